@@ -1,0 +1,56 @@
+/* cuda_check.h: what every CUDA file includes after stage.h.
+ *
+ * A CUDA file is compiled twice: by nvcc for the GPU, and by the C++ compiler for the CPU,
+ * where cuda_on_cpu.h provides the same names and executes the kernels block by block.
+ *
+ *     GPU_VARIANT(tiled) = { .name = "tiled", ..., .on_gpu = GPU_TWIN(tiled) };
+ *
+ * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build).
+ * Everything else in such a file is static, because both objects are linked into one program.
+ * GPU_ONLY(f) is f for the GPU and NULL on the CPU: a variant that has no CPU execution. */
+#ifndef CUDA_CHECK_H
+#define CUDA_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define GPU_DEVICE ON_GPU
+#define GPU_VARIANT(name)                                                                  \
+    extern "C" const struct variant name##_cuda;                                           \
+    extern "C" const struct variant name##_cuda
+#define GPU_TWIN(name) NULL
+#define GPU_ONLY(f) f
+#else
+#include "cuda_on_cpu.h"
+#define GPU_DEVICE GPU_ON_CPU
+#define GPU_ONLY(f) NULL
+#ifdef HAVE_CUDA
+#define GPU_VARIANT(name)                                                                  \
+    extern "C" const struct variant name##_cuda;                                           \
+    extern "C" const struct variant name;                                                  \
+    extern "C" const struct variant name
+#define GPU_TWIN(name) &name##_cuda
+#else
+#define GPU_VARIANT(name)                                                                  \
+    extern "C" const struct variant name;                                                  \
+    extern "C" const struct variant name
+#define GPU_TWIN(name) NULL
+#endif
+#endif
+
+/* Every CUDA runtime call sits in this: an error prints file, line, call and the error's
+ * name, and exits 1. */
+#define CUDA_CHECK(call)                                                                   \
+    do {                                                                                   \
+        cudaError_t cuda_check_error = (call);                                             \
+        if (cuda_check_error != cudaSuccess) {                                             \
+            fprintf(stderr, "%s:%d: %s: %s (%s)\n", __FILE__, __LINE__, #call,             \
+                    cudaGetErrorName(cuda_check_error),                                    \
+                    cudaGetErrorString(cuda_check_error));                                 \
+            exit(1);                                                                       \
+        }                                                                                  \
+    } while (0)
+
+#endif

@@ -1,0 +1,147 @@
+/* stage.h: how a stage describes itself.  The only header a stage needs (CUDA files
+ * also include cuda_check.h).
+ *
+ * A stage is a list of variants.  A variant computes; the harness allocates, checks,
+ * times, prints and reads files.
+ *
+ * Letters: q [batch, heads_q, seqlen_q, head_dim], k [batch, heads_kv, seqlen_k, head_dim],
+ * v [batch, heads_kv, seqlen_k, head_dim_v], o [batch, heads_q, seqlen_q, head_dim_v],
+ * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, contiguous. */
+#ifndef STAGE_H
+#define STAGE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dtype { F32, F16, BF16 };
+
+enum op {
+    OP_SOFTMAX,              /* x [rows, cols] -> y [rows, cols] */
+    OP_LOGSOFTMAX,           /* the same, logarithm of it */
+    OP_ATTENTION,            /* q, k, v (, bias) -> o, lse */
+    OP_LOGSOFTMAX_ATTENTION, /* o_i = sum_j (s_ij - lse_i) v_j over the visible keys */
+    OP_MEAN,                 /* x [rows, cols] -> y [rows], the mean of each row */
+    OP_SCAN,                 /* seqlen_q = 1: o [batch, heads_q, seqlen_k, head_dim_v] and
+                              * lse [batch, heads_q, seqlen_k], the answer for keys 0..j */
+    OP_UPDATE,               /* seqlen_q = 1: attention after n_updates replaced (k, v) rows */
+    OP_FUSED_REDUCTION,      /* x, w [rows, cols] -> y [rows, N_FUSED] */
+    N_OPS
+};
+
+/* The columns of y of OP_FUSED_REDUCTION. */
+enum fused {
+    FUSED_LSE,           /* log sum_j exp(x_j): the softmax denominator */
+    FUSED_SOFTMAX_DOT,   /* sum_j softmax(x)_j w_j */
+    FUSED_VARIANCE,      /* sum_j (x_j - mean(x))^2 / cols */
+    FUSED_COVARIANCE,    /* sum_j (x_j - mean(x)) (w_j - mean(w)) / cols */
+    FUSED_LOGSOFTMAX_DOT,/* sum_j (x_j - lse(x)) w_j */
+    N_FUSED
+};
+
+/* What is to be computed.  Sizes are element counts. */
+struct problem {
+    enum op op;
+    enum dtype dtype;       /* of x, w, q, k, v, y, o; bias and lse are always float */
+    size_t rows, cols;      /* softmax, logsoftmax, mean, fused_reduction */
+    size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
+    int causal;             /* key j is visible to query i when j <= i + seqlen_k - seqlen_q */
+    int has_bias;
+    float scale;            /* multiplies q.k; 1/sqrt(head_dim) unless given */
+    size_t n_updates;       /* update */
+};
+
+/* Where the data is.  For a GPU variant these are device addresses.  Inputs that an
+ * operation does not use are NULL.  Outputs never overlap inputs. */
+struct arrays {
+    const void *x, *w;
+    void *y;
+    const void *q, *k, *v;
+    const float *bias;
+    void *o;
+    float *lse;
+    const size_t *index;        /* [n_updates] the key row that update u replaces */
+    const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
+    size_t *merges;             /* scan, update: [1], the number of merges made, or NULL */
+    void *workspace;            /* variant.workspace(problem) bytes, 1024-byte aligned */
+    void *stream;               /* cudaStream_t of a GPU variant; NULL: the default one */
+};
+
+/* What theory says a variant costs. */
+struct cost {
+    double passes; /* traversals (reads + writes) of the large array: x, or the scores */
+    double bytes;  /* main-memory bytes moved, if nothing but one row or tile stays cached */
+    double exps;   /* exponentials evaluated */
+};
+
+enum device {
+    ON_CPU,
+    ON_GPU,
+    GPU_ON_CPU  /* a CUDA kernel executed on the CPU, block by block */
+};
+
+#define TYPE(t) (1u << (t))
+#define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
+
+typedef void variant_function(const struct problem *p, const struct arrays *a);
+
+/* One way of doing a stage.  Fields that do not apply are left out (0 or NULL). */
+struct variant {
+    const char *name;
+    const char *idea;              /* one line */
+    enum device device;
+    int least_arch;                /* GPU: 75, 80, 90: least compute capability x 10 */
+    int only_arch;                 /* GPU: 90 for sm_90a code that runs nowhere else, or 0 */
+    int all_cores;                 /* CPU: uses every thread OpenMP gives */
+    unsigned types;                /* TYPE(F32) | ... */
+    float max_score;               /* right while every |score| <= max_score; INFINITY: always */
+    int masked_rows;               /* a fully masked row gives 0 (o, y) and -INFINITY (lse) */
+    int isolates_v;                /* NaN or inf in a masked row of v does not leak */
+    /* NULL when the shape is supported, else what is not: "a bias", "head_dim 300".
+     * Types, operations and the machine are checked by the harness. */
+    const char *(*refuses)(const struct problem *p);
+    size_t (*workspace)(const struct problem *p); /* bytes */
+    struct cost (*cost)(const struct problem *p);
+    variant_function *softmax, *logsoftmax, *attention, *logsoftmax_attention;
+    variant_function *mean, *scan, *update, *fused_reduction;
+    const struct variant *on_gpu;  /* the same kernel compiled for the GPU: GPU_TWIN(name) */
+};
+
+struct trace; /* where a trace goes */
+
+/* One line of a trace: the state after a step.
+ *   step        "element", "tile", "merge", ...   index  which one, from 0
+ *   x           the new score or, for a tile, its maximum
+ *   m, l        running maximum and denominator after the step
+ *   o, n_o      un-normalised output after the step, or NULL, 0
+ *   correction  the factor by which old l and o were multiplied, 1 for none */
+void trace_state(struct trace *t, const char *step, size_t index, float x, float m, float l,
+                 const float *o, size_t n_o, float correction);
+/* One line of words, printf style. */
+void trace_note(struct trace *t, const char *format, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
+struct stage {
+    int number;                            /* 1 to 5 */
+    const char *name;                      /* the directory: "03_online_softmax" */
+    const char *idea;                      /* one line */
+    const struct variant *const *variants; /* ends with NULL; the plain one first */
+    /* Follow one row of scores x [n] with values v [n, d] through the stage. */
+    void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
+};
+
+/* The program: parses the command line, does the verb, returns the exit status
+ * (0 done or passed, 1 failed, 2 bad usage or input, 77 skipped). */
+int stage_main(int argc, char **argv, const struct stage *stage);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
