@@ -1,0 +1,133 @@
+/* vector.h: vectors of float in portable C (the GNU vector extension of gcc and clang).
+ *
+ * VECTOR_BYTES is the widest vector that the compiler was told it may use, so
+ * -march=native, -march=x86-64-v3 (AVX2), a plain x86-64 build and 128-bit ARM all work.
+ * The lane loops below become one instruction each at -O3. */
+#ifndef VECTOR_H
+#define VECTOR_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined __AVX__ || defined __SSE2__
+#include <immintrin.h>
+#endif
+
+#if defined __AVX512F__
+#define VECTOR_BYTES 64
+#elif defined __AVX__
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+#define LANES (VECTOR_BYTES / 4)
+
+/* fmaf without hardware is a library call of some 50 ns; such machines get a multiply and
+ * an add, two roundings instead of one. */
+#if defined __FMA__ || defined __AVX512F__ || defined __ARM_FEATURE_FMA
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
+#endif
+
+typedef float vfloat __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vint __attribute__((vector_size(VECTOR_BYTES)));
+typedef float vfloat_any __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+/* LANES floats from any address; the address need only be that of a float. */
+INLINE vfloat vload(const float *p)
+{
+    return *(const vfloat_any *)p;
+}
+
+INLINE void vstore(float *p, vfloat v)
+{
+    *(vfloat_any *)p = v;
+}
+
+INLINE vfloat vset(float x)
+{
+    return x - (vfloat){0}; /* x - 0 is x for every x, -0 too */
+}
+
+/* a * b + c in each lane. */
+INLINE vfloat vfma(vfloat a, vfloat b, vfloat c)
+{
+#if HAS_FMA
+    vfloat r;
+    for (int i = 0; i < LANES; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return r;
+#else
+    return a * b + c;
+#endif
+}
+
+INLINE float sfma(float a, float b, float c)
+{
+#if HAS_FMA
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* The larger in each lane; where x is NaN, m. */
+INLINE vfloat vmax(vfloat x, vfloat m)
+{
+    vfloat r;
+    for (int i = 0; i < LANES; i++) r[i] = x[i] > m[i] ? x[i] : m[i];
+    return r;
+}
+
+/* Sum of the lanes, halves added to halves, so always in the same order. */
+INLINE float vsum(vfloat v)
+{
+    float a[LANES];
+    memcpy(a, &v, sizeof a);
+#pragma GCC unroll 4
+    for (int width = LANES / 2; width > 0; width /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < width; i++) a[i] += a[i + width];
+    return a[0];
+}
+
+/* Largest lane of a vector without NaN. */
+INLINE float vlargest(vfloat v)
+{
+    float a[LANES];
+    memcpy(a, &v, sizeof a);
+#pragma GCC unroll 4
+    for (int width = LANES / 2; width > 0; width /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
+    return a[0];
+}
+
+/* A non-temporal store: the line goes to memory without being read first.  p must lie on
+ * a VECTOR_BYTES boundary.  Elsewhere than on x86 a plain store. */
+INLINE void vstream(float *p, vfloat v)
+{
+#if VECTOR_BYTES == 64
+    _mm512_stream_ps(p, (__m512)v);
+#elif VECTOR_BYTES == 32
+    _mm256_stream_ps(p, (__m256)v);
+#elif defined __SSE2__
+    _mm_stream_ps(p, (__m128)v);
+#else
+    vstore(p, v);
+#endif
+}
+
+/* Non-temporal stores are weakly ordered: needed before another thread reads them. */
+INLINE void vstream_end(void)
+{
+#if defined __SSE2__
+    _mm_sfence();
+#endif
+}
+
+#endif
