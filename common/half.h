@@ -1,7 +1,7 @@
 /* half.h: float16 and bfloat16 to float and back, in integer arithmetic, so that it needs
  * neither _Float16 nor __bf16 and compiles as C, as C++ and in the host part of CUDA.
  *
- *     float16   1 sign, 5 exponent, 10 fraction bits: 65504 largest, 2^-24 least, u = 2^-11
+ *     float16   1 sign, 5 exponent, 10 fraction bits: 2^-24 to 65504, u = 2^-11
  *     bfloat16  1 sign, 8 exponent,  7 fraction bits: the upper half of a float, u = 2^-8
  *
  * Widening is exact.  Narrowing rounds to nearest, ties to even; what rounds beyond the
@@ -54,7 +54,7 @@ static inline uint16_t float_to_half(float x)
     uint32_t a = u & 0x7fffffffu; /* |x| */
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x1ffu));
     if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and inf */
-    if (a >= 0x38800000u) { /* 2^-14: a normal float16; the carry may raise the exponent */
+    if (a >= 0x38800000u) { /* 2^-14: a normal float16; a carry raises the exponent */
         uint32_t odd = a >> 13 & 1u;
         return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + odd) >> 13));
     }

@@ -16,7 +16,7 @@ extern "C" {
 
 /* An array in memory: row-major, native byte order, whatever the file had. */
 struct npy {
-    enum dtype dtype;              /* F32: data is float; F16: data is uint16_t (half.h) */
+    enum dtype dtype;              /* F32: data is float; F16: uint16_t (half.h) */
     size_t ndim, shape[NPY_MAX_DIMS];
     size_t count;                  /* elements: the product of shape, 1 when ndim = 0 */
     void *data;                    /* npy_free() frees it */
@@ -32,7 +32,8 @@ struct npy {
 const char *npy_read(const char *path, struct npy *out);
 
 /* The same for n_bytes of file contents in memory; name is what messages call it. */
-const char *npy_parse(const char *name, const void *bytes, size_t n_bytes, struct npy *out);
+const char *npy_parse(const char *name, const void *bytes, size_t n_bytes,
+                      struct npy *out);
 
 void npy_free(struct npy *a);      /* also of an empty one */
 
@@ -50,7 +51,7 @@ const char *npy_describe(const struct npy *a);
  *     npy_writer_commit(w, 2);             after it: all appear, or none */
 struct npy_writer {
     const char *path;              /* as the user gave it */
-    char *target, *temporary;      /* the file behind path; what is renamed to it, or NULL */
+    char *target, *temporary;      /* the file behind path; what becomes it, or NULL */
     int mode;                      /* permissions to keep, -1 for a new file */
     int direct;                    /* a device or pipe: written without a temporary */
     size_t ndim, shape[NPY_MAX_DIMS];
