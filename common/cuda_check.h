@@ -22,6 +22,13 @@
     extern "C" const struct variant name##_cuda
 #define GPU_TWIN(name) NULL
 #define GPU_ONLY(f) f
+
+/* The block's shared memory as a T; launch with sizeof(T) bytes of it. */
+template <class T> static __device__ __forceinline__ T &dynamic_shared()
+{
+    extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];
+    return *reinterpret_cast<T *>(dynamic_shared_bytes);
+}
 #else
 #include "cuda_on_cpu.h"
 #define GPU_DEVICE GPU_ON_CPU
