@@ -7,7 +7,7 @@
  *
  * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build).
  * Everything else in such a file is static, because both objects are linked into one program.
- * GPU_ONLY(f) is f for the GPU and NULL on the CPU: a variant that has no CPU execution. */
+ * GPU_ONLY(f) is f for the GPU; on the CPU it marks a variant that is not executed there. */
 #ifndef CUDA_CHECK_H
 #define CUDA_CHECK_H
 
@@ -32,7 +32,7 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #else
 #include "cuda_on_cpu.h"
 #define GPU_DEVICE GPU_ON_CPU
-#define GPU_ONLY(f) NULL
+#define GPU_ONLY(f) needs_gpu
 #ifdef HAVE_CUDA
 #define GPU_VARIANT(name)                                                                  \
     extern "C" const struct variant name##_cuda;                                           \

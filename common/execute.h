@@ -13,6 +13,8 @@ struct execution; /* a variant bound to a problem and its memory */
 struct execution *execution_new(const struct variant *v, const struct problem *p,
                                 const struct arrays *host, const char **why);
 void execution_run(struct execution *e);   /* one call, waits for its end; CUDA errors exit 1 */
+/* The same without waiting, in the form that gpu_time() calls. */
+void execution_run_nowait(void *e);
 /* Downloads outputs with their guard zones: `guard` bytes before and after each. */
 void execution_fetch(struct execution *e);
 void execution_free(struct execution *e);

@@ -14,6 +14,9 @@ const char *gpu_name(void);         /* "NVIDIA H200" or "" */
 const char *gpu_why_not(void);      /* why gpu_arch() is 0: "built without nvcc", the driver's
                                      * error, "--device cpu" */
 void gpu_forbid(void);              /* --device cpu */
+/* NULL when this program holds code that this GPU can run and that was compiled for sm_least
+ * or newer, else what was compiled instead. */
+const char *gpu_has_code_for(int least);
 void *gpu_alloc(size_t bytes);      /* NULL when the GPU's memory is short */
 void gpu_free(void *d);
 size_t gpu_memory_free(void);       /* bytes */

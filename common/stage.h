@@ -76,6 +76,8 @@ struct cost {
     double passes; /* traversals (reads + writes) of the large array: x, or the scores */
     double bytes;  /* main-memory bytes moved, if nothing but one row or tile stays cached */
     double exps;   /* exponentials evaluated */
+    double hidden; /* bytes that a CPU reads unasked: a plain store to a line that is not
+                    * cached first reads it (read for ownership) */
 };
 
 enum device {
@@ -84,10 +86,40 @@ enum device {
     GPU_ON_CPU  /* a CUDA kernel executed on the CPU, block by block */
 };
 
+/* Number of keys that query i sees: 0 .. seqlen_k. */
+static inline size_t visible_keys(const struct problem *p, size_t i)
+{
+    if (!p->causal) return p->seqlen_k;
+    if (i + p->seqlen_k < p->seqlen_q) return 0;
+    size_t n = i + p->seqlen_k - p->seqlen_q + 1;
+    return n < p->seqlen_k ? n : p->seqlen_k;
+}
+
+/* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
+static inline double attention_io_bytes(const struct problem *p)
+{
+    double size = p->dtype == F32 ? 4 : 2;
+    double q = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q;
+    double k = (double)p->batch * (double)p->heads_kv * (double)p->seqlen_k;
+    double both = (double)p->head_dim + (double)p->head_dim_v;
+    double bias = p->has_bias ? (double)p->seqlen_q * (double)p->seqlen_k : 0;
+    return size * both * (q + k) + 4 * (q + bias);
+}
+
+/* Scores of the whole problem: batch x heads_q x seqlen_q x seqlen_k. */
+static inline double score_count(const struct problem *p)
+{
+    return (double)p->batch * (double)p->heads_q * (double)p->seqlen_q *
+           (double)p->seqlen_k;
+}
+
 #define TYPE(t) (1u << (t))
 #define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
 
 typedef void variant_function(const struct problem *p, const struct arrays *a);
+
+/* Stands for a function that only a GPU has, in the form of a variant built for the CPU. */
+variant_function needs_gpu;
 
 /* One way of doing a stage.  Fields that do not apply are left out (0 or NULL). */
 struct variant {

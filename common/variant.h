@@ -28,15 +28,6 @@ const char *variant_refuses(const struct variant *v, const struct problem *p);
 double problem_pairs(const struct problem *p);
 double problem_flops(const struct problem *p); /* 0 for softmax */
 
-/* Number of keys that query i sees: 0 .. seqlen_k. */
-static inline size_t visible_keys(const struct problem *p, size_t i)
-{
-    if (!p->causal) return p->seqlen_k;
-    if (i + p->seqlen_k < p->seqlen_q) return 0;
-    size_t n = i + p->seqlen_k - p->seqlen_q + 1;
-    return n < p->seqlen_k ? n : p->seqlen_k;
-}
-
 /* Element counts of each array of p (0 when the operation does not use it). */
 struct sizes { size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index; };
 struct sizes problem_sizes(const struct problem *p);

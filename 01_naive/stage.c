@@ -1,0 +1,154 @@
+/* Stage 1: softmax and attention straight from the definition.
+ *
+ *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
+ *     o_i = sum_j softmax(scale * q_i . k)_j v_j
+ *
+ * Right while every score lies between -60 and 60.  Beyond that exp overflows (scores
+ * above 88.72) or every term underflows (all scores below -104), and the result is NaN.
+ * Nothing here guards against it: the next stage does. */
+#include "stage.h"
+
+/* Softmax of one row, two passes.
+ *     l   = sum_j exp(x_j)
+ *     y_j = exp(x_j) / l
+ *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
+ * Returns lse = log(l).  A row that is all -INFINITY gives 0/0 = NaN.
+ * Reads 2n floats, writes n. */
+static float softmax_row(const float *x, float *y, size_t n)
+{
+    /* pass 1: denominator */
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += expf(x[j]);
+
+    /* pass 2: divide */
+    for (size_t j = 0; j < n; j++) y[j] = expf(x[j]) / l;
+    return logf(l);
+}
+
+static void softmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+/* Scores of query i against every key.
+ *     s_j = scale * q_i . k_j + bias_ij, or -INFINITY where causality hides key j
+ *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
+static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
+                      const float *bias_i, float *s)
+{
+    size_t n_visible = visible_keys(p, i);
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        const float *k_j = k + j * p->head_dim;
+        float dot = 0;
+        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
+        s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
+        if (j >= n_visible) s[j] = -INFINITY;
+    }
+}
+
+/* Output of one query: the mean of the value rows, weighted by its probabilities.
+ *     o_i = sum_j p_j v_j
+ *   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
+static void weighted_sum(const struct problem *p, const float *p_i, const float *v, float *o_i)
+{
+    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        const float *v_j = v + j * p->head_dim_v;
+        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
+    }
+}
+
+/* Attention of one head, the plain way: all scores stored, all probabilities stored.
+ *     S = scale * Q K^T,  P = softmax(S),  O = P V
+ *   s, prob (seqlen_q, seqlen_k)  scratch: this is the memory that grows with seqlen^2 */
+static void attention_head(const struct problem *p, const float *q, const float *k,
+                           const float *v, const float *bias, float *s, float *prob, float *o,
+                           float *lse)
+{
+    size_t n = p->seqlen_k;
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        score_row(p, i, q + i * p->head_dim, k, bias ? bias + i * n : NULL, s + i * n);
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        lse[i] = softmax_row(s + i * n, prob + i * n, n);
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        weighted_sum(p, prob + i * n, v, o + i * p->head_dim_v);
+}
+
+/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    const float *q = a->q, *k = a->k, *v = a->v;
+    float *o = a->o, *s = a->workspace, *prob = s + p->seqlen_q * p->seqlen_k;
+    size_t group = p->heads_q / p->heads_kv;
+    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
+        size_t b = bh / p->heads_q, h = bh % p->heads_q;
+        size_t kv = b * p->heads_kv + h / group;
+        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
+                       k + kv * p->seqlen_k * p->head_dim,
+                       v + kv * p->seqlen_k * p->head_dim_v, a->bias, s, prob,
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
+    }
+}
+
+static size_t workspace(const struct problem *p)
+{
+    return p->op == OP_ATTENTION ? 2 * p->seqlen_q * p->seqlen_k * sizeof(float) : 0;
+}
+
+/* Softmax: x is read twice, y written once.  Attention: S written, read twice, P written,
+ * read: 5 floats a score beyond reading q, k, v and writing o. */
+static struct cost cost(const struct problem *p)
+{
+    if (p->op == OP_ATTENTION) {
+        double n = score_count(p);
+        return (struct cost){.passes = 5, .bytes = 5 * 4 * n + attention_io_bytes(p),
+                             .exps = 2 * n};
+    }
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n};
+}
+
+static const struct variant naive = {
+    .name = "naive",
+    .idea = "exp(x) / sum exp(x), as written in the definition; S and P stored",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = 60,
+    .workspace = workspace,
+    .cost = cost,
+    .softmax = softmax,
+    .attention = attention,
+};
+
+static const struct variant *const variants[] = {
+    &naive,
+    NULL,
+};
+
+/* The denominator after each score: where it leaves the range of a float, it shows. */
+static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
+{
+    float l = 0;
+    (void)v, (void)d;
+    trace_note(t, "pass 1: denominator");
+    for (size_t j = 0; j < n; j++) {
+        l += expf(x[j]);
+        trace_state(t, "element", j, x[j], NAN, l, NULL, 0, 1);
+    }
+    trace_note(t, "pass 2: divide");
+    for (size_t j = 0; j < n; j++)
+        trace_note(t, "y[%zu] = exp(%g) / %g = %g", j, x[j], l, expf(x[j]) / l);
+}
+
+static const struct stage stage = {
+    .number = 1,
+    .name = "01_naive",
+    .idea = "exp(x) / sum: two passes, and it overflows",
+    .variants = variants,
+    .trace = trace,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

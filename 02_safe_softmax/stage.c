@@ -1,0 +1,266 @@
+/* Stage 2: the same, safe: the row's maximum is subtracted first.
+ *
+ *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
+ *     o_i = sum_j softmax(scale * q_i . k)_j v_j
+ *
+ * Any shift of the scores cancels; this one makes every term at most 1 and one of them
+ * exactly 1, so that the sum lies between 1 and n and nothing overflows.  The price is a
+ * third pass over the row. */
+#include "stage.h"
+
+/* The shift of a row: its maximum.  A row without any visible score has none, and 0 does
+ * as well: every exp(-INFINITY - 0) is 0, whereas -INFINITY - -INFINITY would be NaN.
+ *   x (n)  scores; a NaN is passed over here and found by the sum */
+static float row_maximum(const float *x, size_t n)
+{
+    float m = -INFINITY;
+    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
+    return m == -INFINITY ? 0 : m;
+}
+
+/* Softmax of one row, three passes.
+ *     m   = max_j x_j
+ *     l   = sum_j exp(x_j - m)
+ *     y_j = exp(x_j - m) / l
+ *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
+ * Returns lse = m + log(l).  A row that is all -INFINITY gives y = 0, lse = -INFINITY.
+ * Reads 3n floats, writes n. */
+static float softmax_row(const float *x, float *y, size_t n)
+{
+    /* pass 1: maximum */
+    float m = row_maximum(x, n);
+
+    /* pass 2: denominator */
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
+
+    /* pass 3: divide */
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
+    return m + logf(l);
+}
+
+/* The same with every exponential evaluated once: pass 2 stores it, pass 3 rescales it.
+ * Reads 3n floats, writes 2n: one more than recomputing it. */
+static float softmax_row_reload(const float *x, float *y, size_t n)
+{
+    /* pass 1: maximum */
+    float m = row_maximum(x, n);
+
+    /* pass 2: denominator */
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += y[j] = expf(x[j] - m);
+
+    /* pass 3: divide */
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : y[j] / l;
+    return m + logf(l);
+}
+
+/* Logarithm of the softmax: y_j = (x_j - m) - log(l), in this order, because m + log(l)
+ * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
+static void logsoftmax_row(const float *x, float *y, size_t n)
+{
+    /* pass 1: maximum */
+    float m = row_maximum(x, n);
+
+    /* pass 2: denominator */
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
+
+    /* pass 3: subtract */
+    float log_l = l == 0 ? 0 : logf(l);
+    for (size_t j = 0; j < n; j++) y[j] = x[j] - m - log_l;
+}
+
+static void softmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+static void softmax_reload(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        softmax_row_reload(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+static void logsoftmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+/* Scores of query i against every key.
+ *     s_j = scale * q_i . k_j + bias_ij, or -INFINITY where causality hides key j
+ *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
+static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
+                      const float *bias_i, float *s)
+{
+    size_t n_visible = visible_keys(p, i);
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        const float *k_j = k + j * p->head_dim;
+        float dot = 0;
+        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
+        s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
+        if (j >= n_visible) s[j] = -INFINITY;
+    }
+}
+
+/* Output of one query: the mean of the value rows, weighted by its probabilities.
+ *     o_i = sum_j p_j v_j
+ *   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v)
+ * Masked keys are left out, not multiplied by 0: 0 * NaN would be NaN. */
+static void weighted_sum(const struct problem *p, size_t i, const float *p_i,
+                         const float *bias_i, const float *v, float *o_i)
+{
+    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
+    for (size_t j = 0; j < visible_keys(p, i); j++) {
+        if (bias_i && bias_i[j] == -INFINITY) continue;
+        const float *v_j = v + j * p->head_dim_v;
+        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
+    }
+}
+
+typedef float softmax_function(const float *x, float *y, size_t n);
+
+/* Attention of one head, the plain way: all scores stored, all probabilities stored.
+ *     S = scale * Q K^T,  P = softmax(S),  O = P V
+ *   s, prob (seqlen_q, seqlen_k)  scratch: this is the memory that grows with seqlen^2 */
+static void attention_head(const struct problem *p, const float *q, const float *k,
+                           const float *v, const float *bias, float *s, float *prob, float *o,
+                           float *lse, softmax_function *softmax_of)
+{
+    size_t n = p->seqlen_k;
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        score_row(p, i, q + i * p->head_dim, k, bias ? bias + i * n : NULL, s + i * n);
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        lse[i] = softmax_of(s + i * n, prob + i * n, n);
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        weighted_sum(p, i, prob + i * n, bias ? bias + i * n : NULL, v,
+                     o + i * p->head_dim_v);
+}
+
+/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
+static void attention_with(const struct problem *p, const struct arrays *a,
+                           softmax_function *softmax_of)
+{
+    const float *q = a->q, *k = a->k, *v = a->v;
+    float *o = a->o, *s = a->workspace, *prob = s + p->seqlen_q * p->seqlen_k;
+    size_t group = p->heads_q / p->heads_kv;
+    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
+        size_t b = bh / p->heads_q, h = bh % p->heads_q;
+        size_t kv = b * p->heads_kv + h / group;
+        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
+                       k + kv * p->seqlen_k * p->head_dim,
+                       v + kv * p->seqlen_k * p->head_dim_v, a->bias, s, prob,
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q,
+                       softmax_of);
+    }
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    attention_with(p, a, softmax_row);
+}
+
+static void attention_reload(const struct problem *p, const struct arrays *a)
+{
+    attention_with(p, a, softmax_row_reload);
+}
+
+static size_t workspace(const struct problem *p)
+{
+    return p->op == OP_ATTENTION ? 2 * p->seqlen_q * p->seqlen_k * sizeof(float) : 0;
+}
+
+/* Softmax: x is read three times, y written once; with reload x is read twice, y written,
+ * read and written.  Attention: the pass more makes it 6 or 7 floats a score. */
+static struct cost cost_of(const struct problem *p, double extra, double exps)
+{
+    if (p->op == OP_ATTENTION) {
+        double n = score_count(p), passes = 6 + extra;
+        return (struct cost){.passes = passes, .exps = exps * n,
+                             .bytes = passes * 4 * n + attention_io_bytes(p)};
+    }
+    double n = (double)p->rows * (double)p->cols, passes = 4 + extra;
+    return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n};
+}
+
+static struct cost cost_recompute(const struct problem *p)
+{
+    return cost_of(p, 0, p->op == OP_LOGSOFTMAX ? 1 : 2);
+}
+
+static struct cost cost_reload(const struct problem *p) { return cost_of(p, 1, 1); }
+
+static const struct variant recompute = {
+    .name = "recompute",
+    .idea = "subtract the maximum; three passes, exp evaluated twice",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .workspace = workspace,
+    .cost = cost_recompute,
+    .softmax = softmax,
+    .logsoftmax = logsoftmax,
+    .attention = attention,
+};
+
+static const struct variant reload = {
+    .name = "reload",
+    .idea = "exp stored in the second pass and rescaled in the third",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .workspace = workspace,
+    .cost = cost_reload,
+    .softmax = softmax_reload,
+    .attention = attention_reload,
+};
+
+static const struct variant *const variants[] = {
+    &recompute,
+    &reload,
+    NULL,
+};
+
+/* The three passes: the maximum, the denominator below it, the quotients. */
+static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
+{
+    float m = -INFINITY, l = 0;
+    (void)v, (void)d;
+    trace_note(t, "pass 1: maximum");
+    for (size_t j = 0; j < n; j++) {
+        m = x[j] > m ? x[j] : m;
+        trace_state(t, "element", j, x[j], m, NAN, NULL, 0, 1);
+    }
+    m = row_maximum(x, n);
+    trace_note(t, "pass 2: denominator");
+    for (size_t j = 0; j < n; j++) {
+        l += expf(x[j] - m);
+        trace_state(t, "element", j, x[j], m, l, NULL, 0, 1);
+    }
+    trace_note(t, "pass 3: divide");
+    for (size_t j = 0; j < n; j++)
+        trace_note(t, "y[%zu] = exp(%g - %g) / %g = %g", j, x[j], m, l,
+                   l == 0 ? 0 : expf(x[j] - m) / l);
+}
+
+static const struct stage stage = {
+    .number = 2,
+    .name = "02_safe_softmax",
+    .idea = "subtract the maximum: three passes, never overflows",
+    .variants = variants,
+    .trace = trace,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

@@ -1,0 +1,190 @@
+/* Stage 3: online: the maximum and the denominator in one pass.
+ *
+ *     m_new = max(m, x_j)
+ *     l     = l * exp(m - m_new) + exp(x_j - m_new)
+ *
+ * Whenever the maximum grows, what was summed so far is rescaled to the new one, so that at
+ * the end l is the sum that two passes would have found (Milakov and Gimelshein 2018,
+ * Algorithm 3).  For attention it means that no score has to be stored. */
+#include "stage.h"
+
+/* The running state of a row: m = max of the scores so far, l = sum of exp(x - m).
+ * Empty: m = -INFINITY, l = 0. */
+struct state { float m, l; };
+
+/* Takes in one score.  A masked one changes nothing: -INFINITY - -INFINITY is never formed.
+ * The first visible score meets exp(-INFINITY - x) = 0 and l = 0. */
+static struct state online_step(struct state s, float x)
+{
+    if (x == -INFINITY) return s;
+    float m_new = x > s.m ? x : s.m;
+    s.l = s.l * expf(s.m - m_new) + expf(x - m_new);
+    s.m = m_new;
+    return s;
+}
+
+/* Softmax of one row, two passes.
+ *     pass 1: online_step over the row     pass 2: y_j = exp(x_j - m) / l
+ *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
+ * A row that is all -INFINITY gives y = 0.  Reads 2n floats, writes n. */
+static void softmax_row(const float *x, float *y, size_t n)
+{
+    /* pass 1: maximum and denominator */
+    struct state s = {-INFINITY, 0};
+    for (size_t j = 0; j < n; j++) s = online_step(s, x[j]);
+
+    /* pass 2: divide */
+    for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? 0 : expf(x[j] - s.m) / s.l;
+}
+
+/* Logarithm of the softmax: y_j = (x_j - m) - log(l), in this order, because m + log(l)
+ * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
+static void logsoftmax_row(const float *x, float *y, size_t n)
+{
+    /* pass 1: maximum and denominator */
+    struct state s = {-INFINITY, 0};
+    for (size_t j = 0; j < n; j++) s = online_step(s, x[j]);
+
+    /* pass 2: subtract */
+    float log_l = logf(s.l);
+    for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? -INFINITY : x[j] - s.m - log_l;
+}
+
+static void softmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+static void logsoftmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+/* The score of query i and key j.
+ *     s = scale * q_i . k_j + bias_ij
+ *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */
+static float score(const struct problem *p, const float *q_i, const float *k_j,
+                   const float *bias_i, size_t j)
+{
+    float dot = 0;
+    for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
+    return p->scale * dot + (bias_i ? bias_i[j] : 0);
+}
+
+/* Attention of one query in two loops over the keys; no score is stored.
+ *     loop 1: m, l of the scores     loop 2: o_i = sum_j (exp(s_j - m) / l) v_j
+ * Loop 2 adds whole rows of v, scaled: the two inner loops of the product P V exchanged.
+ *   q_i (head_dim)  k (seqlen_k, head_dim)  v (seqlen_k, head_dim_v)  o_i (head_dim_v)
+ * Returns lse = m + log(l).  Masked keys are left out of both loops; if there is no other,
+ * o = 0 and lse = -INFINITY.  Reads K twice and V once, writes o once. */
+static float attention_row(const struct problem *p, size_t i, const float *q_i,
+                           const float *k, const float *v, const float *bias_i, float *o_i)
+{
+    size_t n_visible = visible_keys(p, i);
+
+    /* loop 1: maximum and denominator */
+    struct state s = {-INFINITY, 0};
+    for (size_t j = 0; j < n_visible; j++)
+        s = online_step(s, score(p, q_i, k + j * p->head_dim, bias_i, j));
+
+    /* loop 2: weighted sum */
+    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
+    for (size_t j = 0; j < n_visible; j++) {
+        if (bias_i && bias_i[j] == -INFINITY) continue;
+        const float *v_j = v + j * p->head_dim_v;
+        float p_j = expf(score(p, q_i, k + j * p->head_dim, bias_i, j) - s.m) / s.l;
+        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_j * v_j[d];
+    }
+    return s.m + logf(s.l);
+}
+
+/* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    const float *q = a->q, *k = a->k, *v = a->v;
+    float *o = a->o;
+    size_t group = p->heads_q / p->heads_kv;
+    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
+        size_t b = bh / p->heads_q, h = bh % p->heads_q;
+        size_t kv = b * p->heads_kv + h / group;
+        for (size_t i = 0; i < p->seqlen_q; i++) {
+            size_t row = bh * p->seqlen_q + i;
+            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
+                                        k + kv * p->seqlen_k * p->head_dim,
+                                        v + kv * p->seqlen_k * p->head_dim_v,
+                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
+                                        o + row * p->head_dim_v);
+        }
+    }
+}
+
+/* Softmax: x is read twice, y written once.  Attention: nothing of size seqlen^2 exists. */
+static struct cost cost(const struct problem *p)
+{
+    if (p->op == OP_ATTENTION)
+        return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
+                             .exps = 3 * score_count(p)};
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n,
+                         .exps = p->op == OP_LOGSOFTMAX ? 2 * n : 3 * n};
+}
+
+static const struct variant online = {
+    .name = "online",
+    .idea = "maximum and denominator in one pass; attention in two loops, nothing stored",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .cost = cost,
+    .softmax = softmax,
+    .logsoftmax = logsoftmax,
+    .attention = attention,
+};
+
+extern const struct variant divide_once;
+
+static const struct variant *const variants[] = {
+    &online,
+    &divide_once,
+    NULL,
+};
+
+/* m, l and the factor that corrected l, after every score; with values also the output so
+ * far, un-normalised, as one loop over the keys would have it. */
+static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
+{
+    struct state s = {-INFINITY, 0};
+    float o[64] = {0};
+    if (d > 64) d = 64;
+    trace_note(t, "pass 1: maximum and denominator");
+    for (size_t j = 0; j < n; j++) {
+        struct state before = s;
+        s = online_step(s, x[j]);
+        float correction = s.m > before.m ? expf(before.m - s.m) : 1;
+        float weight = x[j] == -INFINITY ? 0 : expf(x[j] - s.m);
+        for (size_t c = 0; c < d; c++) o[c] = o[c] * correction + weight * v[j * d + c];
+        trace_state(t, "element", j, x[j], s.m, s.l, o, d, correction);
+    }
+    trace_note(t, "pass 2: divide");
+    for (size_t j = 0; j < n; j++)
+        trace_note(t, "y[%zu] = exp(%g - %g) / %g = %g", j, x[j], s.m, s.l,
+                   s.l == 0 ? 0 : expf(x[j] - s.m) / s.l);
+}
+
+static const struct stage stage = {
+    .number = 3,
+    .name = "03_online_softmax",
+    .idea = "streaming maximum and denominator: two passes, attention without S",
+    .variants = variants,
+    .trace = trace,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

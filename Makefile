@@ -1,0 +1,255 @@
+# Softmax to FlashAttention in five steps
+#
+#   make                 build, check, time and plot all five stages; a summary table
+#   make test            all tests (Criterion)
+#   make stage           list the stages;      make stage 3 [4 ...]  build and check some
+#   make diff 3          what stage 3 changes in stage 2 (FILE=fast.c: in another file)
+#   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
+#   make bench [3]       measure; CSV into build/results/
+#   make plot, tables    figures and tables from CSV (RESULTS=notes/results: the committed ones)
+#   make cuda            compile the GPU code even where there is no GPU
+#   make profile 5       hardware counters of a stage's kernels into CSV, where readable
+#   make test-long       every float through the vector exp (minutes)
+#   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
+#   make help, make clean
+#
+# Options: CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  CC=clang  V=1
+# With several jobs write `make -j8 stage 3`: `make stage -j 3` means three jobs.
+
+STAGES := 01_naive 02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu 05_flash_cuda
+NUMBERS := 1 2 3 4 5
+VERBS := stage diff trace bench profile
+BUILD := build
+RESULTS ?= $(BUILD)/results
+ROW ?= 3,2,5,1
+HEAD_DIMS ?= 64 128
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+ifneq ($(filter clean,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+ifneq ($(V),1)
+Q := @
+endif
+
+# --- A verb may be followed by stage numbers; anything else is an error before any work. ---
+VERB := $(firstword $(MAKECMDGOALS))
+GIVEN := $(filter-out $(VERB),$(MAKECMDGOALS))
+ifneq ($(filter $(VERBS),$(VERB)),)
+UNKNOWN := $(filter-out $(NUMBERS),$(GIVEN))
+ifneq ($(UNKNOWN),)
+$(error no stage '$(firstword $(UNKNOWN))'; valid stages: $(NUMBERS))
+endif
+else
+MISPLACED := $(filter $(NUMBERS),$(MAKECMDGOALS))
+ifneq ($(MISPLACED),)
+$(error a stage number follows a verb: make stage $(firstword $(MISPLACED)))
+endif
+endif
+directory = $(word $(1),$(STAGES))
+
+# --- Compilers. ---
+WARN := -Wall -Wextra $(WERROR)
+ARCH_FLAGS ?= -march=native
+FAST := -O3 $(ARCH_FLAGS) -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off
+INCLUDE = -Icommon -I$(dir $<) -I$(patsubst %/kernels/,%/,$(dir $<)) -I04_monoid_tiled_cpu
+DIMS := '-DHEAD_DIMS=$(subst $() $(),$(comma),$(strip $(HEAD_DIMS)))'
+comma := ,
+DIMS = '-DHEAD_DIMS=$(subst $(space),$(comma),$(strip $(HEAD_DIMS)))'
+space := $() $()
+CFLAGS_ALL = -std=c11 -D_GNU_SOURCE $(FAST) $(WARN) -MMD -MP $(CFLAGS)
+CXXFLAGS_ALL = -std=c++20 -D_GNU_SOURCE $(FAST) $(WARN) -MMD -MP $(DIMS) $(CXXFLAGS)
+LIBS := -lm -lpthread -ldl
+
+# --- The GPU: its code is compiled where nvcc and a GPU are found, or by `make cuda`. ---
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+GPU_CAP := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null \
+             | head -n 1 | tr -d '. ')
+ifneq ($(filter cuda,$(MAKECMDGOALS)),)
+CUDA := 1
+else ifneq ($(and $(NVCC),$(filter 7% 8% 9% 1%,$(GPU_CAP))),)
+CUDA ?= 1
+endif
+ifeq ($(CUDA),0)
+override CUDA :=
+endif
+ifneq ($(filter 7% 8% 9% 1%,$(GPU_CAP)),)
+CUDA_ARCH ?= $(patsubst 90,90a,$(GPU_CAP))
+else
+CUDA_ARCH ?= 80 90a
+endif
+gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
+          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp $(DIMS) $(CUFLAGS)
+ifdef CUDA
+ifeq ($(NVCC),)
+$(error make cuda needs nvcc; it was not found on the PATH or in /usr/local/cuda/bin)
+endif
+LIBS += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/targets/x86_64-linux/lib -lcudart_static -lrt
+endif
+
+# --- What each program is made of. ---
+COMMON_C := $(filter-out common/gpu_none.c,$(wildcard common/*.c)) \
+            $(if $(CUDA),,common/gpu_none.c)
+COMMON_CC := $(wildcard common/*.cc)
+COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) $(COMMON_CC:%.cc=$(BUILD)/obj/%.o) \
+            $(if $(CUDA),$(BUILD)/obj/common/gpu.cuda.o)
+c_of = $(wildcard $(1)/*.c)
+cu_of = $(wildcard $(1)/*.cu $(1)/kernels/*.cu)
+# A file whose first line says `arch: sm_90a` is compiled for that alone.
+HOPPER_CU := $(shell for f in $(wildcard 0*/*.cu 0*/kernels/*.cu); do \
+               head -n 1 $$f | grep -q 'arch: sm_90a' && echo $$f; done)
+HOPPER_HERE := $(filter 90a,$(CUDA_ARCH))
+has_twin = $(if $(CUDA),$(if $(filter $(1),$(HOPPER_CU)),$(HOPPER_HERE),1))
+MAIN_CU := 05_flash_cuda/stage.cu
+twins_of = $(foreach f,$(filter-out $(MAIN_CU),$(call cu_of,$(1))),\
+             $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
+             $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
+PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
+
+.PHONY: all build cuda stage diff trace bench profile plot tables test test-long sanitize help \
+        clean summary $(NUMBERS) FORCE
+.DEFAULT_GOAL := all
+
+build: $(PROGRAMS)
+cuda: build
+
+# Everything below build/ is remade when the configuration changes.
+CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
+          $(if $(CUDA),$(NVCC) $(CUDA_ARCH) $(NVFLAGS))
+$(BUILD)/config: FORCE
+	@mkdir -p $(@D)
+	@echo "$(subst ",,$(CONFIG))" | cmp -s - $@ || echo "$(subst ",,$(CONFIG))" > $@
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	$(Q)$(CC) $(CFLAGS_ALL) $(PROVENANCE) $(INCLUDE) -c $< -o $@
+
+$(BUILD)/obj/%.o: %.cc $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(INCLUDE) -c $< -o $@
+
+$(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL) $(if $(call has_twin,$<),-DHAVE_CUDA) $(INCLUDE) -c $< -o $@
+
+$(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	$(Q)$(NVCC) $(NVFLAGS) $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
+	    -MMD -MP $(INCLUDE) -c $< -o $@
+
+# The compiler and its flags are columns of the CSV.
+$(BUILD)/obj/common/csv.o: PROVENANCE = \
+    '-DCOMPILER_FLAGS="$(FAST)"' '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
+
+define program
+$(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
+	@echo "  link  $$@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $$^ $(LIBS) -o $$@
+endef
+$(foreach s,$(STAGES),$(eval $(call program,$(s))))
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# --- The verbs. ---
+$(NUMBERS): %: $(VERB)-%
+define numbered
+.PHONY: $(foreach v,$(VERBS),$(v)-$(1))
+$(foreach v,$(VERBS),
+$(v)-$(1): $(v)-$(call directory,$(1)))
+endef
+$(foreach n,$(NUMBERS),$(eval $(call numbered,$(n))))
+.PHONY: $(foreach v,$(VERBS),$(STAGES:%=$(v)-%))
+
+# Alone, `make stage` lists; the ideas come from the programs' descriptors.
+stage:
+ifeq ($(GIVEN),)
+	@for s in $(STAGES); do \
+	  idea=$$(sed -n '/^struct stage\|^static const struct stage\|^const struct stage/,/};/s/.*\.idea = "\(.*\)",.*/\1/p' $$s/stage.c* | head -n 1); \
+	  echo "stage $${s%%_*}  $$s  $$idea" | sed 's/^stage 0/stage /'; done
+else
+	@:
+endif
+
+$(STAGES:%=stage-%): stage-%: $(BUILD)/%
+	@echo "== $*: check"
+	$(Q)$(BUILD)/$* check
+
+$(STAGES:%=bench-%): bench-%: $(BUILD)/%
+	@mkdir -p $(BUILD)/results
+	@rm -f $(BUILD)/results/$*.csv
+	$(Q)$(BUILD)/$* bench --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS)
+
+$(STAGES:%=trace-%): trace-%: $(BUILD)/%
+	$(Q)$(BUILD)/$* trace --row $(ROW)
+
+FILE ?= stage.c
+$(STAGES:%=diff-%): diff-%:
+	@sh common/diff.sh $* $(FILE) $(STAGES)
+
+$(STAGES:%=profile-%): profile-%: $(BUILD)/%
+	@mkdir -p $(RESULTS)
+	$(Q)sh common/profile.sh $* $(BUILD)/$* $(RESULTS)
+
+diff trace profile:
+	$(if $(GIVEN),@:,$(error $@ needs a stage number: make $@ 3))
+
+bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
+	@:
+
+# --- Needs: installed when missing, unless NO_INSTALL=1. ---
+.PHONY: need-compiler need-python need-criterion
+need-compiler:
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh compiler
+need-python:
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh matplotlib
+need-criterion:
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh criterion
+PYTHON = $$(cat $(BUILD)/python)
+
+all: need-compiler need-python
+	$(Q)$(MAKE) --no-print-directory build
+	$(Q)$(MAKE) --no-print-directory -j1 summary
+
+# One log a stage; the summary reads them and the CSV files.
+summary: build
+	@mkdir -p $(BUILD)/results
+	$(Q)sh common/all.sh $(BUILD) "$(STAGES)"
+	$(Q)$(PYTHON) common/plot.py --results $(BUILD)/results --out $(BUILD)/plots
+	$(Q)$(PYTHON) common/summary.py $(BUILD)
+
+plot: need-python
+	$(Q)$(PYTHON) common/plot.py --results $(RESULTS) \
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+
+tables: need-python
+	$(Q)$(PYTHON) common/tables.py --results $(RESULTS)
+
+# --- Tests: one program. ---
+TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
+         $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
+$(BUILD)/tests: $(TEST_O) $(COMMON_O)
+	@echo "  link  $@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -lcriterion -o $@
+
+.PHONY: tests-built
+tests-built: build $(BUILD)/tests
+
+test: need-compiler need-criterion
+	$(Q)$(MAKE) --no-print-directory tests-built
+	$(Q)BUILD=$(BUILD) sh tests/run.sh $(BUILD)
+
+help:
+	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
+
+clean:
+	rm -rf build
+
+FORCE:

@@ -1,0 +1,376 @@
+/* bench.c: measure the variants of a stage beside what the machine can do at most. */
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ceiling.h"
+#include "csv.h"
+#include "execute.h"
+#include "gpu.h"
+#include "half.h"
+#include "memory.h"
+#include "options.h"
+#include "random.h"
+#include "timing.h"
+#include "variant.h"
+
+/* Where a shape is measured. */
+enum { CPU = 1, GPU = 2, EXECUTED = 4, QUICK = 8, SIXTEEN = 16, THIRTYTWO = 32 };
+
+struct shape { unsigned where; struct problem p; };
+
+/* Softmax of n numbers in rows of `c`; attention of `b` batches, `h` heads of width `w`. */
+#define ROWS(flags, n, c)                                                                  \
+    {flags, {.op = OP_SOFTMAX, .rows = ((size_t)(n)) / (c), .cols = (c)}}
+#define HEADS(flags, b, h, hk, nq, nk, w, mask)                                            \
+    {flags, {.op = OP_ATTENTION, .batch = b, .heads_q = h, .heads_kv = hk, .seqlen_q = nq, \
+             .seqlen_k = nk, .head_dim = w, .head_dim_v = w, .causal = mask}}
+#define SQUARE(flags, n, w, mask) HEADS(flags, 1, 1, 1, n, n, w, mask)
+/* 16k tokens, 2048 wide in all: the shapes that attention kernels are compared on. */
+#define TOKENS(flags, n, w, mask) HEADS(flags, 16384 / n, 2048 / w, 2048 / w, n, n, w, mask)
+#define LADDER(flags, w, mask)                                                             \
+    TOKENS(flags, 512, w, mask), TOKENS(flags, 1024, w, mask),                             \
+    TOKENS(flags, 2048, w, mask), TOKENS(flags, 4096, w, mask),                            \
+    TOKENS(flags, 8192, w, mask), TOKENS(flags, 16384, w, mask)
+
+static const struct shape shapes[] = {
+    /* rows that stay in the cache, then rows that come from main memory */
+    ROWS(CPU, 1 << 16, 64), ROWS(CPU, 1 << 16, 256), ROWS(CPU, 1 << 16, 1024),
+    ROWS(CPU | QUICK | EXECUTED, 1 << 16, 4096), ROWS(CPU, 1 << 16, 16384),
+    ROWS(CPU, 1 << 16, 65536),
+    ROWS(CPU, 1 << 25, 1024), ROWS(CPU, 1 << 25, 65536), ROWS(CPU | QUICK, 1 << 25, 1 << 20),
+    ROWS(CPU, 1 << 25, 1 << 25), ROWS(CPU, 1 << 26, 1 << 26),
+    ROWS(GPU, 1 << 28, 256), ROWS(GPU, 1 << 28, 512), ROWS(GPU, 1 << 28, 1024),
+    ROWS(GPU, 1 << 28, 2048), ROWS(GPU | QUICK, 1 << 28, 4096), ROWS(GPU, 1 << 28, 8192),
+    ROWS(GPU, 1 << 28, 16384), ROWS(GPU, 1 << 28, 32768), ROWS(GPU, 1 << 28, 65536),
+    ROWS(GPU, 1 << 28, 131072), ROWS(GPU, 1 << 28, 1 << 20), ROWS(GPU, 1 << 26, 1 << 26),
+    /* one head: the work that all five stages share */
+    SQUARE(EXECUTED, 64, 64, 0), SQUARE(CPU | EXECUTED, 128, 64, 0),
+    SQUARE(CPU | GPU | QUICK | EXECUTED | THIRTYTWO, 256, 64, 0),
+    SQUARE(CPU | GPU | THIRTYTWO, 512, 64, 0),
+    SQUARE(CPU | GPU | QUICK | THIRTYTWO, 1024, 64, 0),
+    SQUARE(CPU | GPU | THIRTYTWO, 2048, 64, 0),
+    SQUARE(CPU | GPU | THIRTYTWO, 4096, 64, 0), SQUARE(CPU, 8192, 64, 0),
+    SQUARE(CPU, 16384, 64, 0),
+    SQUARE(CPU, 2048, 128, 0), SQUARE(CPU, 4096, 128, 0), SQUARE(CPU, 8192, 128, 0),
+    SQUARE(CPU, 4096, 64, 1), SQUARE(CPU, 8192, 64, 1), SQUARE(CPU, 4096, 128, 1),
+    SQUARE(CPU, 8192, 128, 1),
+    HEADS(CPU, 1, 16, 16, 1, 8192, 128, 0), HEADS(CPU, 1, 16, 16, 1, 32768, 128, 0),
+    /* f32 on the GPU: 16 heads of 4096 */
+    HEADS(GPU | THIRTYTWO | QUICK, 1, 16, 16, 4096, 4096, 64, 0),
+    HEADS(GPU | THIRTYTWO, 1, 16, 16, 4096, 4096, 128, 0),
+    HEADS(GPU | THIRTYTWO, 1, 16, 16, 4096, 4096, 64, 1),
+    LADDER(GPU | SIXTEEN, 64, 0), LADDER(GPU | SIXTEEN, 64, 1),
+    LADDER(GPU | SIXTEEN, 128, 0), LADDER(GPU | SIXTEEN, 128, 1),
+    LADDER(GPU | SIXTEEN, 256, 0), LADDER(GPU | SIXTEEN, 256, 1),
+    TOKENS(GPU | SIXTEEN | QUICK, 4096, 128, 0),
+    /* one query, many keys */
+    HEADS(GPU | SIXTEEN, 16, 16, 16, 1, 8192, 128, 0),
+    HEADS(GPU | SIXTEEN, 16, 16, 16, 1, 65536, 128, 0),
+    HEADS(GPU | SIXTEEN, 1, 16, 16, 1, 8192, 128, 0),
+    HEADS(GPU | SIXTEEN, 1, 16, 16, 1, 65536, 128, 0),
+    HEADS(GPU | SIXTEEN, 16, 32, 4, 1, 8192, 128, 0),
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* Inputs and outputs of one measurement, in host memory. */
+struct data { void *x, *q, *k, *v, *w, *out, *lse; struct arrays a; };
+
+/* Normal random numbers.  Drawing 2^28 of them would take longer than the measurement, so
+ * a block of 65 536 is repeated, each time in another order. */
+static void fill(void *to, size_t n, enum dtype dtype, uint64_t seed)
+{
+    enum { BLOCK = 1 << 16 };
+    struct random r = {seed};
+    float *f = to;
+    uint16_t *h = to;
+    for (size_t i = 0; i < n; i++) {
+        size_t j = (i * 7919 + i / BLOCK) % BLOCK;
+        float x = i < BLOCK ? random_normal(&r) : 0;
+        if (dtype == F32) f[i] = i < BLOCK ? x : f[j];
+        else if (i >= BLOCK) h[i] = h[j];
+        else h[i] = dtype == F16 ? float_to_half(x) : float_to_bfloat(x);
+    }
+}
+
+static void *new_input(size_t n, enum dtype dtype, uint64_t seed, int *short_of_memory)
+{
+    if (n == 0) return NULL;
+    void *x = memory_new(size_times(n, dtype_size(dtype)));
+    if (x) fill(x, n, dtype, seed);
+    else *short_of_memory = 1;
+    return x;
+}
+
+static void *new_output(size_t n, size_t size, int *short_of_memory)
+{
+    char *raw = memory_new(size_plus(size_times(n, size), 2 * GUARD));
+    if (raw) memset(raw, 0xff, n * size + 2 * GUARD); /* touched before the clock starts */
+    else *short_of_memory = 1;
+    return raw;
+}
+
+static void data_free(struct data *d)
+{
+    memory_free(d->x), memory_free(d->w), memory_free(d->q), memory_free(d->k);
+    memory_free(d->v), memory_free(d->out), memory_free(d->lse);
+}
+
+/* Random inputs of p; 0 when memory is short. */
+static int data_new(struct data *d, const struct problem *p)
+{
+    struct sizes n = problem_sizes(p);
+    int lacking = 0;
+    *d = (struct data){0};
+    d->x = new_input(n.x, p->dtype, 1, &lacking);
+    d->w = new_input(n.w, p->dtype, 2, &lacking);
+    d->q = new_input(n.q, p->dtype, 3, &lacking);
+    d->k = new_input(n.k, p->dtype, 4, &lacking);
+    d->v = new_input(n.v, p->dtype, 5, &lacking);
+    d->out = new_output(n.y + n.o, dtype_size(p->dtype), &lacking);
+    d->lse = new_output(n.lse, sizeof(float), &lacking);
+    if (lacking) {
+        data_free(d);
+        return 0;
+    }
+    d->a = (struct arrays){.x = d->x, .w = d->w, .q = d->q, .k = d->k, .v = d->v};
+    if (n.y) d->a.y = (char *)d->out + GUARD;
+    if (n.o) d->a.o = (char *)d->out + GUARD;
+    if (n.lse) d->a.lse = (float *)(void *)((char *)d->lse + GUARD);
+    return 1;
+}
+
+static size_t cache_bytes(void)
+{
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    long size = l3 > 0 ? l3 : l2 > 0 ? l2 : 32L << 20;
+    return (size_t)size;
+}
+
+/* Few queries read every key once and compute little with it. */
+static int is_decode(const struct problem *p)
+{
+    return p->op != OP_SOFTMAX && p->op != OP_LOGSOFTMAX && p->heads_kv &&
+           p->seqlen_q * (p->heads_q / p->heads_kv) <= 16;
+}
+
+/* The ceiling that the measurement runs against, and how much of it was reached. */
+static void add_ceiling(struct measurement *m, const struct cost *cost)
+{
+    const struct problem *p = &m->p;
+    int gpu = m->device == ON_GPU, rows = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
+    double reached;
+    if (is_decode(p)) {
+        m->ceiling_kind = "read";
+        m->ceiling = gpu ? gpu_read_gbps() : ceiling_read_gbps(m->threads);
+        reached = m->gbps;
+    } else if (rows && (gpu || m->bytes_predicted > (double)cache_bytes())) {
+        m->ceiling_kind = "copy";
+        m->ceiling = gpu ? gpu_copy_gbps() : ceiling_copy_gbps(m->threads);
+        reached = m->gbps + (gpu ? 0 : cost->hidden / m->median_s / 1e9);
+    } else if (rows) {
+        m->ceiling_kind = "exp";
+        m->ceiling = ceiling_exp_gexps(m->threads);
+        reached = (double)p->rows * (double)p->cols / m->median_s / 1e9;
+    } else {
+        m->ceiling_kind = gpu ? "gemm" : "fma";
+        m->ceiling = gpu ? gpu_gemm_gflops(p->dtype) : ceiling_fma_gflops(m->threads);
+        reached = m->gflops;
+    }
+    if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
+    else m->ceiling = m->pct_ceiling = NAN;
+}
+
+static void describe(const struct problem *p, char *text, size_t size)
+{
+    if (p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX)
+        snprintf(text, size, "%s [%zu, %zu] %s", op_name(p->op), p->rows, p->cols,
+                 dtype_name(p->dtype));
+    else
+        snprintf(text, size, "%s b%zu h%zu/%zu q%zu k%zu d%zu%s %s", op_name(p->op), p->batch,
+                 p->heads_q, p->heads_kv, p->seqlen_q, p->seqlen_k, p->head_dim,
+                 p->causal ? " causal" : "", dtype_name(p->dtype));
+}
+
+static void print_measurement(const struct measurement *m, double spread)
+{
+    char shape[128], speed[32];
+    describe(&m->p, shape, sizeof shape);
+    if (m->flops > 0 && !is_decode(&m->p))
+        snprintf(speed, sizeof speed, "%.1f GFLOP/s", m->gflops);
+    else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
+    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s\n", m->variant,
+           shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed, m->pct_ceiling,
+           m->ceiling_kind);
+    fflush(stdout);
+}
+
+/* What is left of the state between two shapes of the same variant: its last speed, by
+ * which the next time is foretold. */
+struct pace { double seconds, work; };
+
+static double work_of(const struct problem *p)
+{
+    double flops = problem_flops(p);
+    return flops > 0 ? flops : (double)p->rows * (double)p->cols;
+}
+
+static double baseline_memory(int gpu)
+{
+    if (gpu) return -(double)gpu_memory_free();
+    memory_peak_reset();
+    return (double)memory_peak();
+}
+
+/* Measures one shape; 0 done, 1 a line could not be written. */
+static int measure(const struct stage *stage, const struct variant *v, struct problem p,
+                   double seconds, struct csv *csv, struct pace *pace)
+{
+    int gpu = v->device == ON_GPU;
+    struct data d;
+    const char *why = NULL;
+    char shape[128];
+    describe(&p, shape, sizeof shape);
+    double base = baseline_memory(gpu);
+    struct execution *e = NULL;
+    if (!data_new(&d, &p)) why = "memory is short";
+    else e = execution_new(v, &p, &d.a, &why);
+    if (!e) {
+        printf("%-18s %-46s not measured: %s\n", v->name, shape, why);
+        data_free(&d);
+        return 0;
+    }
+    struct timing t = time_execution(e, gpu, seconds);
+    double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
+    execution_free(e);
+    data_free(&d);
+    struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
+    struct measurement m = {
+        .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
+        .threads = gpu ? 0 : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1,
+        .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
+        .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
+        .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
+        .max_err = NAN, .allowed_err = NAN,
+    };
+    m.gflops = m.flops / t.median_s / 1e9;
+    add_ceiling(&m, &cost);
+    print_measurement(&m, t.spread);
+    *pace = (struct pace){t.median_s, work_of(&p)};
+    why = csv ? csv_write(csv, &m) : NULL;
+    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
+    return why != NULL;
+}
+
+/* Does the standard list ask for this shape of this variant, and in which type? */
+static int wanted(const struct shape *s, const struct variant *v, const struct options *opt,
+                  struct problem *p)
+{
+    unsigned here = v->device == ON_GPU ? GPU : v->device == ON_CPU ? CPU : EXECUTED;
+    if (!(s->where & here) || (opt->quick && !(s->where & QUICK))) return 0;
+    *p = s->p;
+    p->scale = p->head_dim ? 1 / sqrtf((float)p->head_dim) : 1;
+    if (opt->has_op) p->op = opt->op;
+    if (opt->has_op && (s->p.op == OP_SOFTMAX) != (p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX))
+        return 0;
+    p->dtype = s->where & SIXTEEN ? BF16 : F32;
+    if (opt->has_dtype) p->dtype = opt->dtype;
+    else if (s->where & THIRTYTWO && here != GPU) p->dtype = F32;
+    else if (here != GPU && !(v->types & TYPE(p->dtype))) p->dtype = v->types & TYPE(F16) ? F16 : BF16;
+    return !variant_refuses(v, p);
+}
+
+/* The shape given on the command line, if any. */
+static int own_shape(const struct options *opt, struct shape *s)
+{
+    int rows = opt->rows || opt->cols;
+    int heads = opt->batch || opt->heads_q || opt->heads_kv || opt->seqlen_q ||
+                opt->seqlen_k || opt->head_dim || opt->head_dim_v || opt->causal;
+    if (!rows && !heads) return 0;
+    struct problem *p = &s->p;
+    *s = (struct shape){.where = CPU | GPU | EXECUTED | QUICK};
+    p->op = rows ? OP_SOFTMAX : OP_ATTENTION;
+    p->rows = rows && !opt->rows ? 1 : opt->rows;
+    p->cols = rows && !opt->cols ? 1 : opt->cols;
+    if (heads) {
+        p->batch = opt->batch ? opt->batch : 1;
+        p->heads_q = opt->heads_q ? opt->heads_q : opt->heads_kv ? opt->heads_kv : 1;
+        p->heads_kv = opt->heads_kv ? opt->heads_kv : p->heads_q;
+        p->seqlen_q = opt->seqlen_q ? opt->seqlen_q : opt->seqlen_k ? opt->seqlen_k : 1024;
+        p->seqlen_k = opt->seqlen_k ? opt->seqlen_k : p->seqlen_q;
+        p->head_dim = opt->head_dim ? opt->head_dim : 64;
+        p->head_dim_v = opt->head_dim_v ? opt->head_dim_v : p->head_dim;
+        p->causal = opt->causal;
+    }
+    return 1;
+}
+
+static int bench_variant(const struct stage *stage, const struct variant *v,
+                         const struct options *opt, const struct shape *list, size_t n,
+                         struct csv *csv)
+{
+    double seconds = opt->quick ? 0.3 : 1, longest = opt->quick ? 0.5 : 5;
+    struct pace pace[2] = {{0, 0}, {0, 0}}; /* of softmax, of attention */
+    int failed = 0, measured = 0, asked = n == 1;
+    for (size_t i = 0; i < n && !failed; i++) {
+        struct problem p;
+        if (!wanted(&list[i], v, opt, &p)) continue;
+        struct pace *last = &pace[p.op == OP_ATTENTION];
+        double expected = last->work > 0 ? last->seconds * work_of(&p) / last->work : 0;
+        if (expected > longest && !asked) {
+            char shape[128];
+            describe(&p, shape, sizeof shape);
+            printf("%-18s %-46s not measured: one call would take about %.0f s\n", v->name,
+                   shape, expected);
+            continue;
+        }
+        failed = measure(stage, v, p, seconds, csv, last);
+        measured++;
+    }
+    if (!measured && asked) {
+        struct problem p = list[0].p;
+        p.scale = 1;
+        if (opt->has_dtype) p.dtype = opt->dtype;
+        if (opt->has_op) p.op = opt->op;
+        const char *refusal = variant_refuses(v, &p);
+        printf("%-18s does not support %s\n", v->name, refusal ? refusal : "this shape");
+    }
+    return failed;
+}
+
+int bench_stage(const struct stage *stage, const struct options *opt)
+{
+    const char *why = NULL;
+    struct shape own;
+    int one = own_shape(opt, &own);
+    if (one && own.p.op == OP_ATTENTION && own.p.heads_q % own.p.heads_kv) {
+        fprintf(stderr, "%s: --heads-q: %zu is not a multiple of --heads-kv %zu\n", stage->name,
+                own.p.heads_q, own.p.heads_kv);
+        return 2;
+    }
+    struct csv *csv = opt->csv ? csv_open(opt->csv, &why) : NULL;
+    if (why) {
+        fprintf(stderr, "%s: --csv: %s: %s\n", stage->name, opt->csv, why);
+        return 2;
+    }
+    int failed = 0, ran = 0;
+    printf("%s on %s%s%s\n", stage->name, machine_name(), gpu_arch() ? " and " : "",
+           gpu_arch() ? gpu_name() : "");
+    for (size_t i = 0; stage->variants[i] && !failed; i++) {
+        const struct variant *v = variant_here(stage->variants[i]);
+        if (opt->variant && strcmp(v->name, opt->variant)) continue;
+        why = variant_unavailable(v);
+        if (why) {
+            printf("%-18s skipped: %s\n", v->name, why);
+            continue;
+        }
+        ran++;
+        failed = bench_variant(stage, v, opt, one ? &own : shapes, one ? 1 : N_SHAPES, csv);
+    }
+    why = csv ? csv_close(csv) : NULL;
+    if (why) fprintf(stderr, "%s: --csv: %s: %s\n", stage->name, opt->csv, why);
+    return failed || why ? 1 : ran ? 0 : 77;
+}
