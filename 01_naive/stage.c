@@ -108,7 +108,7 @@ static struct cost cost(const struct problem *p)
                              .exps = 2 * n};
     }
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n};
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .hidden = 4 * n};
 }
 
 static const struct variant naive = {

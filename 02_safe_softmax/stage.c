@@ -55,22 +55,6 @@ static float softmax_row_reload(const float *x, float *y, size_t n)
     return m + logf(l);
 }
 
-/* Logarithm of the softmax: y_j = (x_j - m) - log(l), in this order, because m + log(l)
- * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
-static void logsoftmax_row(const float *x, float *y, size_t n)
-{
-    /* pass 1: maximum */
-    float m = row_maximum(x, n);
-
-    /* pass 2: denominator */
-    float l = 0;
-    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
-
-    /* pass 3: subtract */
-    float log_l = l == 0 ? 0 : logf(l);
-    for (size_t j = 0; j < n; j++) y[j] = x[j] - m - log_l;
-}
-
 static void softmax(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;
@@ -85,14 +69,6 @@ static void softmax_reload(const struct problem *p, const struct arrays *a)
     float *y = a->y;
     for (size_t i = 0; i < p->rows; i++)
         softmax_row_reload(x + i * p->cols, y + i * p->cols, p->cols);
-}
-
-static void logsoftmax(const struct problem *p, const struct arrays *a)
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
 /* Scores of query i against every key.
@@ -188,13 +164,11 @@ static struct cost cost_of(const struct problem *p, double extra, double exps)
                              .bytes = passes * 4 * n + attention_io_bytes(p)};
     }
     double n = (double)p->rows * (double)p->cols, passes = 4 + extra;
-    return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n};
+    return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n,
+                         .hidden = 4 * n};
 }
 
-static struct cost cost_recompute(const struct problem *p)
-{
-    return cost_of(p, 0, p->op == OP_LOGSOFTMAX ? 1 : 2);
-}
+static struct cost cost_recompute(const struct problem *p) { return cost_of(p, 0, 2); }
 
 static struct cost cost_reload(const struct problem *p) { return cost_of(p, 1, 1); }
 
@@ -209,7 +183,6 @@ static const struct variant recompute = {
     .workspace = workspace,
     .cost = cost_recompute,
     .softmax = softmax,
-    .logsoftmax = logsoftmax,
     .attention = attention,
 };
 
@@ -227,9 +200,12 @@ static const struct variant reload = {
     .attention = attention_reload,
 };
 
+extern const struct variant log_recompute;
+
 static const struct variant *const variants[] = {
     &recompute,
     &reload,
+    &log_recompute,
     NULL,
 };
 

@@ -37,33 +37,12 @@ static void softmax_row(const float *x, float *y, size_t n)
     for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? 0 : expf(x[j] - s.m) / s.l;
 }
 
-/* Logarithm of the softmax: y_j = (x_j - m) - log(l), in this order, because m + log(l)
- * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
-static void logsoftmax_row(const float *x, float *y, size_t n)
-{
-    /* pass 1: maximum and denominator */
-    struct state s = {-INFINITY, 0};
-    for (size_t j = 0; j < n; j++) s = online_step(s, x[j]);
-
-    /* pass 2: subtract */
-    float log_l = logf(s.l);
-    for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? -INFINITY : x[j] - s.m - log_l;
-}
-
 static void softmax(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;
     float *y = a->y;
     for (size_t i = 0; i < p->rows; i++)
         softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
-}
-
-static void logsoftmax(const struct problem *p, const struct arrays *a)
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
 /* The score of query i and key j.
@@ -131,8 +110,7 @@ static struct cost cost(const struct problem *p)
         return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
                              .exps = 3 * score_count(p)};
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n,
-                         .exps = p->op == OP_LOGSOFTMAX ? 2 * n : 3 * n};
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 3 * n, .hidden = 4 * n};
 }
 
 static const struct variant online = {
@@ -145,15 +123,15 @@ static const struct variant online = {
     .isolates_v = 1,
     .cost = cost,
     .softmax = softmax,
-    .logsoftmax = logsoftmax,
     .attention = attention,
 };
 
-extern const struct variant divide_once;
+extern const struct variant divide_once, log_online;
 
 static const struct variant *const variants[] = {
     &online,
     &divide_once,
+    &log_online,
     NULL,
 };
 
