@@ -1,0 +1,237 @@
+"""tables.py: rewrites the tables of measurements in the Markdown files from CSV.
+
+    python3 common/tables.py [--results DIR] [--machine TEXT] [--check] [FILE.md ...]
+
+A table stands between the lines
+
+    <!-- table:NAME begin -->
+    <!-- table:NAME end -->
+
+in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
+
+    attention     attention by length, the best variant of each stage
+    softmax       softmax by length, likewise
+    memory        peak memory of attention by length
+    ladder        stage 5 and its peers, TFLOP/s by type, head_dim and causal
+    stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
+                  largest length: time, rate, share of the ceiling, bytes, error
+
+The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
+change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
+unknown or has no partner.
+"""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import sys
+
+from results import (Malformed, NoData, best_lines, describe_work, read_results,
+                     same_work, si, where_of, work_of)
+
+MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
+
+
+def significant(value, digits=3):
+    """'1234', '12.3', '0.00123': at least so many digits, never an exponent."""
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - int(f"{abs(value):e}".split("e")[1]))
+    return f"{value:.{places}f}"
+
+
+def seconds(value):
+    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * scale >= 1 or unit == "µs":
+            return f"{significant(value * scale)} {unit}"
+
+
+def table(header, lines):
+    """Markdown, the first column left, the others right."""
+    rule = [":--"] + ["--:"] * (len(header) - 1)
+    return ["| " + " | ".join(cells) + " |" for cells in [header, rule] + lines]
+
+
+def provenance(rows):
+    """The sentence under a table that says where it comes from."""
+    def joined(column):
+        return ", ".join(sorted({str(getattr(row, column)) for row in rows
+                                 if getattr(row, column)}))
+    days = sorted({row.date[:10] for row in rows if row.date})
+    when = " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "unknown date"
+    return ["", f"*{rows[0].machine}; {joined('compiler')}; commit {joined('commit')}; "
+            f"{when}.*"]
+
+
+def by_length(rows, op, column, show, unit, biggest):
+    """A line a length, a column a stage's best variant."""
+    chosen = same_work([row for row in rows if row.op == op])
+    lines = best_lines(chosen, column, biggest)
+    lengths = sorted({row.length for line in lines.values() for row in line})
+    cells = [[si(length)] for length in lengths]
+    for line in lines.values():
+        known = {row.length: row for row in line}
+        for cell, length in zip(cells, lengths):
+            cell.append(show(known[length]) if length in known else "")
+    what = describe_work(chosen[0])
+    return ([f"{what[0].upper()}{what[1:]}; {unit}.", ""]
+            + table(["length"] + list(lines), cells)
+            + provenance([row for line in lines.values() for row in line]))
+
+
+def attention_table(rows):
+    def show(row):
+        return f"{seconds(row.median_s)}, {significant(row.gflops or 0)}"
+    return by_length(rows, "attention", "median_s", show, "median time, GFLOP/s", False)
+
+
+def softmax_table(rows):
+    def show(row):
+        return f"{seconds(row.median_s)}, {significant(row.gbps or 0)}"
+    return by_length(rows, "softmax", "median_s", show, "median time, GB/s", False)
+
+
+def memory_table(rows):
+    return by_length(rows, "attention", "peak_bytes",
+                     lambda row: significant(row.peak_bytes / (1 << 20)),
+                     "peak memory in MiB", False)
+
+
+def ladder_table(rows):
+    chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
+              and row.stage in ("5", "peer") and row.gflops]
+    if not chosen:
+        raise NoData("no measurement of stage 5 on a GPU")
+    chosen = [row for row in chosen if row.length == max(
+        other.length for other in chosen if work_of(other) == work_of(row))]
+    works = sorted({work_of(row) + (row.length,) for row in chosen},
+                   key=lambda work: (work[0] == "f32", *map(str, work)))
+    lines = collections.defaultdict(dict)
+    for row in sorted(chosen, key=lambda row: row.stage == "peer"):
+        lines[row.variant][work_of(row) + (row.length,)] = row
+    cells = []
+    for name, line in lines.items():
+        cells.append([name])
+        for work in works:
+            share = f" ({line[work].pct_ceiling:.0f} %)" \
+                if work in line and line[work].pct_ceiling else ""
+            cells[-1].append(significant(line[work].gflops / 1000) + share
+                             if work in line else "")
+    header = [f"{w[0]}, d = {w[4]:.0f}{', causal' if w[6] else ''}, {si(w[7])} keys"
+              for w in works]
+    return (["TFLOP/s (percent of the ceiling).", ""] + table(["variant"] + header, cells)
+            + provenance(chosen))
+
+
+def stage_table(rows, stage, op):
+    chosen = [row for row in rows if row.stage == stage and row.op == op]
+    if not chosen:
+        raise NoData(f"no measurement of {op} in stage {stage}")
+    latest = {}
+    for row in sorted(chosen, key=lambda row: (row.length or 0, row.dtype == "f32",
+                                               not row.causal)):
+        latest[row.variant, row.dtype, where_of(row)] = row
+    first = {row.variant: n for n, row in reversed(list(enumerate(chosen)))}
+    cells = []
+    for (variant, dtype, where), row in sorted(latest.items(),
+                                               key=lambda item: first[item[0][0]]):
+        rate = f"{significant(row.gflops)} GFLOP/s" if row.gflops else \
+            f"{significant(row.gbps)} GB/s" if row.gbps else ""
+        share = f"{row.pct_ceiling:.0f} % of {row.ceiling_kind}" \
+            if row.pct_ceiling else ""
+        traffic = " / ".join(significant(value / 1e6) if value else "–"
+                             for value in (row.bytes_predicted, row.bytes_measured))
+        error = f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
+            if row.max_err is not None and row.allowed_err else ""
+        cells.append([variant, where, dtype, si(row.length or 0), seconds(row.median_s),
+                      rate, share, traffic, error])
+    header = ["variant", "where", "type", "length", "median", "rate", "ceiling",
+              "MB predicted / measured", "error / allowed"]
+    return table(header, cells) + provenance(chosen)
+
+
+def make_table(where, name, rows):
+    """The lines of the table called name."""
+    fixed = {"attention": attention_table, "softmax": softmax_table,
+             "memory": memory_table, "ladder": ladder_table}
+    if name in fixed:
+        return fixed[name](rows)
+    match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
+    if not match:
+        raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)} and "
+                        "stage-N-OP")
+    return stage_table(rows, *match.groups())
+
+
+def rewrite(path, text, rows, missing):
+    """text with every table made anew; a table without data stays and is added to
+    missing."""
+    out, old, name, begun = [], [], None, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        where = f"{path}:{number}"
+        mark = MARK.fullmatch(line.strip())
+        if mark and (mark[2] == "begin") != (name is None):
+            raise Malformed(f"{where}: '{line.strip()}' has no partner")
+        if mark and mark[2] == "begin":
+            name, begun, old = mark[1], number, []
+            out.append(line)
+        elif mark:
+            if mark[1] != name:
+                raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
+            try:
+                out += make_table(where, name, rows)
+            except NoData as error:
+                missing.append(f"{where}: table '{name}' left as it is: {error}")
+                out += old
+            out.append(line)
+            name = None
+        else:
+            (out if name is None else old).append(line)
+    if name is not None:
+        raise Malformed(f"{path}:{begun}: table '{name}' has no end mark")
+    return "\n".join(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Rewrites tables in Markdown from CSV.")
+    parser.add_argument("--results", type=pathlib.Path, default="notes/results")
+    parser.add_argument("--machine", default="", help="part of the machine's name")
+    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if "
+                        "a file would change")
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    arguments = parser.parse_args()
+    here = pathlib.Path(".")
+    files = arguments.files or [path for pattern in ("README.md", "[0-9]*/README.md",
+                                                     "notes/*.md")
+                                for path in sorted(here.glob(pattern))]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    texts = {path: text for path, text in texts.items() if "<!-- table:" in text}
+    if not texts:
+        print("tables.py: no file has a table")
+        return 0
+    rows, missing, status = read_results(arguments.results, arguments.machine), [], 0
+    new = {path: rewrite(path, text, rows, missing) for path, text in texts.items()}
+    for path, text in new.items():
+        if text == texts[path]:
+            continue
+        print(f"tables.py: {path} {'would change' if arguments.check else 'rewritten'}")
+        status = 1 if arguments.check else status
+        if not arguments.check:
+            beside = path.with_name(f".{path.name}.tmp")
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, path)
+    for line in missing:
+        print(f"tables.py: {line}", file=sys.stderr)
+    return 1 if missing else status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Malformed as error:
+        print(f"tables.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        print(f"tables.py: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,75 @@
+"""synthetic.py: invented measurements to test the plots with.  Nothing was measured.
+
+    python3 tests/plots/synthetic.py FILE.csv [--gpu]
+"""
+import csv
+import sys
+
+COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
+           "seqlen_k head_dim head_dim_v causal threads median_s min_s reps bytes_predicted "
+           "bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
+           "max_err allowed_err date commit machine compiler flags").split()
+BASE = {"dtype": "f32", "reps": 20, "date": "2000-01-02T03:04:05Z", "commit": "0000000",
+        "machine": "invented machine, 16 cores at 2.0 GHz", "compiler": "cc 1",
+        "flags": "-O3", "causal": 0, "threads": 1}
+# stage, variant, device, dtype, GFLOP/s, ceiling; time = flops / GFLOP/s
+ATTENTION = [(1, "rows", "cpu", "f32", 2, 60), (1, "simd", "cpu", "f32", 21, 60),
+             (2, "rows", "cpu", "f32", 1.9, 60), (2, "simd", "cpu", "f32", 20, 60),
+             (3, "rows", "cpu", "f32", 1.7, 60), (3, "simd", "cpu", "f32", 23, 60),
+             (4, "tiled", "cpu", "f32", 40, 960), (4, "threads", "cpu", "f32", 610, 960),
+             (5, "tiled", "cpu-executed", "f32", 0.9, 960)]
+GPU = [(1, "gpu", "gpu", "f32", 900, 6e4), (2, "gpu", "gpu", "f32", 880, 6e4),
+       (3, "gpu", "gpu", "f32", 2300, 6e4), (5, "tiled", "gpu", "f32", 9e3, 6e4),
+       (5, "register_tiled", "gpu", "f32", 2.6e4, 6e4),
+       ("peer", "pytorch-efficient", "gpu", "f32", 3.5e4, 6e4),
+       (5, "mma", "gpu", "bf16", 1.9e5, 7.6e5), (5, "wgmma", "gpu", "bf16", 4.5e5, 7.6e5),
+       (5, "pingpong", "gpu", "bf16", 6.4e5, 7.6e5),
+       (5, "persistent", "gpu", "bf16", 6.6e5, 7.6e5),
+       ("peer", "pytorch-cudnn", "gpu", "bf16", 6.5e5, 7.6e5),
+       ("peer", "pytorch-flash", "gpu", "bf16", 3.5e5, 7.6e5)]
+
+
+def attention(stage, variant, device, dtype, gflops, ceiling, n):
+    flops = 4 * 64 * 8 * n * n
+    gflops *= min(1, 0.5 + n / 8192)
+    inputs, scores = 4 * 8 * n * 64 * 4, 8 * n * n * 4
+    moved = inputs + (4 * scores if stage in (1, 2) else 0)
+    return dict(BASE, stage=stage, variant=variant, op="attention", device=device,
+                dtype=dtype, batch=1, heads_q=8, heads_kv=8, seqlen_q=n, seqlen_k=n,
+                head_dim=64, head_dim_v=64, flops=flops, gflops=gflops,
+                median_s=flops / gflops / 1e9, min_s=0.97 * flops / gflops / 1e9,
+                ceiling_kind="gemm" if dtype == "bf16" else "fma", ceiling=ceiling,
+                pct_ceiling=100 * gflops / ceiling, bytes_predicted=moved,
+                bytes_measured=moved * (1.02 + 0.1 * (n < 1024)),
+                peak_bytes=inputs + (scores if stage in (1, 2) else 0) + (1 << 20),
+                max_err=4e-7 if dtype == "f32" else 4e-3,
+                allowed_err=2e-6 if dtype == "f32" else 9e-3)
+
+
+def softmax(stage, variant, passes, share, n):
+    seconds = passes * 4 * (1 << 22) / (20e9 * share)
+    moved = passes * 4 * (1 << 22)
+    return dict(BASE, stage=stage, variant=variant, op="softmax", device="cpu",
+                rows=(1 << 22) // n, cols=n, median_s=seconds, min_s=seconds,
+                bytes_predicted=moved, bytes_measured=1.05 * moved, ceiling_kind="copy",
+                ceiling=20, pct_ceiling=100 * share, gbps=20 * share,
+                peak_bytes=8 << 22, max_err=3e-8 * stage, allowed_err=1e-6)
+
+
+def main():
+    rows = []
+    for line in ATTENTION + (GPU if "--gpu" in sys.argv else []):
+        for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
+            if line[0] != 1 or n <= 8192:
+                rows.append(attention(*line, n))
+    for stage, passes, share in ((1, 4, 0.7), (2, 5, 0.72), (3, 4, 0.78), (4, 3, 0.95)):
+        for n in (128, 1024, 8192, 65536):
+            rows.append(softmax(stage, "simd", passes, share * (1 - 10 / n), n))
+    with open(sys.argv[1], "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
