@@ -54,7 +54,6 @@ WARN := -Wall -Wextra $(WERROR)
 ARCH_FLAGS ?= -march=native
 FAST := -O3 $(ARCH_FLAGS) -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off
 INCLUDE = -Icommon -I$(dir $<) -I$(patsubst %/kernels/,%/,$(dir $<)) -I04_monoid_tiled_cpu
-DIMS := '-DHEAD_DIMS=$(subst $() $(),$(comma),$(strip $(HEAD_DIMS)))'
 comma := ,
 DIMS = '-DHEAD_DIMS=$(subst $(space),$(comma),$(strip $(HEAD_DIMS)))'
 space := $() $()
@@ -110,7 +109,7 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
-.PHONY: all build cuda stage diff trace bench profile plot tables test test-long sanitize help \
+.PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long sanitize help \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
@@ -147,7 +146,7 @@ $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 
 # The compiler and its flags are columns of the CSV.
 $(BUILD)/obj/common/csv.o: PROVENANCE = \
-    '-DCOMPILER_FLAGS="$(FAST)"' '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
+    '-DCOMPILER_FLAGS="$(strip $(FAST))"' '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
 
 define program
 $(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
@@ -229,8 +228,8 @@ plot: need-python
 	$(Q)$(PYTHON) common/plot.py --results $(RESULTS) \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
-tables: need-python
-	$(Q)$(PYTHON) common/tables.py --results $(RESULTS)
+tables tables-check: need-python
+	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)
 
 # --- Tests: one program. ---
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
