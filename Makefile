@@ -234,7 +234,9 @@ tables tables-check: need-python
 # --- Tests: one program. ---
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
          $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
-$(BUILD)/tests: $(TEST_O) $(COMMON_O)
+# A test may include a stage.c; what that file lists is linked from the stage's other files.
+PARTS_O = $(filter-out %/stage.o %/stage.cpu.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
+$(BUILD)/tests: $(TEST_O) $(PARTS_O) $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -lcriterion -o $@
 

@@ -8,6 +8,8 @@
  * Nothing here guards against it: the next stage does. */
 #include "stage.h"
 
+#include "overflow.h"
+
 /* Softmax of one row, two passes.
  *     l   = sum_j exp(x_j)
  *     y_j = exp(x_j) / l
@@ -128,7 +130,8 @@ static const struct variant *const variants[] = {
     NULL,
 };
 
-/* The denominator after each score: where it leaves the range of a float, it shows. */
+/* The denominator after each score: where it leaves the range of a float, it shows.  Then
+ * the scores at which that happens. */
 static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
 {
     float l = 0;
@@ -141,6 +144,11 @@ static void trace(struct trace *t, const float *x, size_t n, const float *v, siz
     trace_note(t, "pass 2: divide");
     for (size_t j = 0; j < n; j++)
         trace_note(t, "y[%zu] = exp(%g) / %g = %g", j, x[j], l, expf(x[j]) / l);
+    trace_note(t, "the first score at which n equal scores overflow, by type:");
+    trace_note(t, "%9s %12s %12s %12s", "n", "f32", "f16", "bf16");
+    for (size_t length = 1; length <= (size_t)1 << 20; length *= 1024)
+        trace_note(t, "%9zu %12.6f %12.6f %12.6f", length, first_failing_score(F32, length),
+                   first_failing_score(F16, length), first_failing_score(BF16, length));
 }
 
 static const struct stage stage = {
