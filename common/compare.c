@@ -1,0 +1,324 @@
+/* compare.c: guarded outputs, the rule of acceptance and its application. */
+#include "compare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "half.h"
+#include "yardstick.h"
+
+enum { GUARD_BYTE = 0xa5 };
+
+static struct output output_new(size_t n, enum dtype dtype)
+{
+    struct output out = {.n = n, .dtype = dtype};
+    if (n == 0) return out;
+    size_t bytes = n * dtype_size(dtype) + 2 * GUARD;
+    out.frame = aligned_alloc(GUARD, (bytes + GUARD - 1) / GUARD * GUARD);
+    if (!out.frame) {
+        fprintf(stderr, "no memory for an output of %zu bytes\n", bytes);
+        exit(1);
+    }
+    out.data = out.frame + GUARD;
+    return out;
+}
+
+static void output_fill(struct output *out)
+{
+    if (!out->data) return;
+    size_t bytes = out->n * dtype_size(out->dtype);
+    memset(out->frame, GUARD_BYTE, GUARD);
+    memset(out->frame + GUARD + bytes, GUARD_BYTE, GUARD);
+    uint32_t *words = out->data;
+    uint16_t *halves = out->data;
+    for (size_t i = 0; i < out->n; i++)
+        if (out->dtype == F32) words[i] = 0x7fc0deadu;
+        else halves[i] = out->dtype == F16 ? 0x7ead : 0x7fed;
+}
+
+struct outputs outputs_new(const struct problem *p)
+{
+    struct sizes n = problem_sizes(p);
+    struct outputs out = {output_new(n.y, p->dtype), output_new(n.o, p->dtype),
+                          output_new(n.lse, F32)};
+    outputs_fill(&out);
+    return out;
+}
+
+void outputs_fill(struct outputs *out)
+{
+    output_fill(&out->y);
+    output_fill(&out->o);
+    output_fill(&out->lse);
+}
+
+void outputs_bind(const struct outputs *out, struct arrays *a)
+{
+    a->y = out->y.data;
+    a->o = out->o.data;
+    a->lse = out->lse.data;
+}
+
+void outputs_free(struct outputs *out)
+{
+    free(out->y.frame);
+    free(out->o.frame);
+    free(out->lse.frame);
+    memset(out, 0, sizeof *out);
+}
+
+static int output_equal(const struct output *a, const struct output *b)
+{
+    return a->n == b->n && (!a->n || !memcmp(a->data, b->data, a->n * dtype_size(a->dtype)));
+}
+
+int outputs_equal(const struct outputs *a, const struct outputs *b)
+{
+    return output_equal(&a->y, &b->y) && output_equal(&a->o, &b->o) &&
+           output_equal(&a->lse, &b->lse);
+}
+
+/* NULL, or which guard was written to. */
+static const char *damage(const struct output *out)
+{
+    const unsigned char *after = out->frame + GUARD + out->n * dtype_size(out->dtype);
+    for (size_t i = 0; i < GUARD; i++) {
+        if (out->frame[i] != GUARD_BYTE) return "written before the first element";
+        if (after[i] != GUARD_BYTE) return "written behind the last element";
+    }
+    return NULL;
+}
+
+/* Element i as a number; *untouched is set when it still holds the filling. */
+static double element(const struct output *out, size_t i, int *untouched)
+{
+    if (out->dtype == F32) {
+        uint32_t bits = ((const uint32_t *)out->data)[i];
+        *untouched = bits == 0x7fc0deadu;
+        return f32_from_bits(bits);
+    }
+    uint16_t bits = ((const uint16_t *)out->data)[i];
+    *untouched = bits == (out->dtype == F16 ? 0x7ead : 0x7fed);
+    return out->dtype == F16 ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+/* NULL when got will do for want, else why not.  Written so that NaN fails. */
+static const char *reject(double got, double want, double allowed, int untouched)
+{
+    if (untouched) return "element not written";
+    if (isnan(want)) return isnan(got) ? NULL : "NaN expected";
+    if (isnan(got)) return "NaN where a number is expected";
+    if (isinf(want) || isinf(got)) return got == want ? NULL : "wrong infinity";
+    return !(fabs(got - want) <= allowed) ? "error above the allowed" : NULL;
+}
+
+/* The index of element i in an array whose last dimensions are d1, d2, d3. */
+static void locate(struct verdict *v, const struct problem *p, size_t i)
+{
+    size_t rows = rows_per_head(p), dv = p->head_dim_v;
+    if (v->array[0] == 'y') {
+        size_t width = p->op == OP_MEAN ? 1 : p->op == OP_FUSED_REDUCTION ? N_FUSED : p->cols;
+        v->rank = p->op == OP_MEAN ? 1 : 2;
+        v->index[0] = i / width;
+        v->index[1] = i % width;
+        return;
+    }
+    v->rank = v->array[0] == 'o' ? 4 : 3;
+    if (v->rank == 4) {
+        v->index[3] = i % dv;
+        i /= dv;
+    }
+    v->index[2] = i % rows;
+    v->index[1] = i / rows % p->heads_q;
+    v->index[0] = i / rows / p->heads_q;
+}
+
+/* Judges one array, adding to v; returns v->ok. */
+static int compare_output(struct verdict *v, const struct problem *p, const char *array,
+                          const struct output *out, const double *want,
+                          const double *allowed)
+{
+    if (!out->data) return 1;
+    for (size_t i = 0; i < out->n; i++) {
+        int untouched;
+        double got = element(out, i, &untouched), err = fabs(got - want[i]);
+        const char *reason = reject(got, want[i], allowed[i], untouched);
+        double ratio = isfinite(err) && err > 0 ? err / allowed[i] : 0;
+        if (!reason && ratio <= v->worst && v->array) continue;
+        v->worst = ratio > v->worst ? ratio : v->worst;
+        v->array = array;
+        v->got = got;
+        v->want = want[i];
+        v->err = err;
+        v->allowed = allowed[i];
+        locate(v, p, i);
+        if (reason) {
+            v->reason = reason;
+            return v->ok = 0;
+        }
+    }
+    const char *reason = damage(out);
+    if (!reason) return 1;
+    v->array = array;
+    v->rank = 0;
+    v->reason = reason;
+    v->got = v->want = v->err = v->allowed = NAN;
+    return v->ok = 0;
+}
+
+static int is_untouched(const struct output *out)
+{
+    int untouched = 1;
+    for (size_t i = 0; i < out->n && untouched; i++) element(out, i, &untouched);
+    return untouched;
+}
+
+struct verdict compare(const struct standard *s, const struct outputs *out)
+{
+    const struct reference *r = s->reference;
+    struct verdict v = {.ok = 1};
+    if (s->broken) {
+        v.ok = 0;
+        v.reason = s->broken;
+        v.array = "yardstick";
+        v.got = v.want = v.err = v.allowed = NAN;
+        return v;
+    }
+    /* the log form may leave lse alone, but not write a part of it */
+    int lse_is_optional = s->problem.op == OP_LOGSOFTMAX_ATTENTION && is_untouched(&out->lse) &&
+                          !(out->lse.data && damage(&out->lse));
+    if (compare_output(&v, &s->problem, "y", &out->y, r->y, s->y_allowed) &&
+        compare_output(&v, &s->problem, "o", &out->o, r->o, s->o_allowed) && !lse_is_optional)
+        compare_output(&v, &s->problem, "lse", &out->lse, r->lse, s->lse_allowed);
+    return v;
+}
+
+void verdict_index(const struct verdict *v, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < v->rank && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%zu", i ? ", " : "[", v->index[i]);
+    if (v->rank && n < size) snprintf(text + n, size - n, "]");
+}
+
+/* ---- the rule ---- */
+
+static double larger(double a, double b)
+{
+    return b > a ? b : a;
+}
+
+static double round_unit(enum dtype dtype)
+{
+    return dtype == F16 ? 0x1p-11 : 0x1p-8;
+}
+
+/* Half the distance of the denormals of dtype: what rounding a tiny number may cost. */
+static double least_half(enum dtype dtype)
+{
+    return dtype == F16 ? 0x1p-25 : 0x1p-134;
+}
+
+/* Largest error of the harness's own y or o over n elements; says so in *broken when one
+ * exceeds its bound (bound NULL: 16 bits, no bound is claimed). */
+static double own_error(const float *own, const double *want, const double *bound, size_t n,
+                        char **broken)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(want[i])) continue;
+        double err = fabs(own[i] - want[i]);
+        if (bound && !(err <= bound[i]) && !*broken) {
+            *broken = need(160, 1);
+            snprintf(*broken, 160, "the harness's own computation errs by %.3g, its proved "
+                     "bound is %.3g", err, bound[i]);
+        }
+        worst = larger(worst, err);
+    }
+    return worst;
+}
+
+static void allow_rows(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    const struct reference *r = s->reference;
+    int is_float = p->dtype == F32, log = p->op == OP_LOGSOFTMAX;
+    double u = is_float ? 0 : round_unit(p->dtype), tiny = is_float ? 0 : least_half(p->dtype);
+    s->y_allowed = need(r->n_y, sizeof(double));
+    if (p->op != OP_SOFTMAX && p->op != OP_LOGSOFTMAX) {
+        for (size_t i = 0; i < r->n_y; i++)
+            s->y_allowed[i] = r->y_bound[i] + u * fabs(r->y[i]) + tiny;
+        return;
+    }
+    float *own = yardstick_rows(p, a);
+    for (size_t i = 0; i < p->rows; i++) {
+        size_t first = i * p->cols;
+        double err = own_error(own + first, r->y + first,
+                               is_float ? r->y_bound_safe + first : NULL, p->cols, &s->broken);
+        for (size_t j = first; j < first + p->cols; j++) {
+            double rule = 2 * err + (is_float ? 1e-6 : u * fabs(r->y[j]) + tiny);
+            int bound_only = log && is_float;
+            s->y_allowed[j] = !is_float ? rule + r->y_bound[j]
+                              : bound_only || r->y_bound[j] < rule ? r->y_bound[j] : rule;
+        }
+    }
+    free(own);
+}
+
+/* 16 bits: rounding p moves o by at most u sum p|v|, or n least_half / l where p is
+ * denormal; rounding o by u |o|. */
+static void allow_attention(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    const struct reference *r = s->reference;
+    int is_float = p->dtype == F32;
+    size_t rows = rows_per_head(p), dv = p->head_dim_v;
+    double u = is_float ? 0 : round_unit(p->dtype), tiny = is_float ? 0 : least_half(p->dtype);
+    s->o_allowed = need(r->n_o, sizeof(double));
+    s->lse_allowed = need(r->n_lse, sizeof(double));
+    memcpy(s->lse_allowed, r->lse_bound, r->n_lse * sizeof(double));
+    if (p->op == OP_LOGSOFTMAX_ATTENTION) {
+        for (size_t i = 0; i < r->n_o; i++)
+            s->o_allowed[i] = r->o_bound[i] + u * (r->o_mass[i] + fabs(r->o[i])) + tiny;
+        return;
+    }
+    float *own = yardstick_attention(p, a);
+    for (size_t head = 0; head < p->batch * p->heads_q; head++) {
+        size_t first = head * rows * dv;
+        double err = own_error(own + first, r->o + first,
+                               is_float ? r->o_bound_safe + first : NULL, rows * dv,
+                               &s->broken);
+        double noise = ROUNDOFF * r->max_s[head] * r->max_v[head];
+        double floor = 1e-6 * larger(1, r->max_v[head]);
+        for (size_t i = first; i < first + rows * dv; i++) {
+            double keys = (double)row_keys(p, i / dv % rows);
+            double rule = 2 * err + noise + (is_float ? floor : u * (r->o_mass[i] +
+                          fabs(r->o[i])) + tiny * (1 + keys * r->weight[i / dv] *
+                          r->max_v[head]));
+            s->o_allowed[i] = is_float && r->o_bound[i] < rule ? r->o_bound[i] : rule;
+        }
+    }
+    free(own);
+}
+
+struct standard *standard_new(const struct problem *p, const struct arrays *a)
+{
+    struct standard *s = need(1, sizeof *s);
+    s->problem = *p;
+    s->reference = reference_new(p, a);
+    if (has_attention_rows(p)) allow_attention(s, a);
+    else allow_rows(s, a);
+    return s;
+}
+
+void standard_free(struct standard *s)
+{
+    if (!s) return;
+    reference_free(s->reference);
+    free(s->y_allowed);
+    free(s->o_allowed);
+    free(s->lse_allowed);
+    free(s->broken);
+    free(s);
+}

@@ -1,0 +1,113 @@
+/* yardstick.c: three passes in float: maximum, sum of exp(x - m), divide. */
+#include "yardstick.h"
+
+#include <stdlib.h>
+#include "half.h"
+#include "reference.h"
+
+static float rounded(float x, enum dtype dtype)
+{
+    if (dtype == F16) return half_to_float(float_to_half(x));
+    if (dtype == BF16) return bfloat_to_float(float_to_bfloat(x));
+    return x;
+}
+
+/* In place: x becomes exp(x - m) and the sum is returned.  0 when all is masked. */
+static float exponentials(float *x, size_t n, float *m)
+{
+    float l = 0;
+    *m = -INFINITY;
+    for (size_t j = 0; j < n; j++)
+        if (x[j] > *m) *m = x[j];
+    for (size_t j = 0; j < n; j++) {
+        x[j] = *m == -INFINITY && !isnan(x[j]) ? 0 : expf(x[j] - *m);
+        l += x[j];
+    }
+    return l;
+}
+
+float *yardstick_rows(const struct problem *p, const struct arrays *a)
+{
+    size_t n = p->cols;
+    float *x = widen(a->x, p->dtype, p->rows * n), *y = need(p->rows * n, sizeof *y);
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < p->rows; i++) {
+        float *x_i = x + i * n, *y_i = y + i * n, m;
+        for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
+        float l = exponentials(y_i, n, &m), ln_l = logf(l);
+        for (size_t j = 0; j < n; j++) {
+            float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
+                          : l == 0               ? 0
+                                                 : y_i[j] / l;
+            y_i[j] = rounded(value, p->dtype);
+        }
+    }
+    free(x);
+    return y;
+}
+
+/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t.
+ *   q (d)   kt (d, stride)   bias (n) or NULL   s (n) */
+static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
+                   const float *bias, size_t n, float *s)
+{
+    for (size_t j = 0; j < n; j++) s[j] = 0;
+    for (size_t t = 0; t < d; t++) {
+        const float *k_t = kt + t * stride;
+        float q_t = q[t];
+#pragma omp simd
+        for (size_t j = 0; j < n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
+    }
+    for (size_t j = 0; j < n; j++) {
+        float b = bias ? bias[j] : 0;
+        s[j] = b == -INFINITY ? -INFINITY : s[j] * scale + b;
+    }
+}
+
+/* o = sum_j p_j v_j over the keys that weigh something.  p (n) is exp(s - m) on entry. */
+static void values(float *p, float l, const float *v, size_t n, size_t dv, enum dtype dtype,
+                   float *o)
+{
+    for (size_t j = 0; j < n; j++) {
+        float weight = l == 0 ? 0 : rounded(p[j] / l, dtype);
+        if (weight == 0) continue;
+#pragma omp simd
+        for (size_t c = 0; c < dv; c++) o[c] = fmaf(weight, v[j * dv + c], o[c]);
+    }
+    for (size_t c = 0; c < dv; c++) o[c] = rounded(o[c], dtype);
+}
+
+float *yardstick_attention(const struct problem *p, const struct arrays *a)
+{
+    size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
+    size_t n_rows = p->batch * p->heads_q * rows, heads = p->batch * p->heads_kv;
+    float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
+    float *k = widen_updated(p, a->k, a->k_new, a->index, d);
+    float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
+    float *kt = need(heads * d * n, sizeof *kt), *o = need(n_rows * dv, sizeof *o);
+    for (size_t h = 0; h < heads; h++)
+        for (size_t j = 0; j < n; j++)
+            for (size_t t = 0; t < d; t++) kt[(h * d + t) * n + j] = k[(h * n + j) * d + t];
+#pragma omp parallel
+    {
+        float *s = need(n, sizeof *s);
+#pragma omp for schedule(dynamic, 8)
+        for (size_t row = 0; row < n_rows; row++) {
+            size_t i = row % rows, b = row / rows / p->heads_q, h = row / rows % p->heads_q;
+            size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
+            size_t seen = row_keys(p, i), query = row_query(p, i);
+            const float *bias = p->has_bias ? a->bias + query * n : NULL;
+            float m;
+            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n, p->scale,
+                   bias, seen, s);
+            float l = exponentials(s, seen, &m);
+            values(s, l, v + kv * n * dv, seen, dv, p->dtype, o + row * dv);
+        }
+        free(s);
+    }
+    free(q);
+    free(k);
+    free(v);
+    free(kt);
+    return o;
+}
