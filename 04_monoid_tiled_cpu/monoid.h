@@ -29,7 +29,7 @@
 /* m: largest score so far, l: sum of exp(score - m) so far. */
 struct se { float m, l; };
 
-/* The same with o (d): sum of exp(score - m) v so far.  The memory of o is the caller's. */
+/* The same with o (d): sum of exp(score - m) v so far, in memory of the caller. */
 struct aggregate { float m, l; float *o; size_t d; };
 
 /* What an element with maximum m is multiplied by when the maximum becomes m_new >= m.
@@ -128,7 +128,7 @@ static inline HOST_DEVICE void aggregate_merge(struct aggregate *x,
 }
 
 /* x = x . (v, 1, score) without storing the lifted key: the step of stage 3.  Returns the
- * factor by which the old l and o were multiplied, 1 when there was nothing to correct. */
+ * factor by which the old l and o were multiplied, 1 when nothing was to be corrected. */
 static inline HOST_DEVICE float aggregate_push(struct aggregate *x, float score,
                                                const float *v)
 {

@@ -1,0 +1,140 @@
+/* update.c: the fifth use of a monoid.  When one key or value changes, most partial
+ * results stay right.  A binary tree keeps them all:
+ *
+ *     leaf j          (v_j, 1, s_j)             node      left child . right child
+ *     the root        the fold of all keys
+ *
+ * and a new k_j or v_j redoes only the nodes above leaf j, ceil(log2 n) merges instead of
+ * the n - 1 of a new fold.  SE has no inverse in float (the weight of a removed key is
+ * lost in rounding as soon as it is small), so subtracting the old key would not do. */
+#include "row.h"
+
+#include <string.h>
+
+/* Smallest power of two that is at least n, and at least 1. */
+static size_t leaves_for(size_t n)
+{
+    size_t leaves = 1;
+    while (leaves < n) leaves *= 2;
+    return leaves;
+}
+
+/* node = left . right.  Node i has children 2 i and 2 i + 1; node 1 is the root. */
+static void merge_children(struct aggregate *node, size_t i)
+{
+    memcpy(node[i].o, node[2 * i].o, node[i].d * sizeof(float));
+    node[i].m = node[2 * i].m;
+    node[i].l = node[2 * i].l;
+    aggregate_merge(&node[i], &node[2 * i + 1]);
+}
+
+/* Fills nodes 1 .. 2 leaves - 1, o (2 leaves, dv) being their memory.  The leaves beyond
+ * the last key are units. */
+static void tree_build(const struct row *r, struct aggregate *node, float *o,
+                       size_t leaves)
+{
+    for (size_t i = 1; i < 2 * leaves; i++) {
+        node[i].o = o + i * r->dv;
+        node[i].d = r->dv;
+    }
+    for (size_t j = 0; j < leaves; j++)
+        if (j < r->n)
+            aggregate_lift(&node[leaves + j], row_score(r, j), r->v + j * r->dv);
+        else
+            aggregate_unit(&node[leaves + j]);
+    for (size_t i = leaves - 1; i >= 1; i--) merge_children(node, i);
+}
+
+/* Leaf j becomes (v, 1, score); returns the number of merges on the way to the root. */
+static size_t tree_update(struct aggregate *node, size_t leaves, size_t j, float score,
+                          const float *v)
+{
+    size_t merges = 0;
+    aggregate_lift(&node[leaves + j], score, v);
+    for (size_t i = (leaves + j) / 2; i >= 1; i /= 2, merges++) merge_children(node, i);
+    return merges;
+}
+
+/* Attention of one query per head after key row index[u] was replaced by k_new, v_new,
+ * for u = 0, 1, ... in turn.  merges: those of the updates, not of making the tree.
+ * workspace: the nodes of one tree, then their o. */
+static void update(const struct problem *p, const struct arrays *a)
+{
+    size_t leaves = leaves_for(p->seqlen_k), d = p->head_dim, dv = p->head_dim_v;
+    size_t merges = 0, group = p->heads_q / p->heads_kv;
+    struct aggregate *node = a->workspace;
+    float *o = (float *)(node + 2 * leaves);
+    for (size_t head = 0; head < row_count(p); head++) {
+        struct row r = row_of(p, a, head);
+        size_t head_kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
+        tree_build(&r, node, o, leaves);
+        for (size_t u = 0; u < p->n_updates; u++) {
+            size_t j = a->index[u], row_new = head_kv * p->n_updates + u;
+            const float *k = (const float *)a->k_new + row_new * d;
+            const float *v = (const float *)a->v_new + row_new * dv;
+            merges += tree_update(node, leaves, j, score_of(&r, k, j), v);
+        }
+        aggregate_finish(&node[1], r.o, r.lse);
+    }
+    if (a->merges) *a->merges = merges;
+}
+
+static size_t workspace(const struct problem *p)
+{
+    size_t nodes = 2 * leaves_for(p->seqlen_k);
+    return nodes * (sizeof(struct aggregate) + p->head_dim_v * sizeof(float));
+}
+
+/* The plain way: replace the rows, fold all keys again.  workspace: for each key the
+ * number of its last update plus 1, or 0. */
+static void refold(const struct problem *p, const struct arrays *a)
+{
+    size_t d = p->head_dim, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
+    size_t *last = a->workspace;
+    for (size_t j = 0; j < p->seqlen_k; j++) last[j] = 0;
+    for (size_t u = 0; u < p->n_updates; u++) last[a->index[u]] = u + 1;
+    for (size_t head = 0; head < row_count(p); head++) {
+        struct row r = row_of(p, a, head);
+        size_t head_kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
+        const float *k_new = (const float *)a->k_new + head_kv * p->n_updates * d;
+        const float *v_new = (const float *)a->v_new + head_kv * p->n_updates * dv;
+        struct aggregate x = {.o = r.o, .d = dv};
+        aggregate_unit(&x);
+        for (size_t j = 0; j < r.n; j++) {
+            const float *k = last[j] ? k_new + (last[j] - 1) * d : r.k + j * d;
+            const float *v = last[j] ? v_new + (last[j] - 1) * dv : r.v + j * dv;
+            aggregate_push(&x, score_of(&r, k, j), v);
+        }
+        aggregate_finish(&x, r.o, r.lse);
+    }
+    if (a->merges) *a->merges = row_count(p) * p->seqlen_k;
+}
+
+static size_t workspace_refold(const struct problem *p)
+{
+    return p->seqlen_k * sizeof(size_t);
+}
+
+const struct variant update_refold = {
+    .name = "update_refold",
+    .idea = "replace keys and values, fold everything again",
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .workspace = workspace_refold,
+    .cost = row_cost,
+    .update = refold,
+};
+
+const struct variant update_tree = {
+    .name = "update",
+    .idea = "a tree of aggregates: a new key or value redoes log2 n merges",
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .workspace = workspace,
+    .cost = row_cost,
+    .update = update,
+};
