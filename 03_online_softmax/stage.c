@@ -126,12 +126,18 @@ static const struct variant online = {
     .attention = attention,
 };
 
-extern const struct variant divide_once, log_online;
+extern const struct variant online_normalised, divide_once, log_online;
+extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;
 
 static const struct variant *const variants[] = {
     &online,
+    &online_normalised,
     &divide_once,
     &log_online,
+    &mean_total,
+    &mean_product_first,
+    &mean_weighted,
+    &mean_increment,
     NULL,
 };
 

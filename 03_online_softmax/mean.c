@@ -1,0 +1,133 @@
+/* mean.c: the streaming mean, the simplest running state there is, in three codings.
+ *
+ *     mu_k = (x_1 + ... + x_k) / k
+ *
+ * "How Flash Attention works" begins with it, because a running mean and a running
+ * softmax have one thing in common: the old answer is corrected before the new term is
+ * added.  The codings are equal on paper.  In float they differ in what overflows and in
+ * how far they drift; u = 2^-24.
+ *
+ *     total      sum / k                       overflows when the sum does
+ *     weighted   mu * ((k - 1) / k) + x / k    drifts: error <= (k/2 + 2) u max|x|
+ *       written  mu * (k - 1) / k + x / k      overflows at k = 3 near FLT_MAX
+ *     increment  mu + (x - mu) / k             x - mu overflows for opposite signs
+ *
+ * A row without elements has no mean: NaN. */
+#include "stage.h"
+
+#include <float.h>
+
+/* Mean of x (n) as total and count.  Reads n floats. */
+static float total_of_row(const float *x, size_t n)
+{
+    float total = 0.0f;
+    for (size_t j = 0; j < n; j++) total += x[j];
+    return total / (float)n;
+}
+
+/* Mean of x (n), each old mean weighted by its share (k - 1) / k of the elements.  The
+ * weight and both products are rounded at every step, and nothing pulls the mean back: it
+ * drifts.  Reads n floats. */
+static float weighted_of_row(const float *x, size_t n)
+{
+    float mu = n ? 0.0f : NAN;
+    for (size_t k = 1; k <= n; k++) {
+        float weight = (float)(k - 1) / (float)k;
+        mu = mu * weight + x[k - 1] / (float)k;
+    }
+    return mu;
+}
+
+/* The same as C reads mu * (k - 1) / k from left to right: mu (k - 1) comes first, and at
+ * k = 3 it is twice the mean. */
+static float product_first_of_row(const float *x, size_t n)
+{
+    float mu = n ? 0.0f : NAN;
+    for (size_t k = 1; k <= n; k++)
+        mu = mu * (float)(k - 1) / (float)k + x[k - 1] / (float)k;
+    return mu;
+}
+
+/* Mean of x (n) by increments (Welford 1962).  The correction shrinks with the distance
+ * x - mu, and with it its rounding error.  Reads n floats. */
+static float increment_of_row(const float *x, size_t n)
+{
+    float mu = n ? 0.0f : NAN;
+    for (size_t k = 1; k <= n; k++) mu += (x[k - 1] - mu) / (float)k;
+    return mu;
+}
+
+/* y (rows) = mean of each row of x (rows, cols). */
+static void each_row(const struct problem *p, const struct arrays *a,
+                     float (*mean)(const float *x, size_t n))
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++) y[i] = mean(x + i * p->cols, p->cols);
+}
+
+static void total(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, total_of_row);
+}
+
+static void weighted(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, weighted_of_row);
+}
+
+static void product_first(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, product_first_of_row);
+}
+
+static void increment(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, increment_of_row);
+}
+
+/* One traversal of x, one float a row written. */
+static struct cost cost(const struct problem *p)
+{
+    struct cost c = {.passes = 1, .bytes = 4.0 * p->rows * (p->cols + 1.0)};
+    return c;
+}
+
+/* cols * max_score must not exceed FLT_MAX: right for rows of up to 2^28 elements. */
+#define TOTAL_MAX_SCORE (FLT_MAX / 0x1p28f)
+
+const struct variant mean_total = {
+    .name = "mean_total",
+    .idea = "streaming mean: total and count; the total overflows",
+    .types = TYPE(F32),
+    .max_score = TOTAL_MAX_SCORE,
+    .cost = cost,
+    .mean = total,
+};
+
+const struct variant mean_product_first = {
+    .name = "mean_product_first",
+    .idea = "streaming mean: mu * (k - 1) / k + x / k; overflows at k = 3",
+    .types = TYPE(F32),
+    .max_score = TOTAL_MAX_SCORE,
+    .cost = cost,
+    .mean = product_first,
+};
+
+const struct variant mean_weighted = {
+    .name = "mean_weighted",
+    .idea = "streaming mean: mu * ((k - 1) / k) + x / k; never overflows, drifts",
+    .types = TYPE(F32),
+    .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
+    .cost = cost,
+    .mean = weighted,
+};
+
+const struct variant mean_increment = {
+    .name = "mean_increment",
+    .idea = "streaming mean: mu += (x - mu) / k; accurate, x - mu must be finite",
+    .types = TYPE(F32),
+    .max_score = FLT_MAX / 2.0f,
+    .cost = cost,
+    .mean = increment,
+};
