@@ -36,7 +36,7 @@ static void softmax(const struct problem *p, const struct arrays *a)
 }
 
 /* Scores of query i against every key.
- *     s_j = scale * q_i . k_j + bias_ij, or -INFINITY where causality hides key j
+ *     s_j = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked
  *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
@@ -47,7 +47,7 @@ static void score_row(const struct problem *p, size_t i, const float *q_i, const
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (j >= n_visible) s[j] = -INFINITY;
+        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
     }
 }
 

@@ -20,12 +20,12 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
     for (size_t j = 0; j < visible_keys(p, i); j++) {
         const float *k_j = k + j * p->head_dim, *v_j = v + j * p->head_dim_v;
+        if (bias_i && bias_i[j] == -INFINITY) continue;
 
         /* score */
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         float s = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (s == -INFINITY && bias_i && bias_i[j] == -INFINITY) continue;
 
         /* max; a score of -INFINITY that is not masked weighs 0 and has no maximum */
         float m_new = s > m ? s : m;

@@ -46,11 +46,12 @@ static void softmax(const struct problem *p, const struct arrays *a)
 }
 
 /* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij
+ *     s = scale * q_i . k_j + bias_ij, or -INFINITY where the bias masks key j
  *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */
 static float score(const struct problem *p, const float *q_i, const float *k_j,
                    const float *bias_i, size_t j)
 {
+    if (bias_i && bias_i[j] == -INFINITY) return -INFINITY; /* whatever k_j holds */
     float dot = 0;
     for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
     return p->scale * dot + (bias_i ? bias_i[j] : 0);
