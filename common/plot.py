@@ -6,14 +6,15 @@ reads every DIR/*.csv (columns: design of the results, one line a measurement) a
 
     length.png    time and throughput against length, every stage on the same work
     ceiling.png   percent of the machine's ceiling against length
-    ladder.png    every variant of stage 5 and its peers at the largest length
+    flash.png     16-bit attention against length: stage 5 and its peers
+    ladder.png    every variant of stage 5 and its peers at one length
     traffic.png   bytes predicted by theory against bytes measured
     error.png     largest error against the allowed one
     memory.png    peak memory against length
     map.png       the fixture's attention map, computed by the stage program STAGE
 
-A figure whose columns are empty is skipped with one line.  Exit status: 0 drawn; 1 nothing
-could be drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no
+A figure whose columns are empty is skipped with one line.  Exit status: 0 drawn;
+1 nothing could be drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no
 matplotlib.
 """
 import argparse
@@ -129,7 +130,8 @@ def caption(figure, rows, text):
     dates = sorted({row.date[:10] for row in rows if row.date})
     days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}" if dates else ""
     shown = ", ".join(commits[:2]) + (" ..." if len(commits) > 2 else "")
-    figure.text(0.01, 0.012, f"{rows[0].machine}\ncommit {shown}, {days}", fontsize=7,
+    machines = "; ".join(sorted({row.machine for row in rows}))
+    figure.text(0.01, 0.012, f"{machines}\ncommit {shown}, {days}", fontsize=7,
                 color="#555555", va="bottom")
     figure.text(0.01, 0.985, text, fontsize=10, va="top", weight="bold")
 
@@ -186,20 +188,85 @@ def draw_ceiling(rows):
     return figure
 
 
-def draw_ladder(rows):
-    """Bars: every variant of stage 5 and the peers at the largest length."""
+def draw_flash(rows):
+    """Throughput of 16-bit attention against length: the best rung of stage 5, the others
+    thin, and the peers; a panel for each head_dim, without and with causal mask."""
     chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
-              and row.stage in ("5", "peer") and row.gflops]
+              and row.dtype == "bf16" and row.seqlen_q == row.seqlen_k and row.gflops
+              and row.stage in ("5", "peer")]
+    lengths = collections.defaultdict(set)
+    for row in chosen:
+        row.tflops = row.gflops / 1000
+        lengths[row.head_dim, row.causal or 0].add(row.length)
+    panels = [key for key in sorted(lengths) if len(lengths[key]) > 1]
+    if not panels:
+        raise NoData("no bf16 measurement of stage 5 on a GPU at several lengths")
+    dims = sorted({dim for dim, _ in panels})
+    tall = 0.9 + 2.5 * len(dims)
+    figure, axes = plt.subplots(len(dims), 2, figsize=(8, tall), squeeze=False)
+    figure.subplots_adjust(left=0.07, right=0.845, top=1 - 0.55 / tall,
+                           bottom=0.85 / tall, wspace=0.72, hspace=0.42)
+    for place, key in ((place, (dim, causal)) for place, dim in enumerate(dims)
+                       for causal in (0, 1)):
+        axis = axes[place, key[1]]
+        if key not in panels:
+            axis.axis("off")
+            continue
+        here = [row for row in chosen if (row.head_dim, row.causal or 0) == key]
+        draw_flash_panel(axis, here)
+        axis.set_title(f"head_dim {key[0]:.0f}{', causal' if key[1] else ''}",
+                       fontsize=8.5, loc="left")
+    sizes = {work_of(row).size for row in chosen}
+    tokens = f", {si(sizes.pop())} tokens" if len(sizes) == 1 else ""
+    caption(figure, chosen, f"Stage 5 and its peers: attention, bf16{tokens}")
+    return figure
+
+
+def draw_flash_panel(axis, rows):
+    """One panel of draw_flash()."""
+    lines = collections.defaultdict(dict)
+    for row in rows:
+        lines[row.stage, row.variant][row.length] = row
+    rungs = [key for key in lines if key[0] == "5"]
+    best = max(rungs, default=None, key=lambda key: (
+        len(lines[key]), lines[key][max(lines[key])].tflops))
+    ends, values = [], []
+    for (stage, variant), line in lines.items():
+        labelled = stage == "peer" or (stage, variant) == best
+        points = [line[length] for length in sorted(line)]
+        axis.plot([row.length for row in points], [row.tflops for row in points],
+                  color=COLOURS[stage], linewidth=1.4 if labelled else 0.6,
+                  linestyle="--" if stage == "peer" else "-",
+                  marker="s" if labelled else "", markersize=3,
+                  alpha=1 if labelled else 0.6)
+        values += [row.tflops for row in points]
+        if labelled:
+            ends.append((points[-1].length, points[-1].tflops, variant, COLOURS[stage]))
+    ceiling = max((row.ceiling / 1000 for row in rows if row.ceiling), default=None)
+    last = max(row.length for row in rows)
+    if ceiling:
+        axis.axhline(ceiling, color="black", linewidth=1, linestyle=":")
+        ends.append((last, ceiling, "cuBLAS GEMM", "black"))
+        values.append(ceiling)
+    length_axis(axis, [row.length for row in rows], "keys")
+    value_axis(axis, [max(values)], "TFLOP/s")
+    label_ends(axis, ends)
+
+
+def draw_ladder(rows):
+    """Bars: every variant of stage 5 and the peers at the same length and head_dim."""
+    chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
+              and row.stage in ("5", "peer") and row.gflops and not row.causal
+              and row.seqlen_q == row.seqlen_k and row.head_dim == row.head_dim_v]
     if not chosen:
         raise NoData("no measurement of stage 5 on a GPU")
-    groups = collections.defaultdict(list)
-    for row in chosen:
-        groups[work_of(row)[1:] + (row.seqlen_k,)].append(row)
-    group = max(groups.values(), key=lambda g: (len({(r.variant, r.dtype) for r in g}),
-                                                g[0].seqlen_k))
-    order = {name: n for n, name in enumerate(dict.fromkeys(
-        row.variant for row in rows if row.stage in ("5", "peer")))}
-    group = sorted(group, key=lambda r: (r.stage == "peer", order[r.variant], r.dtype))
+    groups = collections.defaultdict(dict)
+    for row in sorted(chosen, key=lambda row: row.gflops):
+        groups[row.head_dim, row.length][row.variant, row.dtype] = row
+    best = max(groups, key=lambda key: (len(groups[key]), key))
+    order = {name: n for n, name in enumerate(dict.fromkeys(row.variant for row in rows))}
+    group = sorted(groups[best].values(),
+                   key=lambda r: (r.stage == "peer", order[r.variant], r.dtype))
     labels = [f"{row.variant}, {row.dtype}" for row in group]
     values = [row.gflops / 1000 for row in group]
     figure, axis = plt.subplots(figsize=(8, 1.3 + 0.24 * len(group)))
@@ -216,7 +283,7 @@ def draw_ladder(rows):
                   f"{value:.3g}{share}", va="center", ha="right" if inside else "left",
                   fontsize=8, color="white" if inside else "black",
                   bbox=None if inside else {"color": "white", "pad": 0.8})
-    for dtype, height in ceilings.items():
+    for height in ceilings.values():
         axis.axvline(height, color="black", linewidth=1, linestyle=":")
     axis.set_yticks(list(places))
     axis.set_yticklabels(labels, fontsize=8)
@@ -225,8 +292,8 @@ def draw_ladder(rows):
     axis.set_xlabel("TFLOP/s (percent of the ceiling, dotted, of its type)", fontsize=9)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
-    caption(figure, group, f"Stage 5 and its peers: {si(group[0].seqlen_k)} keys, "
-            + describe_work(group[0]).replace(f"{group[0].dtype}, ", ""))
+    caption(figure, group, f"Stage 5 and its peers: attention of {si(best[1])} keys, "
+            f"head_dim {best[0]:.0f}")
     return figure
 
 
@@ -401,8 +468,8 @@ def main():
     jobs = {}
     if arguments.results:
         rows = read_results(arguments.results, arguments.machine)
-        for draw in (draw_length, draw_ceiling, draw_ladder, draw_traffic, draw_error,
-                     draw_memory):
+        for draw in (draw_length, draw_ceiling, draw_flash, draw_ladder, draw_traffic,
+                     draw_error, draw_memory):
             jobs[draw.__name__[5:] + ".png"] = lambda draw=draw: draw(rows)
     if arguments.program:
         jobs["map.png"] = lambda: draw_map(arguments.program, arguments.fixture,

@@ -10,11 +10,16 @@ import math
 TEXTS = ("stage variant op device dtype ceiling_kind date commit machine compiler "
          "flags").split()
 NUMBERS = ("rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v "
-           "causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps gflops "
-           "ceiling pct_ceiling peak_bytes max_err allowed_err").split()
+           "causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps "
+           "gflops ceiling pct_ceiling peak_bytes max_err allowed_err").split()
 ALWAYS = ("stage", "variant", "op", "device", "median_s")
 STAGES = ("1", "2", "3", "4", "5", "peer")
-WORK = "dtype batch heads_q heads_kv head_dim head_dim_v causal".split()
+SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
+
+# What a measurement computed, all but the length.  size: elements of a softmax, (query)
+# tokens of a square 16-bit attention, else the batch; queries: None when square.
+Work = collections.namedtuple("Work", "op dtype size heads_q heads_kv head_dim "
+                              "head_dim_v causal queries")
 
 
 class Malformed(Exception):
@@ -79,33 +84,49 @@ def stage_of(where, text):
     return short
 
 
+def choose_machine(rows, machine):
+    """The rows of the machine with the most: one for CPU and one for GPU rows."""
+    out = []
+    for on_gpu in (False, True):
+        mine = [row for row in rows if (row.device == "gpu") == on_gpu]
+        named = [row.machine for row in mine if machine in row.machine]
+        counts = collections.Counter(named)
+        chosen = counts.most_common(1)[0][0] if counts else None
+        out += [row for row in mine if row.machine == chosen]
+        for other in sorted({row.machine for row in mine} - {chosen}):
+            print(f"left out: the measurements of '{other}' (--machine chooses)")
+    return out
+
+
 def read_results(directory, machine):
-    """All measurements of one machine under directory, the latest of each kind."""
+    """The measurements under directory, the latest of each kind."""
     files = sorted(directory.glob("*.csv"))
     if not files:
         raise Malformed(f"{directory}: has no .csv files; `make bench` writes them")
-    rows = [row for path in files for row in read_file(path)]
-    counts = collections.Counter(row.machine for row in rows if machine in row.machine)
-    if not counts:
+    rows = choose_machine([row for path in files for row in read_file(path)], machine)
+    if not rows:
         raise Malformed(f"{directory}: no measurement of a machine '{machine}'")
-    chosen = counts.most_common(1)[0][0]
-    for other in sorted({row.machine for row in rows} - {chosen}):
-        print(f"left out: the measurements of '{other}' (--machine chooses)")
     latest = {}
-    rows = [row for row in rows if row.machine == chosen]
     for row in sorted(rows, key=lambda row: row.date):
-        work = (row.rows, row.cols, row.seqlen_q, row.seqlen_k, row.threads)
-        latest[(row.stage, row.variant, row.op, row.device, work)
-               + tuple(getattr(row, column) for column in WORK)] = row
+        shape = tuple(getattr(row, column) for column in SHAPE)
+        latest[row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
+               row.causal, shape] = row
     return list(latest.values())
 
 
 def work_of(row):
-    return tuple(getattr(row, column) for column in WORK)
+    if "softmax" in row.op and not row.seqlen_k:
+        return Work(row.op, row.dtype, (row.rows or 0) * (row.cols or 0), *[None] * 6)
+    square = row.seqlen_q == row.seqlen_k
+    tokens = square and row.dtype != "f32"
+    return Work(row.op, row.dtype, row.batch * row.seqlen_q if tokens else row.batch,
+                row.heads_q, row.heads_kv, row.head_dim, row.head_dim_v, row.causal,
+                None if square else row.seqlen_q)
 
 
 def same_work(rows):
-    """The measurements of the work (all but the length) that most stages have done."""
+    """The measurements of the work (all but the length) that most stages have done; of
+    equals float32, without causal mask, softmax from main memory, the most lengths."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[work_of(row)].append(row)
@@ -114,20 +135,27 @@ def same_work(rows):
 
     def worth(work):
         group = groups[work]
-        return (len({row.stage for row in group}), work[0] == "f32", not group[0].causal,
-                len({row.length for row in group}), str(work))
+        lengths = len({row.length for row in group})
+        return (len({row.stage for row in group}), work.dtype == "f32", not work.causal,
+                lengths > 1, work.size if "softmax" in work.op else 0, lengths, str(work))
 
     return groups[max(groups, key=worth)]
 
 
 def describe_work(row):
-    if "attention" not in row.op:
-        return f"{row.op}, {row.dtype}"
+    """'attention, f32, batch 1, 8 heads, head_dim 64'."""
+    work = work_of(row)
+    if "softmax" in work.op and not row.seqlen_k:
+        return f"{work.op}, {work.dtype}, {si(work.size)} elements"
     heads = f"{row.heads_q:.0f} heads" if row.heads_q == row.heads_kv else \
         f"{row.heads_q:.0f} query and {row.heads_kv:.0f} key heads"
-    causal = ", causal" if row.causal else ""
-    return f"attention, {row.dtype}, batch {row.batch:.0f}, {heads}, " \
-           f"head_dim {row.head_dim:.0f}{causal}"
+    heads = heads.replace("1 heads", "1 head") if heads.startswith("1 h") else heads
+    tokens = work.queries is None and work.dtype != "f32"
+    size = f"{si(work.size)} tokens" if tokens else f"batch {work.size:.0f}"
+    one = "" if work.queries is None else f", {work.queries:.0f} query"
+    causal = ", causal" if work.causal else ""
+    return f"{work.op}, {work.dtype}, {size}, {heads}, head_dim {work.head_dim:.0f}" \
+           f"{one}{causal}"
 
 
 def where_of(row):

@@ -60,7 +60,7 @@ def provenance(rows):
                                  if getattr(row, column)}))
     days = sorted({row.date[:10] for row in rows if row.date})
     when = " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "unknown date"
-    return ["", f"*{rows[0].machine}; {joined('compiler')}; commit {joined('commit')}; "
+    return ["", f"*{joined('machine')}; {joined('compiler')}; commit {joined('commit')}; "
             f"{when}.*"]
 
 
@@ -103,10 +103,13 @@ def ladder_table(rows):
               and row.stage in ("5", "peer") and row.gflops]
     if not chosen:
         raise NoData("no measurement of stage 5 on a GPU")
-    chosen = [row for row in chosen if row.length == max(
-        other.length for other in chosen if work_of(other) == work_of(row))]
+    widths = collections.defaultdict(set)
+    for row in chosen:
+        widths[work_of(row)].add(row.length)
+    chosen = [row for row in chosen if row.length == max(widths[work_of(row)])]
     works = sorted({work_of(row) + (row.length,) for row in chosen},
-                   key=lambda work: (work[0] == "f32", *map(str, work)))
+                   key=lambda work: (work[1] == "f32", work[8] is not None, work[5],
+                                     str(work)))
     lines = collections.defaultdict(dict)
     for row in sorted(chosen, key=lambda row: row.stage == "peer"):
         lines[row.variant][work_of(row) + (row.length,)] = row
@@ -118,8 +121,8 @@ def ladder_table(rows):
                 if work in line and line[work].pct_ceiling else ""
             cells[-1].append(significant(line[work].gflops / 1000) + share
                              if work in line else "")
-    header = [f"{w[0]}, d = {w[4]:.0f}{', causal' if w[6] else ''}, {si(w[7])} keys"
-              for w in works]
+    header = [f"{w[1]}, d = {w[5]:.0f}{', causal' if w[7] else ''}, {si(w[9])} keys"
+              + ("" if w[8] is None else f", {w[8]:.0f} query") for w in works]
     return (["TFLOP/s (percent of the ceiling).", ""] + table(["variant"] + header, cells)
             + provenance(chosen))
 

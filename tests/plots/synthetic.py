@@ -6,8 +6,8 @@ import csv
 import sys
 
 COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
-           "seqlen_k head_dim head_dim_v causal threads median_s min_s reps bytes_predicted "
-           "bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
+           "seqlen_k head_dim head_dim_v causal threads median_s min_s reps "
+           "bytes_predicted bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
            "max_err allowed_err date commit machine compiler flags").split()
 BASE = {"dtype": "f32", "reps": 20, "date": "2000-01-02T03:04:05Z", "commit": "0000000",
         "machine": "invented machine, 16 cores at 2.0 GHz", "compiler": "cc 1",
@@ -29,15 +29,16 @@ GPU = [(1, "gpu", "gpu", "f32", 900, 6e4), (2, "gpu", "gpu", "f32", 880, 6e4),
        ("peer", "pytorch-flash", "gpu", "bf16", 3.5e5, 7.6e5)]
 
 
-def attention(stage, variant, device, dtype, gflops, ceiling, n):
-    flops = 4 * 64 * 8 * n * n
-    gflops *= min(1, 0.5 + n / 8192)
-    inputs, scores = 4 * 8 * n * 64 * 4, 8 * n * n * 4
+def attention(stage, variant, device, dtype, gflops, ceiling, n, batch=1, heads=1, d=64,
+              causal=0):
+    flops = 4 * d * heads * batch * n * n / (1 + causal)
+    gflops *= min(1, 0.5 + n / 8192) * (1 - 0.1 * causal)
+    inputs, scores = 4 * heads * batch * n * d * 4, heads * n * n * 4
     moved = inputs + (4 * scores if stage in (1, 2) else 0)
     return dict(BASE, stage=stage, variant=variant, op="attention", device=device,
-                dtype=dtype, batch=1, heads_q=8, heads_kv=8, seqlen_q=n, seqlen_k=n,
-                head_dim=64, head_dim_v=64, flops=flops, gflops=gflops,
-                median_s=flops / gflops / 1e9, min_s=0.97 * flops / gflops / 1e9,
+                dtype=dtype, batch=batch, heads_q=heads, heads_kv=heads, seqlen_q=n,
+                seqlen_k=n, head_dim=d, head_dim_v=d, causal=causal, flops=flops,
+                gflops=gflops, median_s=flops / gflops / 1e9, min_s=0.97 * flops / gflops / 1e9,
                 ceiling_kind="gemm" if dtype == "bf16" else "fma", ceiling=ceiling,
                 pct_ceiling=100 * gflops / ceiling, bytes_predicted=moved,
                 bytes_measured=moved * (1.02 + 0.1 * (n < 1024)),
@@ -61,7 +62,16 @@ def main():
     for line in ATTENTION + (GPU if "--gpu" in sys.argv else []):
         for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
             if line[0] != 1 or n <= 8192:
-                rows.append(attention(*line, n))
+                if line[3] == "f32":
+                    rows.append(attention(*line, n))
+                elif n > 256:
+                    rows += [attention(*line, n, 16384 // n, 2048 // d, d, causal)
+                             for d in (64, 128) for causal in (0, 1)]
+                if line[3] == "f32" and line[2] == "gpu" and n == 4096:
+                    rows += [attention(*line, n, 1, 16, d) for d in (64, 128)]
+    for row in rows:
+        if row["device"] == "gpu":
+            row["machine"] = "invented GPU"
     for stage, passes, share in ((1, 4, 0.7), (2, 5, 0.72), (3, 4, 0.78), (4, 3, 0.95)):
         for n in (128, 1024, 8192, 65536):
             rows.append(softmax(stage, "simd", passes, share * (1 - 10 / n), n))
