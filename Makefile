@@ -136,7 +136,7 @@ $(BUILD)/obj/%.o: %.cc $(BUILD)/config
 $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
-	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL) $(if $(call has_twin,$<),-DHAVE_CUDA) $(INCLUDE) -c $< -o $@
+	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL) -Wno-unknown-pragmas $(if $(call has_twin,$<),-DHAVE_CUDA) $(INCLUDE) -c $< -o $@
 
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)

@@ -14,6 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A descriptor leaves out what does not apply. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define GPU_DEVICE ON_GPU

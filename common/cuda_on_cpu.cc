@@ -60,6 +60,8 @@ static const size_t STACK_BYTES = 512 << 10;
 #else
 static const size_t STACK_BYTES = 128 << 10;
 #endif
+static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines: */
+static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
 static const uint64_t CANARY = 0x5afe57ac5afe57acull; /* at the low end of each stack */
 static const size_t SHARED_MOST = 227 << 10;          /* as on Hopper, the largest */
 static const size_t SHARED_UNASKED = 48 << 10;        /* without cudaFuncSetAttribute */
@@ -70,11 +72,11 @@ static const int N_BARRIERS = 16;
 #ifdef CUDA_ON_CPU_UCONTEXT
 typedef ucontext_t context;
 
-static void context_make(context *c, char *stack, void (*entry)(void))
+static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
     getcontext(c);
     c->uc_stack.ss_sp = stack;
-    c->uc_stack.ss_size = STACK_BYTES;
+    c->uc_stack.ss_size = size;
     c->uc_link = NULL;
     makecontext(c, entry, 0);
 }
@@ -114,9 +116,9 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "    add sp, sp, #160\n    ret\n");
 #endif
 
-static void context_make(context *c, char *stack, void (*entry)(void))
+static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
-    void **top = (void **)(stack + STACK_BYTES);
+    void **top = (void **)(stack + size);
     *--top = NULL; /* what follows the first frame: keeps the alignment of a call */
     *--top = NULL;
     *--top = (void *)entry;
@@ -394,7 +396,7 @@ static void grow_fibres(struct worker *w, unsigned n)
         f->stack = stacks + page + (i - had) * STACK_BYTES;
         *(uint64_t *)f->stack = CANARY;
         (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
-        context_make(&f->registers, f->stack, fibre_main);
+        context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS, fibre_main);
         f->copies = new std::vector<struct copy>;
         f->groups = new std::vector<size_t>;
         TSAN(f->tsan = __tsan_create_fiber(0));
@@ -693,7 +695,9 @@ UNSEEN static bool barrier_count(int id, int threads, int vote, place where)
     if (bar->expected != expected)
         fail(where, "barrier %d for %d threads, but others wait there for %d (line %u)", id,
              expected, bar->expected, bar->line);
-    if (!threads && (bar->line != where.line() || strcmp(bar->file, where.file_name())))
+    if (!threads && (bar->line != where.line()
+                     || (bar->file != where.file_name()
+                         && strcmp(bar->file, where.file_name()))))
         fail(where, "divergent barrier: others of its block wait at the one in line %u",
              bar->line);
     TSAN(__tsan_release(bar));

@@ -33,10 +33,6 @@
 
 #include "cuda_types_on_cpu.h"
 
-/* A kernel's `#pragma unroll` is not for this compiler. */
-#pragma GCC diagnostic ignored "-Wunknown-pragmas"
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-
 #define __global__
 #define __device__
 #define __host__

@@ -1,0 +1,71 @@
+/* Stage 5: attention in one kernel, as a ladder of rungs, one idea each.
+ *
+ *     S = scale Q K^T (+ bias),   P = softmax of the rows of S,   O = P V
+ *
+ * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor P
+ * is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in kernels/. */
+#include "stage.h"
+
+#include "cuda_check.h"
+
+#include <vector>
+
+extern "C" const struct variant tiled, register_tiled;
+
+static const struct variant *const variants[] = {
+    &tiled,
+    &register_tiled,
+    NULL,
+};
+
+extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace);
+
+/* The state of rung 1 after each tile, recorded by the kernel itself.  The scores come out
+ * as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several tiles
+ * of Bc = 32 keys; what is missing in a tile is the unit: keys with bias -INFINITY. */
+static void trace_row(struct trace *t, const float *x, size_t n, const float *v, size_t d)
+{
+    const size_t bc = 32, most_tiles = 8;
+    size_t each = (n + most_tiles - 1) / most_tiles; /* scores in a tile */
+    if (each > bc) each = bc;
+    size_t n_tiles = (n + each - 1) / each, n_keys = n_tiles * bc;
+    std::vector<float> k(n_keys), values(n_keys * d), bias(n_keys, -INFINITY), o(d);
+    std::vector<float> states(n_tiles * (4 + d));
+    for (size_t j = 0; j < n; j++) {
+        size_t key = j / each * bc + j % each;
+        bias[key] = 0.0f;
+        k[key] = x[j];
+        for (size_t c = 0; c < d; c++) values[key * d + c] = v[j * d + c];
+    }
+    float q = 1.0f, lse;
+    struct problem p = {};
+    p.op = OP_ATTENTION;
+    p.batch = p.heads_q = p.heads_kv = p.seqlen_q = p.head_dim = 1;
+    p.seqlen_k = n_keys;
+    p.head_dim_v = d;
+    p.has_bias = 1;
+    p.scale = 1.0f;
+    struct arrays a = {};
+    a.q = &q;
+    a.k = k.data();
+    a.v = values.data();
+    a.bias = bias.data();
+    a.o = o.data();
+    a.lse = &lse;
+    trace_note(t, "rung 1, tiles of %zu keys: %zu of the row, the others masked", bc, each);
+    tiled_trace(&p, &a, states.data());
+    for (size_t i = 0; i < n_tiles; i++) {
+        const float *s = &states[i * (4 + d)];
+        trace_state(t, "tile", i, s[0], s[1], s[2], s + 4, d, s[3]);
+    }
+}
+
+static const struct stage flash_cuda = {
+    .number = 5,
+    .name = "05_flash_cuda",
+    .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
+    .variants = variants,
+    .trace = trace_row,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &flash_cuda); }
