@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ceiling.h"
+#include "compare.h"
 #include "csv.h"
 #include "execute.h"
 #include "gpu.h"
@@ -77,7 +78,7 @@ static const struct shape shapes[] = {
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* Inputs and outputs of one measurement, in host memory. */
-struct data { void *x, *q, *k, *v, *w, *out, *lse; struct arrays a; };
+struct data { void *x, *w, *q, *k, *v; struct outputs out; struct arrays a; };
 
 /* Normal random numbers.  Drawing 2^28 of them would take longer than the measurement, so
  * a block of 65 536 is repeated, each time in another order. */
@@ -105,42 +106,64 @@ static void *new_input(size_t n, enum dtype dtype, uint64_t seed, int *short_of_
     return x;
 }
 
-static void *new_output(size_t n, size_t size, int *short_of_memory)
-{
-    char *raw = memory_new(size_plus(size_times(n, size), 2 * GUARD));
-    if (raw) memset(raw, 0xff, n * size + 2 * GUARD); /* touched before the clock starts */
-    else *short_of_memory = 1;
-    return raw;
-}
-
 static void data_free(struct data *d)
 {
     memory_free(d->x), memory_free(d->w), memory_free(d->q), memory_free(d->k);
-    memory_free(d->v), memory_free(d->out), memory_free(d->lse);
+    memory_free(d->v);
+    outputs_free(&d->out);
 }
 
-/* Random inputs of p; 0 when memory is short. */
+/* Random inputs of p, the same for every variant; 0 when memory is short. */
 static int data_new(struct data *d, const struct problem *p)
 {
     struct sizes n = problem_sizes(p);
-    int lacking = 0;
+    size_t size = dtype_size(p->dtype), all = size_plus(size_times(n.x + n.y, size),
+                                                        size_times(n.q + n.k + n.v + n.o, size));
+    int lacking = all > memory_available();
     *d = (struct data){0};
+    if (lacking) return 0;
     d->x = new_input(n.x, p->dtype, 1, &lacking);
     d->w = new_input(n.w, p->dtype, 2, &lacking);
     d->q = new_input(n.q, p->dtype, 3, &lacking);
     d->k = new_input(n.k, p->dtype, 4, &lacking);
     d->v = new_input(n.v, p->dtype, 5, &lacking);
-    d->out = new_output(n.y + n.o, dtype_size(p->dtype), &lacking);
-    d->lse = new_output(n.lse, sizeof(float), &lacking);
     if (lacking) {
         data_free(d);
         return 0;
     }
+    d->out = outputs_new(p); /* its NaN filling touches every page before the clock starts */
     d->a = (struct arrays){.x = d->x, .w = d->w, .q = d->q, .k = d->k, .v = d->v};
-    if (n.y) d->a.y = (char *)d->out + GUARD;
-    if (n.o) d->a.o = (char *)d->out + GUARD;
-    if (n.lse) d->a.lse = (float *)(void *)((char *)d->lse + GUARD);
+    outputs_bind(&d->out, &d->a);
     return 1;
+}
+
+/* The reference for p, kept because every variant needs it on the same data; NULL when it
+ * would take too long. */
+static const struct standard *standard_for(const struct problem *p, const struct arrays *a)
+{
+    static struct { struct problem p; struct standard *standard; } known[N_SHAPES];
+    static size_t n_known;
+    double work = problem_flops(p);
+    if (work > 1.2e9 || (double)p->rows * (double)p->cols > 1 << 21) return NULL;
+    for (size_t i = 0; i < n_known; i++)
+        if (!memcmp(&known[i].p, p, sizeof *p)) return known[i].standard;
+    if (n_known == N_SHAPES) return NULL;
+    known[n_known].p = *p;
+    known[n_known].standard = standard_new(p, a);
+    return known[n_known++].standard;
+}
+
+/* Compares the outputs with the reference; 1 if they are wrong. */
+static int verify(const struct problem *p, struct data *d, double *err, double *allowed)
+{
+    const struct standard *standard = standard_for(p, &d->a);
+    *err = *allowed = NAN;
+    if (!standard) return 0;
+    struct verdict verdict = compare(standard, &d->out);
+    *err = verdict.err;
+    *allowed = verdict.allowed;
+    if (!verdict.ok) printf("WRONG: %s in %s\n", verdict.reason, verdict.array);
+    return !verdict.ok;
 }
 
 static size_t cache_bytes(void)
@@ -225,7 +248,7 @@ static double baseline_memory(int gpu)
     return (double)memory_peak();
 }
 
-/* Measures one shape; 0 done, 1 a line could not be written. */
+/* Measures one shape; 0 done, 1 the result is wrong or a line could not be written. */
 static int measure(const struct stage *stage, const struct variant *v, struct problem p,
                    double seconds, struct csv *csv, struct pace *pace)
 {
@@ -245,7 +268,10 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
     }
     struct timing t = time_execution(e, gpu, seconds);
     double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
+    double err, allowed;
+    execution_fetch(e);
     execution_free(e);
+    int wrong = verify(&p, &d, &err, &allowed);
     data_free(&d);
     struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
     struct measurement m = {
@@ -254,7 +280,7 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
         .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
         .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
         .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
-        .max_err = NAN, .allowed_err = NAN,
+        .max_err = err, .allowed_err = allowed,
     };
     m.gflops = m.flops / t.median_s / 1e9;
     add_ceiling(&m, &cost);
@@ -262,7 +288,7 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
     *pace = (struct pace){t.median_s, work_of(&p)};
     why = csv ? csv_write(csv, &m) : NULL;
     if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
-    return why != NULL;
+    return wrong || why != NULL;
 }
 
 /* Does the standard list ask for this shape of this variant, and in which type? */

@@ -260,14 +260,6 @@ int options_parse(int argc, char **argv, const struct stage *stage, struct optio
     return status;
 }
 
-/* Replaced when check.c is linked. */
-__attribute__((weak)) int check_stage(const struct stage *stage, const struct options *opt)
-{
-    (void)opt;
-    fprintf(stderr, "%s: this program has no check\n", stage->name);
-    return 77;
-}
-
 static int help(const struct stage *stage)
 {
     printf("%s: %s\n\n"
