@@ -11,15 +11,18 @@
 #include "random.h"
 #include "stage.h"
 
-struct shape { size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v; };
+struct shape {
+    size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
+};
 
-static inline struct problem problem_of(enum op op, struct shape s, int causal, int has_bias)
+static inline struct problem problem_of(enum op op, struct shape s, int causal,
+                                        int has_bias)
 {
-    return (struct problem){.op = op, .dtype = F32, .batch = s.batch, .heads_q = s.heads_q,
-                            .heads_kv = s.heads_kv, .seqlen_q = s.seqlen_q,
-                            .seqlen_k = s.seqlen_k, .head_dim = s.head_dim,
-                            .head_dim_v = s.head_dim_v, .causal = causal,
-                            .has_bias = has_bias, .scale = 1.0f / sqrtf((float)s.head_dim)};
+    return (struct problem){
+        .op = op, .dtype = F32, .batch = s.batch, .heads_q = s.heads_q,
+        .heads_kv = s.heads_kv, .seqlen_q = s.seqlen_q, .seqlen_k = s.seqlen_k,
+        .head_dim = s.head_dim, .head_dim_v = s.head_dim_v, .causal = causal,
+        .has_bias = has_bias, .scale = 1.0f / sqrtf((float)s.head_dim)};
 }
 
 static inline float *random_floats(struct random *r, size_t n, float spread)
@@ -30,7 +33,8 @@ static inline float *random_floats(struct random *r, size_t n, float spread)
 }
 
 /* Random inputs of p.  A quarter of the bias is -INFINITY: masked keys. */
-static inline struct arrays random_arrays(const struct problem *p, uint64_t seed, float spread)
+static inline struct arrays random_arrays(const struct problem *p, uint64_t seed,
+                                          float spread)
 {
     struct random r = {seed};
     size_t keys = p->batch * p->heads_kv * p->seqlen_k;

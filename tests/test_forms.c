@@ -4,7 +4,14 @@
 #include <omp.h>
 #include <string.h>
 
-#define main unused_main
+/* The files themselves, for their static functions; their variants are linked already. */
+#define main forms_main
+#define form_split form_split_here
+#define form_lse form_lse_here
+#define form_normalised form_normalised_here
+#define form_memory_efficient form_memory_efficient_here
+#define log_attention_two_passes log_attention_two_passes_here
+#define log_attention_streamed log_attention_streamed_here
 #include "../04_monoid_tiled_cpu/stage.c"
 #undef main
 #undef CHUNK
@@ -31,7 +38,8 @@ Test(forms, every_form_matches_the_reference)
     for (size_t f = 0; f < N_FORMS; f++)
         for (size_t i = 0; i < N_SHAPES; i++)
             for (int mask = 0; mask < 4; mask++) {
-                struct problem p = problem_of(OP_ATTENTION, shapes[i], mask & 1, mask >> 1);
+                struct problem p =
+                    problem_of(OP_ATTENTION, shapes[i], mask & 1, mask >> 1);
                 struct arrays a = random_arrays(&p, i, 1.5f);
                 char what[64];
                 snprintf(what, sizeof what, "shape %zu, causal %d, bias %d", i, mask & 1,
@@ -56,7 +64,7 @@ Test(forms, log_softmax_attention_matches_the_reference)
             }
 }
 
-/* Without the sum of v a risen maximum cannot be put right: the streamed form must need z. */
+/* Without the sum of v, z, a risen maximum cannot be put right. */
 Test(forms, log_softmax_attention_needs_the_sum_of_v)
 {
     float a[1], z[1];
@@ -94,10 +102,9 @@ Test(forms, nan_in_a_key_poisons_every_query_that_sees_it)
     for (size_t f = 0; f < N_FORMS; f++) {
         struct problem p = problem_of(OP_ATTENTION, shape, 1, 1);
         struct arrays a = random_arrays(&p, 5, 1.0f);
-        for (size_t i = 0; i < 130; i++) { /* queries 64.. see only this key of its tile */
-            for (size_t j = 64; j < 128; j++)
+        for (size_t i = 0; i < 130; i++)
+            for (size_t j = 64; j < 128; j++) /* nothing else is visible in its tile */
                 ((float *)a.bias)[i * 130 + j] = j == 70 ? 0.0f : -INFINITY;
-        }
         ((float *)a.k)[70 * 8] = NAN;
         expect_accepted(forms[f], &p, &a, "NaN in the only visible key of a tile");
         free_arrays(&a);
@@ -126,7 +133,8 @@ Test(forms, masked_tiles_and_rows_are_the_unit)
 /* Parts are fixed and merged in order, so threads may come and go. */
 Test(forms, threads_do_not_change_a_bit)
 {
-    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 2, 1, 50, 333, 8, 6}, 1, 0);
+    struct shape shape = {1, 2, 1, 50, 333, 8, 6};
+    struct problem p = problem_of(OP_ATTENTION, shape, 1, 0);
     struct problem rows = {.op = OP_SOFTMAX, .rows = 3, .cols = 20011};
     struct arrays a = random_arrays(&p, 7, 2.0f);
     struct random r = {8};
@@ -141,7 +149,8 @@ Test(forms, threads_do_not_change_a_bit)
         outputs_bind(i ? &again_rows : &first_rows, &b);
         run_variant(&threads, &p, &a);
         run_variant(&threads, &rows, &b);
-        cr_assert(!i || outputs_equal(&first, &again), "attention, %d threads", counts[i]);
+        cr_assert(!i || outputs_equal(&first, &again), "attention, %d threads",
+                  counts[i]);
         cr_assert(!i || outputs_equal(&first_rows, &again_rows), "softmax, %d threads",
                   counts[i]);
     }

@@ -120,7 +120,7 @@ Test(monoid, merge_is_associative_within_the_proved_bound)
 
 struct row_case { size_t n; float x[MOST], v[MOST][DV]; };
 
-/* What the fold must be, in double; mass = sum e^{x - m} |v|, mass_d the same with d_j. */
+/* What the fold must be, in double.  mass = sum e^{x - m} |v|; mass_d: times m - x. */
 struct exact { double m, l, d_mean, lse, o[DV], mass[DV], mass_d[DV], v_max[DV]; };
 
 static struct exact exact_fold(const struct row_case *c, size_t n)

@@ -1,0 +1,114 @@
+/* Prefix scan (04_monoid_tiled_cpu/scan.c): every prefix is right, the work is O(n) and
+ * the depth O(log n), both counted. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+/* The file itself, for its static functions; its variants are linked already. */
+#define scan_serial scan_serial_here
+#define scan_work_efficient scan_work_efficient_here
+#include "../04_monoid_tiled_cpu/scan.c"
+#include "attention_problem.h"
+
+static const size_t lengths[] = {0, 1,  2,  3,  4,  5,   7,   8,
+                                 9, 31, 32, 33, 100, 127, 128, 129};
+#define N_LENGTHS (sizeof lengths / sizeof *lengths)
+
+Test(scan, every_prefix_matches_the_reference)
+{
+    const struct variant *const both[] = {&scan_serial, &scan_work_efficient};
+    for (int f = 0; f < 2; f++)
+        for (size_t i = 0; i < N_LENGTHS; i++)
+            for (int bias = 0; bias < 2; bias++) {
+                struct shape shape = {2, 4, 2, 1, lengths[i], 8, 5};
+                struct problem p = problem_of(OP_SCAN, shape, 0, bias);
+                struct arrays a = random_arrays(&p, i, 1.5f);
+                char what[32];
+                snprintf(what, sizeof what, "n = %zu, bias %d", lengths[i], bias);
+                expect_accepted(both[f], &p, &a, what);
+                free_arrays(&a);
+            }
+}
+
+/* n elements that know their own place: element j adds 2^j, so that any missing, doubled
+ * or misplaced operand shows.  All scores are equal: the sums are exact. */
+static struct aggregate *marked(size_t n, float *o)
+{
+    struct aggregate *x = malloc((n + 1) * sizeof *x);
+    for (size_t j = 0; j < n; j++) {
+        float v = ldexpf(1.0f, (int)(j % 20));
+        x[j] = (struct aggregate){.o = o + j, .d = 1};
+        aggregate_lift(&x[j], 0.0f, &v);
+    }
+    return x;
+}
+
+static size_t floor_log2(size_t n)
+{
+    size_t log = 0;
+    while (n >>= 1) log++;
+    return log;
+}
+
+/* By hand: the up sweep makes n - 1 merges and the down sweep n - 1 - log2 n when n is a
+ * power of two; there are log2 n rounds up and log2 n - 1 down. */
+Test(scan, merges_are_linear_and_rounds_logarithmic)
+{
+    float o[4096];
+    for (size_t n = 1; n <= 4096; n += n < 300 ? 1 : 379) {
+        size_t merges = 999, rounds = 999, log = floor_log2(n);
+        struct aggregate *x = marked(n, o);
+        prefix_scan(x, n, &merges, &rounds);
+        cr_assert(merges <= 2 * n, "n = %zu: %zu merges", n, merges);
+        cr_assert(rounds <= 2 * log + 1, "n = %zu: %zu rounds", n, rounds);
+        if ((n & (n - 1)) == 0) {
+            cr_assert(merges == 2 * n - 2 - log, "n = %zu: %zu merges", n, merges);
+            cr_assert(rounds == (log ? 2 * log : 0), "n = %zu: %zu rounds", n, rounds);
+        }
+        free(x);
+    }
+}
+
+Test(scan, each_prefix_holds_its_elements_once)
+{
+    float o[64];
+    for (size_t n = 0; n <= 20; n++) {
+        struct aggregate *x = marked(n, o);
+        prefix_scan(x, n, NULL, NULL);
+        for (size_t j = 0; j < n; j++)
+            cr_assert(x[j].l == (float)(j + 1) && o[j] == ldexpf(1.0f, (int)j + 1) - 1.0f,
+                      "n = %zu, prefix %zu: l = %g, o = %g", n, j, x[j].l, o[j]);
+        free(x);
+    }
+}
+
+/* A round's merges may run at the same time only if none reads what another writes. */
+Test(scan, merges_of_one_round_touch_different_elements)
+{
+    for (size_t n = 1; n <= 200; n++)
+        for (size_t width = 1; 2 * width <= n; width *= 2)
+            for (int down = 0; down < 2; down++) {
+                int touched[256] = {0};
+                for (size_t j = 2 * width - 1; j < n; j += 2 * width) {
+                    size_t other = down ? j + width : j - width;
+                    if (other >= n) continue;
+                    cr_assert(!touched[j]++ && !touched[other]++, "n %zu, width %zu", n,
+                              width);
+                }
+            }
+}
+
+Test(scan, merges_are_reported)
+{
+    struct problem p = problem_of(OP_SCAN, (struct shape){1, 3, 1, 1, 64, 4, 4}, 0, 0);
+    struct arrays a = random_arrays(&p, 1, 1.0f);
+    struct outputs out = outputs_new(&p);
+    size_t merges = 0;
+    outputs_bind(&out, &a);
+    a.merges = &merges;
+    run_variant(&scan_work_efficient, &p, &a);
+    cr_assert(merges == 3 * (2 * 64 - 2 - 6), "%zu merges", merges);
+    run_variant(&scan_serial, &p, &a);
+    cr_assert(merges == 3 * 64, "%zu merges", merges);
+    outputs_free(&out);
+    free_arrays(&a);
+}

@@ -1,0 +1,86 @@
+/* Incremental update (04_monoid_tiled_cpu/update.c): the answer is that of a new tree,
+ * bit for bit, and costs ceil(log2 n) merges, counted. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The file itself, for its static functions; its variants are linked already. */
+#define update_refold update_refold_here
+#define update_tree update_tree_here
+#include "../04_monoid_tiled_cpu/update.c"
+#include "attention_problem.h"
+
+static size_t ceil_log2(size_t n)
+{
+    size_t log = 0;
+    while ((size_t)1 << log < n) log++;
+    return log;
+}
+
+Test(update, answers_match_the_reference_and_merges_are_logarithmic)
+{
+    const size_t lengths[] = {1, 2, 3, 4, 5, 16, 17, 100, 128, 129};
+    const struct variant *const both[] = {&update_refold, &update_tree};
+    for (int f = 0; f < 2; f++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (size_t n_updates = 0; n_updates < 6; n_updates++) {
+                struct shape shape = {2, 4, 2, 1, lengths[i], 8, 5};
+                struct problem p = problem_of(OP_UPDATE, shape, 0, i % 2);
+                p.n_updates = n_updates;
+                struct arrays a = random_arrays(&p, 10 * i + n_updates, 1.5f);
+                size_t merges = 0, most = 8 * n_updates * (ceil_log2(lengths[i]) + 1);
+                char what[64];
+                snprintf(what, sizeof what, "n = %zu, %zu updates", lengths[i],
+                         n_updates);
+                a.merges = &merges;
+                expect_accepted(both[f], &p, &a, what);
+                if (f == 1)
+                    cr_assert(merges <= most, "%s: %zu merges, at most %zu", what, merges,
+                              most);
+                free_arrays(&a);
+            }
+}
+
+Test(update, no_keys_is_the_unit)
+{
+    struct problem p = problem_of(OP_UPDATE, (struct shape){1, 1, 1, 1, 0, 4, 4}, 0, 0);
+    struct arrays a = random_arrays(&p, 1, 1.0f);
+    expect_accepted(&update_tree, &p, &a, "no keys");
+    expect_accepted(&update_refold, &p, &a, "no keys");
+    free_arrays(&a);
+}
+
+/* After any updates every node is what building the tree from the new rows gives. */
+Test(update, tree_equals_a_new_tree_bit_for_bit)
+{
+    enum { N = 37, DV = 3, LEAVES = 64 };
+    struct aggregate node[2][2 * LEAVES];
+    float o[2][2 * LEAVES * DV], k[N], v[N * DV], q = 1.0f;
+    struct random r = {3};
+    for (int j = 0; j < N; j++) k[j] = 3.0f * random_normal(&r);
+    for (int j = 0; j < N * DV; j++) v[j] = random_normal(&r);
+    struct row row = {.q = &q, .k = k, .v = v, .n = N, .d = 1, .dv = DV, .scale = 1.0f};
+    tree_build(&row, node[0], o[0], LEAVES);
+    for (int u = 0; u < 300; u++) {
+        size_t j = random_below(&r, N);
+        k[j] = u % 7 ? 3.0f * random_normal(&r) : -INFINITY; /* now and then a mask */
+        for (int c = 0; c < DV; c++) v[j * DV + c] = random_normal(&r);
+        size_t merges = tree_update(node[0], LEAVES, j, row_score(&row, j), v + j * DV);
+        cr_assert(merges == 6, "%zu merges", merges);
+        tree_build(&row, node[1], o[1], LEAVES);
+        for (int i = 1; i < 2 * LEAVES; i++)
+            cr_assert(memcmp(&node[0][i].m, &node[1][i].m, sizeof(float)) == 0 &&
+                          memcmp(&node[0][i].l, &node[1][i].l, sizeof(float)) == 0,
+                      "update %d, node %d", u, i);
+        size_t bytes = (2 * LEAVES - 1) * DV * sizeof(float);
+        cr_assert(memcmp(o[0] + DV, o[1] + DV, bytes) == 0, "update %d: o", u);
+    }
+}
+
+/* Why a tree and not subtraction: the weight of a key can be lost before its removal. */
+Test(update, subtracting_a_key_cannot_undo_it)
+{
+    struct se x = se_lift(0.0f), with = se_merge(x, se_lift(40.0f));
+    float back = with.l - 1.0f; /* the weight of the key at 40, taken out again */
+    cr_assert(back == 0.0f, "%g is left of the key with score 0", back);
+}
