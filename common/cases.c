@@ -368,9 +368,9 @@ static void add_scans_and_updates(void)
         add_attention(ops[o], MASK_LAST, 17, masked, BOTH);
     }
     add_attention(OP_UPDATE, NAN_K, 20, SHAPE(.q = 1, .k = 37, .d = 16), BOTH); /* replaced */
-    for (size_t i = 0; i < n_cases; i++)
+    for (size_t i = 0, k = 0; i < n_cases; i++)
         if (list[i].problem.op == OP_UPDATE) {
-            list[i].problem.n_updates = 1 + i % 3 * 8;
+            list[i].problem.n_updates = 1 + k++ % 3 * 8; /* 1, 9 or 17 */
             name_add(&list[i], "-u%zu", list[i].problem.n_updates);
         }
 }

@@ -108,7 +108,7 @@ struct run {
     const struct stage *stage;
     const struct options *opt;
     struct entry entries[MOST_VARIANTS];
-    size_t n_entries, n_failed;
+    size_t n_entries, n_failed, n_cases;
     double started, reported;
 };
 
@@ -144,7 +144,7 @@ static void print_failure(const struct run *run, const struct variant *v,
     const char *name = run->stage->name, *dtype = dtype_name(p->inputs->problem.dtype);
     verdict_index(verdict, index, sizeof index);
     progress_end();
-    printf("FAILED  %s  %s  %s\n", v->name, p->test_case->name, dtype);
+    printf("FAILED   %s  %s  %s\n", v->name, p->test_case->name, dtype);
     if (run->n_failed > 1 && !run->opt->verbose) return;
     printf("    %s%s: %s\n", verdict->array, index, verdict->reason);
     printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got, verdict->want,
@@ -180,7 +180,7 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (why) {
         t->skipped++;
         if (run->opt->verbose || run->opt->only_case)
-            printf("skipped %s  %s  %s: %s\n", e->v->name, c->name, dtype_name(problem->dtype),
+            printf("skipped  %s  %s  %s: %s\n", e->v->name, c->name, dtype_name(problem->dtype),
                    why);
         return;
     }
@@ -192,6 +192,9 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
         return;
     }
     t->passed++;
+    if (run->opt->verbose)
+        printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name, dtype_name(problem->dtype),
+               verdict.worst);
     if (verdict.worst < t->worst && t->worst_case) return;
     t->worst = verdict.worst;
     t->worst_case = c->name;
@@ -200,6 +203,7 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
 
 static void check_case(struct run *run, const struct test_case *c)
 {
+    int checked = 0;
     for (int d = F32; d <= BF16; d++) {
         enum dtype dtype = (enum dtype)d;
         int wanted = 0;
@@ -208,6 +212,7 @@ static void check_case(struct run *run, const struct test_case *c)
         for (size_t i = 0; i < run->n_entries; i++)
             wanted |= is_candidate(run, &run->entries[i], c, dtype);
         if (!wanted) continue;
+        checked = 1;
         uint64_t seed = run->opt->has_seed ? run->opt->seed : test_case_seed(c);
         struct prepared p = prepare(c, dtype, seed);
         for (size_t i = 0; i < run->n_entries; i++)
@@ -215,6 +220,7 @@ static void check_case(struct run *run, const struct test_case *c)
                 check_entry(run, &run->entries[i], &p);
         prepared_free(&p);
     }
+    run->n_cases += checked;
 }
 
 static void print_table(const struct run *run)
@@ -261,7 +267,7 @@ static int choose_variants(struct run *run)
     return 2;
 }
 
-static int conclude(const struct run *run, size_t n_cases)
+static int conclude(const struct run *run)
 {
     size_t passed = 0, failed = 0, skipped = 0, absent = 0;
     const char *why = "no case fits";
@@ -278,25 +284,23 @@ static int conclude(const struct run *run, size_t n_cases)
             skipped += e->ops[op].skipped;
         }
     }
-    printf("%s: %zu checks passed, %zu failed, %zu skipped", run->stage->name, passed, failed,
-           skipped);
+    printf("%s: %zu cases in %.1f s", run->stage->name, run->n_cases, now() - run->started);
     if (absent) printf("; %zu of %zu variants cannot run here", absent, run->n_entries);
-    printf(" (%zu cases, %.1f s)\n", n_cases, now() - run->started);
-    if (failed) return 1;
-    if (passed) return 0;
-    printf("skipped: nothing was checked: %s\n",
-           skipped ? "what was asked for is not promised or not supported" : why);
-    return 77;
+    if (!passed && !failed)
+        printf("; nothing was checked: %s",
+               skipped ? "what was asked for is not promised or not supported" : why);
+    printf("\n%zu checks passed, %zu failed, %zu skipped\n", passed, failed, skipped);
+    return failed ? 1 : passed ? 0 : 77;
 }
 
 int check_stage(const struct stage *stage, const struct options *opt)
 {
     static struct run run;
-    size_t n, chosen = 0;
+    size_t n;
     const struct test_case *c = test_cases(&n);
     run = (struct run){.stage = stage, .opt = opt, .started = now(), .reported = now()};
     if (opt->only_case && !test_case_find(opt->only_case)) {
-        fprintf(stderr, "%s: --case %s: no such case; a failing check prints the names\n",
+        fprintf(stderr, "%s: --case %s: no such case; check --verbose prints their names\n",
                 stage->name, opt->only_case);
         return 2;
     }
@@ -305,10 +309,9 @@ int check_stage(const struct stage *stage, const struct options *opt)
     for (size_t i = 0; i < n; i++) {
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0 : opt->quick && !c[i].quick)
             continue;
-        chosen++;
         progress(&run, i, n, c[i].name);
         check_case(&run, &c[i]);
     }
     progress_end();
-    return conclude(&run, chosen);
+    return conclude(&run);
 }
