@@ -43,9 +43,7 @@
 /* value where x >= least or x is NaN, else 0. */
 INLINE vfloat vzero_below(vfloat x, float least, vfloat value)
 {
-    vfloat y;
-    for (int i = 0; i < LANES; i++) y[i] = x[i] < least ? 0.0f : value[i];
-    return y;
+    return (vfloat)(~(x < least) & (vint)value);
 }
 
 /* e^x = (1 + t) * 2^n.
@@ -79,7 +77,7 @@ INLINE vfloat vexp_up(vfloat x)
     /* half the power, doubled at the end: 2^128 itself is not a float */
     power *= 0.5f;
     y = vfma(t, power, power) * 2.0f;
-    for (int i = 0; i < LANES; i++) y[i] = x[i] > VEXP_MOST ? INFINITY : y[i];
+    y = vselect(x > VEXP_MOST, vset(INFINITY), y);
     return vzero_below(x, VEXP_LEAST, y);
 }
 

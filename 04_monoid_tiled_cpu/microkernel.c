@@ -1,0 +1,182 @@
+/* microkernel.c: the two products of products.h in blocks that stay in registers.
+ *
+ * Both are C += A . B with A read one float at a time and broadcast, B read as vectors, and
+ * a block of C held in registers for the whole inner loop (Goto and van de Geijn 2008).
+ * A block has rows x vectors accumulators, which with a row of B and one broadcast must fit
+ * the registers (32 of AVX-512 and ARM, 16 of AVX2 and SSE), and at least 8 of them, because
+ * two multiply-adds start a cycle and each takes four. */
+#include "products.h"
+
+#if VECTOR_BYTES == 64
+#define KEY_ROWS 8      /* block of s: KEY_ROWS keys x QUERY_VECTORS vectors of queries */
+#define QUERY_VECTORS 3
+#define VALUE_VECTORS 4 /* block of o: QUERY_ROWS queries x VALUE_VECTORS vectors of columns */
+#elif defined __aarch64__
+#define KEY_ROWS 6
+#define QUERY_VECTORS 4
+#define VALUE_VECTORS 4
+#else
+#define KEY_ROWS 6
+#define QUERY_VECTORS 2
+#define VALUE_VECTORS 2
+#endif
+#define QUERY_ROWS 6
+
+_Static_assert(Br % (QUERY_VECTORS * LANES) == 0, "a tile is whole blocks of queries");
+_Static_assert(Br % QUERY_ROWS == 0, "a tile is whole strips of queries");
+
+/* rows keys times vectors * LANES queries.
+ *   k (rows, head_dim)   qt (head_dim, Br) and s (rows, Br), at the first query of the block
+ * rows and vectors are constants where this is inlined. */
+INLINE void scores_block(int rows, int vectors, const float *k, size_t head_dim,
+                         const float *qt, float *s)
+{
+    vfloat c[KEY_ROWS][QUERY_VECTORS];
+#pragma GCC unroll 8
+    for (int j = 0; j < rows; j++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) c[j][n] = vset(0);
+    for (size_t t = 0; t < head_dim; t++) {
+        vfloat b[QUERY_VECTORS];
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) b[n] = vload(qt + t * Br + n * LANES);
+#pragma GCC unroll 8
+        for (int j = 0; j < rows; j++) {
+            vfloat a = vset(k[(size_t)j * head_dim + t]);
+#pragma GCC unroll 4
+            for (int n = 0; n < vectors; n++) c[j][n] = vfma(a, b[n], c[j][n]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < rows; j++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) vstore(s + j * Br + n * LANES, c[j][n]);
+}
+
+/* rows queries times vectors * LANES columns.
+ *   p (n_keys, Br), at the first query     v (n_keys, cols), at the first column
+ *   correction (rows)                      o (rows, cols), at the first column
+ * The sum over the tile starts from 0 and is added to o at the end: shorter chains of
+ * additions, smaller error, and the rescaling of o costs nothing. */
+INLINE void values_block(int rows, int vectors, const float *p, size_t n_keys, const float *v,
+                         size_t cols, const float *correction, float *o)
+{
+    vfloat c[QUERY_ROWS][VALUE_VECTORS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) c[i][n] = vset(0);
+    for (size_t j = 0; j < n_keys; j++) {
+        vfloat b[VALUE_VECTORS];
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) b[n] = vload(v + j * cols + n * LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            vfloat a = vset(p[j * Br + i]);
+#pragma GCC unroll 4
+            for (int n = 0; n < vectors; n++) c[i][n] = vfma(a, b[n], c[i][n]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++) {
+            float *o_i = o + i * cols + n * LANES;
+            vstore(o_i, vload(o_i) * correction[i] + c[i][n]);
+        }
+}
+
+/* Each block is a function of its own: inlined into the loop around it, gcc 12 unrolls and
+ * jams the two loops and no longer keeps the accumulators in registers. */
+#define ALONE static __attribute__((noinline)) void
+
+#define SCORES(name, rows, vectors)                                                        \
+    ALONE name(const float *k, size_t head_dim, const float *qt, float *s)                 \
+    {                                                                                      \
+        scores_block(rows, vectors, k, head_dim, qt, s);                                   \
+    }
+#define VALUES(name, rows, vectors)                                                        \
+    ALONE name(const float *p, size_t n_keys, const float *v, size_t cols,                 \
+               const float *correction, float *o)                                          \
+    {                                                                                      \
+        values_block(rows, vectors, p, n_keys, v, cols, correction, o);                    \
+    }
+
+typedef void scores_function(const float *, size_t, const float *, float *);
+typedef void values_function(const float *, size_t, const float *, size_t, const float *,
+                             float *);
+
+/* [0]: a row at a time, for what is left over; [1]: whole blocks.  [.][vectors]. */
+SCORES(scores_one_1, 1, 1)
+SCORES(scores_one_2, 1, 2)
+SCORES(scores_1, KEY_ROWS, 1)
+SCORES(scores_2, KEY_ROWS, 2)
+VALUES(values_one_1, 1, 1)
+VALUES(values_one_2, 1, 2)
+VALUES(values_1, QUERY_ROWS, 1)
+VALUES(values_2, QUERY_ROWS, 2)
+#if QUERY_VECTORS >= 3
+SCORES(scores_one_3, 1, 3)
+SCORES(scores_3, KEY_ROWS, 3)
+#else
+#define scores_one_3 NULL
+#define scores_3 NULL
+#endif
+#if QUERY_VECTORS >= 4
+SCORES(scores_one_4, 1, 4)
+SCORES(scores_4, KEY_ROWS, 4)
+#else
+#define scores_one_4 NULL
+#define scores_4 NULL
+#endif
+#if VALUE_VECTORS == 4
+VALUES(values_one_3, 1, 3)
+VALUES(values_one_4, 1, 4)
+VALUES(values_3, QUERY_ROWS, 3)
+VALUES(values_4, QUERY_ROWS, 4)
+#else
+#define values_one_3 NULL
+#define values_one_4 NULL
+#define values_3 NULL
+#define values_4 NULL
+#endif
+
+static void scores(const float *k, size_t n_keys, size_t head_dim, const float *qt,
+                   size_t n_rows, float *s)
+{
+    static scores_function *const of_width[2][5] = {
+        {NULL, scores_one_1, scores_one_2, scores_one_3, scores_one_4},
+        {NULL, scores_1, scores_2, scores_3, scores_4},
+    };
+    for (size_t i = 0; i < n_rows; i += QUERY_VECTORS * LANES) {
+        size_t vectors = (n_rows - i + LANES - 1) / LANES, j = 0;
+        if (vectors > QUERY_VECTORS) vectors = QUERY_VECTORS;
+        for (; j + KEY_ROWS <= n_keys; j += KEY_ROWS)
+            of_width[1][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
+        for (; j < n_keys; j++)
+            of_width[0][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
+    }
+}
+
+/* Columns go in panels of nearly equal width: 80 columns are 3 + 2 vectors of 16, because
+ * 4 + 1 would leave a block with too few chains of additions. */
+static void values(const float *p, size_t n_keys, const float *v, size_t cols,
+                   const float *correction, size_t n_rows, float *o)
+{
+    static values_function *const of_width[2][5] = {
+        {NULL, values_one_1, values_one_2, values_one_3, values_one_4},
+        {NULL, values_1, values_2, values_3, values_4},
+    };
+    size_t left = cols / LANES, panels = (left + VALUE_VECTORS - 1) / VALUE_VECTORS;
+    for (size_t c = 0; panels > 0; panels--) {
+        size_t vectors = (left + panels - 1) / panels, i = 0;
+        for (; i + QUERY_ROWS <= n_rows; i += QUERY_ROWS)
+            of_width[1][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
+        for (; i < n_rows; i++)
+            of_width[0][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
+        left -= vectors;
+        c += vectors * LANES;
+    }
+}
+
+const struct products block_products = {.scores = scores, .values = values};
