@@ -6,9 +6,10 @@
  * Dao et al. 2022.  Three variants, each one idea more: tiles, the micro-kernels of
  * microkernel.c, all cores.
  *
- * Scores are kept in units of log 2 (q is multiplied by scale * log2(e) once), so the
- * exponential is 2^x.  The heads of a group that share keys are adjacent in q and o: their
- * query rows are one long list, cut into tiles, whatever the head they belong to.
+ * The exponential is 2^((s - m) * log2(e)): the factor could be multiplied into q instead,
+ * but then large scores would be rounded in units that their exact values do not fit.
+ * The heads of a group that share keys are adjacent in q and o: their query rows are one
+ * long list, cut into tiles, whatever the head they belong to.
  *
  * Few queries make few tiles.  Then each tile's keys are cut into parts, folded apart and
  * merged in order.  The number of parts depends on the shape alone, so the number of
@@ -17,7 +18,6 @@
 
 #include "products.h"
 #include "stage.h"
-#include "variant.h"
 #include "vexp.h"
 
 #define Bc 128            /* keys of a tile: Bc * Br scores fit the first-level cache */
@@ -25,7 +25,6 @@
 #define LEAST_PART 512    /* ... of at least so many keys */
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 #define LOG2E 0x1.715476p+0f
-#define LN2 0.693147180559945309417
 
 /* The problem as tiles and parts. */
 struct plan {
@@ -123,14 +122,12 @@ static struct tile tile_at(const struct problem *p, const struct arrays *a,
     return t;
 }
 
-/* qt (head_dim, Br): the tile's queries as columns, times scale * log2(e); 0 beyond the
- * last row. */
+/* qt (head_dim, Br): the tile's queries as columns, times scale; 0 beyond the last row. */
 static void pack_queries(const struct problem *p, const struct tile *t, float *qt)
 {
-    float scale = p->scale * LOG2E;
     for (size_t i = 0; i < Br; i++)
         for (size_t d = 0; d < p->head_dim; d++)
-            qt[d * Br + i] = i < t->n_rows ? t->q[i * p->head_dim + d] * scale : 0;
+            qt[d * Br + i] = i < t->n_rows ? t->q[i * p->head_dim + d] * p->scale : 0;
 }
 
 /* Adds the bias and hides what is masked: -INFINITY, whatever was computed there.
@@ -145,7 +142,7 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
         if (p->has_bias) {
             const float *bias = a->bias + i * p->seqlen_k + j0;
             for (size_t j = 0; j < visible; j++) {
-                float with_bias = sfma(bias[j], LOG2E, s[j * Br + r]);
+                float with_bias = s[j * Br + r] + bias[j];
                 s[j * Br + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
             }
         }
@@ -154,7 +151,7 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
 }
 
 /* Scores to weights, LANES queries at a time:
- *     m_new = max(m, s_j),  p_j = 2^(s_j - m_new),  correction = 2^(m - m_new),
+ *     m_new = max(m, s_j),  p_j = exp(s_j - m_new),  correction = exp(m - m_new),
  *     l = l * correction + sum p_j
  * s (n, Br) becomes p.  While a row has seen no key m is -INFINITY and 0 stands in for it,
  * else the difference of two infinities would be NaN. */
@@ -165,11 +162,11 @@ static void weights(float *s, size_t n, size_t n_rows, struct state *x, float *c
         for (size_t j = 0; j < n; j++) m_new = vmax(vload(s + j * Br + i), m_new);
         safe = vselect(m_new == -INFINITY, vset(0), m_new);
         for (size_t j = 0; j < n; j++) {
-            vfloat p_j = vexp2(vload(s + j * Br + i) - safe);
+            vfloat p_j = vexp2((vload(s + j * Br + i) - safe) * LOG2E);
             vstore(s + j * Br + i, p_j);
             sum[0] += p_j;
         }
-        vfloat factor = vexp2(m - safe);
+        vfloat factor = vexp2((m - safe) * LOG2E);
         vstore(correction + i, factor);
         vstore(x->m + i, m_new);
         vstore(x->l + i, vfma(vload(x->l + i), factor, sum[0] + sum[1]));
@@ -264,7 +261,7 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
     for (size_t r = 0; r < t->n_rows; r++) {
         size_t row = group * plan->rows + t->first + r;
         float *o = (float *)a->o + row * p->head_dim_v, l = x->l[r];
-        float lse = (float)((x->m[r] + log2((double)l)) * LN2);
+        float lse = x->m[r] + logf(l);
         const float *sum = x->o + r * plan->cols;
         for (size_t c = 0; c < p->head_dim_v; c++) o[c] = l == 0 ? 0 : sum[c] / l;
         if ((p->causal || p->has_bias) && !all_finite(o, p->head_dim_v))
@@ -279,7 +276,7 @@ static void merge(const struct plan *plan, size_t n_rows, struct state *x,
 {
     for (size_t r = 0; r < n_rows; r++) {
         float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r], safe = m == -INFINITY ? 0 : m;
-        float a = sexp2(x->m[r] - safe), b = sexp2(y->m[r] - safe);
+        float a = sexp2((x->m[r] - safe) * LOG2E), b = sexp2((y->m[r] - safe) * LOG2E);
         x->m[r] = m;
         x->l[r] = x->l[r] * a + y->l[r] * b;
         float *ox = x->o + r * plan->cols;
@@ -329,19 +326,19 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             vfloat m_lanes = vset(x->m[r]), sum = {0};
             for (size_t j = 0; j < n; j++) {
                 float s = dot(t->q + r * p->head_dim, t->k + (j0 + j) * p->head_dim, p->head_dim);
-                s *= p->scale * LOG2E;
-                if (bias) s = bias[j] == -INFINITY ? -INFINITY : sfma(bias[j], LOG2E, s);
+                s *= p->scale;
+                if (bias) s = bias[j] == -INFINITY ? -INFINITY : s + bias[j];
                 w->s[j] = s;
             }
             for (size_t j = n; j % LANES; j++) w->s[j] = -INFINITY;
             for (size_t j = 0; j < n; j += LANES) m_lanes = vmax(vload(w->s + j), m_lanes);
             float m_new = vlargest(m_lanes), safe = m_new == -INFINITY ? 0 : m_new;
             for (size_t j = 0; j < n; j += LANES) {
-                vfloat p_j = vexp2(vload(w->s + j) - safe);
+                vfloat p_j = vexp2((vload(w->s + j) - safe) * LOG2E);
                 vstore(w->s + j, p_j);
                 sum += p_j;
             }
-            float factor = sexp2(x->m[r] - safe);
+            float factor = sexp2((x->m[r] - safe) * LOG2E);
             x->m[r] = m_new;
             x->l[r] = sfma(x->l[r], factor, vsum(sum));
             add_values(w->s, n, t->v + j0 * p->head_dim_v, p->head_dim_v, p->head_dim_v, factor,
@@ -446,16 +443,10 @@ static void all_cores_attention(const struct problem *p, const struct arrays *a)
     attention_tiles(p, a, &block_products, omp_get_max_threads());
 }
 
-/* q and o once, k and v once for every tile of Br query rows; nothing of size
- * seqlen_q * seqlen_k.  One exponential a visible pair. */
+/* No pass over the scores: nothing of size seqlen_q * seqlen_k exists. */
 static struct cost tiled_cost(const struct problem *p)
 {
-    struct plan plan = plan_of(p);
-    double queries = (double)(p->batch * p->heads_q * p->seqlen_q);
-    double keys = (double)(plan.groups * plan.tiles) * (double)p->seqlen_k;
-    double dims = (double)(p->head_dim + p->head_dim_v);
-    return (struct cost){.passes = 0, .bytes = 4 * (dims * (queries + keys) + queries),
-                         .exps = problem_pairs(p) * (double)(p->batch * p->heads_q)};
+    return (struct cost){.passes = 0, .bytes = attention_io_bytes(p), .exps = score_count(p)};
 }
 
 const struct variant tiled_loops = {

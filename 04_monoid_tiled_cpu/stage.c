@@ -378,6 +378,7 @@ extern const struct variant form_memory_efficient;                 /* forms.c */
 extern const struct variant log_attention_two_passes;              /* log_attention.c */
 extern const struct variant log_attention_streamed;                /* log_attention.c */
 extern const struct variant reduction_unfused, reduction_fused;    /* fused_reduction.c */
+extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast.c */
 
 /* The last one that supports a problem is what `run` takes. */
 static const struct variant *const variants[] = {
@@ -398,6 +399,9 @@ static const struct variant *const variants[] = {
     &reduction_unfused,
     &reduction_fused,
     &threads,
+    &tiled_loops,
+    &tiled_microkernel,
+    &tiled_all_cores,
     NULL,
 };
 
