@@ -234,11 +234,17 @@ tables tables-check: need-python
 # --- Tests: one program. ---
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
          $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
-# A test may include a stage.c; what that file lists is linked from the stage's other files.
+# A test may include a stage's file to reach what is static in it; the library gives what
+# that file lists, and nothing that the test has itself.
 PARTS_O = $(filter-out %/stage.o %/stage.cpu.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
-$(BUILD)/tests: $(TEST_O) $(PARTS_O) $(COMMON_O)
+$(BUILD)/libparts.a: $(PARTS_O)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(BUILD)/tests: $(TEST_O) $(BUILD)/libparts.a $(COMMON_O)
 	@echo "  link  $@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -lcriterion -o $@
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
+	    -lcriterion -o $@
 
 .PHONY: tests-built
 tests-built: build $(BUILD)/tests

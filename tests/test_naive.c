@@ -1,7 +1,7 @@
 /* Stage 1: right inside its promise, and wrong outside it in exactly the announced way. */
 #include <criterion/criterion.h>
 
-#define main unused_main
+#define main unused_main_of_stage_1
 #define stage naive_stage
 #include "../01_naive/stage.c"
 #undef main

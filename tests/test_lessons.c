@@ -1,0 +1,261 @@
+/* The lessons: what they quote is in the code, what they print is printed, where they point
+ * there is something, and they keep their form. */
+#include <criterion/criterion.h>
+#include <ctype.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE = 1024, MOST_STAGE_LINES = 120 };
+
+/* The whole file, or NULL.  Freed by the caller. */
+static char *slurp(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    size_t n = 0, room = 1 << 16;
+    char *text = malloc(room);
+    for (size_t got; (got = fread(text + n, 1, room - n - 1, f)) > 0;) {
+        n += got;
+        if (n + 1 == room) text = realloc(text, room *= 2);
+    }
+    fclose(f);
+    text[n] = '\0';
+    return text;
+}
+
+static void glob_add(const char *pattern, glob_t *list, int *first)
+{
+    glob(pattern, *first ? 0 : GLOB_APPEND, NULL, list);
+    *first = 0;
+}
+
+static glob_t lessons(void)
+{
+    glob_t list = {0};
+    int first = 1;
+    glob_add("README.md", &list, &first);
+    glob_add("0*/README.md", &list, &first);
+    glob_add("notes/*.md", &list, &first);
+    glob_add("tests/*/README.md", &list, &first);
+    return list;
+}
+
+/* Does any source file of the directory (of every stage, for a note) hold the text? */
+static int quoted_from(const char *lesson, const char *text)
+{
+    static const char *const kinds[] = {"*.c", "*.h", "*.cu", "kernels/*.cu", "kernels/*.h"};
+    const char *slash = strrchr(lesson, '/');
+    int length = slash ? (int)(slash - lesson) : 0, found = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !found; i++) {
+        char pattern[LINE];
+        if (lesson[0] == '0') snprintf(pattern, sizeof pattern, "%.*s/%s", length, lesson, kinds[i]);
+        else snprintf(pattern, sizeof pattern, "[0c]*/%s", kinds[i]);
+        glob_t files;
+        if (glob(pattern, 0, NULL, &files)) continue;
+        for (size_t k = 0; k < files.gl_pathc && !found; k++) {
+            char *source = slurp(files.gl_pathv[k]);
+            found = source && strstr(source, text) != NULL;
+            free(source);
+        }
+        globfree(&files);
+    }
+    return found;
+}
+
+/* The next fenced block after *at: its language and text; advances *at behind it. */
+static char *next_block(const char **at, char *language, size_t size)
+{
+    const char *open = *at;
+    while ((open = strstr(open, "```")) && open != *at && open[-1] != '\n') open += 3;
+    if (!open) return NULL;
+    const char *body = strchr(open, '\n');
+    if (!body) return NULL;
+    snprintf(language, size, "%.*s", (int)(body - open - 3), open + 3);
+    body++;
+    const char *close = strstr(body, "\n```");
+    if (!strncmp(body, "```", 3)) close = body - 1;
+    if (!close) return NULL;
+    *at = close + 4;
+    return strndup(body, (size_t)(close + 1 - body));
+}
+
+Test(lessons, excerpts_are_exactly_in_the_code)
+{
+    glob_t list = lessons();
+    int excerpts = 0;
+    for (size_t i = 0; i < list.gl_pathc; i++) {
+        char *text = slurp(list.gl_pathv[i]), language[64];
+        const char *at = text;
+        for (char *block; (block = next_block(&at, language, sizeof language)); free(block)) {
+            if (strcmp(language, "c") && strcmp(language, "cuda")) continue;
+            excerpts++;
+            cr_expect(quoted_from(list.gl_pathv[i], block), "%s quotes what no file holds:\n%s",
+                      list.gl_pathv[i], block);
+        }
+        free(text);
+    }
+    cr_assert(excerpts >= 6, "only %d excerpts were found", excerpts);
+    globfree(&list);
+}
+
+static void strip_right(char *s)
+{
+    size_t n = strlen(s);
+    while (n && isspace((unsigned char)s[n - 1])) s[--n] = '\0';
+}
+
+/* Compares the lines after "$ command" with what it prints; "..." stands for any lines. */
+static void replay(const char *lesson, const char *command, char *shown)
+{
+    char shell[LINE * 2], line[LINE];
+    snprintf(shell, sizeof shell, "%s 2>&1", command);
+    FILE *f = popen(shell, "r");
+    cr_assert(f);
+    int elided = 0;
+    char *want = strtok(shown, "\n");
+    while (fgets(line, sizeof line, f)) {
+        strip_right(line);
+        if (want && !strcmp(want, "...")) {
+            elided = 1;
+            want = strtok(NULL, "\n");
+        }
+        if (!line[0]) continue;
+        if (want) strip_right(want);
+        if (want && !strcmp(want, line)) {
+            elided = 0;
+            want = strtok(NULL, "\n");
+        } else if (!elided) {
+            cr_expect(0, "%s: $ %s\n prints:      %s\n the lesson:  %s", lesson, command, line,
+                      want ? want : "(ends here)");
+            break;
+        }
+    }
+    if (want && !strcmp(want, "...")) want = strtok(NULL, "\n");
+    pclose(f);
+    cr_expect(!want, "%s: $ %s does not print: %s", lesson, command, want ? want : "");
+}
+
+/* Commands whose output is the same every time and everywhere. */
+static int repeatable(const char *command)
+{
+    return (!strncmp(command, "build/", 6) && (strstr(command, " trace") ||
+                                                strstr(command, " run "))) ||
+           !strncmp(command, "make trace", 10) || !strcmp(command, "make stage");
+}
+
+Test(lessons, transcripts_are_what_the_programs_print, .timeout = 60)
+{
+    glob_t list = lessons();
+    int replayed = 0;
+    unsetenv("MAKEFLAGS");
+    unsetenv("MAKELEVEL");
+    for (size_t i = 0; i < list.gl_pathc; i++) {
+        char *text = slurp(list.gl_pathv[i]), language[64];
+        const char *at = text;
+        for (char *block; (block = next_block(&at, language, sizeof language)); free(block)) {
+            if (strncmp(block, "$ ", 2)) continue;
+            char *shown = strchr(block, '\n');
+            if (!shown) continue;
+            *shown++ = '\0';
+            if (!repeatable(block + 2)) continue;
+            replay(list.gl_pathv[i], block + 2, shown);
+            replayed++;
+        }
+        free(text);
+    }
+    cr_assert(replayed >= 3, "only %d transcripts were found", replayed);
+    globfree(&list);
+}
+
+/* GitHub's anchor of a heading: lower case, spaces to hyphens, punctuation dropped. */
+static void slug(const char *heading, char *out, size_t size)
+{
+    size_t n = 0;
+    while (*heading == '#') heading++;
+    while (*heading == ' ') heading++;
+    for (; *heading && *heading != '\n' && n + 1 < size; heading++) {
+        unsigned char c = (unsigned char)*heading;
+        if (isalnum(c) || c == '_' || c == '-' || c >= 0x80) out[n++] = (char)tolower(c);
+        else if (c == ' ') out[n++] = '-';
+    }
+    out[n] = '\0';
+}
+
+static int has_anchor(const char *path, const char *anchor)
+{
+    char *text = slurp(path), name[LINE];
+    int found = 0;
+    for (char *line = text; line && !found; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (*line != '#') continue;
+        slug(line, name, sizeof name);
+        found = !strcmp(name, anchor);
+    }
+    free(text);
+    return found;
+}
+
+/* One target of a link: a file beside the lesson, and the heading behind '#'. */
+static void check_link(const char *lesson, char *target)
+{
+    if (strstr(target, "://") || !strncmp(target, "mailto:", 7)) return;
+    char path[LINE * 2], *anchor = strchr(target, '#');
+    const char *slash = strrchr(lesson, '/');
+    if (anchor) *anchor++ = '\0';
+    if (!*target) snprintf(path, sizeof path, "%s", lesson);
+    else
+        snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - lesson + 1) : 0, lesson,
+                 target);
+    cr_expect(access(path, F_OK) == 0, "%s links to %s, which does not exist", lesson, path);
+    if (anchor && access(path, F_OK) == 0)
+        cr_expect(has_anchor(path, anchor), "%s links to #%s, which %s does not have", lesson,
+                  anchor, path);
+}
+
+Test(lessons, links_resolve)
+{
+    glob_t list = lessons();
+    int links = 0;
+    for (size_t i = 0; i < list.gl_pathc; i++) {
+        char *text = slurp(list.gl_pathv[i]);
+        for (char *at = text; (at = strstr(at, "](")); links++) {
+            char *end = strchr(at + 2, ')');
+            if (!end) break;
+            *end = '\0';
+            check_link(list.gl_pathv[i], at + 2);
+            at = end + 1;
+        }
+        free(text);
+    }
+    cr_assert(links >= 10, "only %d links were found", links);
+    globfree(&list);
+}
+
+Test(lessons, every_stage_has_the_eight_headings_within_120_lines)
+{
+    static const char *const headings[] = {
+        "## Problem", "## Idea", "## What changes", "## Reading the code", "## Run it",
+        "## Cost", "## Limits", "## Exercises"};
+    glob_t list;
+    cr_assert(glob("0*/README.md", 0, NULL, &list) == 0 && list.gl_pathc == 5,
+              "five stages, each with a README.md");
+    for (size_t i = 0; i < list.gl_pathc; i++) {
+        char *text = slurp(list.gl_pathv[i]), *at = text;
+        int lines = 0, in_table = 0;
+        for (size_t h = 0; h < sizeof headings / sizeof headings[0] && at; h++) {
+            at = strstr(at, headings[h]);
+            cr_expect(at, "%s: no '%s' in its place", list.gl_pathv[i], headings[h]);
+        }
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            if (strstr(line, "<!-- table:")) in_table = strstr(line, " begin ") != NULL;
+            lines += !in_table;
+        }
+        cr_expect(lines <= MOST_STAGE_LINES, "%s has %d lines of its own", list.gl_pathv[i],
+                  lines);
+        free(text);
+    }
+    globfree(&list);
+}
