@@ -13,9 +13,8 @@ reads every DIR/*.csv (columns: design of the results, one line a measurement) a
     memory.png    peak memory against length
     map.png       the fixture's attention map, computed by the stage program STAGE
 
-A figure whose columns are empty is skipped with one line.  Exit status: 0 drawn;
-1 nothing could be drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no
-matplotlib.
+A figure whose columns are empty is skipped with one line.  Exit status: 0 drawn; 1
+nothing drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no matplotlib.
 """
 import argparse
 import collections

@@ -7,8 +7,9 @@ import sys
 
 COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
            "seqlen_k head_dim head_dim_v causal threads median_s min_s reps "
-           "bytes_predicted bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
-           "max_err allowed_err date commit machine compiler flags").split()
+           "bytes_predicted bytes_measured flops gbps gflops ceiling_kind ceiling "
+           "pct_ceiling peak_bytes max_err allowed_err date commit machine compiler "
+           "flags").split()
 BASE = {"dtype": "f32", "reps": 20, "date": "2000-01-02T03:04:05Z", "commit": "0000000",
         "machine": "invented machine, 16 cores at 2.0 GHz", "compiler": "cc 1",
         "flags": "-O3", "causal": 0, "threads": 1}
@@ -38,7 +39,8 @@ def attention(stage, variant, device, dtype, gflops, ceiling, n, batch=1, heads=
     return dict(BASE, stage=stage, variant=variant, op="attention", device=device,
                 dtype=dtype, batch=batch, heads_q=heads, heads_kv=heads, seqlen_q=n,
                 seqlen_k=n, head_dim=d, head_dim_v=d, causal=causal, flops=flops,
-                gflops=gflops, median_s=flops / gflops / 1e9, min_s=0.97 * flops / gflops / 1e9,
+                gflops=gflops, median_s=flops / gflops / 1e9,
+                min_s=0.97 * flops / gflops / 1e9,
                 ceiling_kind="gemm" if dtype == "bf16" else "fma", ceiling=ceiling,
                 pct_ceiling=100 * gflops / ceiling, bytes_predicted=moved,
                 bytes_measured=moved * (1.02 + 0.1 * (n < 1024)),
