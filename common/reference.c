@@ -237,7 +237,7 @@ static void reference_rows(struct reference *r, const struct problem *p,
         double range = score_range(x + i * n, n, &r->empty_rows);
         r->max_score = range > r->max_score ? range : r->max_score;
     }
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++) {
         if (p->op == OP_SOFTMAX) softmax_row(r, x + i * n, n, i * n);
         if (p->op == OP_LOGSOFTMAX) logsoftmax_row(r, x + i * n, n, i * n);

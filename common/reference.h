@@ -8,6 +8,10 @@
 
 #define ROUNDOFF 0x1p-24 /* u of float */
 
+/* Multiply-adds below which a problem is not worth waking the other cores: on a busy
+ * machine a barrier costs more than the work. */
+#define WORTH_THREADS 3e7
+
 /* Results and bounds have the length of the array they belong to; NULL where the
  * operation has no such array.
  *   *_bound       no float algorithm of these stages may err more (INFINITY: the input

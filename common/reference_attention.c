@@ -286,7 +286,8 @@ void reference_attention(struct reference *r, const struct problem *p,
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v;
     float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
     struct scores *stats = need(r->n_lse, sizeof *stats);
-#pragma omp parallel
+    double work = (double)r->n_lse * (double)p->seqlen_k * (double)(d + dv);
+#pragma omp parallel if (work > WORTH_THREADS)
     {
         double *m = need(d + 3 * keys.stride + 4 * dv, sizeof *m);
         double *lanes = m + d, *columns = lanes + 3 * keys.stride;

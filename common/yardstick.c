@@ -30,7 +30,7 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a)
 {
     size_t n = p->cols;
     float *x = widen(a->x, p->dtype, p->rows * n), *y = need(p->rows * n, sizeof *y);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++) {
         float *x_i = x + i * n, *y_i = y + i * n, m;
         for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
@@ -88,7 +88,8 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a)
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < n; j++)
             for (size_t t = 0; t < d; t++) kt[(h * d + t) * n + j] = k[(h * n + j) * d + t];
-#pragma omp parallel
+    double work = (double)n_rows * (double)n * (double)(d + dv);
+#pragma omp parallel if (work > WORTH_THREADS)
     {
         float *s = need(n, sizeof *s);
 #pragma omp for schedule(dynamic, 8)
