@@ -253,6 +253,12 @@ test: need-compiler need-criterion
 	$(Q)$(MAKE) --no-print-directory tests-built
 	$(Q)BUILD=$(BUILD) sh tests/run.sh $(BUILD)
 
+sanitize: need-compiler need-criterion
+	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+
+test-long: test
+	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
+
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 

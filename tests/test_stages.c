@@ -9,9 +9,10 @@
 /* Runs `build/<stage> check`; the last line must count checks, none of them failed. */
 static void check_passes(const char *stage)
 {
-    const char *build = getenv("BUILD");
+    const char *build = getenv("BUILD"), *flags = getenv("CHECK_FLAGS");
     char command[512], line[512], last[512] = "";
-    snprintf(command, sizeof command, "%s/%s check 2>&1", build ? build : "build", stage);
+    snprintf(command, sizeof command, "%s/%s check %s 2>&1", build ? build : "build", stage,
+             flags ? flags : "");
     FILE *f = popen(command, "r");
     cr_assert(f, "cannot run %s", command);
     while (fgets(line, sizeof line, f)) {
