@@ -8,9 +8,10 @@
  * how far they drift; u = 2^-24.
  *
  *     total      sum / k                       overflows when the sum does
- *     weighted   mu * ((k - 1) / k) + x / k    drifts: error <= (k/2 + 2) u max|x|
+ *     weighted   mu * ((k - 1) / k) + x / k    error <= (3k/2 + 1) u max|x|, drifts
  *       written  mu * (k - 1) / k + x / k      overflows at k = 3 near FLT_MAX
- *     increment  mu + (x - mu) / k             x - mu overflows for opposite signs
+ *     increment  mu + (x - mu) / k             error <= (k/2 + 5) u max|x|; x - mu
+ *                                              overflows for opposite signs
  *
  * A row without elements has no mean: NaN. */
 #include "stage.h"
