@@ -62,7 +62,6 @@ static const size_t STACK_BYTES = 128 << 10;
 #endif
 static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines: */
 static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
-static const uint64_t CANARY = 0x5afe57ac5afe57acull; /* at the low end of each stack */
 static const size_t SHARED_MOST = 227 << 10;          /* as on Hopper, the largest */
 static const size_t SHARED_UNASKED = 48 << 10;        /* without cudaFuncSetAttribute */
 static const int N_BARRIERS = 16;
@@ -87,7 +86,7 @@ typedef void *context; /* the stack pointer */
 
 extern "C" void cuda_on_cpu_switch(context *from, context to) asm("cuda_on_cpu_switch");
 #ifdef __x86_64__
-static const int SAVED = 6; /* words: rbp rbx r12 r13 r14 r15, then the return address */
+static const int SAVED = 6, ABOVE = 1; /* words: r15 r14 r13 r12 rbx rbp, return address */
 asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n"
@@ -98,7 +97,7 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "    popq %r12\n    popq %rbx\n    popq %rbp\n"
     "    ret\n");
 #else
-static const int SAVED = 19; /* words: d8-d15, x19-x29; then the return address x30 */
+static const int SAVED = 19, ABOVE = 2; /* words: d8-d15 x19-x29, return address x30 */
 asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    sub sp, sp, #160\n"
@@ -119,8 +118,7 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
 static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
     void **top = (void **)(stack + size);
-    *--top = NULL; /* what follows the first frame: keeps the alignment of a call */
-    *--top = NULL;
+    for (int i = 0; i < ABOVE; i++) *--top = NULL; /* aligns the stack as after a call */
     *--top = (void *)entry;
     for (int i = 0; i < SAVED; i++) *--top = NULL;
     *c = top;
@@ -190,29 +188,33 @@ static __thread struct worker *self;
 /* --- Reports ------------------------------------------------------------------------- */
 
 /* "kernel [with int HEAD_DIM = 64]" from the function's signature, or the kernel as the
- * launch writes it. */
-static void kernel_name(char *name, size_t size)
+ * launch writes it.  `function` is where the error arose, perhaps a part of the kernel. */
+static void kernel_name(char *name, size_t size, const char *function)
 {
-    const char *text = self->launch->text, *start = strchr(text, ',');
-    if (!self->function) { /* "&config, kernel<64>, arguments" */
+    const char *text = self->function ? self->function : function;
+    const char *start;
+    if (!text) { /* "&config, kernel<64>, arguments" */
+        text = self->launch->text;
+        start = strchr(text, ',');
         start = start ? start + 1 + strspn(start + 1, " ") : text;
         snprintf(name, size, "%.*s", (int)strcspn(start, ", "), start);
         return;
     }
-    text = self->function; /* "void kernel(int) [with int HEAD_DIM = 64]" */
     const char *end = text + strcspn(text, "("), *with = strstr(end, " [");
     for (start = end; start > text && start[-1] != ' '; start--) {}
     snprintf(name, size, "%.*s%s", (int)(end - start), start, with ? with : "");
 }
 
-static int describe(char *text, size_t size, const char *file, unsigned line,
-                    const struct fibre *f)
+static int describe(char *text, size_t size, const struct fibre *f,
+                    const std::source_location *where)
 {
     char name[128];
-    kernel_name(name, sizeof name);
+    kernel_name(name, sizeof name, where ? where->function_name() : NULL);
     const struct uint3 *b = &f->block->index, *t = &f->index;
-    return snprintf(text, size, "%s:%u: %s, block (%u,%u,%u), thread (%u,%u,%u): ", file, line,
-                    name, b->x, b->y, b->z, t->x, t->y, t->z);
+    return snprintf(text, size, "%s:%u: %s, block (%u,%u,%u), thread (%u,%u,%u): ",
+                    where ? where->file_name() : self->launch->file,
+                    where ? (unsigned)where->line() : (unsigned)self->launch->line, name, b->x,
+                    b->y, b->z, t->x, t->y, t->z);
 }
 
 [[noreturn]] static void stop(char *text, size_t used)
@@ -223,11 +225,11 @@ static int describe(char *text, size_t size, const char *file, unsigned line,
     _exit(1);
 }
 
-[[noreturn]] static void fail_of(const struct fibre *f, const char *file, unsigned line,
-                                 const char *format, va_list list)
+[[noreturn]] static void fail_of(const struct fibre *f, place where, const char *format,
+                                 va_list list)
 {
     char text[1024];
-    int n = describe(text, sizeof text, file, line, f);
+    int n = describe(text, sizeof text, f, &where);
     n += vsnprintf(text + n, sizeof text - 1 - n, format, list);
     stop(text, (size_t)n < sizeof text - 1 ? n : sizeof text - 2);
 }
@@ -236,7 +238,7 @@ void fail(place where, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    fail_of(self->current, where.file_name(), where.line(), format, list);
+    fail_of(self->current, where, format, list);
 }
 
 [[noreturn]] static void fail_at(const struct fibre *f, const char *format, ...)
@@ -245,7 +247,7 @@ static void fail_at(const struct fibre *f, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    fail_of(f, f->where.file_name(), f->where.line(), format, list);
+    fail_of(f, f->where, format, list);
 }
 
 /* An access that the machine refuses: next to the shared memory or anywhere else. */
@@ -260,18 +262,21 @@ static void on_fault(int signal, siginfo_t *info, void *)
     const char *at = (const char *)info->si_addr;
     const char *low = f->block->shared, *high = low + self->launch->shared_bytes;
     char text[1024];
-    int n = describe(text, sizeof text, self->launch->file, self->launch->line, f);
+    int n = describe(text, sizeof text, f, NULL);
     if (low && at >= high && at < high + SHARED_MOST)
         n += snprintf(text + n, sizeof text - n,
                       "access %zu bytes past the end of its %zu bytes of shared memory",
                       (size_t)(at - high), self->launch->shared_bytes);
+    else if (at >= f->stack && at < f->stack + STACK_BYTES)
+        n += snprintf(text + n, sizeof text - n, "its stack of %zu bytes overflows",
+                      STACK_BYTES);
     else if (low && at < low && at > low - SHARED_MOST)
         n += snprintf(text + n, sizeof text - n,
                       "access %zu bytes before the start of its shared memory",
                       (size_t)(low - at));
     else
-        n += snprintf(text + n, sizeof text - n, "access to address %p, which is in no array",
-                      (const void *)at);
+        n += snprintf(text + n, sizeof text - n, "access to an address that is in no array, "
+                      "or not aligned (%p)", (const void *)at);
     stop(text, n);
 }
 
@@ -279,7 +284,7 @@ static void catch_faults(void)
 {
     struct sigaction ours = {};
     ours.sa_sigaction = on_fault;
-    ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigaction(SIGSEGV, &ours, &before_us);
     sigaction(SIGBUS, &ours, NULL);
 }
@@ -290,8 +295,6 @@ UNSEEN static void to_scheduler(void)
 {
     struct worker *w = self;
     struct fibre *f = w->current;
-    if (*(uint64_t *)f->stack != CANARY)
-        fail_at(f, "its stack of %zu bytes overflowed", STACK_BYTES);
 #ifdef ASAN
     __sanitizer_start_switch_fiber(&f->asan, w->stack_low, w->stack_size);
 #endif
@@ -325,7 +328,7 @@ UNSEEN static void wait_as(enum state state, const char *name, place where)
     f->state = state;
     f->waits_in = name;
     f->where = where;
-    to_scheduler();
+    to_scheduler(); /* another thread runs now */
     TSAN(__tsan_acquire(f));
 }
 
@@ -372,8 +375,7 @@ static char *map(size_t bytes, int protection)
     char *p = (char *)mmap(NULL, bytes, protection,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
-        fprintf(stderr, "%s:%d: no memory to execute a block of threads\n",
-                self->launch->file, self->launch->line);
+        fprintf(stderr, "no memory to execute a block of CUDA threads on the CPU\n");
         exit(1);
     }
     return p;
@@ -385,16 +387,15 @@ static void grow_fibres(struct worker *w, unsigned n)
     size_t had = w->fibres.size();
     if (had >= n) return;
     size_t page = sysconf(_SC_PAGESIZE), bytes = (n - had) * STACK_BYTES;
-    char *stacks = map(page + bytes, PROT_READ | PROT_WRITE);
-    mprotect(stacks, page, PROT_NONE);
+    char *stacks = map(bytes, PROT_READ | PROT_WRITE);
 #ifdef MADV_NOHUGEPAGE
-    madvise(stacks, page + bytes, MADV_NOHUGEPAGE);
+    madvise(stacks, bytes, MADV_NOHUGEPAGE); /* of each stack little is touched */
 #endif
     w->fibres.resize(n);
     for (size_t i = had; i < n; i++) {
         struct fibre *f = &w->fibres[i];
-        f->stack = stacks + page + (i - had) * STACK_BYTES;
-        *(uint64_t *)f->stack = CANARY;
+        f->stack = stacks + (i - had) * STACK_BYTES;
+        mprotect(f->stack, page, PROT_NONE); /* the system may refuse very many of these */
         (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
         context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS, fibre_main);
         f->copies = new std::vector<struct copy>;
@@ -426,6 +427,13 @@ static void worker_new(void)
     static std::mutex mutex;
     static std::vector<struct worker *> all;
     self = new struct worker();
+    stack_t old; /* a fault on an overflowing stack is reported from another one */
+    if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) {
+        stack_t other = {};
+        other.ss_size = 64 << 10;
+        other.ss_sp = map(other.ss_size, PROT_READ | PROT_WRITE);
+        sigaltstack(&other, NULL);
+    }
     std::lock_guard<std::mutex> lock(mutex);
     all.push_back(self);
 }
@@ -458,15 +466,14 @@ static void poison(const struct worker *w, const struct block *b)
 }
 
 /* Whether the bytes before the shared memory are as poison() left them. */
-static void check_front(const struct worker *w, const struct block *b)
+static void check_front(const struct block *b)
 {
     if (!b->shared) return;
     size_t page = sysconf(_SC_PAGESIZE), n = (uintptr_t)b->shared & (page - 1);
     for (size_t i = 1; i <= n; i++)
         if (b->shared[-(ptrdiff_t)i] != (char)0xff) {
             char text[1024];
-            int used = describe(text, sizeof text, w->launch->file, w->launch->line,
-                                b->fibres);
+            int used = describe(text, sizeof text, b->fibres, NULL);
             used += snprintf(text + used, sizeof text - used, "or another of its block: "
                              "write %zu bytes before the start of its shared memory", i);
             stop(text, used);
@@ -577,7 +584,7 @@ UNSEEN static void run_cluster(struct worker *w, size_t cluster)
         if (!progress) report_deadlock(w);
     }
     TSAN(__tsan_acquire(&w->sync));
-    for (unsigned i = 0; i < w->n_blocks; i++) check_front(w, &w->blocks[i]);
+    for (unsigned i = 0; i < w->n_blocks; i++) check_front(&w->blocks[i]);
 }
 
 static std::mutex limits_mutex;

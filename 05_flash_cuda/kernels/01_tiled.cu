@@ -50,7 +50,7 @@ struct tiles {
 
 /* The kernel's argument: the problem, its arrays, and how the work is cut.  Block number
  * (head * col_blocks + c) * q_blocks + i, head = b * heads_q + h. */
-struct attention {
+struct work {
     struct problem p;
     struct arrays a;
     unsigned q_blocks;   /* blocks of Br queries in a head */
@@ -130,7 +130,7 @@ static __device__ float push_tile(struct se *state, float *o, float s, unsigned 
 }
 
 /* Writes down the state of query 0 after tile number t; max_s is the tile's maximum. */
-static __device__ void record(const struct attention &x, int t, float max_s,
+static __device__ void record(const struct work &x, int t, float max_s,
                               struct se state, float correction, const float *o, int c_0,
                               int cols, int lane)
 {
@@ -142,7 +142,7 @@ static __device__ void record(const struct attention &x, int t, float max_s,
 }
 
 template <class T, bool TRACE>
-static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct attention x)
+static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
 {
     struct tiles &shared = dynamic_shared<struct tiles>();
     const struct problem &p = x.p;
@@ -220,7 +220,7 @@ static size_t n_blocks(const struct problem *p)
 }
 
 template <class T, bool TRACE>
-static void launch(const struct attention *x)
+static void launch(const struct work *x)
 {
     CUDA_CHECK(cudaFuncSetAttribute(tiled_kernel<T, TRACE>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -234,9 +234,9 @@ static void launch(const struct attention *x)
     CUDA_CHECK(cudaGetLastError());
 }
 
-static struct attention argument(const struct problem *p, const struct arrays *a)
+static struct work argument(const struct problem *p, const struct arrays *a)
 {
-    struct attention x = {*p, *a, (unsigned)q_blocks(p), (unsigned)col_blocks(p),
+    struct work x = {*p, *a, (unsigned)q_blocks(p), (unsigned)col_blocks(p),
                           (unsigned)(p->heads_q / p->heads_kv), NULL};
     return x;
 }
@@ -244,7 +244,7 @@ static struct attention argument(const struct problem *p, const struct arrays *a
 static void attention(const struct problem *p, const struct arrays *a)
 {
     if (!n_blocks(p)) return;
-    struct attention x = argument(p, a);
+    struct work x = argument(p, a);
     if (p->dtype == F32) launch<float, false>(&x);
     if (p->dtype == F16) launch<__half, false>(&x);
     if (p->dtype == BF16) launch<__nv_bfloat16, false>(&x);
@@ -252,11 +252,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 #ifndef __CUDACC__
 /* Runs the kernel on p and records the state of the one query after every tile, see
- * struct attention.  For the stage's trace. */
+ * struct work.  For the stage's trace. */
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace);
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace)
 {
-    struct attention x = argument(p, a);
+    struct work x = argument(p, a);
     x.trace = trace;
     launch<float, true>(&x);
 }

@@ -31,7 +31,8 @@ template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
         Bc = LX * C,
         GROUPS = D / (4 * LX) /* float4s of an output row that a thread has */
     };
-    static_assert(GROUPS * 4 * LX == D, "the lanes of a row share its columns evenly");
+    static_assert(GROUPS * 4 * LX == D, "HEAD_DIMS: multiples of 32, the lanes of a row "
+                                        "share its columns evenly");
     /* Shared memory.  Rows are 16 bytes longer, so that neighbouring rows, which different
      * lanes read at the same column, lie in different banks.  K and V take turns. */
     struct tiles {
@@ -40,11 +41,13 @@ template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
         float p[Br][Bc + 4];
     };
 };
-template <int D> struct shape_for { using type = shape<D, 16, 8, 4, 4>; };
+/* Measured to be fast, and small enough for the 64 KB of sm_75. */
+template <int D> struct shape_for { using type = shape<D, 8, 4, 4, 4>; };
+template <> struct shape_for<64> { using type = shape<64, 16, 8, 4, 4>; };
 
 /* The kernel's argument: the problem, its arrays, and how the work is cut: block number
  * head * q_blocks + i, head = b * heads_q + h. */
-struct attention {
+struct work {
     struct problem p;
     struct arrays a;
     unsigned q_blocks; /* blocks of Br queries in a head */
@@ -77,7 +80,7 @@ static __device__ __forceinline__ void add_scores(float (&s)[S::R][S::C],
                                                   const float (*q)[S::D + 4],
                                                   const float (*k)[S::D + 4])
 {
-#pragma unroll 4
+#pragma unroll 2
     for (int d = 0; d < S::D; d += 4) {
         float4 y[S::C];
 #pragma unroll
@@ -135,7 +138,7 @@ static __device__ __forceinline__ void add_values(float4 (&o)[S::R][S::GROUPS],
 /* Scores become scale s + bias, -INFINITY where masked.  i: the thread's first query,
  * j: its first key, both in the head; key j is masked for query i from `limit + i` on. */
 template <class S>
-static __device__ void mask(float (&s)[S::R][S::C], const struct attention &x, int i, int j,
+static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j,
                             int limit, int n_keys)
 {
 #pragma unroll
@@ -205,7 +208,7 @@ static __device__ __forceinline__ void push_scores(struct se (&state)[S::R],
 }
 
 template <class S>
-static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struct attention x)
+static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struct work x)
 {
     typename S::tiles &shared = dynamic_shared<typename S::tiles>();
     const struct problem &p = x.p;
@@ -292,7 +295,7 @@ template <class S> static size_t q_blocks(const struct problem *p)
 template <int D> static void launch(const struct problem *p, const struct arrays *a)
 {
     using S = typename shape_for<D>::type;
-    struct attention x = {*p, *a, (unsigned)q_blocks<S>(p),
+    struct work x = {*p, *a, (unsigned)q_blocks<S>(p),
                           (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
     if (!n_blocks) return;
