@@ -1,0 +1,79 @@
+/* attention.h: what the tensor-core kernels are told of a problem, and where a block of
+ * threads works.
+ *
+ * The work is cut into blocks of Br queries of one head: block number
+ * ((b * heads_q + h) * q_blocks + i) computes queries i * Br ... of head h of batch b.
+ * Each reads all keys and values that its queries see, so K and V are read q_blocks times. */
+#ifndef ATTENTION_H
+#define ATTENTION_H
+
+#include "stage.h"
+#include "cuda_check.h"
+
+/* A kernel's argument.  Arrays as in stage.h; 16-bit elements as their bits. */
+struct attention {
+    const uint16_t *q, *k, *v;
+    const float *bias; /* or NULL */
+    uint16_t *o;
+    float *lse;
+    int heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
+    int causal;
+    float scale;
+    int q_blocks; /* blocks of Br queries in a head */
+};
+
+/* The argument for blocks of br queries. */
+static inline struct attention attention_of(const struct problem *p, const struct arrays *a,
+                                            int br)
+{
+    struct attention x = {};
+    x.q = (const uint16_t *)a->q;
+    x.k = (const uint16_t *)a->k;
+    x.v = (const uint16_t *)a->v;
+    x.bias = p->has_bias ? a->bias : NULL;
+    x.o = (uint16_t *)a->o;
+    x.lse = a->lse;
+    x.heads_q = (int)p->heads_q;
+    x.heads_kv = (int)p->heads_kv;
+    x.seqlen_q = (int)p->seqlen_q;
+    x.seqlen_k = (int)p->seqlen_k;
+    x.head_dim = (int)p->head_dim;
+    x.head_dim_v = (int)p->head_dim_v;
+    x.causal = p->causal;
+    x.scale = p->scale;
+    x.q_blocks = ((int)p->seqlen_q + br - 1) / br;
+    return x;
+}
+
+/* One head as a block sees it: row pointers moved to the head's first element. */
+struct head {
+    const uint16_t *q, *k, *v;
+    uint16_t *o;
+    float *lse;
+    int q0;   /* the block's first query */
+    int keys; /* keys that its last query sees: none after them is needed */
+};
+
+/* The head and the queries of block number `block`, counting br queries a block.  Query
+ * heads share key heads in groups of heads_q / heads_kv (grouped-query attention). */
+static __forceinline__ __device__ struct head head_of(const struct attention &x, int block,
+                                                      int br)
+{
+    struct head h;
+    size_t head_q = block / x.q_blocks; /* b * heads_q + head */
+    size_t head_kv = head_q / (x.heads_q / x.heads_kv);
+    h.q = x.q + head_q * x.seqlen_q * x.head_dim;
+    h.k = x.k + head_kv * x.seqlen_k * x.head_dim;
+    h.v = x.v + head_kv * x.seqlen_k * x.head_dim_v;
+    h.o = x.o + head_q * x.seqlen_q * x.head_dim_v;
+    h.lse = x.lse + head_q * x.seqlen_q;
+    h.q0 = block % x.q_blocks * br;
+    h.keys = x.seqlen_k;
+    if (x.causal) {
+        int last = min(h.q0 + br, x.seqlen_q) - 1;
+        h.keys = max(0, min(x.seqlen_k, last + 1 + x.seqlen_k - x.seqlen_q));
+    }
+    return h;
+}
+
+#endif
