@@ -45,13 +45,12 @@ static inline struct attention attention_of(const struct problem *p, const struc
     return x;
 }
 
-/* One head as a block sees it: row pointers moved to the head's first element. */
+/* What a block works on. */
 struct head {
-    const uint16_t *q, *k, *v;
-    uint16_t *o;
-    float *lse;
-    int q0;   /* the block's first query */
-    int keys; /* keys that its last query sees: none after them is needed */
+    const uint16_t *k, *v; /* the head's keys and values */
+    int number;            /* of the query head: b * heads_q + h */
+    int q0;                /* the block's first query */
+    int keys;              /* keys that its last query sees: none after them is needed */
 };
 
 /* The head and the queries of block number `block`, counting br queries a block.  Query
@@ -60,13 +59,10 @@ static __forceinline__ __device__ struct head head_of(const struct attention &x,
                                                       int br)
 {
     struct head h;
-    size_t head_q = block / x.q_blocks; /* b * heads_q + head */
-    size_t head_kv = head_q / (x.heads_q / x.heads_kv);
-    h.q = x.q + head_q * x.seqlen_q * x.head_dim;
+    h.number = block / x.q_blocks;
+    size_t head_kv = h.number / (x.heads_q / x.heads_kv);
     h.k = x.k + head_kv * x.seqlen_k * x.head_dim;
     h.v = x.v + head_kv * x.seqlen_k * x.head_dim_v;
-    h.o = x.o + head_q * x.seqlen_q * x.head_dim_v;
-    h.lse = x.lse + head_q * x.seqlen_q;
     h.q0 = block % x.q_blocks * br;
     h.keys = x.seqlen_k;
     if (x.causal) {
@@ -74,6 +70,25 @@ static __forceinline__ __device__ struct head head_of(const struct attention &x,
         h.keys = max(0, min(x.seqlen_k, last + 1 + x.seqlen_k - x.seqlen_q));
     }
     return h;
+}
+
+/* Where query i of the head lies in q, o and lse. */
+static __forceinline__ __device__ const uint16_t *q_row(const struct attention &x,
+                                                        const struct head &h, int i)
+{
+    return x.q + ((ptrdiff_t)h.number * x.seqlen_q + i) * x.head_dim;
+}
+
+static __forceinline__ __device__ uint16_t *o_row(const struct attention &x,
+                                                  const struct head &h, int i)
+{
+    return x.o + ((ptrdiff_t)h.number * x.seqlen_q + i) * x.head_dim_v;
+}
+
+static __forceinline__ __device__ float *lse_row(const struct attention &x,
+                                                 const struct head &h, int i)
+{
+    return x.lse + (ptrdiff_t)h.number * x.seqlen_q + i;
 }
 
 #endif

@@ -123,33 +123,57 @@ static __forceinline__ __device__ void mma_16x8x16(float (&c)[4], const uint32_t
 
 /* --- From shared memory to fragments. ------------------------------------------------ */
 
+/* An address in shared memory as a number: 32 bits on the GPU. */
+#ifdef __CUDACC__
+typedef uint32_t shared_address;
+#else
+typedef uintptr_t shared_address;
+#endif
+
+static __forceinline__ __device__ shared_address address_of(const void *shared)
+{
+#ifdef __CUDACC__
+    return (uint32_t)__cvta_generic_to_shared(shared);
+#else
+    return (uintptr_t)shared;
+#endif
+}
+
 /* ldmatrix: four 8 x 8 matrices of 16-bit elements, each given by the addresses of its rows
  * (16 bytes, aligned to 16).  Lane L gives row L % 8 of matrix L / 8; register r[i] receives
  * from matrix i row g, columns 2t and 2t+1: a quarter of an A fragment, or, when the matrix
  * in memory is the transpose of what is multiplied (a key's row is a column of K^T), half
  * of a B fragment. */
-static __forceinline__ __device__ void load_matrices(uint32_t (&r)[4], const uint16_t *row)
+static __forceinline__ __device__ void load_matrices(uint32_t (&r)[4], shared_address row)
 {
 #ifdef __CUDACC__
-    uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 #else
-    cuda_on_cpu::ldmatrix(r, 4, row, false);
+    cuda_on_cpu::ldmatrix(r, 4, (const void *)row, false);
 #endif
 }
 
 /* The same, each matrix transposed on the way: r[i] receives column g, rows 2t and 2t+1.
  * This makes half a B fragment of a matrix that lies in memory as it is multiplied (V). */
 static __forceinline__ __device__ void load_matrices_transposed(uint32_t (&r)[4],
-                                                                const uint16_t *row)
+                                                                shared_address row)
 {
 #ifdef __CUDACC__
-    uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 #else
-    cuda_on_cpu::ldmatrix(r, 4, row, true);
+    cuda_on_cpu::ldmatrix(r, 4, (const void *)row, true);
+#endif
+}
+
+/* 4 bytes to shared memory. */
+static __forceinline__ __device__ void store_pair(shared_address to, uint32_t pair)
+{
+#ifdef __CUDACC__
+    asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(pair) : "memory");
+#else
+    *(uint32_t *)to = pair;
 #endif
 }
 
@@ -158,17 +182,16 @@ static __forceinline__ __device__ void load_matrices_transposed(uint32_t (&r)[4]
 /* 16 bytes from global to shared memory, past the registers and past L1.  Returns at once;
  * the copy is done after copies_wait().  Where valid is 0 nothing is read and 16 zero bytes
  * are written.  Both addresses are aligned to 16. */
-static __forceinline__ __device__ void copy_16_bytes(uint16_t *shared, const uint16_t *global,
+static __forceinline__ __device__ void copy_16_bytes(shared_address to, const void *from,
                                                      int valid)
 {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 800
-    uint32_t address = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                 : : "r"(address), "l"(global), "r"(valid ? 16 : 0) : "memory");
+                 : : "r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 #endif
 #else
-    cuda_on_cpu::cp_async(shared, global, 16, valid ? 16 : 0);
+    cuda_on_cpu::cp_async((void *)to, from, 16, valid ? 16 : 0);
 #endif
 }
 

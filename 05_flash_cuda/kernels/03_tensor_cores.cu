@@ -106,7 +106,7 @@ static __forceinline__ __device__ void scores(float (&s)[BC / 8][4],
         for (int j = 0; j < BC / 8; j += 2) {
             const uint32_t(&a)[4] = q[i % tile<D>::Q_FRAGMENTS];
             uint32_t b[4];
-            load_matrices(b, k + 8 * j * (D + PAD) + 16 * i);
+            load_matrices(b, address_of(k + 8 * j * (D + PAD) + 16 * i));
             mma_16x8x16<T>(s[j], a, b[0], b[1]);
             mma_16x8x16<T>(s[j + 1], a, b[2], b[3]);
         }
@@ -183,7 +183,7 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
 #pragma unroll
         for (int n = 0; n < D / 8; n += 2) {
             uint32_t b[4];
-            load_matrices_transposed(b, v + 16 * j * (D + PAD) + 8 * n);
+            load_matrices_transposed(b, address_of(v + 16 * j * (D + PAD) + 8 * n));
             mma_16x8x16<T>(o[n], a, b[0], b[1]);
             mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
         }
@@ -243,14 +243,14 @@ static __forceinline__ __device__ void store(const struct state<D> &f, const str
         int row = first + threadIdx.x % 32 / 4 + 8 * r;
         if (row >= x.seqlen_q) continue;
         float l = f.l[r], scale = l == 0.0f ? 0.0f : 1.0f / l;
-        if (t == 0) h.lse[row] = l == 0.0f ? -INFINITY : f.m[r] + logf(l);
-        uint16_t *o_row = h.o + (size_t)row * x.head_dim_v;
+        if (t == 0) *lse_row(x, h, row) = l == 0.0f ? -INFINITY : f.m[r] + logf(l);
+        uint16_t *o = o_row(x, h, row);
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
             int column = 8 * n + 2 * t;
             uint32_t both = pack<T>(f.o[n][2 * r] * scale, f.o[n][2 * r + 1] * scale);
-            if (column < x.head_dim_v) o_row[column] = (uint16_t)both;
-            if (column + 1 < x.head_dim_v) o_row[column + 1] = (uint16_t)(both >> 16);
+            if (column < x.head_dim_v) o[column] = (uint16_t)both;
+            if (column + 1 < x.head_dim_v) o[column + 1] = (uint16_t)(both >> 16);
         }
     }
 }
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) tensor_cores_kernel(
     struct tile<D> &shared = dynamic_shared<struct tile<D>>();
     const struct head h = head_of(x, blockIdx.x, BR);
     const int first = h.q0 + threadIdx.x / 32 * 16; /* this warp's first query */
-    const uint16_t *q_first = h.q + (ptrdiff_t)first * x.head_dim;
+    const uint16_t *q_first = q_row(x, h, first);
     const int n_rows = x.seqlen_q - first; /* queries of this warp that exist */
     uint32_t q[tile<D>::Q_FRAGMENTS][4];
 #pragma unroll
