@@ -10,11 +10,13 @@
 
 #include <vector>
 
-extern "C" const struct variant tiled, register_tiled;
+extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined;
 
 static const struct variant *const variants[] = {
     &tiled,
     &register_tiled,
+    &tensor_cores,
+    &pipelined,
     NULL,
 };
 

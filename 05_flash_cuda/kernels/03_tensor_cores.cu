@@ -126,10 +126,11 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
             int row = i + 8 * (c / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
             int end = x.causal ? min(x.seqlen_k, row + 1 + x.seqlen_k - x.seqlen_q)
                                : x.seqlen_k;
-            s[n][c] *= x.scale;
-            if (key >= end) s[n][c] = -INFINITY;
-            else if (x.bias && row < x.seqlen_q)
-                s[n][c] += x.bias[(size_t)row * x.seqlen_k + key];
+            float bias = 0.0f;
+            if (x.bias && row < x.seqlen_q && key < end)
+                bias = x.bias[(size_t)row * x.seqlen_k + key];
+            bool is_hidden = key >= end || bias == -INFINITY; /* whatever Q and K hold */
+            s[n][c] = is_hidden ? -INFINITY : s[n][c] * x.scale + bias;
         }
 }
 

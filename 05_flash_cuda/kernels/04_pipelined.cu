@@ -136,8 +136,10 @@ static __device__ void add_bias(float (&s)[MT][BC / 8][4], const struct attentio
             for (int c = 0; c < 4; c++) {
                 int query = row + 16 * i + 8 * (c / 2);
                 int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
+                float bias = -INFINITY; /* hides the key, whatever Q and K hold */
                 if (query < x.seqlen_q && key < x.seqlen_k)
-                    s[i][n][c] += x.bias[(size_t)query * x.seqlen_k + key] * inverse;
+                    bias = x.bias[(size_t)query * x.seqlen_k + key];
+                s[i][n][c] = bias == -INFINITY ? bias : s[i][n][c] + bias * inverse;
             }
 }
 
@@ -320,7 +322,7 @@ static __forceinline__ __device__ void start_keys(struct tiles<D> &shared, const
  * take.  Blocks with few keys to do (causal) come last, so that they fill the gaps. */
 template <enum dtype T, int D>
 __global__ void __launch_bounds__(THREADS, tiling<D>::BLOCKS)
-    pipelined_kernel(const __grid_constant__ struct attention x)
+    pipelined_kernel(const struct attention x)
 {
     constexpr int MT = tiling<D>::MT, BR = tiling<D>::BR, BC = tiling<D>::BC;
     struct tiles<D> &shared = dynamic_shared<struct tiles<D>>();
