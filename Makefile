@@ -221,12 +221,14 @@ all: need-compiler need-python
 summary: build
 	@mkdir -p $(BUILD)/results
 	$(Q)sh common/all.sh $(BUILD) "$(STAGES)"
-	$(Q)$(PYTHON) common/plot.py --results $(BUILD)/results --out $(BUILD)/plots
+	$(Q)$(PYTHON) common/plot.py --results $(BUILD)/results --out $(BUILD)/plots \
+	    --program $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/summary.py $(BUILD)
 
-plot: need-python
+plot: need-python $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/plot.py --results $(RESULTS) \
-	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) \
+	    --program $(BUILD)/03_online_softmax
 
 tables tables-check: need-python
 	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)
