@@ -315,6 +315,8 @@ static void add_nans(enum op op)
     static const enum recipe seen[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         add_attention(op, seen[i], 11, SHAPE(.q = 20, .k = 70, .heads = 2), BOTH);
+        add_attention(op, seen[i], 0, SHAPE(.q = 5, .k = 70), BOTH); /* before any maximum */
+        add_attention(op, seen[i], 64, SHAPE(.q = 9, .k = 130), i ? EXECUTED : 0);
         add_attention(op, seen[i], 40, SHAPE(.q = 70, .k = 70, .causal = 1), EXECUTED);
         add_attention(op, seen[i], 69, SHAPE(.q = 70, .k = 70, .causal = 1), 0);
         add_attention(op, seen[i], 129, SHAPE(.q = 130, .k = 200, .causal = 1), 0);

@@ -220,15 +220,16 @@ static double least_half(enum dtype dtype)
     return dtype == F16 ? 0x1p-25 : 0x1p-134;
 }
 
-/* Largest error of the harness's own y or o over n elements; says so in *broken when one
- * exceeds its bound (bound NULL: 16 bits, no bound is claimed). */
-static double own_error(const float *own, const double *want, const double *bound, size_t n,
-                        char **broken)
+/* Largest error of the harness's own y or o, computed in either order, over the n elements
+ * from `first` on; says so in *broken when one exceeds its bound (bound NULL: 16 bits, no
+ * bound is claimed). */
+static double own_error(float *const own[2], const double *want, const double *bound,
+                        size_t first, size_t n, char **broken)
 {
     double worst = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = first; i < first + n; i++) {
         if (!isfinite(want[i])) continue;
-        double err = fabs(own[i] - want[i]);
+        double err = larger(fabs(own[0][i] - want[i]), fabs(own[1][i] - want[i]));
         if (bound && !(err <= bound[i]) && !*broken) {
             *broken = need(160, 1);
             snprintf(*broken, 160, "the harness's own computation errs by %.3g, its proved "
@@ -251,11 +252,11 @@ static void allow_rows(struct standard *s, const struct arrays *a)
             s->y_allowed[i] = r->y_bound[i] + u * fabs(r->y[i]) + tiny;
         return;
     }
-    float *own = yardstick_rows(p, a);
+    float *own[2] = {yardstick_rows(p, a, 0), yardstick_rows(p, a, 1)};
     for (size_t i = 0; i < p->rows; i++) {
         size_t first = i * p->cols;
-        double err = own_error(own + first, r->y + first,
-                               is_float ? r->y_bound_safe + first : NULL, p->cols, &s->broken);
+        double err = own_error(own, r->y, is_float ? r->y_bound_safe : NULL, first, p->cols,
+                               &s->broken);
         for (size_t j = first; j < first + p->cols; j++) {
             double rule = 2 * err + (is_float ? 1e-6 : u * fabs(r->y[j]) + tiny);
             int bound_only = log && is_float;
@@ -263,7 +264,8 @@ static void allow_rows(struct standard *s, const struct arrays *a)
                               : bound_only || r->y_bound[j] < rule ? r->y_bound[j] : rule;
         }
     }
-    free(own);
+    free(own[0]);
+    free(own[1]);
 }
 
 /* 16 bits: rounding p moves o by at most u sum p|v|, or n least_half / l where p is
@@ -283,12 +285,11 @@ static void allow_attention(struct standard *s, const struct arrays *a)
             s->o_allowed[i] = r->o_bound[i] + u * (r->o_mass[i] + fabs(r->o[i])) + tiny;
         return;
     }
-    float *own = yardstick_attention(p, a);
+    float *own[2] = {yardstick_attention(p, a, 0), yardstick_attention(p, a, 1)};
     for (size_t head = 0; head < p->batch * p->heads_q; head++) {
         size_t first = head * rows * dv;
-        double err = own_error(own + first, r->o + first,
-                               is_float ? r->o_bound_safe + first : NULL, rows * dv,
-                               &s->broken);
+        double err = own_error(own, r->o, is_float ? r->o_bound_safe : NULL, first,
+                               rows * dv, &s->broken);
         double noise = ROUNDOFF * r->max_s[head] * r->max_v[head];
         double floor = 1e-6 * larger(1, r->max_v[head]);
         for (size_t i = first; i < first + rows * dv; i++) {
@@ -299,7 +300,8 @@ static void allow_attention(struct standard *s, const struct arrays *a)
             s->o_allowed[i] = is_float && r->o_bound[i] < rule ? r->o_bound[i] : rule;
         }
     }
-    free(own);
+    free(own[0]);
+    free(own[1]);
 }
 
 struct standard *standard_new(const struct problem *p, const struct arrays *a)

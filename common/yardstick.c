@@ -13,20 +13,19 @@ static float rounded(float x, enum dtype dtype)
 }
 
 /* In place: x becomes exp(x - m) and the sum is returned.  0 when all is masked. */
-static float exponentials(float *x, size_t n, float *m)
+static float exponentials(float *x, size_t n, int reverse, float *m)
 {
     float l = 0;
     *m = -INFINITY;
     for (size_t j = 0; j < n; j++)
         if (x[j] > *m) *m = x[j];
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++)
         x[j] = *m == -INFINITY && !isnan(x[j]) ? 0 : expf(x[j] - *m);
-        l += x[j];
-    }
+    for (size_t j = 0; j < n; j++) l += x[reverse ? n - 1 - j : j];
     return l;
 }
 
-float *yardstick_rows(const struct problem *p, const struct arrays *a)
+float *yardstick_rows(const struct problem *p, const struct arrays *a, int reverse)
 {
     size_t n = p->cols;
     float *x = widen(a->x, p->dtype, p->rows * n), *y = need(p->rows * n, sizeof *y);
@@ -34,7 +33,7 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a)
     for (size_t i = 0; i < p->rows; i++) {
         float *x_i = x + i * n, *y_i = y + i * n, m;
         for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
-        float l = exponentials(y_i, n, &m), ln_l = logf(l);
+        float l = exponentials(y_i, n, reverse, &m), ln_l = logf(l);
         for (size_t j = 0; j < n; j++) {
             float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
                           : l == 0               ? 0
@@ -66,9 +65,10 @@ static void scores(const float *q, const float *kt, size_t d, size_t stride, flo
 
 /* o = sum_j p_j v_j over the keys that weigh something.  p (n) is exp(s - m) on entry. */
 static void values(float *p, float l, const float *v, size_t n, size_t dv, enum dtype dtype,
-                   float *o)
+                   int reverse, float *o)
 {
-    for (size_t j = 0; j < n; j++) {
+    for (size_t i = 0; i < n; i++) {
+        size_t j = reverse ? n - 1 - i : i;
         float weight = l == 0 ? 0 : rounded(p[j] / l, dtype);
         if (weight == 0) continue;
 #pragma omp simd
@@ -77,7 +77,7 @@ static void values(float *p, float l, const float *v, size_t n, size_t dv, enum 
     for (size_t c = 0; c < dv; c++) o[c] = rounded(o[c], dtype);
 }
 
-float *yardstick_attention(const struct problem *p, const struct arrays *a)
+float *yardstick_attention(const struct problem *p, const struct arrays *a, int reverse)
 {
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
     size_t n_rows = p->batch * p->heads_q * rows, heads = p->batch * p->heads_kv;
@@ -101,8 +101,8 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a)
             float m;
             scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n, p->scale,
                    bias, seen, s);
-            float l = exponentials(s, seen, &m);
-            values(s, l, v + kv * n * dv, seen, dv, p->dtype, o + row * dv);
+            float l = exponentials(s, seen, reverse, &m);
+            values(s, l, v + kv * n * dv, seen, dv, p->dtype, reverse, o + row * dv);
         }
         free(s);
     }

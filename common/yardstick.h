@@ -1,5 +1,9 @@
 /* yardstick.h: the harness's own straightforward computation, whose error says how well an
- * input can be computed at all. */
+ * input can be computed at all.
+ *
+ * It sums over the keys from the first to the last or, in reverse, from the last to the
+ * first.  A stage may do either, and where one score outweighs all others the order decides
+ * whether the small terms survive: the yardstick is the worse of the two. */
 #ifndef YARDSTICK_H
 #define YARDSTICK_H
 
@@ -7,10 +11,10 @@
 
 /* Softmax or log-softmax in three float passes; for 16-bit problems the result is rounded
  * to 16 bits.  Returns y [rows, cols], freed by free(). */
-float *yardstick_rows(const struct problem *p, const struct arrays *a);
+float *yardstick_rows(const struct problem *p, const struct arrays *a, int reverse);
 
 /* Attention, scan or update: scores, maximum, sum, product, all in float; for 16-bit
  * problems p and o are rounded to 16 bits.  Returns o, freed by free(). */
-float *yardstick_attention(const struct problem *p, const struct arrays *a);
+float *yardstick_attention(const struct problem *p, const struct arrays *a, int reverse);
 
 #endif

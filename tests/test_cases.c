@@ -1,0 +1,220 @@
+/* test_cases.c: the suite is what it says: stable names, repeatable inputs, recipes that do
+ * what they are for. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include "cases.h"
+#include "check.h"
+#include "half.h"
+#include "random.h"
+#include "variant.h"
+
+static const struct test_case *find(const char *name)
+{
+    const struct test_case *c = test_case_find(name);
+    cr_assert(c, "no case %s", name);
+    return c;
+}
+
+Test(cases, names_are_unique_and_fit)
+{
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (size_t i = 0; i < n; i++) {
+        cr_expect(strlen(c[i].name) < sizeof c[i].name - 1, "%s is cut off", c[i].name);
+        cr_expect(strcspn(c[i].name, " '\"$;&|<>*?") == strlen(c[i].name),
+                  "%s needs quoting", c[i].name);
+        for (size_t k = i + 1; k < n; k++)
+            cr_expect(strcmp(c[i].name, c[k].name) != 0, "%s twice", c[i].name);
+    }
+}
+
+Test(cases, shapes_are_valid)
+{
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (size_t i = 0; i < n; i++) {
+        const struct problem *p = &c[i].problem;
+        struct sizes s = problem_sizes(p);
+        if (s.x) cr_expect(p->rows && p->cols, "%s", c[i].name);
+        else cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 && s.q && s.k && s.v &&
+                       p->scale > 0, "%s", c[i].name);
+    }
+}
+
+/* What the harness promises about the suite: every operation, recipe and tile edge occurs. */
+Test(cases, suite_is_complete)
+{
+    size_t n, per_op[N_OPS] = {0}, quick[N_OPS] = {0}, executed = 0, recipes[N_RECIPES] = {0};
+    const struct test_case *c = test_cases(&n);
+    int edge[258] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct problem *p = &c[i].problem;
+        per_op[p->op]++;
+        quick[p->op] += (size_t)c[i].quick;
+        recipes[c[i].recipe]++;
+        executed += p->op == OP_ATTENTION && c[i].executed;
+        if (p->op == OP_ATTENTION && p->seqlen_k <= 257) edge[p->seqlen_k] |= 1;
+        if (p->op == OP_ATTENTION && p->seqlen_q <= 257) edge[p->seqlen_q] |= 2;
+        if (c[i].executed && p->op == OP_ATTENTION)
+            cr_expect(p->seqlen_q <= 300 && p->seqlen_k <= 300 && p->batch * p->heads_q <= 8,
+                      "%s is too large to execute CUDA kernels on", c[i].name);
+    }
+    for (int op = 0; op < N_OPS; op++)
+        cr_expect(per_op[op] >= 20 && quick[op] >= 10, "%s: %zu, %zu quick", op_name(op),
+                  per_op[op], quick[op]);
+    for (int r = 0; r < N_RECIPES; r++) cr_expect(recipes[r] > 0, "recipe %d is not used", r);
+    cr_expect(executed >= 60 && executed <= 100, "%zu", executed);
+    static const int tiles[] = {16, 32, 48, 64, 128, 176, 256};
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        for (int d = -1; d <= 1; d++)
+            cr_expect(edge[tiles[i] + d] == 3, "%d is missing", tiles[i] + d);
+}
+
+static int same(const void *a, const void *b, size_t bytes)
+{
+    return (!a && !b) || (a && b && !memcmp(a, b, bytes));
+}
+
+Test(cases, inputs_repeat_and_follow_the_seed)
+{
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (size_t i = 0; i < n; i += 11) {
+        struct inputs *a = inputs_new(&c[i], F32, 5), *b = inputs_new(&c[i], F32, 5);
+        struct sizes s = problem_sizes(&c[i].problem);
+        cr_expect(same(a->arrays.x, b->arrays.x, s.x * 4) && same(a->arrays.q, b->arrays.q, s.q * 4)
+                  && same(a->arrays.k, b->arrays.k, s.k * 4)
+                  && same(a->arrays.v, b->arrays.v, s.v * 4)
+                  && same(a->arrays.bias, b->arrays.bias, s.bias * 4), "%s", c[i].name);
+        inputs_free(a);
+        inputs_free(b);
+    }
+    struct inputs *a = inputs_new(find("softmax-random-3x64"), F32, 1);
+    struct inputs *b = inputs_new(find("softmax-random-3x64"), F32, 2);
+    cr_expect(!same(a->arrays.x, b->arrays.x, 3 * 64 * 4), "two seeds, one input");
+    inputs_free(a);
+    inputs_free(b);
+}
+
+/* The first numbers of the generator, so that a printed seed means the same everywhere:
+ * splitmix64 from 0 and 1 as published. */
+Test(cases, generator_is_splitmix64)
+{
+    struct random r = {0};
+    cr_expect(random_bits(&r) == 0xe220a8397b1dcdafu);
+    cr_expect(random_bits(&r) == 0x6e789e6aa1b965f4u);
+    cr_expect(random_bits(&r) == 0x06c45d188009454fu);
+    cr_expect(random_seed("") == 0xcbf29ce484222325u);
+    cr_expect(random_seed("a") == 0xaf63dc4c8601ec8cu);
+}
+
+Test(cases, normals_are_normal)
+{
+    struct random r = {11};
+    double sum = 0, square = 0, fourth = 0;
+    enum { N = 200000 };
+    for (int i = 0; i < N; i++) {
+        double x = random_normal(&r);
+        sum += x, square += x * x, fourth += x * x * x * x;
+    }
+    cr_expect(fabs(sum / N) < 0.01, "mean %g", sum / N);
+    cr_expect(fabs(square / N - 1) < 0.02, "variance %g", square / N);
+    cr_expect(fabs(fourth / N - 2.9) < 0.1, "fourth moment %g", fourth / N);
+}
+
+/* The exact scores of a case, head 0, query 0. */
+static size_t scores_of(const char *name, double *s, size_t most)
+{
+    const struct test_case *c = find(name);
+    struct inputs *in = inputs_new(c, F32, test_case_seed(c));
+    const struct problem *p = &in->problem;
+    const float *q = in->arrays.q, *k = in->arrays.k;
+    cr_assert(p->seqlen_k <= most);
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        s[j] = 0;
+        for (size_t t = 0; t < p->head_dim; t++) s[j] += (double)q[t] * k[j * p->head_dim + t];
+        s[j] *= p->scale;
+    }
+    size_t n = p->seqlen_k;
+    inputs_free(in);
+    return n;
+}
+
+Test(cases, recipes_give_the_scores_they_name)
+{
+    double s[400];
+    size_t n = scores_of("attention-ascending-21x70-d64", s, 400);
+    for (size_t j = 1; j < n; j++) cr_expect(s[j] > s[j - 1], "ascending: key %zu", j);
+    n = scores_of("attention-descending-49x300-d128", s, 400);
+    for (size_t j = 1; j < n; j++) cr_expect(s[j] < s[j - 1], "descending: key %zu", j);
+    n = scores_of("attention-equal-21x70-d64", s, 400);
+    for (size_t j = 1; j < n; j++) cr_expect(s[j] == s[0], "equal: key %zu", j);
+    n = scores_of("attention-shift_20-21x70-d64", s, 400);
+    for (size_t j = 0; j < n; j++) cr_expect(fabs(s[j] + 20) < 6, "shift: %g", s[j]);
+    n = scores_of("attention-shift_200-21x70-d64", s, 400);
+    for (size_t j = 0; j < n; j++) cr_expect(fabs(s[j] + 200) < 6, "shift: %g", s[j]);
+    n = scores_of("attention-low-21x70-d64", s, 400);
+    for (size_t j = 0; j < n; j++) cr_expect(fabs(s[j] + 1e5) < 6, "low: %g", s[j]);
+    n = scores_of("attention-outlier@128-33x300-d64", s, 400);
+    for (size_t j = 0; j < n; j++)
+        cr_expect(j == 128 ? s[j] > 15 : fabs(s[j]) < 3, "outlier: key %zu %g", j, s[j]);
+}
+
+/* With markers, o counts the keys j with j mod head_dim_v = c. */
+Test(cases, markers_count_the_keys)
+{
+    struct prepared p = prepare(find("attention-markers-21x70-d64"), F32, 1);
+    for (size_t c = 0; c < 64; c++)
+        cr_expect(fabs(p.standard->reference->o[c] - (c < 6 ? 2 : 1)) < 1e-12, "column %zu: %g",
+                  c, p.standard->reference->o[c]);
+    prepared_free(&p);
+}
+
+Test(cases, half_inputs_are_numbers_of_their_type)
+{
+    static const char *const names[] = {"attention-low-21x70-d64", "attention-large-21x70-d64",
+                                        "attention-zero_q-21x70-d64", "attention-tiny-21x70-d64",
+                                        "attention-markers-49x300-d128"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct inputs *in = inputs_new(find(names[i]), F16, 1);
+        struct sizes n = problem_sizes(&in->problem);
+        const uint16_t *q = in->arrays.q, *k = in->arrays.k, *v = in->arrays.v;
+        int finite = 1;
+        for (size_t j = 0; j < n.q; j++) finite &= isfinite(half_to_float(q[j])) != 0;
+        for (size_t j = 0; j < n.k; j++) finite &= isfinite(half_to_float(k[j])) != 0;
+        for (size_t j = 0; j < n.v; j++) finite &= isfinite(half_to_float(v[j])) != 0;
+        cr_expect(finite, "%s overflows in f16", names[i]);
+        inputs_free(in);
+    }
+}
+
+/* ---- what a variant promises ---- */
+
+static const char *promise(const char *name, struct variant v)
+{
+    struct prepared p = prepare(find(name), F32, 1);
+    const char *why = not_promised(&v, &p);
+    prepared_free(&p);
+    return why;
+}
+
+Test(cases, promises_decide_what_is_skipped)
+{
+    struct variant all = {.max_score = INFINITY, .masked_rows = 1, .isolates_v = 1};
+    struct variant limited = all, no_rows = all, leaks = all;
+    limited.max_score = 80;
+    no_rows.masked_rows = 0;
+    leaks.isolates_v = 0;
+    static const char *const wide = "attention-wide-21x70-d64";
+    static const char *const row = "attention-mask_row@3-18x70-d64-bias";
+    static const char *const nan = "attention-nan_v@37-20x70-d64-bias";
+    static const char *const plain = "attention-random-37x67-d40";
+    cr_expect(!promise(wide, all) && !promise(row, all) && !promise(nan, all));
+    cr_expect(!promise(plain, limited) && !promise(plain, no_rows) && !promise(plain, leaks));
+    cr_expect_str_eq(promise(row, no_rows), "a fully masked row");
+    cr_expect_str_eq(promise(nan, leaks), "NaN or inf in v");
+    const char *why = promise(wide, limited);
+    cr_expect(why && !strncmp(why, "scores up to ", 13));
+    cr_expect(!promise(row, limited), "a masked score has no size");
+}
