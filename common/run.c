@@ -57,9 +57,12 @@ static int read_file(struct run *r, int which, const char *option, const char *p
 static int open_output(struct run *r, const char *option, const char *path)
 {
     if (!path) return OK;
-    const char *why = npy_writer_begin(&r->writer[r->n_writers], path);
+    struct npy_writer *w = &r->writer[r->n_writers];
+    const char *why = npy_writer_begin(w, path);
     if (why) return bad(r, "%s: %s", option, why);
     r->n_writers++;
+    if (w != r->writer && !w->direct && !strcmp(w->target, r->writer[0].target))
+        return bad(r, "%s: %s is the file of the other output too; give two", option, path);
     return OK;
 }
 
