@@ -81,7 +81,7 @@ endif
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
-          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp $(DIMS) $(CUFLAGS)
+          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp $(subst $(comma),\$(comma),$(DIMS)) $(CUFLAGS)
 ifdef CUDA
 ifeq ($(NVCC),)
 $(error make cuda needs nvcc; it was not found on the PATH or in /usr/local/cuda/bin)
