@@ -1,0 +1,182 @@
+/* test_check.c: the verb check on a stage of planted variants: what it counts, prints and
+ * returns. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "check.h"
+#include "options.h"
+
+/* ---- variants, right and wrong ---- */
+
+static void right(const struct problem *p, const struct arrays *a)
+{
+    for (size_t i = 0; i < p->rows; i++) {
+        const float *x = (const float *)a->x + i * p->cols;
+        float m = -INFINITY, l = 0, *y = (float *)a->y + i * p->cols;
+        for (size_t j = 0; j < p->cols; j++) m = x[j] > m ? x[j] : m;
+        for (size_t j = 0; j < p->cols; j++) l += y[j] = m == -INFINITY ? 0 : expf(x[j] - m);
+        for (size_t j = 0; j < p->cols; j++) y[j] = l == 0 ? 0 : y[j] / l;
+    }
+}
+
+static void last_row_missing(const struct problem *p, const struct arrays *a)
+{
+    struct problem shorter = *p;
+    shorter.rows--;
+    right(&shorter, a);
+}
+
+static void one_too_many(const struct problem *p, const struct arrays *a)
+{
+    right(p, a);
+    ((float *)a->y)[p->rows * p->cols] = 0;
+}
+
+static void spoils_its_input(const struct problem *p, const struct arrays *a)
+{
+    right(p, a);
+    ((float *)(size_t)a->x)[0] += 1;
+}
+
+static void never_twice_the_same(const struct problem *p, const struct arrays *a)
+{
+    static int calls;
+    right(p, a);
+    uint32_t *y = a->y;
+    if (calls++ % 2 && y[0] > 0x00800000u && y[0] < 0x7f800000u) y[0] ^= 1;
+}
+
+static void zero(const struct problem *p, const struct arrays *a)
+{
+    memset(a->y, 0, p->rows * p->cols * sizeof(float));
+}
+
+static const char *no_single_column(const struct problem *p)
+{
+    return p->cols == 1 ? "a single column" : NULL;
+}
+
+#define VARIANT(id, function, ...)                                                         \
+    static const struct variant id = {.name = #id, .types = TYPE(F32), .masked_rows = 1,   \
+                                      .max_score = INFINITY, .softmax = function, __VA_ARGS__}
+VARIANT(good, right);
+VARIANT(choosy, right, .refuses = no_single_column);
+VARIANT(missing, last_row_missing);
+VARIANT(outside, one_too_many);
+VARIANT(spoiler, spoils_its_input);
+VARIANT(restless, never_twice_the_same);
+VARIANT(flat, zero);
+VARIANT(elsewhere, right, .device = ON_GPU, .only_arch = 1);
+static const struct variant modest = {.name = "modest", .types = TYPE(F32), .max_score = 10,
+                                      .softmax = right};
+
+/* Runs check on these variants with its output caught in `text`; returns its status. */
+static char text[200000];
+static int run_check(const struct variant *const *variants, struct options opt)
+{
+    struct stage stage = {.number = 9, .name = "99_planted", .variants = variants};
+    FILE *f = tmpfile();
+    fflush(stdout);
+    int old = dup(STDOUT_FILENO);
+    dup2(fileno(f), STDOUT_FILENO);
+    int status = check_stage(&stage, &opt);
+    fflush(stdout);
+    dup2(old, STDOUT_FILENO);
+    close(old);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return status;
+}
+
+static const struct options quick = {.verb = VERB_CHECK, .quick = 1};
+
+Test(check, right_variant_passes)
+{
+    const struct variant *v[] = {&good, NULL};
+    cr_expect(run_check(v, quick) == 0, "%s", text);
+    cr_expect(strstr(text, " checks passed, 0 failed, 0 skipped\n"), "%s", text);
+}
+
+Test(check, every_planted_fault_fails)
+{
+    const struct variant *const faults[] = {&missing, &outside, &spoiler, &restless, &flat};
+    static const char *const reasons[] = {"element not written", "written behind the last",
+                                          "an input was overwritten",
+                                          "a second run gives other bits",
+                                          "error above the allowed"};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        const struct variant *v[] = {&good, faults[i], NULL};
+        cr_expect(run_check(v, quick) == 1, "%s passed", faults[i]->name);
+        cr_expect(strstr(text, reasons[i]), "%s: no '%s' in %s", faults[i]->name, reasons[i],
+                  text);
+        cr_expect(!strstr(text, "FAILED   good"), "%s", text);
+    }
+}
+
+/* The printed command must show the failure again. */
+Test(check, failure_is_printed_with_its_repetition)
+{
+    const struct variant *v[] = {&flat, NULL};
+    run_check(v, quick);
+    char name[100], type[10];
+    unsigned long long seed;
+    const char *line = strstr(text, "build/99_planted check --case ");
+    cr_assert(line, "%s", text);
+    int n = sscanf(line, "build/99_planted check --case %99s --variant flat --dtype %9s --seed %llu",
+                   name, type, &seed);
+    cr_assert(n == 3 && !strcmp(type, "f32"), "%s", line);
+    struct options again = {.verb = VERB_CHECK, .only_case = name, .has_seed = 1, .seed = seed,
+                            .variant = "flat", .has_dtype = 1, .dtype = F32};
+    cr_expect(run_check(v, again) == 1);
+    cr_expect(strstr(text, "0 checks passed, 1 failed, 0 skipped\n"), "%s", text);
+}
+
+Test(check, what_is_not_promised_is_skipped_not_passed)
+{
+    const struct variant *v[] = {&good, &modest, &choosy, NULL};
+    cr_expect(run_check(v, quick) == 0, "%s", text);
+    unsigned passed, skipped, all;
+    const char *row = strstr(text, "good"), *limited = strstr(text, "modest");
+    cr_assert(row && limited);
+    cr_assert(sscanf(row, "good softmax f32 %u 0 0", &all) == 1);
+    cr_assert(sscanf(limited, "modest softmax f32 %u 0 %u", &passed, &skipped) == 2);
+    cr_expect(skipped > 5 && passed > 5 && passed + skipped == all, "%u %u %u", passed, skipped,
+              all);
+}
+
+Test(check, status_77_when_nothing_could_run)
+{
+    const struct variant *v[] = {&good, &elsewhere, NULL};
+    cr_expect(run_check(v, quick) == 0, "%s", text);
+    cr_expect(strstr(text, "1 of 2 variants cannot run here"), "%s", text);
+    struct options only = {.verb = VERB_CHECK, .quick = 1, .variant = "elsewhere"};
+    cr_expect(run_check(v, only) == 77, "%s", text);
+    cr_expect(strstr(text, "0 checks passed, 0 failed, 0 skipped\n"), "%s", text);
+    cr_expect(strstr(text, "not run: "), "the reason is missing: %s", text);
+    const struct variant *w[] = {&modest, NULL};
+    struct options wide = {.verb = VERB_CHECK, .only_case = "softmax-large-4x37"};
+    cr_expect(run_check(w, wide) == 77, "%s", text);
+    cr_expect(strstr(text, "scores up to "), "%s", text);
+}
+
+Test(check, unknown_names_are_bad_usage)
+{
+    const struct variant *v[] = {&good, NULL};
+    struct options o = {.verb = VERB_CHECK, .variant = "nobody"};
+    cr_expect(run_check(v, o) == 2);
+    o = (struct options){.verb = VERB_CHECK, .only_case = "nothing"};
+    cr_expect(run_check(v, o) == 2);
+}
+
+Test(check, one_seed_for_all_cases)
+{
+    const struct variant *v[] = {&good, NULL};
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        struct options o = {.verb = VERB_CHECK, .quick = 1, .has_seed = 1, .seed = seed};
+        cr_expect(run_check(v, o) == 0, "seed %d: %s", (int)seed, text);
+    }
+}
