@@ -27,7 +27,7 @@ static const char *const recipe_names[N_RECIPES] = {
     [LOW] = "low", [LARGE] = "large", [VAST] = "vast", [NEAR_MAX] = "near_max",
     [OPPOSITE] = "opposite", [ZERO_Q] = "zero_q", [MARKERS] = "markers",
     [MASK_SOME] = "mask_some", [MASK_ROW] = "mask_row", [MASK_FIRST] = "mask_first",
-    [MASK_LAST] = "mask_last", [MASK_LANES] = "mask_lanes", [MASK_BUT_ONE] = "mask_but_one",
+    [MASK_LAST] = "mask_last", [MASK_MIDDLE] = "mask_middle", [MASK_LANES] = "mask_lanes", [MASK_BUT_ONE] = "mask_but_one",
     [NAN_Q] = "nan_q", [NAN_K] = "nan_k", [INF_K] = "inf_k", [NAN_V] = "nan_v",
     [NAN_V_ONE] = "nan_v_one", [INF_V] = "inf_v", [INF_SCORE] = "inf_score", [TINY] = "tiny",
 };
@@ -113,6 +113,9 @@ static void add_softmax(enum op op)
         if (at[i]) add_rows(op, MASK_FIRST, at[i], 2, 1030, marks);
         if (at[i]) add_rows(op, MASK_LAST, at[i], 2, 1030, marks);
     }
+    static const size_t middles[] = {1, 64, 448};
+    for (size_t i = 0; i < sizeof middles / sizeof *middles; i++)
+        add_rows(op, MASK_MIDDLE, middles[i], 2, 513, i == 1 ? BOTH : 0);
     add_rows(op, MASK_ROW, 1, 3, 130, BOTH);
     add_rows(op, MASK_ROW, 0, 1, 1, BOTH);
     add_rows(op, MASK_ROW, 0, 2, 5000, 0);
@@ -152,8 +155,9 @@ static void add_fused(void)
 
 /* ---- attention ---- */
 
-/* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias). */
-struct shape { size_t q, k, d, dv, batch, heads, kv; int causal, bias; };
+/* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias),
+ * 1/sqrt(d) (scale). */
+struct shape { size_t q, k, d, dv, batch, heads, kv; int causal, bias, scaled; float scale; };
 #define SHAPE(...) (struct shape){__VA_ARGS__}
 
 static void add_attention(enum op op, enum recipe recipe, size_t at, struct shape s, int marks)
@@ -169,13 +173,14 @@ static void add_attention(enum op op, enum recipe recipe, size_t at, struct shap
     p->head_dim_v = s.dv ? s.dv : p->head_dim;
     p->causal = s.causal;
     p->has_bias = s.bias;
-    p->scale = 1 / sqrtf((float)p->head_dim);
+    p->scale = s.scaled ? s.scale : 1 / sqrtf((float)p->head_dim);
     name_add(c, "-%zux%zu-d%zu", p->seqlen_q, p->seqlen_k, p->head_dim);
     if (p->head_dim_v != p->head_dim) name_add(c, "v%zu", p->head_dim_v);
     if (p->batch * p->heads_q > 1)
         name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
     if (p->causal) name_add(c, "-causal");
     if (p->has_bias) name_add(c, "-bias");
+    if (s.scaled) name_add(c, "-scale%g", s.scale);
 }
 
 /* Every tile edge, alone and against another; both orders; causal and not. */
@@ -297,10 +302,54 @@ static void add_masks(enum op op)
         add_attention(op, MASK_LAST, wide_tiles[i], large, 0);
         add_attention(op, MASK_BUT_ONE, wide_tiles[i], large, i == 4 ? QUICK : 0);
     }
+    add_attention(op, MASK_FIRST, 70, small, BOTH); /* nothing left */
+    add_attention(op, MASK_MIDDLE, 3, small, BOTH);
+    add_attention(op, MASK_MIDDLE, 64, causal, EXECUTED);
+    add_attention(op, MASK_MIDDLE, 128, large, QUICK);
     add_attention(op, MASK_BUT_ONE, 69, small, BOTH);
     /* more queries than keys: the first rows see nothing */
     add_attention(op, ZERO_Q, 0, SHAPE(.q = 100, .k = 33, .causal = 1), BOTH);
     add_attention(op, MARKERS, 0, SHAPE(.q = 140, .k = 70, .d = 16, .causal = 1), QUICK);
+}
+
+/* A given scale, also one that turns the largest product into the smallest score, and 0,
+ * by which nothing masked may be multiplied. */
+static void add_scales(enum op op)
+{
+    static const float scales[] = {1.5f, -0.25f, 0};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        struct shape s = SHAPE(.q = 21, .k = 70, .scaled = 1, .scale = scales[i]);
+        add_attention(op, RANDOM, 0, s, BOTH);
+        s.causal = 1;
+        s.k = 17;
+        add_attention(op, RANDOM, 0, s, EXECUTED);
+        s.causal = 0;
+        s.bias = 1;
+        s.k = 150;
+        add_attention(op, MASK_SOME, 0, s, 0);
+    }
+}
+
+/* Shapes drawn at random: combinations that nobody thought of. */
+static void add_any(enum op op)
+{
+    struct random r = {2024};
+    static const enum recipe kinds[] = {RANDOM, SHIFT_20, OUTLIER, ZERO_Q, WIDE};
+    for (size_t i = 0; i < 60; i++) {
+        size_t group = 1 + random_below(&r, 3), kv = 1 + random_below(&r, 2);
+        struct shape s = {.q = 1 + random_below(&r, 200), .k = 1 + random_below(&r, 300),
+                          .batch = 1 + random_below(&r, 2), .heads = group * kv, .kv = kv,
+                          .d = i % 2 ? 64 << random_below(&r, 2) : 1 + random_below(&r, 130),
+                          .causal = (int)random_below(&r, 2), .bias = random_below(&r, 3) == 0};
+        s.dv = i % 3 ? s.d : 1 + random_below(&r, 130);
+        enum recipe kind = s.bias ? MASK_SOME : kinds[i % 5];
+        size_t at = random_below(&r, s.k);
+        add_attention(op, kind, kind == OUTLIER ? at : 0, s,
+                      i % 10 == 0 ? QUICK : 0);
+    }
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 5000, .d = 128, .heads = 8, .kv = 2), 0);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 4, .k = 3001, .batch = 2, .heads = 4, .kv = 1,
+                                       .causal = 1), 0);
 }
 
 /* With a bias the bad key is masked everywhere; causally, rows before it do not see it. */
@@ -388,6 +437,8 @@ const struct test_case *test_cases(size_t *n)
         add_scores(OP_ATTENTION);
         add_masks(OP_ATTENTION);
         add_nans(OP_ATTENTION);
+        add_scales(OP_ATTENTION);
+        add_any(OP_ATTENTION);
         add_log_form();
         add_means();
         add_scans_and_updates();

@@ -29,6 +29,7 @@ enum recipe {
     MASK_ROW,    /* row `at` is all -inf, and some elsewhere */
     MASK_FIRST,  /* the first `at` keys are masked for all rows */
     MASK_LAST,   /* the last `at` keys are */
+    MASK_MIDDLE, /* 64 keys from `at` on are */
     MASK_LANES,  /* only every eighth key is visible */
     MASK_BUT_ONE,/* only the key at `at` is visible */
     NAN_Q,       /* query `at` holds a NaN; for rows: row `at` does */

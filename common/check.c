@@ -271,12 +271,15 @@ static int conclude(const struct run *run)
 {
     size_t passed = 0, failed = 0, skipped = 0, absent = 0;
     const char *why = "no case fits";
+    int on_cpu = 0;
     print_table(run);
     for (size_t i = 0; i < run->n_entries; i++) {
         const struct entry *e = &run->entries[i];
         if (e->unavailable[0]) {
             absent++;
             why = e->unavailable;
+        } else if (e->v->device == GPU_ON_CPU) {
+            on_cpu = 1;
         }
         for (int op = 0; op < N_OPS; op++) {
             passed += e->ops[op].passed;
@@ -284,7 +287,10 @@ static int conclude(const struct run *run)
             skipped += e->ops[op].skipped;
         }
     }
-    printf("%s: %zu cases in %.1f s", run->stage->name, run->n_cases, now() - run->started);
+    if (on_cpu)
+        printf("CUDA kernels were executed on the CPU, on the cases small enough for that\n");
+    printf("%s: %zu case%s in %.1f s", run->stage->name, run->n_cases,
+           run->n_cases == 1 ? "" : "s", now() - run->started);
     if (absent) printf("; %zu of %zu variants cannot run here", absent, run->n_entries);
     if (!passed && !failed)
         printf("; nothing was checked: %s",

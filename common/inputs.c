@@ -73,6 +73,7 @@ static void row_recipe(const struct test_case *c, struct random *r, float *x, si
         case MASK_ROW: if (row == c->at) x[j] = -INFINITY; break;
         case MASK_FIRST: if (j < c->at) x[j] = -INFINITY; break;
         case MASK_LAST: if (j + c->at >= n) x[j] = -INFINITY; break;
+        case MASK_MIDDLE: if (j >= c->at && j < c->at + 64) x[j] = -INFINITY; break;
         case MASK_LANES: if (j % 8 != 5) x[j] = -INFINITY; break;
         case MASK_BUT_ONE: if (j != c->at) x[j] = -INFINITY; break;
         case NAN_Q: if (row == c->at && j == n / 2) x[j] = NAN; break;
@@ -169,6 +170,7 @@ static void bias_recipe(const struct test_case *c, struct random *r, float *bias
             case MASK_ROW: masked = i == c->at || random_below(r, 5) == 0; break;
             case MASK_FIRST: masked = j < c->at; break;
             case MASK_LAST: masked = j + c->at >= n; break;
+            case MASK_MIDDLE: masked = j >= c->at && j < c->at + 64; break;
             case MASK_LANES: masked = j % 8 != 5; break;
             case MASK_BUT_ONE: case OUTLIER: case EQUAL: case ZERO_Q: case MARKERS:
                 masked = c->recipe == MASK_BUT_ONE && j != c->at;

@@ -93,7 +93,7 @@ static void softmax_row(struct reference *r, const float *x, size_t n, size_t fi
     double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen) +
                            (KAPPA_SAFE + 2) * ROUNDOFF);
     for (size_t j = 0; j < n; j++) {
-        double d = row.m - x[j], p = row.n_seen ? exp(-d) / row.l : 0;
+        double d = row.m - x[j], p = row.l > 0 ? exp(-d) / row.l : 0;
         r->y[first + j] = row.max_abs == INFINITY ? NAN : p;
         if (!(p > 0)) {
             r->y_bound[first + j] = r->y_bound_safe[first + j] = FLUSH;
@@ -114,7 +114,7 @@ static void softmax_row(struct reference *r, const float *x, size_t n, size_t fi
 static void logsoftmax_row(struct reference *r, const float *x, size_t n, size_t first)
 {
     struct row row = row_of(x, n);
-    double ln_l = row.n_seen ? log(row.l) : 0, lse = fabs(row.m + ln_l);
+    double ln_l = row.l > 0 ? log(row.l) : 0, lse = fabs(row.m + ln_l);
     double steps = 2 * (1 + fabs(ln_l)) * ROUNDOFF;
     double any = rigorous(exp_sum_error(row.d_mean, row.n_seen)) + steps +
                  2 * (lse < 89 ? lse : 89) * ROUNDOFF;

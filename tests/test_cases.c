@@ -38,7 +38,7 @@ Test(cases, shapes_are_valid)
         struct sizes s = problem_sizes(p);
         if (s.x) cr_expect(p->rows && p->cols, "%s", c[i].name);
         else cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 && s.q && s.k && s.v &&
-                       p->scale > 0, "%s", c[i].name);
+                       isfinite(p->scale), "%s", c[i].name);
     }
 }
 
@@ -64,7 +64,7 @@ Test(cases, suite_is_complete)
         cr_expect(per_op[op] >= 20 && quick[op] >= 10, "%s: %zu, %zu quick", op_name(op),
                   per_op[op], quick[op]);
     for (int r = 0; r < N_RECIPES; r++) cr_expect(recipes[r] > 0, "recipe %d is not used", r);
-    cr_expect(executed >= 60 && executed <= 100, "%zu", executed);
+    cr_expect(executed >= 60 && executed <= 110, "%zu", executed);
     static const int tiles[] = {16, 32, 48, 64, 128, 176, 256};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int d = -1; d <= 1; d++)
