@@ -125,8 +125,13 @@ static const struct variant naive = {
     .attention = attention,
 };
 
+extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast.c */
+
 static const struct variant *const variants[] = {
     &naive,
+    &naive_simd,
+    &naive_accumulators,
+    &naive_threads,
     NULL,
 };
 

@@ -201,11 +201,15 @@ static const struct variant reload = {
 };
 
 extern const struct variant log_recompute;
+extern const struct variant safe_simd, safe_accumulators, safe_threads; /* fast.c */
 
 static const struct variant *const variants[] = {
     &recompute,
     &reload,
     &log_recompute,
+    &safe_simd,
+    &safe_accumulators,
+    &safe_threads,
     NULL,
 };
 

@@ -205,21 +205,6 @@ static void fold_tiles(const struct problem *p, const struct arrays *a,
     }
 }
 
-/* a . b */
-static float dot(const float *a, const float *b, size_t n)
-{
-    vfloat sum[4] = {{0}};
-    size_t t = 0;
-    for (; t + 4 * LANES <= n; t += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++)
-            sum[u] = vfma(vload(a + t + u * LANES), vload(b + t + u * LANES), sum[u]);
-    for (; t + LANES <= n; t += LANES) sum[0] = vfma(vload(a + t), vload(b + t), sum[0]);
-    float rest = 0;
-    for (; t < n; t++) rest = sfma(a[t], b[t], rest);
-    return vsum(sum[0] + sum[1] + (sum[2] + sum[3])) + rest;
-}
-
 /* One query row, one key at a time, masked keys skipped and not multiplied by 0: what a
  * row gets when NaN or infinity stood in its tile.
  *   q (head_dim)   k, v  the group's   o (head_dim_v)   returns lse */
@@ -233,12 +218,12 @@ static float row_alone(const struct problem *p, const struct arrays *a, const st
         float bias = p->has_bias ? a->bias[i * p->seqlen_k + j] : 0;
         if (bias == -INFINITY) continue;
         const float *v_j = t->v + j * p->head_dim_v;
-        float s = dot(t->q + row * p->head_dim, t->k + j * p->head_dim, p->head_dim);
+        float s = vdot(t->q + row * p->head_dim, t->k + j * p->head_dim, p->head_dim);
         s = sfma(s, p->scale, bias);
         float m_new = s > m ? s : m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(m - safe), p_j = sexp(s - safe);
         l = sfma(l, factor, p_j);
-        for (size_t c = 0; c < p->head_dim_v; c++) o[c] = sfma(o[c], factor, p_j * v_j[c]);
+        vaxpy(factor, o, p_j, v_j, p->head_dim_v);
         m = m_new;
     }
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = l == 0 ? 0 : o[c] / l;
@@ -325,7 +310,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             const float *bias = p->has_bias ? a->bias + i * p->seqlen_k + j0 : NULL;
             vfloat m_lanes = vset(x->m[r]), sum = {0};
             for (size_t j = 0; j < n; j++) {
-                float s = dot(t->q + r * p->head_dim, t->k + (j0 + j) * p->head_dim, p->head_dim);
+                float s = vdot(t->q + r * p->head_dim, t->k + (j0 + j) * p->head_dim, p->head_dim);
                 s *= p->scale;
                 if (bias) s = bias[j] == -INFINITY ? -INFINITY : s + bias[j];
                 w->s[j] = s;

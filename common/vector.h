@@ -55,6 +55,22 @@ INLINE vfloat vset(float x)
     return x - (vfloat){0}; /* x - 0 is x for every x, -0 too */
 }
 
+/* The last n < LANES floats of an array; the other lanes are `rest`, and are not stored. */
+INLINE vfloat vload_part(const float *p, size_t n, float rest)
+{
+    float a[LANES];
+    for (size_t i = 0; i < LANES; i++) a[i] = rest;
+    memcpy(a, p, n * sizeof(float));
+    return vload(a);
+}
+
+INLINE void vstore_part(float *p, size_t n, vfloat v)
+{
+    float a[LANES];
+    vstore(a, v);
+    memcpy(p, a, n * sizeof(float));
+}
+
 /* a * b + c in each lane. */
 INLINE vfloat vfma(vfloat a, vfloat b, vfloat c)
 {
@@ -119,6 +135,30 @@ INLINE float vlargest(vfloat v)
 #pragma GCC unroll 8
         for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
     return a[0];
+}
+
+/* a . b: four sums, each of them a vector. */
+INLINE float vdot(const float *a, const float *b, size_t n)
+{
+    vfloat sum[4] = {{0}};
+    size_t t = 0;
+    for (; t + 4 * LANES <= n; t += 4 * LANES)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            sum[u] = vfma(vload(a + t + u * LANES), vload(b + t + u * LANES), sum[u]);
+    for (; t + LANES <= n; t += LANES) sum[0] = vfma(vload(a + t), vload(b + t), sum[0]);
+    float rest = 0;
+    for (; t < n; t++) rest = sfma(a[t], b[t], rest);
+    return vsum(sum[0] + sum[1] + (sum[2] + sum[3])) + rest;
+}
+
+/* y = factor * y + p * x */
+INLINE void vaxpy(float factor, float *y, float p, const float *x, size_t n)
+{
+    size_t t = 0;
+    for (; t + LANES <= n; t += LANES)
+        vstore(y + t, vfma(vload(x + t), vset(p), vload(y + t) * factor));
+    for (; t < n; t++) y[t] = sfma(x[t], p, y[t] * factor);
 }
 
 /* A non-temporal store: the line goes to memory without being read first.  p must lie on

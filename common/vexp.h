@@ -70,13 +70,15 @@ INLINE vfloat vexp(vfloat x)
     return vzero_below(x, VEXP_LEAST, vfma(t, power, power));
 }
 
-/* e^x for any x; infinite above 88.72. */
+/* e^x for any x; infinite above 88.72.  For x > 0 half the power is used and the result
+ * doubled, because the power of the largest results is 2^128, which is not a float. */
 INLINE vfloat vexp_up(vfloat x)
 {
-    vfloat power, t = vexp_parts(x, &power), y;
-    /* half the power, doubled at the end: 2^128 itself is not a float */
-    power *= 0.5f;
-    y = vfma(t, power, power) * 2.0f;
+    vfloat power, t = vexp_parts(x, &power);
+    vint positive = x > 0;
+    power = (vfloat)((vint)power - (positive & (1 << 23)));
+    vfloat y = vfma(t, power, power);
+    y += (vfloat)(positive & (vint)y);
     y = vselect(x > VEXP_MOST, vset(INFINITY), y);
     return vzero_below(x, VEXP_LEAST, y);
 }
@@ -92,7 +94,7 @@ INLINE vfloat vexp2(vfloat x)
     q = vfma(q, r, vset(VEXP2_C2));
     q = vfma(q, r, vset(VEXP2_C1));
     vfloat power = (vfloat)((vint)z << 23);
-    return vzero_below(x, -126, vfma(q * r, power, power));
+    return vzero_below(x, -126, vfma(q, r, vset(1)) * power);
 }
 
 /* One number in lane 0 would do the same work as LANES of them; these do it once. */
@@ -137,7 +139,7 @@ INLINE float sexp2(float x)
     q = sfma(q, r, VEXP2_C2);
     q = sfma(q, r, VEXP2_C1);
     float power = bits_to_float(float_to_bits(z) << 23);
-    return x < -126 ? 0.0f : sfma(q * r, power, power);
+    return x < -126 ? 0.0f : sfma(q, r, 1) * power;
 }
 
 #endif
