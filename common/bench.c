@@ -372,16 +372,11 @@ int bench_stage(const struct stage *stage, const struct options *opt)
     const char *why = NULL;
     struct shape own;
     int one = own_shape(opt, &own);
-    if (one && own.p.op == OP_ATTENTION && own.p.heads_q % own.p.heads_kv) {
-        fprintf(stderr, "%s: --heads-q: %zu is not a multiple of --heads-kv %zu\n", stage->name,
-                own.p.heads_q, own.p.heads_kv);
-        return 2;
-    }
+    if (one && own.p.op == OP_ATTENTION && own.p.heads_q % own.p.heads_kv)
+        return complain(stage, "--heads-q: %zu is not a multiple of --heads-kv %zu",
+                        own.p.heads_q, own.p.heads_kv);
     struct csv *csv = opt->csv ? csv_open(opt->csv, &why) : NULL;
-    if (why) {
-        fprintf(stderr, "%s: --csv: %s: %s\n", stage->name, opt->csv, why);
-        return 2;
-    }
+    if (why) return complain(stage, "--csv: %s: %s", opt->csv, why);
     int failed = 0, ran = 0;
     printf("%s on %s%s%s\n", stage->name, machine_name(), gpu_arch() ? " and " : "",
            gpu_arch() ? gpu_name() : "");

@@ -305,11 +305,9 @@ int check_stage(const struct stage *stage, const struct options *opt)
     size_t n;
     const struct test_case *c = test_cases(&n);
     run = (struct run){.stage = stage, .opt = opt, .started = now(), .reported = now()};
-    if (opt->only_case && !test_case_find(opt->only_case)) {
-        fprintf(stderr, "%s: --case %s: no such case; check --verbose prints their names\n",
-                stage->name, opt->only_case);
-        return 2;
-    }
+    if (opt->only_case && !test_case_find(opt->only_case))
+        return complain(stage, "--case %s: no such case; check --verbose prints their names",
+                        opt->only_case);
     int status = choose_variants(&run);
     if (status) return status;
     for (size_t i = 0; i < n; i++) {

@@ -67,13 +67,21 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static int complain(const struct stage *stage, const char *format, ...)
+int complain_list(const struct stage *stage, const char *format, va_list arguments)
+{
+    char text[8192];
+    vsnprintf(text, sizeof text, format, arguments);
+    for (char *c = text; *c; c++)
+        if (iscntrl((unsigned char)*c)) *c = '?';
+    fprintf(stderr, "%s: %s\n", stage->name, text);
+    return 2;
+}
+
+int complain(const struct stage *stage, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", stage->name);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    complain_list(stage, format, arguments);
     va_end(arguments);
     return 2;
 }

@@ -32,9 +32,7 @@ static int bad(const struct run *r, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", r->stage->name);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    complain_list(r->stage, format, arguments);
     va_end(arguments);
     return BAD;
 }

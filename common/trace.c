@@ -70,11 +70,9 @@ int trace_stage(const struct stage *stage, const struct options *opt)
     const char *text = opt->row ? opt->row : "3,2,5,1";
     float x[MOST], v[MOST * 2];
     size_t n = parse_row(text, x);
-    if (!n) {
-        fprintf(stderr, "%s: --row: '%s' is not a list of 1 to %d numbers like 3,2,5,1\n",
-                stage->name, text, MOST);
-        return 2;
-    }
+    if (!n)
+        return complain(stage, "--row: '%s' is not a list of 1 to %d numbers like 3,2,5,1",
+                        text, MOST);
     if (!stage->trace) {
         fprintf(stderr, "%s: this stage has no trace\n", stage->name);
         return 77;
