@@ -11,6 +11,7 @@
 #   make profile 5       hardware counters of a stage's kernels into CSV, where readable
 #   make test-long       every float through the vector exp (minutes)
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
+#   make fuzz            libFuzzer on the .npy parser and the command line (SECONDS=60)
 #   make help, make clean
 #
 # Options: CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  CC=clang  V=1
@@ -109,7 +110,7 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
-.PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long sanitize help \
+.PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long sanitize fuzz help \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
@@ -257,6 +258,10 @@ test: need-compiler need-criterion
 
 sanitize: need-compiler need-criterion
 	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+
+SECONDS ?= 60
+fuzz:
+	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS)
 
 test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
