@@ -2,8 +2,8 @@
  *
  *     S = scale Q K^T (+ bias),   P = softmax of the rows of S,   O = P V
  *
- * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor P
- * is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in kernels/. */
+ * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor
+ * P is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in kernels/. */
 #include "stage.h"
 
 #include "cuda_check.h"
@@ -20,11 +20,12 @@ static const struct variant *const variants[] = {
     NULL,
 };
 
-extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace);
+extern "C" void tiled_trace(const struct problem *p, const struct arrays *a,
+                            float *trace);
 
-/* The state of rung 1 after each tile, recorded by the kernel itself.  The scores come out
- * as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several tiles
- * of Bc = 32 keys; what is missing in a tile is the unit: keys with bias -INFINITY. */
+/* The state of rung 1 after each tile, recorded by the kernel itself.  The scores come
+ * out as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several
+ * tiles of Bc = 32 keys; what is missing there is the unit: keys of bias -INFINITY. */
 static void trace_row(struct trace *t, const float *x, size_t n, const float *v, size_t d)
 {
     const size_t bc = 32, most_tiles = 8;
@@ -54,7 +55,8 @@ static void trace_row(struct trace *t, const float *x, size_t n, const float *v,
     a.bias = bias.data();
     a.o = o.data();
     a.lse = &lse;
-    trace_note(t, "rung 1, tiles of %zu keys: %zu of the row, the others masked", bc, each);
+    trace_note(t, "rung 1, tiles of %zu keys: %zu of the row, the others masked", bc,
+               each);
     tiled_trace(&p, &a, states.data());
     for (size_t i = 0; i < n_tiles; i++) {
         const float *s = &states[i * (4 + d)];

@@ -52,7 +52,8 @@
 __thread struct uint3 threadIdx, blockIdx;
 __thread struct dim3 blockDim, gridDim;
 
-namespace cuda_on_cpu {
+namespace cuda_on_cpu
+{
 
 /* Sanitizers make frames larger. */
 #if defined(ASAN) || defined(CUDA_ON_CPU_TSAN)
@@ -62,8 +63,8 @@ static const size_t STACK_BYTES = 128 << 10;
 #endif
 static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines: */
 static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
-static const size_t SHARED_MOST = 227 << 10;          /* as on Hopper, the largest */
-static const size_t SHARED_UNASKED = 48 << 10;        /* without cudaFuncSetAttribute */
+static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
+static const size_t SHARED_UNASKED = 48 << 10; /* without cudaFuncSetAttribute */
 static const int N_BARRIERS = 16;
 
 /* Switching stacks: save the registers that a call preserves and the stack pointer in
@@ -86,7 +87,8 @@ typedef void *context; /* the stack pointer */
 
 extern "C" void cuda_on_cpu_switch(context *from, context to) asm("cuda_on_cpu_switch");
 #ifdef __x86_64__
-static const int SAVED = 6, ABOVE = 1; /* words: r15 r14 r13 r12 rbx rbp, return address */
+static const int SAVED = 6; /* words: r15 r14 r13 r12 rbx rbp, then the return address */
+static const int ABOVE = 1;
 asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n"
@@ -97,7 +99,8 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "    popq %r12\n    popq %rbx\n    popq %rbp\n"
     "    ret\n");
 #else
-static const int SAVED = 19, ABOVE = 2; /* words: d8-d15 x19-x29, return address x30 */
+static const int SAVED = 19; /* words: d8-d15 x19-x29, then the return address, x30 */
+static const int ABOVE = 2;
 asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    sub sp, sp, #160\n"
@@ -118,7 +121,7 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
 static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
     void **top = (void **)(stack + size);
-    for (int i = 0; i < ABOVE; i++) *--top = NULL; /* aligns the stack as after a call */
+    for (int i = 0; i < ABOVE; i++) *--top = NULL; /* aligned as after a call */
     *--top = (void *)entry;
     for (int i = 0; i < SAVED; i++) *--top = NULL;
     *c = top;
@@ -132,37 +135,45 @@ UNSEEN static void context_switch(context *from, context *to)
 
 enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER };
 
-struct copy { void *to; const void *from; size_t bytes, bytes_read; };
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes, bytes_read;
+};
 
 struct fibre {
     context registers;
     char *stack;
     enum state state;
-    unsigned rank;           /* in its block */
+    unsigned rank; /* in its block */
     struct uint3 index;
     struct block *block;
-    int barrier, count;      /* AT_BARRIER: which one; its result */
-    unsigned mask;           /* AT_WARP: with whom, doing what */
+    int barrier, count; /* AT_BARRIER: which one; its result */
+    unsigned mask;      /* AT_WARP: with whom, doing what */
     warp_function *compute;
     void *operand;
-    unsigned cluster_phase;  /* the phase of the cluster barrier it has arrived in */
+    unsigned cluster_phase; /* the phase of the cluster barrier it has arrived in */
     bool cluster_arrived;
-    const char *waits_in;    /* what it waits in, for reports */
-    std::source_location where;
+    const char *waits_in; /* what it waits in, for reports */
+    struct place where;
     std::vector<struct copy> *copies;
     std::vector<size_t> *groups; /* ends of the committed groups in `copies` */
     void *tsan, *asan;
 };
 
-struct barrier { int arrived, expected, votes; unsigned line; const char *file; };
+struct barrier {
+    int arrived, expected, votes;
+    unsigned line;
+    const char *file;
+};
 
 struct block {
     struct uint3 index;
-    unsigned rank;           /* in its cluster */
-    struct fibre *fibres;    /* its first */
+    unsigned rank;        /* in its cluster */
+    struct fibre *fibres; /* its first */
     unsigned n_done;
     struct barrier barriers[N_BARRIERS];
-    char *shared;            /* launch.shared_bytes, ends at a guard page */
+    char *shared; /* launch.shared_bytes, ends at a guard page */
 };
 
 /* One CPU thread that executes blocks. */
@@ -174,59 +185,57 @@ struct worker {
     std::vector<struct block> blocks;
     std::vector<char *> shared_maps; /* per block: guard page, SHARED_MOST, guard page */
     std::vector<char *> stacks;
-    size_t shared_mapped;            /* bytes of shared memory that can be accessed */
+    size_t shared_mapped; /* bytes of shared memory that can be accessed */
     unsigned n_fibres, n_blocks, threads_per_block;
     unsigned cluster_arrived, cluster_phase;
-    const char *function;            /* the kernel's name, once it has told it */
-    char sync;                       /* an address for the thread sanitizer */
+    const char *function; /* the kernel's name, once it has told it */
+    char sync;            /* an address for the thread sanitizer */
     void *tsan, *asan;
     const void *stack_low;
     size_t stack_size;
 };
 static __thread struct worker *self;
 
-/* --- Reports ------------------------------------------------------------------------- */
+/* --- Reports --- */
 
-/* "kernel [with int HEAD_DIM = 64]" from the function's signature, or the kernel as the
- * launch writes it.  `function` is where the error arose, perhaps a part of the kernel. */
+/* The kernel's name: told by dynamic_shared(), else the function where the error arose,
+ * else as the launch writes it. */
 static void kernel_name(char *name, size_t size, const char *function)
 {
-    const char *text = self->function ? self->function : function;
-    const char *start;
-    if (!text) { /* "&config, kernel<64>, arguments" */
-        text = self->launch->text;
-        start = strchr(text, ',');
-        start = start ? start + 1 + strspn(start + 1, " ") : text;
-        snprintf(name, size, "%.*s", (int)strcspn(start, ", "), start);
+    if (self->function) function = self->function;
+    if (function) {
+        snprintf(name, size, "%s", function);
         return;
     }
-    const char *end = text + strcspn(text, "("), *with = strstr(end, " [");
-    for (start = end; start > text && start[-1] != ' '; start--) {}
-    snprintf(name, size, "%.*s%s", (int)(end - start), start, with ? with : "");
+    const char *text = self->launch->text; /* "&config, kernel<64>, arguments" */
+    const char *start = strchr(text, ',');
+    start = start ? start + 1 + strspn(start + 1, " ") : text;
+    snprintf(name, size, "%.*s", (int)strcspn(start, ", "), start);
 }
 
 static int describe(char *text, size_t size, const struct fibre *f,
-                    const std::source_location *where)
+                    const struct place *where)
 {
     char name[128];
-    kernel_name(name, sizeof name, where ? where->function_name() : NULL);
+    kernel_name(name, sizeof name, where ? where->function : NULL);
     const struct uint3 *b = &f->block->index, *t = &f->index;
     return snprintf(text, size, "%s:%u: %s, block (%u,%u,%u), thread (%u,%u,%u): ",
-                    where ? where->file_name() : self->launch->file,
-                    where ? (unsigned)where->line() : (unsigned)self->launch->line, name, b->x,
-                    b->y, b->z, t->x, t->y, t->z);
+                    where ? where->file : self->launch->file,
+                    where ? where->line : (unsigned)self->launch->line, name, b->x, b->y,
+                    b->z, t->x, t->y, t->z);
 }
 
 [[noreturn]] static void stop(char *text, size_t used)
 {
     text[used++] = '\n';
     fflush(stdout);
-    if (write(2, text, used)) {}
+    ssize_t ignored = write(2, text, used);
+    (void)ignored;
     _exit(1);
 }
 
-[[noreturn]] static void fail_of(const struct fibre *f, place where, const char *format,
-                                 va_list list)
+[[noreturn]] static void fail_of(const struct fibre *f, const struct place &where,
+                                 const char *format, va_list list)
 {
     char text[1024];
     int n = describe(text, sizeof text, f, &where);
@@ -234,7 +243,7 @@ static int describe(char *text, size_t size, const struct fibre *f,
     stop(text, (size_t)n < sizeof text - 1 ? n : sizeof text - 2);
 }
 
-void fail(place where, const char *format, ...)
+void fail(const struct place &where, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -275,8 +284,10 @@ static void on_fault(int signal, siginfo_t *info, void *)
                       "access %zu bytes before the start of its shared memory",
                       (size_t)(low - at));
     else
-        n += snprintf(text + n, sizeof text - n, "access to an address that is in no array, "
-                      "or not aligned (%p)", (const void *)at);
+        n += snprintf(text + n, sizeof text - n,
+                      "access to an address that is in no array, "
+                      "or not aligned (%p)",
+                      (const void *)at);
     stop(text, n);
 }
 
@@ -289,7 +300,7 @@ static void catch_faults(void)
     sigaction(SIGBUS, &ours, NULL);
 }
 
-/* --- Fibres -------------------------------------------------------------------------- */
+/* --- Fibres --- */
 
 UNSEEN static void to_scheduler(void)
 {
@@ -322,7 +333,7 @@ UNSEEN static void resume(struct worker *w, struct fibre *f)
 }
 
 /* Sets where the current fibre stands and waits until it is made READY again. */
-UNSEEN static void wait_as(enum state state, const char *name, place where)
+UNSEEN static void wait_as(enum state state, const char *name, const struct place &where)
 {
     struct fibre *f = self->current;
     f->state = state;
@@ -349,8 +360,10 @@ UNSEEN static void leave(struct fibre *f)
         for (unsigned i = 0; i < self->threads_per_block; i++) {
             struct fibre *other = &b->fibres[i];
             if (other->state == AT_BARRIER && other->barrier == 0)
-                fail_at(other, "waits at a barrier, but thread (%u,%u,%u) has left the "
-                        "kernel without reaching it", f->index.x, f->index.y, f->index.z);
+                fail_at(other,
+                        "waits at a barrier, but thread (%u,%u,%u) has left the "
+                        "kernel without reaching it",
+                        f->index.x, f->index.y, f->index.z);
         }
 }
 
@@ -395,9 +408,10 @@ static void grow_fibres(struct worker *w, unsigned n)
     for (size_t i = had; i < n; i++) {
         struct fibre *f = &w->fibres[i];
         f->stack = stacks + (i - had) * STACK_BYTES;
-        mprotect(f->stack, page, PROT_NONE); /* the system may refuse very many of these */
+        mprotect(f->stack, page, PROT_NONE); /* of very many some may be refused */
         (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
-        context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS, fibre_main);
+        context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS,
+                     fibre_main);
         f->copies = new std::vector<struct copy>;
         f->groups = new std::vector<size_t>;
         TSAN(f->tsan = __tsan_create_fiber(0));
@@ -453,7 +467,7 @@ static void worker_prepare(struct worker *w, const struct launch *l)
     gridDim = l->grid;
 }
 
-/* --- Executing the blocks ------------------------------------------------------------ */
+/* --- Executing the blocks --- */
 
 /* Fills what lies between the guard page and the shared memory, and that memory. */
 static void poison(const struct worker *w, const struct block *b)
@@ -474,8 +488,10 @@ static void check_front(const struct block *b)
         if (b->shared[-(ptrdiff_t)i] != (char)0xff) {
             char text[1024];
             int used = describe(text, sizeof text, b->fibres, NULL);
-            used += snprintf(text + used, sizeof text - used, "or another of its block: "
-                             "write %zu bytes before the start of its shared memory", i);
+            used += snprintf(text + used, sizeof text - used,
+                             "or another of its block: "
+                             "write %zu bytes before the start of its shared memory",
+                             i);
             stop(text, used);
         }
 }
@@ -487,10 +503,10 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
     struct block *b = &w->blocks[i];
     size_t across = l->grid.x / l->cluster.x, down = l->grid.y / l->cluster.y;
     b->index.x = (unsigned)(cluster % across) * l->cluster.x + i % l->cluster.x;
-    b->index.y = (unsigned)(cluster / across % down) * l->cluster.y
-        + i / l->cluster.x % l->cluster.y;
-    b->index.z = (unsigned)(cluster / across / down) * l->cluster.z
-        + i / l->cluster.x / l->cluster.y;
+    b->index.y = (unsigned)(cluster / across % down) * l->cluster.y +
+                 i / l->cluster.x % l->cluster.y;
+    b->index.z = (unsigned)(cluster / across / down) * l->cluster.z +
+                 i / l->cluster.x / l->cluster.y;
     b->rank = i;
     b->n_done = 0;
     b->fibres = &w->fibres[i * w->threads_per_block];
@@ -513,23 +529,29 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
     for (unsigned i = 0; i < w->n_fibres; i++) {
         const struct fibre *f = &w->fibres[i];
         if (f->state == DONE) continue;
-        if (!first) first = f;
-        else if (!other && (f->state != first->state || f->where.line() != first->where.line()))
+        if (!first)
+            first = f;
+        else if (!other &&
+                 (f->state != first->state || f->where.line != first->where.line))
             other = f;
     }
     if (!other)
         for (unsigned i = 0; i < w->n_fibres && !other; i++)
             if (w->fibres[i].state == DONE) other = &w->fibres[i];
-    if (!other) fail_at(first, "deadlock: waits in %s, as do all others", first->waits_in);
+    if (!other)
+        fail_at(first, "deadlock: waits in %s, as do all others", first->waits_in);
     if (other->state == DONE)
-        fail_at(first, "deadlock: waits in %s, but thread (%u,%u,%u) of block (%u,%u,%u) has "
-                "left the kernel", first->waits_in, other->index.x, other->index.y,
-                other->index.z, other->block->index.x, other->block->index.y,
-                other->block->index.z);
-    fail_at(first, "deadlock: waits in %s, while thread (%u,%u,%u) of block (%u,%u,%u) waits "
-            "in %s, line %u", first->waits_in, other->index.x, other->index.y, other->index.z,
+        fail_at(first,
+                "deadlock: waits in %s, but thread (%u,%u,%u) of block (%u,%u,%u) has "
+                "left the kernel",
+                first->waits_in, other->index.x, other->index.y, other->index.z,
+                other->block->index.x, other->block->index.y, other->block->index.z);
+    fail_at(first,
+            "deadlock: waits in %s, while thread (%u,%u,%u) of block (%u,%u,%u) waits "
+            "in %s, line %u",
+            first->waits_in, other->index.x, other->index.y, other->index.z,
             other->block->index.x, other->block->index.y, other->block->index.z,
-            other->waits_in, other->where.line());
+            other->waits_in, other->where.line);
 }
 
 static uint64_t hash(uint64_t x) /* splitmix64 */
@@ -541,25 +563,33 @@ static uint64_t hash(uint64_t x) /* splitmix64 */
 }
 
 /* CUDA_ON_CPU_ORDER. */
-static struct { enum { MIXED, FORWARD, BACKWARD, RANDOM } how; uint64_t seed; } order;
+static struct {
+    enum { MIXED, FORWARD, BACKWARD, RANDOM } how;
+    uint64_t seed;
+} order;
 
 static void order_read(void)
 {
     const char *text = getenv("CUDA_ON_CPU_ORDER");
-    if (!text || !*text || !strcmp(text, "mixed")) order.how = order.MIXED;
-    else if (!strcmp(text, "forward")) order.how = order.FORWARD;
-    else if (!strcmp(text, "backward")) order.how = order.BACKWARD;
+    if (!text || !*text || !strcmp(text, "mixed"))
+        order.how = order.MIXED;
+    else if (!strcmp(text, "forward"))
+        order.how = order.FORWARD;
+    else if (!strcmp(text, "backward"))
+        order.how = order.BACKWARD;
     else if (!strncmp(text, "random:", 7)) {
         order.how = order.RANDOM;
         order.seed = strtoull(text + 7, NULL, 10);
     } else {
-        fprintf(stderr, "CUDA_ON_CPU_ORDER=%s: want forward, backward, mixed or "
-                "random:SEED\n", text);
+        fprintf(stderr,
+                "CUDA_ON_CPU_ORDER=%s: want forward, backward, mixed or "
+                "random:SEED\n",
+                text);
         exit(2);
     }
 }
 
-/* Runs the blocks of one cluster (one block, where there are no clusters) to their end. */
+/* Runs the blocks of one cluster to their end; without clusters that is one block. */
 UNSEEN static void run_cluster(struct worker *w, size_t cluster)
 {
     w->cluster_arrived = w->cluster_phase = 0;
@@ -568,8 +598,8 @@ UNSEEN static void run_cluster(struct worker *w, size_t cluster)
     unsigned n = w->n_fibres, done = 0;
     for (uint64_t round = 0; done < n; round++) {
         uint64_t bits = hash(order.seed ^ hash(cluster) ^ round);
-        bool backward = order.how == order.BACKWARD
-            || (order.how == order.MIXED && (bits & 1));
+        bool backward =
+            order.how == order.BACKWARD || (order.how == order.MIXED && (bits & 1));
         unsigned start = order.how == order.RANDOM ? bits % n : 0;
         unsigned stride = order.how == order.RANDOM ? 1 + (bits >> 32) % n : 1;
         while (std::gcd(stride, n) != 1) stride--;
@@ -597,10 +627,11 @@ static enum cudaError_t launch_refused(const struct launch *l)
     struct dim3 g = l->grid, b = l->block, c = l->cluster;
     if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
         return cudaErrorInvalidConfiguration;
-    if (!b.x || !b.y || !b.z || b.z > 64 || b.x > 1024 || b.y > 1024
-        || (size_t)b.x * b.y * b.z > 1024)
+    if (!b.x || !b.y || !b.z || b.z > 64 || b.x > 1024 || b.y > 1024 ||
+        (size_t)b.x * b.y * b.z > 1024)
         return cudaErrorInvalidConfiguration;
-    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z || c.x * c.y * c.z > 16)
+    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
+        c.x * c.y * c.z > 16)
         return cudaErrorInvalidConfiguration;
     std::lock_guard<std::mutex> lock(limits_mutex);
     auto limit = limits.find(l->kernel);
@@ -610,7 +641,8 @@ static enum cudaError_t launch_refused(const struct launch *l)
 
 enum cudaError_t set_shared_limit(const void *kernel, int bytes)
 {
-    if (bytes < 0 || (size_t)bytes > SHARED_MOST) return last_error = cudaErrorInvalidValue;
+    if (bytes < 0 || (size_t)bytes > SHARED_MOST)
+        return last_error = cudaErrorInvalidValue;
     std::lock_guard<std::mutex> lock(limits_mutex);
     limits[kernel] = (size_t)bytes < SHARED_UNASKED ? SHARED_UNASKED : bytes;
     return cudaSuccess;
@@ -621,9 +653,12 @@ enum cudaError_t execute(const struct launch *l)
     enum cudaError_t error = launch_refused(l);
     if (error) return last_error = error;
     static std::once_flag once;
-    std::call_once(once, [] { catch_faults(); order_read(); });
-    size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z
-        / (l->cluster.x * l->cluster.y * l->cluster.z);
+    std::call_once(once, [] {
+        catch_faults();
+        order_read();
+    });
+    size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z /
+               (l->cluster.x * l->cluster.y * l->cluster.z);
 #pragma omp parallel if (n > 1)
     {
         if (!self) worker_new();
@@ -644,18 +679,19 @@ struct dim3 cluster_of(const struct cudaLaunchConfig_t *config)
     return dim3(1, 1, 1);
 }
 
-/* --- What a kernel calls ------------------------------------------------------------- */
+/* --- What a kernel calls --- */
 
-void *shared_memory(size_t bytes, size_t alignment, place where)
+void *shared_memory(size_t bytes, size_t alignment, const struct place &where)
 {
     struct worker *w = self;
-    w->function = where.function_name();
+    w->function = where.function;
     if (bytes > w->launch->shared_bytes)
         fail(where, "uses %zu bytes of shared memory, the launch gave %zu", bytes,
              w->launch->shared_bytes);
     void *shared = w->current->block->shared;
     if ((uintptr_t)shared % alignment)
-        fail(where, "launch with sizeof() of the shared memory, a multiple of %zu, not %zu",
+        fail(where,
+             "launch with sizeof() of the shared memory, a multiple of %zu, not %zu",
              alignment, w->launch->shared_bytes);
     return shared;
 }
@@ -676,35 +712,35 @@ UNSEEN static void barrier_open(struct block *b, int id)
 }
 
 /* Counts the current thread; true when it was the last. */
-UNSEEN static bool barrier_count(int id, int threads, int vote, place where)
+UNSEEN static bool barrier_count(int id, int threads, int vote, const struct place &where)
 {
     struct fibre *f = self->current;
     struct block *b = f->block;
     if (id < 0 || id >= N_BARRIERS) fail(where, "barrier %d: there are 0 to 15", id);
     int whole = self->threads_per_block;
     if (threads < 0 || threads > whole || (threads && threads % 32 && threads != whole))
-        fail(where, "barrier %d for %d threads: want a multiple of 32 up to %d", id, threads,
-             whole);
+        fail(where, "barrier %d for %d threads: want a multiple of 32 up to %d", id,
+             threads, whole);
     struct barrier *bar = &b->barriers[id];
     if (!threads && b->n_done) {
         unsigned i = 0;
         while (b->fibres[i].state != DONE) i++;
         struct uint3 t = b->fibres[i].index;
-        fail(where, "reaches a barrier, but thread (%u,%u,%u) has left the kernel before it",
+        fail(where,
+             "reaches a barrier, but thread (%u,%u,%u) has left the kernel before it",
              t.x, t.y, t.z);
     }
     int expected = threads ? threads : whole;
     if (!bar->arrived) {
         bar->expected = expected;
-        bar->file = where.file_name();
-        bar->line = where.line();
+        bar->file = where.file;
+        bar->line = where.line;
     }
     if (bar->expected != expected)
-        fail(where, "barrier %d for %d threads, but others wait there for %d (line %u)", id,
-             expected, bar->expected, bar->line);
-    if (!threads && (bar->line != where.line()
-                     || (bar->file != where.file_name()
-                         && strcmp(bar->file, where.file_name()))))
+        fail(where, "barrier %d for %d threads, but others wait there for %d (line %u)",
+             id, expected, bar->expected, bar->line);
+    if (!threads && (bar->line != where.line ||
+                     (bar->file != where.file && strcmp(bar->file, where.file))))
         fail(where, "divergent barrier: others of its block wait at the one in line %u",
              bar->line);
     TSAN(__tsan_release(bar));
@@ -712,7 +748,7 @@ UNSEEN static bool barrier_count(int id, int threads, int vote, place where)
     return ++bar->arrived == bar->expected;
 }
 
-UNSEEN int barrier_sync(int id, int threads, int vote, place where)
+UNSEEN int barrier_sync(int id, int threads, int vote, const struct place &where)
 {
     struct fibre *f = self->current;
     f->barrier = id;
@@ -725,21 +761,22 @@ UNSEEN int barrier_sync(int id, int threads, int vote, place where)
     return f->count;
 }
 
-UNSEEN void barrier_arrive(int id, int threads, place where)
+UNSEEN void barrier_arrive(int id, int threads, const struct place &where)
 {
     if (barrier_count(id, threads, 0, where)) barrier_open(self->current->block, id);
 }
 
 unsigned lane(void) { return self->current->rank % 32; }
 
-UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand, bool orders,
-                            const char *name, place where)
+UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand,
+                            bool orders, const char *name, const struct place &where)
 {
     struct fibre *f = self->current, *warp = f - f->rank % 32;
     unsigned width = self->threads_per_block - (f->rank - f->rank % 32);
     if (width < 32) mask &= (1u << width) - 1; /* lanes that do not exist */
     if (!(mask >> f->rank % 32 & 1))
-        fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, f->rank % 32, mask);
+        fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, f->rank % 32,
+             mask);
     f->mask = mask;
     f->compute = compute;
     f->operand = operand;
@@ -749,14 +786,15 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
         if (!(mask >> i & 1)) continue;
         const struct fibre *other = &warp[i];
         if (other->state == DONE)
-            fail(where, "%s: lane %u of the mask 0x%08x has left the kernel", name, i, mask);
+            fail(where, "%s: lane %u of the mask 0x%08x has left the kernel", name, i,
+                 mask);
         if (other != f && (other->state != AT_WARP || other->mask != mask)) {
             wait_as(AT_WARP, name, where); /* not all are here yet */
             return;
         }
         if (other->compute != compute)
             fail(where, "%s, while lane %u of the same mask is in %s, line %u", name, i,
-                 other->waits_in, other->where.line());
+                 other->waits_in, other->where.line);
         operands[i] = other->operand;
     }
     compute(operands, mask, where);
@@ -764,16 +802,21 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
         if (operands[i]) TSAN(__tsan_acquire((char *)&warp[i] + 1));
     for (unsigned i = 0; i < 32; i++) {
         if (!operands[i] || &warp[i] == f) continue;
-        if (orders) wake(&warp[i]);
-        else warp[i].state = READY;
+        if (orders)
+            wake(&warp[i]);
+        else
+            warp[i].state = READY;
     }
 }
 
-static void nothing(void *const[32], unsigned, place) {}
+static void nothing(void *const[32], unsigned, const struct place &) {}
 
-struct votes { int vote; unsigned result; };
+struct votes {
+    int vote;
+    unsigned result;
+};
 
-UNSEEN static void ballot_compute(void *const operand[32], unsigned, place)
+UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struct place &)
 {
     unsigned result = 0;
     for (int i = 0; i < 32; i++)
@@ -782,14 +825,15 @@ UNSEEN static void ballot_compute(void *const operand[32], unsigned, place)
         if (operand[i]) ((struct votes *)operand[i])->result = result;
 }
 
-unsigned ballot(unsigned mask, int vote, const char *name, place where)
+unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where)
 {
     struct votes v = {vote, 0};
     warp_collective(mask, ballot_compute, &v, false, name, where);
     return v.result;
 }
 
-void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read, place where)
+void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+                const struct place &where)
 {
     if ((bytes != 4 && bytes != 8 && bytes != 16) || bytes_read > bytes)
         fail(where, "cp.async of %zu bytes, %zu of them read", bytes, bytes_read);
@@ -823,7 +867,7 @@ void copy_async_wait(unsigned groups_left)
 unsigned cluster_rank(void) { return self->current->block->rank; }
 unsigned cluster_size(void) { return self->n_blocks; }
 
-void *cluster_map(const void *shared, unsigned rank, place where)
+void *cluster_map(const void *shared, unsigned rank, const struct place &where)
 {
     const struct block *mine = self->current->block;
     if (rank >= self->n_blocks)
@@ -834,7 +878,7 @@ void *cluster_map(const void *shared, unsigned rank, place where)
     return other->shared + ((const char *)shared - mine->shared);
 }
 
-UNSEEN void cluster_arrive(place where)
+UNSEEN void cluster_arrive(const struct place &where)
 {
     struct fibre *f = self->current;
     if (f->cluster_arrived) fail(where, "arrives twice at the cluster barrier");
@@ -851,25 +895,26 @@ UNSEEN void cluster_arrive(place where)
     }
 }
 
-UNSEEN void cluster_wait(place where)
+UNSEEN void cluster_wait(const struct place &where)
 {
     struct fibre *f = self->current;
     if (!f->cluster_arrived) fail(where, "waits at the cluster barrier without arriving");
-    if (f->cluster_phase == self->cluster_phase) wait_as(AT_CLUSTER, "a cluster barrier", where);
+    if (f->cluster_phase == self->cluster_phase)
+        wait_as(AT_CLUSTER, "a cluster barrier", where);
     TSAN(__tsan_acquire(f));
     f->cluster_arrived = false;
 }
 
 } // namespace cuda_on_cpu
 
-void __syncwarp(unsigned mask, std::source_location where)
+void __syncwarp(unsigned mask, const struct cuda_on_cpu::place &where)
 {
     char operand;
     cuda_on_cpu::warp_collective(mask, cuda_on_cpu::nothing, &operand, true, "__syncwarp",
                                  where);
 }
 
-/* --- The runtime --------------------------------------------------------------------- */
+/* --- The runtime --- */
 
 const char *cudaGetErrorName(enum cudaError_t error)
 {

@@ -8,11 +8,12 @@
  * How to write a kernel for both worlds.  Include stage.h and cuda_check.h.  Write plain
  * CUDA and launch it with cudaLaunchKernelEx(&config, kernel, arguments...) or
  * cudaLaunchKernel(), never <<<>>>.  Put the shared memory into one struct and take it
- * with `struct tile &shared = dynamic_shared<struct tile>();`, launched with sizeof(struct
- * tile) bytes; there is no `__shared__` variable.  Hide PTX in a function whose CPU twin
- * stands under `#ifndef __CUDACC__`; mma_on_cpu.h has the twins of ldmatrix, mma.sync and
- * cp.async.  Let every thread reach every barrier.  No block may wait for another one
- * (except in its own cluster), and no kernel may rely on warps running in step.
+ * with `struct tile &shared = dynamic_shared<struct tile>();`, launched with
+ * sizeof(struct tile) bytes; no `__shared__` variable.  Hide PTX in a function whose CPU
+ * twin stands under `#ifndef __CUDACC__`; mma_on_cpu.h has the twins of ldmatrix,
+ * mma.sync and cp.async.  Let every thread reach every barrier.  No block may wait for
+ * another one (except in its own cluster), and no kernel may rely on warps running in
+ * step.
  *
  * Reported with kernel, block and thread, then exit status 1: a thread that leaves before
  * a barrier at which others wait, barriers or warp functions reached by different ways,
@@ -26,7 +27,6 @@
 #ifndef CUDA_ON_CPU_H
 #define CUDA_ON_CPU_H
 
-#include <source_location>
 #include <stddef.h>
 #include <string.h>
 #include <tuple>
@@ -74,7 +74,9 @@ enum cudaLaunchAttributeID {
 };
 union cudaLaunchAttributeValue {
     char pad[64];
-    struct { unsigned x, y, z; } clusterDim;
+    struct {
+        unsigned x, y, z;
+    } clusterDim;
     int programmaticStreamSerializationAllowed;
 };
 struct cudaLaunchAttribute {
@@ -107,9 +109,20 @@ static inline enum cudaError_t cudaMemsetAsync(void *p, int byte, size_t n,
     return cudaSuccess;
 }
 
-namespace cuda_on_cpu {
+namespace cuda_on_cpu
+{
 
-typedef const std::source_location &place; /* file and line of the kernel that calls */
+/* Where a kernel calls: filled in by the compiler, as the default of a last parameter. */
+struct place {
+    const char *file, *function;
+    unsigned line;
+    static constexpr struct place here(const char *file = __builtin_FILE(),
+                                       const char *function = __builtin_FUNCTION(),
+                                       unsigned line = __builtin_LINE())
+    {
+        return {file, function, line};
+    }
+};
 
 struct launch {
     const char *text, *file; /* the launch as written */
@@ -124,36 +137,38 @@ enum cudaError_t execute(const struct launch *l);
 enum cudaError_t set_shared_limit(const void *kernel, int bytes);
 struct dim3 cluster_of(const struct cudaLaunchConfig_t *config);
 
-void *shared_memory(size_t bytes, size_t alignment, place where);
+void *shared_memory(size_t bytes, size_t alignment, const struct place &where);
 /* What an error in the kernel is reported with; does not return. */
-[[noreturn]] void fail(place where, const char *format, ...)
+[[noreturn]] void fail(const struct place &where, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Barrier `id` (0 to 15) for `threads` threads, 0: the whole block.  Returns for how many
- * of them `vote` was true.  barrier_arrive() does not wait: PTX bar.sync and bar.arrive. */
-int barrier_sync(int id, int threads, int vote, place where);
-void barrier_arrive(int id, int threads, place where);
+ * of them `vote` was true.  barrier_arrive() does not wait: PTX bar.sync, bar.arrive. */
+int barrier_sync(int id, int threads, int vote, const struct place &where);
+void barrier_arrive(int id, int threads, const struct place &where);
 
-/* What all lanes of `mask` do together.  Each deposits its operand; the last to come calls
+/* What all lanes of `mask` do together.  Each deposits its operand; the last calls
  * compute(operands of all lanes, NULL for those outside; mask); then all go on, with what
  * compute() left in their operand.  `orders` says that memory accesses before it are seen
  * after it by all lanes (a shuffle does not promise that). */
-typedef void warp_function(void *const operand[32], unsigned mask, place where);
+typedef void warp_function(void *const operand[32], unsigned mask,
+                           const struct place &where);
 void warp_collective(unsigned mask, warp_function *compute, void *operand, bool orders,
-                     const char *name, place where);
+                     const char *name, const struct place &where);
 unsigned lane(void);
 
 /* The thread's asynchronous copies: they take place when waited for, not earlier. */
-void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read, place where);
+void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+                const struct place &where);
 void copy_async_commit(void);
 void copy_async_wait(unsigned groups_left);
 
 /* Clusters of blocks. */
 unsigned cluster_rank(void);
 unsigned cluster_size(void);
-void *cluster_map(const void *shared, unsigned rank, place where);
-void cluster_arrive(place where);
-void cluster_wait(place where);
+void *cluster_map(const void *shared, unsigned rank, const struct place &where);
+void cluster_arrive(const struct place &where);
+void cluster_wait(const struct place &where);
 
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer)
@@ -166,10 +181,14 @@ void cluster_wait(place where);
 /* The executor's own accesses are no races of the kernel. */
 #define CUDA_ON_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 
-template <class T> struct shuffle { T value, result; int source; };
+template <class T> struct shuffle {
+    T value, result;
+    int source;
+};
 
 template <class T>
-CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask, place where)
+CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask,
+                                        const struct place &where)
 {
     for (int i = 0; i < 32; i++) {
         struct shuffle<T> *mine = (struct shuffle<T> *)operand[i];
@@ -183,14 +202,14 @@ CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask, 
 
 template <class T>
 static inline T shuffle_from(unsigned mask, T value, int source, const char *name,
-                             place where)
+                             const struct place &where)
 {
     struct shuffle<T> s = {value, value, source};
     warp_collective(mask, shuffle_compute<T>, &s, false, name, where);
     return s.result;
 }
 
-unsigned ballot(unsigned mask, int vote, const char *name, place where);
+unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where);
 
 /* The launch with the kernel's own parameter types. */
 template <class... P, class... A>
@@ -213,9 +232,10 @@ enum cudaError_t launch_ex(const char *text, const char *file, int line,
 }
 
 template <size_t... I, class... P>
-enum cudaError_t launch_array(std::index_sequence<I...>, const char *text, const char *file,
-                              int line, void (*kernel)(P...), struct dim3 grid,
-                              struct dim3 block, void **arguments, size_t shared_bytes)
+enum cudaError_t launch_array(std::index_sequence<I...>, const char *text,
+                              const char *file, int line, void (*kernel)(P...),
+                              struct dim3 grid, struct dim3 block, void **arguments,
+                              size_t shared_bytes)
 {
     struct cudaLaunchConfig_t c = {grid, block, shared_bytes, NULL, NULL, 0};
     return launch_ex(text, file, line, &c, kernel, *(P *)arguments[I]...);
@@ -235,9 +255,9 @@ enum cudaError_t launch_kernel(const char *text, const char *file, int line,
 } // namespace cuda_on_cpu
 
 /* Macros, so that an error can name the launch. */
-#define cudaLaunchKernelEx(...)                                                            \
+#define cudaLaunchKernelEx(...)                                                          \
     cuda_on_cpu::launch_ex(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
-#define cudaLaunchKernel(...)                                                              \
+#define cudaLaunchKernel(...)                                                            \
     cuda_on_cpu::launch_kernel(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
 
 template <class T>
@@ -247,8 +267,7 @@ enum cudaError_t cudaFuncSetAttribute(T *kernel, enum cudaFuncAttribute what, in
     return cuda_on_cpu::set_shared_limit((const void *)kernel, value);
 }
 
-/* `where` is filled in by the compiler: the line that calls. */
-#define PLACE std::source_location where = std::source_location::current()
+#define PLACE const struct cuda_on_cpu::place &where = cuda_on_cpu::place::here()
 
 /* The block's shared memory as a T. */
 template <class T> static inline T &dynamic_shared(PLACE)
@@ -308,7 +327,8 @@ static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 3
     return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_up_sync", where);
 }
 template <class T>
-static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32, PLACE)
+static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32,
+                                 PLACE)
 {
     int i = cuda_on_cpu::lane(), source = i + (int)delta;
     if (source >= (i & ~(width - 1)) + width) source = i;
@@ -316,7 +336,8 @@ static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width =
 }
 
 /* The part of <cooperative_groups.h> that clusters need. */
-namespace cooperative_groups {
+namespace cooperative_groups
+{
 struct cluster_group {
     unsigned block_rank() const { return cuda_on_cpu::cluster_rank(); }
     unsigned num_blocks() const { return cuda_on_cpu::cluster_size(); }

@@ -18,20 +18,20 @@
 #define __log2f log2f
 #define __powf powf
 
-#define CUDA_VECTOR(type, name, align1, align2, align4)                                    \
-    struct align1 name##1 { type x; };                                                     \
-    struct align2 name##2 { type x, y; };                                                  \
-    struct name##3 { type x, y, z; };                                                      \
-    struct align4 name##4 { type x, y, z, w; };                                            \
-    static inline struct name##1 make_##name##1(type x) { return {x}; }                    \
-    static inline struct name##2 make_##name##2(type x, type y) { return {x, y}; }         \
-    static inline struct name##3 make_##name##3(type x, type y, type z)                    \
-    {                                                                                      \
-        return {x, y, z};                                                                  \
-    }                                                                                      \
-    static inline struct name##4 make_##name##4(type x, type y, type z, type w)            \
-    {                                                                                      \
-        return {x, y, z, w};                                                               \
+#define CUDA_VECTOR(type, name, align1, align2, align4)                                  \
+    struct align1 name##1 { type x; };                                                   \
+    struct align2 name##2 { type x, y; };                                                \
+    struct name##3 { type x, y, z; };                                                    \
+    struct align4 name##4 { type x, y, z, w; };                                          \
+    static inline struct name##1 make_##name##1(type x) { return {x}; }                  \
+    static inline struct name##2 make_##name##2(type x, type y) { return {x, y}; }       \
+    static inline struct name##3 make_##name##3(type x, type y, type z)                  \
+    {                                                                                    \
+        return {x, y, z};                                                                \
+    }                                                                                    \
+    static inline struct name##4 make_##name##4(type x, type y, type z, type w)          \
+    {                                                                                    \
+        return {x, y, z, w};                                                             \
     }
 CUDA_VECTOR(float, float, , alignas(8), alignas(16))
 CUDA_VECTOR(int, int, , alignas(8), alignas(16))
@@ -55,8 +55,12 @@ struct __nv_bfloat16 {
     __nv_bfloat16(float x) : bits(float_to_bfloat(x)) {}
     operator float() const { return bfloat_to_float(bits); }
 };
-struct alignas(4) __half2 { __half x, y; };
-struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
+struct alignas(4) __half2 {
+    __half x, y;
+};
+struct alignas(4) __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
 static_assert(sizeof(__half) == 2 && sizeof(__nv_bfloat162) == 4, "as on the GPU");
 
 static inline __half __float2half(float x) { return __half(x); }
@@ -88,8 +92,8 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 
-#define CUDA_MIN_MAX(type)                                                                 \
-    static inline type min(type x, type y) { return x < y ? x : y; }                       \
+#define CUDA_MIN_MAX(type)                                                               \
+    static inline type min(type x, type y) { return x < y ? x : y; }                     \
     static inline type max(type x, type y) { return x > y ? x : y; }
 CUDA_MIN_MAX(int)
 CUDA_MIN_MAX(unsigned)
@@ -116,7 +120,8 @@ template <class T> static inline T atomicExch(T *p, T x)
 }
 template <class T> static inline T atomicCAS(T *p, T expected, T x)
 {
-    __atomic_compare_exchange(p, &expected, &x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    __atomic_compare_exchange(p, &expected, &x, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
     return expected;
 }
 template <class T, class F> static inline T cuda_on_cpu_update(T *p, F change)

@@ -13,23 +13,24 @@
  *                      D (16 x 8): d0 d1 (g, 2c) (g, 2c + 1), d2 d3 the same in row g + 8
  *     mma m16n8k8      A (16 x 8): a0, a1 of the above; B (8 x 8): b0
  *
- * D = A B + C: products are exact in float, the sum over k runs upwards in float, starting
- * from C.  (A tensor core adds in another order and truncates.) */
+ * D = A B + C: products are exact in float, the sum over k runs upwards in float, from C
+ * on.  (A tensor core adds in another order and truncates.) */
 #ifndef MMA_ON_CPU_H
 #define MMA_ON_CPU_H
 
 #include "cuda_on_cpu.h"
 
-namespace cuda_on_cpu {
+namespace cuda_on_cpu
+{
 
 struct ldmatrix_operand {
-    uint16_t row[8];    /* what the lane's address points to */
+    uint16_t row[8]; /* what the lane's address points to */
     uint32_t result[4];
     int count, transpose;
 };
 
-CUDA_ON_CPU_UNSEEN static inline void ldmatrix_compute(void *const operand[32], unsigned mask,
-                                                       place where)
+CUDA_ON_CPU_UNSEEN static inline void
+ldmatrix_compute(void *const operand[32], unsigned mask, const struct place &where)
 {
     if (mask != ~0u) fail(where, "ldmatrix by part of a warp");
     struct ldmatrix_operand *const *o = (struct ldmatrix_operand *const *)operand;
@@ -60,10 +61,14 @@ static inline void ldmatrix(uint32_t *result, int count, const void *row, bool t
     memcpy(result, o.result, 4 * count);
 }
 
-struct mma_operand { uint32_t a[4], b[2]; float d[4]; int k, bf16; };
+struct mma_operand {
+    uint32_t a[4], b[2];
+    float d[4];
+    int k, bf16;
+};
 
 CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsigned mask,
-                                                  place where)
+                                                  const struct place &where)
 {
     if (mask != ~0u) fail(where, "mma by part of a warp");
     struct mma_operand *const *o = (struct mma_operand *const *)operand;
@@ -90,8 +95,8 @@ CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsig
 
 /* mma.sync.aligned.m16n8kK.row.col.f32.T.T.f32: d = a b + c, K = 8 or 16.
  *   d, c (4)   a (K / 4)   b (K / 8)   T is bf16 or f16 */
-static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b, const float *c,
-                             int k, bool bf16, PLACE)
+static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
+                             const float *c, int k, bool bf16, PLACE)
 {
     struct mma_operand o = {};
     memcpy(o.a, a, k);

@@ -46,15 +46,17 @@ template <class F> static void expect_report(F f, std::vector<const char *> word
     close(ends[0]);
     int status;
     waitpid(child, &status, 0);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d, said: %s", status,
-              text);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d, said: %s",
+              status, text);
     for (const char *word : words)
         cr_expect(strstr(text, word), "'%s' is missing in: %s", word, text);
 }
 
-struct numbers { float x[256]; };
+struct numbers {
+    float x[256];
+};
 
-/* --- Barriers ------------------------------------------------------------------------ */
+/* --- Barriers --- */
 
 static __global__ void reverse_kernel(float *y)
 {
@@ -101,7 +103,8 @@ Test(cuda_on_cpu, missing_barrier_changes_the_result)
         launch(1, 256, sizeof(struct numbers), race_kernel, y.data(), missing);
         int wrong = 0;
         for (size_t i = 0; i < 256; i++) wrong += y[i] != (float)(255 - i) + 3.0f;
-        cr_expect(wrong > 0, "without barrier %d the result is right all the same", missing);
+        cr_expect(wrong > 0, "without barrier %d the result is right all the same",
+                  missing);
         launch(1, 256, sizeof(struct numbers), race_kernel, once.data(), missing);
         cr_expect(!memcmp(once.data(), y.data(), 256 * 4), "two runs differ");
     }
@@ -110,8 +113,8 @@ Test(cuda_on_cpu, missing_barrier_changes_the_result)
 static __global__ void count_kernel(int *y)
 {
     int i = threadIdx.x;
-    y[i] = __syncthreads_count(i % 3 == 0) + 1000 * __syncthreads_or(i == 77)
-        + 10000 * __syncthreads_and(i < 96) + 100000 * __syncthreads_and(i < 95);
+    y[i] = __syncthreads_count(i % 3 == 0) + 1000 * __syncthreads_or(i == 77) +
+           10000 * __syncthreads_and(i < 96) + 100000 * __syncthreads_and(i < 95);
 }
 
 Test(cuda_on_cpu, barrier_counts_votes)
@@ -125,7 +128,7 @@ Test(cuda_on_cpu, barrier_counts_votes)
 static __global__ void hand_over_kernel(float *y)
 {
     struct numbers &shared = dynamic_shared<struct numbers>();
-    std::source_location here = std::source_location::current();
+    struct cuda_on_cpu::place here = cuda_on_cpu::place::here();
     int lane = threadIdx.x % 32;
     for (int t = 0; t < 5; t++)
         if (threadIdx.x < 32) {
@@ -147,7 +150,7 @@ Test(cuda_on_cpu, named_barriers_hand_over)
         cr_assert(y[i] == i / 32 * 100 + 31 - i % 32, "element %d: %g", i, y[i]);
 }
 
-/* --- Warps --------------------------------------------------------------------------- */
+/* --- Warps --- */
 
 static __global__ void shuffle_kernel(int *y)
 {
@@ -167,11 +170,11 @@ Test(cuda_on_cpu, shuffles_and_votes)
     launch(1, 64, 0, shuffle_kernel, y);
     for (int t = 0; t < 64; t++) {
         int i = t % 32;
-        int want[6] = {5, i ^ 3, i < 2 ? i : i - 2, i % 8 < 4 ? i + 4 : i, i ^ 8,
-                       (int)0x42108421};
+        int want[6] = {5,     i ^ 3,          i < 2 ? i : i - 2, i % 8 < 4 ? i + 4 : i,
+                       i ^ 8, (int)0x42108421};
         for (int e = 0; e < 6; e++)
-            cr_assert(y[t * 6 + e] == want[e], "thread %d, shuffle %d: got %d, want %d", t, e,
-                      y[t * 6 + e], want[e]);
+            cr_assert(y[t * 6 + e] == want[e], "thread %d, shuffle %d: got %d, want %d",
+                      t, e, y[t * 6 + e], want[e]);
     }
 }
 
@@ -187,13 +190,13 @@ Test(cuda_on_cpu, every_thread_of_every_block_runs_once)
     std::vector<unsigned> y(30 * 24, 0);
     unsigned *p = y.data();
     void *arguments[] = {&p};
-    CUDA_CHECK(cudaLaunchKernel(identity_kernel, dim3(5, 3, 2), dim3(4, 3, 2), arguments, 0,
-                                NULL));
+    CUDA_CHECK(cudaLaunchKernel(identity_kernel, dim3(5, 3, 2), dim3(4, 3, 2), arguments,
+                                0, NULL));
     for (unsigned i = 0; i < y.size(); i++)
         cr_assert(y[i] == 1 + i % 24 + 100 * (i / 24), "thread %u: %u", i, y[i]);
 }
 
-/* --- Shared memory ------------------------------------------------------------------- */
+/* --- Shared memory --- */
 
 static __global__ void uninitialised_kernel(float *y)
 {
@@ -219,8 +222,9 @@ Test(cuda_on_cpu, access_outside_shared_memory_is_reported)
 {
     size_t bytes = sizeof(struct numbers);
     launch(1, 32, bytes, touch_kernel, 255, 1);
-    expect_report([=] { launch(1, 32, bytes, touch_kernel, 256, 0); },
-                  {"touch_kernel", "block (0,0,0)", "thread (7,0,0)", "0 bytes past the end"});
+    expect_report(
+        [=] { launch(1, 32, bytes, touch_kernel, 256, 0); },
+        {"touch_kernel", "block (0,0,0)", "thread (7,0,0)", "0 bytes past the end"});
     expect_report([=] { launch(1, 32, bytes, touch_kernel, 300, 1); },
                   {"thread (7,0,0)", "176 bytes past the end of its 1024 bytes"});
     expect_report([=] { launch(1, 32, bytes, touch_kernel, -1, 1); },
@@ -231,11 +235,11 @@ Test(cuda_on_cpu, access_outside_shared_memory_is_reported)
                   {"uses 1024 bytes of shared memory, the launch gave 1020"});
 }
 
-/* --- Misuse -------------------------------------------------------------------------- */
+/* --- Misuse --- */
 
 static __global__ void misuse_kernel(int how)
 {
-    std::source_location here = std::source_location::current();
+    struct cuda_on_cpu::place here = cuda_on_cpu::place::here();
     unsigned i = threadIdx.x;
     switch (how) {
     case 0: /* leaves before the others' barrier */
@@ -243,12 +247,14 @@ static __global__ void misuse_kernel(int how)
         __syncthreads();
         break;
     case 1: /* two different barriers */
-        if (i < 32) __syncthreads();
+        if (i < 32)
+            __syncthreads();
         else
             __syncthreads();
         break;
     case 2: /* a barrier against a shuffle */
-        if (i % 32 < 16) __syncthreads();
+        if (i % 32 < 16)
+            __syncthreads();
         else
             __shfl_sync(~0u, i, 0);
         break;
@@ -258,14 +264,13 @@ static __global__ void misuse_kernel(int how)
     case 4: /* reads a lane that takes no part */
         if (i % 32 < 16) __shfl_xor_sync(0xffffu, i, 16);
         break;
-    case 5: /* not in its own mask */
-        __ballot_sync(0xffffu, 1);
-        break;
+    case 5: /* not in its own mask */ __ballot_sync(0xffffu, 1); break;
     case 6: /* waits for more threads than come */
         if (i >= 32) cuda_on_cpu::barrier_sync(1, 64, 0, here);
         break;
     case 7: /* different warp functions */
-        if (i % 2) __any_sync(~0u, 1);
+        if (i % 2)
+            __any_sync(~0u, 1);
         else
             __shfl_sync(~0u, i, 0);
         break;
@@ -301,7 +306,8 @@ Test(cuda_on_cpu, misuse_is_reported)
     };
     for (int how = 0; how < 8; how++)
         expect_report([=] { launch(2, 64, 0, misuse_kernel, how); }, words[how]);
-    expect_report([] { launch(1, 32, 0, deep_kernel); }, {"thread (", "its stack of", "overflows"});
+    expect_report([] { launch(1, 32, 0, deep_kernel); },
+                  {"thread (", "its stack of", "overflows"});
 }
 
 static __global__ void leave_kernel(int *y)
@@ -332,13 +338,13 @@ Test(cuda_on_cpu, launches_that_a_gpu_refuses_are_refused)
     cr_expect(error(dim3(1), dim3(1), 49153) == cudaErrorInvalidValue);
     cr_expect(cudaGetLastError() == cudaErrorInvalidValue);
     cr_expect(cudaGetLastError() == cudaSuccess);
-    CUDA_CHECK(cudaFuncSetAttribute(leave_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    65536));
+    CUDA_CHECK(cudaFuncSetAttribute(leave_kernel,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, 65536));
     cr_expect(error(dim3(1), dim3(1), 49153) == cudaSuccess);
     cr_expect(error(dim3(1), dim3(1), 65537) == cudaErrorInvalidValue);
 }
 
-/* --- Clusters ------------------------------------------------------------------------ */
+/* --- Clusters --- */
 
 /* Each block of a cluster adds up what all of them hold. */
 static __global__ void cluster_kernel(float *y)
@@ -374,7 +380,7 @@ Test(cuda_on_cpu, clusters_share_their_memory)
     }
 }
 
-/* --- Tensor cores, asynchronous copies ------------------------------------------------ */
+/* --- Tensor cores, asynchronous copies --- */
 
 struct matrices {
     alignas(16) uint16_t a[16][24], b[8][24], bt[16][24]; /* rows padded to 48 bytes */
@@ -382,8 +388,8 @@ struct matrices {
 
 /* d (16, 8) = a (16, 16) b (16, 8) + 1, with B from its columns (the rows of b) or, by
  * .trans, from its rows (bt). */
-static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, float *d, int bf16,
-                                      int trans, int k)
+static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, float *d,
+                                      int bf16, int trans, int k)
 {
     struct matrices &shared = dynamic_shared<struct matrices>();
     int lane = threadIdx.x;
@@ -395,10 +401,13 @@ static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, floa
     __syncthreads();
     uint32_t fa[4], fb[2];
     cuda_on_cpu::ldmatrix(fa, 4, &shared.a[lane % 16][lane / 16 * 8], false);
-    if (trans) cuda_on_cpu::ldmatrix(fb, 2, &shared.bt[lane % 16][0], true);
-    else cuda_on_cpu::ldmatrix(fb, 2, &shared.b[lane % 8][lane / 8 % 2 * 8], false);
+    if (trans)
+        cuda_on_cpu::ldmatrix(fb, 2, &shared.bt[lane % 16][0], true);
+    else
+        cuda_on_cpu::ldmatrix(fb, 2, &shared.b[lane % 8][lane / 8 % 2 * 8], false);
     float acc[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    if (k == 16) cuda_on_cpu::mma_m16n8(acc, fa, fb, acc, 16, bf16);
+    if (k == 16)
+        cuda_on_cpu::mma_m16n8(acc, fa, fb, acc, 16, bf16);
     else { /* as on sm_75: two of half the depth */
         cuda_on_cpu::mma_m16n8(acc, fa, fb, acc, 8, bf16);
         cuda_on_cpu::mma_m16n8(acc, fa + 2, fb + 1, acc, 8, bf16);
@@ -429,8 +438,8 @@ Test(cuda_on_cpu, mma_of_ldmatrix_fragments_is_the_matrix_product)
                     float want = 1.0f;
                     for (int l = 0; l < 16; l++) want += x[i * 16 + l] * y[l * 8 + j];
                     cr_assert(d[i * 8 + j] == want,
-                              "bf16 %d, way %d, element (%d, %d): got %g, want %g", bf16, way,
-                              i, j, d[i * 8 + j], want);
+                              "bf16 %d, way %d, element (%d, %d): got %g, want %g", bf16,
+                              way, i, j, d[i * 8 + j], want);
                 }
         }
 }
@@ -460,8 +469,8 @@ Test(cuda_on_cpu, asynchronous_copies_take_place_in_the_wait)
             bool arrived = 255 - e < 128 * wait;
             bool filled = 255 - e == 150 || 255 - e == 151; /* beyond the 8 bytes read */
             float want = filled ? 0.0f : x[255 - e];
-            cr_assert(arrived ? y[e] == want : isnan(y[e]), "wait %d, element %d: %g", wait,
-                      e, y[e]);
+            cr_assert(arrived ? y[e] == want : isnan(y[e]), "wait %d, element %d: %g",
+                      wait, e, y[e]);
         }
     }
 }

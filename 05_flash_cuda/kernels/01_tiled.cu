@@ -8,16 +8,16 @@
  *     l     = l exp(m - m_new) + sum_j exp(s_j - m_new)
  *     o     = o exp(m - m_new) + sum_j exp(s_j - m_new) v_j
  *
- * so the scores never reach main memory.  Dao et al. 2022 ("FlashAttention"), Algorithm 1,
- * with the loops exchanged as in FlashAttention-2: K and V are read ceil(seqlen_q / Br)
- * times, Q and O once.
+ * so the scores never reach main memory.  Dao et al. 2022 ("FlashAttention"), Algorithm
+ * 1, with the loops exchanged as in FlashAttention-2: K and V are read
+ * ceil(seqlen_q / Br) times, Q and O once.
  *
  * A warp works on one query after another: first lane j has the score of key j (Bc is the
  * size of a warp), then lane c has the output columns c, c + 32, ...
  *
- * Any head_dim (in pieces of MAX_COLS) and any head_dim_v (a block each MAX_COLS columns),
- * all types, causal, bias, grouped heads, ragged sizes.  Masked keys are skipped, not
- * multiplied by 0: NaN in a masked row of V does not spread. */
+ * Any head_dim (in pieces of MAX_COLS) and head_dim_v (a block for each MAX_COLS of its
+ * columns), all types, causal, bias, grouped heads, ragged sizes.  Masked keys are
+ * skipped, not multiplied by 0: NaN in a masked row of V does not spread. */
 #include "stage.h"
 
 #include "cuda_check.h"
@@ -29,18 +29,18 @@
 #endif
 
 enum {
-    Br = 32,              /* queries of a block */
-    Bc = 32,              /* keys of a tile */
-    MAX_COLS = 128,       /* columns of q, k, v that lie in shared memory at a time */
+    Br = 32,        /* queries of a block */
+    Bc = 32,        /* keys of a tile */
+    MAX_COLS = 128, /* columns of q, k, v that lie in shared memory at a time */
     WARPS = 8,
     THREADS = 32 * WARPS,
-    ROWS = Br / WARPS,    /* queries of a warp */
-    COLS = MAX_COLS / 32  /* output columns of a lane */
+    ROWS = Br / WARPS,   /* queries of a warp */
+    COLS = MAX_COLS / 32 /* output columns of a lane */
 };
 static_assert(Bc == 32, "lane j of a warp has key j of the tile");
 
-/* Shared memory.  A row of k is longer by 16 bytes, so that the rows that the lanes read at
- * the same column lie in different banks. */
+/* Shared memory.  A row of k is longer by 16 bytes, so that the rows that the lanes read
+ * at the same column lie in different banks. */
 struct tiles {
     alignas(16) float q[Br][MAX_COLS];
     float k[Bc][MAX_COLS + 4];
@@ -56,11 +56,11 @@ struct work {
     unsigned q_blocks;   /* blocks of Br queries in a head */
     unsigned col_blocks; /* blocks of MAX_COLS columns in a row of the output */
     unsigned group;      /* query heads that share a key head */
-    float *trace;        /* TRACE: for each tile max s, m, l, correction, o (head_dim_v) */
+    float *trace; /* TRACE: for each tile max s, m, l, correction, o (head_dim_v) */
 };
 
-/* to (n_rows, pitch) = rows of `from` (stride elements each) as float, 0 beyond n rows and
- * cols columns, up to cols rounded up to 4. */
+/* to (n_rows, pitch) = rows of `from` (stride elements each) as float, 0 beyond n rows
+ * and cols columns, up to cols rounded up to 4. */
 template <class T>
 static __device__ void load_tile(float *to, int pitch, int n_rows, const T *from,
                                  size_t stride, int n, int cols)
@@ -73,8 +73,8 @@ static __device__ void load_tile(float *to, int pitch, int n_rows, const T *from
 }
 
 /* s[r] += q.k over `cols` columns, of the warp's query r and the lane's key. */
-static __device__ void add_scores(float *s, const struct tiles &shared, int warp, int lane,
-                                  int cols)
+static __device__ void add_scores(float *s, const struct tiles &shared, int warp,
+                                  int lane, int cols)
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -107,12 +107,13 @@ static __device__ float warp_sum(float x)
  *   p (Bc)   the warp's; v (Bc, MAX_COLS)   o (COLS) the lane's columns
  * Returns what the old l and o were multiplied by. */
 static __device__ float push_tile(struct se *state, float *o, float s, unsigned visible,
-                                 float *p, const float (*v)[MAX_COLS], int lane)
+                                  float *p, const float (*v)[MAX_COLS], int lane)
 {
     float m_new = fmaxf(state->m, warp_max(s));
     float correction = se_factor(state->m, m_new);
     /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
-    float p_j = visible >> lane & 1 ? expf(s - (m_new == -INFINITY ? 0.0f : m_new)) : 0.0f;
+    float p_j =
+        visible >> lane & 1 ? expf(s - (m_new == -INFINITY ? 0.0f : m_new)) : 0.0f;
     state->l = state->l * correction + warp_sum(p_j);
     state->m = m_new;
     p[lane] = p_j;
@@ -130,9 +131,9 @@ static __device__ float push_tile(struct se *state, float *o, float s, unsigned 
 }
 
 /* Writes down the state of query 0 after tile number t; max_s is the tile's maximum. */
-static __device__ void record(const struct work &x, int t, float max_s,
-                              struct se state, float correction, const float *o, int c_0,
-                              int cols, int lane)
+static __device__ void record(const struct work &x, int t, float max_s, struct se state,
+                              float correction, const float *o, int c_0, int cols,
+                              int lane)
 {
     float *to = x.trace + t * (4 + x.p.head_dim_v);
     float head[4] = {max_s, state.m, state.l, correction};
@@ -157,7 +158,7 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
     int seqlen_q = p.seqlen_q, seqlen_k = p.seqlen_k, head_dim = p.head_dim;
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
 
-    /* query i sees the keys below i + 1 + diagonal; the last of the block sees the most */
+    /* query i sees the keys up to i + diagonal; the last of the block sees the most */
     int diagonal = p.causal ? seqlen_k - seqlen_q : seqlen_k;
     int n_keys = min(seqlen_k, i_0 + n_q + diagonal);
 
@@ -188,11 +189,12 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
             float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
             masked |= bias == -INFINITY;
             float s_j = masked ? -INFINITY : s[r] * p.scale + bias;
-            float correction = push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, !masked),
-                                         shared.p[warp], shared.v, lane);
+            float correction =
+                push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, !masked),
+                          shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
-                record(x, j_0 / Bc, warp_max(s_j), state[r], correction, o[r], c_0, cols_v,
-                       lane);
+                record(x, j_0 / Bc, warp_max(s_j), state[r], correction, o[r], c_0,
+                       cols_v, lane);
         }
     }
 
@@ -219,8 +221,7 @@ static size_t n_blocks(const struct problem *p)
     return p->batch * p->heads_q * col_blocks(p) * q_blocks(p);
 }
 
-template <class T, bool TRACE>
-static void launch(const struct work *x)
+template <class T, bool TRACE> static void launch(const struct work *x)
 {
     CUDA_CHECK(cudaFuncSetAttribute(tiled_kernel<T, TRACE>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -236,8 +237,12 @@ static void launch(const struct work *x)
 
 static struct work argument(const struct problem *p, const struct arrays *a)
 {
-    struct work x = {*p, *a, (unsigned)q_blocks(p), (unsigned)col_blocks(p),
-                          (unsigned)(p->heads_q / p->heads_kv), NULL};
+    struct work x = {};
+    x.p = *p;
+    x.a = *a;
+    x.q_blocks = (unsigned)q_blocks(p);
+    x.col_blocks = (unsigned)col_blocks(p);
+    x.group = (unsigned)(p->heads_q / p->heads_kv);
     return x;
 }
 
@@ -253,7 +258,8 @@ static void attention(const struct problem *p, const struct arrays *a)
 #ifndef __CUDACC__
 /* Runs the kernel on p and records the state of the one query after every tile, see
  * struct work.  For the stage's trace. */
-extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace);
+extern "C" void tiled_trace(const struct problem *p, const struct arrays *a,
+                            float *trace);
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace)
 {
     struct work x = argument(p, a);
@@ -264,7 +270,8 @@ extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, flo
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30) return "more than 2^30 queries or keys";
+    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30)
+        return "more than 2^30 queries or keys";
     return n_blocks(p) > 0x7fffffff ? "2^31 blocks of 32 queries" : NULL;
 }
 
@@ -275,8 +282,8 @@ static struct cost cost(const struct problem *p)
     double columns = p->head_dim + p->head_dim_v;
     double reads = (double)q_blocks(p) * (p->causal ? 0.5 : 1.0);
     struct cost c = {0, 0, 0};
-    c.bytes = heads * size * columns * (p->seqlen_q + reads * p->seqlen_k)
-        + heads * 4 * p->seqlen_q;
+    c.bytes = heads * size * columns * (p->seqlen_q + reads * p->seqlen_k) +
+              heads * 4 * p->seqlen_q;
     c.exps = heads * p->seqlen_q * p->seqlen_k * (p->causal ? 0.5 : 1.0);
     return c;
 }

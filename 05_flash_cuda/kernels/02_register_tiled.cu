@@ -1,13 +1,13 @@
 /* 02_register_tiled.cu: rung 2, the same fold with a tile of scores in registers.
  *
- * Rung 1 reads two floats from shared memory for each multiplication.  Here a thread holds
- * R x C scores and R x D / LX outputs; of R + C values (as float4, four columns at a time)
- * it makes R * C products, so arithmetic is what limits it, no longer shared memory.
+ * Rung 1 reads two floats from shared memory for each multiplication.  Here a thread
+ * holds R x C scores and R x D / LX outputs; of R + C values (as float4, four columns at
+ * a time) it makes R * C products, so arithmetic limits it, no longer shared memory.
  * A warp owns R * 32 / LX rows, so row statistics are shuffles among LX lanes.
  *
  *     lane = LX ty + tx has the rows ty, ty + RY, ... of its warp (RY = 32 / LX),
  *                       of the scores the keys tx, tx + LX, ...,
- *                       of the output the columns 4 tx .. 4 tx + 3, then 4 LX further, ...
+ *                       of the output the columns 4 tx .. 4 tx + 3, then 4 LX further
  *
  * Fold and letters as in 01_tiled.cu.  head_dim and head_dim_v up to the largest of
  * HEAD_DIMS, smaller ones padded with zeros; fp32, causal, bias, grouped heads, ragged
@@ -24,7 +24,11 @@
 /* Tile sizes for head dims up to D. */
 template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
     enum {
-        D = D_, LX = LX_, R = R_, C = C_, WARPS = WARPS_,
+        D = D_,
+        LX = LX_,
+        R = R_,
+        C = C_,
+        WARPS = WARPS_,
         RY = 32 / LX,
         THREADS = 32 * WARPS,
         Br = WARPS * RY * R,
@@ -33,8 +37,9 @@ template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
     };
     static_assert(GROUPS * 4 * LX == D, "HEAD_DIMS: multiples of 32, the lanes of a row "
                                         "share its columns evenly");
-    /* Shared memory.  Rows are 16 bytes longer, so that neighbouring rows, which different
-     * lanes read at the same column, lie in different banks.  K and V take turns. */
+    /* Shared memory.  Rows are 16 bytes longer, so that neighbouring rows, which
+     * different lanes read at the same column, lie in different banks.  K and V take
+     * turns. */
     struct tiles {
         alignas(16) float q[Br][D + 4];
         float kv[Bc][D + 4];
@@ -76,9 +81,8 @@ static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *fr
 
 /* s (R, C) += q k^T.  q: the thread's first row, RY rows apart; k: its first key. */
 template <class S>
-static __device__ __forceinline__ void add_scores(float (&s)[S::R][S::C],
-                                                  const float (*q)[S::D + 4],
-                                                  const float (*k)[S::D + 4])
+static __device__ __forceinline__ void
+add_scores(float (&s)[S::R][S::C], const float (*q)[S::D + 4], const float (*k)[S::D + 4])
 {
 #pragma unroll 2
     for (int d = 0; d < S::D; d += 4) {
@@ -109,9 +113,8 @@ static __device__ __forceinline__ void add_scaled(float4 *o, float p, float4 v)
 
 /* o (R, GROUPS) += p v.  p: the thread's first row; v: the thread's first column. */
 template <class S>
-static __device__ __forceinline__ void add_values(float4 (&o)[S::R][S::GROUPS],
-                                                  const float (*p)[S::Bc + 4],
-                                                  const float *v)
+static __device__ __forceinline__ void
+add_values(float4 (&o)[S::R][S::GROUPS], const float (*p)[S::Bc + 4], const float *v)
 {
 #pragma unroll 2
     for (int j = 0; j < S::Bc; j += 4) {
@@ -149,9 +152,10 @@ static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i,
 #pragma unroll
         for (int b = 0; b < S::C; b++) {
             int j_b = j + S::LX * b;
-            if (j_b >= end) s[a][b] = -INFINITY;
-            else if (bias) s[a][b] = bias[j_b] == -INFINITY ? -INFINITY
-                                                            : s[a][b] + bias[j_b];
+            if (j_b >= end)
+                s[a][b] = -INFINITY;
+            else if (bias)
+                s[a][b] = bias[j_b] == -INFINITY ? -INFINITY : s[a][b] + bias[j_b];
         }
     }
 }
@@ -175,10 +179,9 @@ template <int LX> static __device__ __forceinline__ float row_sum(float x)
  * state.l is the thread's share of the row's l: the lanes add up at the end.
  *   p  the thread's first row: gets exp(s - m) of the keys tx, tx + LX, ... */
 template <class S>
-static __device__ __forceinline__ void push_scores(struct se (&state)[S::R],
-                                                   float4 (&o)[S::R][S::GROUPS],
-                                                   const float (&s)[S::R][S::C],
-                                                   float (*p)[S::Bc + 4], int tx)
+static __device__ __forceinline__ void
+push_scores(struct se (&state)[S::R], float4 (&o)[S::R][S::GROUPS],
+            const float (&s)[S::R][S::C], float (*p)[S::Bc + 4], int tx)
 {
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
@@ -296,7 +299,7 @@ template <int D> static void launch(const struct problem *p, const struct arrays
 {
     using S = typename shape_for<D>::type;
     struct work x = {*p, *a, (unsigned)q_blocks<S>(p),
-                          (unsigned)(p->heads_q / p->heads_kv)};
+                     (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
     if (!n_blocks) return;
     CUDA_CHECK(cudaFuncSetAttribute(register_tiled_kernel<S>,
@@ -325,9 +328,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 static const char *refuses(const struct problem *p)
 {
     if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
-    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30) return "more than 2^30 queries or keys";
+    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30)
+        return "more than 2^30 queries or keys";
     size_t q_blocks = (p->seqlen_q + 31) / 32; /* no shape has fewer rows */
-    return p->batch * p->heads_q * q_blocks > 0x7fffffff ? "2^31 blocks of 32 queries" : NULL;
+    return p->batch * p->heads_q * q_blocks > 0x7fffffff ? "2^31 blocks of 32 queries"
+                                                         : NULL;
 }
 
 /* Q and O once, K and V once for each block of Br queries (causal: half of them). */
@@ -337,8 +342,8 @@ static struct cost cost(const struct problem *p)
     double heads = (double)p->batch * p->heads_q, half = p->causal ? 0.5 : 1.0;
     double columns = p->head_dim + p->head_dim_v;
     struct cost c = {0, 0, 0};
-    c.bytes = heads * 4 * columns * (p->seqlen_q + half * q_blocks<S>(p) * p->seqlen_k)
-        + heads * 4 * p->seqlen_q;
+    c.bytes = heads * 4 * columns * (p->seqlen_q + half * q_blocks<S>(p) * p->seqlen_k) +
+              heads * 4 * p->seqlen_q;
     c.exps = heads * p->seqlen_q * p->seqlen_k * half;
     return c;
 }
