@@ -681,7 +681,7 @@ struct dim3 cluster_of(const struct cudaLaunchConfig_t *config)
 
 /* --- What a kernel calls --- */
 
-void *shared_memory(size_t bytes, size_t alignment, const struct place &where)
+UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct place &where)
 {
     struct worker *w = self;
     w->function = where.function;
@@ -766,7 +766,7 @@ UNSEEN void barrier_arrive(int id, int threads, const struct place &where)
     if (barrier_count(id, threads, 0, where)) barrier_open(self->current->block, id);
 }
 
-unsigned lane(void) { return self->current->rank % 32; }
+UNSEEN unsigned lane(void) { return self->current->rank % 32; }
 
 UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand,
                             bool orders, const char *name, const struct place &where)
@@ -832,7 +832,7 @@ unsigned ballot(unsigned mask, int vote, const char *name, const struct place &w
     return v.result;
 }
 
-void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
                 const struct place &where)
 {
     if ((bytes != 4 && bytes != 8 && bytes != 16) || bytes_read > bytes)
@@ -842,7 +842,7 @@ void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
     self->current->copies->push_back({to, from, bytes, bytes_read});
 }
 
-void copy_async_commit(void)
+UNSEEN void copy_async_commit(void)
 {
     struct fibre *f = self->current;
     f->groups->push_back(f->copies->size());
@@ -864,10 +864,10 @@ void copy_async_wait(unsigned groups_left)
     for (size_t &g : groups) g -= end;
 }
 
-unsigned cluster_rank(void) { return self->current->block->rank; }
-unsigned cluster_size(void) { return self->n_blocks; }
+UNSEEN unsigned cluster_rank(void) { return self->current->block->rank; }
+UNSEEN unsigned cluster_size(void) { return self->n_blocks; }
 
-void *cluster_map(const void *shared, unsigned rank, const struct place &where)
+UNSEEN void *cluster_map(const void *shared, unsigned rank, const struct place &where)
 {
     const struct block *mine = self->current->block;
     if (rank >= self->n_blocks)

@@ -67,23 +67,27 @@ struct mma_operand {
     int k, bf16;
 };
 
+/* The number in the low half of u. */
+static inline float widen(uint32_t u, int bf16)
+{
+    return bf16 ? bfloat_to_float((uint16_t)u) : half_to_float((uint16_t)u);
+}
+
 CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsigned mask,
                                                   const struct place &where)
 {
     if (mask != ~0u) fail(where, "mma by part of a warp");
     struct mma_operand *const *o = (struct mma_operand *const *)operand;
     float a[16][16], b[16][8], d[16][8];
-    int k = o[0]->k;
-    auto widen = [&](uint32_t u) {
-        return o[0]->bf16 ? bfloat_to_float((uint16_t)u) : half_to_float((uint16_t)u);
-    };
+    int k = o[0]->k, bf16 = o[0]->bf16;
     for (int t = 0; t < 32; t++) {
         int g = t / 4, c = t % 4 * 2;
         for (int i = 0; i < k / 4; i++)
             for (int e = 0; e < 2; e++)
-                a[g + i % 2 * 8][c + i / 2 * 8 + e] = widen(o[t]->a[i] >> 16 * e);
+                a[g + i % 2 * 8][c + i / 2 * 8 + e] = widen(o[t]->a[i] >> 16 * e, bf16);
         for (int i = 0; i < k / 8; i++)
-            for (int e = 0; e < 2; e++) b[c + i * 8 + e][g] = widen(o[t]->b[i] >> 16 * e);
+            for (int e = 0; e < 2; e++)
+                b[c + i * 8 + e][g] = widen(o[t]->b[i] >> 16 * e, bf16);
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][c + i % 2] = o[t]->d[i];
     }
     for (int i = 0; i < 16; i++)

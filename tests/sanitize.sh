@@ -60,7 +60,8 @@ thread() {
     make -s -j2 BUILD="$dir" CC=clang CXX=clang++ CFLAGS="$flags" CXXFLAGS="$flags" CUDA=0 \
         build >"$dir/make.log" 2>&1 || { tail -n 20 "$dir/make.log"; verdict thread 1; return 1; }
     status=0
-    for stage in 01_naive 02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu; do
+    for stage in 01_naive 02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu \
+                 05_flash_cuda; do
         TSAN_OPTIONS="ignore_noninstrumented_modules=1:log_path=$dir/logs/$stage" \
             "$dir/$stage" check --quick >"$dir/out" 2>&1 || { status=1; tail -n 5 "$dir/out"; }
         tail -n 1 "$dir/out"
