@@ -10,6 +10,7 @@
 #   make cuda            compile the GPU code even where there is no GPU
 #   make profile 5       hardware counters of a stage's kernels into CSV, where readable
 #   make test-long       every float through the vector exp (minutes)
+#   make gallery         plant every known bug and see which case catches it
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make fuzz            libFuzzer on the .npy parser and the command line (SECONDS=60)
 #   make help, make clean
@@ -110,7 +111,8 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
-.PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long sanitize fuzz help \
+.PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long \
+        sanitize fuzz gallery help \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
@@ -262,6 +264,9 @@ sanitize: need-compiler need-criterion
 SECONDS ?= 60
 fuzz:
 	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS)
+
+gallery: need-compiler need-python need-criterion
+	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) $(BUG)
 
 test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
