@@ -129,6 +129,8 @@ static const struct variant online = {
 
 extern const struct variant online_normalised, divide_once, log_online;
 extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;
+extern const struct variant online_simd, online_blocked, online_streaming; /* fast.c */
+extern const struct variant online_two_pass, online_threads;               /* fast.c */
 
 static const struct variant *const variants[] = {
     &online,
@@ -139,6 +141,11 @@ static const struct variant *const variants[] = {
     &mean_product_first,
     &mean_weighted,
     &mean_increment,
+    &online_simd,
+    &online_blocked,
+    &online_streaming,
+    &online_two_pass,
+    &online_threads,
     NULL,
 };
 
