@@ -335,17 +335,21 @@ static void add_any(enum op op)
 {
     struct random r = {2024};
     static const enum recipe kinds[] = {RANDOM, SHIFT_20, OUTLIER, ZERO_Q, WIDE};
-    for (size_t i = 0; i < 60; i++) {
-        size_t group = 1 + random_below(&r, 3), kv = 1 + random_below(&r, 2);
-        struct shape s = {.q = 1 + random_below(&r, 200), .k = 1 + random_below(&r, 300),
-                          .batch = 1 + random_below(&r, 2), .heads = group * kv, .kv = kv,
-                          .d = i % 2 ? 64 << random_below(&r, 2) : 1 + random_below(&r, 130),
-                          .causal = (int)random_below(&r, 2), .bias = random_below(&r, 3) == 0};
-        s.dv = i % 3 ? s.d : 1 + random_below(&r, 130);
-        enum recipe kind = s.bias ? MASK_SOME : kinds[i % 5];
+    for (size_t i = 0; i < 60; i++) { /* one draw a statement: their order is fixed */
+        struct shape s = {.q = 1 + random_below(&r, 200)};
+        s.k = 1 + random_below(&r, 300);
+        s.batch = 1 + random_below(&r, 2);
+        s.kv = 1 + random_below(&r, 2);
+        s.heads = s.kv * (1 + random_below(&r, 3));
+        s.d = 1 + random_below(&r, 130);
+        if (i % 2) s.d = s.d % 2 ? 64 : 128;
+        s.dv = 1 + random_below(&r, 130);
+        if (i % 3) s.dv = s.d;
+        s.causal = (int)random_below(&r, 2);
+        s.bias = random_below(&r, 3) == 0;
         size_t at = random_below(&r, s.k);
-        add_attention(op, kind, kind == OUTLIER ? at : 0, s,
-                      i % 10 == 0 ? QUICK : 0);
+        enum recipe kind = s.bias ? MASK_SOME : kinds[i % 5];
+        add_attention(op, kind, kind == OUTLIER ? at : 0, s, i % 10 == 0 ? QUICK : 0);
     }
     add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 5000, .d = 128, .heads = 8, .kv = 2), 0);
     add_attention(op, RANDOM, 0, SHAPE(.q = 4, .k = 3001, .batch = 2, .heads = 4, .kv = 1,

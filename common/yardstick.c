@@ -45,21 +45,23 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int rever
     return y;
 }
 
-/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t.
+/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t; in reverse from the
+ * last t to the first, with the scale multiplied into q.
  *   q (d)   kt (d, stride)   bias (n) or NULL   s (n) */
 static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
-                   const float *bias, size_t n, float *s)
+                   const float *bias, size_t n, int reverse, float *s)
 {
     for (size_t j = 0; j < n; j++) s[j] = 0;
-    for (size_t t = 0; t < d; t++) {
+    for (size_t i = 0; i < d; i++) {
+        size_t t = reverse ? d - 1 - i : i;
         const float *k_t = kt + t * stride;
-        float q_t = q[t];
+        float q_t = reverse ? q[t] * scale : q[t];
 #pragma omp simd
         for (size_t j = 0; j < n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
     }
     for (size_t j = 0; j < n; j++) {
         float b = bias ? bias[j] : 0;
-        s[j] = b == -INFINITY ? -INFINITY : s[j] * scale + b;
+        s[j] = b == -INFINITY ? -INFINITY : (reverse ? s[j] : s[j] * scale) + b;
     }
 }
 
@@ -100,7 +102,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             const float *bias = p->has_bias ? a->bias + query * n : NULL;
             float m;
             scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n, p->scale,
-                   bias, seen, s);
+                   bias, seen, reverse, s);
             float l = exponentials(s, seen, reverse, &m);
             values(s, l, v + kv * n * dv, seen, dv, p->dtype, reverse, o + row * dv);
         }
