@@ -64,10 +64,10 @@ def provenance(rows):
             f"{when}.*"]
 
 
-def by_length(rows, op, column, show, unit, biggest):
-    """A line a length, a column a stage's best variant."""
+def by_length(rows, op, column, show, unit):
+    """A line a length, a column a stage's fastest variant."""
     chosen = same_work([row for row in rows if row.op == op])
-    lines = best_lines(chosen, column, biggest)
+    lines = best_lines([row for row in chosen if getattr(row, column)], "median_s")
     lengths = sorted({row.length for line in lines.values() for row in line})
     cells = [[si(length)] for length in lengths]
     for line in lines.values():
@@ -83,19 +83,19 @@ def by_length(rows, op, column, show, unit, biggest):
 def attention_table(rows):
     def show(row):
         return f"{seconds(row.median_s)}, {significant(row.gflops or 0)}"
-    return by_length(rows, "attention", "median_s", show, "median time, GFLOP/s", False)
+    return by_length(rows, "attention", "median_s", show, "median time, GFLOP/s")
 
 
 def softmax_table(rows):
     def show(row):
         return f"{seconds(row.median_s)}, {significant(row.gbps or 0)}"
-    return by_length(rows, "softmax", "median_s", show, "median time, GB/s", False)
+    return by_length(rows, "softmax", "median_s", show, "median time, GB/s")
 
 
 def memory_table(rows):
     return by_length(rows, "attention", "peak_bytes",
                      lambda row: significant(row.peak_bytes / (1 << 20)),
-                     "peak memory in MiB", False)
+                     "peak memory in MiB")
 
 
 def ladder_table(rows):

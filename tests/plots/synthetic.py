@@ -78,7 +78,7 @@ def main():
         for n in (128, 1024, 8192, 65536):
             rows.append(softmax(stage, "simd", passes, share * (1 - 10 / n), n))
     with open(sys.argv[1], "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

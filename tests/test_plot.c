@@ -1,0 +1,201 @@
+/* test_plot.c: the figures and tables: drawn from CSV, the same from the same CSV, and
+ * one line for every malformed file.  tests/plots/synthetic.py invents the measurements. */
+#include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char root[1024], place[64], python[1200], said[1 << 14];
+
+static void slurp(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+/* The interpreter that `make` found for the plots, else python3. */
+static void make_place(void)
+{
+    char path[1200];
+    const char *build = getenv("BUILD");
+    cr_assert(getcwd(root, sizeof root) != NULL);
+    snprintf(path, sizeof path, "%s/%s/python", root, build ? build : "build");
+    slurp(path, python, sizeof python);
+    python[strcspn(python, "\n")] = 0;
+    if (!*python) strcpy(python, "python3");
+    if (strchr(python, '/') && *python != '/') { /* inside the build directory */
+        snprintf(path, sizeof path, "%s/%.100s", root, python);
+        strcpy(python, path);
+    }
+    strcpy(place, "/tmp/test_plot.XXXXXX");
+    cr_assert(mkdtemp(place) && !chdir(place));
+}
+
+static void remove_place(void)
+{
+    char command[192];
+    snprintf(command, sizeof command, "rm -rf %s", place);
+    cr_assert(!chdir("/") && !system(command));
+}
+
+TestSuite(plot, .init = make_place, .fini = remove_place, .timeout = 120);
+
+/* Runs the script of the repository with the arguments; returns its exit status. */
+static int run(const char *script, const char *format, ...)
+{
+    char command[4096];
+    int n = snprintf(command, sizeof command, "%s -B %s/%s ", python, root, script);
+    va_list arguments;
+    va_start(arguments, format);
+    n += vsnprintf(command + n, sizeof command - (size_t)n, format, arguments);
+    va_end(arguments);
+    cr_assert(n < 4000);
+    strcat(command, " >.said 2>&1");
+    int status = system(command);
+    slurp(".said", said, sizeof said);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+static int has_python(void)
+{
+    char command[1300];
+    snprintf(command, sizeof command, "%s -c '' >.said 2>&1", python);
+    return !system(command);
+}
+
+Test(plot, every_figure_is_drawn_and_is_the_same_again)
+{
+    static const char *const names[] = { "length", "ceiling", "flash", "ladder",
+                                         "traffic", "error", "memory", "map" };
+    const char *build = getenv("BUILD");
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results one two"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    int status = run("common/plot.py", "--results results --out one --program %s/%s/"
+                     "03_online_softmax --fixture %s/tests/fixture", root,
+                     build ? build : "build", root);
+    if (status == 77) cr_skip("no matplotlib");
+    cr_assert(status == 0, "%s", said);
+    cr_assert(run("common/plot.py", "--results results --out two") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+        char path[64], head[9], command[128];
+        snprintf(path, sizeof path, "one/%s.png", names[t]);
+        slurp(path, head, sizeof head);
+        cr_expect(!memcmp(head, "\x89PNG\r\n\x1a\n", 8), "%s is no picture", path);
+        snprintf(command, sizeof command, "cmp -s one/%s.png two/%s.png", names[t],
+                 names[t]);
+        cr_expect(!strcmp(names[t], "map") || !system(command), "%s differs", names[t]);
+    }
+    cr_expect(!system("test $(ls -A one | wc -l) = 8"), "something else was left there");
+}
+
+Test(plot, missing_columns_skip_a_figure_with_one_line)
+{
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv") == 0, "%s", said);
+    int status = run("common/plot.py", "--results results --out out");
+    if (status == 77) cr_skip("no matplotlib");
+    cr_assert(status == 0, "%s", said);
+    cr_expect(strstr(said, "ladder.png not drawn: no measurement of stage 5 on a GPU"),
+              "%s", said);
+    cr_expect(access("out/ladder.png", F_OK) && !access("out/length.png", F_OK));
+    cr_assert(run("common/plot.py", "--results missing --out out") == 2);
+    cr_expect(strstr(said, "missing: has no .csv files"), "%s", said);
+}
+
+/* sh commands that spoil results/a.csv, and a word of the line that must be printed. */
+struct spoiled { const char *command, *word; };
+
+static const struct spoiled spoiled[] = {
+    { "rm results/a.csv", "no .csv files" },
+    { ": > results/a.csv", "is empty" },
+    { "head -1 good.csv > results/a.csv", "no measurements" },
+    { "sed '1s/median_s/median/' good.csv > results/a.csv", "'median_s'" },
+    { "sed '1s/min_s/median_s/' good.csv > results/a.csv", "'median_s'" },
+    { "sed '3s/,/;/' good.csv > results/a.csv", "a.csv:3: has 34 fields" },
+    { "sed '4s/$/,/' good.csv > results/a.csv", "a.csv:4: has 36 fields" },
+    { "sed '2s/,20,/,many,/' good.csv > results/a.csv", "'many'" },
+    { "sed '2s/,20,/,nan,/' good.csv > results/a.csv", "'nan'" },
+    { "sed '5s/^[0-9]*/9/' good.csv > results/a.csv", "'9'" },
+    { "sed '5s/^[0-9]*//' good.csv > results/a.csv", "stage" },
+    { "head -c 200 /dev/zero > results/a.csv", "a.csv" },
+    { "printf '\\377\\376' > results/a.csv", "cannot be read" },
+    { "head -c 900 good.csv > results/a.csv", "fields" },
+};
+
+Test(plot, malformed_csv_is_refused_with_one_line)
+{
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "good.csv") == 0, "%s", said);
+    write_text("t.md", "<!-- table:memory begin -->\nold\n<!-- table:memory end -->\n");
+    for (size_t t = 0; t < sizeof spoiled / sizeof *spoiled; t++) {
+        cr_assert(!system("cp good.csv results/a.csv && cp t.md old.md"));
+        cr_assert(!system(spoiled[t].command));
+        int status = run("common/tables.py", "--results results t.md");
+        char *newline = strchr(said, '\n');
+        cr_expect(status == 2 && newline && !newline[1] && strstr(said, spoiled[t].word),
+                  "%s: exit %d, want '%s' in '%s'", spoiled[t].command, status,
+                  spoiled[t].word, said);
+        cr_expect(!system("cmp -s t.md old.md"), "%s: the table was touched",
+                  spoiled[t].command);
+    }
+}
+
+Test(plot, tables_are_rewritten_once_and_checked)
+{
+    static const char *const names[] = { "attention", "softmax", "memory", "ladder",
+                                         "stage-4-attention", "stage-3-softmax" };
+    char text[1 << 10] = "# Title\n";
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof names / sizeof *names; t++)
+        sprintf(text + strlen(text), "<!-- table:%s begin -->\n<!-- table:%s end -->\n",
+                names[t], names[t]);
+    write_text("t.md", text);
+    cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
+    cr_expect(!system("grep -q '|' t.md; test $? = 1"), "--check changed the file");
+    cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+    cr_expect(!system("test $(grep -c '^| :-- |' t.md) = 6"), "not six tables");
+    cr_expect(run("common/tables.py", "--results results --check t.md") == 0, "%s", said);
+    cr_expect(!system("sed -i 's/invented GPU/other GPU/' t.md"));
+    cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
+}
+
+Test(plot, marks_without_partner_and_unknown_tables_are_refused)
+{
+    static const struct { const char *text, *word; } marks[] = {
+        { "<!-- table:dance begin -->\n<!-- table:dance end -->\n", "'dance'" },
+        { "\n<!-- table:ladder begin -->\n", "t.md:2" },
+        { "<!-- table:ladder end -->\n", "t.md:1" },
+        { "<!-- table:ladder begin -->\n<!-- table:memory end -->\n", "t.md:2" },
+        { "<!-- table:ladder begin -->\n<!-- table:ladder begin -->\n", "t.md:2" },
+        { "<!-- table:stage-6-softmax begin -->\n<!-- table:stage-6-softmax end -->\n",
+          "'stage-6-softmax'" },
+    };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof marks / sizeof *marks; t++) {
+        write_text("t.md", marks[t].text);
+        int status = run("common/tables.py", "--results results t.md");
+        char now[256];
+        slurp("t.md", now, sizeof now);
+        cr_expect(status == 2 && strstr(said, marks[t].word), "%s: exit %d: %s",
+                  marks[t].text, status, said);
+        cr_expect(!strcmp(now, marks[t].text), "%s: touched", marks[t].text);
+    }
+}
