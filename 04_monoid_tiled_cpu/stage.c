@@ -274,7 +274,7 @@ static void attention_masked_reads(const struct problem *p, const struct arrays 
 static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * p->cols;
-    struct cost c = {.passes = 3, .bytes = 12 * n, .exps = 3 * n};
+    struct cost c = {.passes = 3, .bytes = 12 * n, .exps = 3 * n, .hidden = 4 * n};
     return p->op == OP_ATTENTION ? row_cost(p) : c;
 }
 

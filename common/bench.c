@@ -334,27 +334,6 @@ static int own_shape(const struct options *opt, struct shape *s)
     return 1;
 }
 
-/* What the options ask for must be one thing: rows or heads, by a variant that does it. */
-static int validate(const struct stage *stage, const struct options *opt)
-{
-    int rows = opt->rows || opt->cols, on_rows = opt->has_op && opt->op != OP_ATTENTION;
-    int heads = opt->batch || opt->heads_q || opt->heads_kv || opt->seqlen_q ||
-                opt->seqlen_k || opt->head_dim || opt->head_dim_v || opt->causal;
-    if (rows && heads)
-        return complain(stage, "--rows and --cols (softmax) cannot go with --batch, --heads, "
-                               "--seqlen, --head-dim, --causal (attention)");
-    if (opt->has_op && (on_rows ? heads : rows))
-        return complain(stage, "--op: %s is measured on %s", op_name(opt->op),
-                        on_rows ? "--rows and --cols" : "--batch, --heads, --seqlen, "
-                                                        "--head-dim");
-    for (size_t i = 0; opt->variant && opt->has_op && stage->variants[i]; i++)
-        if (!strcmp(stage->variants[i]->name, opt->variant) &&
-            !variant_does(stage->variants[i], opt->op))
-            return complain(stage, "variant %s does not support %s", opt->variant,
-                            op_name(opt->op));
-    return 0;
-}
-
 static int bench_variant(const struct stage *stage, const struct variant *v,
                          const struct options *opt, const struct shape *list, size_t n,
                          struct csv *csv)
@@ -392,8 +371,7 @@ int bench_stage(const struct stage *stage, const struct options *opt)
 {
     const char *why = NULL;
     struct shape own;
-    int one = own_shape(opt, &own), status = validate(stage, opt);
-    if (status) return status;
+    int one = own_shape(opt, &own);
     if (one && own.p.op == OP_ATTENTION && own.p.heads_q % own.p.heads_kv)
         return complain(stage, "--heads-q: %zu is not a multiple of --heads-kv %zu",
                         own.p.heads_q, own.p.heads_kv);

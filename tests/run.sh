@@ -10,7 +10,7 @@ grep -v '^\[====\] Synthesis' "$out"
 skips=$(grep -c '# SKIP' "$tap" 2>/dev/null)
 if [ "${skips:-0}" -gt 0 ]; then
     echo "skipped, not counted as passed:"
-    sed -n 's/^ok *[0-9]* *- \(.*\) *# SKIP \(.*\)/    \1: \2/p' "$tap"
+    grep '# SKIP' "$tap" | sed 's/^[a-z ]*[0-9]* - /  /'
 fi
 # A run that dies before its summary has failed, whatever it exited with.
 closing=$(grep '^\[====\] Synthesis' "$out" | tail -n 1)

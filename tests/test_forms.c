@@ -227,3 +227,14 @@ Test(forms, lse_form_never_takes_exp_of_a_positive_number)
         }
     }
 }
+
+/* The scores in flight: sqrt(n), against the n of stage 2 for each query. */
+Test(forms, memory_efficient_form_needs_sqrt_n_memory)
+{
+    for (size_t n = 1; n <= 1 << 20; n *= 4) {
+        struct problem p = {.seqlen_k = n, .head_dim_v = 64};
+        size_t root = (size_t)sqrt((double)n);
+        cr_assert(form_memory_efficient.workspace(&p) == (root + 64) * sizeof(float),
+                  "n = %zu", n);
+    }
+}

@@ -64,6 +64,16 @@ Test(naive, fully_masked_row_gives_nan)
     cr_assert(isnan(y[0]) && isnan(y[1]));
 }
 
+/* S and P: two matrices of seqlen_q x seqlen_k floats, whatever head_dim is. */
+Test(naive, attention_stores_two_matrices_of_scores)
+{
+    for (size_t n = 16; n <= 4096; n *= 4) {
+        struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                            .seqlen_q = n, .seqlen_k = n, .head_dim = 8, .head_dim_v = 8};
+        cr_assert(naive.workspace(&p) == 2 * n * n * sizeof(float));
+    }
+}
+
 Test(naive, scores_within_the_promise_are_right)
 {
     const float x[3] = {60, 59, -60};

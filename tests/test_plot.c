@@ -1,5 +1,5 @@
 /* test_plot.c: the figures and tables: drawn from CSV, the same from the same CSV, and
- * one line for every malformed file.  tests/plots/synthetic.py invents measurements. */
+ * one line for every malformed file.  tests/plots/synthetic.py invents the measurements. */
 #include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>

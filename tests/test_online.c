@@ -1,0 +1,88 @@
+/* Stage 3: the surrogate denominator, the normalised output, and what is not stored. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#define main online_main
+#define stage online_stage
+#include "../03_online_softmax/stage.c"
+#undef main
+#undef stage
+#include "random.h"
+
+#define U 0x1p-24
+
+/* After every score, not only the last: l = sum_{t <= j} e^{x_t - m_j}. */
+Test(online, surrogate_is_the_denominator_of_every_prefix)
+{
+    enum { N = 2000 };
+    static float x[N];
+    for (int kind = 0; kind < 3; kind++) {
+        struct random r = {(uint64_t)kind};
+        for (int j = 0; j < N; j++)
+            x[j] = kind == 0   ? 5 * random_normal(&r)
+                   : kind == 1 ? 0.05f * (float)j
+                               : 2.0f;
+        struct state s = {-INFINITY, 0};
+        for (int j = 0; j < N; j++) {
+            double m = -INFINITY, l = 0;
+            s = online_step(s, x[j]);
+            if (j > 40 && j % 53) continue;
+            for (int t = 0; t <= j; t++) m = fmax(m, x[t]);
+            for (int t = 0; t <= j; t++) l += exp(x[t] - m);
+            /* d_mean <= ln n, kappa = 1.1, D = R = j */
+            double bound = (log(j + 1.0) + 1.1 + j + 2.1 * j) * U * l;
+            cr_assert(s.m == (float)m && fabs(s.l - l) <= bound,
+                      "kind %d, j = %d: (%g, %.9g), want (%g, %.9g)", kind, j, s.m, s.l,
+                      m, l);
+        }
+    }
+}
+
+Test(online, masked_score_changes_nothing)
+{
+    struct state s = {-INFINITY, 0};
+    s = online_step(s, -INFINITY);
+    cr_assert(s.m == -INFINITY && s.l == 0);
+    s = online_step(s, -1e30f);
+    s = online_step(s, -INFINITY);
+    cr_assert(s.m == -1e30f && s.l == 1);
+}
+
+/* The normalised form is the attention of the keys so far, whenever it is stopped. */
+Test(online, normalised_output_is_attention_after_every_key)
+{
+    enum { N = 40 };
+    float k[N], v[N], q = 1, o, lse;
+    struct random r = {7};
+    for (int j = 0; j < N; j++) {
+        k[j] = 3 * random_normal(&r);
+        v[j] = random_normal(&r);
+    }
+    for (size_t n = 1; n <= N; n++) {
+        struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                            .seqlen_q = 1, .seqlen_k = n, .head_dim = 1, .head_dim_v = 1,
+                            .scale = 1};
+        struct arrays a = {.q = &q, .k = k, .v = v, .o = &o, .lse = &lse};
+        online_normalised.attention(&p, &a);
+        double l = 0, sum = 0;
+        for (size_t j = 0; j < n; j++) {
+            l += exp(k[j]);
+            sum += exp(k[j]) * v[j];
+        }
+        cr_assert(fabs(o - sum / l) < 1e-6 && fabs(lse - log(l)) < 1e-5,
+                  "n = %zu: %g, %g", n, o, lse);
+    }
+}
+
+/* 0 floats a score beyond q, k, v and o: no workspace at any length. */
+Test(online, attention_stores_no_score)
+{
+    const struct variant *const v[] = {&online, &online_normalised, &divide_once};
+    struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                        .seqlen_q = 4096, .seqlen_k = 4096, .head_dim = 64,
+                        .head_dim_v = 64};
+    for (int i = 0; i < 3; i++) {
+        cr_assert(!v[i]->workspace || v[i]->workspace(&p) == 0, "%s", v[i]->name);
+        cr_assert(v[i]->cost(&p).bytes == attention_io_bytes(&p), "%s", v[i]->name);
+    }
+}
