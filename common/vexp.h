@@ -6,9 +6,9 @@
  *
  * Error, every float of the range compared with double (make test-long):
  *                         with FMA     without (plain x86-64)
- *   vexp    x <= 0        1.009 ulp    1.2 ulp
- *   vexp_up x <= 88.72    1.014 ulp    1.2 ulp
- *   vexp2   x <= 0        0.952 ulp    1.2 ulp
+ *   vexp    x <= 0        1.009 ulp    1.02 ulp
+ *   vexp_up x <= 88.72    1.014 ulp    1.02 ulp
+ *   vexp2   x <= 0        0.952 ulp    1.25 ulp
  * exp(0) = 1, never above 1 for x <= 0, and NaN stays NaN.  A result below 2^-126 is 0:
  * denormal results are slow to make, and next to a sum that is at least 1 they are
  * nothing (at most 2^-126 a term). */

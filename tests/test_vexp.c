@@ -1,0 +1,171 @@
+/* The vector exponentials against double: their error, their edges, the same bits as the
+ * scalar forms.  `make test` samples the floats of the range, `make test-long`, which sets
+ * LONG, takes every one of them. */
+#include <criterion/criterion.h>
+#include <float.h>
+#include <stdlib.h>
+
+#include "vexp.h"
+
+/* Bit patterns of the floats from -0 down to -104, whose exponential is below every float. */
+#define FIRST 0x80000000u
+#define LAST 0xc2d00000u
+
+/* Promised errors in ulp (vexp.h). */
+#if HAS_FMA
+#define EXP_ULP 1.02
+#define EXP2_ULP 0.96
+#else
+#define EXP_ULP 1.02
+#define EXP2_ULP 1.25
+#endif
+
+static uint32_t step(void)
+{
+    return getenv("LONG") ? 1 : 997;
+}
+
+/* |got - want| in units of the last place that a float near want has. */
+static double error_in_ulp(float got, double want)
+{
+    int exponent;
+    frexp(want, &exponent);
+    return fabs(got - want) / ldexp(1, exponent - 24);
+}
+
+/* What a scan over the range found: the worst error, and the element that broke a rule. */
+struct finding {
+    double worst;
+    float at, largest, broken;
+    const char *rule;
+};
+
+typedef vfloat vector_function(vfloat x);
+typedef float scalar_function(float x);
+
+/* Looks at LANES floats from bits `from` on, each `by` after the last.
+ *   sign  multiplies them     least  below it the result must be 0
+ *   most  above it INFINITY */
+static void look(struct finding *f, vector_function *vector, scalar_function *scalar,
+                 double (*exact)(double), uint32_t from, uint32_t by, float sign, float least,
+                 float most)
+{
+    float x[LANES], y[LANES];
+    for (uint32_t i = 0; i < LANES; i++) x[i] = sign * bits_to_float(from + i * by);
+    vstore(y, vector(vload(x)));
+    for (int i = 0; i < LANES; i++) {
+        if (scalar && float_to_bits(scalar(x[i])) != float_to_bits(y[i])) {
+            f->rule = "scalar and vector differ";
+            f->broken = x[i];
+        }
+        if (x[i] < least || x[i] > most) {
+            if (y[i] == (x[i] < least ? 0 : INFINITY)) continue;
+            f->rule = "neither 0 below the range nor infinite above it";
+            f->broken = x[i];
+            continue;
+        }
+        double error = error_in_ulp(y[i], exact(x[i]));
+        if (!(error <= f->worst)) {
+            f->worst = error;
+            f->at = x[i];
+        }
+        if (!(y[i] <= f->largest)) f->largest = y[i];
+    }
+}
+
+/* All of the range in steps; threads take parts and the worst of all is kept. */
+static struct finding scan(vector_function *vector, scalar_function *scalar,
+                           double (*exact)(double), float sign, float least, float most)
+{
+    struct finding all = {0};
+    uint32_t by = step(), block = by * LANES * 64;
+    if (block / by != LANES * 64) block = UINT32_MAX;
+#pragma omp parallel
+    {
+        struct finding mine = {0};
+#pragma omp for schedule(dynamic)
+        for (uint64_t start = FIRST; start <= LAST; start += block)
+            for (uint64_t from = start; from < start + block && from <= LAST;
+                 from += (uint64_t)by * LANES)
+                look(&mine, vector, scalar, exact, (uint32_t)from, by, sign, least, most);
+#pragma omp critical
+        {
+            if (!(mine.worst <= all.worst)) all.worst = mine.worst, all.at = mine.at;
+            if (!(mine.largest <= all.largest)) all.largest = mine.largest;
+            if (mine.rule) all.rule = mine.rule, all.broken = mine.broken;
+        }
+    }
+    return all;
+}
+
+static vfloat exp_vector(vfloat x) { return vexp(x); }
+static vfloat exp_up_vector(vfloat x) { return vexp_up(x); }
+static vfloat exp2_vector(vfloat x) { return vexp2(x); }
+static float exp_scalar(float x) { return sexp(x); }
+static float exp2_scalar(float x) { return sexp2(x); }
+
+static void expect(struct finding f, double ulp, float largest, const char *name)
+{
+    cr_log_info("%s: worst error %.4f ulp at %a", name, f.worst, f.at);
+    cr_expect(f.worst <= ulp, "%s(%a): error %.4f ulp, promised %.2f", name, f.at, f.worst, ulp);
+    cr_expect(f.largest <= largest, "%s reaches %.9g", name, f.largest);
+    cr_expect(!f.rule, "%s(%a): %s", name, f.broken, f.rule);
+}
+
+Test(vexp, exp_is_within_its_error_and_at_most_1_long)
+{
+    expect(scan(exp_vector, exp_scalar, exp, 1, VEXP_LEAST, 0), EXP_ULP, 1, "vexp");
+}
+
+Test(vexp, exp2_is_within_its_error_and_at_most_1_long)
+{
+    expect(scan(exp2_vector, exp2_scalar, exp2, 1, -126, 0), EXP2_ULP, 1, "vexp2");
+}
+
+Test(vexp, exp_up_is_within_its_error_on_both_sides_long)
+{
+    expect(scan(exp_up_vector, NULL, exp, 1, VEXP_LEAST, VEXP_MOST), EXP_ULP, 1, "vexp_up");
+    expect(scan(exp_up_vector, NULL, exp, -1, VEXP_LEAST, VEXP_MOST), EXP_ULP, FLT_MAX,
+           "vexp_up");
+}
+
+/* NaN of any payload: its bits are shifted into an exponent on the way. */
+Test(vexp, nan_stays_nan)
+{
+    static const uint32_t bits[] = {0x7fc00000, 0xffc00000, 0x7fc0dead, 0x7fffffff, 0x7f800001,
+                                    0xffc000ff, 0x7fc001ff};
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        float x = bits_to_float(bits[i]);
+        cr_expect(isnan(vexp(vset(x))[0]), "vexp of NaN %08x", bits[i]);
+        cr_expect(isnan(vexp_up(vset(x))[0]), "vexp_up of NaN %08x", bits[i]);
+        cr_expect(isnan(vexp2(vset(x))[0]), "vexp2 of NaN %08x", bits[i]);
+        cr_expect(isnan(sexp(x)) && isnan(sexp2(x)), "scalar forms of NaN %08x", bits[i]);
+    }
+}
+
+Test(vexp, ends_of_the_range_are_exact)
+{
+    static const struct { float x, exp, exp2; } cases[] = {
+        {0.0f, 1, 1}, {-0.0f, 1, 1}, {-INFINITY, 0, 0}, {-FLT_MAX, 0, 0}, {-FLT_MIN / 2, 1, 1},
+        {-1e30f, 0, 0}, {-128, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        float x = cases[i].x;
+        cr_expect(vexp(vset(x))[0] == cases[i].exp, "vexp(%g)", x);
+        cr_expect(vexp_up(vset(x))[0] == cases[i].exp, "vexp_up(%g)", x);
+        cr_expect(vexp2(vset(x))[0] == cases[i].exp2, "vexp2(%g)", x);
+    }
+    for (int n = 0; n <= 126; n++)
+        cr_expect(vexp2(vset((float)-n))[0] == ldexpf(1, -n), "vexp2(%d)", -n);
+    cr_expect(vexp_up(vset(VEXP_MOST))[0] < INFINITY);
+    cr_expect(vexp_up(vset(nextafterf(VEXP_MOST, 100)))[0] == INFINITY);
+    cr_expect(vexp_up(vset(INFINITY))[0] == INFINITY);
+}
+
+/* Nothing linked into the program may have set flush-to-zero, as -ffast-math does. */
+Test(vexp, denormal_floats_are_kept)
+{
+    volatile float least = FLT_MIN;
+    cr_expect(least / 2 != 0);
+    cr_expect(least / 2 * 2 == FLT_MIN);
+}
