@@ -42,9 +42,11 @@ address() {
     rm -rf "$dir/logs" && mkdir -p "$dir/logs"
     flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow"
     make -s -j2 BUILD="$dir" CFLAGS="$flags" CXXFLAGS="$flags" CUDA=0 tests-built || return 1
-    ASAN_OPTIONS="log_path=$dir/logs/asan:detect_leaks=1:detect_stack_use_after_return=0" \
-    UBSAN_OPTIONS="log_path=$dir/logs/ubsan:print_stacktrace=1" \
-    LSAN_OPTIONS="suppressions=tests/leaks.txt:print_suppressions=0" \
+    here=$(pwd) # the programs that tests/test_cli.c runs work in other directories
+    logs=$(cd "$dir/logs" && pwd)
+    ASAN_OPTIONS="log_path=$logs/asan:detect_leaks=1:detect_stack_use_after_return=0" \
+    UBSAN_OPTIONS="log_path=$logs/ubsan:print_stacktrace=1" \
+    LSAN_OPTIONS="suppressions=$here/tests/leaks.txt:print_suppressions=0" \
     BUILD=$dir CHECK_FLAGS=--quick "$dir/tests" -j2 --timeout 600 >"$dir/out" 2>&1
     status=$?
     tail -n 1 "$dir/out"
