@@ -4,6 +4,7 @@
  * blocks).  It goes round its fibres and resumes those that are ready.  A round in which
  * none is ready is a deadlock. */
 #include "cuda_on_cpu.h"
+#include "stack_switch.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -40,15 +42,6 @@
 #define VALGRIND_MAKE_MEM_UNDEFINED(p, n) (void)0
 #endif
 #define UNSEEN CUDA_ON_CPU_UNSEEN
-/* Processors without a stack switch of our own take the library's; so can any, with
- * -DCUDA_ON_CPU_UCONTEXT. */
-#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(CUDA_ON_CPU_UCONTEXT)
-#define CUDA_ON_CPU_UCONTEXT 1
-#endif
-#ifdef CUDA_ON_CPU_UCONTEXT
-#include <ucontext.h>
-#endif
-
 __thread struct uint3 threadIdx, blockIdx;
 __thread struct dim3 blockDim, gridDim;
 
@@ -66,72 +59,6 @@ static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 static const size_t SHARED_UNASKED = 48 << 10; /* without cudaFuncSetAttribute */
 static const int N_BARRIERS = 16;
-
-/* Switching stacks: save the registers that a call preserves and the stack pointer in
- * *from, load them from `to`.  A few ns; swapcontext() makes a system call as well. */
-#ifdef CUDA_ON_CPU_UCONTEXT
-typedef ucontext_t context;
-
-static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
-{
-    getcontext(c);
-    c->uc_stack.ss_sp = stack;
-    c->uc_stack.ss_size = size;
-    c->uc_link = NULL;
-    makecontext(c, entry, 0);
-}
-
-UNSEEN static void context_switch(context *from, context *to) { swapcontext(from, to); }
-#else
-typedef void *context; /* the stack pointer */
-
-extern "C" void cuda_on_cpu_switch(context *from, context to) asm("cuda_on_cpu_switch");
-#ifdef __x86_64__
-static const int SAVED = 6; /* words: r15 r14 r13 r12 rbx rbp, then the return address */
-static const int ABOVE = 1;
-asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
-    "cuda_on_cpu_switch:\n"
-    "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n"
-    "    pushq %r13\n    pushq %r14\n    pushq %r15\n"
-    "    movq %rsp, (%rdi)\n"
-    "    movq %rsi, %rsp\n"
-    "    popq %r15\n    popq %r14\n    popq %r13\n"
-    "    popq %r12\n    popq %rbx\n    popq %rbp\n"
-    "    ret\n");
-#else
-static const int SAVED = 19; /* words: d8-d15 x19-x29, then the return address, x30 */
-static const int ABOVE = 2;
-asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
-    "cuda_on_cpu_switch:\n"
-    "    sub sp, sp, #160\n"
-    "    stp d8, d9, [sp]\n    stp d10, d11, [sp, #16]\n"
-    "    stp d12, d13, [sp, #32]\n    stp d14, d15, [sp, #48]\n"
-    "    stp x19, x20, [sp, #64]\n    stp x21, x22, [sp, #80]\n"
-    "    stp x23, x24, [sp, #96]\n    stp x25, x26, [sp, #112]\n"
-    "    stp x27, x28, [sp, #128]\n    stp x29, x30, [sp, #144]\n"
-    "    mov x9, sp\n    str x9, [x0]\n    mov sp, x1\n"
-    "    ldp d8, d9, [sp]\n    ldp d10, d11, [sp, #16]\n"
-    "    ldp d12, d13, [sp, #32]\n    ldp d14, d15, [sp, #48]\n"
-    "    ldp x19, x20, [sp, #64]\n    ldp x21, x22, [sp, #80]\n"
-    "    ldp x23, x24, [sp, #96]\n    ldp x25, x26, [sp, #112]\n"
-    "    ldp x27, x28, [sp, #128]\n    ldp x29, x30, [sp, #144]\n"
-    "    add sp, sp, #160\n    ret\n");
-#endif
-
-static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
-{
-    void **top = (void **)(stack + size);
-    for (int i = 0; i < ABOVE; i++) *--top = NULL; /* aligned as after a call */
-    *--top = (void *)entry;
-    for (int i = 0; i < SAVED; i++) *--top = NULL;
-    *c = top;
-}
-
-UNSEEN static void context_switch(context *from, context *to)
-{
-    cuda_on_cpu_switch(from, *to);
-}
-#endif
 
 enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER };
 
@@ -227,6 +154,8 @@ static int describe(char *text, size_t size, const struct fibre *f,
 
 [[noreturn]] static void stop(char *text, size_t used)
 {
+    static std::atomic_flag taken = ATOMIC_FLAG_INIT;
+    while (taken.test_and_set()) pause(); /* another CPU thread is reporting and ends us */
     text[used++] = '\n';
     fflush(stdout);
     ssize_t ignored = write(2, text, used);

@@ -305,7 +305,7 @@ Test(cuda_on_cpu, misuse_is_reported)
         {"__shfl_sync", "__any_sync"},
     };
     for (int how = 0; how < 8; how++)
-        expect_report([=] { launch(2, 64, 0, misuse_kernel, how); }, words[how]);
+        expect_report([=] { launch(1, 64, 0, misuse_kernel, how); }, words[how]);
     expect_report([] { launch(1, 32, 0, deep_kernel); },
                   {"thread (", "its stack of", "overflows"});
 }
