@@ -59,7 +59,8 @@ static inline HOST_DEVICE struct se se_lift(float score)
     return x;
 }
 
-/* x . y.  The unit is returned from here, not computed with: -inf - (-inf) is NaN. */
+/* x . y.  With the unit the other element is returned, not computed: not a bit of it may
+ * change, and 0 times an infinity would be NaN. */
 static inline HOST_DEVICE struct se se_merge(struct se x, struct se y)
 {
     if (x.m == -INFINITY) return y;

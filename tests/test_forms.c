@@ -205,11 +205,11 @@ Test(forms, softmax_and_log_softmax_match_the_reference)
 Test(forms, combiner_weighs_normalised_parts_by_their_denominators)
 {
     float o1[1] = {2.0f}, o2[1] = {5.0f};
-    struct part x = {0.0f, 3.0f, o1}, y = {0.0f, 1.0f, o2}, none = {-INFINITY, 0.0f, o2};
+    struct part x = {0.0f, 3.0f, o1}, y = {0.0f, 2.0f, o2}, none = {-INFINITY, 0.0f, o2};
     combine(&x, &y, 1);
-    cr_assert(x.b == 0.0f && x.e == 4.0f && o1[0] == 2.75f, "o = %g", o1[0]);
+    cr_assert(x.b == 0.0f && x.e == 5.0f && o1[0] == 3.2f, "o = %g", o1[0]);
     combine(&x, &none, 1);
-    cr_assert(x.e == 4.0f && o1[0] == 2.75f);
+    cr_assert(x.e == 5.0f && o1[0] == 3.2f);
     struct part far = {100.0f, 1.0f, o2};
     combine(&x, &far, 1);
     cr_assert(x.b == 100.0f && x.e == 1.0f && o1[0] == 5.0f, "o = %g", o1[0]);

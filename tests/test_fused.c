@@ -136,7 +136,7 @@ Test(fused, unit_is_identity_and_masked_scores_are_the_unit)
 {
     struct pair unit = {0};
     for (size_t f = 0; f < N_FUSED; f++) {
-        struct pair x = reductions[f].lift(2.5f, -1.0f);
+        struct pair x = reductions[f].lift(-2.5f, -1.0f);
         struct pair left = pair_merge(&reductions[f], unit, x);
         struct pair right = pair_merge(&reductions[f], x, unit);
         struct pair none = pair_merge(&reductions[f], unit, unit);
