@@ -92,17 +92,16 @@ static void dot_block(const double *q, size_t d, const double *kt, size_t stride
         const double *k_t = kt + t * stride;
         double q_t = q[t];
 #pragma omp simd
-        for (int l = 0; l < LANES; l++) { /* Kahan's sum; the product is exact */
-            double x = q_t * k_t[l], y = x - low[l], z = sum[l] + y;
-            low[l] = (z - sum[l]) - y;
-            sum[l] = z;
+        for (int l = 0; l < LANES; l++) { /* the product is exact */
+            double x = q_t * k_t[l], total = two_sum(sum[l], x, &low[l]);
+            sum[l] = total;
             size[l] += fabs(x);
         }
     }
     for (int l = 0; l < LANES; l++) {
-        dot[l] = sum[l];
+        dot[l] = sum[l] + low[l];
         mass[l] = size[l];
-        if (!isnan(sum[l])) continue;
+        if (!isnan(dot[l])) continue;
         dot[l] = 0; /* an infinity also looks like this: tell them apart */
         for (size_t t = 0; t < d; t++) dot[l] += q[t] * kt[t * stride + l];
     }
@@ -159,20 +158,21 @@ static void accumulate(struct scratch *w, const double *v, size_t dv, double wei
     double *restrict sum = w->sum, *restrict low = w->low;
     double *restrict mass = w->mass, *restrict error = w->error;
 #pragma omp simd
-    for (size_t c = 0; c < dv; c++) { /* Kahan's sum */
-        double term = weight * v[c], y = term - low[c], z = sum[c] + y;
-        low[c] = (z - sum[c]) - y;
-        sum[c] = z;
+    for (size_t c = 0; c < dv; c++) {
+        double term = weight * v[c];
+        sum[c] = two_sum(sum[c], term, &low[c]);
         mass[c] += fabs(term);
         error[c] += fabs(term) * x;
     }
 }
 
-/* An infinite value makes Kahan's sum NaN: sum such columns plainly. */
-static void repair_infinities(struct scratch *w, const double *v, size_t dv, size_t n_keys,
-                              const double *weight)
+/* Ends the sums.  An infinite value makes the compensation NaN: such columns are summed
+ * plainly. */
+static void finish_sums(struct scratch *w, const double *v, size_t dv, size_t n_keys,
+                        const double *weight)
 {
     for (size_t c = 0; c < dv; c++) {
+        w->sum[c] += w->low[c];
         if (!isnan(w->sum[c])) continue;
         w->sum[c] = 0;
         for (size_t j = 0; j < n_keys; j++)
@@ -194,7 +194,7 @@ static void value_row(struct reference *r, struct scratch *w, const struct score
         accumulate(w, v + j * dv, dv, w->p[j], dead ? 0 : x * (1 + x));
         flush += FLUSH;
     }
-    repair_infinities(w, v, dv, n_keys, w->p);
+    finish_sums(w, v, dv, n_keys, w->p);
     double both_sums = ROUNDOFF * (s->eta_mean + 2 * KAPPA + 3);
     double any = rigorous(both_sums + ROUNDOFF * (ARGUMENT * s->d_mean + R +
                                                   2 * R * (KAPPA + 1) + 5 * n));
@@ -225,7 +225,7 @@ static void log_value_row(struct reference *r, struct scratch *w, const struct s
         accumulate(w, v + j * dv, dv, w->p[j], 0);
         for (size_t c = 0; c < dv; c++) w->error[c] += fabs(v[j * dv + c]) * x;
     }
-    repair_infinities(w, v, dv, n_keys, w->p);
+    finish_sums(w, v, dv, n_keys, w->p);
     for (size_t c = 0; c < dv; c++) {
         r->o[row * dv + c] = w->sum[c];
         r->o_mass[row * dv + c] = w->mass[c];

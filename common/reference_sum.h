@@ -27,6 +27,15 @@
 /* Flushing a result below the least normal float to zero costs this much. */
 #define FLUSH 0x1p-126
 
+/* a + b rounded; what the rounding lost is added to *low (Knuth; no branch, so that loops
+ * over it vectorise). */
+static inline double two_sum(double a, double b, double *low)
+{
+    double s = a + b, b_part = s - a;
+    *low += (a - (s - b_part)) + (b - b_part);
+    return s;
+}
+
 /* Neumaier's sum: value() is right to about one rounding of double, whatever the order. */
 struct sum { double high, low; };
 

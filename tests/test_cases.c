@@ -105,6 +105,8 @@ Test(cases, generator_is_splitmix64)
     cr_expect(random_bits(&r) == 0xe220a8397b1dcdafu);
     cr_expect(random_bits(&r) == 0x6e789e6aa1b965f4u);
     cr_expect(random_bits(&r) == 0x06c45d188009454fu);
+    r.state = 0; /* the sum of the twelve 16-bit parts of these three is 397544 */
+    cr_expect(random_normal(&r) == (397544 - 12 * 32767.5f) / 65536);
     cr_expect(random_seed("") == 0xcbf29ce484222325u);
     cr_expect(random_seed("a") == 0xaf63dc4c8601ec8cu);
 }
@@ -159,6 +161,30 @@ Test(cases, recipes_give_the_scores_they_name)
     n = scores_of("attention-outlier@128-33x300-d64", s, 400);
     for (size_t j = 0; j < n; j++)
         cr_expect(j == 128 ? s[j] > 15 : fabs(s[j]) < 3, "outlier: key %zu %g", j, s[j]);
+}
+
+Test(cases, row_recipes_give_the_scores_they_name)
+{
+    static const struct { const char *name; float mean, spread; } rows[] = {
+        {"softmax-wide-3x1025", 0, 30},
+        {"softmax-shift_20-3x1025", -20, 1},   {"softmax-shift_200-3x1025", -200, 1},
+        {"softmax-shift_up-3x1025", 1e4f, 1},  {"softmax-low-3x1025", -1e5f, 1},
+        {"softmax-range_80-3x1025", 0, 46.2f}, {"softmax-large-3x1025", 0, 5774},
+        {"softmax-equal-3x1025", 3.7f, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct inputs *in = inputs_new(find(rows[i].name), F32, 1);
+        size_t n = in->problem.rows * in->problem.cols;
+        const float *x = in->arrays.x;
+        double mean = 0, square = 0;
+        for (size_t j = 0; j < n; j++) mean += x[j] / (double)n;
+        for (size_t j = 0; j < n; j++) square += (x[j] - mean) * (x[j] - mean) / (double)n;
+        cr_expect(fabs(mean - rows[i].mean) <= 0.07 * rows[i].spread + 1e-6, "%s: mean %g",
+                  rows[i].name, mean);
+        cr_expect(fabs(sqrt(square) - rows[i].spread) <= 0.05 * rows[i].spread + 1e-6, "%s: %g",
+                  rows[i].name, sqrt(square));
+        inputs_free(in);
+    }
 }
 
 /* With markers, o counts the keys j with j mod head_dim_v = c. */

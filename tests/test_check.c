@@ -179,4 +179,7 @@ Test(check, one_seed_for_all_cases)
         struct options o = {.verb = VERB_CHECK, .quick = 1, .has_seed = 1, .seed = seed};
         cr_expect(run_check(v, o) == 0, "seed %d: %s", (int)seed, text);
     }
+    const struct variant *w[] = {&flat, NULL};
+    struct options o = {.verb = VERB_CHECK, .quick = 1, .has_seed = 1, .seed = 4711};
+    cr_expect(run_check(w, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
 }

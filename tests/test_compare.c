@@ -190,6 +190,26 @@ Test(compare, half_outputs_are_guarded_too)
     }
 }
 
+/* Eleven equal keys, v = 1: p = 1/11 rounded to f16 is 1489 / 2^14, and o = 16379 / 2^14,
+ * next to which f16 has 1 - 2^-11.  A kernel may err twice as much, and by one rounding of
+ * p and of o. */
+Test(compare, half_yardstick_rounds_p)
+{
+    uint16_t q[1] = {0}, k[11] = {0}, v[11];
+    for (int j = 0; j < 11; j++) v[j] = float_to_half(1);
+    struct problem p = {.op = OP_ATTENTION, .dtype = F16, .batch = 1, .heads_q = 1,
+                        .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 11, .head_dim = 1,
+                        .head_dim_v = 1, .scale = 1};
+    struct arrays a = {.q = q, .k = k, .v = v};
+    float *o = yardstick_attention(&p, &a, 0);
+    cr_expect(o[0] == 1 - 0x1p-11f, "%.9g", o[0]);
+    struct standard *s = standard_new(&p, &a);
+    double want = 2 * (1 - (double)o[0]) + 2 * 0x1p-11;
+    cr_expect(fabs(s->o_allowed[0] / want - 1) < 1e-3, "%g, not %g", s->o_allowed[0], want);
+    standard_free(s);
+    free(o);
+}
+
 /* ---- planted bugs ---- */
 
 enum bug { NONE, LAST_KEY_DROPPED, KEY_TWICE, TILE_NOT_RESCALED, PADDING_AT_ZERO, SCALE_OFF,

@@ -104,6 +104,23 @@ Test(reference, mean_survives_totals_beyond_float)
     reference_free(r);
 }
 
+/* In plain double the 1 drowns in 1e30. */
+Test(reference, sums_are_compensated)
+{
+    float x[] = {1e30f, 1, -1e30f};
+    struct arrays a = {.x = x};
+    struct problem p = rows_problem(OP_MEAN, 1, 3);
+    struct reference *r = reference_new(&p, &a);
+    NEAR(r->y[0], 1 / 3.0, "%g", r->y[0]);
+    reference_free(r);
+    float q[] = {1, 1, 1, 1}, k[] = {1e30f, 1, 0, -1e30f}, v[] = {1}; /* s = scale * 1 */
+    a = (struct arrays){.q = q, .k = k, .v = v};
+    p = heads_problem(1, 1, 1, 1, 1, 4, 1);
+    r = reference_new(&p, &a);
+    cr_expect(r->lse[0] == 0.5, "%g", r->lse[0]);
+    reference_free(r);
+}
+
 /* x = w = 1 .. n: variance and covariance are (n^2 - 1) / 12. */
 Test(reference, fused_reductions_of_one_to_n)
 {
@@ -234,6 +251,8 @@ static void expect_nans(const struct spoiled *s, const char *pattern, const char
         double x = i < 6 ? r->o[i] : r->lse[i - 6];
         cr_expect(!isnan(x) == (pattern[i] == '.'), "%s: element %d is %g", what, i, x);
     }
+    int none = !strcmp(pattern, ".........") || r->v_is_finite == 0;
+    cr_expect(none == (r->max_score < INFINITY), "%s: scores up to %g", what, r->max_score);
     reference_free(r);
 }
 
