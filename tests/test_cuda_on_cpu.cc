@@ -110,6 +110,26 @@ Test(cuda_on_cpu, missing_barrier_changes_the_result)
     }
 }
 
+/* In a child process each, because the order is chosen at the first launch. */
+Test(cuda_on_cpu, order_of_the_threads_does_not_matter_with_barriers)
+{
+    for (const char *order : {"forward", "backward", "random:1", "random:2"}) {
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("CUDA_ON_CPU_ORDER", order, 1);
+            std::vector<float> y(256);
+            for (size_t i = 0; i < 256; i++) y[i] = (float)i;
+            launch(1, 256, sizeof(struct numbers), race_kernel, y.data(), 2);
+            int wrong = 0;
+            for (size_t i = 0; i < 256; i++) wrong += y[i] != (float)(255 - i) + 3.0f;
+            _exit(wrong > 0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        cr_expect(status == 0, "order %s: status %d", order, status);
+    }
+}
+
 static __global__ void count_kernel(int *y)
 {
     int i = threadIdx.x;

@@ -84,7 +84,7 @@ template <class S>
 static __device__ __forceinline__ void
 add_scores(float (&s)[S::R][S::C], const float (*q)[S::D + 4], const float (*k)[S::D + 4])
 {
-#pragma unroll 2
+#pragma unroll(S::D / 32)
     for (int d = 0; d < S::D; d += 4) {
         float4 y[S::C];
 #pragma unroll
