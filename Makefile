@@ -83,7 +83,7 @@ endif
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
-          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp $(subst $(comma),\$(comma),$(DIMS)) $(CUFLAGS)
+          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp$(comma)-fPIC $(subst $(comma),\$(comma),$(DIMS)) $(CUFLAGS)
 ifdef CUDA
 ifeq ($(NVCC),)
 $(error make cuda needs nvcc; it was not found on the PATH or in /usr/local/cuda/bin)
@@ -117,7 +117,7 @@ PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(
 .DEFAULT_GOAL := all
 
 build: $(PROGRAMS)
-cuda: build
+cuda: build $(BUILD)/lib05.so
 
 # Everything below build/ is remade when the configuration changes.
 CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
@@ -157,6 +157,13 @@ $(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $$^ $(LIBS) -o $$@
 endef
 $(foreach s,$(STAGES),$(eval $(call program,$(s))))
+
+# Stage 5's rungs as a shared library, so that peers.py runs them in turn with PyTorch's.
+$(BUILD)/obj/05_flash_cuda/library/%.o: CFLAGS += -fPIC
+$(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
+                   $(BUILD)/obj/05_flash_cuda/library/attention_run.o
+	@echo "  link  $@"
+	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 

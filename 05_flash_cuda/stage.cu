@@ -10,13 +10,15 @@
 
 #include <vector>
 
-extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined;
+extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined,
+    split_kv;
 
 static const struct variant *const variants[] = {
     &tiled,
     &register_tiled,
     &tensor_cores,
     &pipelined,
+    &split_kv, /* last: it takes only what it is meant for, few queries */
     NULL,
 };
 

@@ -406,8 +406,9 @@ static const char *refuses(const struct problem *p)
 /* K and V once for every 16 queries of a key head; parts are small. */
 static struct cost cost(const struct problem *p)
 {
-    double d = (double)p->head_dim + p->head_dim_v, rows = p->heads_q / p->heads_kv * p->seqlen_q;
-    double reads = (double)p->batch * p->heads_kv * ceil(rows / ROWS) * p->seqlen_k;
+    double d = (double)p->head_dim + p->head_dim_v;
+    size_t tiles = (p->heads_q / p->heads_kv * p->seqlen_q + ROWS - 1) / ROWS;
+    double reads = (double)p->batch * p->heads_kv * tiles * p->seqlen_k;
     double queries = (double)p->batch * p->heads_q * p->seqlen_q;
     struct cost c = {0.0, 2.0 * d * (reads + queries), queries * p->seqlen_k};
     return c;

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""peers.py: PyTorch's attention and softmax, and our rungs, in turn, in one process.
+
+    python3 05_flash_cuda/peers.py --csv build/results/peers.csv [--quick]
+
+Each shape is measured with every method in turn: one call of each, then the next round, so
+that heat and clocks are shared.  L2 is flushed before each call (outside of the timed
+region), times are medians by GPU events, inputs are normal random numbers.  Lines have the
+columns of `bench`; PyTorch's have the stage "peer".  Exit status 77 without PyTorch or GPU.
+"""
+import argparse
+import ctypes
+import datetime
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k "
+           "head_dim head_dim_v causal threads median_s min_s reps bytes_predicted "
+           "bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
+           "max_err allowed_err date commit machine compiler flags").split()
+BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
+            "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
+LARGEST_MATH = 2 << 30  # bytes of scores that the math backend may store
+
+
+def tokens(seqlen, head_dim, causal):
+    """16k tokens, 2048 columns over all heads."""
+    heads = 2048 // head_dim
+    return (16384 // seqlen, heads, heads, seqlen, seqlen, head_dim, causal)
+
+
+# batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
+SHAPES = [tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1)
+          for n in (512, 1024, 2048, 4096, 8192, 16384)]
+DECODE = [(16, 16, 16, 1, 8192, 128, 0), (16, 16, 16, 1, 65536, 128, 0),
+          (1, 16, 16, 1, 8192, 128, 0), (1, 16, 16, 1, 65536, 128, 0),
+          (16, 32, 4, 1, 8192, 128, 0)]
+FLOAT = [(1, 16, 16, 4096, 4096, 64, 0), (1, 16, 16, 4096, 4096, 128, 0),
+         (1, 16, 16, 4096, 4096, 64, 1)]
+QUICK = [tokens(4096, d, c) for d in (64, 128) for c in (0, 1)] + DECODE[:1]
+SOFTMAX_COLS = [256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20]
+
+
+class Library:
+    """The rungs of build/lib05.so."""
+
+    def __init__(self, path):
+        self.so = ctypes.CDLL(os.path.abspath(path))
+        text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
+        shape = ctypes.POINTER(ctypes.c_size_t)
+        self.so.attention_refuses.argtypes = [text, text, shape, number, number, ctypes.c_float]
+        self.so.attention_refuses.restype = text
+        self.so.attention_workspace.argtypes = self.so.attention_refuses.argtypes
+        self.so.attention_workspace.restype = ctypes.c_size_t
+        self.so.attention_run.argtypes = ([text, text, shape, number, ctypes.c_float]
+                                          + [pointer] * 8)
+
+    def method(self, torch, name, dtype, shape, q, k, v):
+        """A function that computes attention with a rung, or None if it refuses."""
+        b, hq, hk, nq, nk, d, causal = shape
+        sizes = (ctypes.c_size_t * 7)(b, hq, hk, nq, nk, d, d)
+        about = (name.encode(), dtype.encode(), sizes, causal)
+        scale = 1 / math.sqrt(d)
+        if self.so.attention_refuses(*about, 0, scale):
+            return None
+        o = torch.full((b, hq, nq, d), math.nan, dtype=q.dtype, device="cuda")
+        lse = torch.empty((b, hq, nq), dtype=torch.float32, device="cuda")
+        size = self.so.attention_workspace(*about, 0, scale)
+        work = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
+        stream = torch.cuda.current_stream().cuda_stream
+        arrays = (q.data_ptr(), k.data_ptr(), v.data_ptr(), None, o.data_ptr(),
+                  lse.data_ptr(), work.data_ptr(), stream)
+        keep = (q, k, v, lse, work)
+
+        def run():
+            assert keep and self.so.attention_run(*about, scale, *arrays) == 0
+            return o
+        return run
+
+
+def torch_method(torch, name, shape, q, k, v):
+    """A function that computes attention with one of PyTorch's backends, or None."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    b, hq, hk, nq, nk, d, causal = shape
+    backend = getattr(SDPBackend, BACKENDS[name])
+    if name == "pytorch-math" and b * hq * nq * nk * q.element_size() > LARGEST_MATH:
+        return None
+    if causal and nq != nk:
+        return None  # PyTorch aligns the mask at the top left
+    groups = {"enable_gqa": True} if hq != hk else {}
+
+    def run():
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=bool(causal), **groups)
+    try:
+        run()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return run
+
+
+def rounds(torch, methods, seconds, flush):
+    """Times of each method, one call of each in turn until the time is spent."""
+    def once(f):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        f()
+        end.record()
+        return begin, end
+    for f in methods.values():
+        f()
+    first = {n: once(f) for n, f in methods.items()}
+    torch.cuda.synchronize()
+    one = sum(b.elapsed_time(e) for b, e in first.values()) * 1e-3 + 1e-4 * len(methods)
+    n = max(5, min(40, int(seconds * len(methods) / one)))
+    events = [{m: once(f) for m, f in methods.items()} for _ in range(n)]
+    torch.cuda.synchronize()
+    return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events) for m in methods}
+
+
+def error_of(torch, shape, q, k, v, o):
+    """Largest error of the first and the last head against float64 on the same inputs."""
+    b, hq, hk, nq, nk, _, causal = shape
+    worst = 0.0
+    for batch, head in ((0, 0), (b - 1, hq - 1)):
+        kv = head // (hq // hk)
+        rows = slice(max(0, nq - 256), nq)  # the last queries see most keys
+        s = q[batch, head, rows].double() @ k[batch, kv].double().T / math.sqrt(q.shape[-1])
+        if causal:
+            i = torch.arange(nq, device="cuda")[rows, None] + nk - nq
+            s.masked_fill_(torch.arange(nk, device="cuda")[None] > i, -math.inf)
+        want = torch.softmax(s, -1) @ v[batch, kv].double()
+        worst = max(worst, (o[batch, head, rows].double() - want).abs().max().item())
+    return worst
+
+
+def pairs_of(shape):
+    """Query-key pairs that are credited: all, or exactly half when causal and square."""
+    b, hq, _, nq, nk, _, causal = shape
+    if not causal:
+        return b * hq * nq * nk
+    if nq == nk:
+        return b * hq * nq * nk / 2
+    return b * hq * sum(max(0, min(nk, i + 1 + nk - nq)) for i in range(nq))
+
+
+def ceiling_of(torch, kind, dtype, flush, known={}):
+    """Largest matrix product (GFLOP/s), read or copy bandwidth (GB/s) measured now."""
+    key = (kind, dtype)
+    if key in known:
+        return known[key]
+    if kind == "gemm":
+        a, b = (torch.randn(8192, 8192, device="cuda").to(dtype) for _ in range(2))
+        work, f = 2 * 8192**3, lambda: a @ b
+    else:
+        x = torch.empty(1 << 29, dtype=torch.float32, device="cuda").normal_()
+        y = torch.empty_like(x) if kind == "copy" else None
+        work, f = (8 << 29, lambda: y.copy_(x)) if kind == "copy" else (4 << 29, x.sum)
+    times = rounds(torch, {kind: f}, 0.1, flush)[kind]
+    known[key] = work / statistics.median(times) / 1e9
+    return known[key]
+
+
+class Writer:
+    """Appends measurements to a CSV file and prints them."""
+
+    def __init__(self, path, torch):
+        self.file = None
+        if path:
+            new = not os.path.exists(path) or os.path.getsize(path) == 0
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            self.file = open(path, "a", encoding="utf-8")
+            if new:
+                print(",".join(COLUMNS), file=self.file)
+        commit = os.environ.get("COMMIT") or subprocess.run(
+            ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True,
+            check=False).stdout.strip()
+        self.common = {"device": "gpu", "threads": 1, "commit": commit or "unknown",
+                       "machine": torch.cuda.get_device_name().replace(",", " "),
+                       "compiler": f"torch {torch.__version__}"}
+
+    def write(self, **fields):
+        """One line."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        row = {**self.common, **fields, "date": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if self.file:
+            text = [row.get(c, "") for c in COLUMNS]
+            print(",".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in text),
+                  file=self.file, flush=True)
+
+
+def measure_attention(torch, shape, dtype, names, library, writer, flush, seconds):
+    """Measures one shape with every method that supports it; returns {name: seconds}."""
+    b, hq, hk, nq, nk, d, causal = shape
+    kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    q, k, v = (torch.randn(b, h, n, d, device="cuda", dtype=kind)
+               for h, n in ((hq, nq), (hk, nk), (hk, nk)))
+    methods = {}
+    for name in names:
+        if name in BACKENDS:
+            f = torch_method(torch, name, shape, q, k, v)
+        else:
+            f = library.method(torch, name, dtype, shape, q, k, v)
+        if f:
+            methods[name] = f
+    errors = {n: error_of(torch, shape, q, k, v, f()) for n, f in methods.items()}
+    times = rounds(torch, methods, seconds, flush)
+    flops = 4.0 * d * pairs_of(shape)
+    size = 4.0 if dtype == "f32" else 2.0
+    moved = size * d * b * (2 * hq * nq + 2 * hk * nk)
+    decode = nq * (hq // hk) <= 16
+    ceiling_kind = "read" if decode else "gemm"
+    ceiling = ceiling_of(torch, ceiling_kind, torch.float32 if decode else kind, flush)
+    for name, t in times.items():
+        median = statistics.median(t)
+        reached = (moved if decode else flops) / median / 1e9
+        writer.write(stage="peer" if name in BACKENDS else "5", variant=name, op="attention",
+                     dtype=dtype, rows=0, cols=0, batch=b, heads_q=hq, heads_kv=hk,
+                     seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d, causal=causal,
+                     median_s=median, min_s=t[0], reps=len(t), bytes_predicted=moved,
+                     flops=flops, gbps=moved / median / 1e9, gflops=flops / median / 1e9,
+                     ceiling_kind=ceiling_kind, ceiling=ceiling,
+                     pct_ceiling=100 * reached / ceiling, max_err=errors[name])
+    return {n: statistics.median(t) for n, t in times.items()}
+
+
+def print_shape(shape, dtype, times):
+    """A line for the terminal: the shape, then each method's speed."""
+    b, hq, hk, nq, nk, d, causal = shape
+    decode = nq * (hq // hk) <= 16
+    size = 4 if dtype == "f32" else 2
+    work = size * d * b * (2 * hq * nq + 2 * hk * nk) / 1e9 if decode \
+        else 4 * d * pairs_of(shape) / 1e12
+    text = "  ".join(f"{n.replace('pytorch-', '')} {work / t:.0f}" for n, t in times.items())
+    print(f"{dtype} b{b} h{hq}/{hk} {nq}x{nk} d{d}{' causal' if causal else ''} "
+          f"{'GB/s' if decode else 'TFLOP/s'}:  {text}", flush=True)
+
+
+def measure_softmax(torch, cols, writer, flush, seconds):
+    """PyTorch's softmax of 2^28 floats in rows of cols."""
+    x = torch.randn((1 << 28) // cols, cols, device="cuda")
+    y = torch.empty_like(x)
+    times = rounds(torch, {"s": lambda: torch.softmax(x, -1, out=y)}, seconds, flush)["s"]
+    median, moved = statistics.median(times), 8.0 * x.numel()
+    ceiling = ceiling_of(torch, "copy", torch.float32, flush)
+    writer.write(stage="peer", variant="pytorch-softmax", op="softmax", dtype="f32",
+                 rows=x.shape[0], cols=cols, batch=0, heads_q=0, heads_kv=0, seqlen_q=0,
+                 seqlen_k=0, head_dim=0, head_dim_v=0, causal=0, median_s=median,
+                 min_s=times[0], reps=len(times), bytes_predicted=moved, flops=0.0,
+                 gbps=moved / median / 1e9, gflops=0.0, ceiling_kind="copy", ceiling=ceiling,
+                 pct_ceiling=100 * moved / median / 1e9 / ceiling)
+    print(f"softmax [{x.shape[0]}, {cols}] f32: {moved / median / 1e9:.0f} GB/s", flush=True)
+
+
+def shape_of(text):
+    """batch,heads_q,heads_kv,seqlen_q,seqlen_k,head_dim,causal"""
+    shape = tuple(int(x) for x in text.split(","))
+    if len(shape) != 7:
+        raise argparse.ArgumentTypeError(f"'{text}' is not seven numbers: {shape_of.__doc__}")
+    return shape
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--csv", help="append the measurements to this file")
+    p.add_argument("--library", default="build/lib05.so", help="our rungs (if it exists)")
+    p.add_argument("--variants", default="", help="rungs to measure too, by name: a,b,c")
+    p.add_argument("--backends", default=",".join(BACKENDS))
+    p.add_argument("--shape", type=shape_of, action="append", help=shape_of.__doc__)
+    p.add_argument("--dtype", default="bf16", choices=["f32", "f16", "bf16"])
+    p.add_argument("--seconds", type=float, default=0.1, help="for each method and shape")
+    p.add_argument("--quick", action="store_true", help="a few shapes, without softmax")
+    return p.parse_args()
+
+
+def main():
+    """Runs the measurements; returns the exit status."""
+    args = parse()
+    try:
+        import torch
+    except ImportError:
+        print("peers: PyTorch is not installed; skipped")
+        return 77
+    if not torch.cuda.is_available():
+        print("peers: PyTorch sees no GPU; skipped")
+        return 77
+    torch.manual_seed(1)
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    writer = Writer(args.csv, torch)
+    library = Library(args.library) if os.path.exists(args.library) else None
+    names = [n for n in args.backends.split(",") if n]
+    if library:
+        names += [n for n in args.variants.split(",") if n]
+    todo = [(s, args.dtype) for s in args.shape or (QUICK if args.quick else SHAPES + DECODE)]
+    if not args.shape and not args.quick:
+        todo += [(s, "f32") for s in FLOAT]
+    for shape, dtype in todo:
+        times = measure_attention(torch, shape, dtype, names, library, writer, flush,
+                                  args.seconds)
+        print_shape(shape, dtype, times)
+    if not args.shape and not args.quick:
+        for cols in SOFTMAX_COLS:
+            measure_softmax(torch, cols, writer, flush, args.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
