@@ -4,8 +4,9 @@
     python3 05_flash_cuda/peers.py --csv build/results/peers.csv [--quick]
 
 Each shape is measured with every method in turn: one call of each, then the next round, so
-that heat and clocks are shared.  L2 is flushed before each call (outside of the timed
-region), times are medians by GPU events, inputs are normal random numbers.  Lines have the
+that heat and clocks are shared.  Before each call, outside of the timed region, the L2 cache
+is flushed by reading a large array: writing one would leave 60 MB of dirty lines, which the
+measured call would pay for.  Times are medians by GPU events, inputs normal random numbers.  Lines have the
 columns of `bench`; PyTorch's have the stage "peer".  Exit status 77 without PyTorch or GPU.
 """
 import argparse
@@ -107,7 +108,7 @@ def torch_method(torch, name, shape, q, k, v):
 def rounds(torch, methods, seconds, flush):
     """Times of each method, one call of each in turn until the time is spent."""
     def once(f):
-        flush.zero_()
+        torch.sum(flush)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         f()
@@ -291,7 +292,7 @@ def main():
         print("peers: PyTorch sees no GPU; skipped")
         return 77
     torch.manual_seed(1)
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    flush = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")
     writer = Writer(args.csv, torch)
     library = Library(args.library) if os.path.exists(args.library) else None
     names = [n for n in args.backends.split(",") if n]

@@ -310,8 +310,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* How many parts: the smallest number within 15 % of the best use of the multiprocessors,
- * each of which takes two blocks; a part has at least 4 tiles for each warp. */
 static int device_attribute(enum cudaDeviceAttr what)
 {
     int device, value;
@@ -320,21 +318,27 @@ static int device_attribute(enum cudaDeviceAttr what)
     return value;
 }
 
+/* How many parts: the smallest number within 5 % of the best use of the multiprocessors.
+ * Each takes two blocks, which keeps more copies under way, but a second one pays only when
+ * a part has 1024 keys, and less than 256 keys are no part. */
 static int parts_for(const struct problem *p)
 {
     int n_sm = device_attribute(cudaDevAttrMultiProcessorCount);
     size_t n_rows = p->heads_q / p->heads_kv * p->seqlen_q;
-    double blocks = (double)p->batch * p->heads_kv * ((n_rows + ROWS - 1) / ROWS);
-    size_t most = p->seqlen_k / (4 * WARPS * KEYS);
-    if (most > MOST_PARTS) most = MOST_PARTS;
+    size_t blocks = p->batch * p->heads_kv * ((n_rows + ROWS - 1) / ROWS);
     double use[MOST_PARTS + 1], best = 0.0;
-    for (size_t n = 1; n <= most; n++) {
-        double waves = blocks * (double)n / (2.0 * n_sm);
+    size_t most = 1;
+    for (size_t n = 1; n <= MOST_PARTS; n++) {
+        if (n > 1 && (p->seqlen_k / n < 256 ||
+                      (p->seqlen_k / n < 1024 && blocks * n > (size_t)n_sm)))
+            break;
+        double waves = (double)(blocks * n) / (2.0 * n_sm);
         use[n] = waves / ceil(waves);
         best = fmax(best, use[n]);
+        most = n;
     }
     for (size_t n = 1; n <= most; n++)
-        if (use[n] >= 0.85 * best) return (int)n;
+        if (use[n] >= 0.95 * best) return (int)n;
     return 1;
 }
 
