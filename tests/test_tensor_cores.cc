@@ -1,0 +1,145 @@
+/* The tensor-core rungs: how fragments fit together, and split-KV's parts. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+#include "../05_flash_cuda/mma.h"
+
+extern "C" const struct variant tensor_cores, pipelined, split_kv;
+
+/* The two C fragments of a product, packed in pairs, multiply as the A fragment of the next:
+ * (A B) I = A B with A (16, 16) = 16 row + column, B and I the identity. */
+static __global__ void identity_kernel(float *d)
+{
+    int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    uint32_t a[4], one_low = pack<F16>(1.0f, 0.0f), one_high = pack<F16>(0.0f, 1.0f);
+    for (int i = 0; i < 4; i++) {
+        float first = 16.0f * (g + i % 2 * 8) + 2 * t + i / 2 * 8;
+        a[i] = pack<F16>(first, first + 1.0f);
+    }
+    /* B = I: column g has its 1 in row g, which lane t = g / 2 holds in half g % 2 */
+    uint32_t one = g / 2 != t ? 0 : g % 2 ? one_high : one_low;
+    float c[2][4] = {}, again[2][4] = {};
+    mma_16x8x16<F16>(c[0], a, one, 0); /* columns 0-7 of I: rows 0-7 */
+    mma_16x8x16<F16>(c[1], a, 0, one); /* columns 8-15: rows 8-15 */
+    uint32_t p[4] = {pack<F16>(c[0][0], c[0][1]), pack<F16>(c[0][2], c[0][3]),
+                     pack<F16>(c[1][0], c[1][1]), pack<F16>(c[1][2], c[1][3])};
+    mma_16x8x16<F16>(again[0], p, one, 0);
+    mma_16x8x16<F16>(again[1], p, 0, one);
+    for (int n = 0; n < 2; n++)
+        for (int i = 0; i < 4; i++)
+            d[(g + i / 2 * 8) * 16 + 8 * n + 2 * t + i % 2] = again[n][i];
+}
+
+Test(tensor_cores, packed_result_fragments_are_an_operand_fragment)
+{
+    std::vector<float> d(256, NAN);
+    cudaLaunchConfig_t config = {};
+    config.blockDim = dim3(32);
+    CUDA_CHECK(cudaLaunchKernelEx(&config, identity_kernel, d.data()));
+    for (int i = 0; i < 256; i++)
+        cr_assert(d[i] == (float)i, "element (%d, %d): got %g, want %d", i / 16, i % 16, d[i], i);
+}
+
+/* One head, head_dim 64, q = 0: o is the mean of the visible values.  Value j is j mod 7 in
+ * all columns but column j mod 64, where it is 8 more, so a lost or doubled key shows. */
+struct decode {
+    std::vector<uint16_t> q, k, v, o;
+    std::vector<float> lse, bias;
+    std::vector<unsigned char> workspace;
+    struct problem p = {};
+    struct arrays a = {};
+
+    decode(size_t queries, size_t keys)
+        : q(queries * 64), k(keys * 64), v(keys * 64), o(queries * 64, 0x7fff), lse(queries, NAN)
+    {
+        for (size_t j = 0; j < keys; j++)
+            for (size_t d = 0; d < 64; d++) {
+                k[j * 64 + d] = float_to_half((float)((j * 31 + d * 17) % 13) - 6.0f);
+                v[j * 64 + d] = float_to_half((float)(j % 7 + (j % 64 == d) * 8));
+            }
+        p.op = OP_ATTENTION;
+        p.dtype = F16;
+        p.batch = p.heads_q = p.heads_kv = 1;
+        p.seqlen_q = queries;
+        p.seqlen_k = keys;
+        p.head_dim = p.head_dim_v = 64;
+        p.scale = 0.125f;
+    }
+    void run()
+    {
+        /* filled with NaN: a part without keys must not be read */
+        workspace.assign(split_kv.workspace(&p) + 1, 0xff);
+        a.q = q.data(), a.k = k.data(), a.v = v.data();
+        a.o = o.data(), a.lse = lse.data();
+        a.bias = bias.empty() ? NULL : bias.data();
+        p.has_bias = !bias.empty();
+        a.workspace = workspace.data();
+        split_kv.attention(&p, &a);
+    }
+    void expect_mean_of(size_t query, size_t keys)
+    {
+        cr_assert(fabsf(lse[query] - logf((float)keys)) < 1e-5f, "lse of query %zu: got %g, "
+                  "want %g", query, lse[query], logf((float)keys));
+        for (size_t d = 0; d < 64; d++) {
+            double want = 0.0;
+            for (size_t j = 0; j < keys; j++) want += (double)(j % 7 + (j % 64 == d) * 8);
+            float got = half_to_float(o[query * 64 + d]);
+            want /= (double)keys;
+            cr_assert(fabs(got - want) < 2e-3, "query %zu, column %zu: got %g, want %g", query,
+                      d, got, want);
+        }
+    }
+};
+
+/* The executor has 16 multiprocessors, so 2112 keys, 33 tiles of 64, are cut into 8 parts of
+ * 5 tiles: the last one is empty.  Below 512 keys there is one part and no workspace. */
+Test(tensor_cores, split_kv_merges_parts_of_which_the_last_is_empty)
+{
+    for (size_t keys : {1, 63, 64, 65, 511, 512, 2112, 2113, 3000}) {
+        struct decode x(1, keys);
+        x.run();
+        x.expect_mean_of(0, keys);
+        cr_assert((split_kv.workspace(&x.p) > 0) == (keys >= 512), "%zu keys: parts", keys);
+    }
+}
+
+Test(tensor_cores, split_kv_causal_queries_see_their_own_prefix)
+{
+    struct decode x(20, 2112);
+    x.p.causal = 1;
+    x.run();
+    for (size_t i = 0; i < 20; i++) x.expect_mean_of(i, 2112 - 19 + i);
+}
+
+Test(tensor_cores, split_kv_without_visible_keys_gives_zero)
+{
+    struct decode x(2, 2112);
+    x.bias.assign(2 * 2112, -INFINITY);
+    x.bias[2112 + 1000] = 0.0f; /* query 1 sees one key, in the fourth part */
+    x.run();
+    cr_assert(x.lse[0] == -INFINITY && x.o[0] == 0 && x.o[63] == 0);
+    cr_assert(fabsf(x.lse[1]) < 1e-6f);
+    for (size_t d = 0; d < 64; d++) cr_assert(x.o[64 + d] == x.v[1000 * 64 + d], "column %zu", d);
+}
+
+Test(tensor_cores, rungs_give_the_same_bits_every_time)
+{
+    const struct variant *rungs[] = {&tensor_cores, &pipelined, &split_kv};
+    for (const struct variant *rung : rungs) {
+        struct decode x(60, 700);
+        for (size_t i = 0; i < x.q.size(); i++)
+            x.q[i] = float_to_half((float)(i * 37 % 29) / 8.0f - 1.8f);
+        x.run();
+        rung->attention(&x.p, &x.a);
+        std::vector<uint16_t> first = x.o;
+        for (int repeat = 0; repeat < 5; repeat++) {
+            std::fill(x.o.begin(), x.o.end(), 0x7fff);
+            rung->attention(&x.p, &x.a);
+            cr_assert(first == x.o, "%s: repeat %d differs", rung->name, repeat);
+        }
+    }
+}
