@@ -250,6 +250,8 @@ Test(cli, list_prints_one_line_a_variant)
     for (int s = 0; s < N_STAGES; s++) {
         cr_assert(run(stages[s], "list") == 0, "%s: %s", stages[s], complained);
         cr_expect(!*complained && *printed, "%s list: '%s'", stages[s], complained);
+        cr_expect(*printed != '\n' && !strstr(printed, "\n\n"), "%s: empty line",
+                  stages[s]);
         int lines = 0;
         for (char *line = strtok(printed, "\n"); line; line = strtok(NULL, "\n")) {
             cr_expect(line[0] >= 'a' && line[0] <= 'z', "%s: '%s'", stages[s], line);
