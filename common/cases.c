@@ -1,8 +1,8 @@
 /* cases.c: the list of cases.
  *
- * Sizes sit on and around the edges of the tiles that the stages use (16, 32, 48, 64, 128,
- * 176 rows or keys); a case is as small as its point allows, so that a scalar variant does
- * the whole list in a second or two. */
+ * Sizes sit on and around the edges of the tiles that the stages use (16, 32, 48, 64,
+ * 128, 176 rows or keys); a case is as small as its point allows, so that a scalar
+ * variant does the whole list in a second or two. */
 #include "cases.h"
 
 #include <stdarg.h>
@@ -21,15 +21,38 @@ static struct test_case list[MOST_CASES];
 static size_t n_cases;
 
 static const char *const recipe_names[N_RECIPES] = {
-    [RANDOM] = "random", [WIDE] = "wide", [RANGE_80] = "range_80", [EQUAL] = "equal",
-    [ASCENDING] = "ascending", [DESCENDING] = "descending", [OUTLIER] = "outlier",
-    [SHIFT_20] = "shift_20", [SHIFT_200] = "shift_200", [SHIFT_UP] = "shift_up",
-    [LOW] = "low", [LARGE] = "large", [VAST] = "vast", [NEAR_MAX] = "near_max",
-    [OPPOSITE] = "opposite", [ZERO_Q] = "zero_q", [MARKERS] = "markers",
-    [MASK_SOME] = "mask_some", [MASK_ROW] = "mask_row", [MASK_FIRST] = "mask_first",
-    [MASK_LAST] = "mask_last", [MASK_MIDDLE] = "mask_middle", [MASK_LANES] = "mask_lanes", [MASK_BUT_ONE] = "mask_but_one",
-    [NAN_Q] = "nan_q", [NAN_K] = "nan_k", [INF_K] = "inf_k", [NAN_V] = "nan_v",
-    [NAN_V_ONE] = "nan_v_one", [INF_V] = "inf_v", [INF_SCORE] = "inf_score", [TINY] = "tiny",
+    [RANDOM] = "random",
+    [WIDE] = "wide",
+    [RANGE_80] = "range_80",
+    [EQUAL] = "equal",
+    [ASCENDING] = "ascending",
+    [DESCENDING] = "descending",
+    [OUTLIER] = "outlier",
+    [SHIFT_20] = "shift_20",
+    [SHIFT_200] = "shift_200",
+    [SHIFT_UP] = "shift_up",
+    [LOW] = "low",
+    [LARGE] = "large",
+    [VAST] = "vast",
+    [NEAR_MAX] = "near_max",
+    [OPPOSITE] = "opposite",
+    [ZERO_Q] = "zero_q",
+    [MARKERS] = "markers",
+    [MASK_SOME] = "mask_some",
+    [MASK_ROW] = "mask_row",
+    [MASK_FIRST] = "mask_first",
+    [MASK_LAST] = "mask_last",
+    [MASK_MIDDLE] = "mask_middle",
+    [MASK_LANES] = "mask_lanes",
+    [MASK_BUT_ONE] = "mask_but_one",
+    [NAN_Q] = "nan_q",
+    [NAN_K] = "nan_k",
+    [INF_K] = "inf_k",
+    [NAN_V] = "nan_v",
+    [NAN_V_ONE] = "nan_v_one",
+    [INF_V] = "inf_v",
+    [INF_SCORE] = "inf_score",
+    [TINY] = "tiny",
 };
 
 /* Appends to a case's name. */
@@ -60,8 +83,6 @@ static struct test_case *add(enum op op, enum recipe recipe, size_t at, int mark
     return c;
 }
 
-/* ---- rows ---- */
-
 static void add_rows(enum op op, enum recipe recipe, size_t at, size_t rows, size_t cols,
                      int marks)
 {
@@ -74,10 +95,11 @@ static void add_rows(enum op op, enum recipe recipe, size_t at, size_t rows, siz
 
 static void add_row_sizes(enum op op)
 {
-    static const size_t every[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48,
-                                   49, 63, 64, 65, 97, 127, 128, 129, 175, 176, 177, 255, 256,
-                                   257, 511, 512, 513, 1000, 1023, 1024, 1025, 2047, 2048, 2049,
-                                   4095, 4096, 4097, 10007};
+    static const size_t every[] = {1,    2,    3,    4,    5,    7,    8,    9,    13,
+                                   15,   16,   17,   31,   32,   33,   47,   48,   49,
+                                   63,   64,   65,   97,   127,  128,  129,  175,  176,
+                                   177,  255,  256,  257,  511,  512,  513,  1000, 1023,
+                                   1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 10007};
     static const size_t some[] = {1, 2, 3, 8, 17, 31, 33, 64, 129, 257, 1000, 1025};
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         int marks = 0;
@@ -96,16 +118,16 @@ static void add_row_sizes(enum op op)
 static void add_softmax(enum op op)
 {
     add_row_sizes(op);
-    static const enum recipe shapes[] = {WIDE, RANGE_80, EQUAL, ASCENDING, DESCENDING, SHIFT_20,
-                                         SHIFT_200, SHIFT_UP, LOW, LARGE, VAST, MASK_SOME,
-                                         MASK_LANES, TINY};
+    static const enum recipe shapes[] = {
+        WIDE,     RANGE_80, EQUAL, ASCENDING, DESCENDING, SHIFT_20,   SHIFT_200,
+        SHIFT_UP, LOW,      LARGE, VAST,      MASK_SOME,  MASK_LANES, TINY};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         add_rows(op, shapes[i], 0, 4, 37, BOTH);
         add_rows(op, shapes[i], 0, 3, 1025, QUICK);
         add_rows(op, shapes[i], 0, 2, 20011, 0);
     }
-    static const size_t at[] = {0, 1, 15, 16, 31, 32, 63, 64, 127, 128, 255, 256, 1023, 1024,
-                                1029};
+    static const size_t at[] = {0,   1,   15,  16,  31,   32,   63,  64,
+                                127, 128, 255, 256, 1023, 1024, 1029};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         int marks = i % 4 == 0 ? QUICK : 0;
         add_rows(op, OUTLIER, at[i], 2, 1030, marks);
@@ -131,8 +153,8 @@ static void add_means(void)
     static const size_t sizes[] = {1, 2, 3, 7, 16, 17, 64, 100, 1000, 4097, 100003};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         add_rows(OP_MEAN, RANDOM, 0, 3, sizes[i], sizes[i] < 1000 ? BOTH : 0);
-    static const enum recipe shapes[] = {EQUAL, ASCENDING, DESCENDING, SHIFT_UP, LARGE, NEAR_MAX,
-                                         OPPOSITE, TINY};
+    static const enum recipe shapes[] = {EQUAL, ASCENDING, DESCENDING, SHIFT_UP,
+                                         LARGE, NEAR_MAX,  OPPOSITE,   TINY};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         add_rows(OP_MEAN, shapes[i], 0, 2, 3, BOTH);
         add_rows(OP_MEAN, shapes[i], 0, 2, 1000, QUICK);
@@ -142,25 +164,30 @@ static void add_means(void)
 
 static void add_fused(void)
 {
-    static const size_t sizes[] = {1, 2, 3, 5, 8, 17, 31, 64, 100, 257, 1000, 4099, 50021};
+    static const size_t sizes[] = {1,  2,   3,   5,    8,    17,   31,
+                                   64, 100, 257, 1000, 4099, 50021};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         add_rows(OP_FUSED_REDUCTION, RANDOM, 0, 3, sizes[i], sizes[i] < 1000 ? BOTH : 0);
-    static const enum recipe shapes[] = {WIDE, EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
-                                         SHIFT_200, SHIFT_UP, LARGE};
+    static const enum recipe shapes[] = {WIDE,       EQUAL,    ASCENDING,
+                                         DESCENDING, OUTLIER,  SHIFT_20,
+                                         SHIFT_200,  SHIFT_UP, LARGE};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         add_rows(OP_FUSED_REDUCTION, shapes[i], 0, 2, 37, BOTH);
         add_rows(OP_FUSED_REDUCTION, shapes[i], 0, 2, 1003, 0);
     }
 }
 
-/* ---- attention ---- */
-
 /* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias),
  * 1/sqrt(d) (scale). */
-struct shape { size_t q, k, d, dv, batch, heads, kv; int causal, bias, scaled; float scale; };
+struct shape {
+    size_t q, k, d, dv, batch, heads, kv;
+    int causal, bias, scaled;
+    float scale;
+};
 #define SHAPE(...) (struct shape){__VA_ARGS__}
 
-static void add_attention(enum op op, enum recipe recipe, size_t at, struct shape s, int marks)
+static void add_attention(enum op op, enum recipe recipe, size_t at, struct shape s,
+                          int marks)
 {
     struct test_case *c = add(op, recipe, at, marks);
     struct problem *p = &c->problem;
@@ -186,15 +213,17 @@ static void add_attention(enum op op, enum recipe recipe, size_t at, struct shap
 /* Every tile edge, alone and against another; both orders; causal and not. */
 static void add_lengths(enum op op)
 {
-    static const size_t edges[] = {1, 2, 3, 5, 7, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64,
-                                   65, 95, 97, 127, 128, 129, 175, 176, 177, 255, 256, 257};
+    static const size_t edges[] = {1,   2,   3,   5,   7,   13,  15,  16,  17, 31,
+                                   32,  33,  47,  48,  49,  63,  64,  65,  95, 97,
+                                   127, 128, 129, 175, 176, 177, 255, 256, 257};
     static const size_t n = sizeof edges / sizeof *edges;
     for (size_t i = 0; i < n; i++) {
         size_t e = edges[i], other = edges[(i * 7 + 3) % n];
         int few = i % 3 == 0 && e < 200 ? EXECUTED : 0;
         add_attention(op, RANDOM, 0, SHAPE(.q = e, .k = e, .causal = (int)(i % 2)),
                       few | (i % 4 == 1 && e < 130 ? QUICK : 0));
-        add_attention(op, RANDOM, 0, SHAPE(.q = other, .k = e, .causal = (int)((i + 1) % 2)),
+        add_attention(op, RANDOM, 0,
+                      SHAPE(.q = other, .k = e, .causal = (int)((i + 1) % 2)),
                       i % 5 == 0 && e < 200 && other < 200 ? BOTH : 0);
     }
     static const size_t pairs[][2] = {{2, 5}, {5, 2}, {113, 203}, {203, 113}, {128, 217},
@@ -214,16 +243,18 @@ static void add_lengths(enum op op)
 
 static void add_dims(enum op op)
 {
-    static const size_t dims[] = {1, 2, 7, 16, 32, 40, 59, 63, 65, 80, 96, 111, 128, 160, 192,
-                                  256};
+    static const size_t dims[] = {1,  2,  7,  16,  32,  40,  59,  63,
+                                  65, 80, 96, 111, 128, 160, 192, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         size_t d = dims[i];
-        int marks = (d == 1 || d == 40 || d == 59 || d == 128) ? BOTH : d == 256 ? QUICK : 0;
+        int small = d == 1 || d == 40 || d == 59 || d == 128;
+        int marks = small ? BOTH : d == 256 ? QUICK : 0;
         add_attention(op, RANDOM, 0, SHAPE(.q = 37, .k = 67, .d = d), marks);
         add_attention(op, RANDOM, 0, SHAPE(.q = 130, .k = 131, .d = d, .causal = 1), 0);
     }
-    static const size_t two[][2] = {{64, 128}, {128, 64}, {40, 72}, {1, 64}, {64, 1}, {7, 59},
-                                    {80, 96}, {192, 128}, {96, 33}, {256, 16}, {16, 256}};
+    static const size_t two[][2] = {{64, 128}, {128, 64}, {40, 72}, {1, 64},
+                                    {64, 1},   {7, 59},   {80, 96}, {192, 128},
+                                    {96, 33},  {256, 16}, {16, 256}};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         add_attention(op, RANDOM, 0,
                       SHAPE(.q = 35, .k = 70, .d = two[i][0], .dv = two[i][1],
@@ -232,17 +263,19 @@ static void add_dims(enum op op)
 
 static void add_heads(enum op op)
 {
-    static const size_t groups[][3] = {{2, 1, 1}, {1, 2, 1}, {2, 4, 2}, {1, 8, 1}, {3, 6, 3},
-                                       {2, 3, 3}, {1, 6, 2}, {1, 5, 5}};
+    static const size_t groups[][3] = {{2, 1, 1}, {1, 2, 1}, {2, 4, 2}, {1, 8, 1},
+                                       {3, 6, 3}, {2, 3, 3}, {1, 6, 2}, {1, 5, 5}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         size_t b = groups[i][0], h = groups[i][1], kv = groups[i][2];
-        struct shape s = SHAPE(.q = 19, .k = 35, .d = 32, .batch = b, .heads = h, .kv = kv);
+        struct shape s =
+            SHAPE(.q = 19, .k = 35, .d = 32, .batch = b, .heads = h, .kv = kv);
         add_attention(op, RANDOM, 0, s, i < 3 ? BOTH : 0);
         s.causal = 1;
         s.bias = 1;
         s.dv = 24;
         add_attention(op, RANDOM, 0, s, i == 2 ? BOTH : 0);
-        s = SHAPE(.q = 66, .k = 130, .batch = b, .heads = h, .kv = kv, .causal = (int)i % 2);
+        s = SHAPE(.q = 66, .k = 130, .batch = b, .heads = h, .kv = kv,
+                  .causal = (int)i % 2);
         add_attention(op, RANDOM, 0, s, 0);
     }
 }
@@ -250,23 +283,27 @@ static void add_heads(enum op op)
 /* Scores of every kind, small (q 21, k 70) and over several tiles (q 49, k 300). */
 static void add_scores(enum op op)
 {
-    static const enum recipe kinds[] = {WIDE, EQUAL, ASCENDING, DESCENDING, SHIFT_20, SHIFT_200,
-                                        LOW, LARGE, VAST, ZERO_Q, MARKERS, TINY};
+    static const enum recipe kinds[] = {WIDE,     EQUAL,     ASCENDING, DESCENDING,
+                                        SHIFT_20, SHIFT_200, LOW,       LARGE,
+                                        VAST,     ZERO_Q,    MARKERS,   TINY};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         enum recipe kind = kinds[i];
         add_attention(op, kind, 0, SHAPE(.q = 21, .k = 70), BOTH);
-        add_attention(op, kind, 0, SHAPE(.q = 70, .k = 77, .d = 40, .causal = 1), EXECUTED);
+        add_attention(op, kind, 0, SHAPE(.q = 70, .k = 77, .d = 40, .causal = 1),
+                      EXECUTED);
         add_attention(op, kind, 0, SHAPE(.q = 49, .k = 300, .d = 128), 0);
         add_attention(op, kind, 0, SHAPE(.q = 3, .k = 5, .d = 7, .heads = 2), QUICK);
         add_attention(op, kind, 0, SHAPE(.q = 130, .k = 129, .batch = 2, .causal = 1), 0);
         if (kind != TINY && kind != VAST)
             add_attention(op, kind, 0, SHAPE(.q = 8, .k = 2050), 0);
     }
-    static const size_t at[] = {0, 15, 16, 31, 32, 47, 48, 63, 64, 127, 128, 175, 176, 255, 256,
-                                299};
+    static const size_t at[] = {0,  15,  16,  31,  32,  47,  48,  63,
+                                64, 127, 128, 175, 176, 255, 256, 299};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        add_attention(op, OUTLIER, at[i], SHAPE(.q = 33, .k = 300), i % 5 == 0 ? QUICK : 0);
-        add_attention(op, OUTLIER, at[i], SHAPE(.q = 300, .k = 300, .d = 32, .causal = 1), 0);
+        add_attention(op, OUTLIER, at[i], SHAPE(.q = 33, .k = 300),
+                      i % 5 == 0 ? QUICK : 0);
+        add_attention(op, OUTLIER, at[i], SHAPE(.q = 300, .k = 300, .d = 32, .causal = 1),
+                      0);
         if (at[i] < 130 && i % 2 == 0)
             add_attention(op, OUTLIER, at[i], SHAPE(.q = 9, .k = at[i] + 1), EXECUTED);
     }
@@ -275,7 +312,8 @@ static void add_scores(enum op op)
 static void add_masks(enum op op)
 {
     struct shape small = SHAPE(.q = 18, .k = 70, .bias = 1);
-    struct shape large = SHAPE(.q = 66, .k = 300, .d = 40, .heads = 2, .kv = 1, .bias = 1);
+    struct shape large =
+        SHAPE(.q = 66, .k = 300, .d = 40, .heads = 2, .kv = 1, .bias = 1);
     struct shape causal = SHAPE(.q = 70, .k = 130, .causal = 1, .bias = 1);
     static const size_t tiles[] = {1, 16, 32, 64, 65};
     add_attention(op, RANDOM, 0, small, BOTH);
@@ -351,12 +389,13 @@ static void add_any(enum op op)
         enum recipe kind = s.bias ? MASK_SOME : kinds[i % 5];
         add_attention(op, kind, kind == OUTLIER ? at : 0, s, i % 10 == 0 ? QUICK : 0);
     }
-    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 5000, .d = 128, .heads = 8, .kv = 2), 0);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 5000, .d = 128, .heads = 8, .kv = 2),
+                  0);
     add_attention(op, RANDOM, 0, SHAPE(.q = 4, .k = 3001, .batch = 2, .heads = 4, .kv = 1,
                                        .causal = 1), 0);
 }
 
-/* With a bias the bad key is masked everywhere; causally, rows before it do not see it. */
+/* With a bias the bad key is masked everywhere; causal hides it from earlier rows. */
 static void add_nans(enum op op)
 {
     static const enum recipe bad[] = {NAN_K, INF_K, NAN_V, INF_V};
@@ -368,13 +407,15 @@ static void add_nans(enum op op)
     static const enum recipe seen[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         add_attention(op, seen[i], 11, SHAPE(.q = 20, .k = 70, .heads = 2), BOTH);
-        add_attention(op, seen[i], 0, SHAPE(.q = 5, .k = 70), BOTH); /* before any maximum */
+        /* the first key, before there is a maximum */
+        add_attention(op, seen[i], 0, SHAPE(.q = 5, .k = 70), BOTH);
         add_attention(op, seen[i], 64, SHAPE(.q = 9, .k = 130), i ? EXECUTED : 0);
         add_attention(op, seen[i], 40, SHAPE(.q = 70, .k = 70, .causal = 1), EXECUTED);
         add_attention(op, seen[i], 69, SHAPE(.q = 70, .k = 70, .causal = 1), 0);
         add_attention(op, seen[i], 129, SHAPE(.q = 130, .k = 200, .causal = 1), 0);
     }
-    add_attention(op, NAN_Q, 2, SHAPE(.q = 90, .k = 40, .causal = 1), QUICK); /* sees nothing */
+    /* a query that sees nothing */
+    add_attention(op, NAN_Q, 2, SHAPE(.q = 90, .k = 40, .causal = 1), QUICK);
     add_attention(op, INF_SCORE, 11, SHAPE(.q = 20, .k = 70, .bias = 1), BOTH);
     add_attention(op, INF_SCORE, 200, SHAPE(.q = 20, .k = 300, .bias = 1), 0);
 }
@@ -382,17 +423,18 @@ static void add_nans(enum op op)
 /* The log form: a smaller selection of the same. */
 static void add_log_form(void)
 {
-    static const size_t sizes[][2] = {{1, 1}, {2, 5}, {5, 2}, {17, 33}, {64, 64}, {33, 129},
-                                      {113, 203}};
+    static const size_t sizes[][2] = {{1, 1},   {2, 5},    {5, 2},    {17, 33},
+                                      {64, 64}, {33, 129}, {113, 203}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int causal = 0; causal < 2; causal++)
             add_attention(OP_LOGSOFTMAX_ATTENTION, RANDOM, 0,
                           SHAPE(.q = sizes[i][0], .k = sizes[i][1], .d = 40, .dv = 24,
                                 .causal = causal, .heads = 2, .kv = 1), i < 5 ? BOTH : 0);
-    static const enum recipe kinds[] = {WIDE, EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
-                                        SHIFT_200, LARGE, ZERO_Q};
+    static const enum recipe kinds[] = {
+        WIDE, EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20, SHIFT_200, LARGE, ZERO_Q};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        add_attention(OP_LOGSOFTMAX_ATTENTION, kinds[i], 0, SHAPE(.q = 10, .k = 70), BOTH);
+        add_attention(OP_LOGSOFTMAX_ATTENTION, kinds[i], 0, SHAPE(.q = 10, .k = 70),
+                      BOTH);
     struct shape masked = SHAPE(.q = 18, .k = 70, .bias = 1);
     add_attention(OP_LOGSOFTMAX_ATTENTION, RANDOM, 0, masked, BOTH);
     add_attention(OP_LOGSOFTMAX_ATTENTION, MASK_SOME, 0, masked, BOTH);
@@ -403,9 +445,11 @@ static void add_log_form(void)
 /* One query: the answers for all prefixes, and after updates. */
 static void add_scans_and_updates(void)
 {
-    static const size_t sizes[] = {1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 65, 100, 129, 257, 1000};
-    static const enum recipe kinds[] = {WIDE, EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
-                                        SHIFT_200, LARGE, ZERO_Q, MARKERS};
+    static const size_t sizes[] = {1,  2,  3,  4,   7,   8,   16,  17,
+                                   33, 64, 65, 100, 129, 257, 1000};
+    static const enum recipe kinds[] = {WIDE,    EQUAL,    ASCENDING, DESCENDING,
+                                        OUTLIER, SHIFT_20, SHIFT_200, LARGE,
+                                        ZERO_Q,  MARKERS};
     static const enum op ops[] = {OP_SCAN, OP_UPDATE};
     for (int o = 0; o < 2; o++) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -422,7 +466,8 @@ static void add_scans_and_updates(void)
         add_attention(ops[o], MASK_SOME, 0, masked, BOTH);
         add_attention(ops[o], MASK_LAST, 17, masked, BOTH);
     }
-    add_attention(OP_UPDATE, NAN_K, 20, SHAPE(.q = 1, .k = 37, .d = 16), BOTH); /* replaced */
+    /* the bad key is replaced */
+    add_attention(OP_UPDATE, NAN_K, 20, SHAPE(.q = 1, .k = 37, .d = 16), BOTH);
     for (size_t i = 0, k = 0; i < n_cases; i++)
         if (list[i].problem.op == OP_UPDATE) {
             list[i].problem.n_updates = 1 + k++ % 3 * 8; /* 1, 9 or 17 */

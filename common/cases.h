@@ -1,7 +1,8 @@
 /* cases.h: the inputs on which every variant is checked.
  *
  * A case is a problem and a recipe for its inputs.  Recipes exist because random numbers
- * hide most bugs: they miss a dropped key, a stray zero score, a maximum that never rises. */
+ * hide most bugs: they miss a dropped key, a stray zero score, a maximum that never
+ * rises. */
 #ifndef CASES_H
 #define CASES_H
 

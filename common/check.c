@@ -8,8 +8,6 @@
 #include <unistd.h>
 #include "options.h"
 
-/* ---- one variant on one case ---- */
-
 struct prepared prepare(const struct test_case *c, enum dtype dtype, uint64_t seed)
 {
     struct prepared p = {.test_case = c, .seed = seed};
@@ -44,9 +42,13 @@ static uint64_t fingerprint(const struct inputs *in)
     struct sizes n = problem_sizes(&in->problem);
     size_t size = dtype_size(in->problem.dtype);
     const struct arrays *a = &in->arrays;
-    const void *array[] = {a->x, a->w, a->q, a->k, a->v, a->bias, a->index, a->k_new, a->v_new};
-    size_t bytes[] = {n.x * size, n.w * size, n.q * size, n.k * size, n.v * size, n.bias * 4,
-                      n.index * sizeof(size_t), n.k_new * size, n.v_new * size};
+    const void *array[] = {a->x,    a->w,     a->q,     a->k,    a->v,
+                           a->bias, a->index, a->k_new, a->v_new};
+    size_t bytes[] = {n.x * size,     n.w * size,
+                      n.q * size,     n.k * size,
+                      n.v * size,     n.bias * sizeof(float),
+                      n.index * sizeof(size_t), n.k_new * size,
+                      n.v_new * size};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {
@@ -57,8 +59,8 @@ static uint64_t fingerprint(const struct inputs *in)
     return hash;
 }
 
-struct verdict check_variant(const struct variant *v, const struct prepared *p, int repeat,
-                             const char **could_not)
+struct verdict check_variant(const struct variant *v, const struct prepared *p,
+                             int repeat, const char **could_not)
 {
     const struct problem *problem = &p->inputs->problem;
     struct outputs out = outputs_new(problem), again = {0};
@@ -85,8 +87,6 @@ struct verdict check_variant(const struct variant *v, const struct prepared *p, 
     outputs_free(&again);
     return verdict;
 }
-
-/* ---- all variants on all cases ---- */
 
 enum { MOST_VARIANTS = 64 };
 
@@ -147,8 +147,8 @@ static void print_failure(const struct run *run, const struct variant *v,
     printf("FAILED   %s  %s  %s\n", v->name, p->test_case->name, dtype);
     if (run->n_failed > 1 && !run->opt->verbose) return;
     printf("    %s%s: %s\n", verdict->array, index, verdict->reason);
-    printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got, verdict->want,
-           verdict->err, verdict->allowed);
+    printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got,
+           verdict->want, verdict->err, verdict->allowed);
     printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
     printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
            p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
@@ -156,8 +156,8 @@ static void print_failure(const struct run *run, const struct variant *v,
 }
 
 /* Is entry e to be tried on c in this type at all? */
-static int is_candidate(const struct run *run, const struct entry *e, const struct test_case *c,
-                        enum dtype dtype)
+static int is_candidate(const struct run *run, const struct entry *e,
+                        const struct test_case *c, enum dtype dtype)
 {
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
@@ -180,8 +180,8 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (why) {
         t->skipped++;
         if (run->opt->verbose || run->opt->only_case)
-            printf("skipped  %s  %s  %s: %s\n", e->v->name, c->name, dtype_name(problem->dtype),
-                   why);
+            printf("skipped  %s  %s  %s: %s\n", e->v->name, c->name,
+                   dtype_name(problem->dtype), why);
         return;
     }
     t->types |= TYPE(problem->dtype);
@@ -193,8 +193,8 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     }
     t->passed++;
     if (run->opt->verbose)
-        printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name, dtype_name(problem->dtype),
-               verdict.worst);
+        printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name,
+               dtype_name(problem->dtype), verdict.worst);
     if (verdict.worst < t->worst && t->worst_case) return;
     t->worst = verdict.worst;
     t->worst_case = c->name;
@@ -225,8 +225,8 @@ static void check_case(struct run *run, const struct test_case *c)
 
 static void print_table(const struct run *run)
 {
-    printf("%-26s %-21s %-12s %6s %7s %7s  %s\n", "variant", "operation", "types", "passed",
-           "failed", "skipped", "worst error / allowed");
+    printf("%-26s %-21s %-12s %6s %7s %7s  %s\n", "variant", "operation", "types",
+           "passed", "failed", "skipped", "worst error / allowed");
     for (size_t i = 0; i < run->n_entries; i++) {
         const struct entry *e = &run->entries[i];
         for (int op = 0; op < N_OPS; op++) {
@@ -237,16 +237,18 @@ static void print_table(const struct run *run)
                 if (t->types & TYPE(d))
                     snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s",
                              types[0] ? " " : "", dtype_name((enum dtype)d));
-            printf("%-26s %-21s %-12s %6zu %7zu %7zu", e->v->name, op_name((enum op)op), types,
-                   t->passed, t->failed, t->skipped);
+            printf("%-26s %-21s %-12s %6zu %7zu %7zu", e->v->name, op_name((enum op)op),
+                   types, t->passed, t->failed, t->skipped);
             if (t->worst_case)
-                printf("  %.2f  %s %s", t->worst, t->worst_case, dtype_name(t->worst_dtype));
+                printf("  %.2f  %s %s", t->worst, t->worst_case,
+                       dtype_name(t->worst_dtype));
             printf("\n");
         }
     }
     for (size_t i = 0; i < run->n_entries; i++)
         if (run->entries[i].unavailable[0])
-            printf("%-26s not run: %s\n", run->entries[i].v->name, run->entries[i].unavailable);
+            printf("%-26s not run: %s\n", run->entries[i].v->name,
+                   run->entries[i].unavailable);
 }
 
 /* Fills run->entries.  Returns 0, or 2 when no variant has the name asked for. */
@@ -262,8 +264,9 @@ static int choose_variants(struct run *run)
         if (why) snprintf(e->unavailable, sizeof e->unavailable, "%s", why);
     }
     if (run->n_entries) return 0;
-    fprintf(stderr, "%s: --variant %s: no such variant; see build/%s list\n", run->stage->name,
-            run->opt->variant ? run->opt->variant : "", run->stage->name);
+    fprintf(stderr, "%s: --variant %s: no such variant; see build/%s list\n",
+            run->stage->name, run->opt->variant ? run->opt->variant : "",
+            run->stage->name);
     return 2;
 }
 
@@ -288,7 +291,7 @@ static int conclude(const struct run *run)
         }
     }
     if (on_cpu)
-        printf("CUDA kernels were executed on the CPU, on the cases small enough for that\n");
+        printf("CUDA kernels were executed on the CPU, on the small cases only\n");
     printf("%s: %zu case%s in %.1f s", run->stage->name, run->n_cases,
            run->n_cases == 1 ? "" : "s", now() - run->started);
     if (absent) printf("; %zu of %zu variants cannot run here", absent, run->n_entries);
@@ -306,12 +309,14 @@ int check_stage(const struct stage *stage, const struct options *opt)
     const struct test_case *c = test_cases(&n);
     run = (struct run){.stage = stage, .opt = opt, .started = now(), .reported = now()};
     if (opt->only_case && !test_case_find(opt->only_case))
-        return complain(stage, "--case %s: no such case; check --verbose prints their names",
+        return complain(stage,
+                        "--case %s: no such case; check --verbose prints their names",
                         opt->only_case);
     int status = choose_variants(&run);
     if (status) return status;
     for (size_t i = 0; i < n; i++) {
-        if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0 : opt->quick && !c[i].quick)
+        if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0
+                           : opt->quick && !c[i].quick)
             continue;
         progress(&run, i, n, c[i].name);
         check_case(&run, &c[i]);

@@ -5,7 +5,7 @@
 #include "cases.h"
 #include "compare.h"
 
-/* A case in one type: its inputs, their reference, and the range that variants may limit. */
+/* A case in one type: its inputs and what is accepted as their result. */
 struct prepared {
     const struct test_case *test_case;
     uint64_t seed;
@@ -19,9 +19,10 @@ void prepared_free(struct prepared *p);
 /* NULL if v promises to be right on this case, else why not: "scores up to 150". */
 const char *not_promised(const struct variant *v, const struct prepared *p);
 
-/* Runs v (repeat: twice, which must give the same bits) and judges the result.  Also fails
- * when an input was changed.  *could_not is set, and nothing judged, when v has no memory. */
-struct verdict check_variant(const struct variant *v, const struct prepared *p, int repeat,
-                             const char **could_not);
+/* Runs v (repeat: twice, which must give the same bits) and judges the result.  Also
+ * fails when an input was changed.  *could_not is set, and nothing judged, when v has no
+ * memory. */
+struct verdict check_variant(const struct variant *v, const struct prepared *p,
+                             int repeat, const char **could_not);
 
 #endif

@@ -69,7 +69,8 @@ void outputs_free(struct outputs *out)
 
 static int output_equal(const struct output *a, const struct output *b)
 {
-    return a->n == b->n && (!a->n || !memcmp(a->data, b->data, a->n * dtype_size(a->dtype)));
+    return a->n == b->n &&
+           (!a->n || !memcmp(a->data, b->data, a->n * dtype_size(a->dtype)));
 }
 
 int outputs_equal(const struct outputs *a, const struct outputs *b)
@@ -117,7 +118,8 @@ static void locate(struct verdict *v, const struct problem *p, size_t i)
 {
     size_t rows = rows_per_head(p), dv = p->head_dim_v;
     if (v->array[0] == 'y') {
-        size_t width = p->op == OP_MEAN ? 1 : p->op == OP_FUSED_REDUCTION ? N_FUSED : p->cols;
+        size_t width = p->op == OP_FUSED_REDUCTION ? N_FUSED : p->cols;
+        if (p->op == OP_MEAN) width = 1;
         v->rank = p->op == OP_MEAN ? 1 : 2;
         v->index[0] = i / width;
         v->index[1] = i % width;
@@ -185,10 +187,12 @@ struct verdict compare(const struct standard *s, const struct outputs *out)
         return v;
     }
     /* the log form may leave lse alone, but not write a part of it */
-    int lse_is_optional = s->problem.op == OP_LOGSOFTMAX_ATTENTION && is_untouched(&out->lse) &&
+    int lse_is_optional = s->problem.op == OP_LOGSOFTMAX_ATTENTION &&
+                          is_untouched(&out->lse) &&
                           !(out->lse.data && damage(&out->lse));
     if (compare_output(&v, &s->problem, "y", &out->y, r->y, s->y_allowed) &&
-        compare_output(&v, &s->problem, "o", &out->o, r->o, s->o_allowed) && !lse_is_optional)
+        compare_output(&v, &s->problem, "o", &out->o, r->o, s->o_allowed) &&
+        !lse_is_optional)
         compare_output(&v, &s->problem, "lse", &out->lse, r->lse, s->lse_allowed);
     return v;
 }
@@ -202,27 +206,26 @@ void verdict_index(const struct verdict *v, char *text, size_t size)
     if (v->rank && n < size) snprintf(text + n, size - n, "]");
 }
 
-/* ---- the rule ---- */
-
 static double larger(double a, double b)
 {
     return b > a ? b : a;
 }
 
+/* What rounding to 16 bits costs, relatively and, for the tiniest numbers, absolutely.  A
+ * float result is not rounded again. */
 static double round_unit(enum dtype dtype)
 {
-    return dtype == F16 ? 0x1p-11 : 0x1p-8;
+    return dtype == F32 ? 0 : dtype == F16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* Half the distance of the denormals of dtype: what rounding a tiny number may cost. */
 static double least_half(enum dtype dtype)
 {
-    return dtype == F16 ? 0x1p-25 : 0x1p-134;
+    return dtype == F32 ? 0 : dtype == F16 ? 0x1p-25 : 0x1p-134;
 }
 
-/* Largest error of the harness's own y or o, computed in either order, over the n elements
- * from `first` on; says so in *broken when one exceeds its bound (bound NULL: 16 bits, no
- * bound is claimed). */
+/* Largest error of the harness's own y or o, computed in either order, over the n
+ * elements from `first` on; says so in *broken when one exceeds its bound (bound NULL: 16
+ * bits, no bound is claimed). */
 static double own_error(float *const own[2], const double *want, const double *bound,
                         size_t first, size_t n, char **broken)
 {
@@ -232,8 +235,9 @@ static double own_error(float *const own[2], const double *want, const double *b
         double err = larger(fabs(own[0][i] - want[i]), fabs(own[1][i] - want[i]));
         if (bound && !(err <= bound[i]) && !*broken) {
             *broken = need(160, 1);
-            snprintf(*broken, 160, "the harness's own computation errs by %.3g, its proved "
-                     "bound is %.3g", err, bound[i]);
+            snprintf(*broken, 160,
+                     "the harness's own computation errs by %.3g, its bound is %.3g", err,
+                     bound[i]);
         }
         worst = larger(worst, err);
     }
@@ -245,7 +249,7 @@ static void allow_rows(struct standard *s, const struct arrays *a)
     const struct problem *p = &s->problem;
     const struct reference *r = s->reference;
     int is_float = p->dtype == F32, log = p->op == OP_LOGSOFTMAX;
-    double u = is_float ? 0 : round_unit(p->dtype), tiny = is_float ? 0 : least_half(p->dtype);
+    double u = round_unit(p->dtype), tiny = least_half(p->dtype);
     s->y_allowed = need(r->n_y, sizeof(double));
     if (p->op != OP_SOFTMAX && p->op != OP_LOGSOFTMAX) {
         for (size_t i = 0; i < r->n_y; i++)
@@ -255,8 +259,8 @@ static void allow_rows(struct standard *s, const struct arrays *a)
     float *own[2] = {yardstick_rows(p, a, 0), yardstick_rows(p, a, 1)};
     for (size_t i = 0; i < p->rows; i++) {
         size_t first = i * p->cols;
-        double err = own_error(own, r->y, is_float ? r->y_bound_safe : NULL, first, p->cols,
-                               &s->broken);
+        double err = own_error(own, r->y, is_float ? r->y_bound_safe : NULL, first,
+                               p->cols, &s->broken);
         for (size_t j = first; j < first + p->cols; j++) {
             double rule = 2 * err + (is_float ? 1e-6 : u * fabs(r->y[j]) + tiny);
             int bound_only = log && is_float;
@@ -276,7 +280,7 @@ static void allow_attention(struct standard *s, const struct arrays *a)
     const struct reference *r = s->reference;
     int is_float = p->dtype == F32;
     size_t rows = rows_per_head(p), dv = p->head_dim_v;
-    double u = is_float ? 0 : round_unit(p->dtype), tiny = is_float ? 0 : least_half(p->dtype);
+    double u = round_unit(p->dtype), tiny = least_half(p->dtype);
     s->o_allowed = need(r->n_o, sizeof(double));
     s->lse_allowed = need(r->n_lse, sizeof(double));
     memcpy(s->lse_allowed, r->lse_bound, r->n_lse * sizeof(double));

@@ -28,17 +28,17 @@ int outputs_equal(const struct outputs *a, const struct outputs *b);
 
 /* The reference of one problem and the largest error allowed in each element.
  *
- * f32 o          2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved bound;
- *                err_safe, the error of the harness's own float three-pass computation, and
- *                both maxima are taken per (batch, head)
+ * f32 o          2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved bound.
+ *                err_safe, the error of the harness's own float three-pass computation,
+ *                and both maxima are taken per (batch, head)
  * f32 softmax    2 err_safe + 1e-6 per row, and the proved bound
  * 16-bit o, y    twice the error of the straightforward 16-bit computation (scores in
- *                float, p and the result rounded), per (batch, head) or row, and one rounding
- *                of p and of the result; o also u max|s| max|v|
- * lse, log-softmax and the operations beyond: the proved bound (and the rounding to 16 bits)
+ *                float, p and the result rounded), per (batch, head) or row, and one
+ *                rounding of p and of the result; o also u max|s| max|v|
+ * lse, log-softmax and the operations beyond: the proved bound (and 16-bit rounding)
  *
- * broken is NULL, or says how the harness's own computation exceeded its proved bound: then
- * nothing may be accepted by it. */
+ * broken is NULL, or says how the harness's own computation exceeded its proved bound:
+ * then nothing may be accepted by it. */
 struct standard {
     struct problem problem;
     struct reference *reference;
@@ -61,8 +61,9 @@ struct verdict {
     double worst;             /* largest err / allowed */
 };
 
-/* Fails at the first element that is untouched, NaN where it must not be, not NaN where it
- * must be, another infinity, or farther off than allowed; fails when a guard is damaged. */
+/* Fails at the first element that is untouched, NaN where it must not be, not NaN where
+ * it must be, another infinity, or farther off than allowed; fails when a guard is
+ * damaged. */
 struct verdict compare(const struct standard *s, const struct outputs *out);
 
 /* The index as text, "[0, 1, 17, 3]", into text [size]. */

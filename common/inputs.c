@@ -49,6 +49,22 @@ static float ramp(size_t j, size_t n, int down)
     return down ? -t : t;
 }
 
+/* Does the recipe mask column j of n in this row? */
+static int is_masked(const struct test_case *c, struct random *r, size_t row, size_t j,
+                     size_t n)
+{
+    switch (c->recipe) {
+    case MASK_SOME: return random_below(r, 3) == 0;
+    case MASK_ROW: return row == c->at;
+    case MASK_FIRST: return j < c->at;
+    case MASK_LAST: return j + c->at >= n;
+    case MASK_MIDDLE: return j >= c->at && j < c->at + 64;
+    case MASK_LANES: return j % 8 != 5;
+    case MASK_BUT_ONE: return j != c->at;
+    default: return 0;
+    }
+}
+
 /* One row of scores x [n], normal on entry. */
 static void row_recipe(const struct test_case *c, struct random *r, float *x, size_t n,
                        size_t row, enum dtype dtype)
@@ -67,25 +83,22 @@ static void row_recipe(const struct test_case *c, struct random *r, float *x, si
         case LOW: x[j] -= 100000; break;
         case LARGE: x[j] = 10000 * (2 * random_uniform(r) - 1); break;
         case VAST: x[j] *= 1e30f; break;
-        case NEAR_MAX: x[j] = 3e38f * (0.9f + 0.1f * random_uniform(r)); break;
-        case OPPOSITE: x[j] = (j % 2 ? -3e38f : 3e38f) * (0.9f + 0.1f * random_uniform(r)); break;
-        case MASK_SOME: if (random_below(r, 3) == 0) x[j] = -INFINITY; break;
-        case MASK_ROW: if (row == c->at) x[j] = -INFINITY; break;
-        case MASK_FIRST: if (j < c->at) x[j] = -INFINITY; break;
-        case MASK_LAST: if (j + c->at >= n) x[j] = -INFINITY; break;
-        case MASK_MIDDLE: if (j >= c->at && j < c->at + 64) x[j] = -INFINITY; break;
-        case MASK_LANES: if (j % 8 != 5) x[j] = -INFINITY; break;
-        case MASK_BUT_ONE: if (j != c->at) x[j] = -INFINITY; break;
-        case NAN_Q: if (row == c->at && j == n / 2) x[j] = NAN; break;
-        case INF_SCORE: if (row == c->at && j == n / 2) x[j] = INFINITY; break;
+        case NEAR_MAX: x[j] = 3e38f * (1 - 0.1f * random_uniform(r)); break;
+        case OPPOSITE:
+            x[j] = (j % 2 ? -3e38f : 3e38f) * (1 - 0.1f * random_uniform(r));
+            break;
+        case NAN_Q: x[j] = row == c->at && j == n / 2 ? NAN : x[j]; break;
+        case INF_SCORE: x[j] = row == c->at && j == n / 2 ? INFINITY : x[j]; break;
         default: break;
         }
+        if (is_masked(c, r, row, j, n)) x[j] = -INFINITY;
     }
     if (c->recipe == TINY) fill_tiny(r, x, n, dtype);
 }
 
 /* Queries all ones, and keys whose score is about target(j). */
-static void scored_keys(const struct test_case *c, struct floats *f, const struct sizes *n)
+static void scored_keys(const struct test_case *c, struct floats *f,
+                        const struct sizes *n)
 {
     const struct problem *p = &c->problem;
     float unit = 1 / (p->scale * (float)p->head_dim);
@@ -115,15 +128,16 @@ static void shift_scores(const struct problem *p, struct floats *f, const struct
 }
 
 /* The recipes that shape scores and values of attention. */
-static void attention_recipe(const struct test_case *c, struct random *r, struct floats *f,
-                             const struct sizes *n, enum dtype dtype)
+static void attention_recipe(const struct test_case *c, struct random *r,
+                             struct floats *f, const struct sizes *n, enum dtype dtype)
 {
     const struct problem *p = &c->problem;
     size_t head = p->seqlen_k * p->head_dim;
     switch (c->recipe) {
     case WIDE: for (size_t i = 0; i < n->q; i++) f->q[i] *= 30; break;
     case EQUAL:
-        for (size_t i = 0; i < n->k; i++) f->k[i] = f->k[i / head * head + i % p->head_dim];
+        for (size_t i = 0; i < n->k; i++)
+            f->k[i] = f->k[i / head * head + i % p->head_dim];
         break;
     case ASCENDING: case DESCENDING: case OUTLIER: scored_keys(c, f, n); break;
     case SHIFT_20: shift_scores(p, f, n, -20); break;
@@ -158,31 +172,23 @@ static void attention_recipe(const struct test_case *c, struct random *r, struct
     }
 }
 
-/* The recipes that mask by the bias [seqlen_q, seqlen_k]. */
+/* The recipes that mask by the bias [seqlen_q, seqlen_k], normal on entry. */
 static void bias_recipe(const struct test_case *c, struct random *r, float *bias)
 {
     size_t rows = c->problem.seqlen_q, n = c->problem.seqlen_k;
+    enum recipe recipe = c->recipe;
+    int spoiled =
+        recipe == NAN_K || recipe == INF_K || recipe == NAN_V || recipe == INF_V;
+    int exact =
+        recipe == OUTLIER || recipe == EQUAL || recipe == ZERO_Q || recipe == MARKERS;
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < n; j++) {
-            int masked = 0;
-            switch (c->recipe) {
-            case MASK_SOME: masked = random_below(r, 3) == 0; break;
-            case MASK_ROW: masked = i == c->at || random_below(r, 5) == 0; break;
-            case MASK_FIRST: masked = j < c->at; break;
-            case MASK_LAST: masked = j + c->at >= n; break;
-            case MASK_MIDDLE: masked = j >= c->at && j < c->at + 64; break;
-            case MASK_LANES: masked = j % 8 != 5; break;
-            case MASK_BUT_ONE: case OUTLIER: case EQUAL: case ZERO_Q: case MARKERS:
-                masked = c->recipe == MASK_BUT_ONE && j != c->at;
-                if (c->recipe != MASK_BUT_ONE) bias[i * n + j] = 0;
-                break;
-            case NAN_K: case INF_K: case NAN_V: case INF_V: masked = j == c->at; break;
-            case INF_SCORE:
-                if (i == rows / 2 && j == c->at) bias[i * n + j] = INFINITY;
-                break;
-            default: break;
-            }
-            if (masked) bias[i * n + j] = -INFINITY;
+            float *b = &bias[i * n + j];
+            int masked = is_masked(c, r, i, j, n) || (spoiled && j == c->at);
+            if (recipe == MASK_ROW && random_below(r, 5) == 0) masked = 1;
+            if (exact) *b = 0;
+            if (recipe == INF_SCORE && i == rows / 2 && j == c->at) *b = INFINITY;
+            if (masked) *b = -INFINITY;
         }
 }
 
@@ -191,7 +197,8 @@ static void plant(const struct test_case *c, struct floats *f, const struct size
 {
     const struct problem *p = &c->problem;
     for (size_t i = 0; i < n->q; i++)
-        if (c->recipe == NAN_Q && i / p->head_dim % p->seqlen_q == c->at && i % p->head_dim == 0)
+        if (c->recipe == NAN_Q && i / p->head_dim % p->seqlen_q == c->at &&
+            i % p->head_dim == 0)
             f->q[i] = NAN;
     for (size_t i = 0; i < n->k; i++)
         if (i / p->head_dim % p->seqlen_k == c->at) {
@@ -202,7 +209,8 @@ static void plant(const struct test_case *c, struct floats *f, const struct size
         if (i / p->head_dim_v % p->seqlen_k == c->at) {
             if (c->recipe == NAN_V) f->v[i] = NAN;
             if (c->recipe == INF_V) f->v[i] = INFINITY;
-            if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2) f->v[i] = NAN;
+            if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2)
+                f->v[i] = NAN;
         }
 }
 
@@ -262,7 +270,8 @@ struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t 
     a->v_new = narrow(f.v_new, n.v_new, dtype);
     if (n.index) {
         size_t *index = need(n.index, sizeof *index);
-        for (size_t u = 0; u < n.index; u++) index[u] = random_below(&r, c->problem.seqlen_k);
+        for (size_t u = 0; u < n.index; u++)
+            index[u] = random_below(&r, c->problem.seqlen_k);
         index[0] = c->at < c->problem.seqlen_k ? c->at : 0; /* what is special, goes */
         a->index = index;
     }

@@ -1,7 +1,8 @@
 /* random.h: numbers that look random and are the same on every machine.
  *
- * The generator is splitmix64 (Steele, Lea, Flood 2014): a counter, scrambled.  Everything
- * below is integer arithmetic or exact, so a printed seed repeats an input bit for bit. */
+ * The generator is splitmix64 (Steele, Lea, Flood 2014): a counter, scrambled.
+ * Everything below is integer arithmetic or exact, so a printed seed repeats an input bit
+ * for bit. */
 #ifndef RANDOM_H
 #define RANDOM_H
 

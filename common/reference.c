@@ -1,5 +1,5 @@
-/* reference.c: the reference of softmax, log-softmax, mean and the fused reductions, row by
- * row in double; attention is in reference_attention.c.
+/* reference.c: the reference of softmax, log-softmax, mean and the fused reductions, row
+ * by row in double; attention is in reference_attention.c.
  *
  * Conventions (the same for every stage):
  *   NaN or +inf in a row   the whole row is NaN
@@ -49,8 +49,8 @@ float *widen_updated(const struct problem *p, const void *rows, const void *rows
     float *new = widen(rows_new, p->dtype, heads * p->n_updates * d);
     for (size_t h = 0; h < heads; h++)
         for (size_t u = 0; u < p->n_updates; u++)
-            memcpy(old + (h * p->seqlen_k + index[u]) * d, new + (h * p->n_updates + u) * d,
-                   d * sizeof *old);
+            memcpy(old + (h * p->seqlen_k + index[u]) * d,
+                   new + (h * p->n_updates + u) * d, d * sizeof *old);
     free(new);
     return old;
 }
@@ -59,7 +59,7 @@ float *widen_updated(const struct problem *p, const void *rows, const void *rows
 struct row {
     double m, l, d_mean; /* maximum, sum of exp(x - m), mean of m - x under p */
     size_t n_seen;       /* elements above -inf */
-    double max_abs;      /* largest |x| above -inf; INFINITY when a NaN or +inf is there */
+    double max_abs;      /* largest |x| above -inf; INFINITY for NaN or +inf */
 };
 
 static struct row row_of(const float *x, size_t n)
@@ -106,8 +106,8 @@ static void softmax_row(struct reference *r, const float *x, size_t n, size_t fi
 }
 
 /* y = x - m - ln l, in this order:
- *   |error| <= (4 d_mean + kappa + D + R (kappa + 1)) u + 2 (1 + |ln l|) u + (d_j + |y_j|) u
- *              + 2 min(|L|, 89) u
+ *   |error| <= (4 d_mean + kappa + D + R (kappa + 1)) u + 2 (1 + |ln l|) u
+ *              + (d_j + |y_j|) u + 2 min(|L|, 89) u
  * The last term lets a program form L = log sum exp(x) itself, as naive ones must; they
  * overflow beyond 89.  A program that subtracts m + ln l at once at m = 1e4 errs by
  * 1e4 u and is rejected. */
@@ -143,8 +143,8 @@ static void mean_and_extent(const float *x, size_t n, double *mean, double *max_
 }
 
 /* |error| <= (n + 4) u max|x|.  Total and count: n - 1 additions of partial sums, each at
- * most n max|x|, divided by n.  Weighted form mu (k-1)/k + x/k: each step rounds twice the
- * product and twice the rest, and later steps shrink it by k/n: at most (n/2 + 4).
+ * most n max|x|, divided by n.  Weighted form mu (k-1)/k + x/k: each step rounds twice
+ * the product and twice the rest, and later steps shrink it by k/n: at most (n/2 + 4).
  * Increment mu += (x - mu)/k: the same sum with |x - mu| <= 2 max|x| divided by k. */
 static void mean_row(struct reference *r, const float *x, size_t n, size_t row)
 {
@@ -176,15 +176,16 @@ static void fused_softmax(struct reference *r, const float *x, const float *w, s
     y[FUSED_LSE] = lse;
     bound[FUSED_LSE] = lse_error;
     y[FUSED_SOFTMAX_DOT] = sum_value(&dot);
-    bound[FUSED_SOFTMAX_DOT] = mass * rigorous(rel + count * 2 * ROUNDOFF) + FLUSH * w_abs;
+    bound[FUSED_SOFTMAX_DOT] =
+        mass * rigorous(rel + count * 2 * ROUNDOFF) + FLUSH * w_abs;
     y[FUSED_LOGSOFTMAX_DOT] = sum_value(&log_dot);
     bound[FUSED_LOGSOFTMAX_DOT] = count * ROUNDOFF * size + lse_error * w_abs;
 }
 
 /* Variance and covariance in one pass (Welford, or Chan's merge).  A running mean errs by
  * at most e = (n + 8) u max|x| (see mean_row; twice for a difference of two).  The terms
- * (x - mean_old)(w - mean_new) change by e_x |w - mean| + e_w |x - mean| + e_x e_w, and by
- * Cauchy-Schwarz their mean by e_x sd_w + e_w sd_x times sqrt(2) in sequence and
+ * (x - mean_old)(w - mean_new) change by e_x |w - mean| + e_w |x - mean| + e_x e_w, and
+ * by Cauchy-Schwarz their mean by e_x sd_w + e_w sd_x times sqrt(2) in sequence and
  * sqrt(2 log2 n) <= 8 in a merge tree.  The terms' own roundings and additions give
  * (n + 8) u sd_x sd_w. */
 static void fused_moments(struct reference *r, const float *x, const float *w, size_t n,
@@ -263,8 +264,9 @@ struct reference *reference_new(const struct problem *p, const struct arrays *a)
 void reference_free(struct reference *r)
 {
     if (!r) return;
-    double *owned[] = {r->y, r->y_bound, r->y_bound_safe, r->o, r->o_bound, r->o_bound_safe,
-                       r->o_mass, r->lse, r->lse_bound, r->weight, r->max_s, r->max_v};
+    double *owned[] = {r->y,         r->y_bound,      r->y_bound_safe, r->o,
+                       r->o_bound,   r->o_bound_safe, r->o_mass,       r->lse,
+                       r->lse_bound, r->weight,       r->max_s,        r->max_v};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(r);
 }

@@ -16,11 +16,11 @@
  * operation has no such array.
  *   *_bound       no float algorithm of these stages may err more (INFINITY: the input
  *                 is too ill-conditioned for any statement)
- *   *_bound_safe  the same for the plain three-pass computation, which has fewer roundings
+ *   *_bound_safe  the same for the plain three-pass computation: fewer roundings
  *   o_mass        sum_j p_j |v_jc|: what a relative error of p does to o
  *   weight        per row of o: 1 / l, the weight of the largest score
- *   max_s, max_v  per (batch, head_q): largest finite |score| and |v| that is not masked
- *   max_score     the largest of all |scores| or |x|, INFINITY when one is inf or NaN
+ *   max_s, max_v  per (batch, head_q): largest finite |score| and |v| not masked
+ *   max_score     the largest of all |scores| or |x|, INFINITY for inf or NaN
  *   empty_rows    number of fully masked rows
  *   v_is_finite   v holds neither inf nor NaN anywhere */
 struct reference {
@@ -43,8 +43,8 @@ void reference_free(struct reference *r);
  * one query and a row for each prefix of the keys. */
 static inline int has_attention_rows(const struct problem *p)
 {
-    return p->op == OP_ATTENTION || p->op == OP_LOGSOFTMAX_ATTENTION || p->op == OP_SCAN ||
-           p->op == OP_UPDATE;
+    return p->op == OP_ATTENTION || p->op == OP_LOGSOFTMAX_ATTENTION ||
+           p->op == OP_SCAN || p->op == OP_UPDATE;
 }
 static inline size_t rows_per_head(const struct problem *p)
 {
@@ -62,7 +62,7 @@ static inline size_t row_query(const struct problem *p, size_t i) /* its query *
 /* n numbers of any type as floats, exactly.  Freed by free(). */
 float *widen(const void *x, enum dtype dtype, size_t n);
 
-/* k or v [batch, heads_kv, seqlen_k, d], widened, with the updates of p applied in order. */
+/* k or v [batch, heads_kv, seqlen_k, d], widened, the updates of p applied in order. */
 float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
                      const size_t *index, size_t d);
 

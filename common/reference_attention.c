@@ -1,5 +1,5 @@
-/* reference_attention.c: the reference of attention and of its relatives (the log form, the
- * scan over prefixes of the keys, the answer after updates).
+/* reference_attention.c: the reference of attention and of its relatives (the log form,
+ * the scan over prefixes of the keys, the answer after updates).
  *
  *     s_j = scale q.k_j + bias_j,  p = softmax(s),  o = sum_j p_j v_j,  lse = m + ln l
  *
@@ -7,24 +7,24 @@
  * result is right to about 2^-50 |s|.
  *
  * Conventions (the same for every stage):
- *   masked       hidden by causal or by a bias of -inf: its key and value are not looked at
+ *   masked       hidden by causal or by a bias of -inf: key and value are not looked at
  *   no key left  o = 0, lse = -inf
- *   score -inf   (reached by arithmetic) weighs nothing, its value is not looked at
+ *   score -inf   reached by arithmetic: weighs nothing, its value is not looked at
  *   score NaN or +inf   NaN in the row's lse and in every element of its o
- *   value NaN    NaN in that column of every row that sees the key; inf likewise by 0 * inf
+ *   value NaN    NaN in that column of every row that sees the key
  *
- * Error bounds.  u = 2^-24, n unmasked keys.
- *   score     eta_j u,  eta_j = (head_dim + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|
- *             (head_dim roundings of the dot product in any order, three for the scale
- *             and log2 e, one for adding the bias, the bias times log2 e)
+ * Error bounds.  u = 2^-24, n unmasked keys, *_mean is the mean under p.
+ *   score     eta_j u,  eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|: d
+ *             roundings of the dot product in any order, three for the scale and log2 e,
+ *             one for adding the bias, the bias times log2 e
  *   o         u sum_j p_j |v_jc| [eta_j + eta_mean + 4 d_j + 4 d_mean + 2 kappa
- *             + 2 R (kappa + 1) + D_l + D_o + R + 3], where *_mean is the mean under p.
- *             D_o = 4 n: the normalised form rounds a quotient, two products and a sum for
- *             every key.  Three passes: R = 0, D_o = n and d_j only once.
+ *             + 2 R (kappa + 1) + D_l + D_o + R + 3].  D_o = 4 n: the normalised form
+ *             rounds a quotient, two products and a sum for every key.  Three passes:
+ *             R = 0, D_o = n and d_j only once.
  *   lse       u [eta_mean + 4 d_mean + kappa + D + R (kappa + 1)] + 2 (1 + |ln l|) u
  *             + (|lse| + 2 |m|) u  (2 |m|: a maximum kept in base 2)
  *   log form  sum_j |v_jc| [eta_j u + 2 (n + 4) (|s_j| + |lse| + |m|) u + lse_error]:
- *             the sums of s_j v_j and of v_j have at most n additions and n rescalings each */
+ *             the sums of s_j v_j and of v_j have at most n additions and n rescalings */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void reference_attention(struct reference *r, const struct problem *p,
 /* All keys and values in double. */
 struct keys {
     size_t stride;  /* seqlen_k rounded up to LANES */
-    double *kt;     /* [batch, heads_kv, head_dim, stride]: a loop over keys is contiguous */
+    double *kt;     /* [batch, heads_kv, head_dim, stride]: keys are contiguous */
     double *v;      /* [batch, heads_kv, seqlen_k, head_dim_v] */
     double *v_max;  /* [batch, heads_kv, seqlen_k] largest finite |v_jc| */
 };
@@ -57,7 +57,8 @@ struct scores {
     int is_nan;     /* a score is NaN or +inf */
 };
 
-static struct keys keys_new(const struct problem *p, const struct arrays *a, int *v_is_finite)
+static struct keys keys_new(const struct problem *p, const struct arrays *a,
+                            int *v_is_finite)
 {
     size_t heads = p->batch * p->heads_kv, n = p->seqlen_k, d = p->head_dim;
     size_t dv = p->head_dim_v;
@@ -84,8 +85,8 @@ static struct keys keys_new(const struct problem *p, const struct arrays *a, int
 
 /* dot_j = q.k_j and mass_j = sum_t |q_t k_jt| for LANES keys.
  *   q (d)   kt (d, stride), its first LANES columns */
-static void dot_block(const double *q, size_t d, const double *kt, size_t stride, double *dot,
-                      double *mass)
+static void dot_block(const double *q, size_t d, const double *kt, size_t stride,
+                      double *dot, double *mass)
 {
     double sum[LANES] = {0}, low[LANES] = {0}, size[LANES] = {0};
     for (size_t t = 0; t < d; t++) {
@@ -153,7 +154,8 @@ static struct scores normalise(struct scratch *w, const double *v_max, size_t n_
 }
 
 /* sum += weight v, mass += |weight v|, error += |weight v| x; all over dv columns. */
-static void accumulate(struct scratch *w, const double *v, size_t dv, double weight, double x)
+static void accumulate(struct scratch *w, const double *v, size_t dv, double weight,
+                       double x)
 {
     double *restrict sum = w->sum, *restrict low = w->low;
     double *restrict mass = w->mass, *restrict error = w->error;
@@ -213,8 +215,8 @@ static void value_row(struct reference *r, struct scratch *w, const struct score
 
 /* o = sum_j (s_j - lse) v_j with its bound. */
 static void log_value_row(struct reference *r, struct scratch *w, const struct scores *s,
-                          const double *v, size_t dv, size_t n_keys, size_t row, double lse,
-                          double lse_error)
+                          const double *v, size_t dv, size_t n_keys, size_t row,
+                          double lse, double lse_error)
 {
     double rounds = 2 * ((double)s->n + 4);
     for (size_t j = 0; j < n_keys; j++) {
@@ -242,7 +244,8 @@ static void attention_row(struct reference *r, const struct problem *p, struct s
     size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv), n_keys = row_keys(p, i);
     const double *v = keys->v + kv * p->seqlen_k * dv;
     if (bias) bias += row_query(p, i) * p->seqlen_k;
-    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias, n_keys);
+    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias,
+              n_keys);
     *s = normalise(w, keys->v_max + kv * p->seqlen_k, n_keys);
     if (s->is_nan || s->n == 0) {
         r->lse[row] = s->is_nan ? NAN : -INFINITY;
@@ -291,13 +294,20 @@ void reference_attention(struct reference *r, const struct problem *p,
     {
         double *m = need(d + 3 * keys.stride + 4 * dv, sizeof *m);
         double *lanes = m + d, *columns = lanes + 3 * keys.stride;
-        struct scratch w = {m, lanes, lanes + keys.stride, lanes + 2 * keys.stride, columns,
-                            columns + dv, columns + 2 * dv, columns + 3 * dv};
+        struct scratch w = {.q = m,
+                            .s = lanes,
+                            .eta = lanes + keys.stride,
+                            .p = lanes + 2 * keys.stride,
+                            .sum = columns,
+                            .low = columns + dv,
+                            .mass = columns + 2 * dv,
+                            .error = columns + 3 * dv};
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < r->n_lse; row++) {
             size_t query = row / rows * p->seqlen_q + row_query(p, row % rows);
             for (size_t t = 0; t < d; t++) w.q[t] = q[query * d + t];
-            attention_row(r, p, &w, &keys, p->has_bias ? a->bias : NULL, row, &stats[row]);
+            attention_row(r, p, &w, &keys, p->has_bias ? a->bias : NULL, row,
+                          &stats[row]);
         }
         free(m);
     }

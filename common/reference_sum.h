@@ -1,9 +1,9 @@
 /* reference_sum.h: compensated sums, and the constants of the proved error bounds.
  *
  * Letters as in notes: u = 2^-24, m the maximum, d_j = m - x_j, p_j the exact softmax,
- * d_mean = sum_j p_j d_j (at most ln n, because it is at most the entropy of p), kappa the
- * relative error of exp in units of u (1 ulp is 2), D additions on the longest path of a
- * sum, R rescalings of what an element contributes.
+ * d_mean = sum_j p_j d_j (at most ln n, because it is at most the entropy of p), kappa
+ * the relative error of exp in units of u (1 ulp is 2), D additions on the longest path
+ * of a sum, R rescalings of what an element contributes.
  *
  * The bounds hold for any order of the keys and any tree of merges:
  *   D <= n - 1   adding an exact zero does not round, so padding does not count
@@ -16,12 +16,12 @@
 #include <stddef.h>
 #include "reference.h"
 
-/* Any variant: an exp good to 2 ulp; its argument carries the subtraction, and (base 2, or
- * a fast exp of the GPU) the product with log2 e, the rounding of log2 e and of the
+/* Any variant: an exp good to 2 ulp; its argument carries the subtraction, and (base 2,
+ * or a fast exp of the GPU) the product with log2 e, the rounding of log2 e and of the
  * reduced argument: at most 4 d_j u in all. */
 #define KAPPA 4.1
 #define ARGUMENT 4.0
-/* The plain three-pass computation with the C library's expf, good to about half an ulp. */
+/* The plain three-pass computation; the C library's expf is good to about half an ulp. */
 #define KAPPA_SAFE 2.1
 
 /* Flushing a result below the least normal float to zero costs this much. */
@@ -36,7 +36,7 @@ static inline double two_sum(double a, double b, double *low)
     return s;
 }
 
-/* Neumaier's sum: value() is right to about one rounding of double, whatever the order. */
+/* Neumaier's sum: right to about one rounding of double, whatever the order. */
 struct sum { double high, low; };
 
 static inline void sum_add(struct sum *s, double x)

@@ -45,8 +45,8 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int rever
     return y;
 }
 
-/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t; in reverse from the
- * last t to the first, with the scale multiplied into q.
+/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t; in reverse from
+ * the last t to the first, with the scale multiplied into q.
  *   q (d)   kt (d, stride)   bias (n) or NULL   s (n) */
 static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
                    const float *bias, size_t n, int reverse, float *s)
@@ -66,8 +66,8 @@ static void scores(const float *q, const float *kt, size_t d, size_t stride, flo
 }
 
 /* o = sum_j p_j v_j over the keys that weigh something.  p (n) is exp(s - m) on entry. */
-static void values(float *p, float l, const float *v, size_t n, size_t dv, enum dtype dtype,
-                   int reverse, float *o)
+static void values(float *p, float l, const float *v, size_t n, size_t dv,
+                   enum dtype dtype, int reverse, float *o)
 {
     for (size_t i = 0; i < n; i++) {
         size_t j = reverse ? n - 1 - i : i;
@@ -89,20 +89,22 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
     float *kt = need(heads * d * n, sizeof *kt), *o = need(n_rows * dv, sizeof *o);
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < n; j++)
-            for (size_t t = 0; t < d; t++) kt[(h * d + t) * n + j] = k[(h * n + j) * d + t];
+            for (size_t t = 0; t < d; t++)
+                kt[(h * d + t) * n + j] = k[(h * n + j) * d + t];
     double work = (double)n_rows * (double)n * (double)(d + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
         float *s = need(n, sizeof *s);
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < n_rows; row++) {
-            size_t i = row % rows, b = row / rows / p->heads_q, h = row / rows % p->heads_q;
+            size_t i = row % rows, head = row / rows;
+            size_t b = head / p->heads_q, h = head % p->heads_q;
             size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
             size_t seen = row_keys(p, i), query = row_query(p, i);
             const float *bias = p->has_bias ? a->bias + query * n : NULL;
             float m;
-            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n, p->scale,
-                   bias, seen, reverse, s);
+            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n,
+                   p->scale, bias, seen, reverse, s);
             float l = exponentials(s, seen, reverse, &m);
             values(s, l, v + kv * n * dv, seen, dv, p->dtype, reverse, o + row * dv);
         }

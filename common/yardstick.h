@@ -1,10 +1,10 @@
-/* yardstick.h: the harness's own straightforward computation, whose error says how well an
- * input can be computed at all.
+/* yardstick.h: the harness's own straightforward computation, whose error says how well
+ * an input can be computed at all.
  *
  * It is done in two ways, and the worse is the yardstick: sums from the first to the last
  * key and the scale applied to the scores, or, in reverse, from the last to the first and
- * the scale applied to q.  A stage may do either, and where one score outweighs all others
- * the order decides whether the small terms survive. */
+ * the scale applied to q.  A stage may do either, and where one score outweighs all
+ * others the order decides whether the small terms survive. */
 #ifndef YARDSTICK_H
 #define YARDSTICK_H
 

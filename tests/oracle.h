@@ -16,9 +16,9 @@ static inline int oracle_sees(const struct problem *p, size_t i, size_t j)
 }
 
 /* o [batch, heads_q, seqlen_q, head_dim_v] and lse of float arrays, by definition. */
-static inline void oracle_attention(const struct problem *p, const float *q, const float *k,
-                                    const float *v, const float *bias, long double *o,
-                                    long double *lse)
+static inline void oracle_attention(const struct problem *p, const float *q,
+                                    const float *k, const float *v, const float *bias,
+                                    long double *o, long double *lse)
 {
     size_t group = p->heads_q / p->heads_kv, d = p->head_dim, dv = p->head_dim_v;
     long double *s = malloc((p->seqlen_k + 1) * sizeof *s);

@@ -1,5 +1,5 @@
-/* test_cases.c: the suite is what it says: stable names, repeatable inputs, recipes that do
- * what they are for. */
+/* test_cases.c: the suite is what it says: stable names, repeatable inputs, recipes that
+ * do what they are for. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -37,15 +37,19 @@ Test(cases, shapes_are_valid)
         const struct problem *p = &c[i].problem;
         struct sizes s = problem_sizes(p);
         if (s.x) cr_expect(p->rows && p->cols, "%s", c[i].name);
-        else cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 && s.q && s.k && s.v &&
-                       isfinite(p->scale), "%s", c[i].name);
+        else
+            cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 && s.q && s.k && s.v &&
+                          isfinite(p->scale),
+                      "%s", c[i].name);
     }
 }
 
-/* What the harness promises about the suite: every operation, recipe and tile edge occurs. */
+/* What the harness promises about the suite: every operation, recipe and tile edge
+ * occurs. */
 Test(cases, suite_is_complete)
 {
-    size_t n, per_op[N_OPS] = {0}, quick[N_OPS] = {0}, executed = 0, recipes[N_RECIPES] = {0};
+    size_t n, per_op[N_OPS] = {0}, quick[N_OPS] = {0}, executed = 0,
+              recipes[N_RECIPES] = {0};
     const struct test_case *c = test_cases(&n);
     int edge[258] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -57,13 +61,15 @@ Test(cases, suite_is_complete)
         if (p->op == OP_ATTENTION && p->seqlen_k <= 257) edge[p->seqlen_k] |= 1;
         if (p->op == OP_ATTENTION && p->seqlen_q <= 257) edge[p->seqlen_q] |= 2;
         if (c[i].executed && p->op == OP_ATTENTION)
-            cr_expect(p->seqlen_q <= 300 && p->seqlen_k <= 300 && p->batch * p->heads_q <= 8,
+            cr_expect(p->seqlen_q <= 300 && p->seqlen_k <= 300 &&
+                          p->batch * p->heads_q <= 8,
                       "%s is too large to execute CUDA kernels on", c[i].name);
     }
     for (int op = 0; op < N_OPS; op++)
         cr_expect(per_op[op] >= 20 && quick[op] >= 10, "%s: %zu, %zu quick", op_name(op),
                   per_op[op], quick[op]);
-    for (int r = 0; r < N_RECIPES; r++) cr_expect(recipes[r] > 0, "recipe %d is not used", r);
+    for (int r = 0; r < N_RECIPES; r++)
+        cr_expect(recipes[r] > 0, "recipe %d is not used", r);
     cr_expect(executed >= 60 && executed <= 110, "%zu", executed);
     static const int tiles[] = {16, 32, 48, 64, 128, 176, 256};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
@@ -83,10 +89,12 @@ Test(cases, inputs_repeat_and_follow_the_seed)
     for (size_t i = 0; i < n; i += 11) {
         struct inputs *a = inputs_new(&c[i], F32, 5), *b = inputs_new(&c[i], F32, 5);
         struct sizes s = problem_sizes(&c[i].problem);
-        cr_expect(same(a->arrays.x, b->arrays.x, s.x * 4) && same(a->arrays.q, b->arrays.q, s.q * 4)
-                  && same(a->arrays.k, b->arrays.k, s.k * 4)
-                  && same(a->arrays.v, b->arrays.v, s.v * 4)
-                  && same(a->arrays.bias, b->arrays.bias, s.bias * 4), "%s", c[i].name);
+        cr_expect(same(a->arrays.x, b->arrays.x, s.x * 4) &&
+                      same(a->arrays.q, b->arrays.q, s.q * 4) &&
+                      same(a->arrays.k, b->arrays.k, s.k * 4) &&
+                      same(a->arrays.v, b->arrays.v, s.v * 4) &&
+                      same(a->arrays.bias, b->arrays.bias, s.bias * 4),
+                  "%s", c[i].name);
         inputs_free(a);
         inputs_free(b);
     }
@@ -135,7 +143,8 @@ static size_t scores_of(const char *name, double *s, size_t most)
     cr_assert(p->seqlen_k <= most);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         s[j] = 0;
-        for (size_t t = 0; t < p->head_dim; t++) s[j] += (double)q[t] * k[j * p->head_dim + t];
+        for (size_t t = 0; t < p->head_dim; t++)
+            s[j] += (double)q[t] * k[j * p->head_dim + t];
         s[j] *= p->scale;
     }
     size_t n = p->seqlen_k;
@@ -178,11 +187,12 @@ Test(cases, row_recipes_give_the_scores_they_name)
         const float *x = in->arrays.x;
         double mean = 0, square = 0;
         for (size_t j = 0; j < n; j++) mean += x[j] / (double)n;
-        for (size_t j = 0; j < n; j++) square += (x[j] - mean) * (x[j] - mean) / (double)n;
-        cr_expect(fabs(mean - rows[i].mean) <= 0.07 * rows[i].spread + 1e-6, "%s: mean %g",
-                  rows[i].name, mean);
-        cr_expect(fabs(sqrt(square) - rows[i].spread) <= 0.05 * rows[i].spread + 1e-6, "%s: %g",
-                  rows[i].name, sqrt(square));
+        for (size_t j = 0; j < n; j++)
+            square += (x[j] - mean) * (x[j] - mean) / (double)n;
+        cr_expect(fabs(mean - rows[i].mean) <= 0.07 * rows[i].spread + 1e-6,
+                  "%s: mean %g", rows[i].name, mean);
+        cr_expect(fabs(sqrt(square) - rows[i].spread) <= 0.05 * rows[i].spread + 1e-6,
+                  "%s: %g", rows[i].name, sqrt(square));
         inputs_free(in);
     }
 }
@@ -192,16 +202,17 @@ Test(cases, markers_count_the_keys)
 {
     struct prepared p = prepare(find("attention-markers-21x70-d64"), F32, 1);
     for (size_t c = 0; c < 64; c++)
-        cr_expect(fabs(p.standard->reference->o[c] - (c < 6 ? 2 : 1)) < 1e-12, "column %zu: %g",
-                  c, p.standard->reference->o[c]);
+        cr_expect(fabs(p.standard->reference->o[c] - (c < 6 ? 2 : 1)) < 1e-12,
+                  "column %zu: %g", c, p.standard->reference->o[c]);
     prepared_free(&p);
 }
 
 Test(cases, half_inputs_are_numbers_of_their_type)
 {
-    static const char *const names[] = {"attention-low-21x70-d64", "attention-large-21x70-d64",
-                                        "attention-zero_q-21x70-d64", "attention-tiny-21x70-d64",
-                                        "attention-markers-49x300-d128"};
+    static const char *const names[] = {
+        "attention-low-21x70-d64", "attention-large-21x70-d64",
+        "attention-zero_q-21x70-d64", "attention-tiny-21x70-d64",
+        "attention-markers-49x300-d128"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct inputs *in = inputs_new(find(names[i]), F16, 1);
         struct sizes n = problem_sizes(&in->problem);
@@ -237,7 +248,8 @@ Test(cases, promises_decide_what_is_skipped)
     static const char *const nan = "attention-nan_v@37-20x70-d64-bias";
     static const char *const plain = "attention-random-37x67-d40";
     cr_expect(!promise(wide, all) && !promise(row, all) && !promise(nan, all));
-    cr_expect(!promise(plain, limited) && !promise(plain, no_rows) && !promise(plain, leaks));
+    cr_expect(!promise(plain, limited) && !promise(plain, no_rows) &&
+              !promise(plain, leaks));
     cr_expect_str_eq(promise(row, no_rows), "a fully masked row");
     cr_expect_str_eq(promise(nan, leaks), "NaN or inf in v");
     const char *why = promise(wide, limited);

@@ -17,7 +17,8 @@ static void right(const struct problem *p, const struct arrays *a)
         const float *x = (const float *)a->x + i * p->cols;
         float m = -INFINITY, l = 0, *y = (float *)a->y + i * p->cols;
         for (size_t j = 0; j < p->cols; j++) m = x[j] > m ? x[j] : m;
-        for (size_t j = 0; j < p->cols; j++) l += y[j] = m == -INFINITY ? 0 : expf(x[j] - m);
+        for (size_t j = 0; j < p->cols; j++)
+            l += y[j] = m == -INFINITY ? 0 : expf(x[j] - m);
         for (size_t j = 0; j < p->cols; j++) y[j] = l == 0 ? 0 : y[j] / l;
     }
 }
@@ -59,9 +60,13 @@ static const char *no_single_column(const struct problem *p)
     return p->cols == 1 ? "a single column" : NULL;
 }
 
-#define VARIANT(id, function, ...)                                                         \
-    static const struct variant id = {.name = #id, .types = TYPE(F32), .masked_rows = 1,   \
-                                      .max_score = INFINITY, .softmax = function, __VA_ARGS__}
+#define VARIANT(id, function, ...)                                                       \
+    static const struct variant id = {.name = #id,                                       \
+                                      .types = TYPE(F32),                                \
+                                      .masked_rows = 1,                                  \
+                                      .max_score = INFINITY,                             \
+                                      .softmax = function,                               \
+                                      __VA_ARGS__}
 VARIANT(good, right);
 VARIANT(choosy, right, .refuses = no_single_column);
 VARIANT(missing, last_row_missing);
@@ -70,8 +75,8 @@ VARIANT(spoiler, spoils_its_input);
 VARIANT(restless, never_twice_the_same);
 VARIANT(flat, zero);
 VARIANT(elsewhere, right, .device = ON_GPU, .only_arch = 1);
-static const struct variant modest = {.name = "modest", .types = TYPE(F32), .max_score = 10,
-                                      .softmax = right};
+static const struct variant modest = {
+    .name = "modest", .types = TYPE(F32), .max_score = 10, .softmax = right};
 
 /* Runs check on these variants with its output caught in `text`; returns its status. */
 static char text[200000];
@@ -103,16 +108,16 @@ Test(check, right_variant_passes)
 
 Test(check, every_planted_fault_fails)
 {
-    const struct variant *const faults[] = {&missing, &outside, &spoiler, &restless, &flat};
-    static const char *const reasons[] = {"element not written", "written behind the last",
-                                          "an input was overwritten",
-                                          "a second run gives other bits",
-                                          "error above the allowed"};
+    const struct variant *const faults[] = {&missing, &outside, &spoiler, &restless,
+                                            &flat};
+    static const char *const reasons[] = {
+        "element not written", "written behind the last", "an input was overwritten",
+        "a second run gives other bits", "error above the allowed"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         const struct variant *v[] = {&good, faults[i], NULL};
         cr_expect(run_check(v, quick) == 1, "%s passed", faults[i]->name);
-        cr_expect(strstr(text, reasons[i]), "%s: no '%s' in %s", faults[i]->name, reasons[i],
-                  text);
+        cr_expect(strstr(text, reasons[i]), "%s: no '%s' in %s", faults[i]->name,
+                  reasons[i], text);
         cr_expect(!strstr(text, "FAILED   good"), "%s", text);
     }
 }
@@ -126,11 +131,17 @@ Test(check, failure_is_printed_with_its_repetition)
     unsigned long long seed;
     const char *line = strstr(text, "build/99_planted check --case ");
     cr_assert(line, "%s", text);
-    int n = sscanf(line, "build/99_planted check --case %99s --variant flat --dtype %9s --seed %llu",
-                   name, type, &seed);
+    int n = sscanf(
+        line, "build/99_planted check --case %99s --variant flat --dtype %9s --seed %llu",
+        name, type, &seed);
     cr_assert(n == 3 && !strcmp(type, "f32"), "%s", line);
-    struct options again = {.verb = VERB_CHECK, .only_case = name, .has_seed = 1, .seed = seed,
-                            .variant = "flat", .has_dtype = 1, .dtype = F32};
+    struct options again = {.verb = VERB_CHECK,
+                            .only_case = name,
+                            .has_seed = 1,
+                            .seed = seed,
+                            .variant = "flat",
+                            .has_dtype = 1,
+                            .dtype = F32};
     cr_expect(run_check(v, again) == 1);
     cr_expect(strstr(text, "0 checks passed, 1 failed, 0 skipped\n"), "%s", text);
 }
@@ -144,8 +155,8 @@ Test(check, what_is_not_promised_is_skipped_not_passed)
     cr_assert(row && limited);
     cr_assert(sscanf(row, "good softmax f32 %u 0 0", &all) == 1);
     cr_assert(sscanf(limited, "modest softmax f32 %u 0 %u", &passed, &skipped) == 2);
-    cr_expect(skipped > 5 && passed > 5 && passed + skipped == all, "%u %u %u", passed, skipped,
-              all);
+    cr_expect(skipped > 5 && passed > 5 && passed + skipped == all, "%u %u %u", passed,
+              skipped, all);
 }
 
 Test(check, status_77_when_nothing_could_run)

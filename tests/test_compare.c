@@ -16,9 +16,9 @@
 
 /* ---- outputs ---- */
 
-static const struct problem small = {.op = OP_ATTENTION, .batch = 1, .heads_q = 2, .heads_kv = 1,
-                                     .seqlen_q = 3, .seqlen_k = 5, .head_dim = 4,
-                                     .head_dim_v = 2, .scale = 0.5f};
+static const struct problem small = {
+    .op = OP_ATTENTION, .batch = 1, .heads_q = 2, .heads_kv = 1, .seqlen_q = 3,
+    .seqlen_k = 5, .head_dim = 4, .head_dim_v = 2, .scale = 0.5f};
 
 /* The problem `small` with random inputs, its standard, and outputs that are right. */
 struct fixture {
@@ -56,7 +56,8 @@ static void expect_rejected(struct fixture *f, const char *reason, const char *w
     char index[64];
     verdict_index(&v, index, sizeof index);
     cr_expect(!v.ok, "accepted: %s", reason);
-    cr_expect(v.reason && !strcmp(v.reason, reason), "reason: %s, not %s", v.reason, reason);
+    cr_expect(v.reason && !strcmp(v.reason, reason), "reason: %s, not %s", v.reason,
+              reason);
     cr_expect(!strcmp(index, where), "index: %s, not %s", index, where);
 }
 
@@ -145,13 +146,15 @@ Test(compare, draws_the_line_at_the_allowed_error)
     float *o = f.out.o.data;
     double want = f.s->reference->o[5], allowed = f.s->o_allowed[5];
     o[5] = (float)(want + 0.97 * allowed);
-    cr_expect(compare(f.s, &f.out).ok, "just below: error %.9g", fabs(o[5] - want) / allowed);
+    cr_expect(compare(f.s, &f.out).ok, "just below: error %.9g",
+              fabs(o[5] - want) / allowed);
     o[5] = (float)(want + 1.03 * allowed);
     expect_rejected(&f, "error above the allowed", "[0, 0, 2, 1]");
     o[5] = (float)(want - 1.03 * allowed);
     expect_rejected(&f, "error above the allowed", "[0, 0, 2, 1]");
     o[5] = (float)want;
-    ((float *)f.out.lse.data)[5] = (float)(f.s->reference->lse[5] + 1.03 * f.s->lse_allowed[5]);
+    ((float *)f.out.lse.data)[5] =
+        (float)(f.s->reference->lse[5] + 1.03 * f.s->lse_allowed[5]);
     expect_rejected(&f, "error above the allowed", "[0, 1, 2]");
     fixture_free(&f);
 }
@@ -191,8 +194,8 @@ Test(compare, half_outputs_are_guarded_too)
 }
 
 /* Eleven equal keys, v = 1: p = 1/11 rounded to f16 is 1489 / 2^14, and o = 16379 / 2^14,
- * next to which f16 has 1 - 2^-11.  A kernel may err twice as much, and by one rounding of
- * p and of o. */
+ * next to which f16 has 1 - 2^-11.  A kernel may err twice as much, and by one rounding
+ * of p and of o. */
 Test(compare, half_yardstick_rounds_p)
 {
     uint16_t q[1] = {0}, k[11] = {0}, v[11];
@@ -205,15 +208,25 @@ Test(compare, half_yardstick_rounds_p)
     cr_expect(o[0] == 1 - 0x1p-11f, "%.9g", o[0]);
     struct standard *s = standard_new(&p, &a);
     double want = 2 * (1 - (double)o[0]) + 2 * 0x1p-11;
-    cr_expect(fabs(s->o_allowed[0] / want - 1) < 1e-3, "%g, not %g", s->o_allowed[0], want);
+    cr_expect(fabs(s->o_allowed[0] / want - 1) < 1e-3, "%g, not %g", s->o_allowed[0],
+              want);
     standard_free(s);
     free(o);
 }
 
 /* ---- planted bugs ---- */
 
-enum bug { NONE, LAST_KEY_DROPPED, KEY_TWICE, TILE_NOT_RESCALED, PADDING_AT_ZERO, SCALE_OFF,
-           CAUSAL_OFF_BY_ONE, TILES_SWAPPED, LSE_BASE_TWO };
+enum bug {
+    NONE,
+    LAST_KEY_DROPPED,
+    KEY_TWICE,
+    TILE_NOT_RESCALED,
+    PADDING_AT_ZERO,
+    SCALE_OFF,
+    CAUSAL_OFF_BY_ONE,
+    TILES_SWAPPED,
+    LSE_BASE_TWO
+};
 
 /* Tiled attention of one head with one of the bugs.  Bc = 64. */
 static void tiled(const struct problem *p, const struct arrays *a, float *o, float *lse,
@@ -236,7 +249,8 @@ static void tiled(const struct problem *p, const struct arrays *a, float *o, flo
                 s[b] = bug == PADDING_AT_ZERO && j == n ? 0 : -INFINITY;
                 if (j < seen) {
                     s[b] = 0;
-                    for (size_t t = 0; t < d; t++) s[b] = fmaf(q[i * d + t], k[j * d + t], s[b]);
+                    for (size_t t = 0; t < d; t++)
+                        s[b] = fmaf(q[i * d + t], k[j * d + t], s[b]);
                     s[b] *= scale;
                 }
                 if (s[b] > m_new) m_new = s[b];
@@ -292,8 +306,8 @@ Test(compare, accepts_a_correct_tiled_kernel)
         for (int s = 0; s < 3; s++)
             for (uint64_t seed = 0; seed < (n[i] > 500 ? 2 : 12); seed++) {
                 struct verdict v = with_bug(NONE, n[i], shift[s], seed);
-                cr_expect(v.ok, "%zu keys, shift %g, seed %llu: %s, %.3g of the allowed", n[i],
-                          shift[s], (unsigned long long)seed, v.reason, v.worst);
+                cr_expect(v.ok, "%zu keys, shift %g, seed %llu: %s, %.3g of the allowed",
+                          n[i], shift[s], (unsigned long long)seed, v.reason, v.worst);
                 worst = fmax(worst, v.worst);
             }
     cr_log_info("worst error / allowed of a correct kernel: %.2f", worst);
@@ -301,7 +315,12 @@ Test(compare, accepts_a_correct_tiled_kernel)
 
 Test(compare, catches_planted_bugs)
 {
-    static const struct { enum bug bug; const char *name; float shift; size_t most; } bugs[] = {
+    static const struct {
+        enum bug bug;
+        const char *name;
+        float shift;
+        size_t most;
+    } bugs[] = {
         {LAST_KEY_DROPPED, "last key dropped", 0, 8192},
         {KEY_TWICE, "first key counted twice", 0, 8192},
         {TILE_NOT_RESCALED, "o not rescaled at one tile", 0, 8192},
@@ -316,15 +335,15 @@ Test(compare, catches_planted_bugs)
     for (size_t b = 0; b < sizeof bugs / sizeof *bugs; b++)
         for (size_t i = 0; i < 4 && n[i] <= bugs[b].most; i++) {
             struct verdict v = with_bug(bugs[b].bug, n[i], bugs[b].shift, 7);
-            cr_expect(!v.ok, "%s, %zu keys: accepted, %.3g of the allowed", bugs[b].name, n[i],
-                      v.worst);
+            cr_expect(!v.ok, "%s, %zu keys: accepted, %.3g of the allowed", bugs[b].name,
+                      n[i], v.worst);
         }
 }
 
 /* ---- other correct algorithms, over the suite ---- */
 
-/* Element by element, with the state normalised after every key, in reverse order: as many
- * roundings as any stage has. */
+/* Element by element, with the state normalised after every key, in reverse order: as
+ * many roundings as any stage has. */
 static void attention_stepwise(const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
@@ -375,7 +394,7 @@ static const struct variant stepwise = {
     .attention = attention_stepwise,
 };
 
-/* A kernel that rounds p, un-normalised, and the result to 16 bits, as tiled kernels do. */
+/* A kernel that rounds p, un-normalised, and o to 16 bits, as tiled kernels do. */
 static void attention_half(const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
@@ -415,8 +434,12 @@ static void attention_half(const struct problem *p, const struct arrays *a)
 }
 
 static const struct variant half_kernel = {
-    .name = "half", .types = TYPE(F16) | TYPE(BF16), .max_score = INFINITY, .masked_rows = 1,
-    .isolates_v = 1, .attention = attention_half,
+    .name = "half",
+    .types = TYPE(F16) | TYPE(BF16),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .attention = attention_half,
 };
 
 /* Runs v over the suite in one type with several seeds; returns the worst ratio. */
@@ -433,11 +456,14 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
         if (!f || (dtype != F32 && !c[i].halves)) continue;
         if (p->op == OP_ATTENTION && p->seqlen_q * p->seqlen_k > 50000) continue;
         for (int s = 0; s < seeds; s++) {
-            struct prepared prepared = prepare(&c[i], dtype, test_case_seed(&c[i]) + (uint64_t)s);
+            struct prepared prepared =
+                prepare(&c[i], dtype, test_case_seed(&c[i]) + (uint64_t)s);
             const char *could_not;
             struct verdict r = check_variant(v, &prepared, 0, &could_not);
-            cr_expect(r.ok, "%s on %s, seed + %d: %s %s: got %g, want %g, error %g, allowed %g",
-                      v->name, c[i].name, s, r.array, r.reason, r.got, r.want, r.err, r.allowed);
+            cr_expect(r.ok,
+                      "%s on %s, seed + %d: %s %s: got %g, want %g, error %g, allowed %g",
+                      v->name, c[i].name, s, r.array, r.reason, r.got, r.want, r.err,
+                      r.allowed);
             worst = fmax(worst, r.worst);
             prepared_free(&prepared);
         }
@@ -454,7 +480,8 @@ Test(compare, accepts_the_most_rounding_of_correct_algorithms)
 
 Test(compare, accepts_kernels_that_round_p_to_16_bits)
 {
-    double f16 = over_the_suite(&half_kernel, F16, 1), bf16 = over_the_suite(&half_kernel, BF16, 1);
+    double f16 = over_the_suite(&half_kernel, F16, 1),
+           bf16 = over_the_suite(&half_kernel, BF16, 1);
     cr_expect(f16 > 0.1 && f16 <= 1 && bf16 > 0.1 && bf16 <= 1, "%.3g %.3g", f16, bf16);
     cr_log_info("16 bits: worst error / allowed %.2f (f16) %.2f (bf16)", f16, bf16);
 }

@@ -17,14 +17,20 @@ static struct problem rows_problem(enum op op, size_t rows, size_t cols)
 static struct problem heads_problem(size_t b, size_t hq, size_t hkv, size_t nq, size_t nk,
                                     size_t d, size_t dv)
 {
-    return (struct problem){.op = OP_ATTENTION, .batch = b, .heads_q = hq, .heads_kv = hkv,
-                            .seqlen_q = nq, .seqlen_k = nk, .head_dim = d, .head_dim_v = dv,
+    return (struct problem){.op = OP_ATTENTION,
+                            .batch = b,
+                            .heads_q = hq,
+                            .heads_kv = hkv,
+                            .seqlen_q = nq,
+                            .seqlen_k = nk,
+                            .head_dim = d,
+                            .head_dim_v = dv,
                             .scale = 1 / sqrtf((float)d)};
 }
 
 /* got is want up to a few roundings of double. */
-#define NEAR(got, want, ...)                                                              \
-    cr_expect(fabs((double)((got) - (want))) <= 1e-14 * (1 + fabs((double)(want))),       \
+#define NEAR(got, want, ...)                                                             \
+    cr_expect(fabs((double)((got) - (want))) <= 1e-14 * (1 + fabs((double)(want))),      \
               __VA_ARGS__)
 
 Test(reference, softmax_of_logarithms_is_their_numbers)
@@ -47,7 +53,8 @@ Test(reference, softmax_of_equal_scores_is_one_over_n)
     struct arrays a = {.x = x};
     struct reference *r = reference_new(&p, &a);
     double worst = 0;
-    for (size_t j = 0; j < 3 * 100003; j++) worst = fmax(worst, fabs(r->y[j] * 100003 - 1));
+    for (size_t j = 0; j < 3 * 100003; j++)
+        worst = fmax(worst, fabs(r->y[j] * 100003 - 1));
     cr_expect(worst < 1e-15, "off by %.3g", worst);
     reference_free(r);
 }
@@ -138,10 +145,12 @@ Test(reference, fused_reductions_of_one_to_n)
     struct reference *r = reference_new(&p, &a);
     NEAR(r->y[FUSED_LSE], N + logl(l), "lse %.17g", r->y[FUSED_LSE]);
     NEAR(r->y[FUSED_SOFTMAX_DOT], dot, "dot %.17g", r->y[FUSED_SOFTMAX_DOT]);
-    NEAR(r->y[FUSED_VARIANCE], (N * N - 1) / 12.0, "variance %.17g", r->y[FUSED_VARIANCE]);
+    NEAR(r->y[FUSED_VARIANCE], (N * N - 1) / 12.0, "variance %.17g",
+         r->y[FUSED_VARIANCE]);
     NEAR(r->y[FUSED_COVARIANCE], (N * N - 1) / 12.0, "covariance %.17g",
          r->y[FUSED_COVARIANCE]);
-    NEAR(r->y[FUSED_LOGSOFTMAX_DOT], log_dot, "log dot %.17g", r->y[FUSED_LOGSOFTMAX_DOT]);
+    NEAR(r->y[FUSED_LOGSOFTMAX_DOT], log_dot, "log dot %.17g",
+         r->y[FUSED_LOGSOFTMAX_DOT]);
     reference_free(r);
 }
 
@@ -154,7 +163,8 @@ static double oracle_distance(struct problem p, float width, uint64_t seed)
     struct random g = {seed};
     struct sizes n = problem_sizes(&p);
     float *q = oracle_normals(&g, n.q, width), *k = oracle_normals(&g, n.k, 1);
-    float *v = oracle_normals(&g, n.v, 1), *bias = p.has_bias ? oracle_normals(&g, n.bias, 1) : NULL;
+    float *v = oracle_normals(&g, n.v, 1),
+          *bias = p.has_bias ? oracle_normals(&g, n.bias, 1) : NULL;
     for (size_t i = 0; i < n.bias; i++)
         if (random_below(&g, 4) == 0) bias[i] = -INFINITY;
     struct arrays a = {.q = q, .k = k, .v = v, .bias = bias};
@@ -162,7 +172,8 @@ static double oracle_distance(struct problem p, float width, uint64_t seed)
     oracle_attention(&p, q, k, v, bias, o, lse);
     struct reference *r = reference_new(&p, &a);
     double worst = 0, unit = 1e-15 * (1 + r->max_score);
-    for (size_t i = 0; i < n.o; i++) worst = fmax(worst, fabs((double)(r->o[i] - o[i])) / unit);
+    for (size_t i = 0; i < n.o; i++)
+        worst = fmax(worst, fabs((double)(r->o[i] - o[i])) / unit);
     for (size_t i = 0; i < n.lse; i++) {
         if (lse[i] == -INFINITY && r->lse[i] == -INFINITY) continue;
         double difference = fabs((double)(r->lse[i] - lse[i])) / unit;
@@ -188,8 +199,10 @@ Test(reference, attention_agrees_with_long_double)
             p.has_bias = kind >> 1;
             for (int w = 0; w < 2; w++) {
                 double worst = oracle_distance(p, w ? 50 : 1, i + 10);
-                cr_expect(worst <= 8, "shape %zu causal %d bias %d width %d: %.3g units of "
-                          "1e-15", i, p.causal, p.has_bias, w, worst);
+                cr_expect(worst <= 8,
+                          "shape %zu causal %d bias %d width %d: %.3g units of "
+                          "1e-15",
+                          i, p.causal, p.has_bias, w, worst);
             }
         }
 }
@@ -252,7 +265,8 @@ static void expect_nans(const struct spoiled *s, const char *pattern, const char
         cr_expect(!isnan(x) == (pattern[i] == '.'), "%s: element %d is %g", what, i, x);
     }
     int none = !strcmp(pattern, ".........") || r->v_is_finite == 0;
-    cr_expect(none == (r->max_score < INFINITY), "%s: scores up to %g", what, r->max_score);
+    cr_expect(none == (r->max_score < INFINITY), "%s: scores up to %g", what,
+              r->max_score);
     reference_free(r);
 }
 
@@ -266,7 +280,7 @@ Test(reference, nan_reaches_exactly_what_it_must)
     spoil_new(&s);
     s.k[4] = NAN;
     expect_nans(&s, "NNNNNNNNN", "key 2");
-    s.p.causal = 1; /* the last query sees all keys, query 1 keys 0..2, query 0 keys 0, 1 */
+    s.p.causal = 1; /* queries 0, 1, 2 see the keys up to 1, 2, 3 */
     expect_nans(&s, "..NNNN.NN", "key 2, causal");
     spoil_new(&s);
     s.v[3] = NAN;
@@ -330,7 +344,8 @@ Test(reference, scan_is_attention_on_every_prefix)
         for (size_t h = 0; h < 8; h++) {
             NEAR(r->lse[h * 37 + j], lse[h], "lse of head %zu, prefix %zu", h, j);
             for (size_t c = 0; c < 5; c++)
-                NEAR(r->o[(h * 37 + j) * 5 + c], o[h * 5 + c], "head %zu prefix %zu", h, j);
+                NEAR(r->o[(h * 37 + j) * 5 + c], o[h * 5 + c], "head %zu prefix %zu", h,
+                     j);
         }
     }
     reference_free(r);
@@ -342,7 +357,8 @@ Test(reference, later_update_of_a_key_wins)
     float q[] = {0}, k[] = {0, 0, 0}, v[] = {1, 2, 3};
     float k_new[] = {0, 0, 0}, v_new[] = {100, 20, 10};
     size_t index[] = {1, 0, 1};
-    struct arrays a = {.q = q, .k = k, .v = v, .k_new = k_new, .v_new = v_new, .index = index};
+    struct arrays a = {
+        .q = q, .k = k, .v = v, .k_new = k_new, .v_new = v_new, .index = index};
     struct problem p = heads_problem(1, 1, 1, 1, 3, 1, 1);
     p.op = OP_UPDATE;
     p.n_updates = 3;
@@ -374,8 +390,10 @@ Test(reference, result_does_not_depend_on_the_thread_count)
             extern void omp_set_num_threads(int);
             omp_set_num_threads(threads);
             struct reference *r = reference_new(&in->problem, &in->arrays);
-            cr_expect(!r->n_o || !memcmp(r->o, first->o, r->n_o * sizeof *r->o), "%s", c[i].name);
-            cr_expect(!r->n_y || !memcmp(r->y, first->y, r->n_y * sizeof *r->y), "%s", c[i].name);
+            cr_expect(!r->n_o || !memcmp(r->o, first->o, r->n_o * sizeof *r->o), "%s",
+                      c[i].name);
+            cr_expect(!r->n_y || !memcmp(r->y, first->y, r->n_y * sizeof *r->y), "%s",
+                      c[i].name);
             reference_free(r);
         }
         reference_free(first);
@@ -394,7 +412,8 @@ Test(reference, bounds_are_finite_and_small)
     struct problem p = rows_problem(OP_SOFTMAX, 1, 64);
     struct reference *r = reference_new(&p, &a);
     for (int j = 0; j < 64; j++) {
-        cr_expect(r->y_bound[j] < 500 * ROUNDOFF * r->y[j], "%g", r->y_bound[j] / r->y[j]);
+        cr_expect(r->y_bound[j] < 500 * ROUNDOFF * r->y[j], "%g",
+                  r->y_bound[j] / r->y[j]);
         cr_expect(r->y_bound_safe[j] < r->y_bound[j] && r->y_bound_safe[j] > 0);
     }
     reference_free(r);
