@@ -40,12 +40,13 @@ static inline struct row row_of(const struct problem *p, const struct arrays *a,
     return r;
 }
 
-/* q . k_j as a chain of fused multiply-adds, scaled and biased.  A key with a bias of
- * -INFINITY is masked, whatever it holds. */
+/* q . k_j by fused multiply-adds in whatever order suits the vector units, scaled and
+ * biased.  A key with a bias of -INFINITY is masked, whatever it holds. */
 static inline float score_of(const struct row *r, const float *k_j, size_t j)
 {
     float s = 0.0f;
     if (r->bias && r->bias[j] == -INFINITY) return -INFINITY;
+#pragma omp simd reduction(+ : s)
     for (size_t c = 0; c < r->d; c++) s = fmaf(r->q[c], k_j[c], s);
     return s * r->scale + (r->bias ? r->bias[j] : 0.0f);
 }

@@ -16,6 +16,7 @@
 
 #define CHUNK 32 /* keys (or scores) in a chunk */
 #define PARTS 16 /* parts of a row; fixed, so that threads do not change an answer */
+#define SMALL (1 << 14) /* so few scores are not worth waking threads for */
 
 /* ---- fold ---- */
 
@@ -143,7 +144,7 @@ static void attention_threads(const struct problem *p, const struct arrays *a)
     struct aggregate *parts = a->workspace; /* (PARTS, n_rows) */
     float *o = (float *)(parts + PARTS * n_rows);
     for (size_t head = 0; head < p->batch * p->heads_q; head++) {
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (n_rows * p->seqlen_k > SMALL)
         for (size_t t = 0; t < PARTS; t++)
             for (size_t i = 0; i < n_rows; i++) {
                 struct row r = row_of(p, a, head * n_rows + i);
@@ -152,7 +153,7 @@ static void attention_threads(const struct problem *p, const struct arrays *a)
                 x->d = dv;
                 fold_keys(&r, r.n * t / PARTS, r.n * (t + 1) / PARTS, x);
             }
-#pragma omp parallel for
+#pragma omp parallel for if (n_rows * p->seqlen_k > SMALL)
         for (size_t i = 0; i < n_rows; i++) {
             struct row r = row_of(p, a, head * n_rows + i);
             for (size_t t = 1; t < PARTS; t++)
@@ -174,13 +175,13 @@ static void rows_on_threads(const struct problem *p, const struct arrays *a, int
         const float *x = (const float *)a->x + i * p->cols;
         float *y = (float *)a->y + i * p->cols;
         struct se parts[PARTS], s = se_unit();
-#pragma omp parallel for if (p->cols > 4096)
+#pragma omp parallel for if (p->cols > SMALL)
         for (size_t t = 0; t < PARTS; t++) {
             size_t first = p->cols * t / PARTS, last = p->cols * (t + 1) / PARTS;
             parts[t] = fold_scores(x + first, last - first);
         }
         for (size_t t = 0; t < PARTS; t++) s = se_merge(s, parts[t]);
-#pragma omp parallel for if (p->cols > 4096)
+#pragma omp parallel for if (p->cols > SMALL)
         for (size_t t = 0; t < PARTS; t++) {
             size_t first = p->cols * t / PARTS, last = p->cols * (t + 1) / PARTS;
             write_row(x + first, last - first, s, log_of, y + first);
