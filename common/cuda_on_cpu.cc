@@ -100,6 +100,9 @@ struct block {
     struct fibre *fibres; /* its first */
     unsigned n_done;
     struct barrier barriers[N_BARRIERS];
+    struct {
+        unsigned waiting, gone; /* lanes that are AT_WARP, and DONE */
+    } warps[32];
     char *shared; /* launch.shared_bytes, ends at a guard page */
 };
 
@@ -285,6 +288,7 @@ UNSEEN static void leave(struct fibre *f)
     f->groups->clear();
     f->state = DONE;
     b->n_done++;
+    b->warps[f->rank / 32].gone |= 1u << f->rank % 32;
     if (b->barriers[0].arrived > 0)
         for (unsigned i = 0; i < self->threads_per_block; i++) {
             struct fibre *other = &b->fibres[i];
@@ -440,6 +444,7 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
     b->n_done = 0;
     b->fibres = &w->fibres[i * w->threads_per_block];
     memset(b->barriers, 0, sizeof b->barriers);
+    memset(b->warps, 0, sizeof b->warps);
     poison(w, b);
     for (unsigned t = 0; t < w->threads_per_block; t++) {
         struct fibre *f = &b->fibres[t];
@@ -697,45 +702,54 @@ UNSEEN void barrier_arrive(int id, int threads, const struct place &where)
 
 UNSEEN unsigned lane(void) { return self->current->rank % 32; }
 
+/* All lanes of f's mask are here: does it and lets the others go on.  False, and nothing
+ * done, if some of them wait with another mask. */
+UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
+                             const struct place &where)
+{
+    struct fibre *warp = f - f->rank % 32;
+    void *operands[32] = {};
+    for (unsigned left = f->mask; left; left &= left - 1) {
+        unsigned i = __builtin_ctz(left);
+        if (warp[i].mask != f->mask) return false;
+        if (warp[i].compute != f->compute)
+            fail(where, "%s, while lane %u of the same mask is in %s, line %u", name, i,
+                 warp[i].waits_in, warp[i].where.line);
+        operands[i] = warp[i].operand;
+        if (orders) TSAN(__tsan_acquire((char *)&warp[i] + 1));
+    }
+    f->compute(operands, f->mask, where);
+    f->block->warps[f->rank / 32].waiting &= ~f->mask;
+    for (unsigned left = f->mask & ~(1u << f->rank % 32); left; left &= left - 1) {
+        struct fibre *other = &warp[__builtin_ctz(left)];
+        if (orders)
+            wake(other);
+        else
+            other->state = READY;
+    }
+    return true;
+}
+
 UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand,
                             bool orders, const char *name, const struct place &where)
 {
-    struct fibre *f = self->current, *warp = f - f->rank % 32;
-    unsigned width = self->threads_per_block - (f->rank - f->rank % 32);
+    struct fibre *f = self->current;
+    unsigned mine = f->rank % 32, width = self->threads_per_block - (f->rank - mine);
+    unsigned *waiting = &f->block->warps[f->rank / 32].waiting;
+    unsigned gone = f->block->warps[f->rank / 32].gone;
     if (width < 32) mask &= (1u << width) - 1; /* lanes that do not exist */
-    if (!(mask >> f->rank % 32 & 1))
-        fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, f->rank % 32,
-             mask);
+    if (!(mask >> mine & 1))
+        fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, mine, mask);
+    if (mask & gone)
+        fail(where, "%s: lane %d of the mask 0x%08x has left the kernel", name,
+             __builtin_ctz(mask & gone), mask);
     f->mask = mask;
     f->compute = compute;
     f->operand = operand;
     if (orders) TSAN(__tsan_release((char *)f + 1));
-    void *operands[32] = {};
-    for (unsigned i = 0; i < 32; i++) {
-        if (!(mask >> i & 1)) continue;
-        const struct fibre *other = &warp[i];
-        if (other->state == DONE)
-            fail(where, "%s: lane %u of the mask 0x%08x has left the kernel", name, i,
-                 mask);
-        if (other != f && (other->state != AT_WARP || other->mask != mask)) {
-            wait_as(AT_WARP, name, where); /* not all are here yet */
-            return;
-        }
-        if (other->compute != compute)
-            fail(where, "%s, while lane %u of the same mask is in %s, line %u", name, i,
-                 other->waits_in, other->where.line);
-        operands[i] = other->operand;
-    }
-    compute(operands, mask, where);
-    for (unsigned i = 0; i < 32 && orders; i++)
-        if (operands[i]) TSAN(__tsan_acquire((char *)&warp[i] + 1));
-    for (unsigned i = 0; i < 32; i++) {
-        if (!operands[i] || &warp[i] == f) continue;
-        if (orders)
-            wake(&warp[i]);
-        else
-            warp[i].state = READY;
-    }
+    *waiting |= 1u << mine;
+    if ((*waiting & mask) == mask && warp_meet(f, orders, name, where)) return;
+    wait_as(AT_WARP, name, where);
 }
 
 static void nothing(void *const[32], unsigned, const struct place &) {}
