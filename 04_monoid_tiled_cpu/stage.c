@@ -279,31 +279,31 @@ static struct cost cost(const struct problem *p)
     return p->op == OP_ATTENTION ? row_cost(p) : c;
 }
 
-/* The fold of scores x (n) and values v (n, d), then the same with two parentheses. */
+/* The fold of scores x (n) and values v (n, d) key by key; then in tiles of 2 keys, each
+ * folded alone and merged, with the factor that corrected what was there before. */
 static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
 {
-    float o[3][64];
-    struct aggregate fold = {.o = o[0], .d = smaller(d, 64)};
-    struct aggregate half[2] = {{.o = o[1], .d = fold.d}, {.o = o[2], .d = fold.d}};
+    float o[2][64];
+    struct aggregate all = {.o = o[0], .d = smaller(d, 64)};
+    struct aggregate tile = {.o = o[1], .d = all.d};
     trace_note(t, "one fold, from the unit (m = -inf, l = 0, o = 0):");
-    aggregate_unit(&fold);
+    aggregate_unit(&all);
     for (size_t j = 0; j < n; j++) {
-        float factor = aggregate_push(&fold, x[j], v + j * d);
-        trace_state(t, "element", j, x[j], fold.m, fold.l, fold.o, fold.d, factor);
+        float factor = aggregate_push(&all, x[j], v + j * d);
+        trace_state(t, "element", j, x[j], all.m, all.l, all.o, all.d, factor);
     }
-    trace_note(t, "the same in two chunks and one merge:");
-    for (size_t part = 0; part < 2; part++) {
-        size_t first = part ? n / 2 : 0, last = part ? n : n / 2;
-        aggregate_unit(&half[part]);
-        for (size_t j = first; j < last; j++)
-            aggregate_push(&half[part], x[j], v + j * d);
-        trace_state(t, "chunk", part, half[part].m, half[part].m, half[part].l,
-                    half[part].o, fold.d, 1.0f);
+    trace_note(t, "the same in tiles of 2 keys, each folded alone and merged:");
+    aggregate_unit(&all);
+    for (size_t j = 0; j < n; j += 2) {
+        float m = all.m;
+        aggregate_unit(&tile);
+        for (size_t i = j; i < smaller(j + 2, n); i++)
+            aggregate_push(&tile, x[i], v + i * d);
+        trace_state(t, "tile", j / 2, tile.m, tile.m, tile.l, tile.o, tile.d, 1.0f);
+        aggregate_merge(&all, &tile);
+        trace_state(t, "merge", j / 2, tile.m, all.m, all.l, all.o, all.d,
+                    m == -INFINITY ? 1.0f : se_factor(m, all.m));
     }
-    float m_left = half[0].m;
-    aggregate_merge(&half[0], &half[1]);
-    trace_state(t, "merge", 0, half[1].m, half[0].m, half[0].l, half[0].o, fold.d,
-                se_factor(m_left, half[0].m));
 }
 
 static const struct variant fold = {
