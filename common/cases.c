@@ -15,7 +15,7 @@
 enum { MOST_CASES = 1000 };
 
 /* What a case is marked as. */
-enum { QUICK = 1, EXECUTED = 2, BOTH = QUICK | EXECUTED };
+enum { QUICK = 1, EXECUTED = 2, BOTH = QUICK | EXECUTED, ONLY_GPU = 4 };
 
 static struct test_case list[MOST_CASES];
 static size_t n_cases;
@@ -77,6 +77,7 @@ static struct test_case *add(enum op op, enum recipe recipe, size_t at, int mark
     c->at = at;
     c->quick = (marks & QUICK) != 0;
     c->executed = (marks & EXECUTED) != 0;
+    c->only_gpu = (marks & ONLY_GPU) != 0;
     c->halves = recipe != VAST && recipe != NEAR_MAX && recipe != OPPOSITE;
     name_add(c, "%s-%s", op_name(op), recipe_names[recipe]);
     if (at) name_add(c, "@%zu", at);
@@ -113,6 +114,9 @@ static void add_row_sizes(enum op op)
     add_rows(op, RANDOM, 0, 1000, 130, 0);
     add_rows(op, RANDOM, 0, 1, 100003, 0);
     add_rows(op, RANDOM, 0, 1, 1000003, 0);
+    add_rows(op, RANDOM, 0, 70001, 3, 0); /* a grid's y has 65535 blocks */
+    add_rows(op, RANDOM, 0, 1001, 20011, ONLY_GPU);
+    add_rows(op, WIDE, 0, 5, 2000003, ONLY_GPU);
 }
 
 static void add_softmax(enum op op)
@@ -395,6 +399,29 @@ static void add_any(enum op op)
                                        .causal = 1), 0);
 }
 
+/* Many heads, and sizes at which a GPU is full: several waves of blocks, long loops. */
+static void add_large(enum op op)
+{
+    add_attention(op, RANDOM, 0,
+                  SHAPE(.q = 1, .k = 2, .d = 8, .heads = 70000, .kv = 35000), 0);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 17, .k = 33, .batch = 3, .heads = 50), 0);
+    for (size_t d = 64; d <= 128; d += 64) {
+        int causal = d == 64;
+        add_attention(op, RANDOM, 0,
+                      SHAPE(.q = 1000, .k = 1024, .d = d, .batch = 2, .heads = 12,
+                            .kv = 4, .causal = causal), ONLY_GPU);
+        add_attention(op, RANDOM, 0,
+                      SHAPE(.q = 1, .k = 20000, .d = d, .batch = 2, .heads = 32, .kv = 8),
+                      ONLY_GPU);
+        add_attention(op, SHIFT_20, 0,
+                      SHAPE(.q = 4097, .k = 4095, .d = d, .causal = causal), ONLY_GPU);
+        add_attention(op, MARKERS, 0,
+                      SHAPE(.q = 2048, .k = 2048, .d = d, .causal = !causal), ONLY_GPU);
+        add_attention(op, OUTLIER, 4000,
+                      SHAPE(.q = 300, .k = 8000, .d = d, .heads = 3, .kv = 1), ONLY_GPU);
+    }
+}
+
 /* With a bias the bad key is masked everywhere; causal hides it from earlier rows. */
 static void add_nans(enum op op)
 {
@@ -488,6 +515,7 @@ const struct test_case *test_cases(size_t *n)
         add_nans(OP_ATTENTION);
         add_scales(OP_ATTENTION);
         add_any(OP_ATTENTION);
+        add_large(OP_ATTENTION);
         add_log_form();
         add_means();
         add_scans_and_updates();

@@ -51,6 +51,7 @@ struct test_case {
     size_t at;            /* the key, row or count that the recipe singles out */
     int quick;            /* belongs to check --quick */
     int executed;         /* small enough for CUDA kernels executed on the CPU */
+    int only_gpu;         /* too large for anything but a GPU */
     int halves;           /* its numbers fit f16 and bf16 too */
 };
 

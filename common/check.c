@@ -161,6 +161,7 @@ static int is_candidate(const struct run *run, const struct entry *e,
 {
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
+    if (c->only_gpu && e->v->device != ON_GPU && !run->opt->only_case) return 0;
     return e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case;
 }
 

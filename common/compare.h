@@ -28,14 +28,13 @@ int outputs_equal(const struct outputs *a, const struct outputs *b);
 
 /* The reference of one problem and the largest error allowed in each element.
  *
- * f32 o          2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved bound.
- *                err_safe, the error of the harness's own float three-pass computation,
- *                and both maxima are taken per (batch, head)
- * f32 softmax    2 err_safe + 1e-6 per row, and the proved bound
- * 16-bit o, y    twice the error of the straightforward 16-bit computation (scores in
- *                float, p and the result rounded), per (batch, head) or row, and one
- *                rounding of p and of the result; o also u max|s| max|v|
- * lse, log-softmax and the operations beyond: the proved bound (and 16-bit rounding)
+ * f32 o          2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved
+ * bound. err_safe, the error of the harness's own float three-pass computation, and both
+ * maxima are taken per (batch, head) f32 softmax    2 err_safe + 1e-6 per row, and the
+ * proved bound 16-bit o, y    twice the error of the straightforward 16-bit computation
+ * (scores in float, p and the result rounded), per (batch, head) or row, and one rounding
+ * of p and of the result; o also u max|s| max|v| lse, log-softmax and the operations
+ * beyond: the proved bound (and 16-bit rounding)
  *
  * broken is NULL, or says how the harness's own computation exceeded its proved bound:
  * then nothing may be accepted by it. */

@@ -454,7 +454,7 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
                               : p->op == OP_SOFTMAX ? v->softmax
                               : p->op == OP_LOGSOFTMAX ? v->logsoftmax : NULL;
         if (!f || (dtype != F32 && !c[i].halves)) continue;
-        if (p->op == OP_ATTENTION && p->seqlen_q * p->seqlen_k > 50000) continue;
+        if (c[i].only_gpu || p->seqlen_q * p->seqlen_k > 50000) continue;
         for (int s = 0; s < seeds; s++) {
             struct prepared prepared =
                 prepare(&c[i], dtype, test_case_seed(&c[i]) + (uint64_t)s);
