@@ -327,6 +327,7 @@ static void say_what(const struct run *r, const struct variant *v)
     const struct problem *p = &r->p;
     printf("variant %s (%s, %s): %s\n", v->name, device_name(v->device),
            dtype_name(p->dtype), v->idea);
+    if (v->picks) printf("  for this shape it takes %s\n", v->picks(p));
     if (v->device == GPU_ON_CPU)
         printf("no GPU is used: the kernel is executed on the CPU, block by block\n");
     if (p->op != OP_ATTENTION) {

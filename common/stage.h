@@ -136,6 +136,8 @@ struct variant {
     /* NULL when the shape is supported, else what is not: "a bias", "head_dim 300".
      * Types, operations and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);
+    /* For a variant that chooses among others: the name of the one it takes for p. */
+    const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */
     struct cost (*cost)(const struct problem *p);
     variant_function *softmax, *logsoftmax, *attention, *logsoftmax_attention;
