@@ -126,12 +126,15 @@ static const struct variant naive = {
 };
 
 extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast.c */
+extern const struct variant gpu_thread_per_row, gpu_block_per_row;
 
 static const struct variant *const variants[] = {
     &naive,
     &naive_simd,
     &naive_accumulators,
     &naive_threads,
+    &gpu_thread_per_row,
+    &gpu_block_per_row,
     NULL,
 };
 

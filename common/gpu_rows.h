@@ -1,0 +1,171 @@
+/* gpu_rows.h: what the softmax kernels of stages 1 to 3 share: packs of 16 bytes,
+ * exponentials, the reductions of a warp and of a block, the call by element type.
+ * Include cuda_check.h before it.
+ *
+ * A pack is 16 bytes, four floats or eight 16-bit numbers: the widest access of one
+ * thread.  All arithmetic is in float; a 16-bit element is widened when it is used and
+ * rounded once, when it is stored. */
+#ifndef GPU_ROWS_H
+#define GPU_ROWS_H
+
+#include <string.h>
+
+#include "stage.h"
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+#define WARP 32
+#define LOG2E 1.44269504f
+
+/* WIDTH elements that move together. */
+template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) pack { T e[WIDTH]; };
+
+/* The elements of one 16-byte access. */
+template <class T> constexpr int FULL = 16 / sizeof(T);
+
+static __device__ inline void narrow(struct pack<float, 4> *y, const float *v)
+{
+    for (int e = 0; e < 4; e++) y->e[e] = v[e];
+}
+
+static __device__ inline void narrow(struct pack<__half, 8> *y, const float *v)
+{
+    for (int e = 0; e < 8; e += 2) {
+        __half2 two = __floats2half2_rn(v[e], v[e + 1]);
+        memcpy(&y->e[e], &two, sizeof two);
+    }
+}
+
+static __device__ inline void narrow(struct pack<__nv_bfloat16, 8> *y, const float *v)
+{
+    for (int e = 0; e < 8; e += 2) {
+        __nv_bfloat162 two = __floats2bfloat162_rn(v[e], v[e + 1]);
+        memcpy(&y->e[e], &two, sizeof two);
+    }
+}
+
+template <class T>
+static __device__ inline void narrow(struct pack<T, 1> *y, const float *v)
+{
+    y->e[0] = T(v[0]);
+}
+
+/* *y = v, rounded to the type of y, in one access.  A plain store, as loads are plain
+ * loads: every hint to the caches that was tried (streaming, no allocation, evict first)
+ * costs 2 to 6 % of the bandwidth on an H200. */
+template <class T, int WIDTH>
+static __device__ inline void store(struct pack<T, WIDTH> *y, const float (&v)[WIDTH])
+{
+    struct pack<T, WIDTH> narrowed;
+    narrow(&narrowed, v);
+    *y = narrowed;
+}
+
+/* exp(x - m), x <= m.  On the GPU one exp2 instruction: 2 ulp, and the rounding of the
+ * argument, together a relative error of (2.2 (m - x) + 4) 2^-24 while exp(x - m) >
+ * 2^-126; what is smaller becomes 0. */
+static __device__ inline float exp_minus(float x, float m)
+{
+#ifdef __CUDA_ARCH__
+    float e;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"((x - m) * LOG2E));
+    return e;
+#else
+    return expf(x - m);
+#endif
+}
+
+/* Maximum and sum over the lanes of a group of LANES <= 32 neighbouring lanes; each gets
+ * the result.  fmaxf drops NaN: a NaN in the row reaches the result through the sum. */
+template <int LANES> static __device__ inline float lanes_max(float v)
+{
+    for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
+    return v;
+}
+
+template <int LANES> static __device__ inline float lanes_sum(float v)
+{
+    for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+    return v;
+}
+
+/* A slot for each warp of a block. */
+struct block_sums { float warp[WARP]; };
+
+/* The same over a block of THREADS threads, a multiple of 32.  slots (32) is shared
+ * memory.  One barrier inside: between two calls with the same slots another one must
+ * lie. */
+template <int THREADS> static __device__ inline float block_max(float v, float *slots)
+{
+    const int lane = threadIdx.x % WARP;
+    v = lanes_max<WARP>(v);
+    if (lane == 0) slots[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return lanes_max<WARP>(lane < THREADS / WARP ? slots[lane] : -INFINITY);
+}
+
+template <int THREADS> static __device__ inline float block_sum(float v, float *slots)
+{
+    const int lane = threadIdx.x % WARP;
+    v = lanes_sum<WARP>(v);
+    if (lane == 0) slots[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return lanes_sum<WARP>(lane < THREADS / WARP ? slots[lane] : 0.0f);
+}
+
+/* What is subtracted from each score: m, or 0 when every score is -inf, where m would
+ * give inf - inf. */
+static __device__ inline float shift_of(float m)
+{
+    return m == -INFINITY ? 0.0f : m;
+}
+
+/* A launch of `blocks` blocks or a few more, which have nothing to do; none is refused
+ * for being too many.  In the kernel each has its number. */
+static inline cudaLaunchConfig_t launch_of(size_t blocks, int threads,
+                                           size_t shared_bytes, void *stream)
+{
+    const size_t wide = (size_t)1 << 30;
+    cudaLaunchConfig_t config = {};
+    if (blocks <= wide)
+        config.gridDim = dim3((unsigned)(blocks ? blocks : 1));
+    else
+        config.gridDim = dim3((unsigned)wide, (unsigned)((blocks + wide - 1) / wide));
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = (cudaStream_t)stream;
+    return config;
+}
+
+static __device__ inline size_t block_number(void)
+{
+    return blockIdx.y * (size_t)gridDim.x + blockIdx.x;
+}
+
+/* The cost of `passes` traversals of the array (reads and writes) and `exps` exponentials
+ * for each element. */
+static inline struct cost traffic(const struct problem *p, double passes, double exps)
+{
+    const double n = (double)p->rows * (double)p->cols;
+    struct cost c = {};
+    c.passes = passes;
+    c.bytes = passes * n * (p->dtype == F32 ? 4 : 2);
+    c.exps = exps * n;
+    return c;
+}
+
+/* f((const T *)x, (T *)y) with the element type T of the problem. */
+template <class F>
+static inline void with_type(const struct problem *p, const struct arrays *a, F f)
+{
+    if (p->dtype == F32)
+        f((const float *)a->x, (float *)a->y);
+    else if (p->dtype == F16)
+        f((const __half *)a->x, (__half *)a->y);
+    else
+        f((const __nv_bfloat16 *)a->x, (__nv_bfloat16 *)a->y);
+}
+
+#endif
