@@ -131,6 +131,9 @@ extern const struct variant online_normalised, divide_once, log_online;
 extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;
 extern const struct variant online_simd, online_blocked, online_streaming; /* fast.c */
 extern const struct variant online_two_pass, online_threads;               /* fast.c */
+extern const struct variant gpu_online, gpu_cub_monoid;                    /* gpu.cu */
+extern const struct variant gpu_registers, gpu_shared, gpu_cluster;        /* one_pass.cu */
+extern const struct variant gpu_grid, gpu_two_pass, gpu_one_pass;          /* one_pass.cu */
 
 static const struct variant *const variants[] = {
     &online,
@@ -146,6 +149,14 @@ static const struct variant *const variants[] = {
     &online_streaming,
     &online_two_pass,
     &online_threads,
+    &gpu_online,
+    &gpu_cub_monoid,
+    &gpu_registers,
+    &gpu_shared,
+    &gpu_cluster,
+    &gpu_grid,
+    &gpu_two_pass,
+    &gpu_one_pass,
     NULL,
 };
 
