@@ -13,6 +13,7 @@
 #   make gallery         plant every known bug and see which case catches it
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make fuzz            libFuzzer on the .npy parser and the command line (SECONDS=60)
+#   make differential    PROBLEMS=2000 random problems a stage, from SEED=1, against the reference
 #   make help, make clean
 #
 # Options: CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  CC=clang  V=1
@@ -112,7 +113,7 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
 .PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long \
-        sanitize fuzz gallery help \
+        sanitize fuzz differential gallery help \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
@@ -269,6 +270,13 @@ test: need-compiler need-criterion
 
 sanitize: need-compiler need-criterion
 	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+
+# The differential fuzzer: problems drawn at random, every variant against the reference.
+PROBLEMS ?= 2000
+SEED ?= 1
+differential: build
+	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; \
+	  $(BUILD)/$$s check --random $(PROBLEMS) --seed $(SEED) || status=1; done; exit $$status
 
 SECONDS ?= 60
 fuzz:

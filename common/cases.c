@@ -55,6 +55,11 @@ static const char *const recipe_names[N_RECIPES] = {
     [TINY] = "tiny",
 };
 
+const char *recipe_name(enum recipe recipe)
+{
+    return recipe_names[recipe];
+}
+
 /* Appends to a case's name. */
 static void name_add(struct test_case *c, const char *format, ...)
 {

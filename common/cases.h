@@ -64,6 +64,12 @@ const struct test_case *test_case_find(const char *name);
 /* The seed a case has unless another is given. */
 uint64_t test_case_seed(const struct test_case *c);
 
+const char *recipe_name(enum recipe recipe); /* "shift_20" */
+
+/* A case of this operation drawn at random: shape, masks, magnitudes, specials.  The seed
+ * decides everything, so the operation and the seed repeat it. */
+struct test_case test_case_draw(enum op op, uint64_t seed);
+
 /* A case's problem with its inputs in one type.  Outputs are not allocated. */
 struct inputs {
     struct problem problem;

@@ -93,7 +93,7 @@ enum { MOST_VARIANTS = 64 };
 struct tally {
     size_t passed, failed, skipped;
     double worst;            /* largest err / allowed of the passed */
-    const char *worst_case;  /* where */
+    char worst_case[64];     /* where */
     enum dtype worst_dtype;
     unsigned types;          /* checked in these */
 };
@@ -150,8 +150,13 @@ static void print_failure(const struct run *run, const struct variant *v,
     printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got,
            verdict->want, verdict->err, verdict->allowed);
     printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
-    printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
-           p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
+    if (run->opt->random)
+        printf("    build/%s check --random 1 --op %s --variant %s --dtype %s --seed %llu\n",
+               name, op_name(p->test_case->problem.op), v->name, dtype,
+               (unsigned long long)p->seed);
+    else
+        printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
+               p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
     fflush(stdout);
 }
 
@@ -196,13 +201,13 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (run->opt->verbose)
         printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name,
                dtype_name(problem->dtype), verdict.worst);
-    if (verdict.worst < t->worst && t->worst_case) return;
+    if (verdict.worst < t->worst && t->worst_case[0]) return;
     t->worst = verdict.worst;
-    t->worst_case = c->name;
+    memcpy(t->worst_case, c->name, sizeof t->worst_case);
     t->worst_dtype = problem->dtype;
 }
 
-static void check_case(struct run *run, const struct test_case *c)
+static void check_case(struct run *run, const struct test_case *c, uint64_t seed)
 {
     int checked = 0;
     for (int d = F32; d <= BF16; d++) {
@@ -214,7 +219,6 @@ static void check_case(struct run *run, const struct test_case *c)
             wanted |= is_candidate(run, &run->entries[i], c, dtype);
         if (!wanted) continue;
         checked = 1;
-        uint64_t seed = run->opt->has_seed ? run->opt->seed : test_case_seed(c);
         struct prepared p = prepare(c, dtype, seed);
         for (size_t i = 0; i < run->n_entries; i++)
             if (is_candidate(run, &run->entries[i], c, dtype))
@@ -240,7 +244,7 @@ static void print_table(const struct run *run)
                              types[0] ? " " : "", dtype_name((enum dtype)d));
             printf("%-26s %-21s %-12s %6zu %7zu %7zu", e->v->name, op_name((enum op)op),
                    types, t->passed, t->failed, t->skipped);
-            if (t->worst_case)
+            if (t->worst_case[0])
                 printf("  %.2f  %s %s", t->worst, t->worst_case,
                        dtype_name(t->worst_dtype));
             printf("\n");
@@ -303,6 +307,36 @@ static int conclude(const struct run *run)
     return failed ? 1 : passed ? 0 : 77;
 }
 
+/* The operations that some variant here does, attention four times as often. */
+static size_t operations(const struct run *run, enum op *ops)
+{
+    size_t n = 0;
+    for (int op = 0; op < N_OPS; op++) {
+        int done = 0;
+        for (size_t i = 0; i < run->n_entries; i++)
+            done |= !run->entries[i].unavailable[0] &&
+                    variant_does(run->entries[i].v, (enum op)op) != NULL;
+        if (run->opt->has_op ? op != (int)run->opt->op : !done) continue;
+        for (int k = 0; k < (op == OP_ATTENTION ? 4 : 1); k++) ops[n++] = (enum op)op;
+    }
+    return n;
+}
+
+/* Cases drawn at random; case i has the seed of the first plus i. */
+static void check_random(struct run *run)
+{
+    enum op ops[N_OPS + 3];
+    size_t n_ops = operations(run, ops), n = run->opt->random;
+    uint64_t first = run->opt->has_seed ? run->opt->seed : 1;
+    for (size_t i = 0; i < n && n_ops; i++) {
+        struct test_case c = test_case_draw(ops[(first + i) % n_ops], first + i);
+        progress(run, i, n, c.name);
+        check_case(run, &c, first + i);
+    }
+    printf("%zu problems drawn at random, seeds %llu to %llu\n", n,
+           (unsigned long long)first, (unsigned long long)(first + n - 1));
+}
+
 int check_stage(const struct stage *stage, const struct options *opt)
 {
     static struct run run;
@@ -315,12 +349,13 @@ int check_stage(const struct stage *stage, const struct options *opt)
                         opt->only_case);
     int status = choose_variants(&run);
     if (status) return status;
-    for (size_t i = 0; i < n; i++) {
+    if (opt->random) check_random(&run);
+    for (size_t i = 0; !opt->random && i < n; i++) {
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0
                            : opt->quick && !c[i].quick)
             continue;
         progress(&run, i, n, c[i].name);
-        check_case(&run, &c[i]);
+        check_case(&run, &c[i], opt->has_seed ? opt->seed : test_case_seed(&c[i]));
     }
     progress_end();
     return conclude(&run);

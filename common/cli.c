@@ -38,6 +38,7 @@ static const struct option table[] = {
     {"--verbose", COMPUTES, FLAG, AT(verbose), NO_FLAG},
     {"--seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
     {"--case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
+    {"--random", IN_CHECK, COUNT, AT(random), NO_FLAG},
     {"--csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
     {"--dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
     {"--threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
@@ -54,7 +55,7 @@ static const struct option table[] = {
     {"--causal", IN_RUN | IN_BENCH, FLAG, AT(causal), NO_FLAG},
     {"--scale", IN_RUN, NUMBER, AT(scale), AT(has_scale)},
     {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
-    {"--op", IN_BENCH, OP, AT(op), AT(has_op)},
+    {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
     {"--rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
     {"--cols", IN_BENCH, COUNT, AT(cols), NO_FLAG},
     {"--batch", IN_BENCH, COUNT, AT(batch), NO_FLAG},
@@ -272,7 +273,8 @@ static int help(const struct stage *stage)
 {
     printf("%s: %s\n\n"
            "%s list\n"
-           "%s check [--variant V] [--quick] [--case NAME] [--seed S] [--dtype T]\n"
+           "%s check [--variant V] [--quick] [--case NAME] [--random N]\n"
+           "      [--seed S] [--dtype T] [--op O]\n"
            "%s bench [--variant V] [--quick] [--csv FILE] [--op O] [--rows N --cols N]\n"
            "      [--batch N --heads-q N --heads-kv N --seqlen-q N --seqlen-k N\n"
            "       --head-dim N --head-dim-v N] [--causal] [--dtype T]\n"

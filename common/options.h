@@ -16,6 +16,7 @@ struct options {
     int has_seed;
     uint64_t seed;            /* --seed: one seed for every case, to repeat a failure */
     const char *only_case;    /* --case NAME: check only this case */
+    size_t random;            /* --random: so many cases drawn at random instead */
     const char *csv;          /* --csv */
     int has_dtype;
     enum dtype dtype;         /* --dtype */
