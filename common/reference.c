@@ -84,8 +84,8 @@ static struct row row_of(const float *x, size_t n)
     return r;
 }
 
-/* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-126, and
- * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-126. */
+/* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-125, and
+ * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-125. */
 static void softmax_row(struct reference *r, const float *x, size_t n, size_t first)
 {
     struct row row = row_of(x, n);
