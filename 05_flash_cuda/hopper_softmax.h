@@ -1,0 +1,93 @@
+/* hopper_softmax.h: softmax on the accumulators of wgmma, one warpgroup, 64 rows.
+ *
+ * A thread holds Bc / 2 scores of two rows, g and g + 8 (hopper.h): score i belongs to
+ * row (i / 2) % 2 and to column 8 (i / 4) + i % 2, counted from the thread's own first
+ * column 2 (lane % 4).  Four lanes share a row.
+ *
+ *     p = 2^(s c - mc)      c = scale log2(e),  mc = m c
+ *
+ * is one multiply-add and one exponential. */
+#ifndef HOPPER_SOFTMAX_H
+#define HOPPER_SOFTMAX_H
+
+#include "hopper.h"
+
+/* The state of a thread's two rows: the monoid's (m, l); o is apart. */
+struct rows {
+    float m[2];  /* the reference, in units of q.k; -INFINITY: no key yet */
+    float mc[2]; /* m c, and 0 for m = -INFINITY so that no inf - inf arises */
+    float l[2];  /* sum of the weights that this thread computed */
+};
+
+/* Hides columns >= visible[row] (counted like the columns above). */
+template <int N>
+static __device__ __forceinline__ void hide(float (&s)[N], const int (&visible)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (8 * (i / 4) + i % 2 >= visible[i / 2 % 2]) s[i] = -INFINITY;
+}
+
+/* The maximum of each row of s, over all lanes that share it. */
+template <int N>
+static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&top)[2])
+{
+    top[0] = top[1] = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < N; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+    top[0] = quad_max(top[0]);
+    top[1] = quad_max(top[1]);
+}
+
+/* Moves the reference of both rows to at least top; gives the factors by which what was
+ * summed before must shrink.  Two empty states combine to an empty one with factor 1. */
+static __device__ __forceinline__ void raise(struct rows &r, const float (&top)[2], float c,
+                                             float (&shrink)[2])
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m_new = fmaxf(r.m[i], top[i]);
+        shrink[i] = r.m[i] == m_new ? 1.0f : exp2_fast((r.m[i] - m_new) * c);
+        r.m[i] = m_new;
+        r.mc[i] = m_new == -INFINITY ? 0.0f : m_new * c;
+        r.l[i] *= shrink[i];
+    }
+}
+
+/* True for the whole warp when a row has outgrown its reference by more than 2^8. */
+static __device__ __forceinline__ bool exceeds(const struct rows &r, const float (&top)[2],
+                                               float c)
+{
+    bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
+    return __any_sync(0xffffffffu, here);
+}
+
+/* s = 2^(s c - mc), summed into l. */
+template <int N>
+static __device__ __forceinline__ void weigh(float (&s)[N], struct rows &r, float c)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        s[i] = exp2_fast(fmaf(s[i], c, -r.mc[i / 2 % 2]));
+        r.l[i / 2 % 2] += s[i];
+    }
+}
+
+/* o = o shrink, row by row. */
+template <int N>
+static __device__ __forceinline__ void scale_rows(float (&o)[N], const float (&by)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) o[i] *= by[i / 2 % 2];
+}
+
+/* The weights rounded to 16 bits, as the A operand of P V. */
+template <class T, int N>
+static __device__ __forceinline__ void pack_weights(const float (&s)[N],
+                                                    uint32_t (&p)[N / 2])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+}
+
+#endif
