@@ -145,7 +145,7 @@ $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
-	$(Q)$(NVCC) $(NVFLAGS) $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
+	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh 05_flash_cuda/ptxas_check.sh )$(NVCC) $(NVFLAGS) $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(INCLUDE) -c $< -o $@
 
 # The compiler and its flags are columns of the CSV.

@@ -11,6 +11,7 @@
 #include <vector>
 
 extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined,
+    wgmma, specialised, ping_pong, overlapped, lean, persistent, fitted, optimistic,
     split_kv;
 
 static const struct variant *const variants[] = {
@@ -18,6 +19,14 @@ static const struct variant *const variants[] = {
     &register_tiled,
     &tensor_cores,
     &pipelined,
+    &wgmma,
+    &specialised,
+    &ping_pong,
+    &overlapped,
+    &lean,
+    &persistent,
+    &fitted,
+    &optimistic,
     &split_kv, /* last: it takes only what it is meant for, few queries */
     NULL,
 };
