@@ -145,8 +145,8 @@ static void mean_and_extent(const float *x, size_t n, double *mean, double *max_
 /* |error| <= (3n/2 + 4) u max|x|.  An error made in step k is shrunk by k/n.  Total and
  * count: n - 1 additions of at most n max|x|, divided by n: n.  Weighted form: weight,
  * product, quotient and sum round to (3 - 1/k) u max|x|: 3n/2 + 1.  Increment form: its
- * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5, which is
- * more only for n = 1, where the first step is exact.  Proof in notes/streaming.md. */
+ * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5.  Proof in
+ * notes/streaming.md. */
 static void mean_row(struct reference *r, const float *x, size_t n, size_t row)
 {
     double max_abs;
