@@ -1,4 +1,4 @@
-/* 04_monoid_tiled_cpu: attention is one fold.
+/* Stage 4: the monoid: attention is one fold.
  *
  *     (v1, m1) . (v2, m2) = (e^{m1 - m} v1 + e^{m2 - m} v2, m),   m = max(m1, m2)
  *
@@ -406,7 +406,7 @@ static const struct variant *const variants[] = {
     NULL,
 };
 
-static const struct stage monoid_tiled_cpu = {
+static const struct stage stage = {
     .number = 4,
     .name = "04_monoid_tiled_cpu",
     .idea = "attention is one fold in a monoid: chunk, thread, pad, scan, update it",
@@ -414,4 +414,4 @@ static const struct stage monoid_tiled_cpu = {
     .trace = trace,
 };
 
-int main(int argc, char **argv) { return stage_main(argc, argv, &monoid_tiled_cpu); }
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
