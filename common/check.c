@@ -151,9 +151,10 @@ static void print_failure(const struct run *run, const struct variant *v,
            verdict->want, verdict->err, verdict->allowed);
     printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
     if (run->opt->random)
-        printf("    build/%s check --random 1 --op %s --variant %s --dtype %s --seed %llu\n",
-               name, op_name(p->test_case->problem.op), v->name, dtype,
-               (unsigned long long)p->seed);
+        printf(
+            "    build/%s check --random 1 --op %s --variant %s --dtype %s --seed %llu\n",
+            name, op_name(p->test_case->problem.op), v->name, dtype,
+            (unsigned long long)p->seed);
     else
         printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
                p->test_case->name, v->name, dtype, (unsigned long long)p->seed);

@@ -223,16 +223,15 @@ static double least_half(enum dtype dtype)
     return dtype == F32 ? 0 : dtype == F16 ? 0x1p-25 : 0x1p-134;
 }
 
-/* Largest error of the harness's own y or o, computed in either order, over the n
- * elements from `first` on; says so in *broken when one exceeds its bound (bound NULL: 16
- * bits, no bound is claimed). */
-static double own_error(float *const own[2], const double *want, const double *bound,
+/* Largest error of the harness's own y or o over the n elements from `first` on; says so
+ * in *broken when one exceeds its bound (bound NULL: 16 bits, no bound is claimed). */
+static double own_error(const float *own, const double *want, const double *bound,
                         size_t first, size_t n, char **broken)
 {
     double worst = 0;
     for (size_t i = first; i < first + n; i++) {
         if (!isfinite(want[i])) continue;
-        double err = larger(fabs(own[0][i] - want[i]), fabs(own[1][i] - want[i]));
+        double err = fabs(own[i] - want[i]);
         if (bound && !(err <= bound[i]) && !*broken) {
             *broken = need(160, 1);
             snprintf(*broken, 160,
@@ -244,68 +243,103 @@ static double own_error(float *const own[2], const double *want, const double *b
     return worst;
 }
 
+/* err_safe of each row: the worst of the ways in which the harness computes softmax. */
+static double *row_errors(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    const struct reference *r = s->reference;
+    double *err = need(p->rows, sizeof *err);
+    for (int way = 0; way < SCALED_Q; way++) {
+        float *own = yardstick_rows(p, a, way);
+        for (size_t i = 0; i < p->rows; i++)
+            err[i] = larger(
+                err[i], own_error(own, r->y, p->dtype == F32 ? r->y_bound_safe : NULL,
+                                  i * p->cols, p->cols, &s->broken));
+        free(own);
+    }
+    return err;
+}
+
+/* err_safe of each (batch, head). */
+static double *head_errors(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    const struct reference *r = s->reference;
+    size_t heads = p->batch * p->heads_q, n = r->n_o / heads;
+    double *err = need(heads, sizeof *err);
+    for (int way = 0; way < N_WAYS; way++) {
+        float *own = yardstick_attention(p, a, way);
+        for (size_t h = 0; h < heads; h++)
+            err[h] = larger(
+                err[h], own_error(own, r->o, p->dtype == F32 ? r->o_bound_safe : NULL,
+                                  h * n, n, &s->broken));
+        free(own);
+    }
+    return err;
+}
+
+/* The rule for softmax and log-softmax; what lies beyond has only its bound. */
 static void allow_rows(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
     const struct reference *r = s->reference;
-    int is_float = p->dtype == F32, log = p->op == OP_LOGSOFTMAX;
+    int is_softmax = p->op == OP_SOFTMAX, is_log = p->op == OP_LOGSOFTMAX;
     double u = round_unit(p->dtype), tiny = least_half(p->dtype);
+    double *err_safe = is_softmax || is_log ? row_errors(s, a) : NULL;
     s->y_allowed = need(r->n_y, sizeof(double));
-    if (p->op != OP_SOFTMAX && p->op != OP_LOGSOFTMAX) {
-        for (size_t i = 0; i < r->n_y; i++)
-            s->y_allowed[i] = r->y_bound[i] + u * fabs(r->y[i]) + tiny;
-        return;
+    for (size_t i = 0; i < r->n_y; i++) {
+        double bound = r->y_bound[i], rounding = u * fabs(r->y[i]) + tiny;
+        double twice = err_safe ? 2 * err_safe[i / p->cols] : 0;
+        if (p->dtype != F32) s->y_allowed[i] = twice + rounding + bound;
+        else if (is_softmax && twice + 1e-6 < bound) s->y_allowed[i] = twice + 1e-6;
+        else s->y_allowed[i] = bound;
     }
-    float *own[2] = {yardstick_rows(p, a, 0), yardstick_rows(p, a, 1)};
-    for (size_t i = 0; i < p->rows; i++) {
-        size_t first = i * p->cols;
-        double err = own_error(own, r->y, is_float ? r->y_bound_safe : NULL, first,
-                               p->cols, &s->broken);
-        for (size_t j = first; j < first + p->cols; j++) {
-            double rule = 2 * err + (is_float ? 1e-6 : u * fabs(r->y[j]) + tiny);
-            int bound_only = log && is_float;
-            s->y_allowed[j] = !is_float ? rule + r->y_bound[j]
-                              : bound_only || r->y_bound[j] < rule ? r->y_bound[j] : rule;
-        }
-    }
-    free(own[0]);
-    free(own[1]);
+    free(err_safe);
 }
 
-/* 16 bits: rounding p moves o by at most u sum p|v|, or n least_half / l where p is
- * denormal; rounding o by u |o|. */
+/* What rounding p and o to 16 bits may cost element i of o: p moves it by at most
+ * u sum p|v|, or by least_half / l a key where p is denormal; o by u |o|. */
+static double half_error(const struct problem *p, const struct reference *r, size_t i,
+                         double max_v)
+{
+    size_t row = i / p->head_dim_v, keys = row_keys(p, row % rows_per_head(p));
+    double tiny = least_half(p->dtype) * (1 + (double)keys * r->weight[row] * max_v);
+    return round_unit(p->dtype) * (r->o_mass[i] + fabs(r->o[i])) + tiny;
+}
+
+/* The rule for o of attention, scan and update. */
+static void allow_o(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    const struct reference *r = s->reference;
+    size_t heads = p->batch * p->heads_q, n = r->n_o / heads;
+    double *err_safe = head_errors(s, a);
+    for (size_t i = 0; i < r->n_o; i++) {
+        double max_v = r->max_v[i / n];
+        double rule = 2 * err_safe[i / n] + ROUNDOFF * r->max_s[i / n] * max_v;
+        if (p->dtype == F32) {
+            rule += 1e-6 * larger(1, max_v);
+            s->o_allowed[i] = r->o_bound[i] < rule ? r->o_bound[i] : rule;
+        } else {
+            s->o_allowed[i] = rule + half_error(p, r, i, max_v);
+        }
+    }
+    free(err_safe);
+}
+
 static void allow_attention(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
     const struct reference *r = s->reference;
-    int is_float = p->dtype == F32;
-    size_t rows = rows_per_head(p), dv = p->head_dim_v;
-    double u = round_unit(p->dtype), tiny = least_half(p->dtype);
     s->o_allowed = need(r->n_o, sizeof(double));
     s->lse_allowed = need(r->n_lse, sizeof(double));
     memcpy(s->lse_allowed, r->lse_bound, r->n_lse * sizeof(double));
-    if (p->op == OP_LOGSOFTMAX_ATTENTION) {
-        for (size_t i = 0; i < r->n_o; i++)
-            s->o_allowed[i] = r->o_bound[i] + u * (r->o_mass[i] + fabs(r->o[i])) + tiny;
+    if (p->op != OP_LOGSOFTMAX_ATTENTION) {
+        allow_o(s, a);
         return;
     }
-    float *own[2] = {yardstick_attention(p, a, 0), yardstick_attention(p, a, 1)};
-    for (size_t head = 0; head < p->batch * p->heads_q; head++) {
-        size_t first = head * rows * dv;
-        double err = own_error(own, r->o, is_float ? r->o_bound_safe : NULL, first,
-                               rows * dv, &s->broken);
-        double noise = ROUNDOFF * r->max_s[head] * r->max_v[head];
-        double floor = 1e-6 * larger(1, r->max_v[head]);
-        for (size_t i = first; i < first + rows * dv; i++) {
-            double keys = (double)row_keys(p, i / dv % rows);
-            double rule = 2 * err + noise + (is_float ? floor : u * (r->o_mass[i] +
-                          fabs(r->o[i])) + tiny * (1 + keys * r->weight[i / dv] *
-                          r->max_v[head]));
-            s->o_allowed[i] = is_float && r->o_bound[i] < rule ? r->o_bound[i] : rule;
-        }
-    }
-    free(own[0]);
-    free(own[1]);
+    for (size_t i = 0; i < r->n_o; i++)
+        s->o_allowed[i] = r->o_bound[i] + half_error(p, r, i, 0);
 }
 
 struct standard *standard_new(const struct problem *p, const struct arrays *a)

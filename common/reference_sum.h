@@ -24,8 +24,8 @@
 /* The plain three-pass computation; the C library's expf is good to about half an ulp. */
 #define KAPPA_SAFE 2.1
 
-/* What flushing to zero below the least normal float costs: once for the exponential, once
- * for its quotient. */
+/* What flushing to zero below the least normal float costs: once for the exponential,
+ * once for its quotient. */
 #define FLUSH 0x1p-125
 
 /* a + b rounded; what the rounding lost is added to *low (Knuth; no branch, so that loops

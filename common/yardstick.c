@@ -25,7 +25,7 @@ static float exponentials(float *x, size_t n, int reverse, float *m)
     return l;
 }
 
-float *yardstick_rows(const struct problem *p, const struct arrays *a, int reverse)
+float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
 {
     size_t n = p->cols;
     float *x = widen(a->x, p->dtype, p->rows * n), *y = need(p->rows * n, sizeof *y);
@@ -33,7 +33,7 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int rever
     for (size_t i = 0; i < p->rows; i++) {
         float *x_i = x + i * n, *y_i = y + i * n, m;
         for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
-        float l = exponentials(y_i, n, reverse, &m), ln_l = logf(l);
+        float l = exponentials(y_i, n, way & REVERSE, &m), ln_l = logf(l);
         for (size_t j = 0; j < n; j++) {
             float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
                           : l == 0               ? 0
@@ -45,23 +45,22 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int rever
     return y;
 }
 
-/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t; in reverse from
- * the last t to the first, with the scale multiplied into q.
+/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t.
  *   q (d)   kt (d, stride)   bias (n) or NULL   s (n) */
 static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
-                   const float *bias, size_t n, int reverse, float *s)
+                   const float *bias, size_t n, int way, float *s)
 {
     for (size_t j = 0; j < n; j++) s[j] = 0;
     for (size_t i = 0; i < d; i++) {
-        size_t t = reverse ? d - 1 - i : i;
+        size_t t = way & REVERSE ? d - 1 - i : i;
         const float *k_t = kt + t * stride;
-        float q_t = reverse ? q[t] * scale : q[t];
+        float q_t = way & SCALED_Q ? q[t] * scale : q[t];
 #pragma omp simd
         for (size_t j = 0; j < n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
     }
     for (size_t j = 0; j < n; j++) {
         float b = bias ? bias[j] : 0;
-        s[j] = b == -INFINITY ? -INFINITY : (reverse ? s[j] : s[j] * scale) + b;
+        s[j] = b == -INFINITY ? -INFINITY : (way & SCALED_Q ? s[j] : s[j] * scale) + b;
     }
 }
 
@@ -79,7 +78,7 @@ static void values(float *p, float l, const float *v, size_t n, size_t dv,
     for (size_t c = 0; c < dv; c++) o[c] = rounded(o[c], dtype);
 }
 
-float *yardstick_attention(const struct problem *p, const struct arrays *a, int reverse)
+float *yardstick_attention(const struct problem *p, const struct arrays *a, int way)
 {
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
     size_t n_rows = p->batch * p->heads_q * rows, heads = p->batch * p->heads_kv;
@@ -104,9 +103,10 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             const float *bias = p->has_bias ? a->bias + query * n : NULL;
             float m;
             scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n,
-                   p->scale, bias, seen, reverse, s);
-            float l = exponentials(s, seen, reverse, &m);
-            values(s, l, v + kv * n * dv, seen, dv, p->dtype, reverse, o + row * dv);
+                   p->scale, bias, seen, way, s);
+            float l = exponentials(s, seen, way & REVERSE, &m);
+            values(s, l, v + kv * n * dv, seen, dv, p->dtype, way & REVERSE,
+                   o + row * dv);
         }
         free(s);
     }
