@@ -24,16 +24,16 @@
  * Multiples of 16: add one here for heads that should not be padded. */
 #define HEADS 64, 128, 256
 
-enum { WARPS = 4, THREADS = 32 * WARPS };
-
 /* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
  * 4 MT BC / 8; the addresses of a bias want some too) and shared memory (2 D (BR + 4 BC)
- * bytes, at most 96 KB: sm_86 has 99). */
-template <int HEAD_DIM, int WITH_BIAS> struct tiling {
+ * bytes: 96 KB, as sm_86 has 99, or LARGE, 192 KB). */
+template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
     static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
-    static constexpr int MT = D <= 128 ? 2 : 1;              /* 16-query tiles of a warp */
-    static constexpr int BR = 16 * MT * WARPS;               /* queries of a block */
-    static constexpr int BC = D <= 128 && !BIAS ? 64 : 32;   /* keys of a block */
+    static constexpr int WARPS = LARGE ? 8 : 4, THREADS = 32 * WARPS;
+    static constexpr int BLOCKS = LARGE ? 1 : 2;  /* on a multiprocessor */
+    static constexpr int MT = D <= 128 ? 2 : 1;   /* 16-query tiles of a warp */
+    static constexpr int BR = 16 * MT * WARPS;    /* queries of a block */
+    static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of a block */
     static constexpr int HOLD_Q = D <= 64; /* Q in registers, or loaded for every key block */
     static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes a row */
     static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
@@ -62,17 +62,18 @@ template <int ROWS> static __forceinline__ __device__ int place_of(int row, int 
 
 /* Starts the copy of a tile of ROWS rows; a thread keeps to one column of pieces.
  *   to (ROWS, D) swizzled   from (n_rows, n_columns); what lies beyond it becomes zero */
-template <int D, int ROWS>
+template <class W, int ROWS>
 static __forceinline__ __device__ void start_copy(const uint16_t *to, const uint16_t *from,
                                                   int n_rows, int n_columns)
 {
-    constexpr int PIECES = D / 8, STEP = THREADS / PIECES; /* rows that all threads copy */
+    constexpr int PIECES = W::D / 8;
+    constexpr int STEP = W::THREADS / PIECES; /* rows that all threads copy */
     int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
     if (8 * piece >= n_columns) n_rows = 0;
     from += (ptrdiff_t)row * n_columns + 8 * piece;
 #pragma unroll
     for (int i = 0; i < (ROWS + STEP - 1) / STEP; i++, row += STEP)
-        if (THREADS % PIECES == 0 || (threadIdx.x < STEP * PIECES && row < ROWS))
+        if (W::THREADS % PIECES == 0 || (threadIdx.x < STEP * PIECES && row < ROWS))
             copy_16_bytes(address_of(to) + 2 * place_of<ROWS>(row, piece),
                           from + (ptrdiff_t)i * STEP * n_columns, row < n_rows);
 }
@@ -83,8 +84,8 @@ static __forceinline__ __device__ void start_keys(const typename W::shared &shar
                                                   const struct attention &x, int t)
 {
     int j0 = t * W::BC, n = x.seqlen_k - j0;
-    start_copy<W::D, W::BC>(shared.k[t % 2], h.k + (size_t)j0 * x.head_dim, n, x.head_dim);
-    start_copy<W::D, W::BC>(shared.v[t % 2], h.v + (size_t)j0 * x.head_dim_v, n,
+    start_copy<W, W::BC>(shared.k[t % 2], h.k + (size_t)j0 * x.head_dim, n, x.head_dim);
+    start_copy<W, W::BC>(shared.v[t % 2], h.v + (size_t)j0 * x.head_dim_v, n,
                             x.head_dim_v);
     copies_commit();
 }
@@ -304,7 +305,8 @@ static __forceinline__ __device__ void store(typename W::state &f, typename W::s
  * block t is here for all warps, and all have finished block t - 1, whose buffer block t + 1
  * may take.  Causal: the blocks with most keys come first, so that short ones end the run. */
 template <enum dtype T, class W>
-__global__ void __launch_bounds__(THREADS, 2) pipelined_kernel(const struct attention x)
+__global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
+    pipelined_kernel(const struct attention x)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     int i = blockIdx.x % x.q_blocks;
@@ -319,7 +321,7 @@ __global__ void __launch_bounds__(THREADS, 2) pipelined_kernel(const struct atte
 #pragma unroll
     for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
 
-    start_copy<W::D, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
+    start_copy<W, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
     start_keys<W>(shared, h, x, 0);
     shared_address q0 = address_of(shared.q + place_of<W::BR>(row0 + lane % 16, lane / 16));
     if (W::HOLD_Q) {
@@ -353,7 +355,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     int bytes = (int)sizeof(typename W::shared);
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p->batch * p->heads_q * (size_t)x.q_blocks));
-    config.blockDim = dim3(THREADS);
+    config.blockDim = dim3(W::THREADS);
     config.dynamicSmemBytes = bytes;
     config.stream = (cudaStream_t)a->stream;
     CUDA_CHECK(cudaFuncSetAttribute(pipelined_kernel<T, W>,
@@ -361,13 +363,30 @@ static void launch(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaLaunchKernelEx(&config, pipelined_kernel<T, W>, x));
 }
 
-/* The first compiled head dimension that holds d columns. */
-template <enum dtype T, int D, int... LARGER>
+/* Shared memory that one block may use, in bytes. */
+static size_t shared_memory_limit(void)
+{
+    int device, bytes;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return (size_t)bytes;
+}
+
+/* The first compiled head dimension that holds d columns; above 128 the large tiles where
+ * they fit. */
+template <enum dtype T, int D, int... MORE>
 static void launch_for(size_t d, const struct problem *p, const struct arrays *a)
 {
-    if (d <= D && p->has_bias) launch<T, tiling<D, 1>>(p, a);
-    else if (d <= D) launch<T, tiling<D, 0>>(p, a);
-    else if constexpr (sizeof...(LARGER) > 0) launch_for<T, LARGER...>(d, p, a);
+    using large = tiling<D, 0, (D > 128)>;
+    if (d > D) {
+        if constexpr (sizeof...(MORE) > 0) launch_for<T, MORE...>(d, p, a);
+    } else if (p->has_bias) {
+        launch<T, tiling<D, 1>>(p, a);
+    } else if (sizeof(typename large::shared) <= shared_memory_limit()) {
+        launch<T, large>(p, a);
+    } else {
+        launch<T, tiling<D, 0>>(p, a);
+    }
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

@@ -180,13 +180,15 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4], const float 
 
 /* Puts the warp's state where all warps find it. */
 template <int D>
-static __forceinline__ __device__ void publish(struct ring<D> &shared, struct state<D> &f)
+static __forceinline__ __device__ void publish(struct ring<D> &shared, struct state<D> &f,
+                                               int n_rows)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int r = 0; r < 2; r++) {
         int row = lane / 4 + 8 * r;
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
+        if (row >= n_rows) continue;
         if (lane % 4 == 0) {
             shared.state.m[warp][row] = f.m[r];
             shared.state.l[warp][row] = f.l[r];
@@ -234,6 +236,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     split_kv_kernel(const struct attention x, const struct parts parts)
 {
     constexpr int SLOTS = ring<D>::SLOTS;
+    dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     struct ring<D> &shared = dynamic_shared<struct ring<D>>();
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
     const uint16_t *k = x.k + (size_t)blockIdx.x * x.seqlen_k * x.head_dim;
@@ -274,39 +277,46 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
     copies_wait<0>();
     __syncthreads(); /* the ring is free */
-    publish<D>(shared, f);
+    const int n_rows = min((int)ROWS, parts.n_rows - row0);
+    publish<D>(shared, f, n_rows);
     __syncthreads();
-    merge_warps<T, D>(shared, x, parts, row, min((int)ROWS, parts.n_rows - row0));
-    dependents_may_start();
+    merge_warps<T, D>(shared, x, parts, row, n_rows);
 }
 
-/* One block merges the parts of one row. */
+/* One block merges the parts of one row, a thread a column: the fold of (lse_i, 1, o_i) in
+ * groups of 8 parts, so that their loads are under way together. */
 template <enum dtype T>
 __global__ void __launch_bounds__(THREADS)
     merge_parts_kernel(const struct attention x, const struct parts parts)
 {
-    struct weights { float w[MOST_PARTS]; };
-    struct weights &shared = dynamic_shared<struct weights>();
+    const int GROUP = 8, row = blockIdx.x;
     wait_for_previous_kernel();
-    float m = -INFINITY, sum = 0.0f;
-    for (int i = 0; i < parts.n; i++)
-        m = fmaxf(m, parts.lse[(size_t)i * parts.all_rows + blockIdx.x]);
-    for (int i = threadIdx.x; i < parts.n; i += THREADS) {
-        float lse = parts.lse[(size_t)i * parts.all_rows + blockIdx.x];
-        shared.w[i] = lse == -INFINITY ? 0.0f : expf(lse - m);
-    }
-    __syncthreads();
-    for (int i = 0; i < parts.n; i++) sum += shared.w[i];
-    if (threadIdx.x == 0) x.lse[blockIdx.x] = sum == 0.0f ? -INFINITY : m + logf(sum);
     for (int c = threadIdx.x; c < x.head_dim_v; c += THREADS) {
-        float o = 0.0f;
-        for (int i = 0; i < parts.n; i++) { /* an empty part has no o */
-            float w = shared.w[i];
-            size_t at = (size_t)i * parts.all_rows + blockIdx.x;
-            if (w != 0.0f) o += w * parts.o[at * x.head_dim_v + c];
+        float m = -INFINITY, l = 0.0f, o = 0.0f;
+        for (int i0 = 0; i0 < parts.n; i0 += GROUP) {
+            float lse[GROUP], part_o[GROUP], m_new = m;
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                size_t at = (size_t)(i0 + i) * parts.all_rows + row;
+                lse[i] = i0 + i < parts.n ? parts.lse[at] : -INFINITY;
+                part_o[i] = i0 + i < parts.n ? parts.o[at * x.head_dim_v + c] : 0.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) m_new = fmaxf(m_new, lse[i]);
+            float base = m_new == -INFINITY ? 0.0f : m_new, alpha = __expf(m - base);
+            o *= alpha;
+            l *= alpha;
+            m = m_new;
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                float w = __expf(lse[i] - base);
+                l += w;
+                o += w * part_o[i];
+            }
         }
-        o = sum == 0.0f ? 0.0f : o / sum;
-        x.o[(size_t)blockIdx.x * x.head_dim_v + c] = (uint16_t)pack<T>(o, 0.0f);
+        o = l == 0.0f ? 0.0f : o / l;
+        x.o[(size_t)row * x.head_dim_v + c] = (uint16_t)pack<T>(o, 0.0f);
+        if (c == 0) x.lse[row] = l == 0.0f ? -INFINITY : m + logf(l);
     }
 }
 
@@ -378,7 +388,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = dim3((unsigned)parts.all_rows);
-    config.dynamicSmemBytes = MOST_PARTS * sizeof(float);
+    config.dynamicSmemBytes = 0;
     config.attrs = &early;
     config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
