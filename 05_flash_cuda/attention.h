@@ -2,8 +2,8 @@
  * threads works.
  *
  * The work is cut into blocks of Br queries of one head: block number
- * ((b * heads_q + h) * q_blocks + i) computes queries i * Br ... of head h of batch b.
- * Each reads all keys and values that its queries see, so K and V are read q_blocks times. */
+ * ((b * heads_q + h) * q_blocks + i) computes queries i * Br ... of head h of batch b.  Each
+ * reads all keys and values that its queries see, so K and V are read q_blocks times. */
 #ifndef ATTENTION_H
 #define ATTENTION_H
 
@@ -23,8 +23,8 @@ struct attention {
 };
 
 /* The argument for blocks of br queries. */
-static inline struct attention attention_of(const struct problem *p, const struct arrays *a,
-                                            int br)
+static inline struct attention attention_of(const struct problem *p,
+                                            const struct arrays *a, int br)
 {
     struct attention x = {};
     x.q = (const uint16_t *)a->q;
@@ -55,8 +55,8 @@ struct head {
 
 /* The head and the queries of block number `block`, counting br queries a block.  Query
  * heads share key heads in groups of heads_q / heads_kv (grouped-query attention). */
-static __forceinline__ __device__ struct head head_of(const struct attention &x, int block,
-                                                      int br)
+static __forceinline__ __device__ struct head head_of(const struct attention &x,
+                                                      int block, int br)
 {
     struct head h;
     h.number = block / x.q_blocks;

@@ -1,10 +1,11 @@
-/* mma.h: the warp-wide instructions of the tensor-core rungs, and how a warp's 32 lanes hold
- * a matrix.  Each has a twin that moves the same numbers between the same lanes on the CPU
- * (mma_on_cpu.h), so that a kernel can be stepped through in a debugger.
+/* mma.h: the warp-wide instructions of the tensor-core rungs, and how a warp's 32 lanes
+ * hold a matrix.  Each has a twin that moves the same numbers between the same lanes on
+ * the CPU (mma_on_cpu.h), so that a kernel can be stepped through in a debugger.
  *
- * A warp multiplies tiles whose elements are spread over its lanes' registers: a fragment.
- * Lane L belongs to group g = L / 4 (0..7) and is number t = L % 4 in it.  Two 16-bit
- * elements that are neighbours in a row share one 32-bit register, the left one in the low half.
+ * A warp multiplies tiles whose elements are spread over its lanes' registers: a
+ * fragment.  Lane L belongs to group g = L / 4 (0..7) and is number t = L % 4 in it.  Two
+ * 16-bit elements that are neighbours in a row share one 32-bit register, the left one in
+ * the low half.
  *
  *     C, D (16 x 8, float)        A (16 x 16, 16 bits)              B (16 x 8, 16 bits)
  *
@@ -12,10 +13,11 @@
  *     row g    c[0] c[1]         row g      a[0]           a[2]      row 2t, 2t+1   b[0]
  *     row g+8  c[2] c[3]         row g+8    a[1]           a[3]      row 8+2t, 9+2t b[1]
  *
- * (PTX ISA, "Matrix Fragments for mma.m16n8k16".)  Compare C with the left half of A: the
- * same rows, the same columns, the same lane.  Two C tiles side by side, rounded to 16 bits
- * and packed in pairs, *are* an A fragment.  That is why the probabilities P = exp(S - m)
- * go from the first product of attention into the second without leaving their lanes. */
+ * (PTX ISA, "Matrix Fragments for mma.m16n8k16".)  Compare C with the left half of A:
+ * the same rows, the same columns, the same lane.  Two C tiles side by side, rounded
+ * to 16 bits and packed in pairs, *are* an A fragment.  That is why the probabilities
+ * P = exp(S - m) go from the first product of attention into the second without
+ * leaving their lanes. */
 #ifndef MMA_H
 #define MMA_H
 
@@ -29,14 +31,16 @@
 #include "mma_on_cpu.h"
 #endif
 
-/* --- 16-bit elements.  Arrays hold their bits; T is F16 or BF16. ----------------------- */
+/* --- 16-bit elements.  Arrays hold their bits; T is F16 or BF16.
+ * ----------------------- */
 
 /* The float with the bits x. */
 template <enum dtype T>
 static __forceinline__ __device__ float widen(uint16_t x)
 {
 #ifdef __CUDACC__
-    return T == F16 ? __half2float(__ushort_as_half(x)) : __uint_as_float((uint32_t)x << 16);
+    return T == F16 ? __half2float(__ushort_as_half(x))
+                    : __uint_as_float((uint32_t)x << 16);
 #else
     return T == F16 ? half_to_float(x) : bfloat_to_float(x);
 #endif
@@ -86,12 +90,14 @@ static __forceinline__ __device__ float exp2_fast(float x)
 #endif
 }
 
-/* --- The product. -------------------------------------------------------------------- */
+/* --- The product.
+ * -------------------------------------------------------------------- */
 
 /* D = A B + C of 16 x 16 times 16 x 8, in place: c is C before and D after.  Products are
  * exact; their sum is kept in float.  All 32 lanes call it together.
  *   c  this lane's four elements of C      a, b  its elements of A and of B, packed
- * sm_75 multiplies float16 only, 8 columns of A at a time: the left half of A is a[0], a[1]. */
+ * sm_75 multiplies float16 only, 8 columns of A at a time: the left half of A is a[0],
+ * a[1]. */
 template <enum dtype T>
 static __forceinline__ __device__ void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4],
                                                    uint32_t b0, uint32_t b1)
@@ -121,7 +127,8 @@ static __forceinline__ __device__ void mma_16x8x16(float (&c)[4], const uint32_t
 #endif
 }
 
-/* --- From shared memory to fragments. ------------------------------------------------ */
+/* --- From shared memory to fragments.
+ * ------------------------------------------------ */
 
 /* An address in shared memory as a number: 32 bits on the GPU. */
 #ifdef __CUDACC__
@@ -139,11 +146,11 @@ static __forceinline__ __device__ shared_address address_of(const void *shared)
 #endif
 }
 
-/* ldmatrix: four 8 x 8 matrices of 16-bit elements, each given by the addresses of its rows
- * (16 bytes, aligned to 16).  Lane L gives row L % 8 of matrix L / 8; register r[i] receives
- * from matrix i row g, columns 2t and 2t+1: a quarter of an A fragment, or, when the matrix
- * in memory is the transpose of what is multiplied (a key's row is a column of K^T), half
- * of a B fragment. */
+/* ldmatrix: four 8 x 8 matrices of 16-bit elements, each given by the addresses of its
+ * rows (16 bytes, aligned to 16).  Lane L gives row L % 8 of matrix L / 8; register
+ * r[i] receives from matrix i row g, columns 2t and 2t+1: a quarter of an A fragment,
+ * or, when the matrix in memory is the transpose of what is multiplied (a key's row is
+ * a column of K^T), half of a B fragment. */
 static __forceinline__ __device__ void load_matrices(uint32_t (&r)[4], shared_address row)
 {
 #ifdef __CUDACC__
@@ -154,8 +161,9 @@ static __forceinline__ __device__ void load_matrices(uint32_t (&r)[4], shared_ad
 #endif
 }
 
-/* The same, each matrix transposed on the way: r[i] receives column g, rows 2t and 2t+1.
- * This makes half a B fragment of a matrix that lies in memory as it is multiplied (V). */
+/* The same, each matrix transposed on the way: r[i] receives column g, rows 2t and
+ * 2t+1.  This makes half a B fragment of a matrix that lies in memory as it is
+ * multiplied (V). */
 static __forceinline__ __device__ void load_matrices_transposed(uint32_t (&r)[4],
                                                                 shared_address row)
 {
@@ -177,11 +185,12 @@ static __forceinline__ __device__ void store_pair(shared_address to, uint32_t pa
 #endif
 }
 
-/* --- Copies that do not wait (sm_80 on). --------------------------------------------- */
+/* --- Copies that do not wait (sm_80 on).
+ * --------------------------------------------- */
 
-/* 16 bytes from global to shared memory, past the registers and past L1.  Returns at once;
- * the copy is done after copies_wait().  Where valid is 0 nothing is read and 16 zero bytes
- * are written.  Both addresses are aligned to 16. */
+/* 16 bytes from global to shared memory, past the registers and past L1.  Returns at
+ * once; the copy is done after copies_wait().  Where valid is 0 nothing is read and 16
+ * zero bytes are written.  Both addresses are aligned to 16. */
 static __forceinline__ __device__ void copy_16_bytes(shared_address to, const void *from,
                                                      int valid)
 {
@@ -205,8 +214,8 @@ static __forceinline__ __device__ void copies_commit(void)
 #endif
 }
 
-/* Waits until at most N of this thread's groups are under way.  What other threads copied is
- * seen only after a barrier. */
+/* Waits until at most N of this thread's groups are under way.  What other threads
+ * copied is seen only after a barrier. */
 template <int N> static __forceinline__ __device__ void copies_wait(void)
 {
 #ifndef __CUDACC__
@@ -216,7 +225,8 @@ template <int N> static __forceinline__ __device__ void copies_wait(void)
 #endif
 }
 
-/* --- Two kernels in a row (sm_90 on). ------------------------------------------------ */
+/* --- Two kernels in a row (sm_90 on).
+ * ------------------------------------------------ */
 
 /* Lets the next kernel of the stream, if it was launched with programmatic serialization,
  * start as soon as all blocks have said so: its launch is hidden. */

@@ -3,11 +3,12 @@
 
     python3 05_flash_cuda/peers.py --csv build/results/peers.csv [--quick]
 
-Each shape is measured with every method in turn: one call of each, then the next round, so
-that heat and clocks are shared.  Before each call, outside of the timed region, the L2 cache
-is flushed by reading a large array: writing one would leave 60 MB of dirty lines, which the
-measured call would pay for.  Times are medians by GPU events, inputs normal random numbers.  Lines have the
-columns of `bench`; PyTorch's have the stage "peer".  Exit status 77 without PyTorch or GPU.
+Each shape is measured with every method in turn: one call of each, then the next round,
+so that heat and clocks are shared.  Before each call, outside of the timed region, the L2
+cache is flushed by reading a large array: writing one would leave 60 MB of dirty lines,
+which the measured call would pay for.  Times are medians by GPU events, inputs normal
+random numbers.  Lines have the columns of `bench`; PyTorch's have the stage "peer".  Exit
+status 77 without PyTorch or GPU.
 """
 import argparse
 import ctypes
@@ -17,11 +18,13 @@ import os
 import statistics
 import subprocess
 import sys
+import warnings
 
-COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k "
-           "head_dim head_dim_v causal threads median_s min_s reps bytes_predicted "
-           "bytes_measured flops gbps gflops ceiling_kind ceiling pct_ceiling peak_bytes "
-           "max_err allowed_err date commit machine compiler flags").split()
+COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
+           "seqlen_k head_dim head_dim_v causal threads median_s min_s reps "
+           "bytes_predicted bytes_measured flops gbps gflops ceiling_kind ceiling "
+           "pct_ceiling peak_bytes max_err allowed_err date commit machine compiler "
+           "flags").split()
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
 LARGEST_MATH = 2 << 30  # bytes of scores that the math backend may store
@@ -52,7 +55,8 @@ class Library:
         self.so = ctypes.CDLL(os.path.abspath(path))
         text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
         shape = ctypes.POINTER(ctypes.c_size_t)
-        self.so.attention_refuses.argtypes = [text, text, shape, number, number, ctypes.c_float]
+        self.so.attention_refuses.argtypes = [text, text, shape, number, number,
+                                              ctypes.c_float]
         self.so.attention_refuses.restype = text
         self.so.attention_workspace.argtypes = self.so.attention_refuses.argtypes
         self.so.attention_workspace.restype = ctypes.c_size_t
@@ -118,11 +122,12 @@ def rounds(torch, methods, seconds, flush):
         f()
     first = {n: once(f) for n, f in methods.items()}
     torch.cuda.synchronize()
-    one = sum(b.elapsed_time(e) for b, e in first.values()) * 1e-3 + 1e-4 * len(methods)
+    one = sum(b.elapsed_time(e) for b, e in first.values()) * 1e-3 + 3e-4 * len(methods)
     n = max(5, min(40, int(seconds * len(methods) / one)))
     events = [{m: once(f) for m, f in methods.items()} for _ in range(n)]
     torch.cuda.synchronize()
-    return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events) for m in methods}
+    return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events)
+            for m in methods}
 
 
 def error_of(torch, shape, q, k, v, o):
@@ -132,7 +137,8 @@ def error_of(torch, shape, q, k, v, o):
     for batch, head in ((0, 0), (b - 1, hq - 1)):
         kv = head // (hq // hk)
         rows = slice(max(0, nq - 256), nq)  # the last queries see most keys
-        s = q[batch, head, rows].double() @ k[batch, kv].double().T / math.sqrt(q.shape[-1])
+        s = q[batch, head, rows].double() @ k[batch, kv].double().T
+        s /= math.sqrt(q.shape[-1])
         if causal:
             i = torch.arange(nq, device="cuda")[rows, None] + nk - nq
             s.masked_fill_(torch.arange(nk, device="cuda")[None] > i, -math.inf)
@@ -221,9 +227,10 @@ def measure_attention(torch, shape, dtype, names, library, writer, flush, second
     for name, t in times.items():
         median = statistics.median(t)
         reached = (moved if decode else flops) / median / 1e9
-        writer.write(stage="peer" if name in BACKENDS else "5", variant=name, op="attention",
-                     dtype=dtype, rows=0, cols=0, batch=b, heads_q=hq, heads_kv=hk,
-                     seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d, causal=causal,
+        writer.write(stage="peer" if name in BACKENDS else "5", variant=name,
+                     op="attention", dtype=dtype, rows=0, cols=0, batch=b, heads_q=hq,
+                     heads_kv=hk, seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d,
+                     causal=causal,
                      median_s=median, min_s=t[0], reps=len(t), bytes_predicted=moved,
                      flops=flops, gbps=moved / median / 1e9, gflops=flops / median / 1e9,
                      ceiling_kind=ceiling_kind, ceiling=ceiling,
@@ -238,7 +245,8 @@ def print_shape(shape, dtype, times):
     size = 4 if dtype == "f32" else 2
     work = size * d * b * (2 * hq * nq + 2 * hk * nk) / 1e9 if decode \
         else 4 * d * pairs_of(shape) / 1e12
-    text = "  ".join(f"{n.replace('pytorch-', '')} {work / t:.0f}" for n, t in times.items())
+    text = "  ".join(f"{n.replace('pytorch-', '')} {work / t:.0f}"
+                     for n, t in times.items())
     print(f"{dtype} b{b} h{hq}/{hk} {nq}x{nk} d{d}{' causal' if causal else ''} "
           f"{'GB/s' if decode else 'TFLOP/s'}:  {text}", flush=True)
 
@@ -254,16 +262,18 @@ def measure_softmax(torch, cols, writer, flush, seconds):
                  rows=x.shape[0], cols=cols, batch=0, heads_q=0, heads_kv=0, seqlen_q=0,
                  seqlen_k=0, head_dim=0, head_dim_v=0, causal=0, median_s=median,
                  min_s=times[0], reps=len(times), bytes_predicted=moved, flops=0.0,
-                 gbps=moved / median / 1e9, gflops=0.0, ceiling_kind="copy", ceiling=ceiling,
-                 pct_ceiling=100 * moved / median / 1e9 / ceiling)
-    print(f"softmax [{x.shape[0]}, {cols}] f32: {moved / median / 1e9:.0f} GB/s", flush=True)
+                 gbps=moved / median / 1e9, gflops=0.0, ceiling_kind="copy",
+                 ceiling=ceiling, pct_ceiling=100 * moved / median / 1e9 / ceiling)
+    print(f"softmax [{x.shape[0]}, {cols}] f32: {moved / median / 1e9:.0f} GB/s",
+          flush=True)
 
 
 def shape_of(text):
     """batch,heads_q,heads_kv,seqlen_q,seqlen_k,head_dim,causal"""
     shape = tuple(int(x) for x in text.split(","))
     if len(shape) != 7:
-        raise argparse.ArgumentTypeError(f"'{text}' is not seven numbers: {shape_of.__doc__}")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not seven numbers: {shape_of.__doc__}")
     return shape
 
 
@@ -291,14 +301,18 @@ def main():
     if not torch.cuda.is_available():
         print("peers: PyTorch sees no GPU; skipped")
         return 77
+    warnings.filterwarnings("ignore")  # PyTorch says at length why a backend refuses
     torch.manual_seed(1)
-    flush = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")
+    # so large that reading it takes longer than to launch anything: no call waits for the CPU
+    memory = torch.cuda.get_device_properties(0).total_memory
+    flush = torch.zeros(min(256 << 20, memory // 64), dtype=torch.float32, device="cuda")
     writer = Writer(args.csv, torch)
     library = Library(args.library) if os.path.exists(args.library) else None
     names = [n for n in args.backends.split(",") if n]
     if library:
         names += [n for n in args.variants.split(",") if n]
-    todo = [(s, args.dtype) for s in args.shape or (QUICK if args.quick else SHAPES + DECODE)]
+    shapes = args.shape or (QUICK if args.quick else SHAPES + DECODE)
+    todo = [(s, args.dtype) for s in shapes]
     if not args.shape and not args.quick:
         todo += [(s, "f32") for s in FLOAT]
     for shape, dtype in todo:

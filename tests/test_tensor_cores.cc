@@ -10,8 +10,8 @@
 
 extern "C" const struct variant tensor_cores, pipelined, split_kv;
 
-/* The two C fragments of a product, packed in pairs, multiply as the A fragment of the next:
- * (A B) I = A B with A (16, 16) = 16 row + column, B and I the identity. */
+/* The two C fragments of a product, packed in pairs, multiply as the A fragment of the
+ * next: (A B) I = A B with A (16, 16) = 16 row + column, B and I the identity. */
 static __global__ void identity_kernel(float *d)
 {
     int g = threadIdx.x / 4, t = threadIdx.x % 4;
@@ -41,11 +41,13 @@ Test(tensor_cores, packed_result_fragments_are_an_operand_fragment)
     config.blockDim = dim3(32);
     CUDA_CHECK(cudaLaunchKernelEx(&config, identity_kernel, d.data()));
     for (int i = 0; i < 256; i++)
-        cr_assert(d[i] == (float)i, "element (%d, %d): got %g, want %d", i / 16, i % 16, d[i], i);
+        cr_assert(d[i] == (float)i, "element (%d, %d): got %g, want %d", i / 16, i % 16,
+                  d[i], i);
 }
 
-/* One head, head_dim 64, q = 0: o is the mean of the visible values.  Value j is j mod 7 in
- * all columns but column j mod 64, where it is 8 more, so a lost or doubled key shows. */
+/* One head, head_dim 64, q = 0: o is the mean of the visible values.  Value j is j mod
+ * 7 in all columns but column j mod 64, where it is 8 more, so a lost or doubled key
+ * shows. */
 struct decode {
     std::vector<uint16_t> q, k, v, o;
     std::vector<float> lse, bias;
@@ -54,7 +56,8 @@ struct decode {
     struct arrays a = {};
 
     decode(size_t queries, size_t keys)
-        : q(queries * 64), k(keys * 64), v(keys * 64), o(queries * 64, 0x7fff), lse(queries, NAN)
+        : q(queries * 64), k(keys * 64), v(keys * 64), o(queries * 64, 0x7fff),
+          lse(queries, NAN)
     {
         for (size_t j = 0; j < keys; j++)
             for (size_t d = 0; d < 64; d++) {
@@ -82,28 +85,32 @@ struct decode {
     }
     void expect_mean_of(size_t query, size_t keys)
     {
-        cr_assert(fabsf(lse[query] - logf((float)keys)) < 1e-5f, "lse of query %zu: got %g, "
-                  "want %g", query, lse[query], logf((float)keys));
+        cr_assert(fabsf(lse[query] - logf((float)keys)) < 1e-5f,
+                  "lse of query %zu: got %g, "
+                  "want %g",
+                  query, lse[query], logf((float)keys));
         for (size_t d = 0; d < 64; d++) {
             double want = 0.0;
             for (size_t j = 0; j < keys; j++) want += (double)(j % 7 + (j % 64 == d) * 8);
             float got = half_to_float(o[query * 64 + d]);
             want /= (double)keys;
-            cr_assert(fabs(got - want) < 2e-3, "query %zu, column %zu: got %g, want %g", query,
-                      d, got, want);
+            cr_assert(fabs(got - want) < 2e-3, "query %zu, column %zu: got %g, want %g",
+                      query, d, got, want);
         }
     }
 };
 
-/* The executor has 16 multiprocessors, so 2112 keys, 33 tiles of 64, are cut into 8 parts of
- * 5 tiles: the last one is empty.  Below 512 keys there is one part and no workspace. */
+/* The executor has 16 multiprocessors, so 2112 keys, 33 tiles of 64, are cut into 8
+ * parts of 5 tiles: the last one is empty.  Below 512 keys there is one part and no
+ * workspace. */
 Test(tensor_cores, split_kv_merges_parts_of_which_the_last_is_empty)
 {
     for (size_t keys : {1, 63, 64, 65, 511, 512, 2112, 2113, 3000}) {
         struct decode x(1, keys);
         x.run();
         x.expect_mean_of(0, keys);
-        cr_assert((split_kv.workspace(&x.p) > 0) == (keys >= 512), "%zu keys: parts", keys);
+        cr_assert((split_kv.workspace(&x.p) > 0) == (keys >= 512), "%zu keys: parts",
+                  keys);
     }
 }
 
@@ -123,7 +130,8 @@ Test(tensor_cores, split_kv_without_visible_keys_gives_zero)
     x.run();
     cr_assert(x.lse[0] == -INFINITY && x.o[0] == 0 && x.o[63] == 0);
     cr_assert(fabsf(x.lse[1]) < 1e-6f);
-    for (size_t d = 0; d < 64; d++) cr_assert(x.o[64 + d] == x.v[1000 * 64 + d], "column %zu", d);
+    for (size_t d = 0; d < 64; d++)
+        cr_assert(x.o[64 + d] == x.v[1000 * 64 + d], "column %zu", d);
 }
 
 Test(tensor_cores, rungs_give_the_same_bits_every_time)

@@ -1,13 +1,14 @@
-/* Rung 3: the two matrix products run on tensor cores.
+/* 03_tensor_cores.cu: rung 3, the two matrix products run on tensor cores.
  *
  *     S = scale Q K^T,  m, l, O = fold over key blocks of (P = exp(S - m), V),  O / l
  *
  * Rung 2 multiplied with one fused multiply-add a thread and instruction; here a warp
- * multiplies 16 x 16 by 16 x 8 in one (mma.h).  A block has four warps of 16 queries each.
- * Q stays in registers all the time, as A fragments (heads above 128 leave no room: their
- * Q is loaded again for every key block).  K and V pass through shared memory with ordinary
- * loads and stores.  S comes out as C fragments, and P goes in as A fragments, which hold
- * the same elements in the same lanes: P never leaves the registers.
+ * multiplies 16 x 16 by 16 x 8 in one (mma.h).  A block has four warps of 16 queries
+ * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no
+ * room: their Q is loaded again for every key block).  K and V pass through shared memory
+ * with ordinary loads and stores.  S comes out as C fragments, and P goes in as A
+ * fragments, which hold the same elements in the same lanes: P never leaves the
+ * registers.
  *
  * Rows of K and V in shared memory are 16 bytes longer than the head, so that the eight
  * rows that ldmatrix reads at a time lie in different banks.
@@ -22,13 +23,14 @@ enum { WARPS = 4, THREADS = 32 * WARPS, BR = 16 * WARPS, PAD = 8 };
 /* The sizes of a kernel for heads of up to D columns. */
 template <int D> struct tile {
     static constexpr int BC = D <= 128 ? 64 : 32; /* keys: K and V fit in 48 KB */
-    static constexpr int Q_FRAGMENTS = D <= 128 ? D / 16 : 1; /* registers hold all of Q or 1 */
+    static constexpr int Q_FRAGMENTS = D <= 128 ? D / 16 : 1; /* of Q, in registers */
     alignas(16) uint16_t k[BC * (D + PAD)];
     alignas(16) uint16_t v[BC * (D + PAD)];
 };
 
 /* The state of a warp's 16 queries, spread over its lanes: o as C fragments, one per 8
- * columns; m and l of the two queries (g and g + 8) that the lane's elements belong to. */
+ * columns; m and l of the two queries (g and g + 8) that the lane's elements belong
+ * to. */
 template <int D> struct state {
     float o[D / 8][4];
     float m[2], l[2];
@@ -84,9 +86,10 @@ static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *fr
     return nonfinite;
 }
 
-/* S = Q K^T of a warp: s[j] is the C fragment of keys 8 j ... 8 j + 7.  K's rows are the
- * columns of K^T, so ldmatrix without transposition makes B fragments of them: matrices 0
- * and 1 are the upper and lower half of B for keys 0-7, matrices 2 and 3 for keys 8-15. */
+/* S = Q K^T of a warp: s[j] is the C fragment of keys 8 j ... 8 j + 7.  K's rows are
+ * the columns of K^T, so ldmatrix without transposition makes B fragments of them:
+ * matrices 0 and 1 are the upper and lower half of B for keys 0-7, matrices 2 and 3
+ * for keys 8-15. */
 template <enum dtype T, int D, int BC>
 static __forceinline__ __device__ void scores(float (&s)[BC / 8][4],
                                               uint32_t (&q)[tile<D>::Q_FRAGMENTS][4],
@@ -117,7 +120,8 @@ static __forceinline__ __device__ void scores(float (&s)[BC / 8][4],
  *   i  query of the lane's upper row      j0  key of s[0]'s first column */
 template <int BC>
 static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
-                                                      const struct attention &x, int i, int j0)
+                                                      const struct attention &x, int i,
+                                                      int j0)
 {
 #pragma unroll
     for (int n = 0; n < BC / 8; n++)
@@ -135,12 +139,15 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
 }
 
 /* Folds the scores of a key block into m and l, and turns them into P:
- *     m_new = max(m, max_j s_j),  p_j = exp(s_j - m_new),  l = l exp(m - m_new) + sum_j p_j
- * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes of a
- * group, so two exchanges make the maximum and the sum of the row.  While m_new is -inf
- * (no visible key yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf never arises. */
+ *     m_new = max(m, max_j s_j),   p_j = exp(s_j - m_new)
+ *     l     = l exp(m - m_new) + sum_j p_j
+ * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes
+ * of a group, so two exchanges make the maximum and the sum of the row.  While m_new
+ * is -inf (no visible key yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf
+ * never arises. */
 template <int D, int BC>
-static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&s)[BC / 8][4])
+static __forceinline__ __device__ void softmax_step(struct state<D> &f,
+                                                    float (&s)[BC / 8][4])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) { /* rows g and g + 8 */
@@ -155,7 +162,8 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&
 #pragma unroll
         for (int n = 0; n < BC / 8; n++)
 #pragma unroll
-            for (int c = 2 * r; c < 2 * r + 2; c++) sum += s[n][c] = __expf(s[n][c] - base);
+            for (int c = 2 * r; c < 2 * r + 2; c++)
+                sum += s[n][c] = __expf(s[n][c] - base);
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         f.l[r] = f.l[r] * alpha + sum;
@@ -167,11 +175,12 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&
     }
 }
 
-/* O += P V.  Two neighbouring C fragments of P are one A fragment; V lies in memory as it is
- * multiplied, so its B fragments come through the transposing ldmatrix. */
+/* O += P V.  Two neighbouring C fragments of P are one A fragment; V lies in memory as
+ * it is multiplied, so its B fragments come through the transposing ldmatrix. */
 template <enum dtype T, int D, int BC>
 static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
-                                              const float (&p)[BC / 8][4], const uint16_t *v)
+                                              const float (&p)[BC / 8][4],
+                                              const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
     v += lane % 16 * (D + PAD) + lane / 16 * 8;
@@ -192,13 +201,15 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
 }
 
 /* O += P V for a block with hidden keys and NaN or inf somewhere in V: on a tensor core a
- * hidden key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory, each
- * lane sums its elements of O one key at a time and leaves hidden keys out.  Slow and rare.
+ * hidden key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory,
+ * each lane sums its elements of O one key at a time and leaves hidden keys out.  Slow
+ * and rare.
  *   hidden  bit 4 n + c: the key of p[n][c] is hidden
  *   scratch (BR, BC)  shared memory that nobody reads any more */
 template <enum dtype T, int D, int BC>
 static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC / 8][4],
-                                       uint32_t hidden, const uint16_t *v, uint16_t *scratch)
+                                       uint32_t hidden, const uint16_t *v,
+                                       uint16_t *scratch)
 {
     const uint16_t HIDDEN = 0xffff; /* a NaN that no arithmetic makes */
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -229,13 +240,15 @@ static __forceinline__ __device__ uint32_t hidden_keys(const float (&s)[BC / 8][
 #pragma unroll
     for (int n = 0; n < BC / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) bits |= (uint32_t)(s[n][c] == -INFINITY) << (4 * n + c);
+        for (int c = 0; c < 4; c++)
+            bits |= (uint32_t)(s[n][c] == -INFINITY) << (4 * n + c);
     return bits;
 }
 
 /* o = O / l and lse = m + ln l; a query without visible keys gets 0 and -inf. */
 template <enum dtype T, int D>
-static __forceinline__ __device__ void store(const struct state<D> &f, const struct head &h,
+static __forceinline__ __device__ void store(const struct state<D> &f,
+                                             const struct head &h,
                                              const struct attention &x, int first)
 {
     int t = threadIdx.x % 4;
@@ -258,7 +271,8 @@ static __forceinline__ __device__ void store(const struct state<D> &f, const str
 
 /* A block computes BR queries of a head (attention.h).  BF16 or F16, heads of up to D. */
 template <enum dtype T, int D>
-__global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2) tensor_cores_kernel(const struct attention x)
+__global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
+    tensor_cores_kernel(const struct attention x)
 {
     constexpr int BC = tile<D>::BC;
     struct tile<D> &shared = dynamic_shared<struct tile<D>>();
@@ -317,7 +331,8 @@ static void launch(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaLaunchKernelEx(&config, tensor_cores_kernel<T, D>, x));
 }
 
-template <enum dtype T> static void attention_in(const struct problem *p, const struct arrays *a)
+template <enum dtype T>
+static void attention_in(const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (d <= 64) launch<T, 64>(p, a);
@@ -356,13 +371,14 @@ static struct cost cost(const struct problem *p)
         pairs += seen * (double)(last - i);
     }
     double d = (double)p->head_dim + p->head_dim_v;
-    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys), heads * pairs};
+    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
+                     heads * pairs};
     return c;
 }
 
 GPU_VARIANT(tensor_cores) = {
     .name = "tensor_cores",
-    .idea = "mma.sync and ldmatrix; P stays in registers",
+    .idea = "rung 3: mma.sync and ldmatrix; P stays in registers",
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F16) | TYPE(BF16),

@@ -1,27 +1,30 @@
-/* Rung 4: rung 3 without its waits; roughly FlashAttention-2 (Dao 2023), sm_80 and later.
+/* 04_pipelined.cu: rung 4, rung 3 without its waits; roughly FlashAttention-2 (Dao 2023).
  *
  *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
  *
  * What rung 3 waited for, and what is done about it here:
- *   - global memory: cp.async copies key block t + 1 while block t is computed (two buffers)
- *   - shared memory: a warp has 32 queries (MT = 2 tiles of 16), so that each fragment of K
- *     and V that it loads is multiplied twice; and rows are swizzled instead of padded:
- *     16-byte piece p of row r lies at place p ^ (r % 8) of its 128 bytes, so the eight rows
- *     of ldmatrix, and the pieces that cp.async writes, meet eight different groups of banks
+ *   - global memory: cp.async copies key block t + 1 while block t is computed (two
+ *     buffers)
+ *   - shared memory: a warp has 32 queries (MT = 2 tiles of 16), so that each fragment of
+ *     K and V that it loads is multiplied twice; and rows are swizzled instead of padded:
+ *     16-byte piece p of row r lies at place p ^ (r % 8) of its 128 bytes, so the eight
+ *     rows of ldmatrix, and the pieces that cp.async writes, meet eight different groups
+ *     of banks
  *   - exp: the scale is folded into the exponent, one fused multiply-add and one ex2
  *   - the row sum: lanes add up their own columns and meet once, at the end
  *   - the multiplication of O by 2^(c (m - m_new)): left out until a maximum has grown by
- *     more than 8 / c since m was taken; numerator and denominator use the same m, so O / l
- *     is the same, and p <= 2^8 is far from overflow
+ *     more than 8 / c since m was taken; numerator and denominator use the same m, so O /
+ *     l is the same, and p <= 2^8 is far from overflow
  *   - the mask: key blocks that every query of the block sees go without
  *
- * bfloat16 and float16; head_dim and head_dim_v multiples of 8 up to 256, padded with zeros
- * to the next of HEADS.  A hidden key takes part with p = 0: V must not hold NaN there. */
+ * sm_80 and later; bfloat16 and float16; head_dim and head_dim_v multiples of 8 up to
+ * 256, padded with zeros to the next of HEADS.  A hidden key takes part with p = 0: V
+ * must not hold NaN there. */
 #include "attention.h"
 #include "mma.h"
 
-/* The head dimensions that are compiled, ascending up to 256; others are padded to the next.
- * Multiples of 16: add one here for heads that should not be padded. */
+/* The head dimensions that are compiled, ascending up to 256; others are padded to the
+ * next.  Multiples of 16: add one here for heads that should not be padded. */
 #define HEADS 64, 128, 256
 
 /* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
@@ -33,8 +36,8 @@ template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
     static constexpr int BLOCKS = LARGE ? 1 : 2;  /* on a multiprocessor */
     static constexpr int MT = D <= 128 ? 2 : 1;   /* 16-query tiles of a warp */
     static constexpr int BR = 16 * MT * WARPS;    /* queries of a block */
-    static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of a block */
-    static constexpr int HOLD_Q = D <= 64; /* Q in registers, or loaded for every key block */
+    static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
+    static constexpr int HOLD_Q = D <= 64; /* in registers, or loaded each time */
     static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes a row */
     static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
 
@@ -63,8 +66,9 @@ template <int ROWS> static __forceinline__ __device__ int place_of(int row, int 
 /* Starts the copy of a tile of ROWS rows; a thread keeps to one column of pieces.
  *   to (ROWS, D) swizzled   from (n_rows, n_columns); what lies beyond it becomes zero */
 template <class W, int ROWS>
-static __forceinline__ __device__ void start_copy(const uint16_t *to, const uint16_t *from,
-                                                  int n_rows, int n_columns)
+static __forceinline__ __device__ void start_copy(const uint16_t *to,
+                                                  const uint16_t *from, int n_rows,
+                                                  int n_columns)
 {
     constexpr int PIECES = W::D / 8;
     constexpr int STEP = W::THREADS / PIECES; /* rows that all threads copy */
@@ -92,9 +96,11 @@ static __forceinline__ __device__ void start_keys(const typename W::shared &shar
 
 /* Columns 16 d ... 16 d + 15 of Q as A fragments.
  *   q0  address of piece lane / 16 of row lane % 16 of this warp's queries
- * A step of d moves two pieces: in a swizzled row that flips bits 5 and 6 of the address. */
+ * A step of d moves two pieces: in a swizzled row that flips bits 5 and 6 of the
+ * address. */
 template <class W>
-static __forceinline__ __device__ void load_q(typename W::state &f, shared_address q0, int d)
+static __forceinline__ __device__ void load_q(typename W::state &f, shared_address q0,
+                                              int d)
 {
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
@@ -106,8 +112,8 @@ static __forceinline__ __device__ void load_q(typename W::state &f, shared_addre
  *   k (BC, D)  swizzled tile      q0  as in load_q() */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
-                                                   typename W::state &f, shared_address q0,
-                                                   const uint16_t *k)
+                                                   typename W::state &f,
+                                                   shared_address q0, const uint16_t *k)
 {
     int lane = threadIdx.x % 32, row = lane % 8 + lane / 16 * 8;
     shared_address k0 = address_of(k + place_of<W::BC>(row, lane / 8 % 2));
@@ -139,7 +145,8 @@ static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
  *   row  query of the lane's first row      j0  first key of the block */
 template <class W>
 static __forceinline__ __device__ void add_bias(typename W::scores &s,
-                                                const struct attention &x, int row, int j0)
+                                                const struct attention &x, int row,
+                                                int j0)
 {
     j0 += 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -159,24 +166,25 @@ static __forceinline__ __device__ void add_bias(typename W::scores &s,
 
 /* s = -inf where the key is hidden: by causal, or beyond seqlen_k. */
 template <class W>
-static __forceinline__ __device__ void mask(typename W::scores &s, const struct attention &x,
-                                            int row, int j0)
+static __forceinline__ __device__ void mask(typename W::scores &s,
+                                            const struct attention &x, int row, int j0)
 {
-    int left = x.seqlen_k - j0 - 2 * (int)(threadIdx.x % 4); /* keys from this lane's on */
+    int left = x.seqlen_k - j0 - 2 * (int)(threadIdx.x % 4); /* keys from here on */
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             int end = left;
-            if (x.causal) end = min(end, end - x.seqlen_q + row + 16 * i + 8 * (c / 2) + 1);
+            if (x.causal)
+                end = min(end, end - x.seqlen_q + row + 16 * i + 8 * (c / 2) + 1);
 #pragma unroll
             for (int n = 0; n < W::BC / 8; n++)
                 if (8 * n + c % 2 >= end) s[i][n][c] = -INFINITY;
         }
 }
 
-/* o, l *= 2^(c (m - m_new)),  m = m_new = max(m, top).  While m_new is -inf (no visible key
- * yet) 0 takes its place in the difference: -inf - -inf never arises. */
+/* o, l *= 2^(c (m - m_new)),  m = m_new = max(m, top).  While m_new is -inf (no
+ * visible key yet) 0 takes its place in the difference: -inf - -inf never arises. */
 template <class W>
 static __forceinline__ __device__ void rescale(typename W::state &f,
                                                const float (&top)[W::MT][2], float c)
@@ -237,7 +245,8 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
  *   v (BC, D)  swizzled tile */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_pv(typename W::state &f,
-                                              const typename W::scores &p, const uint16_t *v)
+                                              const typename W::scores &p,
+                                              const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
     shared_address v0 = address_of(v + place_of<W::BC>(lane % 16, lane / 16));
@@ -253,7 +262,8 @@ static __forceinline__ __device__ void add_pv(typename W::state &f,
 #pragma unroll
         for (int n = 0; n < W::D / 8; n += 2) {
             uint32_t b[4];
-            load_matrices_transposed(b, (v0 ^ n % 8 * 16) + (n / 8 * W::BC + 16 * j) * 128);
+            load_matrices_transposed(b,
+                                     (v0 ^ n % 8 * 16) + (n / 8 * W::BC + 16 * j) * 128);
 #pragma unroll
             for (int i = 0; i < W::MT; i++) {
                 mma_16x8x16<T>(f.o[i][n], a[i], b[0], b[1]);
@@ -263,11 +273,14 @@ static __forceinline__ __device__ void add_pv(typename W::state &f,
     }
 }
 
-/* o = O / l as 16-bit elements, in the warp's own rows of the Q tile, from where 16 bytes a
- * lane leave together; lse = m scale + ln l.  A query without visible keys: 0 and -inf. */
+/* o = O / l as 16-bit elements, in the warp's own rows of the Q tile, from where 16
+ * bytes a lane leave together; lse = m scale + ln l.  A query without visible keys: 0
+ * and -inf. */
 template <enum dtype T, class W>
-static __forceinline__ __device__ void store(typename W::state &f, typename W::shared &shared,
-                                             const struct head &h, const struct attention &x)
+static __forceinline__ __device__ void store(typename W::state &f,
+                                             typename W::shared &shared,
+                                             const struct head &h,
+                                             const struct attention &x)
 {
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT;
 #pragma unroll
@@ -283,11 +296,13 @@ static __forceinline__ __device__ void store(typename W::state &f, typename W::s
         for (int r = 0; r < 2; r++) {
             int row = row0 + 16 * i + lane / 4 + 8 * r;
             float l = f.l[i][r], inverse = l == 0.0f ? 0.0f : __fdividef(1.0f, l);
-            shared_address o0 = address_of(shared.q + place_of<W::BR>(row, 0)) + lane % 4 * 4;
+            shared_address o0 =
+                address_of(shared.q + place_of<W::BR>(row, 0)) + lane % 4 * 4;
 #pragma unroll
             for (int n = 0; n < W::D / 8; n++)
-                store_pair((o0 ^ n % 8 * 16) + n / 8 * W::BR * 128,
-                           pack<T>(f.o[i][n][2 * r] * inverse, f.o[i][n][2 * r + 1] * inverse));
+                store_pair(
+                    (o0 ^ n % 8 * 16) + n / 8 * W::BR * 128,
+                    pack<T>(f.o[i][n][2 * r] * inverse, f.o[i][n][2 * r + 1] * inverse));
             if (lane % 4 == 0 && h.q0 + row < x.seqlen_q)
                 *lse_row(x, h, h.q0 + row) =
                     l == 0.0f ? -INFINITY : f.m[i][r] * x.scale + logf(l);
@@ -301,20 +316,23 @@ static __forceinline__ __device__ void store(typename W::state &f, typename W::s
     }
 }
 
-/* A block computes BR queries of a head (attention.h).  One barrier a key block: after it
- * block t is here for all warps, and all have finished block t - 1, whose buffer block t + 1
- * may take.  Causal: the blocks with most keys come first, so that short ones end the run. */
+/* A block computes BR queries of a head (attention.h).  One barrier a key block: after
+ * it block t is here for all warps, and all have finished block t - 1, whose buffer
+ * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
+ * ones end the run. */
 template <enum dtype T, class W>
 __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     pipelined_kernel(const struct attention x)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     int i = blockIdx.x % x.q_blocks;
-    const struct head h = head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
+    const struct head h =
+        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
     int n_blocks = (h.keys + W::BC - 1) / W::BC, offset = x.seqlen_k - x.seqlen_q;
     /* key blocks that all queries see, and keys that this warp's last query sees */
-    int n_open = (x.causal ? max(0, min(x.seqlen_k, h.q0 + 1 + offset)) : x.seqlen_k) / W::BC;
+    int n_open =
+        (x.causal ? max(0, min(x.seqlen_k, h.q0 + 1 + offset)) : x.seqlen_k) / W::BC;
     int end = x.causal ? h.q0 + row0 + 16 * W::MT + offset : x.seqlen_k;
 
     typename W::state f = {};
@@ -323,7 +341,8 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
 
     start_copy<W, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
     start_keys<W>(shared, h, x, 0);
-    shared_address q0 = address_of(shared.q + place_of<W::BR>(row0 + lane % 16, lane / 16));
+    shared_address q0 =
+        address_of(shared.q + place_of<W::BR>(row0 + lane % 16, lane / 16));
     if (W::HOLD_Q) {
         copies_wait<0>();
         __syncthreads();
@@ -368,7 +387,8 @@ static size_t shared_memory_limit(void)
 {
     int device, bytes;
     CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    CUDA_CHECK(
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     return (size_t)bytes;
 }
 
@@ -399,7 +419,8 @@ static void attention(const struct problem *p, const struct arrays *a)
 static const char *refuses(const struct problem *p)
 {
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
-    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (p->head_dim % 8 || p->head_dim_v % 8)
+        return "a head_dim that is no multiple of 8";
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
     return NULL;
 }
@@ -417,13 +438,14 @@ static struct cost cost(const struct problem *p)
         pairs += seen * (double)(last - i);
     }
     double d = (double)p->head_dim + p->head_dim_v;
-    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys), heads * pairs};
+    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
+                     heads * pairs};
     return c;
 }
 
 GPU_VARIANT(pipelined) = {
     .name = "pipelined",
-    .idea = "swizzle, cp.async double buffering, exp2, deferred sum: FlashAttention-2",
+    .idea = "rung 4: swizzle, cp.async double buffering, exp2, deferred sum",
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),

@@ -1,16 +1,17 @@
-/* Split-KV: attention for few queries and many keys (one new token against a long past).
+/* split_kv.cu: few queries and many keys (one new token against a long past).
  *
  *     each part of the keys gives (o_i, lse_i);    w_i = exp(lse_i - max_i lse_i)
  *     o = sum_i w_i o_i / sum_i w_i,    lse = max_i lse_i + log sum_i w_i
  *
  * Rung 4 gives a head to one block per 128 queries; with one query most of the GPU would
  * idle, and most of each product would be padding.  But attention is a fold in a monoid
- * (stage 4): keys may be cut into parts, folded by different blocks, and the parts merged.
- * Time is what it takes to read K and V once, so everything serves to keep memory busy:
- *   - the queries of all heads that share a key head (GQA) are the rows of one tile of 16, so
- *     K and V are read once for the group
- *   - each warp folds its own keys, 16 at a time, and has its own ring of copies under way;
- *     no barrier until the warps' states are merged at the end
+ * (stage 4): keys may be cut into parts, folded by different blocks, and the parts
+ * merged.  Time is what it takes to read K and V once, so everything serves to keep
+ * memory busy:
+ *   - the queries of all heads that share a key head (GQA) are the rows of one tile of
+ *     16, so K and V are read once for the group
+ *   - each warp folds its own keys, 16 at a time, and has its own ring of copies under
+ *     way; no barrier until the warps' states are merged at the end
  *   - the number of parts fills the multiprocessors; a second small kernel merges parts
  *
  * A part without keys has lse = -inf and is skipped.  bfloat16 and float16; head_dim and
@@ -18,19 +19,20 @@
 #include "attention.h"
 #include "mma.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16, KEYS = 16, MOST_PARTS = 128, MOST_ROWS = 64 };
+enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16, KEYS = 16 };
+enum { MOST_PARTS = 128, MOST_ROWS = 64 };
 
 /* How the keys are cut, and where the parts' results go. */
 struct parts {
-    int n, keys;  /* number of parts, keys in each (the last ones may have fewer or none) */
+    int n, keys;  /* number of parts, keys in each (the last may have fewer or none) */
     int n_rows;   /* queries of all heads that share a key head */
     int all_rows; /* of o and lse: batch * heads_q * seqlen_q */
     float *o;     /* (n, all_rows, head_dim_v) */
     float *lse;   /* (n, all_rows) */
 };
 
-/* A ring of slots for each warp: item 2 t is tile t of K, item 2 t + 1 tile t of V.  96 KB
- * a block whatever D.  Later the warps' states lie there. */
+/* A ring of slots for each warp: item 2 t is tile t of K, item 2 t + 1 tile t of V.
+ * 96 KB a block whatever D.  Later the warps' states lie there. */
 template <int D> struct ring {
     static constexpr int SLOTS = 768 / D;
     static constexpr int PANELS = (D + 63) / 64;
@@ -53,8 +55,9 @@ static __forceinline__ __device__ int place_of(int row, int piece)
 /* Starts the warp's copy of KEYS rows.
  *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero */
 template <int D>
-static __forceinline__ __device__ void start_copy(const uint16_t *slot, const uint16_t *from,
-                                                  int n_rows, int n_columns)
+static __forceinline__ __device__ void start_copy(const uint16_t *slot,
+                                                  const uint16_t *from, int n_rows,
+                                                  int n_columns)
 {
     constexpr int PIECES = D / 8;
     int lane = threadIdx.x % 32;
@@ -87,7 +90,8 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4], const ui
 
 /* S = Q K^T for 16 keys: two C fragments. */
 template <enum dtype T, int D>
-static __forceinline__ __device__ void scores(float (&s)[2][4], const uint32_t (&q)[D / 16][4],
+static __forceinline__ __device__ void scores(float (&s)[2][4],
+                                              const uint32_t (&q)[D / 16][4],
                                               const uint16_t *k)
 {
     int lane = threadIdx.x % 32;
@@ -120,7 +124,8 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[2][4],
             if (all_visible) continue;
             int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % x.seqlen_q;
             int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            bool hidden = key >= end || (x.causal && key > query + x.seqlen_k - x.seqlen_q);
+            bool hidden =
+                key >= end || (x.causal && key > query + x.seqlen_k - x.seqlen_q);
             float bias = 0.0f;
             if (x.bias && !hidden && row < n_rows)
                 bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
@@ -128,7 +133,8 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[2][4],
         }
 }
 
-/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3, in powers of 2). */
+/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3, in powers of
+ * 2). */
 template <int D>
 static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&s)[2][4])
 {
@@ -162,8 +168,8 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&
 
 /* O += P V for 16 keys. */
 template <enum dtype T, int D>
-static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4], const float (&p)[2][4],
-                                              const uint16_t *v)
+static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
+                                              const float (&p)[2][4], const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
     shared_address v0 = address_of(v + place_of(lane % 16, lane / 16));
@@ -228,9 +234,10 @@ static __forceinline__ __device__ void merge_warps(const struct ring<D> &shared,
     }
 }
 
-/* Block (i, part, tile): key head i (b * heads_kv + h), the part's keys, 16 rows of its
- * queries.  The ring: while item i is computed, items up to i + SLOTS - 1 are under way; the
- * newest of them takes the slot of item i - 1, which all lanes have read. */
+/* Block (i, part, tile): key head i (b * heads_kv + h), the part's keys, 16 rows of
+ * its queries.  The ring: while item i is computed, items up to i + SLOTS - 1 are
+ * under way; the newest of them takes the slot of item i - 1, which all lanes have
+ * read. */
 template <enum dtype T, int D>
 __global__ void __launch_bounds__(THREADS, 2)
     split_kv_kernel(const struct attention x, const struct parts parts)
@@ -247,7 +254,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
         int j = j0 + item / 2 * WARPS * KEYS;
         const uint16_t *to = shared.slot[warp][slot];
-        if (item % 2 == 0) start_copy<D>(to, k + (ptrdiff_t)j * x.head_dim, end - j, x.head_dim);
+        if (item % 2 == 0)
+            start_copy<D>(to, k + (ptrdiff_t)j * x.head_dim, end - j, x.head_dim);
         else start_copy<D>(to, v + (ptrdiff_t)j * x.head_dim_v, end - j, x.head_dim_v);
         copies_commit();
     };
@@ -283,8 +291,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     merge_warps<T, D>(shared, x, parts, row, n_rows);
 }
 
-/* One block merges the parts of one row, a thread a column: the fold of (lse_i, 1, o_i) in
- * groups of 8 parts, so that their loads are under way together. */
+/* One block merges the parts of one row, a thread a column: the fold of (lse_i, 1,
+ * o_i) in groups of 8 parts, so that their loads are under way together. */
 template <enum dtype T>
 __global__ void __launch_bounds__(THREADS)
     merge_parts_kernel(const struct attention x, const struct parts parts)
@@ -330,7 +338,7 @@ static int device_attribute(enum cudaDeviceAttr what)
 
 /* How many parts: the smallest number within 5 % of the best use of the multiprocessors.
  * Each takes two blocks, which keeps more copies under way, but a second one pays only when
- * a part has 1024 keys, and less than 256 keys are no part. */
+ * a part has 4096 keys, and less than 256 keys are no part. */
 static int parts_for(const struct problem *p)
 {
     int n_sm = device_attribute(cudaDevAttrMultiProcessorCount);
@@ -340,7 +348,7 @@ static int parts_for(const struct problem *p)
     size_t most = 1;
     for (size_t n = 1; n <= MOST_PARTS; n++) {
         if (n > 1 && (p->seqlen_k / n < 256 ||
-                      (p->seqlen_k / n < 1024 && blocks * n > (size_t)n_sm)))
+                      (p->seqlen_k / n < 4096 && blocks * n > (size_t)n_sm)))
             break;
         double waves = (double)(blocks * n) / (2.0 * n_sm);
         use[n] = waves / ceil(waves);
@@ -394,7 +402,8 @@ static void launch(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
 }
 
-template <enum dtype T> static void attention_in(const struct problem *p, const struct arrays *a)
+template <enum dtype T>
+static void attention_in(const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (d <= 64) launch<T, 64>(p, a);
@@ -413,7 +422,8 @@ static const char *refuses(const struct problem *p)
     if (p->heads_q / p->heads_kv * p->seqlen_q > MOST_ROWS)
         return "more than 64 queries for a key head";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
-    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (p->head_dim % 8 || p->head_dim_v % 8)
+        return "a head_dim that is no multiple of 8";
     return NULL;
 }
 
@@ -430,7 +440,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(split_kv) = {
     .name = "split_kv",
-    .idea = "few queries: the keys cut into parts, a group of heads in one tile, merged",
+    .idea = "for few queries: keys cut into parts, a group of heads in one tile, merged",
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),

@@ -1,5 +1,5 @@
-/* attention_run.c: the rungs as a shared library, so that another program (peers.py) can run
- * them on its own arrays, in turn with other implementations.
+/* attention_run.c: the rungs as a shared library, so that another program (peers.py) can
+ * run them on its own arrays, in turn with other implementations.
  *
  * Arguments that all three functions share:
  *   variant  a rung's name; dtype  "f32", "f16" or "bf16"
@@ -36,8 +36,9 @@ static struct problem problem_of(const char *dtype, const size_t shape[7], int c
 }
 
 /* NULL if the rung supports the problem, else what it does not. */
-const char *attention_refuses(const char *variant, const char *dtype, const size_t shape[7],
-                              int causal, int has_bias, float scale)
+const char *attention_refuses(const char *variant, const char *dtype,
+                              const size_t shape[7], int causal, int has_bias,
+                              float scale)
 {
     const struct variant *v = find(variant);
     struct problem p = problem_of(dtype, shape, causal, has_bias, scale);
@@ -55,11 +56,11 @@ size_t attention_workspace(const char *variant, const char *dtype, const size_t 
     return v && v->workspace ? v->workspace(&p) : 0;
 }
 
-/* Starts the rung on device arrays (stage.h) in a stream.  bias may be NULL.  Returns 0, or
- * 1 when there is no such rung. */
-int attention_run(const char *variant, const char *dtype, const size_t shape[7], int causal,
-                  float scale, const void *q, const void *k, const void *v, const float *bias,
-                  void *o, float *lse, void *workspace, void *stream)
+/* Starts the rung on device arrays (stage.h) in a stream.  bias may be NULL.  Returns
+ * 0, or 1 when there is no such rung. */
+int attention_run(const char *variant, const char *dtype, const size_t shape[7],
+                  int causal, float scale, const void *q, const void *k, const void *v,
+                  const float *bias, void *o, float *lse, void *workspace, void *stream)
 {
     const struct variant *rung = find(variant);
     struct problem p = problem_of(dtype, shape, causal, bias != NULL, scale);
