@@ -242,6 +242,8 @@ plot: need-python $(BUILD)/03_online_softmax
 	    --program $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) notes/figures.py \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+	$(Q)$(PYTHON) notes/figures_mma.py \
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
 tables tables-check: need-python
 	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)

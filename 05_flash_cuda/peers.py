@@ -303,7 +303,7 @@ def main():
         return 77
     warnings.filterwarnings("ignore")  # PyTorch says at length why a backend refuses
     torch.manual_seed(1)
-    # so large that reading it takes longer than to launch anything: no call waits for the CPU
+    # reading it takes longer than to launch anything, so no call waits for the CPU
     memory = torch.cuda.get_device_properties(0).total_memory
     flush = torch.zeros(min(256 << 20, memory // 64), dtype=torch.float32, device="cuda")
     writer = Writer(args.csv, torch)
