@@ -44,19 +44,19 @@ static void exp_divide(const float *x, float *y, size_t n, float l)
     if (j < n) vstore_part(y + j, n - j, vexp_up(vload_part(x + j, n - j, 0)) * scale);
 }
 
-/* Softmax of one row; returns lse = log(l).  All -INFINITY gives 0/0 = NaN. */
+/* Softmax of one row; returns l.  All -INFINITY gives 0/0 = NaN. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
     float l = exp_sum(x, n);
     exp_divide(x, y, n, l);
-    return logf(l);
+    return l;
 }
 
 static float softmax_row_4(const float *x, float *y, size_t n)
 {
     float l = exp_sum_4(x, n);
     exp_divide(x, y, n, l);
-    return logf(l);
+    return l;
 }
 
 static void softmax_simd(const struct problem *p, const struct arrays *a)
@@ -149,7 +149,7 @@ static void attention_with(const struct problem *p, const struct arrays *a, int 
                           s + i * n);
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                a->lse[first + i] = softmax_row_4(s + i * n, prob + i * n, n);
+                a->lse[first + i] = logf(softmax_row_4(s + i * n, prob + i * n, n));
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
                 weighted_sum(p, prob + i * n, v, o + i * dv);

@@ -11,6 +11,11 @@
 
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
 #define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
+#if VECTOR_BYTES == 64 || defined __aarch64__
+#define AT_ONCE 8                 /* vectors in flight: three of each fit 32 registers */
+#else
+#define AT_ONCE 4                 /* 16 registers */
+#endif
 #define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
 
 /* exp(x - m) */
@@ -49,25 +54,35 @@ static float exp_sum(const float *x, size_t n, float m)
     return vsum(sum);
 }
 
-/* The same, and y_j = exp(x_j - m), with four sums. */
+/* The same, and y_j = exp(x_j - m), with AT_ONCE sums. */
 static float exp_store(const float *x, float *y, size_t n, float m)
 {
-    vfloat sum[4] = {{0}};
+    vfloat sum[AT_ONCE] = {{0}};
     size_t j = 0;
-    for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            vfloat e = weight(vload(x + j + u * LANES), m);
-            vstore(y + j + u * LANES, e);
-            sum[u] += e;
+    for (; j + AT_ONCE * LANES <= n; j += AT_ONCE * LANES) {
+        vfloat e[AT_ONCE];
+#pragma GCC unroll 8
+        for (int u = 0; u < AT_ONCE; u++)
+            e[u] = (vload(x + j + u * LANES) - m) * VEXP_LOG2E;
+        vexp2_lockstep(AT_ONCE, e);
+#pragma GCC unroll 8
+        for (int u = 0; u < AT_ONCE; u++) {
+            vstore(y + j + u * LANES, e[u]);
+            sum[u] += e[u];
         }
-    for (; j < n; j += LANES) {
-        size_t left = n - j < LANES ? n - j : LANES;
-        vfloat e = weight(vload_part(x + j, left, -INFINITY), m);
-        vstore_part(y + j, left, e);
+    }
+    for (; j + LANES <= n; j += LANES) {
+        vfloat e = weight(vload(x + j), m);
+        vstore(y + j, e);
         sum[0] += e;
     }
-    return vsum(sum[0] + sum[1] + (sum[2] + sum[3]));
+    if (j < n) {
+        vfloat e = weight(vload_part(x + j, n - j, -INFINITY), m);
+        vstore_part(y + j, n - j, e);
+        sum[1] += e;
+    }
+    for (int u = 1; u < AT_ONCE; u++) sum[0] += sum[u];
+    return vsum(sum[0]);
 }
 
 /* y_j = y_j / l; 0 when l is 0, the row without visible scores.   y (n) */
@@ -77,6 +92,26 @@ static void divide(float *y, size_t n, float l)
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) vstore(y + j, vload(y + j) * scale);
     for (; j < n; j++) y[j] *= scale;
+}
+
+/* divide(y, n, l), and meanwhile the largest of `next` (n): the one pass waits for stores,
+ * the other for loads. */
+static float divide_and_look(float *y, size_t n, float l, const float *next)
+{
+    float scale = l == 0 ? 0 : 1 / l;
+    vfloat m[4];
+    for (int u = 0; u < 4; u++) m[u] = vset(-INFINITY);
+    size_t j = 0;
+    for (; j + 4 * LANES <= n; j += 4 * LANES)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            vstore(y + j + u * LANES, vload(y + j + u * LANES) * scale);
+            m[u] = vmax(vload(next + j + u * LANES), m[u]);
+        }
+    divide(y + j, n - j, l);
+    float rest = largest(next + j, n - j);
+    float most = vlargest(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
+    return most > rest ? most : rest;
 }
 
 /* y_j = x_j - m - log(l), in this order.   x, y (n) */
@@ -96,12 +131,15 @@ static void softmax_row(const float *x, float *y, size_t n)
     if (j < n) vstore_part(y + j, n - j, weight(vload_part(x + j, n - j, 0), m) * scale);
 }
 
-/* Three passes, the exponential evaluated and stored in the second; returns lse. */
-static float softmax_row_reload(const float *x, float *y, size_t n)
+/* Maximum (or 0) and denominator of a row. */
+struct state { float m, l; };
+
+/* Three passes, the exponential evaluated and stored in the second. */
+static struct state softmax_row_reload(const float *x, float *y, size_t n)
 {
     float m = shift_of(largest(x, n)), l = exp_store(x, y, n, m);
     divide(y, n, l);
-    return m + logf(l);
+    return (struct state){m, l};
 }
 
 static void logsoftmax_row(const float *x, float *y, size_t n)
@@ -122,6 +160,20 @@ static void softmax_accumulators(const struct problem *p, const struct arrays *a
     const float *x = a->x;
     for (size_t i = 0; i < p->rows; i++)
         softmax_row_reload(x + i * p->cols, (float *)a->y + i * p->cols, p->cols);
+}
+
+/* The passes of neighbouring rows overlapped. */
+static void softmax_overlapped(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    size_t n = p->cols;
+    float m = p->rows > 0 ? largest(x, n) : 0;
+    for (size_t i = 0; i < p->rows; i++) {
+        float l = exp_store(x + i * n, y + i * n, n, shift_of(m));
+        if (i + 1 < p->rows) m = divide_and_look(y + i * n, n, l, x + (i + 1) * n);
+        else divide(y + i * n, n, l);
+    }
 }
 
 static void logsoftmax_simd(const struct problem *p, const struct arrays *a)
@@ -237,8 +289,10 @@ static void attention_with(const struct problem *p, const struct arrays *a, int 
             for (size_t i = 0; i < p->seqlen_q; i++)
                 score_row(p, i, q + i * p->head_dim, k, BIAS_OF(i), s + i * n);
 #pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                a->lse[first + i] = softmax_row_reload(s + i * n, prob + i * n, n);
+            for (size_t i = 0; i < p->seqlen_q; i++) {
+                struct state row = softmax_row_reload(s + i * n, prob + i * n, n);
+                a->lse[first + i] = row.m + logf(row.l);
+            }
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
                 weighted_sum(p, i, prob + i * n, BIAS_OF(i), v, o + i * dv);
@@ -303,13 +357,24 @@ const struct variant safe_simd = {
 
 const struct variant safe_accumulators = {
     .name = "accumulators",
-    .idea = "four maxima and four sums; exp stored and rescaled",
+    .idea = "several maxima, sums and exponentials in flight; exp stored and rescaled",
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_reload,
     .softmax = softmax_accumulators,
+};
+
+const struct variant safe_overlapped = {
+    .name = "overlapped",
+    .idea = "the maximum of the next row is found while this one is rescaled",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .cost = cost_reload,
+    .softmax = softmax_overlapped,
 };
 
 const struct variant safe_threads = {

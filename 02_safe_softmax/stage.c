@@ -201,7 +201,7 @@ static const struct variant reload = {
 };
 
 extern const struct variant log_recompute;
-extern const struct variant safe_simd, safe_accumulators, safe_threads; /* fast.c */
+extern const struct variant safe_simd, safe_accumulators, safe_overlapped, safe_threads;
 extern const struct variant gpu_four_kernels, gpu_cub, gpu_cub_fused_exp, gpu_three_pass;
 
 static const struct variant *const variants[] = {
@@ -210,6 +210,7 @@ static const struct variant *const variants[] = {
     &log_recompute,
     &safe_simd,
     &safe_accumulators,
+    &safe_overlapped,
     &safe_threads,
     &gpu_four_kernels,
     &gpu_cub,

@@ -222,7 +222,10 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
  * low bits are m + 127. */
 struct power_lanes { vfloat m, l; };
 
-#define FAR ((float)(1 << 14)) /* beyond +-FAR the split of exp into t and n is inaccurate */
+/* Beyond +-FAR the split of exp into t and n is inaccurate: n * LN2_HI must be exact, in a
+ * multiply-add or, without one, as a float.  A clamped score must still vanish next to a
+ * maximum of 2^-FAR: 0.44 FAR > 126. */
+#define FAR (HAS_FMA ? 16384.0f : 350.0f)
 
 /* exp(x) = (1 + t) 2^n, n + VEXP_ROUND returned in *z.  Scores below -FAR count as -FAR. */
 INLINE vfloat split(vfloat x, vfloat *z)

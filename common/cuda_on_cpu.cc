@@ -192,11 +192,11 @@ static void fail_at(const struct fibre *f, const char *format, ...)
 }
 
 /* An access that the machine refuses: next to the shared memory or anywhere else. */
-static struct sigaction before_us;
+static struct sigaction before_us[2]; /* SIGSEGV, SIGBUS */
 static void on_fault(int signal, siginfo_t *info, void *)
 {
     if (!self || !self->current) { /* not in a kernel: as if we were not here */
-        sigaction(signal, &before_us, NULL);
+        sigaction(signal, &before_us[signal == SIGBUS], NULL);
         return;
     }
     const struct fibre *f = self->current;
@@ -228,8 +228,8 @@ static void catch_faults(void)
     struct sigaction ours = {};
     ours.sa_sigaction = on_fault;
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    sigaction(SIGSEGV, &ours, &before_us);
-    sigaction(SIGBUS, &ours, NULL);
+    sigaction(SIGSEGV, &ours, &before_us[0]);
+    sigaction(SIGBUS, &ours, &before_us[1]);
 }
 
 /* --- Fibres --- */

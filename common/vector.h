@@ -113,28 +113,37 @@ INLINE vfloat vmax(vfloat x, vfloat m)
 #endif
 }
 
+/* Lane i + by in lane i, round the end.  by < LANES. */
+INLINE vfloat vrotate(vfloat v, int by)
+{
+    static const int32_t lane[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                     11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                     22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+    vint from;
+    memcpy(&from, lane + by, sizeof from);
+#if defined __clang__
+    vfloat r;
+    for (int i = 0; i < LANES; i++) r[i] = v[from[i] % LANES];
+    return r;
+#else
+    return __builtin_shuffle(v, from); /* takes indices modulo LANES */
+#endif
+}
+
 /* Sum of the lanes, halves added to halves, so always in the same order. */
 INLINE float vsum(vfloat v)
 {
-    float a[LANES];
-    memcpy(a, &v, sizeof a);
 #pragma GCC unroll 4
-    for (int width = LANES / 2; width > 0; width /= 2)
-#pragma GCC unroll 8
-        for (int i = 0; i < width; i++) a[i] += a[i + width];
-    return a[0];
+    for (int by = LANES / 2; by > 0; by /= 2) v += vrotate(v, by);
+    return v[0];
 }
 
 /* Largest lane of a vector without NaN. */
 INLINE float vlargest(vfloat v)
 {
-    float a[LANES];
-    memcpy(a, &v, sizeof a);
 #pragma GCC unroll 4
-    for (int width = LANES / 2; width > 0; width /= 2)
-#pragma GCC unroll 8
-        for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
-    return a[0];
+    for (int by = LANES / 2; by > 0; by /= 2) v = vmax(vrotate(v, by), v);
+    return v[0];
 }
 
 /* a . b: four sums, each of them a vector. */

@@ -97,6 +97,34 @@ INLINE vfloat vexp2(vfloat x)
     return vzero_below(x, -126, vfma(q, r, vset(1)) * power);
 }
 
+/* vexp2 of each of n vectors, n <= 8 a constant; one step of all of them before the next
+ * step, so that each instruction finds its operands ready.  Left to itself a core holds too
+ * few whole chains at a time to keep its units busy.  The same bits for x >= -126; 0 only
+ * below -126.5, in between a denormal, which saves a comparison. */
+INLINE void vexp2_lockstep(int n, vfloat *x)
+{
+    static const float c[] = {VEXP2_C5, VEXP2_C4, VEXP2_C3, VEXP2_C2, VEXP2_C1, 1};
+    vfloat power[8], q[8];
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) {
+        x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
+        power[u] = x[u] + VEXP_ROUND;
+    }
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) {
+        vfloat r = x[u] - (power[u] - VEXP_ROUND);
+        power[u] = (vfloat)((vint)power[u] << 23); /* 2^-127 comes out as 0 */
+        x[u] = r;
+        q[u] = vset(VEXP2_C6);
+    }
+#pragma GCC unroll 6
+    for (int degree = 0; degree < 6; degree++)
+#pragma GCC unroll 8
+        for (int u = 0; u < n; u++) q[u] = vfma(q[u], x[u], vset(c[degree]));
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) x[u] = q[u] * power[u];
+}
+
 /* One number in lane 0 would do the same work as LANES of them; these do it once. */
 INLINE float bits_to_float(uint32_t bits)
 {

@@ -7,7 +7,7 @@
 #include "attention_problem.h"
 
 extern const struct variant naive_simd, naive_accumulators, naive_threads;
-extern const struct variant safe_simd, safe_accumulators, safe_threads;
+extern const struct variant safe_simd, safe_accumulators, safe_overlapped, safe_threads;
 extern const struct variant online_simd, online_blocked, online_streaming, online_two_pass,
     online_threads;
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores;
@@ -198,8 +198,8 @@ Test(fast, streaming_stores_write_what_plain_stores_write)
 }
 
 static const struct variant *const softmaxes[] = {
-    &safe_simd,        &safe_accumulators, &safe_threads,    &online_simd,
-    &online_blocked,   &online_streaming,  &online_two_pass, &online_threads,
+    &safe_simd,      &safe_accumulators, &safe_overlapped, &safe_threads,   &online_simd,
+    &online_blocked, &online_streaming,  &online_two_pass, &online_threads,
 };
 enum { N_SOFTMAXES = sizeof softmaxes / sizeof softmaxes[0] };
 

@@ -162,6 +162,32 @@ Test(vexp, ends_of_the_range_are_exact)
     cr_expect(vexp_up(vset(INFINITY))[0] == INFINITY);
 }
 
+/* Eight at once: the same bits as one at a time, but for what is below 2^-126. */
+Test(vexp, lockstep_gives_the_same_bits)
+{
+    static const uint32_t edges[] = {0xff800000, 0x7fc0dead, 0x80000000, 0, 0xc2fd0000,
+                                     0xc2fcffff, 0xc2fc0000, 0xff7fffff};
+    size_t wrong = 0, tried = 0;
+    float at = 0;
+    for (uint64_t from = FIRST; from <= LAST; from += 8 * LANES * 997) {
+        float x[8 * LANES], y[8 * LANES];
+        vfloat v[8];
+        for (uint32_t i = 0; i < 8 * LANES; i++)
+            x[i] = bits_to_float(from == FIRST ? edges[i % 8] : (uint32_t)from + i * 997);
+        for (int u = 0; u < 8; u++) v[u] = vload(x + u * LANES);
+        vexp2_lockstep(8, v);
+        for (int u = 0; u < 8; u++) vstore(y + u * LANES, v[u]);
+        for (int i = 0; i < 8 * LANES; i++, tried++) {
+            int same = float_to_bits(y[i]) == float_to_bits(sexp2(x[i]));
+            int low = x[i] < -126 && y[i] >= 0 && y[i] < 0x1p-126f && (x[i] > -126.6f || y[i] == 0);
+            if (same || low || (isnan(x[i]) && isnan(y[i]))) continue;
+            at = x[i];
+            wrong++;
+        }
+    }
+    cr_expect(wrong == 0 && tried > 100000, "%zu of %zu, e.g. %a", wrong, tried, at);
+}
+
 /* Nothing linked into the program may have set flush-to-zero, as -ffast-math does. */
 Test(vexp, denormal_floats_are_kept)
 {
