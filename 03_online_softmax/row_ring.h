@@ -237,6 +237,11 @@ static __device__ inline void ring_publish(struct ring_shared &shared,
         if (lane == 0) publish(mine, &w.words[row * w.plan.team + w.rank]);
         return;
     }
+    if (w.plan.team == 1) { /* alone: no cluster to send through */
+        if (lane == 0) shared.of_block[slot][0] = mine;
+        if (lane == 0) barrier_arrive(&shared.arrived[slot]);
+        return;
+    }
     if (lane == 0) barrier_expect(&shared.arrived[slot], w.plan.team * 8);
     if (lane < w.plan.team)
         send(mine, &shared.of_block[slot][w.rank], &shared.arrived[slot], lane);
