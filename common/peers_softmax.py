@@ -29,8 +29,10 @@ HEADER = ("stage,variant,op,device,dtype,rows,cols,batch,heads_q,heads_kv,seqlen
           "max_err,allowed_err,date,commit,machine,compiler,flags").split(",")
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 UNIT = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
-SOURCES = {"1": ["01_naive/gpu.cu"], "2": ["02_safe_softmax/gpu.cu"],
-           "3": ["03_online_softmax/gpu.cu", "03_online_softmax/one_pass.cu"]}
+SOURCES = ["01_naive/gpu.cu", "02_safe_softmax/gpu.cu", "03_online_softmax/gpu.cu",
+           "03_online_softmax/one_pass.cu"]
+ZERO = ("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal threads flops "
+        "gflops").split()
 VARIANTS = {"1": ["gpu_thread_per_row", "gpu_block_per_row"],
             "2": ["gpu_four_kernels", "gpu_cub", "gpu_cub_fused_exp", "gpu_three_pass"],
             "3": ["gpu_online", "gpu_cub_monoid", "gpu_registers", "gpu_shared",
@@ -87,11 +89,10 @@ def library(path):
         arch = "".join(map(str, torch.cuda.get_device_capability()))
         arch += "a" if arch == "90" else ""
         path.parent.mkdir(parents=True, exist_ok=True)
-        sources = [source for stage in SOURCES.values() for source in stage]
         subprocess.run(["nvcc", "-shared", "-std=c++20", "-O3", "-Xcompiler", "-fPIC",
                         "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Icommon",
                         "-I03_online_softmax", "-I04_monoid_tiled_cpu", "-o", str(path)]
-                       + sources, check=True)
+                       + SOURCES, check=True)
     return ctypes.CDLL(str(path.resolve()))
 
 
@@ -214,7 +215,8 @@ def main():
     torch.manual_seed(1)
     base = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": options.commit, "machine": torch.cuda.get_device_name(),
-            "compiler": f"nvcc, torch {torch.__version__}", "flags": "-O3"}
+            "compiler": f"nvcc; torch {torch.__version__}", "flags": "-O3"}
+    base.update((column, 0) for column in ZERO)
     wrong, dtype, x = 0, None, None
     new = not options.csv.exists()
     with options.csv.open("a", encoding="utf-8") as file:

@@ -107,10 +107,14 @@ def read_results(directory, machine):
     if not rows:
         raise Malformed(f"{directory}: no measurement of a machine '{machine}'")
     latest = {}
-    for row in sorted(rows, key=lambda row: row.date):
+    for row in sorted(rows, key=lambda row: (not row.reps, row.date)):
         shape = tuple(getattr(row, column) for column in SHAPE)
-        latest[row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
-               row.causal, shape] = row
+        key = (row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
+               row.causal, shape)
+        if row.reps or key not in latest:
+            latest[key] = row
+        else:  # a line of `make profile` has no repeats: only its bytes count
+            latest[key].bytes_measured = row.bytes_measured
     return list(latest.values())
 
 
