@@ -11,6 +11,8 @@ reads every DIR/*.csv (columns: design of the results, one line a measurement) a
     traffic.png   bytes predicted by theory against bytes measured
     error.png     largest error against the allowed one
     memory.png    peak memory against length
+    gpu_traffic.png  stages 1 to 3 on a GPU: traversals predicted, counted, and as time
+    gpu_rows.png     softmax on a GPU against row length: the copy, PyTorch and ours
     map.png       the fixture's attention map, computed by the stage program STAGE
 
 A figure whose columns are empty is skipped with one line.  Exit status: 0 drawn; 1
@@ -18,6 +20,7 @@ nothing drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 
 """
 import argparse
 import collections
+import math
 import os
 import pathlib
 import subprocess
@@ -452,6 +455,86 @@ def draw_all(jobs, out):
     return drawn
 
 
+# Rows of the table of traffic (notes/io_accounting.md) and the variants that are them.
+TRAFFIC = [("E1", "four kernels", "gpu_four_kernels"), ("E3", "CUB", "gpu_cub"),
+           ("E3b", "CUB, exp fused", "gpu_cub_fused_exp"), ("E2", "online", "gpu_online"),
+           ("E4", "CUB, monoid", "gpu_cub_monoid"), ("E5", "one pass", "gpu_one_pass"),
+           ("", "PyTorch", "pytorch-softmax")]
+
+
+def gpu_softmax(rows, dtype):
+    return [row for row in rows if row.op == "softmax" and row.device == "gpu"
+            and row.dtype == dtype and row.cols]
+
+
+def draw_gpu_traffic(rows):
+    """For every way to compute softmax: predicted, counted, and the time, in traversals."""
+    counted = [row for row in gpu_softmax(rows, "f32") if row.bytes_measured and row.reps
+               and row.ceiling]
+    if not counted:
+        raise NoData("no GPU softmax has bytes_measured; `make profile 3` counts them")
+    shape = collections.Counter((row.rows, row.cols) for row in counted).most_common(1)[0][0]
+    here = {row.variant: row for row in gpu_softmax(rows, "f32")
+            if (row.rows, row.cols) == shape}
+    names = [line for line in TRAFFIC if line[2] in here]
+    one = shape[0] * shape[1] * 4
+    figure, (axis,) = new_figure(1, 4.4, 0.97)
+    figure.subplots_adjust(top=0.9, bottom=0.25)
+    for x, (_, _, variant) in enumerate(names):
+        row = here[variant]
+        bars = [(row.bytes_predicted, "#c8d9e8"), (row.bytes_measured, "#0072b2"),
+                (row.median_s * row.ceiling * 1e9, "#d55e00")]
+        if variant.startswith("pytorch"):  # nothing is promised or counted for it
+            bars[:2] = [(None, ""), (None, "")]
+        for n, (value, colour) in enumerate(bars):
+            if value:
+                axis.bar(x + 0.27 * (n - 1), value / one, 0.25, color=colour)
+                axis.annotate(f"{value / one:.2f}".rstrip("0").rstrip("."),
+                              (x + 0.27 * (n - 1), value / one), (0, 2), fontsize=7,
+                              textcoords="offset points", ha="center")
+    for colour, text in (("#c8d9e8", "predicted"), ("#0072b2", "counted by the hardware"),
+                         ("#d55e00", "time, as what a copy moves in it")):
+        axis.bar(0, 0, color=colour, label=text)
+    axis.legend(fontsize=8, frameon=False)
+    axis.set_xticks(range(len(names)))
+    axis.set_xticklabels([f"{label}\n{text}" for label, text, _ in names])
+    value_axis(axis, [8], "traversals of the matrix (G)")
+    axis.grid(False, axis="x")
+    caption(figure, list(here.values()),
+            f"Softmax of [{si(shape[0])}, {si(shape[1])}] floats: traffic becomes time")
+    return figure
+
+
+def draw_gpu_rows(rows):
+    """GB/s of one read and one write against row length, a panel a type."""
+    figure, axes = new_figure(2, 4.2, 0.89)
+    figure.subplots_adjust(wspace=0.5)
+    shown = []
+    for axis, dtype in zip(axes, ("f32", "bf16")):
+        here = [row for row in gpu_softmax(rows, dtype) if math.log2(row.cols) % 1 == 0
+                and row.rows > 1]
+        ends, lengths, values = [], [], []
+        for name, text, colour in (("copy", "copy", "black"),
+                                   ("gpu_one_pass", "ours", COLOURS["3"]),
+                                   ("pytorch-softmax", "PyTorch", COLOURS["peer"])):
+            line = sorted((row.cols, 2 * row.rows * row.cols * (4 if dtype == "f32" else 2)
+                           / row.median_s * 1e-9) for row in here if row.variant == name)
+            if not line:
+                raise NoData(f"no line {name} in {dtype}; peers_softmax.py measures it")
+            x, y = zip(*line)
+            axis.plot(x, y, color=colour, marker="" if name == "copy" else "o", markersize=4,
+                      linestyle=":" if name == "copy" else "-")
+            ends.append((x[-1], y[-1], text, colour))
+            lengths, values = lengths + list(x), values + list(y)
+        length_axis(axis, lengths, f"row length, {dtype}")
+        axis.set_ylim(0, 1.08 * max(values))
+        value_axis(axis, [max(values)], "GB/s, one read and one write")
+        label_ends(axis, ends)
+        shown += here
+    caption(figure, shown, f"Softmax of {si(2**28)} elements on a GPU")
+    return figure
+
+
 def main():
     parser = argparse.ArgumentParser(description="Draws the figures from CSV files.")
     parser.add_argument("--results", type=pathlib.Path, help="directory of the CSV files")
@@ -468,7 +551,7 @@ def main():
     if arguments.results:
         rows = read_results(arguments.results, arguments.machine)
         for draw in (draw_length, draw_ceiling, draw_flash, draw_ladder, draw_traffic,
-                     draw_error, draw_memory):
+                     draw_error, draw_memory, draw_gpu_traffic, draw_gpu_rows):
             jobs[draw.__name__[5:] + ".png"] = lambda draw=draw: draw(rows)
     if arguments.program:
         jobs["map.png"] = lambda: draw_map(arguments.program, arguments.fixture,

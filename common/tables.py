@@ -13,6 +13,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     softmax       softmax by length, likewise
     memory        peak memory of attention by length
     ladder        stage 5 and its peers, TFLOP/s by type, head_dim and causal
+    gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
+    gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length: time, rate, share of the ceiling, bytes, error
 
@@ -154,10 +156,57 @@ def stage_table(rows, stage, op):
     return table(header, cells) + provenance(chosen)
 
 
+def gpu_softmax(rows):
+    chosen = [row for row in rows if row.op == "softmax" and row.device == "gpu"
+              and row.stage in ("1", "2", "3", "peer") and row.cols and row.median_s]
+    if not chosen:
+        raise NoData("no measurement of softmax on a GPU")
+    return chosen
+
+
+def gpu_traffic_table(rows):
+    """At the shape where most variants have counters."""
+    chosen = [row for row in gpu_softmax(rows) if row.dtype == "f32"]
+    shapes = collections.Counter((row.rows, row.cols) for row in chosen
+                                 if row.bytes_measured)
+    if not shapes:
+        raise NoData("no GPU softmax has bytes_measured")
+    shape = shapes.most_common(1)[0][0]
+    chosen = [row for row in chosen if (row.rows, row.cols) == shape and row.reps]
+    one = shape[0] * shape[1] * 4
+    cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
+              f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
+              seconds(row.median_s), f"{row.pct_ceiling:.0f} %"]
+             for row in sorted(chosen, key=lambda row: row.stage)]
+    return ([f"[{si(shape[0])}, {si(shape[1])}] floats, G = {one / 1e9:.3f} GB.", ""]
+            + table(["variant", "predicted", "counted", "median",
+                     "predicted bytes / time, of a copy's"], cells) + provenance(chosen))
+
+
+def gpu_rows_table(rows):
+    """Time of a copy over time of the softmax, the same shape and round."""
+    chosen = [row for row in gpu_softmax(rows) if row.rows > 1]
+    known = {(row.variant, row.dtype, row.cols): row for row in chosen}
+    dtypes = [t for t in ("f32", "f16", "bf16") if ("copy", t) in
+              {key[:2] for key in known}]
+    names = [("gpu_one_pass", "ours"), ("pytorch-softmax", "PyTorch")]
+
+    def share(name, dtype, cols):
+        one, copy = known.get((name, dtype, cols)), known.get(("copy", dtype, cols))
+        return f"{100 * copy.median_s / one.median_s:.0f} %" if one and copy else ""
+    lengths = sorted({cols for name, _, cols in known if name == "gpu_one_pass"})
+    cells = [[si(cols)] + [share(name, dtype, cols) for dtype in dtypes
+                           for name, _ in names] for cols in lengths]
+    return (table(["row length"] + [f"{dtype} {text}" for dtype in dtypes
+                                    for _, text in names], cells)
+            + provenance([row for row in chosen if row.variant == "gpu_one_pass"]))
+
+
 def make_table(where, name, rows):
     """The lines of the table called name."""
     fixed = {"attention": attention_table, "softmax": softmax_table,
-             "memory": memory_table, "ladder": ladder_table}
+             "memory": memory_table, "ladder": ladder_table,
+             "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table}
     if name in fixed:
         return fixed[name](rows)
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
