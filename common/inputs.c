@@ -21,6 +21,11 @@ static float *normals(struct random *r, size_t n, float width)
     return x;
 }
 
+static void multiply(float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++) x[i] *= factor;
+}
+
 static void fill(float *x, size_t n, float value)
 {
     for (size_t i = 0; i < n; i++) x[i] = value;
@@ -132,25 +137,24 @@ static void attention_recipe(const struct test_case *c, struct random *r,
                              struct floats *f, const struct sizes *n, enum dtype dtype)
 {
     const struct problem *p = &c->problem;
-    size_t head = p->seqlen_k * p->head_dim;
+    size_t d = p->head_dim, head = p->seqlen_k * d;
     switch (c->recipe) {
-    case WIDE: for (size_t i = 0; i < n->q; i++) f->q[i] *= 30; break;
+    case WIDE: multiply(f->q, n->q, 30); break;
     case EQUAL:
-        for (size_t i = 0; i < n->k; i++)
-            f->k[i] = f->k[i / head * head + i % p->head_dim];
+        for (size_t i = 0; i < n->k; i++) f->k[i] = f->k[i / head * head + i % d];
         break;
     case ASCENDING: case DESCENDING: case OUTLIER: scored_keys(c, f, n); break;
     case SHIFT_20: shift_scores(p, f, n, -20); break;
     case SHIFT_200: shift_scores(p, f, n, -200); break;
     case LOW: shift_scores(p, f, n, -1e5f); break;
     case LARGE:
-        for (size_t i = 0; i < n->q; i++) f->q[i] *= 100;
-        for (size_t i = 0; i < n->k; i++) f->k[i] *= 100;
+        multiply(f->q, n->q, 100);
+        multiply(f->k, n->k, 100);
         spread(r, f->v, n->v, 1e4f);
         break;
     case VAST:
-        for (size_t i = 0; i < n->q; i++) f->q[i] *= 1e15f;
-        for (size_t i = 0; i < n->k; i++) f->k[i] *= 1e15f;
+        multiply(f->q, n->q, 1e15f);
+        multiply(f->k, n->k, 1e15f);
         break;
     case ZERO_Q:
         fill(f->q, n->q, 0);

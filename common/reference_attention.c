@@ -265,6 +265,16 @@ static void attention_row(struct reference *r, const struct problem *p, struct s
         value_row(r, w, s, v, dv, n_keys, row);
 }
 
+/* Adds a row to the maxima of its head and to those of the problem. */
+static void count_row(struct reference *r, const struct scores *s, size_t head)
+{
+    double range = s->is_nan ? INFINITY : s->max_s;
+    if (s->max_s > r->max_s[head]) r->max_s[head] = s->max_s;
+    if (s->max_v > r->max_v[head]) r->max_v[head] = s->max_v;
+    if (range > r->max_score) r->max_score = range;
+    r->empty_rows += !s->is_nan && s->n == 0;
+}
+
 static void reference_alloc(struct reference *r, const struct problem *p)
 {
     size_t heads = p->batch * p->heads_q;
@@ -311,15 +321,7 @@ void reference_attention(struct reference *r, const struct problem *p,
         }
         free(m);
     }
-    for (size_t row = 0; row < r->n_lse; row++) {
-        const struct scores *s = &stats[row];
-        double *max_s = &r->max_s[row / rows], *max_v = &r->max_v[row / rows];
-        double range = s->is_nan ? INFINITY : s->max_s;
-        if (s->max_s > *max_s) *max_s = s->max_s;
-        if (s->max_v > *max_v) *max_v = s->max_v;
-        if (range > r->max_score) r->max_score = range;
-        r->empty_rows += !s->is_nan && s->n == 0;
-    }
+    for (size_t row = 0; row < r->n_lse; row++) count_row(r, &stats[row], row / rows);
     free(stats);
     free(q);
     free(keys.kt);
