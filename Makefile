@@ -244,6 +244,10 @@ plot: need-python $(BUILD)/03_online_softmax
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 	$(Q)$(PYTHON) notes/figures_mma.py \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+	$(Q)$(PYTHON) notes/pictures.py \
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+	$(Q)$(PYTHON) notes/roofline.py --results $(RESULTS) \
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
 tables tables-check: need-python
 	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)
