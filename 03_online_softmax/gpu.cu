@@ -78,8 +78,7 @@ void online_kernel(const T *x, struct se *state, size_t rows, size_t cols)
     if (lane == 0) state[row] = mine;
 }
 
-/* Pass 2: y_ij = exp(x_ij - m_i) / l_i, or x_ij - m_i - log l_i.  Reads and writes 1 G.
- * */
+/* Pass 2: y_ij = exp(x_ij - m_i) / l_i, or x_ij - m_i - log l_i.  Reads, writes 1 G. */
 template <class T>
 static __global__ __launch_bounds__(THREADS)
 void normalise_kernel(const T *x, T *y, const struct se *state, size_t rows, size_t cols,

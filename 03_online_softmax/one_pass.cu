@@ -4,7 +4,7 @@
  *     y_j = exp(x_j - m) / l,   m = max_j x_j,   l = sum_j exp(x_j - m)
  *
  * Where a row is kept decides how long it may be:
- *     registers   32 elements a thread, up to 1024 threads: 32768 elements
+ *     registers   up to 32 elements a thread: 8192 floats, 16384 16-bit elements
  *     shared      the shared memory of one block: 227 KB on Hopper
  *     cluster     the shared memories of up to 16 blocks that reach into each other
  *     grid        the shared memories of all blocks, which meet in main memory
@@ -243,7 +243,7 @@ static struct slices slices_of(const struct problem *p)
 template <class T>
 static __global__ __launch_bounds__(PASS_THREADS)
 void state_kernel(const T *x, struct running *state, size_t rows, int cols,
-                         struct slices cut)
+                  struct slices cut)
 {
     constexpr int W = FULL<T>;
     struct reduction &shared = dynamic_shared<struct reduction>();
@@ -285,8 +285,8 @@ static __device__ inline struct running slices_merge(const struct running *state
  * still be in the cache.  Every block merges the pairs of its row in the same order. */
 template <class T>
 static __global__ __launch_bounds__(PASS_THREADS)
-void divide_kernel(const T *x, T *y, const struct running *state, size_t rows,
-                          int cols, struct slices cut, int log)
+void divide_kernel(const T *x, T *y, const struct running *state, size_t rows, int cols,
+                   struct slices cut, int log)
 {
     constexpr int W = FULL<T>;
     struct reduction &shared = dynamic_shared<struct reduction>();
@@ -319,6 +319,11 @@ void divide_kernel(const T *x, T *y, const struct running *state, size_t rows,
     if (edge >= 0) y_i[edge] = T(finished(f, (float)x_i[edge]));
 }
 
+static const char *two_pass_refuses(const struct problem *p)
+{
+    return p->cols > (size_t)1 << 30 ? "rows of more than 2^30 elements" : NULL;
+}
+
 static size_t two_pass_workspace(const struct problem *p)
 {
     return p->rows * slices_of(p).splits * sizeof(struct running);
@@ -344,8 +349,7 @@ static void two_pass(const struct problem *p, const struct arrays *a)
 #ifdef __CUDACC__
 
 /* The ring for a team of `team` blocks: the row cut into equal slices, a slice into equal
- * chunks.  stages is less than chunks, and the plan no good, when a slice does not fit.
- * */
+ * chunks.  A slice that does not fit makes stages less than chunks. */
 static struct ring_plan ring_plan_of(const struct problem *p, int team, int in_cluster)
 {
     const int packs = row_bytes(p) < 16 ? 1 : (int)(row_bytes(p) / 16);
@@ -621,6 +625,7 @@ GPU_VARIANT(gpu_two_pass) = {
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
+    .refuses = two_pass_refuses,
     .workspace = two_pass_workspace,
     .cost = three_traversals,
     .softmax = two_pass,
@@ -636,6 +641,7 @@ GPU_VARIANT(gpu_one_pass) = {
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
+    .refuses = two_pass_refuses,
     .picks = one_pass_picks,
     .workspace = one_pass_workspace,
     .cost = one_pass_cost,

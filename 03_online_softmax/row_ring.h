@@ -5,16 +5,12 @@
  * `stages` chunks.  Three roles in a block work on it at the same time, each at its own
  * row:
  *
- *     producer    one thread asks the bulk copy engine for the next chunk as soon as one
- * is
- *                 free, and so runs ahead into the next rows
- *     summers     push what arrives into their (m, l); at the end of the slice the pair
- * of
- *                 the block goes to every block of the team
- *     dividers    merge the pairs of the team, in the order of the ranks, then take the
- * same
- *                 chunks out of shared memory: y = exp(x - m) / l; a chunk is free as
- *                 soon as it is in registers
+ *     producer  one thread asks the bulk copy engine for the next chunk as soon as one is
+ *               free, and so runs ahead into the next rows
+ *     summers   push what arrives into their (m, l); at the end of the slice the block's
+ *               pair goes to every block of the team
+ *     dividers  merge the pairs of the team, then take the same chunks out of shared
+ *               memory: y = exp(x - m) / l; a chunk is free once it is in registers
  *
  * The team is a cluster, whose blocks write into each other's shared memory (one
  * asynchronous store, completing on a barrier there), or any set of blocks that run at
@@ -172,8 +168,7 @@ template <class T> struct ring_work {
     uint64_t *words;
 };
 
-/* How many packs chunk c of the block's slice holds in this row, and the first of them.
- * */
+/* How many packs chunk c of the block's slice holds in this row, and its first one. */
 template <class T>
 static __device__ inline int chunk_packs(const struct ring_work<T> &w, struct parts r,
                                          int c, int *first)
