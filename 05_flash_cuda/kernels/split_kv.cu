@@ -328,20 +328,24 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static int device_attribute(enum cudaDeviceAttr what)
+/* An attribute of the first device used, asked for once: a decode step is short. */
+template <enum cudaDeviceAttr what> static int device_attribute(void)
 {
-    int device, value;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
+    static int value = -1;
+    if (value < 0) {
+        int device;
+        CUDA_CHECK(cudaGetDevice(&device));
+        CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
+    }
     return value;
 }
 
 /* How many parts: the smallest number within 5 % of the best use of the multiprocessors.
- * Each takes two blocks, which keeps more copies under way, but a second one pays only when
- * a part has 4096 keys, and less than 256 keys are no part. */
+ * Each takes two blocks, which keeps more copies under way, but a second one pays only
+ * when a part has 4096 keys, and less than 256 keys are no part. */
 static int parts_for(const struct problem *p)
 {
-    int n_sm = device_attribute(cudaDevAttrMultiProcessorCount);
+    int n_sm = device_attribute<cudaDevAttrMultiProcessorCount>();
     size_t n_rows = p->heads_q / p->heads_kv * p->seqlen_q;
     size_t blocks = p->batch * p->heads_kv * ((n_rows + ROWS - 1) / ROWS);
     double use[MOST_PARTS + 1], best = 0.0;
@@ -398,7 +402,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     config.gridDim = dim3((unsigned)parts.all_rows);
     config.dynamicSmemBytes = 0;
     config.attrs = &early;
-    config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+    config.numAttrs = device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
     CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
 }
 
