@@ -235,6 +235,21 @@ static __device__ __forceinline__ float exp2_fast(float x)
     return y;
 }
 
+/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place. */
+static __device__ __forceinline__ float log2_fast(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Two floats rounded to 16 bits, `low` in the lower half. */
 template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high);
 

@@ -16,6 +16,7 @@ static const char *hopper_refuses(const struct problem *p)
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
     if (p->seqlen_q > 1u << 30 || p->seqlen_k > 1u << 30) return "a seqlen above 2^30";
+    if (p->batch * p->heads_q * (p->seqlen_q / 64 + 1) > 1u << 30) return "over 2^30 tiles";
     return NULL;
 }
 
@@ -45,6 +46,7 @@ struct job {
     void *o_rows;  /* o itself, for rungs that write it without TMA */
     float *lse;
     int seqlen_q, seqlen_k, heads_q, head_dim_v, causal;
+    int tiles;     /* of Br queries in a head */
     int group;     /* query heads that share a key head */
     float c;       /* scale log2(e): weights are 2^(s c - mc) */
 };
@@ -103,6 +105,7 @@ static struct job job_of(const struct problem *p, const struct arrays *a, int br
     j.heads_q = (int)p->heads_q;
     j.head_dim_v = (int)p->head_dim_v;
     j.causal = p->causal;
+    j.tiles = (int)((p->seqlen_q + br - 1) / br);
     j.group = (int)(p->heads_q / p->heads_kv);
     j.c = p->scale * 1.44269504f;
     return j;
@@ -122,11 +125,10 @@ static cudaLaunchConfig_t configuration(const void *kernel, dim3 grid, int threa
     return config;
 }
 
-/* One block for each tile of br queries. */
-static inline dim3 a_block_a_tile(const struct problem *p, int br)
+/* One block for each tile of each head. */
+static inline dim3 a_block_a_tile(const struct job &j, const struct problem *p)
 {
-    return dim3((unsigned)((p->seqlen_q + br - 1) / br), (unsigned)p->heads_q,
-                (unsigned)p->batch);
+    return dim3((unsigned)(j.tiles * p->heads_q * p->batch));
 }
 
 /* Calls LAUNCH<type, head dimension>: the smallest instance that holds both heads; the

@@ -16,7 +16,6 @@
 
 struct schedule {
     int *counter;   /* in the workspace: tasks given out by asking */
-    int tiles;      /* of Br queries in a head */
     int heads;      /* of all batches */
     int section;    /* heads that are worked on together */
     int n_tasks;    /* tiles x heads */
@@ -30,13 +29,13 @@ struct task { int tile, head, batch, safe; };
 static __device__ __forceinline__ struct task find_task(const struct schedule &t,
                                                         const struct job &j, int n)
 {
-    int per_section = t.section * t.tiles, section = n / per_section;
+    int per_section = t.section * j.tiles, section = n / per_section;
     int rest = n - section * per_section;
     if (n >= t.n_tasks) return task{ -1, 0, 0, 0 };
     int width = min(t.section, t.heads - section * t.section);
     int head = section * t.section + rest % width;
     struct task task;
-    task.tile = t.tiles - 1 - rest / width;
+    task.tile = j.tiles - 1 - rest / width;
     task.batch = head / j.heads_q;
     task.head = head - task.batch * j.heads_q;
     task.safe = 0;
@@ -85,16 +84,16 @@ static __device__ __forceinline__ void queue_end(queue<C> &queue, int slot)
 
 /* ---- the host's side ---- */
 
-/* The schedule for tiles of br queries; starts the counter at 0. */
-static struct schedule schedule_of(const struct problem *p, const struct arrays *a, int br)
+/* The schedule for j's tiles; starts the counter at 0. */
+static struct schedule schedule_of(const struct job &j, const struct problem *p,
+                                   const struct arrays *a)
 {
     struct schedule t;
     size_t head_bytes = 2 * p->seqlen_k * (p->head_dim + p->head_dim_v);
     size_t room = p->seqlen_k <= 512 ? 8u << 20 : 16u << 20; /* of the L2 cache */
     t.counter = (int *)a->workspace;
-    t.tiles = (int)((p->seqlen_q + br - 1) / br);
     t.heads = (int)(p->batch * p->heads_q);
-    t.n_tasks = t.tiles * t.heads;
+    t.n_tasks = j.tiles * t.heads;
     t.section = 1;
     if (p->causal) {
         size_t group = p->heads_q / p->heads_kv;

@@ -10,6 +10,17 @@
 #include "hopper_softmax.h"
 #include "wgmma.h"
 
+/* What a block of rungs 5 to 9 computes: its tile's first query, and of which head. */
+struct spot { int first, head, batch; };
+
+static __device__ __forceinline__ struct spot spot_of(const struct job &j, int br)
+{
+    int head = blockIdx.x / j.tiles;
+    struct spot at = { (int)(blockIdx.x - head * j.tiles) * br, head % j.heads_q,
+                       head / j.heads_q };
+    return at;
+}
+
 /* Keys that query i sees: keys 0 ... n - 1. */
 static __device__ __forceinline__ int keys_seen(const struct job &j, int i)
 {
@@ -126,12 +137,14 @@ static __device__ __forceinline__ void empty(struct rows &r, float (&o)[N])
     for (int i = 0; i < N; i++) o[i] = 0.0f;
 }
 
-/* log(2^mc l), without loss when mc and the exponent of l nearly cancel. */
+/* log(2^mc l).  The exponent of l goes to mc, with which it nearly cancels; what is left
+ * is in [1, 2), where the fast logarithm is right to 2^-22.  NaN stays NaN. */
 static __device__ __forceinline__ float natural_log(float mc, float l)
 {
-    int exponent;
-    float fraction = frexpf(l, &exponent);
-    return (mc + exponent) * 0.69314718f + logf(fraction);
+    int bits = __float_as_int(l);
+    float exponent = (float)((bits >> 23) - 127);
+    float fraction = log2_fast(__int_as_float((bits & 0x7fffff) | 0x3f800000));
+    return l == 0.0f ? -INFINITY : (mc + exponent + fraction) * 0.69314718f + (l - l);
 }
 
 /* o = o / l, and lse = m scale + log l.  A row that saw no key has l = 0: o = 0 and lse =
@@ -144,7 +157,7 @@ static __device__ __forceinline__ void finish(float (&o)[N], const struct rows &
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float l = quad_sum(r.l[i]);
-        inverse[i] = l == 0.0f ? 0.0f : 1.0f / l;
+        inverse[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
         if (threadIdx.x % 4 == 0 && row + 8 * i < j.seqlen_q)
             j.lse[head * j.seqlen_q + row + 8 * i] = natural_log(r.mc[i], l);
     }

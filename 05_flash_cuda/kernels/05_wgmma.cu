@@ -32,7 +32,8 @@ static __global__ void __launch_bounds__(128, C::BLOCKS)
     wgmma_kernel(const __grid_constant__ struct job j)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
-    int first = blockIdx.x * C::Br, head = blockIdx.y, batch = blockIdx.z;
+    const struct spot at = spot_of(j, C::Br);
+    int first = at.first, head = at.head, batch = at.batch;
     int head_kv = head / j.group, row = first + first_row();
     bool lead = threadIdx.x == 0;
     int n_blocks = blocks_seen<C>(j, first + C::Br - 1), n_open = blocks_open<C>(j, first);
@@ -88,10 +89,11 @@ template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
+    const struct job j = job_of(p, a, C::Br, C::Bc);
     cudaLaunchConfig_t config = configuration((const void *)wgmma_kernel<C>,
-                                              a_block_a_tile(p, C::Br), 128,
+                                              a_block_a_tile(j, p), 128,
                                               sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, wgmma_kernel<C>, job_of(p, a, C::Br, C::Bc)));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, wgmma_kernel<C>, j));
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

@@ -31,13 +31,13 @@ template <class C> struct memory {
 template <class C>
 static __device__ void produce(memory<C> &sm, const struct job &j)
 {
-    int first = blockIdx.x * C::Br, head = blockIdx.y, batch = blockIdx.z;
-    int n_blocks = blocks_seen<C>(j, first + C::Br - 1);
+    const struct spot at = spot_of(j, C::Br);
+    int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
     struct place k_at = { 0, 1 }, v_at = { 0, 1 };
-    load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, first, head, batch);
+    load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
     for (int n = 0; n < n_blocks; n++) {
-        ring_load_k(sm.ring, k_at, j, n, head / j.group, batch);
-        ring_load_v(sm.ring, v_at, j, n, head / j.group, batch);
+        ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
+        ring_load_v(sm.ring, v_at, j, n, at.head / j.group, at.batch);
     }
 }
 
@@ -49,10 +49,11 @@ static __device__ __forceinline__ void pass_turn(int w) { named_arrive(2 - w, 25
 template <class C>
 static __device__ void consume(memory<C> &sm, const struct job &j, int w)
 {
-    int first = blockIdx.x * C::Br + 64 * w, row = first + first_row();
-    int n_blocks = blocks_seen<C>(j, blockIdx.x * C::Br + C::Br - 1);
+    const struct spot at = spot_of(j, C::Br);
+    int first = at.first + 64 * w, row = first + first_row();
+    int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
     int n_open = blocks_open<C>(j, first);
-    size_t head = (size_t)blockIdx.z * j.heads_q + blockIdx.y;
+    size_t head = (size_t)at.batch * j.heads_q + at.head;
     uint64_t q = descriptor_qk(sm.q + w * 64 * 64);
     float s[C::Bc / 2], o[C::D / 2], top[2], shrink[2];
     uint32_t p[C::Bc / 4];
@@ -121,11 +122,11 @@ template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
+    const struct job j = job_of(p, a, C::Br, C::Bc);
     cudaLaunchConfig_t config = configuration((const void *)ping_pong_kernel<C>,
-                                              a_block_a_tile(p, C::Br), C::THREADS,
+                                              a_block_a_tile(j, p), C::THREADS,
                                               sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, ping_pong_kernel<C>,
-                                  job_of(p, a, C::Br, C::Bc)));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, ping_pong_kernel<C>, j));
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

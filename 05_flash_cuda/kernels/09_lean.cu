@@ -32,13 +32,13 @@ template <class C> struct memory {
 template <class C>
 static __device__ void produce(memory<C> &sm, const struct job &j)
 {
-    int first = blockIdx.x * C::Br, head = blockIdx.y, batch = blockIdx.z;
-    int n_blocks = blocks_seen<C>(j, first + C::Br - 1);
+    const struct spot at = spot_of(j, C::Br);
+    int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
     struct place k_at = { 0, 1 }, v_at = { 0, 1 };
-    load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, first, head, batch);
+    load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
     for (int n = 0; n < n_blocks; n++) {
-        ring_load_k(sm.ring, k_at, j, n, head / j.group, batch);
-        ring_load_v(sm.ring, v_at, j, n, head / j.group, batch);
+        ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
+        ring_load_v(sm.ring, v_at, j, n, at.head / j.group, at.batch);
     }
 }
 
@@ -93,11 +93,12 @@ static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const s
 template <class C>
 static __device__ void consume(memory<C> &sm, const struct job &j, int w)
 {
-    int first = blockIdx.x * C::Br + 64 * w, row = first + first_row(), n = 1;
-    int n_tile = blocks_seen<C>(j, blockIdx.x * C::Br + C::Br - 1);
+    const struct spot at = spot_of(j, C::Br);
+    int first = at.first + 64 * w, row = first + first_row(), n = 1;
+    int n_tile = blocks_seen<C>(j, at.first + C::Br - 1);
     int n_blocks = first < j.seqlen_q ? blocks_seen<C>(j, first + 63) : 0;
     int n_open = blocks_open<C>(j, first);
-    size_t head = (size_t)blockIdx.z * j.heads_q + blockIdx.y;
+    size_t head = (size_t)at.batch * j.heads_q + at.head;
     uint64_t q = descriptor_qk(sm.q + w * 64 * 64);
     worker<C> x;
     x.k_at = x.v_at = { 0, 0 };
@@ -122,7 +123,7 @@ static __device__ void consume(memory<C> &sm, const struct job &j, int w)
     }
     finish(x.o, x.r, j, row, head);
     if (C::STAGED) {
-        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, blockIdx.y, blockIdx.z, 3 + w);
+        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, at.head, at.batch, 3 + w);
         if (threadIdx.x % 128 == 0) tma_store_wait();
     } else {
         store_quads<C>(x.o, j, row, head);
@@ -154,11 +155,11 @@ template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
+    const struct job j = job_of(p, a, C::Br, C::Bc);
     cudaLaunchConfig_t config = configuration((const void *)lean_kernel<C>,
-                                              a_block_a_tile(p, C::Br), C::THREADS,
+                                              a_block_a_tile(j, p), C::THREADS,
                                               sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, lean_kernel<C>,
-                                  job_of(p, a, C::Br, C::Bc)));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, lean_kernel<C>, j));
 }
 
 static void attention(const struct problem *p, const struct arrays *a)

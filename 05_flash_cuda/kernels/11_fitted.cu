@@ -76,10 +76,11 @@ template <class C> struct worker {
     struct place k_at, v_at;
 };
 
-/* Key block n, and the output of block n - 1 (there is none before block 0). */
-template <class C, bool FIRST, bool HIDE>
+/* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
+ * constant but for block 0: no other has a condition while a product is in flight. */
+template <class C, bool FIRST>
 static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            int w, int row, int n)
+                                            int w, int row, int n, bool hide)
 {
     float top[2], shrink[2];
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
@@ -92,12 +93,14 @@ static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const s
         wgmma_fence();
         start_output<C>(x.o, x.p, ring.v[x.v_at.slot]);
     }
-    if (C::PART) wgmma_wait<FIRST ? 1 : 2>();
-    pass_turn<C>(w);
+    const bool late = C::PART > 0 && FIRST;
+    if (C::PART > 0 && !late) wgmma_wait<2>();
+    if (!late) pass_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>();
     settle(x.s);
+    if (late) pass_turn<C>(w);
     release(ring.k_empty, x.k_at);
-    if (HIDE) hide_block<C>(x.s, j, row, n);
+    if (hide) hide_block<C>(x.s, j, row, n);
     row_maxima(x.s, top);
     bool moved = FIRST || exceeds(x.r, top, j.c);
     if (moved) raise(x.r, top, j.c, shrink);
@@ -120,10 +123,9 @@ static __device__ __forceinline__ void attend(worker<C> &x, ring<C> &ring,
                                               int n_blocks, int n_open, uint64_t *q_empty)
 {
     int n = 1;
-    if (n_open == 0) step<C, true, true>(x, ring, j, w, row, 0);
-    else step<C, true, false>(x, ring, j, w, row, 0);
-    for (; n < n_open; n++) step<C, false, false>(x, ring, j, w, row, n);
-    for (; n < n_blocks; n++) step<C, false, true>(x, ring, j, w, row, n);
+    step<C, true>(x, ring, j, w, row, 0, n_open == 0);
+    for (; n < n_open; n++) step<C, false>(x, ring, j, w, row, n, false);
+    for (; n < n_blocks; n++) step<C, false>(x, ring, j, w, row, n, true);
     barrier_arrive_if(q_empty, threadIdx.x % 128 == 0); /* no product needs Q any more */
     barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
     wgmma_fence();
@@ -209,12 +211,12 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
 {
-    struct schedule t = schedule_of(p, a, C::Br);
+    const struct job j = job_of(p, a, C::Br, C::Bc);
+    const struct schedule t = schedule_of(j, p, a);
     cudaLaunchConfig_t config = configuration((const void *)fitted_kernel<C>,
                                               persistent_grid(t), C::THREADS,
                                               sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, fitted_kernel<C>, job_of(p, a, C::Br, C::Bc),
-                                  t));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, fitted_kernel<C>, j, t));
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
@@ -223,7 +225,7 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (n >= 8192) launch_as<config<T, 64, 3, 128, 3, false>>(p, a);
+        if (!p->causal && n >= 8192) launch_as<config<T, 64, 3, 128, 3, false>>(p, a);
         else launch_as<config<T, 64, 4, 64, 4, false>>(p, a);
     } else if constexpr (D == 128) {
         if (p->causal && n <= 2048) launch_as<config<T, 128, 2, 64, 4, true>>(p, a);

@@ -3,14 +3,14 @@
  *
  * The reference m need not be the maximum (rung 9); it must keep 2^(s c - m c) in range, and
  * a bfloat16 or float reaches from 2^-126 to 2^127.  So m is the maximum of the row's first
- * block, weights are 2^(s c - m c - 40), and a row may outgrow its first block by 2^140
- * (97 in units of the score) before anything overflows.  The loop has no maximum, no
+ * block, weights are 2^(s c - m c - 12), and a row may outgrow its first block by 2^130
+ * (90 in units of the score) before anything overflows.  The loop has no maximum, no
  * exchange between lanes, no rescaling.
  *
  *   - Rows that keep growing: after every 1024 keys m moves, by a power of two taken from l
  *     (exact, so the rounding of the weights does not change).
  *   - A row that outgrows m at once: the tile ends with an l or o that is not finite, or
- *     l >= 2^100.  The consumers say so, and the producer issues the tile again, to be
+ *     l >= 2^124.  The consumers say so, and the producer issues the tile again, to be
  *     computed as in rung 11.  It looks at the verdict when the tile's slot of the queue
  *     comes round, and at all slots before it ends.
  *
@@ -33,7 +33,7 @@ struct config {
     static constexpr int GUARD = 1024 / Bc; /* blocks between two looks at l */
 };
 
-#define HEADROOM 40 /* weights start at 2^-40 */
+#define HEADROOM 12 /* weights start at 2^-12 */
 
 template <class C> struct memory {
     struct queue<C> queue;
@@ -107,10 +107,11 @@ template <class C> struct worker {
     struct place k_at, v_at;
 };
 
-/* Key block n, and the output of block n - 1 (there is none before block 0). */
-template <class C, bool FIRST, bool HIDE, bool HOPE>
+/* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
+ * constant but for block 0: no other has a condition while a product is in flight. */
+template <class C, bool FIRST, bool HOPE>
 static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            int w, int row, int n)
+                                            int w, int row, int n, bool hide)
 {
     float top[2], shrink[2];
     bool moved = FIRST;
@@ -124,12 +125,14 @@ static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const s
         wgmma_fence();
         start_output<C>(x.o, x.p, ring.v[x.v_at.slot]);
     }
-    if (C::PART) wgmma_wait<FIRST ? 1 : 2>();
-    pass_turn<C>(w);
+    const bool late = C::PART > 0 && (FIRST || HOPE);
+    if (C::PART > 0 && !late) wgmma_wait<2>();
+    if (!late) pass_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>();
     settle(x.s);
+    if (late) pass_turn<C>(w);
     release(ring.k_empty, x.k_at);
-    if (HIDE) hide_block<C>(x.s, j, row, n);
+    if (hide) hide_block<C>(x.s, j, row, n);
     if (FIRST || !HOPE) {
         row_maxima(x.s, top);
         if (!FIRST) moved = exceeds(x.r, top, j.c);
@@ -177,15 +180,14 @@ static __device__ __forceinline__ void attend(worker<C> &x, ring<C> &ring,
                                               const struct job &j, int w, int row,
                                               int n_blocks, int n_open, uint64_t *q_empty)
 {
-    if (n_open == 0) step<C, true, true, HOPE>(x, ring, j, w, row, 0);
-    else step<C, true, false, HOPE>(x, ring, j, w, row, 0);
+    step<C, true, HOPE>(x, ring, j, w, row, 0, n_open == 0);
     int n = 1;
     while (n < n_open) {
         int stop = HOPE ? min(n + C::GUARD, n_open) : n_open;
-        for (; n < stop; n++) step<C, false, false, HOPE>(x, ring, j, w, row, n);
+        for (; n < stop; n++) step<C, false, HOPE>(x, ring, j, w, row, n, false);
         if (HOPE) guard(x);
     }
-    for (; n < n_blocks; n++) step<C, false, true, HOPE>(x, ring, j, w, row, n);
+    for (; n < n_blocks; n++) step<C, false, HOPE>(x, ring, j, w, row, n, true);
     if (!C::HOPE) barrier_arrive_if(q_empty, threadIdx.x % 128 == 0);
     barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
     wgmma_fence();
@@ -208,7 +210,7 @@ static __device__ __forceinline__ bool hopeless(const worker<C> &x, const struct
     for (int i = 0; i < 2; i++) {
         bool lost = x.r.m[i] == -INFINITY && row + 8 * i < j.seqlen_q &&
                     keys_seen(j, row + 8 * i) > 0;
-        failed = failed || !(x.r.l[i] < 0x1p98f) || lost;
+        failed = failed || !(x.r.l[i] < 0x1p124f) || lost;
     }
     return failed;
 }
@@ -298,12 +300,12 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
 {
-    struct schedule t = schedule_of(p, a, C::Br);
+    const struct job j = job_of(p, a, C::Br, C::Bc);
+    const struct schedule t = schedule_of(j, p, a);
     cudaLaunchConfig_t config = configuration((const void *)optimistic_kernel<C>,
                                               persistent_grid(t), C::THREADS,
                                               sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, optimistic_kernel<C>, job_of(p, a, C::Br, C::Bc),
-                                  t));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, optimistic_kernel<C>, j, t));
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
@@ -313,7 +315,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     constexpr bool HOPE = std::is_same<T, __nv_bfloat16>::value;
     size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (n >= (p->causal ? 4096 : 2048)) launch_as<config<T, 64, 3, 128, 3, false, HOPE>>(p, a);
+        if (!p->causal && n >= 8192) launch_as<config<T, 64, 3, 128, 3, false, HOPE>>(p, a);
         else launch_as<config<T, 64, 4, 64, 4, false, HOPE>>(p, a);
     } else if constexpr (D == 128) {
         if (p->causal && n <= 2048) launch_as<config<T, 128, 2, 64, 4, true, HOPE>>(p, a);
