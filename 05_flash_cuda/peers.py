@@ -227,7 +227,7 @@ def measure_attention(torch, shape, dtype, names, library, writer, flush, second
     for name, t in times.items():
         median = statistics.median(t)
         reached = (moved if decode else flops) / median / 1e9
-        writer.write(stage="peer" if name in BACKENDS else "5", variant=name,
+        writer.write(stage="peer" if name in BACKENDS else "05_flash_cuda", variant=name,
                      op="attention", dtype=dtype, rows=0, cols=0, batch=b, heads_q=hq,
                      heads_kv=hk, seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d,
                      causal=causal,
