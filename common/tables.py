@@ -17,6 +17,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length: time, rate, share of the ceiling, bytes, error
+    limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
+                  measured on every shape, and its share of the ceiling
 
 The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
@@ -202,6 +204,45 @@ def gpu_rows_table(rows):
             + provenance([row for row in chosen if row.variant == "gpu_one_pass"]))
 
 
+def shape_text(row):
+    """'4 x 16384' or '16 heads, 1 x 8192, d = 128, causal'."""
+    if not row.seqlen_k:
+        return f"{row.rows:.0f} × {si(row.cols)}"
+    heads = f"{row.heads_q:.0f} heads, " if row.heads_q > 1 else ""
+    return (f"{heads}{row.seqlen_q:.0f} × {row.seqlen_k:.0f}, d = {row.head_dim:.0f}"
+            + (", causal" if row.causal else ""))
+
+
+def limits_table(rows, op):
+    chosen = [row for row in rows if row.op == op and row.device == "cpu"
+              and row.stage in "1234"]
+    shapes = list(dict.fromkeys(shape_text(row) for row in sorted(
+        chosen, key=lambda row: ((row.rows or 0) * (row.cols or 0), row.seqlen_q == 1,
+                                 row.causal or 0, row.head_dim or 0, row.length))))
+    lines = collections.defaultdict(dict)
+    for row in sorted(chosen, key=lambda row: row.stage):
+        speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
+                 row.gbps if row.ceiling_kind == "read" else row.gflops)
+        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
+        lines[row.stage, row.variant, row.threads][shape_text(row)] = \
+            f"{significant(speed)}{share}"
+    lines = {key: line for key, line in lines.items() if len(line) == len(shapes)}
+    if not lines:
+        raise NoData(f"no CPU variant did {op} on every shape")
+    names = [f"{stage} {variant}, {threads:.0f} thread{'s' if threads > 1 else ''}"
+             for stage, variant, threads in lines]
+    unit = ("ns an element" if op == "softmax" else
+            "GFLOP/s, with one query GB/s") + " (percent of the ceiling)"
+    if op == "softmax":
+        cells = [[name] + [line[shape] for shape in shapes]
+                 for name, line in zip(names, lines.values())]
+        body = table(["stage, variant"] + shapes, cells)
+    else:
+        cells = [[shape] + [line[shape] for line in lines.values()] for shape in shapes]
+        body = table(["shape"] + names, cells)
+    return [f"{unit}.", ""] + body + provenance(chosen)
+
+
 def make_table(where, name, rows):
     """The lines of the table called name."""
     fixed = {"attention": attention_table, "softmax": softmax_table,
@@ -209,10 +250,12 @@ def make_table(where, name, rows):
              "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table}
     if name in fixed:
         return fixed[name](rows)
+    if name in ("limits-softmax", "limits-attention"):
+        return limits_table(rows, name.split("-")[1])
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
-        raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)} and "
-                        "stage-N-OP")
+        raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)}, "
+                        "limits-OP and stage-N-OP")
     return stage_table(rows, *match.groups())
 
 
