@@ -10,6 +10,8 @@
 #   make cuda            compile the GPU code even where there is no GPU
 #   make profile 5       hardware counters of a stage's kernels into CSV, where readable
 #   make test-long       every float through the vector exp (minutes)
+#   make exercise 3      build and judge your solutions of a stage's exercises (EX=online_step)
+#   make grade           judge a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #   make gallery         plant every known bug and see which case catches it
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make fuzz            libFuzzer on the .npy parser and the command line (SECONDS=60)
@@ -21,7 +23,7 @@
 
 STAGES := 01_naive 02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu 05_flash_cuda
 NUMBERS := 1 2 3 4 5
-VERBS := stage diff trace bench profile
+VERBS := stage diff trace bench profile exercise
 BUILD := build
 RESULTS ?= $(BUILD)/results
 ROW ?= 3,2,5,1
@@ -113,7 +115,7 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
 .PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long \
-        sanitize fuzz differential gallery help \
+        sanitize fuzz differential gallery help exercise exercises-built grade \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
@@ -214,6 +216,61 @@ diff trace profile:
 bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
 	@:
 
+# --- Exercises.  A worker is an exercise without the harness; the judge runs it (common/grader). ---
+EXERCISE_FILES := $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu)
+EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
+EX_BUILD := $(BUILD)/exercises
+KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu.o
+$(BUILD)/judge: $(BUILD)/obj/common/grader/judge.o $(BUILD)/obj/common/grader/jail.o $(COMMON_O)
+	@echo "  link  $@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
+
+# $(call worker,program,object,source): how a file becomes a worker.
+define worker
+$(2): $(3) $(BUILD)/config
+	@mkdir -p $$(@D)
+	@echo "  cc    $$<"
+	$$(Q)$(if $(filter %.cu,$(3)),$$(CXX) -x c++ $$(CXXFLAGS_ALL),$$(CC) $$(CFLAGS_ALL)) -Icommon -c $$< -o $$@
+$(1): $(2) $(BUILD)/obj/common/grader/worker.o $(if $(filter %.cu,$(3)),$(KERNELS_O))
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+endef
+
+# $(call exercise,name,solution,student's file): its program and the workers of all three.
+define exercise
+$(EX_BUILD)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(3))) \
+                  $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(filter %.cu,$(3)))) $(COMMON_O)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/exercises.py
+	@mkdir -p $$(@D)
+	$$(Q)python3 common/exercises.py skeleton $(1) > $$@
+$(call worker,$(EX_BUILD)/$(1).worker,$(BUILD)/obj/exercises/$(1).o,$(3))
+$(call worker,$(EX_BUILD)/solution/$(1).worker,$(BUILD)/obj/exercises/solution/$(1).o,$(2))
+$(call worker,$(EX_BUILD)/skeleton/$(1).worker,$(BUILD)/obj/exercises/skeleton/$(1).o,$(EX_BUILD)/skeleton/$(notdir $(2)))
+endef
+$(foreach f,$(EXERCISE_FILES),$(eval $(call exercise,$(notdir $(basename $(f))),$(f),$(subst solutions/,,$(f)))))
+
+exercises-built: $(BUILD)/judge $(KERNELS_O) $(foreach x,$(EXERCISES),\
+                 $(EX_BUILD)/solution/$(x).worker $(EX_BUILD)/skeleton/$(x).worker)
+
+# Alone, `make exercise` lists; EX=name picks one.
+exercise:
+	$(if $(GIVEN),@:,@python3 common/exercises.py list)
+
+$(STAGES:%=exercise-%): exercise-%: need-compiler
+	$(Q)python3 common/exercises.py run $* --ex "$(EX)" --build $(BUILD) --make "$(MAKE)" \
+	    $(if $(CUDA),--gpu)
+
+# The plot is drawn with the interpreter that has matplotlib, where one was found.
+OUT ?= $(BUILD)/grades
+grade: $(if $(SUBMISSIONS),need-compiler exercises-built,\
+         $(if $(filter grade,$(MAKECMDGOALS)),$(error make grade needs SUBMISSIONS=dir: one folder a student)))
+	$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) common/grade.py \
+	    --submissions "$(SUBMISSIONS)" --out "$(OUT)" --ex "$(EX)" --build $(BUILD) \
+	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
+
 # --- Needs: installed when missing, unless NO_INSTALL=1. ---
 .PHONY: need-compiler need-python need-criterion
 need-compiler:
@@ -268,7 +325,7 @@ $(BUILD)/tests: $(TEST_O) $(BUILD)/libparts.a $(COMMON_O)
 	    -lcriterion -o $@
 
 .PHONY: tests-built
-tests-built: build $(BUILD)/tests
+tests-built: build $(BUILD)/tests exercises-built
 
 test: need-compiler need-criterion
 	$(Q)$(MAKE) --no-print-directory tests-built

@@ -1,0 +1,63 @@
+/* log_row.c: exercise of stage 2, 10 points: log-softmax.
+ *
+ *     y_j = log softmax(x)_j = x_j - m - log(l),   m = max_j x_j,  l = sum_j exp(x_j - m)
+ *
+ * Task: fill logsoftmax_row() without taking the logarithm of a probability: that would
+ * be -INFINITY wherever the probability underflows.  The order of the two subtractions
+ * matters; the case logsoftmax-shift_up shows it.
+ * May be assumed: x and y do not overlap.  A masked score (-INFINITY) gives -INFINITY,
+ * and so does a row of masked scores only.  A NaN in a row makes that row NaN.
+ *
+ * Right or wrong:  make exercise 2 EX=log_row */
+#include "stage.h"
+
+/* Log-softmax of one row.
+ *   x (n)  scores; -INFINITY means masked      y (n)  logarithms of probabilities */
+static void logsoftmax_row(const float *x, float *y, size_t n)
+{
+    /* solution begin */
+    float m = -INFINITY;
+    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
+    if (m == -INFINITY) m = 0;
+
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
+
+    /* masked apart: with l = 0 it would be -inf + inf */
+    float log_l = logf(l);
+    for (size_t j = 0; j < n; j++)
+        y[j] = l == 0 ? -INFINITY : x[j] - m - log_l;
+    /* skeleton
+    // Your code.
+    (void)x, (void)y, (void)n;
+    solution end */
+}
+
+static void logsoftmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+static const struct variant exercise = {
+    .name = "log_row",
+    .idea = "x - m - log l",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .logsoftmax = logsoftmax,
+};
+
+static const struct variant *const variants[] = {&exercise, NULL};
+
+static const struct stage stage = {
+    .number = 2,
+    .name = "exercises/log_row",
+    .idea = "x - m - log l",
+    .variants = variants,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

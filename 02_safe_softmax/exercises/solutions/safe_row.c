@@ -1,0 +1,64 @@
+/* safe_row.c: exercise of stage 2, 10 points: softmax that cannot overflow.
+ *
+ *     m   = max_j x_j
+ *     l   = sum_j exp(x_j - m)
+ *     y_j = exp(x_j - m) / l
+ *
+ * Task: fill softmax_row().
+ * May be assumed: x and y do not overlap.  Nothing about the scores: they may be 1e30 or
+ * -1e5, any number of them may be -INFINITY (masked), all of them too; then y = 0.  A NaN
+ * in a row makes that row NaN.
+ *
+ * Right or wrong:  make exercise 2 EX=safe_row */
+#include "stage.h"
+
+/* Softmax of one row, three passes.
+ *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
+static void softmax_row(const float *x, float *y, size_t n)
+{
+    /* solution begin */
+    /* pass 1: maximum; a row without visible scores has none, and 0 does as well */
+    float m = -INFINITY;
+    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
+    if (m == -INFINITY) m = 0;
+
+    /* pass 2: denominator */
+    float l = 0;
+    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
+
+    /* pass 3: divide */
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
+    /* skeleton
+    // Your code.
+    (void)x, (void)y, (void)n;
+    solution end */
+}
+
+static void softmax(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    for (size_t i = 0; i < p->rows; i++)
+        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+}
+
+static const struct variant exercise = {
+    .name = "safe_row",
+    .idea = "softmax with the maximum subtracted",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .softmax = softmax,
+};
+
+static const struct variant *const variants[] = {&exercise, NULL};
+
+static const struct stage stage = {
+    .number = 2,
+    .name = "exercises/safe_row",
+    .idea = "softmax with the maximum subtracted",
+    .variants = variants,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

@@ -1,0 +1,52 @@
+/* running_mean.c: exercise of stage 3, 10 points: a running mean that cannot overflow.
+ *
+ *     mu_k = (x_1 + ... + x_k) / k
+ *
+ * Task: fill mean_step(), which corrects the mean of k - 1 elements by the k-th.  On
+ * paper there are several forms; in float some overflow: ten numbers of 1e38 add up to
+ * more than a float holds, and so does the difference of 3e38 and -3e38.  mean.c of
+ * stage 3 compares four: which would pass here?
+ * May be assumed: k >= 1; no element is larger than 3e38 in size, of either sign.  mu = 0
+ * before the first element.  A NaN makes the mean NaN.
+ *
+ * Right or wrong:  make exercise 3 EX=running_mean */
+#include "stage.h"
+
+/* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */
+static float mean_step(float mu, float x, size_t k)
+{
+    /* Your code. */
+    (void)x, (void)k;
+    return mu;
+}
+
+/* y (rows) = mean of each row of x (rows, cols). */
+static void mean(const struct problem *p, const struct arrays *a)
+{
+    for (size_t i = 0; i < p->rows; i++) {
+        const float *x = (const float *)a->x + i * p->cols;
+        float mu = 0;
+        for (size_t k = 1; k <= p->cols; k++) mu = mean_step(mu, x[k - 1], k);
+        ((float *)a->y)[i] = mu;
+    }
+}
+
+static const struct variant exercise = {
+    .name = "running_mean",
+    .idea = "a running mean that does not overflow",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = 3e38f,
+    .mean = mean,
+};
+
+static const struct variant *const variants[] = {&exercise, NULL};
+
+static const struct stage stage = {
+    .number = 3,
+    .name = "exercises/running_mean",
+    .idea = "a running mean that does not overflow",
+    .variants = variants,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

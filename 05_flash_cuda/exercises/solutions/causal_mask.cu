@@ -1,0 +1,158 @@
+/* causal_mask.cu: exercise of stage 5, 10 points: which keys a query sees.
+ *
+ *     key j is seen by query i when  j <= i + seqlen_k - seqlen_q     (causal)
+ *
+ * Task: fill keys_seen().  The kernel masks by it and, asking for the last query of a
+ * block, skips the tiles that no query of the block sees.
+ * May be assumed: sizes below 2^30.  Not that seqlen_q == seqlen_k: the diagonal ends in
+ * the bottom right corner, and with more queries than keys the first ones see none.
+ * Sizes are of an unsigned type: beware of differences below 0.
+ *
+ * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
+#include "stage.h"
+
+#include "cuda_check.h"
+
+enum {
+    Br = 32,       /* queries of a block: one for each thread */
+    Bc = 16,       /* keys of a tile */
+    MAX_COLS = 128 /* largest head_dim and head_dim_v */
+};
+
+/* Shared memory.  It is not cleared: what was not written is not a number. */
+struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
+
+/* The running state of a query; empty: m = -INFINITY, l = 0. */
+struct state { float m, l; };
+
+/* How many keys query i sees, the first ones: 0 .. seqlen_k. */
+static __device__ int keys_seen(const struct problem &p, int i)
+{
+    /* solution begin */
+    int seqlen_q = (int)p.seqlen_q, seqlen_k = (int)p.seqlen_k;
+    if (!p.causal) return seqlen_k;
+    return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
+    /* skeleton
+    // Your code.
+    (void)i;
+    return p.causal ? 0 : (int)p.seqlen_k;
+    solution end */
+}
+
+/* Copies n keys and values into shared memory, by all threads of the block together.
+ *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc
+ * Before: all threads have finished with the tile that was there.  After: all threads see
+ * all of the new one. */
+static __device__ void load_tile(struct tile &shared, const float *k, const float *v,
+                                 int n, int head_dim, int head_dim_v)
+{
+    __syncthreads(); /* nobody reads the previous tile any more */
+    for (int e = threadIdx.x; e < n * head_dim; e += Br)
+        shared.k[e / head_dim][e % head_dim] = k[e];
+    for (int e = threadIdx.x; e < n * head_dim_v; e += Br)
+        shared.v[e / head_dim_v][e % head_dim_v] = v[e];
+    __syncthreads(); /* the tile is complete */
+}
+
+/* Takes a tile into the state of the thread's query.
+ *   s (Bc)  scores; -INFINITY: masked, or behind the end of the keys
+ *   v (Bc, MAX_COLS)  the tile's values      o (head_dim_v)  un-normalised so far */
+static __device__ void push_tile(struct state *x, float *o, const float *s,
+                                 const float (*v)[MAX_COLS], int head_dim_v)
+{
+    float m_new = x->m;
+    for (int j = 0; j < Bc; j++) m_new = s[j] > m_new ? s[j] : m_new;
+    float correction = m_new == x->m ? 1.0f : expf(x->m - m_new);
+    x->m = m_new;
+    x->l *= correction;
+    for (int d = 0; d < head_dim_v; d++) o[d] *= correction;
+    for (int j = 0; j < Bc; j++) {
+        if (s[j] == -INFINITY) continue;
+        float weight = expf(s[j] - m_new);
+        x->l += weight;
+        for (int d = 0; d < head_dim_v; d++) o[d] = fmaf(weight, v[j][d], o[d]);
+    }
+}
+
+/* A block computes Br queries of one head, each thread one; the keys come in tiles. */
+static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
+                                                              struct arrays a)
+{
+    struct tile &shared = dynamic_shared<struct tile>();
+    int q_blocks = ((int)p.seqlen_q + Br - 1) / Br, head_dim = p.head_dim;
+    int head_dim_v = p.head_dim_v, seqlen_q = p.seqlen_q;
+    size_t head = blockIdx.x / q_blocks, head_kv = head / (p.heads_q / p.heads_kv);
+    int i_0 = blockIdx.x % q_blocks * Br, i = min(i_0 + (int)threadIdx.x, seqlen_q - 1);
+    const float *q_i = (const float *)a.q + (head * seqlen_q + i) * head_dim;
+    const float *k = (const float *)a.k + head_kv * p.seqlen_k * head_dim;
+    const float *v = (const float *)a.v + head_kv * p.seqlen_k * head_dim_v;
+    int seen = keys_seen(p, i), n_keys = keys_seen(p, min(i_0 + Br, seqlen_q) - 1);
+
+    struct state x = {-INFINITY, 0.0f};
+    float o[MAX_COLS] = {};
+    for (int j_0 = 0; j_0 < n_keys; j_0 += Bc) {
+        load_tile(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
+                  min(+Bc, n_keys - j_0), head_dim, head_dim_v);
+        float s[Bc];
+        for (int j = 0; j < Bc; j++) {
+            float bias = 0.0f, dot = 0.0f;
+            bool masked = j_0 + j >= seen;
+            if (p.has_bias && !masked) bias = a.bias[i * p.seqlen_k + j_0 + j];
+            masked |= bias == -INFINITY;
+            for (int d = 0; d < head_dim && !masked; d++)
+                dot = fmaf(q_i[d], shared.k[j][d], dot);
+            s[j] = masked ? -INFINITY : p.scale * dot + bias;
+        }
+        push_tile(&x, o, s, shared.v, head_dim_v);
+    }
+
+    if (i_0 + (int)threadIdx.x >= seqlen_q) return; /* computed for company only */
+    float *o_i = (float *)a.o + (head * seqlen_q + i) * head_dim_v;
+    for (int d = 0; d < head_dim_v; d++) o_i[d] = x.l == 0.0f ? 0.0f : o[d] / x.l;
+    a.lse[head * seqlen_q + i] = x.m + logf(x.l);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    cudaLaunchConfig_t config = {};
+    size_t q_blocks = (p->seqlen_q + Br - 1) / Br;
+    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * q_blocks));
+    config.blockDim = dim3(Br);
+    config.dynamicSmemBytes = sizeof(struct tile);
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, attention_kernel, *p, *a));
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static const char *refuses(const struct problem *p)
+{
+    if (p->head_dim <= MAX_COLS && p->head_dim_v <= MAX_COLS) return NULL;
+    return "a head_dim above 128";
+}
+
+GPU_VARIANT(exercise) = {
+    .name = "causal_mask",
+    .idea = "a kernel with a causal mask",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .refuses = refuses,
+    .attention = attention,
+    .on_gpu = GPU_TWIN(exercise),
+};
+
+#ifndef __CUDACC__
+static const struct variant *const variants[] = {&exercise, NULL};
+
+static const struct stage stage = {
+    .number = 5,
+    .name = "exercises/causal_mask",
+    .idea = "a kernel with a causal mask",
+    .variants = variants,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+#endif

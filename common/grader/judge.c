@@ -1,0 +1,409 @@
+/* judge.c: is an exercise right?  Runs one worker on the cases that the solution's worker
+ * promises to do, compares with the reference, and writes one line a case.
+ *
+ *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
+ *
+ * Nothing that the worker prints or returns counts: its outputs are compared in this
+ * process, which the worker cannot write to.  A worker that ends, crashes, or computes
+ * longer than --cpu seconds for one case has failed that case and is started again for
+ * the next, for CRASHES and HANGS times in all.
+ *
+ * Lines on stdout, fields separated by tabs:
+ *     jail    1 when the system-call filter is in force
+ *     case    name, type, elements, "ok" or why not, where, got, want, error, allowed
+ *     speed   median seconds of worker and solution on one shape
+ *     said    what the worker wrote to stderr before its first failure, a line each
+ *     done    cases, failed
+ * Exit status: 0 judged (right or wrong), 2 bad usage, 3 the solution's worker fails. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "jail.h"
+#include "protocol.h"
+#include "variant.h"
+
+enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 7 };
+
+struct worker {
+    const char *program;
+    pid_t pid;              /* 0: not running */
+    int socket, said;       /* said: what it writes to stderr */
+    char *region;           /* REGION bytes, shared */
+    int region_fd;
+    int jailed, crashes, hangs;
+    char failure[120];      /* why the last request was not answered, or "" */
+    char words[SAID + 1];   /* from stderr, of the first failure */
+    size_t n_words;
+};
+
+static struct limits limits = {.cpu_s = 10, .wall_s = 60, .memory = (size_t)2 << 30};
+static struct worker *current;   /* what the variant's functions talk to */
+static int executed;             /* the exercise is a CUDA kernel executed on the CPU */
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* In the child: the two descriptors of the protocol, nothing to read, nobody who
+ * listens. */
+static void become(const struct worker *w, int socket, int said, int report)
+{
+    int null = open("/dev/null", O_RDWR);
+    int region = fcntl(w->region_fd, F_DUPFD, 20);
+    socket = fcntl(socket, F_DUPFD, 20);
+    said = fcntl(said, F_DUPFD, 20);
+    report = fcntl(report, F_DUPFD, 20);
+    dup2(null, 0);
+    dup2(null, 1);
+    dup2(said, 2);
+    dup2(region, REGION_FD);
+    dup2(socket, SOCKET_FD);
+    char jailed = (char)jail_enter(&limits);
+    if (write(report, &jailed, 1) != 1) _exit(127);
+    for (int fd = SOCKET_FD + 1; fd < 64; fd++) close(fd);
+    execl(w->program, w->program, (char *)NULL);
+    _exit(127);
+}
+
+static void start(struct worker *w)
+{
+    int pair[2], said[2], report[2];
+    char jailed = 0;
+    w->pid = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || pipe(said) || pipe(report)) return;
+    fcntl(said[0], F_SETFL, O_NONBLOCK);
+    fcntl(said[1], F_SETFL, O_NONBLOCK); /* a worker that shouts is not held up */
+    w->pid = fork();
+    if (w->pid == 0) become(w, pair[1], said[1], report[1]);
+    close(pair[1]);
+    close(said[1]);
+    close(report[1]);
+    w->jailed = read(report[0], &jailed, 1) == 1 && jailed;
+    close(report[0]);
+    w->socket = pair[0];
+    w->said = said[0];
+}
+
+/* Keeps what the worker has written to stderr, until the first failure. */
+static void listen_to(struct worker *w, int keep)
+{
+    char text[4096];
+    for (ssize_t n; (n = read(w->said, text, sizeof text)) > 0;)
+        for (ssize_t i = 0; keep && i < n && w->n_words < SAID; i++)
+            w->words[w->n_words++] = text[i];
+}
+
+/* Ends the worker, with all that is in its group; notes why. */
+static void stop(struct worker *w, const char *why)
+{
+    int status = 0;
+    if (!w->pid) return;
+    kill(-w->pid, SIGKILL);
+    kill(w->pid, SIGKILL);
+    listen_to(w, !w->crashes && !w->hangs);
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (*why) snprintf(w->failure, sizeof w->failure, "%s", why);
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+        snprintf(w->failure, sizeof w->failure, "used up its processor time");
+    else if (WIFSIGNALED(status))
+        snprintf(w->failure, sizeof w->failure, "crashed: %s",
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(w->failure, sizeof w->failure, "ended by itself, exit status %d",
+                 WEXITSTATUS(status));
+    close(w->socket);
+    close(w->said);
+    w->pid = 0;
+}
+
+/* Waits for n bytes.  Returns 1; 0 when the worker ended; -1 when it took too long. */
+static int await(struct worker *w, void *to, size_t n)
+{
+    clockid_t clock;
+    int has_clock = !clock_getcpuclockid(w->pid, &clock);
+    double wall = now(CLOCK_MONOTONIC), cpu = has_clock ? now(clock) : 0;
+    for (size_t got = 0; got < n;) {
+        struct pollfd p = {.fd = w->socket, .events = POLLIN};
+        int ready = poll(&p, 1, 50);
+        if (ready > 0) {
+            ssize_t r = read(w->socket, (char *)to + got, n - got);
+            if (r <= 0) return 0;
+            got += (size_t)r;
+            continue;
+        }
+        if (now(CLOCK_MONOTONIC) - wall > limits.wall_s) return -1;
+        if (has_clock && now(clock) - cpu > limits.cpu_s) return -1;
+    }
+    return 1;
+}
+
+/* One request.  Returns whether it was answered; if not, w->failure says why. */
+static int ask(struct worker *w, const struct request *q, struct reply *r)
+{
+    w->failure[0] = 0;
+    if (w->hangs >= HANGS || w->crashes >= CRASHES) {
+        snprintf(w->failure, sizeof w->failure, "not run: it %s too often",
+                 w->hangs >= HANGS ? "took too long" : "crashed");
+        return 0;
+    }
+    if (!w->pid) start(w);
+    if (w->pid <= 0) exit(3);
+    listen_to(w, 0);
+    int done = write(w->socket, q, sizeof *q) == sizeof *q ? await(w, r, sizeof *r) : 0;
+    if (done == 1) return 1;
+    stop(w, done < 0 ? "took too long" : "");
+    if (done < 0) w->hangs++;
+    else w->crashes++;
+    return 0;
+}
+
+/* Where the arrays of p lie in the shared file; 0 when it is too small. */
+static int lay_out(struct request *q, const struct arrays *a, const void *at[N_ARRAYS])
+{
+    const struct problem *p = &q->problem;
+    struct sizes n = problem_sizes(p);
+    size_t size = dtype_size(p->dtype), used = 0;
+    const void *const from[N_ARRAYS] = {a->x, a->w, a->q, a->k, a->v, a->bias, a->index,
+                                        a->k_new, a->v_new, a->y, a->o, a->lse};
+    const size_t bytes[N_ARRAYS] = {
+        n.x * size, n.w * size, n.q * size, n.k * size, n.v * size,
+        n.bias * sizeof(float), n.index * sizeof(size_t), n.k_new * size, n.v_new * size,
+        n.y * size, n.o * size, n.lse * sizeof(float)};
+    q->guard = GUARD;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        int output = i >= AT_Y;
+        at[i] = from[i] ? (const char *)from[i] - (output ? GUARD : 0) : NULL;
+        if (!from[i] || !bytes[i]) continue;
+        q->span[i].offset = used;
+        q->span[i].bytes = bytes[i] + (output ? 2 * GUARD : 0);
+        used += (q->span[i].bytes + 63) / 64 * 64;
+    }
+    return used <= REGION;
+}
+
+/* What the judge's variant does for every operation: the worker does it. */
+static void compute(const struct problem *p, const struct arrays *a)
+{
+    struct request q = {.kind = COMPUTE, .problem = *p};
+    struct reply r;
+    const void *at[N_ARRAYS];
+    current->failure[0] = 0;
+    if (!lay_out(&q, a, at)) {
+        fprintf(stderr, "judge: a case is larger than the shared file\n");
+        exit(3);
+    }
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (q.span[i].bytes)
+            memcpy(current->region + q.span[i].offset, at[i], q.span[i].bytes);
+    if (!ask(current, &q, &r)) return;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        if (!q.span[i].bytes) continue;
+        const char *new = current->region + q.span[i].offset;
+        if (i >= AT_Y) memcpy((void *)at[i], new, q.span[i].bytes);
+        else if (memcmp(new, at[i], q.span[i].bytes))
+            snprintf(current->failure, sizeof current->failure,
+                     "an input was overwritten");
+    }
+}
+
+static int worker_new(struct worker *w, const char *program)
+{
+    char name[] = "/tmp/judge.XXXXXX";
+    *w = (struct worker){.program = program};
+    w->region_fd = mkstemp(name);
+    if (w->region_fd < 0 || unlink(name)) return 0;
+    if (ftruncate(w->region_fd, (off_t)REGION)) return 0;
+    fcntl(w->region_fd, F_SETFD, FD_CLOEXEC);
+    w->region = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, w->region_fd, 0);
+    return w->region != MAP_FAILED;
+}
+
+/* The variant under test: as the solution describes itself, computed by `current`. */
+static struct variant variant_of(struct worker *solution)
+{
+    struct request q = {.kind = DESCRIBE};
+    struct reply r;
+    if (!ask(solution, &q, &r)) {
+        fprintf(stderr, "judge: %s: %s\n", solution->program, solution->failure);
+        exit(3);
+    }
+    struct variant v = {.name = "exercise", .device = ON_CPU, .types = r.types};
+    executed = r.device == GPU_ON_CPU;
+    v.max_score = r.max_score;
+    v.masked_rows = r.masked_rows;
+    v.isolates_v = r.isolates_v;
+    variant_function **const functions[N_OPS] = {
+        [OP_SOFTMAX] = &v.softmax,
+        [OP_LOGSOFTMAX] = &v.logsoftmax,
+        [OP_ATTENTION] = &v.attention,
+        [OP_LOGSOFTMAX_ATTENTION] = &v.logsoftmax_attention,
+        [OP_MEAN] = &v.mean,
+        [OP_SCAN] = &v.scan,
+        [OP_UPDATE] = &v.update,
+        [OP_FUSED_REDUCTION] = &v.fused_reduction,
+    };
+    for (int op = 0; op < N_OPS; op++)
+        if (r.ops >> op & 1) *functions[op] = compute;
+    return v;
+}
+
+static size_t elements(const struct problem *p)
+{
+    struct sizes n = problem_sizes(p);
+    return n.x + n.w + n.y + n.q + n.k + n.v + n.bias + n.o + n.lse;
+}
+
+/* Prints its line.  Returns whether w was right; -1 for a case that v does not promise,
+ * and then prints nothing. */
+static int judge_case(struct worker *w, const struct variant *v,
+                      const struct test_case *c)
+{
+    struct prepared p = prepare(c, F32, test_case_seed(c));
+    if (not_promised(v, &p)) {
+        prepared_free(&p);
+        return -1;
+    }
+    const char *could_not;
+    char index[80] = "";
+    int repeat = c->quick && (c->recipe == RANDOM || c->recipe == ASCENDING);
+    current = w;
+    struct verdict verdict = check_variant(v, &p, repeat, &could_not);
+    const char *why = could_not ? could_not : verdict.reason;
+    if (w->failure[0]) why = w->failure;
+    int ok = !w->failure[0] && !could_not && verdict.ok;
+    if (!ok && verdict.array && !w->failure[0])
+        snprintf(index, sizeof index, "%s", verdict.array);
+    size_t used = strlen(index);
+    if (used) verdict_index(&verdict, index + used, sizeof index - used);
+    printf("case\t%s\t%s\t%zu\t%s\t%s\t", c->name, dtype_name(F32),
+           elements(&c->problem), ok ? "ok" : why, index);
+    printf("%.9g\t%.9g\t%.3g\t%.3g\n", verdict.got, verdict.want, verdict.err,
+           verdict.allowed);
+    prepared_free(&p);
+    return ok;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A shape on which a plain variant takes some milliseconds. */
+static struct test_case speed_case(const struct variant *v)
+{
+    struct test_case c = {.name = "speed", .recipe = RANDOM};
+    struct problem *p = &c.problem;
+    p->op = OP_ATTENTION;
+    if (v->softmax) p->op = OP_SOFTMAX;
+    if (v->logsoftmax) p->op = OP_LOGSOFTMAX;
+    if (v->mean) p->op = OP_MEAN;
+    if (p->op != OP_ATTENTION) {
+        p->rows = 64;
+        p->cols = p->op == OP_MEAN ? 16384 : 4096;
+        return c;
+    }
+    p->batch = p->heads_q = p->heads_kv = 1;
+    p->seqlen_q = p->seqlen_k = executed ? 128 : 256;
+    p->head_dim = p->head_dim_v = 64;
+    p->scale = 0.125f;
+    return c;
+}
+
+/* Worker and solution in turn; the medians. */
+static void speed(struct worker *w, struct worker *solution, const struct variant *v)
+{
+    struct test_case c = speed_case(v);
+    struct inputs *in = inputs_new(&c, F32, 1);
+    struct outputs out = outputs_new(&c.problem);
+    double times[2][SPEED_RUNS];
+    outputs_bind(&out, &in->arrays);
+    for (int i = -1; i < SPEED_RUNS; i++)
+        for (int k = 0; k < 2; k++) {
+            current = k ? solution : w;
+            double t = now(CLOCK_MONOTONIC);
+            compute(&c.problem, &in->arrays);
+            if (current->failure[0]) return;
+            if (i >= 0) times[k][i] = now(CLOCK_MONOTONIC) - t;
+        }
+    for (int k = 0; k < 2; k++) qsort(times[k], SPEED_RUNS, sizeof **times, by_value);
+    printf("speed\t%.9g\t%.9g\n", times[0][SPEED_RUNS / 2], times[1][SPEED_RUNS / 2]);
+    outputs_free(&out);
+    inputs_free(in);
+}
+
+static void print_words(struct worker *w)
+{
+    for (char *c = w->words; *c; c++)
+        if ((*c < ' ' && *c != '\n') || *c == 127) *c = ' ';
+    for (char *line = strtok(w->words, "\n"); line; line = strtok(NULL, "\n"))
+        printf("said\t%s\n", line);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] "
+                    "[--wall S] [--memory MiB]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int quick = 0, timed = 0;
+    size_t n, n_cases = 0, failed = 0;
+    static struct worker solution, worker;
+    if (argc < 3) return usage();
+    for (int i = 3; i < argc; i++) {
+        double value = i + 1 < argc ? atof(argv[i + 1]) : 0;
+        if (!strcmp(argv[i], "--quick")) quick = 1;
+        else if (!strcmp(argv[i], "--speed")) timed = 1;
+        else if (value <= 0) return usage();
+        else if (!strcmp(argv[i], "--cpu")) limits.cpu_s = value, i++;
+        else if (!strcmp(argv[i], "--wall")) limits.wall_s = value, i++;
+        else if (strcmp(argv[i], "--memory")) return usage();
+        else limits.memory = (size_t)(value * 0x1p20), i++;
+    }
+    signal(SIGPIPE, SIG_IGN);
+#ifdef PR_SET_DUMPABLE
+    prctl(PR_SET_DUMPABLE, 0); /* nobody else of this user reads or traces the judge */
+#endif
+    if (!worker_new(&solution, argv[1]) || !worker_new(&worker, argv[2])) {
+        fprintf(stderr, "judge: no shared file: %s\n", strerror(errno));
+        return 3;
+    }
+    struct variant v = variant_of(&solution);
+    printf("jail\t%d\n", solution.jailed);
+    const struct test_case *c = test_cases(&n);
+    for (size_t i = 0; i < n; i++) {
+        struct request q = {.kind = REFUSES, .problem = c[i].problem};
+        struct reply r = {.ok = 1};
+        if (!variant_does(&v, c[i].problem.op) || (quick && !c[i].quick)) continue;
+        if (executed && !c[i].executed) continue;
+        if (!ask(&solution, &q, &r) || !r.ok) continue;
+        int ok = judge_case(&worker, &v, &c[i]);
+        if (ok < 0) continue;
+        n_cases++;
+        failed += !ok;
+        fflush(stdout);
+    }
+    if (timed && !failed) speed(&worker, &solution, &v);
+    stop(&solution, "");
+    stop(&worker, "");
+    print_words(&worker);
+    printf("done\t%zu\t%zu\n", n_cases, failed);
+    return 0;
+}

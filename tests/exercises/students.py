@@ -1,0 +1,241 @@
+"""students.py: a class to try the grader on: right answers, known mistakes, and mischief.
+
+    students.py [--exercises "merge ..."] write DIR [STUDENT ...]
+    students.py expect grades.json           does each have the marks it should have?
+
+Every student hands in all solutions, one of them spoiled.  MISTAKES are the planted bugs of
+tests/planted in the form they take in an exercise, and others; the family of cases named
+beside each must see it.  MISCHIEF must get nothing for the exercise."""
+import argparse
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "common"))
+from exercises import exercises  # noqa: E402
+
+# name: (exercise, what stood there, what stands there now, family that must fail)
+MISTAKES = {
+    "barrier_missing_after_load": (
+        "load_tile", "    __syncthreads(); /* the tile is complete */\n", "",
+        "attention-random"),
+    "barrier_missing_before_overwrite": (
+        "load_tile", "    __syncthreads(); /* nobody reads the previous tile any more */\n", "",
+        "attention-random"),
+    "causal_off_by_one": (
+        "causal_mask", "i + 1 + seqlen_k", "i + 2 + seqlen_k", "attention-random"),
+    "causal_top_left": (
+        "causal_mask", "i + 1 + seqlen_k - seqlen_q", "i + 1", "attention-random"),
+    "exponents_apart": (
+        "one_loop", "expf(s - m_new)", "expf(-m_new) * expf(s)", "attention-shift_200"),
+    "inf_minus_inf": (
+        "safe_row", "    if (m == -INFINITY) m = 0;\n", "", "softmax-mask_row"),
+    "l_from_one": ("safe_row", "float l = 0;", "float l = 1;", "softmax-random"),
+    "l_not_rescaled": (
+        "one_loop", "l = l * correction + weight", "l = l + weight", "attention-ascending"),
+    "last_chunk_dropped": (
+        "ragged_tiles", "first < n; first", "first + Bc <= n; first", "attention-random"),
+    "lse_in_base_2": ("one_loop", "m + logf(l)", "m + log2f(l)", "attention-random"),
+    "masked_v_leaks": (
+        "masked_sum", "        if (bias_i && bias_i[j] == -INFINITY) continue;\n", "",
+        "attention-nan_v"),
+    "max_from_flt_min": (
+        "one_loop", "float m = -INFINITY", "float m = 1.17549435e-38f", "attention-shift_200"),
+    "max_from_minus_10000": (
+        "one_loop", "float m = -INFINITY", "float m = -10000", "attention-low"),
+    "max_from_zero": ("one_loop", "float m = -INFINITY", "float m = 0", "attention-shift_200"),
+    "merge_unit_at_zero": (
+        "merge", "x->m > y->m ? x->m : y->m;", "fmaxf(0, fmaxf(x->m, y->m));",
+        "attention-shift_200"),
+    "nan_hidden_by_guard": (
+        "one_loop", "l == 0 ? 0 : o_i[d] / l", "l > 0 ? o_i[d] / l : 0", "attention-nan_q"),
+    "o_not_rescaled": (
+        "push_tile", "    for (int d = 0; d < head_dim_v; d++) o[d] *= correction;\n", "",
+        "attention-ascending"),
+    "offset_in_16_bits": (
+        "safe_row", "softmax_row(x + i * p->cols", "softmax_row(x + (uint16_t)(i * p->cols * 64)",
+        "softmax-random"),
+    "p_rounded_before_the_sum": (
+        "one_loop", "float weight = expf(s - m_new);",
+        "float weight = bfloat_to_float(float_to_bfloat(expf(s - m_new)));",
+        "attention-random"),
+    "padding_at_score_0": (
+        "ragged_tiles", "n_keys);\n    }\n}\n\n/* One query.",
+        "n_keys);\n        x->l += (float)(Bc - n_keys) * expf(-x->m);\n    }\n}\n\n/* One query.",
+        "attention-shift_20"),
+    "rescale_after_update": (
+        "one_loop", "        float correction", "        m = m_new;\n        float correction",
+        "attention-ascending"),
+    "rescale_wrong_sign": (
+        "one_loop", "expf(m - m_new)", "expf(m_new - m)", "attention-ascending"),
+    "scale_from_head_dim_v": (
+        "score_row", "p->scale * dot", "dot / sqrtf((float)p->head_dim_v)", "attention-random"),
+    "scale_missing": ("score_row", "p->scale * dot", "dot", "attention-random"),
+    "scale_twice": ("score_row", "p->scale * dot", "p->scale * p->scale * dot",
+                    "attention-random"),
+    "tail_read_past_the_end": (
+        "ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
+    "wrong_kv_head": ("one_loop", "p->heads_q / group;", "p->heads_kv;", "attention-random"),
+    # not from tests/planted
+    "comparator_wants_no_nan": (
+        "softmax_row", "y[j] = expf(x[j]) / l", "y[j] = NAN", "softmax-random"),
+    "mean_overflows": ("running_mean", "(x / (float)k - mu / (float)k)", "(x - mu) / (float)k",
+                       "mean-opposite"),
+    "log_of_a_probability": ("log_row", "x[j] - m - log_l", "logf(expf(x[j] - m) / l)",
+                             "logsoftmax-wide"),
+    "parts_of_equal_weight": ("combine", "parts[t].l * expf(parts[t].m - m)", "parts[t].l",
+                              "attention-ascending"),
+}
+
+# name: (exercise, what is put in front of a function of the solution, why, as the grader says)
+FIRST = "static struct state online_step(struct state s, float x)\n{\n"
+MAIN = "int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }"
+MISCHIEF = {
+    "ends_with_exit_0": (FIRST, FIRST + "    exit(0);\n", "ended by itself"),
+    "prints_checks_passed": (MAIN, "int main(void)\n{\n    puts(\"162 checks passed, 0 "
+                             "failed, 0 skipped\");\n    return 0;\n}", "ended by itself"),
+    "talks_to_the_judge": (MAIN, "int main(void)\n{\n    static char ok[48] = {1};\n"
+                           "    while (read(4, ok, 1) == 1) memset(ok, 1, 48), write(4, ok, 48);"
+                           "\n    return 0;\n}", "element not written"),
+    "includes_the_solution": ("#include \"stage.h\"", "#include \"solutions/online_step.c\"\n"
+                              "#define main other", "does not compile"),
+    "includes_it_by_its_path": (
+        "#include \"stage.h\"", f"#include \"{ROOT}/03_online_softmax/exercises/solutions/"
+        "online_step.c\"\n#if 0", "which is not allowed"),
+    "brings_its_own_harness": (MAIN, "int stage_main(int c, char **v, const struct stage *s)\n"
+                               "{\n    return c + !v + !s;\n}\n" + MAIN, "does not link"),
+    "crashes": (FIRST, FIRST + "    *(volatile int *)0 = 1;\n", "crashed: Segmentation fault"),
+    "never_ends": (FIRST, FIRST + "    for (volatile int i = 0;; i++) continue;\n",
+                   "took too long"),
+    "does_not_compile": (FIRST, FIRST + "    return s +;\n", "does not compile"),
+    "forks_without_end": (FIRST, FIRST + "    while (fork() >= 0) continue;\n    abort();\n",
+                          "crashed"),
+    "eats_memory": (FIRST, FIRST + "    for (;;) memset(malloc(1 << 26), 1, 1 << 26);\n",
+                    "crashed: Segmentation fault"),
+    "shouts": (FIRST, FIRST + "    for (int i = 0; i < 100; i++) fputs(\"162 checks passed, 0 "
+               "failed\\n\", i % 2 ? stderr : stdout);\n    return s;\n", "error above"),
+    "kills_its_parent": (FIRST, FIRST + "    kill(getppid(), 9);\n    return s;\n",
+                         "error above"),
+    "writes_to_the_harness": (
+        FIRST, FIRST + f"    FILE *f = fopen(\"{ROOT}/build/written_by_a_student\", \"w\");\n"
+        "    if (f) fputs(\"x\", f), fclose(f);\n    abort();\n", "crashed"),
+}
+# What some mistakes are worth, to the tenth: it follows from the families of cases.
+EXACT = {"mean_overflows": 8.5, "inf_minus_inf": 9.5, "never_ends": 0, "crashes": 0}
+EXTRA = "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" \
+        "#include <unistd.h>\n"
+
+
+def clean(text):
+    """A solution as a student would hand it in: without the marks of the regions."""
+    out, region = [], ""
+    for line in text.splitlines():
+        word = line.strip()
+        if word == "/* solution begin */":
+            continue
+        if word == "/* skeleton":
+            region = word
+        elif word == "solution end */":
+            region = ""
+        elif not region:
+            out.append(line)
+    return "\n".join(out) + "\n"
+
+
+def spoil(text, old, new, student):
+    if text.count(old) < 1:
+        sys.exit(f"students.py: {student}: the solution has no '{old}' any more")
+    return text.replace(old, new)
+
+
+def texts(student):
+    """exercise -> text, of all exercises."""
+    out = {x.name: clean(x.solution.read_text(encoding="utf-8")) for x in exercises()}
+    if student in MISTAKES:
+        name, old, new, _ = MISTAKES[student]
+        out[name] = spoil(out[name], old, new, student)
+        if "bfloat" in new:
+            out[name] = out[name].replace('#include "stage.h"', '#include "half.h"\n'
+                                          '#include "stage.h"')
+    elif student in MISCHIEF:
+        old, new, _ = MISCHIEF[student]
+        out["online_step"] = spoil(EXTRA + out["online_step"], old, new, student)
+        if "#if 0" in new:
+            out["online_step"] += "#endif\n"
+    elif student == "hands_in_skeletons":
+        out = {x.name: x.skeleton() for x in exercises()}
+    elif student == "hands_in_nothing":
+        out = {}
+    elif student != "knows_everything":
+        sys.exit(f"students.py: nobody is called '{student}'")
+    return out
+
+
+def everybody():
+    return ["knows_everything", "hands_in_skeletons", "hands_in_nothing", *MISTAKES, *MISCHIEF]
+
+
+def write(folder, students, names):
+    files = {x.name: x.file.name for x in exercises() if not names or x.name in names}
+    for student in students or everybody():
+        place = folder / student
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in texts(student).items():
+            if name in files:
+                (place / files[name]).write_text(text, encoding="utf-8")
+
+
+def complaint(student, name, mark):
+    """What is wrong with a mark, or None."""
+    spoiled = MISTAKES[student][0] if student in MISTAKES else \
+        "online_step" if student in MISCHIEF else None
+    marks, points, why = mark["marks"], mark["points"], mark["why"]
+    if student in ("hands_in_skeletons", "hands_in_nothing"):
+        return f"{marks} marks for nothing" if marks else None
+    if why == "not handed in" and student != "knows_everything":
+        return f"{marks} marks for nothing" if marks else None
+    if name != spoiled:
+        return None if marks == points and why == "right" else f"{marks} of {points}: {why}"
+    if student in EXACT and marks != EXACT[student]:
+        return f"{marks} marks, not {EXACT[student]}"
+    if student in MISTAKES:
+        family = MISTAKES[student][3]
+        if marks >= points:
+            return "full marks for a mistake"
+        return None if family in mark["failing_families"] else \
+            f"{family} does not see it, only {mark['failing_families']}"
+    # not written, or a wrong state: some families may be right by luck, but few
+    if marks > 0.2 * points or (MISCHIEF[student][2] != "error above" and marks):
+        return f"{marks} of {points} for mischief"
+    return None if MISCHIEF[student][2] in why else f"'{MISCHIEF[student][2]}' is not in '{why}'"
+
+
+def expect(path):
+    wrong = seen = 0
+    for student, grade in json.loads(path.read_text())["students"].items():
+        for name, mark in grade["exercises"].items():
+            seen += 1
+            text = complaint(student, name, mark)
+            if text:
+                wrong += 1
+                print(f"{student} {name}: {text}")
+    print(f"{seen} marks, {wrong} not as expected")
+    return 1 if wrong or not seen else 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["write", "expect"])
+    parser.add_argument("path", type=pathlib.Path)
+    parser.add_argument("student", nargs="*")
+    parser.add_argument("--exercises", default="")
+    options = parser.parse_args()
+    if options.verb == "write":
+        write(options.path, options.student, options.exercises.split())
+        return 0
+    return expect(options.path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+/* test_exercises.c: the exercises and their grader: skeletons come from their sources and
+ * fail, solutions pass, and a small class gets the marks it should have.  The class, its
+ * mistakes and its mischief are invented by tests/exercises/students.py. */
+#include <criterion/criterion.h>
+#include <glob.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Workers are limited in address space, of which a sanitizer takes terabytes. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNLIMITED 1
+#else
+#define UNLIMITED 0
+#endif
+
+static char said[1 << 16];
+
+static const char *build(void)
+{
+    return getenv("BUILD") ? getenv("BUILD") : "build";
+}
+
+/* Runs a command; what it prints is in `said` (of a long text the end).  Returns its exit
+ * status. */
+static int run(const char *format, ...)
+{
+    char command[2048], text[4096];
+    size_t n = 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command, sizeof command - 8, format, arguments);
+    va_end(arguments);
+    strcat(command, " 2>&1");
+    FILE *f = popen(command, "r");
+    cr_assert(f);
+    for (size_t got; (got = fread(text, 1, sizeof text, f)) > 0; n += got) {
+        if (n + got >= sizeof said) { /* forgets the older half */
+            memmove(said, said + n / 2, n - n / 2);
+            n -= n / 2;
+        }
+        memcpy(said + n, text, got);
+    }
+    said[n] = '\0';
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+Test(exercises, skeletons_are_what_their_sources_generate)
+{
+    if (run("python3 -c ''")) cr_skip("no python3");
+    cr_expect(run("python3 -B common/exercises.py check") == 0, "%s", said);
+}
+
+/* The cases that the judge saw and that failed, of a worker in build/exercises/KIND. */
+static void judge(const char *kind, const char *name, unsigned *cases, unsigned *failed)
+{
+    *cases = *failed = 0;
+    int status = run("%s/judge %s/exercises/solution/%s.worker %s/exercises/%s/%s.worker "
+                     "--quick", build(), build(), name, build(), kind, name);
+    const char *done = strstr(said, "\ndone\t");
+    cr_expect(status == 0 && done && sscanf(done, " done %u %u", cases, failed) == 2,
+              "judge of %s %s: exit status %d: %s", kind, name, status, said);
+}
+
+Test(exercises, every_skeleton_fails_and_every_solution_passes, .timeout = 240)
+{
+    glob_t list;
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    cr_assert(glob("0*/exercises/solutions/*.c*", 0, NULL, &list) == 0);
+    cr_expect(list.gl_pathc >= 10, "%zu exercises", list.gl_pathc);
+    for (size_t i = 0; i < list.gl_pathc; i++) {
+        char name[64];
+        unsigned cases, failed;
+        snprintf(name, sizeof name, "%s", strrchr(list.gl_pathv[i], '/') + 1);
+        *strchr(name, '.') = '\0';
+        judge("solution", name, &cases, &failed);
+        cr_expect(cases >= 10 && failed == 0, "the solution of %s: %u of %u cases fail",
+                  name, failed, cases);
+        judge("skeleton", name, &cases, &failed);
+        cr_expect(10 * failed >= cases, "the skeleton of %s fails %u of %u cases only",
+                  name, failed, cases);
+    }
+    globfree(&list);
+}
+
+/* Writes a class, grades it `times` times, asks students.py what is wrong. */
+static void grade_class(const char *exercises, const char *students, int times)
+{
+    char place[] = "/tmp/test_exercises.XXXXXX";
+    cr_assert(mkdtemp(place));
+    int status = run("python3 -B tests/exercises/students.py --exercises '%s' write "
+                     "%s/class %s", exercises, place, students);
+    cr_assert(status == 0, "%s", said);
+    for (int i = 1; i <= times; i++) {
+        status = run("python3 -B common/grade.py --submissions %s/class --out %s/out%d "
+                     "--ex '%s' --build %s --cc 'cc -std=c11 -D_GNU_SOURCE -O1 -fopenmp' "
+                     "--cxx 'c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -fopenmp' "
+                     "--link 'c++ -fopenmp'", place, place, i, exercises, build());
+        cr_assert(status == 0, "%s", said);
+        status = run("diff -r %s/out1 %s/out%d", place, place, i);
+        cr_expect(status == 0, "the same class, graded again, differs:\n%s", said);
+    }
+    status = run("python3 -B tests/exercises/students.py expect %s/out1/grades.json",
+                 place);
+    cr_expect(status == 0, "%s", said);
+    status = run("test -s %s/out1/junit.xml && ls %s/out1/gradescope/*/results.json",
+                 place, place);
+    cr_expect(status == 0, "%s", said);
+    run("rm -rf %s", place);
+}
+
+Test(exercises, a_class_gets_the_marks_it_should_have, .timeout = 300)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    grade_class("online_step safe_row",
+                "knows_everything hands_in_skeletons inf_minus_inf "
+                "ends_with_exit_0 prints_checks_passed includes_it_by_its_path crashes "
+                "never_ends does_not_compile writes_to_the_harness", 1);
+    cr_expect(access("build/written_by_a_student", F_OK), "a submission wrote a file");
+}
+
+Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    grade_class("running_mean load_tile", "mean_overflows barrier_missing_after_load", 2);
+}
