@@ -198,6 +198,8 @@ $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	@mkdir -p $(BUILD)/results
 	@rm -f $(BUILD)/results/$*.csv
 	$(Q)$(BUILD)/$* bench --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS)
+	@[ $* != 04_monoid_tiled_cpu ] || ! command -v python3 >/dev/null || \
+	    python3 common/peers_cpu.py --csv $(BUILD)/results/$*.csv || [ $$? = 77 ]
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
 	$(Q)$(BUILD)/$* trace --row $(ROW)

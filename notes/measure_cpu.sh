@@ -14,3 +14,5 @@ bench 02_safe_softmax softmax recompute reload simd accumulators overlapped thre
 bench 03_online_softmax softmax online simd blocked streaming two_pass threads
 bench 03_online_softmax attention online threads
 bench 04_monoid_tiled_cpu attention tiled microkernel all_cores
+# PyTorch on the same shapes and threads, where it is installed
+python3 common/peers_cpu.py --csv "$csv" || [ $? = 77 ]
