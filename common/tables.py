@@ -13,6 +13,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     softmax       softmax by length, likewise
     memory        peak memory of attention by length
     ladder        stage 5 and its peers, TFLOP/s by type, head_dim and causal
+    hopper        the last Hopper rung: TFLOP/s and the ratio to cuDNN, by length
+    file-NAME     notes/results/NAME.csv as it stands
     gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
@@ -26,6 +28,7 @@ unknown or has no partner.
 """
 import argparse
 import collections
+import csv
 import os
 import pathlib
 import re
@@ -129,6 +132,40 @@ def ladder_table(rows):
               + ("" if w[8] is None else f", {w[8]:.0f} query") for w in works]
     return (["TFLOP/s (percent of the ceiling).", ""] + table(["variant"] + header, cells)
             + provenance(chosen))
+
+
+def hopper_table(rows):
+    """A line a head dimension and mask, a column a length."""
+    chosen = [row for row in rows if row.op == "attention" and row.dtype == "bf16"
+              and row.variant in ("optimistic", "pytorch-cudnn")
+              and row.seqlen_q == row.seqlen_k and row.head_dim == row.head_dim_v]
+    known = {(row.head_dim, row.causal, row.length, row.variant): row for row in chosen}
+    lengths = sorted({key[2] for key in known})
+    cells = []
+    for head_dim, causal in sorted({key[:2] for key in known}):
+        cells.append([f"d = {head_dim:.0f}{', causal' if causal else ''}"])
+        for length in lengths:
+            ours, peer = (known.get((head_dim, causal, length, name))
+                          for name in ("optimistic", "pytorch-cudnn"))
+            cells[-1].append(f"{significant(ours.gflops / 1000)} "
+                             f"({peer.median_s / ours.median_s:.2f})"
+                             if ours and peer else "")
+    if not cells:
+        raise NoData("no measurement of the last Hopper rung beside cuDNN")
+    return (["TFLOP/s (times cuDNN's speed in the same rounds).", ""]
+            + table(["bf16"] + [si(length) for length in lengths], cells)
+            + provenance(chosen))
+
+
+def file_table(where, name):
+    """A CSV file as it stands."""
+    path = pathlib.Path("notes/results") / f"{name}.csv"
+    if not path.exists():
+        raise NoData(f"no file {path}")
+    lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    if len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
+        raise Malformed(f"{where}: {path} is not a table")
+    return table([cell.replace("_", " ") for cell in lines[0]], lines[1:])
 
 
 def stage_table(rows, stage, op):
@@ -247,15 +284,18 @@ def make_table(where, name, rows):
     """The lines of the table called name."""
     fixed = {"attention": attention_table, "softmax": softmax_table,
              "memory": memory_table, "ladder": ladder_table,
-             "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table}
+             "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table,
+             "hopper": hopper_table}
     if name in fixed:
         return fixed[name](rows)
     if name in ("limits-softmax", "limits-attention"):
         return limits_table(rows, name.split("-")[1])
+    if name.startswith("file-"):
+        return file_table(where, name[len("file-"):])
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)}, "
-                        "limits-OP and stage-N-OP")
+                        "file-NAME, limits-OP and stage-N-OP")
     return stage_table(rows, *match.groups())
 
 
