@@ -61,7 +61,7 @@ static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *fr
                                                 int n_rows, int n_columns, int look)
 {
     int nonfinite = 0;
-    if (n_columns % 8 == 0) {
+    if (n_columns % 8 == 0 && (size_t)from % 16 == 0) {
 #pragma unroll 4
         for (int i = threadIdx.x; i < BC * D / 8; i += THREADS) {
             int row = i / (D / 8), column = i % (D / 8) * 8;

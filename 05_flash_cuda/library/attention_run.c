@@ -4,7 +4,8 @@
  * Arguments that all three functions share:
  *   variant  a rung's name; dtype  "f32", "f16" or "bf16"
  *   shape    batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v
- *   scale    multiplies q.k */
+ *   scale    multiplies q.k
+ * Arrays start at multiples of 16 bytes, the workspace of 1024. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
