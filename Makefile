@@ -268,6 +268,7 @@ $(STAGES:%=exercise-%): exercise-%: need-compiler
 OUT ?= $(BUILD)/grades
 grade: $(if $(SUBMISSIONS),need-compiler exercises-built,\
          $(if $(filter grade,$(MAKECMDGOALS)),$(error make grade needs SUBMISSIONS=dir: one folder a student)))
+	@BUILD=$(BUILD) NO_INSTALL=1 sh common/require.sh matplotlib 2>/dev/null || true
 	$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) common/grade.py \
 	    --submissions "$(SUBMISSIONS)" --out "$(OUT)" --ex "$(EX)" --build $(BUILD) \
 	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
