@@ -100,6 +100,7 @@ class Case:
         (self.name, self.dtype, elements, self.why, self.where, self.got, self.want,
          self.err, self.allowed) = fields
         self.elements, self.ok = int(elements), self.why == "ok"
+        self.skipped = self.why.startswith("not run")
 
     @property
     def family(self):
@@ -132,8 +133,9 @@ class Verdict:
 
     @property
     def smallest(self):
-        """The failing case with the fewest elements; of several the first."""
-        return min(self.failed, key=lambda case: case.elements)
+        """The failing case with the fewest elements, of those that were run; of several
+        the first."""
+        return min(self.failed, key=lambda case: (case.skipped, case.elements))
 
     def families(self):
         """Family -> did all its cases pass?"""
@@ -191,13 +193,14 @@ def run(build, stage, name, make, gpu):
                    f"{build}/exercises/{exercise.name}.worker",
                    f"{build}/exercises/{exercise.name}"]
         built = subprocess.run([make, "--no-print-directory", "-s", *targets], cwd=ROOT,
-                               check=False)
+                               stdout=subprocess.DEVNULL, check=False)
         if built.returncode:
             print("   FAILED: it does not compile", flush=True)
             continue
         folder = f"{build}/exercises"
         status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
-                                       f"{folder}/{exercise.name}.worker", "--speed")
+                                       f"{folder}/{exercise.name}.worker", "--speed",
+                                       "--cpu", "5")
         if status or not verdict.complete:
             print(f"   FAILED: the judge could not work: {error or status}")
             continue
