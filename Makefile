@@ -198,8 +198,15 @@ $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	@mkdir -p $(BUILD)/results
 	@rm -f $(BUILD)/results/$*.csv
 	$(Q)$(BUILD)/$* bench --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS)
-	@[ $* != 04_monoid_tiled_cpu ] || ! command -v python3 >/dev/null || \
-	    python3 common/peers_cpu.py --csv $(BUILD)/results/$*.csv || [ $$? = 77 ]
+	@$(if $(peers_of_$*),! command -v python3 >/dev/null || \
+	    python3 $(peers_of_$*) --csv $(BUILD)/results/$*.csv || [ $$? = 77 ],:)
+
+# PyTorch on the same shapes, in the same file, where it is installed.
+peers_of_04_monoid_tiled_cpu = common/peers_cpu.py
+ifdef CUDA
+peers_of_05_flash_cuda = 05_flash_cuda/peers.py --library $(BUILD)/lib05.so
+bench-05_flash_cuda: $(BUILD)/lib05.so
+endif
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
 	$(Q)$(BUILD)/$* trace --row $(ROW)

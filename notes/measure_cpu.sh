@@ -1,6 +1,6 @@
 #!/bin/sh
-# measure_cpu.sh [CSV]: the measurements behind notes/cpu_speed.md, about four minutes on an
-# idle machine.  Appends to CSV (default build/results/cpu.csv).
+# measure_cpu.sh [CSV]: the CPU measurements behind the lessons and notes/cpu_speed.md, about
+# six minutes on an idle machine.  Appends to CSV (default build/results/cpu.csv).
 set -eu
 csv=${1:-build/results/cpu.csv}
 mkdir -p "$(dirname "$csv")"
@@ -12,7 +12,15 @@ bench() {
 bench 01_naive softmax naive simd accumulators threads
 bench 02_safe_softmax softmax recompute reload simd accumulators overlapped threads
 bench 03_online_softmax softmax online simd blocked streaming two_pass threads
-bench 03_online_softmax attention online threads
-bench 04_monoid_tiled_cpu attention tiled microkernel all_cores
+bench 01_naive attention naive threads
+bench 02_safe_softmax attention recompute reload threads
+bench 03_online_softmax attention online divide_once threads
+bench 04_monoid_tiled_cpu attention fold tiled microkernel all_cores
+# the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
+for variant in chunk padded masked_reads split lse_form normalised_tiles memory_efficient \
+               threads; do
+    build/04_monoid_tiled_cpu bench --quick --op attention --variant $variant --csv "$csv"
+done
+build/05_flash_cuda bench --quick --device cpu --csv "$csv"
 # PyTorch on the same shapes and threads, where it is installed
 python3 common/peers_cpu.py --csv "$csv" || [ $? = 77 ]
