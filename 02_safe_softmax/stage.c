@@ -39,36 +39,12 @@ static float softmax_row(const float *x, float *y, size_t n)
     return m + logf(l);
 }
 
-/* The same with every exponential evaluated once: pass 2 stores it, pass 3 rescales it.
- * Reads 3n floats, writes 2n: one more than recomputing it. */
-static float softmax_row_reload(const float *x, float *y, size_t n)
-{
-    /* pass 1: maximum */
-    float m = row_maximum(x, n);
-
-    /* pass 2: denominator */
-    float l = 0;
-    for (size_t j = 0; j < n; j++) l += y[j] = expf(x[j] - m);
-
-    /* pass 3: divide */
-    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : y[j] / l;
-    return m + logf(l);
-}
-
 static void softmax(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;
     float *y = a->y;
     for (size_t i = 0; i < p->rows; i++)
         softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
-}
-
-static void softmax_reload(const struct problem *p, const struct arrays *a)
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        softmax_row_reload(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
 /* Scores of query i against every key.
@@ -102,28 +78,25 @@ static void weighted_sum(const struct problem *p, size_t i, const float *p_i,
     }
 }
 
-typedef float softmax_function(const float *x, float *y, size_t n);
-
 /* Attention of one head, the plain way: all scores stored, all probabilities stored.
  *     S = scale * Q K^T,  P = softmax(S),  O = P V
  *   s, prob (seqlen_q, seqlen_k)  scratch: this is the memory that grows with seqlen^2 */
 static void attention_head(const struct problem *p, const float *q, const float *k,
                            const float *v, const float *bias, float *s, float *prob, float *o,
-                           float *lse, softmax_function *softmax_of)
+                           float *lse)
 {
     size_t n = p->seqlen_k;
     for (size_t i = 0; i < p->seqlen_q; i++)
         score_row(p, i, q + i * p->head_dim, k, bias ? bias + i * n : NULL, s + i * n);
     for (size_t i = 0; i < p->seqlen_q; i++)
-        lse[i] = softmax_of(s + i * n, prob + i * n, n);
+        lse[i] = softmax_row(s + i * n, prob + i * n, n);
     for (size_t i = 0; i < p->seqlen_q; i++)
         weighted_sum(p, i, prob + i * n, bias ? bias + i * n : NULL, v,
                      o + i * p->head_dim_v);
 }
 
 /* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
-static void attention_with(const struct problem *p, const struct arrays *a,
-                           softmax_function *softmax_of)
+static void attention(const struct problem *p, const struct arrays *a)
 {
     const float *q = a->q, *k = a->k, *v = a->v;
     float *o = a->o, *s = a->workspace, *prob = s + p->seqlen_q * p->seqlen_k;
@@ -134,19 +107,8 @@ static void attention_with(const struct problem *p, const struct arrays *a,
         attention_head(p, q + bh * p->seqlen_q * p->head_dim,
                        k + kv * p->seqlen_k * p->head_dim,
                        v + kv * p->seqlen_k * p->head_dim_v, a->bias, s, prob,
-                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q,
-                       softmax_of);
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
     }
-}
-
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    attention_with(p, a, softmax_row);
-}
-
-static void attention_reload(const struct problem *p, const struct arrays *a)
-{
-    attention_with(p, a, softmax_row_reload);
 }
 
 static size_t workspace(const struct problem *p)
@@ -154,23 +116,18 @@ static size_t workspace(const struct problem *p)
     return p->op == OP_ATTENTION ? 2 * p->seqlen_q * p->seqlen_k * sizeof(float) : 0;
 }
 
-/* Softmax: x is read three times, y written once; with reload x is read twice, y written,
- * read and written.  Attention: the pass more makes it 6 or 7 floats a score. */
-static struct cost cost_of(const struct problem *p, double extra, double exps)
+/* Softmax: x is read three times, y written once.  Attention: S written, read three times,
+ * P written, read: 6 floats a score beyond reading q, k, v and writing o. */
+static struct cost cost(const struct problem *p)
 {
     if (p->op == OP_ATTENTION) {
-        double n = score_count(p), passes = 6 + extra;
-        return (struct cost){.passes = passes, .exps = exps * n,
-                             .bytes = passes * 4 * n + attention_io_bytes(p)};
+        double n = score_count(p);
+        return (struct cost){.passes = 6, .bytes = 6 * 4 * n + attention_io_bytes(p),
+                             .exps = 2 * n};
     }
-    double n = (double)p->rows * (double)p->cols, passes = 4 + extra;
-    return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n,
-                         .hidden = 4 * n};
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = 2 * n, .hidden = 4 * n};
 }
-
-static struct cost cost_recompute(const struct problem *p) { return cost_of(p, 0, 2); }
-
-static struct cost cost_reload(const struct problem *p) { return cost_of(p, 1, 1); }
 
 static const struct variant recompute = {
     .name = "recompute",
@@ -181,26 +138,12 @@ static const struct variant recompute = {
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
-    .cost = cost_recompute,
+    .cost = cost,
     .softmax = softmax,
     .attention = attention,
 };
 
-static const struct variant reload = {
-    .name = "reload",
-    .idea = "exp stored in the second pass and rescaled in the third",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace,
-    .cost = cost_reload,
-    .softmax = softmax_reload,
-    .attention = attention_reload,
-};
-
-extern const struct variant log_recompute;
+extern const struct variant reload, log_recompute;
 extern const struct variant safe_simd, safe_accumulators, safe_overlapped, safe_threads;
 extern const struct variant gpu_four_kernels, gpu_cub, gpu_cub_fused_exp, gpu_three_pass;
 

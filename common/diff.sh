@@ -21,5 +21,5 @@ done
 if [ -t 1 ] && diff --color=always /dev/null /dev/null >/dev/null 2>&1; then
     color=--color=always
 fi
-diff -u ${color:-} "$old" "$new"
+diff -u ${color:-} --label "$old" --label "$new" "$old" "$new"
 [ $? -le 1 ]
