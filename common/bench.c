@@ -196,11 +196,12 @@ static void add_ceiling(struct measurement *m, const struct cost *cost)
     const struct problem *p = &m->p;
     int gpu = m->device == ON_GPU, rows = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
     double reached;
-    if (is_decode(p)) {
+    int from_memory = m->bytes_predicted > (double)cache_bytes();
+    if (is_decode(p) && (gpu || from_memory)) {
         m->ceiling_kind = "read";
         m->ceiling = gpu ? gpu_read_gbps() : ceiling_read_gbps(m->threads);
         reached = m->gbps;
-    } else if (rows && (gpu || m->bytes_predicted > (double)cache_bytes())) {
+    } else if (rows && (gpu || from_memory)) {
         m->ceiling_kind = "copy";
         m->ceiling = gpu ? gpu_copy_gbps() : ceiling_copy_gbps(m->threads);
         reached = m->gbps + (gpu ? 0 : cost->hidden / m->median_s / 1e9);
@@ -258,7 +259,8 @@ static double baseline_memory(int gpu)
     return (double)memory_peak();
 }
 
-/* Measures one shape; 0 done, 1 the result is wrong or a line could not be written. */
+/* Measures one shape; 0 done, 1 the result is wrong or a line could not be written, 77
+ * memory is short. */
 static int measure(const struct stage *stage, const struct variant *v, struct problem p,
                    double seconds, struct csv *csv, struct pace *pace)
 {
@@ -274,7 +276,7 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
     if (!e) {
         printf("%-18s %-46s not measured: %s\n", v->name, shape, why);
         data_free(&d);
-        return 0;
+        return 77;
     }
     struct timing t = time_execution(e, gpu, seconds);
     double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
@@ -310,8 +312,7 @@ static int wanted(const struct shape *s, const struct variant *v, const struct o
     *p = s->p;
     p->scale = p->head_dim ? 1 / sqrtf((float)p->head_dim) : 1;
     if (opt->has_op) p->op = opt->op;
-    if (opt->has_op && (s->p.op == OP_SOFTMAX) != (p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX))
-        return 0;
+    if ((s->p.op == OP_ATTENTION) != (p->op == OP_ATTENTION)) return 0;
     p->dtype = s->where & SIXTEEN ? BF16 : F32;
     if (opt->has_dtype) p->dtype = opt->dtype;
     else if (s->where & THIRTYTWO && here != GPU) p->dtype = F32;
@@ -319,12 +320,21 @@ static int wanted(const struct shape *s, const struct variant *v, const struct o
     return !variant_refuses(v, p);
 }
 
+static int asks_rows(const struct options *opt)
+{
+    return opt->rows || opt->cols;
+}
+
+static int asks_heads(const struct options *opt)
+{
+    return opt->batch || opt->heads_q || opt->heads_kv || opt->seqlen_q || opt->seqlen_k ||
+           opt->head_dim || opt->head_dim_v || opt->causal;
+}
+
 /* The shape given on the command line, if any. */
 static int own_shape(const struct options *opt, struct shape *s)
 {
-    int rows = opt->rows || opt->cols;
-    int heads = opt->batch || opt->heads_q || opt->heads_kv || opt->seqlen_q ||
-                opt->seqlen_k || opt->head_dim || opt->head_dim_v || opt->causal;
+    int rows = asks_rows(opt), heads = asks_heads(opt);
     if (!rows && !heads) return 0;
     struct problem *p = &s->p;
     *s = (struct shape){.where = CPU | GPU | EXECUTED | QUICK};
@@ -344,16 +354,69 @@ static int own_shape(const struct options *opt, struct shape *s)
     return 1;
 }
 
+/* Do the options fit together, and their arrays into memory? */
+static int validate(const struct stage *stage, const struct options *opt,
+                    const struct problem *own)
+{
+    int softmax = opt->op == OP_SOFTMAX || opt->op == OP_LOGSOFTMAX;
+    if (opt->has_op && !softmax && opt->op != OP_ATTENTION)
+        return complain(stage, "--op: bench measures softmax, logsoftmax or attention, not %s",
+                        op_name(opt->op));
+    if (asks_rows(opt) && asks_heads(opt))
+        return complain(stage, "--rows, --cols (softmax) cannot go with the sizes of "
+                        "attention or --causal");
+    if (opt->has_op && (softmax ? asks_heads(opt) : asks_rows(opt)))
+        return complain(stage, "--op: %s takes %s", op_name(opt->op), softmax ?
+                        "--rows and --cols" : "--seqlen-q, --seqlen-k, --head-dim and so on");
+    if (!own) return 0;
+    if (own->op == OP_ATTENTION && own->heads_q % own->heads_kv)
+        return complain(stage, "--heads-q: %zu is not a multiple of --heads-kv %zu",
+                        own->heads_q, own->heads_kv);
+    double rows = (double)own->heads_q * (double)own->seqlen_q +
+                  (double)own->heads_kv * (double)own->seqlen_k;
+    double elements = 2 * (double)own->rows * (double)own->cols +
+                      (double)own->batch * rows * (double)(own->head_dim + own->head_dim_v);
+    double bytes = elements * (double)dtype_size(opt->has_dtype ? opt->dtype : F32);
+    if (bytes > (double)memory_available())
+        return complain(stage, "%s: the arrays need %.3g GB of memory, more than there is",
+                        asks_rows(opt) ? "--rows, --cols" : "--seqlen-q, --seqlen-k",
+                        bytes / 1e9);
+    return 0;
+}
+
+/* Is there anything to measure?  If not, one line says what the variant does not support. */
+static int supported(const struct stage *stage, const struct options *opt,
+                     const struct shape *list, size_t n)
+{
+    struct problem p = {0};
+    const char *refusal = NULL;
+    for (size_t t = 0; stage->variants[t]; t++) {
+        const struct variant *v = variant_here(stage->variants[t]);
+        if (opt->variant && strcmp(v->name, opt->variant)) continue;
+        for (size_t i = 0; i < n; i++)
+            if (wanted(&list[i], v, opt, &p)) return 0;
+        if (n == 1) refusal = variant_refuses(v, &p);
+    }
+    if (!refusal) refusal = opt->has_op ? op_name(opt->op) : "softmax or attention";
+    if (!opt->variant)
+        return complain(stage, "bench: this stage does not support %s", refusal);
+    return complain(stage, "variant %s does not support %s", opt->variant, refusal);
+}
+
+/* Measures the shapes of the list that v does; *n_measured counts those that fit. */
 static int bench_variant(const struct stage *stage, const struct variant *v,
                          const struct options *opt, const struct shape *list, size_t n,
-                         struct csv *csv)
+                         struct csv *csv, size_t *n_measured)
 {
     double seconds = opt->quick ? 0.3 : 1, longest = opt->quick ? 0.5 : 2;
     struct pace pace[2] = {{0, 0}, {0, 0}}; /* of softmax, of attention */
-    int failed = 0, measured = 0, asked = n == 1;
+    int failed = 0, asked = n == 1;
     for (size_t i = 0; i < n && !failed; i++) {
         struct problem p;
-        if (!wanted(&list[i], v, opt, &p)) continue;
+        if (!wanted(&list[i], v, opt, &p)) {
+            if (asked) printf("%-18s does not support %s\n", v->name, variant_refuses(v, &p));
+            continue;
+        }
         struct pace *last = &pace[p.op == OP_ATTENTION];
         double expected = last->work > 0 ? last->seconds * work_of(&p) / last->work : 0;
         if (expected > (list[i].where & FAST ? longest / 8 : longest) && !asked) {
@@ -363,18 +426,37 @@ static int bench_variant(const struct stage *stage, const struct variant *v,
                    shape, expected);
             continue;
         }
-        failed = measure(stage, v, p, seconds, csv, last);
-        measured++;
-    }
-    if (!measured && asked) {
-        struct problem p = list[0].p;
-        p.scale = 1;
-        if (opt->has_dtype) p.dtype = opt->dtype;
-        if (opt->has_op) p.op = opt->op;
-        const char *refusal = variant_refuses(v, &p);
-        printf("%-18s does not support %s\n", v->name, refusal ? refusal : "this shape");
+        int status = measure(stage, v, p, seconds, csv, last);
+        failed = status == 1;
+        *n_measured += status == 0;
     }
     return failed;
+}
+
+/* Every variant in turn; the exit status. */
+static int bench_variants(const struct stage *stage, const struct options *opt,
+                          const struct shape *list, size_t n, struct csv *csv)
+{
+    int failed = 0, ran = 0;
+    size_t n_measured = 0;
+    printf("%s on %s%s%s\n", stage->name, machine_name(), gpu_arch() ? " and " : "",
+           gpu_arch() ? gpu_name() : "");
+    for (size_t i = 0; stage->variants[i] && !failed; i++) {
+        const struct variant *v = variant_here(stage->variants[i]);
+        if (opt->variant && strcmp(v->name, opt->variant)) continue;
+        const char *why = variant_unavailable(v);
+        if (why) {
+            printf("%-18s skipped: %s\n", v->name, why);
+            continue;
+        }
+        ran++;
+        failed = bench_variant(stage, v, opt, list, n, csv, &n_measured);
+    }
+    if (failed) return 1;
+    if (ran && !n_measured)
+        return complain(stage, "bench: nothing was measured: memory is short, or it would "
+                        "take too long; give smaller sizes");
+    return ran ? 0 : 77;
 }
 
 int bench_stage(const struct stage *stage, const struct options *opt)
@@ -382,26 +464,15 @@ int bench_stage(const struct stage *stage, const struct options *opt)
     const char *why = NULL;
     struct shape own;
     int one = own_shape(opt, &own);
-    if (one && own.p.op == OP_ATTENTION && own.p.heads_q % own.p.heads_kv)
-        return complain(stage, "--heads-q: %zu is not a multiple of --heads-kv %zu",
-                        own.p.heads_q, own.p.heads_kv);
+    const struct shape *list = one ? &own : shapes;
+    size_t n = one ? 1 : N_SHAPES;
+    int status = validate(stage, opt, one ? &own.p : NULL);
+    if (!status) status = supported(stage, opt, list, n);
+    if (status) return status;
     struct csv *csv = opt->csv ? csv_open(opt->csv, &why) : NULL;
     if (why) return complain(stage, "--csv: %s: %s", opt->csv, why);
-    int failed = 0, ran = 0;
-    printf("%s on %s%s%s\n", stage->name, machine_name(), gpu_arch() ? " and " : "",
-           gpu_arch() ? gpu_name() : "");
-    for (size_t i = 0; stage->variants[i] && !failed; i++) {
-        const struct variant *v = variant_here(stage->variants[i]);
-        if (opt->variant && strcmp(v->name, opt->variant)) continue;
-        why = variant_unavailable(v);
-        if (why) {
-            printf("%-18s skipped: %s\n", v->name, why);
-            continue;
-        }
-        ran++;
-        failed = bench_variant(stage, v, opt, one ? &own : shapes, one ? 1 : N_SHAPES, csv);
-    }
+    status = bench_variants(stage, opt, list, n, csv);
     why = csv ? csv_close(csv) : NULL;
     if (why) fprintf(stderr, "%s: --csv: %s: %s\n", stage->name, opt->csv, why);
-    return failed || why ? 1 : ran ? 0 : 77;
+    return why ? 1 : status;
 }

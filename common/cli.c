@@ -146,7 +146,7 @@ static const char *store(const struct option *o, const char *text, struct option
         return NULL;
     case TEXT:
         *(const char **)at = text;
-        return *text ? NULL : "a name that is not empty";
+        return *text ? NULL : "a name";
     case COUNT:
         if (!parse_count(text, &count)) return "a whole number from 1";
         if (o->offset != AT(threads)) {

@@ -29,7 +29,12 @@ static const char header[] =
     "flops,gbps,gflops,ceiling_kind,ceiling,pct_ceiling,peak_bytes,max_err,allowed_err,date,"
     "commit,machine,compiler,flags";
 
-struct csv { FILE *f; };
+struct csv {
+    FILE *f;
+    const char *path;
+    int created; /* there was no such file */
+    int is_new;  /* nothing is in it yet, not even the header */
+};
 
 /* The first line of the file at path: 1 if it is the header, 0 if there is none. */
 static int has_header(const char *path, const char **why)
@@ -51,20 +56,14 @@ struct csv *csv_open(const char *path, const char **why)
     int old = has_header(path, why);
     if (*why) return NULL;
     struct csv *c = malloc(sizeof *c);
+    int created = access(path, F_OK) != 0;
     FILE *f = c ? fopen(path, "a") : NULL;
     if (!f) {
         *why = strerror(errno);
         free(c);
         return NULL;
     }
-    c->f = f;
-    if (!old) fprintf(f, "%s\n", header);
-    if (fflush(f)) {
-        *why = strerror(errno);
-        fclose(f);
-        free(c);
-        return NULL;
-    }
+    *c = (struct csv){f, path, created, !old};
     return c;
 }
 
@@ -86,6 +85,13 @@ static void put_number(FILE *f, double x)
 {
     if (isnan(x)) fputc(',', f);
     else fprintf(f, ",%.6g", x);
+}
+
+/* Bytes and flops to the last digit: a checker computes them anew. */
+static void put_count(FILE *f, double x)
+{
+    if (isnan(x)) fputc(',', f);
+    else fprintf(f, ",%.15g", x);
 }
 
 static void put_size(FILE *f, size_t n) { fprintf(f, ",%zu", n); }
@@ -132,7 +138,6 @@ static const char *commit_name(void)
     return name;
 }
 
-
 static void put_shape(FILE *f, const struct problem *p)
 {
     put_size(f, p->rows), put_size(f, p->cols), put_size(f, p->batch);
@@ -146,6 +151,8 @@ const char *csv_write(struct csv *c, const struct measurement *m)
 {
     FILE *f = c->f;
     char date[32];
+    if (c->is_new) fprintf(f, "%s\n", header);
+    c->is_new = 0;
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     fputs(m->stage, f);
@@ -157,11 +164,11 @@ const char *csv_write(struct csv *c, const struct measurement *m)
     fprintf(f, ",%d", m->threads);
     put_number(f, m->median_s), put_number(f, m->min_s);
     fprintf(f, ",%d", m->reps);
-    put_number(f, m->bytes_predicted), put_number(f, m->bytes_measured);
-    put_number(f, m->flops), put_number(f, m->gbps), put_number(f, m->gflops);
+    put_count(f, m->bytes_predicted), put_count(f, m->bytes_measured);
+    put_count(f, m->flops), put_number(f, m->gbps), put_number(f, m->gflops);
     put_text(f, m->ceiling_kind);
     put_number(f, m->ceiling), put_number(f, m->pct_ceiling);
-    put_number(f, m->peak_bytes), put_number(f, m->max_err), put_number(f, m->allowed_err);
+    put_count(f, m->peak_bytes), put_number(f, m->max_err), put_number(f, m->allowed_err);
     put_text(f, date);
     put_text(f, commit_name());
     put_text(f, m->device == ON_GPU ? gpu_name() : machine_name());
@@ -174,6 +181,7 @@ const char *csv_write(struct csv *c, const struct measurement *m)
 const char *csv_close(struct csv *c)
 {
     int failed = fclose(c->f);
+    if (c->created && c->is_new) remove(c->path);
     free(c);
     return failed ? strerror(errno) : NULL;
 }

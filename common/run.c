@@ -184,21 +184,29 @@ static int convert(struct run *r, int which, enum dtype to, const void **result)
     return OK;
 }
 
-static int holds_nonfinite(const struct npy *a)
+static float rounded_to(enum dtype dtype, float x)
+{
+    if (dtype == F32) return x;
+    return dtype == F16 ? half_to_float(float_to_half(x)) : bfloat_to_float(float_to_bfloat(x));
+}
+
+/* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
+static int holds_nonfinite(const struct npy *a, enum dtype dtype)
 {
     for (size_t i = 0; i < a->count; i++)
-        if (!isfinite(value_at(a->data, a->dtype, i))) return 1;
+        if (!isfinite(rounded_to(dtype, value_at(a->data, a->dtype, i)))) return 1;
     return 0;
 }
 
 /* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
- * else (only when v was asked for by name) f32 rounded to the 16-bit type v has. */
+ * else (only when v was asked for by name and has no f32) f32 rounded to the 16-bit type
+ * v has. */
 static int acceptable_type(const struct variant *v, struct problem p, int named,
                            enum dtype *type)
 {
     const enum dtype order[] = {p.dtype, F32, BF16, F16};
     for (int i = 0; i < 4; i++) {
-        if (i >= 2 && !named) break;
+        if (i >= 2 && (!named || v->types & TYPE(F32))) break;
         p.dtype = order[i];
         if (!variant_refuses(v, &p)) {
             *type = order[i];
@@ -208,33 +216,47 @@ static int acceptable_type(const struct variant *v, struct problem p, int named,
     return 0;
 }
 
+/* Why v does not do this problem, in a type that it has. */
+static const char *refusal(const struct variant *v, struct problem p)
+{
+    if (!(v->types & TYPE(p.dtype)))
+        p.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+    return variant_refuses(v, &p);
+}
+
+/* The variant named by --variant; sets the type that is computed in.
+ *   isolate  v holds NaN or inf */
+static int named_variant(struct run *r, int isolate, const struct variant **chosen,
+                         enum dtype *type)
+{
+    const struct variant *const *all = r->stage->variants;
+    size_t i = 0;
+    while (strcmp(all[i]->name, r->opt->variant)) i++;
+    const struct variant *v = variant_here(all[i]);
+    if (!acceptable_type(v, r->p, 1, type))
+        return bad(r, "variant %s does not support %s; without --variant one that does "
+                   "is taken", v->name, refusal(v, r->p));
+    const char *why = variant_unavailable(v);
+    if (why) {
+        fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
+        return SKIPPED;
+    }
+    if (r->p.op == OP_ATTENTION && (r->p.causal || r->p.has_bias) && !v->isolates_v &&
+        r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[V], *type)))
+        return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
+                   "without --variant one that does is taken", v->name);
+    *chosen = v;
+    return OK;
+}
+
 /* The variant named by --variant, or the last listed one that supports the problem and can
  * run on this machine; sets the type that is computed in. */
 static int choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
 {
     const struct variant *const *all = r->stage->variants;
-    int isolate = r->p.op == OP_ATTENTION && holds_nonfinite(&r->in[V]);
-    int masks = r->p.causal || r->p.has_bias;
+    int isolate = r->p.op == OP_ATTENTION && holds_nonfinite(&r->in[V], r->p.dtype);
     *chosen = NULL;
-    if (r->opt->variant) {
-        size_t i = 0;
-        while (strcmp(all[i]->name, r->opt->variant)) i++;
-        const struct variant *v = variant_here(all[i]);
-        const char *why = variant_unavailable(v);
-        if (why) {
-            fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name,
-                    why);
-            return SKIPPED;
-        }
-        if (!acceptable_type(v, r->p, 1, type))
-            return bad(r, "variant %s does not support %s; without --variant one that does "
-                       "is taken", v->name, variant_refuses(v, &r->p));
-        if (isolate && masks && !v->isolates_v && r->stage->number > 1)
-            return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
-                       "without --variant one that does is taken", v->name);
-        *chosen = v;
-        return OK;
-    }
+    if (r->opt->variant) return named_variant(r, isolate, chosen, type);
     /* First pass: the problem's own type; second: widened; third: v is not isolated. */
     for (int pass = 0; pass < 3 && !*chosen; pass++)
         for (size_t i = 0; all[i]; i++) {
@@ -247,7 +269,8 @@ static int choose_variant(struct run *r, const struct variant **chosen, enum dty
             *type = t;
         }
     if (!*chosen)
-        return bad(r, "no variant of this stage does this %s; %s list shows what they do",
+        return bad(r, "--%s: %s: no variant of this stage does this %s; %s list shows what "
+                   "they do", r->p.op == OP_ATTENTION ? "q" : "x", r->path[X],
                    op_name(r->p.op), r->stage->name);
     return OK;
 }
@@ -258,7 +281,9 @@ static int allocate_outputs(struct run *r, const struct sizes *n)
     size_t second = size_times(n->lse, sizeof(float));
     r->out[0] = memory_new(size_plus(first, 2 * GUARD));
     r->out[1] = memory_new(size_plus(second, 2 * GUARD));
-    if (!r->out[0] || !r->out[1]) return bad(r, "the output does not fit into memory");
+    if (!r->out[0] || !r->out[1])
+        return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
+                   r->p.op == OP_ATTENTION ? "q" : "x", r->path[X]);
     if (r->p.op == OP_ATTENTION) {
         r->a.o = r->out[0] + GUARD;
         r->a.lse = (float *)(void *)(r->out[1] + GUARD);

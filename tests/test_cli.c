@@ -621,6 +621,12 @@ static const struct misuse misuses[] = {
     { "bench --head-dim 3.5", "--head-dim" },
     { "bench --op dance", "dance" },
     { "bench --heads-q 3 --heads-kv 2", "--heads" },
+    { "bench --rows 5 --seqlen-q 6", "--rows" },
+    { "bench --rows 5 --op attention", "--op" },
+    { "bench --seqlen-q 5 --op softmax", "--op" },
+    { "bench --op mean", "--op" },
+    { "bench --rows 1099511627776 --cols 1099511627776 --csv new.csv", "memory" },
+    { "bench --seqlen-q 1099511627776 --csv new.csv", "memory" },
     { "bench --csv missing/a.csv", "missing/a.csv" },
     { "bench --csv directory", "directory" },
     { "bench --csv text.npy", "text.npy" },
@@ -664,6 +670,63 @@ Test(cli, bad_use_exits_2_names_the_culprit_and_touches_nothing)
             cr_expect(holds("o.npy", "old") && holds("lse.npy", "old") &&
                       holds("y.npy", "old") && n_files() == before,
                       "%s %s: touched a file", stages[s], m->arguments);
+        }
+}
+
+/* A named variant is judged by what it can do before it is asked where it can run. */
+Test(cli, variant_that_cannot_do_the_problem_exits_2)
+{
+    static const struct { int stage; const char *arguments; } cases[] = {
+        { 2, "run --x long.npy --y y.npy --variant gpu_registers" }, /* f32 in 16 bits */
+        { 2, "run --x x.npy --y y.npy --variant normalised" },
+        { 2, "run --q x.npy --k x.npy --v x.npy --o y.npy --variant gpu_cluster" },
+        { 4, "run --x x.npy --y y.npy --variant wgmma" },
+        { 2, "bench --rows 2 --cols 16384 --variant gpu_registers --csv new.csv" },
+        { 3, "bench --op softmax --quick --variant tiled --csv new.csv" },
+        { 3, "bench --quick --variant scan --csv new.csv" },
+        { 4, "bench --rows 3 --cols 4 --variant wgmma --csv new.csv" },
+        { 4, "bench --rows 3 --cols 4 --csv new.csv" },
+    };
+    free(SAVE("x.npy", 1, 3, 4)), free(SAVE("long.npy", 1, 2, 16384));
+    write_text("y.npy", "old");
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        int status = run(stages[cases[t].stage], "%s", cases[t].arguments);
+        cr_expect(status == 2 && strstr(complained, "not support"), "%s: exit %d, '%s'",
+                  cases[t].arguments, status, complained);
+        cr_expect(holds("y.npy", "old") && n_files() == 3, "%s: touched a file",
+                  cases[t].arguments);
+    }
+}
+
+/* The first row sees key 0 alone; the other key's value is infinite once it is rounded. */
+Test(cli, value_that_overflows_in_f16_stays_behind_its_mask)
+{
+    const float v[2] = { 1, 1e6f };
+    free(SAVE("q.npy", 1, 2, 8)), free(SAVE("k.npy", 2, 2, 8));
+    float wide[16];
+    for (int i = 0; i < 16; i++) wide[i] = v[i / 8];
+    cr_assert(!npy_write_f32("v.npy", 2, (size_t[]){ 2, 8 }, wide));
+    for (int s = 1; s < N_STAGES; s++) {
+        cr_assert(run(stages[s], "run " FILES "--causal --dtype f16") == 0, "%s: %s",
+                  stages[s], complained);
+        float *o = load(stages[s], "o.npy", 2, (size_t[]){ 2, 8 });
+        for (int c = 0; c < 8; c++)
+            cr_expect(o[c] == 1 && isinf(o[8 + c]), "%s: column %d: %g, %g", stages[s], c,
+                      (double)o[c], (double)o[8 + c]);
+        free(o);
+    }
+}
+
+Test(cli, no_heads_give_empty_files)
+{
+    free(SAVE("q.npy", 1, 0, 5, 8)), free(SAVE("k.npy", 2, 0, 7, 8));
+    free(SAVE("v.npy", 3, 0, 7, 16));
+    for (int s = 0; s < N_STAGES; s++)
+        for (int f16 = 0; f16 < 2; f16++) {
+            cr_assert(run(stages[s], "run " FILES "%s", f16 ? "--dtype f16" : "") == 0,
+                      "%s: %s", stages[s], complained);
+            free(load(stages[s], "o.npy", 3, (size_t[]){ 0, 5, 16 }));
+            free(load(stages[s], "lse.npy", 2, (size_t[]){ 0, 5 }));
         }
 }
 

@@ -423,7 +423,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->heads_q / p->heads_kv * p->seqlen_q > MOST_ROWS)
+    if (p->heads_kv && p->heads_q / p->heads_kv * p->seqlen_q > MOST_ROWS)
         return "more than 64 queries for a key head";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8)
