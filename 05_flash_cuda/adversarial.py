@@ -64,7 +64,8 @@ def main():
                 top = v.float().abs().max().item()
                 errors = {n: error_of(torch, shape, q, k, v, f()) / top
                           for n, f in methods.items() if f}
-                times = rounds(torch, {n: f for n, f in methods.items() if f}, 0.03, flush)
+                ready = {n: f for n, f in methods.items() if f}
+                times = rounds(torch, ready, 0.03, flush)
                 for name, t in times.items():
                     speed = 4 * head_dim * pairs_of(shape) / statistics.median(t) / 1e12
                     rows.append([data, head_dim, causal, seqlen, name, f"{speed:.0f}",

@@ -59,16 +59,17 @@ static __device__ __forceinline__ int warpgroup_index(void)
 
 /* ---- mbarrier ----
  * A phase ends when `count` arrivals and all announced bytes have come; then the next
- * begins.  wait(parity) returns when the phase of that parity (0, 1, 0, ...) has ended; on
- * a fresh barrier wait(1) returns at once. */
+ * begins.  wait(parity) returns when the phase of that parity (0, 1, 0, ...) has ended;
+ * on a fresh barrier wait(1) returns at once. */
 
 static __device__ __forceinline__ void barrier_init(uint64_t *bar, int count)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                 :: "r"(shared_address(bar)), "r"(count));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)),
+                 "r"(count));
 }
 
-/* After all barrier_init, before the block's __syncthreads(): the copy engine sees them. */
+/* After all barrier_init, before the block's __syncthreads(): the copy engine sees them.
+ * */
 static __device__ __forceinline__ void barrier_init_fence(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -76,23 +77,27 @@ static __device__ __forceinline__ void barrier_init_fence(void)
 
 static __device__ __forceinline__ void barrier_arrive(uint64_t *bar)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                 :: "r"(shared_address(bar)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar))
+                 : "memory");
 }
 
 /* Arrives if `yes`, without a branch. */
 static __device__ __forceinline__ void barrier_arrive_if(uint64_t *bar, bool yes)
 {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
-                 "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
-                 :: "r"(shared_address(bar)), "r"((int)yes) : "memory");
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(shared_address(bar)),
+        "r"((int)yes)
+        : "memory");
 }
 
 /* One arrival that also announces bytes; before the copies that bring them. */
 static __device__ __forceinline__ void barrier_expect(uint64_t *bar, int bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(shared_address(bar)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(bar)),
+                 "r"(bytes)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void barrier_wait(uint64_t *bar, uint32_t parity)
@@ -100,8 +105,9 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *bar, uint32_t pari
     asm volatile("{\n.reg .pred p;\n"
                  "again%=:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@!p bra again%=;\n}"
-                 :: "r"(shared_address(bar)), "r"(parity) : "memory");
+                 "@!p bra again%=;\n}" ::"r"(shared_address(bar)),
+                 "r"(parity)
+                 : "memory");
 }
 
 /* ---- named barriers: 16 a block, number 0 is __syncthreads() ----
@@ -109,42 +115,45 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *bar, uint32_t pari
 
 static __device__ __forceinline__ void named_sync(int id, int n)
 {
-    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
 static __device__ __forceinline__ void named_arrive(int id, int n)
 {
-    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
 /* ---- registers: a warpgroup gives some up, another takes them ---- */
 
 template <int N> static __device__ __forceinline__ void registers_shrink(void)
 {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 template <int N> static __device__ __forceinline__ void registers_grow(void)
 {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 /* ---- TMA ---- */
 
 static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 {
-    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* A box of map, from (column, row, head, batch), to shared memory; its bytes count on bar. */
+/* A box of map, from (column, row, head, batch), to shared memory; its bytes count on
+ * bar. */
 static __device__ __forceinline__ void tma_load(void *to, const CUtensorMap *map,
                                                 uint64_t *bar, int column, int row,
                                                 int head, int batch)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile"
-                 ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
-                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)),
-                    "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
+            shared_address(to)),
+        "l"(map), "r"(shared_address(bar)), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
 }
 
 /* A box from shared memory to map; what lies outside the tensor is not written. */
@@ -152,9 +161,9 @@ static __device__ __forceinline__ void tma_store(const CUtensorMap *map, const v
                                                  int column, int row, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
-                 " [%0, {%2, %3, %4, %5}], [%1];"
-                 :: "l"(map), "r"(shared_address(from)), "r"(column), "r"(row), "r"(head),
-                    "r"(batch) : "memory");
+                 " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void tma_store_commit(void)
@@ -196,20 +205,20 @@ static __device__ __forceinline__ void wgmma_commit(void)
 
 template <int N> static __device__ __forceinline__ void wgmma_wait(void)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
 /* Tells the compiler that x changes here: it must not move a use of x across. */
 template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(x[i]) :: "memory");
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(x[i])::"memory");
 }
 
 template <int N> static __device__ __forceinline__ void settle(uint32_t (&x)[N])
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i]) :: "memory");
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i])::"memory");
 }
 
 /* The descriptor of Q or K rows at `p`: columns are the reduction. */
@@ -235,7 +244,8 @@ static __device__ __forceinline__ float exp2_fast(float x)
     return y;
 }
 
-/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place. */
+/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place.
+ * */
 static __device__ __forceinline__ float log2_fast(float x)
 {
     float y;
@@ -253,8 +263,7 @@ static __device__ __forceinline__ float reciprocal_fast(float x)
 /* Two floats rounded to 16 bits, `low` in the lower half. */
 template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high);
 
-template <>
-__device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
+template <> __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
 {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
@@ -269,7 +278,8 @@ template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float hi
 }
 
 /* Both halves of two packed values multiplied. */
-template <class T> static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b);
+template <class T>
+static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b);
 
 template <>
 __device__ __forceinline__ uint32_t multiply<__nv_bfloat16>(uint32_t a, uint32_t b)
@@ -303,17 +313,20 @@ static __device__ __forceinline__ float quad_sum(float x)
 static __device__ __forceinline__ void load_matrices(uint32_t *r, uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 /* Stores four 8 x 8 matrices of 16-bit values, lane l gives the address of row l % 8 of
  * matrix l / 8; register r of the fragment is matrix r. */
-static __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t r0,
-                                                      uint32_t r1, uint32_t r2,
-                                                      uint32_t r3)
+static __device__ __forceinline__ void
+store_matrices(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                 :: "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+        "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+        : "memory");
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* hopper_launch.h: the host's side of the Hopper kernels: tensor maps, the kernel argument,
- * the choice of an instance, the descriptor's functions.  The C++ compiler of the CPU build
- * sees only the last. */
+/* hopper_launch.h: the host's side of the Hopper kernels: tensor maps, the kernel
+ * argument, the choice of an instance, the descriptor's functions.  The C++ compiler of
+ * the CPU build sees only the last. */
 #ifndef HOPPER_LAUNCH_H
 #define HOPPER_LAUNCH_H
 
@@ -12,11 +12,13 @@
 static const char *hopper_refuses(const struct problem *p)
 {
     if (p->has_bias) return "a bias";
-    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (p->head_dim % 8 || p->head_dim_v % 8)
+        return "a head_dim that is no multiple of 8";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
     if (p->seqlen_q > 1u << 30 || p->seqlen_k > 1u << 30) return "a seqlen above 2^30";
-    if (p->batch * p->heads_q * (p->seqlen_q / 64 + 1) > 1u << 30) return "over 2^30 tiles";
+    if (p->batch * p->heads_q * (p->seqlen_q / 64 + 1) > 1u << 30)
+        return "over 2^30 tiles";
     return NULL;
 }
 
@@ -32,7 +34,8 @@ static struct cost hopper_cost(const struct problem *p, size_t br)
         pairs += seen * (double)(last - i);
     }
     double d = (double)p->head_dim + p->head_dim_v;
-    struct cost c = { 0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys), heads * pairs };
+    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
+                     heads * pairs};
     return c;
 }
 
@@ -43,12 +46,12 @@ static struct cost hopper_cost(const struct problem *p, size_t br)
 /* What every kernel is told.  The maps carry the addresses and sizes of the arrays. */
 struct job {
     CUtensorMap q, k, v, o;
-    void *o_rows;  /* o itself, for rungs that write it without TMA */
+    void *o_rows; /* o itself, for rungs that write it without TMA */
     float *lse;
     int seqlen_q, seqlen_k, heads_q, head_dim_v, causal;
-    int tiles;     /* of Br queries in a head */
-    int group;     /* query heads that share a key head */
-    float c;       /* scale log2(e): weights are 2^(s c - mc) */
+    int tiles; /* of Br queries in a head */
+    int group; /* query heads that share a key head */
+    float c;   /* scale log2(e): weights are 2^(s c - mc) */
 };
 
 /* The driver's function that fills a tensor map, found at run time so that nothing must
@@ -74,15 +77,20 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
 {
     static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
     CUtensorMap map;
-    cuuint64_t size[4] = { columns, rows, heads, batch };
-    cuuint64_t stride[3] = { 2 * columns, 2 * columns * rows, 2 * columns * rows * heads };
-    cuuint32_t box[4] = { 64, (cuuint32_t)box_rows, 1, 1 }, step[4] = { 1, 1, 1, 1 };
-    CUresult status = encode(
-        &map,
-        dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        4, (void *)array, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if ((uintptr_t)array % 16) {
+        fprintf(stderr, "the copy engine needs arrays that start at multiples of 16\n");
+        exit(1);
+    }
+    cuuint64_t size[4] = {columns, rows, heads, batch};
+    cuuint64_t stride[3] = {2 * columns, 2 * columns * rows, 2 * columns * rows * heads};
+    cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
+    CUresult status =
+        encode(&map,
+               dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+               4, (void *)array, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS) {
         fprintf(stderr, "cuTensorMapEncodeTiled: error %d\n", (int)status);
         exit(1);
@@ -96,8 +104,10 @@ static struct job job_of(const struct problem *p, const struct arrays *a, int br
     struct job j;
     j.q = tensor_map(a->q, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim, br);
     j.k = tensor_map(a->k, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim, bc);
-    j.v = tensor_map(a->v, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v, bc);
-    j.o = tensor_map(a->o, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim_v, 64);
+    j.v =
+        tensor_map(a->v, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v, bc);
+    j.o =
+        tensor_map(a->o, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim_v, 64);
     j.o_rows = a->o;
     j.lse = a->lse;
     j.seqlen_q = (int)p->seqlen_q;
@@ -133,24 +143,30 @@ static inline dim3 a_block_a_tile(const struct job &j, const struct problem *p)
 
 /* Calls LAUNCH<type, head dimension>: the smallest instance that holds both heads; the
  * columns that are missing are zeros, which TMA writes and does not store. */
-#define LAUNCH_FOR(LAUNCH, p, a)                                                           \
-    do {                                                                                   \
-        size_t d_ = (p)->head_dim > (p)->head_dim_v ? (p)->head_dim : (p)->head_dim_v;     \
-        if ((p)->dtype == BF16) {                                                          \
-            if (d_ <= 64) LAUNCH<__nv_bfloat16, 64>(p, a);                                 \
-            else if (d_ <= 128) LAUNCH<__nv_bfloat16, 128>(p, a);                          \
-            else LAUNCH<__nv_bfloat16, 256>(p, a);                                         \
-        } else {                                                                           \
-            if (d_ <= 64) LAUNCH<__half, 64>(p, a);                                        \
-            else if (d_ <= 128) LAUNCH<__half, 128>(p, a);                                 \
-            else LAUNCH<__half, 256>(p, a);                                                \
-        }                                                                                  \
+#define LAUNCH_FOR(LAUNCH, p, a)                                                         \
+    do {                                                                                 \
+        size_t d_ = (p)->head_dim > (p)->head_dim_v ? (p)->head_dim : (p)->head_dim_v;   \
+        if ((p)->dtype == BF16) {                                                        \
+            if (d_ <= 64)                                                                \
+                LAUNCH<__nv_bfloat16, 64>(p, a);                                         \
+            else if (d_ <= 128)                                                          \
+                LAUNCH<__nv_bfloat16, 128>(p, a);                                        \
+            else                                                                         \
+                LAUNCH<__nv_bfloat16, 256>(p, a);                                        \
+        } else {                                                                         \
+            if (d_ <= 64)                                                                \
+                LAUNCH<__half, 64>(p, a);                                                \
+            else if (d_ <= 128)                                                          \
+                LAUNCH<__half, 128>(p, a);                                               \
+            else                                                                         \
+                LAUNCH<__half, 256>(p, a);                                               \
+        }                                                                                \
     } while (0)
 #endif
 
 /* The part of the descriptor that is the same for all. */
-#define HOPPER_VARIANT                                                                     \
-    .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,                               \
-    .types = TYPE(F16) | TYPE(BF16), .max_score = INFINITY, .masked_rows = 1,              \
+#define HOPPER_VARIANT                                                                   \
+    .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,                             \
+    .types = TYPE(F16) | TYPE(BF16), .max_score = INFINITY, .masked_rows = 1,            \
     .refuses = hopper_refuses
 #endif

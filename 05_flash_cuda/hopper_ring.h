@@ -1,18 +1,24 @@
 /* hopper_ring.h: a ring of tiles in shared memory between a producer and consumers.
  *
- * Each slot has two barriers: `full` (the tile has arrived) and `empty` (all consumers have
- * read it).  Both sides walk the slots in the same order and remember slot and parity:
+ * Each slot has two barriers: `full` (the tile has arrived) and `empty` (all consumers
+ * have read it).  Both sides walk the slots in the same order and remember slot and
+ * parity:
  *
- *     producer: wait(empty), order the copy        consumer: wait(full), use, arrive(empty)
+ *     producer: wait(empty), order the copy        consumer: wait(full), use,
+ *     arrive(empty)
  *
  * The parity flips when the walk comes round.  A consumer starts with parity 0, and waits
- * for the first arrival; the producer with parity 1, which a fresh barrier lets through. */
+ * for the first arrival; the producer with parity 1, which a fresh barrier lets through.
+ * */
 #ifndef HOPPER_RING_H
 #define HOPPER_RING_H
 
 #include "hopper_tile.h"
 
-struct place { int slot; uint32_t parity; };
+struct place {
+    int slot;
+    uint32_t parity;
+};
 
 /* The next place in a ring of N slots. */
 template <int N> static __device__ __forceinline__ void advance(struct place &at)
@@ -40,8 +46,8 @@ template <class C> static __device__ __forceinline__ void ring_init(ring<C> &rin
 /* The producer's part for key block n: K into one slot, V into another. */
 template <class C>
 static __device__ __forceinline__ void ring_load_k(ring<C> &ring, struct place &at,
-                                                   const struct job &j, int n, int head_kv,
-                                                   int batch)
+                                                   const struct job &j, int n,
+                                                   int head_kv, int batch)
 {
     barrier_wait(&ring.k_empty[at.slot], at.parity);
     load_tile<C, C::Bc>(ring.k[at.slot], &j.k, &ring.k_full[at.slot], n * C::Bc, head_kv,
@@ -51,8 +57,8 @@ static __device__ __forceinline__ void ring_load_k(ring<C> &ring, struct place &
 
 template <class C>
 static __device__ __forceinline__ void ring_load_v(ring<C> &ring, struct place &at,
-                                                   const struct job &j, int n, int head_kv,
-                                                   int batch)
+                                                   const struct job &j, int n,
+                                                   int head_kv, int batch)
 {
     barrier_wait(&ring.v_empty[at.slot], at.parity);
     load_tile<C, C::Bc>(ring.v[at.slot], &j.v, &ring.v_full[at.slot], n * C::Bc, head_kv,
@@ -60,16 +66,18 @@ static __device__ __forceinline__ void ring_load_v(ring<C> &ring, struct place &
     advance<C::STAGES>(at);
 }
 
-/* A consumer's release: one thread speaks for its warpgroup, whose products have ended. */
+/* A consumer's release: one thread speaks for its warpgroup, whose products have ended.
+ * */
 template <int STAGES>
-static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES], struct place &at)
+static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES],
+                                               struct place &at)
 {
     barrier_arrive_if(&empty[at.slot], threadIdx.x % 128 == 0);
     advance<STAGES>(at);
 }
 
-/* A warpgroup that does not need a block gives it back.  All its threads must have seen it
- * full first: a late one could otherwise miss two rounds and wait for ever. */
+/* A warpgroup that does not need a block gives it back.  All its threads must have seen
+ * it full first: a late one could otherwise miss two rounds and wait for ever. */
 template <class C>
 static __device__ __forceinline__ void skip_block(ring<C> &ring, struct place &k_at,
                                                   struct place &v_at, int id)

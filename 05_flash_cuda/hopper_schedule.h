@@ -5,24 +5,27 @@
  *
  * Full mask: all tiles cost the same; block b takes b, b + blocks, b + 2 blocks, ...
  *
- * Causal: tiles at the end of the sequence cost most.  They come first, and whoever is free
- * takes the next one from a counter: long jobs first, short ones fill the gaps (Graham's
- * LPT rule).  But all heavy tiles of all heads first would ask for every head's K and V at
- * once; so heads go by in *sections* whose K and V together fit into the L2 cache. */
+ * Causal: tiles at the end of the sequence cost most.  They come first, and whoever is
+ * free takes the next one from a counter: long jobs first, short ones fill the gaps
+ * (Graham's LPT rule).  But all heavy tiles of all heads first would ask for every head's
+ * K and V at once; so heads go by in *sections* whose K and V together fit into the L2
+ * cache. */
 #ifndef HOPPER_SCHEDULE_H
 #define HOPPER_SCHEDULE_H
 
 #include "hopper_ring.h"
 
 struct schedule {
-    int *counter;   /* in the workspace: tasks given out by asking */
-    int heads;      /* of all batches */
-    int section;    /* heads that are worked on together */
-    int n_tasks;    /* tiles x heads */
+    int *counter; /* in the workspace: tasks given out by asking */
+    int heads;    /* of all batches */
+    int section;  /* heads that are worked on together */
+    int n_tasks;  /* tiles x heads */
 };
 
 /* What a block is told to compute: the tile, or -1: no more. */
-struct task { int tile, head, batch, safe; };
+struct task {
+    int tile, head, batch, safe;
+};
 
 /* Task n: sections one after another; inside a section the last tile of every head, then
  * the last but one of every head, ... */
@@ -31,7 +34,7 @@ static __device__ __forceinline__ struct task find_task(const struct schedule &t
 {
     int per_section = t.section * j.tiles, section = n / per_section;
     int rest = n - section * per_section;
-    if (n >= t.n_tasks) return task{ -1, 0, 0, 0 };
+    if (n >= t.n_tasks) return task{-1, 0, 0, 0};
     int width = min(t.section, t.heads - section * t.section);
     int head = section * t.section + rest % width;
     struct task task;
@@ -70,8 +73,8 @@ static __device__ __forceinline__ void queue_load(queue<C> &queue, int slot,
                                                   const struct job &j, struct task task)
 {
     queue.task[slot] = task;
-    load_tile<C, C::Br>(queue.q[slot], &j.q, &queue.full[slot], task.tile * C::Br, task.head,
-                        task.batch);
+    load_tile<C, C::Br>(queue.q[slot], &j.q, &queue.full[slot], task.tile * C::Br,
+                        task.head, task.batch);
 }
 
 /* Tells the consumers that no task will follow. */

@@ -41,8 +41,8 @@ static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&t
 
 /* Moves the reference of both rows to at least top; gives the factors by which what was
  * summed before must shrink.  Two empty states combine to an empty one with factor 1. */
-static __device__ __forceinline__ void raise(struct rows &r, const float (&top)[2], float c,
-                                             float (&shrink)[2])
+static __device__ __forceinline__ void raise(struct rows &r, const float (&top)[2],
+                                             float c, float (&shrink)[2])
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -55,8 +55,8 @@ static __device__ __forceinline__ void raise(struct rows &r, const float (&top)[
 }
 
 /* True for the whole warp when a row has outgrown its reference by more than 2^8. */
-static __device__ __forceinline__ bool exceeds(const struct rows &r, const float (&top)[2],
-                                               float c)
+static __device__ __forceinline__ bool exceeds(const struct rows &r,
+                                               const float (&top)[2], float c)
 {
     bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
     return __any_sync(0xffffffffu, here);

@@ -11,13 +11,15 @@
 #include "wgmma.h"
 
 /* What a block of rungs 5 to 9 computes: its tile's first query, and of which head. */
-struct spot { int first, head, batch; };
+struct spot {
+    int first, head, batch;
+};
 
 static __device__ __forceinline__ struct spot spot_of(const struct job &j, int br)
 {
     int head = blockIdx.x / j.tiles;
-    struct spot at = { (int)(blockIdx.x - head * j.tiles) * br, head % j.heads_q,
-                       head / j.heads_q };
+    struct spot at = {(int)(blockIdx.x - head * j.tiles) * br, head % j.heads_q,
+                      head / j.heads_q};
     return at;
 }
 
@@ -53,14 +55,15 @@ static __device__ __forceinline__ void hide_block(float (&s)[C::Bc / 2],
                                                   const struct job &j, int row, int n)
 {
     int first = n * C::Bc + 2 * (threadIdx.x % 4);
-    const int visible[2] = { keys_seen(j, row) - first, keys_seen(j, row + 8) - first };
+    const int visible[2] = {keys_seen(j, row) - first, keys_seen(j, row + 8) - first};
     hide(s, visible);
 }
 
 /* Copies ROWS rows from `row` on into a tile, panel after panel; bar counts the bytes. */
 template <class C, int ROWS>
-static __device__ __forceinline__ void load_tile(typename C::T *to, const CUtensorMap *map,
-                                                 uint64_t *bar, int row, int head, int batch)
+static __device__ __forceinline__ void load_tile(typename C::T *to,
+                                                 const CUtensorMap *map, uint64_t *bar,
+                                                 int row, int head, int batch)
 {
     barrier_expect(bar, ROWS * C::D * 2);
 #pragma unroll
@@ -166,10 +169,11 @@ static __device__ __forceinline__ void finish(float (&o)[N], const struct rows &
 
 /* Writes o from registers, two columns at a time: 16 bytes a row and instruction. */
 template <class C>
-static __device__ __forceinline__ void store_pairs(const float (&o)[C::D / 2],
-                                                   const struct job &j, int row, size_t head)
+static __device__ __forceinline__ void
+store_pairs(const float (&o)[C::D / 2], const struct job &j, int row, size_t head)
 {
-    typename C::T *out = (typename C::T *)j.o_rows + (head * j.seqlen_q + row) * j.head_dim_v;
+    typename C::T *out =
+        (typename C::T *)j.o_rows + (head * j.seqlen_q + row) * j.head_dim_v;
 #pragma unroll
     for (int i = 0; i < C::D / 4; i++) {
         int column = i / 2 * 8 + 2 * (threadIdx.x % 4), below = i % 2 * 8;
@@ -185,20 +189,25 @@ static __device__ __forceinline__ void quad_transpose(uint32_t (&w)[4])
     bool high = threadIdx.x & 2, odd = threadIdx.x & 1;
     uint32_t a = __shfl_xor_sync(0xffffffffu, high ? w[0] : w[2], 2);
     uint32_t b = __shfl_xor_sync(0xffffffffu, high ? w[1] : w[3], 2);
-    if (high) w[0] = a, w[1] = b;
-    else w[2] = a, w[3] = b;
+    if (high)
+        w[0] = a, w[1] = b;
+    else
+        w[2] = a, w[3] = b;
     a = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[1], 1);
     b = __shfl_xor_sync(0xffffffffu, odd ? w[2] : w[3], 1);
-    if (odd) w[0] = a, w[2] = b;
-    else w[1] = a, w[3] = b;
+    if (odd)
+        w[0] = a, w[2] = b;
+    else
+        w[1] = a, w[3] = b;
 }
 
 /* Writes o from registers, 16 bytes a lane, 64 a row: where no shared memory is free. */
 template <class C>
-static __device__ __forceinline__ void store_quads(const float (&o)[C::D / 2],
-                                                   const struct job &j, int row, size_t head)
+static __device__ __forceinline__ void
+store_quads(const float (&o)[C::D / 2], const struct job &j, int row, size_t head)
 {
-    typename C::T *out = (typename C::T *)j.o_rows + (head * j.seqlen_q + row) * j.head_dim_v;
+    typename C::T *out =
+        (typename C::T *)j.o_rows + (head * j.seqlen_q + row) * j.head_dim_v;
 #pragma unroll
     for (int i = 0; i < C::D / 16; i++) {
         int below = i % 2 * 8, column = i / 2 * 32 + 8 * (threadIdx.x % 4);
@@ -219,10 +228,9 @@ static __device__ __forceinline__ void store_quads(const float (&o)[C::D / 2],
  * `staged` [64 rows, D], swizzled, and TMA.  Thread 0 of the warpgroup must know that an
  * earlier store has read `staged`; barrier `id` is the warpgroup's own. */
 template <class C>
-static __device__ __forceinline__ void store_staged(const float (&o)[C::D / 2],
-                                                    typename C::T *staged,
-                                                    const struct job &j, int first,
-                                                    int head, int batch, int id)
+static __device__ __forceinline__ void
+store_staged(const float (&o)[C::D / 2], typename C::T *staged, const struct job &j,
+             int first, int head, int batch, int id)
 {
     int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
     uint32_t base = shared_address(staged) + r * 128;
@@ -230,9 +238,9 @@ static __device__ __forceinline__ void store_staged(const float (&o)[C::D / 2],
     for (int i = 0; i < C::D / 16; i++) {
         uint32_t chunk = (2 * (i % 4) + lane / 16) ^ (r & 7);
         const float *x = o + 8 * i;
-        store_matrices(base + i / 4 * 64 * 128 + chunk * 16, pack<typename C::T>(x[0], x[1]),
-                       pack<typename C::T>(x[2], x[3]), pack<typename C::T>(x[4], x[5]),
-                       pack<typename C::T>(x[6], x[7]));
+        store_matrices(base + i / 4 * 64 * 128 + chunk * 16,
+                       pack<typename C::T>(x[0], x[1]), pack<typename C::T>(x[2], x[3]),
+                       pack<typename C::T>(x[4], x[5]), pack<typename C::T>(x[6], x[7]));
     }
     async_proxy_fence();
     named_sync(id, 128);

@@ -3,10 +3,10 @@
 
     python3 05_flash_cuda/stress.py [--variants optimistic,...] [--repeats 250]
 
-For each rung and shape: `repeats` calls whose outputs must be the same bits; the same on two
-streams at once, each with its own workspace; then `launches` calls in a row without waiting
-between them.  A race shows as a bit that moves, a lost arrival as a hang.  Exit status 1 on
-a difference, 77 without PyTorch or GPU.
+For each rung and shape: `repeats` calls on each of two streams at once, with a workspace
+each, whose outputs must be the same bits; then `launches` calls in a row without waiting
+between them.  A race shows as a bit that moves, a lost arrival as a hang.  Exit status 1
+on a difference, 77 without PyTorch or GPU.
 """
 import argparse
 import math

@@ -5,8 +5,8 @@
  *                        write-only, so the compiler knows that its old value is dead
  *   qk        D += A B   the same, adding
  *   held_first, held     the same two with A in registers
- *   pv        D += A B   A in registers (the P fragment), B = V in shared memory, whose rows
- *                        are the reduction: the transpose bit reads it across
+ *   pv        D += A B   A in registers (the P fragment), B = V in shared memory, whose
+ *                        rows are the reduction: the transpose bit reads it across
  * Descriptors and fragments: hopper.h.  Asynchronous: wgmma_wait() before D is read. */
 #ifndef WGMMA_H
 #define WGMMA_H
@@ -18,10 +18,12 @@
 template <class T, int N> struct wgmma;
 
 template <> struct wgmma<__nv_bfloat16, 64> {
-    static __device__ __forceinline__ void qk_first(float (&d)[32], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[32], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -35,10 +37,12 @@ template <> struct wgmma<__nv_bfloat16, 64> {
             "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[32], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[32], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -52,10 +56,12 @@ template <> struct wgmma<__nv_bfloat16, 64> {
             "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -69,10 +75,12 @@ template <> struct wgmma<__nv_bfloat16, 64> {
             "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -86,10 +94,12 @@ template <> struct wgmma<__nv_bfloat16, 64> {
             "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -106,10 +116,12 @@ template <> struct wgmma<__nv_bfloat16, 64> {
 };
 
 template <> struct wgmma<__half, 64> {
-    static __device__ __forceinline__ void qk_first(float (&d)[32], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[32], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -123,10 +135,12 @@ template <> struct wgmma<__half, 64> {
             "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[32], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[32], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -140,10 +154,12 @@ template <> struct wgmma<__half, 64> {
             "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -157,10 +173,12 @@ template <> struct wgmma<__half, 64> {
             "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -174,10 +192,12 @@ template <> struct wgmma<__half, 64> {
             "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[32], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[32], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n64k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31"
@@ -194,10 +214,12 @@ template <> struct wgmma<__half, 64> {
 };
 
 template <> struct wgmma<__nv_bfloat16, 128> {
-    static __device__ __forceinline__ void qk_first(float (&d)[64], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[64], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -220,10 +242,12 @@ template <> struct wgmma<__nv_bfloat16, 128> {
             "=f"(d[62]), "=f"(d[63])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[64], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[64], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -246,10 +270,12 @@ template <> struct wgmma<__nv_bfloat16, 128> {
             "+f"(d[62]), "+f"(d[63])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -272,10 +298,12 @@ template <> struct wgmma<__nv_bfloat16, 128> {
             "=f"(d[62]), "=f"(d[63])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -298,10 +326,12 @@ template <> struct wgmma<__nv_bfloat16, 128> {
             "+f"(d[62]), "+f"(d[63])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -327,10 +357,12 @@ template <> struct wgmma<__nv_bfloat16, 128> {
 };
 
 template <> struct wgmma<__half, 128> {
-    static __device__ __forceinline__ void qk_first(float (&d)[64], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[64], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -353,10 +385,12 @@ template <> struct wgmma<__half, 128> {
             "=f"(d[62]), "=f"(d[63])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[64], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[64], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -379,10 +413,12 @@ template <> struct wgmma<__half, 128> {
             "+f"(d[62]), "+f"(d[63])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -405,10 +441,12 @@ template <> struct wgmma<__half, 128> {
             "=f"(d[62]), "=f"(d[63])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -431,10 +469,12 @@ template <> struct wgmma<__half, 128> {
             "+f"(d[62]), "+f"(d[63])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[64], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[64], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n128k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -460,10 +500,12 @@ template <> struct wgmma<__half, 128> {
 };
 
 template <> struct wgmma<__nv_bfloat16, 256> {
-    static __device__ __forceinline__ void qk_first(float (&d)[128], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[128], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -504,10 +546,12 @@ template <> struct wgmma<__nv_bfloat16, 256> {
             "=f"(d[127])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[128], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[128], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -548,10 +592,12 @@ template <> struct wgmma<__nv_bfloat16, 256> {
             "+f"(d[127])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -592,10 +638,12 @@ template <> struct wgmma<__nv_bfloat16, 256> {
             "=f"(d[127])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -636,10 +684,12 @@ template <> struct wgmma<__nv_bfloat16, 256> {
             "+f"(d[127])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.bf16.bf16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -683,10 +733,12 @@ template <> struct wgmma<__nv_bfloat16, 256> {
 };
 
 template <> struct wgmma<__half, 256> {
-    static __device__ __forceinline__ void qk_first(float (&d)[128], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk_first(float (&d)[128], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -727,10 +779,12 @@ template <> struct wgmma<__half, 256> {
             "=f"(d[127])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void qk(float (&d)[128], uint64_t a, uint64_t b)
+    static __device__ __forceinline__ void
+    qk(float (&d)[128], uint64_t a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -771,10 +825,12 @@ template <> struct wgmma<__half, 256> {
             "+f"(d[127])
             : "l"(a), "l"(b));
     }
-    static __device__ __forceinline__ void held_first(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held_first(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -815,10 +871,12 @@ template <> struct wgmma<__half, 256> {
             "=f"(d[127])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void held(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    held(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"
@@ -859,10 +917,12 @@ template <> struct wgmma<__half, 256> {
             "+f"(d[127])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
-    static __device__ __forceinline__ void pv(float (&d)[128], const uint32_t *a, uint64_t b)
+    static __device__ __forceinline__ void
+    pv(float (&d)[128], const uint32_t *a, uint64_t b)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+            "wgmma.mma_async.sync.aligned"
+            ".m64n256k16.f32.f16.f16 {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29,"
             "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43,"

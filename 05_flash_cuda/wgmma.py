@@ -15,8 +15,8 @@ HEAD = """/* wgmma.h: made by wgmma.py; do not edit.
  *                        write-only, so the compiler knows that its old value is dead
  *   qk        D += A B   the same, adding
  *   held_first, held     the same two with A in registers
- *   pv        D += A B   A in registers (the P fragment), B = V in shared memory, whose rows
- *                        are the reduction: the transpose bit reads it across
+ *   pv        D += A B   A in registers (the P fragment), B = V in shared memory, whose
+ *                        rows are the reduction: the transpose bit reads it across
  * Descriptors and fragments: hopper.h.  Asynchronous: wgmma_wait() before D is read. */
 #ifndef WGMMA_H
 #define WGMMA_H
@@ -42,7 +42,7 @@ def fold(words, indent, width=88):
     return "\n".join(lines + [indent + line])
 
 
-def text(words):
+def literals(words):
     """Words as string literals, one a line."""
     return "\n".join('            "' + line.strip() + '"'
                      for line in fold(words, "", 72).split("\n"))
@@ -65,12 +65,14 @@ def function(name, n, suffix, first, registers, across=0):
         tail = "1, 1, 0, 0"
     mode = "=f" if first else "+f"
     outputs = [f'"{mode}"(d[{i}])' for i in range(count)]
-    print(f"    static __device__ __forceinline__ void {name}(float (&d)[{count}], {args})")
+    print("    static __device__ __forceinline__ void")
+    print(f"    {name}(float (&d)[{count}], {args})")
     print("    {")
     print('        asm volatile("{\\n.reg .pred p;\\nsetp.ne.b32 p, '
           f'{0 if first else 1}, 0;\\n"')
-    print(f'            "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{suffix}.{suffix} {{"')
-    print(text(d))
+    print('            "wgmma.mma_async.sync.aligned"')
+    print(f'            ".m64n{n}k16.f32.{suffix}.{suffix} {{"')
+    print(literals(d))
     print(f'            "}}, {a}, %{at}, p, {tail};\\n}}\\n"')
     print("            :\n" + fold(outputs, "            "))
     print("            : " + ", ".join(inputs) + ");")

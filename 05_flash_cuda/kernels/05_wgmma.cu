@@ -17,7 +17,9 @@
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, Br = 64, Bc = D == 256 ? 64 : 128;
-    static constexpr int BLOCKS = D == 64 ? 3 : D == 128 ? 2 : 1; /* on a multiprocessor */
+    static constexpr int BLOCKS = D == 64    ? 3
+                                  : D == 128 ? 2
+                                             : 1; /* on a multiprocessor */
 };
 
 template <class C> struct memory {
@@ -36,7 +38,8 @@ static __global__ void __launch_bounds__(128, C::BLOCKS)
     int first = at.first, head = at.head, batch = at.batch;
     int head_kv = head / j.group, row = first + first_row();
     bool lead = threadIdx.x == 0;
-    int n_blocks = blocks_seen<C>(j, first + C::Br - 1), n_open = blocks_open<C>(j, first);
+    int n_blocks = blocks_seen<C>(j, first + C::Br - 1),
+        n_open = blocks_open<C>(j, first);
     if (lead) {
         barrier_init(&sm.q_full, 1);
         barrier_init(&sm.k_full, 1);
@@ -90,9 +93,9 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
     const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config = configuration((const void *)wgmma_kernel<C>,
-                                              a_block_a_tile(j, p), 128,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)wgmma_kernel<C>, a_block_a_tile(j, p), 128,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, wgmma_kernel<C>, j));
 }
 

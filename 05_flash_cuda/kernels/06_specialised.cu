@@ -1,10 +1,10 @@
 /* arch: sm_90a */
 /* Rung 6: warps with a trade.  One warpgroup only orders tiles; two compute.
  *
- * In rung 5 the thread that orders a tile must first meet all others at a barrier.  Here a
- * producer runs ahead as far as the ring of tiles (hopper_ring.h) lets it, and hands its
- * registers to the consumers, which share each tile of K and V: twice the queries for the
- * same traffic.  The fold in a consumer is that of rung 5. */
+ * In rung 5 the thread that orders a tile must first meet all others at a barrier.  Here
+ * a producer runs ahead as far as the ring of tiles (hopper_ring.h) lets it, and hands
+ * its registers to the consumers, which share each tile of K and V: twice the queries for
+ * the same traffic.  The fold in a consumer is that of rung 5. */
 #include "hopper_launch.h"
 
 #ifdef __CUDACC__
@@ -24,12 +24,11 @@ template <class C> struct memory {
 };
 
 /* One thread: Q, then K and V block by block. */
-template <class C>
-static __device__ void produce(memory<C> &sm, const struct job &j)
+template <class C> static __device__ void produce(memory<C> &sm, const struct job &j)
 {
     const struct spot at = spot_of(j, C::Br);
     int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
-    struct place k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place k_at = {0, 1}, v_at = {0, 1};
     load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
     for (int n = 0; n < n_blocks; n++) {
         ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
@@ -50,7 +49,7 @@ static __device__ void consume(memory<C> &sm, const struct job &j, int w)
     float s[C::Bc / 2], o[C::D / 2], top[2], shrink[2];
     uint32_t p[C::Bc / 4];
     struct rows r;
-    struct place k_at = { 0, 0 }, v_at = { 0, 0 };
+    struct place k_at = {0, 0}, v_at = {0, 0};
     empty(r, o);
     barrier_wait(&sm.q_full, 0);
     for (int n = 0; n < n_blocks; n++) {
@@ -105,9 +104,9 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
     const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config = configuration((const void *)specialised_kernel<C>,
-                                              a_block_a_tile(j, p), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)specialised_kernel<C>, a_block_a_tile(j, p),
+                      C::THREADS, sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, specialised_kernel<C>, j));
 }
 
@@ -121,7 +120,8 @@ static struct cost cost(const struct problem *p) { return hopper_cost(p, 128); }
 
 GPU_VARIANT(specialised) = {
     .name = "specialised",
-    .idea = "a producer warp, a ring of tiles with mbarriers, registers moved to consumers",
+    .idea =
+        "a producer warp, a ring of tiles with mbarriers, registers moved to consumers",
     HOPPER_VARIANT,
     .cost = cost,
     .attention = GPU_ONLY(attention),

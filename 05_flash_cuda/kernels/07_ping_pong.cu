@@ -28,12 +28,11 @@ template <class C> struct memory {
 };
 
 /* One thread: Q, then K and V block by block. */
-template <class C>
-static __device__ void produce(memory<C> &sm, const struct job &j)
+template <class C> static __device__ void produce(memory<C> &sm, const struct job &j)
 {
     const struct spot at = spot_of(j, C::Br);
     int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
-    struct place k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place k_at = {0, 1}, v_at = {0, 1};
     load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
     for (int n = 0; n < n_blocks; n++) {
         ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
@@ -58,7 +57,7 @@ static __device__ void consume(memory<C> &sm, const struct job &j, int w)
     float s[C::Bc / 2], o[C::D / 2], top[2], shrink[2];
     uint32_t p[C::Bc / 4];
     struct rows r;
-    struct place k_at = { 0, 0 }, v_at = { 0, 0 };
+    struct place k_at = {0, 0}, v_at = {0, 0};
     empty(r, o);
     barrier_wait(&sm.q_full, 0);
     if (w == 1) pass_turn(1); /* consumer 0 begins */
@@ -123,9 +122,9 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
     const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config = configuration((const void *)ping_pong_kernel<C>,
-                                              a_block_a_tile(j, p), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)ping_pong_kernel<C>, a_block_a_tile(j, p), C::THREADS,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, ping_pong_kernel<C>, j));
 }
 
@@ -139,7 +138,8 @@ static struct cost cost(const struct problem *p) { return hopper_cost(p, 128); }
 
 GPU_VARIANT(ping_pong) = {
     .name = "ping_pong",
-    .idea = "two warpgroups take turns: one multiplies while the other takes exponentials",
+    .idea =
+        "two warpgroups take turns: one multiplies while the other takes exponentials",
     HOPPER_VARIANT,
     .cost = cost,
     .attention = GPU_ONLY(attention),

@@ -1,8 +1,8 @@
 /* arch: sm_90a */
 /* Rung 9: the diet.  Fewer instructions for the same fold.
  *
- * Any reference m will do that keeps 2^(s c - m c) in range: o and l use the same one, and
- * it cancels in o / l.  So m may lag behind the true maximum, here by up to 8 in the
+ * Any reference m will do that keeps 2^(s c - m c) in range: o and l use the same one,
+ * and it cancels in o / l.  So m may lag behind the true maximum, here by up to 8 in the
  * exponent, and o and l are rescaled only when some row of the warp exceeds that: on
  * random data a few times a tile, and not once a block.  Weights stay below 2^8.
  *
@@ -29,12 +29,11 @@ template <class C> struct memory {
 };
 
 /* One thread: Q, then K and V block by block. */
-template <class C>
-static __device__ void produce(memory<C> &sm, const struct job &j)
+template <class C> static __device__ void produce(memory<C> &sm, const struct job &j)
 {
     const struct spot at = spot_of(j, C::Br);
     int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
-    struct place k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place k_at = {0, 1}, v_at = {0, 1};
     load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
     for (int n = 0; n < n_blocks; n++) {
         ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
@@ -56,8 +55,8 @@ template <class C> struct worker {
 
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
 template <class C, bool FIRST, bool HIDE>
-static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            uint64_t q, int w, int row, int n)
+static __device__ __forceinline__ void
+step(worker<C> &x, ring<C> &ring, const struct job &j, uint64_t q, int w, int row, int n)
 {
     float top[2], shrink[2];
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
@@ -101,7 +100,7 @@ static __device__ void consume(memory<C> &sm, const struct job &j, int w)
     size_t head = (size_t)at.batch * j.heads_q + at.head;
     uint64_t q = descriptor_qk(sm.q + w * 64 * 64);
     worker<C> x;
-    x.k_at = x.v_at = { 0, 0 };
+    x.k_at = x.v_at = {0, 0};
     empty(x.r, x.o);
     barrier_wait(&sm.q_full, 0);
     if (w == 1) pass_turn(1); /* consumer 0 begins */
@@ -156,9 +155,9 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
     const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config = configuration((const void *)lean_kernel<C>,
-                                              a_block_a_tile(j, p), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)lean_kernel<C>, a_block_a_tile(j, p), C::THREADS,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, lean_kernel<C>, j));
 }
 

@@ -2,12 +2,13 @@
 /* Rung 10: blocks that stay.  One block a multiprocessor works through many tiles.
  *
  * In rung 9 every tile pays for a start: barriers, the first Q and K from afar, and the
- * last store.  Here the producer goes on to the next tile's Q, K and V while the consumers
- * finish the last one.  Which tile comes next is hopper_schedule.h's: under a causal mask
- * heavy ones first, given out by a counter, heads in sections that fit the L2 cache.
+ * last store.  Here the producer goes on to the next tile's Q, K and V while the
+ * consumers finish the last one.  Which tile comes next is hopper_schedule.h's: under a
+ * causal mask heavy ones first, given out by a counter, heads in sections that fit the L2
+ * cache.
  *
- * Slots and parities are carried from tile to tile and never reset.  Q has two slots where
- * shared memory allows. */
+ * Slots and parities are carried from tile to tile and never reset.  Q has two slots
+ * where shared memory allows. */
 #include "hopper_launch.h"
 
 #ifdef __CUDACC__
@@ -31,7 +32,7 @@ template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &j,
                                                const struct schedule &t)
 {
-    struct place q_at = { 0, 1 }, k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
     int next = blockIdx.x;
     while (next < t.n_tasks) {
         struct task task = find_task(t, j, next);
@@ -41,8 +42,10 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &
         int n_blocks = blocks_seen<C>(j, task.tile * C::Br + C::Br - 1);
         int head_kv = task.head / j.group;
         for (int n = 0; n <= n_blocks; n++) {
-            if (n < n_blocks) ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
-            else next = next_task(t, j, next);
+            if (n < n_blocks)
+                ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
+            else
+                next = next_task(t, j, next);
             if (n > 0) ring_load_v(sm.ring, v_at, j, n - 1, head_kv, task.batch);
         }
     }
@@ -66,8 +69,8 @@ template <class C> struct worker {
 /* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
  * constant but for block 0: no other has a condition while a product is in flight. */
 template <class C, bool FIRST>
-static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            int w, int row, int n, bool hide)
+static __device__ __forceinline__ void
+step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bool hide)
 {
     float top[2], shrink[2];
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
@@ -121,8 +124,8 @@ static __device__ __forceinline__ void attend(worker<C> &x, ring<C> &ring,
 /* Writes the warpgroup's 64 rows of o. */
 template <class C>
 static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
-                                               const struct job &j, const struct task &task,
-                                               int w, int row)
+                                               const struct job &j,
+                                               const struct task &task, int w, int row)
 {
     int first = task.tile * C::Br + 64 * w;
     size_t head = (size_t)task.batch * j.heads_q + task.head;
@@ -130,9 +133,11 @@ static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
     finish(x.o, x.r, j, row, head);
     if (C::STAGED && lead) tma_store_wait_read(); /* the tile before */
     named_sync(8 + w, 128);
-    if (C::STAGED) store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head,
-                                   task.batch, 8 + w);
-    else store_quads<C>(x.o, j, row, head);
+    if (C::STAGED)
+        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head, task.batch,
+                        8 + w);
+    else
+        store_quads<C>(x.o, j, row, head);
 }
 
 /* Warpgroup w: queries 64 w ... 64 w + 63 of each tile. */
@@ -140,8 +145,8 @@ template <class C>
 static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &j, int w)
 {
     worker<C> x;
-    struct place q_at = { 0, 0 };
-    x.k_at = x.v_at = { 0, 0 };
+    struct place q_at = {0, 0};
+    x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) pass_turn(w); /* consumer 0 begins */
     for (;; advance<C::QUERIES>(q_at)) {
         barrier_wait(&sm.queue.full[q_at.slot], q_at.parity);
@@ -196,9 +201,9 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct job j = job_of(p, a, C::Br, C::Bc);
     const struct schedule t = schedule_of(j, p, a);
-    cudaLaunchConfig_t config = configuration((const void *)persistent_kernel<C>,
-                                              persistent_grid(t), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)persistent_kernel<C>, persistent_grid(t), C::THREADS,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, persistent_kernel<C>, j, t));
 }
 
@@ -215,7 +220,8 @@ static struct cost cost(const struct problem *p) { return hopper_cost(p, 128); }
 
 GPU_VARIANT(persistent) = {
     .name = "persistent",
-    .idea = "blocks stay and take tile after tile: heavy first, heads in sections of L2 size",
+    .idea =
+        "blocks stay and take tile after tile: heavy first, heads in sections of L2 size",
     HOPPER_VARIANT,
     .workspace = workspace,
     .cost = cost,

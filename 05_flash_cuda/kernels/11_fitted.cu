@@ -2,11 +2,12 @@
 /* Rung 11: a tile for each head dimension, and turns that pass later.
  *
  *   d = 64    four warpgroups of 64 queries, 64 keys; three and 128 keys for long
- *             sequences.  A weight costs the exponential unit as many cycles as the tensor
- *             cores: both must always have work.  The turn passes when the scores are
- *             nearly *ready* (three of four products).  If it passed when they are only
- *             ordered, the tensor cores could work on all warpgroups at once and finish
- *             them at the same time; then all take exponentials and nothing multiplies.
+ *             sequences.  A weight costs the exponential unit as many cycles as the
+ *             tensor cores: both must always have work.  The turn passes when the scores
+ *             are nearly *ready* (three of four products).  If it passed when they are
+ *             only ordered, the tensor cores could work on all warpgroups at once and
+ *             finish them at the same time; then all take exponentials and nothing
+ *             multiplies.
  *   d = 128   queries are held in registers: every product Q K^T reads shared memory once
  *             less.  Short causal sequences take 64 keys at a time: less is masked.
  *   d = 256   as before; o has no shared memory to go through. */
@@ -22,9 +23,10 @@ struct config {
     static constexpr int D = HEAD_DIM, WARPGROUPS = WG, Br = 64 * WG, Bc = KEYS;
     static constexpr int STAGES = SLOTS, QUERIES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WG + 1);
-    static constexpr int SHRINK = WG == 2 ? 40 : 32, GROW = WG == 2 ? 232 : WG == 3 ? 160 : 112;
+    static constexpr int SHRINK = WG == 2 ? 40 : 32; /* registers of the producer */
+    static constexpr int GROW = WG == 2 ? 232 : WG == 3 ? 160 : 112; /* of a consumer */
     static constexpr bool STAGED = D <= 128, HOLD_Q = HOLD;
-    static constexpr int PART = WG > 2 ? 3 : 0; /* products of scores before the turn passes */
+    static constexpr int PART = WG > 2 ? 3 : 0; /* products before the turn passes */
 };
 
 template <class C> struct memory {
@@ -37,7 +39,7 @@ template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &j,
                                                const struct schedule &t)
 {
-    struct place q_at = { 0, 1 }, k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
     int next = blockIdx.x;
     while (next < t.n_tasks) {
         struct task task = find_task(t, j, next);
@@ -47,8 +49,10 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &
         int n_blocks = blocks_seen<C>(j, task.tile * C::Br + C::Br - 1);
         int head_kv = task.head / j.group;
         for (int n = 0; n <= n_blocks; n++) {
-            if (n < n_blocks) ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
-            else next = next_task(t, j, next);
+            if (n < n_blocks)
+                ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
+            else
+                next = next_task(t, j, next);
             if (n > 0) ring_load_v(sm.ring, v_at, j, n - 1, head_kv, task.batch);
         }
     }
@@ -79,15 +83,17 @@ template <class C> struct worker {
 /* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
  * constant but for block 0: no other has a condition while a product is in flight. */
 template <class C, bool FIRST>
-static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            int w, int row, int n, bool hide)
+static __device__ __forceinline__ void
+step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bool hide)
 {
     float top[2], shrink[2];
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
     take_turn<C>(w);
     wgmma_fence();
-    if constexpr (C::HOLD_Q) start_scores_held<C>(x.s, x.held, ring.k[x.k_at.slot]);
-    else start_scores<C, C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
+    if constexpr (C::HOLD_Q)
+        start_scores_held<C>(x.s, x.held, ring.k[x.k_at.slot]);
+    else
+        start_scores<C, C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
     if (!FIRST) {
         barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
         wgmma_fence();
@@ -138,8 +144,8 @@ static __device__ __forceinline__ void attend(worker<C> &x, ring<C> &ring,
 /* Writes the warpgroup's 64 rows of o. */
 template <class C>
 static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
-                                               const struct job &j, const struct task &task,
-                                               int w, int row)
+                                               const struct job &j,
+                                               const struct task &task, int w, int row)
 {
     int first = task.tile * C::Br + 64 * w;
     size_t head = (size_t)task.batch * j.heads_q + task.head;
@@ -147,9 +153,11 @@ static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
     finish(x.o, x.r, j, row, head);
     if (C::STAGED && lead) tma_store_wait_read(); /* the tile before */
     named_sync(8 + w, 128);
-    if (C::STAGED) store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head,
-                                   task.batch, 8 + w);
-    else store_quads<C>(x.o, j, row, head);
+    if (C::STAGED)
+        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head, task.batch,
+                        8 + w);
+    else
+        store_quads<C>(x.o, j, row, head);
 }
 
 /* Warpgroup w: queries 64 w ... 64 w + 63 of each tile. */
@@ -157,8 +165,8 @@ template <class C>
 static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &j, int w)
 {
     worker<C> x;
-    struct place q_at = { 0, 0 };
-    x.k_at = x.v_at = { 0, 0 };
+    struct place q_at = {0, 0};
+    x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) pass_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::QUERIES>(q_at)) {
         barrier_wait(&sm.queue.full[q_at.slot], q_at.parity);
@@ -171,8 +179,10 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &
         empty(x.r, x.o);
         if (n_blocks > 0) {
             const typename C::T *q = sm.queue.q[q_at.slot] + w * 64 * 64;
-            if constexpr (C::HOLD_Q) load_queries<C>(x.held, q);
-            else x.q = descriptor_qk(q);
+            if constexpr (C::HOLD_Q)
+                load_queries<C>(x.held, q);
+            else
+                x.q = descriptor_qk(q);
             attend<C>(x, sm.ring, j, w, row, n_blocks, blocks_open<C>(j, first), q_empty);
         } else {
             named_sync(8 + w, 128); /* all have read the task */
@@ -213,9 +223,9 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 {
     const struct job j = job_of(p, a, C::Br, C::Bc);
     const struct schedule t = schedule_of(j, p, a);
-    cudaLaunchConfig_t config = configuration((const void *)fitted_kernel<C>,
-                                              persistent_grid(t), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)fitted_kernel<C>, persistent_grid(t), C::THREADS,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, fitted_kernel<C>, j, t));
 }
 
@@ -225,11 +235,15 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (!p->causal && n >= 8192) launch_as<config<T, 64, 3, 128, 3, false>>(p, a);
-        else launch_as<config<T, 64, 4, 64, 4, false>>(p, a);
+        if (!p->causal && n >= 8192)
+            launch_as<config<T, 64, 3, 128, 3, false>>(p, a);
+        else
+            launch_as<config<T, 64, 4, 64, 4, false>>(p, a);
     } else if constexpr (D == 128) {
-        if (p->causal && n <= 2048) launch_as<config<T, 128, 2, 64, 4, true>>(p, a);
-        else launch_as<config<T, 128, 2, 128, 2, true>>(p, a);
+        if (p->causal && n <= 2048)
+            launch_as<config<T, 128, 2, 64, 4, true>>(p, a);
+        else
+            launch_as<config<T, 128, 2, 128, 2, true>>(p, a);
     } else {
         launch_as<config<T, 256, 2, 64, 2, false>>(p, a);
     }

@@ -1,14 +1,14 @@
 /* arch: sm_90a */
 /* Rung 12: hope, and check.  The maximum is looked for in the first key block only.
  *
- * The reference m need not be the maximum (rung 9); it must keep 2^(s c - m c) in range, and
- * a bfloat16 or float reaches from 2^-126 to 2^127.  So m is the maximum of the row's first
- * block, weights are 2^(s c - m c - 12), and a row may outgrow its first block by 2^130
- * (90 in units of the score) before anything overflows.  The loop has no maximum, no
- * exchange between lanes, no rescaling.
+ * The reference m need not be the maximum (rung 9); it must keep 2^(s c - m c) in range,
+ * and a bfloat16 or float reaches from 2^-126 to 2^127.  So m is the maximum of the row's
+ * first block, weights are 2^(s c - m c - 12), and a row may outgrow its first block by
+ * 2^130 (90 in units of the score) before anything overflows.  The loop has no maximum,
+ * no exchange between lanes, no rescaling.
  *
- *   - Rows that keep growing: after every 1024 keys m moves, by a power of two taken from l
- *     (exact, so the rounding of the weights does not change).
+ *   - Rows that keep growing: after every 1024 keys m moves, by a power of two taken from
+ *     l (exact, so the rounding of the weights does not change).
  *   - A row that outgrows m at once: the tile ends with an l or o that is not finite, or
  *     l >= 2^124.  The consumers say so, and the producer issues the tile again, to be
  *     computed as in rung 11.  It looks at the verdict when the tile's slot of the queue
@@ -27,10 +27,11 @@ struct config {
     static constexpr int D = HEAD_DIM, WARPGROUPS = WG, Br = 64 * WG, Bc = KEYS;
     static constexpr int STAGES = SLOTS, QUERIES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WG + 1);
-    static constexpr int SHRINK = WG == 2 ? 40 : 32, GROW = WG == 2 ? 232 : WG == 3 ? 160 : 112;
+    static constexpr int SHRINK = WG == 2 ? 40 : 32; /* registers of the producer */
+    static constexpr int GROW = WG == 2 ? 232 : WG == 3 ? 160 : 112; /* of a consumer */
     static constexpr bool STAGED = D <= 128, HOLD_Q = HOLD, HOPE = HOPES;
-    static constexpr int PART = WG > 2 ? 3 : 0; /* products of scores before the turn passes */
-    static constexpr int GUARD = 1024 / Bc; /* blocks between two looks at l */
+    static constexpr int PART = WG > 2 ? 3 : 0; /* products before the turn passes */
+    static constexpr int GUARD = 1024 / Bc;     /* blocks between two looks at l */
 };
 
 #define HEADROOM 12 /* weights start at 2^-12 */
@@ -43,8 +44,8 @@ template <class C> struct memory {
     struct task next;       /* the producer's, to spare registers */
 };
 
-/* What goes into the slot `at`, which is empty: the slot's own tile again if it failed, else
- * the next task; when there is none, a tile that failed in another slot. */
+/* What goes into the slot `at`, which is empty: the slot's own tile again if it failed,
+ * else the next task; when there is none, a tile that failed in another slot. */
 template <class C>
 static __device__ __forceinline__ struct task choose(memory<C> &sm, struct place at)
 {
@@ -65,7 +66,7 @@ template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &j,
                                                const struct schedule &t)
 {
-    struct place q_at = { 0, 1 }, k_at = { 0, 1 }, v_at = { 0, 1 };
+    struct place q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
     int number = blockIdx.x;
     sm.next = find_task(t, j, number);
     for (;;) {
@@ -81,7 +82,8 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &
             if (n > 0) ring_load_v(sm.ring, v_at, j, n - 1, head_kv, task.batch);
         }
         if (!task.safe) number = next_task(t, j, number);
-        if (n_blocks > 0) ring_load_v(sm.ring, v_at, j, n_blocks - 1, head_kv, task.batch);
+        if (n_blocks > 0)
+            ring_load_v(sm.ring, v_at, j, n_blocks - 1, head_kv, task.batch);
         if (!task.safe) sm.next = find_task(t, j, number);
     }
     queue_end(sm.queue, q_at.slot);
@@ -110,16 +112,18 @@ template <class C> struct worker {
 /* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
  * constant but for block 0: no other has a condition while a product is in flight. */
 template <class C, bool FIRST, bool HOPE>
-static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const struct job &j,
-                                            int w, int row, int n, bool hide)
+static __device__ __forceinline__ void
+step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bool hide)
 {
     float top[2], shrink[2];
     bool moved = FIRST;
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
     take_turn<C>(w);
     wgmma_fence();
-    if constexpr (C::HOLD_Q) start_scores_held<C>(x.s, x.held, ring.k[x.k_at.slot]);
-    else start_scores<C, C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
+    if constexpr (C::HOLD_Q)
+        start_scores_held<C>(x.s, x.held, ring.k[x.k_at.slot]);
+    else
+        start_scores<C, C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
     if (!FIRST) {
         barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
         wgmma_fence();
@@ -154,7 +158,7 @@ static __device__ __forceinline__ void step(worker<C> &x, ring<C> &ring, const s
 /* Between two steps: rows whose l has passed 1 go back to where they started. */
 template <class C> static __device__ __forceinline__ void guard(worker<C> &x)
 {
-    float shrink[2] = { 1.0f, 1.0f };
+    float shrink[2] = {1.0f, 1.0f};
     if (!__any_sync(0xffffffffu, x.r.l[0] > 1.0f || x.r.l[1] > 1.0f)) return;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -166,10 +170,11 @@ template <class C> static __device__ __forceinline__ void guard(worker<C> &x)
         x.r.l[i] *= shrink[i];
     }
     scale_rows(x.o, shrink);
-    uint32_t by[2] = { pack<typename C::T>(shrink[0], shrink[0]),
-                       pack<typename C::T>(shrink[1], shrink[1]) };
+    uint32_t by[2] = {pack<typename C::T>(shrink[0], shrink[0]),
+                      pack<typename C::T>(shrink[1], shrink[1])};
 #pragma unroll
-    for (int i = 0; i < C::Bc / 4; i++) x.p[i] = multiply<typename C::T>(x.p[i], by[i % 2]);
+    for (int i = 0; i < C::Bc / 4; i++)
+        x.p[i] = multiply<typename C::T>(x.p[i], by[i % 2]);
     settle(x.o);
     settle(x.p);
 }
@@ -217,23 +222,27 @@ static __device__ __forceinline__ bool hopeless(const worker<C> &x, const struct
 
 /* Writes the warpgroup's 64 rows of o from query `first` on, and gives the slot back. */
 template <class C>
-static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
-                                               const struct job &j, const struct task &task,
-                                               int w, int row, int slot)
+static __device__ __forceinline__ void
+deliver(worker<C> &x, memory<C> &sm, const struct job &j, const struct task &task, int w,
+        int row, int slot)
 {
     int first = task.tile * C::Br + 64 * w;
     size_t head = (size_t)task.batch * j.heads_q + task.head;
     bool lead = threadIdx.x % 128 == 0;
     finish(x.o, x.r, j, row, head);
     if (C::STAGED && lead) { /* a second o must not overtake the first */
-        if (task.safe) tma_store_wait();
-        else tma_store_wait_read();
+        if (task.safe)
+            tma_store_wait();
+        else
+            tma_store_wait_read();
     }
     named_sync(8 + w, 128);
     if (C::HOPE) barrier_arrive_if(&sm.queue.empty[slot], lead);
-    if (C::STAGED) store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head,
-                                   task.batch, 8 + w);
-    else store_quads<C>(x.o, j, row, head);
+    if (C::STAGED)
+        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head, task.batch,
+                        8 + w);
+    else
+        store_quads<C>(x.o, j, row, head);
 }
 
 /* Warpgroup w: queries 64 w ... 64 w + 63 of each tile. */
@@ -241,8 +250,8 @@ template <class C>
 static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &j, int w)
 {
     worker<C> x;
-    struct place q_at = { 0, 0 };
-    x.k_at = x.v_at = { 0, 0 };
+    struct place q_at = {0, 0};
+    x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) pass_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::QUERIES>(q_at)) {
         barrier_wait(&sm.queue.full[q_at.slot], q_at.parity);
@@ -255,12 +264,16 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &
         empty(x.r, x.o);
         if (n_blocks > 0) {
             const typename C::T *q = sm.queue.q[q_at.slot] + w * 64 * 64;
-            if constexpr (C::HOLD_Q) load_queries<C>(x.held, q);
-            else x.q = descriptor_qk(q);
+            if constexpr (C::HOLD_Q)
+                load_queries<C>(x.held, q);
+            else
+                x.q = descriptor_qk(q);
             int n_open = blocks_open<C>(j, first);
             uint64_t *q_empty = &sm.queue.empty[q_at.slot];
-            if (hope) attend<C, C::HOPE>(x, sm.ring, j, w, row, n_blocks, n_open, q_empty);
-            else attend<C, false>(x, sm.ring, j, w, row, n_blocks, n_open, q_empty);
+            if (hope)
+                attend<C, C::HOPE>(x, sm.ring, j, w, row, n_blocks, n_open, q_empty);
+            else
+                attend<C, false>(x, sm.ring, j, w, row, n_blocks, n_open, q_empty);
         } else if (!C::HOPE) {
             named_sync(8 + w, 128); /* all have read the task */
             barrier_arrive_if(&sm.queue.empty[q_at.slot], threadIdx.x % 128 == 0);
@@ -302,9 +315,9 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 {
     const struct job j = job_of(p, a, C::Br, C::Bc);
     const struct schedule t = schedule_of(j, p, a);
-    cudaLaunchConfig_t config = configuration((const void *)optimistic_kernel<C>,
-                                              persistent_grid(t), C::THREADS,
-                                              sizeof(memory<C>), a->stream);
+    cudaLaunchConfig_t config =
+        configuration((const void *)optimistic_kernel<C>, persistent_grid(t), C::THREADS,
+                      sizeof(memory<C>), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, optimistic_kernel<C>, j, t));
 }
 
@@ -315,14 +328,21 @@ static void launch(const struct problem *p, const struct arrays *a)
     constexpr bool HOPE = std::is_same<T, __nv_bfloat16>::value;
     size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (!p->causal && n >= 8192) launch_as<config<T, 64, 3, 128, 3, false, HOPE>>(p, a);
-        else launch_as<config<T, 64, 4, 64, 4, false, HOPE>>(p, a);
+        if (!p->causal && n >= 8192)
+            launch_as<config<T, 64, 3, 128, 3, false, HOPE>>(p, a);
+        else
+            launch_as<config<T, 64, 4, 64, 4, false, HOPE>>(p, a);
     } else if constexpr (D == 128) {
-        if (p->causal && n <= 2048) launch_as<config<T, 128, 2, 64, 4, true, HOPE>>(p, a);
-        else launch_as<config<T, 128, 2, 128, 2, true, HOPE>>(p, a);
+        if (p->causal && n <= 2048)
+            launch_as<config<T, 128, 2, 64, 4, true, HOPE>>(p, a);
+        else
+            launch_as<config<T, 128, 2, 128, 2, true, HOPE>>(p, a);
     } else {
-        if (HOPE && n >= (p->causal ? 16384 : 4096)) launch_as<config<T, 256, 2, 64, 2, false, HOPE>>(p, a);
-        else launch_as<config<T, 256, 2, 64, 2, false, false>>(p, a);
+        bool hope = HOPE && n >= (p->causal ? 16384 : 4096);
+        if (hope)
+            launch_as<config<T, 256, 2, 64, 2, false, HOPE>>(p, a);
+        else
+            launch_as<config<T, 256, 2, 64, 2, false, false>>(p, a);
     }
 }
 
