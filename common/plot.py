@@ -268,7 +268,8 @@ def draw_ladder(rows):
     best = max(groups, key=lambda key: (len(groups[key]), key))
     order = {name: n for n, name in enumerate(dict.fromkeys(row.variant for row in rows))}
     group = sorted(groups[best].values(),
-                   key=lambda r: (r.stage == "peer", order[r.variant], r.dtype))
+                   key=lambda r: (r.stage == "peer", r.dtype != "f32",
+                                  order[r.variant], r.dtype))
     labels = [f"{row.variant}, {row.dtype}" for row in group]
     values = [row.gflops / 1000 for row in group]
     figure, axis = plt.subplots(figsize=(8, 1.3 + 0.24 * len(group)))
@@ -276,7 +277,10 @@ def draw_ladder(rows):
     figure.subplots_adjust(left=0.27, right=0.95, top=1 - 0.42 / tall, bottom=0.85 / tall)
     places = range(len(group))[::-1]
     axis.barh(places, values, height=0.72, color=[COLOURS[row.stage] for row in group])
-    ceilings = {row.dtype: row.ceiling / 1000 for row in group if row.ceiling}
+    ceilings = {}
+    for row in group:
+        if row.ceiling:
+            ceilings[row.dtype] = max(row.ceiling / 1000, ceilings.get(row.dtype, 0))
     top = max(values + list(ceilings.values()))
     for place, row, value in zip(places, group, values):
         share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
@@ -306,8 +310,9 @@ def draw_traffic(rows):
         raise NoData("no measurement has bytes_measured")
     figure, (axis,) = new_figure(1, 5.2, 0.76)
     figure.subplots_adjust(top=0.92, bottom=0.16)
-    values = [v for row in chosen for v in (row.bytes_predicted, row.bytes_measured)]
-    low, high = min(values) / 1.5, max(values) * 1.5
+    values = [v / 1e9 for row in chosen for v in (row.bytes_predicted, row.bytes_measured)]
+    wide = max(values) > 10 * min(values)
+    low, high = min(values) / 1.5 if wide else 0, max(values) * (1.5 if wide else 1.1)
     axis.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":")
     ends = [(high, high, "measured = predicted", "black")]
     groups = collections.defaultdict(list)
@@ -315,15 +320,16 @@ def draw_traffic(rows):
         groups[row.stage, row.op if "softmax" in row.op else "attention"].append(row)
     for (stage, op), points in sorted(groups.items()):
         last = max(points, key=lambda row: row.bytes_predicted)
-        axis.plot([row.bytes_predicted for row in points],
-                  [row.bytes_measured for row in points], linestyle="",
+        axis.plot([row.bytes_predicted / 1e9 for row in points],
+                  [row.bytes_measured / 1e9 for row in points], linestyle="",
                   marker="o" if op == "softmax" else "^", color=COLOURS[stage],
                   markersize=5, alpha=0.8)
-        ends.append((last.bytes_predicted, last.bytes_measured, f"{stage} {op}",
+        ends.append((last.bytes_predicted / 1e9, last.bytes_measured / 1e9, f"{stage} {op}",
                      COLOURS[stage]))
-    axis.set_xscale("log")
-    axis.set_xlabel("bytes predicted by the stage's traffic model")
-    value_axis(axis, [low, 11 * low, high], "bytes measured")
+    if wide:
+        axis.set_xscale("log")
+    axis.set_xlabel("GB predicted by the stage's traffic model")
+    value_axis(axis, values, "GB measured")
     axis.set_xlim(low, high)
     axis.set_ylim(low, high)
     label_ends(axis, ends)

@@ -12,6 +12,7 @@ bench() {
 bench 01_naive softmax naive simd accumulators threads
 bench 02_safe_softmax softmax recompute reload simd accumulators overlapped threads
 bench 03_online_softmax softmax online simd blocked streaming two_pass threads
+bench 04_monoid_tiled_cpu softmax fold chunk threads
 bench 01_naive attention naive threads
 bench 02_safe_softmax attention recompute reload threads
 bench 03_online_softmax attention online divide_once threads
