@@ -18,7 +18,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
-                  largest length: time, rate, share of the ceiling, bytes, error
+                  largest length, square if it can be: time, rate, share of the
+                  ceiling, bytes, error
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on every shape, and its share of the ceiling
 
@@ -173,8 +174,9 @@ def stage_table(rows, stage, op):
     if not chosen:
         raise NoData(f"no measurement of {op} in stage {stage}")
     latest = {}
-    for row in sorted(chosen, key=lambda row: (row.length or 0, row.dtype == "f32",
-                                               not row.causal)):
+    for row in sorted(chosen, key=lambda row: (row.seqlen_q == row.seqlen_k,
+                                               row.length or 0, row.dtype == "f32",
+                                               not row.causal, row.head_dim == 128)):
         latest[row.variant, row.dtype, where_of(row)] = row
     first = {row.variant: n for n, row in reversed(list(enumerate(chosen)))}
     cells = []
@@ -188,8 +190,10 @@ def stage_table(rows, stage, op):
                              for value in (row.bytes_predicted, row.bytes_measured))
         error = f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
             if row.max_err is not None and row.allowed_err else ""
-        cells.append([variant, where, dtype, si(row.length or 0), seconds(row.median_s),
-                      rate, share, traffic, error])
+        size = si(row.length or 0) + (f", d = {row.head_dim:.0f}" if row.seqlen_k else "") \
+            + (f", {row.seqlen_q:.0f} query" if row.seqlen_q != row.seqlen_k else "")
+        cells.append([variant, where, dtype, size, seconds(row.median_s), rate, share,
+                      traffic, error])
     header = ["variant", "where", "type", "length", "median", "rate", "ceiling",
               "MB predicted / measured", "error / allowed"]
     return table(header, cells) + provenance(chosen)

@@ -2,6 +2,7 @@
 
     python3 notes/roofline.py --results DIR --out DIR [--machine TEXT]
 
+arc.png             all stages and rungs and the peers as bars, with their ceilings
 roofline_cpu.png    a panel for each of stages 1 to 4
 roofline_gpu.png    float32 variants, then the 16-bit rungs of stage 5 and its peers
 
@@ -154,6 +155,80 @@ def draw_gpu(rows):
     return fig
 
 
+PLAIN = "naive recompute online fold".split()
+RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong overlapped "
+         "lean persistent fitted optimistic").split()
+
+
+def arc_rows(rows):
+    """(where, measurements) from top to bottom: CPU stages, then GPU rungs and peers."""
+    cpu = longest([row for row in rows if row.device == "cpu" and row.stage in "1234"])
+    bars = []
+    for stage in "1234":
+        here = [row for row in cpu if row.stage == stage]
+        best = max(here, key=lambda row: row.gflops, default=None)
+        bars += [row for row in here if row.variant in PLAIN and row is not best]
+        bars += [best] if best else []
+    gpu = longest([row for row in rows if row.device == "gpu" and row.dtype == "bf16"])
+    float32 = longest([row for row in rows if row.device == "gpu" and row.dtype == "f32"
+                       and row.stage == "5"])
+    rungs = sorted([row for row in gpu + float32 if row.variant in RUNGS],
+                   key=lambda row: RUNGS.index(row.variant))
+    peers = sorted([row for row in gpu if row.stage == "peer"], key=lambda row: row.gflops)
+    return [("CPU", bars), ("GPU", rungs + peers)]
+
+
+def draw_arc(rows):
+    groups = [(where, bars) for where, bars in arc_rows(rows) if bars]
+    everything = [row for _, bars in groups for row in bars]
+    if not everything:
+        raise NoData("no measurement of attention")
+    tall = 1.4 + 0.22 * len(everything) + 0.3 * len(groups)
+    fig = plt.figure(figsize=(8, tall))
+    axis = fig.add_axes([0.265, 0.85 / tall, 0.715, 1 - 1.2 / tall])
+    place, names, places = 0, [], []
+    colours = {"1": "#b8860b", "2": "#d55e00", "3": "#009e73", "4": "#0072b2",
+               "5": "#8e44ad", "peer": "#777777"}
+    least = min(row.gflops for row in everything)
+    for where, bars in groups:
+        axis.text(least / 2, place - 0.75, f"{where}: {shape_of(bars)}", fontsize=8.5,
+                  va="center", weight="bold")
+        for row in bars:
+            axis.barh(place, row.gflops, height=0.74, color=colours[row.stage])
+            share = f", {row.pct_ceiling:.0f} %" if row.pct_ceiling else ""
+            inside = row.gflops > 30 * least
+            axis.text(row.gflops * (0.92 if inside else 1.1), place,
+                      f"{significant(row.gflops)}{share}", fontsize=8, va="center",
+                      ha="right" if inside else "left", color="white" if inside else "black")
+            if row.ceiling:
+                axis.plot([row.ceiling] * 2, [place - 0.5, place + 0.5], color="black",
+                          linewidth=1, linestyle=":")
+            rung = f" {RUNGS.index(row.variant) + 1}" if row.stage == "5" else ""
+            stage = "" if row.stage == "peer" else f"{row.stage}{rung and '.'}{rung.strip()} "
+            names.append(f"{stage}{row.variant} ({where}, {row.dtype})")
+            places.append(place)
+            place += 1
+        place += 1.3
+    axis.set_xscale("log")
+    axis.set_xlim(least / 2, max(row.gflops for row in everything) * 2)
+    axis.set_yticks(places)
+    axis.set_yticklabels(names, fontsize=8)
+    axis.set_ylim(place - 1.7, -1.2)
+    axis.set_xlabel("GFLOP/s, and percent of the ceiling (dotted)", fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(axis="x", labelsize=8.5)
+    axis.tick_params(axis="y", length=0)
+    caption(fig, everything, "Attention: every stage, every rung, and PyTorch")
+    return fig
+
+
+def significant(value):
+    """'3.57', '821 000': three digits."""
+    digits = max(0, 2 - int(f"{value:e}".split("e")[1]))
+    rounded = float(f"{value:.2e}")
+    return f"{rounded:.{digits}f}" if digits else f"{rounded:,.0f}".replace(",", " ")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", required=True, type=pathlib.Path)
@@ -162,7 +237,8 @@ def main():
     arguments = parser.parse_args()
     rows, drawn = read_results(arguments.results, arguments.machine), 0
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name, draw in (("roofline_cpu", draw_cpu), ("roofline_gpu", draw_gpu)):
+    jobs = {"arc": draw_arc, "roofline_cpu": draw_cpu, "roofline_gpu": draw_gpu}
+    for name, draw in jobs.items():
         path = arguments.out / f"{name}.png"
         try:
             fig = draw(rows)
