@@ -55,7 +55,12 @@ endif
 directory = $(word $(1),$(STAGES))
 
 # --- Compilers. ---
-WARN := -Wall -Wextra $(WERROR)
+# clang's OpenMP runtime is linked by clang++ only: CC=clang-14 chooses clang++-14.
+ifneq ($(and $(filter default,$(origin CXX)),$(findstring clang,$(CC))),)
+CXX := $(subst clang,clang++,$(CC))
+WNO := -Wno-pass-failed
+endif
+WARN := -Wall -Wextra $(WNO) $(WERROR)
 ARCH_FLAGS ?= -march=native
 FAST := -O3 $(ARCH_FLAGS) -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off
 INCLUDE = -Icommon -I$(dir $<) -I$(patsubst %/kernels/,%/,$(dir $<)) -I04_monoid_tiled_cpu
