@@ -355,6 +355,7 @@ int check_stage(const struct stage *stage, const struct options *opt)
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0
                            : opt->quick && !c[i].quick)
             continue;
+        if (opt->has_op && c[i].problem.op != opt->op) continue;
         progress(&run, i, n, c[i].name);
         check_case(&run, &c[i], opt->has_seed ? opt->seed : test_case_seed(&c[i]));
     }

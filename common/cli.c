@@ -162,7 +162,8 @@ static const char *store(const struct option *o, const char *text, struct option
     case DTYPE:
         return parse_dtype(text, (enum dtype *)at) ? NULL : "f32, f16 or bf16";
     case OP:
-        return parse_op(text, (enum op *)at) ? NULL : "softmax, logsoftmax or attention";
+        return parse_op(text, (enum op *)at) ? NULL : "an operation like softmax, logsoftmax "
+                                                        "or attention";
     case DEVICE:
         *(int *)at = 1;
         return strcmp(text, "cpu") ? "cpu" : NULL;

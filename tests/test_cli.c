@@ -698,6 +698,13 @@ Test(cli, variant_that_cannot_do_the_problem_exits_2)
     }
 }
 
+Test(cli, check_of_one_operation_runs_no_other)
+{
+    cr_assert(run(stages[2], "check --quick --op mean") == 0, "%s", complained);
+    cr_expect(strstr(printed, "mean_total") && !strstr(printed, "attention-"), "%s", printed);
+    cr_expect(run(stages[4], "check --quick --op softmax") == 77, "%s", printed);
+}
+
 /* The first row sees key 0 alone; the other key's value is infinite once it is rounded. */
 Test(cli, value_that_overflows_in_f16_stays_behind_its_mask)
 {
