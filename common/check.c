@@ -350,6 +350,7 @@ int check_stage(const struct stage *stage, const struct options *opt)
                         opt->only_case);
     int status = choose_variants(&run);
     if (status) return status;
+    if (opt->huge) return check_huge(stage, opt);
     if (opt->random) check_random(&run);
     for (size_t i = 0; !opt->random && i < n; i++) {
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0

@@ -4,6 +4,7 @@
 
 #include "cases.h"
 #include "compare.h"
+#include "options.h"
 
 /* A case in one type: its inputs and what is accepted as their result. */
 struct prepared {
@@ -24,5 +25,9 @@ const char *not_promised(const struct variant *v, const struct prepared *p);
  * memory. */
 struct verdict check_variant(const struct variant *v, const struct prepared *p,
                              int repeat, const char **could_not);
+
+/* check --huge: arrays of more than 2^31 elements on a GPU, judged at some rows.  Returns
+ * the exit status. */
+int check_huge(const struct stage *stage, const struct options *opt);
 
 #endif

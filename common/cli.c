@@ -39,6 +39,7 @@ static const struct option table[] = {
     {"--seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
     {"--case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
     {"--random", IN_CHECK, COUNT, AT(random), NO_FLAG},
+    {"--huge", IN_CHECK, FLAG, AT(huge), NO_FLAG},
     {"--csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
     {"--dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
     {"--threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
@@ -275,7 +276,7 @@ static int help(const struct stage *stage)
     printf("%s: %s\n\n"
            "%s list\n"
            "%s check [--variant V] [--quick] [--case NAME] [--random N]\n"
-           "      [--seed S] [--dtype T] [--op O]\n"
+           "      [--seed S] [--dtype T] [--op O] [--huge]\n"
            "%s bench [--variant V] [--quick] [--csv FILE] [--op O] [--rows N --cols N]\n"
            "      [--batch N --heads-q N --heads-kv N --seqlen-q N --seqlen-k N\n"
            "       --head-dim N --head-dim-v N] [--causal] [--dtype T]\n"
