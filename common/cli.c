@@ -1,6 +1,7 @@
 /* cli.c: the command line of a stage program. */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -291,9 +292,18 @@ static int help(const struct stage *stage)
     return 0;
 }
 
+/* Without this the first file that is opened would take the place of a stream that the
+ * caller closed, and what is printed would end in it.  Writing to the stand-in fails. */
+static void occupy_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) exit(1);
+}
+
 int stage_main(int argc, char **argv, const struct stage *stage)
 {
     struct options opt;
+    occupy_streams();
     int status = options_parse(argc, argv, stage, &opt);
     if (status) return status;
     if (opt.threads) omp_set_num_threads(opt.threads);

@@ -2,9 +2,11 @@
 #include "csv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,12 +31,28 @@ static const char header[] =
     "flops,gbps,gflops,ceiling_kind,ceiling,pct_ceiling,peak_bytes,max_err,allowed_err,date,"
     "commit,machine,compiler,flags";
 
+/* Each line goes out in one write, so that a signal cannot cut it. */
 struct csv {
-    FILE *f;
+    int fd;
     const char *path;
     int created; /* there was no such file */
     int is_new;  /* nothing is in it yet, not even the header */
 };
+
+/* Appends n bytes, or takes back what a full disk cut off.  NULL or why not. */
+static const char *append(int fd, const char *text, size_t n)
+{
+    struct stat before;
+    int known = !fstat(fd, &before) && S_ISREG(before.st_mode);
+    ssize_t written;
+    do written = write(fd, text, n);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)n) return NULL;
+    const char *why = strerror(written < 0 ? errno : ENOSPC);
+    if (written > 0 && known && ftruncate(fd, before.st_size))
+        return "the disk is full, and the last line is cut off";
+    return why;
+}
 
 /* The first line of the file at path: 1 if it is the header, 0 if there is none. */
 static int has_header(const char *path, const char **why)
@@ -57,13 +75,13 @@ struct csv *csv_open(const char *path, const char **why)
     if (*why) return NULL;
     struct csv *c = malloc(sizeof *c);
     int created = access(path, F_OK) != 0;
-    FILE *f = c ? fopen(path, "a") : NULL;
-    if (!f) {
+    int fd = c ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (fd < 0) {
         *why = strerror(errno);
         free(c);
         return NULL;
     }
-    *c = (struct csv){f, path, created, !old};
+    *c = (struct csv){fd, path, created, !old};
     return c;
 }
 
@@ -147,12 +165,9 @@ static void put_shape(FILE *f, const struct problem *p)
     fprintf(f, ",%d", p->causal);
 }
 
-const char *csv_write(struct csv *c, const struct measurement *m)
+static void put_line(FILE *f, const struct measurement *m)
 {
-    FILE *f = c->f;
     char date[32];
-    if (c->is_new) fprintf(f, "%s\n", header);
-    c->is_new = 0;
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     fputs(m->stage, f);
@@ -175,12 +190,25 @@ const char *csv_write(struct csv *c, const struct measurement *m)
     put_text(f, m->device == ON_GPU && *CUDA_COMPILER ? CUDA_COMPILER : COMPILER);
     put_text(f, COMPILER_FLAGS);
     fputc('\n', f);
-    return fflush(f) ? strerror(errno) : NULL;
+}
+
+const char *csv_write(struct csv *c, const struct measurement *m)
+{
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n);
+    if (!f) return strerror(errno);
+    if (c->is_new) fprintf(f, "%s\n", header);
+    put_line(f, m);
+    const char *why = fclose(f) ? strerror(errno) : append(c->fd, line, n);
+    free(line);
+    if (!why) c->is_new = 0;
+    return why;
 }
 
 const char *csv_close(struct csv *c)
 {
-    int failed = fclose(c->f);
+    int failed = close(c->fd);
     if (c->created && c->is_new) remove(c->path);
     free(c);
     return failed ? strerror(errno) : NULL;

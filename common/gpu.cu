@@ -13,24 +13,39 @@ static int forbidden;
 struct gpu { int known, arch; char name[256], why[256]; };
 static struct gpu gpu;
 
+/* Why there is no GPU, in words that say what to do. */
+static void say_why(cudaError_t error)
+{
+    int driver = 0;
+    cudaGetLastError(); /* the error is told; later calls start clean */
+    snprintf(gpu.why, sizeof gpu.why, "%s", cudaGetErrorString(error));
+    if (error != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver)) return;
+    if (driver == 0) snprintf(gpu.why, sizeof gpu.why, "no CUDA driver found");
+    else
+        snprintf(gpu.why, sizeof gpu.why, "its driver is for CUDA %d.%d, this program for "
+                 "CUDA %d.%d: update the driver", driver / 1000, driver % 1000 / 10,
+                 CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
 static void look(void)
 {
     if (gpu.known) return;
     gpu.known = 1;
     int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
-    if (error != cudaSuccess || n == 0) {
-        snprintf(gpu.why, sizeof gpu.why, "%s",
-                 error != cudaSuccess ? cudaGetErrorString(error) : "no GPU found");
-        cudaGetLastError(); /* the error is told; later calls start clean */
+    if (error != cudaSuccess) {
+        say_why(error);
+        return;
+    }
+    if (n == 0) {
+        snprintf(gpu.why, sizeof gpu.why, "no GPU found");
         return;
     }
     cudaDeviceProp props;
     error = cudaGetDeviceProperties(&props, 0);
     if (error == cudaSuccess) error = cudaFree(0);
     if (error != cudaSuccess) {
-        snprintf(gpu.why, sizeof gpu.why, "%s", cudaGetErrorString(error));
-        cudaGetLastError();
+        say_why(error);
         return;
     }
     snprintf(gpu.name, sizeof gpu.name, "%s", props.name);
@@ -207,16 +222,15 @@ static double best_gbps(void (*call)(void *), double bytes_per_byte)
     while (s.bytes > gpu_memory_free() / 4) s.bytes /= 2;
     s.from = gpu_alloc(s.bytes);
     s.to = gpu_alloc(s.bytes);
-    if (!s.from || !s.to) return 0;
-    CUDA_CHECK(cudaMemset(s.from, 0x3c, s.bytes));
-    double best = 1e30;
-    for (int i = 0; i < 8; i++) {
+    double best = INFINITY;
+    if (s.from && s.to) CUDA_CHECK(cudaMemset(s.from, 0x3c, s.bytes));
+    for (int i = 0; i < 8 && s.from && s.to; i++) {
         double t = gpu_time(call, &s, 1);
         if (t < best) best = t;
     }
-    gpu_free(s.from);
-    gpu_free(s.to);
-    return bytes_per_byte * (double)s.bytes / best / 1e9;
+    if (s.from) gpu_free(s.from);
+    if (s.to) gpu_free(s.to);
+    return bytes_per_byte * (double)s.bytes / best / 1e9; /* 0 without memory */
 }
 
 extern "C" double gpu_copy_gbps(void)

@@ -310,7 +310,9 @@ static int compute(struct run *r, const struct variant *v)
         return OK;
     }
     const char *why = execute(v, &r->p, &r->a);
-    return why ? bad(r, "variant %s: %s", v->name, why) : OK;
+    if (!why) return OK;
+    return bad(r, "variant %s: %s%s", v->name, why,
+               v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");
 }
 
 /* The first output in float: o and y are written as f32 whatever type they have. */
