@@ -6,6 +6,7 @@
 #              stage 1, whose 0/0 is its lesson)
 #   thread     ThreadSanitizer; clang and its OpenMP runtime, because gcc's is not known to it
 #   valgrind   memcheck of an AVX2 build (valgrind 3.19 does not know AVX-512), quick suite
+#   quick      the flags of address, two stages, check --quick: a minute (only when asked for)
 #   gpu        compute-sanitizer: memcheck, racecheck, initcheck, synccheck, where a GPU is
 #
 # Criterion ignores what a passing test's process reports at its end, so every tool writes
@@ -52,6 +53,24 @@ address() {
     tail -n 1 "$dir/out"
     [ $status -eq 0 ] || grep -B3 -A6 'FAIL\]\|Assertion' "$dir/out" | head -n 40
     verdict address $status "$dir"/logs/*
+}
+
+quick() {
+    dir=$build/quick
+    rm -rf "$dir/logs" && mkdir -p "$dir/logs"
+    flags="-O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow"
+    make -s -j2 BUILD="$dir" CFLAGS="$flags" CXXFLAGS="$flags" CUDA=0 \
+        "$dir/03_online_softmax" "$dir/04_monoid_tiled_cpu" >"$dir/make.log" 2>&1 ||
+        { tail -n 20 "$dir/make.log"; verdict quick 1; return 1; }
+    status=0
+    for stage in 03_online_softmax 04_monoid_tiled_cpu; do
+        ASAN_OPTIONS="log_path=$dir/logs/asan:detect_leaks=1:detect_stack_use_after_return=0" \
+        UBSAN_OPTIONS="log_path=$dir/logs/ubsan:print_stacktrace=1" \
+        LSAN_OPTIONS="suppressions=tests/leaks.txt:print_suppressions=0" \
+            "$dir/$stage" check --quick >"$dir/out" 2>&1 || { status=1; tail -n 5 "$dir/out"; }
+        tail -n 1 "$dir/out"
+    done
+    verdict quick $status "$dir"/logs/*
 }
 
 thread() {
@@ -107,6 +126,7 @@ gpu() {
     done
 }
 
+wants quick && { quick || failed=1; }
 wants address && { address || failed=1; }
 wants thread && { thread || failed=1; }
 wants valgrind && { valgrind_ || failed=1; }
