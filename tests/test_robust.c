@@ -249,3 +249,28 @@ Test(robust, missing_matplotlib_is_found_elsewhere_or_named)
     cr_expect(status == (found ? 0 : 1), "exit status %d", status);
     cr_expect(shell("[ -s build/python ]") == (found ? 0 : 1));
 }
+
+/* A stand-in for a driver of CUDA 9.1, which no toolkit in use can work with. */
+Test(robust, an_old_driver_is_named_and_the_cpu_computes)
+{
+    shell("[ -x $ROOT/build/cuda/03_online_softmax ] && B=$ROOT/build/cuda;"
+          " $B/03_online_softmax check --huge; echo $B");
+    if (strstr(printed, "built without GPU code"))
+        cr_skip_test("no program with GPU code; make cuda BUILD=build/cuda makes one");
+    char *programs = strrchr(printed, '/');
+    cr_assert(programs != NULL);
+    while (programs > printed && programs[-1] != '\n') programs--;
+    programs[strcspn(programs, "\n")] = 0;
+    setenv("B", programs, 1);
+    int status = shell("echo 'int cuDriverGetVersion(int *v) { *v = 9010; return 0; }"
+                       " int cuInit(unsigned f) { return (int)(f & 0); }' >f.c &&"
+                       " ${CC:-cc} -shared -fPIC f.c -o libcuda.so.1");
+    cr_assert(status == 0, "%s", complained);
+    setenv("LD_LIBRARY_PATH", place, 1);
+    status = shell("$B/03_online_softmax check --variant gpu_one_pass --huge");
+    cr_expect(status == 77 && strstr(printed, "driver is for CUDA 9.1"), "%d %s", status,
+              printed);
+    status = shell("$B/05_flash_cuda run " FIXTURE "--o o.npy");
+    cr_expect(status == 0 && strstr(printed, "executed on the CPU"), "%d %s", status,
+              complained);
+}
