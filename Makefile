@@ -361,7 +361,8 @@ fuzz:
 	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS)
 
 gallery: need-compiler need-python need-criterion
-	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) $(BUG)
+	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) \
+	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) $(BUG)
 
 test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600

@@ -1,6 +1,6 @@
 """gallery.py: does the suite see?  Plants each bug, runs the checks, draws which case caught it.
 
-    python3 tests/planted/gallery.py [--build DIR] [BUG ...]
+    python3 tests/planted/gallery.py [--build DIR] [--results DIR] [--draw] [BUG ...]
 
 Each tests/planted/*.patch is one real mistake with its story.  It is applied to a copy of the
 sources under DIR/gallery, the stage's program is built and checked, and the patch is taken
@@ -8,8 +8,11 @@ back.  A bug must be caught, by a case whose name begins with what its line `Cau
 Beside it stands what a naive check would have said: |got - want| > 1e-2 on normal random
 input, which NaN passes, without masks and with a causal square.
 
-Writes DIR/gallery/gallery.csv and gallery.png.  Exit status: 0 every bug was caught as meant;
-1 one survived, or the sound program failed; 2 a patch does not apply or does not compile."""
+The copy starts with the objects that DIR already has, so `make` or `make test` saves most of
+the time.  Writes gallery.csv, gallery.png and stories.csv into DIR/gallery, or into --results
+where all bugs were planted; --draw only makes the last two again.  Exit status: 0 every bug was caught
+as meant; 1 one survived, or the sound program failed; 2 a patch does not apply or does not
+compile."""
 import argparse
 import array
 import csv
@@ -25,7 +28,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ["Makefile", "common", "01_naive", "02_safe_softmax", "03_online_softmax",
          "04_monoid_tiled_cpu", "05_flash_cuda", "tests"]
-FIELD = re.compile(r"^(Story|Program|Variant|Caught by): (.*?)(?=^\S|\Z)", re.M | re.S)
+FIELD = re.compile(r"^(Story|Family|Program|Variant|Caught by): (.*?)(?=^\S|\Z)", re.M | re.S)
 
 
 class Bug:
@@ -34,20 +37,24 @@ class Bug:
         head = path.read_text().split("\n--- ", 1)[0] + "\n"
         fields = {key: " ".join(text.split()) for key, text in FIELD.findall(head)}
         self.story, self.program = fields["Story"], fields["Program"]
+        self.family = fields["Family"]
+        self.source = re.search(r"^--- a/(\S+)", path.read_text(), re.M)[1]
         self.variant, self.meant = fields["Variant"], fields["Caught by"]
         self.tests = self.meant.startswith("test ")
 
 
 def run(command, tree, **more):
+    more.setdefault("env", dict(os.environ, OMP_WAIT_POLICY="passive"))
+    more.setdefault("stderr", subprocess.STDOUT)
     return subprocess.run(command, cwd=tree, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+                          stdout=subprocess.PIPE, **more)
 
 
 def make(tree, targets):
     """Builds in the copy; the private flags of the outer make stay outside."""
     environment = {key: value for key, value in os.environ.items()
                    if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD")}
-    done = run(["make", "-s", "-j2", "CUDA=0"] + targets, tree, env=environment)
+    done = run(["make", "-s", "-j2", "CUDA=0", "WERROR="] + targets, tree, env=environment)
     return done.returncode == 0, done.stdout
 
 
@@ -71,8 +78,8 @@ def failures(tree, bug):
         if bug.tests:
             done = run(["build/tests", "--filter", "compare/*"], tree, timeout=120)
             return re.findall(r"\[FAIL\] (\S+?):", done.stdout)
-        done = run([f"build/{bug.program}", "check", "--variant", bug.variant], tree,
-                   timeout=300)
+        done = run([f"build/{bug.program}", "check", "--device", "cpu", "--variant",
+                    bug.variant], tree, stderr=subprocess.DEVNULL, timeout=300)
     except subprocess.TimeoutExpired:
         return ["hang"]
     found = re.findall(r"^FAILED +\S+ +(\S+)", done.stdout, re.M)
@@ -112,7 +119,8 @@ def naive_outputs(tree, bug):
         calls = [attention, attention + ["--causal"]]
     answers = []
     for call in calls:
-        done = run([f"build/{bug.program}", "run", "--variant", bug.variant] + call, tree)
+        done = run([f"build/{bug.program}", "run", "--device", "cpu", "--variant",
+                    bug.variant] + call, tree)
         answers.append(read_npy(tree / "out.npy") if done.returncode == 0 else None)
     return answers
 
@@ -123,46 +131,107 @@ def naive_check_passes(good, bad):
                for g, b in zip(good, bad))
 
 
-def family(case):
-    """attention-shift_20-113x203-d64 -> attention-shift_20"""
-    return re.sub(r"@\d+", "", "-".join(case.split("-")[:2]))
+# The recipes of cases.h, by what they are for.
+KINDS = [
+    ("plain", "random wide range_80 equal zero_q markers tiny"),
+    ("order", "ascending descending outlier"),
+    ("level", "shift_20 shift_200 shift_up low large vast"),
+    ("masks", "mask_some mask_row mask_first mask_last mask_middle mask_lanes mask_but_one"),
+    ("NaN and inf", "nan_q nan_k nan_v nan_v_one inf_k inf_v inf_score"),
+    ("", "hang crash test"),
+]
 
 
-def draw(path, bugs, caught):
+def recipe(case):
+    """attention-shift_20-113x203-d64 -> shift_20; compare::rejects_nan -> test"""
+    if "::" in case:
+        return "test"
+    return re.sub(r"@\d+", "", case.split("-")[1]) if "-" in case else case
+
+
+def draw_heads(axis, columns, rows):
+    """Names of the kinds of cases above, of the families of bugs at the left; bands."""
+    x = 0
+    for number, (kind, names) in enumerate(KINDS):
+        width = sum(name in columns for name in names.split())
+        if width and number % 2 == 0:
+            axis.axvspan(x - 0.5, x + width - 0.5, color="#f0f0f0", zorder=0)
+        if width:
+            axis.text(x + width / 2 - 0.5, -0.8, kind, ha="center", va="bottom",
+                      fontsize=8.5, fontweight="bold")
+        x += width
+    for y, row in enumerate(rows):
+        if y and row["family"] != rows[y - 1]["family"]:
+            axis.axhline(y - 0.5, color="black", linewidth=0.7)
+
+
+def draw(path, rows):
+    """One square where a recipe's cases failed, darker where the bug was meant to."""
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    columns = sorted({family(case) for cases in caught.values() for case in cases})
-    height = 1.6 + 0.24 * len(bugs)
-    figure, axis = plt.subplots(figsize=(2.6 + 0.23 * len(columns), height + 1.2), dpi=150)
-    for y, bug in enumerate(bugs):
-        seen = [family(case) for case in caught[bug.name]]
+    meant, other, blind = "#d55e00", "#7fb3d5", "#000000"
+    rows = sorted(rows, key=lambda row: row["family"])
+    seen = {name for row in rows for name in row["recipes"].split()}
+    columns = [name for _, names in KINDS for name in names.split() if name in seen]
+    figure, axis = plt.subplots(figsize=(9.2, 2.3 + 0.2 * len(rows)), dpi=160)
+    for y, row in enumerate(rows):
         for x, column in enumerate(columns):
-            if column in seen:
-                meant = column.startswith(bug.meant.replace("test ", "")) or \
-                    bug.meant.startswith(column)
-                axis.add_patch(plt.Rectangle((x - 0.45, y - 0.45), 0.9, 0.9,
-                                             color="#d55e00" if meant else "#0072b2"))
-    axis.set_xlim(-0.5, len(columns) - 0.5)
-    axis.set_ylim(len(bugs) - 0.5, -0.5)
-    axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
-    axis.set_yticks(range(len(bugs)), [bug.name for bug in bugs], fontsize=8)
-    axis.grid(color="#dddddd", linewidth=0.4)
-    axis.set_axisbelow(True)
-    axis.set_title("Which family of cases catches which planted bug\n"
-                   "(orange: the one meant for it)", fontsize=10, loc="left")
-    figure.tight_layout()
+            if column in row["recipes"].split():
+                color = meant if column in row["meant_recipes"].split() else other
+                axis.add_patch(plt.Rectangle((x - 0.42, y - 0.42), 0.84, 0.84, color=color))
+        if row["naive_check"] == "passes":
+            axis.plot(len(columns) + 0.3, y, "o", color=blind, markersize=5)
+    axis.set_xlim(-0.5, len(columns) + 1.0)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    labels = columns + ["passes a naive check"]
+    axis.set_xticks(list(range(len(columns))) + [len(columns) + 0.3], labels, rotation=90,
+                    fontsize=8.5)
+    axis.set_yticks(range(len(rows)), [row["bug"] for row in rows], fontsize=8.5)
+    axis.tick_params(length=0)
+    draw_heads(axis, columns, rows)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=meant),
+               plt.Rectangle((0, 0), 1, 1, color=other),
+               plt.Line2D([], [], marker="o", color=blind, linestyle="none", markersize=5)]
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / figure.get_figheight()))
+    figure.suptitle(f"Which cases catch which of {len(rows)} planted bugs", x=0.01,
+                    y=1 - 0.08 / figure.get_figheight(), ha="left", va="top",
+                    fontsize=11, fontweight="bold")
+    figure.legend(handles, ["caught by the cases meant for it", "by other cases",
+                            "|error| > 1e-2 on random input sees nothing"],
+                  loc="upper right", ncols=3, fontsize=8.5, frameon=False,
+                  bbox_to_anchor=(1, 1 - 0.36 / figure.get_figheight()))
     figure.savefig(path)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default="build")
-    parser.add_argument("bug", nargs="*")
-    options = parser.parse_args()
-    bugs = [Bug(path) for path in sorted((ROOT / "tests/planted").glob("*.patch"))
-            if not options.bug or path.stem in options.bug]
-    tree = pathlib.Path(options.build).resolve() / "gallery" / "tree"
+COLUMNS = ["bug", "family", "program", "variant", "failing_cases", "meant_case",
+           "meant_recipes", "recipes", "naive_check", "verdict"]
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_stories(path, rows, bugs):
+    """The table of notes/planted_bugs.md."""
+    by_name = {row["bug"]: row for row in rows}
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["bug", "what goes wrong, and where it happens", "planted in",
+                         "naive check", "failing cases", "first of those meant for it"])
+        for bug in sorted(bugs, key=lambda bug: (bug.family, bug.name)):
+            row = by_name.get(bug.name)
+            if row:
+                writer.writerow([bug.name, bug.story.replace("|", "/"),
+                                 f"{bug.source} ({bug.variant})", row["naive_check"],
+                                 row["failing_cases"], row["meant_case"]])
+
+
+def copy_tree(build, tree):
+    """A copy of the sources, and of the objects that were made from them."""
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
     for part in PARTS:
@@ -171,49 +240,102 @@ def main():
             shutil.copytree(source, tree / part)
         else:
             shutil.copy2(source, tree / part)
-    targets = sorted({f"build/{bug.program}" for bug in bugs})
-    if any(bug.tests for bug in bugs):
-        targets.append("build/tests")
-    print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
-    ok, log = make(tree, targets)
+    old = (build / "config").read_text() if (build / "config").exists() else "cuda=1"
+    if (build / "obj").is_dir() and "cuda=1" not in old:
+        shutil.copytree(build / "obj", tree / "build/obj")
+        if (build / "libparts.a").exists():
+            shutil.copy2(build / "libparts.a", tree / "build")
+        config = tree / "build/config"  # as old as it was: nothing is to be remade
+        config.write_text(old.replace("-Werror", ""))
+        shutil.copystat(build / "config", config)
+
+
+def target(bug):
+    return "build/tests" if bug.tests else f"build/{bug.program}"
+
+
+def key_of(bug):
+    return bug.program, bug.variant, bug.tests, bug.meant.startswith("softmax")
+
+
+def check_sound(tree, bugs):
+    """Builds what these bugs will be planted in; it must pass.  Returns its naive outputs."""
+    ok, log = make(tree, [target(bugs[0])])
     if not ok:
         fail(2, "the sound sources do not build\n" + log[-2000:])
     naive_inputs(tree)
-    caught, survived, rows = {}, [], []
+    sound = {}
     for bug in bugs:
+        if key_of(bug) in sound:
+            continue
         if failures(tree, bug):
             fail(1, f"{bug.program} {bug.variant} fails without any bug")
-        good = naive_outputs(tree, bug)
-        patch(tree, bug)
-        ok, log = make(tree, ["build/tests" if bug.tests else f"build/{bug.program}"])
-        if not ok:
-            fail(2, f"{bug.path.name} does not compile\n{log[-2000:]}")
-        caught[bug.name] = failures(tree, bug)
-        naive = "passes" if naive_check_passes(good, naive_outputs(tree, bug)) else "fails"
-        naive = "-" if bug.tests else naive
-        patch(tree, bug, reverse=True)
-        make(tree, ["build/tests" if bug.tests else f"build/{bug.program}"])
-        meant = [case for case in caught[bug.name]
-                 if case.startswith(bug.meant.replace("test ", ""))]
-        verdict = "caught" if meant else "NOT BY ITS CASE" if caught[bug.name] else "SURVIVED"
-        if not meant:
-            survived.append(bug.name)
-        rows.append([bug.name, bug.program, bug.variant, len(caught[bug.name]),
-                     meant[0] if meant else "", naive, verdict])
-        print(f"{bug.name:34} {verdict:16} by {len(caught[bug.name]):4} cases; naive check "
-              f"{naive:7} {meant[0] if meant else caught[bug.name][:1]}", flush=True)
-    out = tree.parent
-    with open(out / "gallery.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["bug", "program", "variant", "failing_cases", "meant_case",
-                         "naive_check", "verdict"])
-        writer.writerows(rows)
+        sound[key_of(bug)] = naive_outputs(tree, bug)
+    return sound
+
+
+def plant(tree, bug, good):
+    """Plants, checks, takes back.  Returns the line of the CSV file."""
+    patch(tree, bug)
+    ok, log = make(tree, [target(bug)])
+    if not ok:
+        fail(2, f"{bug.path.name} does not compile\n{log[-2000:]}")
+    caught = failures(tree, bug)
+    naive = "passes" if naive_check_passes(good, naive_outputs(tree, bug)) else "fails"
+    patch(tree, bug, reverse=True)
+    meant = [case for case in caught if case.startswith(bug.meant.replace("test ", ""))]
+    verdict = "caught" if meant else "NOT BY ITS CASE" if caught else "SURVIVED"
+    print(f"{bug.name:34} {verdict:16} by {len(caught):4} cases; naive check "
+          f"{'-' if bug.tests else naive:7} {meant[0] if meant else caught[:1]}", flush=True)
+    return {"bug": bug.name, "family": bug.family, "program": bug.program,
+            "variant": bug.variant, "failing_cases": len(caught),
+            "meant_case": meant[0] if meant else "",
+            "meant_recipes": " ".join(sorted({recipe(case) for case in meant})),
+            "recipes": " ".join(sorted({recipe(case) for case in caught})),
+            "naive_check": "-" if bug.tests else naive, "verdict": verdict}
+
+
+def draw_or_say(path, rows):
     try:
-        draw(out / "gallery.png", bugs, caught)
-        print(f"gallery: {out}/gallery.png")
+        draw(path, rows)
+        print(f"gallery: {path}")
     except ImportError:
         print("gallery: no matplotlib, no picture")
-    blind = sum(row[5] == "passes" for row in rows)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--results")
+    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("bug", nargs="*")
+    options = parser.parse_args()
+    build = pathlib.Path(options.build).resolve()
+    out = pathlib.Path(options.results) if options.results and not options.bug \
+        else build / "gallery"
+    out.mkdir(parents=True, exist_ok=True)
+    bugs = [Bug(path) for path in sorted((ROOT / "tests/planted").glob("*.patch"))
+            if not options.bug or path.stem in options.bug]
+    if options.draw:
+        with open(out / "gallery.csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        write_stories(out / "stories.csv", rows, bugs)
+        return draw_or_say(out / "gallery.png", rows)
+    bugs.sort(key=lambda bug: (bug.tests, bug.program, bug.source, bug.name))
+    tree = build / "gallery" / "tree"
+    copy_tree(build, tree)
+    print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
+    rows = []
+    for goal in dict.fromkeys(target(bug) for bug in bugs):
+        here = [bug for bug in bugs if target(bug) == goal]
+        sound = check_sound(tree, here)
+        rows += [plant(tree, bug, sound[key_of(bug)]) for bug in here]
+    rows.sort(key=lambda row: row["bug"])
+    write_csv(out / "gallery.csv", rows)
+    write_stories(out / "stories.csv", rows, bugs)
+    draw_or_say(out / "gallery.png", rows)
+    survived = [row["bug"] for row in rows if row["verdict"] != "caught"]
+    blind = sum(row["naive_check"] == "passes" for row in rows)
     print(f"{len(bugs) - len(survived)} bugs caught, {len(survived)} not; {blind} of them pass "
           "a naive check")
     if survived:
