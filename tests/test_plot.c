@@ -100,6 +100,28 @@ Test(plot, every_figure_is_drawn_and_is_the_same_again)
     cr_expect(!system("test $(ls -A one | wc -l) = 8"), "something else was left there");
 }
 
+Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
+{
+    static const char *const names[] = { "memories.svg", "tiles.svg", "timeline.svg", "arc.png",
+                                         "roofline_cpu.png", "roofline_gpu.png" };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results one two"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    for (int pass = 0; pass < 2; pass++) {
+        const char *out = pass ? "two" : "one";
+        int status = run("notes/pictures.py", "--out %s", out);
+        if (status == 77) cr_skip("no matplotlib");
+        cr_assert(status == 0, "%s", said);
+        cr_assert(run("notes/roofline.py", "--results results --out %s", out) == 0, "%s", said);
+    }
+    for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+        char command[128];
+        snprintf(command, sizeof command, "test -s one/%s && cmp -s one/%s two/%s", names[t],
+                 names[t], names[t]);
+        cr_expect(!system(command), "%s is missing or differs", names[t]);
+    }
+}
+
 Test(plot, missing_columns_skip_a_figure_with_one_line)
 {
     if (!has_python()) cr_skip("no python3");
