@@ -56,11 +56,12 @@ Test(exercises, skeletons_are_what_their_sources_generate)
 }
 
 /* The cases that the judge saw and that failed, of a worker in build/exercises/KIND. */
-static void judge(const char *kind, const char *name, unsigned *cases, unsigned *failed)
+static void judge(const char *kind, const char *name, const char *suite, unsigned *cases,
+                  unsigned *failed)
 {
     *cases = *failed = 0;
     int status = run("%s/judge %s/exercises/solution/%s.worker %s/exercises/%s/%s.worker "
-                     "--quick", build(), build(), name, build(), kind, name);
+                     "%s", build(), build(), name, build(), kind, name, suite);
     const char *done = strstr(said, "\ndone\t");
     cr_expect(status == 0 && done && sscanf(done, " done %u %u", cases, failed) == 2,
               "judge of %s %s: exit status %d: %s", kind, name, status, said);
@@ -77,14 +78,17 @@ Test(exercises, every_skeleton_fails_and_every_solution_passes, .timeout = 240)
         unsigned cases, failed;
         snprintf(name, sizeof name, "%s", strrchr(list.gl_pathv[i], '/') + 1);
         *strchr(name, '.') = '\0';
-        judge("solution", name, &cases, &failed);
+        judge("solution", name, "--quick", &cases, &failed);
         cr_expect(cases >= 10 && failed == 0, "the solution of %s: %u of %u cases fail",
                   name, failed, cases);
-        judge("skeleton", name, &cases, &failed);
+        judge("skeleton", name, "--quick", &cases, &failed);
         cr_expect(10 * failed >= cases, "the skeleton of %s fails %u of %u cases only",
                   name, failed, cases);
     }
     globfree(&list);
+    unsigned cases, failed;
+    judge("solution", "merge", "", &cases, &failed); /* what make exercise runs */
+    cr_expect(cases > 300 && failed == 0, "the whole suite: %u of %u fail", failed, cases);
 }
 
 /* Writes a class, grades it `times` times, asks students.py what is wrong. */
