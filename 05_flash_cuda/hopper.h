@@ -137,11 +137,6 @@ template <int N> static __device__ __forceinline__ void registers_grow(void)
 
 /* ---- TMA ---- */
 
-static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 /* A box of map, from (column, row, head, batch), to shared memory; its bytes count on
  * bar. */
 static __device__ __forceinline__ void tma_load(void *to, const CUtensorMap *map,
