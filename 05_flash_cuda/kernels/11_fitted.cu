@@ -9,7 +9,7 @@
  *             finish them at the same time; then all take exponentials and nothing
  *             multiplies.
  *   d = 128   queries are held in registers: every product Q K^T reads shared memory once
- *             less.  Short causal sequences take 64 keys at a time: less is masked.
+ *             less.
  *   d = 256   as before; o has no shared memory to go through. */
 #include "hopper_launch.h"
 
@@ -240,10 +240,7 @@ static void launch(const struct problem *p, const struct arrays *a)
         else
             launch_as<config<T, 64, 4, 64, 4, false>>(p, a);
     } else if constexpr (D == 128) {
-        if (p->causal && n <= 2048)
-            launch_as<config<T, 128, 2, 64, 4, true>>(p, a);
-        else
-            launch_as<config<T, 128, 2, 128, 2, true>>(p, a);
+        launch_as<config<T, 128, 2, 128, 2, true>>(p, a);
     } else {
         launch_as<config<T, 256, 2, 64, 2, false>>(p, a);
     }

@@ -14,7 +14,10 @@
  *     computed as in rung 11.  It looks at the verdict when the tile's slot of the queue
  *     comes round, and at all slots before it ends.
  *
- * float16 ends at 2^16: it is computed as in rung 11 always. */
+ * float16 ends at 2^16: it is computed as in rung 11 always.
+ *
+ * Where nothing but exponentials follows the scores, the turn passes when they are ready,
+ * as in rung 11's first block, and short sequences gain by smaller key blocks. */
 #include "hopper_launch.h"
 
 #ifdef __CUDACC__
@@ -115,6 +118,7 @@ template <class C, bool FIRST, bool HOPE>
 static __device__ __forceinline__ void
 step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bool hide)
 {
+    constexpr bool LATE = C::PART > 0 && (FIRST || HOPE); /* turns pass with the scores */
     float top[2], shrink[2];
     bool moved = FIRST;
     barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
@@ -123,18 +127,17 @@ step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bo
     if constexpr (C::HOLD_Q)
         start_scores_held<C>(x.s, x.held, ring.k[x.k_at.slot]);
     else
-        start_scores<C, C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
+        start_scores<C, LATE ? 0 : C::PART>(x.s, x.q, ring.k[x.k_at.slot]);
     if (!FIRST) {
         barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
         wgmma_fence();
         start_output<C>(x.o, x.p, ring.v[x.v_at.slot]);
     }
-    const bool late = C::PART > 0 && (FIRST || HOPE);
-    if (C::PART > 0 && !late) wgmma_wait<2>();
-    if (!late) pass_turn<C>(w);
+    if (C::PART > 0 && !LATE) wgmma_wait<2>();
+    if (!LATE) pass_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>();
     settle(x.s);
-    if (late) pass_turn<C>(w);
+    if (LATE) pass_turn<C>(w);
     release(ring.k_empty, x.k_at);
     if (hide) hide_block<C>(x.s, j, row, n);
     if (FIRST || !HOPE) {
@@ -328,12 +331,12 @@ static void launch(const struct problem *p, const struct arrays *a)
     constexpr bool HOPE = std::is_same<T, __nv_bfloat16>::value;
     size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (!p->causal && n >= 8192)
+        if (n >= (p->causal ? 16384 : 8192))
             launch_as<config<T, 64, 3, 128, 3, false, HOPE>>(p, a);
         else
             launch_as<config<T, 64, 4, 64, 4, false, HOPE>>(p, a);
     } else if constexpr (D == 128) {
-        if (p->causal && n <= 2048)
+        if (HOPE && n <= (p->causal ? 4096 : 1024))
             launch_as<config<T, 128, 2, 64, 4, true, HOPE>>(p, a);
         else
             launch_as<config<T, 128, 2, 128, 2, true, HOPE>>(p, a);
