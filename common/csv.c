@@ -54,10 +54,13 @@ static const char *append(int fd, const char *text, size_t n)
     return why;
 }
 
-/* The first line of the file at path: 1 if it is the header, 0 if there is none. */
+/* The first line of the file at path: 1 if it is the header, 0 if there is none.  A pipe or
+ * a device is not asked: it would wait for a line of ours. */
 static int has_header(const char *path, const char **why)
 {
     char line[2048] = "";
+    struct stat status;
+    if (stat(path, &status) || !S_ISREG(status.st_mode)) return 0;
     FILE *f = fopen(path, "r");
     if (!f) return 0;
     char *got = fgets(line, sizeof line, f);

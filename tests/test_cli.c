@@ -698,6 +698,16 @@ Test(cli, variant_that_cannot_do_the_problem_exits_2)
     }
 }
 
+Test(cli, csv_goes_into_a_pipe)
+{
+    cr_assert(run(stages[0], "bench --rows 3 --cols 4 --variant naive --csv /dev/stdout "
+                  "| cat > .piped") == 0);
+    char *text = printed;
+    slurp(".piped", text, sizeof printed);
+    cr_expect(strstr(text, "stage,variant,op") && strstr(text, "\n01_naive,naive,softmax"),
+              "%s", text);
+}
+
 Test(cli, check_of_one_operation_runs_no_other)
 {
     cr_assert(run(stages[2], "check --quick --op mean") == 0, "%s", complained);
