@@ -130,11 +130,11 @@ extern const struct variant gpu_thread_per_row, gpu_block_per_row;
 
 static const struct variant *const variants[] = {
     &naive,
+    &gpu_thread_per_row,
+    &gpu_block_per_row,
     &naive_simd,
     &naive_accumulators,
     &naive_threads,
-    &gpu_thread_per_row,
-    &gpu_block_per_row,
     NULL,
 };
 

@@ -151,14 +151,14 @@ static const struct variant *const variants[] = {
     &recompute,
     &reload,
     &log_recompute,
-    &safe_simd,
-    &safe_accumulators,
-    &safe_overlapped,
-    &safe_threads,
     &gpu_four_kernels,
     &gpu_cub,
     &gpu_cub_fused_exp,
     &gpu_three_pass,
+    &safe_simd,
+    &safe_accumulators,
+    &safe_overlapped,
+    &safe_threads,
     NULL,
 };
 

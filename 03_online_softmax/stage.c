@@ -144,11 +144,6 @@ static const struct variant *const variants[] = {
     &mean_product_first,
     &mean_weighted,
     &mean_increment,
-    &online_simd,
-    &online_blocked,
-    &online_streaming,
-    &online_two_pass,
-    &online_threads,
     &gpu_online,
     &gpu_cub_monoid,
     &gpu_registers,
@@ -157,6 +152,11 @@ static const struct variant *const variants[] = {
     &gpu_grid,
     &gpu_two_pass,
     &gpu_one_pass,
+    &online_simd,
+    &online_blocked,
+    &online_streaming,
+    &online_two_pass,
+    &online_threads,
     NULL,
 };
 
