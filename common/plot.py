@@ -169,8 +169,11 @@ def draw_ceiling(rows):
     panels = []
     for op in ("softmax", "attention"):
         try:
-            chosen = same_work([row for row in rows if row.op == op and row.pct_ceiling
-                                and row.device != "cpu-executed"])
+            known = [row for row in rows if row.op == op and row.pct_ceiling
+                     and row.device != "cpu-executed"]
+            # a GPU's softmax has a figure of its own
+            on_cpu = [row for row in known if row.device == "cpu"]
+            chosen = same_work(on_cpu if op == "softmax" and on_cpu else known)
             panels.append((chosen, best_lines(chosen, "pct_ceiling", biggest=True)))
         except NoData:
             pass
