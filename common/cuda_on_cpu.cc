@@ -330,6 +330,10 @@ static char *map(size_t bytes, int protection)
 /* Enough fibres for n threads. */
 static void grow_fibres(struct worker *w, unsigned n)
 {
+    /* Fibres that are parked point to themselves, so they must not move: room for the
+     * largest cluster of the largest blocks is taken once (and touched when used). */
+    enum { MOST = 16 * 1024 };
+    if (w->fibres.capacity() < MOST) w->fibres.reserve(MOST);
     size_t had = w->fibres.size();
     if (had >= n) return;
     size_t page = sysconf(_SC_PAGESIZE), bytes = (n - had) * STACK_BYTES;

@@ -35,6 +35,7 @@
 
 typedef float vfloat __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vint __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t vuint __attribute__((vector_size(VECTOR_BYTES))); /* may wrap round */
 typedef float vfloat_any __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline, unused))

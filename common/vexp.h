@@ -76,7 +76,7 @@ INLINE vfloat vexp_up(vfloat x)
 {
     vfloat power, t = vexp_parts(x, &power);
     vint positive = x > 0;
-    power = (vfloat)((vint)power - (positive & (1 << 23)));
+    power = (vfloat)((vuint)power - (vuint)(positive & (1 << 23)));
     vfloat y = vfma(t, power, power);
     y += (vfloat)(positive & (vint)y);
     y = vselect(x > VEXP_MOST, vset(INFINITY), y);
