@@ -119,13 +119,15 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
+ROOF := $(if $(CUDA),$(if $(HOPPER_HERE),$(BUILD)/roof05.so))
+
 .PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long \
         sanitize fuzz differential gallery help exercise exercises-built grade \
         clean summary $(NUMBERS) FORCE
 .DEFAULT_GOAL := all
 
 build: $(PROGRAMS)
-cuda: build $(BUILD)/lib05.so
+cuda: build $(BUILD)/lib05.so $(ROOF)
 
 # Everything below build/ is remade when the configuration changes.
 CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
@@ -170,6 +172,17 @@ $(foreach s,$(STAGES),$(eval $(call program,$(s))))
 $(BUILD)/obj/05_flash_cuda/library/%.o: CFLAGS += -fPIC
 $(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
                    $(BUILD)/obj/05_flash_cuda/library/attention_run.o
+	@echo "  link  $@"
+	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
+
+# The roof over the last rung: the same kernel without softmax (hopper_softmax.h).
+$(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  nvcc  $< without softmax"
+	$(Q)sh 05_flash_cuda/ptxas_check.sh $(NVCC) $(NVFLAGS) $(call gencode,90a) -DNO_SOFTMAX \
+	    -MMD -MP $(INCLUDE) -c $< -o $@
+$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/kernels/12_optimistic.cuda.o \
+                    $(BUILD)/obj/05_flash_cuda/library/attention_run.o
 	@echo "  link  $@"
 	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
 

@@ -12,6 +12,17 @@
 
 #include "hopper.h"
 
+/* Built with -DNO_SOFTMAX (`make profile 5` does, into a library of its own) a kernel is
+ * the roof over itself, not attention: the same loads, products and turns, but the scores
+ * go into P V times c, without maximum, exponential or sum.  A hidden score is 0. */
+#ifdef NO_SOFTMAX
+#define SOFTMAX 0
+#define HIDDEN 0.0f
+#else
+#define SOFTMAX 1
+#define HIDDEN (-INFINITY)
+#endif
+
 /* The state of a thread's two rows: the monoid's (m, l); o is apart. */
 struct rows {
     float m[2];  /* the reference, in units of q.k; -INFINITY: no key yet */
@@ -25,7 +36,7 @@ static __device__ __forceinline__ void hide(float (&s)[N], const int (&visible)[
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (8 * (i / 4) + i % 2 >= visible[i / 2 % 2]) s[i] = -INFINITY;
+        if (8 * (i / 4) + i % 2 >= visible[i / 2 % 2]) s[i] = HIDDEN;
 }
 
 /* The maximum of each row of s, over all lanes that share it. */
@@ -34,7 +45,8 @@ static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&t
 {
     top[0] = top[1] = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < N; i++) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+    for (int i = 0; i < (SOFTMAX ? N : 4); i++)
+        top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
     top[0] = quad_max(top[0]);
     top[1] = quad_max(top[1]);
 }
@@ -59,7 +71,7 @@ static __device__ __forceinline__ bool exceeds(const struct rows &r,
                                                const float (&top)[2], float c)
 {
     bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
-    return __any_sync(0xffffffffu, here);
+    return SOFTMAX && __any_sync(0xffffffffu, here);
 }
 
 /* s = 2^(s c - mc), summed into l. */
@@ -68,8 +80,8 @@ static __device__ __forceinline__ void weigh(float (&s)[N], struct rows &r, floa
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        s[i] = exp2_fast(fmaf(s[i], c, -r.mc[i / 2 % 2]));
-        r.l[i / 2 % 2] += s[i];
+        s[i] = SOFTMAX ? exp2_fast(fmaf(s[i], c, -r.mc[i / 2 % 2])) : s[i] * c;
+        r.l[i / 2 % 2] += SOFTMAX ? s[i] : 0.0f;
     }
 }
 
