@@ -126,7 +126,7 @@ static const struct variant naive = {
 };
 
 extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast.c */
-extern const struct variant gpu_thread_per_row, gpu_block_per_row;
+extern const struct variant gpu_thread_per_row, gpu_block_per_row;         /* gpu.cu */
 
 static const struct variant *const variants[] = {
     &naive,

@@ -143,9 +143,12 @@ static const struct variant recompute = {
     .attention = attention,
 };
 
-extern const struct variant reload, log_recompute;
-extern const struct variant safe_simd, safe_accumulators, safe_overlapped, safe_threads;
-extern const struct variant gpu_four_kernels, gpu_cub, gpu_cub_fused_exp, gpu_three_pass;
+extern const struct variant reload;                             /* reload.c */
+extern const struct variant log_recompute;                      /* logsoftmax.c */
+extern const struct variant safe_simd, safe_accumulators;       /* fast.c */
+extern const struct variant safe_overlapped, safe_threads;      /* fast.c */
+extern const struct variant gpu_four_kernels, gpu_cub;          /* gpu.cu */
+extern const struct variant gpu_cub_fused_exp, gpu_three_pass;  /* gpu.cu */
 
 static const struct variant *const variants[] = {
     &recompute,

@@ -5,56 +5,71 @@
  *     p_k = p_{k-1} (l_{k-1} / l_k) e^{m_{k-1} - m_k} + (e^{x_k - m_k} / l_k) v_k
  *
  * The streaming dot product of "How Flash Attention works" and of Jim Wang's equation 22:
- * after every key p is the attention of the keys so far.  stage.c keeps o = l p instead
+ * after every key p is the attention of the keys so far.  one_loop.c keeps o = l p instead
  * and divides once at the end: two divisions a key fewer, and two roundings.
  *
  * The exponents must be subtracted before exp is taken.  e^{-m_k} e^{x_k}, as it is often
- * printed, is 0 * inf from a score of about 104 on (notes/errata.md). */
+ * printed, is infinite from a score of 89 on and 0 * inf from 104 on (notes/errata.md). */
 #include "stage.h"
 
-/* One query against the keys it sees.
- *   q (d)   k (n, d)   v (n, dv)   bias (n) or NULL   o (dv)   lse (1)
- * Without a visible key o = 0 and lse = -INFINITY.  A row of v whose key is masked is not
- * read.  Reads n (d + dv) floats, writes dv + 1. */
-static void row(const float *q, const float *k, const float *v, const float *bias,
-                float scale, size_t n, size_t d, size_t dv, float *o, float *lse)
+/* One query against all its keys: score, maximum, sum, attention, in this order.
+ *   q_i (head_dim)  k (seqlen_k, head_dim)  v (seqlen_k, head_dim_v)  o_i (head_dim_v)
+ * Returns lse.  Masked keys are left out; if there is no other, o = 0, lse = -INFINITY.
+ * Reads K and V once, writes o once. */
+static float attention_row(const struct problem *p, size_t i, const float *q_i,
+                           const float *k, const float *v, const float *bias_i, float *o_i)
 {
-    float m = -INFINITY, l = 0.0f;
-    for (size_t c = 0; c < dv; c++) o[c] = 0.0f;
-    for (size_t j = 0; j < n; j++) {
-        const float *k_j = k + j * d, *v_j = v + j * dv;
-        float s = 0.0f;
-        if (bias && bias[j] == -INFINITY) continue;
-        for (size_t c = 0; c < d; c++) s = fmaf(q[c], k_j[c], s);
-        s = s * scale + (bias ? bias[j] : 0.0f);
-        if (s == -INFINITY) continue; /* else -inf - (-inf) while m is still -inf */
-        float m_new = m > s ? m : s;
-        float l_old = m == m_new ? l : l * expf(m - m_new);
+    float m = -INFINITY, l = 0;
+    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
+    for (size_t j = 0; j < visible_keys(p, i); j++) {
+        const float *k_j = k + j * p->head_dim, *v_j = v + j * p->head_dim_v;
+        if (bias_i && bias_i[j] == -INFINITY) continue;
+
+        /* score; one of -INFINITY that is not masked weighs 0 and has no maximum */
+        float dot = 0;
+        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
+        float s = p->scale * dot + (bias_i ? bias_i[j] : 0);
+        if (s == -INFINITY) continue;
+
+        /* max */
+        float m_new = s > m ? s : m;
+        float correction = m_new == m ? 1 : expf(m - m_new);
         float weight = expf(s - m_new);
-        float l_new = l_old + weight;
-        float keep = l_old / l_new, add = weight / l_new;
-        /* keep = 0 before the first key, when o is 0 too */
-        for (size_t c = 0; c < dv; c++) o[c] = o[c] * keep + v_j[c] * add;
+
+        /* sum and attention; at the first key keep is 0, and so is o */
+        float l_new = l * correction + weight;
+        float keep = l * correction / l_new, add = weight / l_new;
+        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = o_i[d] * keep + add * v_j[d];
         m = m_new;
         l = l_new;
     }
-    *lse = m + logf(l);
+    return m + logf(l);
 }
 
+/* Attention of one head: query by query, nothing stored. */
+static void attention_head(const struct problem *p, const float *q, const float *k,
+                           const float *v, const float *bias, float *o, float *lse)
+{
+    size_t n = p->seqlen_k;
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        lse[i] = attention_row(p, i, q + i * p->head_dim, k, v, bias ? bias + i * n : NULL,
+                               o + i * p->head_dim_v);
+}
+
+/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     const float *q = a->q, *k = a->k, *v = a->v;
     float *o = a->o;
-    size_t d = p->head_dim, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t h = 0; h < p->heads_q; h++)
-            for (size_t i = 0; i < p->seqlen_q; i++) {
-                size_t row_q = (b * p->heads_q + h) * p->seqlen_q + i;
-                size_t row_k = (b * p->heads_kv + h / group) * p->seqlen_k;
-                const float *bias_i = p->has_bias ? a->bias + i * p->seqlen_k : NULL;
-                row(q + row_q * d, k + row_k * d, v + row_k * dv, bias_i, p->scale,
-                    visible_keys(p, i), d, dv, o + row_q * dv, a->lse + row_q);
-            }
+    size_t group = p->heads_q / p->heads_kv;
+    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
+        size_t b = bh / p->heads_q, h = bh % p->heads_q;
+        size_t kv = b * p->heads_kv + h / group;
+        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
+                       k + kv * p->seqlen_k * p->head_dim,
+                       v + kv * p->seqlen_k * p->head_dim_v, a->bias,
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
+    }
 }
 
 /* No score is stored; a key costs its own exp, and one more when it raises the maximum. */

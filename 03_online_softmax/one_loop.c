@@ -42,6 +42,17 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     return m + logf(l);
 }
 
+/* Attention of one head: query by query, nothing stored. */
+static void attention_head(const struct problem *p, const float *q, const float *k,
+                           const float *v, const float *bias, float *o, float *lse)
+{
+    size_t n = p->seqlen_k;
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        lse[i] = attention_row(p, i, q + i * p->head_dim, k, v, bias ? bias + i * n : NULL,
+                               o + i * p->head_dim_v);
+}
+
+/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     const float *q = a->q, *k = a->k, *v = a->v;
@@ -50,14 +61,10 @@ static void attention(const struct problem *p, const struct arrays *a)
     for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
         size_t b = bh / p->heads_q, h = bh % p->heads_q;
         size_t kv = b * p->heads_kv + h / group;
-        for (size_t i = 0; i < p->seqlen_q; i++) {
-            size_t row = bh * p->seqlen_q + i;
-            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
-                                        k + kv * p->seqlen_k * p->head_dim,
-                                        v + kv * p->seqlen_k * p->head_dim_v,
-                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
-                                        o + row * p->head_dim_v);
-        }
+        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
+                       k + kv * p->seqlen_k * p->head_dim,
+                       v + kv * p->seqlen_k * p->head_dim_v, a->bias,
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
     }
 }
 

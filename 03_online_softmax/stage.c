@@ -84,7 +84,17 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     return s.m + logf(s.l);
 }
 
-/* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
+/* Attention of one head: query by query, nothing stored. */
+static void attention_head(const struct problem *p, const float *q, const float *k,
+                           const float *v, const float *bias, float *o, float *lse)
+{
+    size_t n = p->seqlen_k;
+    for (size_t i = 0; i < p->seqlen_q; i++)
+        lse[i] = attention_row(p, i, q + i * p->head_dim, k, v, bias ? bias + i * n : NULL,
+                               o + i * p->head_dim_v);
+}
+
+/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     const float *q = a->q, *k = a->k, *v = a->v;
@@ -93,23 +103,20 @@ static void attention(const struct problem *p, const struct arrays *a)
     for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
         size_t b = bh / p->heads_q, h = bh % p->heads_q;
         size_t kv = b * p->heads_kv + h / group;
-        for (size_t i = 0; i < p->seqlen_q; i++) {
-            size_t row = bh * p->seqlen_q + i;
-            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
-                                        k + kv * p->seqlen_k * p->head_dim,
-                                        v + kv * p->seqlen_k * p->head_dim_v,
-                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
-                                        o + row * p->head_dim_v);
-        }
+        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
+                       k + kv * p->seqlen_k * p->head_dim,
+                       v + kv * p->seqlen_k * p->head_dim_v, a->bias,
+                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
     }
 }
 
 /* Softmax: x is read twice, y written once.  Attention: nothing of size seqlen^2 exists. */
 static struct cost cost(const struct problem *p)
 {
-    if (p->op == OP_ATTENTION)
-        return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
-                             .exps = 3 * score_count(p)};
+    if (p->op == OP_ATTENTION) {
+        double n = score_count(p);
+        return (struct cost){.passes = 0, .bytes = attention_io_bytes(p), .exps = 3 * n};
+    }
     double n = (double)p->rows * (double)p->cols;
     return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 3 * n, .hidden = 4 * n};
 }
@@ -127,8 +134,11 @@ static const struct variant online = {
     .attention = attention,
 };
 
-extern const struct variant online_normalised, divide_once, log_online;
-extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;
+extern const struct variant online_normalised;                             /* normalised.c */
+extern const struct variant divide_once;                                   /* one_loop.c */
+extern const struct variant log_online;                                    /* logsoftmax.c */
+extern const struct variant mean_total, mean_product_first;                /* mean.c */
+extern const struct variant mean_weighted, mean_increment;                 /* mean.c */
 extern const struct variant online_simd, online_blocked, online_streaming; /* fast.c */
 extern const struct variant online_two_pass, online_threads;               /* fast.c */
 extern const struct variant gpu_online, gpu_cub_monoid;                    /* gpu.cu */
