@@ -17,9 +17,11 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     file-NAME     notes/results/NAME.csv as it stands
     gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
+    stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
+                  of its fastest attention, at the longest length that all have done
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length, square if it can be: time, rate, share of the
-                  ceiling, bytes, error
+                  ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on every shape, and its share of the ceiling
 
@@ -56,8 +58,10 @@ def seconds(value):
 
 
 def table(header, lines):
-    """Markdown, the first column left, the others right."""
-    rule = [":--"] + ["--:"] * (len(header) - 1)
+    """Markdown: the first column and those of prose left, the others right."""
+    prose = [max((len(line[c]) for line in lines), default=0) > 40
+             for c in range(len(header))]
+    rule = [":--" if left or not c else "--:" for c, left in enumerate(prose)]
     return ["| " + " | ".join(cells) + " |" for cells in [header, rule] + lines]
 
 
@@ -169,6 +173,20 @@ def file_table(where, name):
     return table([cell.replace("_", " ") for cell in lines[0]], lines[1:])
 
 
+def listed(stage):
+    """The variants of a stage in the order of its list, which is the order of its ideas:
+    {name: place}."""
+    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
+    texts = {path.name: path.read_text(encoding="utf-8")
+             for pattern in ("*.c", "*.cu") for path in here.glob(pattern)} if here else {}
+    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
+                            "\n".join(texts.values())))
+    block = re.search(r"\bvariants\[\] = \{(.*?)\};",
+                      texts.get("stage.c", texts.get("stage.cu", "")), re.S)
+    symbols = re.findall(r"&(\w+)", block[1]) if block else []
+    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
+
+
 def stage_table(rows, stage, op):
     chosen = [row for row in rows if row.stage == stage and row.op == op]
     if not chosen:
@@ -178,10 +196,13 @@ def stage_table(rows, stage, op):
                                                row.length or 0, row.dtype == "f32",
                                                not row.causal, row.head_dim == 128)):
         latest[row.variant, row.dtype, where_of(row)] = row
+    place = listed(stage)
     first = {row.variant: n for n, row in reversed(list(enumerate(chosen)))}
     cells = []
-    for (variant, dtype, where), row in sorted(latest.items(),
-                                               key=lambda item: first[item[0][0]]):
+    for (variant, dtype, where), row in sorted(
+            latest.items(), key=lambda item: (
+                stage != "5" and item[1].device == "gpu",
+                place.get(item[0][0], len(place)), first[item[0][0]])):
         rate = f"{significant(row.gflops)} GFLOP/s" if row.gflops else \
             f"{significant(row.gbps)} GB/s" if row.gbps else ""
         share = f"{row.pct_ceiling:.0f} % of {row.ceiling_kind}" \
@@ -197,6 +218,45 @@ def stage_table(rows, stage, op):
     header = ["variant", "where", "type", "length", "median", "rate", "ceiling",
               "MB predicted / measured", "error / allowed"]
     return table(header, cells) + provenance(chosen)
+
+
+# What theory counts: passes over a row of softmax, the bytes of an element that move, and
+# those of a score of attention beyond q, k, v and o.
+COUNTS = {
+    "1": ("[1 naive](01_naive/README.md)", "`exp(x) / sum`, and it overflows", 2, 12, 20),
+    "2": ("[2 safe](02_safe_softmax/README.md)", "subtract the maximum: one pass more",
+          3, 16, 24),
+    "3": ("[3 online](03_online_softmax/README.md)",
+          "maximum and sum in one pass, corrected on the way", 2, 12, 0),
+    "4": ("[4 monoid](04_monoid_tiled_cpu/README.md)",
+          "the correction is a monoid: split, merge, tile, all cores", 2, 12, 0),
+    "5": ("[5 flash](05_flash_cuda/README.md)",
+          "the same fold on a GPU, up a ladder of twelve kernels", "–", "–", 0),
+}
+
+
+def stages_table(rows):
+    chosen = [row for row in same_work([row for row in rows if row.op == "attention"])
+              if row.gflops and row.device == ("gpu" if row.stage == "5" else "cpu")]
+    done = {stage: {row.length for row in chosen if row.stage == stage} for stage in COUNTS}
+    common = set.intersection(*done.values())
+    if not common:
+        raise NoData("no length of attention that all five stages have done")
+    chosen = [row for row in chosen if row.length == max(common)]
+    cells = []
+    for stage, (name, idea, passes, element, score) in COUNTS.items():
+        mine, place = [row for row in chosen if row.stage == stage], listed(stage)
+        plain = min(mine, key=lambda row: place.get(row.variant, len(place)))
+        best = max(mine, key=lambda row: row.gflops)
+        speeds = [f"{significant(row.gflops)} (`{row.variant}`)" for row in (plain, best)]
+        cells.append([name, idea, str(passes), str(element), str(score),
+                      significant(best.peak_bytes / (1 << 20)), *speeds])
+    what = describe_work(chosen[0])
+    return (table(["stage", "idea", "passes", "bytes an element", "bytes a score",
+                   "memory, MiB", "GFLOP/s, plain", "fastest"], cells)
+            + ["", f"Passes and bytes by theory, of softmax and of attention beyond q, k, v "
+               f"and o; memory and speed measured: {what}, {si(max(common))} keys."]
+            + provenance([row for row in chosen if row.stage in COUNTS]))
 
 
 def gpu_softmax(rows):
@@ -286,7 +346,7 @@ def limits_table(rows, op):
 
 def make_table(where, name, rows):
     """The lines of the table called name."""
-    fixed = {"attention": attention_table, "softmax": softmax_table,
+    fixed = {"stages": stages_table, "attention": attention_table, "softmax": softmax_table,
              "memory": memory_table, "ladder": ladder_table,
              "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table,
              "hopper": hopper_table}

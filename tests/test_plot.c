@@ -178,7 +178,7 @@ Test(plot, malformed_csv_is_refused_with_one_line)
 
 Test(plot, tables_are_rewritten_once_and_checked)
 {
-    static const char *const names[] = { "attention", "softmax", "memory", "ladder",
+    static const char *const names[] = { "attention", "softmax", "memory", "ladder", "stages",
                                          "stage-4-attention", "stage-3-softmax" };
     char text[1 << 10] = "# Title\n";
     if (!has_python()) cr_skip("no python3");
@@ -191,10 +191,30 @@ Test(plot, tables_are_rewritten_once_and_checked)
     cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
     cr_expect(!system("grep -q '|' t.md; test $? = 1"), "--check changed the file");
     cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
-    cr_expect(!system("test $(grep -c '^| :-- |' t.md) = 6"), "not six tables");
+    cr_expect(!system("test $(grep -c '^| :-- |' t.md) = 7"), "not seven tables");
     cr_expect(run("common/tables.py", "--results results --check t.md") == 0, "%s", said);
     cr_expect(!system("sed -i 's/invented GPU/other GPU/' t.md"));
     cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
+}
+
+Test(plot, stage_tables_follow_the_list_of_the_stage)
+{
+    static const char *const orders[][2] = {{ "tiled", "threads" }, { "threads", "tiled" }};
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results 04_here"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    write_text("t.md", "<!-- table:stage-4-attention begin -->\n"
+                       "<!-- table:stage-4-attention end -->\n");
+    for (size_t t = 0; t < 2; t++) {
+        char source[256], command[128];
+        snprintf(source, sizeof source, "... *const variants[] = {\n &%s,\n &%s,\n NULL,\n};\n",
+                 orders[t][0], orders[t][1]);
+        write_text("04_here/stage.c", source);
+        snprintf(command, sizeof command, "grep -oE '^. (tiled|threads) ' t.md | head -n 1 | "
+                 "grep -q %s", orders[t][0]);
+        cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+        cr_expect(!system(command), "%s is not first", orders[t][0]);
+    }
 }
 
 Test(plot, marks_without_partner_and_unknown_tables_are_refused)
