@@ -1,4 +1,5 @@
-/* list.c: one line a variant: name, device, types, operations, idea, passes, bytes. */
+/* list.c: one line a variant: name, device, types, operations, idea, traversals (reads and
+ * writes of the large array), bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static void device_text(const struct variant *v, char *text, size_t size)
 static void print_variant(const struct variant *listed)
 {
     const struct variant *v = variant_here(listed);
-    char device[32], types[32] = "", ops[160] = "", passes[32] = "-", bytes[48] = "-";
+    char device[32], types[32] = "", ops[160] = "", walks[32] = "-", bytes[48] = "-";
     device_text(v, device, sizeof device);
     for (int t = F32; t <= BF16; t++)
         if (v->types & TYPE(t)) append(types, sizeof types, dtype_name((enum dtype)t), ",");
@@ -53,7 +54,7 @@ static void print_variant(const struct variant *listed)
         if (!(v->types & TYPE(F32))) p.dtype = v->types & TYPE(BF16) ? BF16 : F16;
         struct cost cost = v->cost(&p);
         int scores = p.op == OP_ATTENTION || p.op == OP_LOGSOFTMAX_ATTENTION;
-        snprintf(passes, sizeof passes, "%g passes", cost.passes);
+        snprintf(walks, sizeof walks, "%g traversals", cost.passes);
         double unit = scores ? score_count(&p) : (double)p.rows * (double)p.cols;
         if (p.op == OP_SCAN || p.op == OP_UPDATE)
             unit = (double)p.seqlen_k;
@@ -62,7 +63,7 @@ static void print_variant(const struct variant *listed)
                  scores ? "score" : p.op == OP_SCAN || p.op == OP_UPDATE ? "key" : "element");
     }
     printf("%-18s  %-13s  %-12s  %-30s  %s  %s  %s\n", v->name, device, types, ops, v->idea,
-           passes, bytes);
+           walks, bytes);
 }
 
 int list_stage(const struct stage *stage, const struct options *opt)
