@@ -2,19 +2,28 @@
 #include "jail.h"
 
 #include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef __linux__
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#if __has_include(<linux/landlock.h>) && defined(SYS_landlock_create_ruleset)
+#include <linux/landlock.h>
+#define HAVE_LANDLOCK 1
+#endif
 
 #if defined(__x86_64__)
 #define THIS_ARCH AUDIT_ARCH_X86_64
@@ -30,103 +39,152 @@ static void limit(int what, rlim_t value)
 }
 
 #ifdef THIS_ARCH
-#define LOAD(field) \
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
-#define LOAD_ARGUMENT(i) \
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, args[i]))
+#define ARGUMENT(i) ((unsigned)offsetof(struct seccomp_data, args[i]))
+#define LOAD(at) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at)
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+#define ALLOW RETURN(SECCOMP_RET_ALLOW)
 #define REFUSE(error) RETURN(SECCOMP_RET_ERRNO | (error))
-#define DENY(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), REFUSE(EPERM)
+/* Of the next instructions: skips n when what was loaded is not the value. */
+#define UNLESS(value, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, n)
+#define CALL(name) UNLESS(SYS_##name, 1), ALLOW
+#define OPEN_TO_READ(name, flags)                                                          \
+    UNLESS(SYS_##name, 4), LOAD(ARGUMENT(flags)),                                          \
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, 0, 1), \
+        REFUSE(EACCES), ALLOW
+/* One argument, of 64 bits, must be this. */
+#define WITH(name, i, value)                                                               \
+    UNLESS(SYS_##name, 6), LOAD(ARGUMENT(i)), UNLESS((uint32_t)(value), 3),                \
+        LOAD(ARGUMENT(i) + 4), UNLESS((uint32_t)((uint64_t)(value) >> 32), 1), ALLOW,      \
+        REFUSE(EPERM)
 
-/* Threads may be made, processes not.  clone3 hides its flags from a filter: "not there"
- * makes the C library use clone.  Files may be opened to be read. */
-static const struct sock_filter filter[] = {
-    LOAD(arch),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
-    RETURN(SECCOMP_RET_KILL_PROCESS),
-    LOAD(nr),
-#ifdef __x86_64__
-    BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1), /* the x32 numbers */
-    REFUSE(ENOSYS),
-    DENY(fork),
-    DENY(vfork),
-    DENY(creat),
-    DENY(unlink),
-    DENY(rename),
-    DENY(mkdir),
-    DENY(rmdir),
-    DENY(link),
-    DENY(symlink),
-    DENY(chmod),
-    DENY(truncate),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_open, 0, 4),
-    LOAD_ARGUMENT(1),
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, 0, 1),
-    REFUSE(EACCES),
-    RETURN(SECCOMP_RET_ALLOW),
-#endif
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 4),
-    LOAD_ARGUMENT(2),
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, 0, 1),
-    REFUSE(EACCES),
-    RETURN(SECCOMP_RET_ALLOW),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4),
-    LOAD_ARGUMENT(0),
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
-    REFUSE(EPERM),
-    RETURN(SECCOMP_RET_ALLOW),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-    REFUSE(ENOSYS),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 437 /* openat2 */, 0, 1),
-    REFUSE(ENOSYS),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 4), /* its own limits only */
-    LOAD_ARGUMENT(0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-    REFUSE(EPERM),
-    RETURN(SECCOMP_RET_ALLOW),
-    DENY(kill),
-    DENY(tkill),
-    DENY(tgkill),
-    DENY(rt_sigqueueinfo),
-    DENY(rt_tgsigqueueinfo),
-    DENY(pidfd_send_signal),
-    DENY(ptrace),
-    DENY(process_vm_readv),
-    DENY(process_vm_writev),
-    DENY(setpgid),
-    DENY(setsid),
-    DENY(socket),
-    DENY(unlinkat),
-    DENY(renameat2),
-    DENY(mkdirat),
-    DENY(linkat),
-    DENY(symlinkat),
-    DENY(fchmodat),
-    DENY(mount),
-    DENY(unshare),
-    DENY(io_uring_setup),
-    RETURN(SECCOMP_RET_ALLOW),
-};
-
-static int filter_calls(void)
+/* The calls that a computation needs: memory, threads, clocks, reading files, the
+ * protocol's descriptors.  All others are refused.  Threads may be made, processes not;
+ * clone3 hides its flags from a filter: "not there" makes the C library use clone.  Only
+ * `program`, at the address where it lies here, may be executed. */
+static int filter_calls(const char *program)
 {
-    struct sock_fprog program = {.len = sizeof filter / sizeof *filter};
-    program.filter = (struct sock_filter *)filter;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 0;
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    const struct sock_filter filter[] = {
+        LOAD((unsigned)offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
+        RETURN(SECCOMP_RET_KILL_PROCESS),
+        LOAD((unsigned)offsetof(struct seccomp_data, nr)),
+        CALL(futex), CALL(read), CALL(write), CALL(mmap), CALL(munmap), CALL(mprotect),
+        CALL(madvise), CALL(mremap), CALL(brk), CALL(exit), CALL(exit_group),
+        CALL(clock_gettime), CALL(clock_getres), CALL(clock_nanosleep), CALL(nanosleep),
+        CALL(gettimeofday), CALL(times), CALL(getrusage), CALL(sysinfo), CALL(uname),
+        CALL(sched_yield), CALL(sched_getaffinity), CALL(getcpu), CALL(membarrier),
+        CALL(rt_sigaction), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(sigaltstack),
+        CALL(restart_syscall), CALL(set_tid_address), CALL(set_robust_list),
+        CALL(get_robust_list), CALL(getpid), CALL(getppid), CALL(gettid), CALL(getuid),
+        CALL(geteuid), CALL(getgid), CALL(getegid), CALL(getrandom), CALL(close),
+        CALL(writev), CALL(lseek), CALL(pread64), CALL(fstat), CALL(newfstatat),
+        CALL(statx), CALL(faccessat), CALL(readlinkat), CALL(getdents64), CALL(getcwd),
+#ifdef SYS_rseq
+        CALL(rseq),
+#endif
+#ifdef __x86_64__
+        CALL(arch_prctl), CALL(access), CALL(stat), CALL(lstat), CALL(readlink), CALL(time),
+        CALL(getrlimit), OPEN_TO_READ(open, 1),
+#endif
+        OPEN_TO_READ(openat, 2),
+        UNLESS(SYS_clone, 3), LOAD(ARGUMENT(0)),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW,
+        LOAD((unsigned)offsetof(struct seccomp_data, nr)),
+        UNLESS(SYS_clone3, 1), REFUSE(ENOSYS),
+        WITH(tgkill, 0, getpid()), /* abort() */
+        WITH(prlimit64, 0, 0),
+        WITH(prctl, 0, PR_SET_NAME),
+        WITH(execve, 0, (uintptr_t)program),
+        REFUSE(EPERM),
+    };
+    struct sock_fprog rules = {.len = sizeof filter / sizeof *filter};
+    rules.filter = (struct sock_filter *)filter;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &rules) == 0;
+}
+
+/* A copy of the path at an address that nobody can guess. */
+static const char *hidden_copy(const char *path)
+{
+    uint64_t r = 0;
+    size_t n = strlen(path) + 1;
+    if (syscall(SYS_getrandom, &r, sizeof r, 0) != sizeof r || n > 4096) return path;
+    char *page = mmap((void *)(r & 0x3ffffffff000), 8192, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return page == MAP_FAILED ? path : memcpy(page + (r & 0xfff), path, n);
+}
+
+/* Root's rights but those of opening files: not needed, and they would reach into the
+ * judge. */
+static void drop_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
+    if (syscall(SYS_capget, &head, data)) return;
+    uint32_t keep = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
+    data[0].permitted &= keep;
+    data[0].effective &= keep;
+    data[0].inheritable = data[1].permitted = data[1].effective = data[1].inheritable = 0;
+    syscall(SYS_capset, &head, data);
+}
+#endif
+
+#if defined(THIS_ARCH) && defined(HAVE_LANDLOCK)
+static int may(int rules, const char *path, uint64_t access)
+{
+    struct landlock_path_beneath_attr rule = {.allowed_access = access};
+    struct stat s;
+    rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
+    if (rule.parent_fd < 0) return 0;
+    if (fstat(rule.parent_fd, &s) == 0 && !S_ISDIR(s.st_mode))
+        rule.allowed_access &= ~(uint64_t)LANDLOCK_ACCESS_FS_READ_DIR;
+    int failed = (int)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH,
+                              &rule, 0);
+    close(rule.parent_fd);
+    return !failed;
+}
+
+/* From here on only the program and the libraries can be read. */
+static int hide_files(const char *program)
+{
+    static const char *const libraries[] = {"/usr", "/lib", "/lib32", "/lib64",
+                                            "/etc/ld.so.cache", "/nix/store", "/gnu/store",
+                                            "/sys/devices/system/cpu", NULL};
+    uint64_t read = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
+                    LANDLOCK_ACCESS_FS_READ_DIR;
+    /* the rights of the first version: up to making links */
+    struct landlock_ruleset_attr all = {(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
+    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+    if (rules < 0) return 0;
+    int hidden = may(rules, program, read);
+    for (int i = 0; libraries[i]; i++) may(rules, libraries[i], read);
+    hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    close(rules);
+    return hidden;
 }
 #else
-static int filter_calls(void) { return 0; }
+static int hide_files(const char *program) { return (void)program, 0; }
 #endif
 
-int jail_enter(const struct limits *limits)
+int jail_enter(const struct limits *limits, const char **program)
 {
+    int hidden = 0, filtered = 0;
     setpgid(0, 0);
+    if (chdir("/")) return 0;
     limit(RLIMIT_CPU, (rlim_t)(20 * limits->cpu_s) + 1);
-    limit(RLIMIT_AS, limits->memory);
     limit(RLIMIT_FSIZE, 1 << 20);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_NOFILE, 64);
-    return filter_calls();
+#ifdef THIS_ARCH
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    drop_capabilities();
+    *program = hidden_copy(*program);
+    limit(RLIMIT_AS, limits->memory);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
+        hidden = limits->hide_files && hide_files(*program);
+        filtered = filter_calls(*program);
+    }
+#else
+    limit(RLIMIT_AS, limits->memory);
+#endif
+    return filtered ? 1 + hidden : 0;
 }

@@ -9,12 +9,16 @@ struct limits {
     double cpu_s;      /* processor time of one request; the process gets 20 times that */
     double wall_s;     /* waiting time of one request */
     size_t memory;     /* bytes of address space */
+    int hide_files;    /* files outside the system's libraries cannot be read */
 };
 
 /* In the child, before exec: limits of memory, time, file size and core dumps, an own
- * process group, death with its parent, and a system-call filter that refuses new
- * processes, signals, sockets, files opened for writing, and changes of directories.
- * Returns whether the filter is in force. */
-int jail_enter(const struct limits *limits);
+ * process group, death with its parent, no rights of root, and a system-call filter that
+ * lets through what a computation needs: no new processes or programs, no signals to
+ * others, no sockets, no files opened for writing, nothing that outlives the process.
+ *   program  absolute path; on return, what to give to exec, which is allowed that alone
+ * Returns 0 when the filter could not be put in force, 1 when it is, 2 when files are
+ * hidden too (Landlock, Linux 5.13). */
+int jail_enter(const struct limits *limits, const char **program);
 
 #endif

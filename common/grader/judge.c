@@ -2,14 +2,15 @@
  * promises to do, compares with the reference, and writes one line a case.
  *
  *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
+ *                           [--seed N]
  *
  * Nothing that the worker prints or returns counts: its outputs are compared in this
  * process, which the worker cannot write to.  A worker that ends, crashes, or computes
  * longer than --cpu seconds for one case has failed that case and is started again for
- * the next, for CRASHES and HANGS times in all.
+ * the next, for CRASHES and HANGS times in all.  --seed gives all cases other numbers.
  *
  * Lines on stdout, fields separated by tabs:
- *     jail    1 when the system-call filter is in force
+ *     jail    1 when the system-call filter is in force, 2 when files are hidden too
  *     case    name, type, elements, "ok" or why not, where, got, want, error, allowed
  *     speed   least seconds of worker and solution on one shape
  *     said    what the worker wrote to stderr before its first failure, a line each
@@ -25,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,10 +36,10 @@
 #include "protocol.h"
 #include "variant.h"
 
-enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15 };
+enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15, THREADS = 1000 };
 
 struct worker {
-    const char *program;
+    const char *program;    /* absolute path */
     pid_t pid;              /* 0: not running */
     int socket, said;       /* said: what it writes to stderr */
     char *region;           /* REGION bytes, shared */
@@ -48,7 +50,8 @@ struct worker {
     size_t n_words;
 };
 
-static struct limits limits = {.cpu_s = 10, .wall_s = 60, .memory = (size_t)2 << 30};
+static struct limits limits = {
+    .cpu_s = 10, .wall_s = 60, .memory = (size_t)2 << 30, .hide_files = 1};
 static struct worker *current;   /* what the variant's functions talk to */
 static int executed;             /* the exercise is a CUDA kernel executed on the CPU */
 
@@ -72,10 +75,14 @@ static void become(const struct worker *w, int socket, int said, int report)
     dup2(said, 2);
     dup2(region, REGION_FD);
     dup2(socket, SOCKET_FD);
-    char jailed = (char)jail_enter(&limits);
+    fcntl(report, F_SETFD, FD_CLOEXEC);
+    for (int fd = SOCKET_FD + 1; fd < 64; fd++)
+        if (fd != report) close(fd);
+    const char *program = w->program;
+    char jailed = (char)jail_enter(&limits, &program);
     if (write(report, &jailed, 1) != 1) _exit(127);
-    for (int fd = SOCKET_FD + 1; fd < 64; fd++) close(fd);
-    execl(w->program, w->program, (char *)NULL);
+    char *const arguments[] = {(char *)"worker", NULL};
+    execve(program, arguments, environ);
     _exit(127);
 }
 
@@ -92,7 +99,7 @@ static void start(struct worker *w)
     close(pair[1]);
     close(said[1]);
     close(report[1]);
-    w->jailed = read(report[0], &jailed, 1) == 1 && jailed;
+    w->jailed = read(report[0], &jailed, 1) == 1 ? jailed : 0;
     close(report[0]);
     w->socket = pair[0];
     w->said = said[0];
@@ -119,6 +126,8 @@ static void stop(struct worker *w, const char *why)
     if (*why) snprintf(w->failure, sizeof w->failure, "%s", why);
     else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
         snprintf(w->failure, sizeof w->failure, "used up its processor time");
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        snprintf(w->failure, sizeof w->failure, "was killed, or closed its connection");
     else if (WIFSIGNALED(status))
         snprintf(w->failure, sizeof w->failure, "crashed: %s",
                  strsignal(WTERMSIG(status)));
@@ -130,7 +139,18 @@ static void stop(struct worker *w, const char *why)
     w->pid = 0;
 }
 
-/* Waits for n bytes.  Returns 1; 0 when the worker ended; -1 when it took too long. */
+/* Threads of a process; 0 where that is not known. */
+static long threads_of(pid_t pid)
+{
+    char path[40];
+    struct stat s;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    return stat(path, &s) ? 0 : (long)s.st_nlink - 2;
+}
+
+/* Waits for n bytes.  Returns 1; 0 when the worker ended; else minus the failure. */
+enum { TOO_LONG = 1, TOO_MANY };
+static const char *const too[] = {"", "took too long", "started too many threads"};
 static int await(struct worker *w, void *to, size_t n)
 {
     clockid_t clock;
@@ -145,8 +165,9 @@ static int await(struct worker *w, void *to, size_t n)
             got += (size_t)r;
             continue;
         }
-        if (now(CLOCK_MONOTONIC) - wall > limits.wall_s) return -1;
-        if (has_clock && now(clock) - cpu > limits.cpu_s) return -1;
+        if (now(CLOCK_MONOTONIC) - wall > limits.wall_s) return -TOO_LONG;
+        if (has_clock && now(clock) - cpu > limits.cpu_s) return -TOO_LONG;
+        if (threads_of(w->pid) > THREADS) return -TOO_MANY;
     }
     return 1;
 }
@@ -165,7 +186,7 @@ static int ask(struct worker *w, const struct request *q, struct reply *r)
     listen_to(w, 0);
     int done = write(w->socket, q, sizeof *q) == sizeof *q ? await(w, r, sizeof *r) : 0;
     if (done == 1) return 1;
-    stop(w, done < 0 ? "took too long" : "");
+    stop(w, too[-done]);
     if (done < 0) w->hangs++;
     else w->crashes++;
     return 0;
@@ -223,7 +244,11 @@ static void compute(const struct problem *p, const struct arrays *a)
 static int worker_new(struct worker *w, const char *program)
 {
     char name[] = "/tmp/judge.XXXXXX";
-    *w = (struct worker){.program = program};
+    *w = (struct worker){.program = realpath(program, NULL)};
+    if (!w->program) {
+        fprintf(stderr, "judge: %s: %s\n", program, strerror(errno));
+        exit(3);
+    }
     w->region_fd = mkstemp(name);
     if (w->region_fd < 0 || unlink(name)) return 0;
     if (ftruncate(w->region_fd, (off_t)REGION)) return 0;
@@ -237,7 +262,12 @@ static struct variant variant_of(struct worker *solution)
 {
     struct request q = {.kind = DESCRIBE};
     struct reply r;
-    if (!ask(solution, &q, &r)) {
+    int described = ask(solution, &q, &r);
+    if (!described) { /* perhaps its libraries lie where nobody expects them */
+        limits.hide_files = 0;
+        described = ask(solution, &q, &r);
+    }
+    if (!described) {
         fprintf(stderr, "judge: %s: %s\n", solution->program, solution->failure);
         exit(3);
     }
@@ -277,9 +307,9 @@ static int is_large(const struct test_case *c)
 /* Prints its line.  Returns whether w was right; -1 for a case that v does not promise,
  * and then prints nothing. */
 static int judge_case(struct worker *w, const struct variant *v,
-                      const struct test_case *c)
+                      const struct test_case *c, uint64_t seed)
 {
-    struct prepared p = prepare(c, F32, test_case_seed(c));
+    struct prepared p = prepare(c, F32, test_case_seed(c) + seed);
     if (not_promised(v, &p)) {
         prepared_free(&p);
         return -1;
@@ -351,7 +381,7 @@ static void speed(struct worker *w, struct worker *solution, const struct varian
 static void print_words(struct worker *w)
 {
     for (char *c = w->words; *c; c++)
-        if ((*c < ' ' && *c != '\n') || *c == 127) *c = ' ';
+        if (((unsigned char)*c < ' ' && *c != '\n') || *c == 127) *c = ' ';
     for (char *line = strtok(w->words, "\n"); line; line = strtok(NULL, "\n"))
         printf("said\t%s\n", line);
 }
@@ -359,13 +389,14 @@ static void print_words(struct worker *w)
 static int usage(void)
 {
     fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] "
-                    "[--wall S] [--memory MiB]\n");
+                    "[--wall S] [--memory MiB] [--seed N]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     int quick = 0, timed = 0;
+    uint64_t seed = 0;
     size_t n, n_cases = 0, failed = 0;
     static struct worker solution, worker;
     if (argc < 3) return usage();
@@ -373,6 +404,8 @@ int main(int argc, char **argv)
         double value = i + 1 < argc ? atof(argv[i + 1]) : 0;
         if (!strcmp(argv[i], "--quick")) quick = 1;
         else if (!strcmp(argv[i], "--speed")) timed = 1;
+        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            seed = strtoull(argv[++i], NULL, 10);
         else if (value <= 0) return usage();
         else if (!strcmp(argv[i], "--cpu")) limits.cpu_s = value, i++;
         else if (!strcmp(argv[i], "--wall")) limits.wall_s = value, i++;
@@ -396,7 +429,7 @@ int main(int argc, char **argv)
         if (!variant_does(&v, c[i].problem.op) || (quick && !c[i].quick)) continue;
         if ((executed && !c[i].executed) || is_large(&c[i])) continue;
         if (!ask(&solution, &q, &r) || !r.ok) continue;
-        int ok = judge_case(&worker, &v, &c[i]);
+        int ok = judge_case(&worker, &v, &c[i], seed);
         if (ok < 0) continue;
         n_cases++;
         failed += !ok;
