@@ -257,7 +257,7 @@ define worker
 $(2): $(3) $(BUILD)/config
 	@mkdir -p $$(@D)
 	@echo "  cc    $$<"
-	$$(Q)$(if $(filter %.cu,$(3)),$$(CXX) -x c++ $$(CXXFLAGS_ALL),$$(CC) $$(CFLAGS_ALL)) -Icommon -c $$< -o $$@
+	$$(Q)$(if $(filter %.cu,$(3)),$$(CXX) -x c++ $$(CXXFLAGS_ALL),$$(CC) $$(CFLAGS_ALL)) -w -Icommon -c $$< -o $$@
 $(1): $(2) $(BUILD)/obj/common/grader/worker.o $(if $(filter %.cu,$(3)),$(KERNELS_O))
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@

@@ -14,6 +14,11 @@ One source an exercise, NN_*/exercises/solutions/NAME.c (or .cu), with marked re
         what stands there in the student's file; a line // words becomes a comment
     solution end */
 
+The head comment may name the families of cases (below) that hold the exercise's point, for
+which half of the marks are given:
+
+     * Half of the points: nan_v, inf_v.
+
 Exit status: 0 all right; 1 something is not; 2 bad usage or a malformed source."""
 import argparse
 import os
@@ -25,6 +30,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
 HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
+HALF = re.compile(r"^ \* Half of the points: ([\w, ]+)\.$", re.M)
 
 
 class Exercise:
@@ -34,10 +40,12 @@ class Exercise:
         self.solution, self.name = solution, solution.stem
         self.stage = solution.parents[2].name
         self.file = solution.parents[1] / solution.name
-        found = HEAD.search(solution.read_text(encoding="utf-8").split("\n", 1)[0])
+        text = solution.read_text(encoding="utf-8")
+        found, half = HEAD.search(text.split("\n", 1)[0]), HALF.search(text)
         if not found or int(found[1]) != int(self.stage[:2]):
             fail(f"{solution}: line 1 is not 'exercise of stage N, P points: ...'")
         self.number, self.points, self.title = int(found[1]), int(found[2]), found[3]
+        self.half = half[1].split(", ") if half else []  # recipes: nan_v, inf_v
 
     def is_skeleton(self):
         return self.file.exists() and \
@@ -112,9 +120,10 @@ class Verdict:
     """What the judge said of one worker."""
 
     def __init__(self, output):
-        self.cases, self.said, self.speed, self.jailed = [], [], None, False
+        self.cases, self.said, self.speed, self.jailed = [], [], None, 0
         self.complete = False
-        for line in output.splitlines():
+        # Not splitlines(): what a submission says may hold stranger ends of a line.
+        for line in output.split("\n"):
             kind, *fields = line.split("\t")
             if kind == "case":
                 self.cases.append(Case(fields))
@@ -123,7 +132,7 @@ class Verdict:
             elif kind == "speed":
                 self.speed = float(fields[1]) / float(fields[0])
             elif kind == "jail":
-                self.jailed = fields[0] == "1"
+                self.jailed = int(fields[0])
             elif kind == "done":
                 self.complete = True
 
@@ -162,7 +171,8 @@ def report(exercise, verdict):
         print(f"   passed: all {total} cases")
         if verdict.speed:
             print(f"   speed: {verdict.speed:.2f} times that of the reference solution, "
-                  "on one shape (for information)")
+                  f"on one shape{', executed on the CPU' if exercise.number == 5 else ''} "
+                  "(for information)")
         return True
     families = verdict.families()
     wrong = [name for name, passed in families.items() if not passed]
@@ -181,6 +191,17 @@ def report(exercise, verdict):
     return False
 
 
+def sub_make(make, targets):
+    """Builds with all cores.  What the outer make was told (CC=clang) holds here too, but
+    its jobs are its own.  Returns whether all could be built."""
+    environment = dict(os.environ)
+    environment["MAKEFLAGS"] = re.sub(r"(^| )(-j\d*|--jobserver-\S+)", "",
+                                      environment.get("MAKEFLAGS", ""))
+    command = [make, "--no-print-directory", "-s", f"-j{os.cpu_count() or 1}", *targets]
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
 def run(build, stage, name, make, gpu):
     """make exercise: every file is built and judged; one that fails stops no other."""
     right, of_stage = 0, chosen(stage, name)
@@ -192,9 +213,7 @@ def run(build, stage, name, make, gpu):
         targets = [f"{build}/judge", f"{build}/exercises/solution/{exercise.name}.worker",
                    f"{build}/exercises/{exercise.name}.worker",
                    f"{build}/exercises/{exercise.name}"]
-        built = subprocess.run([make, "--no-print-directory", "-s", *targets], cwd=ROOT,
-                               stdout=subprocess.DEVNULL, check=False)
-        if built.returncode:
+        if not sub_make(make, targets):
             print("   FAILED: it does not compile", flush=True)
             continue
         folder = f"{build}/exercises"
@@ -206,6 +225,7 @@ def run(build, stage, name, make, gpu):
             continue
         ok = report(exercise, verdict)
         if ok and gpu and exercise.number == 5:
+            print("   and on the GPU:", flush=True)
             ok = subprocess.run([f"{build}/exercises/{exercise.name}", "check"], cwd=ROOT,
                                 check=False).returncode == 0
         right += ok

@@ -6,21 +6,28 @@ Under SUBMISSIONS lies a folder for each student, with files named like the exer
 (online_step.c, at any depth), or files STUDENT-EXERCISE.c side by side.  EX picks stages
 or exercises; without it all count.
 
-Each file is compiled in a directory of its own, with no headers but the harness's few,
-and run by the judge (common/grader): in a process without the reference, limited in time
-and memory, that cannot write files, start processes or open connections.  The marks come
-from the judge's comparison, not from anything the submission prints or returns.
+Each file is compiled in a directory of its own, with the system's headers and the
+harness's few, and run by the judge (common/grader): in a process without the reference,
+limited in time and memory, that cannot write files, start programs or open connections.
+The marks come from the judge's comparison, not from anything the submission prints or
+returns.  The numbers in the cases are drawn from the submission's own text, so that a
+table of right answers is of no use, and the same file always gets the same marks.
 
-    marks = points * (families of cases right) / (families that the skeleton gets wrong)
+    share = (families of cases right) / (families that the skeleton gets wrong)
+    marks = points * share, or where the exercise names the families that hold its point
+            points * (share + share among those) / 2
 
 A family is what the names of cases begin with (softmax-mask_row): it counts as right when
 all its cases are.  All points are given only when every case passes.
 
-Writes OUT/grades.json, OUT/junit.xml, OUT/gradescope/STUDENT/results.json, OUT/class.png.
-The same submissions give the same files.  Exit status: 0 graded; 2 bad usage; 3 the
-solutions themselves do not get full marks here."""
+Writes OUT/grades.json, OUT/junit.xml, OUT/class.png, and for each student
+OUT/feedback/STUDENT.txt and OUT/gradescope/STUDENT/results.json.  The same submissions
+give the same files.  Exit status: 0 graded; 2 bad usage; 3 the solutions themselves do
+not get full marks here."""
 import argparse
 import concurrent.futures
+import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -29,6 +36,7 @@ import resource
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -38,6 +46,7 @@ from exercises import ROOT, exercises, judge
 
 HEADERS = ["stage.h", "cuda_check.h", "cuda_on_cpu.h", "cuda_types_on_cpu.h", "half.h"]
 LARGEST = 256 << 10     # bytes of a source file
+DEEPEST = 8             # folders in a student's folder
 COMPILE_S, COMPILE_WALL_S, COMPILE_BYTES = 30, 120, 2 << 30
 CPU_S, WALL_S, MEMORY_MIB, JUDGE_WALL_S = 3, 20, 1024, 300
 
@@ -47,16 +56,50 @@ def fail(status, text):
     sys.exit(status)
 
 
+def printable(text):
+    """Without what a terminal, a file name, JSON or XML cannot hold."""
+    return re.sub(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd]", "?", text)
+
+
 class Mark:
     """One exercise of one student."""
 
-    def __init__(self, exercise, marks, why, failing=(), cases=0):
-        self.exercise, self.marks, self.why = exercise, marks, why
-        self.failing, self.cases = list(failing), cases
+    def __init__(self, exercise, marks, why, failing=(), details=(), families=0):
+        self.exercise, self.marks, self.why = exercise, marks, printable(why)
+        self.failing, self.details = list(failing), [printable(x) for x in details]
+        self.families = families
 
     @property
     def full(self):
         return self.marks == self.exercise.points
+
+    @property
+    def words(self):
+        """What the student reads."""
+        lines = [self.why, *self.details]
+        if self.failing:
+            lines.append(f"{len(self.failing)} of {self.families} families of cases are "
+                         "wrong: " + ", ".join(self.failing[:8])
+                         + (", ..." if len(self.failing) > 8 else ""))
+        return "\n".join(lines)
+
+
+class Student:
+    """files: exercise name -> paths, the one that counts first; close: exercise name ->
+    a file that is nearly called so."""
+
+    def __init__(self):
+        self.files, self.close = {}, {}
+
+    def add(self, names, path):
+        """names: file name -> exercise name."""
+        if path.name in names:
+            self.files.setdefault(names[path.name], []).append(path)
+            return
+        letters = re.sub(r"[^a-z]", "", path.stem.lower())
+        for name in names.values():
+            if name.replace("_", "") in letters:
+                self.close.setdefault(name, path.name)
 
 
 def wanted(words):
@@ -71,25 +114,58 @@ def wanted(words):
     return [x for x in found if {x.name, str(x.number), x.stage} & set(words)]
 
 
+def walk(folder):
+    """Its files, the shallow ones first.  Links are not followed."""
+    for top, folders, inside in os.walk(folder):
+        here = pathlib.Path(top)
+        deep = len(here.relative_to(folder).parts) >= DEEPEST
+        folders[:] = [] if deep else sorted(x for x in folders if x != "__MACOSX")
+        yield from (here / name for name in sorted(inside))
+
+
 def collect(folder, chosen):
-    """student -> exercise name -> path.  Links are not followed."""
+    """student -> Student."""
     names = {x.file.name: x.name for x in chosen}
-    loose = re.compile(r"(.+)[-_]+(" + "|".join(re.escape(n) for n in names) + ")$")
-    students = {}
+    loose = re.compile(r"(.*[^-_])[-_]+(" + "|".join(map(re.escape, names)) + ")", re.S)
+    students, taken = {}, {}
+
+    def student(raw):
+        name = re.sub(r"[\t\n]", "?", printable(raw))[:60]
+        while taken.setdefault(name, raw) != raw:
+            name += "~"
+        return students.setdefault(name, Student())
+
     for entry in sorted(folder.iterdir()):
-        if entry.is_symlink() or entry.name.startswith("."):
+        if entry.is_symlink() or entry.name.startswith(".") or entry.name == "__MACOSX":
             continue
         if entry.is_dir():
-            files = students.setdefault(entry.name, {})
-            for top, folders, inside in os.walk(entry):
-                folders.sort()
-                for name in sorted(inside):
-                    path = pathlib.Path(top, name)
-                    if name in names and not path.is_symlink():
-                        files.setdefault(names[name], path)
-        elif (found := loose.match(entry.name)):
-            students.setdefault(found[1].rstrip("-_"), {})[names[found[2]]] = entry
+            for path in walk(entry):
+                student(entry.name).add(names, path)
+            student(entry.name)
+        elif (found := loose.fullmatch(entry.name)):
+            student(found[1]).files.setdefault(names[found[2]], []).append(entry)
     return students
+
+
+def contents(path):
+    """The bytes of a file, or why it has none.  A pipe or a device is not read, nor more
+    of a file than may be."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        return b"", "is a link: hand in the file itself" if error.errno == errno.ELOOP \
+            else f"cannot be read: {error.strerror}"
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return b"", "is no file"
+        data = opened.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        return data, f"the file is larger than {LARGEST >> 10} KiB"
+    if not data.strip():
+        return data, "the file is empty"
+    if b"\0" in data:
+        return data, "the file is no plain text (UTF-16? save it as UTF-8)"
+    return data, ""
 
 
 def limits():
@@ -122,13 +198,24 @@ def call(command, folder):
         return status == 0, log.read(20000).decode(errors="replace")
 
 
-def forbidden(depends, folder, allowed, closed):
-    """The first included file that lies in a closed folder and not in an allowed one."""
+def system_headers(command):
+    """The folders in which a compiler looks for <...>."""
+    said = subprocess.run([*command, "-E", "-v", "-x", "c++" if "c++" in command else "c",
+                           "/dev/null"], env={**os.environ, "LC_ALL": "C"}, text=True,
+                          capture_output=True, check=False).stderr
+    listed = said.partition("search starts here:\n#include <...>")[2] or \
+        said.partition("#include <...> search starts here:")[2]
+    folders = [x.strip() for x in listed.partition("End of search list")[0].split("\n")]
+    return [pathlib.Path(x).resolve() for x in folders if x.startswith("/")]
+
+
+def strange(depends, folder, allowed):
+    """The first included file that lies in no allowed folder."""
     text = depends.read_text(errors="replace").replace("\\\n", " ").split(":", 1)[-1]
     for word in text.split():
-        path = pathlib.Path(folder, word).resolve()
-        if not any(path.is_relative_to(root) for root in allowed) and \
-                any(path.is_relative_to(root) for root in closed):
+        path = pathlib.Path(folder, word)
+        forms = path.resolve(), pathlib.Path(os.path.normpath(path))
+        if not any(form.is_relative_to(root) for form in forms for root in allowed):
             return word
     return None
 
@@ -138,6 +225,7 @@ class Grader:
         self.options, self.chosen = options, chosen
         self.build = pathlib.Path(options.build).resolve()
         self.compile = {".c": shlex.split(options.cc), ".cu": shlex.split(options.cxx)}
+        self.system = {x: system_headers(command) for x, command in self.compile.items()}
         self.link = shlex.split(options.link)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="grade.")).resolve()
         self.include = self.place / "include"
@@ -145,20 +233,20 @@ class Grader:
         for name in HEADERS:
             shutil.copy2(ROOT / "common" / name, self.include / name)
         self.counted = {}   # exercise -> families that the skeleton gets wrong
-        self.jailed = True
+        self.jailed = 2
 
-    def ask(self, exercise, worker):
+    def ask(self, exercise, worker, seed=0):
         """The judge's verdict, or why there is none."""
         try:
             status, verdict, error = judge(
                 self.build, f"{self.build}/exercises/solution/{exercise.name}.worker",
                 worker, "--quick", "--cpu", str(CPU_S), "--wall", str(WALL_S), "--memory",
-                str(MEMORY_MIB), timeout=JUDGE_WALL_S)
+                str(MEMORY_MIB), "--seed", str(seed), timeout=JUDGE_WALL_S)
         except subprocess.TimeoutExpired:
             return None, "took too long"
         if status or not verdict.complete or not verdict.cases:
             return None, error or f"the judge ended with {status}"
-        self.jailed &= verdict.jailed
+        self.jailed = min(self.jailed, verdict.jailed)
         return verdict, ""
 
     def prepare(self, exercise):
@@ -173,113 +261,175 @@ class Grader:
             fail(3, f"the skeleton of {exercise.name}: {why}")
         families = skeleton.families()
         self.counted[exercise.name] = [x for x in families if not families[x]]
+        for recipe in exercise.half:
+            if not any(x.endswith("-" + recipe) for x in self.counted[exercise.name]):
+                fail(3, f"{exercise.name}: no family '{recipe}' that could be half of its "
+                     "points")
 
-    def build_worker(self, exercise, path, folder):
-        """Compiles and links in `folder`; returns "" or why not."""
+    def build_worker(self, exercise, data, folder):
+        """Compiles and links in `folder`; returns "" or why not, and what was said."""
         source = folder / exercise.file.name
-        if path.stat().st_size > LARGEST:
-            return f"the file is larger than {LARGEST >> 10} KiB"
-        shutil.copyfile(path, source)
-        command = self.compile[source.suffix] + [
-            "-w", "-MD", "-MF", "depends", f"-I{self.include}", "-c", source.name, "-o",
-            "object.o"]
-        ok, log = call(command, folder)
+        source.write_bytes(data)
+        command = self.compile[source.suffix] + ["-w", f"-I{self.include}", source.name]
+        ok, log = call([*command, "-E", "-MD", "-MF", "depends", "-o", "text"], folder)
+        if ok:
+            word = strange(folder / "depends", folder,
+                           [folder, self.include, *self.system[source.suffix]])
+            if word:
+                return f"includes {word}, which is not allowed", ""
+            ok, log = call([*command, "-c", "-o", "object.o"], folder)
         if not ok:
-            return "does not compile: " + first_error(log)
-        word = forbidden(folder / "depends", folder, [folder, self.include],
-                         [ROOT, pathlib.Path(self.options.submissions).resolve(),
-                          self.place, pathlib.Path("/proc")])
-        if word:
-            return f"includes {word}, which is not allowed"
+            return "does not compile: " + first_error(log), log
         objects = ["object.o", f"{self.build}/obj/common/grader/worker.o"]
         if source.suffix == ".cu":
             objects.append(f"{self.build}/obj/common/cuda_on_cpu.o")
         ok, log = call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)
-        return "" if ok else "does not link: " + first_error(log)
+        return ("", "") if ok else ("does not link: " + first_error(log), log)
 
-    def mark(self, exercise, path):
-        if path is None:
-            return Mark(exercise, 0, "not handed in")
-        text = path.read_bytes()[:LARGEST + 1].decode(errors="replace")
-        if text == exercise.skeleton():
+    def mark(self, exercise, student):
+        """One exercise of one student; nothing that goes wrong with it stops the rest."""
+        try:
+            return self.try_to_mark(exercise, student)
+        except Exception as error:  # pylint: disable=broad-except
+            return Mark(exercise, 0, f"the grader failed: {type(error).__name__}: {error}")
+
+    def try_to_mark(self, exercise, student):
+        paths = student.files.get(exercise.name)
+        if not paths:
+            close = student.close.get(exercise.name)
+            return Mark(exercise, 0, "not handed in" + (
+                f": '{close}' is not called {exercise.file.name}" if close else ""))
+        data, why = contents(paths[0])
+        if why:
+            return Mark(exercise, 0, why)
+        if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
             return Mark(exercise, 0, "the skeleton, unchanged")
+        seed = int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
-            why = self.build_worker(exercise, path, folder)
+            why, log = self.build_worker(exercise, data, folder)
             if why:
-                return Mark(exercise, 0, why)
-            verdict, why = self.ask(exercise, str(folder / "worker"))
+                log = log.replace(f"{self.place}/", "").replace(f"{self.build}/", "")
+                return Mark(exercise, 0, why.replace(f"{self.place}/", "").replace(
+                    f"{self.build}/", ""), (), log.splitlines()[:12])
+            verdict, why = self.ask(exercise, str(folder / "worker"), seed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if not verdict:
-            return Mark(exercise, 0, why)
-        return self.weigh(exercise, verdict)
+        mark = self.weigh(exercise, verdict) if verdict else Mark(exercise, 0, why)
+        if len(paths) > 1:
+            mark.details.append(printable(
+                f"{len(paths)} files are called {exercise.file.name}: one counts, in "
+                f"'{paths[0].parent.name}'"))
+        return mark
 
     def weigh(self, exercise, verdict):
         failing = [family for family, ok in verdict.families().items() if not ok]
         if not failing:
-            return Mark(exercise, exercise.points, "right", (), len(verdict.cases))
+            return Mark(exercise, exercise.points, "right")
         counted = self.counted[exercise.name]
-        right = sum(family not in failing for family in counted)
-        tenths = exercise.points * 10 * right // len(counted)
+        point = [x for x in counted if x.split("-", 1)[1] in exercise.half] or counted
+        # exact: in units of 1 / (2 * both counts)
+        right, right_point = (sum(x not in failing for x in some)
+                              for some in (counted, point))
+        units = right * len(point) + right_point * len(counted)
+        tenths = exercise.points * 10 * units // (2 * len(counted) * len(point))
         marks = min(tenths, exercise.points * 10 - 1) / 10  # never all of them
-        case = verdict.smallest
-        why = f"{case.name}: {case.where + ': ' if case.where else ''}{case.why}"
-        return Mark(exercise, marks, why, failing, len(verdict.cases))
+        return Mark(exercise, marks, verdict_words(verdict), failing,
+                    details_of(exercise, verdict), len(verdict.families()))
+
+
+def verdict_words(verdict):
+    case = verdict.smallest
+    return f"{case.name}: {case.where + ': ' if case.where else ''}{case.why}"
+
+
+def details_of(exercise, verdict):
+    """The smallest case that fails, in numbers, and how to see one like it."""
+    case = verdict.smallest
+    lines = [f"{len(verdict.failed)} of {len(verdict.cases)} cases fail; above: the "
+             "smallest"]
+    if case.where:
+        lines.append(f"got {case.got}  want {case.want}  error {case.err}  "
+                     f"allowed {case.allowed}")
+    if verdict.jailed == 2:  # what it says cannot be from files that it should not read
+        lines += [f"it said: {line}" for line in verdict.said[:4]]
+    return lines + [f"see it at home: make exercise {exercise.number} EX={exercise.name}"]
 
 
 def first_error(log):
+    if re.search("signal terminated program|memory exhausted|out of memory", log):
+        return "the compiler needs too much time, memory or room"
     for line in log.splitlines():
         if "error" in line or "undefined" in line or "multiple definition" in line:
             return line.strip()[:200]
     return (log.strip().splitlines() or ["killed: too much time or memory"])[-1][:200]
 
 
-def write_json(path, value):
+def write_text(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
 
 
-def words(mark):
-    lines = [mark.why]
-    if mark.failing:
-        lines.append("wrong in the families " + ", ".join(mark.failing))
+def write_json(path, value):
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def number(marks):
+    return f"{marks:g}"
+
+
+def feedback(student, marks, total, points):
+    """What one student reads."""
+    lines = [f"{student}: {number(total)} of {points} points",
+             "(what the names of the cases mean: enum recipe in common/cases.h)", ""]
+    for m in marks:
+        lines.append(f"{m.exercise.stage}/{m.exercise.file.name}: {m.exercise.title}: "
+                     f"{number(m.marks)} of {m.exercise.points}")
+        lines += ["    " + line for line in m.words.split("\n")] + [""]
     return "\n".join(lines)
 
 
-def write_results(out, table, chosen):
+ISOLATION = ["none", "no new processes, no writing",
+             "no new processes, no writing, files hidden"]
+
+
+def write_results(out, table, chosen, jailed):
     points = sum(x.points for x in chosen)
-    grades = {"points": points, "students": {}}
+    grades = {"points": points, "isolation": ISOLATION[jailed], "students": {}}
     for student, marks in table.items():
         total = round(sum(m.marks for m in marks), 1)
         grades["students"][student] = {"marks": total, "exercises": {
             m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
                               "failing_families": m.failing} for m in marks}}
+        write_text(out / "feedback" / f"{student}.txt",
+                   feedback(student, marks, total, points))
         write_json(out / "gradescope" / student / "results.json", {
-            "score": total, "stdout_visibility": "hidden", "tests": [
-                {"name": f"{m.exercise.stage}/{m.exercise.name}", "score": m.marks,
-                 "max_score": m.exercise.points, "output": words(m),
-                 "visibility": "visible"} for m in marks]})
+            "score": total, "output": f"{number(total)} of {points} points",
+            "visibility": "visible", "stdout_visibility": "hidden", "tests": [
+                {"name": f"{m.exercise.stage}/{m.exercise.name}: {m.exercise.title}",
+                 "number": f"{m.exercise.number}.{i}", "score": m.marks,
+                 "max_score": m.exercise.points,
+                 "status": "passed" if m.full else "failed", "output": m.words,
+                 "visibility": "visible"} for i, m in enumerate(marks, 1)]})
     write_json(out / "grades.json", grades)
-    top = xml.Element("testsuites")
+    top = xml.Element("testsuites", name="exercises", **counts(sum(table.values(), [])))
     for student, marks in table.items():
-        suite = xml.SubElement(top, "testsuite", name=student, tests=str(len(marks)),
-                               failures=str(sum(not m.full for m in marks)))
+        suite = xml.SubElement(top, "testsuite", name=student, **counts(marks))
         for m in marks:
             case = xml.SubElement(suite, "testcase", classname=student,
                                   name=f"{m.exercise.stage}/{m.exercise.name}")
             if not m.full:
-                failure = xml.SubElement(case, "failure", message=printable(m.why))
-                failure.text = printable(words(m))
+                failure = xml.SubElement(case, "failure", message=m.why,
+                                         type=f"{number(m.marks)} of {m.exercise.points}")
+                failure.text = m.words
     xml.indent(top)
     document = xml.ElementTree(top)
     document.write(out / "junit.xml", encoding="utf-8", xml_declaration=True)
 
 
-def printable(text):
-    """Without what XML cannot hold."""
-    return re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd]", "?", text)
+def counts(marks):
+    return {"tests": str(len(marks)), "errors": "0",
+            "failures": str(sum(not m.full for m in marks))}
 
 
 def draw(path, table, chosen):
@@ -297,20 +447,31 @@ def draw(path, table, chosen):
                                 dpi=120)
     image = axis.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axis.set_xticks(range(len(chosen)), [x.name for x in chosen], rotation=90, fontsize=7)
-    axis.set_yticks(range(len(rows)), [f"{s[:24]}  {sum(m.marks for m in table[s]):.4g}"
-                                       for s in rows], fontsize=7)
+    axis.set_yticks(range(len(rows)), [label(s, table[s]) for s in rows], fontsize=7)
+    axis.set_xticks([i + 0.5 for i in range(len(chosen) - 1)], minor=True)
+    axis.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
+    axis.grid(which="minor", color="white", linewidth=0.6)
+    for i in range(1, len(chosen)):
+        if chosen[i].number != chosen[i - 1].number:
+            axis.axvline(i - 0.5, color="white", linewidth=3)
+    axis.tick_params(which="minor", length=0)
     axis.set_title(f"Share of the points of each exercise\n(right of a name: marks of "
                    f"{sum(x.points for x in chosen)})", fontsize=9, loc="left")
-    figure.colorbar(image, ax=axis, fraction=0.05)
+    figure.colorbar(image, ax=axis, fraction=0.05).ax.tick_params(labelsize=7)
     figure.savefig(path, metadata={"Software": None}, bbox_inches="tight")
+
+
+def label(student, marks):
+    short = student if len(student) <= 32 else student[:30] + "…"
+    return short.replace("$", r"\$") + f"  {number(round(sum(m.marks for m in marks), 1))}"
 
 
 def grade(grader, students):
     """student -> marks in the order of the exercises; a job a core."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(grader.prepare, grader.chosen))
-        jobs = {student: [pool.submit(grader.mark, x, files.get(x.name))
-                          for x in grader.chosen] for student, files in students.items()}
+        jobs = {name: [pool.submit(grader.mark, x, student) for x in grader.chosen]
+                for name, student in students.items()}
         table = {}
         for student, marks in jobs.items():
             table[student] = [job.result() for job in marks]
@@ -328,8 +489,11 @@ def main():
     parser.add_argument("--ex", default="")
     options = parser.parse_args()
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
+    sys.stdout.reconfigure(errors="replace")
     if not folder.is_dir():
         fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
+    if out.resolve().is_relative_to(folder.resolve()):
+        fail(2, f"OUT: '{out}' lies in the folder of submissions; it would be a student")
     chosen = wanted(options.ex.split())
     students = collect(folder, chosen)
     if not students:
@@ -341,11 +505,14 @@ def main():
     finally:
         shutil.rmtree(grader.place, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    write_results(out, table, chosen)
+    write_results(out, table, chosen, grader.jailed)
     draw(out / "class.png", table, chosen)
-    if not grader.jailed:
+    if grader.jailed == 0:
         print("grade: this kernel has no system-call filter (seccomp): submissions could "
               "write files and start processes; read notes/instructor.md")
+    elif grader.jailed == 1:
+        print("grade: this kernel cannot hide files (Landlock): submissions could read "
+              "what you can; read notes/instructor.md")
     print(f"{len(students)} students, {len(chosen)} exercises: {out}/grades.json")
     return 0
 

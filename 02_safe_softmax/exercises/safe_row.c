@@ -9,6 +9,7 @@
  * -1e5, any number of them may be -INFINITY (masked), all of them too; then y = 0.  A NaN
  * in a row makes that row NaN.
  *
+ * Half of the points: wide, range_80, shift_200, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=safe_row */
 #include "stage.h"
 

@@ -1,15 +1,19 @@
 """students.py: a class to try the grader on: right answers, known mistakes, and mischief.
 
     students.py [--exercises "merge ..."] write DIR [STUDENT ...]
-    students.py expect grades.json           does each have the marks it should have?
+    students.py clumsy DIR                   those who hand in online_step strangely
+    students.py expect OUT                   does each have the marks it should have?
 
 Every student hands in all solutions, one of them spoiled.  MISTAKES are the planted bugs of
 tests/planted in the form they take in an exercise, and others; the family of cases named
-beside each must see it.  MISCHIEF must get nothing for the exercise."""
+beside each must see it.  MISCHIEF must get nothing for the exercise.  CLUMSY students know
+the answer, and get what can be read of it."""
 import argparse
 import json
+import os
 import pathlib
 import sys
+import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common"))
@@ -84,6 +88,11 @@ MISTAKES = {
                        "mean-opposite"),
     "log_of_a_probability": ("log_row", "x[j] - m - log_l", "logf(expf(x[j] - m) / l)",
                              "logsoftmax-wide"),
+    "memory_of_the_last_row": ("safe_row", "float l = 0;", "static float l;", "softmax-random"),
+    "input_overwritten": ("safe_row", "l += expf(x[j] - m)",
+                          "l += ((float *)x)[j] = expf(x[j] - m)", "softmax-random"),
+    "writes_behind_the_row": ("safe_row", "    float l = 0;", "    y[n] = 1;\n    float l = 0;",
+                              "softmax-random"),
     "parts_of_equal_weight": ("combine", "parts[t].l * expf(parts[t].m - m)", "parts[t].l",
                               "attention-ascending"),
 }
@@ -115,6 +124,48 @@ MISCHIEF = {
                     "crashed: Segmentation fault"),
     "shouts": (FIRST, FIRST + "    for (int i = 0; i < 100; i++) fputs(\"162 checks passed, 0 "
                "failed\\n\", i % 2 ? stderr : stdout);\n    return s;\n", "error above"),
+    "exits_before_main": (FIRST, "__attribute__((constructor)) static void f(void) { exit(0); }\n"
+                          + FIRST, "ended by itself"),
+    "replaces_the_library": (FIRST, "float expf(float x) { return x - x + 1; }\nvoid *memcpy"
+                             "(void *a, const void *b, size_t n) { return b && n ? a : a; }\n"
+                             "int memcmp(const void *a, const void *b, size_t n) { return !a "
+                             "+ !b + !n; }\n" + FIRST, "element not written"),
+    "closes_its_connection": (FIRST, FIRST + "    for (int i = 0; i < 64; i++) close(i);\n"
+                              "    for (;;) sleep(1000);\n", "closed its connection"),
+    # U+2028 ends a line for Python's splitlines()
+    "forges_the_judges_lines": (FIRST, FIRST + "    fputs(\"x\\u2028case\\u2028done\\u2028said\\n\","
+                                " stderr), abort();\n", "crashed: Aborted"),
+    "starts_threads_without_end": (
+        FIRST, "static void *f(void *x) { for (;;) sleep(1000); return x; }\n" + FIRST +
+        "    pthread_attr_t a;\n    pthread_attr_init(&a), pthread_attr_setstacksize(&a, 16384);"
+        "\n    for (pthread_t t;;) pthread_create(&t, &a, f, &t);\n",
+        "started too many threads"),
+    # right if a door that should be shut is open
+    "executes_the_solution": (
+        FIRST, "__attribute__((constructor)) static void f(void)\n{\n    execl(\"" +
+        str(ROOT / "build/exercises/solution/online_step.worker") + "\", \"x\", NULL);\n}\n"
+        + FIRST + "    return s;\n", "error above"),
+    "reads_the_solution": (
+        FIRST, FIRST + "    FILE *f = fopen(\"" +
+        str(ROOT / "03_online_softmax/exercises/solutions/online_step.c") +
+        "\", \"r\");\n    if (!f) return s;\n    fclose(f);\n", "error above"),
+    "tries_the_doors": (
+        FIRST, FIRST + "    if (shmget(IPC_PRIVATE, 4096, 0600) < 0 && ftruncate(3, 0) < 0 &&\n"
+        "        setpriority(PRIO_USER, 0, 19) < 0 && prctl(PR_SET_PDEATHSIG, 0) < 0 &&\n"
+        "        memfd_create(\"x\", 0) < 0 && mkfifo(\"/tmp/written_by_a_student\", 0600) < 0 &&"
+        "\n        socket(AF_INET, SOCK_STREAM, 0) < 0 && setsid() < 0 && vfork() < 0 &&\n"
+        "        sched_setaffinity(getppid(), 8, \"1234567\") < 0 && kill(getppid(), 0) < 0)\n"
+        "        return s;\n", "error above"),
+    "includes_a_file_of_the_system": ("#include \"stage.h\"", "#include \"/etc/passwd\"\n"
+                                      "#include \"stage.h\"", "which is not allowed"),
+    "includes_itself_twice": ("#include \"stage.h\"", "#include __FILE__\n#include __FILE__\n",
+                              "does not compile"),
+    "macros_without_end": ("#include \"stage.h\"", "#define A_0 1,\n" + "".join(
+        f"#define A_{i + 1} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i}\n"
+        for i in range(16)) + "int a[] = { A_16 };", "does not compile"),
+    "a_gigabyte_of_code": ("#include \"stage.h\"", "char big[1 << 30] = {1};\n"
+                           "#include \"stage.h\"", "does not compile"),
+    "sleeps": (FIRST, FIRST + "    for (;;) sleep(1000);\n", "took too long"),
     "kills_its_parent": (FIRST, FIRST + "    kill(getppid(), 9);\n    return s;\n",
                          "error above"),
     "writes_to_the_harness": (
@@ -122,9 +173,29 @@ MISCHIEF = {
         "    if (f) fputs(\"x\", f), fclose(f);\n    abort();\n", "crashed"),
 }
 # What some mistakes are worth, to the tenth: it follows from the families of cases.
-EXACT = {"mean_overflows": 8.5, "inf_minus_inf": 9.5, "never_ends": 0, "crashes": 0}
-EXTRA = "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" \
-        "#include <unistd.h>\n"
+EXACT = {"mean_overflows": 6.7, "inf_minus_inf": 9, "masked_v_leaks": 6.9, "never_ends": 0,
+         "crashes": 0}
+EXTRA = "".join(f"#include <{name}.h>\n" for name in (
+    "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ipc", "sys/mman",
+    "sys/prctl", "sys/resource", "sys/shm", "sys/socket", "sys/stat", "unistd"))
+
+# folder: (what becomes of the text, file name, marks, a part of what the grader says)
+CLUMSY = {
+    "writes on Windows $x_$ ü": (
+        lambda text: b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"// \xff\r\n",
+        "online_step.c", 10, "right"),
+    "-rf": (str.encode, "online_step.c", 10, "right"),
+    "a\nline\udcff": (str.encode, "sub/folder/online_step.c", 10, "right"),
+    "not a word": (lambda text: b"\n", "online_step.c", 0, "the file is empty"),
+    "utf-16": (lambda text: text.encode("utf-16"), "online_step.c", 0, "no plain text"),
+    "large": (lambda text: None, "online_step.c", 0, "larger than 256 KiB"),
+    "pipe": (os.mkfifo, "online_step.c", 0, "is no file"),
+    "link": (os.symlink, "online_step.c", 0, "is a link"),
+    "folder": (os.mkdir, "online_step.c", 0, "not handed in"),
+    "own name": (str.encode, "Online-Step (1).c", 0, "'Online-Step (1).c' is not called"),
+    "deep": (str.encode, "x/" * 1000 + "online_step.c", 0, "not handed in"),
+    "twice": (str.encode, "old/online_step.c", 10, "right"),
+}
 
 
 def clean(text):
@@ -186,11 +257,49 @@ def write(folder, students, names):
                 (place / files[name]).write_text(text, encoding="utf-8")
 
 
-def complaint(student, name, mark):
+def write_clumsy(folder):
+    """As CLUMSY says; `twice` hands in something else too, the folder `deep` is too deep."""
+    text = texts("knows_everything")["online_step"]
+    for student, (encode, name, _, _) in CLUMSY.items():
+        place = folder / os.fsencode(student).decode(errors="surrogateescape")
+        here, parts = os.getcwd(), pathlib.PurePath(name).parts
+        place.mkdir(parents=True)
+        os.chdir(place)
+        for part in parts[:-1]:
+            os.mkdir(part)
+            os.chdir(part)
+        if encode in (os.mkfifo, os.mkdir):
+            encode(parts[-1])
+        elif encode is os.symlink:
+            os.symlink(ROOT / "03_online_softmax/exercises/solutions/online_step.c", parts[-1])
+        else:
+            with open(parts[-1], "wb") as file:
+                data = encode(text)
+                file.write(data or b"")
+                if data is None:
+                    file.truncate(1 << 40)  # a terabyte of nothing
+        os.chdir(here)
+    (folder / "twice/older").mkdir()
+    (folder / "twice/older/online_step.c").write_text("int main(void) { return 0; }\n")
+    (folder / "bob-online_step.c").write_text(text)
+    (folder / "--online_step.c").write_text(text)
+
+
+def shown(student):
+    """A name as the grader prints it."""
+    return student.replace("\n", "?").replace("\udcff", "?")
+
+
+def complaint(student, name, mark, hidden=True):
     """What is wrong with a mark, or None."""
     spoiled = MISTAKES[student][0] if student in MISTAKES else \
         "online_step" if student in MISCHIEF else None
     marks, points, why = mark["marks"], mark["points"], mark["why"]
+    for clumsy, (_, _, right, words) in CLUMSY.items():
+        if student == shown(clumsy):
+            return None if marks == right and words in why else f"{marks} of {points}: {why}"
+    if student == "reads_the_solution" and not hidden:
+        return None
     if student in ("hands_in_skeletons", "hands_in_nothing"):
         return f"{marks} marks for nothing" if marks else None
     if why == "not handed in" and student != "knows_everything":
@@ -211,12 +320,42 @@ def complaint(student, name, mark):
     return None if MISCHIEF[student][2] in why else f"'{MISCHIEF[student][2]}' is not in '{why}'"
 
 
-def expect(path):
+def forms(out, grades):
+    """What is wrong with the other files: a student in each, with the same marks."""
+    names = list(grades["students"])
+    top = xml.parse(out / "junit.xml").getroot()
+    if [suite.get("name") for suite in top] != names:
+        yield "junit.xml: not a testsuite for each student"
+    for suite in top:
+        failed = sum(case.find("failure") is not None for case in suite)
+        if suite.tag != "testsuite" or suite.get("failures") != str(failed) or \
+                suite.get("tests") != str(len(suite)) or suite.get("errors") != "0":
+            yield f"junit.xml: {suite.get('name')}: the counts are wrong"
+    for name, grade in grades["students"].items():
+        scope = json.loads((out / "gradescope" / name / "results.json").read_text())
+        marks = [x["marks"] for x in grade["exercises"].values()]
+        if scope["score"] != grade["marks"] or [x["score"] for x in scope["tests"]] != marks:
+            yield f"gradescope/{name}/results.json: other marks"
+        for test in scope["tests"]:
+            if test["status"] != ("passed" if test["score"] == test["max_score"] else "failed") \
+                    or test["visibility"] != "visible" or not test["output"]:
+                yield f"gradescope/{name}/results.json: {test}"
+        said = (out / "feedback" / f"{name}.txt").read_text()
+        for exercise in grade["exercises"].values():
+            if exercise["why"] not in said:
+                yield f"feedback/{name}.txt does not say {exercise['why']}"
+
+
+def expect(out):
     wrong = seen = 0
-    for student, grade in json.loads(path.read_text())["students"].items():
+    grades = json.loads((out / "grades.json").read_text())
+    for text in forms(out, grades):
+        wrong += 1
+        print(text)
+    for student, grade in grades["students"].items():
         for name, mark in grade["exercises"].items():
             seen += 1
-            text = complaint(student, name, mark)
+            text = complaint(student, name, mark, "hidden" in grades["isolation"])
             if text:
                 wrong += 1
                 print(f"{student} {name}: {text}")
@@ -226,11 +365,14 @@ def expect(path):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("verb", choices=["write", "expect"])
+    parser.add_argument("verb", choices=["write", "clumsy", "expect"])
     parser.add_argument("path", type=pathlib.Path)
     parser.add_argument("student", nargs="*")
     parser.add_argument("--exercises", default="")
     options = parser.parse_args()
+    if options.verb == "clumsy":
+        write_clumsy(options.path)
+        return 0
     if options.verb == "write":
         write(options.path, options.student, options.exercises.split())
         return 0
