@@ -158,7 +158,7 @@ $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	    -MMD -MP $(INCLUDE) -c $< -o $@
 
 # The compiler and its flags are columns of the CSV.
-$(BUILD)/obj/common/csv.o: PROVENANCE = \
+$(BUILD)/obj/common/csv.o $(BUILD)/obj/05_flash_cuda/library/attention_run.o: PROVENANCE = \
     '-DCOMPILER_FLAGS="$(strip $(FAST))"' '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
 
 define program
@@ -235,7 +235,22 @@ $(STAGES:%=diff-%): diff-%:
 
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
-	$(Q)sh common/profile.sh $* $(BUILD)/$* $(RESULTS)
+	$(Q)sh common/profile.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*)
+	$(if $(filter 05_%,$*),$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) \
+	    notes/ladder_figures.py --results $(RESULTS) --out $(if $(filter \
+	    $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) || [ $$? = 77 ])
+
+# Stage 5 is profiled beside its roof: a program whose last rung has no softmax.
+ifneq ($(ROOF),)
+ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/kernels/12_optimistic.cuda.o
+$(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) $(filter-out \
+    $(ROOF_O:$(BUILD)/obj/roof/%=$(BUILD)/obj/%),$(call objects_of,05_flash_cuda))
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
+roof_of_05_flash_cuda = $(BUILD)/roof/05_flash_cuda
+profile-05_flash_cuda: $(BUILD)/roof/05_flash_cuda
+endif
 
 diff trace profile:
 	$(if $(GIVEN),@:,$(error $@ needs a stage number: make $@ 3))
@@ -333,6 +348,9 @@ plot: need-python $(BUILD)/03_online_softmax
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 	$(Q)$(PYTHON) notes/roofline.py --results $(RESULTS) \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+	$(Q)$(PYTHON) notes/ladder_figures.py --results $(RESULTS) \
+	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) || \
+	    [ $$? = 1 ]
 
 tables tables-check: need-python
 	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """peers.py: PyTorch's attention and softmax, and our rungs, in turn, in one process.
 
-    python3 05_flash_cuda/peers.py --csv build/results/peers.csv [--quick]
+    python3 05_flash_cuda/peers.py --variants all --csv build/results/peers.csv [--quick]
 
 Each shape is measured with every method in turn: one call of each, then the next round,
 so that heat and clocks are shared.  Before each call, outside of the timed region, the L2
 cache is flushed by reading a large array: writing one would leave 60 MB of dirty lines,
 which the measured call would pay for.  Times are medians by GPU events, inputs normal
-random numbers.  Lines have the columns of `bench`; PyTorch's have the stage "peer".  Exit
-status 77 without PyTorch or GPU.
+random numbers.  Lines have the columns of `bench`; PyTorch's have the stage "peer", the
+last rung without its softmax (build/roof05.so, where it was built) the stage "roof".
+
+peak_bytes is what bench means by it: inputs, outputs and all that one call took beside
+them.  Here it comes from PyTorch's allocator, which gives every method its arrays, in
+units of 512 bytes.  What a library keeps from its first call on is not counted.
+
+Exit status 77 without PyTorch or GPU.
 """
 import argparse
 import ctypes
@@ -27,7 +33,11 @@ COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqle
            "flags").split()
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
-LARGEST_MATH = 2 << 30  # bytes of scores that the math backend may store
+RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
+         "overlapped lean persistent fitted optimistic split_kv").split()
+IN_FLOAT = ("tiled", "register_tiled")  # measured in float32, in which they compute
+ROOF = "no_softmax"
+LENGTHS = [128 << n for n in range(8)]
 
 
 def tokens(seqlen, head_dim, causal):
@@ -37,19 +47,17 @@ def tokens(seqlen, head_dim, causal):
 
 
 # batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
-SHAPES = [tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1)
-          for n in (512, 1024, 2048, 4096, 8192, 16384)]
-DECODE = [(16, 16, 16, 1, 8192, 128, 0), (16, 16, 16, 1, 65536, 128, 0),
-          (1, 16, 16, 1, 8192, 128, 0), (1, 16, 16, 1, 65536, 128, 0),
-          (16, 32, 4, 1, 8192, 128, 0)]
-FLOAT = [(1, 16, 16, 4096, 4096, 64, 0), (1, 16, 16, 4096, 4096, 128, 0),
-         (1, 16, 16, 4096, 4096, 64, 1)]
+SHAPES = [tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1) for n in LENGTHS]
+DECODE = ([(16, 16, 16, 1, 8192, 128, 0), (16, 16, 16, 1, 65536, 128, 0),
+           (16, 32, 4, 1, 8192, 128, 0)]
+          + [(1, 16, 16, 1, n, 128, 0) for n in LENGTHS + [32768, 65536]])
+FLOAT = [tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in LENGTHS]
 QUICK = [tokens(4096, d, c) for d in (64, 128) for c in (0, 1)] + DECODE[:1]
 SOFTMAX_COLS = [256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20]
 
 
 class Library:
-    """The rungs of build/lib05.so."""
+    """The rungs of build/lib05.so, or the roof of build/roof05.so."""
 
     def __init__(self, path):
         self.so = ctypes.CDLL(os.path.abspath(path))
@@ -60,15 +68,29 @@ class Library:
         self.so.attention_refuses.restype = text
         self.so.attention_workspace.argtypes = self.so.attention_refuses.argtypes
         self.so.attention_workspace.restype = ctypes.c_size_t
+        self.so.attention_bytes.argtypes = self.so.attention_refuses.argtypes
+        self.so.attention_bytes.restype = ctypes.c_double
+        self.so.attention_compiler.restype = text
         self.so.attention_run.argtypes = ([text, text, shape, number, ctypes.c_float]
                                           + [pointer] * 8)
+        self.compiler = self.so.attention_compiler().decode()
+
+    @staticmethod
+    def about(name, dtype, shape):
+        """The arguments that say which rung on which problem, and the scale."""
+        *sizes, d, causal = shape
+        return (name.encode(), dtype.encode(), (ctypes.c_size_t * 7)(*sizes, d, d),
+                causal), 1 / math.sqrt(d)
+
+    def predicted(self, name, dtype, shape):
+        """Bytes that the rung moves according to its own model."""
+        about, scale = self.about(name, dtype, shape)
+        return self.so.attention_bytes(*about, 0, scale)
 
     def method(self, torch, name, dtype, shape, q, k, v):
         """A function that computes attention with a rung, or None if it refuses."""
-        b, hq, hk, nq, nk, d, causal = shape
-        sizes = (ctypes.c_size_t * 7)(b, hq, hk, nq, nk, d, d)
-        about = (name.encode(), dtype.encode(), sizes, causal)
-        scale = 1 / math.sqrt(d)
+        b, hq, _, nq, _, d, _ = shape
+        about, scale = self.about(name, dtype, shape)
         if self.so.attention_refuses(*about, 0, scale):
             return None
         o = torch.full((b, hq, nq, d), math.nan, dtype=q.dtype, device="cuda")
@@ -91,8 +113,9 @@ def torch_method(torch, name, shape, q, k, v):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     b, hq, hk, nq, nk, d, causal = shape
     backend = getattr(SDPBackend, BACKENDS[name])
-    if name == "pytorch-math" and b * hq * nq * nk * q.element_size() > LARGEST_MATH:
-        return None
+    memory = torch.cuda.get_device_properties(0).total_memory
+    if name == "pytorch-math" and b * hq * nq * nk * q.element_size() > memory // 8:
+        return None  # it stores the scores several times
     if causal and nq != nk:
         return None  # PyTorch aligns the mask at the top left
     groups = {"enable_gqa": True} if hq != hk else {}
@@ -109,8 +132,26 @@ def torch_method(torch, name, shape, q, k, v):
     return run
 
 
+def with_memory(torch, make):
+    """What make() gives, and the bytes that making and calling it once took; make() gives
+    None for a shape that is refused."""
+    f = make()
+    if not f:
+        return None, 0
+    f()  # libraries take their workspaces for good
+    del f
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    f = make()
+    f()
+    torch.cuda.synchronize()
+    return f, torch.cuda.max_memory_allocated() - before
+
+
 def rounds(torch, methods, seconds, flush):
-    """Times of each method, one call of each in turn until the time is spent."""
+    """Times of each method, one call of each in turn.  A method sits out once its calls
+    have taken `seconds`, but not before 5 of them."""
     def once(f):
         torch.sum(flush)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -122,11 +163,12 @@ def rounds(torch, methods, seconds, flush):
         f()
     first = {n: once(f) for n, f in methods.items()}
     torch.cuda.synchronize()
-    one = sum(b.elapsed_time(e) for b, e in first.values()) * 1e-3 + 3e-4 * len(methods)
-    n = max(5, min(40, int(seconds * len(methods) / one)))
-    events = [{m: once(f) for m, f in methods.items()} for _ in range(n)]
+    n = {m: max(5, min(40, int(seconds / (b.elapsed_time(e) * 1e-3 + 3e-4))))
+         for m, (b, e) in first.items()}
+    events = [{m: once(f) for m, f in methods.items() if i < n[m]}
+              for i in range(max(n.values(), default=0))]
     torch.cuda.synchronize()
-    return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events)
+    return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events if m in r)
             for m in methods}
 
 
@@ -188,7 +230,7 @@ class Writer:
         commit = os.environ.get("COMMIT") or subprocess.run(
             ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True,
             check=False).stdout.strip()
-        self.common = {"device": "gpu", "threads": 1, "commit": commit or "unknown",
+        self.common = {"device": "gpu", "threads": 0, "commit": commit or "unknown",
                        "machine": torch.cuda.get_device_name().replace(",", " "),
                        "compiler": f"torch {torch.__version__}"}
 
@@ -202,40 +244,56 @@ class Writer:
                   file=self.file, flush=True)
 
 
-def measure_attention(torch, shape, dtype, names, library, writer, flush, seconds):
-    """Measures one shape with every method that supports it; returns {name: seconds}."""
+def measure_attention(torch, shape, dtype, names, libraries, writer, flush, seconds):
+    """Measures one shape with every method that supports it; returns {name: seconds}.
+    libraries: {name of a rung: its library}."""
     b, hq, hk, nq, nk, d, causal = shape
     kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
     q, k, v = (torch.randn(b, h, n, d, device="cuda", dtype=kind)
                for h, n in ((hq, nq), (hk, nk), (hk, nk)))
-    methods = {}
+    methods, peak = {}, {}
     for name in names:
+        if name in IN_FLOAT and dtype != "f32":
+            continue
         if name in BACKENDS:
-            f = torch_method(torch, name, shape, q, k, v)
+            f, more = with_memory(torch, lambda name=name: torch_method(
+                torch, name, shape, q, k, v))
         else:
-            f = library.method(torch, name, dtype, shape, q, k, v)
+            f, more = with_memory(torch, lambda name=name: libraries[name].method(
+                torch, rung_of(name), dtype, shape, q, k, v))
         if f:
-            methods[name] = f
-    errors = {n: error_of(torch, shape, q, k, v, f()) for n, f in methods.items()}
+            methods[name], peak[name] = f, more + q.nbytes + k.nbytes + v.nbytes
+    errors = {n: error_of(torch, shape, q, k, v, f()) for n, f in methods.items()
+              if n != ROOF}
     times = rounds(torch, methods, seconds, flush)
     flops = 4.0 * d * pairs_of(shape)
     size = 4.0 if dtype == "f32" else 2.0
-    moved = size * d * b * (2 * hq * nq + 2 * hk * nk)
+    once = size * d * b * (2 * hq * nq + 2 * hk * nk)
     decode = nq * (hq // hk) <= 16
     ceiling_kind = "read" if decode else "gemm"
     ceiling = ceiling_of(torch, ceiling_kind, torch.float32 if decode else kind, flush)
     for name, t in times.items():
-        median = statistics.median(t)
-        reached = (moved if decode else flops) / median / 1e9
-        writer.write(stage="peer" if name in BACKENDS else "05_flash_cuda", variant=name,
+        median, moved, more = statistics.median(t), once, {}
+        if name in libraries:
+            moved = libraries[name].predicted(rung_of(name), dtype, shape)
+            more["compiler"] = libraries[name].compiler
+        reached = (once if decode else flops) / median / 1e9
+        writer.write(stage="peer" if name in BACKENDS else
+                     "roof" if name == ROOF else "05_flash_cuda", variant=name,
                      op="attention", dtype=dtype, rows=0, cols=0, batch=b, heads_q=hq,
                      heads_kv=hk, seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d,
                      causal=causal,
                      median_s=median, min_s=t[0], reps=len(t), bytes_predicted=moved,
                      flops=flops, gbps=moved / median / 1e9, gflops=flops / median / 1e9,
                      ceiling_kind=ceiling_kind, ceiling=ceiling,
-                     pct_ceiling=100 * reached / ceiling, max_err=errors[name])
+                     pct_ceiling=100 * reached / ceiling, peak_bytes=peak[name],
+                     max_err=errors.get(name, ""), **more)
     return {n: statistics.median(t) for n, t in times.items()}
+
+
+def rung_of(name):
+    """The rung behind a name: the roof is the last one, built without softmax."""
+    return "optimistic" if name == ROOF else name
 
 
 def print_shape(shape, dtype, times):
@@ -281,12 +339,16 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--csv", help="append the measurements to this file")
     p.add_argument("--library", default="build/lib05.so", help="our rungs (if it exists)")
-    p.add_argument("--variants", default="", help="rungs to measure too, by name: a,b,c")
+    p.add_argument("--roof", default="build/roof05.so",
+                   help="the last rung without softmax (if it exists); with --variants all")
+    p.add_argument("--variants", default="", help="rungs to measure too: a,b,c or all")
     p.add_argument("--backends", default=",".join(BACKENDS))
     p.add_argument("--shape", type=shape_of, action="append", help=shape_of.__doc__)
     p.add_argument("--dtype", default="bf16", choices=["f32", "f16", "bf16"])
     p.add_argument("--seconds", type=float, default=0.1, help="for each method and shape")
     p.add_argument("--quick", action="store_true", help="a few shapes, without softmax")
+    p.add_argument("--parts", default="lengths,decode,float,softmax",
+                   help="which of these to measure")
     return p.parse_args()
 
 
@@ -307,21 +369,26 @@ def main():
     memory = torch.cuda.get_device_properties(0).total_memory
     flush = torch.zeros(min(256 << 20, memory // 64), dtype=torch.float32, device="cuda")
     writer = Writer(args.csv, torch)
-    library = Library(args.library) if os.path.exists(args.library) else None
-    names = [n for n in args.backends.split(",") if n]
-    if library:
-        names += [n for n in args.variants.split(",") if n]
-    shapes = args.shape or (QUICK if args.quick else SHAPES + DECODE)
-    todo = [(s, args.dtype) for s in shapes]
-    if not args.shape and not args.quick:
-        todo += [(s, "f32") for s in FLOAT]
+    names, libraries = [n for n in args.backends.split(",") if n], {}
+    if os.path.exists(args.library):
+        rungs = RUNGS if args.variants == "all" else args.variants.split(",")
+        libraries = dict.fromkeys([n for n in rungs if n], Library(args.library))
+    if args.variants == "all" and os.path.exists(args.roof):
+        libraries[ROOF] = Library(args.roof)
+    elif args.variants == "all":
+        print(f"peers: no {args.roof}, so no roof (make cuda CUDA_ARCH=90a builds it)")
+    names += libraries
+    todo = [(s, args.dtype) for s in args.shape or (QUICK if args.quick else [])]
+    parts = [] if todo else args.parts.split(",")
+    todo += [(s, args.dtype) for s in SHAPES if "lengths" in parts]
+    todo += [(s, args.dtype) for s in DECODE if "decode" in parts]
+    todo += [(s, "f32") for s in FLOAT if "float" in parts]
     for shape, dtype in todo:
-        times = measure_attention(torch, shape, dtype, names, library, writer, flush,
+        times = measure_attention(torch, shape, dtype, names, libraries, writer, flush,
                                   args.seconds)
         print_shape(shape, dtype, times)
-    if not args.shape and not args.quick:
-        for cols in SOFTMAX_COLS:
-            measure_softmax(torch, cols, writer, flush, args.seconds)
+    for cols in SOFTMAX_COLS if "softmax" in parts else []:
+        measure_softmax(torch, cols, writer, flush, args.seconds)
     return 0
 
 

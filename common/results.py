@@ -13,11 +13,12 @@ NUMBERS = ("rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim
            "causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps "
            "gflops ceiling pct_ceiling peak_bytes max_err allowed_err").split()
 ALWAYS = ("stage", "variant", "op", "device", "median_s")
-STAGES = ("1", "2", "3", "4", "5", "peer")
+STAGES = ("1", "2", "3", "4", "5", "peer", "roof")
 SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
 
 # What a measurement computed, all but the length.  size: elements of a softmax, (query)
-# tokens of a square 16-bit attention, else the batch; queries: None when square.
+# tokens of a square attention in 16 bits or of 2048 columns over all heads, else the batch;
+# queries: None when square.
 Work = collections.namedtuple("Work", "op dtype size heads_q heads_kv head_dim "
                               "head_dim_v causal queries")
 
@@ -77,10 +78,10 @@ def read_file(path):
 
 
 def stage_of(where, text):
-    """'1' to '5' of '3' or '03_online_softmax'; 'peer'."""
+    """'1' to '5' of '3' or '03_online_softmax'; 'peer'; 'roof'."""
     short = text.split("_")[0].lstrip("0")
     if short not in STAGES:
-        raise Malformed(f"{where}: stage is '{text}', not 1 to 5 or peer")
+        raise Malformed(f"{where}: stage is '{text}', not 1 to 5, peer or roof")
     return short
 
 
@@ -98,14 +99,16 @@ def choose_machine(rows, machine):
     return out
 
 
-def read_results(directory, machine):
-    """The measurements under directory, the latest of each kind."""
+def read_results(directory, machine, roofs=False):
+    """The measurements under directory, the latest of each kind; roofs, kernels that leave
+    a part of the work out, only where they are asked for."""
     files = sorted(directory.glob("*.csv"))
     if not files:
         raise Malformed(f"{directory}: has no .csv files; `make bench` writes them")
     rows = choose_machine([row for path in files for row in read_file(path)], machine)
     if not rows:
         raise Malformed(f"{directory}: no measurement of a machine '{machine}'")
+    rows = [row for row in rows if roofs or row.stage != "roof"]
     latest = {}
     for row in sorted(rows, key=lambda row: (not row.reps, row.date)):
         shape = tuple(getattr(row, column) for column in SHAPE)
@@ -122,7 +125,7 @@ def work_of(row):
     if "softmax" in row.op and not row.seqlen_k:
         return Work(row.op, row.dtype, (row.rows or 0) * (row.cols or 0), *[None] * 6)
     square = row.seqlen_q == row.seqlen_k
-    tokens = square and row.dtype != "f32"
+    tokens = square and (row.dtype != "f32" or row.heads_q * row.head_dim == 2048)
     return Work(row.op, row.dtype, row.batch * row.seqlen_q if tokens else row.batch,
                 row.heads_q, row.heads_kv, row.head_dim, row.head_dim_v, row.causal,
                 None if square else row.seqlen_q)
@@ -154,7 +157,8 @@ def describe_work(row):
     heads = f"{row.heads_q:.0f} heads" if row.heads_q == row.heads_kv else \
         f"{row.heads_q:.0f} query and {row.heads_kv:.0f} key heads"
     heads = heads.replace("1 heads", "1 head") if heads.startswith("1 h") else heads
-    tokens = work.queries is None and work.dtype != "f32"
+    tokens = work.queries is None and (work.dtype != "f32"
+                                       or work.heads_q * work.head_dim == 2048)
     size = f"{si(work.size)} tokens" if tokens else f"batch {work.size:.0f}"
     one = "" if work.queries is None else f", {work.queries:.0f} query"
     causal = ", causal" if work.causal else ""

@@ -22,6 +22,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
+    crossover, roofs, gpu-memory, counters, steps-A-B
+                  stage 5's ladder: see tables_ladder.py
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on every shape, and its share of the ceiling
 
@@ -37,6 +39,7 @@ import pathlib
 import re
 import sys
 
+import tables_ladder
 from results import (Malformed, NoData, best_lines, describe_work, read_results,
                      same_work, si, where_of, work_of)
 
@@ -115,6 +118,14 @@ def ladder_table(rows):
               and row.stage in ("5", "peer") and row.gflops]
     if not chosen:
         raise NoData("no measurement of stage 5 on a GPU")
+    most = {}  # square: the largest work of a type, head_dim and mask stands for the others
+    for row in chosen:
+        kind = (row.dtype, row.head_dim, row.causal)
+        if row.seqlen_q == row.seqlen_k:
+            most[kind] = max(most.get(kind, 0), row.batch * row.heads_q * row.seqlen_q)
+    chosen = [row for row in chosen if row.seqlen_q != row.seqlen_k or
+              most[row.dtype, row.head_dim, row.causal]
+              == row.batch * row.heads_q * row.seqlen_q]
     widths = collections.defaultdict(set)
     for row in chosen:
         widths[work_of(row)].add(row.length)
@@ -344,8 +355,12 @@ def limits_table(rows, op):
     return [f"{unit}.", ""] + body + provenance(chosen)
 
 
-def make_table(where, name, rows):
+def make_table(where, name, rows, directory):
     """The lines of the table called name."""
+    lines = tables_ladder.make(name, rows, directory, sys.modules[__name__])
+    if lines:
+        return lines
+    rows = [row for row in rows if row.stage != "roof"]
     fixed = {"stages": stages_table, "attention": attention_table, "softmax": softmax_table,
              "memory": memory_table, "ladder": ladder_table,
              "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table,
@@ -359,11 +374,12 @@ def make_table(where, name, rows):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)}, "
+                        "crossover, roofs, gpu-memory, counters, steps-A-B, "
                         "file-NAME, limits-OP and stage-N-OP")
     return stage_table(rows, *match.groups())
 
 
-def rewrite(path, text, rows, missing):
+def rewrite(path, text, rows, directory, missing):
     """text with every table made anew; a table without data stays and is added to
     missing."""
     out, old, name, begun = [], [], None, 0
@@ -379,7 +395,7 @@ def rewrite(path, text, rows, missing):
             if mark[1] != name:
                 raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
             try:
-                out += make_table(where, name, rows)
+                out += make_table(where, name, rows, directory)
             except NoData as error:
                 missing.append(f"{where}: table '{name}' left as it is: {error}")
                 out += old
@@ -409,8 +425,10 @@ def main():
     if not texts:
         print("tables.py: no file has a table")
         return 0
-    rows, missing, status = read_results(arguments.results, arguments.machine), [], 0
-    new = {path: rewrite(path, text, rows, missing) for path, text in texts.items()}
+    rows = read_results(arguments.results, arguments.machine, roofs=True)
+    missing, status = [], 0
+    new = {path: rewrite(path, text, rows, arguments.results, missing)
+           for path, text in texts.items()}
     for path, text in new.items():
         if text == texts[path]:
             continue

@@ -6,7 +6,8 @@ arc.png             all stages and rungs and the peers as bars, with their ceili
 roofline_cpu.png    a panel for each of stages 1 to 4
 roofline_gpu.png    float32 variants, then the 16-bit rungs of stage 5 and its peers
 
-Across: flops for each byte that theory moves (flops / bytes_predicted).  Up: GFLOP/s.
+Across: flops for each byte that the hardware counted (bytes_measured), or that theory
+moves where nothing was counted (bytes_predicted).  Up: GFLOP/s.
 Flat roof: the largest `ceiling` of kind fma or gemm; slanted roof: bytes a second (kind
 copy or read) times flops a byte.  The number beside a name is its rate.  Of each variant
 its longest square problem without causal mask.
@@ -89,8 +90,8 @@ def panel(axis, title, points, flat, slope, unit):
 
 
 def point(row, name):
-    return (row.flops / row.bytes_predicted if row.bytes_predicted else None, row.gflops,
-            name)
+    moved = row.bytes_measured or row.bytes_predicted
+    return row.flops / moved if moved else None, row.gflops, name
 
 
 def caption(fig, rows, title):

@@ -122,6 +122,64 @@ Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
     }
 }
 
+Test(plot, the_ladder_is_drawn_and_is_the_same_again)
+{
+    static const char *const names[] = { "staircase", "crossover", "gpu_memory" };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results one two"));
+    cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);
+    for (int pass = 0; pass < 2; pass++) {
+        int status = run("notes/ladder_figures.py", "--results results --out %s",
+                         pass ? "two" : "one");
+        if (status == 77) cr_skip("no matplotlib");
+        cr_assert(status == 0, "%s", said);
+    }
+    for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+        char command[128];
+        snprintf(command, sizeof command, "test -s one/%s.png && cmp -s one/%s.png two/%s.png",
+                 names[t], names[t], names[t]);
+        cr_expect(!system(command), "%s is missing or differs", names[t]);
+    }
+    cr_assert(!system("rm results/profile*"));
+    cr_expect(run("notes/ladder_figures.py", "--results results --out two") == 0);
+    cr_expect(strstr(said, "staircase.png not drawn: no file"), "%s", said);
+}
+
+/* ladder_rate() of synthetic.py says where each rung wins. */
+Test(plot, tables_of_the_ladder_say_where_each_rung_wins)
+{
+    static const char *const want[] = {
+        "| 4 `pipelined` over 3 `tensor_cores` | always | always |",
+        "| 6 `specialised` over 5 `wgmma` | from 1k | from 1k |",
+        "| 7 `ping_pong` over 6 `specialised` | up to 512 | up to 512 |",
+        "| 9 `lean` over 8 `overlapped` | never | never |",
+        "| `split_kv` over 12 `optimistic`, one query |  | from 4k |",
+        "| d = 64 | 900 (83 %) |",                 /* 743 of the roof's 900 */
+        "`optimistic`, `pytorch-cudnn` | 256 |", "| `pytorch-math` | 1024 |",
+        "| 4 pipelined | 128 | 173 | 22 | 50 |  | 30 | 40 | 0.5 | 12 | 1.7 |",
+        "| 1.20 | 1.20 | tensor cores busy 15 to 22 %; issue slots used 30 to 30 % |",
+    };
+    static const char *const names[] = { "crossover", "roofs", "gpu-memory", "counters",
+                                         "steps-3-4", "ladder", "stage-5-attention" };
+    char text[1024] = "", table[1 << 14];
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results 05_flash_cuda"));
+    cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof names / sizeof *names; t++)
+        sprintf(text + strlen(text), "<!-- table:%s begin -->\n<!-- table:%s end -->\n",
+                names[t], names[t]);
+    write_text("t.md", text);
+    char command[1200];
+    snprintf(command, sizeof command, "cp %s/05_flash_cuda/predictions.csv 05_flash_cuda/", root);
+    cr_assert(!system(command));
+    cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+    slurp("t.md", table, sizeof table);
+    for (size_t t = 0; t < sizeof want / sizeof *want; t++)
+        cr_expect(strstr(table, want[t]), "not '%s' in:\n%s", want[t], table);
+    char *ladder = strstr(table, "table:ladder begin"); /* a roof is no rung: not there */
+    cr_expect(ladder && !strstr(ladder, "no_softmax"));
+}
+
 Test(plot, missing_columns_skip_a_figure_with_one_line)
 {
     if (!has_python()) cr_skip("no python3");

@@ -1,7 +1,7 @@
 /* attention_run.c: the rungs as a shared library, so that another program (peers.py) can
  * run them on its own arrays, in turn with other implementations.
  *
- * Arguments that all three functions share:
+ * Arguments that the functions share:
  *   variant  a rung's name; dtype  "f32", "f16" or "bf16"
  *   shape    batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v
  *   scale    multiplies q.k
@@ -56,6 +56,18 @@ size_t attention_workspace(const char *variant, const char *dtype, const size_t 
     struct problem p = problem_of(dtype, shape, causal, has_bias, scale);
     return v && v->workspace ? v->workspace(&p) : 0;
 }
+
+/* Bytes of main memory that the rung moves according to its own model. */
+double attention_bytes(const char *variant, const char *dtype, const size_t shape[7],
+                       int causal, int has_bias, float scale)
+{
+    const struct variant *v = find(variant);
+    struct problem p = problem_of(dtype, shape, causal, has_bias, scale);
+    return v && v->cost ? v->cost(&p).bytes : 0;
+}
+
+/* What compiled the rungs, for the CSV. */
+const char *attention_compiler(void) { return CUDA_COMPILER; }
 
 /* Starts the rung on device arrays (stage.h) in a stream.  bias may be NULL.  Returns
  * 0, or 1 when there is no such rung. */

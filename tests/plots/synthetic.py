@@ -1,6 +1,7 @@
 """synthetic.py: invented measurements to test the plots with.  Nothing was measured.
 
     python3 tests/plots/synthetic.py FILE.csv [--gpu]
+    python3 tests/plots/synthetic.py DIR --ladder     stage 5's rungs and their profile
 """
 import csv
 import sys
@@ -59,7 +60,62 @@ def softmax(stage, variant, passes, share, n):
                 peak_bytes=8 << 22, max_err=3e-8 * stage, allowed_err=1e-6)
 
 
+RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
+         "overlapped lean persistent fitted optimistic").split()
+
+
+def ladder_rate(name, n):
+    """GFLOP/s: each rung 1.2 times the one before; specialised wins from 1k on, ping_pong
+    up to 512 only, lean never."""
+    if name == "no_softmax":
+        return 9e5
+    rate = 1e5 * 1.2 ** RUNGS.index(name) if name in RUNGS else 3e5
+    low = {"specialised": n < 1024, "ping_pong": n > 512, "lean": True}.get(name, False)
+    return rate / 1.45 if low else rate
+
+
+def ladder(directory):
+    """The files that the ladder's figures and tables are made from."""
+    rows, counted = [], []
+    names = RUNGS + ["no_softmax", "pytorch-cudnn", "pytorch-math"]
+    for name in names:
+        stage = 5 if name in RUNGS else "roof" if name == "no_softmax" else "peer"
+        dtype = "f32" if "tiled" in name else "bf16"
+        for n in (128, 256, 512, 1024, 4096):
+            rows += [attention(stage, name, "gpu", dtype, 1, 7.6e5, n, 4096 // n, 2048 // d, d)
+                     for d in (64, 128)]
+            rows[-1]["peak_bytes"] = rows[-2]["peak_bytes"] = \
+                1 << (30 if name == "pytorch-math" else 28)
+            for row in rows[-2:]:
+                row["gflops"] = ladder_rate(name, n)
+                row["median_s"] = row["flops"] / row["gflops"] / 1e9
+        if stage == 5:
+            counted.append(dict(rows[-1], reps="", min_s="", tensor_pct=7 * len(counted) + 1,
+                                exp_pct=50, fma_pct="", issue_pct=30, shared_pct=40,
+                                conflict_pct=0.5, warps_pct=12, clock_ghz=1.7,
+                                registers=168, local_bytes=0))
+    for name in ("pipelined", "optimistic", "split_kv"):
+        for n in (256, 4096):
+            rows.append(attention(5, name, "gpu", "bf16", 1, 7.6e5, n, 1, 16, 128))
+            rows[-1].update(seqlen_q=1, median_s=1e-5 if name == "split_kv" else n * 1e-8)
+    for row in rows + counted:
+        row["machine"] = "invented GPU"
+    write(directory + "/a.csv", COLUMNS, rows)
+    write(directory + "/profile_05_flash_cuda.csv",
+          COLUMNS + [column for column in counted[0] if column not in COLUMNS], counted)
+
+
+def write(path, columns, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main():
+    if "--ladder" in sys.argv:
+        ladder(sys.argv[1])
+        return
     rows = []
     for line in ATTENTION + (GPU if "--gpu" in sys.argv else []):
         for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
@@ -77,10 +133,7 @@ def main():
     for stage, passes, share in ((1, 4, 0.7), (2, 5, 0.72), (3, 4, 0.78), (4, 3, 0.95)):
         for n in (128, 1024, 8192, 65536):
             rows.append(softmax(stage, "simd", passes, share * (1 - 10 / n), n))
-    with open(sys.argv[1], "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write(sys.argv[1], COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+/* test_profile.c: `make profile` with a stand-in for ncu (tests/profile/): what it asks,
+ * and what it makes of the counters. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static char place[64], said[1 << 14];
+
+static void slurp(const char *name, char *text, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+static void make_place(void)
+{
+    strcpy(place, "/tmp/test_profile.XXXXXX");
+    cr_assert(mkdtemp(place) != NULL);
+    setenv("ASKED", place, 1);
+}
+
+static void remove_place(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", place);
+    cr_assert(!system(command));
+}
+
+TestSuite(profile, .init = make_place, .fini = remove_place, .timeout = 60);
+
+/* profile.sh of stage 5 with a PATH that begins with `tools`; its exit status. */
+static int profile(const char *tools, const char *roof)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "env ASKED=%s/asked %s sh common/profile.sh 05_flash_cuda tests/profile/program "
+             "%s %s > %s/said 2>&1", place, tools, place, roof, place);
+    int status = system(command);
+    slurp("said", said, sizeof said);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+/* The field of a column in the line of a variant and head_dim, or "none". */
+static const char *field(const char *variant, const char *head_dim, const char *column)
+{
+    static char text[1 << 14], found[64];
+    slurp("profile_program.csv", text, sizeof text);
+    char *header = strtok(text, "\n"), names[4096];
+    for (char *line; (line = strtok(NULL, "\n"));) {
+        char *cell = line, *rest = names;
+        int mine = 0;
+        strcpy(found, "none");
+        snprintf(names, sizeof names, "%s", header);
+        for (char *name; (name = strsep(&rest, ","));) {
+            char *value = strsep(&cell, ",");
+            mine += !strcmp(name, "variant") && !strcmp(value, variant);
+            mine += !strcmp(name, "head_dim") && !strcmp(value, head_dim);
+            if (!strcmp(name, column)) snprintf(found, sizeof found, "%s", value);
+        }
+        if (mine == 2) return found;
+    }
+    return "none";
+}
+
+static int has_python(void) { return !system("python3 -c '' 2>/dev/null"); }
+
+Test(profile, counters_of_every_rung_are_in_the_csv)
+{
+    if (!has_python()) cr_skip_test("no python3");
+    cr_assert(profile("PATH=tests/profile:$PATH", "tests/profile/roof") == 0, "%s", said);
+    static const struct { const char *variant, *d, *column, *want; } cases[] = {
+        {"pipelined", "128", "tensor_pct", "71.2"}, {"pipelined", "64", "exp_pct", "40.0"},
+        {"pipelined", "64", "bytes_measured", "1700500000"}, /* the unit is Mbyte, Gbyte */
+        {"pipelined", "64", "median_s", "0.0025"}, {"pipelined", "64", "gflops", "800000"},
+        {"pipelined", "64", "reps", ""},            /* so that it is no measured time */
+        {"pipelined", "64", "conflict_pct", "25.0"}, {"tiled", "64", "dtype", "f32"},
+        {"pipelined", "64", "local_bytes", "96"}, {"pipelined", "64", "clock_ghz", "1.75"},
+        {"split_kv", "128", "median_s", "0.003"}, {"split_kv", "128", "registers", "168"},
+        {"no_softmax", "128", "stage", "roof"}, {"study", "64", "stage", "none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *got = field(cases[i].variant, cases[i].d, cases[i].column);
+        cr_expect_str_eq(got, cases[i].want, "%s d %s %s: got %s, want %s", cases[i].variant,
+                         cases[i].d, cases[i].column, got, cases[i].want);
+    }
+    char asked[1 << 14];
+    slurp("asked", asked, sizeof asked);
+    cr_expect(strstr(asked, "regex:tiled_kernel") && !strstr(asked, "tiled --csv /tmp/x"));
+    cr_expect(strstr(asked, "profile/roof bench --quick --variant optimistic"), "%s", asked);
+}
+
+Test(profile, without_ncu_or_its_permission_is_a_skip_that_says_so)
+{
+    /* the tools but no ncu: a PATH of links to what the script needs */
+    char tools[256];
+    snprintf(tools, sizeof tools, "mkdir %s/bin && for t in sh mktemp rm cat grep awk basename;"
+             " do ln -s $(command -v $t) %s/bin/; done", place, place);
+    cr_assert(!system(tools));
+    snprintf(tools, sizeof tools, "PATH=%s/bin", place);
+    cr_expect(profile(tools, "") == 77, "%s", said);
+    cr_expect(strstr(said, "skipped: ncu (Nsight Compute) is not on the PATH"), "%s", said);
+    cr_expect(profile("REFUSES=1 PATH=tests/profile:$PATH", "") == 77, "%s", said);
+    cr_expect(strstr(said, "skipped: this machine refuses the counters"), "%s", said);
+    cr_expect(strstr(said, "no roof"), "%s", said);
+    cr_expect_str_eq(field("tiled", "64", "stage"), "none"); /* and writes nothing */
+}
