@@ -297,12 +297,13 @@ exercises-built: $(BUILD)/judge $(KERNELS_O) $(foreach x,$(EXERCISES),\
                  $(EX_BUILD)/solution/$(x).worker $(EX_BUILD)/skeleton/$(x).worker)
 
 # Alone, `make exercise` lists; EX=name picks one.
-exercise:
-	$(if $(GIVEN),@:,@python3 common/exercises.py list)
+run_exercises = python3 common/exercises.py run $(1) --ex "$(EX)" --build $(BUILD) \
+                --make "$(MAKE)" $(if $(CUDA),--gpu)
+exercise: $(if $(EX),need-compiler)
+	$(if $(GIVEN),@:,@$(if $(EX),$(run_exercises),python3 common/exercises.py list))
 
 $(STAGES:%=exercise-%): exercise-%: need-compiler
-	$(Q)python3 common/exercises.py run $* --ex "$(EX)" --build $(BUILD) --make "$(MAKE)" \
-	    $(if $(CUDA),--gpu)
+	$(Q)$(call run_exercises,$*)
 
 # The plot is drawn with the interpreter that has matplotlib, where one was found.
 OUT ?= $(BUILD)/grades

@@ -4,7 +4,7 @@
     exercises.py write                       skeletons from solutions
     exercises.py check                       are the committed skeletons those?
     exercises.py skeleton NAME               one skeleton on stdout
-    exercises.py run NN_stage [--ex NAME] [--gpu]   what `make exercise` does
+    exercises.py run [NN_stage] [--ex NAME] [--gpu]  what `make exercise` does
 
 One source an exercise, NN_*/exercises/solutions/NAME.c (or .cu), with marked regions:
 
@@ -89,13 +89,13 @@ def exercises():
 
 
 def chosen(stage, name):
-    """The exercises of a stage, or the one of that name."""
-    of_stage = [x for x in exercises() if x.stage == stage]
+    """The exercises of a stage (None: of all), or the one of that name."""
+    of_stage = [x for x in exercises() if stage in (None, x.stage)]
     if name:
         wanted = name.removesuffix(".c").removesuffix(".cu")
         picked = [x for x in of_stage if x.name == wanted]
         if not picked:
-            fail(f"no exercise '{name}' in {stage}; there are "
+            fail(f"no exercise '{name}'{' in ' + stage if stage else ''}; there are "
                  + ", ".join(x.name for x in of_stage))
         return picked
     return of_stage
@@ -188,6 +188,7 @@ def report(exercise, verdict):
         print(f"       it said: {line}")
     print(f"       to see it again: build/exercises/{exercise.name} check "
           f"--case {case.name}")
+    print("       what the names of cases mean: enum recipe in common/cases.h")
     return False
 
 
@@ -210,13 +211,13 @@ def run(build, stage, name, make, gpu):
               f"({exercise.points} points)", flush=True)
         if exercise.is_skeleton():
             print("   not begun: it is still the skeleton", flush=True)
-        targets = [f"{build}/judge", f"{build}/exercises/solution/{exercise.name}.worker",
-                   f"{build}/exercises/{exercise.name}.worker",
-                   f"{build}/exercises/{exercise.name}"]
-        if not sub_make(make, targets):
+        folder = f"{build}/exercises"
+        judged = [f"{build}/judge", f"{folder}/solution/{exercise.name}.worker",
+                  f"{folder}/{exercise.name}.worker"]
+        # one after the other: the compiler's complaints come once
+        if not sub_make(make, [f"{folder}/{exercise.name}"]) or not sub_make(make, judged):
             print("   FAILED: it does not compile", flush=True)
             continue
-        folder = f"{build}/exercises"
         status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
                                        f"{folder}/{exercise.name}.worker", "--speed",
                                        "--cpu", "5")
@@ -230,7 +231,7 @@ def run(build, stage, name, make, gpu):
                                 check=False).returncode == 0
         right += ok
         sys.stdout.flush()
-    print(f"{right} of {len(of_stage)} exercises of {stage} are right")
+    print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}")
     return 0 if right == len(of_stage) else 1
 
 

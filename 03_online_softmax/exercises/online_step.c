@@ -8,7 +8,7 @@
  * masked score (-INFINITY) changes nothing, also when nothing came before it; a NaN makes
  * l NaN for good.
  *
- * Half of the points: ascending, shift_200, low, vast, mask_first, mask_row.
+ * Half of the points: wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */
 #include "stage.h"
 

@@ -1,6 +1,7 @@
 /* combine.c: exercise of stage 4, 20 points: answers of parts, combined.
  *
- *     o_i = sum_t w_t o_t / sum_t w_t,   w_t = l_t exp(m_t - m),   m = max_t m_t
+ *     m = max_t m_t,   w_t = l_t exp(m_t - m)
+ *     o_i = sum_t w_t o_t / sum_t w_t,   lse = m + log(sum_t w_t)
  *
  * The keys of a query are cut into PARTS parts (split-KV); each part, on whatever thread,
  * is attention by itself: o_t is already divided by its own l_t.

@@ -7,6 +7,7 @@
  * May be assumed: scores between -60 and 60; each query sees at least one key.  Not that
  * seqlen_q == seqlen_k, nor that head_dim == head_dim_v: scale is given, use it.
  *
+ * Half of the points: random, nan_k, inf_k.
  * Right or wrong:  make exercise 1 EX=score_row */
 #include "stage.h"
 
