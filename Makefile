@@ -9,7 +9,7 @@
 #   make plot, tables    figures and tables from CSV (RESULTS=notes/results: the committed ones)
 #   make cuda            compile the GPU code even where there is no GPU
 #   make profile 5       hardware counters of a stage's kernels into CSV, where readable
-#   make test-long       every float through the vector exp (minutes)
+#   make test-long       every float through the vector exp, a whole class through the grader
 #   make exercise 3      build and judge your solutions of a stage's exercises (EX=online_step)
 #   make grade           judge a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #   make gallery         plant every known bug and see which case catches it
