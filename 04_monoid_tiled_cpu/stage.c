@@ -26,7 +26,7 @@
  *   x (n) scores; -INFINITY means masked     y (n) probabilities, the vector being folded
  * All of x masked gives y = 0.  After j elements y is 0 from j on, so only what lies
  * before is rescaled, and only when the maximum rises: n^2 / 2 products at worst. */
-static void softmax_row(const float *x, size_t n, float *y)
+static void softmax_row(const float *x, float *y, size_t n)
 {
     struct se ones = se_unit();
     for (size_t j = 0; j < n; j++) {
@@ -41,9 +41,10 @@ static void softmax_row(const float *x, size_t n, float *y)
 
 static void softmax(const struct problem *p, const struct arrays *a)
 {
+    const float *x = a->x;
+    float *y = a->y;
     for (size_t i = 0; i < p->rows; i++)
-        softmax_row((const float *)a->x + i * p->cols, p->cols,
-                    (float *)a->y + i * p->cols);
+        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
 /* The fold of the ones over x (n): maximum and denominator. */

@@ -189,6 +189,31 @@ Test(lessons, transcripts_are_what_the_programs_print, .timeout = 60)
     globfree(&list);
 }
 
+/* What does the same job keeps its name and form from stage to stage (`make diff N`). */
+Test(lessons, diff_names_what_a_stage_changes)
+{
+    static const struct { const char *stage, *line; } wants[] = {
+        {"02_safe_softmax", "  same     softmax score_row attention workspace main\n"},
+        {"02_safe_softmax", "  new      row_maximum\n"},
+        {"03_online_softmax", "  changed  softmax_row attention_head attention cost trace\n"},
+        {"03_online_softmax", "  new      online_step score attention_row\n"},
+        {"03_online_softmax", "  gone     row_maximum score_row weighted_sum workspace\n"},
+        {"04_monoid_tiled_cpu", "  same     softmax main\n"},
+        {"04_monoid_tiled_cpu", "+++ 04_monoid_tiled_cpu/stage.c\n"},
+    };
+    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+        char command[LINE], line[LINE];
+        int found = 0;
+        snprintf(command, sizeof command, "sh common/diff.sh %s stage.c 01_naive "
+                 "02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu 2>&1", wants[i].stage);
+        FILE *f = popen(command, "r");
+        cr_assert(f);
+        while (fgets(line, sizeof line, f)) found |= !strcmp(line, wants[i].line);
+        cr_expect(pclose(f) == 0 && found, "make diff of %s does not print: %s", wants[i].stage,
+                  wants[i].line);
+    }
+}
+
 /* GitHub's anchor of a heading: lower case, spaces to hyphens, punctuation dropped. */
 static void slug(const char *heading, char *out, size_t size)
 {
