@@ -11,11 +11,7 @@
 
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
 #define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
-#if VECTOR_BYTES == 64 || defined __aarch64__
-#define AT_ONCE 8                 /* vectors in flight: three of each fit 32 registers */
-#else
-#define AT_ONCE 4                 /* 16 registers */
-#endif
+#define AT_ONCE VEXP_AT_ONCE      /* vectors in flight */
 #define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
 
 /* exp(x - m) */

@@ -12,9 +12,11 @@
 #include "vexp.h"
 
 #define BLOCK 2048                /* elements between two looks at the maximum: 8 KiB */
+#define LOOK 4096                 /* elements of a single look, 16 KiB */
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
-#define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
+#define MANY_ROWS 8               /* from so many rows a thread on, it takes whole rows */
 #define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
+#define AHEAD 1024                /* so far ahead pass 2 asks for x */
 #define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
 
 /* m and l of each lane.  Empty: m = -INFINITY, l = 0. */
@@ -97,6 +99,35 @@ static struct state online_by_block(const float *x, size_t n)
     return merge_lanes(s);
 }
 
+/* Pass 1 of a row, each element looked at once.  What a block adds to l is relative to the
+ * maximum m before it, and l is rescaled afterwards if m has grown:
+ *     l = (l + sum_j exp(x_j - m)) * exp(m - m_new)
+ * Before the first block m is the largest of a few elements.  A block that exceeds m by more
+ * than VEXP_ROOM is looked at twice. */
+static struct state online_by_look(const float *x, size_t n)
+{
+    enum { FEW = 8 * LANES };
+    vfloat l = {0}, m = n < LANES ? vload_part(x, n, -INFINITY) : vload(x);
+    for (size_t j = LANES; j < FEW && j + LANES <= n; j += LANES) m = vmax(vload(x + j), m);
+    struct state s = {vlargest(vmax(m, vset(-INFINITY))), 0};
+    for (size_t j = 0; j < n; j += LOOK) {
+        size_t n_block = n - j < LOOK ? n - j : LOOK;
+        struct vexp_sum block = vexp_sum(x + j, n_block, s.m);
+        if (block.top > s.m + VEXP_ROOM) {
+            l *= sexp(s.m - block.top);
+            s.m = block.top;
+            block = vexp_sum(x + j, n_block, s.m);
+        }
+        l += block.sum;
+        if (block.top > s.m) {
+            l *= sexp(s.m - block.top);
+            s.m = block.top;
+        }
+    }
+    s.l = vsum(l);
+    return s;
+}
+
 /* Pass 2 of a row: y_j = exp(x_j - m) / l; 0 when l is 0.   x, y (n) */
 static void divide(const float *x, float *y, size_t n, struct state s)
 {
@@ -108,7 +139,8 @@ static void divide(const float *x, float *y, size_t n, struct state s)
 }
 
 /* The same with non-temporal stores: y is written without being read, and leaves the cache
- * to x.  Up to the first whole vector of y, and after the last, stores are plain. */
+ * to x.  Up to the first whole vector of y, and after the last, stores are plain.  The
+ * caller ends its last row with vstream_end(): each such end waits for the memory. */
 static void divide_streaming(const float *x, float *y, size_t n, struct state s)
 {
     vfloat shift = shift_of(vset(s.m));
@@ -117,9 +149,11 @@ static void divide_streaming(const float *x, float *y, size_t n, struct state s)
     if (head > n) head = n;
     divide(x, y, head, s);
     size_t j = head;
-    for (; j + LANES <= n; j += LANES) vstream(y + j, weight(vload(x + j), shift) * scale);
+    for (; j + LANES <= n; j += LANES) {
+        vfetch(x + j, AHEAD);
+        vstream(y + j, weight(vload(x + j), shift) * scale);
+    }
     divide(x + j, y + j, n - j, s);
-    vstream_end();
 }
 
 /* y_j = x_j - m - log(l), in this order.   x, y (n) */
@@ -143,6 +177,7 @@ static void each_row(const struct problem *p, const struct arrays *a, first_pass
     size_t n = p->cols;
     for (size_t i = 0; i < p->rows; i++)
         second(x + i * n, y + i * n, n, first(x + i * n, n));
+    vstream_end();
 }
 
 static void softmax_simd(const struct problem *p, const struct arrays *a)
@@ -160,15 +195,38 @@ static void softmax_streaming(const struct problem *p, const struct arrays *a)
     each_row(p, a, online_by_block, divide_streaming);
 }
 
+static void softmax_one_look(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, online_by_look,
+             p->rows * p->cols >= STREAM_FROM ? divide_streaming : divide);
+}
+
 static void logsoftmax_blocked(const struct problem *p, const struct arrays *a)
 {
     each_row(p, a, online_by_block, subtract);
 }
 
+/* The operation of stage 4, y the later elements.  exp(0) is not computed. */
+static struct state merge(struct state x, struct state y)
+{
+    float m = x.m > y.m ? x.m : y.m;
+    float l = x.m == m ? x.l : x.l * sexp(x.m - m);
+    return (struct state){m, l + (y.m == m ? y.l : y.l * sexp(y.m - m))};
+}
+
+/* The two passes of one row on one thread, in the chunks of long_row and so with its bits. */
+static void whole_row(const float *x, float *y, size_t n, second_pass *second)
+{
+    struct state row = {-INFINITY, 0};
+    for (size_t j = 0; j < n; j += CHUNK)
+        row = merge(row, online_by_look(x + j, n - j < CHUNK ? n - j : CHUNK));
+    second(x, y, n, row);
+}
+
 /* One long row on all threads: a state for each chunk, merged in the order of the chunks,
  * so that the number of threads changes no bit.
- *   m, l (chunks)  memory for the states */
-static void long_row(const float *x, float *y, size_t n, float *m, float *l,
+ *   states  memory for a state a chunk */
+static void long_row(const float *x, float *y, size_t n, struct state *states,
                      second_pass *second)
 {
     size_t chunks = (n + CHUNK - 1) / CHUNK;
@@ -176,35 +234,33 @@ static void long_row(const float *x, float *y, size_t n, float *m, float *l,
     {
 #define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
 #pragma omp for schedule(static)
-        for (size_t c = 0; c < chunks; c++) {
-            struct state s = online_by_block(x + c * CHUNK, CHUNK_OF(c));
-            m[c] = s.m;
-            l[c] = s.l;
-        }
+        for (size_t c = 0; c < chunks; c++)
+            states[c] = online_by_look(x + c * CHUNK, CHUNK_OF(c));
         struct state row = {-INFINITY, 0};
-        for (size_t c = 0; c < chunks; c++) row.m = m[c] > row.m ? m[c] : row.m;
-        for (size_t c = 0; c < chunks && row.m > -INFINITY; c++)
-            row.l += l[c] * sexp(m[c] - row.m);
-        for (size_t c = 0; c < chunks && row.m == -INFINITY; c++) row.l += l[c]; /* 0 or NaN */
+        for (size_t c = 0; c < chunks; c++) row = merge(row, states[c]);
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++)
             second(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), row);
+        vstream_end();
     }
 }
 
 static void all_rows(const struct problem *p, const struct arrays *a, second_pass *second)
 {
     const float *x = a->x;
-    float *y = a->y, *memory = a->workspace;
-    size_t n = p->cols;
-    if (p->rows < MANY_ROWS && n > CHUNK) {
+    float *y = a->y;
+    size_t n = p->cols, threads = (size_t)omp_get_max_threads();
+    if (p->rows < MANY_ROWS * threads && n > CHUNK) {
         for (size_t i = 0; i < p->rows; i++)
-            long_row(x + i * n, y + i * n, n, memory, memory + n / CHUNK + 1, second);
+            long_row(x + i * n, y + i * n, n, a->workspace, second);
         return;
     }
-#pragma omp parallel for schedule(static) if (p->rows > 1 && p->rows * n >= LEAST_WORK)
-    for (size_t i = 0; i < p->rows; i++)
-        second(x + i * n, y + i * n, n, online_by_block(x + i * n, n));
+#pragma omp parallel if (p->rows > 1 && p->rows * n >= LEAST_WORK)
+    {
+#pragma omp for schedule(static) nowait
+        for (size_t i = 0; i < p->rows; i++) whole_row(x + i * n, y + i * n, n, second);
+        vstream_end();
+    }
 }
 
 static void softmax_threads(const struct problem *p, const struct arrays *a)
@@ -299,7 +355,6 @@ static void two_pass_row(const float *x, float *y, size_t n, int streaming)
         vfloat power = power_of_difference(z, m) * scale;
         vstore_part(y + j, n - j, vfma(t, power, power));
     }
-    if (streaming) vstream_end();
 }
 
 static void softmax_two_pass(const struct problem *p, const struct arrays *a)
@@ -310,6 +365,7 @@ static void softmax_two_pass(const struct problem *p, const struct arrays *a)
     int streaming = whole_vectors && p->rows * p->cols >= STREAM_FROM;
     for (size_t i = 0; i < p->rows; i++)
         two_pass_row(x + i * p->cols, y + i * p->cols, p->cols, streaming);
+    vstream_end();
 }
 
 /* Attention of one query in one loop over blocks of keys; no score outlives its block.
@@ -372,10 +428,10 @@ static void attention_threads(const struct problem *p, const struct arrays *a)
     attention_with(p, a, omp_get_max_threads());
 }
 
-/* Two floats a chunk of a row. */
+/* A state a chunk of a row. */
 static size_t workspace(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? 0 : 2 * (p->cols / CHUNK + 1) * sizeof(float);
+    return p->op == OP_ATTENTION ? 0 : (p->cols / CHUNK + 1) * sizeof(struct state);
 }
 
 /* x is read twice, y written once. */
@@ -447,6 +503,17 @@ const struct variant online_two_pass = {
     .masked_rows = 1,
     .cost = cost_streaming_large,
     .softmax = softmax_two_pass,
+};
+
+const struct variant online_one_look = {
+    .name = "one_look",
+    .idea = "a block's terms relative to the maximum before it: one look at each element",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .cost = cost_streaming_large,
+    .softmax = softmax_one_look,
 };
 
 const struct variant online_threads = {

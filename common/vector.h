@@ -171,6 +171,13 @@ INLINE void vaxpy(float factor, float *y, float p, const float *x, size_t n)
     for (; t < n; t++) y[t] = sfma(x[t], p, y[t] * factor);
 }
 
+/* Asks for the cache line that lies `ahead` floats beyond p.  Only a hint: nothing need be
+ * there. */
+INLINE void vfetch(const float *p, size_t ahead)
+{
+    __builtin_prefetch((const char *)((uintptr_t)p + ahead * sizeof(float)));
+}
+
 /* A non-temporal store: the line goes to memory without being read first.  p must lie on
  * a VECTOR_BYTES boundary.  Elsewhere than on x86 a plain store. */
 INLINE void vstream(float *p, vfloat v)

@@ -97,14 +97,20 @@ INLINE vfloat vexp2(vfloat x)
     return vzero_below(x, -126, vfma(q, r, vset(1)) * power);
 }
 
-/* vexp2 of each of n vectors, n <= 8 a constant; one step of all of them before the next
- * step, so that each instruction finds its operands ready.  Left to itself a core holds too
- * few whole chains at a time to keep its units busy.  The same bits for x >= -126; 0 only
- * below -126.5, in between a denormal, which saves a comparison. */
-INLINE void vexp2_lockstep(int n, vfloat *x)
+/* How many vectors go through an exponential in lockstep: three of each fit the registers. */
+#if VECTOR_BYTES == 64 || defined __aarch64__
+#define VEXP_AT_ONCE 8
+#else
+#define VEXP_AT_ONCE 4
+#endif
+
+/* 2^x = q * power of each of n vectors, n <= 8 a constant; one step of all of them before
+ * the next step, so that each instruction finds its operands ready.  Left to itself a core
+ * holds too few whole chains at a time to keep its units busy.  The same bits as vexp2 for
+ * -126 <= x < 127; 0 only below -126.5, in between a denormal, which saves a comparison. */
+INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
 {
     static const float c[] = {VEXP2_C5, VEXP2_C4, VEXP2_C3, VEXP2_C2, VEXP2_C1, 1};
-    vfloat power[8], q[8];
 #pragma GCC unroll 8
     for (int u = 0; u < n; u++) {
         x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
@@ -121,8 +127,53 @@ INLINE void vexp2_lockstep(int n, vfloat *x)
     for (int degree = 0; degree < 6; degree++)
 #pragma GCC unroll 8
         for (int u = 0; u < n; u++) q[u] = vfma(q[u], x[u], vset(c[degree]));
+}
+
+/* x[u] = 2^x[u] */
+INLINE void vexp2_lockstep(int n, vfloat *x)
+{
+    vfloat power[8], q[8];
+    vexp2_lockstep_parts(n, x, q, power);
 #pragma GCC unroll 8
     for (int u = 0; u < n; u++) x[u] = q[u] * power[u];
+}
+
+/* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
+struct vexp_sum { float top; vfloat sum; };
+
+/* Both in one look at each score, so that memory is waited for once: m is not their maximum
+ * but one known before.  Scores above m are welcome up to m + VEXP_ROOM.  Beyond it the sum
+ * is inaccurate, because x - m is rounded where it is large, or has overflowed: then the
+ * caller starts again with m = top.
+ *   x (n)  scores; what lies VEXP_AHEAD floats on is fetched meanwhile
+ *   m      -INFINITY counts as 0; a NaN among the scores shows in the sum */
+#define VEXP_ROOM 2
+#define VEXP_AHEAD 2048
+INLINE struct vexp_sum vexp_sum(const float *x, size_t n, float m)
+{
+    enum { STEP = VEXP_AT_ONCE * LANES };
+    float shift = m == -INFINITY ? 0 : m;
+    vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
+    size_t j = 0;
+    for (; j + STEP <= n; j += STEP) {
+        vfloat e[8], q[8], power[8];
+#pragma GCC unroll 8
+        for (int u = 0; u < VEXP_AT_ONCE; u++) {
+            vfloat x_j = vload(x + j + u * LANES);
+            vfetch(x + j + u * LANES, VEXP_AHEAD);
+            top[u % 2] = vmax(x_j, top[u % 2]);
+            e[u] = (x_j - shift) * VEXP_LOG2E;
+        }
+        vexp2_lockstep_parts(VEXP_AT_ONCE, e, q, power);
+#pragma GCC unroll 8
+        for (int u = 0; u < VEXP_AT_ONCE; u++) sum[u % 2] = vfma(q[u], power[u], sum[u % 2]);
+    }
+    for (; j < n; j += LANES) {
+        vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
+        top[0] = vmax(x_j, top[0]);
+        sum[0] += vexp2((x_j - shift) * VEXP_LOG2E);
+    }
+    return (struct vexp_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
 }
 
 /* One number in lane 0 would do the same work as LANES of them; these do it once. */

@@ -188,6 +188,31 @@ Test(vexp, lockstep_gives_the_same_bits)
     cr_expect(wrong == 0 && tried > 100000, "%zu of %zu, e.g. %a", wrong, tried, at);
 }
 
+/* Lengths on both sides of every unrolling; m below, at and above the largest score. */
+Test(vexp, sum_in_one_look_is_the_sum_of_the_terms)
+{
+    static const size_t lengths[] = {1, 15, 16, 17, 127, 128, 129, 1000};
+    static const float m[] = {-INFINITY, 1, 2.5f, 3, 9};
+    float x[1000];
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (size_t k = 0; k < sizeof m / sizeof m[0]; k++) {
+            size_t n = lengths[i];
+            double want = 0;
+            for (size_t j = 0; j < n; j++) x[j] = 2 - (float)((j * 7 + 5) % 11);
+            x[n / 2] = -INFINITY;
+            x[n / 3] = 3;
+            for (size_t j = 0; j < n; j++)
+                want += exp((double)x[j] - (m[k] == -INFINITY ? 0 : m[k]));
+            struct vexp_sum got = vexp_sum(x, n, m[k]);
+            double sum = vsum(got.sum);
+            cr_expect(got.top == 3, "n %zu, m %g: the largest is %g", n, m[k], got.top);
+            cr_expect(fabs(sum - want) <= 1e-6 * want, "n %zu, m %g: sum %.9g, want %.9g", n,
+                      m[k], sum, want);
+            x[n / 2] = NAN;
+            cr_expect(isnan(vsum(vexp_sum(x, n, m[k]).sum)), "n %zu, m %g: NaN lost", n, m[k]);
+        }
+}
+
 /* Nothing linked into the program may have set flush-to-zero, as -ffast-math does. */
 Test(vexp, denormal_floats_are_kept)
 {
