@@ -17,6 +17,7 @@
 #include <omp.h>
 
 #include "products.h"
+#include "rows.h"
 #include "stage.h"
 #include "vexp.h"
 
@@ -270,38 +271,49 @@ static void merge(const struct plan *plan, size_t n_rows, struct state *x,
     }
 }
 
-/* Asks for the row AHEAD rows on.  A core fetches ahead by itself only within a page of
- * 4 KiB, and a page holds few keys.   row (n) */
-INLINE void fetch_ahead(const float *row, size_t n)
+/* Asks for the row AHEAD rows on, columns 0 .. n - 1.  A core fetches ahead by itself only
+ * within a page of 4 KiB, and a page holds few keys.   row (n), rows `stride` apart */
+INLINE void fetch_ahead(const float *row, size_t n, size_t stride)
 {
     enum { AHEAD = 12 };
-    const char *p = (const char *)((uintptr_t)row + AHEAD * n * sizeof(float));
-    for (size_t byte = 0; byte < n * sizeof(float); byte += 64) __builtin_prefetch(p + byte);
+    for (size_t t = 0; t < n; t += 16) vfetch(row + t, AHEAD * stride);
 }
 
-/* o (cols) = o * factor + sum_j p_j v_j over n keys, four at a time so that o is read and
- * written a quarter as often.   v (n, v_stride) */
-static void add_values(const float *p, size_t n, const float *v, size_t v_stride,
-                       size_t head_dim_v, float factor, float *o)
+/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: o
+ * stays in registers.  In memory, each key would wait for the store of the one before it.
+ *   p (n)   v (n, stride) and o, at the first column */
+INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, size_t stride,
+                        float factor, float *o)
 {
-    for (size_t c = 0; c < head_dim_v; c++) o[c] *= factor;
-    size_t j = 0;
-    for (; j + 4 <= n; j += 4) {
-        const float *v_j = v + j * v_stride;
-        for (size_t u = 0; u < 4; u++) fetch_ahead(v_j + u * v_stride, v_stride);
-        size_t c = 0;
-        for (; c + LANES <= head_dim_v; c += LANES) {
-            vfloat sum = vload(o + c);
-#pragma GCC unroll 4
-            for (size_t u = 0; u < 4; u++)
-                sum = vfma(vset(p[j + u]), vload(v_j + u * v_stride + c), sum);
-            vstore(o + c, sum);
-        }
-        for (; c < head_dim_v; c++)
-            for (size_t u = 0; u < 4; u++) o[c] = sfma(p[j + u], v_j[u * v_stride + c], o[c]);
+    vfloat sum[8];
+#pragma GCC unroll 8
+    for (int c = 0; c < vectors; c++) sum[c] = vload(o + c * LANES) * factor;
+    for (size_t j = 0; j < n; j++) {
+        const float *v_j = v + j * stride;
+        fetch_ahead(v_j, (size_t)vectors * LANES, stride);
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]);
     }
-    for (; j < n; j++)
-        for (size_t c = 0; c < head_dim_v; c++) o[c] = sfma(p[j], v[j * v_stride + c], o[c]);
+#pragma GCC unroll 8
+    for (int c = 0; c < vectors; c++) vstore(o + c * LANES, sum[c]);
+}
+
+/* The same for all columns.   v (n, head_dim_v)   o (head_dim_v) */
+static void add_values(const float *p, size_t n, const float *v, size_t head_dim_v,
+                       float factor, float *o)
+{
+    size_t c = 0, stride = head_dim_v;
+    for (; c + 8 * LANES <= head_dim_v; c += 8 * LANES)
+        add_columns(8, p, n, v + c, stride, factor, o + c);
+    for (; c + 4 * LANES <= head_dim_v; c += 4 * LANES)
+        add_columns(4, p, n, v + c, stride, factor, o + c);
+    for (; c + LANES <= head_dim_v; c += LANES)
+        add_columns(1, p, n, v + c, stride, factor, o + c);
+    for (; c < head_dim_v; c++) {
+        o[c] *= factor;
+        for (size_t j = 0; j < n; j++) o[c] = sfma(p[j], v[j * stride + c], o[c]);
+    }
 }
 
 /* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the
@@ -321,7 +333,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             vfloat m_lanes = vset(x->m[r]), sum = {0};
             for (size_t j = 0; j < n; j++) {
                 const float *k_j = t->k + (j0 + j) * p->head_dim;
-                fetch_ahead(k_j, p->head_dim);
+                fetch_ahead(k_j, p->head_dim, p->head_dim);
                 float s = vdot(t->q + r * p->head_dim, k_j, p->head_dim);
                 s *= p->scale;
                 if (bias) s = bias[j] == -INFINITY ? -INFINITY : s + bias[j];
@@ -338,7 +350,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             float factor = sexp2((x->m[r] - safe) * LOG2E);
             x->m[r] = m_new;
             x->l[r] = sfma(x->l[r], factor, vsum(sum));
-            add_values(w->s, n, t->v + j0 * p->head_dim_v, p->head_dim_v, p->head_dim_v, factor,
+            add_values(w->s, n, t->v + j0 * p->head_dim_v, p->head_dim_v, factor,
                        x->o + r * plan->cols);
         }
 }
@@ -446,6 +458,16 @@ static struct cost tiled_cost(const struct problem *p)
     return (struct cost){.passes = 0, .bytes = attention_io_bytes(p), .exps = score_count(p)};
 }
 
+static size_t workspace(const struct problem *p)
+{
+    return p->op == OP_ATTENTION ? tiled_workspace(p) : rows_workspace(p);
+}
+
+static struct cost cost(const struct problem *p)
+{
+    return p->op == OP_ATTENTION ? tiled_cost(p) : rows_cost(p);
+}
+
 const struct variant tiled_loops = {
     .name = "tiled",
     .idea = "48 queries share each key and value that is fetched",
@@ -464,8 +486,9 @@ const struct variant tiled_microkernel = {
 
 const struct variant tiled_all_cores = {
     .name = "all_cores",
-    .idea = "tiles on all cores; few queries: parts of the keys, merged in order",
+    .idea = "tiles on all cores; few queries, or long rows: parts merged in order",
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32), .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = tiled_workspace, .cost = tiled_cost, .attention = all_cores_attention,
+    .workspace = workspace, .cost = cost, .softmax = rows_softmax,
+    .logsoftmax = rows_logsoftmax, .attention = all_cores_attention,
 };

@@ -9,7 +9,7 @@
 extern const struct variant naive_simd, naive_accumulators, naive_threads;
 extern const struct variant safe_simd, safe_accumulators, safe_overlapped, safe_threads;
 extern const struct variant online_simd, online_blocked, online_streaming, online_two_pass,
-    online_threads;
+    online_one_look, online_threads;
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores;
 
 /* Softmax or log-softmax of x [rows, cols] into y. */
@@ -34,7 +34,8 @@ Test(fast, thread_count_changes_no_bit_of_a_softmax)
     static const struct { const struct variant *v; enum op op; } of[] = {
         {&naive_threads, OP_SOFTMAX},    {&safe_threads, OP_SOFTMAX},
         {&safe_threads, OP_LOGSOFTMAX},  {&online_threads, OP_SOFTMAX},
-        {&online_threads, OP_LOGSOFTMAX},
+        {&online_threads, OP_LOGSOFTMAX}, {&tiled_all_cores, OP_SOFTMAX},
+        {&tiled_all_cores, OP_LOGSOFTMAX},
     };
     static const size_t shapes[][2] = {{1, 200003}, {3, 70000}, {100, 997}, {1, 5}};
     struct random r = {11};
@@ -199,7 +200,8 @@ Test(fast, streaming_stores_write_what_plain_stores_write)
 
 static const struct variant *const softmaxes[] = {
     &safe_simd,      &safe_accumulators, &safe_overlapped, &safe_threads,   &online_simd,
-    &online_blocked, &online_streaming,  &online_two_pass, &online_threads,
+    &online_blocked, &online_streaming,  &online_two_pass, &online_one_look,
+    &online_threads, &tiled_all_cores,
 };
 enum { N_SOFTMAXES = sizeof softmaxes / sizeof softmaxes[0] };
 
@@ -245,6 +247,23 @@ Test(fast, far_scores_give_a_one_hot_row)
                 cr_expect(wrong == 0, "%s, n %zu, top %g: %zu wrong, y = %g",
                           softmaxes[v]->name, n, top[t], wrong, y[at]);
             }
+    free(x), free(y);
+}
+
+/* x_j = j / 1000 is a geometric series: the last probability is (1 - q) / (1 - q^n) with
+ * q = e^-0.001.  The maximum rises in every block. */
+Test(fast, rising_scores_give_a_geometric_series)
+{
+    float *x = malloc(70001 * 4), *y = malloc(70001 * 4);
+    for (size_t v = 0; v < N_SOFTMAXES; v++)
+        for (size_t l = 0; l < N_LENGTHS; l++) {
+            size_t n = row_lengths[l];
+            double last = expm1(-1e-3) / expm1(-1e-3 * (double)n);
+            for (size_t j = 0; j < n; j++) x[j] = (float)j / 1000;
+            run_rows(softmaxes[v], OP_SOFTMAX, x, y, 1, n);
+            cr_expect(fabs(y[n - 1] - last) <= 2e-5 * last, "%s, n %zu: got %.9g, want %.9g",
+                      softmaxes[v]->name, n, y[n - 1], last);
+        }
     free(x), free(y);
 }
 

@@ -1,0 +1,14 @@
+/* rows.h: softmax and log-softmax of rows on all cores (rows.c), for the variant all_cores. */
+#ifndef ROWS_H
+#define ROWS_H
+
+#include "stage.h"
+
+void rows_softmax(const struct problem *p, const struct arrays *a);
+void rows_logsoftmax(const struct problem *p, const struct arrays *a);
+size_t rows_workspace(const struct problem *p); /* bytes: an element a chunk of a row */
+
+/* Scores are read twice, probabilities written once, past the cache when they are many. */
+struct cost rows_cost(const struct problem *p);
+
+#endif
