@@ -190,30 +190,48 @@ static int is_decode(const struct problem *p)
            p->seqlen_q * (p->heads_q / p->heads_kv) <= 16;
 }
 
-/* The ceiling that the measurement runs against, and how much of it was reached. */
+/* What the measurement runs against: "read", "copy", "exp", "gemm" or "fma". */
+static const char *ceiling_kind(const struct problem *p, int gpu, double bytes)
+{
+    int rows = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
+    int from_memory = gpu || bytes > (double)cache_bytes();
+    if (is_decode(p) && from_memory) return "read";
+    if (rows) return from_memory ? "copy" : "exp";
+    return gpu ? "gemm" : "fma";
+}
+
+/* The arrays that a measurement against memory on the CPU moves. */
+static struct ceiling_memory memory_of(const char *kind, const struct problem *p,
+                                       const struct data *d, int threads)
+{
+    struct sizes n = problem_sizes(p);
+    size_t floats = sizeof(float) / dtype_size(p->dtype);
+    if (strcmp(kind, "read"))
+        return (struct ceiling_memory){.x = d->x, .y = d->a.y, .n = n.y / floats,
+                                       .threads = threads};
+    return (struct ceiling_memory){.x = d->k, .n = n.k / floats, .more = d->v,
+                                   .n_more = n.v / floats, .threads = threads};
+}
+
+static double ceiling_of(const char *kind, const struct problem *p, int gpu, int threads,
+                         struct ceiling_memory *memory)
+{
+    if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_memory_gbps(memory);
+    if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_memory_gbps(memory);
+    if (!strcmp(kind, "exp")) return ceiling_exp_gexps(threads);
+    return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_fma_gflops(threads);
+}
+
+/* How much of the ceiling was reached. */
 static void add_ceiling(struct measurement *m, const struct cost *cost)
 {
-    const struct problem *p = &m->p;
-    int gpu = m->device == ON_GPU, rows = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
-    double reached;
-    int from_memory = m->bytes_predicted > (double)cache_bytes();
-    if (is_decode(p) && (gpu || from_memory)) {
-        m->ceiling_kind = "read";
-        m->ceiling = gpu ? gpu_read_gbps() : ceiling_read_gbps(m->threads);
-        reached = m->gbps;
-    } else if (rows && (gpu || from_memory)) {
-        m->ceiling_kind = "copy";
-        m->ceiling = gpu ? gpu_copy_gbps() : ceiling_copy_gbps(m->threads);
+    double reached = m->gflops;
+    int gpu = m->device == ON_GPU;
+    if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
+    if (!strcmp(m->ceiling_kind, "copy"))
         reached = m->gbps + (gpu ? 0 : cost->hidden / m->median_s / 1e9);
-    } else if (rows) {
-        m->ceiling_kind = "exp";
-        m->ceiling = ceiling_exp_gexps(m->threads);
-        reached = (double)p->rows * (double)p->cols / m->median_s / 1e9;
-    } else {
-        m->ceiling_kind = gpu ? "gemm" : "fma";
-        m->ceiling = gpu ? gpu_gemm_gflops(p->dtype) : ceiling_fma_gflops(m->threads);
-        reached = m->gflops;
-    }
+    if (!strcmp(m->ceiling_kind, "exp"))
+        reached = (double)m->p.rows * (double)m->p.cols / m->median_s / 1e9;
     if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
     else m->ceiling = m->pct_ceiling = NAN;
 }
@@ -281,17 +299,24 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
         data_free(&d);
         return 77;
     }
-    struct timing t = time_execution(e, gpu, seconds);
+    struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
+    const char *kind = ceiling_kind(&p, gpu, cost.bytes);
+    int threads = gpu ? 0
+                  : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1;
+    struct ceiling_memory memory = memory_of(kind, &p, &d, threads);
+    int of_memory = !gpu && (!strcmp(kind, "read") || !strcmp(kind, "copy"));
+    struct timing t = time_execution(e, gpu, seconds, of_memory ? ceiling_memory_look : NULL,
+                                     &memory);
     double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
     double err, allowed;
     execution_fetch(e);
     execution_free(e);
     int wrong = verify(&p, &d, &err, &allowed);
     data_free(&d);
-    struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
     struct measurement m = {
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
-        .threads = gpu ? 0 : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1,
+        .threads = threads, .ceiling_kind = kind, 
+        .ceiling = ceiling_of(kind, &p, gpu, threads, &memory),
         .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
         .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
         .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
@@ -300,7 +325,7 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
     m.gflops = m.flops / t.median_s / 1e9;
     add_ceiling(&m, &cost);
     print_measurement(&m, t.spread);
-    *pace = (struct pace){t.median_s, work_of(&p)};
+    *pace = (struct pace){t.min_s, work_of(&p)};
     why = csv ? csv_write(csv, &m) : NULL;
     if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
     return wrong || why != NULL;

@@ -6,15 +6,16 @@
 #include "vexp.h"
 
 #define MAX_THREADS 1024                         /* results kept for thread counts below */
-#define MEMORY_FLOATS ((size_t)32 << 20)         /* 128 MiB, beyond a core's share of cache */
 #define EXP_FLOATS 4096                          /* x and y together 32 KiB: L1 */
 #define SECONDS 0.25
 
 /* What the loops work on. */
 struct scene {
     int threads;
-    float *x, *y;       /* MEMORY_FLOATS, or EXP_FLOATS each thread; NULL for fma */
-    size_t n;           /* floats in x over all threads */
+    const float *x;     /* EXP_FLOATS each thread; NULL for fma */
+    float *y;
+    const float *more;  /* read after x */
+    size_t n, n_more;   /* floats in x and more over all threads */
 };
 
 static volatile float sink; /* keeps results that nobody reads */
@@ -46,16 +47,26 @@ static double copy_streaming(const struct scene *s, int t)
     return 8.0 * (double)(end - begin);
 }
 
+/* Four streams a thread: a core fetches ahead in each of them. */
+static vfloat sum_of(const float *x, size_t n)
+{
+    vfloat sum[4] = {{0}};
+    size_t quarter = n / 64 * 16;
+    for (size_t j = 0; j < quarter; j += 16)
+        for (int stream = 0; stream < 4; stream++)
+            for (int a = 0; a < 16; a += LANES)
+                sum[stream] += vload(x + (size_t)stream * quarter + j + a);
+    for (size_t j = 4 * quarter; j + LANES <= n; j += LANES) sum[0] += vload(x + j);
+    return sum[0] + sum[1] + (sum[2] + sum[3]);
+}
+
 static double read_sum(const struct scene *s, int t)
 {
-    size_t begin, end;
+    size_t begin, end, from, to;
     share(s->n, t, s->threads, &begin, &end);
-    vfloat sum[4] = {{0}};
-    for (size_t j = begin; j < end; j += 16)
-        for (int a = 0; a < 16; a += LANES)
-            sum[a / LANES % 4] += vload(s->x + j + a);
-    sink = vsum(sum[0] + sum[1] + (sum[2] + sum[3]));
-    return 4.0 * (double)(end - begin);
+    share(s->n_more, t, s->threads, &from, &to);
+    sink = vsum(sum_of(s->x + begin, end - begin) + sum_of(s->more + from, to - from));
+    return 4.0 * (double)(end - begin + to - from);
 }
 
 /* 12 independent chains of multiply-adds, two a cycle with a latency of four fit. */
@@ -87,95 +98,90 @@ static double exp_loop(const struct scene *s, int t)
     return (double)EXP_ROUNDS * EXP_FLOATS;
 }
 
-/* Best rate of a kernel on all threads, work per second: repeats it for SECONDS, at least
- * three times. */
+/* Rate of a kernel on all threads, 10^9 units of work a second. */
+static double rate_once(kernel_function *kernel, const struct scene *s)
+{
+    double work = 0, start = 0;
+#pragma omp parallel num_threads(s->threads) reduction(+ : work)
+    {
+#pragma omp barrier
+#pragma omp master
+        start = omp_get_wtime();
+        work += kernel(s, omp_get_thread_num());
+    }
+    return work / (omp_get_wtime() - start) * 1e-9;
+}
+
+/* The best of the repeats that fit into SECONDS, at least three. */
 static double best_rate(kernel_function *kernel, const struct scene *s)
 {
     double best = 0, until = omp_get_wtime() + SECONDS;
     for (int repeat = 0; repeat < 3 || omp_get_wtime() < until; repeat++) {
-        double work = 0, start = 0;
-#pragma omp parallel num_threads(s->threads) reduction(+ : work)
-        {
-#pragma omp barrier
-#pragma omp master
-            start = omp_get_wtime();
-            work += kernel(s, omp_get_thread_num());
-        }
-        double rate = work / (omp_get_wtime() - start);
+        double rate = rate_once(kernel, s);
         if (rate > best) best = rate;
     }
     return best;
 }
 
-/* Arrays written by the threads that will read them, so that each thread's part lies in
- * its own memory on machines with several. */
-static int scene_new(struct scene *s, int threads, size_t n)
-{
-    *s = (struct scene){.threads = threads, .n = n};
-    s->x = aligned_alloc(4096, n * sizeof(float));
-    s->y = aligned_alloc(4096, n * sizeof(float));
-    if (!s->x || !s->y) return 0;
-#pragma omp parallel num_threads(threads)
-    {
-        size_t begin, end;
-        share(n, omp_get_thread_num(), threads, &begin, &end);
-        for (size_t j = begin; j < end; j++) {
-            s->x[j] = -(float)(j % 64);
-            s->y[j] = 0;
-        }
-    }
-    return 1;
-}
-
-/* The rate of a kernel for a number of threads, in 10^9 a second, 0 when memory is short.
- *   known  [MAX_THREADS], what was measured before
- *   n      floats in x: MEMORY_FLOATS in all, EXP_FLOATS a thread, 0 for none */
-static double ceiling(kernel_function *kernel, int threads, double *known, size_t n)
+static int thread_count(int threads)
 {
     if (threads <= 0) threads = omp_get_max_threads();
-    if (threads >= MAX_THREADS) threads = MAX_THREADS - 1;
-    if (known[threads] > 0) return known[threads];
-    struct scene s = {.threads = threads};
-    if (n == EXP_FLOATS) n *= (size_t)threads;
-    if (n == 0 || scene_new(&s, threads, n)) known[threads] = best_rate(kernel, &s) * 1e-9;
-    free(s.x);
-    free(s.y);
-    return known[threads];
+    return threads < MAX_THREADS ? threads : MAX_THREADS - 1;
 }
 
-double ceiling_copy_plain_gbps(int threads)
+void ceiling_memory_look(void *memory)
 {
-    static double known[MAX_THREADS];
-    return ceiling(copy_plain, threads, known, MEMORY_FLOATS);
+    struct ceiling_memory *m = memory;
+    struct scene s = {.threads = thread_count(m->threads), .x = m->x, .y = m->y, .n = m->n,
+                      .more = m->more, .n_more = m->n_more};
+    if (m->n_looks == CEILING_LOOKS) return;
+    m->plain[m->n_looks] = rate_once(m->more ? read_sum : copy_plain, &s);
+    m->streaming[m->n_looks] = m->more ? 0 : rate_once(copy_streaming, &s);
+    m->n_looks++;
 }
 
-double ceiling_copy_streaming_gbps(int threads)
+static int by_size(const void *a, const void *b)
 {
-    static double known[MAX_THREADS];
-    return ceiling(copy_streaming, threads, known, MEMORY_FLOATS);
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-double ceiling_copy_gbps(int threads)
+double ceiling_memory_gbps(struct ceiling_memory *m)
 {
-    double plain = ceiling_copy_plain_gbps(threads);
-    double streaming = ceiling_copy_streaming_gbps(threads);
+    size_t n = (size_t)m->n_looks;
+    if (n == 0) return 0;
+    qsort(m->plain, n, sizeof *m->plain, by_size);
+    qsort(m->streaming, n, sizeof *m->streaming, by_size);
+    double plain = m->plain[n / 2], streaming = m->streaming[n / 2];
     return plain > streaming ? plain : streaming;
-}
-
-double ceiling_read_gbps(int threads)
-{
-    static double known[MAX_THREADS];
-    return ceiling(read_sum, threads, known, MEMORY_FLOATS);
 }
 
 double ceiling_fma_gflops(int threads)
 {
     static double known[MAX_THREADS];
-    return ceiling(fma_chains, threads, known, 0);
+    struct scene s = {.threads = thread_count(threads)};
+    double *rate = &known[s.threads];
+    if (*rate == 0) *rate = best_rate(fma_chains, &s);
+    return *rate;
 }
 
+/* 0 when memory is short. */
 double ceiling_exp_gexps(int threads)
 {
     static double known[MAX_THREADS];
-    return ceiling(exp_loop, threads, known, EXP_FLOATS);
+    struct scene s = {.threads = thread_count(threads)};
+    double *rate = &known[s.threads];
+    if (*rate > 0) return *rate;
+    s.n = EXP_FLOATS * (size_t)s.threads;
+    float *x = aligned_alloc(4096, s.n * sizeof *x), *y = aligned_alloc(4096, s.n * sizeof *y);
+    for (size_t j = 0; x && y && j < s.n; j++) {
+        x[j] = -(float)(j % 64);
+        y[j] = 0;
+    }
+    s.x = x;
+    s.y = y;
+    if (x && y) *rate = best_rate(exp_loop, &s);
+    free(x);
+    free(y);
+    return *rate;
 }

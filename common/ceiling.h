@@ -1,26 +1,38 @@
 /* ceiling.h: what this machine can do at most, measured in this run, so that every
  * speed is a share of it.
  *
- * Each number is the best of many short repeats, kept for the rest of the run, and costs
- * about a third of a second the first time it is asked for.  threads <= 0 means every
- * thread that OpenMP gives. */
+ * threads <= 0 means every thread that OpenMP gives. */
 #ifndef CEILING_H
 #define CEILING_H
+
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Main memory, GB/s, arrays of 128 MiB.
- * A plain store to a line that is not in a cache first reads that line (read for
- * ownership), so a plain copy moves 3 floats an element; a non-temporal store does not,
- * so a streaming copy moves 2.  Both are counted as moved. */
-double ceiling_copy_gbps(int threads);           /* the faster of the next two */
-double ceiling_copy_plain_gbps(int threads);     /* 12 bytes an element */
-double ceiling_copy_streaming_gbps(int threads); /* 8 bytes an element */
-double ceiling_read_gbps(int threads);           /* a sum: 4 bytes an element */
+/* Main memory, measured on the arrays of what is compared with it, so that sizes and pages
+ * are the same, and between its repeats: a shared machine's memory is not equally fast at all
+ * times, so the median of the one is set beside the median of the other.
+ * Without `more`: x is copied to y.  A plain store to a line that is not in a cache first
+ * reads that line (read for ownership), so a plain copy moves 3 floats an element; a
+ * non-temporal store does not, so a streaming copy moves 2.  Both are counted as moved.
+ * With `more`: x and `more` are read, 4 bytes an element. */
+#define CEILING_LOOKS 64
+struct ceiling_memory {
+    const float *x, *more; /* (n), (n_more) or NULL */
+    float *y;              /* (n), overwritten; on a VECTOR_BYTES boundary */
+    size_t n, n_more;
+    int threads;
+    int n_looks;           /* so far; the next two are what they saw */
+    double plain[CEILING_LOOKS], streaming[CEILING_LOOKS];
+};
 
-/* Arithmetic, nothing but registers and the first-level cache. */
+void ceiling_memory_look(void *memory);                   /* one more look at it */
+double ceiling_memory_gbps(struct ceiling_memory *memory); /* of the faster copy; 0: no look */
+
+/* Arithmetic, nothing but registers and the first-level cache: the best of many short
+ * repeats, kept for the rest of the run. */
 double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
 double ceiling_exp_gexps(int threads);           /* y[j] = vexp(x[j]), 10^9 elements/s */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "half.h"
+#include "memory.h"
 #include "yardstick.h"
 
 enum { GUARD_BYTE = 0xa5 };
@@ -14,7 +15,7 @@ static struct output output_new(size_t n, enum dtype dtype)
     struct output out = {.n = n, .dtype = dtype};
     if (n == 0) return out;
     size_t bytes = n * dtype_size(dtype) + 2 * GUARD;
-    out.frame = aligned_alloc(GUARD, (bytes + GUARD - 1) / GUARD * GUARD);
+    out.frame = memory_new(bytes);
     if (!out.frame) {
         fprintf(stderr, "no memory for an output of %zu bytes\n", bytes);
         exit(1);
@@ -61,9 +62,9 @@ void outputs_bind(const struct outputs *out, struct arrays *a)
 
 void outputs_free(struct outputs *out)
 {
-    free(out->y.frame);
-    free(out->o.frame);
-    free(out->lse.frame);
+    memory_free(out->y.frame);
+    memory_free(out->o.frame);
+    memory_free(out->lse.frame);
     memset(out, 0, sizeof *out);
 }
 

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 enum { ALIGNMENT = 1024 };
+#define LARGE ((size_t)4 << 20)      /* arrays of so many bytes get ... */
+#define LARGE_PAGE ((size_t)2 << 20) /* ... pages of this size, where the system has them */
 
 size_t size_times(size_t a, size_t b)
 {
@@ -68,13 +71,19 @@ size_t memory_available(void)
 }
 
 /* Linux grants far more than it has and kills later, so large requests are compared with
- * what is available; small ones are not worth the look. */
+ * what is available; small ones are not worth the look.  Large pages: with 4 KiB each, a
+ * pass over a long row waits for page tables. */
 void *memory_new(size_t bytes)
 {
     if (bytes > (size_t)64 << 20 && bytes > memory_available()) return NULL;
-    if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
-    size_t rounded = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-    return aligned_alloc(ALIGNMENT, rounded);
+    size_t alignment = bytes >= LARGE ? LARGE_PAGE : ALIGNMENT;
+    if (bytes > SIZE_MAX - alignment) return NULL;
+    size_t rounded = (bytes + alignment) / alignment * alignment;
+    void *memory = aligned_alloc(alignment, rounded);
+#ifdef MADV_HUGEPAGE
+    if (memory && bytes >= LARGE) madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 void memory_free(void *p)

@@ -29,7 +29,8 @@ static double one_call(struct execution *e, int on_gpu)
     return seconds_now() - begin;
 }
 
-struct timing time_execution(struct execution *e, int on_gpu, double seconds)
+struct timing time_execution(struct execution *e, int on_gpu, double seconds,
+                             void (*between)(void *), void *what)
 {
     double t[MOST], begin = seconds_now();
     int n = 0;
@@ -40,6 +41,9 @@ struct timing time_execution(struct execution *e, int on_gpu, double seconds)
         /* Twenty are enough, unless they took less than a twentieth of the time. */
         double limit = n < ENOUGH ? seconds : seconds / 20;
         if (n >= LEAST && seconds_now() - begin + first > limit) break;
+        double pause = seconds_now();
+        if (between) between(what);
+        begin += seconds_now() - pause;
         t[n++] = one_call(e, on_gpu);
     }
     qsort(t, (size_t)n, sizeof t[0], by_size);
