@@ -30,8 +30,11 @@ function put(what, names,    word, count, i, line) {
     }
     if (line) printf "  %-8s%s\n", what, line
 }
-/^[a-z_].*\(/ && !/;$/ { name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
-                         if (FILENAME == new) order[++n] = name; else was[++k] = name }
+/^[a-z_].*\(/ && !/;$/ {
+    name = $0
+    sub(/__launch_bounds__\([^)]*\) */, "", name); sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+    if (FILENAME == new) order[++n] = name; else was[++k] = name
+}
 name { body[FILENAME, name] = body[FILENAME, name] "\n" $0 }
 /^}/ || /^[a-z_].*}$/ { name = "" }
 END {
