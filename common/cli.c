@@ -36,7 +36,7 @@ struct option {
 static const struct option table[] = {
     {"--variant", COMPUTES, TEXT, AT(variant), NO_FLAG},
     {"--quick", IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
-    {"--verbose", COMPUTES, FLAG, AT(verbose), NO_FLAG},
+    {"--verbose", COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
     {"--seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
     {"--case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
     {"--random", IN_CHECK, COUNT, AT(random), NO_FLAG},
@@ -285,7 +285,8 @@ static int help(const struct stage *stage)
            "%s run --x x.npy --y y.npy [--log]\n"
            "%s run --q q.npy --k k.npy --v v.npy --o o.npy [--lse l.npy] [--bias b.npy]\n"
            "      [--causal] [--scale s] [--dtype f16|bf16|f32] [--variant V]\n\n"
-           "check, bench and run also take --threads N, --device cpu and --verbose.\n"
+           "check, bench and run also take --threads N, --device cpu and --verbose; list\n"
+           "--verbose says what a variant that chooses takes for some shapes.\n"
            "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
            stage->name, stage->idea, stage->name, stage->name, stage->name, stage->name,
            stage->name, stage->name);

@@ -66,9 +66,34 @@ static void print_variant(const struct variant *listed)
            walks, bytes);
 }
 
+/* A line for each shape of some at which the choice of v is another. */
+static void print_choices(const struct variant *v)
+{
+    static const size_t cols[] = {512, 16384, 1 << 20}, dims[] = {64, 128, 256};
+    char last[200] = "";
+    if (!v->picks) return;
+    for (int i = 0; i < 12; i++) {
+        int rows = main_op(v) == OP_SOFTMAX;
+        struct problem p = example(main_op(v));
+        if (rows && i > 2) return;
+        p.cols = p.rows ? cols[i % 3] : 0;
+        p.seqlen_q = p.seqlen_k = cols[i / 2 % 2];
+        p.head_dim = p.head_dim_v = dims[i / 4];
+        p.causal = i % 2;
+        p.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+        if (variant_refuses(v, &p) || !strcmp(v->picks(&p), last)) continue;
+        snprintf(last, sizeof last, "%s", v->picks(&p));
+        if (rows) printf("    from %zu columns: %s\n", p.cols, last);
+        else printf("    from head_dim %zu, %zu keys%s: %s\n", p.head_dim, p.seqlen_k,
+                    p.causal ? ", causal" : "", last);
+    }
+}
+
 int list_stage(const struct stage *stage, const struct options *opt)
 {
-    (void)opt;
-    for (size_t i = 0; stage->variants[i]; i++) print_variant(stage->variants[i]);
+    for (size_t i = 0; stage->variants[i]; i++) {
+        print_variant(stage->variants[i]);
+        if (opt->verbose) print_choices(variant_here(stage->variants[i]));
+    }
     return 0;
 }

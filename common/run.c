@@ -349,12 +349,48 @@ static int write_outputs(struct run *r)
     return FAILED;
 }
 
+/* Why v was not taken, though it is listed after the one that was. */
+static void why_not(const struct run *r, const struct variant *v, char *text, size_t size)
+{
+    enum dtype type;
+    const char *why = variant_unavailable(v);
+    if (why) snprintf(text, size, "%s", why);
+    else if (!(v->types & (TYPE(r->p.dtype) | TYPE(F32))))
+        snprintf(text, size, "does not compute in %s", dtype_name(r->p.dtype));
+    else if (!acceptable_type(v, r->p, 0, &type))
+        snprintf(text, size, "does not support %s", refusal(v, r->p));
+    else if (type != r->p.dtype) snprintf(text, size, "computes in %s", dtype_name(type));
+    else snprintf(text, size, "lets NaN or inf in v leak");
+}
+
+/* --verbose: why none of the variants listed after the chosen one was taken; a line for
+ * those with the same reason. */
+static void say_why(const struct run *r, const struct variant *chosen)
+{
+    const struct variant *const *all = r->stage->variants;
+    char why[300], last[300] = "";
+    size_t i = 0;
+    while (strcmp(all[i]->name, chosen->name)) i++;
+    while (all[++i]) {
+        const struct variant *v = variant_here(all[i]);
+        why_not(r, v, why, sizeof why);
+        if (!strcmp(why, last)) {
+            printf(", %s", v->name);
+            continue;
+        }
+        printf("%s%s%s  not %s", *last ? ": " : "", last, *last ? "\n" : "", v->name);
+        strcpy(last, why);
+    }
+    if (*last) printf(": %s\n", last);
+}
+
 static void say_what(const struct run *r, const struct variant *v)
 {
     const struct problem *p = &r->p;
     printf("variant %s (%s, %s): %s\n", v->name, device_name(v->device),
            dtype_name(p->dtype), v->idea);
     if (v->picks) printf("  for this shape it takes %s\n", v->picks(p));
+    if (r->opt->verbose && !r->opt->variant) say_why(r, v);
     if (v->device == GPU_ON_CPU)
         printf("no GPU is used: the kernel is executed on the CPU, block by block\n");
     if (p->op != OP_ATTENTION) {

@@ -136,7 +136,7 @@ struct variant {
     /* NULL when the shape is supported, else what is not: "a bias", "head_dim 300".
      * Types, operations and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);
-    /* For a variant that chooses among others: the name of the one it takes for p. */
+    /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
     const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */
     struct cost (*cost)(const struct problem *p);

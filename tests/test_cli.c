@@ -266,6 +266,29 @@ Test(cli, list_prints_one_line_a_variant)
 #define FIXTURE "run --q %s/tests/fixture/q.npy --k %s/tests/fixture/k.npy " \
                 "--v %s/tests/fixture/v.npy "
 
+/* Stage 5's dispatch, without a GPU: which variant, which tile, and why no later one. */
+Test(cli, the_choice_is_explained)
+{
+    static const struct { const char *options, *want; } cases[] = {
+        {"--verbose", "variant register_tiled (cpu-executed, f32)"},
+        {"--verbose", "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread"},
+        {"--verbose", "\n  not tensor_cores, pipelined: does not compute in f32\n"},
+        {"--verbose --dtype f16", "takes blocks of 128 queries and 64 keys; head dims up to 64"},
+        {"--verbose --dtype f16", "not split_kv: does not support more than 64 queries"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_assert(run("05_flash_cuda", "run --device cpu --q %s/tests/fixture/q.npy "
+                      "--k %s/tests/fixture/k.npy --v %s/tests/fixture/v.npy --o o.npy %s",
+                      root, root, root, cases[i].options) == 0, "%s", complained);
+        cr_expect(strstr(printed, cases[i].want), "no '%s' in:\n%s", cases[i].want, printed);
+    }
+    cr_expect(run("05_flash_cuda", "list --verbose --device cpu") == 0);
+    cr_expect(strstr(printed, "from head_dim 128, 512 keys: tiles of 64 queries and 32 keys"),
+              "%s", printed);
+    cr_expect(run("03_online_softmax", "list --verbose") == 0);
+    cr_expect(strstr(printed, "from 512 columns: gpu_registers\n"), "%s", printed);
+}
+
 Test(cli, fixture_is_right_in_every_variant)
 {
     struct npy o, lse;

@@ -325,6 +325,26 @@ static void attention(const struct problem *p, const struct arrays *a)
     launch_one_of<HEAD_DIMS>(head_dim_of(p), p, a);
 }
 
+template <int D> static void describe(char *text, size_t size)
+{
+    using S = typename shape_for<D>::type;
+    snprintf(text, size, "tiles of %d queries and %d keys, %d x %d results a thread; head "
+             "dims up to %d", S::Br, S::Bc, S::R, S::C, D);
+}
+
+template <int... D> static void describe_one_of(int head_dim, char *text, size_t size)
+{
+    ((head_dim == D ? describe<D>(text, size) : (void)0), ...);
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[120];
+    describe_one_of<HEAD_DIMS>(head_dim_of(p), text, sizeof text);
+    return text;
+}
+
 static const char *refuses(const struct problem *p)
 {
     if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
@@ -357,6 +377,7 @@ GPU_VARIANT(register_tiled) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
+    .picks = picks,
     .cost = cost,
     .attention = attention,
     .on_gpu = GPU_TWIN(register_tiled),

@@ -340,6 +340,17 @@ static void attention_in(const struct problem *p, const struct arrays *a)
     else launch<T, 256>(p, a);
 }
 
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[120];
+    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    int bc = d <= 64 ? tile<64>::BC : d <= 128 ? tile<128>::BC : tile<256>::BC;
+    snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d", BR,
+             bc, d <= 64 ? 64 : d <= 128 ? 128 : 256);
+    return text;
+}
+
 static void attention(const struct problem *p, const struct arrays *a)
 {
     if (p->dtype == F16) attention_in<F16>(p, a);
@@ -386,6 +397,7 @@ GPU_VARIANT(tensor_cores) = {
     .masked_rows = 1,
     .isolates_v = 1,
     .refuses = refuses,
+    .picks = picks,
     .cost = cost,
     .attention = attention,
     .on_gpu = GPU_TWIN(tensor_cores),

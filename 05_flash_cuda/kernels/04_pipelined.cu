@@ -392,28 +392,39 @@ static size_t shared_memory_limit(void)
     return (size_t)bytes;
 }
 
-/* The first compiled head dimension that holds d columns; above 128 the large tiles where
- * they fit. */
-template <enum dtype T, int D, int... MORE>
-static void launch_for(size_t d, const struct problem *p, const struct arrays *a)
+/* Calls use(tiling, why) with the first compiled head dimension that holds the problem's;
+ * above 128 the large tiles where they fit. */
+template <int D, int... MORE, class F> static void with_tiling(const struct problem *p, F use)
 {
     using large = tiling<D, 0, (D > 128)>;
-    if (d > D) {
-        if constexpr (sizeof...(MORE) > 0) launch_for<T, MORE...>(d, p, a);
+    if (p->head_dim > D || p->head_dim_v > D) {
+        if constexpr (sizeof...(MORE) > 0) with_tiling<MORE...>(p, use);
     } else if (p->has_bias) {
-        launch<T, tiling<D, 1>>(p, a);
+        use(tiling<D, 1>(), "with a bias");
     } else if (sizeof(typename large::shared) <= shared_memory_limit()) {
-        launch<T, large>(p, a);
+        use(large(), D > 128 ? "shared memory has room for large tiles" : "no bias");
     } else {
-        launch<T, tiling<D, 0>>(p, a);
+        use(tiling<D, 0>(), "shared memory has no room for large tiles");
     }
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (p->dtype == F16) launch_for<F16, HEADS>(d, p, a);
-    else launch_for<BF16, HEADS>(d, p, a);
+    with_tiling<HEADS>(p, [&](auto w, const char *) {
+        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
+        else launch<BF16, decltype(w)>(p, a);
+    });
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[160];
+    with_tiling<HEADS>(p, [&](auto w, const char *why) {
+        snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d, %s",
+                 w.BR, w.BC, w.D, why);
+    });
+    return text;
 }
 
 static const char *refuses(const struct problem *p)
@@ -452,6 +463,7 @@ GPU_VARIANT(pipelined) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
+    .picks = picks,
     .cost = cost,
     .attention = attention,
     .on_gpu = GPU_TWIN(pipelined),
