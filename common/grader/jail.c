@@ -184,6 +184,7 @@ int jail_enter(const struct limits *limits, const char **program)
         filtered = filter_calls(*program);
     }
 #else
+    (void)program;
     limit(RLIMIT_AS, limits->memory);
 #endif
     return filtered ? 1 + hidden : 0;

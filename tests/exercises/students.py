@@ -163,6 +163,8 @@ MISCHIEF = {
     "macros_without_end": ("#include \"stage.h\"", "#define A_0 1,\n" + "".join(
         f"#define A_{i + 1} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i}\n"
         for i in range(16)) + "int a[] = { A_16 };", "does not compile"),
+    "assembles_nonsense": ("#include \"stage.h\"", "__asm__(\".incbin \\\"/dev/zero\\\"\");\n"
+                           "#include \"stage.h\"", "does not compile"),
     "a_gigabyte_of_code": ("#include \"stage.h\"", "char big[1 << 30] = {1};\n"
                            "#include \"stage.h\"", "does not compile"),
     "sleeps": (FIRST, FIRST + "    for (;;) sleep(1000);\n", "took too long"),
