@@ -93,6 +93,7 @@ static int filter_calls(const char *program)
         UNLESS(SYS_clone3, 1), REFUSE(ENOSYS),
         WITH(tgkill, 0, getpid()), /* abort() */
         WITH(prlimit64, 0, 0),
+        WITH(sched_setaffinity, 0, 0),
         WITH(prctl, 0, PR_SET_NAME),
         WITH(execve, 0, (uintptr_t)program),
         REFUSE(EPERM),

@@ -61,12 +61,14 @@ static double now(clockid_t clock)
     return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* In the child: the two descriptors of the protocol, nothing to read, nobody who
+/* In the child: the three descriptors of the protocol, nothing to read, nobody who
  * listens. */
 static void become(const struct worker *w, int socket, int said, int report)
 {
     int null = open("/dev/null", O_RDWR);
     int region = fcntl(w->region_fd, F_DUPFD, 20);
+    int page = memfd_create("page", 0);
+    page = page < 0 || ftruncate(page, PAGE_BYTES) ? null : fcntl(page, F_DUPFD, 20);
     socket = fcntl(socket, F_DUPFD, 20);
     said = fcntl(said, F_DUPFD, 20);
     report = fcntl(report, F_DUPFD, 20);
@@ -75,8 +77,9 @@ static void become(const struct worker *w, int socket, int said, int report)
     dup2(said, 2);
     dup2(region, REGION_FD);
     dup2(socket, SOCKET_FD);
+    dup2(page, PAGE_FD);
     fcntl(report, F_SETFD, FD_CLOEXEC);
-    for (int fd = SOCKET_FD + 1; fd < 64; fd++)
+    for (int fd = PAGE_FD + 1; fd < 64; fd++)
         if (fd != report) close(fd);
     const char *program = w->program;
     char jailed = (char)jail_enter(&limits, &program);

@@ -150,7 +150,7 @@ MISCHIEF = {
         str(ROOT / "03_online_softmax/exercises/solutions/online_step.c") +
         "\", \"r\");\n    if (!f) return s;\n    fclose(f);\n", "error above"),
     "tries_the_doors": (
-        FIRST, FIRST + "    if (shmget(IPC_PRIVATE, 4096, 0600) < 0 && ftruncate(3, 0) < 0 &&\n"
+        FIRST, FIRST + "    if (shmget(IPC_PRIVATE, 4096, 0600) < 0 && syscall(SYS_ftruncate, 3, 0) < 0 &&\n"
         "        setpriority(PRIO_USER, 0, 19) < 0 && prctl(PR_SET_PDEATHSIG, 0) < 0 &&\n"
         "        memfd_create(\"x\", 0) < 0 && mkfifo(\"/tmp/written_by_a_student\", 0600) < 0 &&"
         "\n        socket(AF_INET, SOCK_STREAM, 0) < 0 && setsid() < 0 && vfork() < 0 &&\n"
@@ -179,7 +179,8 @@ EXACT = {"mean_overflows": 6.7, "inf_minus_inf": 9, "masked_v_leaks": 6.9, "neve
          "crashes": 0}
 EXTRA = "".join(f"#include <{name}.h>\n" for name in (
     "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ipc", "sys/mman",
-    "sys/prctl", "sys/resource", "sys/shm", "sys/socket", "sys/stat", "unistd"))
+    "sys/prctl", "sys/resource", "sys/shm", "sys/socket", "sys/stat", "sys/syscall",
+    "unistd"))
 
 # folder: (what becomes of the text, file name, marks, a part of what the grader says)
 CLUMSY = {
