@@ -130,9 +130,41 @@ static void softmax_row(const float *x, float *y, size_t n)
 /* Maximum (or 0) and denominator of a row. */
 struct state { float m, l; };
 
+/* The three passes over a row that stays in registers, `vectors` of them, a constant.  A
+ * short row is over before loops and calls have paid off.
+ *   x, y (n)  (vectors - 1) * LANES < n <= vectors * LANES */
+INLINE struct state softmax_registers(int vectors, const float *x, float *y, size_t n)
+{
+    vfloat e[AT_ONCE], top = vset(-INFINITY), sum = {0};
+    size_t last = (size_t)(vectors - 1) * LANES, rest = n - last;
+#pragma GCC unroll 8
+    for (int u = 0; u < vectors - 1; u++) e[u] = vload(x + u * LANES);
+    e[vectors - 1] = rest == LANES ? vload(x + last) : vload_part(x + last, rest, -INFINITY);
+#pragma GCC unroll 8
+    for (int u = 0; u < vectors; u++) top = vmax(e[u], top);
+    float m = shift_of(vlargest(top));
+#pragma GCC unroll 8
+    for (int u = 0; u < vectors; u++) e[u] = (e[u] - m) * VEXP_LOG2E;
+    vexp2_lockstep(vectors, e);
+#pragma GCC unroll 8
+    for (int u = 0; u < vectors; u++) sum += e[u];
+    float l = vsum(sum), scale = l == 0 ? 0 : 1 / l;
+#pragma GCC unroll 8
+    for (int u = 0; u < vectors - 1; u++) vstore(y + u * LANES, e[u] * scale);
+    if (rest == LANES) vstore(y + last, e[vectors - 1] * scale);
+    else vstore_part(y + last, rest, e[vectors - 1] * scale);
+    return (struct state){m, l};
+}
+
 /* Three passes, the exponential evaluated and stored in the second. */
 static struct state softmax_row_reload(const float *x, float *y, size_t n)
 {
+    switch ((n + LANES - 1) / LANES) {
+    case 1: return softmax_registers(1, x, y, n);
+    case 2: return softmax_registers(2, x, y, n);
+    case 3: return softmax_registers(3, x, y, n);
+    case 4: return softmax_registers(4, x, y, n);
+    }
     float m = shift_of(largest(x, n)), l = exp_store(x, y, n, m);
     divide(y, n, l);
     return (struct state){m, l};

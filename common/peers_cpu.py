@@ -11,10 +11,12 @@ PyTorch.
 import argparse
 import csv
 import datetime
+import os
 import pathlib
 import sys
 import time
 
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, as the bench's arrays have
 try:
     import torch
 except ImportError:
