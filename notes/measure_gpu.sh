@@ -1,6 +1,6 @@
 #!/bin/sh
 # measure_gpu.sh [RESULTS [PART...]]: the GPU measurements behind the lessons and notes, each
-# CSV anew (default build/results, all parts; about six minutes on an H200).  Needs what
+# CSV anew (default build/results, all parts; about five minutes on an H200).  Needs what
 # `make cuda build/roof/05_flash_cuda` builds, PyTorch, and ncu for the counters; a part
 # whose tool is missing is left out and said so.
 #
@@ -33,7 +33,10 @@ anew() {
 
 float() {
     for variant in tiled register_tiled; do
-        build/05_flash_cuda bench --dtype f32 --variant $variant --csv "$1" || return
+        for n in 256 512 1024 2048 4096; do
+            build/05_flash_cuda bench --quick --dtype f32 --variant $variant --seqlen-q $n \
+                --csv "$1" || return
+        done
     done
 }
 
