@@ -50,6 +50,7 @@ static const char *const recipe_names[N_RECIPES] = {
     [INF_K] = "inf_k",
     [NAN_V] = "nan_v",
     [NAN_V_ONE] = "nan_v_one",
+    [NAN_V_FAR] = "nan_v_far",
     [INF_V] = "inf_v",
     [INF_SCORE] = "inf_score",
     [TINY] = "tiny",
@@ -436,7 +437,7 @@ static void add_nans(enum op op)
         for (size_t k = 0; k < sizeof at / sizeof *at; k++)
             add_attention(op, bad[i], at[k], SHAPE(.q = 20, .k = 70, .bias = 1),
                           k == 1 ? BOTH : 0);
-    static const enum recipe seen[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE};
+    static const enum recipe seen[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE, NAN_V_FAR};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         add_attention(op, seen[i], 11, SHAPE(.q = 20, .k = 70, .heads = 2), BOTH);
         /* the first key, before there is a maximum */

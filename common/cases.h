@@ -38,6 +38,7 @@ enum recipe {
     INF_K,       /* key `at` is +inf; likewise */
     NAN_V,       /* value `at` is NaN; likewise */
     NAN_V_ONE,   /* one element of value `at` is NaN: one column */
+    NAN_V_FAR,   /* value `at` is NaN and seen, but its weight is 0 in floats */
     INF_V,       /* value `at` is inf and masked */
     INF_SCORE,   /* one score is +inf: its row becomes NaN */
     TINY,        /* +0, -0, denormals and ones */

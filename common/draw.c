@@ -64,7 +64,7 @@ static void draw_attention(struct random *r, struct test_case *c)
     static const enum recipe plain[] = {
         RANDOM,   WIDE,      EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
         SHIFT_200, LOW,      LARGE, VAST,      ZERO_Q,     MARKERS, TINY};
-    static const enum recipe spoiled[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE};
+    static const enum recipe spoiled[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE, NAN_V_FAR};
     static const enum recipe biased[] = {MASK_SOME,  MASK_ROW,     MASK_FIRST, MASK_LAST,
                                          MASK_MIDDLE, MASK_LANES,  MASK_BUT_ONE, NAN_K,
                                          INF_K,      NAN_V,        INF_V,      INF_SCORE};

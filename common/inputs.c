@@ -167,6 +167,13 @@ static void attention_recipe(const struct test_case *c, struct random *r,
             f->v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
         }
         break;
+    case NAN_V_FAR: /* exp(-55 - 55) is below every float, and times NaN is NaN */
+        shift_scores(p, f, n, 55);
+        for (size_t i = 0; i < n->q; i++)
+            if (i % d) f->q[i] = 0;
+        for (size_t i = 0; i < n->k; i += d)
+            if (i / d % p->seqlen_k == c->at) f->k[i] = -f->k[i];
+        break;
     case TINY:
         fill_tiny(r, f->q, n->q, dtype);
         fill_tiny(r, f->k, n->k, dtype);
@@ -211,7 +218,7 @@ static void plant(const struct test_case *c, struct floats *f, const struct size
         }
     for (size_t i = 0; i < n->v; i++)
         if (i / p->head_dim_v % p->seqlen_k == c->at) {
-            if (c->recipe == NAN_V) f->v[i] = NAN;
+            if (c->recipe == NAN_V || c->recipe == NAN_V_FAR) f->v[i] = NAN;
             if (c->recipe == INF_V) f->v[i] = INFINITY;
             if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2)
                 f->v[i] = NAN;

@@ -81,6 +81,9 @@ MISTAKES = {
     "tail_read_past_the_end": (
         "ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
     "wrong_kv_head": ("one_loop", "p->heads_q / group;", "p->heads_kv;", "attention-random"),
+    "zero_weight_skipped": (
+        "masked_sum", "        if (bias_i && bias_i[j] == -INFINITY) continue;\n",
+        "        if (p_i[j] == 0) continue;\n", "attention-nan_v_far"),
     # not from tests/planted
     "comparator_wants_no_nan": (
         "softmax_row", "y[j] = expf(x[j]) / l", "y[j] = NAN", "softmax-random"),

@@ -137,7 +137,7 @@ KINDS = [
     ("order", "ascending descending outlier"),
     ("level", "shift_20 shift_200 shift_up low large vast"),
     ("masks", "mask_some mask_row mask_first mask_last mask_middle mask_lanes mask_but_one"),
-    ("NaN and inf", "nan_q nan_k nan_v nan_v_one inf_k inf_v inf_score"),
+    ("NaN and inf", "nan_q nan_k nan_v nan_v_one nan_v_far inf_k inf_v inf_score"),
     ("", "hang crash test"),
 ]
 
