@@ -285,6 +285,8 @@ Test(cli, the_choice_is_explained)
     cr_expect(run("05_flash_cuda", "list --verbose --device cpu") == 0);
     cr_expect(strstr(printed, "from head_dim 128, 512 keys: tiles of 64 queries and 32 keys"),
               "%s", printed);
+    cr_expect(strstr(printed, "from head_dim 64, 16384 keys: tiles of 192 queries"), "%s",
+              printed);
     cr_expect(run("03_online_softmax", "list --verbose") == 0);
     cr_expect(strstr(printed, "from 512 columns: gpu_registers\n"), "%s", printed);
 }

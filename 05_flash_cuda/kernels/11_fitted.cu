@@ -13,6 +13,12 @@
  *   d = 256   as before; o has no shared memory to go through. */
 #include "hopper_launch.h"
 
+/* Head dimensions up to 64: three warpgroups and 128 keys, not four and 64? */
+static bool takes_three(const struct problem *p)
+{
+    return !p->causal && p->seqlen_k >= 8192;
+}
+
 #ifdef __CUDACC__
 #include "hopper_schedule.h"
 
@@ -233,9 +239,8 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    size_t n = p->seqlen_k;
     if constexpr (D == 64) {
-        if (!p->causal && n >= 8192)
+        if (takes_three(p))
             launch_as<config<T, 64, 3, 128, 3, false>>(p, a);
         else
             launch_as<config<T, 64, 4, 64, 4, false>>(p, a);
@@ -252,6 +257,17 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 #endif
 
+/* The instance for a shape in words. */
+static const char *picks(const struct problem *p)
+{
+    if (p->head_dim > 128 || p->head_dim_v > 128)
+        return "tiles of 128 queries and 64 keys; o leaves no registers for more";
+    if (p->head_dim > 64 || p->head_dim_v > 64)
+        return "tiles of 128 queries and 128 keys, queries in registers";
+    return takes_three(p) ? "tiles of 192 queries and 128 keys: no mask, 8192 keys or more"
+                          : "tiles of 256 queries and 64 keys: four warpgroups take turns";
+}
+
 /* The counter that gives out tasks. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
 
@@ -264,6 +280,7 @@ GPU_VARIANT(fitted) = {
     .name = "fitted",
     .idea = "tiles and turns for each head dimension; queries in registers",
     HOPPER_VARIANT,
+    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .attention = GPU_ONLY(attention),
