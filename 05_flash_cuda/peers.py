@@ -35,7 +35,7 @@ BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTIO
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
 RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
          "overlapped lean persistent fitted optimistic split_kv").split()
-IN_FLOAT = ("tiled", "register_tiled")  # measured in float32, in which they compute
+IN_FLOAT = ("tiled", "register_tiled", "split_kv_f32")  # measured in float32, in which they compute
 ROOF = "no_softmax"
 LENGTHS = [128 << n for n in range(8)]
 
@@ -51,7 +51,8 @@ SHAPES = [tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1) for n in LENGT
 DECODE = ([(16, 16, 16, 1, 8192, 128, 0), (16, 16, 16, 1, 65536, 128, 0),
            (16, 32, 4, 1, 8192, 128, 0)]
           + [(1, 16, 16, 1, n, 128, 0) for n in LENGTHS + [32768, 65536]])
-FLOAT = [tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in LENGTHS]
+FLOAT = ([tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in LENGTHS]
+         + DECODE[:1] + [(1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 8192, 128, 0)])
 QUICK = [tokens(4096, d, c) for d in (64, 128) for c in (0, 1)] + DECODE[:1]
 SOFTMAX_COLS = [256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20]
 

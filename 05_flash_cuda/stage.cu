@@ -12,7 +12,7 @@
 
 extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined,
     wgmma, specialised, ping_pong, overlapped, lean, persistent, fitted, optimistic,
-    split_kv;
+    split_kv, split_kv_f32;
 
 static const struct variant *const variants[] = {
     &tiled,
@@ -27,7 +27,8 @@ static const struct variant *const variants[] = {
     &persistent,
     &fitted,
     &optimistic,
-    &split_kv, /* last: it takes only what it is meant for, few queries */
+    &split_kv, /* last: they take only what they are meant for, few queries */
+    &split_kv_f32,
     NULL,
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""stress.py: the Hopper rungs under repetition, on two streams, and without waiting.
+"""stress.py: the Hopper rungs and split-KV under repetition, two streams, no waiting.
 
     python3 05_flash_cuda/stress.py [--variants optimistic,...] [--repeats 250]
 
@@ -18,11 +18,19 @@ from peers import Library
 SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
           (1, 6, 6, 640, 128, 128, 1), (2, 4, 4, 777, 900, 256, 1),
           (4, 16, 16, 512, 512, 64, 0), (1, 8, 8, 4224, 4224, 128, 0),
-          (1, 5, 1, 2000, 4100, 256, 0), (1, 3, 3, 113, 203, 64, 1)]
-RUNGS = "wgmma,specialised,ping_pong,overlapped,lean,persistent,fitted,optimistic"
+          (1, 5, 1, 2000, 4100, 256, 0), (1, 3, 3, 113, 203, 64, 1),
+          (1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 2048, 128, 0),
+          (3, 6, 6, 9, 5000, 64, 1), (2, 4, 1, 8, 30011, 128, 1)]
+RUNGS = ("wgmma,specialised,ping_pong,overlapped,lean,persistent,fitted,optimistic,"
+         "split_kv,split_kv_f32")
 
 
-def inputs(torch, shape, growing):
+def dtype_of(name):
+    """The type a rung is stressed in."""
+    return "f32" if name.endswith("f32") else "bf16"
+
+
+def inputs(torch, shape, growing, dtype):
     """Random q, k, v; growing: the scores of later keys are higher and higher."""
     b, hq, hk, nq, nk, d, _ = shape
     q, k, v = (torch.randn(b, h, n, d, device="cuda")
@@ -30,17 +38,18 @@ def inputs(torch, shape, growing):
     if growing:
         q = q.abs() * 8
         k = 0.1 * k + torch.linspace(0, 8, nk, device="cuda")[None, None, :, None]
-    return [x.to(torch.bfloat16) for x in (q, k, v)]
+    kind = torch.float32 if dtype == "f32" else torch.bfloat16
+    return [x.to(kind) for x in (q, k, v)]
 
 
 def check(torch, library, name, shape, growing, repeats):
     """True if all outputs are the same bits."""
-    q, k, v = inputs(torch, shape, growing)
+    q, k, v = inputs(torch, shape, growing, dtype_of(name))
     streams = [torch.cuda.Stream() for _ in range(2)]
     runs = []
     for stream in streams:
         with torch.cuda.stream(stream):
-            runs.append(library.method(torch, name, "bf16", shape, q, k, v))
+            runs.append(library.method(torch, name, dtype_of(name), shape, q, k, v))
     if not runs[0]:
         return True
     torch.cuda.synchronize()
@@ -82,12 +91,15 @@ def main():
                 if not check(torch, library, name, shape, growing, args.repeats):
                     print(f"{name} {shape} growing {growing}: bits moved, or NaN")
                     failed += 1
-        for shape in SHAPES[:4]:
-            run = library.method(torch, name, "bf16", shape, *inputs(torch, shape, False))
+        dtype = dtype_of(name)
+        runs = [library.method(torch, name, dtype, shape,
+                               *inputs(torch, shape, False, dtype)) for shape in SHAPES]
+        runs = [run for run in runs if run]
+        for run in runs[:4]:
             for _ in range(args.launches):
                 run()
             torch.cuda.synchronize()
-        print(f"{name}: {len(SHAPES)} shapes, {args.repeats} repeats on two streams, "
+        print(f"{name}: {len(runs)} shapes, {args.repeats} repeats on two streams, "
               f"{args.launches} launches", flush=True)
     print("stress: passed" if not failed else f"stress: {failed} failed")
     return 1 if failed else 0

@@ -61,10 +61,12 @@ static const struct shape shapes[] = {
     SQUARE(CPU | FAST, 4096, 64, 1), SQUARE(CPU | FAST, 8192, 64, 1), SQUARE(CPU | FAST, 4096, 128, 1),
     SQUARE(CPU | FAST, 8192, 128, 1),
     HEADS(CPU, 1, 16, 16, 1, 8192, 128, 0), HEADS(CPU, 1, 16, 16, 1, 32768, 128, 0),
-    /* f32 on the GPU: 16 heads of 4096 */
+    /* f32 on the GPU: 16 heads of 4096; one query */
     HEADS(GPU | THIRTYTWO | QUICK, 1, 16, 16, 4096, 4096, 64, 0),
     HEADS(GPU | THIRTYTWO, 1, 16, 16, 4096, 4096, 128, 0),
     HEADS(GPU | THIRTYTWO, 1, 16, 16, 4096, 4096, 64, 1),
+    HEADS(GPU | THIRTYTWO, 16, 16, 16, 1, 8192, 128, 0),
+    HEADS(GPU | THIRTYTWO, 1, 16, 16, 1, 8192, 128, 0),
     LADDER(GPU | SIXTEEN, 64, 0), LADDER(GPU | SIXTEEN, 64, 1),
     LADDER(GPU | SIXTEEN, 128, 0), LADDER(GPU | SIXTEEN, 128, 1),
     LADDER(GPU | SIXTEEN, 256, 0), LADDER(GPU | SIXTEEN, 256, 1),

@@ -317,7 +317,9 @@ Test(cli, fixture_is_right_in_every_variant)
             snprintf(what, sizeof what, "%s %s", stages[s], name);
             int status = run(stages[s], FIXTURE "--o o.npy --lse lse.npy %s", root, root,
                              root, chosen);
-            if (status == 77 || strstr(complained, "not support attention")) continue;
+            if (status == 77 || strstr(complained, "not support attention") ||
+                strstr(complained, "queries for a key head"))
+                continue;
             cr_assert(status == 0, "%s: %d %s", what, status, complained);
             float *got = load(what, "o.npy", 3, o.shape);
             compare(what, got, want_o, o.count, 1e-5);

@@ -11,7 +11,7 @@
 
 #include "../05_flash_cuda/mma.h"
 
-extern "C" const struct variant tensor_cores, pipelined, split_kv;
+extern "C" const struct variant tensor_cores, pipelined, split_kv, split_kv_f32;
 
 /* The two C fragments of a product, packed in pairs, multiply as the A fragment of the
  * next: (A B) I = A B with A (16, 16) = 16 row + column, B and I the identity. */
@@ -82,13 +82,24 @@ struct decode {
     void run(const struct variant *rung = &split_kv)
     {
         /* filled with NaN: a part without keys must not be read */
-        workspace.assign(split_kv.workspace(&p) + 1, 0xff);
+        p.dtype = rung->types & TYPE(F32) ? F32 : F16;
+        workspace.assign(rung->workspace ? rung->workspace(&p) + 1 : 1, 0xff);
         a.q = q.data(), a.k = k.data(), a.v = v.data();
         a.o = o.data(), a.lse = lse.data();
         a.bias = bias.empty() ? NULL : bias.data();
         p.has_bias = !bias.empty();
         a.workspace = workspace.data();
+        std::vector<float> wide[3], wide_o(o.size(), NAN);
+        if (p.dtype == F32) {
+            const std::vector<uint16_t> *narrow[3] = {&q, &k, &v};
+            for (int i = 0; i < 3; i++)
+                for (uint16_t x : *narrow[i]) wide[i].push_back(half_to_float(x));
+            a.q = wide[0].data(), a.k = wide[1].data(), a.v = wide[2].data();
+            a.o = wide_o.data();
+        }
         rung->attention(&p, &a);
+        for (size_t i = 0; p.dtype == F32 && i < o.size(); i++)
+            o[i] = float_to_half(wide_o[i]);
     }
     void expect_mean_of(size_t query, size_t keys)
     {
@@ -110,45 +121,86 @@ struct decode {
 /* The executor has 16 multiprocessors, so 2112 keys, 33 tiles of 64, are cut into 8
  * parts of 5 tiles: the last one is empty.  Below 512 keys there is one part and no
  * workspace. */
+static const struct variant *const splits[] = {&split_kv, &split_kv_f32};
+
 Test(tensor_cores, split_kv_merges_parts_of_which_the_last_is_empty)
 {
-    for (size_t keys : {1, 63, 64, 65, 511, 512, 2112, 2113, 3000}) {
-        struct decode x(1, keys);
-        x.run();
-        x.expect_mean_of(0, keys);
-        cr_assert((split_kv.workspace(&x.p) > 0) == (keys >= 512), "%zu keys: parts",
-                  keys);
+    for (const struct variant *split : splits)
+        for (size_t keys : {1, 3, 63, 64, 65, 511, 512, 2112, 2113, 3000}) {
+            struct decode x(1, keys);
+            x.run(split);
+            x.expect_mean_of(0, keys);
+            cr_assert((split->workspace(&x.p) > 0) == (keys >= 512), "%zu keys: parts",
+                      keys);
+        }
+}
+
+/* 16 parts of 2048 keys for as many multiprocessors: blocks of 8 warps. */
+Test(tensor_cores, split_kv_blocks_of_eight_warps)
+{
+    for (const struct variant *split : splits) {
+        struct decode x(1, 32768);
+        x.p.dtype = split == &split_kv ? F16 : F32;
+        cr_assert_str_eq(split->picks(&x.p), "16 parts of 2048 keys, blocks of 8 warps");
+        x.run(split);
+        x.expect_mean_of(0, 32768);
+    }
+}
+
+/* What a grid or an int cannot count is refused, and nothing less. */
+Test(tensor_cores, split_kv_refuses_what_it_cannot_count)
+{
+    for (const struct variant *split : splits) {
+        size_t most = split == &split_kv ? 64 : 32;
+        struct decode x(1, 1);
+        x.p.seqlen_q = most;
+        x.p.seqlen_k = 1 << 30;
+        x.p.heads_q = x.p.heads_kv = 0x7fffffff;
+        cr_expect_null(split->refuses(&x.p));
+        x.p.seqlen_q++;
+        cr_expect_not_null(split->refuses(&x.p));
+        x.p.seqlen_q = 1;
+        x.p.seqlen_k++;
+        cr_expect_not_null(split->refuses(&x.p));
+        x.p.seqlen_k = 1;
+        x.p.batch = 2;
+        cr_expect_not_null(split->refuses(&x.p));
     }
 }
 
 Test(tensor_cores, split_kv_causal_queries_see_their_own_prefix)
 {
-    struct decode x(20, 2112);
-    x.p.causal = 1;
-    x.run();
-    for (size_t i = 0; i < 20; i++) x.expect_mean_of(i, 2112 - 19 + i);
+    for (const struct variant *split : splits) {
+        struct decode x(20, 2112);
+        x.p.causal = 1;
+        x.run(split);
+        for (size_t i = 0; i < 20; i++) x.expect_mean_of(i, 2112 - 19 + i);
+    }
 }
 
 Test(tensor_cores, split_kv_without_visible_keys_gives_zero)
 {
-    struct decode x(2, 2112);
-    x.bias.assign(2 * 2112, -INFINITY);
-    x.bias[2112 + 1000] = 0.0f; /* query 1 sees one key, in the fourth part */
-    x.run();
-    cr_assert(x.lse[0] == -INFINITY && x.o[0] == 0 && x.o[63] == 0);
-    cr_assert(fabsf(x.lse[1]) < 1e-6f);
-    for (size_t d = 0; d < 64; d++)
-        cr_assert(x.o[64 + d] == x.v[1000 * 64 + d], "column %zu", d);
+    for (const struct variant *split : splits) {
+        struct decode x(2, 2112);
+        x.bias.assign(2 * 2112, -INFINITY);
+        x.bias[2112 + 1000] = 0.0f; /* query 1 sees one key, in the fourth part */
+        x.run(split);
+        cr_assert(x.lse[0] == -INFINITY && x.o[0] == 0 && x.o[63] == 0);
+        cr_assert(fabsf(x.lse[1]) < 1e-6f);
+        for (size_t d = 0; d < 64; d++)
+            cr_assert(x.o[64 + d] == x.v[1000 * 64 + d], "column %zu", d);
+    }
 }
 
-/* What the three rungs compute, one after the other, in a process of its own that runs
+/* What the four kernels compute, one after the other, in a process of its own that runs
  * the threads of a block in the given order. */
 static std::vector<uint16_t> bits_in_order(const char *order)
 {
     const size_t queries = 60, n = queries * 64;
-    const struct variant *rungs[] = {&tensor_cores, &pipelined, &split_kv};
+    const struct variant *rungs[] = {&tensor_cores, &pipelined, &split_kv,
+                                    &split_kv_f32};
     uint16_t *shared =
-        (uint16_t *)mmap(NULL, 3 * n * sizeof *shared, PROT_READ | PROT_WRITE,
+        (uint16_t *)mmap(NULL, 4 * n * sizeof *shared, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert(shared != MAP_FAILED);
     pid_t child = fork();
@@ -157,7 +209,7 @@ static std::vector<uint16_t> bits_in_order(const char *order)
         struct decode x(queries, 700);
         for (size_t i = 0; i < x.q.size(); i++)
             x.q[i] = float_to_half((float)(i * 37 % 29) / 8.0f - 1.8f);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             x.run(rungs[i]);
             memcpy(shared + i * n, x.o.data(), n * sizeof *shared);
         }
@@ -166,8 +218,8 @@ static std::vector<uint16_t> bits_in_order(const char *order)
     int status = 1;
     waitpid(child, &status, 0);
     cr_assert(status == 0, "order %s: exit status %d", order, status);
-    std::vector<uint16_t> bits(shared, shared + 3 * n);
-    munmap(shared, 3 * n * sizeof *shared);
+    std::vector<uint16_t> bits(shared, shared + 4 * n);
+    munmap(shared, 4 * n * sizeof *shared);
     return bits;
 }
 

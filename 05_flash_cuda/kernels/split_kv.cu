@@ -1,7 +1,7 @@
 /* split_kv.cu: few queries and many keys (one new token against a long past).
  *
- *     each part of the keys gives (o_i, lse_i);    w_i = exp(lse_i - max_i lse_i)
- *     o = sum_i w_i o_i / sum_i w_i,    lse = max_i lse_i + log sum_i w_i
+ *     part i of the keys gives (m_i, l_i, o_i);    m = max_i m_i,  w_i = exp(m_i - m)
+ *     o = sum_i w_i o_i / sum_i w_i l_i,    lse = m + log sum_i w_i l_i
  *
  * Rung 4 gives a head to one block per 128 queries; with one query most of the GPU would
  * idle, and most of each product would be padding.  But attention is a fold in a monoid
@@ -13,33 +13,24 @@
  *   - each warp folds its own keys, 16 at a time, and has its own ring of copies under
  *     way; no barrier until the warps' states are merged at the end
  *   - the number of parts fills the multiprocessors; a second small kernel merges parts
+ *     (split_kv.h)
  *
- * A part without keys has lse = -inf and is skipped.  bfloat16 and float16; head_dim and
- * head_dim_v multiples of 8 up to 256; at most 64 queries for a key head. */
-#include "attention.h"
-#include "mma.h"
+ * A part without keys has m = -inf and counts for nothing.  bfloat16 and float16;
+ * head_dim and head_dim_v multiples of 8 up to 256; at most 64 queries for a key head. */
+#include "split_kv.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16, KEYS = 16 };
-enum { MOST_PARTS = 128, MOST_ROWS = 64 };
+constexpr int ROWS = 16, KEYS = 16, MOST_ROWS = 64;
 
-/* How the keys are cut, and where the parts' results go. */
-struct parts {
-    int n, keys;  /* number of parts, keys in each (the last may have fewer or none) */
-    int n_rows;   /* queries of all heads that share a key head */
-    int all_rows; /* of o and lse: batch * heads_q * seqlen_q */
-    float *o;     /* (n, all_rows, head_dim_v) */
-    float *lse;   /* (n, all_rows) */
-};
-
-/* A ring of slots for each warp: item 2 t is tile t of K, item 2 t + 1 tile t of V.
- * 96 KB a block whatever D.  Later the warps' states lie there. */
+/* What a warp has in shared memory: a ring of slots, item 2 t being tile t of K, item
+ * 2 t + 1 tile t of V, 24 KB whatever D; later its state. */
 template <int D> struct ring {
     static constexpr int SLOTS = 768 / D;
     static constexpr int PANELS = (D + 63) / 64;
     union {
-        alignas(1024) uint16_t slot[WARPS][SLOTS][PANELS * KEYS * 64];
-        struct { float o[WARPS][ROWS][D + 4], m[WARPS][ROWS], l[WARPS][ROWS]; } state;
+        alignas(128) uint16_t slot[SLOTS][PANELS * KEYS * 64];
+        float o[ROWS][D + 4];
     };
+    float m[ROWS], l[ROWS];
 };
 
 template <int D> struct state {
@@ -90,34 +81,38 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4], const ui
 
 /* S = Q K^T for 16 keys: two C fragments. */
 template <enum dtype T, int D>
-static __forceinline__ __device__ void scores(float (&s)[2][4],
+static __forceinline__ __device__ void scores(float (&s)[KEYS / 8][4],
                                               const uint32_t (&q)[D / 16][4],
                                               const uint16_t *k)
 {
     int lane = threadIdx.x % 32;
     shared_address k0 = address_of(k + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2));
 #pragma unroll
-    for (int c = 0; c < 4; c++) s[0][c] = s[1][c] = 0.0f;
+    for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-    for (int d = 0; d < D / 16; d++) {
-        uint32_t b[4];
-        load_matrices(b, (k0 ^ d % 4 * 32) + d / 4 * KEYS * 128);
-        mma_16x8x16<T>(s[0], q[d], b[0], b[1]);
-        mma_16x8x16<T>(s[1], q[d], b[2], b[3]);
-    }
+        for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
+#pragma unroll
+    for (int d = 0; d < D / 16; d++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * KEYS + 8 * n) * 128);
+            mma_16x8x16<T>(s[n], q[d], b[0], b[1]);
+            mma_16x8x16<T>(s[n + 1], q[d], b[2], b[3]);
+        }
 }
 
 /* s = (scale s + bias) log2(e), -inf where the key is hidden.
  *   row0  first row of the tile, a row being head * seqlen_q + query of the group
  *   j0    first key      end  of the part's keys */
-static __forceinline__ __device__ void scale_and_mask(float (&s)[2][4],
+static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
                                                       const struct attention &x, int row0,
                                                       int n_rows, int j0, int end)
 {
     const float log2_e = 1.44269504f;
     bool all_visible = !x.bias && j0 + KEYS <= end && (!x.causal || x.seqlen_q == 1);
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             s[n][c] *= x.scale * log2_e;
@@ -136,12 +131,15 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[2][4],
 /* Folds 16 scores a row into m, l and o, and turns them into P (rung 3, in powers of
  * 2). */
 template <int D>
-static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&s)[2][4])
+static __forceinline__ __device__ void softmax_step(struct state<D> &f,
+                                                    float (&s)[KEYS / 8][4])
 {
     float m_new[2];
     for (int r = 0; r < 2; r++) {
-        float x = fmaxf(fmaxf(s[0][2 * r], s[0][2 * r + 1]),
-                        fmaxf(s[1][2 * r], s[1][2 * r + 1]));
+        float x = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+            x = fmaxf(x, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
         m_new[r] = fmaxf(f.m[r], x);
@@ -158,7 +156,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&
             }
         }
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             float base = f.m[c / 2] == -INFINITY ? 0.0f : f.m[c / 2];
@@ -169,68 +167,46 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f, float (&
 /* O += P V for 16 keys. */
 template <enum dtype T, int D>
 static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
-                                              const float (&p)[2][4], const uint16_t *v)
+                                              const float (&p)[KEYS / 8][4],
+                                              const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
     shared_address v0 = address_of(v + place_of(lane % 16, lane / 16));
-    uint32_t a[4] = {pack<T>(p[0][0], p[0][1]), pack<T>(p[0][2], p[0][3]),
-                     pack<T>(p[1][0], p[1][1]), pack<T>(p[1][2], p[1][3])};
 #pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
-        uint32_t b[4];
-        load_matrices_transposed(b, (v0 ^ n % 8 * 16) + n / 8 * KEYS * 128);
-        mma_16x8x16<T>(o[n], a, b[0], b[1]);
-        mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
-    }
-}
-
-/* Puts the warp's state where all warps find it. */
-template <int D>
-static __forceinline__ __device__ void publish(struct ring<D> &shared, struct state<D> &f,
-                                               int n_rows)
-{
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int r = 0; r < 2; r++) {
-        int row = lane / 4 + 8 * r;
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
-        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
-        if (row >= n_rows) continue;
-        if (lane % 4 == 0) {
-            shared.state.m[warp][row] = f.m[r];
-            shared.state.l[warp][row] = f.l[r];
+    for (int j = 0; j < KEYS; j += 16) {
+        const float(*s)[4] = p + j / 8;
+        uint32_t a[4] = {pack<T>(s[0][0], s[0][1]), pack<T>(s[0][2], s[0][3]),
+                         pack<T>(s[1][0], s[1][1]), pack<T>(s[1][2], s[1][3])};
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(b, (v0 ^ n % 8 * 16) + (n / 8 * KEYS + j) * 128);
+            mma_16x8x16<T>(o[n], a, b[0], b[1]);
+            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
         }
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(float2 *)&shared.state.o[warp][row][8 * n + 2 * (lane % 4)] =
-                make_float2(f.o[n][2 * r], f.o[n][2 * r + 1]);
     }
 }
 
-/* Merges the warps' states and writes o and lse: the result where there is one part, else
- * the part's.
- *   row   of o and lse in the whole problem      n_rows  rows of this tile */
-template <enum dtype T, int D>
-static __forceinline__ __device__ void merge_warps(const struct ring<D> &shared,
-                                                   const struct attention &x,
-                                                   const struct parts &parts, int row,
-                                                   int n_rows)
+/* Puts the warp's state where all warps find it, relative to the block's maximum. */
+template <int D, int WARPS>
+static __forceinline__ __device__ void publish(struct ring<D> *rings, struct state<D> &f)
 {
     const float log_2 = 0.693147181f;
-    for (int i = threadIdx.x; i < n_rows * x.head_dim_v; i += THREADS) {
-        int r = i / x.head_dim_v, column = i % x.head_dim_v;
-        float m = -INFINITY, l = 0.0f, o = 0.0f;
-        for (int w = 0; w < WARPS; w++) m = fmaxf(m, shared.state.m[w][r]);
-        for (int w = 0; w < WARPS; w++) {
-            float alpha = m == -INFINITY ? 1.0f : exp2_fast(shared.state.m[w][r] - m);
-            l += alpha * shared.state.l[w][r];
-            o += alpha * shared.state.o[w][r][column];
-        }
-        float lse = l == 0.0f ? -INFINITY : m * log_2 + logf(l);
-        o = l == 0.0f ? 0.0f : o / l;
-        size_t at = ((size_t)blockIdx.y * parts.all_rows + row + r);
-        if (parts.n == 1) x.o[at * x.head_dim_v + column] = (uint16_t)pack<T>(o, 0.0f);
-        else parts.o[at * x.head_dim_v + column] = o;
-        if (column == 0) (parts.n == 1 ? x.lse : parts.lse)[at] = lse;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (lane % 4 == 0)
+        for (int r = 0; r < 2; r++) rings[warp].m[lane / 4 + 8 * r] = f.m[r] * log_2;
+    __syncthreads(); /* all maxima are there, and the ring is free */
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = lane / 4 + 8 * r;
+        float factor = factor_of(rings[warp].m[row], block_max<WARPS>(rings, row));
+        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
+        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
+        if (lane % 4 == 0) rings[warp].l[row] = factor * f.l[r];
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(float2 *)&rings[warp].o[row][8 * n + 2 * (lane % 4)] =
+                make_float2(factor * f.o[n][2 * r], factor * f.o[n][2 * r + 1]);
     }
 }
 
@@ -238,13 +214,13 @@ static __forceinline__ __device__ void merge_warps(const struct ring<D> &shared,
  * its queries.  The ring: while item i is computed, items up to i + SLOTS - 1 are
  * under way; the newest of them takes the slot of item i - 1, which all lanes have
  * read. */
-template <enum dtype T, int D>
-__global__ void __launch_bounds__(THREADS, 2)
+template <enum dtype T, int D, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     split_kv_kernel(const struct attention x, const struct parts parts)
 {
     constexpr int SLOTS = ring<D>::SLOTS;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
-    struct ring<D> &shared = dynamic_shared<struct ring<D>>();
+    struct ring<D> *rings = &dynamic_shared<struct ring<D>>(); /* one for each warp */
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
     const uint16_t *k = x.k + (size_t)blockIdx.x * x.seqlen_k * x.head_dim;
     const uint16_t *v = x.v + (size_t)blockIdx.x * x.seqlen_k * x.head_dim_v;
@@ -253,7 +229,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
         int j = j0 + item / 2 * WARPS * KEYS;
-        const uint16_t *to = shared.slot[warp][slot];
+        const uint16_t *to = rings[warp].slot[slot];
         if (item % 2 == 0)
             start_copy<D>(to, k + (ptrdiff_t)j * x.head_dim, end - j, x.head_dim);
         else start_copy<D>(to, v + (ptrdiff_t)j * x.head_dim_v, end - j, x.head_dim_v);
@@ -262,8 +238,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
     uint32_t q[D / 16][4];
-    const int row = blockIdx.x * parts.n_rows + row0; /* in q, o and lse */
-    load_q<D>(q, x.q + (size_t)row * x.head_dim, parts.n_rows - row0, x.head_dim);
+    const size_t row = (size_t)blockIdx.x * parts.n_rows + row0; /* in q, o and lse */
+    load_q<D>(q, x.q + row * x.head_dim, parts.n_rows - row0, x.head_dim);
     struct state<D> f = {};
     f.m[0] = f.m[1] = -INFINITY;
 
@@ -272,138 +248,35 @@ __global__ void __launch_bounds__(THREADS, 2)
         copies_wait<SLOTS - 2>();
         __syncwarp();
         start(item + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
-        const uint16_t *tile = shared.slot[warp][slot];
+        const uint16_t *tile = rings[warp].slot[slot];
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
         return tile;
     };
     for (; j0 < end; j0 += WARPS * KEYS) {
-        float s[2][4];
+        float s[KEYS / 8][4];
         scores<T, D>(s, q, next(0));
         scale_and_mask(s, x, row0, parts.n_rows, j0, end);
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));
     }
     copies_wait<0>();
-    __syncthreads(); /* the ring is free */
-    const int n_rows = min((int)ROWS, parts.n_rows - row0);
-    publish<D>(shared, f, n_rows);
-    __syncthreads();
-    merge_warps<T, D>(shared, x, parts, row, n_rows);
+    publish<D, WARPS>(rings, f);
+    merge_warps<T, WARPS>(rings, x, parts, row, min(ROWS, parts.n_rows - row0));
 }
 
-/* One block merges the parts of one row, a thread a column: the fold of (lse_i, 1,
- * o_i) in groups of 8 parts, so that their loads are under way together. */
-template <enum dtype T>
-__global__ void __launch_bounds__(THREADS)
-    merge_parts_kernel(const struct attention x, const struct parts parts)
+static struct parts plan(const struct problem *p)
 {
-    const int GROUP = 8, row = blockIdx.x;
-    wait_for_previous_kernel();
-    for (int c = threadIdx.x; c < x.head_dim_v; c += THREADS) {
-        float m = -INFINITY, l = 0.0f, o = 0.0f;
-        for (int i0 = 0; i0 < parts.n; i0 += GROUP) {
-            float lse[GROUP], part_o[GROUP], m_new = m;
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) {
-                size_t at = (size_t)(i0 + i) * parts.all_rows + row;
-                lse[i] = i0 + i < parts.n ? parts.lse[at] : -INFINITY;
-                part_o[i] = i0 + i < parts.n ? parts.o[at * x.head_dim_v + c] : 0.0f;
-            }
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) m_new = fmaxf(m_new, lse[i]);
-            float base = m_new == -INFINITY ? 0.0f : m_new, alpha = __expf(m - base);
-            o *= alpha;
-            l *= alpha;
-            m = m_new;
-#pragma unroll
-            for (int i = 0; i < GROUP; i++) {
-                float w = __expf(lse[i] - base);
-                l += w;
-                o += w * part_o[i];
-            }
-        }
-        o = l == 0.0f ? 0.0f : o / l;
-        x.o[(size_t)row * x.head_dim_v + c] = (uint16_t)pack<T>(o, 0.0f);
-        if (c == 0) x.lse[row] = l == 0.0f ? -INFINITY : m + logf(l);
-    }
-}
-
-/* An attribute of the first device used, asked for once: a decode step is short. */
-template <enum cudaDeviceAttr what> static int device_attribute(void)
-{
-    static int value = -1;
-    if (value < 0) {
-        int device;
-        CUDA_CHECK(cudaGetDevice(&device));
-        CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
-    }
-    return value;
-}
-
-/* How many parts: the smallest number within 5 % of the best use of the multiprocessors.
- * Each takes two blocks, which keeps more copies under way, but a second one pays only
- * when a part has 4096 keys, and less than 256 keys are no part. */
-static int parts_for(const struct problem *p)
-{
-    int n_sm = device_attribute<cudaDevAttrMultiProcessorCount>();
-    size_t n_rows = p->heads_q / p->heads_kv * p->seqlen_q;
-    size_t blocks = p->batch * p->heads_kv * ((n_rows + ROWS - 1) / ROWS);
-    double use[MOST_PARTS + 1], best = 0.0;
-    size_t most = 1;
-    for (size_t n = 1; n <= MOST_PARTS; n++) {
-        if (n > 1 && (p->seqlen_k / n < 256 ||
-                      (p->seqlen_k / n < 4096 && blocks * n > (size_t)n_sm)))
-            break;
-        double waves = (double)(blocks * n) / (2.0 * n_sm);
-        use[n] = waves / ceil(waves);
-        best = fmax(best, use[n]);
-        most = n;
-    }
-    for (size_t n = 1; n <= most; n++)
-        if (use[n] >= 0.95 * best) return (int)n;
-    return 1;
-}
-
-static size_t workspace(const struct problem *p)
-{
-    int n = parts_for(p);
-    size_t rows = p->batch * p->heads_q * p->seqlen_q;
-    return n == 1 ? 0 : n * rows * (p->head_dim_v + 1) * sizeof(float);
+    static_assert(sizeof(struct ring<64>) == sizeof(struct ring<256>), "as for any D");
+    return parts_of(p, ROWS, MOST_WARPS * sizeof(struct ring<128>));
 }
 
 template <enum dtype T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    struct attention x = attention_of(p, a, ROWS);
-    struct parts parts = {};
-    parts.n = parts_for(p);
-    int tiles = ((int)p->seqlen_k + WARPS * KEYS - 1) / (WARPS * KEYS);
-    parts.keys = (tiles + parts.n - 1) / parts.n * WARPS * KEYS;
-    parts.n_rows = (int)(p->heads_q / p->heads_kv * p->seqlen_q);
-    parts.all_rows = (int)(p->batch * p->heads_q * p->seqlen_q);
-    parts.o = (float *)a->workspace;
-    parts.lse = parts.o + (size_t)parts.n * parts.all_rows * p->head_dim_v;
-
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(p->batch * p->heads_kv), (unsigned)parts.n,
-                          (unsigned)(parts.n_rows + ROWS - 1) / ROWS);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = sizeof(struct ring<D>);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaFuncSetAttribute(split_kv_kernel<T, D>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(struct ring<D>)));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, split_kv_kernel<T, D>, x, parts));
-    if (parts.n == 1) return;
-
-    cudaLaunchAttribute early = {}; /* may start while the first kernel ends (sm_90) */
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)parts.all_rows);
-    config.dynamicSmemBytes = 0;
-    config.attrs = &early;
-    config.numAttrs = device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
+    struct parts parts = plan(p);
+    launch_parts<T>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS>
+                                              : split_kv_kernel<T, D, 4>,
+                    parts.warps * sizeof(struct ring<D>), ROWS, parts, p, a);
 }
 
 template <enum dtype T>
@@ -421,26 +294,26 @@ static void attention(const struct problem *p, const struct arrays *a)
     else attention_in<BF16>(p, a);
 }
 
+static size_t workspace(const struct problem *p)
+{
+    return workspace_of(p, plan(p));
+}
+
+static const char *picks(const struct problem *p)
+{
+    return split_picks(plan(p));
+}
+
 static const char *refuses(const struct problem *p)
 {
-    if (p->heads_kv && p->heads_q / p->heads_kv * p->seqlen_q > MOST_ROWS)
-        return "more than 64 queries for a key head";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8)
         return "a head_dim that is no multiple of 8";
-    return NULL;
+    return split_refuses(p, MOST_ROWS);
 }
 
 /* K and V once for every 16 queries of a key head; parts are small. */
-static struct cost cost(const struct problem *p)
-{
-    double d = (double)p->head_dim + p->head_dim_v;
-    size_t tiles = (p->heads_q / p->heads_kv * p->seqlen_q + ROWS - 1) / ROWS;
-    double reads = (double)p->batch * p->heads_kv * tiles * p->seqlen_k;
-    double queries = (double)p->batch * p->heads_q * p->seqlen_q;
-    struct cost c = {0.0, 2.0 * d * (reads + queries), queries * p->seqlen_k};
-    return c;
-}
+static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 
 GPU_VARIANT(split_kv) = {
     .name = "split_kv",
@@ -451,6 +324,7 @@ GPU_VARIANT(split_kv) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
+    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .attention = attention,

@@ -1,0 +1,356 @@
+/* split_kv_f32.cu: few queries and many keys in float32, without tensor cores.
+ *
+ * The parts, their merge and the ring of copies are those of split_kv.cu; inside a warp
+ * works rung 1's fold: for the scores lane j has key j of 32, for the output it has the
+ * columns j, j + 32, ..., and p goes from the one to the other through shared memory.
+ *
+ * What a ring holds is a square, 32 keys by 32 columns: first those of K, each adding its
+ * columns to the scores, then those of V, each giving 32 columns of the output.  So a
+ * copy is 128 bytes of each key and a slot 4 KB, whatever head_dim is.
+ *
+ * A multiplication costs less than reading its number from main memory, up to about 16
+ * rows (queries of all heads that share a key head) on a GPU of today.  A tile has 1 or
+ * 8 of them; further tiles find K and V in the L2 cache.
+ *
+ * head_dim and head_dim_v up to the largest of HEAD_DIMS; causal, bias, grouped heads,
+ * ragged sizes; at most 32 queries for a key head.  Before sm_80 a copy waits for its
+ * data.  A masked key is multiplied by p = 0: V must not hold NaN or inf there. */
+#include "split_kv.h"
+
+#include <algorithm>
+
+#ifndef HEAD_DIMS
+#define HEAD_DIMS 64, 128
+#endif
+
+constexpr int KEYS = 32, SIDE = 32, MOST_ROWS = 32; /* a square is KEYS by SIDE floats */
+static_assert(KEYS == 32, "lane j of a warp has key j of the tile");
+
+/* What a warp has in shared memory: a ring of SLOTS squares, later its state. */
+template <int ROWS, int D, int SLOTS> struct ring {
+    union {
+        alignas(128) float slot[SLOTS][KEYS * SIDE];
+        float o[ROWS][D];
+    };
+    alignas(16) float p[ROWS][KEYS]; /* exp(s - m) of its tile */
+    float m[ROWS], l[ROWS];
+};
+
+/* Shared memory of a block: the first of its warps' rings stands here. */
+template <int ROWS, int D, int SLOTS> struct memory {
+    alignas(16) float q[ROWS][D];
+    struct ring<ROWS, D, SLOTS> ring;
+    static size_t bytes(int warps)
+    {
+        return sizeof(struct memory) + (warps - 1) * sizeof(ring);
+    }
+};
+
+/* Where column c of row r lies in a square: the 16-byte piece c / 4 at place
+ * c / 4 ^ r % 8, so that lanes that read different rows at the same column, or columns
+ * of the same row, find them in different banks. */
+static __forceinline__ __device__ int place_of(int r, int c)
+{
+    return r * SIDE + (c / 4 ^ r % 8) * 4 + c % 4;
+}
+
+/* BYTES (4 or 16) from global to shared memory, past the registers; where valid is 0
+ * nothing is read and zeros are written.  sm_75 has no such copy: there it is done when
+ * this returns. */
+template <int BYTES>
+static __forceinline__ __device__ void copy(float *to, const float *from, bool valid)
+{
+#ifndef __CUDACC__
+    cuda_on_cpu::cp_async(to, from, BYTES, valid ? BYTES : 0);
+#elif __CUDA_ARCH__ >= 800
+    if constexpr (BYTES == 16)
+        copy_16_bytes(address_of(to), from, valid);
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     : : "r"(address_of(to)), "l"(from), "r"(valid ? 4 : 0) : "memory");
+#else
+    if constexpr (BYTES == 16)
+        *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
+    else *to = valid ? *from : 0.0f;
+#endif
+}
+
+/* Starts the warp's copy of a square.
+ *   from  column c0 of the first key, of n_keys with n_columns each: zeros beyond them */
+static __forceinline__ __device__ void start_square(float *slot, const float *from,
+                                                    int n_keys, int c0, int n_columns)
+{
+    const int lane = threadIdx.x % 32;
+    if (n_columns % 4 == 0) {
+        int c = lane % 8 * 4;
+#pragma unroll
+        for (int r = lane / 8; r < KEYS; r += 4)
+            copy<16>(slot + place_of(r, c), from + (ptrdiff_t)r * n_columns + c,
+                     r < n_keys && c0 + c < n_columns);
+        return;
+    }
+    for (int r = 0; r < KEYS; r++)
+        copy<4>(slot + place_of(r, lane), from + (ptrdiff_t)r * n_columns + lane,
+                r < n_keys && c0 + lane < n_columns);
+}
+
+/* s (ROWS) += q k^T of this lane's key, 32 columns.
+ *   q  their first column in the first row */
+template <int ROWS, int D>
+static __forceinline__ __device__ void add_scores(float (&s)[ROWS], const float *q,
+                                                  const float *square)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < SIDE; c += 4) {
+        float4 k = *(const float4 *)(square + place_of(lane, c));
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float4 x = *(const float4 *)(q + r * D + c);
+            s[r] = fmaf(x.x, k.x, s[r]);
+            s[r] = fmaf(x.y, k.y, s[r]);
+            s[r] = fmaf(x.z, k.z, s[r]);
+            s[r] = fmaf(x.w, k.w, s[r]);
+        }
+    }
+}
+
+/* o (ROWS) += p v of this lane's column of the square. */
+template <int ROWS>
+static __forceinline__ __device__ void add_values(float (&o)[ROWS],
+                                                  const float (*p)[KEYS],
+                                                  const float *square)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < KEYS; j += 4) {
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = square[place_of(j + i, lane)];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float4 x = *(const float4 *)&p[r][j];
+            o[r] = fmaf(x.x, v[0], o[r]);
+            o[r] = fmaf(x.y, v[1], o[r]);
+            o[r] = fmaf(x.z, v[2], o[r]);
+            o[r] = fmaf(x.w, v[3], o[r]);
+        }
+    }
+}
+
+/* scale s + bias of the lane's key j for row `row` of the group (head * seqlen_q +
+ * query), -inf where the key is hidden. */
+static __forceinline__ __device__ float masked(float s, const struct attention &x,
+                                               int row, int n_rows, int j, int end)
+{
+    int query = row % x.seqlen_q;
+    if (j >= end || (x.causal && j > query + x.seqlen_k - x.seqlen_q)) return -INFINITY;
+    s *= x.scale;
+    if (!x.bias || row >= n_rows) return s;
+    float bias = x.bias[(size_t)query * x.seqlen_k + j];
+    return bias == -INFINITY ? bias : s + bias;
+}
+
+/* What a warp keeps of its keys: the state of ROWS rows.  o: this lane's columns; l: the
+ * share of the lane's keys. */
+template <int ROWS, int D> struct state {
+    float o[D / 32][ROWS], m[ROWS], l[ROWS];
+};
+
+/* Takes the scores of 32 keys, one a lane, into m and l; p = exp(s - m). */
+template <int ROWS, int D>
+static __forceinline__ __device__ void softmax_step(struct state<ROWS, D> &f,
+                                                    const float (&s)[ROWS],
+                                                    float (*p)[KEYS])
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float m_new = s[r];
+#pragma unroll
+        for (int flip = 16; flip; flip /= 2)
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, flip));
+        if (m_new > f.m[r]) { /* for all lanes alike */
+            float factor = __expf(f.m[r] - m_new);
+            f.m[r] = m_new;
+            f.l[r] *= factor;
+#pragma unroll
+            for (int c = 0; c < D / 32; c++) f.o[c][r] *= factor;
+        }
+        /* while all keys were masked, m is -inf, and s - m would be NaN */
+        float x = __expf(s[r] - (f.m[r] == -INFINITY ? 0.0f : f.m[r]));
+        p[r][threadIdx.x % 32] = x;
+        f.l[r] += x;
+    }
+    __syncwarp(); /* p is complete */
+}
+
+/* Puts the warp's state where all warps find it, relative to the block's maximum. */
+template <int WARPS, int ROWS, int D, int SLOTS>
+static __forceinline__ __device__ void publish(struct ring<ROWS, D, SLOTS> *rings,
+                                               struct state<ROWS, D> &f)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (lane == 0)
+        for (int r = 0; r < ROWS; r++) rings[warp].m[r] = f.m[r];
+    __syncthreads(); /* all maxima are there, and the ring is free */
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float factor = factor_of(f.m[r], block_max<WARPS>(rings, r));
+#pragma unroll
+        for (int flip = 16; flip; flip /= 2)
+            f.l[r] += __shfl_xor_sync(~0u, f.l[r], flip);
+        if (lane == 0) rings[warp].l[r] = factor * f.l[r];
+#pragma unroll
+        for (int c = 0; c < D / 32; c++)
+            rings[warp].o[r][32 * c + lane] = factor * f.o[c][r];
+    }
+}
+
+/* Block (i, part, tile) as in split_kv.cu: key head i, the part's keys, ROWS rows.  Each
+ * warp's items are the D / 32 squares of K and of V of its tile, then of its next. */
+template <int ROWS, int D, int SLOTS, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
+    split_kv_f32_kernel(const struct attention x, const struct parts parts)
+{
+    static_assert(D % 32 == 0, "HEAD_DIMS: multiples of 32, the columns of a square");
+    constexpr int ACROSS = D / 32;
+    dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
+    auto &shared = dynamic_shared<struct memory<ROWS, D, SLOTS>>();
+    struct ring<ROWS, D, SLOTS> *rings = &shared.ring; /* one for each warp */
+    const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
+    const size_t row = (size_t)blockIdx.x * parts.n_rows + row0; /* in q, o and lse */
+    const float *q = (const float *)x.q + row * x.head_dim;
+    const float *k = (const float *)x.k + (size_t)blockIdx.x * x.seqlen_k * x.head_dim;
+    const float *v = (const float *)x.v + (size_t)blockIdx.x * x.seqlen_k * x.head_dim_v;
+    const int end = min(x.seqlen_k, (int)(blockIdx.y + 1) * parts.keys);
+    int j0 = blockIdx.y * parts.keys + warp * KEYS; /* first key of this warp's tile */
+
+    auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
+        int j = j0 + item / (2 * ACROSS) * WARPS * KEYS, c0 = item % ACROSS * SIDE;
+        float *to = rings[warp].slot[slot];
+        if (item % (2 * ACROSS) < ACROSS)
+            start_square(to, k + (ptrdiff_t)j * x.head_dim + c0, end - j, c0, x.head_dim);
+        else
+            start_square(to, v + (ptrdiff_t)j * x.head_dim_v + c0, end - j, c0,
+                         x.head_dim_v);
+        copies_commit();
+    };
+    for (int i = 0; i < SLOTS - 1; i++) start(i, i);
+
+    const int n_rows = min(ROWS, parts.n_rows - row0);
+    for (int i = threadIdx.x; i < ROWS * D; i += 32 * WARPS) {
+        int r = i / D, c = i % D;
+        shared.q[r][c] = r < n_rows && c < x.head_dim ? q[r * x.head_dim + c] : 0.0f;
+    }
+    struct state<ROWS, D> f = {};
+    for (int r = 0; r < ROWS; r++) f.m[r] = -INFINITY;
+    __syncthreads(); /* q is complete */
+
+    int slot = 0;
+    auto next = [&](int item) { /* waits for the slot's data, starts an item, moves on */
+        copies_wait<SLOTS - 2>();
+        __syncwarp();
+        start(item + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
+        const float *square = rings[warp].slot[slot];
+        slot = slot + 1 == SLOTS ? 0 : slot + 1;
+        return square;
+    };
+    for (; j0 < end; j0 += WARPS * KEYS) {
+        float s[ROWS] = {};
+#pragma unroll
+        for (int c = 0; c < ACROSS; c++)
+            add_scores<ROWS, D>(s, &shared.q[0][SIDE * c], next(c));
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            s[r] = masked(s[r], x, row0 + r, parts.n_rows, j0 + threadIdx.x % 32, end);
+        softmax_step<ROWS, D>(f, s, rings[warp].p);
+#pragma unroll
+        for (int c = 0; c < ACROSS; c++)
+            add_values<ROWS>(f.o[c], rings[warp].p, next(ACROSS + c));
+    }
+    copies_wait<0>();
+    publish<WARPS>(rings, f);
+    merge_warps<F32, WARPS>(rings, x, parts, row, n_rows);
+}
+
+/* Rows of a tile: one is enough without groups. */
+static int rows_of(const struct problem *p) { return rows_of_group(p) == 1 ? 1 : 8; }
+
+template <int ROWS, int D, int SLOTS, int WARPS>
+static void launch_with(struct parts parts, const struct problem *p,
+                        const struct arrays *a)
+{
+    launch_parts<F32>(split_kv_f32_kernel<ROWS, D, SLOTS, WARPS>,
+                      memory<ROWS, D, SLOTS>::bytes(WARPS), ROWS, parts, p, a);
+}
+
+/* A deep ring where shared memory is large enough for it, else (sm_75) a short one. */
+template <int ROWS, int D>
+static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
+{
+    size_t limit = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
+    bool deep = memory<ROWS, D, 5>::bytes(4) <= limit;
+    if (parts.warps == MOST_WARPS) launch_with<ROWS, D, 5, MOST_WARPS>(parts, p, a);
+    else if (deep) launch_with<ROWS, D, 5, 4>(parts, p, a);
+    else launch_with<ROWS, D, 3, 4>(parts, p, a);
+}
+
+/* The least of HEAD_DIMS that holds the problem's head dims, 0 if none does. */
+static int head_dim_of(const struct problem *p)
+{
+    const int dims[] = {HEAD_DIMS};
+    size_t need = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    int best = 0;
+    for (int d : dims)
+        if ((size_t)d >= need && (!best || d < best)) best = d;
+    return best;
+}
+
+static struct parts plan(const struct problem *p)
+{
+    constexpr int LARGEST = std::max({HEAD_DIMS});
+    return parts_of(p, rows_of(p), memory<8, LARGEST, 5>::bytes(MOST_WARPS));
+}
+
+template <int... D>
+static void launch_one_of(const struct problem *p, const struct arrays *a)
+{
+    int d = head_dim_of(p);
+    struct parts parts = plan(p);
+    if (rows_of(p) == 1) ((d == D ? launch<1, D>(parts, p, a) : (void)0), ...);
+    else ((d == D ? launch<8, D>(parts, p, a) : (void)0), ...);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    launch_one_of<HEAD_DIMS>(p, a);
+}
+
+static size_t workspace(const struct problem *p) { return workspace_of(p, plan(p)); }
+
+static const char *picks(const struct problem *p) { return split_picks(plan(p)); }
+
+static const char *refuses(const struct problem *p)
+{
+    if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
+    return split_refuses(p, MOST_ROWS);
+}
+
+/* K and V once for every 8 queries of a key head; parts are small. */
+static struct cost cost(const struct problem *p) { return split_cost(p, 8); }
+
+GPU_VARIANT(split_kv_f32) = {
+    .name = "split_kv_f32",
+    .idea = "the same in fp32: squares of K and V through a ring, a warp folds as rung 1",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = refuses,
+    .picks = picks,
+    .workspace = workspace,
+    .cost = cost,
+    .attention = attention,
+    .on_gpu = GPU_TWIN(split_kv_f32),
+};
