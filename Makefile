@@ -215,7 +215,7 @@ $(STAGES:%=stage-%): stage-%: $(BUILD)/%
 $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	@mkdir -p $(BUILD)/results
 	@rm -f $(BUILD)/results/$*.csv
-	$(Q)$(BUILD)/$* bench --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS)
+	$(Q)OMP_PROC_BIND=$${OMP_PROC_BIND:-true} $(BUILD)/$* bench --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS)
 	@$(if $(peers_of_$*),! command -v python3 >/dev/null || \
 	    python3 $(peers_of_$*) --csv $(BUILD)/results/$*.csv || [ $$? = 77 ],:)
 

@@ -6,17 +6,24 @@ set -eu
 csv=${1:-build/results/cpu.csv}
 [ $# = 0 ] || shift
 [ $# -gt 0 ] || set -- softmax attention forms peers
+# a thread a core: two that wait for each other on one core lose whole turns of the scheduler
+export OMP_PROC_BIND=${OMP_PROC_BIND:-true}
 mkdir -p "$(dirname "$csv")"
 bench() {
     program=$1 op=$2
     shift 2
     for variant; do "build/$program" bench --op "$op" --variant "$variant" --csv "$csv"; done
 }
+# What is compared is measured in one go: on a shared machine memory slows down and recovers.
 softmax() {
-    bench 01_naive softmax naive simd accumulators threads
-    bench 02_safe_softmax softmax recompute reload simd accumulators overlapped threads
-    bench 03_online_softmax softmax online simd blocked streaming two_pass one_look threads
-    bench 04_monoid_tiled_cpu softmax fold chunk threads all_cores
+    bench 01_naive softmax naive simd accumulators
+    bench 02_safe_softmax softmax recompute reload simd accumulators overlapped
+    bench 03_online_softmax softmax online simd blocked streaming two_pass one_look
+    bench 04_monoid_tiled_cpu softmax fold chunk threads
+    for program in 01_naive 02_safe_softmax 03_online_softmax; do
+        bench $program softmax threads
+    done
+    bench 04_monoid_tiled_cpu softmax all_cores
 }
 attention() {
     bench 01_naive attention naive threads
