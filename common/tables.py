@@ -12,7 +12,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     attention     attention by length, the best variant of each stage
     softmax       softmax by length, likewise
     memory        peak memory of attention by length
-    ladder        stage 5 and its peers, TFLOP/s by type, head_dim and causal
+    ladder        stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal
+    ladder-f32    the same in float32
     hopper        the last Hopper rung: TFLOP/s and the ratio to cuDNN, by length
     file-NAME     notes/results/NAME.csv as it stands
     gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
@@ -22,7 +23,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
-    crossover, roofs, gpu-memory, counters, steps-A-B
+    crossover, roofs, decode, gpu-memory, counters, steps-A-B
                   stage 5's ladder: see tables_ladder.py
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on every shape, and its share of the ceiling
@@ -113,28 +114,29 @@ def memory_table(rows):
                      "peak memory in MiB")
 
 
-def ladder_table(rows):
+def ladder_table(rows, f32=False):
+    """A line a variant, a column a type, head dimension and mask, at the longest length."""
     chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
-              and row.stage in ("5", "peer") and row.gflops]
+              and row.stage in ("5", "peer") and row.gflops
+              and row.seqlen_q == row.seqlen_k and (row.dtype == "f32") == f32]
     if not chosen:
         raise NoData("no measurement of stage 5 on a GPU")
-    most = {}  # square: the largest work of a type, head_dim and mask stands for the others
+    most = {}  # the largest work of a type, head_dim and mask stands for the others
     for row in chosen:
         kind = (row.dtype, row.head_dim, row.causal)
-        if row.seqlen_q == row.seqlen_k:
-            most[kind] = max(most.get(kind, 0), row.batch * row.heads_q * row.seqlen_q)
-    chosen = [row for row in chosen if row.seqlen_q != row.seqlen_k or
-              most[row.dtype, row.head_dim, row.causal]
+        most[kind] = max(most.get(kind, 0), row.batch * row.heads_q * row.seqlen_q)
+    chosen = [row for row in chosen if most[row.dtype, row.head_dim, row.causal]
               == row.batch * row.heads_q * row.seqlen_q]
     widths = collections.defaultdict(set)
     for row in chosen:
         widths[work_of(row)].add(row.length)
     chosen = [row for row in chosen if row.length == max(widths[work_of(row)])]
     works = sorted({work_of(row) + (row.length,) for row in chosen},
-                   key=lambda work: (work[1] == "f32", work[8] is not None, work[5],
-                                     str(work)))
+                   key=lambda work: (work[5], str(work)))
     lines = collections.defaultdict(dict)
-    for row in sorted(chosen, key=lambda row: row.stage == "peer"):
+    place = listed("5")
+    for row in sorted(chosen, key=lambda row: (row.stage == "peer",
+                                               place.get(row.variant, len(place)))):
         lines[row.variant][work_of(row) + (row.length,)] = row
     cells = []
     for name, line in lines.items():
@@ -144,10 +146,11 @@ def ladder_table(rows):
                 if work in line and line[work].pct_ceiling else ""
             cells[-1].append(significant(line[work].gflops / 1000) + share
                              if work in line else "")
-    header = [f"{w[1]}, d = {w[5]:.0f}{', causal' if w[7] else ''}, {si(w[9])} keys"
-              + ("" if w[8] is None else f", {w[8]:.0f} query") for w in works]
-    return (["TFLOP/s (percent of the ceiling).", ""] + table(["variant"] + header, cells)
-            + provenance(chosen))
+    header = [f"d = {w[5]:.0f}{', causal' if w[7] else ''}, {si(w[9])} keys"
+              for w in works]
+    types = ", ".join(sorted({row.dtype for row in chosen}))
+    return ([f"TFLOP/s (percent of the ceiling), {types}.", ""]
+            + table(["variant"] + header, cells) + provenance(chosen))
 
 
 def hopper_table(rows):
@@ -363,6 +366,7 @@ def make_table(where, name, rows, directory):
     rows = [row for row in rows if row.stage != "roof"]
     fixed = {"stages": stages_table, "attention": attention_table, "softmax": softmax_table,
              "memory": memory_table, "ladder": ladder_table,
+             "ladder-f32": lambda rows: ladder_table(rows, f32=True),
              "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table,
              "hopper": hopper_table}
     if name in fixed:
@@ -374,7 +378,7 @@ def make_table(where, name, rows, directory):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join(fixed)}, "
-                        "crossover, roofs, gpu-memory, counters, steps-A-B, "
+                        "crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
                         "file-NAME, limits-OP and stage-N-OP")
     return stage_table(rows, *match.groups())
 

@@ -2,6 +2,7 @@
 
     crossover     from which length on each rung is faster than the one before
     roofs         the last rung without softmax by length, and the share of it that is reached
+    decode        one query: how fast every rung and peer reads K and V
     gpu-memory    peak memory of every rung and peer by length
     counters      what `make profile 5` counted, rung by rung
     steps-A-B     rungs A to B: expected gain and its reason, measured gain, counter
@@ -68,6 +69,35 @@ def roofs_table(rows, tools):
     return (["TFLOP/s without softmax (the share that rung 12 reaches).", ""]
             + tools.table(["bf16"] + [si(n) for n in lengths] + ["GEMM"], cells)
             + tools.provenance(used))
+
+
+def decode_table(rows, tools):
+    """A line a variant, a column a shape: GB/s of K and V, each counted once."""
+    chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
+              and row.stage in ("5", "peer") and row.seqlen_q == 1
+              and row.seqlen_k >= 8192]
+    if not chosen:
+        raise NoData("no measurement of one query on a GPU")
+
+    def shape(row):
+        return (row.dtype == "f32", row.batch, row.heads_q, row.heads_kv, row.seqlen_k,
+                row.head_dim, row.dtype)
+    shapes = sorted({shape(row) for row in chosen})
+    place = tools.listed("5")
+    lines = {}
+    for row in sorted(chosen, key=lambda row: (row.stage == "peer",
+                                               place.get(row.variant, len(place)))):
+        size = 4 if row.dtype == "f32" else 2
+        speed = size * row.batch * row.heads_kv * row.seqlen_k \
+            * (row.head_dim + row.head_dim_v) / row.median_s / 1e9
+        share = f" ({100 * speed / row.ceiling:.0f} %)" if row.ceiling_kind == "read" else ""
+        lines.setdefault(row.variant, {})[shape(row)] = f"{speed:.0f}{share}"
+    cells = [[name] + [line.get(key, "") for key in shapes] for name, line in lines.items()]
+    header = [f"{key[6]}, batch {key[1]:.0f}, {key[2]:.0f} heads"
+              + (f" on {key[3]:.0f}" if key[3] != key[2] else "")
+              + f", {si(key[4])} keys, d = {key[5]:.0f}" for key in shapes]
+    return (["GB/s of K and V (percent of the read ceiling).", ""]
+            + tools.table(["variant"] + header, cells) + tools.provenance(chosen))
 
 
 def same_memory(line, lengths):
@@ -183,7 +213,8 @@ def steps_table(rows, directory, first, last, tools):
 
 def make(name, rows, directory, tools):
     """The lines of the table, or None when it is none of these; tools: tables.py."""
-    fixed = {"crossover": crossover_table, "roofs": roofs_table, "gpu-memory": memory_table}
+    fixed = {"crossover": crossover_table, "roofs": roofs_table, "decode": decode_table,
+             "gpu-memory": memory_table}
     if name in fixed:
         return fixed[name](rows, tools)
     if name == "counters":

@@ -95,7 +95,7 @@ def ladder(directory):
                                 conflict_pct=0.5, warps_pct=12, clock_ghz=1.7,
                                 registers=168, local_bytes=0))
     for name in ("pipelined", "optimistic", "split_kv"):
-        for n in (256, 4096):
+        for n in (256, 4096, 8192):
             rows.append(attention(5, name, "gpu", "bf16", 1, 7.6e5, n, 1, 16, 128))
             rows[-1].update(seqlen_q=1, median_s=1e-5 if name == "split_kv" else n * 1e-8)
     for row in rows + counted:
