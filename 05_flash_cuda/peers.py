@@ -34,8 +34,8 @@ COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqle
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
 RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
-         "overlapped lean persistent fitted optimistic split_kv").split()
-IN_FLOAT = ("tiled", "register_tiled", "split_kv_f32")  # measured in float32, in which they compute
+         "overlapped lean persistent fitted optimistic split_kv split_kv_f32").split()
+IN_FLOAT = ("tiled", "register_tiled", "split_kv_f32")  # measured in float32 only
 ROOF = "no_softmax"
 LENGTHS = [128 << n for n in range(8)]
 
