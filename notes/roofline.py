@@ -163,9 +163,10 @@ RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pon
 
 def arc_rows(rows):
     """(where, measurements) from top to bottom: CPU stages, then GPU rungs and peers."""
-    cpu = longest([row for row in rows if row.device == "cpu" and row.stage in "1234"])
+    cpu = longest([row for row in rows if row.device == "cpu"
+                   and row.stage in ("1", "2", "3", "4", "peer")])
     bars = []
-    for stage in "1234":
+    for stage in ("1", "2", "3", "4", "peer"):
         here = [row for row in cpu if row.stage == stage]
         best = max(here, key=lambda row: row.gflops, default=None)
         bars += [row for row in here if row.variant in PLAIN and row is not best]
