@@ -45,11 +45,15 @@ static __device__ __forceinline__ struct task find_task(const struct schedule &t
     return task;
 }
 
-/* The number of the task after n. */
+/* The number of the task after n, asked for by thread 0.  The exchange with itself tells
+ * the assembler that the number is the same for the whole warp; otherwise it suspects
+ * every slot and address that depends on it, keeps them out of the uniform registers that
+ * the copy engine wants, and the producer becomes the slowest of all. */
 static __device__ __forceinline__ int next_task(const struct schedule &t,
                                                 const struct job &j, int n)
 {
-    return j.causal ? (int)gridDim.x + atomicAdd(t.counter, 1) : n + (int)gridDim.x;
+    int next = j.causal ? (int)gridDim.x + atomicAdd(t.counter, 1) : n + (int)gridDim.x;
+    return __shfl_sync(1u, next, 0);
 }
 
 /* Q tiles in slots; with each comes the task it belongs to. */

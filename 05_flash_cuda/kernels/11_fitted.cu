@@ -54,13 +54,13 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &
         advance<C::QUERIES>(q_at);
         int n_blocks = blocks_seen<C>(j, task.tile * C::Br + C::Br - 1);
         int head_kv = task.head / j.group;
-        for (int n = 0; n <= n_blocks; n++) {
-            if (n < n_blocks)
-                ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
-            else
-                next = next_task(t, j, next);
+        for (int n = 0; n < n_blocks; n++) {
+            ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
             if (n > 0) ring_load_v(sm.ring, v_at, j, n - 1, head_kv, task.batch);
         }
+        next = next_task(t, j, next);
+        if (n_blocks > 0)
+            ring_load_v(sm.ring, v_at, j, n_blocks - 1, head_kv, task.batch);
     }
     barrier_wait(&sm.queue.empty[q_at.slot], q_at.parity);
     queue_end(sm.queue, q_at.slot);
