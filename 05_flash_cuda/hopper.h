@@ -272,25 +272,6 @@ template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float hi
     return r;
 }
 
-/* Both halves of two packed values multiplied. */
-template <class T>
-static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b);
-
-template <>
-__device__ __forceinline__ uint32_t multiply<__nv_bfloat16>(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
-template <> __device__ __forceinline__ uint32_t multiply<__half>(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
 /* The four lanes that share a row: their maximum, their sum. */
 static __device__ __forceinline__ float quad_max(float x)
 {
@@ -311,6 +292,32 @@ static __device__ __forceinline__ void load_matrices(uint32_t *r, uint32_t addre
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(address)
                  : "memory");
+}
+
+/* c (16 x 8) += a (16 x 16) b (16 x 8) by one warp at once: the fragments of mma.h, which
+ * for each warp of a warpgroup are wgmma's. */
+template <class T>
+static __device__ __forceinline__ void multiply_tile(float *c, const uint32_t *a,
+                                                     uint32_t b0, uint32_t b1);
+
+template <>
+__device__ __forceinline__ void multiply_tile<__nv_bfloat16>(float *c, const uint32_t *a,
+                                                             uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <>
+__device__ __forceinline__ void multiply_tile<__half>(float *c, const uint32_t *a,
+                                                      uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* Stores four 8 x 8 matrices of 16-bit values, lane l gives the address of row l % 8 of

@@ -26,19 +26,34 @@ template <int N> static __device__ __forceinline__ void advance(struct place &at
     if (++at.slot == N) at.slot = 0, at.parity ^= 1;
 }
 
+/* Slots of V, and how often a warpgroup releases a slot of K: as many as of K, and once,
+ * where the rung says nothing else. */
+template <class C> static constexpr int v_stages = C::STAGES;
+template <class C>
+    requires requires { C::V_STAGES; }
+static constexpr int v_stages<C> = C::V_STAGES;
+
+template <class C> static constexpr int k_releases = 1;
+template <class C>
+    requires requires { C::K_RELEASES; }
+static constexpr int k_releases<C> = C::K_RELEASES;
+
 /* The ring of K and V tiles. */
 template <class C> struct ring {
     alignas(1024) typename C::T k[C::STAGES][C::Bc * C::D];
-    alignas(1024) typename C::T v[C::STAGES][C::Bc * C::D];
-    uint64_t k_full[C::STAGES], k_empty[C::STAGES], v_full[C::STAGES], v_empty[C::STAGES];
+    alignas(1024) typename C::T v[v_stages<C>][C::Bc * C::D];
+    uint64_t k_full[C::STAGES], k_empty[C::STAGES];
+    uint64_t v_full[v_stages<C>], v_empty[v_stages<C>];
 };
 
 template <class C> static __device__ __forceinline__ void ring_init(ring<C> &ring)
 {
     for (int i = 0; i < C::STAGES; i++) {
         barrier_init(&ring.k_full[i], 1);
+        barrier_init(&ring.k_empty[i], k_releases<C> * C::WARPGROUPS);
+    }
+    for (int i = 0; i < v_stages<C>; i++) {
         barrier_init(&ring.v_full[i], 1);
-        barrier_init(&ring.k_empty[i], C::WARPGROUPS);
         barrier_init(&ring.v_empty[i], C::WARPGROUPS);
     }
 }
@@ -63,7 +78,7 @@ static __device__ __forceinline__ void ring_load_v(ring<C> &ring, struct place &
     barrier_wait(&ring.v_empty[at.slot], at.parity);
     load_tile<C, C::Bc>(ring.v[at.slot], &j.v, &ring.v_full[at.slot], n * C::Bc, head_kv,
                         batch);
-    advance<C::STAGES>(at);
+    advance<v_stages<C>>(at);
 }
 
 /* A consumer's release: one thread speaks for its warpgroup, whose products have ended.
@@ -85,7 +100,9 @@ static __device__ __forceinline__ void skip_block(ring<C> &ring, struct place &k
     barrier_wait(&ring.k_full[k_at.slot], k_at.parity);
     barrier_wait(&ring.v_full[v_at.slot], v_at.parity);
     named_sync(id, 128);
-    release(ring.k_empty, k_at);
+    barrier_arrive_if(&ring.k_empty[k_at.slot],
+                      threadIdx.x % (128 / k_releases<C>) == 0);
+    advance<C::STAGES>(k_at);
     release(ring.v_empty, v_at);
 }
 
