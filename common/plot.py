@@ -189,7 +189,8 @@ def draw_ceiling(rows):
                    "columns" if chosen[0].op == "softmax" else "keys",
                    [(100, f"ceiling: {', '.join(kinds)}")])
         axis.set_title(describe_work(chosen[0]), fontsize=8.5, loc="left")
-    caption(figure, panels[0][0], "Percent of the ceiling measured in the same run")
+    shown = [row for _, lines in panels for line in lines.values() for row in line]
+    caption(figure, shown, "Percent of the ceiling measured in the same run")
     return figure
 
 
@@ -464,11 +465,11 @@ def draw_all(jobs, out):
     return drawn
 
 
-# Rows of the table of traffic (notes/io_accounting.md) and the variants that are them.
-TRAFFIC = [("E1", "four kernels", "gpu_four_kernels"), ("E3", "CUB", "gpu_cub"),
-           ("E3b", "CUB, exp fused", "gpu_cub_fused_exp"), ("E2", "online", "gpu_online"),
-           ("E4", "CUB, monoid", "gpu_cub_monoid"), ("E5", "one pass", "gpu_one_pass"),
-           ("", "PyTorch", "pytorch-softmax")]
+# Stage, what it does, and the variant that does it (notes/gpu_softmax.md).
+TRAFFIC = [("stage 2", "four kernels", "gpu_four_kernels"), ("stage 2", "CUB", "gpu_cub"),
+           ("stage 2", "CUB, exp fused", "gpu_cub_fused_exp"),
+           ("stage 3", "online", "gpu_online"), ("stage 3", "CUB, monoid", "gpu_cub_monoid"),
+           ("stage 3", "one pass", "gpu_one_pass"), ("", "PyTorch", "pytorch-softmax")]
 
 
 def gpu_softmax(rows, dtype):

@@ -65,8 +65,14 @@ def draw_staircase(directory):
                               ha="right", fontsize=8, rotation_mode="anchor")
         label_ends(below, ends)
     rows = [argparse.Namespace(**line) for line in counted.values()]
-    caption(figure, rows, "The ladder under its roofs, and what was busy (white: GHz)")
+    caption(figure, rows, "The ladder under its roofs, and what was busy (at the foot: GHz)")
     return figure
+
+
+def dark(colour):
+    """Whether white can be read on it better than black."""
+    red, green, blue = (int(colour[n:n + 2], 16) for n in (1, 3, 5))
+    return 0.3 * red + 0.6 * green + 0.1 * blue < 120
 
 
 def draw_steps(axis, lines, roof):
@@ -80,7 +86,8 @@ def draw_steps(axis, lines, roof):
                       bbox={"color": "white", "pad": 0.4, "linewidth": 0})
         if line.get("clock_ghz") and height > 0.1 * max(heights):
             axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 2), fontsize=6,
-                          textcoords="offset points", ha="center", color="white")
+                          textcoords="offset points", ha="center",
+                          color="white" if dark(COLOURS[line["variant"]]) else "black")
     roofs = []
     gemm = max((float(line["ceiling"]) / 1000 for line in lines
                 if line["ceiling"] and line["dtype"] == "bf16"), default=None)
