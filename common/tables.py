@@ -15,6 +15,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     ladder        stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal
     ladder-f32    the same in float32
     hopper        the last Hopper rung: TFLOP/s and the ratio to cuDNN, by length
+    headline      the same at the longest length, head_dim 128, in one sentence
     file-NAME     notes/results/NAME.csv as it stands
     gpu-traffic   GPU softmax: traversals predicted and counted, time, by variant
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
@@ -153,12 +154,17 @@ def ladder_table(rows, f32=False):
             + table(["variant"] + header, cells) + provenance(chosen))
 
 
-def hopper_table(rows):
-    """A line a head dimension and mask, a column a length."""
+def beside_cudnn(rows):
+    """The last Hopper rung and cuDNN: {(head_dim, causal, length, variant): row}."""
     chosen = [row for row in rows if row.op == "attention" and row.dtype == "bf16"
               and row.variant in ("optimistic", "pytorch-cudnn")
               and row.seqlen_q == row.seqlen_k and row.head_dim == row.head_dim_v]
-    known = {(row.head_dim, row.causal, row.length, row.variant): row for row in chosen}
+    return {(row.head_dim, row.causal, row.length, row.variant): row for row in chosen}
+
+
+def hopper_table(rows):
+    """A line a head dimension and mask, a column a length."""
+    known = beside_cudnn(rows)
     lengths = sorted({key[2] for key in known})
     cells = []
     for head_dim, causal in sorted({key[:2] for key in known}):
@@ -173,7 +179,27 @@ def hopper_table(rows):
         raise NoData("no measurement of the last Hopper rung beside cuDNN")
     return (["TFLOP/s (times cuDNN's speed in the same rounds).", ""]
             + table(["bf16"] + [si(length) for length in lengths], cells)
-            + provenance(chosen))
+            + provenance(known.values()))
+
+
+def headline(rows):
+    """One sentence: head_dim 128 at the longest length, without mask, and with one if it
+    was measured."""
+    known = beside_cudnn(rows)
+    ends = []
+    for causal in (0, 1):
+        ours = {n: row for (d, c, n, name), row in known.items() if (d, c, name)
+                == (128, causal, "optimistic") and (d, c, n, "pytorch-cudnn") in known}
+        if not ours and not causal:
+            raise NoData("no measurement of the last Hopper rung beside cuDNN at d = 128")
+        if not ours:
+            continue
+        row = ours[max(ours)]
+        ratio = known[128, causal, row.length, "pytorch-cudnn"].median_s / row.median_s
+        ends.append(f"{significant(row.gflops / 1000)} TFLOP/s, {ratio:.2f} times cuDNN's")
+    with_mask = "".join(f"; with a causal mask {end}" for end in ends[1:])
+    return [f"The last kernel on one {row.machine} in bf16, d = 128, {si(row.length)} keys: "
+            f"**{ends[0]}** in the same rounds{with_mask}."]
 
 
 def file_table(where, name):
@@ -184,7 +210,8 @@ def file_table(where, name):
     lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     if len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
         raise Malformed(f"{where}: {path} is not a table")
-    return table([cell.replace("_", " ") for cell in lines[0]], lines[1:])
+    header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines[0]]
+    return table(header, lines[1:])
 
 
 def listed(stage):
@@ -199,6 +226,15 @@ def listed(stage):
                       texts.get("stage.c", texts.get("stage.cu", "")), re.S)
     symbols = re.findall(r"&(\w+)", block[1]) if block else []
     return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
+
+
+def compared(row, rows):
+    """row, if its output was compared with the reference; else the longest line of the same
+    variant that was, or None."""
+    alike = [other for other in rows if other.max_err is not None and other.allowed_err
+             and (other.variant, other.dtype, where_of(other), other.seqlen_q == 1)
+             == (row.variant, row.dtype, where_of(row), row.seqlen_q == 1)]
+    return row if row in alike else max(alike, key=lambda other: other.length, default=None)
 
 
 def stage_table(rows, stage, op):
@@ -223,8 +259,12 @@ def stage_table(rows, stage, op):
             if row.pct_ceiling else ""
         traffic = " / ".join(significant(value / 1e6) if value else "–"
                              for value in (row.bytes_predicted, row.bytes_measured))
-        error = f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
-            if row.max_err is not None and row.allowed_err else ""
+        near = compared(row, chosen)
+        error = f"{near.max_err:.1e} / {near.allowed_err:.1e}" if near else ""
+        if near and near is not row:
+            error += f" at {si(near.length)}"
+        if not near and row.max_err is not None:
+            error = f"{row.max_err:.1e} / –"
         size = si(row.length or 0) + (f", d = {row.head_dim:.0f}" if row.seqlen_k else "") \
             + (f", {row.seqlen_q:.0f} query" if row.seqlen_q != row.seqlen_k else "")
         cells.append([variant, where, dtype, size, seconds(row.median_s), rate, share,
@@ -368,7 +408,7 @@ def make_table(where, name, rows, directory):
              "memory": memory_table, "ladder": ladder_table,
              "ladder-f32": lambda rows: ladder_table(rows, f32=True),
              "gpu-traffic": gpu_traffic_table, "gpu-rows": gpu_rows_table,
-             "hopper": hopper_table}
+             "hopper": hopper_table, "headline": headline}
     if name in fixed:
         return fixed[name](rows)
     if name in ("limits-softmax", "limits-attention"):
