@@ -3,8 +3,9 @@
 
     python3 05_flash_cuda/peers.py --variants all --csv build/results/peers.csv [--quick]
 
-Each shape is measured with every method in turn: one call of each, then the next round,
-so that heat and clocks are shared.  Before each call, outside of the timed region, the L2
+Each shape is measured with every method in turn: one call of each, then the next round in
+another order, so that heat and clocks are shared: what follows a method that draws much
+power is slower by some percent.  Before each call, outside of the timed region, the L2
 cache is flushed by reading a large array: writing one would leave 60 MB of dirty lines,
 which the measured call would pay for.  Times are medians by GPU events, inputs normal
 random numbers.  Lines have the columns of `bench`; PyTorch's have the stage "peer", the
@@ -21,6 +22,7 @@ import ctypes
 import datetime
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -151,8 +153,9 @@ def with_memory(torch, make):
 
 
 def rounds(torch, methods, seconds, flush):
-    """Times of each method, one call of each in turn.  A method sits out once its calls
-    have taken `seconds`, but not before 5 of them."""
+    """Times of each method, one call of each in turn, in an order drawn for each round.  A
+    method sits out once its calls have taken `seconds`, but not before 5 of them."""
+    order = random.Random(1)
     def once(f):
         torch.sum(flush)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -166,7 +169,8 @@ def rounds(torch, methods, seconds, flush):
     torch.cuda.synchronize()
     n = {m: max(5, min(40, int(seconds / (b.elapsed_time(e) * 1e-3 + 3e-4))))
          for m, (b, e) in first.items()}
-    events = [{m: once(f) for m, f in methods.items() if i < n[m]}
+    events = [{m: once(methods[m]) for m in order.sample(list(methods), len(methods))
+               if i < n[m]}
               for i in range(max(n.values(), default=0))]
     torch.cuda.synchronize()
     return {m: sorted(r[m][0].elapsed_time(r[m][1]) * 1e-3 for r in events if m in r)
