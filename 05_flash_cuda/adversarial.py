@@ -7,7 +7,7 @@
     x30      scores 30 times as large    spike    one late key far above all others
 
 Speed beside the rung that rescales when it must and beside cuDNN, in turn in one process;
-and the largest error against float64, as a share of the largest |o|.
+and the largest error against float64, as a share of the largest |v|.
 """
 import argparse
 import csv

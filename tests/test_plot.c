@@ -279,6 +279,29 @@ Test(plot, stage_tables_follow_the_list_of_the_stage)
     }
 }
 
+/* Where the reference was too slow the longest length that was compared; the error alone
+ * where no bound is known. */
+Test(plot, stage_tables_say_at_which_length_an_error_was_compared)
+{
+    static const char *const spoil[] = { "NR > 1 && $12 > 4096 { $29 = $30 = \"\" }",
+                                         "NR > 1 { $30 = \"\" }" };
+    static const char *const want[] = { "4.0e-07 / 2.0e-06 at 4k |", "4.0e-07 / – |" };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "good.csv") == 0, "%s", said);
+    write_text("t.md", "<!-- table:stage-4-attention begin -->\n"
+                       "<!-- table:stage-4-attention end -->\n");
+    for (size_t t = 0; t < 2; t++) {
+        char command[256], text[4096];
+        snprintf(command, sizeof command, "awk -F, -v OFS=, '%s 1' good.csv >results/a.csv",
+                 spoil[t]);
+        cr_assert(!system(command));
+        cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+        slurp("t.md", text, sizeof text);
+        cr_expect(strstr(text, want[t]), "not '%s' in:\n%s", want[t], text);
+    }
+}
+
 Test(plot, marks_without_partner_and_unknown_tables_are_refused)
 {
     static const struct { const char *text, *word; } marks[] = {
