@@ -270,7 +270,7 @@ def draw_ladder(rows):
     for row in sorted(chosen, key=lambda row: row.gflops):
         groups[row.head_dim, row.length][row.variant, row.dtype] = row
     best = max(groups, key=lambda key: (len(groups[key]), key))
-    order = {name: n for n, name in enumerate(dict.fromkeys(row.variant for row in rows))}
+    order = {name: n for n, name in enumerate(dict.fromkeys(row.variant for row in chosen))}
     group = sorted(groups[best].values(),
                    key=lambda r: (r.stage == "peer", r.dtype != "f32",
                                   order[r.variant], r.dtype))
