@@ -45,18 +45,32 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
     return y;
 }
 
-/* s_j = scale q.k_j + bias_j as a chain of fused multiply-adds over t.
- *   q (d)   kt (d, stride)   bias (n) or NULL   s (n) */
-static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
-                   const float *bias, size_t n, int way, float *s)
+/* Adds the products of q and k_j at t = first, first + step, ... to s_j, a chain of fused
+ * multiply-adds. */
+static void add_products(const float *q, const float *kt, size_t d, size_t stride,
+                         float scale, size_t n, int way, size_t first, size_t step,
+                         float *s)
 {
-    for (size_t j = 0; j < n; j++) s[j] = 0;
-    for (size_t i = 0; i < d; i++) {
+    for (size_t i = first; i < d; i += step) {
         size_t t = way & REVERSE ? d - 1 - i : i;
         const float *k_t = kt + t * stride;
         float q_t = way & SCALED_Q ? q[t] * scale : q[t];
 #pragma omp simd
         for (size_t j = 0; j < n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
+    }
+}
+
+/* s_j = scale q.k_j + bias_j.
+ *   q (d)   kt (d, stride)   bias (n) or NULL   s (n)   lane (n) to work in */
+static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
+                   const float *bias, size_t n, int way, float *s, float *lane)
+{
+    for (size_t j = 0; j < n; j++) s[j] = 0;
+    if (!(way & LANES)) add_products(q, kt, d, stride, scale, n, way, 0, 1, s);
+    for (size_t first = 0; way & LANES && first < 16; first++) {
+        for (size_t j = 0; j < n; j++) lane[j] = 0;
+        add_products(q, kt, d, stride, scale, n, way, first, 16, lane);
+        for (size_t j = 0; j < n; j++) s[j] += lane[j];
     }
     for (size_t j = 0; j < n; j++) {
         float b = bias ? bias[j] : 0;
@@ -93,7 +107,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
     double work = (double)n_rows * (double)n * (double)(d + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
-        float *s = need(n, sizeof *s);
+        float *s = need(n, sizeof *s), *lane = need(n, sizeof *lane);
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < n_rows; row++) {
             size_t i = row % rows, head = row / rows;
@@ -103,11 +117,12 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             const float *bias = p->has_bias ? a->bias + query * n : NULL;
             float m;
             scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n,
-                   p->scale, bias, seen, way, s);
+                   p->scale, bias, seen, way, s, lane);
             float l = exponentials(s, seen, way & REVERSE, &m);
             values(s, l, v + kv * n * dv, seen, dv, p->dtype, way & REVERSE,
                    o + row * dv);
         }
+        free(lane);
         free(s);
     }
     free(q);

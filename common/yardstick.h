@@ -4,7 +4,8 @@
  * It is done in several ways, and the worst of them is the yardstick.  A stage may sum in
  * either order, and where one score outweighs all others the order decides whether the
  * small terms survive.  It may apply the scale to q or to the scores, and where one
- * product outweighs the others the roundings of the partial sums depend on that. */
+ * product outweighs the others the roundings of the partial sums depend on that.  It may
+ * sum in the lanes of a vector: of a few results one order can have all right by luck. */
 #ifndef YARDSTICK_H
 #define YARDSTICK_H
 
@@ -14,8 +15,12 @@
 enum way {
     REVERSE = 1,  /* all sums from the last term to the first */
     SCALED_Q = 2, /* the scale multiplied into q, not into the scores (attention) */
-    N_WAYS = 4
+    LANES = 4,    /* dot products in 16 sums, which are added at the end (attention) */
+    N_WAYS = 8
 };
+
+#define FEW_RESULTS 4096 /* in a head; of more the worst is no matter of luck, so LANES is
+                            left out */
 
 /* Softmax or log-softmax in three float passes; for 16-bit problems the result is rounded
  * to 16 bits.  Returns y [rows, cols], freed by free(). */
