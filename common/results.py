@@ -132,8 +132,9 @@ def work_of(row):
 
 
 def same_work(rows):
-    """The measurements of the work (all but the length) that most stages have done; of
-    equals float32, without causal mask, softmax from main memory, the most lengths."""
+    """The measurements of the work (all but the length) that most stages have done, peers
+    not counted; of equals with as many queries as keys, float32, without causal mask, softmax
+    from main memory, the most lengths."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[work_of(row)].append(row)
@@ -143,8 +144,9 @@ def same_work(rows):
     def worth(work):
         group = groups[work]
         lengths = len({row.length for row in group})
-        return (len({row.stage for row in group}), work.dtype == "f32", not work.causal,
-                lengths > 1, work.size if "softmax" in work.op else 0, lengths, str(work))
+        return (len({row.stage for row in group} - {"peer"}), work.queries is None,
+                work.dtype == "f32", not work.causal, lengths > 1,
+                work.size if "softmax" in work.op else 0, lengths, str(work))
 
     return groups[max(groups, key=worth)]
 
