@@ -1,5 +1,5 @@
-/* list.c: one line a variant: name, device, types, operations, idea, traversals (reads and
- * writes of the large array), bytes. */
+/* list.c: one line a variant: name, device, types, operations, idea, passes over memory
+ * (reads and writes of the large array), bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static void print_variant(const struct variant *listed)
         if (!(v->types & TYPE(F32))) p.dtype = v->types & TYPE(BF16) ? BF16 : F16;
         struct cost cost = v->cost(&p);
         int scores = p.op == OP_ATTENTION || p.op == OP_LOGSOFTMAX_ATTENTION;
-        snprintf(walks, sizeof walks, "%g traversals", cost.passes);
+        snprintf(walks, sizeof walks, "%g passes over memory", cost.passes);
         double unit = scores ? score_count(&p) : (double)p.rows * (double)p.cols;
         if (p.op == OP_SCAN || p.op == OP_UPDATE)
             unit = (double)p.seqlen_k;
