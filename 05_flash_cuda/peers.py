@@ -383,12 +383,12 @@ def main():
     elif args.variants == "all":
         print(f"peers: no {args.roof}, so no roof (make cuda CUDA_ARCH=90a builds it)")
     names += libraries
-    todo = [(s, args.dtype) for s in args.shape or (QUICK if args.quick else [])]
-    parts = [] if todo else args.parts.split(",")
-    todo += [(s, args.dtype) for s in SHAPES if "lengths" in parts]
-    todo += [(s, args.dtype) for s in DECODE if "decode" in parts]
-    todo += [(s, "f32") for s in FLOAT if "float" in parts]
-    for shape, dtype in todo:
+    planned = [(s, args.dtype) for s in args.shape or (QUICK if args.quick else [])]
+    parts = [] if planned else args.parts.split(",")
+    planned += [(s, args.dtype) for s in SHAPES if "lengths" in parts]
+    planned += [(s, args.dtype) for s in DECODE if "decode" in parts]
+    planned += [(s, "f32") for s in FLOAT if "float" in parts]
+    for shape, dtype in planned:
         times = measure_attention(torch, shape, dtype, names, libraries, writer, flush,
                                   args.seconds)
         print_shape(shape, dtype, times)
