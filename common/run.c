@@ -275,10 +275,25 @@ static int choose_variant(struct run *r, const struct variant **chosen, enum dty
     return OK;
 }
 
-static int allocate_outputs(struct run *r, const struct sizes *n)
+/* Bytes of the first output (y or o) and of lse; SIZE_MAX when they are no size_t. */
+static size_t output_bytes(const struct run *r, int which)
 {
-    size_t first = size_times(r->p.op == OP_ATTENTION ? n->o : n->y, dtype_size(r->p.dtype));
-    size_t second = size_times(n->lse, sizeof(float));
+    struct sizes n = problem_sizes(&r->p);
+    if (which) return size_times(n.lse, sizeof(float));
+    return size_times(r->p.op == OP_ATTENTION ? n.o : n.y, dtype_size(r->p.dtype));
+}
+
+/* Three tiny files can ask for an output of any size: v of no keys may have any head_dim. */
+static int outputs_fit(const struct run *r)
+{
+    if (size_plus(output_bytes(r, 0), output_bytes(r, 1)) <= memory_available()) return OK;
+    return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
+               r->p.op == OP_ATTENTION ? "q" : "x", r->path[X]);
+}
+
+static int allocate_outputs(struct run *r)
+{
+    size_t first = output_bytes(r, 0), second = output_bytes(r, 1);
     r->out[0] = memory_new(size_plus(first, 2 * GUARD));
     r->out[1] = memory_new(size_plus(second, 2 * GUARD));
     if (!r->out[0] || !r->out[1])
@@ -303,7 +318,7 @@ static void no_keys(const struct run *r, const struct sizes *n)
 static int compute(struct run *r, const struct variant *v)
 {
     struct sizes n = problem_sizes(&r->p);
-    int status = allocate_outputs(r, &n);
+    int status = allocate_outputs(r);
     if (status || (r->p.op == OP_ATTENTION ? n.o : n.y) == 0) return status;
     if (r->p.op == OP_ATTENTION && r->p.seqlen_k == 0 && v->device != ON_CPU) {
         no_keys(r, &n);
@@ -445,6 +460,7 @@ static int do_run(struct run *r)
     }
     if (!status) status = softmax ? softmax_shape(r) : attention_shape(r);
     if (!status) status = choose_type(r);
+    if (!status) status = outputs_fit(r);
     enum dtype type = F32;
     if (!status) status = choose_variant(r, &v, &type);
     if (!status) status = open_output(r, softmax ? "--y" : "--o", softmax ? opt->y : opt->o);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "gpu.h"
+#include "memory.h"
 
 const char *op_name(enum op op)
 {
@@ -131,29 +132,34 @@ double problem_flops(const struct problem *p)
            (double)p->heads_q * problem_pairs(p);
 }
 
+/* a b c d, or SIZE_MAX when that overflows. */
+static size_t product(size_t a, size_t b, size_t c, size_t d)
+{
+    return size_times(size_times(a, b), size_times(c, d));
+}
+
 struct sizes problem_sizes(const struct problem *p)
 {
     struct sizes n = {0};
     if (p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX || p->op == OP_MEAN ||
         p->op == OP_FUSED_REDUCTION) {
-        n.x = p->rows * p->cols;
+        n.x = size_times(p->rows, p->cols);
         n.w = p->op == OP_FUSED_REDUCTION ? n.x : 0;
         n.y = p->op == OP_MEAN ? p->rows
-              : p->op == OP_FUSED_REDUCTION ? p->rows * N_FUSED : n.x;
+              : p->op == OP_FUSED_REDUCTION ? size_times(p->rows, N_FUSED) : n.x;
         return n;
     }
-    size_t kv = p->batch * p->heads_kv, q = p->batch * p->heads_q;
     size_t answers = p->op == OP_SCAN ? p->seqlen_k : p->seqlen_q;
-    n.q = q * p->seqlen_q * p->head_dim;
-    n.k = kv * p->seqlen_k * p->head_dim;
-    n.v = kv * p->seqlen_k * p->head_dim_v;
-    n.bias = p->has_bias ? p->seqlen_q * p->seqlen_k : 0;
-    n.o = q * answers * p->head_dim_v;
-    n.lse = q * answers;
+    n.q = product(p->batch, p->heads_q, p->seqlen_q, p->head_dim);
+    n.k = product(p->batch, p->heads_kv, p->seqlen_k, p->head_dim);
+    n.v = product(p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v);
+    n.bias = p->has_bias ? size_times(p->seqlen_q, p->seqlen_k) : 0;
+    n.o = product(p->batch, p->heads_q, answers, p->head_dim_v);
+    n.lse = product(p->batch, p->heads_q, answers, 1);
     if (p->op == OP_UPDATE) {
         n.index = p->n_updates;
-        n.k_new = kv * p->n_updates * p->head_dim;
-        n.v_new = kv * p->n_updates * p->head_dim_v;
+        n.k_new = product(p->batch, p->heads_kv, p->n_updates, p->head_dim);
+        n.v_new = product(p->batch, p->heads_kv, p->n_updates, p->head_dim_v);
     }
     return n;
 }

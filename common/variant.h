@@ -28,7 +28,8 @@ const char *variant_refuses(const struct variant *v, const struct problem *p);
 double problem_pairs(const struct problem *p);
 double problem_flops(const struct problem *p); /* 0 for softmax */
 
-/* Element counts of each array of p (0 when the operation does not use it). */
+/* Element counts of each array of p (0 when the operation does not use it, SIZE_MAX when
+ * the count is no size_t: no array can be that large). */
 struct sizes { size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index; };
 struct sizes problem_sizes(const struct problem *p);
 

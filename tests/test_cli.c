@@ -761,6 +761,24 @@ Test(cli, value_that_overflows_in_f16_stays_behind_its_mask)
     }
 }
 
+/* The sizes of o overflow a size_t, once to a number that is 0 modulo 2^64. */
+Test(cli, output_of_more_elements_than_memory_is_refused)
+{
+    const size_t shapes[][2] = { { 17, 1085102592571150096 }, { 32, 576460752303423488 },
+                                 { 3, (size_t)1 << 62 }, { 1, (size_t)1 << 45 } };
+    free(SAVE("k.npy", 2, 0, 1));
+    for (size_t i = 0; i < 4; i++) {
+        free(SAVE("q.npy", 1, shapes[i][0], 1));
+        free(SAVE("v.npy", 3, 0, shapes[i][1]));
+        for (int s = 0; s < N_STAGES; s++) {
+            int status = run(stages[s], "run " FILES);
+            cr_assert(status == 2 && strstr(complained, "the output does not fit into memory"),
+                      "%s, %zu: exit %d: %s", stages[s], i, status, complained);
+            cr_assert(n_files() == 3, "%s, %zu: an output exists", stages[s], i);
+        }
+    }
+}
+
 Test(cli, no_heads_give_empty_files)
 {
     free(SAVE("q.npy", 1, 0, 5, 8)), free(SAVE("k.npy", 2, 0, 7, 8));
