@@ -3,7 +3,7 @@
 #   make                 build, check, time and plot all five stages; a summary table
 #   make test            all tests (Criterion)
 #   make stage           list the stages;      make stage 3 [4 ...]  build and check some
-#   make diff 3          what stage 3 changes in stage 2 (FILE=fast.c: in another file)
+#   make diff 3          what stage 3 changes in stage 2 (FILE=fast/simd.c: in another file)
 #   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
 #   make bench [3]       measure; CSV into build/results/
 #   make plot, tables    figures and tables from CSV (RESULTS=notes/results: the committed ones)
@@ -63,7 +63,9 @@ endif
 WARN := -Wall -Wextra $(WNO) $(WERROR)
 ARCH_FLAGS ?= -march=native
 FAST := -O3 $(ARCH_FLAGS) -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off
-INCLUDE = -Icommon -I$(dir $<) -I$(patsubst %/kernels/,%/,$(dir $<)) -I04_monoid_tiled_cpu
+# A file sees common/, its own room, its stage's directory, and the monoid of stage 4.
+stage_of = $(firstword $(subst /, ,$(1)))
+INCLUDE = -Icommon -I$(dir $<) -I$(call stage_of,$<) -I04_monoid_tiled_cpu
 comma := ,
 DIMS = '-DHEAD_DIMS=$(subst $(space),$(comma),$(strip $(HEAD_DIMS)))'
 space := $() $()
@@ -100,15 +102,17 @@ LIBS += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/targets/x86_64-linux/lib -lcudart_st
 endif
 
 # --- What each program is made of. ---
-COMMON_C := $(filter-out common/gpu_none.c,$(wildcard common/*.c)) \
-            $(if $(CUDA),,common/gpu_none.c)
-COMMON_CC := $(wildcard common/*.cc)
+ROOMS := $(filter-out common/grader/ common/library/,$(wildcard common/*/))
+COMMON_C := $(filter-out common/gpu/gpu_none.c,$(wildcard $(ROOMS:%=%*.c))) \
+            $(if $(CUDA),,common/gpu/gpu_none.c)
+COMMON_CC := $(wildcard $(ROOMS:%=%*.cc))
 COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) $(COMMON_CC:%.cc=$(BUILD)/obj/%.o) \
-            $(if $(CUDA),$(BUILD)/obj/common/gpu.cuda.o)
-c_of = $(wildcard $(1)/*.c)
-cu_of = $(wildcard $(1)/*.cu $(1)/kernels/*.cu)
+            $(if $(CUDA),$(BUILD)/obj/common/gpu/gpu.cuda.o)
+STAGE_ROOMS := fast gpu variants portable hopper split_kv
+c_of = $(wildcard $(1)/*.c $(foreach r,$(STAGE_ROOMS),$(1)/$(r)/*.c))
+cu_of = $(wildcard $(1)/*.cu $(foreach r,$(STAGE_ROOMS),$(1)/$(r)/*.cu))
 # A file whose first line says `arch: sm_90a` is compiled for that alone.
-HOPPER_CU := $(shell for f in $(wildcard 0*/*.cu 0*/kernels/*.cu); do \
+HOPPER_CU := $(shell for f in $(foreach s,$(STAGES),$(call cu_of,$(s))); do \
                head -n 1 $$f | grep -q 'arch: sm_90a' && echo $$f; done)
 HOPPER_HERE := $(filter 90a,$(CUDA_ARCH))
 has_twin = $(if $(CUDA),$(if $(filter $(1),$(HOPPER_CU)),$(HOPPER_HERE),1))
@@ -154,11 +158,11 @@ $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
-	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh 05_flash_cuda/ptxas_check.sh )$(NVCC) $(NVFLAGS) $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
+	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh common/make/ptxas_check.sh )$(NVCC) $(NVFLAGS) $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(INCLUDE) -c $< -o $@
 
 # The compiler and its flags are columns of the CSV.
-$(BUILD)/obj/common/csv.o $(BUILD)/obj/05_flash_cuda/library/attention_run.o: PROVENANCE = \
+$(BUILD)/obj/common/measurement/csv.o $(BUILD)/obj/common/library/attention_run.o: PROVENANCE = \
     '-DCOMPILER_FLAGS="$(strip $(FAST))"' '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
 
 define program
@@ -169,9 +173,9 @@ endef
 $(foreach s,$(STAGES),$(eval $(call program,$(s))))
 
 # Stage 5's rungs as a shared library, so that peers.py runs them in turn with PyTorch's.
-$(BUILD)/obj/05_flash_cuda/library/%.o: CFLAGS += -fPIC
+$(BUILD)/obj/common/library/%.o: CFLAGS += -fPIC
 $(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
-                   $(BUILD)/obj/05_flash_cuda/library/attention_run.o
+                   $(BUILD)/obj/common/library/attention_run.o
 	@echo "  link  $@"
 	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
 
@@ -180,10 +184,10 @@ $(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
 $(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  nvcc  $< without softmax"
-	$(Q)SPILLS=allowed sh 05_flash_cuda/ptxas_check.sh $(NVCC) $(NVFLAGS) \
+	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \
 	    $(call gencode,90a) -DNO_SOFTMAX -MMD -MP $(INCLUDE) -c $< -o $@
-$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/kernels/12_optimistic.cuda.o \
-                    $(BUILD)/obj/05_flash_cuda/library/attention_run.o
+$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/hopper/12_optimistic.cuda.o \
+                    $(BUILD)/obj/common/library/attention_run.o
 	@echo "  link  $@"
 	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
 
@@ -221,9 +225,9 @@ $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 	    python3 $(peers_of_$*) --csv $(BUILD)/results/$*.csv || [ $$? = 77 ],:)
 
 # PyTorch on the same shapes, in the same file, where it is installed.
-peers_of_04_monoid_tiled_cpu = common/peers_cpu.py
+peers_of_04_monoid_tiled_cpu = common/reports/peers_cpu.py
 ifdef CUDA
-peers_of_05_flash_cuda = 05_flash_cuda/peers.py --library $(BUILD)/lib05.so
+peers_of_05_flash_cuda = common/reports/peers_gpu.py --library $(BUILD)/lib05.so
 bench-05_flash_cuda: $(BUILD)/lib05.so
 endif
 
@@ -232,18 +236,18 @@ $(STAGES:%=trace-%): trace-%: $(BUILD)/%
 
 FILE ?= stage.c
 $(STAGES:%=diff-%): diff-%:
-	@sh common/diff.sh $* $(FILE) $(STAGES)
+	@sh common/make/diff.sh $* $(FILE) $(STAGES)
 
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
-	$(Q)sh common/profile.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*)
+	$(Q)sh common/reports/counters.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*)
 	$(if $(filter 05_%,$*),$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) \
-	    notes/ladder_figures.py --results $(RESULTS) --out $(if $(filter \
+	    common/reports/ladder_figures.py --results $(RESULTS) --out $(if $(filter \
 	    $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) || [ $$? = 77 ])
 
 # Stage 5 is profiled beside its roof: a program whose last rung has no softmax.
 ifneq ($(ROOF),)
-ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/kernels/12_optimistic.cuda.o
+ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/hopper/12_optimistic.cuda.o
 $(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) $(filter-out \
     $(ROOF_O:$(BUILD)/obj/roof/%=$(BUILD)/obj/%),$(call objects_of,05_flash_cuda))
 	@mkdir -p $(@D)
@@ -263,7 +267,7 @@ bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
 EXERCISE_FILES := $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu)
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
-KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu.o
+KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
 $(BUILD)/judge: $(BUILD)/obj/common/grader/judge.o $(BUILD)/obj/common/grader/jail.o $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
@@ -285,9 +289,9 @@ $(EX_BUILD)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%
                   $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(filter %.cu,$(3)))) $(COMMON_O)
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
-$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/exercises.py
+$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/grader/exercises.py
 	@mkdir -p $$(@D)
-	$$(Q)python3 common/exercises.py skeleton $(1) > $$@
+	$$(Q)python3 common/grader/exercises.py skeleton $(1) > $$@
 $(call worker,$(EX_BUILD)/$(1).worker,$(BUILD)/obj/exercises/$(1).o,$(3))
 $(call worker,$(EX_BUILD)/solution/$(1).worker,$(BUILD)/obj/exercises/solution/$(1).o,$(2))
 $(call worker,$(EX_BUILD)/skeleton/$(1).worker,$(BUILD)/obj/exercises/skeleton/$(1).o,$(EX_BUILD)/skeleton/$(notdir $(2)))
@@ -298,10 +302,10 @@ exercises-built: $(BUILD)/judge $(KERNELS_O) $(foreach x,$(EXERCISES),\
                  $(EX_BUILD)/solution/$(x).worker $(EX_BUILD)/skeleton/$(x).worker)
 
 # Alone, `make exercise` lists; EX=name picks one.
-run_exercises = python3 common/exercises.py run $(1) --ex "$(EX)" --build $(BUILD) \
+run_exercises = python3 common/grader/exercises.py run $(1) --ex "$(EX)" --build $(BUILD) \
                 --make "$(MAKE)" $(if $(CUDA),--gpu)
 exercise: $(if $(EX),need-compiler)
-	$(if $(GIVEN),@:,@$(if $(EX),$(run_exercises),python3 common/exercises.py list))
+	$(if $(GIVEN),@:,@$(if $(EX),$(run_exercises),python3 common/grader/exercises.py list))
 
 $(STAGES:%=exercise-%): exercise-%: need-compiler
 	$(Q)$(call run_exercises,$*)
@@ -310,8 +314,8 @@ $(STAGES:%=exercise-%): exercise-%: need-compiler
 OUT ?= $(BUILD)/grades
 grade: $(if $(SUBMISSIONS),need-compiler exercises-built,\
          $(if $(filter grade,$(MAKECMDGOALS)),$(error make grade needs SUBMISSIONS=dir: one folder a student)))
-	@BUILD=$(BUILD) NO_INSTALL=1 sh common/require.sh matplotlib 2>/dev/null || true
-	$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) common/grade.py \
+	@BUILD=$(BUILD) NO_INSTALL=1 sh common/make/require.sh matplotlib 2>/dev/null || true
+	$(Q)$$(cat $(BUILD)/python 2>/dev/null || echo python3) common/grader/grade.py \
 	    --submissions "$(SUBMISSIONS)" --out "$(OUT)" --ex "$(EX)" --build $(BUILD) \
 	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
@@ -319,11 +323,11 @@ grade: $(if $(SUBMISSIONS),need-compiler exercises-built,\
 # --- Needs: installed when missing, unless NO_INSTALL=1. ---
 .PHONY: need-compiler need-python need-criterion
 need-compiler:
-	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh compiler
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/make/require.sh compiler
 need-python:
-	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh matplotlib
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/make/require.sh matplotlib
 need-criterion:
-	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/require.sh criterion
+	@BUILD=$(BUILD) NO_INSTALL=$(NO_INSTALL) sh common/make/require.sh criterion
 PYTHON = $$(cat $(BUILD)/python)
 
 all: need-compiler need-python
@@ -333,29 +337,29 @@ all: need-compiler need-python
 # One log a stage; the summary reads them and the CSV files.
 summary: build
 	@mkdir -p $(BUILD)/results
-	$(Q)sh common/all.sh $(BUILD) "$(STAGES)"
-	$(Q)$(PYTHON) common/plot.py --results $(BUILD)/results --out $(BUILD)/plots \
+	$(Q)sh common/make/all.sh $(BUILD) "$(STAGES)"
+	$(Q)$(PYTHON) common/reports/plot.py --results $(BUILD)/results --out $(BUILD)/plots \
 	    --program $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/summary.py $(BUILD)
+	$(Q)$(PYTHON) common/reports/summary.py $(BUILD)
 
 plot: need-python $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/plot.py --results $(RESULTS) \
+	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) \
 	    --program $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) notes/figures.py \
+	$(Q)$(PYTHON) common/reports/figures.py \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
-	$(Q)$(PYTHON) notes/figures_mma.py \
+	$(Q)$(PYTHON) common/reports/figures_mma.py \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
-	$(Q)$(PYTHON) notes/pictures.py \
+	$(Q)$(PYTHON) common/reports/pictures.py \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
-	$(Q)$(PYTHON) notes/roofline.py --results $(RESULTS) \
+	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
-	$(Q)$(PYTHON) notes/ladder_figures.py --results $(RESULTS) \
+	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) \
 	    --out $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS)) || \
 	    [ $$? = 1 ]
 
 tables tables-check: need-python
-	$(Q)$(PYTHON) common/tables.py --results notes/results $(if $(filter %-check,$@),--check)
+	$(Q)$(PYTHON) common/reports/tables.py --results notes/results $(if $(filter %-check,$@),--check)
 
 # --- Tests: one program. ---
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \

@@ -8,7 +8,7 @@
  * Nothing here guards against it: the next stage does. */
 #include "stage.h"
 
-#include "overflow.h"
+#include "variants/overflow.h"
 
 /* Softmax of one row, two passes.
  *     l   = sum_j exp(x_j)
@@ -125,8 +125,8 @@ static const struct variant naive = {
     .attention = attention,
 };
 
-extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast.c */
-extern const struct variant gpu_thread_per_row, gpu_block_per_row;         /* gpu.cu */
+extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast/simd.c */
+extern const struct variant gpu_thread_per_row, gpu_block_per_row;         /* gpu/rows.cu */
 
 static const struct variant *const variants[] = {
     &naive,

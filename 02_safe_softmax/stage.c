@@ -145,10 +145,10 @@ static const struct variant recompute = {
 
 extern const struct variant reload;                             /* reload.c */
 extern const struct variant log_recompute;                      /* logsoftmax.c */
-extern const struct variant safe_simd, safe_accumulators;       /* fast.c */
-extern const struct variant safe_overlapped, safe_threads;      /* fast.c */
-extern const struct variant gpu_four_kernels, gpu_cub;          /* gpu.cu */
-extern const struct variant gpu_cub_fused_exp, gpu_three_pass;  /* gpu.cu */
+extern const struct variant safe_simd, safe_accumulators;       /* fast/simd.c */
+extern const struct variant safe_overlapped, safe_threads;      /* fast/simd.c */
+extern const struct variant gpu_four_kernels, gpu_cub;          /* gpu/rows.cu */
+extern const struct variant gpu_cub_fused_exp, gpu_three_pass;  /* gpu/rows.cu */
 
 static const struct variant *const variants[] = {
     &recompute,

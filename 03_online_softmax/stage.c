@@ -139,12 +139,12 @@ extern const struct variant divide_once;                                   /* on
 extern const struct variant log_online;                                    /* logsoftmax.c */
 extern const struct variant mean_total, mean_product_first;                /* mean.c */
 extern const struct variant mean_weighted, mean_increment;                 /* mean.c */
-extern const struct variant online_simd, online_blocked, online_streaming; /* fast.c */
-extern const struct variant online_two_pass, online_one_look;              /* fast.c */
-extern const struct variant online_threads;                                /* fast.c */
-extern const struct variant gpu_online, gpu_cub_monoid;                    /* gpu.cu */
-extern const struct variant gpu_registers, gpu_shared, gpu_cluster;        /* one_pass.cu */
-extern const struct variant gpu_grid, gpu_two_pass, gpu_one_pass;          /* one_pass.cu */
+extern const struct variant online_simd, online_blocked, online_streaming; /* fast/simd.c */
+extern const struct variant online_two_pass, online_one_look;              /* fast/simd.c */
+extern const struct variant online_threads;                                /* fast/simd.c */
+extern const struct variant gpu_online, gpu_cub_monoid;                    /* gpu/rows.cu */
+extern const struct variant gpu_registers, gpu_shared, gpu_cluster;        /* gpu/one_pass.cu */
+extern const struct variant gpu_grid, gpu_two_pass, gpu_one_pass;          /* gpu/one_pass.cu */
 
 static const struct variant *const variants[] = {
     &online,

@@ -6,7 +6,7 @@
  * its fold.  This file is that fold and three of the five things that a monoid allows:
  * to fold in chunks, to fold the parts on several threads, and to pad.  scan.c and
  * update.c hold the other two, forms.c and log_attention.c the forms in which others have
- * published the same fold, fused_reduction.c the general case, fast.c the fast one.
+ * published the same fold, fused_reduction.c the general case, fast/tiled.c the fast one.
  *
  * "Computing Attention via Monoid Aggregates"; notes/monoid.md has the proofs. */
 #include "stage.h"
@@ -380,7 +380,7 @@ extern const struct variant form_memory_efficient;                 /* forms.c */
 extern const struct variant log_attention_two_passes;              /* log_attention.c */
 extern const struct variant log_attention_streamed;                /* log_attention.c */
 extern const struct variant reduction_unfused, reduction_fused;    /* fused_reduction.c */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast.c */
+extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast/tiled.c */
 
 /* The last one that supports a problem is what `run` takes. */
 static const struct variant *const variants[] = {

@@ -8,7 +8,7 @@
 #define ATTENTION_H
 
 #include "stage.h"
-#include "cuda_check.h"
+#include "gpu/cuda_check.h"
 
 /* A kernel's argument.  Arrays as in stage.h; 16-bit elements as their bits. */
 struct attention {

@@ -3,10 +3,11 @@
  *     S = scale Q K^T (+ bias),   P = softmax of the rows of S,   O = P V
  *
  * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor
- * P is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in kernels/. */
+ * P is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in
+ * portable/, hopper/ and split_kv/. */
 #include "stage.h"
 
-#include "cuda_check.h"
+#include "gpu/cuda_check.h"
 
 #include <vector>
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "compare.h"
-#include "random.h"
+#include "verification/compare.h"
+#include "problem/random.h"
 #include "stage.h"
 
 struct shape {

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "random.h"
+#include "problem/random.h"
 #include "stage.h"
 
 /* The causal rule written as in the question: with 2 queries and 5 keys 11110 / 11111. */

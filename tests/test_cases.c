@@ -3,11 +3,11 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
-#include "cases.h"
-#include "check.h"
-#include "half.h"
-#include "random.h"
-#include "variant.h"
+#include "verification/cases.h"
+#include "program/check.h"
+#include "problem/half.h"
+#include "problem/random.h"
+#include "problem/variant.h"
 
 static const struct test_case *find(const char *name)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "check.h"
-#include "options.h"
+#include "program/check.h"
+#include "program/options.h"
 
 /* ---- variants, right and wrong ---- */
 

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "half.h"
-#include "npy.h"
+#include "problem/half.h"
+#include "npy/npy.h"
 
 static const char *const stages[] = { "01_naive", "02_safe_softmax", "03_online_softmax",
                                       "04_monoid_tiled_cpu", "05_flash_cuda" };

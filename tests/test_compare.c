@@ -6,13 +6,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cases.h"
-#include "check.h"
-#include "compare.h"
-#include "half.h"
+#include "verification/cases.h"
+#include "program/check.h"
+#include "verification/compare.h"
+#include "problem/half.h"
 #include "oracle.h"
-#include "reference.h"
-#include "yardstick.h"
+#include "verification/reference.h"
+#include "verification/yardstick.h"
 
 /* ---- outputs ---- */
 

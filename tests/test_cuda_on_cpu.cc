@@ -12,8 +12,8 @@
 
 #include "stage.h"
 
-#include "cuda_check.h"
-#include "mma_on_cpu.h"
+#include "gpu/cuda_check.h"
+#include "cuda_on_cpu/mma_on_cpu.h"
 
 /* Launches kernel(arguments...) with `blocks` blocks of `threads` threads. */
 template <class... P, class... A>

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../04_monoid_tiled_cpu/monoid.h"
-#include "half.h"
+#include "problem/half.h"
 
 enum { N = 6, HALF = 3, DV = 2 };
 

@@ -52,7 +52,7 @@ static int run(const char *format, ...)
 Test(exercises, skeletons_are_what_their_sources_generate)
 {
     if (run("python3 -c ''")) cr_skip("no python3");
-    cr_expect(run("python3 -B common/exercises.py check") == 0, "%s", said);
+    cr_expect(run("python3 -B common/grader/exercises.py check") == 0, "%s", said);
 }
 
 /* The cases that the judge saw and that failed, of a worker in build/exercises/KIND. */
@@ -113,7 +113,7 @@ static void grade(const char *place, const char *exercises, int times)
 {
     int status;
     for (int i = 1; i <= times; i++) {
-        status = run("python3 -B common/grade.py --submissions %s/class --out %s/out%d "
+        status = run("python3 -B common/grader/grade.py --submissions %s/class --out %s/out%d "
                      "--ex '%s' --build %s --cc 'cc -std=c11 -D_GNU_SOURCE -O1 -fopenmp' "
                      "--cxx 'c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -fopenmp' "
                      "--link 'c++ -fopenmp'", place, place, i, exercises, build());

@@ -15,8 +15,8 @@
 #include "../04_monoid_tiled_cpu/stage.c"
 #undef main
 #undef CHUNK
-#include "../04_monoid_tiled_cpu/forms.c"
-#include "../04_monoid_tiled_cpu/log_attention.c"
+#include "../04_monoid_tiled_cpu/variants/forms.c"
+#include "../04_monoid_tiled_cpu/variants/log_attention.c"
 #include "attention_problem.h"
 
 static const struct shape shapes[] = {

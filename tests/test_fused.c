@@ -1,10 +1,10 @@
-/* Fused reductions (04_monoid_tiled_cpu/fused_reduction.c): fused against unfused, in any
+/* Fused reductions (04_monoid_tiled_cpu/variants/fused_reduction.c): fused against unfused, in any
  * partition; and the reduction for which no combine exists. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../04_monoid_tiled_cpu/fused_reduction.h"
+#include "../04_monoid_tiled_cpu/variants/fused_reduction.h"
 #include "attention_problem.h"
 
 extern const struct variant reduction_unfused, reduction_fused;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common/execute.h"
-#include "../common/half.h"
+#include "../common/problem/execute.h"
+#include "../common/problem/half.h"
 
 extern const struct variant gpu_four_kernels, gpu_cub, gpu_cub_fused_exp, gpu_three_pass;
 extern const struct variant gpu_online, gpu_cub_monoid, gpu_shared, gpu_two_pass;

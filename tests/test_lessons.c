@@ -46,7 +46,7 @@ static glob_t lessons(void)
 /* Does any source file of the directory (of every stage, for a note) hold the text? */
 static int quoted_from(const char *lesson, const char *text)
 {
-    static const char *const kinds[] = {"*.c", "*.h", "*.cu", "kernels/*.cu", "kernels/*.h"};
+    static const char *const kinds[] = {"*.c", "*.h", "*.cu", "*/*.c", "*/*.cu", "*/*.h"};
     const char *slash = strrchr(lesson, '/');
     int length = slash ? (int)(slash - lesson) : 0, found = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !found; i++) {
@@ -204,7 +204,7 @@ Test(lessons, diff_names_what_a_stage_changes)
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
         char command[LINE], line[LINE];
         int found = 0;
-        snprintf(command, sizeof command, "sh common/diff.sh %s stage.c 01_naive "
+        snprintf(command, sizeof command, "sh common/make/diff.sh %s stage.c 01_naive "
                  "02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu 2>&1", wants[i].stage);
         FILE *f = popen(command, "r");
         cr_assert(f);

@@ -1,10 +1,10 @@
-/* The streaming mean in its codings (03_online_softmax/mean.c): each one's failure, and
+/* The streaming mean in its codings (03_online_softmax/variants/mean.c): each one's failure, and
  * each one's error against the bound proved in notes/streaming.md. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <stdlib.h>
 
-#include "random.h"
+#include "problem/random.h"
 #include "stage.h"
 
 extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../04_monoid_tiled_cpu/monoid.h"
-#include "random.h"
+#include "problem/random.h"
 
 #define U 0x1p-24
 #define KAPPA 1.1 /* the C library's expf, tested here on every score that is used */

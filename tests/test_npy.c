@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "half.h"
-#include "npy.h"
+#include "problem/half.h"
+#include "npy/npy.h"
 
 /* A file in memory: magic, version, header with its length, n_data bytes of data. */
 static size_t make(unsigned char *to, int major, const char *header, const void *data,

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "random.h"
+#include "problem/random.h"
 
 #define U 0x1p-24
 #define KAPPA 1.1

@@ -7,7 +7,7 @@
 #include "../03_online_softmax/stage.c"
 #undef main
 #undef stage
-#include "random.h"
+#include "problem/random.h"
 
 #define U 0x1p-24
 

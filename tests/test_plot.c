@@ -82,12 +82,12 @@ Test(plot, every_figure_is_drawn_and_is_the_same_again)
     if (!has_python()) cr_skip("no python3");
     cr_assert(!system("mkdir results one two"));
     cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
-    int status = run("common/plot.py", "--results results --out one --program %s/%s/"
+    int status = run("common/reports/plot.py", "--results results --out one --program %s/%s/"
                      "03_online_softmax --fixture %s/tests/fixture", root,
                      build ? build : "build", root);
     if (status == 77) cr_skip("no matplotlib");
     cr_assert(status == 0, "%s", said);
-    cr_assert(run("common/plot.py", "--results results --out two") == 0, "%s", said);
+    cr_assert(run("common/reports/plot.py", "--results results --out two") == 0, "%s", said);
     for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
         char path[64], head[9], command[128];
         snprintf(path, sizeof path, "one/%s.png", names[t]);
@@ -109,10 +109,10 @@ Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
     cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
     for (int pass = 0; pass < 2; pass++) {
         const char *out = pass ? "two" : "one";
-        int status = run("notes/pictures.py", "--out %s", out);
+        int status = run("common/reports/pictures.py", "--out %s", out);
         if (status == 77) cr_skip("no matplotlib");
         cr_assert(status == 0, "%s", said);
-        cr_assert(run("notes/roofline.py", "--results results --out %s", out) == 0, "%s", said);
+        cr_assert(run("common/reports/roofline.py", "--results results --out %s", out) == 0, "%s", said);
     }
     for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
         char command[128];
@@ -129,7 +129,7 @@ Test(plot, the_ladder_is_drawn_and_is_the_same_again)
     cr_assert(!system("mkdir results one two"));
     cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);
     for (int pass = 0; pass < 2; pass++) {
-        int status = run("notes/ladder_figures.py", "--results results --out %s",
+        int status = run("common/reports/ladder_figures.py", "--results results --out %s",
                          pass ? "two" : "one");
         if (status == 77) cr_skip("no matplotlib");
         cr_assert(status == 0, "%s", said);
@@ -141,7 +141,7 @@ Test(plot, the_ladder_is_drawn_and_is_the_same_again)
         cr_expect(!system(command), "%s is missing or differs", names[t]);
     }
     cr_assert(!system("rm results/profile*"));
-    cr_expect(run("notes/ladder_figures.py", "--results results --out two") == 0);
+    cr_expect(run("common/reports/ladder_figures.py", "--results results --out two") == 0);
     cr_expect(strstr(said, "staircase.png not drawn: no file"), "%s", said);
 }
 
@@ -167,16 +167,13 @@ Test(plot, tables_of_the_ladder_say_where_each_rung_wins)
                                          "stage-5-attention", "hopper", "headline" };
     char text[1024] = "", table[1 << 14];
     if (!has_python()) cr_skip("no python3");
-    cr_assert(!system("mkdir results 05_flash_cuda"));
+    cr_assert(!system("mkdir results"));
     cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);
     for (size_t t = 0; t < sizeof names / sizeof *names; t++)
         sprintf(text + strlen(text), "<!-- table:%s begin -->\n<!-- table:%s end -->\n",
                 names[t], names[t]);
     write_text("t.md", text);
-    char command[1200];
-    snprintf(command, sizeof command, "cp %s/05_flash_cuda/predictions.csv 05_flash_cuda/", root);
-    cr_assert(!system(command));
-    cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+    cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
     slurp("t.md", table, sizeof table);
     for (size_t t = 0; t < sizeof want / sizeof *want; t++)
         cr_expect(strstr(table, want[t]), "not '%s' in:\n%s", want[t], table);
@@ -189,13 +186,13 @@ Test(plot, missing_columns_skip_a_figure_with_one_line)
     if (!has_python()) cr_skip("no python3");
     cr_assert(!system("mkdir results"));
     cr_assert(run("tests/plots/synthetic.py", "results/a.csv") == 0, "%s", said);
-    int status = run("common/plot.py", "--results results --out out");
+    int status = run("common/reports/plot.py", "--results results --out out");
     if (status == 77) cr_skip("no matplotlib");
     cr_assert(status == 0, "%s", said);
     cr_expect(strstr(said, "ladder.png not drawn: no measurement of stage 5 on a GPU"),
               "%s", said);
     cr_expect(access("out/ladder.png", F_OK) && !access("out/length.png", F_OK));
-    cr_assert(run("common/plot.py", "--results missing --out out") == 2);
+    cr_assert(run("common/reports/plot.py", "--results missing --out out") == 2);
     cr_expect(strstr(said, "missing: has no .csv files"), "%s", said);
 }
 
@@ -228,7 +225,7 @@ Test(plot, malformed_csv_is_refused_with_one_line)
     for (size_t t = 0; t < sizeof spoiled / sizeof *spoiled; t++) {
         cr_assert(!system("cp good.csv results/a.csv && cp t.md old.md"));
         cr_assert(!system(spoiled[t].command));
-        int status = run("common/tables.py", "--results results t.md");
+        int status = run("common/reports/tables.py", "--results results t.md");
         char *newline = strchr(said, '\n');
         cr_expect(status == 2 && newline && !newline[1] && strstr(said, spoiled[t].word),
                   "%s: exit %d, want '%s' in '%s'", spoiled[t].command, status,
@@ -250,13 +247,13 @@ Test(plot, tables_are_rewritten_once_and_checked)
         sprintf(text + strlen(text), "<!-- table:%s begin -->\n<!-- table:%s end -->\n",
                 names[t], names[t]);
     write_text("t.md", text);
-    cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
+    cr_expect(run("common/reports/tables.py", "--results results --check t.md") == 1, "%s", said);
     cr_expect(!system("grep -q '|' t.md; test $? = 1"), "--check changed the file");
-    cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+    cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
     cr_expect(!system("test $(grep -c '^| :-- |' t.md) = 7"), "not seven tables");
-    cr_expect(run("common/tables.py", "--results results --check t.md") == 0, "%s", said);
+    cr_expect(run("common/reports/tables.py", "--results results --check t.md") == 0, "%s", said);
     cr_expect(!system("sed -i 's/invented GPU/other GPU/' t.md"));
-    cr_expect(run("common/tables.py", "--results results --check t.md") == 1, "%s", said);
+    cr_expect(run("common/reports/tables.py", "--results results --check t.md") == 1, "%s", said);
 }
 
 Test(plot, stage_tables_follow_the_list_of_the_stage)
@@ -274,7 +271,7 @@ Test(plot, stage_tables_follow_the_list_of_the_stage)
         write_text("04_here/stage.c", source);
         snprintf(command, sizeof command, "grep -oE '^. (tiled|threads) ' t.md | head -n 1 | "
                  "grep -q %s", orders[t][0]);
-        cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+        cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
         cr_expect(!system(command), "%s is not first", orders[t][0]);
     }
 }
@@ -296,7 +293,7 @@ Test(plot, stage_tables_say_at_which_length_an_error_was_compared)
         snprintf(command, sizeof command, "awk -F, -v OFS=, '%s 1' good.csv >results/a.csv",
                  spoil[t]);
         cr_assert(!system(command));
-        cr_expect(run("common/tables.py", "--results results t.md") == 0, "%s", said);
+        cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
         slurp("t.md", text, sizeof text);
         cr_expect(strstr(text, want[t]), "not '%s' in:\n%s", want[t], text);
     }
@@ -318,7 +315,7 @@ Test(plot, marks_without_partner_and_unknown_tables_are_refused)
     cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
     for (size_t t = 0; t < sizeof marks / sizeof *marks; t++) {
         write_text("t.md", marks[t].text);
-        int status = run("common/tables.py", "--results results t.md");
+        int status = run("common/reports/tables.py", "--results results t.md");
         char now[256];
         slurp("t.md", now, sizeof now);
         cr_expect(status == 2 && strstr(said, marks[t].word), "%s: exit %d: %s",

@@ -39,7 +39,7 @@ static int profile(const char *tools, const char *roof)
 {
     char command[1024];
     snprintf(command, sizeof command,
-             "env ASKED=%s/asked %s sh common/profile.sh 05_flash_cuda tests/profile/program "
+             "env ASKED=%s/asked %s sh common/reports/counters.sh 05_flash_cuda tests/profile/program "
              "%s %s > %s/said 2>&1", place, tools, place, roof, place);
     int status = system(command);
     slurp("said", said, sizeof said);

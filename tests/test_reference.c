@@ -2,12 +2,12 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include "cases.h"
-#include "compare.h"
-#include "half.h"
+#include "verification/cases.h"
+#include "verification/compare.h"
+#include "problem/half.h"
 #include "oracle.h"
-#include "reference.h"
-#include "variant.h"
+#include "verification/reference.h"
+#include "problem/variant.h"
 
 static struct problem rows_problem(enum op op, size_t rows, size_t cols)
 {

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "npy.h"
+#include "npy/npy.h"
 
 static const char *const stages[] = {"01_naive", "02_safe_softmax", "03_online_softmax",
                                      "04_monoid_tiled_cpu", "05_flash_cuda"};
@@ -230,7 +230,7 @@ Test(robust, missing_tools_are_named_with_one_command_a_system)
                                     {"criterion", "libcriterion-dev", "CC=nosuchcc"}};
     for (int quiet = 0; quiet < 2; quiet++)
         for (size_t i = 0; i < 2; i++) {
-            int status = shell(BARE "NO_INSTALL=%s %s sh $ROOT/common/require.sh %s",
+            int status = shell(BARE "NO_INSTALL=%s %s sh $ROOT/common/make/require.sh %s",
                                quiet ? "1" : "", needs[i][2], needs[i][0]);
             cr_expect(status == 1, "%s: exit status %d", needs[i][0], status);
             cr_expect(strstr(complained, "sudo apt-get install") &&
@@ -244,7 +244,7 @@ Test(robust, missing_tools_are_named_with_one_command_a_system)
 /* /usr/bin/python3 is tried too; where that has no matplotlib either, the line comes. */
 Test(robust, missing_matplotlib_is_found_elsewhere_or_named)
 {
-    int status = shell(BARE "NO_INSTALL=1 sh $ROOT/common/require.sh matplotlib");
+    int status = shell(BARE "NO_INSTALL=1 sh $ROOT/common/make/require.sh matplotlib");
     int found = shell("/usr/bin/python3 -c 'import matplotlib' >/dev/null 2>&1") == 0;
     cr_expect(status == (found ? 0 : 1), "exit status %d", status);
     cr_expect(shell("[ -s build/python ]") == (found ? 0 : 1));

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "random.h"
+#include "problem/random.h"
 
 #define main unused_main_of_stage_2
 #define stage safe_stage

@@ -1,4 +1,4 @@
-/* Prefix scan (04_monoid_tiled_cpu/scan.c): every prefix is right, the work is O(n) and
+/* Prefix scan (04_monoid_tiled_cpu/variants/scan.c): every prefix is right, the work is O(n) and
  * the depth O(log n), both counted. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 /* The file itself, for its static functions; its variants are linked already. */
 #define scan_serial scan_serial_here
 #define scan_work_efficient scan_work_efficient_here
-#include "../04_monoid_tiled_cpu/scan.c"
+#include "../04_monoid_tiled_cpu/variants/scan.c"
 #include "attention_problem.h"
 
 static const size_t lengths[] = {0, 1,  2,  3,  4,  5,   7,   8,

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "../05_flash_cuda/mma.h"
+#include "../05_flash_cuda/portable/mma_sync.h"
 
 extern "C" const struct variant tensor_cores, pipelined, split_kv, split_kv_f32;
 

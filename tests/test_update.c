@@ -1,4 +1,4 @@
-/* Incremental update (04_monoid_tiled_cpu/update.c): the answer is that of a new tree,
+/* Incremental update (04_monoid_tiled_cpu/variants/update.c): the answer is that of a new tree,
  * bit for bit, and costs ceil(log2 n) merges, counted. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 /* The file itself, for its static functions; its variants are linked already. */
 #define update_refold update_refold_here
 #define update_tree update_tree_here
-#include "../04_monoid_tiled_cpu/update.c"
+#include "../04_monoid_tiled_cpu/variants/update.c"
 #include "attention_problem.h"
 
 static size_t ceil_log2(size_t n)

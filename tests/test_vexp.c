@@ -5,7 +5,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "vexp.h"
+#include "vector/vexp.h"
 
 /* Bit patterns of the floats from -0 down to -104, whose exponential is below every float. */
 #define FIRST 0x80000000u

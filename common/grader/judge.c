@@ -31,10 +31,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "program/check.h"
 #include "jail.h"
 #include "protocol.h"
-#include "variant.h"
+#include "problem/variant.h"
 
 enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15, THREADS = 1000 };
 

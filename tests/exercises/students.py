@@ -16,7 +16,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "common"))
+sys.path.insert(0, str(ROOT / "common" / "grader"))
 from exercises import exercises  # noqa: E402
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
@@ -233,7 +233,7 @@ def texts(student):
         name, old, new, _ = MISTAKES[student]
         out[name] = spoil(out[name], old, new, student)
         if "bfloat" in new:
-            out[name] = out[name].replace('#include "stage.h"', '#include "half.h"\n'
+            out[name] = out[name].replace('#include "stage.h"', '#include "problem/half.h"\n'
                                           '#include "stage.h"')
     elif student in MISCHIEF:
         old, new, _ = MISCHIEF[student]

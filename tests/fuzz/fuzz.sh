@@ -33,6 +33,6 @@ fuzz() {
         echo "fuzz $name: ${runs:-?} inputs in $seconds s, no finding"
     fi
 }
-fuzz npy 600 common/npy.c
-fuzz cli 400 common/cli.c common/variant.c common/gpu_none.c -fopenmp
+fuzz npy 600 common/npy/npy.c
+fuzz cli 400 common/program/cli.c common/problem/variant.c common/gpu/gpu_none.c -fopenmp
 exit $failed

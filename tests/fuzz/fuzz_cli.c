@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options.h"
+#include "program/options.h"
 
 /* What the parser's file needs of the program, which is never run here. */
 #define VERB(verb)                                                                       \

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "half.h"
-#include "npy.h"
+#include "problem/half.h"
+#include "npy/npy.h"
 
 static void demand(int condition, const char *what)
 {

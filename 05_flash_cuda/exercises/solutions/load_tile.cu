@@ -12,7 +12,7 @@
  * Right or wrong:  make exercise 5 EX=load_tile      (without a GPU: on the CPU) */
 #include "stage.h"
 
-#include "cuda_check.h"
+#include "gpu/cuda_check.h"
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */

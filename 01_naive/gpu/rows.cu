@@ -1,0 +1,105 @@
+/* Stage 1 on a GPU: softmax straight from the definition, two ways of giving rows to
+ * threads.
+ *
+ *     y_j = exp(x_j) / sum_t exp(x_t)
+ *
+ * gpu_thread_per_row is the loop of stage.c, one row for each thread.  The 32 threads of
+ * a warp load together, and here their addresses lie a whole row apart: 32 loads from 32
+ * places, each of which brings 32 bytes for the 4 that are wanted.  gpu_block_per_row
+ * lets neighbouring threads take neighbouring elements: one load of 128 bytes.
+ *   x, y [rows, cols]; scores from -60 to 60.  Both read 2 and write 1. */
+#include "stage.h"
+#include "gpu/cuda_check.h"
+#include "gpu/gpu_rows.h"
+
+#define THREADS 256
+
+/* One row per thread. */
+template <class T>
+static __global__ void thread_per_row_kernel(const T *x, T *y, size_t rows, size_t cols)
+{
+    const size_t row = block_number() * THREADS + threadIdx.x;
+    if (row >= rows) return;
+    const T *x_i = x + row * cols;
+    T *y_i = y + row * cols;
+
+    /* pass 1: denominator */
+    float l = 0;
+    for (size_t j = 0; j < cols; j++) l += expf((float)x_i[j]);
+
+    /* pass 2: divide */
+    for (size_t j = 0; j < cols; j++) y_i[j] = T(expf((float)x_i[j]) / l);
+}
+
+/* One row per block: thread i takes elements i, i + THREADS, ...; the sums of the threads
+ * meet in shared memory. */
+template <class T>
+static __global__ void block_per_row_kernel(const T *x, T *y, size_t rows, size_t cols)
+{
+    struct block_sums &shared = dynamic_shared<struct block_sums>();
+    const size_t row = block_number();
+    if (row >= rows) return;
+    const T *x_i = x + row * cols;
+    T *y_i = y + row * cols;
+
+    /* pass 1: denominator */
+    float l = 0;
+    for (size_t j = threadIdx.x; j < cols; j += THREADS) l += expf((float)x_i[j]);
+    l = block_sum<THREADS>(l, shared.warp);
+
+    /* pass 2: divide */
+    for (size_t j = threadIdx.x; j < cols; j += THREADS)
+        y_i[j] = T(expf((float)x_i[j]) / l);
+}
+
+static void thread_per_row(const struct problem *p, const struct arrays *a)
+{
+    cudaLaunchConfig_t config = launch_of((p->rows + THREADS - 1) / THREADS, THREADS, 0,
+                                          a->stream);
+    with_type(p, a, [&]<class T>(const T *x, T *y) {
+        CUDA_CHECK(cudaLaunchKernelEx(&config, thread_per_row_kernel<T>, x, y, p->rows,
+                                      p->cols));
+    });
+    CUDA_CHECK(cudaGetLastError());
+}
+
+static void block_per_row(const struct problem *p, const struct arrays *a)
+{
+    cudaLaunchConfig_t config = launch_of(p->rows, THREADS, sizeof(struct block_sums),
+                                          a->stream);
+    with_type(p, a, [&]<class T>(const T *x, T *y) {
+        CUDA_CHECK(cudaLaunchKernelEx(&config, block_per_row_kernel<T>, x, y, p->rows,
+                                      p->cols));
+    });
+    CUDA_CHECK(cudaGetLastError());
+}
+
+/* x is read twice, y written once. */
+static struct cost cost(const struct problem *p)
+{
+    return traffic(p, 3, 2);
+}
+
+GPU_VARIANT(gpu_thread_per_row) = {
+    .name = "gpu_thread_per_row",
+    .idea = "one thread per row: a warp reads 32 rows at once, and little of each",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = ALL_TYPES,
+    .max_score = 60,
+    .cost = cost,
+    .softmax = thread_per_row,
+    .on_gpu = GPU_TWIN(gpu_thread_per_row),
+};
+
+GPU_VARIANT(gpu_block_per_row) = {
+    .name = "gpu_block_per_row",
+    .idea = "one block per row: neighbouring threads read neighbouring elements",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = ALL_TYPES,
+    .max_score = 60,
+    .cost = cost,
+    .softmax = block_per_row,
+    .on_gpu = GPU_TWIN(gpu_block_per_row),
+};

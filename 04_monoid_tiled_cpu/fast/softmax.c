@@ -1,0 +1,159 @@
+/* rows.c: softmax of rows on all cores: chunks folded by vectors, merged as elements of SE(R).
+ *
+ *     y = exp(x - m) / l,   (l, m) = chunk_1 . chunk_2 . ... . chunk_n
+ * A chunk's element does not depend on who folds it, and elements are merged in the order of
+ * the chunks: the number of threads changes no bit.  Inside a chunk a block's terms are
+ * relative to the maximum m before it (vexp_sum), which is an element too, (l, m), only not
+ * with the largest m; the fold makes it so after each block. */
+#include <omp.h>
+
+#include "monoid.h"
+#include "softmax.h"
+#include "vector/vexp.h"
+
+#define BLOCK 4096                /* elements between two rescales */
+#define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
+#define MANY_ROWS 8               /* from so many rows a thread on, it takes whole rows */
+#define LEAST_WORK ((size_t)1 << 14)  /* fewer elements are done before a thread wakes up */
+#define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
+#define AHEAD 1024                /* so far ahead pass 2 asks for x */
+
+/* The fold of the ones over a chunk x (n), n >= 1. */
+static struct se fold_chunk(const float *x, size_t n)
+{
+    enum { FEW = 8 * LANES };
+    vfloat l = {0}, top = n < LANES ? vload_part(x, n, -INFINITY) : vload(x);
+    for (size_t j = LANES; j < FEW && j + LANES <= n; j += LANES) top = vmax(vload(x + j), top);
+    float m = vlargest(vmax(top, vset(-INFINITY)));
+    for (size_t j = 0; j < n; j += BLOCK) {
+        size_t n_block = n - j < BLOCK ? n - j : BLOCK;
+        struct vexp_sum block = vexp_sum(x + j, n_block, m);
+        if (block.top > m + VEXP_ROOM) { /* again, from the larger maximum */
+            l *= sexp(m - block.top);
+            m = block.top;
+            block = vexp_sum(x + j, n_block, m);
+        }
+        l += block.sum;
+        if (block.top > m) {
+            l *= sexp(m - block.top);
+            m = block.top;
+        }
+    }
+    struct se chunk = {m, vsum(l)};
+    if (m == -INFINITY && chunk.l != 0) chunk.m = 0; /* NaN among masked scores: no unit */
+    return chunk;
+}
+
+/* The fold of a row x (n), chunk by chunk. */
+static struct se fold_row(const float *x, size_t n)
+{
+    struct se row = se_unit();
+    for (size_t j = 0; j < n; j += CHUNK)
+        row = se_merge(row, fold_chunk(x + j, n - j < CHUNK ? n - j : CHUNK));
+    return row;
+}
+
+/* exp(x_j - m) / l; 0 for the unit. */
+INLINE vfloat share_of(vfloat x, struct se row)
+{
+    float m = row.m == -INFINITY ? 0 : row.m, scale = se_divide(row, 1);
+    return vexp2((x - m) * VEXP_LOG2E) * scale;
+}
+
+/* y = softmax of x (n), part of a row whose fold is `row`. */
+static void write(const float *x, float *y, size_t n, struct se row)
+{
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) vstore(y + j, share_of(vload(x + j), row));
+    if (j < n) vstore_part(y + j, n - j, share_of(vload_part(x + j, n - j, 0), row));
+}
+
+/* The same past the cache, from the first whole vector of y on. */
+static void write_streaming(const float *x, float *y, size_t n, struct se row)
+{
+    size_t head = (VECTOR_BYTES - (uintptr_t)y % VECTOR_BYTES) % VECTOR_BYTES / sizeof(float);
+    if (head > n) head = n;
+    write(x, y, head, row);
+    size_t j = head;
+    for (; j + LANES <= n; j += LANES) {
+        vfetch(x + j, AHEAD);
+        vstream(y + j, share_of(vload(x + j), row));
+    }
+    write(x + j, y + j, n - j, row);
+}
+
+/* y = log-softmax: x - m - log(l), in this order; -INFINITY for the unit. */
+static void write_log(const float *x, float *y, size_t n, struct se row)
+{
+    float m = row.m == -INFINITY ? 0 : row.m, log_l = row.l == 0 ? 0 : logf(row.l);
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) vstore(y + j, vload(x + j) - m - log_l);
+    for (; j < n; j++) y[j] = x[j] - m - log_l;
+}
+
+typedef void writer(const float *x, float *y, size_t n, struct se row);
+
+/* One long row on all threads.   chunks  memory for an element a chunk */
+static void long_row(const float *x, float *y, size_t n, struct se *chunks, writer *write_part)
+{
+    size_t n_chunks = (n + CHUNK - 1) / CHUNK;
+#pragma omp parallel
+    {
+#define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
+#pragma omp for schedule(static)
+        for (size_t c = 0; c < n_chunks; c++)
+            chunks[c] = fold_chunk(x + c * CHUNK, CHUNK_OF(c));
+        struct se row = se_unit();
+        for (size_t c = 0; c < n_chunks; c++) row = se_merge(row, chunks[c]);
+#pragma omp for schedule(static)
+        for (size_t c = 0; c < n_chunks; c++)
+            write_part(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), row);
+        vstream_end();
+    }
+}
+
+static void rows_with(const struct problem *p, const struct arrays *a, writer *write_part)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    size_t n = p->cols, threads = (size_t)omp_get_max_threads();
+    if (p->rows < MANY_ROWS * threads && n > CHUNK) {
+        for (size_t i = 0; i < p->rows; i++)
+            long_row(x + i * n, y + i * n, n, a->workspace, write_part);
+        return;
+    }
+#pragma omp parallel if (p->rows > 1 && p->rows * n >= LEAST_WORK)
+    {
+#pragma omp for schedule(static) nowait
+        for (size_t i = 0; i < p->rows; i++)
+            write_part(x + i * n, y + i * n, n, fold_row(x + i * n, n));
+        vstream_end();
+    }
+}
+
+static int streams(const struct problem *p)
+{
+    return p->op == OP_SOFTMAX && p->rows * p->cols >= STREAM_FROM;
+}
+
+void rows_softmax(const struct problem *p, const struct arrays *a)
+{
+    rows_with(p, a, streams(p) ? write_streaming : write);
+}
+
+void rows_logsoftmax(const struct problem *p, const struct arrays *a)
+{
+    rows_with(p, a, write_log);
+}
+
+size_t rows_workspace(const struct problem *p)
+{
+    return (p->cols / CHUNK + 1) * sizeof(struct se);
+}
+
+struct cost rows_cost(const struct problem *p)
+{
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 3, .bytes = 12 * n, .hidden = streams(p) ? 0 : 4 * n,
+                         .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
+}

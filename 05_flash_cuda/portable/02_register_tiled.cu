@@ -1,0 +1,384 @@
+/* 02_register_tiled.cu: rung 2, the same fold with a tile of scores in registers.
+ *
+ * Rung 1 reads two floats from shared memory for each multiplication.  Here a thread
+ * holds R x C scores and R x D / LX outputs; of R + C values (as float4, four columns at
+ * a time) it makes R * C products, so arithmetic limits it, no longer shared memory.
+ * A warp owns R * 32 / LX rows, so row statistics are shuffles among LX lanes.
+ *
+ *     lane = LX ty + tx has the rows ty, ty + RY, ... of its warp (RY = 32 / LX),
+ *                       of the scores the keys tx, tx + LX, ...,
+ *                       of the output the columns 4 tx .. 4 tx + 3, then 4 LX further
+ *
+ * Fold and letters as in 01_tiled.cu.  head_dim and head_dim_v up to the largest of
+ * HEAD_DIMS, smaller ones padded with zeros; fp32, causal, bias, grouped heads, ragged
+ * sizes.  A masked key is multiplied by p = 0: V must not hold NaN or inf there. */
+#include "stage.h"
+
+#include "gpu/cuda_check.h"
+#include "monoid.h"
+
+#ifndef HEAD_DIMS
+#define HEAD_DIMS 64, 128
+#endif
+
+/* Tile sizes for head dims up to D. */
+template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
+    enum {
+        D = D_,
+        LX = LX_,
+        R = R_,
+        C = C_,
+        WARPS = WARPS_,
+        RY = 32 / LX,
+        THREADS = 32 * WARPS,
+        Br = WARPS * RY * R,
+        Bc = LX * C,
+        GROUPS = D / (4 * LX) /* float4s of an output row that a thread has */
+    };
+    static_assert(GROUPS * 4 * LX == D, "HEAD_DIMS: multiples of 32, the lanes of a row "
+                                        "share its columns evenly");
+    /* Shared memory.  Rows are 16 bytes longer, so that neighbouring rows, which
+     * different lanes read at the same column, lie in different banks.  K and V take
+     * turns. */
+    struct tiles {
+        alignas(16) float q[Br][D + 4];
+        float kv[Bc][D + 4];
+        float p[Br][Bc + 4];
+    };
+};
+/* Measured to be fast, and small enough for the 64 KB of sm_75. */
+template <int D> struct shape_for { using type = shape<D, 8, 4, 4, 4>; };
+template <> struct shape_for<64> { using type = shape<64, 16, 8, 4, 4>; };
+
+/* The kernel's argument: the problem, its arrays, and how the work is cut: block number
+ * head * q_blocks + i, head = b * heads_q + h. */
+struct work {
+    struct problem p;
+    struct arrays a;
+    unsigned q_blocks; /* blocks of Br queries in a head */
+    unsigned group;    /* query heads that share a key head */
+};
+
+/* to (n_rows, D + 4) = rows of `from` (cols each), 0 beyond n rows and beyond cols. */
+template <int D, int THREADS>
+static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *from, int n,
+                                 int cols)
+{
+    if (cols % 4 == 0 && (size_t)from % 16 == 0) {
+        for (int i = threadIdx.x; i < n_rows * (D / 4); i += THREADS) {
+            int r = i / (D / 4), c = i % (D / 4) * 4;
+            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (r < n && c < cols) x = *(const float4 *)(from + (size_t)r * cols + c);
+            *(float4 *)&to[r][c] = x;
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < n_rows * D; i += THREADS) {
+        int r = i / D, c = i % D;
+        to[r][c] = r < n && c < cols ? from[(size_t)r * cols + c] : 0.0f;
+    }
+}
+
+/* s (R, C) += q k^T.  q: the thread's first row, RY rows apart; k: its first key. */
+template <class S>
+static __device__ __forceinline__ void
+add_scores(float (&s)[S::R][S::C], const float (*q)[S::D + 4], const float (*k)[S::D + 4])
+{
+#pragma unroll(S::D / 32)
+    for (int d = 0; d < S::D; d += 4) {
+        float4 y[S::C];
+#pragma unroll
+        for (int b = 0; b < S::C; b++) y[b] = *(const float4 *)&k[S::LX * b][d];
+#pragma unroll
+        for (int a = 0; a < S::R; a++) {
+            float4 x = *(const float4 *)&q[S::RY * a][d];
+#pragma unroll
+            for (int b = 0; b < S::C; b++) {
+                s[a][b] = fmaf(x.x, y[b].x, s[a][b]);
+                s[a][b] = fmaf(x.y, y[b].y, s[a][b]);
+                s[a][b] = fmaf(x.z, y[b].z, s[a][b]);
+                s[a][b] = fmaf(x.w, y[b].w, s[a][b]);
+            }
+        }
+    }
+}
+
+static __device__ __forceinline__ void add_scaled(float4 *o, float p, float4 v)
+{
+    o->x = fmaf(p, v.x, o->x);
+    o->y = fmaf(p, v.y, o->y);
+    o->z = fmaf(p, v.z, o->z);
+    o->w = fmaf(p, v.w, o->w);
+}
+
+/* o (R, GROUPS) += p v.  p: the thread's first row; v: the thread's first column. */
+template <class S>
+static __device__ __forceinline__ void
+add_values(float4 (&o)[S::R][S::GROUPS], const float (*p)[S::Bc + 4], const float *v)
+{
+#pragma unroll 2
+    for (int j = 0; j < S::Bc; j += 4) {
+        float4 x[S::R];
+#pragma unroll
+        for (int a = 0; a < S::R; a++) x[a] = *(const float4 *)&p[S::RY * a][j];
+#pragma unroll
+        for (int g = 0; g < S::GROUPS; g++) {
+            const float *v_j = v + j * (S::D + 4) + 4 * S::LX * g;
+            float4 v0 = *(const float4 *)v_j, v1 = *(const float4 *)(v_j + S::D + 4);
+            float4 v2 = *(const float4 *)(v_j + 2 * (S::D + 4));
+            float4 v3 = *(const float4 *)(v_j + 3 * (S::D + 4));
+#pragma unroll
+            for (int a = 0; a < S::R; a++) {
+                add_scaled(&o[a][g], x[a].x, v0);
+                add_scaled(&o[a][g], x[a].y, v1);
+                add_scaled(&o[a][g], x[a].z, v2);
+                add_scaled(&o[a][g], x[a].w, v3);
+            }
+        }
+    }
+}
+
+/* Scores become scale s + bias, -INFINITY where masked.  i: the thread's first query,
+ * j: its first key, both in the head; key j is masked for query i from `limit + i` on. */
+template <class S>
+static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j,
+                            int limit, int n_keys)
+{
+#pragma unroll
+    for (int a = 0; a < S::R; a++) {
+        int i_a = i + S::RY * a, end = min(n_keys, i_a + limit);
+        if (i_a >= (int)x.p.seqlen_q) end = 0;
+        const float *bias = x.p.has_bias ? x.a.bias + i_a * x.p.seqlen_k : NULL;
+#pragma unroll
+        for (int b = 0; b < S::C; b++) {
+            int j_b = j + S::LX * b;
+            if (j_b >= end)
+                s[a][b] = -INFINITY;
+            else if (bias)
+                s[a][b] = bias[j_b] == -INFINITY ? -INFINITY : s[a][b] + bias[j_b];
+        }
+    }
+}
+
+/* Reductions among the LX lanes of a row. */
+template <int LX> static __device__ __forceinline__ float row_max(float x)
+{
+#pragma unroll
+    for (int flip = LX / 2; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
+    return x;
+}
+
+template <int LX> static __device__ __forceinline__ float row_sum(float x)
+{
+#pragma unroll
+    for (int flip = LX / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
+    return x;
+}
+
+/* Takes a tile of scores into the state of the thread's rows; o waits for add_values().
+ * state.l is the thread's share of the row's l: the lanes add up at the end.
+ *   p  the thread's first row: gets exp(s - m) of the keys tx, tx + LX, ... */
+template <class S>
+static __device__ __forceinline__ void
+push_scores(struct se (&state)[S::R], float4 (&o)[S::R][S::GROUPS],
+            const float (&s)[S::R][S::C], float (*p)[S::Bc + 4], int tx)
+{
+#pragma unroll
+    for (int a = 0; a < S::R; a++) {
+        float max_s = s[a][0], sum = 0.0f;
+#pragma unroll
+        for (int b = 1; b < S::C; b++) max_s = fmaxf(max_s, s[a][b]);
+        float m_new = fmaxf(state[a].m, row_max<S::LX>(max_s));
+        float correction = se_factor(state[a].m, m_new);
+        /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
+        float m_safe = m_new == -INFINITY ? 0.0f : m_new;
+#pragma unroll
+        for (int b = 0; b < S::C; b++) {
+            float p_ij = __expf(s[a][b] - m_safe); /* 2 ulp and |s - m| 2^-24 */
+            p[S::RY * a][tx + S::LX * b] = p_ij;
+            sum += p_ij;
+        }
+        state[a].l = state[a].l * correction + sum;
+        state[a].m = m_new;
+#pragma unroll
+        for (int g = 0; g < S::GROUPS; g++) {
+            o[a][g].x *= correction;
+            o[a][g].y *= correction;
+            o[a][g].z *= correction;
+            o[a][g].w *= correction;
+        }
+    }
+}
+
+template <class S>
+static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struct work x)
+{
+    typename S::tiles &shared = dynamic_shared<typename S::tiles>();
+    const struct problem &p = x.p;
+    int warp = threadIdx.x / 32, tx = threadIdx.x % S::LX, ty = threadIdx.x % 32 / S::LX;
+    int row = warp * S::RY * S::R + ty; /* the thread's first row in the tile */
+    int i_0 = blockIdx.x % x.q_blocks * S::Br;
+    size_t head = blockIdx.x / x.q_blocks, head_kv = (unsigned)head / x.group;
+    int seqlen_q = p.seqlen_q, seqlen_k = p.seqlen_k, n_q = min(+S::Br, seqlen_q - i_0);
+    int head_dim = p.head_dim, head_dim_v = p.head_dim_v;
+    const float *q = (const float *)x.a.q + (head * seqlen_q + i_0) * head_dim;
+    const float *k = (const float *)x.a.k + head_kv * seqlen_k * head_dim;
+    const float *v = (const float *)x.a.v + head_kv * seqlen_k * head_dim_v;
+
+    /* query i sees the keys below i + limit; the last of the block sees the most */
+    int limit = p.causal ? seqlen_k - seqlen_q + 1 : seqlen_k;
+    int n_keys = min(seqlen_k, i_0 + n_q - 1 + limit);
+
+    struct se state[S::R];
+    float4 o[S::R][S::GROUPS];
+#pragma unroll
+    for (int a = 0; a < S::R; a++) {
+        state[a] = se_unit();
+#pragma unroll
+        for (int g = 0; g < S::GROUPS; g++) o[a][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    load_tile<S::D, S::THREADS>(shared.q, S::Br, q, n_q, head_dim);
+    for (int j_0 = 0; j_0 < n_keys; j_0 += S::Bc) {
+        int n_k = min(+S::Bc, n_keys - j_0);
+        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, k + (size_t)j_0 * head_dim, n_k,
+                                    head_dim);
+        __syncthreads(); /* K is complete */
+        float s[S::R][S::C] = {};
+        add_scores<S>(s, &shared.q[row], &shared.kv[tx]);
+#pragma unroll
+        for (int a = 0; a < S::R; a++)
+#pragma unroll
+            for (int b = 0; b < S::C; b++) s[a][b] *= p.scale;
+        /* the mask is needed on the diagonal and at the ragged edges only */
+        if (p.has_bias || j_0 + S::Bc > min(n_keys, i_0 + limit))
+            mask<S>(s, x, i_0 + row, j_0 + tx, limit, n_keys);
+        __syncthreads(); /* nobody reads K any more */
+        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, v + (size_t)j_0 * head_dim_v, n_k,
+                                    head_dim_v);
+        push_scores<S>(state, o, s, &shared.p[row], tx);
+        __syncthreads(); /* V and P are complete */
+        add_values<S>(o, &shared.p[row], &shared.kv[0][4 * tx]);
+        __syncthreads(); /* nobody reads V any more */
+    }
+#pragma unroll
+    for (int a = 0; a < S::R; a++) {
+        state[a].l = row_sum<S::LX>(state[a].l);
+        int i = row + S::RY * a;
+        if (i >= n_q) continue;
+        float *o_i = (float *)x.a.o + (head * seqlen_q + i_0 + i) * head_dim_v;
+#pragma unroll
+        for (int g = 0; g < S::GROUPS; g++) {
+            float out[4] = {o[a][g].x, o[a][g].y, o[a][g].z, o[a][g].w};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                int column = 4 * (tx + S::LX * g) + c;
+                if (column < head_dim_v) o_i[column] = se_divide(state[a], out[c]);
+            }
+        }
+        if (tx == 0) x.a.lse[head * seqlen_q + i_0 + i] = se_lse(state[a]);
+    }
+}
+
+/* The least of HEAD_DIMS that holds the problem's head dims, 0 if none does. */
+static int head_dim_of(const struct problem *p)
+{
+    const int dims[] = {HEAD_DIMS};
+    size_t need = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    int best = 0;
+    for (int d : dims)
+        if ((size_t)d >= need && (!best || d < best)) best = d;
+    return best;
+}
+
+template <class S> static size_t q_blocks(const struct problem *p)
+{
+    return (p->seqlen_q + S::Br - 1) / S::Br;
+}
+
+template <int D> static void launch(const struct problem *p, const struct arrays *a)
+{
+    using S = typename shape_for<D>::type;
+    struct work x = {*p, *a, (unsigned)q_blocks<S>(p),
+                     (unsigned)(p->heads_q / p->heads_kv)};
+    size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
+    if (!n_blocks) return;
+    CUDA_CHECK(cudaFuncSetAttribute(register_tiled_kernel<S>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)sizeof(typename S::tiles)));
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)n_blocks);
+    config.blockDim = dim3(S::THREADS);
+    config.dynamicSmemBytes = sizeof(typename S::tiles);
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, register_tiled_kernel<S>, x));
+    CUDA_CHECK(cudaGetLastError());
+}
+
+template <int... D>
+static void launch_one_of(int head_dim, const struct problem *p, const struct arrays *a)
+{
+    ((head_dim == D ? launch<D>(p, a) : (void)0), ...);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    launch_one_of<HEAD_DIMS>(head_dim_of(p), p, a);
+}
+
+template <int D> static void describe(char *text, size_t size)
+{
+    using S = typename shape_for<D>::type;
+    snprintf(text, size, "tiles of %d queries and %d keys, %d x %d results a thread; head "
+             "dims up to %d", S::Br, S::Bc, S::R, S::C, D);
+}
+
+template <int... D> static void describe_one_of(int head_dim, char *text, size_t size)
+{
+    ((head_dim == D ? describe<D>(text, size) : (void)0), ...);
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[120];
+    describe_one_of<HEAD_DIMS>(head_dim_of(p), text, sizeof text);
+    return text;
+}
+
+static const char *refuses(const struct problem *p)
+{
+    if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
+    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30)
+        return "more than 2^30 queries or keys";
+    size_t q_blocks = (p->seqlen_q + 31) / 32; /* no shape has fewer rows */
+    return p->batch * p->heads_q * q_blocks > 0x7fffffff ? "2^31 blocks of 32 queries"
+                                                         : NULL;
+}
+
+/* Q and O once, K and V once for each block of Br queries (causal: half of them). */
+static struct cost cost(const struct problem *p)
+{
+    using S = shape_for<64>::type;
+    double heads = (double)p->batch * p->heads_q, half = p->causal ? 0.5 : 1.0;
+    double columns = p->head_dim + p->head_dim_v;
+    struct cost c = {0, 0, 0};
+    c.bytes = heads * 4 * columns * (p->seqlen_q + half * q_blocks<S>(p) * p->seqlen_k) +
+              heads * 4 * p->seqlen_q;
+    c.exps = heads * p->seqlen_q * p->seqlen_k * half;
+    return c;
+}
+
+GPU_VARIANT(register_tiled) = {
+    .name = "register_tiled",
+    .idea = "rung 2: tiles of scores and outputs in registers, float4, fp32",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = refuses,
+    .picks = picks,
+    .cost = cost,
+    .attention = attention,
+    .on_gpu = GPU_TWIN(register_tiled),
+};

@@ -1,0 +1,404 @@
+/* 03_tensor_cores.cu: rung 3, the two matrix products run on tensor cores.
+ *
+ *     S = scale Q K^T,  m, l, O = fold over key blocks of (P = exp(S - m), V),  O / l
+ *
+ * Rung 2 multiplied with one fused multiply-add a thread and instruction; here a warp
+ * multiplies 16 x 16 by 16 x 8 in one (mma_sync.h).  A block has four warps of 16 queries
+ * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no
+ * room: their Q is loaded again for every key block).  K and V pass through shared memory
+ * with ordinary loads and stores.  S comes out as C fragments, and P goes in as A
+ * fragments, which hold the same elements in the same lanes: P never leaves the
+ * registers.
+ *
+ * Rows of K and V in shared memory are 16 bytes longer than the head, so that the eight
+ * rows that ldmatrix reads at a time lie in different banks.
+ *
+ * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256,
+ * padded with zeros to 64, 128 or 256 columns. */
+#include "attention.h"
+#include "portable/mma_sync.h"
+
+enum { WARPS = 4, THREADS = 32 * WARPS, BR = 16 * WARPS, PAD = 8 };
+
+/* The sizes of a kernel for heads of up to D columns. */
+template <int D> struct tile {
+    static constexpr int BC = D <= 128 ? 64 : 32; /* keys: K and V fit in 48 KB */
+    static constexpr int Q_FRAGMENTS = D <= 128 ? D / 16 : 1; /* of Q, in registers */
+    alignas(16) uint16_t k[BC * (D + PAD)];
+    alignas(16) uint16_t v[BC * (D + PAD)];
+};
+
+/* The state of a warp's 16 queries, spread over its lanes: o as C fragments, one per 8
+ * columns; m and l of the two queries (g and g + 8) that the lane's elements belong
+ * to. */
+template <int D> struct state {
+    float o[D / 8][4];
+    float m[2], l[2];
+};
+
+/* Columns 16 i ... 16 i + 15 of Q as an A fragment, straight from global memory.
+ *   q (n_rows, n_columns)  this warp's queries; rows and columns beyond are zeros */
+static __forceinline__ __device__ void load_q(uint32_t (&a)[4], const uint16_t *q, int i,
+                                              int n_rows, int n_columns)
+{
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        int row = threadIdx.x % 32 / 4 + 8 * (r % 2);
+        int column = 16 * i + 8 * (r / 2) + 2 * (threadIdx.x % 4);
+        const uint16_t *x = q + (ptrdiff_t)row * n_columns + column;
+        uint32_t left = row < n_rows && column < n_columns ? x[0] : 0;
+        uint32_t right = row < n_rows && column + 1 < n_columns ? x[1] : 0;
+        a[r] = left | right << 16;
+    }
+}
+
+/* Copies a tile of BC rows to shared memory; returns 1 if this thread copied NaN or inf
+ * (looked for only where the caller says so).
+ *   to (BC, D + PAD)   from (n_rows, n_columns)   what lies beyond `from` becomes zero
+ * Rows of a multiple of 8 columns move 16 bytes at a time, others element by element. */
+template <enum dtype T, int D, int BC>
+static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *from,
+                                                int n_rows, int n_columns, int look)
+{
+    int nonfinite = 0;
+    if (n_columns % 8 == 0 && (size_t)from % 16 == 0) {
+#pragma unroll 4
+        for (int i = threadIdx.x; i < BC * D / 8; i += THREADS) {
+            int row = i / (D / 8), column = i % (D / 8) * 8;
+            uint4 x = make_uint4(0, 0, 0, 0);
+            if (row < n_rows && column < n_columns)
+                x = *(const uint4 *)(from + (size_t)row * n_columns + column);
+            *(uint4 *)(to + row * (D + PAD) + column) = x;
+            if (look)
+                nonfinite |= has_nonfinite<T>(x.x) | has_nonfinite<T>(x.y) |
+                             has_nonfinite<T>(x.z) | has_nonfinite<T>(x.w);
+        }
+    } else {
+        for (int i = threadIdx.x; i < BC * D; i += THREADS) {
+            int row = i / D, column = i % D;
+            uint16_t x = 0;
+            if (row < n_rows && column < n_columns)
+                x = from[(size_t)row * n_columns + column];
+            to[row * (D + PAD) + column] = x;
+            if (look) nonfinite |= has_nonfinite<T>(x);
+        }
+    }
+    return nonfinite;
+}
+
+/* S = Q K^T of a warp: s[j] is the C fragment of keys 8 j ... 8 j + 7.  K's rows are
+ * the columns of K^T, so ldmatrix without transposition makes B fragments of them:
+ * matrices 0 and 1 are the upper and lower half of B for keys 0-7, matrices 2 and 3
+ * for keys 8-15. */
+template <enum dtype T, int D, int BC>
+static __forceinline__ __device__ void scores(float (&s)[BC / 8][4],
+                                              uint32_t (&q)[tile<D>::Q_FRAGMENTS][4],
+                                              const uint16_t *k, const uint16_t *q_first,
+                                              int n_rows, int n_columns)
+{
+    int lane = threadIdx.x % 32;
+    k += (lane % 8 + lane / 16 * 8) * (D + PAD) + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int j = 0; j < BC / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) s[j][c] = 0.0f;
+#pragma unroll(tile<D>::Q_FRAGMENTS)
+    for (int i = 0; i < D / 16; i++) {
+        if (tile<D>::Q_FRAGMENTS == 1) load_q(q[0], q_first, i, n_rows, n_columns);
+#pragma unroll
+        for (int j = 0; j < BC / 8; j += 2) {
+            const uint32_t(&a)[4] = q[i % tile<D>::Q_FRAGMENTS];
+            uint32_t b[4];
+            load_matrices(b, address_of(k + 8 * j * (D + PAD) + 16 * i));
+            mma_16x8x16<T>(s[j], a, b[0], b[1]);
+            mma_16x8x16<T>(s[j + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* s = scale s + bias, and -inf where the key is hidden: by causal, or beyond seqlen_k.
+ *   i  query of the lane's upper row      j0  key of s[0]'s first column */
+template <int BC>
+static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
+                                                      const struct attention &x, int i,
+                                                      int j0)
+{
+#pragma unroll
+    for (int n = 0; n < BC / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int row = i + 8 * (c / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
+            int end = x.causal ? min(x.seqlen_k, row + 1 + x.seqlen_k - x.seqlen_q)
+                               : x.seqlen_k;
+            float bias = 0.0f;
+            if (x.bias && row < x.seqlen_q && key < end)
+                bias = x.bias[(size_t)row * x.seqlen_k + key];
+            bool is_hidden = key >= end || bias == -INFINITY; /* whatever Q and K hold */
+            s[n][c] = is_hidden ? -INFINITY : s[n][c] * x.scale + bias;
+        }
+}
+
+/* Folds the scores of a key block into m and l, and turns them into P:
+ *     m_new = max(m, max_j s_j),   p_j = exp(s_j - m_new)
+ *     l     = l exp(m - m_new) + sum_j p_j
+ * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes
+ * of a group, so two exchanges make the maximum and the sum of the row.  While m_new
+ * is -inf (no visible key yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf
+ * never arises. */
+template <int D, int BC>
+static __forceinline__ __device__ void softmax_step(struct state<D> &f,
+                                                    float (&s)[BC / 8][4])
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) { /* rows g and g + 8 */
+        float m_new = f.m[r], sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < BC / 8; n++)
+            m_new = fmaxf(m_new, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
+        m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
+        float base = m_new == -INFINITY ? 0.0f : m_new;
+        float alpha = __expf(f.m[r] - base);
+#pragma unroll
+        for (int n = 0; n < BC / 8; n++)
+#pragma unroll
+            for (int c = 2 * r; c < 2 * r + 2; c++)
+                sum += s[n][c] = __expf(s[n][c] - base);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        f.l[r] = f.l[r] * alpha + sum;
+        f.m[r] = m_new;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 2 * r; c < 2 * r + 2; c++) f.o[n][c] *= alpha;
+    }
+}
+
+/* O += P V.  Two neighbouring C fragments of P are one A fragment; V lies in memory as
+ * it is multiplied, so its B fragments come through the transposing ldmatrix. */
+template <enum dtype T, int D, int BC>
+static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
+                                              const float (&p)[BC / 8][4],
+                                              const uint16_t *v)
+{
+    int lane = threadIdx.x % 32;
+    v += lane % 16 * (D + PAD) + lane / 16 * 8;
+#pragma unroll
+    for (int j = 0; j < BC / 16; j++) { /* keys 16 j ... 16 j + 15 */
+        uint32_t a[4] = {pack<T>(p[2 * j][0], p[2 * j][1]),
+                         pack<T>(p[2 * j][2], p[2 * j][3]),
+                         pack<T>(p[2 * j + 1][0], p[2 * j + 1][1]),
+                         pack<T>(p[2 * j + 1][2], p[2 * j + 1][3])};
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(b, address_of(v + 16 * j * (D + PAD) + 8 * n));
+            mma_16x8x16<T>(o[n], a, b[0], b[1]);
+            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* O += P V for a block with hidden keys and NaN or inf somewhere in V: on a tensor core a
+ * hidden key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory,
+ * each lane sums its elements of O one key at a time and leaves hidden keys out.  Slow
+ * and rare.
+ *   hidden  bit 4 n + c: the key of p[n][c] is hidden
+ *   scratch (BR, BC)  shared memory that nobody reads any more */
+template <enum dtype T, int D, int BC>
+static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC / 8][4],
+                                       uint32_t hidden, const uint16_t *v,
+                                       uint16_t *scratch)
+{
+    const uint16_t HIDDEN = 0xffff; /* a NaN that no arithmetic makes */
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    scratch += threadIdx.x / 32 * 16 * BC; /* this warp's 16 rows */
+#pragma unroll
+    for (int n = 0; n < BC / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            scratch[(g + c / 2 * 8) * BC + 8 * n + 2 * t + c % 2] =
+                hidden >> (4 * n + c) & 1 ? HIDDEN : (uint16_t)pack<T>(p[n][c], 0.0f);
+    __syncwarp();
+    for (int j = 0; j < BC; j++)
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                uint16_t weight = scratch[(g + c / 2 * 8) * BC + j];
+                uint16_t value = v[j * (D + PAD) + 8 * n + 2 * t + c % 2];
+                if (weight != HIDDEN) o[n][c] += widen<T>(weight) * widen<T>(value);
+            }
+}
+
+/* Bit 4 n + c: s[n][c] is the score of a hidden key. */
+template <int BC>
+static __forceinline__ __device__ uint32_t hidden_keys(const float (&s)[BC / 8][4])
+{
+    uint32_t bits = 0;
+#pragma unroll
+    for (int n = 0; n < BC / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            bits |= (uint32_t)(s[n][c] == -INFINITY) << (4 * n + c);
+    return bits;
+}
+
+/* o = O / l and lse = m + ln l; a query without visible keys gets 0 and -inf. */
+template <enum dtype T, int D>
+static __forceinline__ __device__ void store(const struct state<D> &f,
+                                             const struct head &h,
+                                             const struct attention &x, int first)
+{
+    int t = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = first + threadIdx.x % 32 / 4 + 8 * r;
+        if (row >= x.seqlen_q) continue;
+        float l = f.l[r], scale = l == 0.0f ? 0.0f : 1.0f / l;
+        if (t == 0) *lse_row(x, h, row) = l == 0.0f ? -INFINITY : f.m[r] + logf(l);
+        uint16_t *o = o_row(x, h, row);
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            int column = 8 * n + 2 * t;
+            uint32_t both = pack<T>(f.o[n][2 * r] * scale, f.o[n][2 * r + 1] * scale);
+            if (column < x.head_dim_v) o[column] = (uint16_t)both;
+            if (column + 1 < x.head_dim_v) o[column + 1] = (uint16_t)(both >> 16);
+        }
+    }
+}
+
+/* A block computes BR queries of a head (attention.h).  BF16 or F16, heads of up to D. */
+template <enum dtype T, int D>
+__global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
+    tensor_cores_kernel(const struct attention x)
+{
+    constexpr int BC = tile<D>::BC;
+    struct tile<D> &shared = dynamic_shared<struct tile<D>>();
+    const struct head h = head_of(x, blockIdx.x, BR);
+    const int first = h.q0 + threadIdx.x / 32 * 16; /* this warp's first query */
+    const uint16_t *q_first = q_row(x, h, first);
+    const int n_rows = x.seqlen_q - first; /* queries of this warp that exist */
+    uint32_t q[tile<D>::Q_FRAGMENTS][4];
+#pragma unroll
+    for (int i = 0; i < tile<D>::Q_FRAGMENTS; i++)
+        load_q(q[i], q_first, i, n_rows, x.head_dim);
+
+    struct state<D> f;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) f.o[n][c] = 0.0f;
+    for (int r = 0; r < 2; r++) f.m[r] = -INFINITY, f.l[r] = 0.0f;
+
+    for (int j0 = 0; j0 < h.keys; j0 += BC) {
+        /* can a key of this block be hidden from one of the block's queries? */
+        int partial = x.bias || j0 + BC > x.seqlen_k ||
+                      (x.causal && j0 + BC > h.q0 + 1 + x.seqlen_k - x.seqlen_q);
+        __syncthreads(); /* the block before has been read */
+        load_tile<T, D, BC>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0,
+                            x.head_dim, 0);
+        int nonfinite = load_tile<T, D, BC>(shared.v, h.v + (size_t)j0 * x.head_dim_v,
+                                            x.seqlen_k - j0, x.head_dim_v, partial);
+        int isolate = __syncthreads_or(nonfinite); /* K and V are here */
+
+        float s[BC / 8][4];
+        scores<T, D, BC>(s, q, shared.k, q_first, n_rows, x.head_dim);
+        scale_and_mask<BC>(s, x, first + threadIdx.x % 32 / 4, j0);
+        uint32_t hidden = isolate ? hidden_keys<BC>(s) : 0;
+        softmax_step<D, BC>(f, s);
+        if (isolate) {
+            __syncthreads(); /* K has been read: its place is free */
+            add_pv_isolated<T, D, BC>(f.o, s, hidden, shared.v, shared.k);
+        } else {
+            add_pv<T, D, BC>(f.o, s, shared.v);
+        }
+    }
+    store<T, D>(f, h, x, first);
+}
+
+template <enum dtype T, int D>
+static void launch(const struct problem *p, const struct arrays *a)
+{
+    struct attention x = attention_of(p, a, BR);
+    size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = sizeof(struct tile<D>);
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, tensor_cores_kernel<T, D>, x));
+}
+
+template <enum dtype T>
+static void attention_in(const struct problem *p, const struct arrays *a)
+{
+    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    if (d <= 64) launch<T, 64>(p, a);
+    else if (d <= 128) launch<T, 128>(p, a);
+    else launch<T, 256>(p, a);
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[120];
+    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    int bc = d <= 64 ? tile<64>::BC : d <= 128 ? tile<128>::BC : tile<256>::BC;
+    snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d", BR,
+             bc, d <= 64 ? 64 : d <= 128 ? 128 : 256);
+    return text;
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    if (p->dtype == F16) attention_in<F16>(p, a);
+    else attention_in<BF16>(p, a);
+}
+
+static const char *refuses(const struct problem *p)
+{
+    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+#ifdef __CUDACC__
+    int device, major;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    if (p->dtype == BF16 && major < 8)
+        return "bfloat16 on this GPU (its tensor cores, of sm_75, multiply float16 only)";
+#endif
+    return NULL;
+}
+
+/* Q and O once; K and V once for every BR queries that see them. */
+static struct cost cost(const struct problem *p)
+{
+    double heads = (double)p->batch * p->heads_q, keys = 0.0, pairs = 0.0;
+    for (size_t i = 0; i < p->seqlen_q; i += BR) {
+        size_t last = i + BR < p->seqlen_q ? i + BR : p->seqlen_q;
+        double seen = p->seqlen_k;
+        if (p->causal) seen = fmax(0.0, fmin(seen, (double)last + seen - p->seqlen_q));
+        keys += seen;
+        pairs += seen * (double)(last - i);
+    }
+    double d = (double)p->head_dim + p->head_dim_v;
+    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
+                     heads * pairs};
+    return c;
+}
+
+GPU_VARIANT(tensor_cores) = {
+    .name = "tensor_cores",
+    .idea = "rung 3: mma.sync and ldmatrix; P stays in registers",
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = TYPE(F16) | TYPE(BF16),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .refuses = refuses,
+    .picks = picks,
+    .cost = cost,
+    .attention = attention,
+    .on_gpu = GPU_TWIN(tensor_cores),
+};

@@ -1,0 +1,270 @@
+/* split_kv.h: how keys are cut into parts for few queries, and how parts are merged; what
+ * the split-KV kernels share.
+ *
+ *     state of a set of keys: (m, l, o),  m = max_j s_j,  l = sum_j exp(s_j - m),
+ *                                         o = sum_j exp(s_j - m) v_j
+ *
+ * The states of two sets merge into that of both (stage 4's monoid), so the keys of a
+ * head may be folded by many blocks.  They merge twice, each time in a fixed order: the
+ * warps of a block, in shared memory, and the parts of a row, by a second kernel.  The
+ * unit (-inf, 0, 0) is what a part without visible keys gives. */
+#ifndef SPLIT_KV_H
+#define SPLIT_KV_H
+
+#include "attention.h"
+#include "portable/mma_sync.h"
+
+constexpr int MOST_PARTS = 128, SHORT_PART = 256, LONG_PART = 4096; /* keys */
+constexpr int MOST_WARPS = 8, MERGE_THREADS = 128;
+
+/* How the keys are cut, and where the parts' states go. */
+struct parts {
+    int n, keys;     /* number of parts, keys in each (the last may have fewer or none) */
+    int warps;       /* of a block */
+    int n_rows;      /* queries of all heads that share a key head */
+    size_t all_rows; /* of o and lse: batch * heads_q * seqlen_q */
+    float2 *ml;      /* (n, all_rows): m, l */
+    float *o;        /* (n, all_rows, head_dim_v) */
+};
+
+/* One column of a state. */
+struct column { float m, l, o; };
+
+/* What l and o with maximum m are multiplied by when the maximum becomes m_new: stage 4's
+ * se_factor() with the fast exponential.  Twice the unit must not be exp(-inf - -inf). */
+static __forceinline__ __device__ float factor_of(float m, float m_new)
+{
+    return m == m_new ? 1.0f : __expf(m - m_new);
+}
+
+/* o[at] = value, in the problem's type. */
+template <enum dtype T>
+static __forceinline__ __device__ void store(const struct attention &x, size_t at,
+                                             float value)
+{
+    if constexpr (T == F32) ((float *)x.o)[at] = value;
+    else x.o[at] = (uint16_t)pack<T>(value, 0.0f);
+}
+
+/* Writes one column of a row's result: o / l; with column 0 lse = m + log l. */
+template <enum dtype T>
+static __forceinline__ __device__ void store_result(const struct attention &x, size_t row,
+                                                    int c, struct column y)
+{
+    store<T>(x, row * x.head_dim_v + c, y.l == 0.0f ? 0.0f : y.o / y.l);
+    if (c == 0) x.lse[row] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
+}
+
+/* Writes one column of a row's state in this block's part; with column 0 m and l. */
+static __forceinline__ __device__ void store_part(const struct attention &x,
+                                                  const struct parts &parts, size_t row,
+                                                  int c, struct column y)
+{
+    size_t at = blockIdx.y * parts.all_rows + row;
+    parts.o[at * x.head_dim_v + c] = y.o;
+    if (c == 0) parts.ml[at] = make_float2(y.m, y.l);
+}
+
+/* The maximum of row r over the block's warps.
+ *   rings  what each warp has in shared memory: m, l (ROWS), in the end o (ROWS, D) */
+template <int WARPS, class RING>
+static __forceinline__ __device__ float block_max(const RING *rings, int r)
+{
+    float x = rings[0].m[r];
+#pragma unroll
+    for (int w = 1; w < WARPS; w++) x = fmaxf(x, rings[w].m[r]);
+    return x;
+}
+
+/* Merges the warps' states, which are already relative to the block's maximum, so that l
+ * and o have only to be added, and writes the outcome: the result where there is one
+ * part, else the part's state.  All threads call it.
+ *   row  first of this block's rows, in o and lse      n_rows  how many */
+template <enum dtype T, int WARPS, class RING>
+static __forceinline__ __device__ void merge_warps(const RING *rings,
+                                                   const struct attention &x,
+                                                   const struct parts &parts, size_t row,
+                                                   int n_rows)
+{
+    __syncthreads(); /* l and o of all warps are there */
+    constexpr int ACROSS = 128; /* threads side by side in a row */
+    static_assert(32 * WARPS % ACROSS == 0, "rows are dealt out to groups of threads");
+    for (int c = threadIdx.x % ACROSS; c < x.head_dim_v; c += ACROSS)
+#pragma unroll 2
+        for (int r = threadIdx.x / ACROSS; r < n_rows; r += 32 * WARPS / ACROSS) {
+            struct column y = {block_max<WARPS>(rings, r), 0.0f, 0.0f};
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                y.l += rings[w].l[r];
+                y.o += rings[w].o[r][c];
+            }
+            if (parts.n == 1) store_result<T>(x, row + r, c, y);
+            else store_part(x, parts, row + r, c, y);
+        }
+}
+
+/* One block merges the parts of one row, a thread a column, in groups of 8 parts, so that
+ * their loads are under way together.
+ *
+ * On sm_90 it starts while the other kernel still reads keys, and first merges no parts
+ * (o = 0): so its instructions are in the cache when it counts.  Fetched when the parts
+ * are ready they would cost more time than the merge. */
+template <enum dtype T>
+static __global__ void __launch_bounds__(MERGE_THREADS)
+    merge_parts_kernel(const struct attention x, const struct parts parts)
+{
+    constexpr int GROUP = 8;
+#pragma unroll 1
+    for (int rehearsal = STARTS_EARLY; rehearsal >= 0; rehearsal--) {
+        const int n = rehearsal ? 0 : parts.n;
+        if (!rehearsal) wait_for_previous_kernel();
+        for (int c = threadIdx.x; c < x.head_dim_v; c += MERGE_THREADS) {
+            struct column y = {-INFINITY, 0.0f, 0.0f};
+            int i0 = 0;
+            do {
+                float2 ml[GROUP];
+                float o[GROUP], m = y.m;
+#pragma unroll
+                for (int i = 0; i < GROUP; i++) {
+                    size_t at = (i0 + i) * parts.all_rows + blockIdx.x;
+                    ml[i] = i0 + i < n ? parts.ml[at] : make_float2(-INFINITY, 0.0f);
+                    o[i] = i0 + i < n ? parts.o[at * x.head_dim_v + c] : 0.0f;
+                }
+#pragma unroll
+                for (int i = 0; i < GROUP; i++) m = fmaxf(m, ml[i].x);
+                float factor = factor_of(y.m, m);
+                y = {m, y.l * factor, y.o * factor};
+#pragma unroll
+                for (int i = 0; i < GROUP; i++) {
+                    factor = factor_of(ml[i].x, m);
+                    y.l += factor * ml[i].y;
+                    y.o += factor * o[i];
+                }
+            } while ((i0 += GROUP) < n);
+            store_result<T>(x, blockIdx.x, c, y);
+        }
+    }
+}
+
+/* An attribute of the first device used, asked for once: a decode step is short. */
+template <enum cudaDeviceAttr what> static int device_attribute(void)
+{
+    static int value = -1;
+    if (value < 0) {
+        int device;
+        CUDA_CHECK(cudaGetDevice(&device));
+        CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
+    }
+    return value;
+}
+
+/* Queries of all heads that share a key head. */
+static size_t rows_of_group(const struct problem *p)
+{
+    return p->heads_kv ? p->heads_q / p->heads_kv * p->seqlen_q : 0;
+}
+
+/* How the keys are cut: into the smallest number of parts within 5 % of the best use of
+ * the multiprocessors.  One holds two blocks of 4 warps, but a second one pays only when
+ * a part is long; or one of 8, where nearly each has one and parts are not short.
+ *   rows  queries of a tile      bytes  of shared memory that 8 warps need */
+static struct parts parts_of(const struct problem *p, int rows, size_t bytes)
+{
+    const size_t n_sm = device_attribute<cudaDevAttrMultiProcessorCount>();
+    const size_t most_bytes = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
+    const size_t tile = 64; /* a part is a multiple of it */
+    struct parts parts = {};
+    parts.n_rows = (int)rows_of_group(p);
+    parts.all_rows = p->batch * p->heads_q * p->seqlen_q;
+    size_t blocks = p->batch * p->heads_kv * ((parts.n_rows + rows - 1) / rows);
+    if (blocks == 0) blocks = 1;
+    double use[MOST_PARTS + 1], best = 0.0;
+    for (size_t n = 1; n <= MOST_PARTS; n++) {
+        size_t least = blocks * n <= n_sm ? SHORT_PART : LONG_PART;
+        if (n > 1 && p->seqlen_k / n < least) break;
+        double waves = (double)(blocks * n) / (blocks * n <= n_sm ? n_sm : 2 * n_sm);
+        use[n] = waves / ceil(waves);
+        best = fmax(best, use[n]);
+    }
+    for (parts.n = 1; use[parts.n] < 0.95 * best;) parts.n++;
+    size_t tiles = (p->seqlen_k + tile - 1) / tile;
+    parts.keys = (int)((tiles + parts.n - 1) / parts.n * tile);
+    size_t all = blocks * parts.n;
+    parts.warps = all <= n_sm && 10 * all >= 9 * n_sm && parts.keys >= 4 * SHORT_PART &&
+                          bytes <= most_bytes
+                      ? MOST_WARPS
+                      : 4;
+    return parts;
+}
+
+static size_t workspace_of(const struct problem *p, struct parts parts)
+{
+    return parts.n == 1 ? 0
+                        : parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float);
+}
+
+/* Launches the kernel for all parts and, if there are several, the merge.
+ *   bytes  of shared memory      rows  queries of a tile */
+template <enum dtype T>
+static void launch_parts(void (*kernel)(const struct attention, const struct parts),
+                         size_t bytes, int rows, struct parts parts,
+                         const struct problem *p, const struct arrays *a)
+{
+    struct attention x = attention_of(p, a, rows);
+    parts.ml = (float2 *)a->workspace;
+    parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(p->batch * p->heads_kv), (unsigned)parts.n,
+                          (unsigned)((parts.n_rows + rows - 1) / rows));
+    config.blockDim = dim3(32 * (unsigned)parts.warps);
+    config.dynamicSmemBytes = bytes;
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)bytes));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, parts));
+    if (parts.n == 1) return;
+
+    cudaLaunchAttribute early = {}; /* may start while the first kernel runs (sm_90) */
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3((unsigned)parts.all_rows);
+    config.blockDim = dim3(MERGE_THREADS);
+    config.dynamicSmemBytes = 0;
+    config.attrs = &early;
+    config.numAttrs = device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
+}
+
+/* What neither kernel takes. */
+static const char *split_refuses(const struct problem *p, size_t most_rows)
+{
+    static char text[64];
+    if (rows_of_group(p) > most_rows) {
+        snprintf(text, sizeof text, "more than %zu queries for a key head", most_rows);
+        return text;
+    }
+    if (p->seqlen_k > 1 << 30) return "more than 2^30 keys";
+    return p->batch * p->heads_kv > 0x7fffffff ? "2^31 key heads" : NULL;
+}
+
+/* What is taken, in words. */
+static const char *split_picks(struct parts parts)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "%d part%s of %d keys, blocks of %d warps", parts.n,
+             parts.n == 1 ? "" : "s", parts.keys, parts.warps);
+    return text;
+}
+
+/* K and V once for every `rows` queries of a key head; parts are small. */
+static struct cost split_cost(const struct problem *p, size_t rows)
+{
+    double size = p->dtype == F32 ? 4 : 2, d = (double)p->head_dim + p->head_dim_v;
+    size_t tiles = (rows_of_group(p) + rows - 1) / rows;
+    double reads = (double)p->batch * p->heads_kv * tiles * p->seqlen_k;
+    double queries = (double)p->batch * p->heads_q * p->seqlen_q;
+    struct cost c = {0.0, size * d * (reads + queries), queries * p->seqlen_k};
+    return c;
+}
+
+#endif

@@ -1,0 +1,359 @@
+/* cuda_on_cpu.h: CUDA kernels compiled by the C++ compiler and executed on the CPU.
+ *
+ * Blocks run in parallel (OpenMP).  The threads of a block are fibres on one CPU thread:
+ * each runs until it waits (barrier, shuffle) or leaves, then another goes on.  In every
+ * round the order is either forward or backward, by a fixed hash of block and round, so a
+ * missing barrier changes results, and every run gives the same bits.
+ *
+ * How to write a kernel for both worlds.  Include stage.h and cuda_check.h.  Write plain
+ * CUDA and launch it with cudaLaunchKernelEx(&config, kernel, arguments...) or
+ * cudaLaunchKernel(), never <<<>>>.  Put the shared memory into one struct and take it
+ * with `struct tile &shared = dynamic_shared<struct tile>();`, launched with
+ * sizeof(struct tile) bytes; no `__shared__` variable.  Hide PTX in a function whose CPU
+ * twin stands under `#ifndef __CUDACC__`; mma_on_cpu.h has the twins of ldmatrix,
+ * mma.sync and cp.async.  Let every thread reach every barrier.  No block may wait for
+ * another one (except in its own cluster), and no kernel may rely on warps running in
+ * step.
+ *
+ * Reported with kernel, block and thread, then exit status 1: a thread that leaves before
+ * a barrier at which others wait, barriers or warp functions reached by different ways,
+ * deadlock, a shuffle from a lane that takes no part, shared memory accessed outside its
+ * bounds (a page that cannot be accessed follows its last byte), stack overflow.  Shared
+ * memory is filled with NaN bytes before each block.  A launch that a GPU would refuse
+ * (grid, block or shared memory too large) returns the same error.  Built with
+ * -fsanitize=thread, threads of a block that race are reported line by line.
+ *
+ *     CUDA_ON_CPU_ORDER=forward, backward or random:SEED   another order of the fibres */
+#ifndef CUDA_ON_CPU_H
+#define CUDA_ON_CPU_H
+
+#include <stddef.h>
+#include <string.h>
+#include <tuple>
+
+#include "cuda_on_cpu/cuda_types_on_cpu.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+
+/* Who am I.  Plain thread-local variables, so that a debugger prints them by name. */
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+    constexpr dim3(struct uint3 u) : x(u.x), y(u.y), z(u.z) {}
+};
+extern __thread struct uint3 threadIdx, blockIdx;
+extern __thread struct dim3 blockDim, gridDim;
+enum { warpSize = 32 };
+
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9
+};
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+    cudaFuncAttributeNonPortableClusterSizeAllowed = 15
+};
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
+union cudaLaunchAttributeValue {
+    char pad[64];
+    struct {
+        unsigned x, y, z;
+    } clusterDim;
+    int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+    enum cudaLaunchAttributeID id;
+    union cudaLaunchAttributeValue val;
+};
+typedef struct CUstream_st *cudaStream_t;
+struct cudaLaunchConfig_t {
+    struct dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    struct cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
+
+const char *cudaGetErrorName(enum cudaError_t error);
+const char *cudaGetErrorString(enum cudaError_t error);
+enum cudaError_t cudaGetLastError(void);
+enum cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int device);
+static inline enum cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+static inline enum cudaError_t cudaMemsetAsync(void *p, int byte, size_t n,
+                                               cudaStream_t stream = NULL)
+{
+    (void)stream; /* a launch has ended when it returns */
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+
+namespace cuda_on_cpu
+{
+
+/* Where a kernel calls: filled in by the compiler, as the default of a last parameter. */
+struct place {
+    const char *file, *function;
+    unsigned line;
+    static constexpr struct place here(const char *file = __builtin_FILE(),
+                                       const char *function = __builtin_FUNCTION(),
+                                       unsigned line = __builtin_LINE())
+    {
+        return {file, function, line};
+    }
+};
+
+struct launch {
+    const char *text, *file; /* the launch as written */
+    int line;
+    const void *kernel;
+    struct dim3 grid, block, cluster;
+    size_t shared_bytes;
+    void (*thread)(void *arguments); /* runs one thread */
+    void *arguments;
+};
+enum cudaError_t execute(const struct launch *l);
+enum cudaError_t set_shared_limit(const void *kernel, int bytes);
+struct dim3 cluster_of(const struct cudaLaunchConfig_t *config);
+
+void *shared_memory(size_t bytes, size_t alignment, const struct place &where);
+/* What an error in the kernel is reported with; does not return. */
+[[noreturn]] void fail(const struct place &where, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Barrier `id` (0 to 15) for `threads` threads, 0: the whole block.  Returns for how many
+ * of them `vote` was true.  barrier_arrive() does not wait: PTX bar.sync, bar.arrive. */
+int barrier_sync(int id, int threads, int vote, const struct place &where);
+void barrier_arrive(int id, int threads, const struct place &where);
+
+/* What all lanes of `mask` do together.  Each deposits its operand; the last calls
+ * compute(operands of all lanes, NULL for those outside; mask); then all go on, with what
+ * compute() left in their operand.  `orders` says that memory accesses before it are seen
+ * after it by all lanes (a shuffle does not promise that). */
+typedef void warp_function(void *const operand[32], unsigned mask,
+                           const struct place &where);
+void warp_collective(unsigned mask, warp_function *compute, void *operand, bool orders,
+                     const char *name, const struct place &where);
+unsigned lane(void);
+
+/* The thread's asynchronous copies: they take place when waited for, not earlier. */
+void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+                const struct place &where);
+void copy_async_commit(void);
+void copy_async_wait(unsigned groups_left);
+
+/* Clusters of blocks. */
+unsigned cluster_rank(void);
+unsigned cluster_size(void);
+void *cluster_map(const void *shared, unsigned rank, const struct place &where);
+void cluster_arrive(const struct place &where);
+void cluster_wait(const struct place &where);
+
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define CUDA_ON_CPU_TSAN 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#define CUDA_ON_CPU_TSAN 1
+#endif
+/* The executor's own accesses are no races of the kernel. */
+#define CUDA_ON_CPU_UNSEEN __attribute__((no_sanitize("thread")))
+
+template <class T> struct shuffle {
+    T value, result;
+    int source;
+};
+
+template <class T>
+CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask,
+                                        const struct place &where)
+{
+    for (int i = 0; i < 32; i++) {
+        struct shuffle<T> *mine = (struct shuffle<T> *)operand[i];
+        if (!mine) continue;
+        if (!(mask >> mine->source & 1) || !operand[mine->source])
+            fail(where, "lane %d reads lane %d, which takes no part (mask 0x%08x)", i,
+                 mine->source, mask);
+        mine->result = ((struct shuffle<T> *)operand[mine->source])->value;
+    }
+}
+
+template <class T>
+static inline T shuffle_from(unsigned mask, T value, int source, const char *name,
+                             const struct place &where)
+{
+    struct shuffle<T> s = {value, value, source};
+    warp_collective(mask, shuffle_compute<T>, &s, false, name, where);
+    return s.result;
+}
+
+unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where);
+
+/* The launch with the kernel's own parameter types. */
+template <class... P, class... A>
+enum cudaError_t launch_ex(const char *text, const char *file, int line,
+                           const struct cudaLaunchConfig_t *c, void (*kernel)(P...),
+                           A &&...arguments)
+{
+    struct call {
+        void (*kernel)(P...);
+        std::tuple<P...> parameters;
+        static void thread(void *c)
+        {
+            struct call *self = (struct call *)c;
+            std::apply(self->kernel, self->parameters);
+        }
+    } c1 = {kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
+    struct launch l = {text, file, line, (const void *)kernel, c->gridDim, c->blockDim,
+                       cluster_of(c), c->dynamicSmemBytes, call::thread, &c1};
+    return execute(&l);
+}
+
+template <size_t... I, class... P>
+enum cudaError_t launch_array(std::index_sequence<I...>, const char *text,
+                              const char *file, int line, void (*kernel)(P...),
+                              struct dim3 grid, struct dim3 block, void **arguments,
+                              size_t shared_bytes)
+{
+    struct cudaLaunchConfig_t c = {grid, block, shared_bytes, NULL, NULL, 0};
+    return launch_ex(text, file, line, &c, kernel, *(P *)arguments[I]...);
+}
+
+template <class... P>
+enum cudaError_t launch_kernel(const char *text, const char *file, int line,
+                               void (*kernel)(P...), struct dim3 grid, struct dim3 block,
+                               void **arguments, size_t shared_bytes = 0,
+                               cudaStream_t stream = NULL)
+{
+    (void)stream;
+    return launch_array(std::index_sequence_for<P...>(), text, file, line, kernel, grid,
+                        block, arguments, shared_bytes);
+}
+
+} // namespace cuda_on_cpu
+
+/* Macros, so that an error can name the launch. */
+#define cudaLaunchKernelEx(...)                                                          \
+    cuda_on_cpu::launch_ex(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
+#define cudaLaunchKernel(...)                                                            \
+    cuda_on_cpu::launch_kernel(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
+
+template <class T>
+enum cudaError_t cudaFuncSetAttribute(T *kernel, enum cudaFuncAttribute what, int value)
+{
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    return cuda_on_cpu::set_shared_limit((const void *)kernel, value);
+}
+
+#define PLACE const struct cuda_on_cpu::place &where = cuda_on_cpu::place::here()
+
+/* The block's shared memory as a T. */
+template <class T> static inline T &dynamic_shared(PLACE)
+{
+    return *(T *)cuda_on_cpu::shared_memory(sizeof(T), alignof(T), where);
+}
+
+static inline void __syncthreads(PLACE) { cuda_on_cpu::barrier_sync(0, 0, 0, where); }
+static inline int __syncthreads_count(int vote, PLACE)
+{
+    return cuda_on_cpu::barrier_sync(0, 0, vote, where);
+}
+static inline int __syncthreads_or(int vote, PLACE)
+{
+    return cuda_on_cpu::barrier_sync(0, 0, vote, where) > 0;
+}
+static inline int __syncthreads_and(int vote, PLACE)
+{
+    return cuda_on_cpu::barrier_sync(0, 0, !vote, where) == 0;
+}
+
+void __syncwarp(unsigned mask = ~0u, PLACE);
+static inline unsigned __ballot_sync(unsigned mask, int vote, PLACE)
+{
+    return cuda_on_cpu::ballot(mask, vote, "__ballot_sync", where);
+}
+static inline int __any_sync(unsigned mask, int vote, PLACE)
+{
+    return cuda_on_cpu::ballot(mask, vote, "__any_sync", where) != 0;
+}
+static inline int __all_sync(unsigned mask, int vote, PLACE)
+{
+    return cuda_on_cpu::ballot(mask, !vote, "__all_sync", where) == 0;
+}
+
+/* Lanes are grouped by `width`, a power of two; a source outside the group is oneself
+ * (up, down), or taken modulo width. */
+template <class T>
+static inline T __shfl_sync(unsigned mask, T x, int source, int width = 32, PLACE)
+{
+    int i = cuda_on_cpu::lane();
+    source = (i & ~(width - 1)) | (source & (width - 1));
+    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_sync", where);
+}
+template <class T>
+static inline T __shfl_xor_sync(unsigned mask, T x, int flip, int width = 32, PLACE)
+{
+    int i = cuda_on_cpu::lane(), source = i ^ flip;
+    if (source >= (i & ~(width - 1)) + width) source = i;
+    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_xor_sync", where);
+}
+template <class T>
+static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32, PLACE)
+{
+    int i = cuda_on_cpu::lane(), source = i - (int)delta;
+    if (source < (i & ~(width - 1))) source = i;
+    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_up_sync", where);
+}
+template <class T>
+static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32,
+                                 PLACE)
+{
+    int i = cuda_on_cpu::lane(), source = i + (int)delta;
+    if (source >= (i & ~(width - 1)) + width) source = i;
+    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_down_sync", where);
+}
+
+/* The part of <cooperative_groups.h> that clusters need. */
+namespace cooperative_groups
+{
+struct cluster_group {
+    unsigned block_rank() const { return cuda_on_cpu::cluster_rank(); }
+    unsigned num_blocks() const { return cuda_on_cpu::cluster_size(); }
+    void barrier_arrive(PLACE) const { cuda_on_cpu::cluster_arrive(where); }
+    void barrier_wait(PLACE) const { cuda_on_cpu::cluster_wait(where); }
+    void sync(PLACE) const
+    {
+        cuda_on_cpu::cluster_arrive(where);
+        cuda_on_cpu::cluster_wait(where);
+    }
+    template <class T> T *map_shared_rank(T *shared, unsigned rank, PLACE) const
+    {
+        return (T *)cuda_on_cpu::cluster_map(shared, rank, where);
+    }
+};
+static inline struct cluster_group this_cluster() { return {}; }
+} // namespace cooperative_groups
+
+#endif

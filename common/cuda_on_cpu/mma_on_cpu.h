@@ -1,0 +1,128 @@
+/* mma_on_cpu.h: the CPU twins of the tensor-core instructions of sm_75 and sm_80, for the
+ * wrappers of the kernels: ldmatrix, mma.sync, cp.async.
+ *
+ * Fragments, as the PTX manual lays them out.  Lane t of the warp, g = t / 4, c = t % 4;
+ * a register holds two 16-bit numbers, the one of the lower column (row) in its low half.
+ *
+ *     ldmatrix         8x8 matrix i: its row r lies where lane 8i + r points to;
+ *                      lane t gets in register i the elements (g, 2c) and (g, 2c + 1)
+ *     ldmatrix.trans   ... the elements (2c, g) and (2c + 1, g)
+ *     mma m16n8k16     A (16 x 16): a0 (g, 2c), a1 (g + 8, 2c), a2 (g, 2c + 8),
+ *                      a3 (g + 8, 2c + 8), each with its right neighbour
+ *                      B (16 x 8): b0 (2c, g), b1 (2c + 8, g), each with the one below
+ *                      D (16 x 8): d0 d1 (g, 2c) (g, 2c + 1), d2 d3 the same in row g + 8
+ *     mma m16n8k8      A (16 x 8): a0, a1 of the above; B (8 x 8): b0
+ *
+ * D = A B + C: products are exact in float, the sum over k runs upwards in float, from C
+ * on.  (A tensor core adds in another order and truncates.) */
+#ifndef MMA_ON_CPU_H
+#define MMA_ON_CPU_H
+
+#include "cuda_on_cpu/cuda_on_cpu.h"
+
+namespace cuda_on_cpu
+{
+
+struct ldmatrix_operand {
+    uint16_t row[8]; /* what the lane's address points to */
+    uint32_t result[4];
+    int count, transpose;
+};
+
+CUDA_ON_CPU_UNSEEN static inline void
+ldmatrix_compute(void *const operand[32], unsigned mask, const struct place &where)
+{
+    if (mask != ~0u) fail(where, "ldmatrix by part of a warp");
+    struct ldmatrix_operand *const *o = (struct ldmatrix_operand *const *)operand;
+    for (int t = 0; t < 32; t++) {
+        int g = t / 4, c = t % 4;
+        for (int i = 0; i < o[t]->count; i++) {
+            uint16_t low = o[8 * i + g]->row[2 * c], high = o[8 * i + g]->row[2 * c + 1];
+            if (o[t]->transpose) {
+                low = o[8 * i + 2 * c]->row[g];
+                high = o[8 * i + 2 * c + 1]->row[g];
+            }
+            o[t]->result[i] = low | (uint32_t)high << 16;
+        }
+    }
+}
+
+/* ldmatrix.x1, .x2, .x4 (count), with .trans.  row: the lane's address in shared memory;
+ * lanes from 8 * count on are ignored. */
+static inline void ldmatrix(uint32_t *result, int count, const void *row, bool transpose,
+                            PLACE)
+{
+    struct ldmatrix_operand o = {{}, {}, count, transpose};
+    if ((int)lane() < 8 * count) {
+        if ((uintptr_t)row % 16) fail(where, "ldmatrix: a row must start at 16 bytes");
+        memcpy(o.row, row, 16);
+    }
+    warp_collective(~0u, ldmatrix_compute, &o, false, "ldmatrix", where);
+    memcpy(result, o.result, 4 * count);
+}
+
+struct mma_operand {
+    uint32_t a[4], b[2];
+    float d[4];
+    int k, bf16;
+};
+
+/* The number in the low half of u. */
+static inline float widen(uint32_t u, int bf16)
+{
+    return bf16 ? bfloat_to_float((uint16_t)u) : half_to_float((uint16_t)u);
+}
+
+CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsigned mask,
+                                                  const struct place &where)
+{
+    if (mask != ~0u) fail(where, "mma by part of a warp");
+    struct mma_operand *const *o = (struct mma_operand *const *)operand;
+    float a[16][16], b[16][8], d[16][8];
+    int k = o[0]->k, bf16 = o[0]->bf16;
+    for (int t = 0; t < 32; t++) {
+        int g = t / 4, c = t % 4 * 2;
+        for (int i = 0; i < k / 4; i++)
+            for (int e = 0; e < 2; e++)
+                a[g + i % 2 * 8][c + i / 2 * 8 + e] = widen(o[t]->a[i] >> 16 * e, bf16);
+        for (int i = 0; i < k / 8; i++)
+            for (int e = 0; e < 2; e++)
+                b[c + i * 8 + e][g] = widen(o[t]->b[i] >> 16 * e, bf16);
+        for (int i = 0; i < 4; i++) d[g + i / 2 * 8][c + i % 2] = o[t]->d[i];
+    }
+    for (int i = 0; i < 16; i++)
+        for (int l = 0; l < k; l++)
+            for (int j = 0; j < 8; j++) d[i][j] += a[i][l] * b[l][j];
+    for (int t = 0; t < 32; t++)
+        for (int i = 0; i < 4; i++) o[t]->d[i] = d[t / 4 + i / 2 * 8][t % 4 * 2 + i % 2];
+}
+
+/* mma.sync.aligned.m16n8kK.row.col.f32.T.T.f32: d = a b + c, K = 8 or 16.
+ *   d, c (4)   a (K / 4)   b (K / 8)   T is bf16 or f16 */
+static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
+                             const float *c, int k, bool bf16, PLACE)
+{
+    struct mma_operand o = {};
+    memcpy(o.a, a, k);
+    memcpy(o.b, b, k / 2);
+    memcpy(o.d, c, sizeof o.d);
+    o.k = k;
+    o.bf16 = bf16;
+    warp_collective(~0u, mma_compute, &o, false, "mma", where);
+    memcpy(d, o.d, sizeof o.d);
+}
+
+/* cp.async.cg/ca.shared.global: `bytes` (4, 8, 16), of which bytes_read are read and the
+ * rest is filled with zero; cp.async.commit_group; cp.async.wait_group N.  The copy takes
+ * place in the wait, so a kernel that forgets to wait computes with what was there. */
+static inline void cp_async(void *shared, const void *global, size_t bytes,
+                            size_t bytes_read, PLACE)
+{
+    copy_async(shared, global, bytes, bytes_read, where);
+}
+static inline void cp_async_commit(void) { copy_async_commit(); }
+static inline void cp_async_wait(unsigned groups_left) { copy_async_wait(groups_left); }
+
+} // namespace cuda_on_cpu
+
+#endif

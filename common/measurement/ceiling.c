@@ -1,0 +1,187 @@
+/* ceiling.c: the loops that show what the machine can do. */
+#include <omp.h>
+#include <stdlib.h>
+
+#include "measurement/ceiling.h"
+#include "vector/vexp.h"
+
+#define MAX_THREADS 1024                         /* results kept for thread counts below */
+#define EXP_FLOATS 4096                          /* x and y together 32 KiB: L1 */
+#define SECONDS 0.25
+
+/* What the loops work on. */
+struct scene {
+    int threads;
+    const float *x;     /* EXP_FLOATS each thread; NULL for fma */
+    float *y;
+    const float *more;  /* read after x */
+    size_t n, n_more;   /* floats in x and more over all threads */
+};
+
+static volatile float sink; /* keeps results that nobody reads */
+
+/* Thread t's share of n floats, in whole cache lines. */
+static void share(size_t n, int t, int threads, size_t *begin, size_t *end)
+{
+    *begin = n / 16 * (size_t)t / (size_t)threads * 16;
+    *end = n / 16 * (size_t)(t + 1) / (size_t)threads * 16;
+}
+
+/* Each kernel does one repeat on one thread and returns the work it did. */
+typedef double kernel_function(const struct scene *s, int t);
+
+static double copy_plain(const struct scene *s, int t)
+{
+    size_t begin, end;
+    share(s->n, t, s->threads, &begin, &end);
+    for (size_t j = begin; j < end; j += LANES) vstore(s->y + j, vload(s->x + j));
+    return 12.0 * (double)(end - begin);
+}
+
+static double copy_streaming(const struct scene *s, int t)
+{
+    size_t begin, end;
+    share(s->n, t, s->threads, &begin, &end);
+    for (size_t j = begin; j < end; j += LANES) vstream(s->y + j, vload(s->x + j));
+    vstream_end();
+    return 8.0 * (double)(end - begin);
+}
+
+/* Four streams a thread: a core fetches ahead in each of them. */
+static vfloat sum_of(const float *x, size_t n)
+{
+    vfloat sum[4] = {{0}};
+    size_t quarter = n / 64 * 16;
+    for (size_t j = 0; j < quarter; j += 16)
+        for (int stream = 0; stream < 4; stream++)
+            for (int a = 0; a < 16; a += LANES)
+                sum[stream] += vload(x + (size_t)stream * quarter + j + a);
+    for (size_t j = 4 * quarter; j + LANES <= n; j += LANES) sum[0] += vload(x + j);
+    return sum[0] + sum[1] + (sum[2] + sum[3]);
+}
+
+static double read_sum(const struct scene *s, int t)
+{
+    size_t begin, end, from, to;
+    share(s->n, t, s->threads, &begin, &end);
+    share(s->n_more, t, s->threads, &from, &to);
+    sink = vsum(sum_of(s->x + begin, end - begin) + sum_of(s->more + from, to - from));
+    return 4.0 * (double)(end - begin + to - from);
+}
+
+/* 12 independent chains of multiply-adds, two a cycle with a latency of four fit. */
+#define CHAINS 12
+#define FMA_ROUNDS 20000
+static double fma_chains(const struct scene *s, int t)
+{
+    (void)s, (void)t;
+    vfloat c[CHAINS], a = vset(0.5f), b = vset(0.25f);
+    for (int i = 0; i < CHAINS; i++) c[i] = vset((float)i);
+    for (int k = 0; k < FMA_ROUNDS; k++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) c[i] = vfma(c[i], a, b);
+    }
+    for (int i = 1; i < CHAINS; i++) c[0] += c[i];
+    sink = vsum(c[0]);
+    return 2.0 * LANES * CHAINS * FMA_ROUNDS;
+}
+
+#define EXP_ROUNDS 50
+static double exp_loop(const struct scene *s, int t)
+{
+    const float *x = s->x + (size_t)t * EXP_FLOATS;
+    float *y = s->y + (size_t)t * EXP_FLOATS;
+    for (int k = 0; k < EXP_ROUNDS; k++) {
+        for (size_t j = 0; j < EXP_FLOATS; j += LANES) vstore(y + j, vexp(vload(x + j)));
+        __asm__ volatile("" ::: "memory");
+    }
+    return (double)EXP_ROUNDS * EXP_FLOATS;
+}
+
+/* Rate of a kernel on all threads, 10^9 units of work a second. */
+static double rate_once(kernel_function *kernel, const struct scene *s)
+{
+    double work = 0, start = 0;
+#pragma omp parallel num_threads(s->threads) reduction(+ : work)
+    {
+#pragma omp barrier
+#pragma omp master
+        start = omp_get_wtime();
+        work += kernel(s, omp_get_thread_num());
+    }
+    return work / (omp_get_wtime() - start) * 1e-9;
+}
+
+/* The best of the repeats that fit into SECONDS, at least three. */
+static double best_rate(kernel_function *kernel, const struct scene *s)
+{
+    double best = 0, until = omp_get_wtime() + SECONDS;
+    for (int repeat = 0; repeat < 3 || omp_get_wtime() < until; repeat++) {
+        double rate = rate_once(kernel, s);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+static int thread_count(int threads)
+{
+    if (threads <= 0) threads = omp_get_max_threads();
+    return threads < MAX_THREADS ? threads : MAX_THREADS - 1;
+}
+
+void ceiling_memory_look(void *memory)
+{
+    struct ceiling_memory *m = memory;
+    struct scene s = {.threads = thread_count(m->threads), .x = m->x, .y = m->y, .n = m->n,
+                      .more = m->more, .n_more = m->n_more};
+    if (m->n_looks == CEILING_LOOKS) return;
+    m->plain[m->n_looks] = rate_once(m->more ? read_sum : copy_plain, &s);
+    m->streaming[m->n_looks] = m->more ? 0 : rate_once(copy_streaming, &s);
+    m->n_looks++;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ceiling_memory_gbps(struct ceiling_memory *m)
+{
+    size_t n = (size_t)m->n_looks;
+    if (n == 0) return 0;
+    qsort(m->plain, n, sizeof *m->plain, by_size);
+    qsort(m->streaming, n, sizeof *m->streaming, by_size);
+    double plain = m->plain[n / 2], streaming = m->streaming[n / 2];
+    return plain > streaming ? plain : streaming;
+}
+
+double ceiling_fma_gflops(int threads)
+{
+    static double known[MAX_THREADS];
+    struct scene s = {.threads = thread_count(threads)};
+    double *rate = &known[s.threads];
+    if (*rate == 0) *rate = best_rate(fma_chains, &s);
+    return *rate;
+}
+
+/* 0 when memory is short. */
+double ceiling_exp_gexps(int threads)
+{
+    static double known[MAX_THREADS];
+    struct scene s = {.threads = thread_count(threads)};
+    double *rate = &known[s.threads];
+    if (*rate > 0) return *rate;
+    s.n = EXP_FLOATS * (size_t)s.threads;
+    float *x = aligned_alloc(4096, s.n * sizeof *x), *y = aligned_alloc(4096, s.n * sizeof *y);
+    for (size_t j = 0; x && y && j < s.n; j++) {
+        x[j] = -(float)(j % 64);
+        y[j] = 0;
+    }
+    s.x = x;
+    s.y = y;
+    if (x && y) *rate = best_rate(exp_loop, &s);
+    free(x);
+    free(y);
+    return *rate;
+}

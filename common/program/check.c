@@ -1,0 +1,365 @@
+/* check.c: the verb check: every variant of a stage on every case. */
+#include "program/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "program/options.h"
+
+struct prepared prepare(const struct test_case *c, enum dtype dtype, uint64_t seed)
+{
+    struct prepared p = {.test_case = c, .seed = seed};
+    p.inputs = inputs_new(c, dtype, seed);
+    p.standard = standard_new(&p.inputs->problem, &p.inputs->arrays);
+    return p;
+}
+
+void prepared_free(struct prepared *p)
+{
+    inputs_free(p->inputs);
+    standard_free(p->standard);
+    memset(p, 0, sizeof *p);
+}
+
+const char *not_promised(const struct variant *v, const struct prepared *p)
+{
+    static char text[64];
+    const struct reference *r = p->standard->reference;
+    if (isfinite(v->max_score) && !(r->max_score <= v->max_score)) {
+        snprintf(text, sizeof text, "scores up to %.4g", r->max_score);
+        return text;
+    }
+    if (r->empty_rows && !v->masked_rows) return "a fully masked row";
+    if (!r->v_is_finite && !v->isolates_v) return "NaN or inf in v";
+    return NULL;
+}
+
+/* A number that changes when an input does. */
+static uint64_t fingerprint(const struct inputs *in)
+{
+    struct sizes n = problem_sizes(&in->problem);
+    size_t size = dtype_size(in->problem.dtype);
+    const struct arrays *a = &in->arrays;
+    const void *array[] = {a->x,    a->w,     a->q,     a->k,    a->v,
+                           a->bias, a->index, a->k_new, a->v_new};
+    size_t bytes[] = {n.x * size,     n.w * size,
+                      n.q * size,     n.k * size,
+                      n.v * size,     n.bias * sizeof(float),
+                      n.index * sizeof(size_t), n.k_new * size,
+                      n.v_new * size};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {
+            uint16_t word;
+            memcpy(&word, (const char *)array[i] + k, 2);
+            hash = hash * 0x100000001b3u + word + 1;
+        }
+    return hash;
+}
+
+struct verdict check_variant(const struct variant *v, const struct prepared *p,
+                             int repeat, const char **could_not)
+{
+    const struct problem *problem = &p->inputs->problem;
+    struct outputs out = outputs_new(problem), again = {0};
+    struct arrays a = p->inputs->arrays;
+    uint64_t before = fingerprint(p->inputs);
+    struct verdict verdict = {0};
+    outputs_bind(&out, &a);
+    *could_not = execute(v, problem, &a);
+    if (!*could_not) verdict = compare(p->standard, &out);
+    if (!*could_not && verdict.ok && repeat) {
+        again = outputs_new(problem);
+        outputs_bind(&again, &a);
+        *could_not = execute(v, problem, &a);
+        if (!*could_not && !outputs_equal(&out, &again)) {
+            verdict.ok = 0;
+            verdict.reason = "a second run gives other bits";
+        }
+    }
+    if (verdict.ok && fingerprint(p->inputs) != before) {
+        verdict.ok = 0;
+        verdict.reason = "an input was overwritten";
+    }
+    outputs_free(&out);
+    outputs_free(&again);
+    return verdict;
+}
+
+enum { MOST_VARIANTS = 64 };
+
+struct tally {
+    size_t passed, failed, skipped;
+    double worst;            /* largest err / allowed of the passed */
+    char worst_case[64];     /* where */
+    enum dtype worst_dtype;
+    unsigned types;          /* checked in these */
+};
+
+struct entry {
+    const struct variant *v;   /* as it runs here */
+    char unavailable[200];     /* why it cannot, or "" */
+    struct tally ops[N_OPS];
+};
+
+struct run {
+    const struct stage *stage;
+    const struct options *opt;
+    struct entry entries[MOST_VARIANTS];
+    size_t n_entries, n_failed, n_cases;
+    double started, reported;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* On a terminal a line that is overwritten, else a plain line every ten seconds. */
+static void progress(struct run *run, size_t i, size_t n, const char *name)
+{
+    double t = now();
+    int terminal = isatty(STDERR_FILENO);
+    if (t - run->reported < (terminal ? 0.1 : 10)) return;
+    run->reported = t;
+    if (terminal) fprintf(stderr, "\r\033[Kchecking %zu/%zu  %s", i, n, name);
+    else fprintf(stderr, "checking %s: case %zu of %zu, %.0f s\n", run->stage->name, i, n,
+                 t - run->started);
+    fflush(stderr);
+}
+
+static void progress_end(void)
+{
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+}
+
+static void print_failure(const struct run *run, const struct variant *v,
+                          const struct prepared *p, const struct verdict *verdict)
+{
+    char index[80];
+    const char *name = run->stage->name, *dtype = dtype_name(p->inputs->problem.dtype);
+    verdict_index(verdict, index, sizeof index);
+    progress_end();
+    printf("FAILED   %s  %s  %s\n", v->name, p->test_case->name, dtype);
+    if (run->n_failed > 1 && !run->opt->verbose) return;
+    printf("    %s%s: %s\n", verdict->array, index, verdict->reason);
+    printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got,
+           verdict->want, verdict->err, verdict->allowed);
+    printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
+    if (run->opt->random)
+        printf(
+            "    build/%s check --random 1 --op %s --variant %s --dtype %s --seed %llu\n",
+            name, op_name(p->test_case->problem.op), v->name, dtype,
+            (unsigned long long)p->seed);
+    else
+        printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
+               p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
+    fflush(stdout);
+}
+
+/* Is entry e to be tried on c in this type at all? */
+static int is_candidate(const struct run *run, const struct entry *e,
+                        const struct test_case *c, enum dtype dtype)
+{
+    if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
+    if (!(e->v->types & TYPE(dtype))) return 0;
+    if (c->only_gpu && e->v->device != ON_GPU && !run->opt->only_case) return 0;
+    return e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case;
+}
+
+static void check_entry(struct run *run, struct entry *e, const struct prepared *p)
+{
+    const struct test_case *c = p->test_case;
+    const struct problem *problem = &p->inputs->problem;
+    struct tally *t = &e->ops[problem->op];
+    const char *why = variant_refuses(e->v, problem), *could_not = NULL;
+    if (!why) why = not_promised(e->v, p);
+    struct verdict verdict = {0};
+    if (!why) {
+        int repeat = c->quick && (c->recipe == RANDOM || c->recipe == ASCENDING);
+        verdict = check_variant(e->v, p, repeat, &could_not);
+        why = could_not;
+    }
+    if (why) {
+        t->skipped++;
+        if (run->opt->verbose || run->opt->only_case)
+            printf("skipped  %s  %s  %s: %s\n", e->v->name, c->name,
+                   dtype_name(problem->dtype), why);
+        return;
+    }
+    t->types |= TYPE(problem->dtype);
+    if (!verdict.ok) {
+        t->failed++;
+        run->n_failed++;
+        print_failure(run, e->v, p, &verdict);
+        return;
+    }
+    t->passed++;
+    if (run->opt->verbose)
+        printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name,
+               dtype_name(problem->dtype), verdict.worst);
+    if (verdict.worst < t->worst && t->worst_case[0]) return;
+    t->worst = verdict.worst;
+    memcpy(t->worst_case, c->name, sizeof t->worst_case);
+    t->worst_dtype = problem->dtype;
+}
+
+static void check_case(struct run *run, const struct test_case *c, uint64_t seed)
+{
+    int checked = 0;
+    for (int d = F32; d <= BF16; d++) {
+        enum dtype dtype = (enum dtype)d;
+        int wanted = 0;
+        if (run->opt->has_dtype && dtype != run->opt->dtype) continue;
+        if (dtype != F32 && !c->halves) continue;
+        for (size_t i = 0; i < run->n_entries; i++)
+            wanted |= is_candidate(run, &run->entries[i], c, dtype);
+        if (!wanted) continue;
+        checked = 1;
+        struct prepared p = prepare(c, dtype, seed);
+        for (size_t i = 0; i < run->n_entries; i++)
+            if (is_candidate(run, &run->entries[i], c, dtype))
+                check_entry(run, &run->entries[i], &p);
+        prepared_free(&p);
+    }
+    run->n_cases += checked;
+}
+
+static void print_table(const struct run *run)
+{
+    printf("%-26s %-21s %-12s %6s %7s %7s  %s\n", "variant", "operation", "types",
+           "passed", "failed", "skipped", "worst error / allowed");
+    for (size_t i = 0; i < run->n_entries; i++) {
+        const struct entry *e = &run->entries[i];
+        for (int op = 0; op < N_OPS; op++) {
+            const struct tally *t = &e->ops[op];
+            char types[16] = "";
+            if (!t->passed && !t->failed && !t->skipped) continue;
+            for (int d = F32; d <= BF16; d++)
+                if (t->types & TYPE(d))
+                    snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s",
+                             types[0] ? " " : "", dtype_name((enum dtype)d));
+            printf("%-26s %-21s %-12s %6zu %7zu %7zu", e->v->name, op_name((enum op)op),
+                   types, t->passed, t->failed, t->skipped);
+            if (t->worst_case[0])
+                printf("  %.2f  %s %s", t->worst, t->worst_case,
+                       dtype_name(t->worst_dtype));
+            printf("\n");
+        }
+    }
+    for (size_t i = 0; i < run->n_entries; i++)
+        if (run->entries[i].unavailable[0])
+            printf("%-26s not run: %s\n", run->entries[i].v->name,
+                   run->entries[i].unavailable);
+}
+
+/* Fills run->entries.  Returns 0, or 2 when no variant has the name asked for. */
+static int choose_variants(struct run *run)
+{
+    for (size_t i = 0; run->stage->variants[i]; i++) {
+        const struct variant *v = run->stage->variants[i];
+        if (run->opt->variant && strcmp(v->name, run->opt->variant)) continue;
+        if (run->n_entries == MOST_VARIANTS) break;
+        struct entry *e = &run->entries[run->n_entries++];
+        e->v = variant_here(v);
+        const char *why = variant_unavailable(e->v);
+        if (why) snprintf(e->unavailable, sizeof e->unavailable, "%s", why);
+    }
+    if (run->n_entries) return 0;
+    fprintf(stderr, "%s: --variant %s: no such variant; see build/%s list\n",
+            run->stage->name, run->opt->variant ? run->opt->variant : "",
+            run->stage->name);
+    return 2;
+}
+
+static int conclude(const struct run *run)
+{
+    size_t passed = 0, failed = 0, skipped = 0, absent = 0;
+    const char *why = "no case fits";
+    int on_cpu = 0;
+    print_table(run);
+    for (size_t i = 0; i < run->n_entries; i++) {
+        const struct entry *e = &run->entries[i];
+        if (e->unavailable[0]) {
+            absent++;
+            why = e->unavailable;
+        } else if (e->v->device == GPU_ON_CPU) {
+            on_cpu = 1;
+        }
+        for (int op = 0; op < N_OPS; op++) {
+            passed += e->ops[op].passed;
+            failed += e->ops[op].failed;
+            skipped += e->ops[op].skipped;
+        }
+    }
+    if (on_cpu)
+        printf("CUDA kernels were executed on the CPU, on the small cases only\n");
+    printf("%s: %zu case%s in %.1f s", run->stage->name, run->n_cases,
+           run->n_cases == 1 ? "" : "s", now() - run->started);
+    if (absent) printf("; %zu of %zu variants cannot run here", absent, run->n_entries);
+    if (!passed && !failed)
+        printf("; nothing was checked: %s",
+               skipped ? "what was asked for is not promised or not supported" : why);
+    printf("\n%zu checks passed, %zu failed, %zu skipped\n", passed, failed, skipped);
+    return failed ? 1 : passed ? 0 : 77;
+}
+
+/* The operations that some variant here does, attention four times as often. */
+static size_t operations(const struct run *run, enum op *ops)
+{
+    size_t n = 0;
+    for (int op = 0; op < N_OPS; op++) {
+        int done = 0;
+        for (size_t i = 0; i < run->n_entries; i++)
+            done |= !run->entries[i].unavailable[0] &&
+                    variant_does(run->entries[i].v, (enum op)op) != NULL;
+        if (run->opt->has_op ? op != (int)run->opt->op : !done) continue;
+        for (int k = 0; k < (op == OP_ATTENTION ? 4 : 1); k++) ops[n++] = (enum op)op;
+    }
+    return n;
+}
+
+/* Cases drawn at random; case i has the seed of the first plus i. */
+static void check_random(struct run *run)
+{
+    enum op ops[N_OPS + 3];
+    size_t n_ops = operations(run, ops), n = run->opt->random;
+    uint64_t first = run->opt->has_seed ? run->opt->seed : 1;
+    for (size_t i = 0; i < n && n_ops; i++) {
+        struct test_case c = test_case_draw(ops[(first + i) % n_ops], first + i);
+        progress(run, i, n, c.name);
+        check_case(run, &c, first + i);
+    }
+    printf("%zu problems drawn at random, seeds %llu to %llu\n", n,
+           (unsigned long long)first, (unsigned long long)(first + n - 1));
+}
+
+int check_stage(const struct stage *stage, const struct options *opt)
+{
+    static struct run run;
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    run = (struct run){.stage = stage, .opt = opt, .started = now(), .reported = now()};
+    if (opt->only_case && !test_case_find(opt->only_case))
+        return complain(stage,
+                        "--case %s: no such case; check --verbose prints their names",
+                        opt->only_case);
+    int status = choose_variants(&run);
+    if (status) return status;
+    if (opt->huge) return check_huge(stage, opt);
+    if (opt->random) check_random(&run);
+    for (size_t i = 0; !opt->random && i < n; i++) {
+        if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0
+                           : opt->quick && !c[i].quick)
+            continue;
+        if (opt->has_op && c[i].problem.op != opt->op) continue;
+        progress(&run, i, n, c[i].name);
+        check_case(&run, &c[i], opt->has_seed ? opt->seed : test_case_seed(&c[i]));
+    }
+    progress_end();
+    return conclude(&run);
+}

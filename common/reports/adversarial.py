@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""adversarial.py: the optimistic rung on inputs made to disappoint it.
+
+    python3 common/reports/adversarial.py --csv build/results/hopper/adversarial.csv
+
+    normal   random numbers              growing  every key's score above the last one's
+    x30      scores 30 times as large    spike    one late key far above all others
+
+Speed beside the rung that rescales when it must and beside cuDNN, in turn in one process;
+and the largest error against float64, as a share of the largest |v|.
+"""
+import argparse
+import csv
+import math
+import os
+import statistics
+import sys
+
+from peers import Library, error_of, pairs_of, rounds, torch_method
+
+METHODS = ("fitted", "optimistic", "pytorch-cudnn")
+
+
+def inputs(torch, data, heads, seqlen, head_dim):
+    """q, k, v of one batch of 4."""
+    q, k, v = (torch.randn(4, heads, seqlen, head_dim, device="cuda") for _ in range(3))
+    if data == "x30":
+        q *= 30
+    if data == "growing":
+        q = q.abs() * 3
+        k = 0.1 * k + torch.linspace(0, 4, seqlen, device="cuda")[None, None, :, None]
+    if data == "spike":
+        k[:, :, seqlen * 3 // 4] *= 60
+    return [x.to(torch.bfloat16) for x in (q, k, v)]
+
+
+def main():
+    """Runs the measurements; returns the exit status."""
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--csv", default="build/results/hopper/adversarial.csv")
+    p.add_argument("--library", default="build/lib05.so")
+    args = p.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("adversarial: PyTorch is not installed; skipped")
+        return 77
+    if not torch.cuda.is_available():
+        print("adversarial: PyTorch sees no GPU; skipped")
+        return 77
+    torch.manual_seed(1)
+    library = Library(args.library)
+    flush = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")
+    rows = []
+    for head_dim in (64, 128, 256):
+        for causal in (0, 1):
+            heads, seqlen = 2048 // head_dim, 4096
+            shape = (4, heads, heads, seqlen, seqlen, head_dim, causal)
+            for data in ("normal", "x30", "growing", "spike"):
+                q, k, v = inputs(torch, data, heads, seqlen, head_dim)
+                methods = {n: torch_method(torch, n, shape, q, k, v) if "pytorch" in n
+                           else library.method(torch, n, "bf16", shape, q, k, v)
+                           for n in METHODS}
+                top = v.float().abs().max().item()
+                errors = {n: error_of(torch, shape, q, k, v, f()) / top
+                          for n, f in methods.items() if f}
+                ready = {n: f for n, f in methods.items() if f}
+                times = rounds(torch, ready, 0.03, flush)
+                for name, t in times.items():
+                    speed = 4 * head_dim * pairs_of(shape) / statistics.median(t) / 1e12
+                    rows.append([data, head_dim, causal, seqlen, name, f"{speed:.0f}",
+                                 f"{errors[name]:.2e}"])
+                print(" ".join(f"{x}" for r in rows[-len(times):] for x in r[:3] + r[4:]),
+                      flush=True)
+    os.makedirs(os.path.dirname(os.path.abspath(args.csv)), exist_ok=True)
+    with open(args.csv, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow("data head_dim causal seqlen variant tflops error".split())
+        writer.writerows(rows)
+    assert math.isfinite(sum(float(r[5]) for r in rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

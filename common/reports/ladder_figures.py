@@ -1,0 +1,218 @@
+"""ladder_figures.py: draws stage 5's ladder from CSV files.
+
+    python3 common/reports/ladder_figures.py --results DIR --out DIR [--machine TEXT]
+
+staircase.png    what each rung reaches under its roofs, and how busy the units were: one
+                 launch of each rung, roof and GEMM in the same `make profile 5`
+crossover.png    every rung against the length: TFLOP/s; of one query the time
+gpu_memory.png   peak memory of every rung and of PyTorch's attentions against the length
+
+Roofs: the last rung without its softmax; the vendor's matrix product (GEMM).
+A figure without data is skipped with one line.  Exit status: 0 drawn; 1 nothing drawn; 2
+bad usage or a malformed file; 77 no matplotlib.
+"""
+import argparse
+import os
+import pathlib
+import sys
+
+from plot import (SETTINGS, caption, draw_all, label_ends, length_axis,  # noqa: E402
+                  plt, value_axis)
+from ladder import (LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query,  # noqa: E402
+                    read_profile, work_text)
+from results import Malformed, NoData, read_results  # noqa: E402
+
+# float32, tensor cores of any GPU, Hopper: from light to dark within each
+COLOURS = dict(zip(RUNGS, ("#c9a227", "#8a6d00", "#f28e2b", "#d1495b", "#9ecae1", "#74b3dd",
+                           "#4a98d0", "#2c7fb8", "#1f63a5", "#184f95", "#6a3d9a", "#3b0f70")))
+COLOURS[SPLIT] = "#2a9d3a"
+PEERS = {"pytorch-cudnn": "#333333", "pytorch-flash": "#666666",
+         "pytorch-efficient": "#999999", "pytorch-math": "#bbbbbb"}
+UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", "#d1495b"),
+         ("issue_pct", "issue slots", "#7f7f7f"),
+         ("fma_pct", "multiply-adds", "#c9a227"), ("shared_pct", "shared memory", "#2a9d3a"))
+
+
+def number(text):
+    return float(text) if text else None
+
+
+def draw_staircase(directory):
+    """Above: TFLOP/s of each rung and the roofs.  Below: percent of cycles."""
+    counted = read_profile(directory)
+    sizes = sorted({d for name, d in counted if name in RUNGS and name not in RUNGS[:2]})
+    figure, axes = plt.subplots(2, len(sizes), figsize=(8, 6.2), squeeze=False, sharex=True)
+    figure.subplots_adjust(left=0.07, right=0.865, top=0.91, bottom=0.215, wspace=0.52,
+                           hspace=0.1)
+    for (above, below), size in zip(axes.T, sizes):
+        names = [name for name in RUNGS if (name, size) in counted]
+        lines = [counted[name, size] for name in names]
+        draw_steps(above, lines, counted.get((ROOF, size)))
+        above.set_title(f"head_dim {size:.0f}", fontsize=9, loc="left")
+        ends = []
+        for column, text, colour in UNITS:
+            points = [(x, number(line[column])) for x, line in enumerate(lines)
+                      if line.get(column)]
+            if points:
+                below.plot(*zip(*points), "o-", color=colour, markersize=3, linewidth=1)
+                ends.append((*points[-1], text, colour))
+        below.set_ylim(0, 100)
+        value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
+        above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
+        below.set_xticks(range(len(names)))
+        below.set_xticklabels([f"{number_of(name)} {name}" for name in names], rotation=60,
+                              ha="right", fontsize=8, rotation_mode="anchor")
+        label_ends(below, ends)
+    rows = [argparse.Namespace(**line) for line in counted.values()]
+    caption(figure, rows, "The ladder under its roofs, and what was busy (at the foot: GHz)")
+    return figure
+
+
+def dark(colour):
+    """Whether white can be read on it better than black."""
+    red, green, blue = (int(colour[n:n + 2], 16) for n in (1, 3, 5))
+    return 0.3 * red + 0.6 * green + 0.1 * blue < 120
+
+
+def draw_steps(axis, lines, roof):
+    """One staircase: a tread a rung, its clock at its foot; roofs dotted."""
+    heights = [float(line["gflops"]) / 1000 for line in lines]
+    for x, (height, line) in enumerate(zip(heights, lines)):
+        axis.fill_between([x - 0.5, x + 0.5], height, color=COLOURS[line["variant"]],
+                          alpha=0.85, linewidth=0)
+        axis.annotate(f"{height:.0f}", (x, height), (0, 2), textcoords="offset points",
+                      ha="center", fontsize=7, zorder=3,
+                      bbox={"color": "white", "pad": 0.4, "linewidth": 0})
+        if line.get("clock_ghz") and height > 0.1 * max(heights):
+            axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 2), fontsize=6,
+                          textcoords="offset points", ha="center",
+                          color="white" if dark(COLOURS[line["variant"]]) else "black")
+    roofs = []
+    gemm = max((float(line["ceiling"]) / 1000 for line in lines
+                if line["ceiling"] and line["dtype"] == "bf16"), default=None)
+    if gemm:
+        roofs.append((gemm, "GEMM"))
+    if roof:
+        roofs.append((float(roof["gflops"]) / 1000, "no softmax"))
+    axis.set_xlim(-0.6, len(lines) - 0.4)
+    value_axis(axis, [1.06 * max(heights + [height for height, _ in roofs])], "TFLOP/s")
+    axis.set_ylim(bottom=0)
+    for height, _ in roofs:
+        axis.axhline(height, color="black", linewidth=1, linestyle=":")
+    label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
+
+
+def draw_lines(axis, lines, value, unit, name):
+    """{variant: {length: row}} with a label at each end."""
+    ends, values, lengths = [], [], []
+    for variant, line in lines.items():
+        x = sorted(line)
+        y = [value(line[n]) for n in x]
+        peer, roof = variant in PEERS, variant == ROOF
+        colour = "black" if roof else PEERS.get(variant) or COLOURS.get(variant, "#888888")
+        axis.plot(x, y, color=colour, marker="" if roof else "o", markersize=2.4,
+                  linewidth=1, linestyle=":" if roof else "--" if peer else "-")
+        text = {ROOF: "12 without softmax"}.get(variant, variant)
+        ends.append((x[-1], y[-1], f"{number_of(variant)} {text}" if variant in RUNGS
+                     else text, colour))
+        values, lengths = values + y, lengths + x
+    length_axis(axis, lengths, name)
+    value_axis(axis, values, unit)
+    label_ends(axis, ends)
+
+
+def draw_crossover(rows):
+    """Rungs 1 to 5 against the length, then 4 to 12 for each head_dim, full mask; below,
+    one query."""
+    panels = by_length(rows)
+    keys = [key for key in sorted(panels) if not key[1]
+            and len([name for name in RUNGS[3:] if panels[key].get(name)]) > 2]
+    if not keys:
+        raise NoData("no measurement of several rungs at several lengths")
+    single = one_query(rows)
+    first = max(keys, key=lambda key: (len(panels[key]), key[0] == 128))
+    drawn = [(first, RUNGS[:5])] + [(key, RUNGS[3:] + [ROOF]) for key in keys]
+    tall = 3.7 * (len(drawn) + 1)
+    figure, axes = plt.subplots(len(drawn) + 1, 1, figsize=(8, tall))
+    figure.subplots_adjust(left=0.085, right=0.8, top=1 - 0.75 / tall,
+                           bottom=0.95 / tall, hspace=0.34)
+    for axis, (key, names) in zip(axes, drawn):
+        lines = {name: panels[key][name] for name in names if panels[key].get(name)}
+        draw_lines(axis, lines, lambda row: row.gflops / 1000, "TFLOP/s", "keys and queries")
+        row = next(iter(next(iter(lines.values())).values()))
+        axis.set_title(f"head_dim {key[0]:.0f}, {work_text(row)}", fontsize=8.5, loc="left")
+    lines = {name: single[name] for name in RUNGS + [SPLIT] + list(PEERS)[:2]
+             if single.get(name)}
+    draw_lines(axes[-1], lines, lambda row: row.median_s * 1e6, "µs", "keys")
+    row = next(iter(next(iter(lines.values())).values()))
+    axes[-1].set_title(f"one query, {row.heads_q:.0f} heads, head_dim {row.head_dim:.0f}",
+                       fontsize=8.5, loc="left")
+    used = [row for key in keys for line in panels[key].values() for row in line.values()]
+    caption(figure, used, "Every rung against the length (1 and 2 in float32, the others in "
+            "bfloat16)")
+    return figure
+
+
+def draw_memory(rows):
+    """Peak memory against the length; methods with the same memory share a label."""
+    panels = by_length(rows)
+    key = max((k for k in panels if not k[1]), key=lambda k: (len(panels[k]), k[0] == 128))
+    groups = {}
+    for name in RUNGS + list(PEERS):
+        line = {n: row.peak_bytes / (1 << 20) for n, row in panels[key][name].items()
+                if row.peak_bytes}
+        if line:
+            sizes = tuple((n, round(line[n], -1)) for n in sorted(line))
+            groups.setdefault(sizes, []).append(name)
+    if not groups:
+        raise NoData("no measurement of the rungs' peak memory")
+    figure, axis = plt.subplots(figsize=(8, 4.4))
+    figure.subplots_adjust(left=0.085, right=0.72, top=0.9, bottom=0.19)
+    ends, values = [], []
+    for sizes, names in groups.items():
+        x, y = zip(*sizes)
+        rungs = [number_of(name) for name in names if name in RUNGS]
+        colour = COLOURS[names[len(rungs) - 1]] if rungs else PEERS[names[-1]]
+        text = [f"rung{'s' if rungs[1:] else ''} {rungs[0]}"
+                + (f" to {rungs[-1]}" if rungs[1:] else "")
+                + (" (float32)" if names[0] in RUNGS[:2] else "")] if rungs else []
+        text += [name.replace("pytorch-", "") for name in names if name in PEERS]
+        axis.plot(x, y, "o-", color=colour, markersize=3.5, linewidth=1.4)
+        ends.append((x[-1], y[-1], ", ".join(text), colour))
+        values += y
+    length_axis(axis, [n for sizes in groups for n, _ in sizes], "keys and queries")
+    value_axis(axis, values, "MiB")
+    label_ends(axis, ends)
+    used = [row for name in RUNGS + list(PEERS) for row in panels[key][name].values()]
+    caption(figure, used, f"Peak memory of attention: {work_text(used[0])}, "
+            f"head_dim {key[0]:.0f}")
+    return figure
+
+
+def main():
+    p = argparse.ArgumentParser(description="Draws the ladder of stage 5.")
+    p.add_argument("--results", type=pathlib.Path, required=True)
+    p.add_argument("--out", type=pathlib.Path, required=True)
+    p.add_argument("--machine", default="", help="part of the machine's name")
+    arguments = p.parse_args()
+    plt.rcParams.update(SETTINGS)
+    rows = []
+    if any(path.name != "" for path in arguments.results.glob("*.csv")):
+        rows = read_results(arguments.results, arguments.machine, roofs=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    drawn = draw_all({"staircase.png": lambda: draw_staircase(arguments.results),
+                      "crossover.png": lambda: draw_crossover(rows),
+                      "gpu_memory.png": lambda: draw_memory(rows)}, arguments.out)
+    return 0 if drawn else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Malformed as error:
+        print(f"ladder_figures.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        print(f"ladder_figures.py: {error.filename}: {os.strerror(error.errno)}",
+              file=sys.stderr)
+        sys.exit(1)

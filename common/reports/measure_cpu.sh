@@ -1,0 +1,46 @@
+#!/bin/sh
+# measure_cpu.sh [CSV [PART...]]: the CPU measurements behind the lessons and
+# notes/cpu_speed.md, about eight minutes on an idle machine.  Appends to CSV (default
+# build/results/cpu.csv).  PART: softmax, attention, forms, peers; all of them without one.
+set -eu
+csv=${1:-build/results/cpu.csv}
+[ $# = 0 ] || shift
+[ $# -gt 0 ] || set -- softmax attention forms peers
+# a thread a core: two that wait for each other on one core lose whole turns of the scheduler
+export OMP_PROC_BIND=${OMP_PROC_BIND:-true}
+mkdir -p "$(dirname "$csv")"
+bench() {
+    program=$1 op=$2
+    shift 2
+    for variant; do "build/$program" bench --op "$op" --variant "$variant" --csv "$csv"; done
+}
+# What is compared is measured in one go: on a shared machine memory slows down and recovers.
+softmax() {
+    bench 01_naive softmax naive simd accumulators
+    bench 02_safe_softmax softmax recompute reload simd accumulators overlapped
+    bench 03_online_softmax softmax online simd blocked streaming two_pass one_look
+    bench 04_monoid_tiled_cpu softmax fold chunk threads
+    for program in 01_naive 02_safe_softmax 03_online_softmax; do
+        bench $program softmax threads
+    done
+    bench 04_monoid_tiled_cpu softmax all_cores
+}
+attention() {
+    bench 01_naive attention naive threads
+    bench 02_safe_softmax attention recompute reload threads
+    bench 03_online_softmax attention online divide_once threads
+    bench 04_monoid_tiled_cpu attention fold tiled microkernel all_cores
+}
+# the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
+forms() {
+    for variant in chunk padded masked_reads split lse_form normalised_tiles \
+                   memory_efficient threads; do
+        build/04_monoid_tiled_cpu bench --quick --op attention --variant $variant --csv "$csv"
+    done
+    build/05_flash_cuda bench --quick --device cpu --csv "$csv"
+}
+# PyTorch on the same shapes and threads, where it is installed
+peers() {
+    ${PYTHON:-python3} common/reports/peers_cpu.py --csv "$csv" || [ $? = 77 ]
+}
+for part; do "$part"; done

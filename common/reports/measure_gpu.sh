@@ -1,0 +1,59 @@
+#!/bin/sh
+# measure_gpu.sh [RESULTS [PART...]]: the GPU measurements behind the lessons and notes, each
+# CSV anew (default build/results, all parts; about five minutes on an H200).  Needs what
+# `make cuda build/roof/05_flash_cuda` builds, PyTorch, and ncu for the counters; a part
+# whose tool is missing is left out and said so.
+#
+#   attention    every rung, roof and peer, in turn     h200_attention.csv
+#   profile      counters of every rung                 profile_05_flash_cuda.csv
+#   f32          rungs 1 and 2 on one head              h200_f32.csv
+#   adversarial  difficult data                         hopper/adversarial.csv
+#   softmax      softmax and its peers                  h200_softmax.csv
+set -u
+results=${1:-build/results}
+[ $# -eq 0 ] || shift
+mkdir -p "$results/hopper"
+failed=0
+
+# anew FILE COMMAND...: FILE is made by COMMAND, which appends to it or replaces it.
+anew() {
+    file=$results/$1
+    shift
+    [ ! -e "$file" ] || mv "$file" "$file.old"
+    "$@"
+    status=$?
+    if [ $status -eq 0 ]; then
+        rm -f "$file.old"
+        return
+    fi
+    [ ! -e "$file.old" ] || mv "$file.old" "$file"
+    [ $status -eq 77 ] || failed=1
+    echo "measure_gpu: $file stays as it was (status $status)" >&2
+}
+
+float() {
+    for variant in tiled register_tiled; do
+        for n in 256 512 1024 2048 4096; do
+            build/05_flash_cuda bench --quick --dtype f32 --variant $variant --seqlen-q $n \
+                --csv "$1" || return
+        done
+    done
+}
+
+roof=build/roof/05_flash_cuda
+[ -x $roof ] || roof=
+for part in ${*:-attention profile f32 adversarial softmax}; do
+    case $part in
+    attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
+        --parts lengths,decode,float --csv "$results/h200_attention.csv" ;;
+    profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \
+        build/05_flash_cuda "$results" $roof ;;
+    f32) anew h200_f32.csv float "$results/h200_f32.csv" ;;
+    adversarial) anew hopper/adversarial.csv python3 common/reports/adversarial.py \
+        --csv "$results/hopper/adversarial.csv" ;;
+    softmax) anew h200_softmax.csv python3 common/reports/peers_softmax.py \
+        --csv "$results/h200_softmax.csv" ;;
+    *) echo "measure_gpu: no part '$part'" >&2; failed=1 ;;
+    esac
+done
+exit $failed

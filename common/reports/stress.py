@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""stress.py: the Hopper rungs and split-KV under repetition, two streams, no waiting.
+
+    python3 common/reports/stress.py [--variants optimistic,...] [--repeats 250]
+
+For each rung and shape: `repeats` calls on each of two streams at once, with a workspace
+each, whose outputs must be the same bits; then `launches` calls in a row without waiting
+between them.  A race shows as a bit that moves, a lost arrival as a hang.  Exit status 1
+on a difference, 77 without PyTorch or GPU.
+"""
+import argparse
+import math
+import sys
+
+from peers import Library
+
+# batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
+SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
+          (1, 6, 6, 640, 128, 128, 1), (2, 4, 4, 777, 900, 256, 1),
+          (4, 16, 16, 512, 512, 64, 0), (1, 8, 8, 4224, 4224, 128, 0),
+          (1, 5, 1, 2000, 4100, 256, 0), (1, 3, 3, 113, 203, 64, 1),
+          (1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 2048, 128, 0),
+          (3, 6, 6, 9, 5000, 64, 1), (2, 4, 1, 8, 30011, 128, 1)]
+RUNGS = ("wgmma,specialised,ping_pong,overlapped,lean,persistent,fitted,optimistic,"
+         "split_kv,split_kv_f32")
+
+
+def dtype_of(name):
+    """The type a rung is stressed in."""
+    return "f32" if name.endswith("f32") else "bf16"
+
+
+def inputs(torch, shape, growing, dtype):
+    """Random q, k, v; growing: the scores of later keys are higher and higher."""
+    b, hq, hk, nq, nk, d, _ = shape
+    q, k, v = (torch.randn(b, h, n, d, device="cuda")
+               for h, n in ((hq, nq), (hk, nk), (hk, nk)))
+    if growing:
+        q = q.abs() * 8
+        k = 0.1 * k + torch.linspace(0, 8, nk, device="cuda")[None, None, :, None]
+    kind = torch.float32 if dtype == "f32" else torch.bfloat16
+    return [x.to(kind) for x in (q, k, v)]
+
+
+def check(torch, library, name, shape, growing, repeats):
+    """True if all outputs are the same bits."""
+    q, k, v = inputs(torch, shape, growing, dtype_of(name))
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    runs = []
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            runs.append(library.method(torch, name, dtype_of(name), shape, q, k, v))
+    if not runs[0]:
+        return True
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[0]):
+        want = runs[0]().clone()
+    torch.cuda.synchronize()
+    moved = torch.zeros(2, dtype=torch.int64, device="cuda")
+    for _ in range(repeats):
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                o = runs[i]()
+                moved[i] += (o.view(torch.int16) != want.view(torch.int16)).sum()
+                o.fill_(math.nan)
+    torch.cuda.synchronize()
+    return not moved.any().item() and not want.isnan().any().item()
+
+
+def main():
+    """Runs the checks; returns the exit status."""
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--library", default="build/lib05.so")
+    p.add_argument("--variants", default=RUNGS)
+    p.add_argument("--repeats", type=int, default=250)
+    p.add_argument("--launches", type=int, default=4000)
+    args = p.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("stress: PyTorch is not installed; skipped")
+        return 77
+    if not torch.cuda.is_available():
+        print("stress: PyTorch sees no GPU; skipped")
+        return 77
+    torch.manual_seed(1)
+    library, failed = Library(args.library), 0
+    for name in args.variants.split(","):
+        for shape in SHAPES:
+            for growing in (False, True):
+                if not check(torch, library, name, shape, growing, args.repeats):
+                    print(f"{name} {shape} growing {growing}: bits moved, or NaN")
+                    failed += 1
+        dtype = dtype_of(name)
+        runs = [library.method(torch, name, dtype, shape,
+                               *inputs(torch, shape, False, dtype)) for shape in SHAPES]
+        runs = [run for run in runs if run]
+        for run in runs[:4]:
+            for _ in range(args.launches):
+                run()
+            torch.cuda.synchronize()
+        print(f"{name}: {len(runs)} shapes, {args.repeats} repeats on two streams, "
+              f"{args.launches} launches", flush=True)
+    print("stress: passed" if not failed else f"stress: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

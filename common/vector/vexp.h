@@ -1,0 +1,224 @@
+/* vexp.h: exp and exp2 in float, as vectors and as scalars, the same bits in both.
+ *
+ *     2^n * (1 + t),  n = nearest integer to x * log2(e),  r = x - n * ln 2,  t = e^r - 1
+ * ln 2 is a sum of two floats (Cody and Waite 1980): n * LN2_HI is exact.  t is a
+ * polynomial of degree 6 in r, fitted for least relative error on |r| <= ln(2)/2.
+ *
+ * Error, every float of the range compared with double (make test-long):
+ *                         with FMA     without (plain x86-64)
+ *   vexp    x <= 0        1.009 ulp    1.02 ulp
+ *   vexp_up x <= 88.72    1.014 ulp    1.02 ulp
+ *   vexp2   x <= 0        0.952 ulp    1.25 ulp
+ * exp(0) = 1, never above 1 for x <= 0, and NaN stays NaN.  A result below 2^-126 is 0:
+ * denormal results are slow to make, and next to a sum that is at least 1 they are
+ * nothing (at most 2^-126 a term). */
+#ifndef VEXP_H
+#define VEXP_H
+
+#include "vector/vector.h"
+
+#define VEXP_LOG2E 0x1.715476p+0f
+#define VEXP_LN2_HI 0x1.62e4p-1f       /* 15 bits, so n * LN2_HI is exact for |n| < 512 */
+#define VEXP_LN2_LO 0x1.7f7d1cp-20f
+#define VEXP_LEAST -0x1.5d589ep+6f     /* ln 2^-126: below it the result is 0 */
+#define VEXP_MOST 0x1.62e42ep+6f       /* above it the result is infinite */
+
+/* Adding it to a small number z rounds z to an integer, and leaves that integer plus the
+ * exponent bias 127 in the low bits: shifted left by 23 they are the float 2^n. */
+#define VEXP_ROUND (0x1.8p+23f + 127)
+
+#define VEXP_C2 0x1.fffffcp-2f
+#define VEXP_C3 0x1.555492p-3f
+#define VEXP_C4 0x1.5558f2p-5f
+#define VEXP_C5 0x1.1239d4p-7f
+#define VEXP_C6 0x1.6a244cp-10f
+
+#define VEXP2_C1 0x1.62e430p-1f
+#define VEXP2_C2 0x1.ebfbdcp-3f
+#define VEXP2_C3 0x1.c6aee8p-5f
+#define VEXP2_C4 0x1.3b2d4cp-7f
+#define VEXP2_C5 0x1.5f3e52p-10f
+#define VEXP2_C6 0x1.41fbbcp-13f
+
+/* value where x >= least or x is NaN, else 0. */
+INLINE vfloat vzero_below(vfloat x, float least, vfloat value)
+{
+    return (vfloat)(~(x < least) & (vint)value);
+}
+
+/* e^x = (1 + t) * 2^n.
+ *   power (out)  2^n, from n + 127 <= 254; garbage when x < VEXP_LEAST or NaN
+ *   returns t    NaN when x is NaN */
+INLINE vfloat vexp_parts(vfloat x, vfloat *power)
+{
+    vfloat z = vfma(x, vset(VEXP_LOG2E), vset(VEXP_ROUND));
+    vfloat n = z - VEXP_ROUND;
+    vfloat r = vfma(n, vset(-VEXP_LN2_HI), x);
+    r = vfma(n, vset(-VEXP_LN2_LO), r);
+    vfloat q = vfma(vset(VEXP_C6), r, vset(VEXP_C5));
+    q = vfma(q, r, vset(VEXP_C4));
+    q = vfma(q, r, vset(VEXP_C3));
+    q = vfma(q, r, vset(VEXP_C2));
+    *power = (vfloat)((vint)z << 23);
+    return vfma(q, r * r, r);
+}
+
+/* e^x for x <= 0. */
+INLINE vfloat vexp(vfloat x)
+{
+    vfloat power, t = vexp_parts(x, &power);
+    return vzero_below(x, VEXP_LEAST, vfma(t, power, power));
+}
+
+/* e^x for any x; infinite above 88.72.  For x > 0 half the power is used and the result
+ * doubled, because the power of the largest results is 2^128, which is not a float. */
+INLINE vfloat vexp_up(vfloat x)
+{
+    vfloat power, t = vexp_parts(x, &power);
+    vint positive = x > 0;
+    power = (vfloat)((vuint)power - (vuint)(positive & (1 << 23)));
+    vfloat y = vfma(t, power, power);
+    y += (vfloat)(positive & (vint)y);
+    y = vselect(x > VEXP_MOST, vset(INFINITY), y);
+    return vzero_below(x, VEXP_LEAST, y);
+}
+
+/* 2^x for x <= 0.  x - n is exact, so ln 2 need not be split. */
+INLINE vfloat vexp2(vfloat x)
+{
+    vfloat z = x + VEXP_ROUND;
+    vfloat r = x - (z - VEXP_ROUND);
+    vfloat q = vfma(vset(VEXP2_C6), r, vset(VEXP2_C5));
+    q = vfma(q, r, vset(VEXP2_C4));
+    q = vfma(q, r, vset(VEXP2_C3));
+    q = vfma(q, r, vset(VEXP2_C2));
+    q = vfma(q, r, vset(VEXP2_C1));
+    vfloat power = (vfloat)((vint)z << 23);
+    return vzero_below(x, -126, vfma(q, r, vset(1)) * power);
+}
+
+/* How many vectors go through an exponential in lockstep: three of each fit the registers. */
+#if VECTOR_BYTES == 64 || defined __aarch64__
+#define VEXP_AT_ONCE 8
+#else
+#define VEXP_AT_ONCE 4
+#endif
+
+/* 2^x = q * power of each of n vectors, n <= 8 a constant; one step of all of them before
+ * the next step, so that each instruction finds its operands ready.  Left to itself a core
+ * holds too few whole chains at a time to keep its units busy.  The same bits as vexp2 for
+ * -126 <= x < 127; 0 only below -126.5, in between a denormal, which saves a comparison. */
+INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
+{
+    static const float c[] = {VEXP2_C5, VEXP2_C4, VEXP2_C3, VEXP2_C2, VEXP2_C1, 1};
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) {
+        x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
+        power[u] = x[u] + VEXP_ROUND;
+    }
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) {
+        vfloat r = x[u] - (power[u] - VEXP_ROUND);
+        power[u] = (vfloat)((vint)power[u] << 23); /* 2^-127 comes out as 0 */
+        x[u] = r;
+        q[u] = vset(VEXP2_C6);
+    }
+#pragma GCC unroll 6
+    for (int degree = 0; degree < 6; degree++)
+#pragma GCC unroll 8
+        for (int u = 0; u < n; u++) q[u] = vfma(q[u], x[u], vset(c[degree]));
+}
+
+/* x[u] = 2^x[u] */
+INLINE void vexp2_lockstep(int n, vfloat *x)
+{
+    vfloat power[8], q[8];
+    vexp2_lockstep_parts(n, x, q, power);
+#pragma GCC unroll 8
+    for (int u = 0; u < n; u++) x[u] = q[u] * power[u];
+}
+
+/* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
+struct vexp_sum { float top; vfloat sum; };
+
+/* Both in one look at each score, so that memory is waited for once: m is not their maximum
+ * but one known before.  Scores above m are welcome up to m + VEXP_ROOM.  Beyond it the sum
+ * is inaccurate, because x - m is rounded where it is large, or has overflowed: then the
+ * caller starts again with m = top.
+ *   x (n)  scores; what lies VEXP_AHEAD floats on is fetched meanwhile
+ *   m      -INFINITY counts as 0; a NaN among the scores shows in the sum */
+#define VEXP_ROOM 2
+#define VEXP_AHEAD 2048
+INLINE struct vexp_sum vexp_sum(const float *x, size_t n, float m)
+{
+    enum { STEP = VEXP_AT_ONCE * LANES };
+    float shift = m == -INFINITY ? 0 : m;
+    vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
+    size_t j = 0;
+    for (; j + STEP <= n; j += STEP) {
+        vfloat e[8], q[8], power[8];
+#pragma GCC unroll 8
+        for (int u = 0; u < VEXP_AT_ONCE; u++) {
+            vfloat x_j = vload(x + j + u * LANES);
+            vfetch(x + j + u * LANES, VEXP_AHEAD);
+            top[u % 2] = vmax(x_j, top[u % 2]);
+            e[u] = (x_j - shift) * VEXP_LOG2E;
+        }
+        vexp2_lockstep_parts(VEXP_AT_ONCE, e, q, power);
+#pragma GCC unroll 8
+        for (int u = 0; u < VEXP_AT_ONCE; u++) sum[u % 2] = vfma(q[u], power[u], sum[u % 2]);
+    }
+    for (; j < n; j += LANES) {
+        vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
+        top[0] = vmax(x_j, top[0]);
+        sum[0] += vexp2((x_j - shift) * VEXP_LOG2E);
+    }
+    return (struct vexp_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
+}
+
+/* One number in lane 0 would do the same work as LANES of them; these do it once. */
+INLINE float bits_to_float(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+INLINE uint32_t float_to_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* e^x for x <= 0: the bits of vexp. */
+INLINE float sexp(float x)
+{
+    float z = sfma(x, VEXP_LOG2E, VEXP_ROUND);
+    float n = z - VEXP_ROUND;
+    float r = sfma(n, -VEXP_LN2_HI, x);
+    r = sfma(n, -VEXP_LN2_LO, r);
+    float q = sfma(VEXP_C6, r, VEXP_C5);
+    q = sfma(q, r, VEXP_C4);
+    q = sfma(q, r, VEXP_C3);
+    q = sfma(q, r, VEXP_C2);
+    float t = sfma(q, r * r, r);
+    float power = bits_to_float(float_to_bits(z) << 23);
+    return x < VEXP_LEAST ? 0.0f : sfma(t, power, power);
+}
+
+/* 2^x for x <= 0: the bits of vexp2. */
+INLINE float sexp2(float x)
+{
+    float z = x + VEXP_ROUND;
+    float r = x - (z - VEXP_ROUND);
+    float q = sfma(VEXP2_C6, r, VEXP2_C5);
+    q = sfma(q, r, VEXP2_C4);
+    q = sfma(q, r, VEXP2_C3);
+    q = sfma(q, r, VEXP2_C2);
+    q = sfma(q, r, VEXP2_C1);
+    float power = bits_to_float(float_to_bits(z) << 23);
+    return x < -126 ? 0.0f : sfma(q, r, 1) * power;
+}
+
+#endif

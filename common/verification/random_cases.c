@@ -1,0 +1,105 @@
+/* draw.c: cases drawn at random, for the differential fuzzer: check --random N. */
+#include <stdio.h>
+
+#include "verification/cases.h"
+#include "problem/random.h"
+#include "problem/variant.h"
+
+/* 1 .. limit, every magnitude about equally often, one time in four beside a tile edge. */
+static size_t draw_size(struct random *r, size_t limit)
+{
+    static const size_t edges[] = {16, 32, 48, 64, 128, 176, 256, 512, 1024, 4096};
+    size_t n_edges = 0;
+    while (n_edges < sizeof edges / sizeof *edges && edges[n_edges] < limit) n_edges++;
+    if (n_edges && random_below(r, 4) == 0)
+        return edges[random_below(r, n_edges)] - 1 + random_below(r, 3);
+    size_t bits = 1;
+    while ((size_t)1 << bits < limit) bits++;
+    size_t n = 1 + random_below(r, (size_t)1 << (1 + random_below(r, bits)));
+    return n < limit ? n : limit;
+}
+
+static enum recipe draw_from(struct random *r, const enum recipe *list, size_t n)
+{
+    return list[random_below(r, n)];
+}
+#define DRAW_FROM(r, list) draw_from(r, list, sizeof(list) / sizeof *(list))
+
+static void draw_rows(struct random *r, struct test_case *c)
+{
+    static const enum recipe scores[] = {
+        RANDOM,    WIDE, RANGE_80, EQUAL,     ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
+        SHIFT_200, LOW,  LARGE,    VAST,      MASK_SOME, MASK_ROW,   MASK_FIRST,
+        MASK_LAST, MASK_MIDDLE,    MASK_LANES, MASK_BUT_ONE, NAN_Q,  INF_SCORE, TINY};
+    static const enum recipe numbers[] = {RANDOM, EQUAL, ASCENDING, DESCENDING, LARGE};
+    struct problem *p = &c->problem;
+    p->cols = draw_size(r, 5000);
+    p->rows = draw_size(r, 1 + 20000 / p->cols);
+    int is_softmax = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
+    c->recipe = is_softmax ? DRAW_FROM(r, scores) : DRAW_FROM(r, numbers);
+    c->halves = c->recipe != LOW;
+    c->executed = p->rows * p->cols <= 4000;
+}
+
+/* Heads, head dims, masks and scale of an attention problem, small or larger. */
+static void draw_attention_shape(struct random *r, struct problem *p, size_t longest)
+{
+    int one_query = p->op == OP_SCAN || p->op == OP_UPDATE;
+    p->seqlen_q = one_query ? 1 : draw_size(r, longest);
+    p->seqlen_k = draw_size(r, longest + longest / 2);
+    p->batch = 1 + random_below(r, 2);
+    p->heads_kv = 1 + random_below(r, 2);
+    p->heads_q = p->heads_kv * (1 + random_below(r, 3));
+    p->head_dim = random_below(r, 2) ? 64 : draw_size(r, 160);
+    p->head_dim_v = random_below(r, 3) ? p->head_dim : draw_size(r, 160);
+    p->causal = !one_query && random_below(r, 2);
+    p->has_bias = random_below(r, 3) == 0;
+    p->scale = 1 / sqrtf((float)p->head_dim);
+    if (random_below(r, 8) == 0) p->scale = 0.01f + 0.5f * random_uniform(r);
+    p->n_updates = p->op == OP_UPDATE ? 1 + random_below(r, 9) : 0;
+}
+
+static void draw_attention(struct random *r, struct test_case *c)
+{
+    static const enum recipe plain[] = {
+        RANDOM,   WIDE,      EQUAL, ASCENDING, DESCENDING, OUTLIER, SHIFT_20,
+        SHIFT_200, LOW,      LARGE, VAST,      ZERO_Q,     MARKERS, TINY};
+    static const enum recipe spoiled[] = {NAN_Q, NAN_K, NAN_V, NAN_V_ONE, NAN_V_FAR};
+    static const enum recipe biased[] = {MASK_SOME,  MASK_ROW,     MASK_FIRST, MASK_LAST,
+                                         MASK_MIDDLE, MASK_LANES,  MASK_BUT_ONE, NAN_K,
+                                         INF_K,      NAN_V,        INF_V,      INF_SCORE};
+    static const enum recipe mild[] = {RANDOM, WIDE, EQUAL, OUTLIER, SHIFT_20, ZERO_Q};
+    struct problem *p = &c->problem;
+    int small = random_below(r, 2) == 0;
+    draw_attention_shape(r, p, small ? 80 : 220);
+    if (p->op != OP_ATTENTION) c->recipe = DRAW_FROM(r, mild);
+    else if (p->has_bias) c->recipe = DRAW_FROM(r, biased);
+    else if (random_below(r, 6) == 0) c->recipe = DRAW_FROM(r, spoiled);
+    else c->recipe = DRAW_FROM(r, plain);
+    c->halves = c->recipe != VAST;
+    c->executed = small && p->batch * p->heads_q <= 4 && p->head_dim <= 128 &&
+                  p->head_dim_v <= 128;
+}
+
+struct test_case test_case_draw(enum op op, uint64_t seed)
+{
+    struct random r = {seed ^ 0x5deece66du};
+    struct test_case c = {.problem = {.op = op}};
+    int rows = op == OP_SOFTMAX || op == OP_LOGSOFTMAX || op == OP_MEAN ||
+               op == OP_FUSED_REDUCTION;
+    if (rows) draw_rows(&r, &c);
+    else draw_attention(&r, &c);
+    const struct problem *p = &c.problem;
+    size_t n = c.recipe == NAN_Q || c.recipe == MASK_ROW ? rows ? p->rows : p->seqlen_q
+               : rows && c.recipe == INF_SCORE ? p->rows
+               : rows ? p->cols : p->seqlen_k;
+    c.at = random_below(&r, n);
+    if (rows)
+        snprintf(c.name, sizeof c.name, "%s-%s@%zu-%zux%zu", op_name(op),
+                 recipe_name(c.recipe), c.at, p->rows, p->cols);
+    else
+        snprintf(c.name, sizeof c.name, "%s-%s@%zu-%zux%zu-d%zuv%zu%s%s", op_name(op),
+                 recipe_name(c.recipe), c.at, p->seqlen_q, p->seqlen_k, p->head_dim, p->head_dim_v,
+                 p->causal ? "-causal" : "", p->has_bias ? "-bias" : "");
+    return c;
+}

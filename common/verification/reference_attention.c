@@ -1,0 +1,330 @@
+/* reference_attention.c: the reference of attention and of its relatives (the log form,
+ * the scan over prefixes of the keys, the answer after updates).
+ *
+ *     s_j = scale q.k_j + bias_j,  p = softmax(s),  o = sum_j p_j v_j,  lse = m + ln l
+ *
+ * The product of two floats is exact in double and the sums are compensated, so that the
+ * result is right to about 2^-50 |s|.
+ *
+ * Conventions (the same for every stage):
+ *   masked       hidden by causal or by a bias of -inf: key and value are not looked at
+ *   no key left  o = 0, lse = -inf
+ *   score -inf   reached by arithmetic: weighs nothing, its value is not looked at
+ *   score NaN or +inf   NaN in the row's lse and in every element of its o
+ *   value NaN    NaN in that column of every row that sees the key
+ *
+ * Error bounds.  u = 2^-24, n unmasked keys, *_mean is the mean under p.
+ *   score     eta_j u,  eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|: d
+ *             roundings of the dot product in any order, three for the scale and log2 e,
+ *             one for adding the bias, the bias times log2 e
+ *   o         u sum_j p_j |v_jc| [eta_j + eta_mean + 4 d_j + 4 d_mean + 2 kappa
+ *             + 2 R (kappa + 1) + D_l + D_o + R + 3].  D_o = 4 n: the normalised form
+ *             rounds a quotient, two products and a sum for every key.  Three passes:
+ *             R = 0, D_o = n and d_j only once.
+ *   lse       u [eta_mean + 4 d_mean + kappa + D + R (kappa + 1)] + 2 (1 + |ln l|) u
+ *             + (|lse| + 2 |m|) u  (2 |m|: a maximum kept in base 2)
+ *   log form  sum_j |v_jc| [eta_j u + 2 (n + 4) (|s_j| + |lse| + |m|) u + lse_error]:
+ *             the sums of s_j v_j and of v_j have at most n additions and n rescalings */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "verification/reference.h"
+#include "verification/reference_sum.h"
+
+void reference_attention(struct reference *r, const struct problem *p,
+                         const struct arrays *a);
+
+#define LANES 64 /* keys whose scores are computed together */
+
+/* All keys and values in double. */
+struct keys {
+    size_t stride;  /* seqlen_k rounded up to LANES */
+    double *kt;     /* [batch, heads_kv, head_dim, stride]: keys are contiguous */
+    double *v;      /* [batch, heads_kv, seqlen_k, head_dim_v] */
+    double *v_max;  /* [batch, heads_kv, seqlen_k] largest finite |v_jc| */
+};
+
+/* One row's scratch, each [stride] or [head_dim_v]. */
+struct scratch {
+    double *q, *s, *eta, *p;
+    double *sum, *low, *mass, *error;
+};
+
+/* What the scores of a row add up to. */
+struct scores {
+    double m, l, d_mean, eta_mean, max_s, max_v;
+    size_t n;       /* keys with a score above -inf */
+    int is_nan;     /* a score is NaN or +inf */
+};
+
+static struct keys keys_new(const struct problem *p, const struct arrays *a,
+                            int *v_is_finite)
+{
+    size_t heads = p->batch * p->heads_kv, n = p->seqlen_k, d = p->head_dim;
+    size_t dv = p->head_dim_v;
+    struct keys keys = {.stride = (n + LANES - 1) / LANES * LANES};
+    keys.kt = need(heads * d * keys.stride, sizeof(double));
+    keys.v = need(heads * n * dv, sizeof(double));
+    keys.v_max = need(heads * n, sizeof(double));
+    float *k = widen_updated(p, a->k, a->k_new, a->index, d);
+    float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
+    for (size_t h = 0; h < heads; h++)
+        for (size_t j = 0; j < n; j++)
+            for (size_t t = 0; t < d; t++)
+                keys.kt[(h * d + t) * keys.stride + j] = k[(h * n + j) * d + t];
+    for (size_t j = 0; j < heads * n; j++)
+        for (size_t c = 0; c < dv; c++) {
+            double x = keys.v[j * dv + c] = v[j * dv + c];
+            if (!isfinite(x)) *v_is_finite = 0;
+            else if (fabs(x) > keys.v_max[j]) keys.v_max[j] = fabs(x);
+        }
+    free(k);
+    free(v);
+    return keys;
+}
+
+/* dot_j = q.k_j and mass_j = sum_t |q_t k_jt| for LANES keys.
+ *   q (d)   kt (d, stride), its first LANES columns */
+static void dot_block(const double *q, size_t d, const double *kt, size_t stride,
+                      double *dot, double *mass)
+{
+    double sum[LANES] = {0}, low[LANES] = {0}, size[LANES] = {0};
+    for (size_t t = 0; t < d; t++) {
+        const double *k_t = kt + t * stride;
+        double q_t = q[t];
+#pragma omp simd
+        for (int l = 0; l < LANES; l++) { /* the product is exact */
+            double x = q_t * k_t[l], total = two_sum(sum[l], x, &low[l]);
+            sum[l] = total;
+            size[l] += fabs(x);
+        }
+    }
+    for (int l = 0; l < LANES; l++) {
+        dot[l] = sum[l] + low[l];
+        mass[l] = size[l];
+        if (!isnan(dot[l])) continue;
+        dot[l] = 0; /* an infinity also looks like this: tell them apart */
+        for (size_t t = 0; t < d; t++) dot[l] += q[t] * kt[t * stride + l];
+    }
+}
+
+/* Fills w->s and w->eta for the n_keys keys that the row may see.
+ *   q (head_dim)   kt (head_dim, stride)   bias (n_keys) or NULL */
+static void score_row(const struct problem *p, struct scratch *w, const double *kt,
+                      size_t stride, const float *bias, size_t n_keys)
+{
+    double rounds = (double)p->head_dim + 3;
+    for (size_t j = 0; j < n_keys; j += LANES)
+        dot_block(w->q, p->head_dim, kt + j, stride, w->s + j, w->eta + j);
+    for (size_t j = 0; j < n_keys; j++) {
+        double b = bias ? bias[j] : 0, mass = w->eta[j] * fabs((double)p->scale);
+        w->s[j] = b == -INFINITY ? -INFINITY : w->s[j] * (double)p->scale + b;
+        w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b);
+    }
+}
+
+/* The maximum, the sum, p = softmax(s) and the means under p. */
+static struct scores normalise(struct scratch *w, const double *v_max, size_t n_keys)
+{
+    struct scores r = {.m = -INFINITY};
+    for (size_t j = 0; j < n_keys; j++) {
+        double s = w->s[j];
+        if (isnan(s) || s == INFINITY) r.is_nan = 1;
+        if (s == -INFINITY) continue;
+        r.n++;
+        if (s > r.m) r.m = s;
+        if (isfinite(s) && fabs(s) > r.max_s) r.max_s = fabs(s);
+        if (v_max[j] > r.max_v) r.max_v = v_max[j];
+    }
+    if (r.is_nan || r.n == 0) return r;
+    struct sum l = {0, 0};
+    double d_mean = 0, eta_mean = 0;
+    for (size_t j = 0; j < n_keys; j++) {
+        w->p[j] = exp(w->s[j] - r.m);
+        if (w->p[j] == 0) continue;
+        sum_add(&l, w->p[j]);
+        d_mean += w->p[j] * (r.m - w->s[j]);
+        eta_mean += w->p[j] * w->eta[j];
+    }
+    r.l = sum_value(&l);
+    for (size_t j = 0; j < n_keys; j++) w->p[j] /= r.l;
+    r.d_mean = d_mean / r.l;
+    r.eta_mean = eta_mean / r.l;
+    return r;
+}
+
+/* sum += weight v, mass += |weight v|, error += |weight v| x; all over dv columns. */
+static void accumulate(struct scratch *w, const double *v, size_t dv, double weight,
+                       double x)
+{
+    double *restrict sum = w->sum, *restrict low = w->low;
+    double *restrict mass = w->mass, *restrict error = w->error;
+#pragma omp simd
+    for (size_t c = 0; c < dv; c++) {
+        double term = weight * v[c];
+        sum[c] = two_sum(sum[c], term, &low[c]);
+        mass[c] += fabs(term);
+        error[c] += fabs(term) * x;
+    }
+}
+
+/* Ends the sums.  An infinite value makes the compensation NaN: such columns are summed
+ * plainly. */
+static void finish_sums(struct scratch *w, const double *v, size_t dv, size_t n_keys,
+                        const double *weight)
+{
+    for (size_t c = 0; c < dv; c++) {
+        w->sum[c] += w->low[c];
+        if (!isnan(w->sum[c])) continue;
+        w->sum[c] = 0;
+        for (size_t j = 0; j < n_keys; j++)
+            if (w->s[j] != -INFINITY) w->sum[c] += weight[j] * v[j * dv + c];
+    }
+}
+
+/* o = sum_j p_j v_j with its bounds. */
+static void value_row(struct reference *r, struct scratch *w, const struct scores *s,
+                      const double *v, size_t dv, size_t n_keys, size_t row)
+{
+    double n = (double)s->n, R = n - 1, flush = 0, largest = 0;
+    for (size_t j = 0; j < n_keys; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        double d = s->m - w->s[j], x = ROUNDOFF * (w->eta[j] + ARGUMENT * d);
+        /* a weight so small that no error can bring it back to life adds nothing */
+        int dead = w->p[j] == 0 && x < d - 104;
+        if (!dead && x > largest) largest = x;
+        accumulate(w, v + j * dv, dv, w->p[j], dead ? 0 : x * (1 + x));
+        flush += FLUSH;
+    }
+    finish_sums(w, v, dv, n_keys, w->p);
+    double both_sums = ROUNDOFF * (s->eta_mean + 2 * KAPPA + 3);
+    double any = rigorous(both_sums + ROUNDOFF * (ARGUMENT * s->d_mean + R +
+                                                  2 * R * (KAPPA + 1) + 5 * n));
+    double safe = rigorous(both_sums + ROUNDOFF * (s->d_mean + 2 * n));
+    flush *= 2 * s->max_v + 2;
+    for (size_t c = 0; c < dv; c++) {
+        size_t at = row * dv + c;
+        r->o[at] = w->sum[c];
+        r->o_mass[at] = w->mass[c];
+        r->o_bound[at] = w->error[c] * (1 + any) + w->mass[c] * any + flush;
+        r->o_bound_safe[at] = w->error[c] * (1 + safe) + w->mass[c] * safe + flush;
+        if (largest > 1 || any == INFINITY) r->o_bound[at] = INFINITY;
+        if (largest > 1 || safe == INFINITY) r->o_bound_safe[at] = INFINITY;
+    }
+}
+
+/* o = sum_j (s_j - lse) v_j with its bound. */
+static void log_value_row(struct reference *r, struct scratch *w, const struct scores *s,
+                          const double *v, size_t dv, size_t n_keys, size_t row,
+                          double lse, double lse_error)
+{
+    double rounds = 2 * ((double)s->n + 4);
+    for (size_t j = 0; j < n_keys; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        w->p[j] = w->s[j] - lse;
+        double size = fabs(w->s[j]) + fabs(lse) + fabs(s->m);
+        double x = ROUNDOFF * (w->eta[j] + rounds * size) + lse_error;
+        accumulate(w, v + j * dv, dv, w->p[j], 0);
+        for (size_t c = 0; c < dv; c++) w->error[c] += fabs(v[j * dv + c]) * x;
+    }
+    finish_sums(w, v, dv, n_keys, w->p);
+    for (size_t c = 0; c < dv; c++) {
+        r->o[row * dv + c] = w->sum[c];
+        r->o_mass[row * dv + c] = w->mass[c];
+        r->o_bound[row * dv + c] = r->o_bound_safe[row * dv + c] = w->error[c] + FLUSH;
+    }
+}
+
+static void attention_row(struct reference *r, const struct problem *p, struct scratch *w,
+                          const struct keys *keys, const float *bias, size_t row,
+                          struct scores *s)
+{
+    size_t rows = rows_per_head(p), i = row % rows, head = row / rows, dv = p->head_dim_v;
+    size_t b = head / p->heads_q, h = head % p->heads_q;
+    size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv), n_keys = row_keys(p, i);
+    const double *v = keys->v + kv * p->seqlen_k * dv;
+    if (bias) bias += row_query(p, i) * p->seqlen_k;
+    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias,
+              n_keys);
+    *s = normalise(w, keys->v_max + kv * p->seqlen_k, n_keys);
+    if (s->is_nan || s->n == 0) {
+        r->lse[row] = s->is_nan ? NAN : -INFINITY;
+        for (size_t c = 0; c < dv; c++) r->o[row * dv + c] = s->is_nan ? NAN : 0;
+        return;
+    }
+    double ln_l = log(s->l), lse = s->m + ln_l;
+    double relative = exp_sum_error(s->d_mean, s->n) + ROUNDOFF * s->eta_mean;
+    r->lse[row] = lse;
+    r->lse_bound[row] = rigorous(relative) +
+                        ROUNDOFF * (2 * (1 + fabs(ln_l)) + fabs(lse) + 2 * fabs(s->m));
+    r->weight[row] = 1 / s->l;
+    memset(w->sum, 0, 4 * dv * sizeof(double)); /* sum, low, mass, error lie in a row */
+    if (p->op == OP_LOGSOFTMAX_ATTENTION)
+        log_value_row(r, w, s, v, dv, n_keys, row, lse, r->lse_bound[row]);
+    else
+        value_row(r, w, s, v, dv, n_keys, row);
+}
+
+/* Adds a row to the maxima of its head and to those of the problem. */
+static void count_row(struct reference *r, const struct scores *s, size_t head)
+{
+    double range = s->is_nan ? INFINITY : s->max_s;
+    if (s->max_s > r->max_s[head]) r->max_s[head] = s->max_s;
+    if (s->max_v > r->max_v[head]) r->max_v[head] = s->max_v;
+    if (range > r->max_score) r->max_score = range;
+    r->empty_rows += !s->is_nan && s->n == 0;
+}
+
+static void reference_alloc(struct reference *r, const struct problem *p)
+{
+    size_t heads = p->batch * p->heads_q;
+    r->n_lse = heads * rows_per_head(p);
+    r->n_o = r->n_lse * p->head_dim_v;
+    r->o = need(r->n_o, sizeof(double));
+    r->o_bound = need(r->n_o, sizeof(double));
+    r->o_bound_safe = need(r->n_o, sizeof(double));
+    r->o_mass = need(r->n_o, sizeof(double));
+    r->lse = need(r->n_lse, sizeof(double));
+    r->lse_bound = need(r->n_lse, sizeof(double));
+    r->weight = need(r->n_lse, sizeof(double));
+    r->max_s = need(heads, sizeof(double));
+    r->max_v = need(heads, sizeof(double));
+}
+
+void reference_attention(struct reference *r, const struct problem *p,
+                         const struct arrays *a)
+{
+    reference_alloc(r, p);
+    struct keys keys = keys_new(p, a, &r->v_is_finite);
+    size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v;
+    float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
+    struct scores *stats = need(r->n_lse, sizeof *stats);
+    double work = (double)r->n_lse * (double)p->seqlen_k * (double)(d + dv);
+#pragma omp parallel if (work > WORTH_THREADS)
+    {
+        double *m = need(d + 3 * keys.stride + 4 * dv, sizeof *m);
+        double *lanes = m + d, *columns = lanes + 3 * keys.stride;
+        struct scratch w = {.q = m,
+                            .s = lanes,
+                            .eta = lanes + keys.stride,
+                            .p = lanes + 2 * keys.stride,
+                            .sum = columns,
+                            .low = columns + dv,
+                            .mass = columns + 2 * dv,
+                            .error = columns + 3 * dv};
+#pragma omp for schedule(dynamic, 8)
+        for (size_t row = 0; row < r->n_lse; row++) {
+            size_t query = row / rows * p->seqlen_q + row_query(p, row % rows);
+            for (size_t t = 0; t < d; t++) w.q[t] = q[query * d + t];
+            attention_row(r, p, &w, &keys, p->has_bias ? a->bias : NULL, row,
+                          &stats[row]);
+        }
+        free(m);
+    }
+    for (size_t row = 0; row < r->n_lse; row++) count_row(r, &stats[row], row / rows);
+    free(stats);
+    free(q);
+    free(keys.kt);
+    free(keys.v);
+    free(keys.v_max);
+}
