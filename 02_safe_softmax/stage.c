@@ -53,13 +53,14 @@ static void softmax(const struct problem *p, const struct arrays *a)
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         const float *k_j = k + j * p->head_dim;
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
+        int hidden = j < keys.first || j >= keys.end;
+        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
     }
 }
 
@@ -70,8 +71,9 @@ static void score_row(const struct problem *p, size_t i, const float *q_i, const
 static void weighted_sum(const struct problem *p, size_t i, const float *p_i,
                          const float *bias_i, const float *v, float *o_i)
 {
+    struct key_range keys = visible_keys(p, i);
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < visible_keys(p, i); j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         if (bias_i && bias_i[j] == -INFINITY) continue;
         const float *v_j = v + j * p->head_dim_v;
         for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
@@ -126,7 +128,7 @@ static struct cost cost(const struct problem *p)
                              .exps = 2 * n};
     }
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = 2 * n, .hidden = 4 * n};
+    return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
 }
 
 static const struct variant recompute = {
@@ -134,13 +136,13 @@ static const struct variant recompute = {
     .idea = "subtract the maximum; three passes, exp evaluated twice",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost,
-    .softmax = softmax,
-    .attention = attention,
+    .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
 
 extern const struct variant reload;                             /* reload.c */

@@ -66,16 +66,16 @@ static float score(const struct problem *p, const float *q_i, const float *k_j,
 static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            const float *k, const float *v, const float *bias_i, float *o_i)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
 
     /* loop 1: maximum and denominator */
     struct state s = {-INFINITY, 0};
-    for (size_t j = 0; j < n_visible; j++)
+    for (size_t j = keys.first; j < keys.end; j++)
         s = online_step(s, score(p, q_i, k + j * p->head_dim, bias_i, j));
 
     /* loop 2: weighted sum */
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < n_visible; j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         if (bias_i && bias_i[j] == -INFINITY) continue;
         const float *v_j = v + j * p->head_dim_v;
         float p_j = expf(score(p, q_i, k + j * p->head_dim, bias_i, j) - s.m) / s.l;
@@ -118,7 +118,7 @@ static struct cost cost(const struct problem *p)
         return (struct cost){.passes = 0, .bytes = attention_io_bytes(p), .exps = 3 * n};
     }
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 3 * n, .hidden = 4 * n};
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 3 * n, .rfo_bytes = 4 * n};
 }
 
 static const struct variant online = {
@@ -126,12 +126,12 @@ static const struct variant online = {
     .idea = "maximum and denominator in one pass; attention in two loops, nothing stored",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .cost = cost,
-    .softmax = softmax,
-    .attention = attention,
+    .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
 
 extern const struct variant online_normalised;                             /* normalised.c */

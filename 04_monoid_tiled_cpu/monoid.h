@@ -20,11 +20,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__
-#else
-#define HOST_DEVICE
-#endif
+#include "stage.h"
 
 /* m: largest score so far, l: sum of exp(score - m) so far. */
 struct se { float m, l; };

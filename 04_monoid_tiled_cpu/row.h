@@ -10,7 +10,7 @@ struct row {
     const float *q;         /* (d) */
     const float *k, *v;     /* (n, d), (n, dv) */
     const float *bias;      /* (n) or NULL */
-    size_t n, d, dv;        /* n: keys that causal masking leaves, the first ones */
+    size_t n, d, dv;        /* n: keys that the query sees; k, v, bias start at the first */
     float scale;
     float *o, *lse;         /* (dv), (1) */
 };
@@ -29,11 +29,13 @@ static inline struct row row_of(const struct problem *p, const struct arrays *a,
     size_t i = index % p->seqlen_q, head = index / p->seqlen_q;
     size_t b = head / p->heads_q, h = head % p->heads_q;
     size_t row_k = (b * p->heads_kv + h / (p->heads_q / p->heads_kv)) * p->seqlen_k;
-    struct row r = {.n = visible_keys(p, i), .d = p->head_dim, .dv = p->head_dim_v};
+    struct key_range keys = visible_keys(p, i);
+    struct row r = {.n = keys.end - keys.first, .d = p->head_dim, .dv = p->head_dim_v};
+    row_k += keys.first;
     r.q = (const float *)a->q + index * r.d;
     r.k = (const float *)a->k + row_k * r.d;
     r.v = (const float *)a->v + row_k * r.dv;
-    r.bias = p->has_bias ? a->bias + i * p->seqlen_k : NULL;
+    r.bias = p->has_bias ? a->bias + i * p->seqlen_k + keys.first : NULL;
     r.scale = p->scale;
     r.o = (float *)a->o + index * r.dv;
     r.lse = a->lse + index;

@@ -276,7 +276,7 @@ static void attention_masked_reads(const struct problem *p, const struct arrays 
 static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * p->cols;
-    struct cost c = {.passes = 3, .bytes = 12 * n, .exps = 3 * n, .hidden = 4 * n};
+    struct cost c = {.passes = 3, .bytes = 12 * n, .exps = 3 * n, .rfo_bytes = 4 * n};
     return p->op == OP_ATTENTION ? row_cost(p) : c;
 }
 
@@ -311,51 +311,53 @@ static const struct variant fold = {
     .name = "fold",
     .idea = "attention is one fold; softmax: fold of one-hot vectors / fold of ones",
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .cost = cost,
-    .softmax = softmax,
-    .logsoftmax = logsoftmax,
-    .attention = attention,
+    .does = {{OP_SOFTMAX, softmax}, {OP_LOGSOFTMAX, logsoftmax},
+             {OP_ATTENTION, attention}},
 };
 
 static const struct variant chunk = {
     .name = "chunk",
     .idea = "fold each chunk of 32 keys, merge the results",
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_chunks,
     .cost = cost,
-    .softmax = softmax_chunks,
-    .logsoftmax = logsoftmax_chunks,
-    .attention = attention_chunks,
+    .does = {{OP_SOFTMAX, softmax_chunks}, {OP_LOGSOFTMAX, logsoftmax_chunks},
+             {OP_ATTENTION, attention_chunks}},
 };
 
 static const struct variant padded = {
     .name = "padded",
     .idea = "chunks of 32 keys, the last filled with copies of the unit",
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_padded,
     .cost = cost,
-    .attention = attention_padded,
+    .does = {{OP_ATTENTION, attention_padded}},
 };
 
 static const struct variant masked_reads = {
     .name = "masked_reads",
     .idea = "chunks of 32 keys, the unit in place of a read beyond the last key",
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_chunks,
     .cost = cost,
-    .attention = attention_masked_reads,
+    .does = {{OP_ATTENTION, attention_masked_reads}},
 };
 
 static const struct variant threads = {
@@ -363,14 +365,14 @@ static const struct variant threads = {
     .idea = "16 parts of the keys on any number of threads, merged in order",
     .all_cores = 1,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_threads,
     .cost = cost,
-    .softmax = softmax_threads,
-    .logsoftmax = logsoftmax_threads,
-    .attention = attention_threads,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
+             {OP_ATTENTION, attention_threads}},
 };
 
 extern const struct variant scan_serial, scan_work_efficient;      /* scan.c */

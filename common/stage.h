@@ -14,6 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A function of the host, and in CUDA also of the device. */
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -73,11 +80,11 @@ struct arrays {
 
 /* What theory says a variant costs. */
 struct cost {
-    double passes; /* traversals (reads + writes) of the large array: x, or the scores */
+    double passes; /* reads and writes of the whole large array: x, or the scores */
     double bytes;  /* main-memory bytes moved, if nothing but one row or tile stays cached */
     double exps;   /* exponentials evaluated */
-    double hidden; /* bytes that a CPU reads unasked: a plain store to a line that is not
-                    * cached first reads it (read for ownership) */
+    double rfo_bytes; /* bytes of read-for-ownership, not part of `bytes`: before a CPU
+                       * writes to a line that is not cached, it reads the line */
 };
 
 enum device {
@@ -86,13 +93,55 @@ enum device {
     GPU_ON_CPU  /* a CUDA kernel executed on the CPU, block by block */
 };
 
-/* Number of keys that query i sees: 0 .. seqlen_k. */
-static inline size_t visible_keys(const struct problem *p, size_t i)
+/* Keys first .. end - 1; none when first == end. */
+struct key_range { size_t first, end; };
+
+/* Which keys a query may see, as numbers that a kernel can carry in its parameters.
+ * Query i sees key j when j <= i + last, and no key from seqlen_k on exists. */
+struct mask {
+    ptrdiff_t seqlen_k;
+    ptrdiff_t last; /* causal: seqlen_k - seqlen_q; no limit: seqlen_k */
+};
+
+static inline HOST_DEVICE struct mask problem_mask(const struct problem *p)
 {
-    if (!p->causal) return p->seqlen_k;
-    if (i + p->seqlen_k < p->seqlen_q) return 0;
-    size_t n = i + p->seqlen_k - p->seqlen_q + 1;
-    return n < p->seqlen_k ? n : p->seqlen_k;
+    struct mask m = {(ptrdiff_t)p->seqlen_k, (ptrdiff_t)p->seqlen_k};
+    if (p->causal) m.last -= (ptrdiff_t)p->seqlen_q;
+    return m;
+}
+
+/* The keys that query i sees.  Every variant, kernel, cost model and the reference ask
+ * here, so a mask has one definition.  Both ends only grow with i. */
+static inline HOST_DEVICE struct key_range mask_keys(struct mask m, size_t i)
+{
+    struct key_range keys = {0, 0};
+    ptrdiff_t end = (ptrdiff_t)i + m.last + 1;
+    if (end > 0) keys.end = (size_t)(end < m.seqlen_k ? end : m.seqlen_k);
+    return keys;
+}
+
+/* The same for a function that has the problem at hand. */
+static inline HOST_DEVICE struct key_range visible_keys(const struct problem *p, size_t i)
+{
+    return mask_keys(problem_mask(p), i);
+}
+
+/* The keys that at least one of the queries first .. end - 1 sees: what a tile of queries
+ * has to load. */
+static inline HOST_DEVICE struct key_range some_row_sees(struct mask m, size_t first,
+                                                         size_t end)
+{
+    struct key_range keys = {mask_keys(m, first).first, mask_keys(m, end - 1).end};
+    return keys;
+}
+
+/* The keys that all of the queries first .. end - 1 see: where a tile needs no mask.  May
+ * be empty with first > end. */
+static inline HOST_DEVICE struct key_range all_rows_see(struct mask m, size_t first,
+                                                        size_t end)
+{
+    struct key_range keys = {mask_keys(m, end - 1).first, mask_keys(m, first).end};
+    return keys;
 }
 
 /* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
@@ -116,34 +165,73 @@ static inline double score_count(const struct problem *p)
 #define TYPE(t) (1u << (t))
 #define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
 
+/* What a problem can ask for beyond the plain operation.  A variant lists what it supports;
+ * the harness refuses the rest, also a feature that is younger than the variant.  A new one
+ * gets a bit here, and a condition and its words in problem/feature.h. */
+enum feature {
+    WITH_CAUSAL = 1 << 0,     /* query i does not see keys behind it */
+    WITH_BIAS = 1 << 1,       /* an additive bias [seqlen_q, seqlen_k] */
+    WITH_GROUPS = 1 << 2,     /* heads_q > heads_kv: query heads share a key head */
+    WITH_HEAD_DIM_V = 1 << 3, /* head_dim_v != head_dim */
+    FEATURES_END = 1 << 4
+};
+
+/* The four features that each attention of stages 1 to 4 has.  This set never grows: a
+ * variant that supports more adds it, as in BASIC_FEATURES | WITH_WINDOW. */
+#define BASIC_FEATURES (WITH_CAUSAL | WITH_BIAS | WITH_GROUPS | WITH_HEAD_DIM_V)
+
+/* Where a variant stands in `list` and `check`: the folder of its file. */
+enum group {
+    IN_LESSON,   /* stage.c and what lies beside it */
+    IN_FAST,     /* fast/: faster CPU variants */
+    IN_GPU,      /* gpu/ */
+    IN_ASIDES,   /* variants/ */
+    IN_PORTABLE, /* portable/: rungs for any GPU */
+    IN_HOPPER,   /* hopper/: rungs for sm_90a */
+    IN_SPLIT_KV, /* split_kv/: for few queries */
+    N_GROUPS
+};
+
 typedef void variant_function(const struct problem *p, const struct arrays *a);
 
 /* Stands for a function that only a GPU has, in the form of a variant built for the CPU. */
 variant_function needs_gpu;
 
+/* A function and the operation that it does. */
+struct op_function { enum op op; variant_function *function; };
+
 /* One way of doing a stage.  Fields that do not apply are left out (0 or NULL). */
 struct variant {
     const char *name;
     const char *idea;              /* one line */
+    enum group group;              /* its heading in `list` */
     enum device device;
     int least_arch;                /* GPU: 75, 80, 90: least compute capability x 10 */
     int only_arch;                 /* GPU: 90 for sm_90a code that runs nowhere else, or 0 */
     int all_cores;                 /* CPU: uses every thread OpenMP gives */
     unsigned types;                /* TYPE(F32) | ... */
+    unsigned supports;             /* WITH_CAUSAL | ...; 0: no feature at all */
     float max_score;               /* right while every |score| <= max_score; INFINITY: always */
     int masked_rows;               /* a fully masked row gives 0 (o, y) and -INFINITY (lse) */
     int isolates_v;                /* NaN or inf in a masked row of v does not leak */
-    /* NULL when the shape is supported, else what is not: "a bias", "head_dim 300".
-     * Types, operations and the machine are checked by the harness. */
+    /* NULL when the shape is supported, else what is not: "head_dim 300".
+     * Types, operations, features and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);
     /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
     const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */
     struct cost (*cost)(const struct problem *p);
-    variant_function *softmax, *logsoftmax, *attention, *logsoftmax_attention;
-    variant_function *mean, *scan, *update, *fused_reduction;
+    struct op_function does[N_OPS + 1]; /* {{OP_SOFTMAX, softmax}, ...}; a NULL ends it */
     const struct variant *on_gpu;  /* the same kernel compiled for the GPU: GPU_TWIN(name) */
 };
+
+/* The function of v that does op, or NULL. */
+static inline variant_function *variant_does(const struct variant *v, enum op op)
+{
+    for (int i = 0; i < N_OPS && v->does[i].function; i++)
+        if (v->does[i].op == op) return v->does[i].function;
+    return NULL;
+}
 
 struct trace; /* where a trace goes */
 

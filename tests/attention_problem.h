@@ -63,12 +63,9 @@ static inline void free_arrays(struct arrays *a)
 static inline void run_variant(const struct variant *v, const struct problem *p,
                                struct arrays *a)
 {
-    variant_function *f[N_OPS] = {v->softmax, v->logsoftmax, v->attention,
-                                  v->logsoftmax_attention, v->mean, v->scan, v->update,
-                                  v->fused_reduction};
     size_t bytes = v->workspace ? v->workspace(p) : 0;
     a->workspace = aligned_alloc(1024, (bytes + 2047) / 1024 * 1024);
-    f[p->op](p, a);
+    variant_does(v, p->op)(p, a);
     free(a->workspace);
     a->workspace = NULL;
 }

@@ -65,7 +65,7 @@ static const char *no_single_column(const struct problem *p)
                                       .types = TYPE(F32),                                \
                                       .masked_rows = 1,                                  \
                                       .max_score = INFINITY,                             \
-                                      .softmax = function,                               \
+                                      .does = {{OP_SOFTMAX, function}},                  \
                                       __VA_ARGS__}
 VARIANT(good, right);
 VARIANT(choosy, right, .refuses = no_single_column);
@@ -76,7 +76,7 @@ VARIANT(restless, never_twice_the_same);
 VARIANT(flat, zero);
 VARIANT(elsewhere, right, .device = ON_GPU, .only_arch = 1);
 static const struct variant modest = {
-    .name = "modest", .types = TYPE(F32), .max_score = 10, .softmax = right};
+    .name = "modest", .types = TYPE(F32), .max_score = 10, .does = {{OP_SOFTMAX, right}}};
 
 /* Runs check on these variants with its output caught in `text`; returns its status. */
 static char text[200000];

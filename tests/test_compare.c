@@ -286,7 +286,7 @@ static void tiled(const struct problem *p, const struct arrays *a, float *o, flo
     float scale = p->scale * (bug == SCALE_OFF ? 1 + 1e-5f : 1);
     for (size_t i = 0; i < p->seqlen_q; i++) {
         float m = -INFINITY, l = 0, *o_i = o + i * dv;
-        size_t seen = visible_keys(p, i);
+        size_t seen = visible_keys(p, i).end;
         if (bug == LAST_KEY_DROPPED) seen--;
         if (bug == CAUSAL_OFF_BY_ONE && seen > 1) seen--;
         memset(o_i, 0, dv * sizeof *o_i);
@@ -401,7 +401,7 @@ static void attention_stepwise(const struct problem *p, const struct arrays *a)
         size_t kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
         float m = -INFINITY, l = 0, *o_i = (float *)a->o + row * dv;
         memset(o_i, 0, dv * sizeof *o_i);
-        for (size_t j = visible_keys(p, i); j-- > 0;) {
+        for (size_t j = visible_keys(p, i).end; j-- > 0;) {
             float bias = p->has_bias ? a->bias[i * p->seqlen_k + j] : 0, s = 0;
             const float *k_j = k + (kv * p->seqlen_k + j) * d;
             const float *v_j = v + (kv * p->seqlen_k + j) * dv;
@@ -437,9 +437,10 @@ static void softmax_stepwise(const struct problem *p, const struct arrays *a)
 }
 
 static const struct variant stepwise = {
-    .name = "stepwise", .types = TYPE(F32), .max_score = INFINITY, .masked_rows = 1,
-    .isolates_v = 1, .softmax = softmax_stepwise, .logsoftmax = softmax_stepwise,
-    .attention = attention_stepwise,
+    .name = "stepwise", .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
+    .does = {{OP_SOFTMAX, softmax_stepwise}, {OP_LOGSOFTMAX, softmax_stepwise},
+             {OP_ATTENTION, attention_stepwise}},
 };
 
 /* A kernel that rounds p, un-normalised, and o to 16 bits, as tiled kernels do. */
@@ -455,14 +456,14 @@ static void attention_half(const struct problem *p, const struct arrays *a)
         size_t kv = head / p->heads_q * p->heads_kv +
                     head % p->heads_q / (p->heads_q / p->heads_kv);
         float m = -INFINITY, l = 0, *acc = need(dv, sizeof *acc), *s = need(n, sizeof *s);
-        for (size_t j = 0; j < visible_keys(p, i); j++) {
+        for (size_t j = 0; j < visible_keys(p, i).end; j++) {
             float bias = p->has_bias ? a->bias[i * n + j] : 0;
             for (size_t t = 0; t < d; t++)
                 s[j] = fmaf(q[row * d + t], k[(kv * n + j) * d + t], s[j]);
             s[j] = bias == -INFINITY ? bias : s[j] * p->scale + bias;
             if (s[j] > m) m = s[j];
         }
-        for (size_t j = 0; j < visible_keys(p, i); j++) {
+        for (size_t j = 0; j < visible_keys(p, i).end; j++) {
             if (s[j] == -INFINITY) continue;
             float w = expf(s[j] - m);
             l += w;
@@ -484,10 +485,11 @@ static void attention_half(const struct problem *p, const struct arrays *a)
 static const struct variant half_kernel = {
     .name = "half",
     .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
-    .attention = attention_half,
+    .does = {{OP_ATTENTION, attention_half}},
 };
 
 /* Runs v over the suite in one type with several seeds; returns the worst ratio. */
@@ -498,9 +500,7 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
     const struct test_case *c = test_cases(&n);
     for (size_t i = 0; i < n; i++) {
         const struct problem *p = &c[i].problem;
-        variant_function *f = p->op == OP_ATTENTION ? v->attention
-                              : p->op == OP_SOFTMAX ? v->softmax
-                              : p->op == OP_LOGSOFTMAX ? v->logsoftmax : NULL;
+        variant_function *f = variant_does(v, p->op);
         if (!f || (dtype != F32 && !c[i].halves)) continue;
         if (c[i].only_gpu || p->seqlen_q * p->seqlen_k > 50000) continue;
         for (int s = 0; s < seeds; s++) {

@@ -113,8 +113,8 @@ Test(gpu_softmax, one_pass_says_what_it_takes)
     }
 }
 
-/* The table of traffic: 6, 6, 4 and 4, 3, 3, 2 traversals, and stage 1's 3. */
-Test(gpu_softmax, predicted_traversals_are_those_of_the_table)
+/* The table of traffic: 6, 6, 4 and 4, 3, 3, 2 passes, and stage 1's 3. */
+Test(gpu_softmax, predicted_passes_are_those_of_the_table)
 {
     static const struct { const struct variant *v; double passes; } cases[] = {
         {&gpu_thread_per_row, 3}, {&gpu_block_per_row, 3}, {&gpu_four_kernels, 6},
@@ -126,7 +126,7 @@ Test(gpu_softmax, predicted_traversals_are_those_of_the_table)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cost c = cases[i].v->cost(&p);
         cr_expect(c.passes == cases[i].passes && c.bytes == 4 * 7000 * cases[i].passes,
-                  "%s: %g traversals, %g bytes, want %g traversals", cases[i].v->name,
+                  "%s: %g passes, %g bytes, want %g passes", cases[i].v->name,
                   c.passes, c.bytes, cases[i].passes);
     }
 }

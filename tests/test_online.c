@@ -63,7 +63,7 @@ Test(online, normalised_output_is_attention_after_every_key)
                             .seqlen_q = 1, .seqlen_k = n, .head_dim = 1, .head_dim_v = 1,
                             .scale = 1};
         struct arrays a = {.q = &q, .k = k, .v = v, .o = &o, .lse = &lse};
-        online_normalised.attention(&p, &a);
+        variant_does(&online_normalised, OP_ATTENTION)(&p, &a);
         double l = 0, sum = 0;
         for (size_t j = 0; j < n; j++) {
             l += exp(k[j]);

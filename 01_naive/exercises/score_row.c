@@ -2,8 +2,8 @@
  *
  *     s_j = scale * q_i . k_j + bias_ij,   or -INFINITY where key j is masked
  *
- * Task: fill score_row().  Key j is masked for query i when j >= visible_keys(p, i)
- * (causal: stage.h) or when its bias is -INFINITY.
+ * Task: fill score_row().  Key j is masked for query i when it lies outside the
+ * range visible_keys(p, i) (causal: stage.h) or when its bias is -INFINITY.
  * May be assumed: scores between -60 and 60; each query sees at least one key.  Not that
  * seqlen_q == seqlen_k, nor that head_dim == head_dim_v: scale is given, use it.
  *
@@ -82,9 +82,10 @@ static const struct variant exercise = {
     .idea = "the scores of one query",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = 60,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

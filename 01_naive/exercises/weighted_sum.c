@@ -15,13 +15,14 @@
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         const float *k_j = k + j * p->head_dim;
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
+        int hidden = j < keys.first || j >= keys.end;
+        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
     }
 }
 
@@ -83,9 +84,10 @@ static const struct variant exercise = {
     .idea = "the mean of the value rows",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = 60,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -112,10 +112,11 @@ static void softmax_threads(const struct problem *p, const struct arrays *a)
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         s[j] = -INFINITY;
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) continue;
+        if (j < keys.first || j >= keys.end) continue;
+        if (bias_i && bias_i[j] == -INFINITY) continue;
         s[j] = p->scale * vdot(q_i, k + j * p->head_dim, p->head_dim) + (bias_i ? bias_i[j] : 0);
     }
 }
@@ -183,40 +184,43 @@ static struct cost cost(const struct problem *p)
                              .exps = 2 * n};
     }
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .hidden = 4 * n};
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
 }
 
 const struct variant naive_simd = {
     .name = "simd",
     .idea = "vectors of floats with an exponential of our own",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = 60,
     .workspace = workspace,
     .cost = cost,
-    .softmax = softmax_simd,
-    .attention = attention_simd,
+    .does = {{OP_SOFTMAX, softmax_simd}, {OP_ATTENTION, attention_simd}},
 };
 
 const struct variant naive_accumulators = {
     .name = "accumulators",
     .idea = "four sums, so that an addition need not wait for the last one",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = 60,
     .cost = cost,
-    .softmax = softmax_accumulators,
+    .does = {{OP_SOFTMAX, softmax_accumulators}},
 };
 
 const struct variant naive_threads = {
     .name = "threads",
     .idea = "rows, or chunks of a long row, on all cores",
+    .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = 60,
     .workspace = workspace,
     .cost = cost,
-    .softmax = softmax_threads,
-    .attention = attention_threads,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_ATTENTION, attention_threads}},
 };

@@ -83,23 +83,25 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_thread_per_row) = {
     .name = "gpu_thread_per_row",
     .idea = "one thread per row: a warp reads 32 rows at once, and little of each",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = 60,
     .cost = cost,
-    .softmax = thread_per_row,
+    .does = {{OP_SOFTMAX, thread_per_row}},
     .on_gpu = GPU_TWIN(gpu_thread_per_row),
 };
 
 GPU_VARIANT(gpu_block_per_row) = {
     .name = "gpu_block_per_row",
     .idea = "one block per row: neighbouring threads read neighbouring elements",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = 60,
     .cost = cost,
-    .softmax = block_per_row,
+    .does = {{OP_SOFTMAX, block_per_row}},
     .on_gpu = GPU_TWIN(gpu_block_per_row),
 };

@@ -35,7 +35,7 @@ static const struct variant exercise = {
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
-    .logsoftmax = logsoftmax,
+    .does = {{OP_LOGSOFTMAX, logsoftmax}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -4,8 +4,8 @@
  *
  * Task: fill weighted_sum().  The probability of a masked key is 0, but what lies in its
  * row of v is not always a number: padding is often left uninitialised, and 0 * NaN is
- * NaN.  Key j is masked for query i when j >= visible_keys(p, i), or when its bias is
- * -INFINITY.
+ * NaN.  Key j is masked for query i when it lies outside visible_keys(p, i), or when its
+ * bias is -INFINITY.
  * May be assumed: the p_j are right.  A NaN in a visible row of v does spread, to its own
  * column and no other.
  *
@@ -18,13 +18,14 @@
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         const float *k_j = k + j * p->head_dim;
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
+        int hidden = j < keys.first || j >= keys.end;
+        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
     }
 }
 
@@ -91,11 +92,12 @@ static const struct variant exercise = {
     .idea = "a weighted sum that leaves masked keys out",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -276,10 +276,11 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         s[j] = -INFINITY;
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) continue;
+        if (j < keys.first || j >= keys.end) continue;
+        if (bias_i && bias_i[j] == -INFINITY) continue;
         s[j] = p->scale * vdot(q_i, k + j * p->head_dim, p->head_dim) + (bias_i ? bias_i[j] : 0);
     }
 }
@@ -289,9 +290,9 @@ static void score_row(const struct problem *p, size_t i, const float *q_i, const
 static void weighted_sum(const struct problem *p, size_t i, const float *p_i,
                          const float *bias_i, const float *v, float *o_i)
 {
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < n_visible; j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         if (bias_i && bias_i[j] == -INFINITY) continue; /* v_j may hold NaN */
         vaxpy(1, o_i, p_i[j], v + j * p->head_dim_v, p->head_dim_v);
     }
@@ -355,7 +356,7 @@ static struct cost cost_of(const struct problem *p, double passes, double exps)
     }
     double n = (double)p->rows * (double)p->cols;
     return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n,
-                         .hidden = 4 * n};
+                         .rfo_bytes = 4 * n};
 }
 
 static struct cost cost_recompute(const struct problem *p)
@@ -371,52 +372,56 @@ static struct cost cost_reload(const struct problem *p)
 const struct variant safe_simd = {
     .name = "simd",
     .idea = "vectors of floats with an exponential of our own; exp evaluated twice",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost_recompute,
-    .softmax = softmax_simd,
-    .logsoftmax = logsoftmax_simd,
-    .attention = attention_simd,
+    .does = {{OP_SOFTMAX, softmax_simd}, {OP_LOGSOFTMAX, logsoftmax_simd},
+             {OP_ATTENTION, attention_simd}},
 };
 
 const struct variant safe_accumulators = {
     .name = "accumulators",
     .idea = "several maxima, sums and exponentials in flight; exp stored and rescaled",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_reload,
-    .softmax = softmax_accumulators,
+    .does = {{OP_SOFTMAX, softmax_accumulators}},
 };
 
 const struct variant safe_overlapped = {
     .name = "overlapped",
     .idea = "the maximum of the next row is found while this one is rescaled",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_reload,
-    .softmax = softmax_overlapped,
+    .does = {{OP_SOFTMAX, softmax_overlapped}},
 };
 
 const struct variant safe_threads = {
     .name = "threads",
     .idea = "rows, or chunks of a long row, on all cores; exp stored and rescaled",
+    .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost_reload,
-    .softmax = softmax_threads,
-    .logsoftmax = logsoftmax_threads,
-    .attention = attention_threads,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
+             {OP_ATTENTION, attention_threads}},
 };

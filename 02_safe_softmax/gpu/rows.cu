@@ -1,4 +1,4 @@
-/* Stage 2 on a GPU: what three passes cost, counted in traversals of main memory.
+/* Stage 2 on a GPU: what its three steps cost, counted in passes (reads or writes of x).
  *
  *     m = max_j x_j,   l = sum_j exp(x_j - m),   y_j = exp(x_j - m) / l
  *
@@ -238,12 +238,12 @@ static size_t cub_workspace(const struct problem *p)
     return row_statistics(p) + CUB_BYTES;
 }
 
-static struct cost six_traversals(const struct problem *p)
+static struct cost six_passes(const struct problem *p)
 {
     return traffic(p, 6, 1);
 }
 
-static struct cost four_traversals(const struct problem *p)
+static struct cost four_passes(const struct problem *p)
 {
     return traffic(p, 4, 2);
 }
@@ -251,55 +251,58 @@ static struct cost four_traversals(const struct problem *p)
 GPU_VARIANT(gpu_four_kernels) = {
     .name = "gpu_four_kernels",
     .idea = "kernels max, exp, sum, divide; what lies between them is stored: 6 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .workspace = row_statistics,
-    .cost = six_traversals,
-    .softmax = four_kernels,
+    .cost = six_passes,
+    .does = {{OP_SOFTMAX, four_kernels}},
     .on_gpu = GPU_TWIN(gpu_four_kernels),
 };
 
 GPU_VARIANT(gpu_cub) = {
     .name = "gpu_cub",
     .idea = "the same with CUB's segmented reductions: 6 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .workspace = cub_workspace,
-    .cost = six_traversals,
-    .softmax = GPU_ONLY(cub_softmax),
+    .cost = six_passes,
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_softmax)}},
     .on_gpu = GPU_TWIN(gpu_cub),
 };
 
 GPU_VARIANT(gpu_cub_fused_exp) = {
     .name = "gpu_cub_fused_exp",
     .idea = "exp computed by the iterator from which CUB reads, never stored: 4 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .workspace = cub_workspace,
-    .cost = four_traversals,
-    .softmax = GPU_ONLY(cub_fused_exp),
+    .cost = four_passes,
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_fused_exp)}},
     .on_gpu = GPU_TWIN(gpu_cub_fused_exp),
 };
 
 GPU_VARIANT(gpu_three_pass) = {
     .name = "gpu_three_pass",
     .idea = "one kernel, a block per row, three loops: 4 G, less where a cache helps",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
-    .cost = four_traversals,
-    .softmax = three_pass,
-    .logsoftmax = three_pass,
+    .cost = four_passes,
+    .does = {{OP_SOFTMAX, three_pass}, {OP_LOGSOFTMAX, three_pass}},
     .on_gpu = GPU_TWIN(gpu_three_pass),
 };

@@ -41,17 +41,18 @@ static void logsoftmax(const struct problem *p, const struct arrays *a)
 static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = n, .hidden = 4 * n};
+    return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = n, .rfo_bytes = 4 * n};
 }
 
 extern const struct variant log_recompute;
 const struct variant log_recompute = {
     .name = "log_recompute",
     .idea = "log-softmax: x - m - log(l), three passes",
+    .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost,
-    .logsoftmax = logsoftmax,
+    .does = {{OP_LOGSOFTMAX, logsoftmax}},
 };

@@ -6,7 +6,7 @@
  *     o_i   = o / l,   lse_i = m + log(l)     after the last key
  *
  * Task: fill attention_row().  No score may be stored.  score() below is given.
- * May be assumed: nothing about the scores.  Query i sees the keys j < visible_keys(p, i)
+ * May be assumed: nothing about the scores.  Query i sees the keys of visible_keys(p, i)
  * whose score() is not -INFINITY; the others take no part, whatever v_j holds.  A query
  * that sees none gives o_i = 0 and lse = -INFINITY.  A NaN that is seen must come out.
  *
@@ -62,10 +62,11 @@ static const struct variant exercise = {
     .idea = "attention in one loop, un-normalised until the end",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -47,7 +47,7 @@ static const struct variant exercise = {
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
-    .softmax = softmax,
+    .does = {{OP_SOFTMAX, softmax}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

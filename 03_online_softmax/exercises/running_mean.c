@@ -38,7 +38,7 @@ static const struct variant exercise = {
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = 3e38f,
-    .mean = mean,
+    .does = {{OP_MEAN, mean}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -377,11 +377,12 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
 {
     enum { KEYS = 64 };
     float s[KEYS];
-    size_t n = visible_keys(p, i), dv = p->head_dim_v;
+    struct key_range keys = visible_keys(p, i);
+    size_t n = keys.end, dv = p->head_dim_v;
     struct lanes all = {vset(-INFINITY), vset(0)};
     float m = -INFINITY, l = 0;
     for (size_t d = 0; d < dv; d++) o_i[d] = 0;
-    for (size_t j0 = 0; j0 < n; j0 += KEYS) {
+    for (size_t j0 = keys.first; j0 < n; j0 += KEYS) {
         size_t n_keys = n - j0 < KEYS ? n - j0 : KEYS;
         for (size_t j = 0; j < n_keys; j++) {
             float bias = bias_i ? bias_i[j0 + j] : 0;
@@ -441,7 +442,7 @@ static struct cost cost(const struct problem *p)
         return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
                              .exps = 2 * score_count(p)};
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .hidden = 4 * n,
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .rfo_bytes = 4 * n,
                          .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
 }
 
@@ -449,7 +450,7 @@ static struct cost cost(const struct problem *p)
 static struct cost cost_streaming(const struct problem *p)
 {
     struct cost c = cost(p);
-    c.hidden = 0;
+    c.rfo_bytes = 0;
     return c;
 }
 
@@ -461,73 +462,78 @@ static struct cost cost_streaming_large(const struct problem *p)
 const struct variant online_simd = {
     .name = "simd",
     .idea = "a stream a lane; exp(-|x - m|) serves as either factor of the rule",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .cost = cost,
-    .softmax = softmax_simd,
-    .attention = attention_simd,
+    .does = {{OP_SOFTMAX, softmax_simd}, {OP_ATTENTION, attention_simd}},
 };
 
 const struct variant online_blocked = {
     .name = "blocked",
     .idea = "one rescale for 2048 elements",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost,
-    .softmax = softmax_blocked,
-    .logsoftmax = logsoftmax_blocked,
+    .does = {{OP_SOFTMAX, softmax_blocked}, {OP_LOGSOFTMAX, logsoftmax_blocked}},
 };
 
 const struct variant online_streaming = {
     .name = "streaming",
     .idea = "y stored past the cache: 12 bytes an element instead of 16",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_streaming,
-    .softmax = softmax_streaming,
+    .does = {{OP_SOFTMAX, softmax_streaming}},
 };
 
 const struct variant online_two_pass = {
     .name = "two_pass",
     .idea = "a power of two for a maximum: no search for it, exact rescales",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_streaming_large,
-    .softmax = softmax_two_pass,
+    .does = {{OP_SOFTMAX, softmax_two_pass}},
 };
 
 const struct variant online_one_look = {
     .name = "one_look",
     .idea = "a block's terms relative to the maximum before it: one look at each element",
+    .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_streaming_large,
-    .softmax = softmax_one_look,
+    .does = {{OP_SOFTMAX, softmax_one_look}},
 };
 
 const struct variant online_threads = {
     .name = "threads",
     .idea = "rows, or chunks of a long row, on all cores; large outputs past the cache",
+    .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost_streaming_large,
-    .softmax = softmax_threads,
-    .logsoftmax = logsoftmax_threads,
-    .attention = attention_threads,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
+             {OP_ATTENTION, attention_threads}},
 };

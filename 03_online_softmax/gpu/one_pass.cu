@@ -534,18 +534,18 @@ static void one_pass(const struct problem *p, const struct arrays *a)
     }
 }
 
-static struct cost two_traversals(const struct problem *p)
+static struct cost two_passes(const struct problem *p)
 {
     return traffic(p, 2, 1);
 }
 
 /* The ring takes each exponential twice: it keeps x, not exp(x - m). */
-static struct cost two_traversals_exp_twice(const struct problem *p)
+static struct cost two_passes_exp_twice(const struct problem *p)
 {
     return traffic(p, 2, 2);
 }
 
-static struct cost three_traversals(const struct problem *p)
+static struct cost three_passes(const struct problem *p)
 {
     return traffic(p, 3, 2);
 }
@@ -559,51 +559,52 @@ static struct cost one_pass_cost(const struct problem *p)
 GPU_VARIANT(gpu_registers) = {
     .name = "gpu_registers",
     .idea = "the row in the registers of a few lanes or of a block: 2 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = registers_refuses,
-    .cost = two_traversals,
-    .softmax = registers,
-    .logsoftmax = registers,
+    .cost = two_passes,
+    .does = {{OP_SOFTMAX, registers}, {OP_LOGSOFTMAX, registers}},
     .on_gpu = GPU_TWIN(gpu_registers),
 };
 
 GPU_VARIANT(gpu_shared) = {
     .name = "gpu_shared",
     .idea = "the row in the shared memory of a block: 2 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = shared_refuses,
-    .cost = two_traversals_exp_twice,
-    .softmax = shared,
-    .logsoftmax = shared,
+    .cost = two_passes_exp_twice,
+    .does = {{OP_SOFTMAX, shared}, {OP_LOGSOFTMAX, shared}},
     .on_gpu = GPU_TWIN(gpu_shared),
 };
 
 GPU_VARIANT(gpu_cluster) = {
     .name = "gpu_cluster",
     .idea = "the row in the shared memories of a cluster, through a ring of copies: 2 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 90,
     .types = ALL_TYPES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = cluster_refuses,
-    .cost = two_traversals_exp_twice,
-    .softmax = GPU_ONLY(cluster),
-    .logsoftmax = GPU_ONLY(cluster),
+    .cost = two_passes_exp_twice,
+    .does = {{OP_SOFTMAX, GPU_ONLY(cluster)}, {OP_LOGSOFTMAX, GPU_ONLY(cluster)}},
     .on_gpu = GPU_TWIN(gpu_cluster),
 };
 
 GPU_VARIANT(gpu_grid) = {
     .name = "gpu_grid",
     .idea = "the row in the shared memories of the whole GPU, (m, l) through L2: 2 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 90,
     .types = ALL_TYPES,
@@ -611,15 +612,15 @@ GPU_VARIANT(gpu_grid) = {
     .masked_rows = 1,
     .refuses = grid_refuses,
     .workspace = grid_workspace,
-    .cost = two_traversals_exp_twice,
-    .softmax = GPU_ONLY(grid),
-    .logsoftmax = GPU_ONLY(grid),
+    .cost = two_passes_exp_twice,
+    .does = {{OP_SOFTMAX, GPU_ONLY(grid)}, {OP_LOGSOFTMAX, GPU_ONLY(grid)}},
     .on_gpu = GPU_TWIN(gpu_grid),
 };
 
 GPU_VARIANT(gpu_two_pass) = {
     .name = "gpu_two_pass",
     .idea = "rows of any length: online, x read twice, the second time backwards: 3 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
@@ -627,15 +628,15 @@ GPU_VARIANT(gpu_two_pass) = {
     .masked_rows = 1,
     .refuses = two_pass_refuses,
     .workspace = two_pass_workspace,
-    .cost = three_traversals,
-    .softmax = two_pass,
-    .logsoftmax = two_pass,
+    .cost = three_passes,
+    .does = {{OP_SOFTMAX, two_pass}, {OP_LOGSOFTMAX, two_pass}},
     .on_gpu = GPU_TWIN(gpu_two_pass),
 };
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
     .idea = "registers, cluster, grid, shared or two_pass, by the length of the row",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
@@ -645,7 +646,6 @@ GPU_VARIANT(gpu_one_pass) = {
     .picks = one_pass_picks,
     .workspace = one_pass_workspace,
     .cost = one_pass_cost,
-    .softmax = one_pass,
-    .logsoftmax = one_pass,
+    .does = {{OP_SOFTMAX, one_pass}, {OP_LOGSOFTMAX, one_pass}},
     .on_gpu = GPU_TWIN(gpu_one_pass),
 };

@@ -172,6 +172,7 @@ static struct cost cub_cost(const struct problem *p)
 GPU_VARIANT(gpu_online) = {
     .name = "gpu_online",
     .idea = "two kernels: (m, l) of each row in one pass, then the quotients: 3 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
@@ -179,14 +180,14 @@ GPU_VARIANT(gpu_online) = {
     .masked_rows = 1,
     .workspace = workspace,
     .cost = cost,
-    .softmax = online,
-    .logsoftmax = online,
+    .does = {{OP_SOFTMAX, online}, {OP_LOGSOFTMAX, online}},
     .on_gpu = GPU_TWIN(gpu_online),
 };
 
 GPU_VARIANT(gpu_cub_monoid) = {
     .name = "gpu_cub_monoid",
     .idea = "CUB's segmented reduction with the merge of (m, l) as its operator: 3 G",
+    .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
@@ -194,7 +195,6 @@ GPU_VARIANT(gpu_cub_monoid) = {
     .masked_rows = 1,
     .workspace = workspace,
     .cost = cub_cost,
-    .softmax = GPU_ONLY(cub_monoid),
-    .logsoftmax = GPU_ONLY(cub_monoid),
+    .does = {{OP_SOFTMAX, GPU_ONLY(cub_monoid)}, {OP_LOGSOFTMAX, GPU_ONLY(cub_monoid)}},
     .on_gpu = GPU_TWIN(gpu_cub_monoid),
 };

@@ -42,17 +42,18 @@ static void logsoftmax(const struct problem *p, const struct arrays *a)
 static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .hidden = 4 * n};
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
 }
 
 extern const struct variant log_online;
 const struct variant log_online = {
     .name = "log_online",
     .idea = "log-softmax in two passes",
+    .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost,
-    .logsoftmax = logsoftmax,
+    .does = {{OP_LOGSOFTMAX, logsoftmax}},
 };

@@ -100,35 +100,39 @@ static struct cost cost(const struct problem *p)
 const struct variant mean_total = {
     .name = "mean_total",
     .idea = "streaming mean: total and count; the total overflows",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
     .cost = cost,
-    .mean = total,
+    .does = {{OP_MEAN, total}},
 };
 
 const struct variant mean_product_first = {
     .name = "mean_product_first",
     .idea = "streaming mean: mu * (k - 1) / k + x / k; overflows at k = 3",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
     .cost = cost,
-    .mean = product_first,
+    .does = {{OP_MEAN, product_first}},
 };
 
 const struct variant mean_weighted = {
     .name = "mean_weighted",
     .idea = "streaming mean: mu * ((k - 1) / k) + x / k; never overflows, drifts",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
     .cost = cost,
-    .mean = weighted,
+    .does = {{OP_MEAN, weighted}},
 };
 
 const struct variant mean_increment = {
     .name = "mean_increment",
     .idea = "streaming mean: mu += (x - mu) / k; accurate, x - mu must be finite",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = FLT_MAX / 2.0f,
     .cost = cost,
-    .mean = increment,
+    .does = {{OP_MEAN, increment}},
 };

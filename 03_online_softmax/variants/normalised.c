@@ -19,9 +19,10 @@
 static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            const float *k, const float *v, const float *bias_i, float *o_i)
 {
+    struct key_range keys = visible_keys(p, i);
     float m = -INFINITY, l = 0;
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < visible_keys(p, i); j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         const float *k_j = k + j * p->head_dim, *v_j = v + j * p->head_dim_v;
         if (bias_i && bias_i[j] == -INFINITY) continue;
 
@@ -82,10 +83,12 @@ static struct cost cost(const struct problem *p)
 const struct variant online_normalised = {
     .name = "normalised",
     .idea = "attention in one loop, the output normalised at every key",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };

@@ -70,11 +70,13 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            float *o_i, float *scratch)
 {
     struct part parts[PARTS];
-    size_t n = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
+    size_t first = keys.first, n = keys.end - keys.first;
 #pragma omp parallel for if (n * p->head_dim > 1 << 16)
     for (size_t t = 0; t < PARTS; t++) {
         parts[t].o = scratch + t * p->head_dim_v;
-        attend_part(p, q_i, k, v, bias_i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t]);
+        attend_part(p, q_i, k, v, bias_i, first + n * t / PARTS,
+                    first + n * (t + 1) / PARTS, &parts[t]);
     }
     return combine(p, parts, PARTS, o_i);
 }
@@ -108,11 +110,12 @@ static const struct variant exercise = {
     .idea = "split-KV: normalised parts, combined",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -61,11 +61,11 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            float *o_i, float *scratch)
 {
     struct aggregate all = {.o = o_i}, chunk = {.o = scratch};
-    size_t n = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     unit(p, &all);
-    for (size_t first = 0; first < n; first += CHUNK) {
+    for (size_t first = keys.first; first < keys.end; first += CHUNK) {
         unit(p, &chunk);
-        for (size_t j = first; j < n && j < first + CHUNK; j++)
+        for (size_t j = first; j < keys.end && j < first + CHUNK; j++)
             push(p, &chunk, score(p, q_i, k + j * p->head_dim, bias_i, j),
                  v + j * p->head_dim_v);
         merge(p, &all, &chunk);
@@ -103,11 +103,12 @@ static const struct variant exercise = {
     .idea = "chunks folded alone and merged",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

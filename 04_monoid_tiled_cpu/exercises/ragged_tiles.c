@@ -62,13 +62,14 @@ static void push_tile(const struct problem *p, struct aggregate *x, const float 
     }
 }
 
-/* x, the unit on entry, = the fold of the first n keys in tiles of Bc. */
+/* x, the unit on entry, = the fold of keys.first .. keys.end - 1 in tiles of Bc keys. */
 static void fold_tiles(const struct problem *p, const float *q_i, const float *k,
-                       const float *v, const float *bias_i, size_t n, struct aggregate *x)
+                       const float *v, const float *bias_i, struct key_range keys,
+                       struct aggregate *x)
 {
     /* Your code, with calls of score_tile() and push_tile(). */
     (void)score_tile, (void)push_tile;
-    (void)p, (void)q_i, (void)k, (void)v, (void)bias_i, (void)n, (void)x;
+    (void)p, (void)q_i, (void)k, (void)v, (void)bias_i, (void)keys, (void)x;
 }
 
 /* One query.  Returns lse. */
@@ -107,10 +108,11 @@ static const struct variant exercise = {
     .idea = "tiles of keys, the last one short",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -154,6 +154,6 @@ size_t rows_workspace(const struct problem *p)
 struct cost rows_cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 12 * n, .hidden = streams(p) ? 0 : 4 * n,
+    return (struct cost){.passes = 3, .bytes = 12 * n, .rfo_bytes = streams(p) ? 0 : 4 * n,
                          .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
 }

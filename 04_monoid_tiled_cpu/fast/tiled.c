@@ -47,8 +47,12 @@ struct scratch { float *qt, *s, *v, *correction; };
 struct tile {
     const float *q, *k, *v;   /* q at its first row; k and v at the group's first key */
     size_t first, n_rows;     /* rows of the group's list: first .. first + n_rows - 1 */
-    size_t all_see, any_sees; /* keys 0 .. all_see - 1 are visible to every row of it */
+    struct key_range all_see; /* the keys that every row of it sees */
+    struct key_range some_see;/* the keys that at least one row sees */
 };
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -114,11 +118,14 @@ static struct tile tile_at(const struct problem *p, const struct arrays *a,
     t.q = (const float *)a->q + (group * plan->rows + t.first) * p->head_dim;
     t.k = (const float *)a->k + group * p->seqlen_k * p->head_dim;
     t.v = (const float *)a->v + group * p->seqlen_k * p->head_dim_v;
-    t.all_see = p->seqlen_k;
+    t.all_see = (struct key_range){0, p->seqlen_k};
+    t.some_see = (struct key_range){p->seqlen_k, 0};
     for (size_t r = 0; r < t.n_rows; r++) {
-        size_t sees = visible_keys(p, (t.first + r) % p->seqlen_q);
-        if (sees < t.all_see) t.all_see = sees;
-        if (sees > t.any_sees) t.any_sees = sees;
+        struct key_range sees = visible_keys(p, (t.first + r) % p->seqlen_q);
+        t.all_see.first = larger(t.all_see.first, sees.first);
+        t.all_see.end = smaller(t.all_see.end, sees.end);
+        t.some_see.first = smaller(t.some_see.first, sees.first);
+        t.some_see.end = larger(t.some_see.end, sees.end);
     }
     return t;
 }
@@ -138,16 +145,18 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
 {
     for (size_t r = 0; r < t->n_rows; r++) {
         size_t i = (t->first + r) % p->seqlen_q;
-        size_t sees = visible_keys(p, i);
-        size_t visible = sees < j0 ? 0 : sees - j0 < n ? sees - j0 : n;
+        struct key_range sees = visible_keys(p, i);
+        size_t first = smaller(larger(sees.first, j0) - j0, n);
+        size_t last = larger(smaller(larger(sees.end, j0) - j0, n), first);
         if (p->has_bias) {
             const float *bias = a->bias + i * p->seqlen_k + j0;
-            for (size_t j = 0; j < visible; j++) {
+            for (size_t j = first; j < last; j++) {
                 float with_bias = s[j * Br + r] + bias[j];
                 s[j * Br + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
             }
         }
-        for (size_t j = visible; j < n; j++) s[j * Br + r] = -INFINITY;
+        for (size_t j = 0; j < first; j++) s[j * Br + r] = -INFINITY;
+        for (size_t j = last; j < n; j++) s[j * Br + r] = -INFINITY;
     }
 }
 
@@ -196,7 +205,8 @@ static void fold_tiles(const struct problem *p, const struct arrays *a,
         size_t n = end - j0 < Bc ? end - j0 : Bc;
         const float *v = t->v + j0 * p->head_dim_v;
         products->scores(t->k + j0 * p->head_dim, n, p->head_dim, w->qt, t->n_rows, w->s);
-        if (p->has_bias || j0 + n > t->all_see) mask_scores(p, a, t, j0, n, w->s);
+        if (p->has_bias || j0 < t->all_see.first || j0 + n > t->all_see.end)
+            mask_scores(p, a, t, j0, n, w->s);
         weights(w->s, n, t->n_rows, x, w->correction);
         if (plan->cols != p->head_dim_v) {
             pad_values(p, v, n, plan->cols, w->v);
@@ -212,10 +222,11 @@ static void fold_tiles(const struct problem *p, const struct arrays *a,
 static float row_alone(const struct problem *p, const struct arrays *a, const struct tile *t,
                        size_t row, float *o)
 {
-    size_t i = (t->first + row) % p->seqlen_q, n = visible_keys(p, i);
+    size_t i = (t->first + row) % p->seqlen_q;
+    struct key_range keys = visible_keys(p, i);
     float m = -INFINITY, l = 0;
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         float bias = p->has_bias ? a->bias[i * p->seqlen_k + j] : 0;
         if (bias == -INFINITY) continue;
         const float *v_j = t->v + j * p->head_dim_v;
@@ -326,13 +337,15 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
     enum { CHUNK = 256 };
     for (size_t j0 = begin; j0 < end; j0 += CHUNK)
         for (size_t r = 0; r < t->n_rows; r++) {
-            size_t i = (t->first + r) % p->seqlen_q, sees = visible_keys(p, i);
-            size_t n = end - j0 < CHUNK ? end - j0 : CHUNK;
-            n = sees < j0 ? 0 : sees - j0 < n ? sees - j0 : n;
-            const float *bias = p->has_bias ? a->bias + i * p->seqlen_k + j0 : NULL;
+            size_t i = (t->first + r) % p->seqlen_q;
+            struct key_range sees = visible_keys(p, i);
+            size_t first = larger(j0, sees.first);
+            size_t last = smaller(smaller(j0 + CHUNK, end), sees.end);
+            size_t n = last > first ? last - first : 0;
+            const float *bias = p->has_bias ? a->bias + i * p->seqlen_k + first : NULL;
             vfloat m_lanes = vset(x->m[r]), sum = {0};
             for (size_t j = 0; j < n; j++) {
-                const float *k_j = t->k + (j0 + j) * p->head_dim;
+                const float *k_j = t->k + (first + j) * p->head_dim;
                 fetch_ahead(k_j, p->head_dim, p->head_dim);
                 float s = vdot(t->q + r * p->head_dim, k_j, p->head_dim);
                 s *= p->scale;
@@ -350,7 +363,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
             float factor = sexp2((x->m[r] - safe) * LOG2E);
             x->m[r] = m_new;
             x->l[r] = sfma(x->l[r], factor, vsum(sum));
-            add_values(w->s, n, t->v + j0 * p->head_dim_v, p->head_dim_v, factor,
+            add_values(w->s, n, t->v + first * p->head_dim_v, p->head_dim_v, factor,
                        x->o + r * plan->cols);
         }
 }
@@ -366,7 +379,8 @@ static void fold_part(const struct problem *p, const struct arrays *a,
     }
     memset(x->o, 0, Br * plan->cols * sizeof(float));
     size_t begin = part * plan->part_keys, end = begin + plan->part_keys;
-    if (end > t->any_sees) end = t->any_sees;
+    begin = larger(begin, t->some_see.first);
+    end = smaller(end, t->some_see.end);
     if (plan->rows <= DECODE_ROWS) fold_rows(p, a, plan, t, begin, end, x, w);
     else fold_tiles(p, a, plan, products, t, begin, end, x, w);
 }
@@ -471,24 +485,33 @@ static struct cost cost(const struct problem *p)
 const struct variant tiled_loops = {
     .name = "tiled",
     .idea = "48 queries share each key and value that is fetched",
-    .device = ON_CPU, .types = TYPE(F32), .max_score = INFINITY,
+    .group = IN_FAST,
+    .device = ON_CPU, .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = tiled_workspace, .cost = tiled_cost, .attention = tiled_attention,
+    .workspace = tiled_workspace, .cost = tiled_cost,
+    .does = {{OP_ATTENTION, tiled_attention}},
 };
 
 const struct variant tiled_microkernel = {
     .name = "microkernel",
     .idea = "both products in blocks that stay in registers",
-    .device = ON_CPU, .types = TYPE(F32), .max_score = INFINITY,
+    .group = IN_FAST,
+    .device = ON_CPU, .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = tiled_workspace, .cost = tiled_cost, .attention = microkernel_attention,
+    .workspace = tiled_workspace, .cost = tiled_cost,
+    .does = {{OP_ATTENTION, microkernel_attention}},
 };
 
 const struct variant tiled_all_cores = {
     .name = "all_cores",
     .idea = "tiles on all cores; few queries, or long rows: parts merged in order",
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(F32), .max_score = INFINITY,
+    .group = IN_FAST,
+    .device = ON_CPU, .all_cores = 1, .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = workspace, .cost = cost, .softmax = rows_softmax,
-    .logsoftmax = rows_logsoftmax, .attention = all_cores_attention,
+    .workspace = workspace, .cost = cost,
+    .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
+             {OP_ATTENTION, all_cores_attention}},
 };

@@ -214,47 +214,55 @@ static size_t workspace_memory_efficient(const struct problem *p)
 const struct variant form_split = {
     .name = "split",
     .idea = "8 blocks reduced to normalised parts, then combined: split-KV",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_split,
     .cost = row_cost,
-    .attention = attention_split,
+    .does = {{OP_ATTENTION, attention_split}},
 };
 
 const struct variant form_lse = {
     .name = "lse_form",
     .idea = "tiles of 64 keys, log-sum-exp in place of the maximum",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_block,
     .cost = row_cost,
-    .attention = attention_lse,
+    .does = {{OP_ATTENTION, attention_lse}},
 };
 
 const struct variant form_normalised = {
     .name = "normalised_tiles",
     .idea = "tiles of 64 keys, the output normalised after each",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_block,
     .cost = row_cost,
-    .attention = attention_normalised,
+    .does = {{OP_ATTENTION, attention_normalised}},
 };
 
 const struct variant form_memory_efficient = {
     .name = "memory_efficient",
     .idea = "the scores of one chunk of sqrt(n) keys at a time",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_memory_efficient,
     .cost = row_cost,
-    .attention = attention_memory_efficient,
+    .does = {{OP_ATTENTION, attention_memory_efficient}},
 };

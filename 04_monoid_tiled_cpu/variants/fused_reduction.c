@@ -211,19 +211,21 @@ static struct cost cost_unfused(const struct problem *p)
 const struct variant reduction_unfused = {
     .name = "unfused",
     .idea = "two reductions, the second after the first: three loops over the row",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_unfused,
-    .fused_reduction = unfused,
+    .does = {{OP_FUSED_REDUCTION, unfused}},
 };
 
 const struct variant reduction_fused = {
     .name = "fused",
     .idea = "both reductions in one loop, by the combine C",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost_fused,
-    .fused_reduction = fused,
+    .does = {{OP_FUSED_REDUCTION, fused}},
 };

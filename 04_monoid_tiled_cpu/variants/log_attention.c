@@ -104,22 +104,26 @@ static void two_passes(const struct problem *p, const struct arrays *a)
 const struct variant log_attention_two_passes = {
     .name = "log_two_passes",
     .idea = "log-softmax attention: log-sum-exp first, then the weighted sum",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .cost = row_cost,
-    .logsoftmax_attention = two_passes,
+    .does = {{OP_LOGSOFTMAX_ATTENTION, two_passes}},
 };
 
 const struct variant log_attention_streamed = {
     .name = "log_streamed",
     .idea = "log-softmax attention in one loop, with the sum of v carried along",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = row_cost,
-    .logsoftmax_attention = streamed,
+    .does = {{OP_LOGSOFTMAX_ATTENTION, streamed}},
 };

@@ -100,23 +100,27 @@ static struct cost cost(const struct problem *p)
 const struct variant scan_serial = {
     .name = "scan_serial",
     .idea = "every prefix of the keys by one fold: n merges in a row",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_serial,
     .cost = cost_serial,
-    .scan = serial,
+    .does = {{OP_SCAN, serial}},
 };
 
 const struct variant scan_work_efficient = {
     .name = "scan",
     .idea = "every prefix of the keys by a tree: 2 n merges in 2 log n rounds",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost,
-    .scan = scan,
+    .does = {{OP_SCAN, scan}},
 };

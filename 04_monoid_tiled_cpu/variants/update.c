@@ -118,23 +118,27 @@ static size_t workspace_refold(const struct problem *p)
 const struct variant update_refold = {
     .name = "update_refold",
     .idea = "replace keys and values, fold everything again",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace_refold,
     .cost = row_cost,
-    .update = refold,
+    .does = {{OP_UPDATE, refold}},
 };
 
 const struct variant update_tree = {
     .name = "update",
     .idea = "a tree of aggregates: a new key or value redoes log2 n merges",
+    .group = IN_ASIDES,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .workspace = workspace,
     .cost = row_cost,
-    .update = update,
+    .does = {{OP_UPDATE, update}},
 };

@@ -112,6 +112,6 @@ GPU_VARIANT(wgmma) = {
     .idea = "wgmma from shared memory, tiles ordered from the copy engine (TMA)",
     HOPPER_VARIANT,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(wgmma),
 };

@@ -124,6 +124,6 @@ GPU_VARIANT(specialised) = {
         "a producer warp, a ring of tiles with mbarriers, registers moved to consumers",
     HOPPER_VARIANT,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(specialised),
 };

@@ -142,6 +142,6 @@ GPU_VARIANT(ping_pong) = {
         "two warpgroups take turns: one multiplies while the other takes exponentials",
     HOPPER_VARIANT,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(ping_pong),
 };

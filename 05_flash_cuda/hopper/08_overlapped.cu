@@ -160,6 +160,6 @@ GPU_VARIANT(overlapped) = {
     .idea = "the softmax of a block runs under the product P V of the block before",
     HOPPER_VARIANT,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(overlapped),
 };

@@ -174,6 +174,6 @@ GPU_VARIANT(lean) = {
     .idea = "rescales only when the maximum grows by more than 2^8; o leaves through TMA",
     HOPPER_VARIANT,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(lean),
 };

@@ -225,6 +225,6 @@ GPU_VARIANT(persistent) = {
     HOPPER_VARIANT,
     .workspace = workspace,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(persistent),
 };

@@ -283,6 +283,6 @@ GPU_VARIANT(fitted) = {
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(fitted),
 };

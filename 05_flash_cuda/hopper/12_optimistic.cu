@@ -412,6 +412,6 @@ GPU_VARIANT(optimistic) = {
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .attention = GPU_ONLY(attention),
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(optimistic),
 };

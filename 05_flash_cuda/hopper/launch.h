@@ -11,7 +11,6 @@
  * wider than 256, and a scale that turns the order of the scores round. */
 static const char *hopper_refuses(const struct problem *p)
 {
-    if (p->has_bias) return "a bias";
     if (p->head_dim % 8 || p->head_dim_v % 8)
         return "a head_dim that is no multiple of 8";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
@@ -166,7 +165,8 @@ static inline dim3 a_block_a_tile(const struct job &j, const struct problem *p)
 
 /* The part of the descriptor that is the same for all. */
 #define HOPPER_VARIANT                                                                   \
-    .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,                             \
-    .types = TYPE(F16) | TYPE(BF16), .max_score = INFINITY, .masked_rows = 1,            \
-    .refuses = hopper_refuses
+    .group = IN_HOPPER, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,         \
+    .types = TYPE(F16) | TYPE(BF16),                                                     \
+    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V, .max_score = INFINITY,      \
+    .masked_rows = 1, .refuses = hopper_refuses
 #endif

@@ -291,14 +291,16 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(tiled) = {
     .name = "tiled",
     .idea = "rung 1: tiles in shared memory, online softmax, fp32",
+    .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .refuses = refuses,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tiled),
 };

@@ -371,14 +371,16 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(register_tiled) = {
     .name = "register_tiled",
     .idea = "rung 2: tiles of scores and outputs in registers, float4, fp32",
+    .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
     .picks = picks,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(register_tiled),
 };

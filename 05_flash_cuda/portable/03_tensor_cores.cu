@@ -390,15 +390,17 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(tensor_cores) = {
     .name = "tensor_cores",
     .idea = "rung 3: mma.sync and ldmatrix; P stays in registers",
+    .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .refuses = refuses,
     .picks = picks,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tensor_cores),
 };

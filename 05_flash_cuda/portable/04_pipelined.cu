@@ -457,14 +457,16 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(pipelined) = {
     .name = "pipelined",
     .idea = "rung 4: swizzle, cp.async double buffering, exp2, deferred sum",
+    .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
     .picks = picks,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(pipelined),
 };

@@ -318,15 +318,17 @@ static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 GPU_VARIANT(split_kv) = {
     .name = "split_kv",
     .idea = "for few queries: keys cut into parts, a group of heads in one tile, merged",
+    .group = IN_SPLIT_KV,
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(split_kv),
 };

@@ -342,15 +342,17 @@ static struct cost cost(const struct problem *p) { return split_cost(p, 8); }
 GPU_VARIANT(split_kv_f32) = {
     .name = "split_kv_f32",
     .idea = "the same in fp32: squares of K and V through a ring, a warp folds as rung 1",
+    .group = IN_SPLIT_KV,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(split_kv_f32),
 };

@@ -144,7 +144,7 @@ static __device__ inline size_t block_number(void)
     return blockIdx.y * (size_t)gridDim.x + blockIdx.x;
 }
 
-/* The cost of `passes` traversals of the array (reads and writes) and `exps` exponentials
+/* The cost of `passes` passes (reads or writes of the whole array) and `exps` exponentials
  * for each element. */
 static inline struct cost traffic(const struct problem *p, double passes, double exps)
 {

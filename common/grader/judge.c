@@ -274,23 +274,13 @@ static struct variant variant_of(struct worker *solution)
         fprintf(stderr, "judge: %s: %s\n", solution->program, solution->failure);
         exit(3);
     }
-    struct variant v = {.name = "exercise", .device = ON_CPU, .types = r.types};
+    struct variant v = {.name = "exercise", .device = ON_CPU, .types = r.types, .supports = r.supports};
     executed = r.device == GPU_ON_CPU;
     v.max_score = r.max_score;
     v.masked_rows = r.masked_rows;
     v.isolates_v = r.isolates_v;
-    variant_function **const functions[N_OPS] = {
-        [OP_SOFTMAX] = &v.softmax,
-        [OP_LOGSOFTMAX] = &v.logsoftmax,
-        [OP_ATTENTION] = &v.attention,
-        [OP_LOGSOFTMAX_ATTENTION] = &v.logsoftmax_attention,
-        [OP_MEAN] = &v.mean,
-        [OP_SCAN] = &v.scan,
-        [OP_UPDATE] = &v.update,
-        [OP_FUSED_REDUCTION] = &v.fused_reduction,
-    };
-    for (int op = 0; op < N_OPS; op++)
-        if (r.ops >> op & 1) *functions[op] = compute;
+    for (int op = 0, n = 0; op < N_OPS; op++)
+        if (r.ops >> op & 1) v.does[n++] = (struct op_function){(enum op)op, compute};
     return v;
 }
 
@@ -343,9 +333,9 @@ static struct test_case speed_case(const struct variant *v)
     struct test_case c = {.name = "speed", .recipe = RANDOM};
     struct problem *p = &c.problem;
     p->op = OP_ATTENTION;
-    if (v->softmax) p->op = OP_SOFTMAX;
-    if (v->logsoftmax) p->op = OP_LOGSOFTMAX;
-    if (v->mean) p->op = OP_MEAN;
+    if (variant_does(v, OP_SOFTMAX)) p->op = OP_SOFTMAX;
+    if (variant_does(v, OP_LOGSOFTMAX)) p->op = OP_LOGSOFTMAX;
+    if (variant_does(v, OP_MEAN)) p->op = OP_MEAN;
     if (p->op != OP_ATTENTION) {
         p->rows = 64;
         p->cols = p->op == OP_MEAN ? 16384 : 4096;

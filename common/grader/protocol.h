@@ -38,7 +38,7 @@ struct request {
 struct reply {
     int ok;               /* COMPUTE: done; REFUSES: not refused */
     enum device device;   /* DESCRIBE, from here on */
-    unsigned types, ops;  /* ops: bit 1 << op */
+    unsigned types, supports, ops;  /* ops: bit 1 << op */
     float max_score;
     int masked_rows, isolates_v;
 };

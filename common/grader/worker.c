@@ -23,29 +23,15 @@ static struct fenced fenced_new(size_t n)
     return f;
 }
 
-static variant_function *function_of(const struct variant *v, enum op op)
-{
-    variant_function *const all[N_OPS] = {
-        [OP_SOFTMAX] = v->softmax,
-        [OP_LOGSOFTMAX] = v->logsoftmax,
-        [OP_ATTENTION] = v->attention,
-        [OP_LOGSOFTMAX_ATTENTION] = v->logsoftmax_attention,
-        [OP_MEAN] = v->mean,
-        [OP_SCAN] = v->scan,
-        [OP_UPDATE] = v->update,
-        [OP_FUSED_REDUCTION] = v->fused_reduction,
-    };
-    return all[op];
-}
-
 static struct reply describe(const struct variant *v)
 {
-    struct reply r = {.ok = 1, .device = v->device, .types = v->types};
+    struct reply r = {.ok = 1, .device = v->device, .types = v->types,
+                      .supports = v->supports};
     r.max_score = v->max_score;
     r.masked_rows = v->masked_rows;
     r.isolates_v = v->isolates_v;
     for (int op = 0; op < N_OPS; op++)
-        if (function_of(v, (enum op)op)) r.ops |= 1u << op;
+        if (variant_does(v, (enum op)op)) r.ops |= 1u << op;
     return r;
 }
 
@@ -72,7 +58,7 @@ static void compute(const struct variant *v, const struct request *q, char *regi
     struct fenced f[N_ARRAYS];
     char *at[N_ARRAYS] = {0};
     struct arrays a = {0};
-    variant_function *function = function_of(v, q->problem.op);
+    variant_function *function = variant_does(v, q->problem.op);
     if (!function) _exit(3);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!q->span[i].bytes) continue;

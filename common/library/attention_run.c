@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "problem/feature.h"
 #include "stage.h"
 
 /* The rung's descriptor for the GPU is a symbol of this library: its name and "_cuda". */
@@ -45,6 +46,8 @@ const char *attention_refuses(const char *variant, const char *dtype,
     struct problem p = problem_of(dtype, shape, causal, has_bias, scale);
     if (!v) return "being a rung of this library";
     if (!(v->types & TYPE(p.dtype))) return dtype;
+    unsigned missing = problem_features(&p) & ~v->supports;
+    if (missing) return feature_text(missing);
     return v->refuses ? v->refuses(&p) : NULL;
 }
 
@@ -79,7 +82,7 @@ int attention_run(const char *variant, const char *dtype, const size_t shape[7],
     struct problem p = problem_of(dtype, shape, causal, bias != NULL, scale);
     struct arrays a = {.q = q, .k = k, .v = v, .bias = bias, .o = o, .lse = lse,
                        .workspace = workspace, .stream = stream};
-    if (!rung || !rung->attention) return 1;
-    rung->attention(&p, &a);
+    if (!rung || !variant_does(rung, OP_ATTENTION)) return 1;
+    variant_does(rung, OP_ATTENTION)(&p, &a);
     return 0;
 }

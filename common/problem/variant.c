@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "gpu/gpu.h"
+#include "problem/feature.h"
 #include "problem/host_memory.h"
 
 const char *op_name(enum op op)
@@ -35,22 +36,6 @@ size_t dtype_size(enum dtype dtype)
 const char *device_name(enum device device)
 {
     return device == ON_CPU ? "cpu" : device == ON_GPU ? "gpu" : "cpu-executed";
-}
-
-variant_function *variant_does(const struct variant *v, enum op op)
-{
-    switch (op) {
-    case OP_SOFTMAX: return v->softmax;
-    case OP_LOGSOFTMAX: return v->logsoftmax;
-    case OP_ATTENTION: return v->attention;
-    case OP_LOGSOFTMAX_ATTENTION: return v->logsoftmax_attention;
-    case OP_MEAN: return v->mean;
-    case OP_SCAN: return v->scan;
-    case OP_UPDATE: return v->update;
-    case OP_FUSED_REDUCTION: return v->fused_reduction;
-    case N_OPS: break;
-    }
-    return NULL;
 }
 
 void needs_gpu(const struct problem *p, const struct arrays *a)
@@ -110,6 +95,8 @@ const char *variant_refuses(const struct variant *v, const struct problem *p)
 {
     if (!variant_does(v, p->op)) return op_name(p->op);
     if (!(v->types & TYPE(p->dtype))) return dtype_name(p->dtype);
+    unsigned missing = problem_features(p) & ~v->supports;
+    if (missing) return feature_text(missing);
     return v->refuses ? v->refuses(p) : NULL;
 }
 
@@ -119,7 +106,10 @@ double problem_pairs(const struct problem *p)
     if (!p->causal) return all;
     if (p->seqlen_q == p->seqlen_k) return all / 2;
     double pairs = 0;
-    for (size_t i = 0; i < p->seqlen_q; i++) pairs += (double)visible_keys(p, i);
+    for (size_t i = 0; i < p->seqlen_q; i++) {
+        struct key_range keys = visible_keys(p, i);
+        pairs += (double)(keys.end - keys.first);
+    }
     return pairs;
 }
 

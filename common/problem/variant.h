@@ -9,9 +9,6 @@ const char *dtype_name(enum dtype dtype); /* "f32", "f16", "bf16" */
 size_t dtype_size(enum dtype dtype);      /* bytes */
 const char *device_name(enum device device); /* "cpu", "gpu", "cpu-executed" */
 
-/* The function that does op, or NULL. */
-variant_function *variant_does(const struct variant *v, enum op op);
-
 /* The form of v that this machine runs: its GPU twin where a GPU is present and allowed,
  * else v itself. */
 const struct variant *variant_here(const struct variant *v);

@@ -232,7 +232,7 @@ static void add_ceiling(struct measurement *m, const struct cost *cost)
     int gpu = m->device == ON_GPU;
     if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
     if (!strcmp(m->ceiling_kind, "copy"))
-        reached = m->gbps + (gpu ? 0 : cost->hidden / m->median_s / 1e9);
+        reached = m->gbps + (gpu ? 0 : cost->rfo_bytes / m->median_s / 1e9);
     if (!strcmp(m->ceiling_kind, "exp"))
         reached = (double)m->p.rows * (double)m->p.cols / m->median_s / 1e9;
     if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;

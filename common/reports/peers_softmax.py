@@ -60,24 +60,29 @@ class Arrays(ctypes.Structure):
 
 class Cost(ctypes.Structure):
     """struct cost of stage.h."""
-    _fields_ = [(name, ctypes.c_double) for name in "passes bytes exps hidden".split()]
+    _fields_ = [(name, ctypes.c_double) for name in "passes bytes exps rfo_bytes".split()]
 
 
 ASK = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(Problem))
 COMPUTE = ctypes.CFUNCTYPE(None, ctypes.POINTER(Problem), ctypes.POINTER(Arrays))
 
 
+class OpFunction(ctypes.Structure):
+    """struct op_function of stage.h."""
+    _fields_ = [("op", ctypes.c_int), ("function", COMPUTE)]
+
+
 class Variant(ctypes.Structure):
     """struct variant of stage.h."""
     _fields_ = [("name", ctypes.c_char_p), ("idea", ctypes.c_char_p),
-                ("device", ctypes.c_int), ("least_arch", ctypes.c_int),
+                ("group", ctypes.c_int), ("device", ctypes.c_int), ("least_arch", ctypes.c_int),
                 ("only_arch", ctypes.c_int), ("all_cores", ctypes.c_int),
-                ("types", ctypes.c_uint), ("max_score", ctypes.c_float),
+                ("types", ctypes.c_uint), ("supports", ctypes.c_uint), ("max_score", ctypes.c_float),
                 ("masked_rows", ctypes.c_int), ("isolates_v", ctypes.c_int),
                 ("refuses", ASK), ("picks", ASK),
                 ("workspace", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.POINTER(Problem))),
                 ("cost", ctypes.CFUNCTYPE(Cost, ctypes.POINTER(Problem))),
-                ("softmax", COMPUTE), ("logsoftmax", COMPUTE)]
+                ("does", OpFunction)]  # the first of an array
 
 
 def library(path):
@@ -130,7 +135,7 @@ class Work:
                    stream=torch.cuda.current_stream().cuda_stream)
         self.keep.append((space, a))
         self.calls.append((stage, name, v.cost(p).bytes,
-                           lambda: v.softmax(ctypes.byref(self.problem), ctypes.byref(a))))
+                           lambda: v.does.function(ctypes.byref(self.problem), ctypes.byref(a))))
 
     def reference(self):
         """float64 softmax of the first rows (up to 2^24 elements)."""

@@ -304,8 +304,10 @@ static void allow_rows(struct standard *s, const struct arrays *a)
 static double half_error(const struct problem *p, const struct reference *r, size_t i,
                          double max_v)
 {
-    size_t row = i / p->head_dim_v, keys = row_keys(p, row % rows_per_head(p));
-    double tiny = least_half(p->dtype) * (1 + (double)keys * r->weight[row] * max_v);
+    size_t row = i / p->head_dim_v;
+    struct key_range keys = row_keys(p, row % rows_per_head(p));
+    double n_keys = (double)(keys.end - keys.first);
+    double tiny = least_half(p->dtype) * (1 + n_keys * r->weight[row] * max_v);
     return round_unit(p->dtype) * (r->o_mass[i] + fabs(r->o[i])) + tiny;
 }
 

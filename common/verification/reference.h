@@ -50,9 +50,10 @@ static inline size_t rows_per_head(const struct problem *p)
 {
     return p->op == OP_SCAN ? p->seqlen_k : p->seqlen_q;
 }
-static inline size_t row_keys(const struct problem *p, size_t i) /* keys row i may see */
+static inline struct key_range row_keys(const struct problem *p, size_t i)
 {
-    return p->op == OP_SCAN ? i + 1 : visible_keys(p, i);
+    struct key_range prefix = {0, i + 1};
+    return p->op == OP_SCAN ? prefix : visible_keys(p, i);
 }
 static inline size_t row_query(const struct problem *p, size_t i) /* its query */
 {

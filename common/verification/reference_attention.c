@@ -108,17 +108,18 @@ static void dot_block(const double *q, size_t d, const double *kt, size_t stride
     }
 }
 
-/* Fills w->s and w->eta for the n_keys keys that the row may see.
- *   q (head_dim)   kt (head_dim, stride)   bias (n_keys) or NULL */
+/* Fills w->s and w->eta up to the last key that the row may see; -INFINITY where the key
+ * is masked.
+ *   q (head_dim)   kt (head_dim, stride)   bias (seqlen_k) or NULL */
 static void score_row(const struct problem *p, struct scratch *w, const double *kt,
-                      size_t stride, const float *bias, size_t n_keys)
+                      size_t stride, const float *bias, struct key_range keys)
 {
     double rounds = (double)p->head_dim + 3;
-    for (size_t j = 0; j < n_keys; j += LANES)
+    for (size_t j = 0; j < keys.end; j += LANES)
         dot_block(w->q, p->head_dim, kt + j, stride, w->s + j, w->eta + j);
-    for (size_t j = 0; j < n_keys; j++) {
+    for (size_t j = 0; j < keys.end; j++) {
         double b = bias ? bias[j] : 0, mass = w->eta[j] * fabs((double)p->scale);
-        w->s[j] = b == -INFINITY ? -INFINITY : w->s[j] * (double)p->scale + b;
+        w->s[j] = j < keys.first || b == -INFINITY ? -INFINITY : w->s[j] * (double)p->scale + b;
         w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b);
     }
 }
@@ -241,12 +242,12 @@ static void attention_row(struct reference *r, const struct problem *p, struct s
 {
     size_t rows = rows_per_head(p), i = row % rows, head = row / rows, dv = p->head_dim_v;
     size_t b = head / p->heads_q, h = head % p->heads_q;
-    size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv), n_keys = row_keys(p, i);
+    size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
+    struct key_range seen = row_keys(p, i);
     const double *v = keys->v + kv * p->seqlen_k * dv;
     if (bias) bias += row_query(p, i) * p->seqlen_k;
-    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias,
-              n_keys);
-    *s = normalise(w, keys->v_max + kv * p->seqlen_k, n_keys);
+    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias, seen);
+    *s = normalise(w, keys->v_max + kv * p->seqlen_k, seen.end);
     if (s->is_nan || s->n == 0) {
         r->lse[row] = s->is_nan ? NAN : -INFINITY;
         for (size_t c = 0; c < dv; c++) r->o[row * dv + c] = s->is_nan ? NAN : 0;
@@ -260,9 +261,9 @@ static void attention_row(struct reference *r, const struct problem *p, struct s
     r->weight[row] = 1 / s->l;
     memset(w->sum, 0, 4 * dv * sizeof(double)); /* sum, low, mass, error lie in a row */
     if (p->op == OP_LOGSOFTMAX_ATTENTION)
-        log_value_row(r, w, s, v, dv, n_keys, row, lse, r->lse_bound[row]);
+        log_value_row(r, w, s, v, dv, seen.end, row, lse, r->lse_bound[row]);
     else
-        value_row(r, w, s, v, dv, n_keys, row);
+        value_row(r, w, s, v, dv, seen.end, row);
 }
 
 /* Adds a row to the maxima of its head and to those of the problem. */

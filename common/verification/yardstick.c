@@ -113,13 +113,14 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             size_t i = row % rows, head = row / rows;
             size_t b = head / p->heads_q, h = head % p->heads_q;
             size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
-            size_t seen = row_keys(p, i), query = row_query(p, i);
-            const float *bias = p->has_bias ? a->bias + query * n : NULL;
+            struct key_range keys = row_keys(p, i);
+            size_t first = keys.first, seen = keys.end - first, query = row_query(p, i);
+            const float *bias = p->has_bias ? a->bias + query * n + first : NULL;
             float m;
-            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n, d, n,
+            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, d, n,
                    p->scale, bias, seen, way, s, lane);
             float l = exponentials(s, seen, way & REVERSE, &m);
-            values(s, l, v + kv * n * dv, seen, dv, p->dtype, way & REVERSE,
+            values(s, l, v + (kv * n + first) * dv, seen, dv, p->dtype, way & REVERSE,
                    o + row * dv);
         }
         free(lane);

@@ -2,8 +2,8 @@
  *
  *     s_j = scale * q_i . k_j + bias_ij,   or -INFINITY where key j is masked
  *
- * Task: fill score_row().  Key j is masked for query i when j >= visible_keys(p, i)
- * (causal: stage.h) or when its bias is -INFINITY.
+ * Task: fill score_row().  Key j is masked for query i when it lies outside the
+ * range visible_keys(p, i) (causal: stage.h) or when its bias is -INFINITY.
  * May be assumed: scores between -60 and 60; each query sees at least one key.  Not that
  * seqlen_q == seqlen_k, nor that head_dim == head_dim_v: scale is given, use it.
  *
@@ -17,13 +17,14 @@ static void score_row(const struct problem *p, size_t i, const float *q_i, const
                       const float *bias_i, float *s)
 {
     /* solution begin */
-    size_t n_visible = visible_keys(p, i);
+    struct key_range keys = visible_keys(p, i);
     for (size_t j = 0; j < p->seqlen_k; j++) {
         const float *k_j = k + j * p->head_dim;
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (j >= n_visible || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
+        int hidden = j < keys.first || j >= keys.end;
+        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
     }
     /* skeleton
     // Your code.
@@ -93,9 +94,10 @@ static const struct variant exercise = {
     .idea = "the scores of one query",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = 60,
     .workspace = workspace,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

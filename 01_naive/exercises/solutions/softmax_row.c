@@ -41,7 +41,7 @@ static const struct variant exercise = {
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = 60,
-    .softmax = softmax,
+    .does = {{OP_SOFTMAX, softmax}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -6,7 +6,7 @@
  *     o_i   = o / l,   lse_i = m + log(l)     after the last key
  *
  * Task: fill attention_row().  No score may be stored.  score() below is given.
- * May be assumed: nothing about the scores.  Query i sees the keys j < visible_keys(p, i)
+ * May be assumed: nothing about the scores.  Query i sees the keys of visible_keys(p, i)
  * whose score() is not -INFINITY; the others take no part, whatever v_j holds.  A query
  * that sees none gives o_i = 0 and lse = -INFINITY.  A NaN that is seen must come out.
  *
@@ -33,9 +33,10 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            float *o_i)
 {
     /* solution begin */
+    struct key_range keys = visible_keys(p, i);
     float m = -INFINITY, l = 0;
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < visible_keys(p, i); j++) {
+    for (size_t j = keys.first; j < keys.end; j++) {
         const float *v_j = v + j * p->head_dim_v;
         float s = score(p, q_i, k + j * p->head_dim, bias_i, j);
         if (s == -INFINITY) continue;
@@ -81,10 +82,11 @@ static const struct variant exercise = {
     .idea = "attention in one loop, un-normalised until the end",
     .device = ON_CPU,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -136,11 +136,12 @@ GPU_VARIANT(exercise) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
     .refuses = refuses,
-    .attention = attention,
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(exercise),
 };
 
