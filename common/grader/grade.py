@@ -284,7 +284,7 @@ class Grader:
             return "does not compile: " + first_error(log), log
         objects = ["object.o", f"{self.build}/obj/common/grader/worker.o"]
         if source.suffix == ".cu":
-            objects.append(f"{self.build}/obj/common/cuda_on_cpu.o")
+            objects.append(f"{self.build}/obj/common/cuda_on_cpu/cuda_on_cpu.o")
         ok, log = call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)
         return ("", "") if ok else ("does not link: " + first_error(log), log)
 
