@@ -27,11 +27,10 @@ static float exp_sum(const float *x, size_t n)
 /* The same with four sums: an addition waits for the fourth before it. */
 static float exp_sum_4(const float *x, size_t n)
 {
-    vfloat sum[4] = {{0}};
+    vfloat sum[UNROLL_MOST] = {{0}};
     size_t j = 0;
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) sum[u] += vexp_up(vload(x + j + u * LANES));
+        UNROLL(u, 4, sum[u] += vexp_up(vload(x + j + u * LANES)));
     return vsum(sum[0] + sum[1] + (sum[2] + sum[3])) + exp_sum(x + j, n - j);
 }
 

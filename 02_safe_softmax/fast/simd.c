@@ -23,12 +23,11 @@ INLINE vfloat weight(vfloat x, float m)
 /* The largest x (n), -INFINITY if there is none; a NaN is passed over and found by the sum. */
 static float largest(const float *x, size_t n)
 {
-    vfloat m[4];
-    for (int u = 0; u < 4; u++) m[u] = vset(-INFINITY);
+    vfloat m[UNROLL_MOST];
+    UNROLL(u, 4, m[u] = vset(-INFINITY));
     size_t j = 0;
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) m[u] = vmax(vload(x + j + u * LANES), m[u]);
+        UNROLL(u, 4, m[u] = vmax(vload(x + j + u * LANES), m[u]));
     for (; j + LANES <= n; j += LANES) m[0] = vmax(vload(x + j), m[0]);
     if (j < n) m[1] = vmax(vload_part(x + j, n - j, -INFINITY), m[1]);
     return vlargest(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
@@ -53,19 +52,13 @@ static float exp_sum(const float *x, size_t n, float m)
 /* The same, and y_j = exp(x_j - m), with AT_ONCE sums. */
 static float exp_store(const float *x, float *y, size_t n, float m)
 {
-    vfloat sum[AT_ONCE] = {{0}};
+    vfloat sum[UNROLL_MOST] = {{0}};
     size_t j = 0;
     for (; j + AT_ONCE * LANES <= n; j += AT_ONCE * LANES) {
-        vfloat e[AT_ONCE];
-#pragma GCC unroll 8
-        for (int u = 0; u < AT_ONCE; u++)
-            e[u] = (vload(x + j + u * LANES) - m) * VEXP_LOG2E;
+        vfloat e[UNROLL_MOST];
+        UNROLL(u, AT_ONCE, e[u] = (vload(x + j + u * LANES) - m) * VEXP_LOG2E);
         vexp2_lockstep(AT_ONCE, e);
-#pragma GCC unroll 8
-        for (int u = 0; u < AT_ONCE; u++) {
-            vstore(y + j + u * LANES, e[u]);
-            sum[u] += e[u];
-        }
+        UNROLL(u, AT_ONCE, vstore(y + j + u * LANES, e[u]); sum[u] += e[u]);
     }
     for (; j + LANES <= n; j += LANES) {
         vfloat e = weight(vload(x + j), m);
@@ -77,7 +70,7 @@ static float exp_store(const float *x, float *y, size_t n, float m)
         vstore_part(y + j, n - j, e);
         sum[1] += e;
     }
-    for (int u = 1; u < AT_ONCE; u++) sum[0] += sum[u];
+    UNROLL(u, AT_ONCE - 1, sum[0] += sum[u + 1]);
     return vsum(sum[0]);
 }
 
@@ -95,15 +88,12 @@ static void divide(float *y, size_t n, float l)
 static float divide_and_look(float *y, size_t n, float l, const float *next)
 {
     float scale = l == 0 ? 0 : 1 / l;
-    vfloat m[4];
-    for (int u = 0; u < 4; u++) m[u] = vset(-INFINITY);
+    vfloat m[UNROLL_MOST];
+    UNROLL(u, 4, m[u] = vset(-INFINITY));
     size_t j = 0;
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            vstore(y + j + u * LANES, vload(y + j + u * LANES) * scale);
-            m[u] = vmax(vload(next + j + u * LANES), m[u]);
-        }
+        UNROLL(u, 4, vstore(y + j + u * LANES, vload(y + j + u * LANES) * scale);
+               m[u] = vmax(vload(next + j + u * LANES), m[u]));
     divide(y + j, n - j, l);
     float rest = largest(next + j, n - j);
     float most = vlargest(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
@@ -135,22 +125,17 @@ struct state { float m, l; };
  *   x, y (n)  (vectors - 1) * LANES < n <= vectors * LANES */
 INLINE struct state softmax_registers(int vectors, const float *x, float *y, size_t n)
 {
-    vfloat e[AT_ONCE], top = vset(-INFINITY), sum = {0};
+    vfloat e[UNROLL_MOST], top = vset(-INFINITY), sum = {0};
     size_t last = (size_t)(vectors - 1) * LANES, rest = n - last;
-#pragma GCC unroll 8
-    for (int u = 0; u < vectors - 1; u++) e[u] = vload(x + u * LANES);
+    UNROLL(u, vectors - 1, e[u] = vload(x + u * LANES));
     e[vectors - 1] = rest == LANES ? vload(x + last) : vload_part(x + last, rest, -INFINITY);
-#pragma GCC unroll 8
-    for (int u = 0; u < vectors; u++) top = vmax(e[u], top);
+    UNROLL(u, vectors, top = vmax(e[u], top));
     float m = shift_of(vlargest(top));
-#pragma GCC unroll 8
-    for (int u = 0; u < vectors; u++) e[u] = (e[u] - m) * VEXP_LOG2E;
+    UNROLL(u, vectors, e[u] = (e[u] - m) * VEXP_LOG2E);
     vexp2_lockstep(vectors, e);
-#pragma GCC unroll 8
-    for (int u = 0; u < vectors; u++) sum += e[u];
+    UNROLL(u, vectors, sum += e[u]);
     float l = vsum(sum), scale = l == 0 ? 0 : 1 / l;
-#pragma GCC unroll 8
-    for (int u = 0; u < vectors - 1; u++) vstore(y + u * LANES, e[u] * scale);
+    UNROLL(u, vectors - 1, vstore(y + u * LANES, e[u] * scale));
     if (rest == LANES) vstore(y + last, e[vectors - 1] * scale);
     else vstore_part(y + last, rest, e[vectors - 1] * scale);
     return (struct state){m, l};

@@ -29,7 +29,7 @@ struct state { float m, l; };
  * -INFINITY - -INFINITY is NaN. */
 INLINE vfloat shift_of(vfloat m)
 {
-    return vselect(m == -INFINITY, vset(0), m);
+    return vclear(vequal(m, vset(-INFINITY)), m);
 }
 
 /* exp(x - m) */
@@ -42,7 +42,7 @@ INLINE vfloat weight(vfloat x, vfloat m)
  * exp(-|x - m|) does: it rescales l when x is the new maximum, and is added when it is not. */
 INLINE struct lanes online_step(struct lanes s, vfloat x)
 {
-    vint grows = x > s.m;
+    vmask grows = vless(s.m, x);
     vfloat low = vselect(grows, s.m, x), high = vselect(grows, x, s.m);
     vfloat e = weight(low, shift_of(high)), one = vset(1);
     s.l = vfma(s.l, vselect(grows, e, one), vselect(grows, one, e));
@@ -54,18 +54,16 @@ INLINE struct lanes online_step(struct lanes s, vfloat x)
  *   x (n) */
 INLINE struct lanes online_block(struct lanes s, const float *x, size_t n)
 {
-    vfloat m[4], sum[4] = {{0}};
+    vfloat m[UNROLL_MOST], sum[UNROLL_MOST] = {{0}};
     size_t j = 0;
-    for (int u = 0; u < 4; u++) m[u] = s.m;
+    UNROLL(u, 4, m[u] = s.m);
     for (; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) m[u] = vmax(vload(x + j + u * LANES), m[u]);
+        UNROLL(u, 4, m[u] = vmax(vload(x + j + u * LANES), m[u]));
     for (; j + LANES <= n; j += LANES) m[0] = vmax(vload(x + j), m[0]);
     if (j < n) m[1] = vmax(vload_part(x + j, n - j, -INFINITY), m[1]);
     vfloat m_new = vmax(vmax(m[0], m[1]), vmax(m[2], m[3])), shift = shift_of(m_new);
     for (j = 0; j + 4 * LANES <= n; j += 4 * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) sum[u] += weight(vload(x + j + u * LANES), shift);
+        UNROLL(u, 4, sum[u] += weight(vload(x + j + u * LANES), shift));
     for (; j + LANES <= n; j += LANES) sum[0] += weight(vload(x + j), shift);
     if (j < n) sum[1] += weight(vload_part(x + j, n - j, -INFINITY), shift);
     vfloat all = sum[0] + sum[1] + (sum[2] + sum[3]);
@@ -302,7 +300,7 @@ INLINE vfloat split(vfloat x, vfloat *z)
 INLINE vfloat power_of_difference(vfloat n, vfloat m)
 {
     vint biased = (vint)n - (vint)m + 127;
-    return (vfloat)((biased & (biased > 0)) << 23);
+    return (vfloat)((vint)vbits_positive((vfloat)biased) << 23);
 }
 
 /* Dukhan and Ablavatski 2020, Algorithm 3 (the two-pass algorithm): pass 1 needs no
@@ -311,19 +309,13 @@ static struct power_lanes power_sum(const float *x, size_t n)
 {
     struct power_lanes s = {vset(VEXP_ROUND - 2 * FAR), vset(0)}; /* l = 0: any m will do */
     for (size_t j = 0; j < n; j += 4 * LANES) {
-        vfloat t[4], z[4], m = s.m, sum = {0};
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            size_t at = j + (size_t)u * LANES, left = at < n ? n - at : 0;
-            vfloat v = left >= LANES ? vload(x + at) : vload_part(x + at, left, -INFINITY);
-            t[u] = split(v, &z[u]);
-            m = vmax(z[u], m);
-        }
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) {
-            vfloat power = power_of_difference(z[u], m);
-            sum += vfma(t[u], power, power);
-        }
+        vfloat t[UNROLL_MOST], z[UNROLL_MOST], m = s.m, sum = {0};
+        UNROLL(u, 4, size_t at = j + (size_t)u * LANES; size_t left = at < n ? n - at : 0;
+               vfloat v = left >= LANES ? vload(x + at) : vload_part(x + at, left, -INFINITY);
+               t[u] = split(v, &z[u]);
+               m = vmax(z[u], m));
+        UNROLL(u, 4, vfloat power = power_of_difference(z[u], m);
+               sum += vfma(t[u], power, power));
         s.l = s.l * power_of_difference(s.m, m) + sum;
         s.m = m;
     }

@@ -7,7 +7,7 @@
  * two multiply-adds start a cycle and each takes four. */
 #include "products.h"
 
-#if VECTOR_BYTES == 64
+#if LANES == 16
 #define KEY_ROWS 8      /* block of s: KEY_ROWS keys x QUERY_VECTORS vectors of queries */
 #define QUERY_VECTORS 3
 #define VALUE_VECTORS 4 /* block of o: QUERY_ROWS queries x VALUE_VECTORS vectors of columns */
@@ -31,26 +31,15 @@ _Static_assert(Br % QUERY_ROWS == 0, "a tile is whole strips of queries");
 INLINE void scores_block(int rows, int vectors, const float *k, size_t head_dim,
                          const float *qt, float *s)
 {
-    vfloat c[KEY_ROWS][QUERY_VECTORS];
-#pragma GCC unroll 8
-    for (int j = 0; j < rows; j++)
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) c[j][n] = vset(0);
+    vfloat c[UNROLL_MOST][UNROLL_MOST];
+    UNROLL(j, rows, UNROLL(n, vectors, c[j][n] = vset(0)));
     for (size_t t = 0; t < head_dim; t++) {
-        vfloat b[QUERY_VECTORS];
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) b[n] = vload(qt + t * Br + n * LANES);
-#pragma GCC unroll 8
-        for (int j = 0; j < rows; j++) {
-            vfloat a = vset(k[(size_t)j * head_dim + t]);
-#pragma GCC unroll 4
-            for (int n = 0; n < vectors; n++) c[j][n] = vfma(a, b[n], c[j][n]);
-        }
+        vfloat b[UNROLL_MOST];
+        UNROLL(n, vectors, b[n] = vload(qt + t * Br + n * LANES));
+        UNROLL(j, rows, vfloat a = vset(k[(size_t)j * head_dim + t]);
+               UNROLL(n, vectors, c[j][n] = vfma(a, b[n], c[j][n])));
     }
-#pragma GCC unroll 8
-    for (int j = 0; j < rows; j++)
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) vstore(s + j * Br + n * LANES, c[j][n]);
+    UNROLL(j, rows, UNROLL(n, vectors, vstore(s + j * Br + n * LANES, c[j][n])));
 }
 
 /* rows queries times vectors * LANES columns.
@@ -61,29 +50,17 @@ INLINE void scores_block(int rows, int vectors, const float *k, size_t head_dim,
 INLINE void values_block(int rows, int vectors, const float *p, size_t n_keys, const float *v,
                          size_t cols, const float *correction, float *o)
 {
-    vfloat c[QUERY_ROWS][VALUE_VECTORS];
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) c[i][n] = vset(0);
+    vfloat c[UNROLL_MOST][UNROLL_MOST];
+    UNROLL(i, rows, UNROLL(n, vectors, c[i][n] = vset(0)));
     for (size_t j = 0; j < n_keys; j++) {
-        vfloat b[VALUE_VECTORS];
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) b[n] = vload(v + j * cols + n * LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) {
-            vfloat a = vset(p[j * Br + i]);
-#pragma GCC unroll 4
-            for (int n = 0; n < vectors; n++) c[i][n] = vfma(a, b[n], c[i][n]);
-        }
+        vfloat b[UNROLL_MOST];
+        UNROLL(n, vectors, b[n] = vload(v + j * cols + n * LANES));
+        UNROLL(i, rows, vfloat a = vset(p[j * Br + i]);
+               UNROLL(n, vectors, c[i][n] = vfma(a, b[n], c[i][n])));
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int n = 0; n < vectors; n++) {
-            float *o_i = o + i * cols + n * LANES;
-            vstore(o_i, vload(o_i) * correction[i] + c[i][n]);
-        }
+    UNROLL(i, rows,
+           UNROLL(n, vectors, float *o_i = o + i * cols + n * LANES;
+                  vstore(o_i, vload(o_i) * correction[i] + c[i][n])));
 }
 
 /* Each block is a function of its own: inlined into the loop around it, gcc 12 unrolls and

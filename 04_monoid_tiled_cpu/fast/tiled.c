@@ -170,7 +170,7 @@ static void weights(float *s, size_t n, size_t n_rows, struct state *x, float *c
     for (size_t i = 0; i < n_rows; i += LANES) {
         vfloat m = vload(x->m + i), m_new = m, sum[2] = {{0}}, safe;
         for (size_t j = 0; j < n; j++) m_new = vmax(vload(s + j * Br + i), m_new);
-        safe = vselect(m_new == -INFINITY, vset(0), m_new);
+        safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
         for (size_t j = 0; j < n; j++) {
             vfloat p_j = vexp2((vload(s + j * Br + i) - safe) * LOG2E);
             vstore(s + j * Br + i, p_j);
@@ -296,18 +296,14 @@ INLINE void fetch_ahead(const float *row, size_t n, size_t stride)
 INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, size_t stride,
                         float factor, float *o)
 {
-    vfloat sum[8];
-#pragma GCC unroll 8
-    for (int c = 0; c < vectors; c++) sum[c] = vload(o + c * LANES) * factor;
+    vfloat sum[UNROLL_MOST];
+    UNROLL(c, vectors, sum[c] = vload(o + c * LANES) * factor);
     for (size_t j = 0; j < n; j++) {
         const float *v_j = v + j * stride;
         fetch_ahead(v_j, (size_t)vectors * LANES, stride);
-#pragma GCC unroll 8
-        for (int c = 0; c < vectors; c++)
-            sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]);
+        UNROLL(c, vectors, sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]));
     }
-#pragma GCC unroll 8
-    for (int c = 0; c < vectors; c++) vstore(o + c * LANES, sum[c]);
+    UNROLL(c, vectors, vstore(o + c * LANES, sum[c]));
 }
 
 /* The same for all columns.   v (n, head_dim_v)   o (head_dim_v) */

@@ -69,20 +69,28 @@ static double read_sum(const struct scene *s, int t)
     return 4.0 * (double)(end - begin + to - from);
 }
 
-/* 12 independent chains of multiply-adds, two a cycle with a latency of four fit. */
+/* Independent chains of multiply-adds, one instruction each: as many as fit the registers.
+ * A core that starts two in a cycle, each of which takes four, needs eight; an ARM core that
+ * starts four needs sixteen. */
+#if LANES == 16 || defined __aarch64__
+#define CHAINS 16
+#else
 #define CHAINS 12
+#endif
 #define FMA_ROUNDS 20000
 static double fma_chains(const struct scene *s, int t)
 {
     (void)s, (void)t;
-    vfloat c[CHAINS], a = vset(0.5f), b = vset(0.25f);
-    for (int i = 0; i < CHAINS; i++) c[i] = vset((float)i);
+    vfloat c[UNROLL_MOST], d[UNROLL_MOST], a = vset(0.5f), b = vset(0.25f), sum = vset(0);
+    UNROLL(i, 8, c[i] = vset((float)i));
+    UNROLL(i, CHAINS - 8, d[i] = vset((float)i + 8));
     for (int k = 0; k < FMA_ROUNDS; k++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) c[i] = vfma(c[i], a, b);
+        UNROLL(i, 8, c[i] = vfma(c[i], a, b));
+        UNROLL(i, CHAINS - 8, d[i] = vfma(d[i], a, b));
     }
-    for (int i = 1; i < CHAINS; i++) c[0] += c[i];
-    sink = vsum(c[0]);
+    UNROLL(i, 8, sum += c[i]);
+    UNROLL(i, CHAINS - 8, sum += d[i]);
+    sink = vsum(sum);
     return 2.0 * LANES * CHAINS * FMA_ROUNDS;
 }
 
@@ -92,7 +100,12 @@ static double exp_loop(const struct scene *s, int t)
     const float *x = s->x + (size_t)t * EXP_FLOATS;
     float *y = s->y + (size_t)t * EXP_FLOATS;
     for (int k = 0; k < EXP_ROUNDS; k++) {
-        for (size_t j = 0; j < EXP_FLOATS; j += LANES) vstore(y + j, vexp(vload(x + j)));
+        for (size_t j = 0; j < EXP_FLOATS; j += VEXP_AT_ONCE * LANES) {
+            vfloat e[UNROLL_MOST];
+            UNROLL(u, VEXP_AT_ONCE, e[u] = vload(x + j + u * LANES));
+            vexp2_lockstep(VEXP_AT_ONCE, e);
+            UNROLL(u, VEXP_AT_ONCE, vstore(y + j + u * LANES, e[u]));
+        }
         __asm__ volatile("" ::: "memory");
     }
     return (double)EXP_ROUNDS * EXP_FLOATS;

@@ -34,7 +34,7 @@ double ceiling_memory_gbps(struct ceiling_memory *memory); /* of the faster copy
 /* Arithmetic, nothing but registers and the first-level cache: the best of many short
  * repeats, kept for the rest of the run. */
 double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
-double ceiling_exp_gexps(int threads);           /* y[j] = vexp(x[j]), 10^9 elements/s */
+double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements/s */
 
 #ifdef __cplusplus
 }

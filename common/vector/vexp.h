@@ -43,7 +43,7 @@
 /* value where x >= least or x is NaN, else 0. */
 INLINE vfloat vzero_below(vfloat x, float least, vfloat value)
 {
-    return (vfloat)(~(x < least) & (vint)value);
+    return vclear(vless(x, vset(least)), value);
 }
 
 /* e^x = (1 + t) * 2^n.
@@ -71,15 +71,16 @@ INLINE vfloat vexp(vfloat x)
 }
 
 /* e^x for any x; infinite above 88.72.  For x > 0 half the power is used and the result
- * doubled, because the power of the largest results is 2^128, which is not a float. */
+ * doubled, because the power of the largest results is 2^128, which is not a float.  To halve
+ * it is to subtract 1 from its exponent bits, which are those of 2^-126. */
 INLINE vfloat vexp_up(vfloat x)
 {
     vfloat power, t = vexp_parts(x, &power);
-    vint positive = x > 0;
-    power = (vfloat)((vuint)power - (vuint)(positive & (1 << 23)));
+    vmask positive = vless(vset(0), x);
+    power = (vfloat)((vuint)power - (vuint)vkeep(positive, vset(0x1p-126f)));
     vfloat y = vfma(t, power, power);
-    y += (vfloat)(positive & (vint)y);
-    y = vselect(x > VEXP_MOST, vset(INFINITY), y);
+    y += vkeep(positive, y);
+    y = vselect(vless(vset(VEXP_MOST), x), vset(INFINITY), y);
     return vzero_below(x, VEXP_LEAST, y);
 }
 
@@ -98,7 +99,7 @@ INLINE vfloat vexp2(vfloat x)
 }
 
 /* How many vectors go through an exponential in lockstep: three of each fit the registers. */
-#if VECTOR_BYTES == 64 || defined __aarch64__
+#if LANES == 16 || defined __aarch64__
 #define VEXP_AT_ONCE 8
 #else
 #define VEXP_AT_ONCE 4
@@ -110,32 +111,24 @@ INLINE vfloat vexp2(vfloat x)
  * -126 <= x < 127; 0 only below -126.5, in between a denormal, which saves a comparison. */
 INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
 {
-    static const float c[] = {VEXP2_C5, VEXP2_C4, VEXP2_C3, VEXP2_C2, VEXP2_C1, 1};
-#pragma GCC unroll 8
-    for (int u = 0; u < n; u++) {
-        x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
-        power[u] = x[u] + VEXP_ROUND;
-    }
-#pragma GCC unroll 8
-    for (int u = 0; u < n; u++) {
-        vfloat r = x[u] - (power[u] - VEXP_ROUND);
-        power[u] = (vfloat)((vint)power[u] << 23); /* 2^-127 comes out as 0 */
-        x[u] = r;
-        q[u] = vset(VEXP2_C6);
-    }
-#pragma GCC unroll 6
-    for (int degree = 0; degree < 6; degree++)
-#pragma GCC unroll 8
-        for (int u = 0; u < n; u++) q[u] = vfma(q[u], x[u], vset(c[degree]));
+    UNROLL(u, n, x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
+           power[u] = x[u] + VEXP_ROUND);
+    UNROLL(u, n, x[u] -= power[u] - VEXP_ROUND;
+           power[u] = (vfloat)((vint)power[u] << 23); /* 2^-127 comes out as 0 */
+           q[u] = vfma(vset(VEXP2_C6), x[u], vset(VEXP2_C5)));
+    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C4)));
+    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C3)));
+    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C2)));
+    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C1)));
+    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(1)));
 }
 
 /* x[u] = 2^x[u] */
 INLINE void vexp2_lockstep(int n, vfloat *x)
 {
-    vfloat power[8], q[8];
+    vfloat power[UNROLL_MOST], q[UNROLL_MOST];
     vexp2_lockstep_parts(n, x, q, power);
-#pragma GCC unroll 8
-    for (int u = 0; u < n; u++) x[u] = q[u] * power[u];
+    UNROLL(u, n, x[u] = q[u] * power[u]);
 }
 
 /* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
@@ -156,17 +149,13 @@ INLINE struct vexp_sum vexp_sum(const float *x, size_t n, float m)
     vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
     size_t j = 0;
     for (; j + STEP <= n; j += STEP) {
-        vfloat e[8], q[8], power[8];
-#pragma GCC unroll 8
-        for (int u = 0; u < VEXP_AT_ONCE; u++) {
-            vfloat x_j = vload(x + j + u * LANES);
-            vfetch(x + j + u * LANES, VEXP_AHEAD);
-            top[u % 2] = vmax(x_j, top[u % 2]);
-            e[u] = (x_j - shift) * VEXP_LOG2E;
-        }
+        vfloat e[UNROLL_MOST], q[UNROLL_MOST], power[UNROLL_MOST];
+        UNROLL(u, VEXP_AT_ONCE, vfloat x_j = vload(x + j + u * LANES);
+               vfetch(x + j + u * LANES, VEXP_AHEAD);
+               top[u % 2] = vmax(x_j, top[u % 2]);
+               e[u] = (x_j - shift) * VEXP_LOG2E);
         vexp2_lockstep_parts(VEXP_AT_ONCE, e, q, power);
-#pragma GCC unroll 8
-        for (int u = 0; u < VEXP_AT_ONCE; u++) sum[u % 2] = vfma(q[u], power[u], sum[u % 2]);
+        UNROLL(u, VEXP_AT_ONCE, sum[u % 2] = vfma(q[u], power[u], sum[u % 2]));
     }
     for (; j < n; j += LANES) {
         vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
