@@ -323,3 +323,28 @@ Test(plot, marks_without_partner_and_unknown_tables_are_refused)
         cr_expect(!strcmp(now, marks[t].text), "%s: touched", marks[t].text);
     }
 }
+
+/* A share above the ceiling is none: the table says so, and why where that is known. */
+Test(plot, tables_mark_what_exceeds_the_ceiling)
+{
+    static const char *const spoil[] = { "NR > 1 { $27 = 130 }",
+                                         "NR > 1 { $27 = 900; $17 = $17 / 10 }" };
+    static const char *const want[][2] = {
+        { "130 %† of copy", "*† ceiling wrong or model wrong: a cache served a pass.*" },
+        { "900 %‡ of copy", "*‡ ceiling wrong or model wrong.*" } };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "good.csv") == 0, "%s", said);
+    write_text("t.md", "<!-- table:stage-3-softmax begin -->\n"
+                       "<!-- table:stage-3-softmax end -->\n");
+    for (size_t t = 0; t < 2; t++) {
+        char command[256], text[4096];
+        snprintf(command, sizeof command, "awk -F, -v OFS=, '%s 1' good.csv >results/a.csv",
+                 spoil[t]);
+        cr_assert(!system(command));
+        cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
+        slurp("t.md", text, sizeof text);
+        for (size_t w = 0; w < 2; w++)
+            cr_expect(strstr(text, want[t][w]), "not '%s' in:\n%s", want[t][w], text);
+    }
+}

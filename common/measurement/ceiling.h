@@ -36,6 +36,20 @@ double ceiling_memory_gbps(struct ceiling_memory *memory); /* of the faster copy
 double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
 double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements/s */
 
+/* How many vectors of multiply-adds a core starts in a cycle, by the fma ceiling and the clock,
+ * which a chain of additions shows: 1, 2 or 4 when the ceiling is one.  0: unknown clock. */
+double ceiling_fma_units(int threads);
+int ceiling_units_are_whole(double units); /* to 6 % */
+
+/* A share above this is no share: the ceiling is wrong, or the model of what was done. */
+#define CEILING_MOST 105
+
+/* Why `percent` of a ceiling exceeds it; NULL when it does not.
+ *   percent_once  the share if every array had been moved once and no more: when that does not
+ *                 exceed the ceiling, the other passes that the model counts found their data
+ *                 in a cache */
+const char *ceiling_exceeded(double percent, double percent_once);
+
 #ifdef __cplusplus
 }
 #endif

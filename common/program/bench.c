@@ -250,6 +250,29 @@ static void describe(const struct problem *p, char *text, size_t size)
                  p->causal ? " causal" : "", dtype_name(p->dtype));
 }
 
+/* The share of the ceiling if every array is moved once. */
+static double percent_once(const struct measurement *m)
+{
+    struct sizes n = problem_sizes(&m->p);
+    double bytes = (double)(n.x + n.w + n.y) * (double)dtype_size(m->p.dtype);
+    if (strcmp(m->ceiling_kind, "copy")) return m->pct_ceiling;
+    return 100 * bytes / m->median_s / 1e9 / m->ceiling;
+}
+
+/* Once for each number of threads: is the ceiling what the clock says? */
+static void print_units(const char *kind, int threads)
+{
+    static int known;
+    if (strcmp(kind, "fma") || known == threads) return;
+    known = threads;
+    double units = ceiling_fma_units(threads);
+    if (units <= 0) return;
+    printf("fma ceiling, %d thread%s: %.1f GFLOP/s, %.2f vectors per cycle of a core%s\n",
+           threads, threads > 1 ? "s" : "", ceiling_fma_gflops(threads), units,
+           ceiling_units_are_whole(units) ? ""
+           : "; not a whole number: is another program running?");
+}
+
 static void print_measurement(const struct measurement *m, double spread)
 {
     char shape[128], speed[32];
@@ -257,9 +280,10 @@ static void print_measurement(const struct measurement *m, double spread)
     if (m->flops > 0 && !is_decode(&m->p))
         snprintf(speed, sizeof speed, "%.1f GFLOP/s", m->gflops);
     else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
-    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s\n", m->variant,
-           shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed, m->pct_ceiling,
-           m->ceiling_kind);
+    const char *why = ceiling_exceeded(m->pct_ceiling, percent_once(m));
+    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s\n",
+           m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
+           m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "");
     fflush(stdout);
 }
 
@@ -327,6 +351,7 @@ static int measure(const struct stage *stage, const struct variant *v, struct pr
     };
     m.gflops = m.flops / t.median_s / 1e9;
     add_ceiling(&m, &cost);
+    if (!gpu) print_units(kind, threads);
     print_measurement(&m, t.spread);
     *pace = (struct pace){t.min_s, work_of(&p)};
     why = csv ? csv_write(csv, &m) : NULL;

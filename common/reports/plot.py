@@ -39,7 +39,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from results import (Malformed, NoData, best_lines, describe_work, read_results,
-                     same_work, si, where_of, work_of)
+                     same_work, share_of, si, where_of, work_of)
 
 SETTINGS = {"figure.dpi": 200, "savefig.dpi": 200, "axes.labelsize": 9,
             "xtick.labelsize": 8.5, "ytick.labelsize": 8.5}
@@ -287,7 +287,7 @@ def draw_ladder(rows):
             ceilings[row.dtype] = max(row.ceiling / 1000, ceilings.get(row.dtype, 0))
     top = max(values + list(ceilings.values()))
     for place, row, value in zip(places, group, values):
-        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
+        share = f" ({share_of(row)})" if row.pct_ceiling else ""
         inside = value > 0.75 * top
         axis.text(value + (-1 if inside else 1) * 0.008 * top, place,
                   f"{value:.3g}{share}", va="center", ha="right" if inside else "left",

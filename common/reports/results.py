@@ -121,6 +121,38 @@ def read_results(directory, machine, roofs=False):
     return list(latest.values())
 
 
+MOST_PERCENT = 105  # a share above this is none: see ceiling_exceeded() in common/measurement
+CACHED, WRONG = "†", "‡"
+MARKS = {CACHED: "ceiling wrong or model wrong: a cache served a pass",
+         WRONG: "ceiling wrong or model wrong"}
+
+
+def mark_of(row):
+    """'' or the mark of a share of the ceiling that cannot be one."""
+    if not row.pct_ceiling or row.pct_ceiling <= MOST_PERCENT:
+        return ""
+    if row.ceiling_kind == "copy" and row.ceiling and row.rows and row.cols:
+        size = 4 if row.dtype == "f32" else 2
+        once = 2 * size * row.rows * row.cols / row.median_s / 1e9  # x read, y written
+        if 100 * once <= MOST_PERCENT * row.ceiling:
+            return CACHED
+    return WRONG
+
+
+def share_of(row, kind=""):
+    """'98 %', '98 % of fma' or '187 %† of copy'; '' when no ceiling was measured."""
+    if not row.pct_ceiling:
+        return ""
+    return f"{row.pct_ceiling:.0f} %{mark_of(row)}" + (f" of {kind}" if kind else "")
+
+
+def footnotes(lines):
+    """Lines of Markdown that explain the marks in the lines of a table."""
+    text = "\n".join(lines)
+    notes = [f"{mark} {why}" for mark, why in MARKS.items() if mark in text]
+    return ["", "*" + "; ".join(notes) + ".*"] if notes else []
+
+
 def work_of(row):
     if "softmax" in row.op and not row.seqlen_k:
         return Work(row.op, row.dtype, (row.rows or 0) * (row.cols or 0), *[None] * 6)

@@ -27,7 +27,7 @@ except ImportError as missing:
           file=sys.stderr)
     sys.exit(77)
 
-from results import Malformed, NoData, read_results, si  # noqa: E402
+from results import Malformed, NoData, read_results, share_of, si  # noqa: E402
 
 COLOURS = ["#d55e00", "#0072b2", "#009e73", "#8e44ad", "#b8860b", "#555555", "#e377c2",
            "#17becf", "#7f4f24", "#6a994e", "#c1121f", "#3a0ca3", "#f4a261", "#111111"]
@@ -196,7 +196,7 @@ def draw_arc(rows):
                   va="center", weight="bold")
         for row in bars:
             axis.barh(place, row.gflops, height=0.74, color=colours[row.stage])
-            share = f", {row.pct_ceiling:.0f} %" if row.pct_ceiling else ""
+            share = f", {share_of(row)}" if row.pct_ceiling else ""
             inside = row.gflops > 30 * least
             axis.text(row.gflops * (0.92 if inside else 1.1), place,
                       f"{significant(row.gflops)}{share}", fontsize=8, va="center",

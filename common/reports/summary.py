@@ -49,6 +49,8 @@ def fastest(build, stage, op):
     best = max((row for row in rows if key(row) == size), key=speed)
     share = f", {float(best['pct_ceiling']):.0f}% of {best['ceiling_kind']}" \
         if best["pct_ceiling"] else ""
+    if share and float(best["pct_ceiling"]) > 105:
+        share += " (ceiling wrong or model wrong)"
     return f"{best['variant']}: {speed(best):.3g} {unit}{share}"
 
 

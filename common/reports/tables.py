@@ -42,8 +42,8 @@ import re
 import sys
 
 import tables_ladder
-from results import (Malformed, NoData, best_lines, describe_work, read_results,
-                     same_work, si, where_of, work_of)
+from results import (Malformed, NoData, best_lines, describe_work, footnotes, read_results,
+                     same_work, share_of, si, where_of, work_of)
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
 
@@ -143,7 +143,7 @@ def ladder_table(rows, f32=False):
     for name, line in lines.items():
         cells.append([name])
         for work in works:
-            share = f" ({line[work].pct_ceiling:.0f} %)" \
+            share = f" ({share_of(line[work])})" \
                 if work in line and line[work].pct_ceiling else ""
             cells[-1].append(significant(line[work].gflops / 1000) + share
                              if work in line else "")
@@ -256,8 +256,7 @@ def stage_table(rows, stage, op):
                 place.get(item[0][0], len(place)), first[item[0][0]])):
         rate = f"{significant(row.gflops)} GFLOP/s" if row.gflops else \
             f"{significant(row.gbps)} GB/s" if row.gbps else ""
-        share = f"{row.pct_ceiling:.0f} % of {row.ceiling_kind}" \
-            if row.pct_ceiling else ""
+        share = share_of(row, row.ceiling_kind)
         traffic = " / ".join(significant(value / 1e6) if value else "–"
                              for value in (row.bytes_predicted, row.bytes_measured))
         near = compared(row, chosen)
@@ -334,7 +333,7 @@ def gpu_traffic_table(rows):
     one = shape[0] * shape[1] * 4
     cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
               f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
-              seconds(row.median_s), f"{row.pct_ceiling:.0f} %"]
+              seconds(row.median_s), share_of(row)]
              for row in sorted(chosen, key=lambda row: row.stage)]
     return ([f"[{si(shape[0])}, {si(shape[1])}] floats, G = {one / 1e9:.3f} GB.", ""]
             + table(["variant", "predicted", "counted", "median",
@@ -379,7 +378,7 @@ def limits_table(rows, op):
     for row in sorted(chosen, key=lambda row: row.stage):
         speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
-        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
+        share = f" ({share_of(row)})" if row.pct_ceiling else ""
         lines[row.stage, row.variant, row.threads][shape_text(row)] = \
             f"{significant(speed)}{share}"
     lines = {key: line for key, line in lines.items() if 2 * len(line) > len(shapes)}
@@ -441,7 +440,8 @@ def rewrite(path, text, rows, directory, missing):
             if mark[1] != name:
                 raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
             try:
-                out += make_table(where, name, rows, directory)
+                lines = make_table(where, name, rows, directory)
+                out += lines + footnotes(lines)
             except NoData as error:
                 missing.append(f"{where}: table '{name}' left as it is: {error}")
                 out += old
