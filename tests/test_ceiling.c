@@ -1,5 +1,6 @@
 /* A share of the ceiling that cannot be one is called so. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 #include "measurement/ceiling.h"
