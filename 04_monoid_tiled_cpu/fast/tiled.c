@@ -160,6 +160,18 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
     }
 }
 
+/* The largest of m and of n scores, in each lane.  Four maxima: each waits four cycles for the
+ * one before it, and a core can start two in one cycle.   s (n, Br) */
+INLINE vfloat column_max(const float *s, size_t n, vfloat m)
+{
+    vfloat top[UNROLL_MOST];
+    UNROLL(u, 4, top[u] = m);
+    size_t j = 0;
+    for (; j + 4 <= n; j += 4) UNROLL(u, 4, top[u] = vmax(vload(s + (j + u) * Br), top[u]));
+    for (; j < n; j++) top[0] = vmax(vload(s + j * Br), top[0]);
+    return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
+}
+
 /* Scores to weights, LANES queries at a time:
  *     m_new = max(m, s_j),  p_j = exp(s_j - m_new),  correction = exp(m - m_new),
  *     l = l * correction + sum p_j
@@ -168,18 +180,25 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
 static void weights(float *s, size_t n, size_t n_rows, struct state *x, float *correction)
 {
     for (size_t i = 0; i < n_rows; i += LANES) {
-        vfloat m = vload(x->m + i), m_new = m, sum[2] = {{0}}, safe;
-        for (size_t j = 0; j < n; j++) m_new = vmax(vload(s + j * Br + i), m_new);
-        safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
-        for (size_t j = 0; j < n; j++) {
-            vfloat p_j = vexp2((vload(s + j * Br + i) - safe) * LOG2E);
-            vstore(s + j * Br + i, p_j);
-            sum[0] += p_j;
+        float *s_i = s + i;
+        vfloat m = vload(x->m + i), m_new = column_max(s_i, n, m), sum = vset(0);
+        vfloat safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
+        size_t j = 0;
+        for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
+            vfloat p[UNROLL_MOST];
+            UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * Br) - safe) * LOG2E);
+            vexp2_lockstep(VEXP_AT_ONCE, p);
+            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * Br, p[u]); sum += p[u]);
+        }
+        for (; j < n; j++) {
+            vfloat p = vexp2((vload(s_i + j * Br) - safe) * LOG2E);
+            vstore(s_i + j * Br, p);
+            sum += p;
         }
         vfloat factor = vexp2((m - safe) * LOG2E);
         vstore(correction + i, factor);
         vstore(x->m + i, m_new);
-        vstore(x->l + i, vfma(vload(x->l + i), factor, sum[0] + sum[1]));
+        vstore(x->l + i, vfma(vload(x->l + i), factor, sum));
     }
 }
 
