@@ -140,16 +140,47 @@ Test(exercises, a_class_gets_the_marks_it_should_have, .timeout = 300)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
-    grade_class("online_step safe_row",
-                "knows_everything hands_in_skeletons inf_minus_inf input_overwritten "
-                "ends_with_exit_0 prints_checks_passed includes_it_by_its_path crashes "
+    grade_class("online_step",
+                "knows_everything hands_in_skeletons ends_with_exit_0 prints_checks_passed includes_it_by_its_path crashes "
                 "never_ends does_not_compile writes_to_the_harness forges_the_judges_lines "
                 "executes_the_solution reads_the_solution tries_the_doors "
                 "closes_its_connection starts_threads_without_end "
-                "includes_a_file_of_the_system", 1);
+                "includes_a_file_of_the_system includes_when_compiled_again "
+                "includes_a_classmate assembles_a_file_of_the_system "
+                "embeds_a_file_of_the_system embeds_a_solution fakes_a_full_disk kills_itself "
+                "stuffs_its_pipe stuffs_its_socket fills_the_shared_file", 1);
     cr_expect(access("build/written_by_a_student", F_OK), "a submission wrote a file");
     cr_expect(access("/tmp/written_by_a_student", F_OK), "a submission made a pipe");
 }
+
+/* Marks for nothing: what a skeleton gets depends on the numbers, which a comment changes. */
+Test(exercises, mistakes_are_explained_and_a_comment_earns_nothing, .timeout = 300)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    grade_class("safe_row weighted_sum score_row",
+                "inf_minus_inf input_overwritten sum_not_started memory_of_the_last_row "
+                "skeletons_with_comment_1 skeletons_with_comment_2 skeletons_with_comment_3 "
+                "skeletons_with_comment_4", 1);
+}
+
+/* The grader is killed, or its machine lacks something: attacks.py says what must hold. */
+static void attack(const char *name)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/attacks.py --build %s %s", build(), name);
+    if (status == 77) cr_skip("%s", said);
+    cr_expect(status == 0, "%s: %s", name, said);
+}
+
+Test(exercises, a_grader_that_is_killed_leaves_nothing, .timeout = 240) { attack("term"); }
+Test(exercises, a_full_disk_is_no_mark, .timeout = 240) { attack("no_room"); }
+Test(exercises, a_lack_of_processes_is_no_mark, .timeout = 240) { attack("no_process"); }
+Test(exercises, a_lack_of_memory_is_no_mark, .timeout = 240) { attack("no_memory"); }
+Test(exercises, a_lack_of_threads_is_no_mark, .timeout = 240) { attack("no_thread"); }
+Test(exercises, a_wrong_place_for_results_is_refused, .timeout = 240) { attack("out"); }
+Test(exercises, names_with_quotes_and_links_are_told, .timeout = 240) { attack("quote"); }
 
 Test(exercises, files_handed_in_strangely_harm_nobody, .timeout = 300)
 {

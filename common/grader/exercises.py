@@ -27,9 +27,12 @@ import re
 import subprocess
 import sys
 
+import processes
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
 HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
+JUDGE_S = 900  # for one exercise, at home
 HALF = re.compile(r"^ \* Half of the points: ([\w, ]+)\.$", re.M)
 
 
@@ -108,6 +111,7 @@ class Case:
         (self.name, self.dtype, elements, self.why, self.where, self.got, self.want,
          self.err, self.allowed) = fields
         self.elements, self.ok = int(elements), self.why == "ok"
+        self.arrays = []  # of a small one: (name, "is" or "expected", numbers)
         self.skipped = self.why.startswith("not run")
 
     @property
@@ -127,6 +131,8 @@ class Verdict:
             kind, *fields = line.split("\t")
             if kind == "case":
                 self.cases.append(Case(fields))
+            elif kind == "array" and self.cases and fields[0] == self.cases[-1].name:
+                self.cases[-1].arrays.append(fields[1:])
             elif kind == "said":
                 self.said.append("\t".join(fields))
             elif kind == "speed":
@@ -154,14 +160,19 @@ class Verdict:
         return passed
 
 
-def judge(build, solution, worker, *options, timeout=None):
-    """Runs the judge; its exit status and its verdict."""
+def judge(build, solution, worker, *options, timeout=JUDGE_S):
+    """Runs the judge; its exit status (or LATE), its verdict, what went wrong."""
     environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
                    "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([f"{build}/judge", solution, worker, *options], text=True,
-                          errors="replace", capture_output=True, env=environment,
-                          stdin=subprocess.DEVNULL, timeout=timeout)
-    return done.returncode, Verdict(done.stdout), done.stderr.strip()
+    status, out, err = processes.run([f"{build}/judge", solution, worker, *options], timeout,
+                                     env=environment)
+    return status, Verdict(out), err.strip()
+
+
+def numbers_of(case):
+    """The inputs and the right answer of a small case, a line an array."""
+    return [f"{name} {'=' if kind == 'is' else 'should be'} {numbers}"
+            for name, kind, numbers in case.arrays]
 
 
 def report(exercise, verdict):
@@ -184,6 +195,8 @@ def report(exercise, verdict):
     if case.where:
         print(f"       got {case.got}  want {case.want}  error {case.err}  "
               f"allowed {case.allowed}")
+    for line in numbers_of(case):
+        print(f"       {line}")
     for line in verdict.said[:4]:
         print(f"       it said: {line}")
     print(f"       to see it again: build/exercises/{exercise.name} check "
@@ -221,6 +234,9 @@ def run(build, stage, name, make, gpu):
         status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
                                        f"{folder}/{exercise.name}.worker", "--speed",
                                        "--cpu", "5")
+        if status == processes.LATE:
+            print(f"   FAILED: took longer than {JUDGE_S} s in all")
+            continue
         if status or not verdict.complete:
             print(f"   FAILED: the judge could not work: {error or status}")
             continue

@@ -13,48 +13,68 @@ The marks come from the judge's comparison, not from anything the submission pri
 returns.  The numbers in the cases are drawn from the submission's own text, so that a
 table of right answers is of no use, and the same file always gets the same marks.
 
-    share = (families of cases right) / (families that the skeleton gets wrong)
+    share = (families of cases right) / (families)
     marks = points * share, or where the exercise names the families that hold its point
             points * (share + share among those) / 2
 
 A family is what the names of cases begin with (softmax-mask_row): it counts as right when
-all its cases are.  All points are given only when every case passes.
+all its cases are.  The families that count are those which, with the same numbers, the
+solution gets right and the skeleton does not: what vanishes for some numbers, and what is
+right without doing anything, earns nothing.  All points are given only when every case passes.
 
 Writes OUT/grades.json, OUT/junit.xml, OUT/class.png, and for each student
 OUT/feedback/STUDENT.txt and OUT/gradescope/STUDENT/results.json.  The same submissions
-give the same files.  Exit status: 0 graded; 2 bad usage; 3 the solutions themselves do
-not get full marks here."""
+give the same files.
+
+A lack of memory, room or processes on this machine is no mark: the run stops, writes no
+results, and says so.  Exit status: 0 graded; 2 bad usage; 3 this machine cannot grade now,
+or the solutions themselves do not get full marks here, or the grader itself failed with
+some mark, which it names; 128 + n after signal n."""
 import argparse
 import concurrent.futures
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import re
-import resource
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-from exercises import ROOT, exercises, judge
+import processes
+from exercises import ROOT, exercises, judge, numbers_of
 
 HEADERS = ["stage.h", "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "problem/half.h"]
+OBJECTS = ["grader/worker.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the second for .cu
 LARGEST = 256 << 10     # bytes of a source file
 DEEPEST = 8             # folders in a student's folder
-COMPILE_S, COMPILE_WALL_S, COMPILE_BYTES = 30, 120, 2 << 30
+COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
+ROOM, MEMORY = 64 << 20, 2 << 30  # bytes that one submission may need at once
 CPU_S, WALL_S, MEMORY_MIB, JUDGE_WALL_S = 3, 20, 1024, 300
 
 
 def fail(status, text):
     print(f"grade: {text}", file=sys.stderr)
     sys.exit(status)
+
+
+class Shortage(Exception):
+    """This machine lacks something; no submission is to blame."""
+
+
+LACKING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE,
+           errno.EIO)
+LACKING_WORDS = re.compile(
+    "No space left|quota exceeded|Cannot allocate memory|out of memory|memory exhausted|"
+    "temporarily unavailable|Too many open files|Input/output error|signal terminated program|"
+    "cannot execute")
 
 
 def printable(text):
@@ -87,10 +107,10 @@ class Mark:
 
 class Student:
     """files: exercise name -> paths, the one that counts first; close: exercise name ->
-    a file that is nearly called so."""
+    a file that is nearly called so; notes: what was left out, a line each."""
 
     def __init__(self):
-        self.files, self.close = {}, {}
+        self.files, self.close, self.notes = {}, {}, []
 
     def add(self, names, path):
         """names: file name -> exercise name."""
@@ -115,20 +135,27 @@ def wanted(words):
     return [x for x in found if {x.name, str(x.number), x.stage} & set(words)]
 
 
-def walk(folder):
-    """Its files, the shallow ones first.  Links are not followed."""
+def walk(folder, notes):
+    """Its files, the shallow ones first.  Links are not followed; what is left out is
+    noted."""
     for top, folders, inside in os.walk(folder):
         here = pathlib.Path(top)
-        deep = len(here.relative_to(folder).parts) >= DEEPEST
-        folders[:] = [] if deep else sorted(x for x in folders if x != "__MACOSX")
+        links = [x for x in folders if (here / x).is_symlink()]
+        notes += [f"'{here.relative_to(folder) / x}' is a link to a folder: not followed; "
+                  "hand in the folder itself" for x in sorted(links)]
+        if len(here.relative_to(folder).parts) >= DEEPEST:
+            if folders:
+                notes.append(f"folders more than {DEEPEST} deep are not searched")
+            folders[:] = []
+        folders[:] = sorted(x for x in folders if x != "__MACOSX" and x not in links)
         yield from (here / name for name in sorted(inside))
 
 
 def collect(folder, chosen):
-    """student -> Student."""
+    """student -> Student; and what is no student's, a line each."""
     names = {x.file.name: x.name for x in chosen}
     loose = re.compile(r"(.*[^-_])[-_]+(" + "|".join(map(re.escape, names)) + ")", re.S)
-    students, taken = {}, {}
+    students, taken, ignored = {}, {}, []
 
     def student(raw):
         name = re.sub(r"[\t\n]", "?", printable(raw))[:60]
@@ -137,15 +164,21 @@ def collect(folder, chosen):
         return students.setdefault(name, Student())
 
     for entry in sorted(folder.iterdir()):
-        if entry.is_symlink() or entry.name.startswith(".") or entry.name == "__MACOSX":
+        if entry.name.startswith(".") or entry.name == "__MACOSX":
             continue
-        if entry.is_dir():
-            for path in walk(entry):
-                student(entry.name).add(names, path)
-            student(entry.name)
+        if entry.is_dir() and entry.is_symlink():
+            student(entry.name).notes.append(
+                "the folder is a link: not followed; hand in the folder itself")
+        elif entry.is_dir():
+            one = student(entry.name)
+            for path in walk(entry, one.notes):
+                one.add(names, path)
         elif (found := loose.fullmatch(entry.name)):
             student(found[1]).files.setdefault(names[found[2]], []).append(entry)
-    return students
+        else:
+            ignored.append(f"'{printable(entry.name)}' is neither a student's folder nor a "
+                           "file STUDENT-EXERCISE.c: ignored")
+    return students, ignored
 
 
 def contents(path):
@@ -167,36 +200,6 @@ def contents(path):
     if b"\0" in data:
         return data, "the file is no plain text (UTF-16? save it as UTF-8)"
     return data, ""
-
-
-def limits():
-    """Of the compiler, in its own process."""
-    os.setpgrp()
-    resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_S, COMPILE_S))
-    resource.setrlimit(resource.RLIMIT_AS, (COMPILE_BYTES, COMPILE_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, 32 << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def call(command, folder):
-    """Runs a compiler; its group dies with it.  Did it succeed, and what did it say?"""
-    environment = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder),
-                   "LC_ALL": "C"}
-    with open(folder / "log", "w+b") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment,
-                                   preexec_fn=limits, stdin=subprocess.DEVNULL,
-                                   stdout=log, stderr=log)
-        try:
-            status = process.wait(COMPILE_WALL_S)
-        except subprocess.TimeoutExpired:
-            status = -1
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
-        log.seek(0)
-        return status == 0, log.read(20000).decode(errors="replace")
 
 
 def system_headers(command):
@@ -221,78 +224,203 @@ def strange(depends, folder, allowed):
     return None
 
 
+def belongs(command):
+    """Where a compiler's own parts lie, wherever it was installed."""
+    found = [shutil.which(command[0]) or command[0]]
+    for question in ("-print-prog-name=cc1", "-print-prog-name=as", "-print-prog-name=ld",
+                     "-print-libgcc-file-name"):
+        said = subprocess.run([*command, question], text=True, capture_output=True,
+                              check=False).stdout.strip()
+        found.append(shutil.which(said) or said)
+    places = {pathlib.Path(x).resolve().parent for x in found if x.startswith("/")}
+    return [x for x in sorted(places) if not ROOT.is_relative_to(x)]
+
+
+def free_memory():
+    """Bytes that this machine, or the group of processes we are in, can still give."""
+    try:
+        text = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
+        free = int(re.search(r"MemAvailable:\s+(\d+) kB", text)[1]) << 10
+    except (OSError, TypeError):
+        return None
+    group = pathlib.Path("/sys/fs/cgroup")
+    try:
+        most = int((group / "memory.max").read_text(encoding="ascii"))
+        free = min(free, most - int((group / "memory.current").read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        pass
+    return free
+
+
+def free_room(place):
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize if found.f_favail > 64 or not found.f_files else 0
+
+
+def jobs_here(place):
+    """How many submissions at once: one for each core, if memory and room suffice."""
+    memory, room = free_memory(), free_room(place)
+    if room < ROOM:
+        raise Shortage(f"{place.parent} has {room >> 20} MiB of room left, a submission may "
+                       f"need {ROOM >> 20}; TMPDIR=folder chooses another place")
+    if memory is not None and memory < MEMORY // 2:
+        raise Shortage(f"{memory >> 20} MiB of memory are free, a submission may need "
+                       f"{MEMORY >> 20}")
+    jobs = min(os.cpu_count() or 1, room // ROOM)
+    return max(1, jobs if memory is None else min(jobs, memory // MEMORY))
+
+
+def remove_stale():
+    """Places that a grader left which was killed and could not tidy up: ours, and not
+    locked by a grader that runs."""
+    for place in pathlib.Path(tempfile.gettempdir()).glob("grade.*"):
+        try:
+            if place.is_symlink() or place.stat().st_uid != os.getuid():
+                continue
+            with open(place / "lock", "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+        except OSError:
+            continue
+
+
 class Grader:
     def __init__(self, options, chosen):
         self.options, self.chosen = options, chosen
         self.build = pathlib.Path(options.build).resolve()
         self.compile = {".c": shlex.split(options.cc), ".cu": shlex.split(options.cxx)}
-        self.system = {x: system_headers(command) for x, command in self.compile.items()}
         self.link = shlex.split(options.link)
+        self.system = {x: system_headers(command) for x, command in self.compile.items()}
+        self.readable = sorted({str(x) for command in (*self.compile.values(), self.link)
+                                for x in belongs(command)}
+                               | {str(x) for some in self.system.values() for x in some})
+        self.failures, self.jailed = [], 2
+        remove_stale()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="grade.")).resolve()
-        self.include = self.place / "include"
-        self.include.mkdir()
+        self.lock = open(self.place / "lock", "wb")  # pylint: disable=consider-using-with
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.given = self.place / "given"
         for name in HEADERS:
-            (self.include / name).parent.mkdir(exist_ok=True)
-            shutil.copy2(ROOT / "common" / name, self.include / name)
-        self.counted = {}   # exercise -> families that the skeleton gets wrong
-        self.jailed = 2
+            copy = self.given / "include" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / "common" / name, copy)
+        for name in OBJECTS:
+            shutil.copy2(self.build / "obj/common" / name, self.given)
+        status, _, _ = self.confined([], self.place)
+        self.compiler_is_jailed = status == 0
+
+    def confined(self, command, folder, log=None):
+        """Runs a compiler, which writes in `folder` only."""
+        environment = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder),
+                       "LC_ALL": "C", "CCACHE_DISABLE": "1"}
+        return processes.run([f"{self.build}/judge", "compile", str(folder), str(self.given),
+                              *self.readable, "--", *command], COMPILE_WALL_S, folder,
+                             environment, log)
+
+    def call(self, command, folder):
+        """Did a compiler succeed, and what did it say?"""
+        with open(folder / "log", "w+b") as log:
+            status, _, _ = self.confined(command, folder, log)
+            log.seek(0)
+            said = log.read(20000).decode(errors="replace")
+        return status == 0, said + ("killed: took too long" if status == processes.LATE else "")
 
     def ask(self, exercise, worker, seed=0):
         """The judge's verdict, or why there is none."""
-        try:
+        for attempt in range(2):
             status, verdict, error = judge(
                 self.build, f"{self.build}/exercises/solution/{exercise.name}.worker",
                 worker, "--quick", "--cpu", str(CPU_S), "--wall", str(WALL_S), "--memory",
                 str(MEMORY_MIB), "--seed", str(seed), timeout=JUDGE_WALL_S)
-        except subprocess.TimeoutExpired:
-            return None, "took too long"
-        if status or not verdict.complete or not verdict.cases:
-            return None, error or f"the judge ended with {status}"
-        self.jailed = min(self.jailed, verdict.jailed)
-        return verdict, ""
+            if status == processes.LATE:
+                return None, "took too long"
+            if status == 0 and verdict.complete and verdict.cases:
+                self.jailed = min(self.jailed, verdict.jailed)
+                return verdict, ""
+        raise Shortage(f"{exercise.name}: {error or f'the judge ended with {status}'}")
 
     def prepare(self, exercise):
-        """Which families count; the solution must be right in all."""
+        """The solution must be right, and the skeleton wrong where half of the points are."""
         folder = f"{self.build}/exercises"
         solution, why = self.ask(exercise, f"{folder}/solution/{exercise.name}.worker")
         if not solution or solution.failed:
-            fail(3, f"the solution of {exercise.name} is not right on this machine: "
-                 + (why or solution.smallest.name))
-        skeleton, why = self.ask(exercise, f"{folder}/skeleton/{exercise.name}.worker")
-        if not skeleton:
-            fail(3, f"the skeleton of {exercise.name}: {why}")
-        families = skeleton.families()
-        self.counted[exercise.name] = [x for x in families if not families[x]]
+            raise Shortage(f"the solution of {exercise.name} is not right on this machine: "
+                           + (why or solution.smallest.name))
+        wrong = self.worth(exercise, 0)
         for recipe in exercise.half:
-            if not any(x.endswith("-" + recipe) for x in self.counted[exercise.name]):
-                fail(3, f"{exercise.name}: no family '{recipe}' that could be half of its "
-                     "points")
+            if not any(x.endswith("-" + recipe) for x in wrong):
+                raise Shortage(f"{exercise.name}: no family '{recipe}' that could be half of "
+                               "its points")
+        try:
+            folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
+            why, log = self.build_worker(exercise, exercise.solution.read_bytes(), folder)
+            if why:
+                raise Shortage(f"the solution of {exercise.name} {why}\n{log[:2000]}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def build_worker(self, exercise, data, folder):
+    def worth(self, exercise, seed):
+        """The families that earn something with this seed's numbers: they ran, the solution
+        has them right and the skeleton has not."""
+        solution, skeleton = (self.ask(
+            exercise, f"{self.build}/exercises/{kind}/{exercise.name}.worker", seed)[0]
+            for kind in ("solution", "skeleton"))
+        if not solution or not skeleton:
+            raise Shortage(f"{exercise.name}: its solution or skeleton took too long")
+        right, begun = solution.families(), skeleton.families()
+        return [x for x in right if right[x] and not begun[x]]
+
+    def build_once(self, exercise, data, folder):
         """Compiles and links in `folder`; returns "" or why not, and what was said."""
         source = folder / exercise.file.name
         source.write_bytes(data)
-        command = self.compile[source.suffix] + ["-w", f"-I{self.include}", source.name]
-        ok, log = call([*command, "-E", "-MD", "-MF", "depends", "-o", "text"], folder)
-        if ok:
-            word = strange(folder / "depends", folder,
-                           [folder, self.include, *self.system[source.suffix]])
-            if word:
-                return f"includes {word}, which is not allowed", ""
-            ok, log = call([*command, "-c", "-o", "object.o"], folder)
+        command = self.compile[source.suffix] + ["-w", f"-I{self.given}/include", source.name]
+        ok, log = self.call([*command, "-c", "-MD", "-MF", "depends", "-o", "object.o"], folder)
         if not ok:
+            denied = re.search(r"fatal error: (.*): Permission denied", log)
+            if denied:
+                return f"includes {denied[1]}, which is not allowed", ""
+            if not self.compiler_is_jailed:  # it may quote files that nobody should read
+                return "does not compile (make exercise says why)", ""
             return "does not compile: " + first_error(log), log
-        objects = ["object.o", f"{self.build}/obj/common/grader/worker.o"]
-        if source.suffix == ".cu":
-            objects.append(f"{self.build}/obj/common/cuda_on_cpu/cuda_on_cpu.o")
-        ok, log = call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)
+        word = strange(folder / "depends", folder,
+                       [folder, self.given, *self.system[source.suffix]])
+        if word:
+            return f"includes {word}, which is not allowed", ""
+        objects = ["object.o", *(str(self.given / pathlib.Path(x).name) for x in OBJECTS[
+            :1 if source.suffix == ".c" else 2])]
+        ok, log = self.call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)
         return ("", "") if ok else ("does not link: " + first_error(log), log)
+
+    def build_worker(self, exercise, data, folder):
+        """The same, and it is the submission's fault: where this machine may have lacked
+        something, the solution must compile at the same time, and the submission fail again."""
+        why, log = self.build_once(exercise, data, folder)
+        if not why or why.startswith("includes"):
+            return why, log
+        if free_room(self.place) < ROOM:
+            raise Shortage(f"{self.place.parent} has {free_room(self.place) >> 20} MiB of room "
+                           "left")
+        if log and "CPU time limit" not in log and \
+                (LACKING_WORDS.search(log) or "error" not in log):
+            for text in (exercise.solution.read_bytes(), data):
+                shutil.rmtree(folder)
+                folder.mkdir()
+                why, log = self.build_once(exercise, text, folder)
+                if why and text is not data:
+                    raise Shortage(f"the solution of {exercise.name} {why}")
+        return why, log
 
     def mark(self, exercise, student):
         """One exercise of one student; nothing that goes wrong with it stops the rest."""
         try:
             return self.try_to_mark(exercise, student)
+        except (Shortage, processes.Stopped, MemoryError):
+            raise
         except Exception as error:  # pylint: disable=broad-except
+            if getattr(error, "errno", None) in LACKING:
+                raise Shortage(str(error)) from error
+            self.failures.append(f"{exercise.name}: {type(error).__name__}: {error}")
             return Mark(exercise, 0, f"the grader failed: {type(error).__name__}: {error}")
 
     def try_to_mark(self, exercise, student):
@@ -300,7 +428,8 @@ class Grader:
         if not paths:
             close = student.close.get(exercise.name)
             return Mark(exercise, 0, "not handed in" + (
-                f": '{close}' is not called {exercise.file.name}" if close else ""))
+                f": '{close}' is not called {exercise.file.name}" if close else ""),
+                        (), student.notes[:4])
         data, why = contents(paths[0])
         if why:
             return Mark(exercise, 0, why)
@@ -316,7 +445,7 @@ class Grader:
             verdict, why = self.ask(exercise, str(folder / "worker"), seed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        mark = self.weigh(exercise, verdict) if verdict else Mark(exercise, 0, why)
+        mark = self.weigh(exercise, verdict, seed) if verdict else Mark(exercise, 0, why)
         if len(paths) > 1:
             mark.details.append(printable(
                 f"{len(paths)} files are called {exercise.file.name}: one counts, in "
@@ -329,11 +458,14 @@ class Grader:
             text = text.replace(f"{place}/", "")
         return re.sub(r"\bcc\w{6}\.([so])\b", r"compiled.\1", text)
 
-    def weigh(self, exercise, verdict):
+    def weigh(self, exercise, verdict, seed):
         failing = [family for family, ok in verdict.families().items() if not ok]
         if not failing:
             return Mark(exercise, exercise.points, "right")
-        counted = self.counted[exercise.name]
+        # with the same numbers, so that the same families are there
+        counted = self.worth(exercise, seed)
+        if not counted:
+            raise Shortage(f"{exercise.name}: the skeleton is right with seed {seed}")
         point = [x for x in counted if x.split("-", 1)[1] in exercise.half] or counted
         # exact: in units of 1 / (2 * both counts)
         right, right_point = (sum(x not in failing for x in some)
@@ -358,13 +490,14 @@ def details_of(exercise, verdict):
     if case.where:
         lines.append(f"got {case.got}  want {case.want}  error {case.err}  "
                      f"allowed {case.allowed}")
+    lines += numbers_of(case)
     if verdict.jailed == 2:  # what it says cannot be from files that it should not read
         lines += [f"it said: {line}" for line in verdict.said[:4]]
     return lines + [f"see it at home: make exercise {exercise.number} EX={exercise.name}"]
 
 
 def first_error(log):
-    if re.search("signal terminated program|memory exhausted|out of memory", log):
+    if re.search("signal terminated program|memory exhausted|out of memory|^killed: ", log, re.M):
         return "the compiler needs too much time, memory or room"
     for line in log.splitlines():
         if "error" in line or "undefined" in line or "multiple definition" in line:
@@ -400,9 +533,10 @@ ISOLATION = ["none", "no new processes, no writing",
              "no new processes, no writing, files hidden"]
 
 
-def write_results(out, table, chosen, jailed):
+def write_results(out, table, chosen, jailed, compiler_is_jailed):
     points = sum(x.points for x in chosen)
-    grades = {"points": points, "isolation": ISOLATION[jailed], "students": {}}
+    isolation = ISOLATION[min(jailed, 1 + compiler_is_jailed)]
+    grades = {"points": points, "isolation": isolation, "students": {}}
     for student, marks in table.items():
         total = round(sum(m.marks for m in marks), 1)
         grades["students"][student] = {"marks": total, "exercises": {
@@ -473,55 +607,117 @@ def label(student, marks):
     return short.replace("$", r"\$") + f"  {number(round(sum(m.marks for m in marks), 1))}"
 
 
+def result(job):
+    """Of a job of the pool.  Looks up now and then: Python handles a signal only then."""
+    while True:
+        try:
+            return job.result(timeout=0.2)
+        except concurrent.futures.TimeoutError:
+            if job.done():
+                raise
+
+
 def grade(grader, students):
     """student -> marks in the order of the exercises; a job a core."""
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(grader.prepare, grader.chosen))
+    pool = concurrent.futures.ThreadPoolExecutor(jobs_here(grader.place))
+    try:
+        for job in [pool.submit(grader.prepare, x) for x in grader.chosen]:
+            result(job)
         jobs = {name: [pool.submit(grader.mark, x, student) for x in grader.chosen]
                 for name, student in students.items()}
         table = {}
         for student, marks in jobs.items():
-            table[student] = [job.result() for job in marks]
+            table[student] = [result(job) for job in marks]
             total = sum(m.marks for m in table[student])
             right = sum(m.full for m in table[student])
             print(f"{student:30} {total:6.1f}   {right} of {len(grader.chosen)} right",
                   flush=True)
+            for note in students[student].notes:
+                print(f"    {student}: {printable(note)}", flush=True)
+    except BaseException:
+        processes.kill_all()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
     return table
 
 
-def main():
+def check_out(out, folder):
+    """Results must have a place before hours are spent on them."""
+    if out.resolve().is_relative_to(folder.resolve()):
+        fail(2, f"OUT: '{out}' lies in the folder of submissions; it would be a student")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as file:
+            file.write(b"x")
+        for name in ("feedback", "gradescope"):
+            (out / name).mkdir(exist_ok=True)
+        if any((out / name).is_dir() for name in ("grades.json", "junit.xml", "class.png")):
+            fail(2, f"OUT: '{out}' holds a folder where a result belongs")
+    except OSError as error:
+        fail(2, f"OUT: nothing can be written in '{out}': {error.strerror}")
+
+
+def read_options():
     parser = argparse.ArgumentParser(description="marks for a folder of submissions")
     for name in ("submissions", "out", "build", "cc", "cxx", "link"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--ex", default="")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def interrupted(number):
+    processes.kill_all()
+    sys.exit(128 + number)
+
+
+def graded(options, chosen, students):
+    """The marks and what is known of the jail; nothing of the work stays behind."""
+    grader = None
+    processes.on_signals(interrupted)
+    try:
+        grader = Grader(options, chosen)
+        return grade(grader, students), grader
+    except (Shortage, MemoryError) as error:
+        fail(3, f"stopped, nobody has a mark from this run: {error or 'no memory'}")
+    except (OSError, RuntimeError) as error:  # no thread, no room, no process
+        fail(3, f"stopped, nobody has a mark from this run: {error}")
+    finally:
+        if grader:
+            shutil.rmtree(grader.place, ignore_errors=True)
+
+
+def main():
+    options = read_options()
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
     sys.stdout.reconfigure(errors="replace")
+    sys.stderr.reconfigure(errors="replace")
     if not folder.is_dir():
         fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
-    if out.resolve().is_relative_to(folder.resolve()):
-        fail(2, f"OUT: '{out}' lies in the folder of submissions; it would be a student")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        fail(2, f"SUBMISSIONS: '{folder}' cannot be read")
     chosen = wanted(options.ex.split())
-    students = collect(folder, chosen)
+    students, ignored = collect(folder, chosen)
     if not students:
         fail(2, f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file "
              "STUDENT-EXERCISE.c")
-    grader = Grader(options, chosen)
-    try:
-        table = grade(grader, students)
-    finally:
-        shutil.rmtree(grader.place, ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
-    write_results(out, table, chosen, grader.jailed)
+    check_out(out, folder)
+    for line in ignored:
+        print(f"grade: {line}")
+    table, grader = graded(options, chosen, students)
+    write_results(out, table, chosen, grader.jailed, grader.compiler_is_jailed)
     draw(out / "class.png", table, chosen)
     if grader.jailed == 0:
         print("grade: this kernel has no system-call filter (seccomp): submissions could "
               "write files and start processes; read notes/instructor.md")
-    elif grader.jailed == 1:
+    elif grader.jailed == 1 or not grader.compiler_is_jailed:
         print("grade: this kernel cannot hide files (Landlock): submissions could read "
               "what you can; read notes/instructor.md")
     print(f"{len(students)} students, {len(chosen)} exercises: {out}/grades.json")
-    return 0
+    for line in grader.failures:
+        print(f"grade: the grader failed with {printable(line)}: look at this mark yourself",
+              file=sys.stderr)
+    return 3 if grader.failures else 0
 
 
 if __name__ == "__main__":

@@ -38,6 +38,13 @@ static void limit(int what, rlim_t value)
     setrlimit(what, &r);
 }
 
+/* At its end comes a signal that says so; a second later one that cannot be caught. */
+static void limit_cpu(double seconds)
+{
+    struct rlimit r = {(rlim_t)seconds + 1, (rlim_t)seconds + 2};
+    setrlimit(RLIMIT_CPU, &r);
+}
+
 #ifdef THIS_ARCH
 #define ARGUMENT(i) ((unsigned)offsetof(struct seccomp_data, args[i]))
 #define LOAD(at) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at)
@@ -91,8 +98,15 @@ static int filter_calls(const char *program)
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW,
         LOAD((unsigned)offsetof(struct seccomp_data, nr)),
         UNLESS(SYS_clone3, 1), REFUSE(ENOSYS),
-        WITH(tgkill, 0, getpid()), /* abort() */
-        WITH(prlimit64, 0, 0),
+        /* abort(), but not kill -9 of oneself: that is what the system does to whom it has
+         * no memory for */
+        UNLESS(SYS_tgkill, 6), LOAD(ARGUMENT(0)), UNLESS((uint32_t)getpid(), 3),
+        LOAD(ARGUMENT(2)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIGKILL, 1, 0), ALLOW,
+        REFUSE(EPERM),
+        /* ask for a limit of one's own, not set it: under one too small to live, an exec
+         * looks like a kill by the system */
+        UNLESS(SYS_prlimit64, 8), LOAD(ARGUMENT(0)), UNLESS(0, 5), LOAD(ARGUMENT(2)),
+        UNLESS(0, 3), LOAD(ARGUMENT(2) + 4), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
         WITH(sched_setaffinity, 0, 0),
         WITH(prctl, 0, PR_SET_NAME),
         WITH(execve, 0, (uintptr_t)program),
@@ -130,6 +144,21 @@ static void drop_capabilities(void)
 #endif
 
 #if defined(THIS_ARCH) && defined(HAVE_LANDLOCK)
+#define TO_READ                                                                            \
+    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |                           \
+     LANDLOCK_ACCESS_FS_READ_DIR)
+/* the rights of the first version: up to making links */
+#define ALL_RIGHTS ((uint64_t)(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1)
+#define OF_FILES                                                                           \
+    ((uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |                \
+                LANDLOCK_ACCESS_FS_WRITE_FILE))
+
+static int new_rules(void)
+{
+    struct landlock_ruleset_attr all = {ALL_RIGHTS};
+    return (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+}
+
 static int may(int rules, const char *path, uint64_t access)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access};
@@ -137,33 +166,63 @@ static int may(int rules, const char *path, uint64_t access)
     rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
     if (rule.parent_fd < 0) return 0;
     if (fstat(rule.parent_fd, &s) == 0 && !S_ISDIR(s.st_mode))
-        rule.allowed_access &= ~(uint64_t)LANDLOCK_ACCESS_FS_READ_DIR;
+        rule.allowed_access &= OF_FILES;
     int failed = (int)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH,
                               &rule, 0);
     close(rule.parent_fd);
     return !failed;
 }
 
+static void may_all(int rules, const char *const *paths, uint64_t access)
+{
+    for (; *paths; paths++) may(rules, *paths, access);
+}
+
+/* Where libraries lie.  Not all of /usr: a course may lie in /usr/src. */
+static const char *const libraries[] = {
+    "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/local/lib",
+    "/usr/local/lib64", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/nix/store",
+    "/gnu/store", "/sys/devices/system/cpu", NULL};
+
+/* What a compiler needs beyond libraries. */
+static const char *const tools[] = {
+    "/usr/bin", "/usr/libexec", "/usr/include", "/usr/share/locale", "/usr/local/bin",
+    "/usr/local/libexec", "/usr/local/include", "/bin", NULL};
+
 /* From here on only the program and the libraries can be read. */
 static int hide_files(const char *program)
 {
-    static const char *const libraries[] = {"/usr", "/lib", "/lib32", "/lib64",
-                                            "/etc/ld.so.cache", "/nix/store", "/gnu/store",
-                                            "/sys/devices/system/cpu", NULL};
-    uint64_t read = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
-                    LANDLOCK_ACCESS_FS_READ_DIR;
-    /* the rights of the first version: up to making links */
-    struct landlock_ruleset_attr all = {(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
-    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+    int rules = new_rules();
     if (rules < 0) return 0;
-    int hidden = may(rules, program, read);
-    for (int i = 0; libraries[i]; i++) may(rules, libraries[i], read);
+    int hidden = may(rules, program, TO_READ);
+    may_all(rules, libraries, TO_READ);
     hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    close(rules);
+    return hidden;
+}
+
+/* From here on only the system's tools, headers and libraries and `readable` can be read,
+ * and only below `writable` can be written. */
+static int hide_files_from_compiler(const char *const *readable, const char *writable)
+{
+    int rules = new_rules();
+    if (rules < 0) return 0;
+    may_all(rules, libraries, TO_READ);
+    may_all(rules, tools, TO_READ);
+    may_all(rules, readable, TO_READ);
+    may(rules, "/dev/null", OF_FILES);
+    may(rules, "/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE);
+    int hidden = may(rules, writable, ALL_RIGHTS) &&
+                 syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return hidden;
 }
 #else
 static int hide_files(const char *program) { return (void)program, 0; }
+static int hide_files_from_compiler(const char *const *readable, const char *writable)
+{
+    return (void)readable, (void)writable, 0;
+}
 #endif
 
 int jail_enter(const struct limits *limits, const char **program)
@@ -171,7 +230,7 @@ int jail_enter(const struct limits *limits, const char **program)
     int hidden = 0, filtered = 0;
     setpgid(0, 0);
     if (chdir("/")) return 0;
-    limit(RLIMIT_CPU, (rlim_t)(20 * limits->cpu_s) + 1);
+    limit_cpu(20 * limits->cpu_s);
     limit(RLIMIT_FSIZE, 1 << 20);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_NOFILE, 64);
@@ -189,4 +248,23 @@ int jail_enter(const struct limits *limits, const char **program)
     limit(RLIMIT_AS, limits->memory);
 #endif
     return filtered ? 1 + hidden : 0;
+}
+
+int jail_compiler(const struct limits *limits, size_t file_bytes,
+                  const char *const *readable, const char *writable)
+{
+    int hidden = 0;
+    limit_cpu(limits->cpu_s);
+    limit(RLIMIT_FSIZE, file_bytes);
+    limit(RLIMIT_CORE, 0);
+#ifdef THIS_ARCH
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    drop_capabilities();
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+        hidden = hide_files_from_compiler(readable, writable);
+#else
+    (void)readable, (void)writable;
+#endif
+    limit(RLIMIT_AS, limits->memory);
+    return hidden;
 }

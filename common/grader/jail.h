@@ -21,4 +21,12 @@ struct limits {
  * hidden too (Landlock, Linux 5.13). */
 int jail_enter(const struct limits *limits, const char **program);
 
+/* In the child, before it executes a compiler or a linker: limits of processor time,
+ * memory and the size of a file, death with its parent, no rights of root; where the kernel
+ * has Landlock it reads only the system's tools, headers and libraries and what lies below
+ * the paths in `readable` (up to NULL), and writes only below `writable`.
+ * Returns whether files are hidden. */
+int jail_compiler(const struct limits *limits, size_t file_bytes,
+                  const char *const *readable, const char *writable);
+
 #endif

@@ -9,13 +9,26 @@
  * longer than --cpu seconds for one case has failed that case and is started again for
  * the next, for CRASHES and HANGS times in all.  --seed gives all cases other numbers.
  *
+ * A submission that crashes or takes too long is not always to blame.  The solution is then
+ * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
+ * this machine lacks memory, processes or time.
+ *
  * Lines on stdout, fields separated by tabs:
  *     jail    1 when the system-call filter is in force, 2 when files are hidden too
  *     case    name, type, elements, "ok" or why not, where, got, want, error, allowed
+ *     array   of a case that failed and whose arrays have up to SMALL elements: the case,
+ *             the array, "is" or "expected", the numbers
  *     speed   least seconds of worker and solution on one shape
  *     said    what the worker wrote to stderr before its first failure, a line each
  *     done    cases, failed
- * Exit status: 0 judged (right or wrong), 2 bad usage, 3 the solution's worker fails. */
+ * Exit status: 0 judged (right or wrong), 2 bad usage, 3 the solution's worker fails, or
+ * this machine does.
+ *
+ *     judge compile WRITABLE READABLE ... -- COMMAND ARGUMENTS
+ *
+ * runs a compiler on somebody else's source: it writes below one folder only, and reads only
+ * that, the system's tools and headers, and the READABLE paths.  Without a command: is
+ * that so on this machine (status 0) or not (1)? */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,6 +38,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -36,7 +50,8 @@
 #include "protocol.h"
 #include "problem/variant.h"
 
-enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15, THREADS = 1000 };
+enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15, THREADS = 1000, SMALL = 8 };
+enum { COMPILE_S = 30, COMPILE_MIB = 2048, COMPILED_FILE_MIB = 8 };
 
 struct worker {
     const char *program;    /* absolute path */
@@ -45,6 +60,7 @@ struct worker {
     char *region;           /* REGION bytes, shared */
     int region_fd;
     int jailed, crashes, hangs;
+    int waited;             /* the last request took too long by the clock on the wall */
     char failure[120];      /* why the last request was not answered, or "" */
     char words[SAID + 1];   /* from stderr, of the first failure */
     size_t n_words;
@@ -59,6 +75,14 @@ static double now(clockid_t clock)
 {
     struct timespec t;
     return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Ends the judge: what failed is not the submission. */
+static _Noreturn void machine_fails(const char *what, const char *why)
+{
+    fprintf(stderr, "judge: %s: %s: this machine lacks memory, processes or time\n", what,
+            why);
+    exit(3);
 }
 
 /* In the child: the three descriptors of the protocol, nothing to read, nobody who
@@ -94,10 +118,13 @@ static void start(struct worker *w)
     int pair[2], said[2], report[2];
     char jailed = 0;
     w->pid = 0;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || pipe(said) || pipe(report)) return;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || pipe(said) || pipe(report))
+        machine_fails("no connection to a worker", strerror(errno));
+    fcntl(pair[0], F_SETFL, O_NONBLOCK); /* a worker that does not read holds nobody up */
     fcntl(said[0], F_SETFL, O_NONBLOCK);
     fcntl(said[1], F_SETFL, O_NONBLOCK); /* a worker that shouts is not held up */
     w->pid = fork();
+    if (w->pid < 0) machine_fails("no process for a worker", strerror(errno));
     if (w->pid == 0) become(w, pair[1], said[1], report[1]);
     close(pair[1]);
     close(said[1]);
@@ -108,29 +135,50 @@ static void start(struct worker *w)
     w->said = said[0];
 }
 
-/* Keeps what the worker has written to stderr, until the first failure. */
+/* Keeps what the worker has written to stderr, until the first failure.  Not longer than
+ * a full pipe: who writes faster than we read would be listened to for ever. */
 static void listen_to(struct worker *w, int keep)
 {
     char text[4096];
-    for (ssize_t n; (n = read(w->said, text, sizeof text)) > 0;)
+    ssize_t n;
+    for (int pages = 0; pages < 16 && (n = read(w->said, text, sizeof text)) > 0; pages++)
         for (ssize_t i = 0; keep && i < n && w->n_words < SAID; i++)
             w->words[w->n_words++] = text[i];
 }
+
+/* Has the worker ended, or does it soon?  It stays to be waited for. */
+static int ends_by_itself(const struct worker *w)
+{
+    for (int i = 0; i < 100; i++) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT)) return 0;
+        if (info.si_pid) return 1;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    return 0;
+}
+
+static double seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
 
 /* Ends the worker, with all that is in its group; notes why. */
 static void stop(struct worker *w, const char *why)
 {
     int status = 0;
+    struct rusage used = {0};
     if (!w->pid) return;
+    int by_itself = !*why && ends_by_itself(w);
     kill(-w->pid, SIGKILL);
     kill(w->pid, SIGKILL);
     listen_to(w, !w->crashes && !w->hangs);
-    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) continue;
+    while (wait4(w->pid, &status, 0, &used) < 0 && errno == EINTR) continue;
+    int used_up = seconds(used.ru_utime) + seconds(used.ru_stime) >= 20 * limits.cpu_s;
+    if (by_itself && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !used_up)
+        machine_fails(w->program, "killed by the system");
     if (*why) snprintf(w->failure, sizeof w->failure, "%s", why);
-    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    else if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || used_up))
         snprintf(w->failure, sizeof w->failure, "used up its processor time");
     else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        snprintf(w->failure, sizeof w->failure, "was killed, or closed its connection");
+        snprintf(w->failure, sizeof w->failure, "closed its connection");
     else if (WIFSIGNALED(status))
         snprintf(w->failure, sizeof w->failure, "crashed: %s",
                  strsignal(WTERMSIG(status)));
@@ -168,7 +216,8 @@ static int await(struct worker *w, void *to, size_t n)
             got += (size_t)r;
             continue;
         }
-        if (now(CLOCK_MONOTONIC) - wall > limits.wall_s) return -TOO_LONG;
+        w->waited = now(CLOCK_MONOTONIC) - wall > limits.wall_s;
+        if (w->waited) return -TOO_LONG;
         if (has_clock && now(clock) - cpu > limits.cpu_s) return -TOO_LONG;
         if (threads_of(w->pid) > THREADS) return -TOO_MANY;
     }
@@ -179,13 +228,13 @@ static int await(struct worker *w, void *to, size_t n)
 static int ask(struct worker *w, const struct request *q, struct reply *r)
 {
     w->failure[0] = 0;
+    w->waited = 0;
     if (w->hangs >= HANGS || w->crashes >= CRASHES) {
         snprintf(w->failure, sizeof w->failure, "not run, after so many that %s",
                  w->hangs >= HANGS ? "took too long" : "crashed");
         return 0;
     }
     if (!w->pid) start(w);
-    if (w->pid <= 0) exit(3);
     listen_to(w, 0);
     int done = write(w->socket, q, sizeof *q) == sizeof *q ? await(w, r, sizeof *r) : 0;
     if (done == 1) return 1;
@@ -244,18 +293,20 @@ static void compute(const struct problem *p, const struct arrays *a)
     }
 }
 
+/* The shared file: memory of a size that cannot be changed and that is there, so that
+ * nobody is killed for touching it. */
 static int worker_new(struct worker *w, const char *program)
 {
-    char name[] = "/tmp/judge.XXXXXX";
     *w = (struct worker){.program = realpath(program, NULL)};
     if (!w->program) {
         fprintf(stderr, "judge: %s: %s\n", program, strerror(errno));
         exit(3);
     }
-    w->region_fd = mkstemp(name);
-    if (w->region_fd < 0 || unlink(name)) return 0;
-    if (ftruncate(w->region_fd, (off_t)REGION)) return 0;
-    fcntl(w->region_fd, F_SETFD, FD_CLOEXEC);
+    w->region_fd = memfd_create("judge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (w->region_fd < 0 || ftruncate(w->region_fd, (off_t)REGION)) return 0;
+    errno = posix_fallocate(w->region_fd, 0, (off_t)REGION);
+    if (errno || fcntl(w->region_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+        return 0;
     w->region = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, w->region_fd, 0);
     return w->region != MAP_FAILED;
 }
@@ -297,9 +348,54 @@ static int is_large(const struct test_case *c)
            elements(&c->problem) > (size_t)1 << 22;
 }
 
+static void print_array(const char *test_case, const char *name, const void *data, size_t n,
+                        int is_double)
+{
+    if (!data || !n) return;
+    printf("array\t%s\t%s\t%s\t", test_case, name, is_double ? "expected" : "is");
+    for (size_t i = 0; i < n; i++)
+        printf("%s%.9g", i ? " " : "",
+               is_double ? ((const double *)data)[i] : (double)((const float *)data)[i]);
+    printf("\n");
+}
+
+/* A case small enough to be computed by hand: its inputs and the right answer. */
+static void print_small(const struct prepared *p)
+{
+    const struct problem *problem = &p->inputs->problem;
+    struct sizes n = problem_sizes(problem);
+    const struct arrays *a = &p->inputs->arrays;
+    const struct reference *r = p->standard->reference;
+    const struct { const char *name; const void *data; size_t n; } all[] = {
+        {"x", a->x, n.x}, {"w", a->w, n.w}, {"q", a->q, n.q}, {"k", a->k, n.k},
+        {"v", a->v, n.v}, {"bias", a->bias, n.bias}, {"k_new", a->k_new, n.k_new},
+        {"v_new", a->v_new, n.v_new}, {"y", r->y, r->n_y}, {"o", r->o, r->n_o},
+        {"lse", r->lse, r->n_lse}};
+    int count = sizeof all / sizeof *all;
+    for (int i = 0; i < count; i++)
+        if (all[i].data && all[i].n > SMALL) return;
+    for (int i = 0; i < count; i++)
+        print_array(p->test_case->name, all[i].name, all[i].data, all[i].n, i >= count - 3);
+}
+
+/* A worker crashed or took too long on this case.  Can the solution do it? */
+static void try_solution(struct worker *solution, const struct variant *v,
+                         const struct prepared *p, int waited)
+{
+    const char *could_not;
+    double begin = now(CLOCK_MONOTONIC);
+    current = solution;
+    struct verdict verdict = check_variant(v, p, 0, &could_not);
+    if (solution->failure[0] || could_not || !verdict.ok)
+        machine_fails(p->test_case->name, solution->failure[0] ? solution->failure :
+                      could_not ? could_not : verdict.reason);
+    if (waited && now(CLOCK_MONOTONIC) - begin > limits.wall_s / 4)
+        machine_fails(p->test_case->name, "the solution takes long too");
+}
+
 /* Prints its line.  Returns whether w was right; -1 for a case that v does not promise,
  * and then prints nothing. */
-static int judge_case(struct worker *w, const struct variant *v,
+static int judge_case(struct worker *w, struct worker *solution, const struct variant *v,
                       const struct test_case *c, uint64_t seed)
 {
     struct prepared p = prepare(c, F32, test_case_seed(c) + seed);
@@ -311,7 +407,10 @@ static int judge_case(struct worker *w, const struct variant *v,
     char index[80] = "";
     int repeat = c->quick && (c->recipe == RANDOM || c->recipe == ASCENDING);
     current = w;
+    int were = w->crashes + w->hangs;
     struct verdict verdict = check_variant(v, &p, repeat, &could_not);
+    if (could_not) machine_fails(c->name, could_not);
+    if (w->crashes + w->hangs > were) try_solution(solution, v, &p, w->waited);
     const char *why = could_not ? could_not : verdict.reason;
     if (w->failure[0]) why = w->failure;
     int ok = !w->failure[0] && !could_not && verdict.ok;
@@ -323,6 +422,7 @@ static int judge_case(struct worker *w, const struct variant *v,
            elements(&c->problem), ok ? "ok" : why, index);
     printf("%.9g\t%.9g\t%.3g\t%.3g\n", verdict.got, verdict.want, verdict.err,
            verdict.allowed);
+    if (!ok) print_small(&p);
     prepared_free(&p);
     return ok;
 }
@@ -387,6 +487,22 @@ static int usage(void)
     return 2;
 }
 
+/* compile WRITABLE READABLE ... -- COMMAND ARGUMENTS */
+static int compile(char **word)
+{
+    const struct limits few = {.cpu_s = COMPILE_S, .memory = (size_t)COMPILE_MIB << 20};
+    char *writable = word[0], **end = word;
+    while (*end && strcmp(*end, "--")) end++;
+    if (!*end || end == word) return 2;
+    *end++ = NULL;
+    int hidden = jail_compiler(&few, (size_t)COMPILED_FILE_MIB << 20,
+                               (const char *const *)(word + 1), writable);
+    if (!*end) return !hidden;
+    execvp(*end, end);
+    fprintf(stderr, "judge: %s: %s\n", *end, strerror(errno));
+    return 127;
+}
+
 int main(int argc, char **argv)
 {
     int quick = 0, timed = 0;
@@ -394,6 +510,10 @@ int main(int argc, char **argv)
     size_t n, n_cases = 0, failed = 0;
     static struct worker solution, worker;
     if (argc < 3) return usage();
+    if (!strcmp(argv[1], "compile")) {
+        int status = compile(argv + 2);
+        return status == 2 ? usage() : status;
+    }
     for (int i = 3; i < argc; i++) {
         double value = i + 1 < argc ? atof(argv[i + 1]) : 0;
         if (!strcmp(argv[i], "--quick")) quick = 1;
@@ -409,6 +529,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
 #ifdef PR_SET_DUMPABLE
     prctl(PR_SET_DUMPABLE, 0); /* nobody else of this user reads or traces the judge */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
     if (!worker_new(&solution, argv[1]) || !worker_new(&worker, argv[2])) {
         fprintf(stderr, "judge: no shared file: %s\n", strerror(errno));
@@ -422,8 +543,9 @@ int main(int argc, char **argv)
         struct reply r = {.ok = 1};
         if (!variant_does(&v, c[i].problem.op) || (quick && !c[i].quick)) continue;
         if ((executed && !c[i].executed) || is_large(&c[i])) continue;
-        if (!ask(&solution, &q, &r) || !r.ok) continue;
-        int ok = judge_case(&worker, &v, &c[i], seed);
+        if (!ask(&solution, &q, &r)) machine_fails(c[i].name, solution.failure);
+        if (!r.ok) continue;
+        int ok = judge_case(&worker, &solution, &v, &c[i], seed);
         if (ok < 0) continue;
         n_cases++;
         failed += !ok;

@@ -53,6 +53,17 @@ void outputs_fill(struct outputs *out)
     output_fill(&out->lse);
 }
 
+void outputs_fill_with(struct outputs *out, float x)
+{
+    struct output *const all[] = {&out->y, &out->o, &out->lse};
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; all[k]->data && i < all[k]->n; i++)
+            if (all[k]->dtype == F32) ((float *)all[k]->data)[i] = x;
+            else
+                ((uint16_t *)all[k]->data)[i] =
+                    all[k]->dtype == F16 ? float_to_half(x) : float_to_bfloat(x);
+}
+
 void outputs_bind(const struct outputs *out, struct arrays *a)
 {
     a->y = out->y.data;

@@ -21,6 +21,7 @@ struct outputs { struct output y, o, lse; };
 /* The outputs of p (data NULL for those it has not), filled.  Exits 1 without memory. */
 struct outputs outputs_new(const struct problem *p);
 void outputs_fill(struct outputs *out); /* again, before the next call */
+void outputs_fill_with(struct outputs *out, float x); /* with an ordinary number */
 void outputs_bind(const struct outputs *out, struct arrays *a); /* sets a->y, o, lse */
 void outputs_free(struct outputs *out);
 /* Same bits in every element? */

@@ -96,6 +96,9 @@ MISTAKES = {
                           "l += ((float *)x)[j] = expf(x[j] - m)", "softmax-random"),
     "writes_behind_the_row": ("safe_row", "    float l = 0;", "    y[n] = 1;\n    float l = 0;",
                               "softmax-random"),
+    "sum_not_started": (
+        "weighted_sum", "    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;\n", "",
+        "attention-random"),
     "parts_of_equal_weight": ("combine", "parts[t].l * expf(parts[t].m - m)", "parts[t].l",
                               "attention-ascending"),
 }
@@ -177,9 +180,52 @@ MISCHIEF = {
         FIRST, FIRST + f"    FILE *f = fopen(\"{ROOT}/build/written_by_a_student\", \"w\");\n"
         "    if (f) fputs(\"x\", f), fclose(f);\n    abort();\n", "crashed"),
 }
+SOLUTION = f"{ROOT}/03_online_softmax/exercises/solutions/online_step.c"
+ASM = "__asm__(\".pushsection .rodata\\nsecret: .incbin \\\"%s\\\"\\n.byte 0\\n.popsection\");\n"
+MISCHIEF.update({
+    # A list of included files that comes from another run of the compiler than the object.
+    "includes_when_compiled_again": (
+        "#include \"stage.h\"", f"#if __has_include(\"depends\")\n#include \"{SOLUTION}\"\n"
+        "#else\n#include \"stage.h\"\n#define expf(x) (0 * (x))\n", "NaN where"),
+    "includes_a_classmate": (
+        "#include \"stage.h\"", "#include \"@CLASS@/knows_everything/online_step.c\"\n"
+        "#if 0", "which is not allowed"),
+    "assembles_a_file_of_the_system": (
+        "#include \"stage.h\"", "__asm__(\".include \\\"/etc/passwd\\\"\");\n"
+        "#include \"stage.h\"", "does not compile"),
+    "embeds_a_file_of_the_system": (
+        "#include \"stage.h\"", "#include \"stage.h\"\nextern const char secret[];\n" +
+        ASM % "/etc/passwd" + "__attribute__((constructor)) static void tell(void) "
+        "{ fputs(secret, stderr), abort(); }\n", "does not compile"),
+    "embeds_a_solution": (
+        "#include \"stage.h\"", "#include \"stage.h\"\nextern const char secret[];\n" +
+        ASM % SOLUTION + "__attribute__((constructor)) static void tell(void) "
+        "{ fputs(secret, stderr), abort(); }\n", "does not compile"),
+    "fakes_a_full_disk": (FIRST, "#error No space left on device\n" + FIRST,
+                          "does not compile"),
+    "kills_itself": (FIRST, FIRST + "    raise(SIGKILL);\n    abort();\n", "crashed: Aborted"),
+    "stuffs_its_pipe": (
+        FIRST, "static void *f(void *x) { static char z[4096]; for (;;) write(2, z, 4096); "
+        "return x; }\n" + FIRST + "    static pthread_t t;\n    if (!t) pthread_create(&t, NULL, "
+        "f, NULL);\n    return s;\n", "error above"),
+    "stuffs_its_socket": (
+        FIRST, FIRST + "    static char z[4096];\n    for (;;) write(4, z, 4096);\n",
+        "element not written"),
+    # right if it was given a large file to fill
+    "fills_the_shared_file": (
+        FIRST, FIRST + "    struct stat file;\n    if (fstat(3, &file) || file.st_size < 1 << 27) "
+        "return s;\n", "error above"),
+})
+# Those who earn something on a kernel that cannot hide files.
+NEED_HIDING = ("reads_the_solution", "embeds_a_file_of_the_system", "embeds_a_solution",
+               "assembles_a_file_of_the_system")
+COMMENTED = [f"skeletons_with_comment_{i}" for i in range(1, 6)]
 # What some mistakes are worth, to the tenth: it follows from the families of cases.
 EXACT = {"mean_overflows": 6.7, "inf_minus_inf": 9, "masked_v_leaks": 6.9, "never_ends": 0,
          "crashes": 0}
+# Words that their feedback must hold.
+FEEDBACK = {"sum_not_started": "o[0, 0, 0, 0]: NaN: read before written?",
+            "memory_of_the_last_row": "\n    y should be "}
 EXTRA = "".join(f"#include <{name}.h>\n" for name in (
     "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ipc", "sys/mman",
     "sys/prctl", "sys/resource", "sys/shm", "sys/socket", "sys/stat", "sys/syscall",
@@ -238,10 +284,12 @@ def texts(student):
     elif student in MISCHIEF:
         old, new, _ = MISCHIEF[student]
         out["online_step"] = spoil(EXTRA + out["online_step"], old, new, student)
-        if "#if 0" in new:
+        if new.count("#if") > new.count("#endif"):
             out["online_step"] += "#endif\n"
     elif student == "hands_in_skeletons":
         out = {x.name: x.skeleton() for x in exercises()}
+    elif student in COMMENTED:
+        out = {x.name: f"/* {student} */\n" + x.skeleton() for x in exercises()}
     elif student == "hands_in_nothing":
         out = {}
     elif student != "knows_everything":
@@ -250,7 +298,8 @@ def texts(student):
 
 
 def everybody():
-    return ["knows_everything", "hands_in_skeletons", "hands_in_nothing", *MISTAKES, *MISCHIEF]
+    return ["knows_everything", "hands_in_skeletons", "hands_in_nothing", *COMMENTED, *MISTAKES,
+            *MISCHIEF]
 
 
 def write(folder, students, names):
@@ -260,6 +309,7 @@ def write(folder, students, names):
         place.mkdir(parents=True, exist_ok=True)
         for name, text in texts(student).items():
             if name in files:
+                text = text.replace("@CLASS@", str(folder.resolve()))
                 (place / files[name]).write_text(text, encoding="utf-8")
 
 
@@ -304,9 +354,9 @@ def complaint(student, name, mark, hidden=True):
     for clumsy, (_, _, right, words) in CLUMSY.items():
         if student == shown(clumsy):
             return None if marks == right and words in why else f"{marks} of {points}: {why}"
-    if student == "reads_the_solution" and not hidden:
+    if student in NEED_HIDING and not hidden:
         return None
-    if student in ("hands_in_skeletons", "hands_in_nothing"):
+    if student in ("hands_in_skeletons", "hands_in_nothing", *COMMENTED):
         return f"{marks} marks for nothing" if marks else None
     if why == "not handed in" and student != "knows_everything":
         return f"{marks} marks for nothing" if marks else None
@@ -347,6 +397,10 @@ def forms(out, grades):
                     or test["visibility"] != "visible" or not test["output"]:
                 yield f"gradescope/{name}/results.json: {test}"
         said = (out / "feedback" / f"{name}.txt").read_text()
+        if FEEDBACK.get(name, "") not in said:
+            yield f"feedback/{name}.txt does not say '{FEEDBACK[name]}'"
+        if "nologin" in said or "root:" in said or "solution begin" in said:
+            yield f"feedback/{name}.txt holds a file that nobody should read"
         for exercise in grade["exercises"].values():
             if exercise["why"] not in said:
                 yield f"feedback/{name}.txt does not say {exercise['why']}"
