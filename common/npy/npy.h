@@ -59,8 +59,8 @@ struct npy_writer {
 };
 
 /* Resolves path and makes sure that a file can be created beside it; leaves nothing
- * behind, so that an interrupted computation does not either.  A failure is the path's
- * fault (exit 2). */
+ * behind, so that an interrupted computation does not either, and removes the temporaries
+ * that killed runs left for the same file.  A failure is the path's fault (exit 2). */
 const char *npy_writer_begin(struct npy_writer *w, const char *path);
 
 /* What to write: data (the product of shape) is not copied. */
@@ -68,8 +68,8 @@ void npy_writer_set(struct npy_writer *w, size_t ndim, const size_t *shape,
                     const float *data);
 
 /* Writes all n files as f32, version 1.0, each to a temporary beside its target, and when
- * every one is complete renames them.  On failure (disk full: exit 1) removes the
- * temporaries and leaves old files as they were.  Frees the writers in any case. */
+ * every one is complete renames them.  On failure (disk full: exit 1), also of the second
+ * rename, removes the temporaries and leaves or restores the old files.  Frees the writers in any case. */
 const char *npy_writer_commit(struct npy_writer *w, size_t n);
 
 void npy_writer_abort(struct npy_writer *w, size_t n); /* frees n begun writers */

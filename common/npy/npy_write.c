@@ -2,16 +2,23 @@
  *
  * Each file is written under another name in the same directory and renamed when all
  * files of the run are complete; rename() replaces the old file in one step.  A full
- * disk, a file size limit or Ctrl-C removes the temporaries and leaves the old files. */
-#define _XOPEN_SOURCE 700
+ * disk, a file size limit or Ctrl-C removes the temporaries and leaves the old files.
+ * When a later rename fails, the earlier ones are undone: until the last rename the old
+ * file keeps a second name.
+ *
+ * The temporaries of o.npy are named .o.npy.PID-N.tmp.  Their writer holds a lock on them
+ * as long as it lives, so that the next writer of o.npy knows which ones a killed run left
+ * behind, and removes those. */
 #include "npy/npy.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,23 +76,93 @@ static char *resolve(const char *target)
     return out;
 }
 
-/* Creates a new empty file beside w->target, named in w->temporary.  Returns its
+/* The file that path names when symbolic links that lead nowhere yet are followed too: what
+ * open(path, O_CREAT) would create.  NULL with errno when it has no directory. */
+static char *follow(const char *path)
+{
+    char *at = strdup(path), link[4096];
+    for (int hops = 0; at; hops++) {
+        char *file = resolve(at);
+        free(at);
+        ssize_t n = file ? readlink(file, link, sizeof link - 1) : -1;
+        if (!file || n < 0) return file;
+        link[n] = 0;
+        errno = ELOOP;
+        size_t directory = link[0] == '/' ? 0 : (size_t)(strrchr(file, '/') - file) + 1;
+        at = hops < 40 ? malloc(directory + (size_t)n + 1) : NULL;
+        if (at) sprintf(at, "%.*s%s", (int)directory, file, link);
+        free(file);
+    }
+    return NULL;
+}
+
+enum { NAME_LENGTH = 200 }; /* of the target in a temporary's name, so that it stays a name */
+
+/* The directory of w->target, with its slash, and the target's name in it. */
+static size_t directory_length(const struct npy_writer *w)
+{
+    return (size_t)(strrchr(w->target, '/') - w->target) + 1;
+}
+
+/* Is this the name of a temporary of w->target: .NAME.PID-N.tmp? */
+static int is_temporary(const struct npy_writer *w, const char *name)
+{
+    const char *target = w->target + directory_length(w);
+    size_t n = strlen(target) < NAME_LENGTH ? strlen(target) : NAME_LENGTH;
+    int digits = 0;
+    if (name[0] != '.' || strncmp(name + 1, target, n)) return 0;
+    sscanf(name + 1 + n, ".%*[0-9]-%*[0-9].tmp%n", &digits);
+    return digits > 0 && !name[1 + n + (size_t)digits];
+}
+
+/* Removes the temporaries that killed runs of this user left for this target: those that
+ * no process holds a lock on. */
+static void remove_stale(const struct npy_writer *w)
+{
+    char *directory = strndup(w->target, directory_length(w));
+    DIR *all = directory ? opendir(directory) : NULL;
+    for (struct dirent *e; all && (e = readdir(all));) {
+        struct stat about;
+        if (!is_temporary(w, e->d_name)) continue;
+        int fd = openat(dirfd(all), e->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0) continue;
+        if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
+            !flock(fd, LOCK_EX | LOCK_NB))
+            unlinkat(dirfd(all), e->d_name, 0);
+        close(fd);
+    }
+    if (all) closedir(all);
+    free(directory);
+}
+
+/* A name beside w->target that no file has yet, for try number `try`. */
+static char *beside(const struct npy_writer *w, int try)
+{
+    size_t directory = directory_length(w);
+    char *name = malloc(directory + NAME_LENGTH + 48);
+    if (name)
+        sprintf(name, "%.*s.%.*s.%ld-%d.tmp", (int)directory, w->target, (int)NAME_LENGTH,
+                w->target + directory, (long)getpid(), try);
+    return name;
+}
+
+/* Creates a new empty file beside w->target, named in w->temporary and locked.  Returns its
  * descriptor or -1 (errno). */
 static int create_temporary(struct npy_writer *w)
 {
-    size_t directory = (size_t)(strrchr(w->target, '/') - w->target) + 1;
-    w->temporary = malloc(directory + 48);
-    for (int try = 0; w->temporary && try < 1000; try++) {
-        sprintf(w->temporary, "%.*s.npy-%ld-%d.tmp", (int)directory, w->target,
-                (long)getpid(), try);
+    struct stat about;
+    for (int try = 0; try < 1000 && (w->temporary = beside(w, try)); try++) {
         int fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0) return fd;
-        if (errno != EEXIST) break;
+        /* Before the lock another run may have taken the file for a stale one. */
+        if (fd >= 0 && (flock(fd, LOCK_EX) || (!fstat(fd, &about) && about.st_nlink)))
+            return fd;
+        int error = errno;
+        if (fd >= 0) close(fd);
+        free(w->temporary);
+        w->temporary = NULL;
+        errno = error;
+        if (fd < 0 && error != EEXIST) break;
     }
-    int error = errno;
-    free(w->temporary);
-    w->temporary = NULL;
-    errno = error;
     return -1;
 }
 
@@ -105,13 +182,24 @@ void npy_writer_abort(struct npy_writer *w, size_t n)
     }
 }
 
+/* May a file of this directory that is not ours be replaced? */
+static int sticky_forbids(const struct npy_writer *w, const struct stat *file)
+{
+    struct stat about;
+    char *directory = strndup(w->target, directory_length(w));
+    int forbids = directory && !stat(directory, &about) && about.st_mode & S_ISVTX &&
+                  geteuid() != 0 && geteuid() != file->st_uid && geteuid() != about.st_uid;
+    free(directory);
+    return forbids;
+}
+
 /* Fills in w->target, mode and direct. */
 static const char *find_target(struct npy_writer *w)
 {
     struct stat about;
     if (!*w->path) return npy_error("'': an output needs a file name, such as o.npy");
     if (stat(w->path, &about)) {
-        if (errno == ENOENT) w->target = resolve(w->path);
+        if (errno == ENOENT) w->target = follow(w->path);
         if (w->target) return NULL;
         return npy_error("%s: cannot be written (%s); give a file in a directory that "
                          "exists", w->path, strerror(errno));
@@ -124,8 +212,11 @@ static const char *find_target(struct npy_writer *w)
     w->direct = !S_ISREG(about.st_mode);
     w->mode = (int)(about.st_mode & 07777);
     w->target = w->direct ? strdup(w->path) : realpath(w->path, NULL);
-    if (w->target) return NULL;
-    return npy_error("%s: cannot be resolved (%s)", w->path, strerror(errno));
+    if (!w->target) return npy_error("%s: cannot be resolved (%s)", w->path, strerror(errno));
+    if (!w->direct && sticky_forbids(w, &about))
+        return npy_error("%s: exists and cannot be replaced (its directory is sticky and the "
+                         "file is another user's)", w->path);
+    return NULL;
 }
 
 const char *npy_writer_begin(struct npy_writer *w, const char *path)
@@ -135,6 +226,7 @@ const char *npy_writer_begin(struct npy_writer *w, const char *path)
     w->mode = -1;
     const char *error = find_target(w);
     if (!error && !w->direct) {
+        remove_stale(w);
         int fd = create_temporary(w);
         if (fd < 0)
             error = npy_error("%s: its directory cannot be written to (%s)", path,
@@ -188,11 +280,13 @@ static int write_array(int fd, const struct npy_writer *w)
     return error ? error : write_bytes(fd, w->data, count * sizeof(float));
 }
 
-/* Puts the array into a temporary, or straight into a device. */
-static const char *write_file(struct npy_writer *w)
+/* Puts the array into a temporary, or straight into a device.  *lock is a descriptor of
+ * the temporary that stays open, and the lock with it. */
+static const char *write_file(struct npy_writer *w, int *lock)
 {
     int fd = w->direct ? open(w->target, O_WRONLY | O_CLOEXEC) : create_temporary(w);
     if (fd < 0) return npy_error("%s: cannot be written (%s)", w->path, strerror(errno));
+    if (!w->direct) *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     int error = w->mode >= 0 && !w->direct && fchmod(fd, (mode_t)w->mode) ? errno : 0;
     if (!error) error = write_array(fd, w);
     if (close(fd) && !error) error = errno;
@@ -202,28 +296,81 @@ static const char *write_file(struct npy_writer *w)
     return NULL;
 }
 
+/* Gives the old file behind w->target a second name, *old; NULL where there is none.
+ * Returns 0 or an errno. */
+static int keep_old(const struct npy_writer *w, char **old)
+{
+    *old = NULL;
+    for (int try = 0; try < 1000; try++) {
+        char *name = beside(w, try);
+        if (!name) return ENOMEM;
+        if (!link(w->target, name)) {
+            *old = name;
+            return 0;
+        }
+        int error = errno;
+        /* A file system without links, or a file that one may not link to: move it. */
+        if (error != EEXIST && error != ENOENT && access(name, F_OK) &&
+            !rename(w->target, name)) {
+            *old = name;
+            return 0;
+        }
+        free(name);
+        if (error != EEXIST) return error == ENOENT ? 0 : error;
+    }
+    return EEXIST;
+}
+
+/* The old file again, or none where none was.  Renaming does nothing where both names are
+ * the old file's, hence the unlink. */
+static void put_back(const struct npy_writer *w, const char *old)
+{
+    if (!old || !rename(old, w->target)) unlink(old ? old : w->target);
+}
+
+/* Renames the n temporaries in turn; when one fails, undoes those before it. */
+static const char *replace(struct npy_writer *w, size_t n)
+{
+    if (n == 0) return NULL;
+    if (w->direct) return replace(w + 1, n - 1);
+    char *old = NULL;
+    int error = n > 1 ? keep_old(w, &old) : 0;
+    if (!error && rename(w->temporary, w->target)) error = errno;
+    if (error) {
+        if (old) put_back(w, old);
+        free(old);
+        return npy_error("%s: cannot be replaced (%s); nothing was changed", w->path,
+                         strerror(error));
+    }
+    free(w->temporary);
+    w->temporary = NULL;
+    const char *why = replace(w + 1, n - 1);
+    if (why) put_back(w, old);
+    else if (old) unlink(old);
+    free(old);
+    return why;
+}
+
 const char *npy_writer_commit(struct npy_writer *w, size_t n)
 {
-    struct sigaction old[N_CAUGHT];
+    struct sigaction before[N_CAUGHT];
     const char *error = NULL;
+    int *locks = malloc((n ? n : 1) * sizeof *locks);
+    if (!locks) error = npy_error("no memory to write the outputs");
+    for (size_t t = 0; locks && t < n; t++) locks[t] = -1;
     for (size_t t = 1; t < n; t++)
         for (size_t other = 0; other < t && !error; other++)
             if (!w[t].direct && !strcmp(w[t].target, w[other].target))
                 error = npy_error("%s and %s: two outputs in one file", w[other].path,
                                   w[t].path);
-    catch_signals(old);
-    for (size_t t = 0; t < n && !error; t++) error = write_file(&w[t]);
-    for (size_t t = 0; t < n && !error; t++) {
-        if (w[t].direct) continue;
-        if (rename(w[t].temporary, w[t].target)) {
-            error = npy_error("%s: cannot be replaced (%s)", w[t].path, strerror(errno));
-            break;
-        }
-        free(w[t].temporary);
-        w[t].temporary = NULL;
-    }
+    catch_signals(before);
+    for (size_t t = 0; t < n && !error; t++) error = write_file(&w[t], &locks[t]);
+    if (!error) error = replace(w, n);
     npy_writer_abort(w, n);
-    release_signals(old);
+    for (size_t t = 0; locks && t < n; t++)
+        if (locks[t] >= 0) close(locks[t]);
+    free(locks);
+    release_signals(before);
     return error;
 }
 
