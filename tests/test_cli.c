@@ -725,6 +725,45 @@ Test(cli, variant_that_cannot_do_the_problem_exits_2)
     }
 }
 
+/* Asking for f32 by name, of a variant that would have to round to 16 bits. */
+Test(cli, f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for)
+{
+    static const struct { const char *options; int status; const char *want; } cases[] = {
+        { "--dtype f32", 2, "variant tensor_cores does not support f32" },
+        { "", 0, "q.npy: f32 converted to bf16" },
+        { "--dtype bf16", 0, "q.npy: f32 converted to bf16" },
+        { "--dtype f16", 0, "q.npy: f32 converted to f16" },
+    };
+    free(SAVE("q.npy", 1, 4, 3, 8)), free(SAVE("k.npy", 2, 2, 5, 8));
+    free(SAVE("v.npy", 3, 2, 5, 8));
+    for (size_t i = 0; i < 4; i++) {
+        int status = run(stages[4], "run " FILES "--device cpu --variant tensor_cores %s",
+                         cases[i].options);
+        cr_expect(status == cases[i].status, "'%s': exit %d: %s", cases[i].options, status,
+                  complained);
+        cr_expect(strstr(status ? complained : printed, cases[i].want), "'%s': %s%s",
+                  cases[i].options, printed, complained);
+        cr_expect(n_files() == (i ? 5 : 3), "'%s': %d files", cases[i].options, n_files());
+    }
+}
+
+/* Their GPU kernels are for a GPU; on the CPU a vector variant widens the 16 bits. */
+Test(cli, default_of_stages_1_to_4_executes_no_gpu_kernel_on_the_cpu)
+{
+    free(SAVE("x.npy", 1, 3, 40)), free(SAVE("q.npy", 1, 4, 3, 8));
+    free(SAVE("k.npy", 2, 2, 5, 8)), free(SAVE("v.npy", 3, 2, 5, 8));
+    for (int s = 0; s < 4; s++)
+        for (int type = 0; type < 3; type++) {
+            static const char *const types[] = { "f32", "f16", "bf16" };
+            cr_assert(run(stages[s], "run --x x.npy --y y.npy --device cpu --dtype %s",
+                          types[type]) == 0, "%s: %s", stages[s], complained);
+            cr_expect(strstr(printed, "(cpu, f32)"), "%s: %s", stages[s], printed);
+            cr_assert(run(stages[s], "run " FILES "--device cpu --dtype %s",
+                          types[type]) == 0, "%s: %s", stages[s], complained);
+            cr_expect(strstr(printed, "(cpu, f32)"), "%s: %s", stages[s], printed);
+        }
+}
+
 Test(cli, csv_goes_into_a_pipe)
 {
     cr_assert(run(stages[0], "bench --rows 3 --cols 4 --variant naive --csv /dev/stdout "
@@ -776,6 +815,18 @@ Test(cli, output_of_more_elements_than_memory_is_refused)
                       "%s, %zu: exit %d: %s", stages[s], i, status, complained);
             cr_assert(n_files() == 3, "%s, %zu: an output exists", stages[s], i);
         }
+    }
+}
+
+/* o [0, 2^30, 2^57] is empty, but NumPy and our reader refuse such a shape. */
+Test(cli, empty_output_of_a_shape_that_no_reader_takes_is_refused)
+{
+    free(SAVE("q.npy", 1, 0, (size_t)1 << 30, 1)), free(SAVE("k.npy", 2, 0, 1, 1));
+    free(SAVE("v.npy", 3, 0, 1, (size_t)1 << 57));
+    for (int s = 0; s < N_STAGES; s++) {
+        int status = run(stages[s], "run " FILES);
+        cr_assert(status == 2 && n_files() == 3, "%s: exit %d: %s", stages[s], status,
+                  complained);
     }
 }
 
@@ -859,4 +910,24 @@ Test(cli, pipes_carry_arrays_in_and_out)
     cr_assert(run(stages[2], "run --x x.npy --y /dev/fd/3 3>&1 >.said | cat > z3.npy")
               == 0, "%s", complained);
     cr_assert(!system("cmp -s y.npy z3.npy"));
+}
+
+/* The array alone goes to the standard output: what is told goes to stderr. */
+Test(cli, array_on_the_standard_output_is_not_mixed_with_the_report)
+{
+    free(SAVE("x.npy", 1, 3, 4));
+    for (int s = 0; s < 4; s++) {
+        cr_assert(run(stages[s], "run --x x.npy --y y.npy") == 0, "%s", complained);
+        cr_expect(strstr(printed, "variant") && !*complained);
+        cr_assert(run(stages[s], "run --x x.npy --y /dev/stdout 2>.said | cat >z.npy") == 0);
+        cr_assert(!system("cmp y.npy z.npy"), "%s: through a pipe", stages[s]);
+        slurp(".said", complained, sizeof complained);
+        cr_expect(strstr(complained, "variant"), "%s: %s", stages[s], complained);
+        cr_assert(run(stages[s], "run --x x.npy --y /dev/stdout >z.npy") == 0, "%s",
+                  complained);
+        cr_assert(!system("cmp y.npy z.npy"), "%s: into a file", stages[s]);
+        cr_expect(strstr(complained, "variant"), "%s: %s", stages[s], complained);
+        cr_assert(run(stages[s], "run --x x.npy --y /dev/null >/dev/null") == 0);
+        cr_expect(!*complained, "%s: %s", stages[s], complained);
+    }
 }

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "problem/execute.h"
 #include "problem/half.h"
@@ -18,6 +20,7 @@ enum { X, Q = X, K, V, BIAS, N_FILES };
 struct run {
     const struct stage *stage;
     const struct options *opt;
+    FILE *report;               /* what was done: stdout, or stderr when an array goes there */
     struct npy in[N_FILES];
     const char *path[N_FILES];
     struct problem p;
@@ -37,6 +40,25 @@ static int bad(const struct run *r, const char *format, ...)
     return BAD;
 }
 
+static void __attribute__((format(printf, 2, 3))) say(const struct run *r,
+                                                      const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(r->report, format, arguments);
+    va_end(arguments);
+}
+
+/* Is the output at path the standard output?  Then the report goes to stderr, so that it
+ * does not mix with the array.  Two devices other than a terminal mix nothing. */
+static int is_standard_output(const char *path)
+{
+    struct stat file, out;
+    if (!path || stat(path, &file) || fstat(STDOUT_FILENO, &out)) return 0;
+    return file.st_dev == out.st_dev && file.st_ino == out.st_ino &&
+           (!S_ISCHR(out.st_mode) || isatty(STDOUT_FILENO));
+}
+
 static int read_file(struct run *r, int which, const char *option, const char *path)
 {
     if (!path) return OK;
@@ -44,11 +66,12 @@ static int read_file(struct run *r, int which, const char *option, const char *p
     if (why) return bad(r, "%s: %s", option, why);
     r->path[which] = path;
     const struct npy *a = &r->in[which];
-    if (a->was_f64) printf("%s: f64 rounded to f32\n", path);
+    if (a->was_f64) say(r, "%s: f64 rounded to f32\n", path);
     if (a->n_overflowed)
-        printf("%s: %zu finite f64 values became infinite in f32\n", path, a->n_overflowed);
-    if (a->was_big_endian) printf("%s: big-endian, bytes swapped\n", path);
-    if (a->was_fortran) printf("%s: Fortran order, rearranged\n", path);
+        say(r, "%s: %zu finite f64 values became infinite in f32\n", path,
+            a->n_overflowed);
+    if (a->was_big_endian) say(r, "%s: big-endian, bytes swapped\n", path);
+    if (a->was_fortran) say(r, "%s: Fortran order, rearranged\n", path);
     return OK;
 }
 
@@ -176,10 +199,11 @@ static int convert(struct run *r, int which, enum dtype to, const void **result)
             overflowed += isfinite(x) && !isfinite(value_at(copy, to, i));
         }
     }
-    printf("%s: %s converted to %s\n", r->path[which], dtype_name(a->dtype), dtype_name(to));
+    say(r, "%s: %s converted to %s\n", r->path[which], dtype_name(a->dtype),
+        dtype_name(to));
     if (overflowed)
-        printf("%s: %zu finite values became infinite in %s\n", r->path[which], overflowed,
-               dtype_name(to));
+        say(r, "%s: %zu finite values became infinite in %s\n", r->path[which], overflowed,
+            dtype_name(to));
     *result = copy;
     return OK;
 }
@@ -199,14 +223,13 @@ static int holds_nonfinite(const struct npy *a, enum dtype dtype)
 }
 
 /* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
- * else (only when v was asked for by name and has no f32) f32 rounded to the 16-bit type
- * v has. */
-static int acceptable_type(const struct variant *v, struct problem p, int named,
+ * else (only where `narrow`, and v has no f32) f32 rounded to the 16-bit type v has. */
+static int acceptable_type(const struct variant *v, struct problem p, int narrow,
                            enum dtype *type)
 {
     const enum dtype order[] = {p.dtype, F32, BF16, F16};
     for (int i = 0; i < 4; i++) {
-        if (i >= 2 && (!named || v->types & TYPE(F32))) break;
+        if (i >= 2 && (!narrow || v->types & TYPE(F32))) break;
         p.dtype = order[i];
         if (!variant_refuses(v, &p)) {
             *type = order[i];
@@ -216,10 +239,11 @@ static int acceptable_type(const struct variant *v, struct problem p, int named,
     return 0;
 }
 
-/* Why v does not do this problem, in a type that it has. */
-static const char *refusal(const struct variant *v, struct problem p)
+/* Why v does not do this problem, in a type that it has.  strict: the type was asked for,
+ * and may be widened, but not be rounded. */
+static const char *refusal(const struct variant *v, struct problem p, int strict)
 {
-    if (!(v->types & TYPE(p.dtype)))
+    if (!(v->types & TYPE(p.dtype)) && !(strict && !(v->types & TYPE(F32))))
         p.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
     return variant_refuses(v, &p);
 }
@@ -233,9 +257,10 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
     size_t i = 0;
     while (strcmp(all[i]->name, r->opt->variant)) i++;
     const struct variant *v = variant_here(all[i]);
-    if (!acceptable_type(v, r->p, 1, type))
+    /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
+    if (!acceptable_type(v, r->p, !r->opt->has_dtype, type))
         return bad(r, "variant %s does not support %s; without --variant one that does "
-                   "is taken", v->name, refusal(v, r->p));
+                   "is taken", v->name, refusal(v, r->p, r->opt->has_dtype));
     const char *why = variant_unavailable(v);
     if (why) {
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
@@ -247,6 +272,12 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
                    "without --variant one that does is taken", v->name);
     *chosen = v;
     return OK;
+}
+
+/* Stages 1 to 4 compute on the CPU what they can: a GPU kernel executed there is slow. */
+static int only_by_name(const struct run *r, const struct variant *v)
+{
+    return v->device == GPU_ON_CPU && r->stage->number <= 4;
 }
 
 /* The variant named by --variant, or the last listed one that supports the problem and can
@@ -262,6 +293,7 @@ static int choose_variant(struct run *r, const struct variant **chosen, enum dty
         for (size_t i = 0; all[i]; i++) {
             const struct variant *v = variant_here(all[i]);
             enum dtype t;
+            if (only_by_name(r, v)) continue;
             if (variant_unavailable(v) || !acceptable_type(v, r->p, 0, &t)) continue;
             if (pass == 0 && t != r->p.dtype) continue;
             if (pass < 2 && isolate && !v->isolates_v) continue;
@@ -283,10 +315,17 @@ static size_t output_bytes(const struct run *r, int which)
     return size_times(r->p.op == OP_ATTENTION ? n.o : n.y, dtype_size(r->p.dtype));
 }
 
-/* Three tiny files can ask for an output of any size: v of no keys may have any head_dim. */
+/* Three tiny files can ask for an output of any size: v of no keys may have any head_dim.
+ * Without rows such an output is empty, but no reader takes its shape. */
 static int outputs_fit(const struct run *r)
 {
-    if (size_plus(output_bytes(r, 0), output_bytes(r, 1)) <= memory_available()) return OK;
+    const struct npy *q = &r->in[Q];
+    size_t extent = r->p.op == OP_ATTENTION ? r->p.head_dim_v : 1;
+    for (size_t t = 0; t + (r->p.op == OP_ATTENTION) < q->ndim; t++)
+        if (q->shape[t]) extent = size_times(extent, q->shape[t]);
+    if (extent <= PTRDIFF_MAX / 8 &&
+        size_plus(output_bytes(r, 0), output_bytes(r, 1)) <= memory_available())
+        return OK;
     return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
                r->p.op == OP_ATTENTION ? "q" : "x", r->path[X]);
 }
@@ -370,10 +409,12 @@ static void why_not(const struct run *r, const struct variant *v, char *text, si
     enum dtype type;
     const char *why = variant_unavailable(v);
     if (why) snprintf(text, size, "%s", why);
+    else if (only_by_name(r, v))
+        snprintf(text, size, "is a GPU kernel; --variant names one that the CPU executes");
     else if (!(v->types & (TYPE(r->p.dtype) | TYPE(F32))))
         snprintf(text, size, "does not compute in %s", dtype_name(r->p.dtype));
     else if (!acceptable_type(v, r->p, 0, &type))
-        snprintf(text, size, "does not support %s", refusal(v, r->p));
+        snprintf(text, size, "does not support %s", refusal(v, r->p, 0));
     else if (type != r->p.dtype) snprintf(text, size, "computes in %s", dtype_name(type));
     else snprintf(text, size, "lets NaN or inf in v leak");
 }
@@ -390,32 +431,32 @@ static void say_why(const struct run *r, const struct variant *chosen)
         const struct variant *v = variant_here(all[i]);
         why_not(r, v, why, sizeof why);
         if (!strcmp(why, last)) {
-            printf(", %s", v->name);
+            say(r, ", %s", v->name);
             continue;
         }
-        printf("%s%s%s  not %s", *last ? ": " : "", last, *last ? "\n" : "", v->name);
+        say(r, "%s%s%s  not %s", *last ? ": " : "", last, *last ? "\n" : "", v->name);
         strcpy(last, why);
     }
-    if (*last) printf(": %s\n", last);
+    if (*last) say(r, ": %s\n", last);
 }
 
 static void say_what(const struct run *r, const struct variant *v)
 {
     const struct problem *p = &r->p;
-    printf("variant %s (%s, %s): %s\n", v->name, device_name(v->device),
-           dtype_name(p->dtype), v->idea);
-    if (v->picks) printf("  for this shape it takes %s\n", v->picks(p));
+    say(r, "variant %s (%s, %s): %s\n", v->name, device_name(v->device),
+        dtype_name(p->dtype), v->idea);
+    if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
     if (r->opt->verbose && !r->opt->variant) say_why(r, v);
     if (v->device == GPU_ON_CPU)
-        printf("no GPU is used: the kernel is executed on the CPU, block by block\n");
+        say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
     if (p->op != OP_ATTENTION) {
-        printf("%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
+        say(r, "%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
         return;
     }
-    printf("attention of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, "
-           "%zu], scale %g%s%s\n", p->batch, p->heads_q, p->seqlen_q, p->head_dim, p->batch,
-           p->heads_kv, p->seqlen_k, p->head_dim, p->batch, p->heads_kv, p->seqlen_k,
-           p->head_dim_v, p->scale, p->causal ? ", causal" : "", p->has_bias ? ", bias" : "");
+    say(r, "attention of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, "
+        "%zu], scale %g%s%s\n", p->batch, p->heads_q, p->seqlen_q, p->head_dim, p->batch,
+        p->heads_kv, p->seqlen_k, p->head_dim, p->batch, p->heads_kv, p->seqlen_k,
+        p->head_dim_v, p->scale, p->causal ? ", causal" : "", p->has_bias ? ", bias" : "");
 }
 
 static int convert_inputs(struct run *r)
@@ -435,11 +476,11 @@ static int convert_inputs(struct run *r)
 /* Makes the converted copies the inputs, as if the files had held that type. */
 static int adopt_converted(struct run *r)
 {
-    for (int i = X; i <= V; i++) {
+    for (int i = X; i <= BIAS; i++) {
         if (!r->converted[i]) continue;
         free(r->in[i].data);
         r->in[i].data = r->converted[i];
-        r->in[i].dtype = r->p.dtype;
+        r->in[i].dtype = i == BIAS ? F32 : r->p.dtype;
         r->converted[i] = NULL;
     }
     return OK;
@@ -483,7 +524,10 @@ static int do_run(struct run *r)
 
 int run_stage(const struct stage *stage, const struct options *opt)
 {
-    struct run r = {.stage = stage, .opt = opt};
+    struct run r = {.stage = stage, .opt = opt, .report = stdout};
+    if (is_standard_output(opt->y) || is_standard_output(opt->o) ||
+        is_standard_output(opt->lse))
+        r.report = stderr;
     int status = do_run(&r);
     if (r.n_writers) npy_writer_abort(r.writer, r.n_writers);
     for (int i = 0; i < N_FILES; i++) {
