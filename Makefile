@@ -14,7 +14,7 @@
 #   make grade           judge a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #   make gallery         plant every known bug and see which case catches it
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
-#   make fuzz            libFuzzer on the .npy parser and the command line (SECONDS=60)
+#   make fuzz            hostile files and options to `run`, the .npy parser, the command line (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems a stage, from SEED=1, against the reference
 #   make help, make clean
 #
@@ -376,8 +376,10 @@ $(BUILD)/tests: $(TEST_O) $(BUILD)/libparts.a $(COMMON_O)
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
 	    -lcriterion -o $@
 
+include common/make/fuzz.mk
+
 .PHONY: tests-built
-tests-built: build $(BUILD)/tests exercises-built
+tests-built: build $(BUILD)/tests exercises-built $(if $(findstring sanitize,$(BUILD)),,fuzz-run-built)
 
 test: need-compiler need-criterion
 	$(Q)$(MAKE) --no-print-directory tests-built
@@ -394,7 +396,7 @@ differential: build
 	  $(BUILD)/$$s check --random $(PROBLEMS) --seed $(SEED) || status=1; done; exit $$status
 
 SECONDS ?= 60
-fuzz:
+fuzz: fuzz-run-built
 	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS)
 
 gallery: need-compiler need-python need-criterion

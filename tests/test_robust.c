@@ -274,3 +274,15 @@ Test(robust, an_old_driver_is_named_and_the_cpu_computes)
     cr_expect(status == 0 && strstr(printed, "executed on the CPU"), "%d %s", status,
               complained);
 }
+
+/* Combinations of files and options of `run`, under address sanitizer (tests/fuzz). */
+Test(robust, any_combination_of_files_and_options_is_computed_or_refused, .timeout = 400)
+{
+    if (shell("[ -x $B/sanitize/quick/fuzz_run ]"))
+        cr_skip_test("a build with sanitizers of its own has no fuzz_run");
+    int status = shell("ASAN_OPTIONS=detect_stack_use_after_return=0:"
+                       "allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1 "
+                       "LSAN_OPTIONS=suppressions=$ROOT/tests/leaks.txt:print_suppressions=0 "
+                       "$B/sanitize/quick/fuzz_run 1 600");
+    cr_expect(status == 0, "%d: %s%s", status, printed, complained);
+}

@@ -1,13 +1,19 @@
 #!/bin/sh
-# fuzz.sh BUILD SECONDS: libFuzzer (clang) on the .npy parser and on the command line,
-# each for that many seconds.  A finding fails and is kept under BUILD/fuzz; running its
-# program on that file repeats it.
+# fuzz.sh BUILD SECONDS: combinations of files and options of `run`, then libFuzzer (clang)
+# on the .npy parser and on the command line, each for that many seconds.  A finding fails.
+# Those of `run` print the seed that repeats them; those of libFuzzer are kept under
+# BUILD/fuzz, and running the program on that file repeats them.
 set -u
 build=$1/fuzz seconds=$2 failed=0
+seed=$(date +%s)
+ASAN_OPTIONS=detect_stack_use_after_return=0:allocator_may_return_null=1 \
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+LSAN_OPTIONS=suppressions=tests/leaks.txt:print_suppressions=0 \
+    "$1/sanitize/quick/fuzz_run" "$seed" "$seconds" s || failed=1
 for clang in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 ""; do
     command -v "${clang:-false}" > /dev/null && break
 done
-[ "$clang" ] || { echo "skipped: make fuzz needs clang (apt install clang)"; exit 77; }
+[ "$clang" ] || { echo "skipped: fuzz npy and cli need clang (apt install clang)"; exit $failed; }
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -Icommon -fno-omit-frame-pointer
        -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all"
 mkdir -p "$build"
