@@ -1,6 +1,8 @@
-/* memory.c: host memory that fails early with a reason instead of late with a signal. */
+/* host_memory.c: host memory that fails early with a reason instead of late with a signal. */
 #include "problem/host_memory.h"
 
+#include <malloc.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+static _Atomic size_t live, peak; /* bytes in use now; most since memory_peak_reset() */
 
 enum { ALIGNMENT = 1024 };
 #define LARGE ((size_t)4 << 20)      /* arrays of so many bytes get ... */
@@ -70,6 +74,18 @@ size_t memory_available(void)
     return free_bytes;
 }
 
+/* The number of bytes asked for stands at the very end of the block, which is larger. */
+static size_t *size_at_end(void *memory)
+{
+    return (size_t *)((char *)memory + malloc_usable_size(memory)) - 1;
+}
+
+static void count(size_t bytes)
+{
+    size_t now = atomic_fetch_add(&live, bytes) + bytes, most = atomic_load(&peak);
+    while (now > most && !atomic_compare_exchange_weak(&peak, &most, now)) {}
+}
+
 /* Linux grants far more than it has and kills later, so large requests are compared with
  * what is available; small ones are not worth the look.  Large pages: with 4 KiB each, a
  * pass over a long row waits for page tables. */
@@ -77,33 +93,31 @@ void *memory_new(size_t bytes)
 {
     if (bytes > (size_t)64 << 20 && bytes > memory_available()) return NULL;
     size_t alignment = bytes >= LARGE ? LARGE_PAGE : ALIGNMENT;
-    if (bytes > SIZE_MAX - alignment) return NULL;
-    size_t rounded = (bytes + alignment) / alignment * alignment;
+    if (bytes > SIZE_MAX - sizeof(size_t) - alignment) return NULL;
+    size_t rounded = (bytes + sizeof(size_t) + alignment - 1) / alignment * alignment;
     void *memory = aligned_alloc(alignment, rounded);
+    if (!memory) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (memory && bytes >= LARGE) madvise(memory, rounded, MADV_HUGEPAGE);
+    if (bytes >= LARGE) madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
+    *size_at_end(memory) = bytes;
+    count(bytes);
     return memory;
 }
 
-void memory_free(void *p)
+void memory_free(void *memory)
 {
-    free(p);
+    if (!memory) return;
+    atomic_fetch_sub(&live, *size_at_end(memory));
+    free(memory);
 }
 
 void memory_peak_reset(void)
 {
-    FILE *f = fopen("/proc/self/clear_refs", "w");
-    if (!f) return;
-    fputs("5", f);
-    fclose(f);
+    atomic_store(&peak, atomic_load(&live));
 }
 
 size_t memory_peak(void)
 {
-    size_t peak = proc_value("/proc/self/status", "VmHWM");
-    if (peak) return peak;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (size_t)usage.ru_maxrss * 1024;
+    return atomic_load(&peak);
 }

@@ -1,4 +1,4 @@
-/* memory.h: host memory that fails early with a reason instead of late with a signal. */
+/* host_memory.h: host memory that fails early with a reason instead of late with a signal. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -15,8 +15,9 @@ size_t size_plus(size_t a, size_t b);
 
 size_t memory_available(void);  /* bytes that may be allocated now */
 
-/* Largest resident size of this process since memory_peak_reset(), bytes.  Where the
- * system cannot reset the mark, since the start of the process. */
+/* Most bytes of memory_new() in use at once since memory_peak_reset().  It counts what was
+ * asked for: the resident size of the process would miss what a block takes from pages that
+ * an earlier one has left, and include the program's own pages on first use. */
 void memory_peak_reset(void);
 size_t memory_peak(void);
 
