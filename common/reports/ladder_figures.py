@@ -16,11 +16,10 @@ import os
 import pathlib
 import sys
 
-from plot import (SETTINGS, caption, draw_all, label_ends, length_axis,  # noqa: E402
-                  plt, value_axis)
-from ladder import (LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query,  # noqa: E402
+from style import caption, draw_all, label_ends, length_axis, plt, value_axis
+from ladder import (LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query,
                     read_profile, work_text)
-from results import Malformed, NoData, read_results  # noqa: E402
+from results import Malformed, NoData, read_results
 
 # float32, tensor cores of any GPU, Hopper: from light to dark within each
 COLOURS = dict(zip(RUNGS, ("#c9a227", "#8a6d00", "#f28e2b", "#d1495b", "#9ecae1", "#74b3dd",
@@ -195,7 +194,6 @@ def main():
     p.add_argument("--out", type=pathlib.Path, required=True)
     p.add_argument("--machine", default="", help="part of the machine's name")
     arguments = p.parse_args()
-    plt.rcParams.update(SETTINGS)
     rows = []
     if any(path.name != "" for path in arguments.results.glob("*.csv")):
         rows = read_results(arguments.results, arguments.machine, roofs=True)

@@ -1,4 +1,4 @@
-"""results.py: reads the CSV files that `bench` wrote, for plot.py and tables.py.
+"""results.py: reads the CSV files that `bench` wrote, for the figures and tables.
 
 One line is a measurement.  Of the same measurement made several times the latest counts.
 """
@@ -6,6 +6,8 @@ import argparse
 import collections
 import csv
 import math
+import pathlib
+import re
 
 TEXTS = ("stage variant op device dtype ceiling_kind date commit machine compiler "
          "flags").split()
@@ -229,6 +231,21 @@ def best_lines(rows, column, biggest=False):
     if not out:
         raise NoData(f"no measurement has {column}")
     return out
+
+
+def listed(stage):
+    """The variants of a stage in the order of its list, which is the order of its ideas:
+    {name: place}."""
+    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
+    texts = {path.name: path.read_text(encoding="utf-8")
+             for pattern in ("*.c", "*.cu", "*/*.c", "*/*.cu")
+             for path in here.glob(pattern)} if here else {}
+    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
+                            "\n".join(texts.values())))
+    block = re.search(r"\bvariants\[\] = \{(.*?)\};",
+                      texts.get("stage.c", texts.get("stage.cu", "")), re.S)
+    symbols = re.findall(r"&(\w+)", block[1]) if block else []
+    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
 
 
 def si(value):

@@ -42,8 +42,8 @@ import re
 import sys
 
 import tables_ladder
-from results import (Malformed, NoData, best_lines, describe_work, footnotes, read_results,
-                     same_work, share_of, si, where_of, work_of)
+from results import (Malformed, NoData, best_lines, describe_work, listed,
+                     read_results, same_work, si, where_of, work_of)
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
 
@@ -143,7 +143,7 @@ def ladder_table(rows, f32=False):
     for name, line in lines.items():
         cells.append([name])
         for work in works:
-            share = f" ({share_of(line[work])})" \
+            share = f" ({line[work].pct_ceiling:.0f} %)" \
                 if work in line and line[work].pct_ceiling else ""
             cells[-1].append(significant(line[work].gflops / 1000) + share
                              if work in line else "")
@@ -214,21 +214,6 @@ def file_table(where, name):
     return table(header, lines[1:])
 
 
-def listed(stage):
-    """The variants of a stage in the order of its list, which is the order of its ideas:
-    {name: place}."""
-    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
-    texts = {path.name: path.read_text(encoding="utf-8")
-             for pattern in ("*.c", "*.cu", "*/*.c", "*/*.cu")
-             for path in here.glob(pattern)} if here else {}
-    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
-                            "\n".join(texts.values())))
-    block = re.search(r"\bvariants\[\] = \{(.*?)\};",
-                      texts.get("stage.c", texts.get("stage.cu", "")), re.S)
-    symbols = re.findall(r"&(\w+)", block[1]) if block else []
-    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
-
-
 def compared(row, rows):
     """row, if its output was compared with the reference; else the longest line of the same
     variant that was, or None."""
@@ -256,7 +241,8 @@ def stage_table(rows, stage, op):
                 place.get(item[0][0], len(place)), first[item[0][0]])):
         rate = f"{significant(row.gflops)} GFLOP/s" if row.gflops else \
             f"{significant(row.gbps)} GB/s" if row.gbps else ""
-        share = share_of(row, row.ceiling_kind)
+        share = f"{row.pct_ceiling:.0f} % of {row.ceiling_kind}" \
+            if row.pct_ceiling else ""
         traffic = " / ".join(significant(value / 1e6) if value else "–"
                              for value in (row.bytes_predicted, row.bytes_measured))
         near = compared(row, chosen)
@@ -333,7 +319,7 @@ def gpu_traffic_table(rows):
     one = shape[0] * shape[1] * 4
     cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
               f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
-              seconds(row.median_s), share_of(row)]
+              seconds(row.median_s), f"{row.pct_ceiling:.0f} %"]
              for row in sorted(chosen, key=lambda row: row.stage)]
     return ([f"[{si(shape[0])}, {si(shape[1])}] floats, G = {one / 1e9:.3f} GB.", ""]
             + table(["variant", "predicted", "counted", "median",
@@ -378,7 +364,7 @@ def limits_table(rows, op):
     for row in sorted(chosen, key=lambda row: row.stage):
         speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
-        share = f" ({share_of(row)})" if row.pct_ceiling else ""
+        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
         lines[row.stage, row.variant, row.threads][shape_text(row)] = \
             f"{significant(speed)}{share}"
     lines = {key: line for key, line in lines.items() if 2 * len(line) > len(shapes)}
@@ -440,8 +426,7 @@ def rewrite(path, text, rows, directory, missing):
             if mark[1] != name:
                 raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
             try:
-                lines = make_table(where, name, rows, directory)
-                out += lines + footnotes(lines)
+                out += make_table(where, name, rows, directory)
             except NoData as error:
                 missing.append(f"{where}: table '{name}' left as it is: {error}")
                 out += old
