@@ -15,17 +15,10 @@ import argparse
 import math
 import pathlib
 import random
-import sys
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import numpy as np
-except ImportError as missing:
-    print(f"figures.py: {missing}; install matplotlib (apt install python3-matplotlib)",
-          file=sys.stderr)
-    sys.exit(77)
+import accept
+from style import matplotlib, plt, save
+import numpy as np
 
 F = np.float32
 U = 2.0 ** -24  # roundoff of float
@@ -81,7 +74,7 @@ def mean_drift(out):
     line(axes, ks, (0.5 * ks + 5) * U, "bound, increment", "tab:blue", "--")
     line(axes, ks, errors["weighted"], "weighted", "tab:red")
     line(axes, ks, errors["increment"], "increment", "tab:blue")
-    save(fig, out, "mean_drift.svg")
+    keep(fig, out, "mean_drift.svg")
 
 
 def entropy(out):
@@ -104,7 +97,7 @@ def entropy(out):
                                ("mean distance", 0.25, d_mean, "tab:blue")):
         axes.annotate(name, (x, np.interp(x, spread, y)), (8, 8), fontsize=8, color=colour,
                       textcoords="offset points", ha="left" if x > 1 else "right")
-    save(fig, out, "entropy.svg")
+    keep(fig, out, "entropy.svg")
 
 
 def online(scores):
@@ -144,7 +137,7 @@ def online_bound(out):
         line(axes, ns, errors, name, colour)
     axes.texts[0].set_position((4, -6))
     axes.texts[2].set_position((4, 6))
-    save(fig, out, "online_bound.svg")
+    keep(fig, out, "online_bound.svg")
 
 
 def tiles(s, v, size):
@@ -187,7 +180,7 @@ def lse_form(out):
             p = np.exp(s.astype(float) - float(s.max()))
             exact = (p * v).sum() / p.sum()
             for form in errors:
-                worst[form] = max(worst[form], form(s, v, exact) / U)
+                worst[form] = accept.worst([worst[form], form(s, v, exact) / U])
         for form in errors:
             errors[form].append(worst[form])
     fig, axes = figure(f"Attention over {n} keys in tiles of 64, values in [1/2, 1]",
@@ -198,7 +191,7 @@ def lse_form(out):
     line(axes, shifts, bound, "T (|L| + ...)", "tab:red", "--")
     line(axes, shifts, errors[lse_form_error], "LSE form", "tab:red")
     line(axes, shifts, errors[pair_form_error], "(m, l, o)", "tab:blue")
-    save(fig, out, "lse_form.svg")
+    keep(fig, out, "lse_form.svg")
 
 
 def kinks(out):
@@ -218,12 +211,11 @@ def kinks(out):
     axes.set_ylim(0, 32)
     axes.texts[0].set_position((4, 5))
     axes.texts[1].set_position((4, -5))
-    save(fig, out, "kinks.svg")
+    keep(fig, out, "kinks.svg")
 
 
-def save(fig, out, name):
-    fig.savefig(out / name, metadata={"Date": None})
-    plt.close(fig)
+def keep(fig, out, name):
+    save(fig, out / name)
     print(out / name)
 
 

@@ -10,16 +10,8 @@ The same version of matplotlib gives the same bytes.  Exit status: 0 drawn; 2 ba
 """
 import argparse
 import pathlib
-import sys
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-except ImportError as missing:
-    print(f"figures_mma.py: {missing}; install matplotlib "
-          "(apt install python3-matplotlib)", file=sys.stderr)
-    sys.exit(77)
+from style import matplotlib, plt, save
 
 COLOURS = ["#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9", "#c7e9c0",
            "#fdae6b"]
@@ -91,7 +83,7 @@ def fragments(out):
     legend(axes, 42.5, 17, ["b0", "b1"])
     axes.set_title("Two neighbouring results hold the same elements in the same lanes as "
                    "one operand", fontsize=9)
-    save(fig, out, "fragments.png")
+    keep(fig, out, "fragments.png")
 
 
 def swizzle(out):
@@ -117,12 +109,11 @@ def swizzle(out):
         axes.text(x0 + 4, 9, "bank group", fontsize=7, ha="center")
     axes.text(17, 10.2, "rows down, 16-byte pieces by number and colour; framed: what one "
               "ldmatrix reads", fontsize=7, ha="center")
-    save(fig, out, "swizzle.png")
+    keep(fig, out, "swizzle.png")
 
 
-def save(fig, out, name):
-    fig.savefig(out / name, dpi=160, metadata={"Software": None})
-    plt.close(fig)
+def keep(fig, out, name):
+    save(fig, out / name)
     print(out / name)
 
 
@@ -131,7 +122,7 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    matplotlib.rcParams.update({"font.size": 9})
+    matplotlib.rcParams.update({"font.size": 9, "savefig.dpi": 160})
     fragments(out)
     swizzle(out)
 

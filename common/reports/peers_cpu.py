@@ -1,12 +1,15 @@
+#!/usr/bin/env python3
 """peers_cpu.py: PyTorch's softmax and attention on the CPU, on the shapes of a CSV file.
 
     python3 common/reports/peers_cpu.py --csv FILE
 
 For every shape in FILE that a CPU variant was measured on, with each number of threads that
-was used for it, times torch.softmax or scaled_dot_product_attention and appends a line, as
-stage `peer`, with the ceiling of that run.  Causal shapes are square, where PyTorch's
-alignment of the mask is ours.  Exit status: 0 done, also when there is no such shape; 77 no
-PyTorch.
+was used for it, times torch.softmax or scaled_dot_product_attention, calls back to back as
+`bench` makes them, and appends a line, as stage `peer`, with the ceiling of that run.  A time
+whose median exceeds its minimum by more than 5 % is taken again, up to three times.  Causal
+shapes are square, where PyTorch's alignment of the mask is ours.  A result that is not finite
+is not written.  Exit status: 0 done, also when there is no such shape; 1 a wrong result; 77
+no PyTorch.
 """
 import argparse
 import csv
@@ -16,12 +19,7 @@ import pathlib
 import sys
 import time
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, as the bench's arrays have
-try:
-    import torch
-except ImportError:
-    print("peers_cpu.py: no PyTorch here; skipped", file=sys.stderr)
-    sys.exit(77)
+from rounds import ATTEMPTS, Times
 
 SHAPE = ("op rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
          "threads").split()
@@ -36,7 +34,7 @@ def read(path):
         return reader.fieldnames, {tuple(line[c] for c in SHAPE): line for line in lines}
 
 
-def call_of(line):
+def call_of(torch, line):
     """What PyTorch is to do for a line of the file."""
     n = {c: int(float(line[c])) for c in SHAPE if c != "op"}
     if line["op"] == "softmax":
@@ -50,49 +48,80 @@ def call_of(line):
                           **({} if n["heads_q"] == n["heads_kv"] else {"enable_gqa": True}))
 
 
-def seconds_of(call):
-    """Sorted times after a warm-up: 20 repeats or a second, at least 3."""
-    call()
-    times, until = [], time.perf_counter() + 1
-    while len(times) < 3 or len(times) < 20 and time.perf_counter() < until:
-        begin = time.perf_counter()
+def seconds_of(call, clock=time.perf_counter):
+    """Times after a warm-up: 20 repeats or a second, at least 3; of up to three attempts
+    the one with the smallest spread."""
+    best = None
+    for _ in range(ATTEMPTS):
         call()
-        times.append(time.perf_counter() - begin)
-    return sorted(times)
+        seconds, until = [], clock() + 1
+        while len(seconds) < 3 or len(seconds) < 20 and clock() < until:
+            begin = clock()
+            call()
+            seconds.append(clock() - begin)
+        times = Times(seconds, len(seconds), "sustained")
+        if best is None or times.median * best.least < best.median * times.least:
+            best = times
+        if best.stable:
+            break
+    return best
 
 
-def measured(line):
-    """line with PyTorch's time in place of the variant's."""
+def measured(torch, line):
+    """line with PyTorch's time in place of the variant's, or None when PyTorch's result is
+    not finite: inputs are normal random numbers."""
     torch.set_num_threads(int(line["threads"]))
-    times = seconds_of(call_of(line))
-    median = times[len(times) // 2]
-    ratio = float(line["median_s"]) / median
+    call = call_of(torch, line)
+    if not bool(torch.isfinite(call()).all()):
+        return None
+    times = seconds_of(call)
+    ratio = float(line["median_s"]) / times.median
     scaled = {c: f"{float(line[c]) * ratio:.6g}" for c in ("gbps", "gflops", "pct_ceiling")
               if line[c]}
     name = "pytorch-softmax" if line["op"] == "softmax" else "pytorch-flash"
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return dict(line, stage="peer", variant=name, median_s=f"{median:.9g}",
-                min_s=f"{times[0]:.9g}", reps=len(times), bytes_measured="", peak_bytes="",
-                max_err="", allowed_err="", date=now, compiler=f"torch {torch.__version__}",
-                flags="", **scaled)
+    return dict(line, stage="peer", variant=name, median_s=f"{times.median:.9g}",
+                min_s=f"{times.least:.9g}", reps=times.calls, bytes_measured="",
+                peak_bytes="", max_err="", allowed_err="", date=now,
+                compiler=f"torch {torch.__version__}",
+                flags="sustained" + ("" if times.stable else "; unstable"), **scaled)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--csv", type=pathlib.Path, required=True)
-    path = parser.parse_args().csv
+def append(path, torch):
+    """Measures and writes; returns the exit status."""
     columns, shapes = read(path)
+    status = 0
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         for line in shapes.values():
-            peer = measured(line)
+            peer = measured(torch, line)
+            shape = " ".join(f"{c}={line[c]}" for c in SHAPE if line[c] not in ("0", ""))
+            if peer is None:
+                print(f"peers_cpu.py: WRONG, not written: PyTorch's result is not finite: "
+                      f"{shape}", file=sys.stderr)
+                status = 1
+                continue
             writer.writerow(peer)
             file.flush()
-            print(peer["variant"], *(f"{c}={peer[c]}" for c in SHAPE[1:] if peer[c] not in ("0", "")),
-                  f"{1e3 * float(peer['median_s']):.3f} ms,",
-                  f"{float(line['median_s']) / float(peer['median_s']):.2f}x the speed of "
+            print(f"{peer['variant']} {shape} {1e3 * float(peer['median_s']):.3f} ms, "
+                  f"{float(line['median_s']) / float(peer['median_s']):.2f} times as fast as "
                   f"{line['variant']}", flush=True)
-    return 0
+    return status
+
+
+def main():
+    """Runs the measurements; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csv", type=pathlib.Path, required=True)
+    path = parser.parse_args().csv
+    # large pages, as the bench's arrays have
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    try:
+        import torch
+    except ImportError:
+        print("peers_cpu.py: no PyTorch here; skipped", file=sys.stderr)
+        return 77
+    return append(path, torch)
 
 
 if __name__ == "__main__":

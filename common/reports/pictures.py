@@ -12,16 +12,8 @@ matplotlib.
 """
 import argparse
 import pathlib
-import sys
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-except ImportError as missing:
-    print(f"pictures.py: {missing}; install matplotlib (apt install python3-matplotlib)",
-          file=sys.stderr)
-    sys.exit(77)
+from style import matplotlib, plt, save
 
 Q, K, V, S, O = "#9ecae1", "#a1d99b", "#dadaeb", "#fdd0a2", "#fcbba1"
 GREY, PALE, DARK = "#d9d9d9", "#f4f4f4", "#444444"
@@ -82,7 +74,7 @@ def memories(out):
         ("the host's memory", "hundreds of GiB", "behind a bus; copied before and after", GREY)])
     label(axes, 52, 51.8, "Top: small and fast.  Bottom: large and slow.  On a CPU the caches "
           "fill themselves; shared memory is filled by the program.", 9, ha="center")
-    save(fig, out, "memories")
+    keep(fig, out, "memories")
 
 
 def tiles(out):
@@ -120,7 +112,7 @@ def tiles(out):
           "exists at a time: the loop goes along a strip of Br", 9)
     label(axes, 2, 61.2, "queries, takes each tile of Bc keys into m, l and o, and forgets it. "
           "Strips need nothing of each other and run in parallel.", 9)
-    save(fig, out, "tiles")
+    keep(fig, out, "tiles")
 
 
 def where(axes, x):
@@ -232,15 +224,14 @@ def timeline(out):
         x += 0.034 + 0.0102 * len(text)
     fig.text(0.012, 0.045, "While one warpgroup takes exponentials, the tensor cores multiply "
              "for the other; the copy engine fetches what comes next.", fontsize=9, va="center")
-    save(fig, out, "timeline")
+    keep(fig, out, "timeline")
 
 
-def save(fig, out, name):
+def keep(fig, out, name):
     """out: directory and format."""
     where, kind = out
     path = where / f"{name}.{kind}"
-    fig.savefig(path, metadata={"Date": None} if kind == "svg" else {"Software": None})
-    plt.close(fig)
+    save(fig, path)
     print(path)
 
 

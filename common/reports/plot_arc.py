@@ -53,10 +53,9 @@ def arc_groups(rows):
         if mine:
             plainest.append(min(mine, key=lambda row: place.get(row.variant, len(place))))
             fastest.append(max(mine, key=lambda row: row.gflops))
-    place = listed("5")
     rungs = sorted([row for row in here if (row.stage, row.device) == ("5", "gpu")
                     and number_of(row.variant) != row.variant],
-                   key=lambda row: place.get(row.variant, int(number_of(row.variant))))
+                   key=lambda row: int(number_of(row.variant)))
     return [(title, group) for title, group in (
         ("CPU, plain C", plainest), ("CPU, the fastest", fastest + libraries("cpu")),
         ("GPU, float32", [row for row in rungs if row.dtype == "f32"]),

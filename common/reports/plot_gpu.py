@@ -4,7 +4,8 @@ For plot.py.
 import collections
 import math
 
-from results import NoData, listed, si, work_of
+from ladder import RUNGS
+from results import NoData, si, work_of
 from style import (COLOURS, caption, label_ends, length_axis, name_of, new_figure, plain, plt,
                    value_axis)
 
@@ -89,7 +90,7 @@ def draw_ladder(rows):
         groups[row.head_dim, row.length][row.variant, row.dtype] = row
     best = max(groups, key=lambda key: (len(groups[key]), key))
     order = {name: n for n, name in enumerate(dict.fromkeys(row.variant for row in chosen))}
-    order.update(listed("5"))
+    order.update({name: n - len(RUNGS) for n, name in enumerate(RUNGS)})
     group = sorted(groups[best].values(),
                    key=lambda r: (r.stage == "peer", r.dtype != "f32",
                                   order[r.variant], r.dtype))

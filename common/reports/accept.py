@@ -1,0 +1,83 @@
+"""accept.py: when a result may be published: its error is at most the allowed one.
+
+A NaN is never accepted.  Python's max(0.0, nan) is 0.0, so errors are combined by worst().
+For all scripts that measure; the rule of acceptance is that of common/verification.
+"""
+import math
+
+ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+def worst(errors):
+    """The largest error; NaN when any of them is NaN or when there is none."""
+    errors = [float(error) for error in errors]
+    if not errors or any(math.isnan(error) for error in errors):
+        return math.nan
+    return max(errors)
+
+
+def accepted(error, allowed):
+    """Whether error <= allowed; a NaN on either side is not."""
+    return bool(error <= allowed)
+
+
+def allowed_error(dtype, plain_error, largest_v, largest_s):
+    """The rule of acceptance of attention: of f32 twice the error of the safe computation in
+    float32, 1e-6 and one rounding of the scores; of 16 bits twice the error of the plain
+    16-bit computation and one rounding of the output."""
+    if dtype == "f32":
+        return (2 * plain_error + 1e-6 * max(1.0, largest_v)
+                + ROUNDOFF["f32"] * largest_s * largest_v)
+    return 2 * plain_error + ROUNDOFF[dtype] * largest_v
+
+
+def sampled(shape):
+    """(batch, head, rows) that are compared: of the first and the last head the last 256
+    queries, which see most keys."""
+    b, hq, _, nq, *_ = shape
+    rows = slice(max(0, nq - 256), nq)
+    return [(0, 0, rows), (b - 1, hq - 1, rows)]
+
+
+def reference(torch, shape, dtype, q, k, v):
+    """For each sample (float64 result, allowed error)."""
+    _, hq, hk, nq, nk, _, causal = shape
+    out = []
+    for batch, head, rows in sampled(shape):
+        kv = head // (hq // hk)
+        hidden = None
+        if causal:
+            i = torch.arange(nq, device=q.device)[rows, None] + nk - nq
+            hidden = torch.arange(nk, device=q.device)[None] > i
+
+        def attention(kind, scale=1 / math.sqrt(q.shape[-1])):
+            s = q[batch, head, rows].to(kind) @ k[batch, kv].to(kind).T * scale
+            largest = float(s.abs().max())
+            if hidden is not None:
+                s.masked_fill_(hidden, -math.inf)
+            p = torch.exp(s - s.max(-1, keepdim=True).values)
+            total = p.sum(-1, keepdim=True)
+            if kind == torch.float32 and dtype != "f32":
+                p = p.to(q.dtype).to(kind)  # the plain 16-bit computation rounds P and o
+            o = p @ v[batch, kv].to(kind) / total
+            return (o.to(q.dtype) if kind == torch.float32 else o), largest
+        want, largest_s = attention(torch.float64)
+        want = want.nan_to_num(nan=0.0)  # a row that sees no key is 0
+        plain, _ = attention(torch.float32)
+        error = float((plain.double().nan_to_num(nan=0.0) - want).abs().max())
+        out.append((want, allowed_error(dtype, error, float(v[batch, kv].abs().max()),
+                                        largest_s)))
+    return out
+
+
+def compare(shape, o, known):
+    """(largest error, allowed error) of o beside reference(): of the sample that comes
+    nearest to its limit."""
+    pairs = []
+    for (batch, head, rows), (want, allowed) in zip(sampled(shape), known):
+        error = float((o[batch, head, rows].double() - want).abs().max())
+        pairs.append((error, allowed))
+    for error, allowed in pairs:
+        if not accepted(error, allowed):
+            return error, allowed
+    return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 0)
