@@ -74,6 +74,7 @@ def read_file(path):
             if getattr(row, column) in (None, ""):
                 raise Malformed(f"{where}: {column} is empty")
         row.stage = stage_of(where, row.stage)
+        row.regime, row.layout = conditions_of(row)
         row.length = row.seqlen_k if "attention" in row.op else row.cols
         out.append(row)
     return out
@@ -87,35 +88,63 @@ def stage_of(where, text):
     return short
 
 
-def choose_machine(rows, machine):
-    """The rows of the machine with the most: one for CPU and one for GPU rows."""
+def conditions_of(row):
+    """(regime, layout) that the flags of a GPU's line say; unless they say otherwise one
+    call at a time on a flushed cache, arrays [batch, heads, length, head_dim]."""
+    said = row.flags.split("; ") if row.device == "gpu" else []
+    return ("sustained" if "sustained" in said else "cold",
+            "blhd" if "blhd" in said else "bhld")
+
+
+def usual(rows):
+    """The measurements of the usual conditions."""
+    return [row for row in rows if (row.regime, row.layout) == ("cold", "bhld")]
+
+
+def choose_machine(rows, machine, quiet=True):
+    """Of the CPU and of the GPU the rows of one machine: of those whose name contains
+    `machine` (where none does: of all) the one with the most rows."""
     out = []
     for on_gpu in (False, True):
         mine = [row for row in rows if (row.device == "gpu") == on_gpu]
-        named = [row.machine for row in mine if machine in row.machine]
-        counts = collections.Counter(named)
-        chosen = counts.most_common(1)[0][0] if counts else None
+        named = [row.machine for row in mine if machine in row.machine] \
+            or [row.machine for row in mine]
+        if not named:
+            continue
+        chosen = max(sorted(set(named)), key=collections.Counter(named).get)
         out += [row for row in mine if row.machine == chosen]
         for other in sorted({row.machine for row in mine} - {chosen}):
-            print(f"left out: the measurements of '{other}' (--machine chooses)")
+            if not quiet:
+                print(f"left out: the measurements of '{other}' (--machine chooses)")
     return out
 
 
-def read_results(directory, machine, roofs=False):
-    """The measurements under directory, the latest of each kind; roofs, kernels that leave
-    a part of the work out, only where they are asked for."""
+def read_all(directory, machine="", roofs=False):
+    """Every measurement under directory, also of other machines; machine is a part of the
+    name of at least one."""
     files = sorted(directory.glob("*.csv"))
     if not files:
         raise Malformed(f"{directory}: has no .csv files; `make bench` writes them")
-    rows = choose_machine([row for path in files for row in read_file(path)], machine)
-    if not rows:
+    rows = [row for path in files for row in read_file(path)]
+    if not any(machine in row.machine for row in rows):
         raise Malformed(f"{directory}: no measurement of a machine '{machine}'")
-    rows = [row for row in rows if roofs or row.stage != "roof"]
+    return [row for row in rows if roofs or row.stage != "roof"]
+
+
+def read_results(directory, machine, roofs=False):
+    """The usual measurements of one machine, the latest of each kind; roofs, kernels that
+    leave a part of the work out, only where they are asked for."""
+    rows = choose_machine(read_all(directory, machine, roofs), machine, quiet=False)
+    return usual(latest_of(rows))
+
+
+def latest_of(rows):
+    """The latest measurement of each kind, with the bytes that a profile counted."""
     latest = {}
     for row in sorted(rows, key=lambda row: (not row.reps, row.date)):
         shape = tuple(getattr(row, column) for column in SHAPE)
         key = (row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
-               row.causal, shape)
+               row.causal, row.regime, row.layout, row.machine, shape)
         if row.reps or key not in latest:
             latest[key] = row
         else:  # a line of `make profile` has no repeats: only its bytes count
