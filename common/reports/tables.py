@@ -33,7 +33,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on most shapes, and its share of the ceiling
 
-Every table can stand on every page.  NAME@PART takes the machine whose name contains PART,
+Every table can stand on every page.  NAME? may lack its data and then says so.  NAME@PART takes the machine whose name contains PART,
 for example limits-attention@EPYC; without it, the CPU with the most lines of CSV.
 The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
@@ -144,10 +144,13 @@ def rewrite(path, text, data, missing):
             if mark[1] != name:
                 raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
             try:
-                out += make_table(where, name, data)
+                out += make_table(where, name.rstrip("?"), data)
             except NoData as error:
-                missing.append(f"{where}: table '{name}' left as it is: {error}")
-                out += old
+                if name.endswith("?"):
+                    out += [f"Not measured yet: {error}."]
+                else:
+                    missing.append(f"{where}: table '{name}' left as it is: {error}")
+                    out += old
             out.append(line)
             name = None
         else:
