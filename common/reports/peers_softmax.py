@@ -56,9 +56,10 @@ def compile_library(path, arch):
     if not nvcc:
         print("peers_softmax.py: no nvcc on the PATH; skipped", file=sys.stderr)
         sys.exit(77)
-    sources = sorted(map(str, pathlib.Path(".").glob("0[1-3]_*/*/*.cu")))
-    sources = [name for name in sources if "exercises" not in name]
-    rooms = sorted({f"-I{pathlib.Path(name).parts[0]}" for name in sources})
+    sources = sorted(str(name) for name in pathlib.Path(".").glob("0[1-3]_*/**/*.cu")
+                     if "exercises" not in name.parts)
+    rooms = sorted({f"-I{room}" for name in sources
+                    for room in (pathlib.Path(name).parts[0], pathlib.Path(name).parent)})
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([nvcc, "-shared", "-std=c++20", "-O3", "-Xcompiler", "-fPIC", "-gencode",
                     f"arch=compute_{arch},code=sm_{arch}", "-Icommon", *rooms,

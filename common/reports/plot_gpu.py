@@ -5,7 +5,7 @@ import collections
 import math
 
 from ladder import RUNGS
-from results import NoData, si, work_of
+from results import NoData, share_of, si, work_of
 from style import (COLOURS, caption, label_ends, length_axis, name_of, new_figure, plain, plt,
                    value_axis)
 
@@ -107,7 +107,7 @@ def draw_ladder(rows):
             ceilings[row.dtype] = max(row.ceiling / 1000, ceilings.get(row.dtype, 0))
     top = max(values + list(ceilings.values()))
     for place, row, value in zip(places, group, values):
-        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
+        share = f" ({share_of(row)})" if row.pct_ceiling else ""
         inside = value > 0.75 * top
         axis.text(value + (-1 if inside else 1) * 0.008 * top, place,
                   f"{value:.3g}{share}", va="center", ha="right" if inside else "left",

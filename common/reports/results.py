@@ -135,7 +135,7 @@ def read_results(directory, machine, roofs=False):
     """The usual measurements of one machine, the latest of each kind; roofs, kernels that
     leave a part of the work out, only where they are asked for."""
     rows = choose_machine(read_all(directory, machine, roofs), machine, quiet=False)
-    return usual(latest_of(rows))
+    return usual(still_listed(latest_of(rows)))
 
 
 def latest_of(rows):
@@ -267,7 +267,7 @@ def listed(stage):
     {name: place}."""
     here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
     texts = {path.name: path.read_text(encoding="utf-8")
-             for pattern in ("*.c", "*.cu", "*/*.c", "*/*.cu")
+             for pattern in ("*.c", "*.cu", "*/*.c", "*/*.cu", "*/*/*.cu")
              for path in here.glob(pattern)} if here else {}
     names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
                             "\n".join(texts.values())))
@@ -275,6 +275,13 @@ def listed(stage):
                       texts.get("stage.c", texts.get("stage.cu", "")), re.S)
     symbols = re.findall(r"&(\w+)", block[1]) if block else []
     return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
+
+
+def still_listed(rows):
+    """rows without the variants of stages 1 to 4 that their stage does not list any more."""
+    known = {stage: listed(stage) for stage in "1234"}
+    return [row for row in rows if not known.get(row.stage)
+            or row.variant in known[row.stage]]
 
 
 def si(value):

@@ -51,7 +51,8 @@ import tables_ladder
 import tables_stages
 import tables_text
 from accept import accepted
-from results import (Malformed, NoData, choose_machine, latest_of, read_all, usual)
+from results import (Malformed, NoData, choose_machine, footnotes, latest_of, read_all,
+                     still_listed, usual)
 from tables_text import table
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
@@ -74,7 +75,7 @@ class Data:
 
     def __init__(self, directory, machine):
         self.directory, self.machine, self.chosen = directory, machine, {}
-        self.all = latest_of(read_all(directory, machine, roofs=True))
+        self.all = still_listed(latest_of(read_all(directory, machine, roofs=True)))
         for row in self.all:
             limit = float("inf") if row.allowed_err is None else row.allowed_err
             if row.max_err is not None and not accepted(row.max_err, limit):
@@ -144,7 +145,8 @@ def rewrite(path, text, data, missing):
             if mark[1] != name:
                 raise Malformed(f"{where}: table '{name}' ends as '{mark[1]}'")
             try:
-                out += make_table(where, name.rstrip("?"), data)
+                lines = make_table(where, name.rstrip("?"), data)
+                out += lines + footnotes(lines)
             except NoData as error:
                 if name.endswith("?"):
                     out += [f"Not measured yet: {error}."]

@@ -5,7 +5,7 @@ import collections
 import math
 
 from ladder import LAST, RUNGS
-from results import NoData, si, work_of
+from results import NoData, share_of, si, work_of
 from tables_text import provenance, seconds, significant, table
 
 
@@ -37,7 +37,7 @@ def ladder_table(rows, f32=False):
     for name, line in lines.items():
         cells.append([name])
         for work in works:
-            share = f" ({line[work].pct_ceiling:.0f} %)" \
+            share = f" ({share_of(line[work])})" \
                 if work in line and line[work].pct_ceiling else ""
             cells[-1].append(significant(line[work].gflops / 1000) + share
                              if work in line else "")
@@ -183,7 +183,7 @@ def gpu_traffic_table(rows):
     one = shape[0] * shape[1] * 4
     cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
               f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
-              seconds(row.median_s), f"{row.pct_ceiling:.0f} %"]
+              seconds(row.median_s), share_of(row)]
              for row in sorted(chosen, key=lambda row: row.stage)]
     return ([f"[{si(shape[0])}, {si(shape[1])}] floats, G = {one / 1e9:.3f} GB.", ""]
             + table(["variant", "predicted", "counted", "median",

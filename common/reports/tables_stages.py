@@ -1,7 +1,8 @@
 """tables_stages.py: the tables of the stages, mostly on a CPU.  For tables.py."""
 import collections
 
-from results import (NoData, best_lines, describe_work, listed, same_work, si, where_of, work_of)
+from results import (NoData, best_lines, describe_work, listed, same_work, share_of, si, where_of,
+                     work_of)
 from tables_text import provenance, rate, seconds, significant, table
 
 
@@ -66,8 +67,7 @@ def stage_table(rows, stage, op):
                 place.get(item[0][0], len(place)), first[item[0][0]])):
         speed = rate(row.gflops) if row.gflops else \
             f"{significant(row.gbps)} GB/s" if row.gbps else ""
-        share = f"{row.pct_ceiling:.0f} % of {row.ceiling_kind}" \
-            if row.pct_ceiling else ""
+        share = share_of(row, row.ceiling_kind)
         traffic = " / ".join(significant(value / 1e6) if value else "–"
                              for value in (row.bytes_predicted, row.bytes_measured))
         near = compared(row, chosen)
@@ -144,7 +144,7 @@ def limits_table(rows, op):
     for row in sorted(chosen, key=lambda row: row.stage):
         speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
-        share = f" ({row.pct_ceiling:.0f} %)" if row.pct_ceiling else ""
+        share = f" ({share_of(row)})" if row.pct_ceiling else ""
         lines[row.stage, row.variant, row.threads][shape_text(row)] = \
             f"{significant(speed)}{share}"
     lines = {key: line for key, line in lines.items() if 2 * len(line) > len(shapes)}
@@ -198,7 +198,7 @@ def machines_table(rows, every):
             line.append(significant(min((r for r in mine if r.stage == stage), key=lambda r:
                                         place.get(r.variant, len(place))).gflops))
         best = max((r for r in mine if r.stage == "4"), key=lambda r: r.gflops)
-        share = f" ({best.pct_ceiling:.0f} %)" if best.pct_ceiling else ""
+        share = f" ({share_of(best)})" if best.pct_ceiling else ""
         peer = max((r.gflops for r in mine if r.stage == "peer"), default=None)
         cells.append(line + [f"{significant(best.gflops)}{share}",
                              significant(peer) if peer else ""])
