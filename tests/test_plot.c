@@ -124,7 +124,7 @@ Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
 
 Test(plot, the_ladder_is_drawn_and_is_the_same_again)
 {
-    static const char *const names[] = { "staircase", "crossover", "gpu_memory" };
+    static const char *const names[] = { "staircase", "crossover", "decode", "gpu_memory" };
     if (!has_python()) cr_skip("no python3");
     cr_assert(!system("mkdir results one two"));
     cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);

@@ -4,7 +4,8 @@
 
 staircase.png    what each rung reaches under its roofs, and how busy the units were: one
                  launch of each rung, roof and GEMM in the same `make profile 5`
-crossover.png    every rung against the length: TFLOP/s; of one query the time
+crossover.png    every rung against the length: TFLOP/s
+decode.png       one query: time against the number of keys
 gpu_memory.png   peak memory of every rung and of PyTorch's attentions against the length
 
 Roofs: the last rung without its softmax; the vendor's matrix product (GEMM).
@@ -16,17 +17,30 @@ import os
 import pathlib
 import sys
 
-from style import caption, draw_all, label_ends, length_axis, plt, value_axis
-from ladder import (LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query,
+from style import NAMES, caption, draw_all, label_ends, length_axis, plt, value_axis
+from ladder import (IN_FLOAT, LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query,
                     read_profile, work_text)
 from results import Malformed, NoData, read_results
 
 # float32, tensor cores of any GPU, Hopper: from light to dark within each
-COLOURS = dict(zip(RUNGS, ("#c9a227", "#8a6d00", "#f28e2b", "#d1495b", "#9ecae1", "#74b3dd",
-                           "#4a98d0", "#2c7fb8", "#1f63a5", "#184f95", "#6a3d9a", "#3b0f70")))
+FIRST_HOPPER = RUNGS.index("wgmma")
+
+
+def between(first, last, steps):
+    """`steps` colours from one to the other, both as six hexadecimal digits."""
+    ends = [[int(text[n:n + 2], 16) for n in (0, 2, 4)] for text in (first, last)]
+    parts = [step / max(steps - 1, 1) for step in range(steps)]
+    return ["#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends))
+            for part in parts]
+
+
+COLOURS = dict(zip(RUNGS, between("c9a227", "8a6d00", len(IN_FLOAT))
+                   + between("f6b26b", "c2293f", FIRST_HOPPER - len(IN_FLOAT))
+                   + between("9ecae1", "3b0f70", len(RUNGS) - FIRST_HOPPER)))
 COLOURS[SPLIT] = "#2a9d3a"
 PEERS = {"pytorch-cudnn": "#333333", "pytorch-flash": "#666666",
-         "pytorch-efficient": "#999999", "pytorch-math": "#bbbbbb"}
+         "flash-attention-3": "#444444", "pytorch-efficient": "#888888",
+         "pytorch-math": "#888888"}
 UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", "#d1495b"),
          ("issue_pct", "issue slots", "#7f7f7f"),
          ("fma_pct", "multiply-adds", "#c9a227"), ("shared_pct", "shared memory", "#2a9d3a"))
@@ -39,7 +53,7 @@ def number(text):
 def draw_staircase(directory):
     """Above: TFLOP/s of each rung and the roofs.  Below: percent of cycles."""
     counted = read_profile(directory)
-    sizes = sorted({d for name, d in counted if name in RUNGS and name not in RUNGS[:2]})
+    sizes = sorted({d for name, d in counted if name in RUNGS and name not in IN_FLOAT})
     figure, axes = plt.subplots(2, len(sizes), figsize=(8, 6.2), squeeze=False, sharex=True)
     figure.subplots_adjust(left=0.07, right=0.865, top=0.91, bottom=0.215, wspace=0.52,
                            hspace=0.1)
@@ -63,7 +77,9 @@ def draw_staircase(directory):
                               ha="right", fontsize=8, rotation_mode="anchor")
         label_ends(below, ends)
     rows = [argparse.Namespace(**line) for line in counted.values()]
-    caption(figure, rows, "The ladder under its roofs, and what was busy (at the foot: GHz)")
+    caption(figure, rows, "What does each rung reach, and which units are busy?",
+            "Dotted: the last rung without softmax, and a matrix product (GEMM), in the same run. "
+            "At the foot of a bar: the clock in GHz.")
     return figure
 
 
@@ -111,7 +127,7 @@ def draw_lines(axis, lines, value, unit, name):
         colour = "black" if roof else PEERS.get(variant) or COLOURS.get(variant, "#888888")
         axis.plot(x, y, color=colour, marker="" if roof else "o", markersize=2.4,
                   linewidth=1, linestyle=":" if roof else "--" if peer else "-")
-        text = {ROOF: "12 without softmax"}.get(variant, variant)
+        text = {ROOF: f"{number_of(LAST)} without softmax", **NAMES}.get(variant, variant)
         ends.append((x[-1], y[-1], f"{number_of(variant)} {text}" if variant in RUNGS
                      else text, colour))
         values, lengths = values + y, lengths + x
@@ -121,34 +137,47 @@ def draw_lines(axis, lines, value, unit, name):
 
 
 def draw_crossover(rows):
-    """Rungs 1 to 5 against the length, then 4 to 12 for each head_dim, full mask; below,
-    one query."""
+    """The first rungs, then the others for each head_dim, without mask, in two columns."""
     panels = by_length(rows)
     keys = [key for key in sorted(panels) if not key[1]
-            and len([name for name in RUNGS[3:] if panels[key].get(name)]) > 2]
+            and len([name for name in RUNGS[FIRST_HOPPER:] if panels[key].get(name)]) > 2]
     if not keys:
         raise NoData("no measurement of several rungs at several lengths")
-    single = one_query(rows)
     first = max(keys, key=lambda key: (len(panels[key]), key[0] == 128))
-    drawn = [(first, RUNGS[:5])] + [(key, RUNGS[3:] + [ROOF]) for key in keys]
-    tall = 3.7 * (len(drawn) + 1)
-    figure, axes = plt.subplots(len(drawn) + 1, 1, figsize=(8, tall))
-    figure.subplots_adjust(left=0.085, right=0.8, top=1 - 0.75 / tall,
-                           bottom=0.95 / tall, hspace=0.34)
-    for axis, (key, names) in zip(axes, drawn):
+    drawn = [(first, RUNGS[:FIRST_HOPPER + 1])] \
+        + [(key, RUNGS[FIRST_HOPPER - 1:] + [ROOF]) for key in keys]
+    tall = 1.15 + 3.0 * -(-len(drawn) // 2)
+    figure, axes = plt.subplots(-(-len(drawn) // 2), 2, figsize=(8, tall), squeeze=False)
+    figure.subplots_adjust(left=0.07, right=0.835, top=1 - 0.6 / tall,
+                           bottom=0.95 / tall, hspace=0.36, wspace=0.72)
+    for axis in axes.flat[len(drawn):]:
+        axis.axis("off")
+    for axis, (key, names) in zip(axes.flat, drawn):
         lines = {name: panels[key][name] for name in names if panels[key].get(name)}
         draw_lines(axis, lines, lambda row: row.gflops / 1000, "TFLOP/s", "keys and queries")
-        row = next(iter(next(iter(lines.values())).values()))
-        axis.set_title(f"head_dim {key[0]:.0f}, {work_text(row)}", fontsize=8.5, loc="left")
-    lines = {name: single[name] for name in RUNGS + [SPLIT] + list(PEERS)[:2]
-             if single.get(name)}
-    draw_lines(axes[-1], lines, lambda row: row.median_s * 1e6, "µs", "keys")
-    row = next(iter(next(iter(lines.values())).values()))
-    axes[-1].set_title(f"one query, {row.heads_q:.0f} heads, head_dim {row.head_dim:.0f}",
+        axis.set_title(f"head_dim {key[0]:.0f}, from rung {number_of(names[0])} on",
                        fontsize=8.5, loc="left")
     used = [row for key in keys for line in panels[key].values() for row in line.values()]
-    caption(figure, used, "Every rung against the length (1 and 2 in float32, the others in "
-            "bfloat16)")
+    caption(figure, used, f"From which length does each rung pay? {work_text(used[0])}",
+            "The first panel has a logarithmic axis. Rungs 1 and 2 compute in float32, the "
+            "others in bfloat16.")
+    return figure
+
+
+def draw_decode(rows):
+    """Time of one query against the number of keys."""
+    single = one_query(rows)
+    lines = {name: single[name] for name in RUNGS + [SPLIT] + list(PEERS)[:3]
+             if single.get(name)}
+    if not lines:
+        raise NoData("no measurement of one query")
+    figure, axis = plt.subplots(figsize=(8, 4.6))
+    figure.subplots_adjust(left=0.085, right=0.8, top=0.9, bottom=0.2)
+    draw_lines(axis, lines, lambda row: row.median_s * 1e6, "µs", "keys")
+    used = [row for line in lines.values() for row in line.values()]
+    row = used[0]
+    caption(figure, used, f"Who reads the keys fastest? One query, {row.heads_q:.0f} heads, "
+            f"head_dim {row.head_dim:.0f}, bfloat16")
     return figure
 
 
@@ -174,17 +203,17 @@ def draw_memory(rows):
         colour = COLOURS[names[len(rungs) - 1]] if rungs else PEERS[names[-1]]
         text = [f"rung{'s' if rungs[1:] else ''} {rungs[0]}"
                 + (f" to {rungs[-1]}" if rungs[1:] else "")
-                + (" (float32)" if names[0] in RUNGS[:2] else "")] if rungs else []
-        text += [name.replace("pytorch-", "") for name in names if name in PEERS]
+                + (" (float32)" if names[0] in IN_FLOAT else "")] if rungs else []
+        text += [NAMES[name] for name in names if name in PEERS]
         axis.plot(x, y, "o-", color=colour, markersize=3.5, linewidth=1.4)
-        ends.append((x[-1], y[-1], ", ".join(text), colour))
+        ends.append((x[-1], y[-1], ",\n".join(text), colour))
         values += y
     length_axis(axis, [n for sizes in groups for n, _ in sizes], "keys and queries")
     value_axis(axis, values, "MiB")
     label_ends(axis, ends)
     used = [row for name in RUNGS + list(PEERS) for row in panels[key][name].values()]
-    caption(figure, used, f"Peak memory of attention: {work_text(used[0])}, "
-            f"head_dim {key[0]:.0f}")
+    caption(figure, used, f"Does memory grow with the length? {work_text(used[0])}, "
+            f"head_dim {key[0]:.0f}", "Inputs, outputs and what one call takes beside them.")
     return figure
 
 
@@ -200,6 +229,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     drawn = draw_all({"staircase.png": lambda: draw_staircase(arguments.results),
                       "crossover.png": lambda: draw_crossover(rows),
+                      "decode.png": lambda: draw_decode(rows),
                       "gpu_memory.png": lambda: draw_memory(rows)}, arguments.out)
     return 0 if drawn else 1
 
