@@ -34,7 +34,7 @@ static void remove_place(void)
 
 TestSuite(profile, .init = make_place, .fini = remove_place, .timeout = 60);
 
-/* profile.sh of stage 5 with a PATH that begins with `tools`; its exit status. */
+/* counters.sh of stage 5 with a PATH that begins with `tools`; its exit status. */
 static int profile(const char *tools, const char *roof)
 {
     char command[1024];

@@ -1,4 +1,4 @@
-/* attention_run.c: the rungs as a shared library, so that another program (peers.py) can
+/* attention_run.c: the rungs as a shared library, so that another program (peers_gpu.py) can
  * run them on its own arrays, in turn with other implementations.
  *
  * Arguments that the functions share:

@@ -1,4 +1,4 @@
-"""profile.py: from Nsight Compute's counters to lines of results, for profile.sh.
+"""counters.py: from Nsight Compute's counters to lines of results, for counters.sh.
 
     python3 common/reports/counters.py DIR FILE
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What the kernels of a stage do on a GPU, counted by the hardware, into
-# RESULTS/profile_STAGE.csv.            profile.sh STAGE PROGRAM RESULTS [ROOF_PROGRAM]
+# RESULTS/profile_STAGE.csv.            counters.sh STAGE PROGRAM RESULTS [ROOF_PROGRAM]
 #
 # Stages 1 to 4: bytes read from and written to the GPU's memory.  Stage 5: also how busy
 # the units were, the clock, bank conflicts, registers; of every rung, and of the last one

@@ -1,10 +1,12 @@
 #!/bin/sh
 # measure_gpu.sh [RESULTS [PART...]]: the GPU measurements behind the lessons and notes, each
-# CSV anew (default build/results, all parts; about five minutes on an H200).  Needs what
-# `make cuda build/roof/05_flash_cuda` builds, PyTorch, and ncu for the counters; a part
-# whose tool is missing is left out and said so.
+# CSV anew (default build/results, all parts).  Needs what `make cuda
+# build/roof/05_flash_cuda` builds, PyTorch, and ncu for the counters; a part whose tool is
+# missing is left out and said so.  `attention` alone is meant to stay below six minutes of
+# an H200; --parts of peers_gpu.py measures less.  A result that is wrong is not written, and
+# the file stays as it was.
 #
-#   attention    every rung, roof and peer, in turn     h200_attention.csv
+#   attention    every rung, roof and library, in turn  h200_attention.csv
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
 #   adversarial  difficult data                         hopper/adversarial.csv
@@ -45,7 +47,7 @@ roof=build/roof/05_flash_cuda
 for part in ${*:-attention profile f32 adversarial softmax}; do
     case $part in
     attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
-        --parts lengths,decode,float --csv "$results/h200_attention.csv" ;;
+        --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
     profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \
         build/05_flash_cuda "$results" $roof ;;
     f32) anew h200_f32.csv float "$results/h200_f32.csv" ;;

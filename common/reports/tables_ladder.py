@@ -65,7 +65,7 @@ def roofs_table(rows, tools):
         cells.append(line + [f"{gemm / 1000:.0f}"])
         used += list(roof.values())
     if not used:
-        raise NoData("no measurement of the roof; peers.py --variants all makes it")
+        raise NoData("no measurement of the roof; peers_gpu.py --variants all makes it")
     return (["TFLOP/s without softmax (the share that rung 12 reaches).", ""]
             + tools.table(["bf16"] + [si(n) for n in lengths] + ["GEMM"], cells)
             + tools.provenance(used))
