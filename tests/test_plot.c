@@ -300,6 +300,74 @@ Test(plot, stage_tables_say_at_which_length_an_error_was_compared)
     }
 }
 
+/* The text of t.md after its one table `mark` was made; the exit status is in *status. */
+static const char *made(const char *mark, int *status)
+{
+    static char text[1 << 14];
+    snprintf(text, sizeof text, "<!-- table:%s begin -->\n<!-- table:%s end -->\n", mark, mark);
+    write_text("t.md", text);
+    *status = run("common/reports/tables.py", "--results results t.md");
+    slurp("t.md", text, sizeof text);
+    return text;
+}
+
+Test(plot, a_table_names_its_machine_and_may_ask_for_another)
+{
+    static const struct { const char *mark, *has, *lacks; int status; } cases[] = {
+        { "attention", "*invented machine", "other machine", 0 },
+        { "attention@other", "*other machine", "invented", 0 },
+        { "machines", "| invented machine, 16 cores at 2.0 GHz | 2.00 | 1.90 | 1.70 | 40.0 | "
+          "610 (64 %) |", "@", 0 },
+        { "machines", "| other machine; 16 cores | 4.00 | 3.80 | 3.40 | 80.0 |", "@", 0 },
+        { "attention@nobody", "", "|", 2 },
+        { "untuned?", "Not measured yet: no measurement of the untuned", "|", 0 },
+        { "untuned", "", "|", 1 },
+    };
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv") == 0, "%s", said);
+    cr_assert(run("tests/plots/synthetic.py", "results/b.csv --other") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        int status;
+        const char *text = made(cases[t].mark, &status);
+        cr_expect(status == cases[t].status, "%s: exit %d: %s", cases[t].mark, status, said);
+        cr_expect(strstr(text, cases[t].has) && !strstr(text, cases[t].lacks),
+                  "%s: not '%s', or '%s', in:\n%s", cases[t].mark, cases[t].has,
+                  cases[t].lacks, text);
+    }
+}
+
+/* Sustained lines are twice as fast here; they stay out of the tables of the cold ones. */
+Test(plot, regimes_are_not_mixed)
+{
+    int status;
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "results --ladder") == 0, "%s", said);
+    cr_expect(strstr(made("hopper", &status), " 743 (2.48) |"), "%s", said);
+    cr_expect(strstr(made("hopper-sustained", &status), " 1486 (2.48) |"), "%s", said);
+    cr_expect(strstr(made("ladder", &status), " 743 (") && !strstr(made("ladder", &status), " 1486 ("), "%s", said);
+    cr_expect(strstr(made("headline", &status), "**743 TFLOP/s"), "%s", said);
+}
+
+Test(plot, a_wrong_result_is_not_published)
+{
+    static const char *const errors[] = { "nan", "1", "inf" };
+    int status;
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results"));
+    cr_assert(run("tests/plots/synthetic.py", "good.csv") == 0, "%s", said);
+    for (size_t t = 0; t < sizeof errors / sizeof *errors; t++) {
+        char command[256];
+        snprintf(command, sizeof command, "sed '3s/,4e-07,/,%s,/' good.csv > results/a.csv && "
+                 "! cmp -s good.csv results/a.csv", errors[t]);
+        cr_assert(!system(command));
+        made("attention", &status);
+        cr_expect(status == 2 && strstr(said, "not published"), "%s: exit %d: %s", errors[t],
+                  status, said);
+    }
+}
+
 Test(plot, marks_without_partner_and_unknown_tables_are_refused)
 {
     static const struct { const char *text, *word; } marks[] = {

@@ -1,7 +1,10 @@
 """synthetic.py: invented measurements to test the plots with.  Nothing was measured.
 
-    python3 tests/plots/synthetic.py FILE.csv [--gpu]
+    python3 tests/plots/synthetic.py FILE.csv [--gpu | --other]
     python3 tests/plots/synthetic.py DIR --ladder     stage 5's rungs and their profile
+
+--other: a second CPU, twice as fast, at fewer lengths.  A ladder has every 16-bit line twice:
+cold, and sustained at twice the speed.
 """
 import csv
 import sys
@@ -100,6 +103,8 @@ def ladder(directory):
             rows[-1].update(seqlen_q=1, median_s=1e-5 if name == "split_kv" else n * 1e-8)
     for row in rows + counted:
         row["machine"] = "invented GPU"
+    rows += [dict(row, gflops=2 * row["gflops"], median_s=row["median_s"] / 2,
+                  flags="sustained; bhld; lse") for row in rows if row["dtype"] == "bf16"]
     write(directory + "/a.csv", COLUMNS, rows)
     write(directory + "/profile_05_flash_cuda.csv",
           COLUMNS + [column for column in counted[0] if column not in COLUMNS], counted)
@@ -133,6 +138,10 @@ def main():
     for stage, passes, share in ((1, 4, 0.7), (2, 5, 0.72), (3, 4, 0.78), (4, 3, 0.95)):
         for n in (128, 1024, 8192, 65536):
             rows.append(softmax(stage, "simd", passes, share * (1 - 10 / n), n))
+    if "--other" in sys.argv:
+        rows = [dict(row, machine="other machine; 16 cores", median_s=row["median_s"] / 2,
+                     gflops=2 * row.get("gflops", 0)) for row in rows
+                if row.get("seqlen_k") != 256]
     write(sys.argv[1], COLUMNS, rows)
 
 
