@@ -65,15 +65,15 @@ def memories(out):
         ("first-level cache (L1)", "32 to 48 KiB", "of one core", Q),
         ("second-level cache (L2)", "1 to 2 MiB", "of one core", Q),
         ("last-level cache (L3)", "tens of MiB", "shared by the cores", K),
-        ("main memory", "hundreds of GiB", "shared by all; tens of GB/s a core", V)])
+        ("main memory", "hundreds of GiB", "shared by all; tens of GB/s per core", V)])
     pyramid(axes, 54, "GPU: each multiprocessor (SM)", [
-        ("registers", "256 KiB", "at most 1 KiB a thread", S),
+        ("registers", "256 KiB", "at most 1 KiB per thread", S),
         ("shared memory", "up to 227 KiB", "of one block of threads", Q),
         ("second-level cache (L2)", "50 MiB or more", "shared by 132 SMs", K),
         ("main memory (HBM)", "141 GB", "shared by 132 SMs; 4.8 TB/s", V),
         ("the host's memory", "hundreds of GiB", "behind a bus; copied before and after", GREY)])
     label(axes, 52, 51.8, "Top: small and fast.  Bottom: large and slow.  On a CPU the caches "
-          "fill themselves; shared memory is filled by the program.", 9, ha="center")
+          "fill themselves; a GPU's program fills shared memory.", 9, ha="center")
     keep(fig, out, "memories")
 
 
@@ -95,7 +95,7 @@ def tiles(out):
     box(axes, right + 7, top, 7, cell * rows, "", "white", edge="#999999")
     box(axes, right + 7, top + 2 * cell, 7, cell, "o", O)
     label(axes, left + 4.5 * cell, top + 2.5 * cell, "S, P", 9, ha="center")
-    label(axes, left + 2 * cell, top + 2.5 * cell, "done and forgotten", 8.5, ha="center")
+    label(axes, left + 2 * cell, top + 2.5 * cell, "done and discarded", 8.5, ha="center")
     label(axes, 7.5, top - 2, "queries", 9, ha="center")
     label(axes, 7.5, bottom + 2, "head_dim", 8.5, ha="center", color="#666666")
     label(axes, left, 2, "keys (transposed)", 9)
@@ -108,10 +108,10 @@ def tiles(out):
           color="#666666")
     arrow(axes, (left + 5.2 * cell, top + 2.5 * cell), (right - 0.4, top + 2.5 * cell))
     where(axes, right + 18)
-    label(axes, 2, 58, "The score matrix has seqlen_q × seqlen_k places. One tile of it "
-          "exists at a time: the loop goes along a strip of Br", 9)
-    label(axes, 2, 61.2, "queries, takes each tile of Bc keys into m, l and o, and forgets it. "
-          "Strips need nothing of each other and run in parallel.", 9)
+    label(axes, 2, 58, "The score matrix has seqlen_q × seqlen_k elements. One tile of it "
+          "exists at a time. The loop goes along a strip of Br", 9)
+    label(axes, 2, 61.2, "queries, folds each tile of Bc keys into m, l and o, and discards it. "
+          "The strips are independent and run in parallel.", 9)
     keep(fig, out, "tiles")
 
 
@@ -143,7 +143,7 @@ def simulate(n_tiles):
     """Spans (lane, begin, end, text, colour) of two warpgroups in turn.
 
     A warpgroup takes its turn, orders S = Q K^T of tile n and O += P V of tile n - 1, gives
-    the turn on, and takes exponentials as soon as S is there.  The tensor cores do what
+    the turn on, and computes exponentials as soon as S is there.  The tensor cores do what
     was ordered, in order.  The producer refills a slot when both have released it."""
     spans, tensor, turn = [], 0, 0
     ready = [0, 0]                    # when a warpgroup can take its next turn
@@ -209,21 +209,21 @@ def timeline(out):
     axes.set_yticklabels(["producer warp:\ncopy engine", "tensor cores", "consumer\n"
                           "warpgroup 0", "consumer\nwarpgroup 1"], fontsize=9)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("cycles of one multiprocessor, counted, not measured", fontsize=9)
+    axes.set_xlabel("cycles of one multiprocessor, computed from cycle counts, not measured", fontsize=9)
     axes.tick_params(axis="x", labelsize=8.5)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_title("The last kernel at head_dim 128: two warpgroups of 64 queries, "
                    "tiles of 128 keys", fontsize=10, loc="left", x=-0.15, weight="bold")
     legend = [(Q, "products of warpgroup 0"), (O, "of warpgroup 1"), (S, "exponentials"),
-              (GREY, "pack P"), (DARK, "a turn: order S(n), PV(n-1)"), (K, "K"), (V, "V")]
+              (GREY, "pack P"), (DARK, "a turn: issue S(n), PV(n-1)"), (K, "K"), (V, "V")]
     x = 0.012
     for colour, text in legend:
         fig.patches.append(plt.Rectangle((x, 0.115), 0.014, 0.032, facecolor=colour,
                                          transform=fig.transFigure))
         fig.text(x + 0.018, 0.13, text, fontsize=8, va="center")
         x += 0.034 + 0.0102 * len(text)
-    fig.text(0.012, 0.045, "While one warpgroup takes exponentials, the tensor cores multiply "
-             "for the other; the copy engine fetches what comes next.", fontsize=9, va="center")
+    fig.text(0.012, 0.045, "While one warpgroup computes exponentials, the tensor cores multiply "
+             "for the other, and the copy engine fetches the next tiles.", fontsize=9, va="center")
     keep(fig, out, "timeline")
 
 
