@@ -100,6 +100,28 @@ Test(plot, every_figure_is_drawn_and_is_the_same_again)
     cr_expect(!system("test $(ls -A one | wc -l) = 9"), "something else was left there");
 }
 
+/* The command of the top README, and what stops it. */
+Test(plot, the_map_is_drawn_by_its_own_command)
+{
+    static const char *const spoil[][2] = {
+        { "--head 12", "out of bounds" }, { "--fixture nowhere", "nowhere" },
+        { "--program ./nothing", "nothing" },
+    };
+    const char *build = getenv("BUILD");
+    char program[3000];
+    if (!has_python()) cr_skip("no python3");
+    snprintf(program, sizeof program, "--program %s/%s/03_online_softmax --fixture "
+             "%s/tests/fixture --out out", root, build ? build : "build", root);
+    int status = run("common/reports/plot_map.py", "%s", program);
+    if (status == 77) cr_skip("no matplotlib");
+    cr_expect(status == 0 && !system("head -c 4 out/map.png | grep -q PNG"), "%s", said);
+    for (size_t t = 0; t < sizeof spoil / sizeof *spoil; t++) {
+        status = run("common/reports/plot_map.py", "%s %s", program, spoil[t][0]);
+        cr_expect(status == 1 && strstr(said, spoil[t][1]), "%s: exit %d: %s", spoil[t][0],
+                  status, said);
+    }
+}
+
 Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
 {
     static const char *const names[] = { "memories.svg", "tiles.svg", "timeline.svg",
