@@ -121,7 +121,7 @@ def cold(clock, methods, seconds, least=5, most=20):
     return best_attempt(lambda: one_attempt(clock, methods, n, 1, True, order), "cold", 1)
 
 
-def sustained(clock, methods, seconds, blocks=5):
+def sustained(clock, methods, seconds, blocks=3):
     """{name: Times}, calls back to back: `blocks` blocks of each method in turn."""
     order = random.Random(1)
     first = [once(clock, call, 2, False) for call in methods.values()]

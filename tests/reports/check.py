@@ -154,7 +154,7 @@ def cold_calls_are_flushed_shuffled_and_equally_many():
 def sustained_calls_are_not_flushed_and_equally_many():
     clock = Clock()
     methods = {name: clock.method(name, [t]) for name, t in (("a", 1.0), ("b", 3.0))}
-    seen = rounds.sustained(clock, methods, 200)
+    seen = rounds.sustained(clock, methods, 200, blocks=5)
     assert "flush" not in clock.order
     assert {t.calls for t in seen.values()} == {50} and seen["b"].median == 3
     assert seen["a"].regime == "sustained"
