@@ -1,6 +1,6 @@
 """ladder.py: the rungs of stage 5 in order, and what the CSV files say of their steps.
 
-For tables.py and common/reports/ladder_figures.py.  Attention of 16k tokens and 2048 columns over all
+For tables_ladder.py and ladder_figures.py.  Attention of 16k tokens and 2048 columns over all
 heads, as peers_gpu.py measures it: rungs 1 and 2 in float32, the others in bfloat16.
 """
 import collections

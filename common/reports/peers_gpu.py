@@ -211,7 +211,8 @@ def choose_methods(args):
     """(names, {name of a rung: its library})."""
     names, libraries = [n for n in args.backends.split(",") if n], {}
     if os.path.exists(args.library):
-        rungs = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if args.variants == "all" else args.variants.split(",")
+        rungs = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if args.variants == "all" \
+            else args.variants.split(",")
         libraries = dict.fromkeys([n for n in rungs if n], Library(args.library))
     if args.variants == "all" and os.path.exists(args.roof):
         libraries[ROOF] = Library(args.roof)

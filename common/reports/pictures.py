@@ -209,7 +209,8 @@ def timeline(out):
     axes.set_yticklabels(["producer warp:\ncopy engine", "tensor cores", "consumer\n"
                           "warpgroup 0", "consumer\nwarpgroup 1"], fontsize=9)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("cycles of one multiprocessor, computed from cycle counts, not measured", fontsize=9)
+    axes.set_xlabel("cycles of one multiprocessor, computed from cycle counts, not measured",
+                    fontsize=9)
     axes.tick_params(axis="x", labelsize=8.5)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_title("The last kernel at head_dim 128: two warpgroups of 64 queries, "

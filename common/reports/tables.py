@@ -33,7 +33,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
                   measured on most shapes, and its share of the ceiling
 
-Every table can stand on every page.  NAME? may lack its data and then says so.  NAME@PART takes the machine whose name contains PART,
+Every table can stand on every page.  NAME? may lack its data and then says so.  NAME@PART
+takes the machine whose name contains PART,
 for example limits-attention@EPYC; without it, the CPU with the most lines of CSV.
 The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
