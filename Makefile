@@ -4,6 +4,7 @@
 #   make test            all tests (Criterion)
 #   make stage           list the stages;      make stage 3 [4 ...]  build and check some
 #   make diff 3          what stage 3 changes in stage 2 (FILE=fast/simd.c: in another file)
+#   make on_ramp         four tiny CUDA kernels, before the first GPU file of stage 1
 #   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
 #   make bench [3]       measure; CSV into build/results/
 #   make plot, tables    figures and tables from CSV (RESULTS=notes/results: the committed ones)
@@ -319,6 +320,8 @@ grade: $(if $(SUBMISSIONS),need-compiler exercises-built,\
 	    --submissions "$(SUBMISSIONS)" --out "$(OUT)" --ex "$(EX)" --build $(BUILD) \
 	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
+
+include common/make/on_ramp.mk
 
 # --- Needs: installed when missing, unless NO_INSTALL=1. ---
 .PHONY: need-compiler need-python need-criterion
