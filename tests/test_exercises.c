@@ -202,6 +202,16 @@ Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
     grade_class("online_step", "does_not_compile assembles_nonsense", 2);
 }
 
+/* The questions at the end of the lessons: the change that each asks for is made, and its
+ * commands are run.  .ci/run does all stages. */
+Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 300)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/questions.py --build %s 1 2 3", build());
+    cr_expect(status == 0, "%s", said);
+}
+
 /* Every student that students.py knows, all exercises: minutes. */
 Test(exercises, the_whole_class_gets_the_marks_it_should_have_long, .timeout = 3600)
 {
