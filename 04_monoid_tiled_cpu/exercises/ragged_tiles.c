@@ -1,9 +1,10 @@
-/* ragged_tiles.c: exercise of stage 4, 15 points: tiles of keys whose last one is short.
+/* ragged_tiles.c: exercise of stage 4, 15 points: tiles of keys, one of them short.
  *
  *     tile t = keys  t Bc  to  min((t + 1) Bc, n) - 1,      t < ceil(n / Bc)
  *
- * Task: fill fold_tiles(): go through the n keys of a query in tiles of Bc; compute a
- * tile's scores by score_tile() and take them in by push_tile(), both given.
+ * Task: fill fold_tiles(): go through the n keys of a query in tiles of Bc, of which only the
+ * last may be short; compute a tile's scores by score_tile() and take them in by push_tile(),
+ * both given.
  * May be assumed: nothing about n: it may be 0, less than Bc, or no multiple of it.  k
  * and v end after seqlen_k rows: nothing behind them may be read.
  *
@@ -13,13 +14,15 @@
 enum { Bc = 32 /* keys of a tile */ };
 
 /* What a set of keys stands for: m the largest of their scores, l = sum exp(s - m),
- * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0. */
-struct aggregate { float m, l; float *o; };
+ * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0.
+ * last: how many keys the last tile had, 0 before the first. */
+struct aggregate { float m, l; float *o; size_t last; };
 
 static void unit(const struct problem *p, struct aggregate *x)
 {
     x->m = -INFINITY;
     x->l = 0;
+    x->last = 0;
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = 0;
 }
 
@@ -43,6 +46,7 @@ static void score_tile(const struct problem *p, const float *q_i, const float *k
 }
 
 /* Takes a tile into x: one maximum and one correction for all its keys.
+ * After a short tile none may follow: then l becomes NaN.
  *   s (n_keys)  scores; -INFINITY means masked      v_t (n_keys, head_dim_v) */
 static void push_tile(const struct problem *p, struct aggregate *x, const float *s,
                       const float *v_t, size_t n_keys)
@@ -52,6 +56,8 @@ static void push_tile(const struct problem *p, struct aggregate *x, const float 
     float correction = m_new == x->m ? 1 : expf(x->m - m_new);
     x->m = m_new;
     x->l *= correction;
+    if (x->last && x->last < Bc) x->l = NAN;
+    x->last = n_keys;
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] *= correction;
     for (size_t t = 0; t < n_keys; t++) {
         if (s[t] == -INFINITY) continue;
@@ -105,7 +111,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const struct variant exercise = {
     .name = "ragged_tiles",
-    .idea = "tiles of keys, the last one short",
+    .idea = "tiles of keys, one of them short",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -120,7 +126,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 4,
     .name = "exercises/ragged_tiles",
-    .idea = "tiles of keys, the last one short",
+    .idea = "tiles of keys, one of them short",
     .variants = variants,
 };
 

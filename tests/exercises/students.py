@@ -17,7 +17,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
-from exercises import exercises  # noqa: E402
+from exercises import exercises, formed  # noqa: E402
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {
@@ -253,7 +253,7 @@ CLUMSY = {
 def clean(text):
     """A solution as a student would hand it in: without the marks of the regions."""
     out, region = [], ""
-    for line in text.splitlines():
+    for line in formed(text).splitlines():
         word = line.strip()
         if word == "/* solution begin */":
             continue

@@ -1,7 +1,12 @@
 /* merge.c: exercise of stage 4, 15 points: the operation of the monoid.
  *
+#if TASK == 0
  *     (o1, l1, m1) . (o2, l2, m2) = (f1 o1 + f2 o2, f1 l1 + f2 l2, m)
  *     m = max(m1, m2),   f1 = exp(m1 - m),   f2 = exp(m2 - m)
+#elif TASK == 1
+ *     m = max(m1, m2),   f1 = exp(m1 - m),   f2 = exp(m2 - m),   l = f1 l1 + f2 l2
+ *     o = (f1 l1 o1 + f2 l2 o2) / l      o1, o2 and o are already divided by their l
+#endif
  *
  * Task: fill merge().  The chunks of a row are folded one by one and merged by it.
  * May be assumed: x and y are different elements.  Either or both may be the unit, since
@@ -12,10 +17,15 @@
  * Right or wrong:  make exercise 4 EX=merge */
 #include "stage.h"
 
-enum { CHUNK = 8 /* keys folded alone, then merged */ };
+enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
 
+#if TASK == 0
 /* What a set of keys stands for: m the largest of their scores, l = sum exp(s - m),
  * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0. */
+#else
+/* What a set of keys stands for: m the largest of their scores, l = sum exp(s - m),
+ * o (head_dim_v) = sum exp(s - m) v / l.  Without keys: m = -INFINITY, l = 0, o = 0. */
+#endif
 struct aggregate { float m, l; float *o; };
 
 static void unit(const struct problem *p, struct aggregate *x)
@@ -31,9 +41,16 @@ static void push(const struct problem *p, struct aggregate *x, float s, const fl
     if (s == -INFINITY) return;
     float m_new = s > x->m ? s : x->m;
     float correction = m_new == x->m ? 1 : expf(x->m - m_new), weight = expf(s - m_new);
+#if TASK == 0
     x->l = x->l * correction + weight;
     for (size_t d = 0; d < p->head_dim_v; d++)
         x->o[d] = x->o[d] * correction + weight * v_j[d];
+#else
+    float before = x->l * correction;
+    x->l = before + weight;
+    for (size_t d = 0; d < p->head_dim_v; d++)
+        x->o[d] = (x->o[d] * before + weight * v_j[d]) / x->l;
+#endif
     x->m = m_new;
 }
 
@@ -45,8 +62,15 @@ static void merge(const struct problem *p, struct aggregate *x, const struct agg
     float m_new = x->m > y->m ? x->m : y->m;
     float f_x = x->m == m_new ? 1 : expf(x->m - m_new);
     float f_y = y->m == m_new ? 1 : expf(y->m - m_new);
+#if TASK == 0
     x->l = x->l * f_x + y->l * f_y;
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = x->o[d] * f_x + y->o[d] * f_y;
+#else
+    float l_x = x->l * f_x, l_y = y->l * f_y;
+    x->l = l_x + l_y;
+    for (size_t d = 0; d < p->head_dim_v; d++)
+        x->o[d] = (x->o[d] * l_x + y->o[d] * l_y) / x->l;
+#endif
     x->m = m_new;
     /* skeleton
     // Your code.
@@ -80,7 +104,9 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
                  v + j * p->head_dim_v);
         merge(p, &all, &chunk);
     }
+#if TASK == 0
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = all.l == 0 ? 0 : o_i[d] / all.l;
+#endif
     return all.m + logf(all.l);
 }
 

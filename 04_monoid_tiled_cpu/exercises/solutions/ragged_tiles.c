@@ -1,25 +1,36 @@
-/* ragged_tiles.c: exercise of stage 4, 15 points: tiles of keys whose last one is short.
+/* ragged_tiles.c: exercise of stage 4, 15 points: tiles of keys, one of them short.
  *
+#if TASK == 0
  *     tile t = keys  t Bc  to  min((t + 1) Bc, n) - 1,      t < ceil(n / Bc)
  *
- * Task: fill fold_tiles(): go through the n keys of a query in tiles of Bc; compute a
- * tile's scores by score_tile() and take them in by push_tile(), both given.
+ * Task: fill fold_tiles(): go through the n keys of a query in tiles of Bc, of which only the
+ * last may be short; compute a tile's scores by score_tile() and take them in by push_tile(),
+ * both given.
+#elif TASK == 1
+ *     the last tile ends with key n - 1, each of the others where the next one begins
+ *
+ * Task: fill fold_tiles(): go through the n keys of a query in tiles of Bc, of which only the
+ * first may be short; compute a tile's scores by score_tile() and take them in by push_tile(),
+ * both given.
+#endif
  * May be assumed: nothing about n: it may be 0, less than Bc, or no multiple of it.  k
  * and v end after seqlen_k rows: nothing behind them may be read.
  *
  * Right or wrong:  make exercise 4 EX=ragged_tiles */
 #include "stage.h"
 
-enum { Bc = 32 /* keys of a tile */ };
+enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
 
 /* What a set of keys stands for: m the largest of their scores, l = sum exp(s - m),
- * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0. */
-struct aggregate { float m, l; float *o; };
+ * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0.
+ * last: how many keys the last tile had, 0 before the first. */
+struct aggregate { float m, l; float *o; size_t last; };
 
 static void unit(const struct problem *p, struct aggregate *x)
 {
     x->m = -INFINITY;
     x->l = 0;
+    x->last = 0;
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = 0;
 }
 
@@ -43,6 +54,11 @@ static void score_tile(const struct problem *p, const float *q_i, const float *k
 }
 
 /* Takes a tile into x: one maximum and one correction for all its keys.
+#if TASK == 0
+ * After a short tile none may follow: then l becomes NaN.
+#else
+ * Only the first tile may be short: after another short one l is NaN.
+#endif
  *   s (n_keys)  scores; -INFINITY means masked      v_t (n_keys, head_dim_v) */
 static void push_tile(const struct problem *p, struct aggregate *x, const float *s,
                       const float *v_t, size_t n_keys)
@@ -52,6 +68,12 @@ static void push_tile(const struct problem *p, struct aggregate *x, const float 
     float correction = m_new == x->m ? 1 : expf(x->m - m_new);
     x->m = m_new;
     x->l *= correction;
+#if TASK == 0
+    if (x->last && x->last < Bc) x->l = NAN;
+#else
+    if (x->last && n_keys < Bc) x->l = NAN;
+#endif
+    x->last = n_keys;
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] *= correction;
     for (size_t t = 0; t < n_keys; t++) {
         if (s[t] == -INFINITY) continue;
@@ -69,11 +91,20 @@ static void fold_tiles(const struct problem *p, const float *q_i, const float *k
 {
     /* solution begin */
     float s[Bc];
+#if TASK == 0
     for (size_t first = keys.first; first < keys.end; first += Bc) {
         size_t n_keys = keys.end - first < Bc ? keys.end - first : Bc;
         score_tile(p, q_i, k, bias_i, first, n_keys, s);
         push_tile(p, x, s, v + first * p->head_dim_v, n_keys);
     }
+#else
+    if (keys.end <= keys.first) return;
+    size_t n_keys = (keys.end - keys.first - 1) % Bc + 1;
+    for (size_t first = keys.first; first < keys.end; first += n_keys, n_keys = Bc) {
+        score_tile(p, q_i, k, bias_i, first, n_keys, s);
+        push_tile(p, x, s, v + first * p->head_dim_v, n_keys);
+    }
+#endif
     /* skeleton
     // Your code, with calls of score_tile() and push_tile().
     (void)score_tile, (void)push_tile;
@@ -114,7 +145,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const struct variant exercise = {
     .name = "ragged_tiles",
-    .idea = "tiles of keys, the last one short",
+    .idea = "tiles of keys, one of them short",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -129,7 +160,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 4,
     .name = "exercises/ragged_tiles",
-    .idea = "tiles of keys, the last one short",
+    .idea = "tiles of keys, one of them short",
     .variants = variants,
 };
 

@@ -2,10 +2,17 @@
  *
  *     key j is seen by query i when  j <= i + seqlen_k - seqlen_q     (causal)
  *
+#if TASK == 0
  * Task: fill keys_seen().  The kernel masks by it and, asking for the last query of a
  * block, skips the tiles that no query of the block sees.
  * May be assumed: sizes below 2^30.  Not that seqlen_q == seqlen_k: the diagonal ends in
  * the bottom right corner, and with more queries than keys the first ones see none.
+#elif TASK == 1
+ * Task: fill first_query().  The kernel masks by it and, asking for the first key of a tile,
+ * skips the tiles that no query of the block sees.
+ * May be assumed: sizes below 2^30.  Not that seqlen_q == seqlen_k: the diagonal ends in
+ * the bottom right corner, and with more keys than queries every query sees the first ones.
+#endif
  * Sizes are of an unsigned type: beware of differences below 0.
  *
  * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
@@ -25,17 +32,31 @@ struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
 /* The running state of a query; empty: m = -INFINITY, l = 0. */
 struct state { float m, l; };
 
+#if TASK == 0
 /* How many keys query i sees, the first ones: 0 .. seqlen_k. */
 static __device__ int keys_seen(const struct problem &p, int i)
+#else
+/* The first query that sees key j, 0 <= j < seqlen_k; all queries after it see j, too. */
+static __device__ int first_query(const struct problem &p, int j)
+#endif
 {
     /* solution begin */
+#if TASK == 0
     int seqlen_q = (int)p.seqlen_q, seqlen_k = (int)p.seqlen_k;
     if (!p.causal) return seqlen_k;
     return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
+#else
+    return p.causal ? max(0, j + (int)p.seqlen_q - (int)p.seqlen_k) : 0;
+#endif
     /* skeleton
     // Your code.
+#if TASK == 0
     (void)i;
     return p.causal ? 0 : (int)p.seqlen_k;
+#else
+    (void)j;
+    return p.causal ? (int)p.seqlen_q : 0;
+#endif
     solution end */
 }
 
@@ -86,17 +107,29 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
     const float *q_i = (const float *)a.q + (head * seqlen_q + i) * head_dim;
     const float *k = (const float *)a.k + head_kv * p.seqlen_k * head_dim;
     const float *v = (const float *)a.v + head_kv * p.seqlen_k * head_dim_v;
+#if TASK == 0
     int seen = keys_seen(p, i), n_keys = keys_seen(p, min(i_0 + Br, seqlen_q) - 1);
+#else
+    int last = min(i_0 + Br, seqlen_q) - 1, n_keys = (int)p.seqlen_k;
+#endif
 
     struct state x = {-INFINITY, 0.0f};
     float o[MAX_COLS] = {};
+#if TASK == 0
     for (int j_0 = 0; j_0 < n_keys; j_0 += Bc) {
+#else
+    for (int j_0 = 0; j_0 < n_keys && first_query(p, j_0) <= last; j_0 += Bc) {
+#endif
         load_tile(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
                   min(+Bc, n_keys - j_0), head_dim, head_dim_v);
         float s[Bc];
         for (int j = 0; j < Bc; j++) {
             float bias = 0.0f, dot = 0.0f;
+#if TASK == 0
             bool masked = j_0 + j >= seen;
+#else
+            bool masked = j_0 + j >= n_keys || i < first_query(p, j_0 + j);
+#endif
             if (p.has_bias && !masked) bias = a.bias[i * p.seqlen_k + j_0 + j];
             masked |= bias == -INFINITY;
             for (int d = 0; d < head_dim && !masked; d++)

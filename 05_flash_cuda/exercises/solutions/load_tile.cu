@@ -1,6 +1,10 @@
 /* load_tile.cu: exercise of stage 5, 15 points: a tile into shared memory.
  *
+#if TASK == 0
  *     shared.k[r][c] = k[r * head_dim + c]       r < n, c < head_dim
+#elif TASK == 1
+ *     shared.k[c][r] = k[r * head_dim + c]       r < n, c < head_dim: K is transposed
+#endif
  *     shared.v[r][c] = v[r * head_dim_v + c]     r < n, c < head_dim_v
  *
  * Task: fill load_tile().  The Br threads of the block share the work, neighbours taking
@@ -16,12 +20,16 @@
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */
-    Bc = 16,       /* keys of a tile */
+    Bc = 16,       /* keys of a tile; one of 8, 16, 24 */
     MAX_COLS = 128 /* largest head_dim and head_dim_v */
 };
 
 /* Shared memory.  It is not cleared: what was not written is not a number. */
+#if TASK == 0
 struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
+#else
+struct tile { float k[MAX_COLS][Bc + 1], v[Bc][MAX_COLS]; };
+#endif
 
 /* The running state of a query; empty: m = -INFINITY, l = 0. */
 struct state { float m, l; };
@@ -44,7 +52,11 @@ static __device__ void load_tile(struct tile &shared, const float *k, const floa
     /* solution begin */
     __syncthreads(); /* nobody reads the previous tile any more */
     for (int e = threadIdx.x; e < n * head_dim; e += Br)
+#if TASK == 0
         shared.k[e / head_dim][e % head_dim] = k[e];
+#else
+        shared.k[e % head_dim][e / head_dim] = k[e];
+#endif
     for (int e = threadIdx.x; e < n * head_dim_v; e += Br)
         shared.v[e / head_dim_v][e % head_dim_v] = v[e];
     __syncthreads(); /* the tile is complete */
@@ -100,7 +112,11 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
             if (p.has_bias && !masked) bias = a.bias[i * p.seqlen_k + j_0 + j];
             masked |= bias == -INFINITY;
             for (int d = 0; d < head_dim && !masked; d++)
+#if TASK == 0
                 dot = fmaf(q_i[d], shared.k[j][d], dot);
+#else
+                dot = fmaf(q_i[d], shared.k[d][j], dot);
+#endif
             s[j] = masked ? -INFINITY : p.scale * dot + bias;
         }
         push_tile(&x, o, s, shared.v, head_dim_v);
