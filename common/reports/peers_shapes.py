@@ -2,6 +2,8 @@
 
 A shape is (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal).
 """
+import argparse
+
 LENGTHS = [128 << n for n in range(8)]
 
 
@@ -57,7 +59,8 @@ def shape_of(text):
     """batch,heads_q,heads_kv,seqlen_q,seqlen_k,head_dim,causal"""
     shape = tuple(int(x) for x in text.split(","))
     if len(shape) != 7:
-        raise ValueError(f"'{text}' is not seven numbers: {shape_of.__doc__}")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not seven numbers: {shape_of.__doc__}")
     return shape
 
 

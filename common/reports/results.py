@@ -75,6 +75,7 @@ def read_file(path):
                 raise Malformed(f"{where}: {column} is empty")
         row.stage = stage_of(where, row.stage)
         row.regime, row.layout = conditions_of(row)
+        row.file = path.name
         row.length = row.seqlen_k if "attention" in row.op else row.cols
         out.append(row)
     return out
@@ -103,12 +104,14 @@ def usual(rows):
 
 def choose_machine(rows, machine, quiet=True):
     """Of the CPU and of the GPU the rows of one machine: of those whose name contains
-    `machine` (where none does: of all) the one with the most rows."""
+    `machine` (where none does: of all) the one with the most rows.  Files cpu_*.csv hold
+    further machines: they count where they are named, or where there is no other."""
     out = []
     for on_gpu in (False, True):
         mine = [row for row in rows if (row.device == "gpu") == on_gpu]
-        named = [row.machine for row in mine if machine in row.machine] \
-            or [row.machine for row in mine]
+        first = [row for row in mine if not row.file.startswith("cpu_")] or mine
+        named = [row.machine for row in (mine if machine else first)
+                 if machine in row.machine] or [row.machine for row in first]
         if not named:
             continue
         chosen = max(sorted(set(named)), key=collections.Counter(named).get)
