@@ -25,6 +25,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
                   of its fastest attention, at the longest length that all have done
+    lesson-N      the same softmax and the same attention by the CPU variants that lesson N
+                  compares: time, share of the ceiling, memory
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
@@ -34,8 +36,8 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
                   measured on most shapes, and its share of the ceiling
 
 Every table can stand on every page.  NAME? may lack its data and then says so.  NAME@PART
-takes the machine whose name contains PART,
-for example limits-attention@EPYC; without it, the CPU with the most lines of CSV.
+takes the machine whose name contains PART, for example limits-attention@EPYC; without it, that
+of cpu.csv.
 The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
 unknown or has no partner.
@@ -49,6 +51,7 @@ import sys
 
 import tables_gpu
 import tables_ladder
+import tables_lessons
 import tables_stages
 import tables_text
 from accept import accepted
@@ -122,11 +125,14 @@ def make_table(where, mark, data):
         return tables_stages.machines_table(rows, data.all)
     if name.startswith("file-"):
         return file_table(where, name[len("file-"):])
+    match = re.fullmatch(r"lesson-([1-4])", name)
+    if match:
+        return tables_lessons.lesson_table(rows, match[1])
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
                         "machines, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
-                        "file-NAME and stage-N-OP")
+                        "file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 
 
