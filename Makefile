@@ -187,7 +187,7 @@ $(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
 	@echo "  nvcc  $< without softmax"
 	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \
 	    $(call gencode,90a) -DNO_SOFTMAX -MMD -MP $(INCLUDE) -c $< -o $@
-$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/hopper/12_optimistic.cuda.o \
+$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/hopper/14_optimistic.cuda.o \
                     $(BUILD)/obj/common/library/attention_run.o
 	@echo "  link  $@"
 	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
@@ -248,7 +248,7 @@ $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 
 # Stage 5 is profiled beside its roof: a program whose last rung has no softmax.
 ifneq ($(ROOF),)
-ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/hopper/12_optimistic.cuda.o
+ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/hopper/14_optimistic.cuda.o
 $(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) $(filter-out \
     $(ROOF_O:$(BUILD)/obj/roof/%=$(BUILD)/obj/%),$(call objects_of,05_flash_cuda))
 	@mkdir -p $(@D)
