@@ -124,6 +124,9 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call c_of,$(1))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call cu_of,$(1))) $(call twins_of,$(1))
 PROGRAMS := $(foreach s,$(STAGES),$(if $(wildcard $(s)/stage.c $(s)/stage.cu),$(BUILD)/$(s)))
 
+# The last rung of the ladder, and its file.
+LAST_RUNG := $(shell sed -n 's/^RUNG.\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 1)
+LAST_RUNG_CU := $(wildcard 05_flash_cuda/*/*_$(LAST_RUNG).cu)
 ROOF := $(if $(CUDA),$(if $(HOPPER_HERE),$(BUILD)/roof05.so))
 
 .PHONY: all build cuda stage diff trace bench profile plot tables tables-check test test-long \
@@ -187,7 +190,7 @@ $(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
 	@echo "  nvcc  $< without softmax"
 	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \
 	    $(call gencode,90a) -DNO_SOFTMAX -MMD -MP $(INCLUDE) -c $< -o $@
-$(BUILD)/roof05.so: $(BUILD)/obj/roof/05_flash_cuda/hopper/14_optimistic.cuda.o \
+$(BUILD)/roof05.so: $(BUILD)/obj/roof/$(LAST_RUNG_CU:.cu=.cuda.o) \
                     $(BUILD)/obj/common/library/attention_run.o
 	@echo "  link  $@"
 	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
@@ -248,7 +251,7 @@ $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 
 # Stage 5 is profiled beside its roof: a program whose last rung has no softmax.
 ifneq ($(ROOF),)
-ROOF_O = $(BUILD)/obj/roof/05_flash_cuda/hopper/14_optimistic.cuda.o
+ROOF_O = $(BUILD)/obj/roof/$(LAST_RUNG_CU:.cu=.cuda.o)
 $(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) $(filter-out \
     $(ROOF_O:$(BUILD)/obj/roof/%=$(BUILD)/obj/%),$(call objects_of,05_flash_cuda))
 	@mkdir -p $(@D)

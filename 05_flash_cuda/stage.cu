@@ -11,27 +11,19 @@
 
 #include <vector>
 
-extern "C" const struct variant tiled, register_tiled, tensor_cores, pipelined,
-    wgmma, specialised, ping_pong, overlapped, lean, persistent, fitted, optimistic,
-    split_kv, split_kv_f32;
+#define RUNG(name, ...) extern "C" const struct variant name;
+#include "rungs.h"
+#undef RUNG
+extern "C" const struct variant split_kv, split_kv_f32;
 
+#define RUNG(name, ...) &name,
 static const struct variant *const variants[] = {
-    &tiled,
-    &register_tiled,
-    &tensor_cores,
-    &pipelined,
-    &wgmma,
-    &specialised,
-    &ping_pong,
-    &overlapped,
-    &lean,
-    &persistent,
-    &fitted,
-    &optimistic,
+#include "rungs.h"
     &split_kv, /* last: they take only what they are meant for, few queries */
     &split_kv_f32,
     NULL,
 };
+#undef RUNG
 
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a,
                             float *trace);

@@ -11,7 +11,8 @@
 
 #include "../05_flash_cuda/portable/mma_sync.h"
 
-extern "C" const struct variant tensor_cores, pipelined, split_kv, split_kv_f32;
+extern "C" const struct variant tensor_cores, async_copies, larger_tiles,
+    lazy_rescaling, split_kv, split_kv_f32;
 
 /* The two C fragments of a product, packed in pairs, multiply as the A fragment of the
  * next: (A B) I = A B with A (16, 16) = 16 row + column, B and I the identity. */
@@ -192,15 +193,17 @@ Test(tensor_cores, split_kv_without_visible_keys_gives_zero)
     }
 }
 
-/* What the four kernels compute, one after the other, in a process of its own that runs
+enum { N_ORDERED = 6 }; /* kernels that the next test runs */
+
+/* What these kernels compute, one after the other, in a process of its own that runs
  * the threads of a block in the given order. */
 static std::vector<uint16_t> bits_in_order(const char *order)
 {
     const size_t queries = 60, n = queries * 64;
-    const struct variant *rungs[] = {&tensor_cores, &pipelined, &split_kv,
-                                    &split_kv_f32};
+    const struct variant *rungs[N_ORDERED] = {&tensor_cores, &async_copies, &larger_tiles,
+                                              &lazy_rescaling, &split_kv, &split_kv_f32};
     uint16_t *shared =
-        (uint16_t *)mmap(NULL, 4 * n * sizeof *shared, PROT_READ | PROT_WRITE,
+        (uint16_t *)mmap(NULL, N_ORDERED * n * sizeof *shared, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert(shared != MAP_FAILED);
     pid_t child = fork();
@@ -209,7 +212,7 @@ static std::vector<uint16_t> bits_in_order(const char *order)
         struct decode x(queries, 700);
         for (size_t i = 0; i < x.q.size(); i++)
             x.q[i] = float_to_half((float)(i * 37 % 29) / 8.0f - 1.8f);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < N_ORDERED; i++) {
             x.run(rungs[i]);
             memcpy(shared + i * n, x.o.data(), n * sizeof *shared);
         }
@@ -218,8 +221,8 @@ static std::vector<uint16_t> bits_in_order(const char *order)
     int status = 1;
     waitpid(child, &status, 0);
     cr_assert(status == 0, "order %s: exit status %d", order, status);
-    std::vector<uint16_t> bits(shared, shared + 4 * n);
-    munmap(shared, 4 * n * sizeof *shared);
+    std::vector<uint16_t> bits(shared, shared + N_ORDERED * n);
+    munmap(shared, N_ORDERED * n * sizeof *shared);
     return bits;
 }
 

@@ -155,12 +155,11 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
     const T *q = (const T *)x.a.q + (head * p.seqlen_q + i_0) * p.head_dim;
     const T *k = (const T *)x.a.k + head_kv * p.seqlen_k * p.head_dim;
     const T *v = (const T *)x.a.v + head_kv * p.seqlen_k * p.head_dim_v + c_0;
-    int seqlen_q = p.seqlen_q, seqlen_k = p.seqlen_k, head_dim = p.head_dim;
+    int seqlen_q = p.seqlen_q, head_dim = p.head_dim;
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
 
-    /* query i sees the keys up to i + diagonal; the last of the block sees the most */
-    int diagonal = p.causal ? seqlen_k - seqlen_q : seqlen_k;
-    int n_keys = min(seqlen_k, i_0 + n_q + diagonal);
+    const struct mask mask = problem_mask(&p);
+    int n_keys = (int)some_row_sees(mask, i_0, i_0 + n_q).end; /* of all its queries */
 
     struct se state[ROWS];
     float o[ROWS][COLS] = {};
@@ -185,7 +184,7 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             int i = i_0 + warp * ROWS + r, j = j_0 + lane;
-            bool masked = j >= n_keys || j > i + diagonal || i >= seqlen_q;
+            bool masked = j >= (int)mask_keys(mask, i).end || i >= seqlen_q;
             float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
             masked |= bias == -INFINITY;
             float s_j = masked ? -INFINITY : s[r] * p.scale + bias;
@@ -290,7 +289,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tiled) = {
     .name = "tiled",
-    .idea = "rung 1: tiles in shared memory, online softmax, fp32",
+    .idea = "tiles in shared memory, online softmax, fp32",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -139,14 +139,14 @@ add_values(float4 (&o)[S::R][S::GROUPS], const float (*p)[S::Bc + 4], const floa
 }
 
 /* Scores become scale s + bias, -INFINITY where masked.  i: the thread's first query,
- * j: its first key, both in the head; key j is masked for query i from `limit + i` on. */
+ * j: its first key, both in the head.  `keys` says which of them a query sees. */
 template <class S>
 static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j,
-                            int limit, int n_keys)
+                            struct mask keys)
 {
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
-        int i_a = i + S::RY * a, end = min(n_keys, i_a + limit);
+        int i_a = i + S::RY * a, end = (int)mask_keys(keys, i_a).end;
         if (i_a >= (int)x.p.seqlen_q) end = 0;
         const float *bias = x.p.has_bias ? x.a.bias + i_a * x.p.seqlen_k : NULL;
 #pragma unroll
@@ -225,9 +225,9 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     const float *k = (const float *)x.a.k + head_kv * seqlen_k * head_dim;
     const float *v = (const float *)x.a.v + head_kv * seqlen_k * head_dim_v;
 
-    /* query i sees the keys below i + limit; the last of the block sees the most */
-    int limit = p.causal ? seqlen_k - seqlen_q + 1 : seqlen_k;
-    int n_keys = min(seqlen_k, i_0 + n_q - 1 + limit);
+    const struct mask keys = problem_mask(&p);
+    int n_keys = (int)some_row_sees(keys, i_0, i_0 + n_q).end; /* of all its queries */
+    int n_open = (int)all_rows_see(keys, i_0, i_0 + n_q).end;
 
     struct se state[S::R];
     float4 o[S::R][S::GROUPS];
@@ -250,8 +250,8 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
 #pragma unroll
             for (int b = 0; b < S::C; b++) s[a][b] *= p.scale;
         /* the mask is needed on the diagonal and at the ragged edges only */
-        if (p.has_bias || j_0 + S::Bc > min(n_keys, i_0 + limit))
-            mask<S>(s, x, i_0 + row, j_0 + tx, limit, n_keys);
+        if (p.has_bias || j_0 + S::Bc > n_open)
+            mask<S>(s, x, i_0 + row, j_0 + tx, keys);
         __syncthreads(); /* nobody reads K any more */
         load_tile<S::D, S::THREADS>(shared.kv, S::Bc, v + (size_t)j_0 * head_dim_v, n_k,
                                     head_dim_v);
@@ -370,7 +370,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(register_tiled) = {
     .name = "register_tiled",
-    .idea = "rung 2: tiles of scores and outputs in registers, float4, fp32",
+    .idea = "tiles of scores and outputs in registers, float4, fp32",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

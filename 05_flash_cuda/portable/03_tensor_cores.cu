@@ -1,9 +1,9 @@
 /* 03_tensor_cores.cu: rung 3, the two matrix products run on tensor cores.
  *
- *     S = scale Q K^T,  m, l, O = fold over key blocks of (P = exp(S - m), V),  O / l
+ *     S = c Q K^T,  c = scale log2(e);   m, l, O = fold over key blocks of (P = 2^(S - m), V)
  *
- * Rung 2 multiplied with one fused multiply-add a thread and instruction; here a warp
- * multiplies 16 x 16 by 16 x 8 in one (mma_sync.h).  A block has four warps of 16 queries
+ * In rung 2 each thread did one fused multiply-add in an instruction.  Here a warp multiplies
+ * 16 x 16 by 16 x 8 in one instruction (mma_sync.h).  A block has four warps of 16 queries
  * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no
  * room: their Q is loaded again for every key block).  K and V pass through shared memory
  * with ordinary loads and stores.  S comes out as C fragments, and P goes in as A
@@ -13,9 +13,13 @@
  * Rows of K and V in shared memory are 16 bytes longer than the head, so that the eight
  * rows that ldmatrix reads at a time lie in different banks.
  *
+ * The exponential is 2^x, which is one instruction; the factor log2(e) is part of c.  A lane
+ * sums its own columns of P, and the four lanes of a row add up their sums once, at the end.
+ *
  * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256,
  * padded with zeros to 64, 128 or 256 columns. */
 #include "attention.h"
+#include "cost.h"
 #include "portable/mma_sync.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, BR = 16 * WARPS, PAD = 8 };
@@ -29,8 +33,8 @@ template <int D> struct tile {
 };
 
 /* The state of a warp's 16 queries, spread over its lanes: o as C fragments, one per 8
- * columns; m and l of the two queries (g and g + 8) that the lane's elements belong
- * to. */
+ * columns; m and the lane's part of l of the two queries (g and g + 8) that the lane's
+ * elements belong to. */
 template <int D> struct state {
     float o[D / 8][4];
     float m[2], l[2];
@@ -116,58 +120,62 @@ static __forceinline__ __device__ void scores(float (&s)[BC / 8][4],
     }
 }
 
-/* s = scale s + bias, and -inf where the key is hidden: by causal, or beyond seqlen_k.
- *   i  query of the lane's upper row      j0  key of s[0]'s first column */
+/* s = c s + log2(e) bias, and -inf where the key is masked: by causal, by the bias, or beyond
+ * seqlen_k.
+ *   i  query of the lane's upper row      j0  key of s[0]'s first column
+ *   partial  0: every query of the block sees every key of it, and there is no bias */
 template <int BC>
 static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
                                                       const struct attention &x, int i,
-                                                      int j0)
+                                                      int j0, int partial)
 {
+    const float LOG2_E = 1.44269504f, c = x.scale * LOG2_E;
 #pragma unroll
     for (int n = 0; n < BC / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            int row = i + 8 * (c / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            int end = x.causal ? min(x.seqlen_k, row + 1 + x.seqlen_k - x.seqlen_q)
-                               : x.seqlen_k;
+        for (int e = 0; e < 4; e++) s[n][e] *= c;
+    if (!partial) return;
+#pragma unroll
+    for (int n = 0; n < BC / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int row = i + 8 * (e / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + e % 2;
+            int end = keys_seen(x, row);
             float bias = 0.0f;
             if (x.bias && row < x.seqlen_q && key < end)
                 bias = x.bias[(size_t)row * x.seqlen_k + key];
-            bool is_hidden = key >= end || bias == -INFINITY; /* whatever Q and K hold */
-            s[n][c] = is_hidden ? -INFINITY : s[n][c] * x.scale + bias;
+            bool is_masked = key >= end || bias == -INFINITY; /* whatever Q and K hold */
+            s[n][e] = is_masked ? -INFINITY : fmaf(bias, LOG2_E, s[n][e]);
         }
 }
 
 /* Folds the scores of a key block into m and l, and turns them into P:
- *     m_new = max(m, max_j s_j),   p_j = exp(s_j - m_new)
- *     l     = l exp(m - m_new) + sum_j p_j
- * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes
- * of a group, so two exchanges make the maximum and the sum of the row.  While m_new
- * is -inf (no visible key yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf
- * never arises. */
+ *     m_new = max(m, max_j s_j),   p_j = 2^(s_j - m_new)
+ *     l     = l 2^(m - m_new) + sum_j p_j (this lane's columns)
+ * and o is multiplied by 2^(m - m_new).  The elements of a row lie in the four lanes of a
+ * group, so two exchanges make the maximum of the row.  While m_new is -inf (no visible key
+ * yet) 0 takes its place: 2^(-inf - 0) = 0, and -inf - -inf never arises. */
 template <int D, int BC>
 static __forceinline__ __device__ void softmax_step(struct state<D> &f,
                                                     float (&s)[BC / 8][4])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) { /* rows g and g + 8 */
-        float m_new = f.m[r], sum = 0.0f;
+        float m_new = f.m[r];
 #pragma unroll
         for (int n = 0; n < BC / 8; n++)
             m_new = fmaxf(m_new, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
         m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
         float base = m_new == -INFINITY ? 0.0f : m_new;
-        float alpha = __expf(f.m[r] - base);
+        float alpha = exp2_fast(f.m[r] - base);
+        f.m[r] = m_new;
+        f.l[r] *= alpha;
 #pragma unroll
         for (int n = 0; n < BC / 8; n++)
 #pragma unroll
             for (int c = 2 * r; c < 2 * r + 2; c++)
-                sum += s[n][c] = __expf(s[n][c] - base);
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        f.l[r] = f.l[r] * alpha + sum;
-        f.m[r] = m_new;
+                f.l[r] += s[n][c] = exp2_fast(s[n][c] - base);
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
 #pragma unroll
@@ -200,18 +208,18 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
     }
 }
 
-/* O += P V for a block with hidden keys and NaN or inf somewhere in V: on a tensor core a
- * hidden key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory,
- * each lane sums its elements of O one key at a time and leaves hidden keys out.  Slow
+/* O += P V for a block with masked keys and NaN or inf somewhere in V: on a tensor core a
+ * masked key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory,
+ * each lane sums its elements of O one key at a time and leaves masked keys out.  Slow
  * and rare.
- *   hidden  bit 4 n + c: the key of p[n][c] is hidden
+ *   masked  bit 4 n + c: the key of p[n][c] is masked
  *   scratch (BR, BC)  shared memory that nobody reads any more */
 template <enum dtype T, int D, int BC>
 static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC / 8][4],
-                                       uint32_t hidden, const uint16_t *v,
+                                       uint32_t masked, const uint16_t *v,
                                        uint16_t *scratch)
 {
-    const uint16_t HIDDEN = 0xffff; /* a NaN that no arithmetic makes */
+    const uint16_t MASKED = 0xffff; /* a NaN that no arithmetic makes */
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     scratch += threadIdx.x / 32 * 16 * BC; /* this warp's 16 rows */
 #pragma unroll
@@ -219,7 +227,7 @@ static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC
 #pragma unroll
         for (int c = 0; c < 4; c++)
             scratch[(g + c / 2 * 8) * BC + 8 * n + 2 * t + c % 2] =
-                hidden >> (4 * n + c) & 1 ? HIDDEN : (uint16_t)pack<T>(p[n][c], 0.0f);
+                masked >> (4 * n + c) & 1 ? MASKED : (uint16_t)pack<T>(p[n][c], 0.0f);
     __syncwarp();
     for (int j = 0; j < BC; j++)
 #pragma unroll
@@ -228,13 +236,13 @@ static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC
             for (int c = 0; c < 4; c++) {
                 uint16_t weight = scratch[(g + c / 2 * 8) * BC + j];
                 uint16_t value = v[j * (D + PAD) + 8 * n + 2 * t + c % 2];
-                if (weight != HIDDEN) o[n][c] += widen<T>(weight) * widen<T>(value);
+                if (weight != MASKED) o[n][c] += widen<T>(weight) * widen<T>(value);
             }
 }
 
-/* Bit 4 n + c: s[n][c] is the score of a hidden key. */
+/* Bit 4 n + c: s[n][c] is the score of a masked key. */
 template <int BC>
-static __forceinline__ __device__ uint32_t hidden_keys(const float (&s)[BC / 8][4])
+static __forceinline__ __device__ uint32_t masked_keys(const float (&s)[BC / 8][4])
 {
     uint32_t bits = 0;
 #pragma unroll
@@ -245,7 +253,7 @@ static __forceinline__ __device__ uint32_t hidden_keys(const float (&s)[BC / 8][
     return bits;
 }
 
-/* o = O / l and lse = m + ln l; a query without visible keys gets 0 and -inf. */
+/* o = O / l and lse = m ln 2 + ln l; a query without visible keys gets 0 and -inf. */
 template <enum dtype T, int D>
 static __forceinline__ __device__ void store(const struct state<D> &f,
                                              const struct head &h,
@@ -255,9 +263,14 @@ static __forceinline__ __device__ void store(const struct state<D> &f,
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = first + threadIdx.x % 32 / 4 + 8 * r;
+        float l = f.l[r]; /* the row's sum from its four lanes */
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
         if (row >= x.seqlen_q) continue;
-        float l = f.l[r], scale = l == 0.0f ? 0.0f : 1.0f / l;
-        if (t == 0) *lse_row(x, h, row) = l == 0.0f ? -INFINITY : f.m[r] + logf(l);
+        float scale = l == 0.0f ? 0.0f : 1.0f / l;
+        if (t == 0)
+            *lse_row(x, h, row) =
+                l == 0.0f ? -INFINITY : fmaf(f.m[r], 0.693147181f, logf(l));
         uint16_t *o = o_row(x, h, row);
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
@@ -276,7 +289,9 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
 {
     constexpr int BC = tile<D>::BC;
     struct tile<D> &shared = dynamic_shared<struct tile<D>>();
-    const struct head h = head_of(x, blockIdx.x, BR);
+    int i = blockIdx.x % x.q_blocks; /* causal: blocks with most keys come first */
+    const struct head h =
+        head_of(x, blockIdx.x + (x.is_causal ? x.q_blocks - 1 - 2 * i : 0), BR);
     const int first = h.q0 + threadIdx.x / 32 * 16; /* this warp's first query */
     const uint16_t *q_first = q_row(x, h, first);
     const int n_rows = x.seqlen_q - first; /* queries of this warp that exist */
@@ -293,9 +308,8 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
     for (int r = 0; r < 2; r++) f.m[r] = -INFINITY, f.l[r] = 0.0f;
 
     for (int j0 = 0; j0 < h.keys; j0 += BC) {
-        /* can a key of this block be hidden from one of the block's queries? */
-        int partial = x.bias || j0 + BC > x.seqlen_k ||
-                      (x.causal && j0 + BC > h.q0 + 1 + x.seqlen_k - x.seqlen_q);
+        /* can a key of this block be masked for one of the block's queries? */
+        int partial = x.bias || j0 + BC > keys_seen(x, h.q0);
         __syncthreads(); /* the block before has been read */
         load_tile<T, D, BC>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0,
                             x.head_dim, 0);
@@ -305,12 +319,12 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
 
         float s[BC / 8][4];
         scores<T, D, BC>(s, q, shared.k, q_first, n_rows, x.head_dim);
-        scale_and_mask<BC>(s, x, first + threadIdx.x % 32 / 4, j0);
-        uint32_t hidden = isolate ? hidden_keys<BC>(s) : 0;
+        scale_and_mask<BC>(s, x, first + threadIdx.x % 32 / 4, j0, partial);
+        uint32_t masked = isolate ? masked_keys<BC>(s) : 0;
         softmax_step<D, BC>(f, s);
         if (isolate) {
-            __syncthreads(); /* K has been read: its place is free */
-            add_pv_isolated<T, D, BC>(f.o, s, hidden, shared.v, shared.k);
+            __syncthreads(); /* K has been read: its memory is free */
+            add_pv_isolated<T, D, BC>(f.o, s, masked, shared.v, shared.k);
         } else {
             add_pv<T, D, BC>(f.o, s, shared.v);
         }
@@ -367,29 +381,14 @@ static const char *refuses(const struct problem *p)
     if (p->dtype == BF16 && major < 8)
         return "bfloat16 on this GPU (its tensor cores, of sm_75, multiply float16 only)";
 #endif
-    return NULL;
+    return too_large(p, BR);
 }
 
-/* Q and O once; K and V once for every BR queries that see them. */
-static struct cost cost(const struct problem *p)
-{
-    double heads = (double)p->batch * p->heads_q, keys = 0.0, pairs = 0.0;
-    for (size_t i = 0; i < p->seqlen_q; i += BR) {
-        size_t last = i + BR < p->seqlen_q ? i + BR : p->seqlen_q;
-        double seen = p->seqlen_k;
-        if (p->causal) seen = fmax(0.0, fmin(seen, (double)last + seen - p->seqlen_q));
-        keys += seen;
-        pairs += seen * (double)(last - i);
-    }
-    double d = (double)p->head_dim + p->head_dim_v;
-    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
-                     heads * pairs};
-    return c;
-}
+static struct cost cost(const struct problem *p) { return attention_cost(p, BR); }
 
 GPU_VARIANT(tensor_cores) = {
     .name = "tensor_cores",
-    .idea = "rung 3: mma.sync and ldmatrix; P stays in registers",
+    .idea = "mma.sync and ldmatrix; P stays in registers",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

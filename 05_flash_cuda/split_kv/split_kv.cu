@@ -102,7 +102,7 @@ static __forceinline__ __device__ void scores(float (&s)[KEYS / 8][4],
         }
 }
 
-/* s = (scale s + bias) log2(e), -inf where the key is hidden.
+/* s = (scale s + bias) log2(e), -inf where the key is masked.
  *   row0  first row of the tile, a row being head * seqlen_q + query of the group
  *   j0    first key      end  of the part's keys */
 static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
@@ -110,7 +110,7 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
                                                       int n_rows, int j0, int end)
 {
     const float log2_e = 1.44269504f;
-    bool all_visible = !x.bias && j0 + KEYS <= end && (!x.causal || x.seqlen_q == 1);
+    bool all_visible = !x.bias && j0 + KEYS <= end && (!x.is_causal || x.seqlen_q == 1);
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
@@ -119,12 +119,11 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
             if (all_visible) continue;
             int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % x.seqlen_q;
             int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            bool hidden =
-                key >= end || (x.causal && key > query + x.seqlen_k - x.seqlen_q);
+            bool is_masked = key >= end || key >= keys_seen(x, query);
             float bias = 0.0f;
-            if (x.bias && !hidden && row < n_rows)
+            if (x.bias && !is_masked && row < n_rows)
                 bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
-            s[n][c] = hidden || bias == -INFINITY ? -INFINITY : s[n][c] + bias;
+            s[n][c] = is_masked || bias == -INFINITY ? -INFINITY : s[n][c] + bias;
         }
 }
 

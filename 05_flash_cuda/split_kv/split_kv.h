@@ -14,6 +14,8 @@
 #include "attention.h"
 #include "portable/mma_sync.h"
 
+#include <atomic>
+
 constexpr int MOST_PARTS = 128, SHORT_PART = 256, LONG_PART = 4096; /* keys */
 constexpr int MOST_WARPS = 8, MERGE_THREADS = 128;
 
@@ -146,15 +148,16 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     }
 }
 
-/* An attribute of the first device used, asked for once: a decode step is short. */
+/* An attribute of the present device.  Each device is asked once: a decode step is short. */
 template <enum cudaDeviceAttr what> static int device_attribute(void)
 {
-    static int value = -1;
-    if (value < 0) {
-        int device;
-        CUDA_CHECK(cudaGetDevice(&device));
-        CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
-    }
+    enum { MOST_DEVICES = 64 };
+    static std::atomic<int> known[MOST_DEVICES]; /* the value + 1; 0: not asked yet */
+    int device, value;
+    CUDA_CHECK(cudaGetDevice(&device));
+    if (device < MOST_DEVICES && known[device]) return known[device] - 1;
+    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
+    if (device < MOST_DEVICES) known[device] = value + 1;
     return value;
 }
 

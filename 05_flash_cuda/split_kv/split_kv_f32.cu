@@ -139,12 +139,12 @@ static __forceinline__ __device__ void add_values(float (&o)[ROWS],
 }
 
 /* scale s + bias of the lane's key j for row `row` of the group (head * seqlen_q +
- * query), -inf where the key is hidden. */
+ * query), -inf where the key is masked. */
 static __forceinline__ __device__ float masked(float s, const struct attention &x,
                                                int row, int n_rows, int j, int end)
 {
     int query = row % x.seqlen_q;
-    if (j >= end || (x.causal && j > query + x.seqlen_k - x.seqlen_q)) return -INFINITY;
+    if (j >= end || j >= keys_seen(x, query)) return -INFINITY;
     s *= x.scale;
     if (!x.bias || row >= n_rows) return s;
     float bias = x.bias[(size_t)query * x.seqlen_k + j];

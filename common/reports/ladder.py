@@ -6,16 +6,27 @@ heads, as peers_gpu.py measures it: rungs 1 and 2 in float32, the others in bflo
 import collections
 import csv
 import pathlib
+import re
 
 from results import Malformed, NoData, si
 
-RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
-         "overlapped lean persistent fitted optimistic").split()
-IN_FLOAT = RUNGS[:2]
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "05_flash_cuda/rungs.h"
+
+
+def read_rungs():
+    """What rungs.h says of each rung, in order: a dict with the fields of its entry."""
+    entry = re.compile(r'^RUNG\((\w+), (\w+), "(.*?)",\s*"(.*?)",\s*"(.*?)"\)', re.M | re.S)
+    fields = ("variant", "dtype", "expected", "because", "look_at")
+    return [dict(zip(fields, found))
+            for found in entry.findall(TABLE.read_text(encoding="utf-8"))]
+
+
+RUNGS = [rung["variant"] for rung in read_rungs()]
+IN_FLOAT = [rung["variant"] for rung in read_rungs() if rung["dtype"] == "F32"]
 ROOF, LAST, SPLIT = "no_softmax", RUNGS[-1], "split_kv"
+LAST_PORTABLE = RUNGS[RUNGS.index("wgmma") - 1]
 NOISE = 1.02  # a difference below this is none
 PROFILE = "profile_05_flash_cuda.csv"
-PREDICTIONS = pathlib.Path(__file__).with_name("predictions.csv")
 
 
 def number_of(name):
@@ -100,6 +111,6 @@ def read_profile(directory):
 
 
 def read_predictions():
-    """The expected gain of each rung over another, written down with its reason."""
-    with open(PREDICTIONS, encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    """The expected gain of each rung over the one before, written down with its reason."""
+    return [dict(rung, over=before["variant"])
+            for before, rung in zip(read_rungs(), read_rungs()[1:])]

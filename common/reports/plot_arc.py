@@ -64,7 +64,7 @@ def arc_groups(rows):
 
 
 def label_of(row):
-    """'3 online' and '5.12 optimistic'; a library's name."""
+    """'3 online' and '5.3 tensor_cores'; a library's name."""
     if row.stage == "peer":
         return name_of(row)
     rung = f".{number_of(row.variant)}" if row.stage == "5" else ""

@@ -9,7 +9,7 @@
 """
 import re
 
-from ladder import (LAST, ROOF, RUNGS, SPLIT, by_length, number_of, one_query, overtakes,
+from ladder import (LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, by_length, number_of, one_query, overtakes,
                     read_predictions, read_profile, work_text)
 from results import NoData, si
 
@@ -35,7 +35,7 @@ def crossover_table(rows, tools):
         cells.append(line)
         used += [row for key in keys for row in panels[key][after].values()]
     single = one_query(rows)
-    for before in (RUNGS[3], LAST):
+    for before in (LAST_PORTABLE, LAST):
         if SPLIT in single and before in single:
             where = overtakes(single[before], single[SPLIT])
             head = next(iter(single[SPLIT].values())).head_dim
@@ -66,7 +66,7 @@ def roofs_table(rows, tools):
         used += list(roof.values())
     if not used:
         raise NoData("no measurement of the roof; peers_gpu.py --variants all makes it")
-    return (["TFLOP/s without softmax (the share that rung 12 reaches).", ""]
+    return (["TFLOP/s without softmax (the share that the last rung reaches).", ""]
             + tools.table(["bf16"] + [si(n) for n in lengths] + ["GEMM"], cells)
             + tools.provenance(used))
 

@@ -7,6 +7,7 @@
 cold, and sustained at twice the speed.
 """
 import csv
+import os
 import sys
 
 COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
@@ -63,17 +64,18 @@ def softmax(stage, variant, passes, share, n):
                 peak_bytes=8 << 22, max_err=3e-8 * stage, allowed_err=1e-6)
 
 
-RUNGS = ("tiled register_tiled tensor_cores pipelined wgmma specialised ping_pong "
-         "overlapped lean persistent fitted optimistic").split()
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../common/reports"))
+from ladder import LAST, LAST_PORTABLE, RUNGS  # noqa: E402
 
 
 def ladder_rate(name, n):
-    """GFLOP/s: each rung 1.2 times the one before; specialised wins from 1k on, ping_pong
-    up to 512 only, lean never."""
+    """GFLOP/s: from 100 000 to 743 000 in equal ratios; rung 8 wins from 1k on, rung 9 up to
+    512 only, rung 11 never."""
     if name == "no_softmax":
         return 9e5
-    rate = 1e5 * 1.2 ** RUNGS.index(name) if name in RUNGS else 3e5
-    low = {"specialised": n < 1024, "ping_pong": n > 512, "lean": True}.get(name, False)
+    at = RUNGS.index(name) if name in RUNGS else 0
+    rate = 1e5 * 7.43 ** (at / (len(RUNGS) - 1)) if name in RUNGS else 3e5
+    low = {8: n < 1024, 9: n > 512, 11: True}.get(at + 1, False)
     return rate / 1.45 if low else rate
 
 
@@ -93,11 +95,11 @@ def ladder(directory):
                 row["gflops"] = ladder_rate(name, n)
                 row["median_s"] = row["flops"] / row["gflops"] / 1e9
         if stage == 5:
-            counted.append(dict(rows[-1], reps="", min_s="", tensor_pct=7 * len(counted) + 1,
+            counted.append(dict(rows[-1], reps="", min_s="", tensor_pct=6 * len(counted) + 1,
                                 exp_pct=50, fma_pct="", issue_pct=30, shared_pct=40,
                                 conflict_pct=0.5, warps_pct=12, clock_ghz=1.7,
                                 registers=168, local_bytes=0))
-    for name in ("pipelined", "optimistic", "split_kv"):
+    for name in (LAST_PORTABLE, LAST, "split_kv"):
         for n in (256, 4096, 8192):
             rows.append(attention(5, name, "gpu", "bf16", 1, 7.6e5, n, 1, 16, 128))
             rows[-1].update(seqlen_q=1, median_s=1e-5 if name == "split_kv" else n * 1e-8)

@@ -1,0 +1,206 @@
+/* 04_async_copies.cu: rung 4, the next tile is copied while this one is computed.
+ *
+ *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
+ *
+ * In rung 3 a block loads a tile, waits, computes, and loads the next one.  Here shared memory
+ * holds two tiles of K and V.  cp.async copies key block t + 1 into one of them while the warps
+ * compute block t in the other: it is an instruction that starts a copy of 16 bytes and does
+ * not wait for it.
+ *
+ * An asynchronous copy writes 16 bytes to an address that is a multiple of 16, so rows of
+ * rung 3's padded length would do; but Q, and in the end O, now pass through shared memory as
+ * well, and padding costs memory that the second tile needs.  So rows are swizzled instead
+ * (swizzled_tile.h).  The copy does not pass through registers, so no thread can look at V
+ * for NaN, as rung 3 does: a masked key takes part with p = 0, and V must not hold NaN or inf
+ * there.  The scale moves from the scores into the exponent, c s - c m: a multiply-add.
+ *
+ * sm_80 and later; bfloat16 and float16; head_dim and head_dim_v multiples of 8 up to 256,
+ * padded with zeros to the next of HEADS. */
+#include "attention.h"
+#include "cost.h"
+#include "portable/async_limits.h"
+#include "portable/scores.h"
+#include "portable/swizzled_tile.h"
+
+/* The head dimensions that are compiled, ascending up to 256; others are padded to the
+ * next.  Multiples of 16: add one here for heads that should not be padded. */
+#define HEADS 64, 128, 256
+
+/* Tiles for heads of up to D columns.  Shared memory: 2 D (BR + 4 BC) bytes, 96 KB at most,
+ * as sm_86 has 99. */
+template <int HEAD_DIM, int WITH_BIAS> struct tiling {
+    static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
+    static constexpr int WARPS = 4, THREADS = 32 * WARPS;
+    static constexpr int BLOCKS = 2;           /* on a multiprocessor */
+    static constexpr int MT = 1;               /* 16-query tiles of a warp */
+    static constexpr int BR = 16 * MT * WARPS; /* queries of a block */
+    static constexpr int BC = D <= 128 ? 64 : 32; /* keys of it */
+    static constexpr int Q_IN_REGISTERS = D <= 128; /* or loaded for each key block */
+    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes a row */
+    static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
+
+    struct shared {
+        alignas(1024) uint16_t q[PANELS * BR * 64]; /* in the end: o */
+        alignas(1024) uint16_t k[2][PANELS * BC * 64];
+        alignas(1024) uint16_t v[2][PANELS * BC * 64];
+    };
+    /* The running state of a warp's queries, as C fragments.  m is not scaled; l is this
+     * lane's part of the sum.  And Q as A fragments, all of it or one step. */
+    struct state {
+        float o[MT][D / 8][4];
+        float m[MT][2], l[MT][2];
+        uint32_t q[Q_IN_REGISTERS ? D / 16 : 1][MT][4];
+    };
+    typedef float scores[MT][BC / 8][4]; /* of a warp and a key block, as C fragments */
+};
+
+/* Folds the scores of a key block into m, l and o and turns them into P:
+ *     m_new = max(m, max_j s_j),  alpha = 2^(c (m - m_new))
+ *     p_j   = 2^(c s_j - c m_new),  l = l alpha + sum_j p_j (this lane's columns),  o = o alpha
+ * While m_new is -inf (no visible key yet) 0 takes its place in the differences:
+ * -inf - -inf never arises. */
+template <class W>
+static __forceinline__ __device__ void softmax_step(typename W::state &f,
+                                                    typename W::scores &s, float c)
+{
+#pragma unroll
+    for (int i = 0; i < W::MT; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float m_new = f.m[i][r];
+#pragma unroll
+            for (int n = 0; n < W::BC / 8; n++)
+                m_new = fmaxf(m_new, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
+            float base = m_new == -INFINITY ? 0.0f : m_new;
+            float alpha = exp2_fast((f.m[i][r] - base) * c);
+            f.m[i][r] = m_new;
+            f.l[i][r] *= alpha;
+#pragma unroll
+            for (int n = 0; n < W::D / 8; n++) {
+                f.o[i][n][2 * r] *= alpha;
+                f.o[i][n][2 * r + 1] *= alpha;
+            }
+#pragma unroll
+            for (int n = 0; n < W::BC / 8; n++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++)
+                    f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base * c));
+        }
+}
+
+/* A block computes BR queries of a head (attention.h).  One barrier a key block: after
+ * it block t is here for all warps, and all have finished block t - 1, whose buffer
+ * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
+ * ones end the run. */
+template <enum dtype T, class W>
+__global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
+    async_copies_kernel(const struct attention x)
+{
+    typename W::shared &shared = dynamic_shared<typename W::shared>();
+    int i = blockIdx.x % x.q_blocks;
+    const struct head h =
+        head_of(x, blockIdx.x + (x.is_causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
+    int n_blocks = (h.keys + W::BC - 1) / W::BC;
+    /* key blocks that all queries see, and keys that this warp's last query sees */
+    int n_open = keys_seen(x, h.q0) / W::BC;
+    int end = keys_seen(x, h.q0 + row0 + 16 * W::MT - 1);
+
+    typename W::state f = {};
+#pragma unroll
+    for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
+
+    issue_copy<W, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
+    issue_kv<W>(shared, h, x, 0);
+    shared_address q0 =
+        address_of(shared.q + swizzled<W::BR>(row0 + lane % 16, lane / 16));
+    if (W::Q_IN_REGISTERS) {
+        copies_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
+    }
+    for (int t = 0; t < n_blocks; t++) {
+        int j0 = t * W::BC, row = h.q0 + row0 + lane / 4;
+        copies_wait<0>();
+        __syncthreads();
+        if (t + 1 < n_blocks) issue_kv<W>(shared, h, x, t + 1);
+        if (j0 >= end) continue; /* masked for this warp */
+        typename W::scores s;
+        multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
+        if (W::BIAS) add_bias<W>(s, x, row, j0);
+        if (t >= n_open) mask<W>(s, x, row, j0);
+        softmax_step<W>(f, s, x.scale * 1.44269504f);
+        add_pv<T, W>(f, s, shared.v[t % 2]);
+    }
+    copies_wait<0>(); /* Q, should there be no key block */
+    __syncthreads();
+    store<T, W>(f, shared, h, x);
+}
+
+template <enum dtype T, class W>
+static void launch(const struct problem *p, const struct arrays *a)
+{
+    struct attention x = attention_of(p, a, W::BR);
+    int bytes = (int)sizeof(typename W::shared);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * (size_t)x.q_blocks));
+    config.blockDim = dim3(W::THREADS);
+    config.dynamicSmemBytes = bytes;
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaFuncSetAttribute(async_copies_kernel<T, W>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, async_copies_kernel<T, W>, x));
+}
+
+/* Calls use(tiling) with the first compiled head dimension that holds the problem's. */
+template <int D, int... MORE, class F> static void with_tiling(const struct problem *p, F use)
+{
+    if (p->head_dim > D || p->head_dim_v > D) {
+        if constexpr (sizeof...(MORE) > 0) with_tiling<MORE...>(p, use);
+    } else if (p->has_bias) {
+        use(tiling<D, 1>());
+    } else {
+        use(tiling<D, 0>());
+    }
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    with_tiling<HEADS>(p, [&](auto w) {
+        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
+        else launch<BF16, decltype(w)>(p, a);
+    });
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[120];
+    with_tiling<HEADS>(p, [&](auto w) {
+        snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d",
+                 w.BR, w.BC, w.D);
+    });
+    return text;
+}
+
+static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
+
+GPU_VARIANT(async_copies) = {
+    .name = "async_copies",
+    .idea = "cp.async copies the next tile meanwhile; rows are swizzled, not padded",
+    .group = IN_PORTABLE,
+    .device = GPU_DEVICE,
+    .least_arch = 80,
+    .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = async_refuses,
+    .picks = picks,
+    .cost = cost,
+    .does = {{OP_ATTENTION, attention}},
+    .on_gpu = GPU_TWIN(async_copies),
+};

@@ -1,0 +1,209 @@
+/* 05_larger_tiles.cu: rung 5, every fragment of K and V is multiplied twice.
+ *
+ *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
+ *
+ * In rung 4 shared memory is the limit: each warp reads all of K and V out of it, and
+ * multiplies what it has read with 16 queries only.  Here a warp has 32 queries (MT = 2 tiles
+ * of 16), so it multiplies each fragment twice, and a block of 128 queries reads K and V half
+ * as often from main memory.  The price is registers: O and S of a warp are twice as large,
+ * and Q no longer fits beside them.  Above head_dim 128 O alone leaves no room for 32 queries.
+ * There a block takes eight warps instead of four and 64 keys instead of 32, where shared
+ * memory is large enough.
+ *
+ * Everything else is rung 4's.  This is about the form of FlashAttention-2 (Dao 2023). */
+#include "attention.h"
+#include "cost.h"
+#include "portable/async_limits.h"
+#include "portable/scores.h"
+#include "portable/swizzled_tile.h"
+
+/* The head dimensions that are compiled, ascending up to 256; others are padded to the
+ * next.  Multiples of 16: add one here for heads that should not be padded. */
+#define HEADS 64, 128, 256
+
+/* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
+ * 4 MT BC / 8; the addresses of a bias want some too) and shared memory (2 D (BR + 4 BC)
+ * bytes: 96 KB, as sm_86 has 99, or LARGE, 192 KB). */
+template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
+    static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
+    static constexpr int WARPS = LARGE ? 8 : 4, THREADS = 32 * WARPS;
+    static constexpr int BLOCKS = LARGE ? 1 : 2;  /* on a multiprocessor */
+    static constexpr int MT = D <= 128 ? 2 : 1;   /* 16-query tiles of a warp */
+    static constexpr int BR = 16 * MT * WARPS;    /* queries of a block */
+    static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
+    static constexpr int Q_IN_REGISTERS = D <= 64; /* or loaded for each key block */
+    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes a row */
+    static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
+
+    struct shared {
+        alignas(1024) uint16_t q[PANELS * BR * 64]; /* in the end: o */
+        alignas(1024) uint16_t k[2][PANELS * BC * 64];
+        alignas(1024) uint16_t v[2][PANELS * BC * 64];
+    };
+    /* The running state of a warp's queries, as C fragments.  m is not scaled; l is this
+     * lane's part of the sum.  And Q as A fragments, all of it or one step. */
+    struct state {
+        float o[MT][D / 8][4];
+        float m[MT][2], l[MT][2];
+        uint32_t q[Q_IN_REGISTERS ? D / 16 : 1][MT][4];
+    };
+    typedef float scores[MT][BC / 8][4]; /* of a warp and a key block, as C fragments */
+};
+
+/* Folds the scores of a key block into m, l and o and turns them into P:
+ *     m_new = max(m, max_j s_j),  alpha = 2^(c (m - m_new))
+ *     p_j   = 2^(c s_j - c m_new),  l = l alpha + sum_j p_j (this lane's columns),  o = o alpha
+ * While m_new is -inf (no visible key yet) 0 takes its place in the differences:
+ * -inf - -inf never arises. */
+template <class W>
+static __forceinline__ __device__ void softmax_step(typename W::state &f,
+                                                    typename W::scores &s, float c)
+{
+#pragma unroll
+    for (int i = 0; i < W::MT; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float m_new = f.m[i][r];
+#pragma unroll
+            for (int n = 0; n < W::BC / 8; n++)
+                m_new = fmaxf(m_new, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
+            float base = m_new == -INFINITY ? 0.0f : m_new;
+            float alpha = exp2_fast((f.m[i][r] - base) * c);
+            f.m[i][r] = m_new;
+            f.l[i][r] *= alpha;
+#pragma unroll
+            for (int n = 0; n < W::D / 8; n++) {
+                f.o[i][n][2 * r] *= alpha;
+                f.o[i][n][2 * r + 1] *= alpha;
+            }
+#pragma unroll
+            for (int n = 0; n < W::BC / 8; n++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++)
+                    f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base * c));
+        }
+}
+
+/* A block computes BR queries of a head (attention.h).  One barrier a key block: after
+ * it block t is here for all warps, and all have finished block t - 1, whose buffer
+ * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
+ * ones end the run. */
+template <enum dtype T, class W>
+__global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
+    larger_tiles_kernel(const struct attention x)
+{
+    typename W::shared &shared = dynamic_shared<typename W::shared>();
+    int i = blockIdx.x % x.q_blocks;
+    const struct head h =
+        head_of(x, blockIdx.x + (x.is_causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
+    int n_blocks = (h.keys + W::BC - 1) / W::BC;
+    /* key blocks that all queries see, and keys that this warp's last query sees */
+    int n_open = keys_seen(x, h.q0) / W::BC;
+    int end = keys_seen(x, h.q0 + row0 + 16 * W::MT - 1);
+
+    typename W::state f = {};
+#pragma unroll
+    for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
+
+    issue_copy<W, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
+    issue_kv<W>(shared, h, x, 0);
+    shared_address q0 =
+        address_of(shared.q + swizzled<W::BR>(row0 + lane % 16, lane / 16));
+    if (W::Q_IN_REGISTERS) {
+        copies_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
+    }
+    for (int t = 0; t < n_blocks; t++) {
+        int j0 = t * W::BC, row = h.q0 + row0 + lane / 4;
+        copies_wait<0>();
+        __syncthreads();
+        if (t + 1 < n_blocks) issue_kv<W>(shared, h, x, t + 1);
+        if (j0 >= end) continue; /* masked for this warp */
+        typename W::scores s;
+        multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
+        if (W::BIAS) add_bias<W>(s, x, row, j0);
+        if (t >= n_open) mask<W>(s, x, row, j0);
+        softmax_step<W>(f, s, x.scale * 1.44269504f);
+        add_pv<T, W>(f, s, shared.v[t % 2]);
+    }
+    copies_wait<0>(); /* Q, should there be no key block */
+    __syncthreads();
+    store<T, W>(f, shared, h, x);
+}
+
+template <enum dtype T, class W>
+static void launch(const struct problem *p, const struct arrays *a)
+{
+    struct attention x = attention_of(p, a, W::BR);
+    int bytes = (int)sizeof(typename W::shared);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * (size_t)x.q_blocks));
+    config.blockDim = dim3(W::THREADS);
+    config.dynamicSmemBytes = bytes;
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaFuncSetAttribute(larger_tiles_kernel<T, W>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, larger_tiles_kernel<T, W>, x));
+}
+
+/* Calls use(tiling, why) with the first compiled head dimension that holds the problem's;
+ * above 128 the large tiles where they fit. */
+template <int D, int... MORE, class F> static void with_tiling(const struct problem *p, F use)
+{
+    using large = tiling<D, 0, (D > 128)>;
+    if (p->head_dim > D || p->head_dim_v > D) {
+        if constexpr (sizeof...(MORE) > 0) with_tiling<MORE...>(p, use);
+    } else if (p->has_bias) {
+        use(tiling<D, 1>(), "with a bias");
+    } else if (sizeof(typename large::shared) <= shared_memory_limit()) {
+        use(large(), D > 128 ? "shared memory has room for large tiles" : "no bias");
+    } else {
+        use(tiling<D, 0>(), "shared memory has no room for large tiles");
+    }
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    with_tiling<HEADS>(p, [&](auto w, const char *) {
+        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
+        else launch<BF16, decltype(w)>(p, a);
+    });
+}
+
+/* The instance for p in words. */
+static const char *picks(const struct problem *p)
+{
+    static char text[160];
+    with_tiling<HEADS>(p, [&](auto w, const char *why) {
+        snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d, %s",
+                 w.BR, w.BC, w.D, why);
+    });
+    return text;
+}
+
+static struct cost cost(const struct problem *p)
+{
+    return attention_cost(p, p->head_dim <= 128 && p->head_dim_v <= 128 ? 128 : 64);
+}
+
+GPU_VARIANT(larger_tiles) = {
+    .name = "larger_tiles",
+    .idea = "32 queries a warp: each fragment of K and V is multiplied twice",
+    .group = IN_PORTABLE,
+    .device = GPU_DEVICE,
+    .least_arch = 80,
+    .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = async_refuses,
+    .picks = picks,
+    .cost = cost,
+    .does = {{OP_ATTENTION, attention}},
+    .on_gpu = GPU_TWIN(larger_tiles),
+};

@@ -1,0 +1,45 @@
+/* rungs.h: the rungs of the ladder in order, and what each was expected to gain over the one
+ * before.  The only list: stage.cu, the Makefile, the reports and the tests read it.  A new rung
+ * is an entry here and a file portable/NN_name.cu or hopper/NN_name.cu.
+ *
+ *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at) */
+RUNG(tiled, F32, "", "", "")
+RUNG(register_tiled, F32, "3 to 4",
+     "rung 1 reads shared memory once for each product, which feeds a quarter of the multiply-adds; of R + C numbers read rung 2 makes R C products",
+     "fma_pct shared_pct")
+RUNG(tensor_cores, BF16, "4 to 6",
+     "products leave the float32 units; what remains is a warp's chain of load, barrier, product and exponential: a quarter to a third of the 620 TFLOP/s of mma.sync",
+     "tensor_pct shared_pct")
+RUNG(async_copies, BF16, "1.3 to 1.6",
+     "copies run under the products of the block before; shared memory and the chain of each warp stay as they were",
+     "tensor_pct shared_pct")
+RUNG(larger_tiles, BF16, "1.3 to 1.5",
+     "32 queries a warp halve the reads of shared memory for each product",
+     "tensor_pct shared_pct")
+RUNG(lazy_rescaling, BF16, "1.05 to 1.1",
+     "o is scaled a few times a row instead of once a block: d / Bc of about 5.5 instructions a score",
+     "tensor_pct issue_pct")
+RUNG(wgmma, BF16, "1.2 to 1.6",
+     "wgmma does 1.6 times the products of mma.sync a clock and reads K and V from shared memory itself",
+     "tensor_pct issue_pct")
+RUNG(specialised, BF16, "1.3",
+     "copies no longer wait for whoever computes; published kernels gain so much",
+     "tensor_pct warps_pct")
+RUNG(ping_pong, BF16, "1.1",
+     "one warpgroup takes exponentials, half of the time of the products at d = 128, while the other multiplies",
+     "tensor_pct")
+RUNG(overlapped, BF16, "1.1",
+     "the tensor cores have P V to do while the same warpgroup computes its softmax",
+     "tensor_pct")
+RUNG(lean, BF16, "1.05 to 1.1",
+     "o is scaled a few times a tile instead of once a block: d / Bc of about 5.5 instructions a score",
+     "issue_pct")
+RUNG(persistent, BF16, "1.0; causal 1.3",
+     "without a mask 15.5 waves of equal tiles lose 3 %; with one the heavy tiles came last",
+     "tensor_pct")
+RUNG(fitted, BF16, "1.0; d = 64 1.2",
+     "at d = 64 exponentials take as long as products, so four warpgroups must share the two units",
+     "tensor_pct exp_pct")
+RUNG(optimistic, BF16, "1.05",
+     "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions a score less",
+     "tensor_pct issue_pct clock_ghz")
