@@ -24,7 +24,8 @@ def fa3_module():
 
 
 def fa3_method(shape, q, k, v):
-    """FlashAttention-3 wants blhd; views with other strides need no copy."""
+    """FlashAttention-3, whose module has flash_attn_func(q, k, v, causal=...) on blhd; views
+    with other strides need no copy."""
     module = fa3_module()
     if module is None or q.element_size() != 2:
         return None
