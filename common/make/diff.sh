@@ -1,24 +1,48 @@
 #!/bin/sh
-# diff.sh DIRECTORY FILE STAGES...: what a stage changes in the file of the stage before it:
-# the functions that stayed, changed, came and went, then the lines.
-stage=$1 file=$2
-shift 2
-before=
-for s in "$@"; do
-    [ "$s" = "$stage" ] && break
-    before=$s
-done
-if [ -z "$before" ]; then
-    echo "$stage is the first stage: read $stage/$file"
-    exit 0
+# diff.sh [-n] STAGE FILE STAGES...: what a stage changes in the file of the stage before it
+# diff.sh [-n] rung NUMBER          what a rung of stage 5 changes in the rung before it
+#
+# First the functions that stayed, changed, came and went, then the lines, then their count.
+# The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.
+# -n says only whether the files are there.  Status 2: they are not, and one line says so.
+only_look=
+[ "$1" = -n ] && { only_look=1; shift; }
+
+refuse() {
+    printf '%s\n' "$1" >&2
+    exit 2
+}
+
+old= new=
+if [ "$1" = rung ]; then
+    rungs=$(ls 05_flash_cuda/*/[0-9][0-9]_*.cu | sort -t/ -k3)
+    for f in $rungs; do
+        name=${f##*/}
+        case $name in "$2"_* | "0$2"_*) new=$f; break ;; esac
+        old=$f
+    done
+    [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$(
+        for f in $rungs; do name=${f##*/}; name=${name%%_*}; printf ' %s' "${name#0}"; done)"
+    first="$new is the first rung: read it"
+else
+    stage=$1 file=$2
+    shift 2
+    before=
+    for s in "$@"; do
+        [ "$s" = "$stage" ] && break
+        before=$s
+    done
+    # Stage 5 is CUDA: its stage.c is stage.cu.
+    new=$stage/$file
+    [ -f "$new" ] || [ ! -f "${new}u" ] || new=${new}u
+    [ -z "$before" ] || old=$before/$file
+    first="$stage is the first stage: read $new"
 fi
-# Stage 5 is CUDA: its stage.c is stage.cu.
-new=$stage/$file
-[ -f "$new" ] || new=$stage/${file}u
-old=$before/$file
-for f in "$old" "$new"; do
-    [ -f "$f" ] || { echo "make diff: no file $f" >&2; exit 2; }
+for f in $old $new; do
+    [ -f "$f" ] || refuse "make diff: no file $f; FILE=name names one that both stages have"
 done
+[ -z "$only_look" ] || exit 0
+[ -n "$old" ] || { echo "$first"; exit 0; }
 
 # A function begins with its name at the left edge and ends with a brace there.
 awk -v old="$old" -v new="$new" '
@@ -49,12 +73,16 @@ END {
 }' "$old" "$new"
 
 # Patience keeps functions whole where plain diff matches their braces.
+if command -v git >/dev/null 2>&1; then
+    lines() {
+        git --no-pager diff --no-index --no-ext-diff --no-prefix --patience --color="$1" \
+            -- "$old" "$new" | sed 1,2d
+    }
+else
+    lines() { diff -u --label "$old" --label "$new" "$old" "$new"; }
+fi
 color=never
 [ -t 1 ] && color=always
-if command -v git >/dev/null 2>&1; then
-    git --no-pager diff --no-index --no-ext-diff --no-prefix --patience --color=$color \
-        -- "$old" "$new" | sed 1,2d
-else
-    diff -u --label "$old" --label "$new" "$old" "$new"
-    [ $? -le 1 ]
-fi
+lines $color
+lines never | awk 'NR > 2 && /^\+/ { a++ } NR > 2 && /^-/ { r++ }
+    END { printf "%d lines added, %d removed\n", a, r }'
