@@ -1,17 +1,61 @@
 #!/bin/sh
-# require.sh compiler|matplotlib|criterion: make sure it is there, or say how to get it.
+# require.sh NEED...: make sure that the tools are there, or say how to get them.
 #   BUILD         where the private virtual environment and the file `python` go
+#   CC, CXX       the compilers of the need `compiler`; several words are fine
 #   NO_INSTALL=1  never install anything
+# Status 0: all are there.  1: the last lines on stderr say what is missing.
 set -u
 build=${BUILD:-build}
 
-have_compiler() {
-    command -v "${CC:-cc}" >/dev/null 2>&1 && command -v "${CXX:-c++}" >/dev/null 2>&1 &&
-        command -v git >/dev/null 2>&1
+# The table.  A new need is a line: the packages on Debian, Fedora and Homebrew, and the
+# programs that prove that they are there (or a function have_NEED below).
+table() {
+    case $1 in
+    compiler)   compiler_packages ;;
+    git)        apt=git dnf=git brew=git proof=git ;;
+    patch)      apt=patch dnf=patch brew=gpatch proof=patch ;;
+    python3)    apt=python3 dnf=python3 brew=python proof=python3 ;;
+    matplotlib) apt=python3-matplotlib dnf=python3-matplotlib brew=python-matplotlib ;;
+    criterion)  apt=libcriterion-dev dnf=criterion-devel brew=criterion ;;
+    mpi)        apt="openmpi-bin libopenmpi-dev" dnf="openmpi openmpi-devel" brew=open-mpi
+                proof="mpicc mpirun" ;;
+    aarch64)    apt="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
+                dnf="gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user" brew=
+                proof="aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64" ;;
+    browser)    apt="chromium chromium-driver" dnf="chromium chromedriver"
+                brew="--cask chromium chromedriver" proof="chromium chromedriver" ;;
+    *) echo "require.sh: nothing known about '$1'" >&2; exit 2 ;;
+    esac
 }
 
+# The words of CC and CXX that are programs, and are not there.
+missing_compilers() {
+    for word in ${CC:-cc} ${CXX:-c++}; do
+        case $word in
+        -* | *=*) ;;
+        *) command -v "$word" >/dev/null 2>&1 || echo "$word" ;;
+        esac
+    done
+}
+
+# A compiler that was named is a package of its own name; any other is gcc's.
+compiler_packages() {
+    apt= dnf= brew=
+    for word in $(missing_compilers); do
+        case $word in
+        ccache)       apt="$apt ccache" dnf="$dnf ccache" brew="$brew ccache" ;;
+        clang++*)     apt="$apt clang${word#clang++}" dnf="$dnf clang" brew="$brew llvm" ;;
+        clang*)       apt="$apt $word" dnf="$dnf clang" brew="$brew llvm" ;;
+        gcc-* | g++-*) apt="$apt $word" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
+        *)            apt="$apt gcc g++" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
+        esac
+    done
+}
+
+have_compiler() { [ -z "$(missing_compilers)" ]; }
+
 have_criterion() {
-    printf '#include <criterion/criterion.h>\n' | "${CC:-cc}" -E -x c - >/dev/null 2>&1
+    printf '#include <criterion/criterion.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1
 }
 
 # The first interpreter that can import matplotlib; its path is kept in build/python.
@@ -27,42 +71,68 @@ have_matplotlib() {
     return 1
 }
 
-need=$1
-case $need in
-compiler)   apt="gcc g++ git"            dnf="gcc gcc-c++ git"   brew="gcc git" ;;
-matplotlib) apt=python3-matplotlib       dnf=python3-matplotlib  brew=python-matplotlib ;;
-criterion)  apt=libcriterion-dev         dnf=criterion-devel     brew=criterion ;;
-*) echo "require.sh: nothing known about '$need'" >&2; exit 2 ;;
-esac
-"have_$need" && exit 0
+# have NEED
+have() {
+    case $1 in compiler | criterion | matplotlib) "have_$1"; return ;; esac
+    table "$1"
+    for program in $proof; do
+        command -v "$program" >/dev/null 2>&1 || return 1
+    done
+}
 
+# look NEED...: which are missing, by the names that a reader knows, and in which packages.
+look() {
+    missing= names= apts= dnfs= brews=
+    for need in "$@"; do
+        case " $missing " in *" $need "*) continue ;; esac
+        table "$need"
+        have "$need" && continue
+        missing="$missing $need" apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
+        name=$need
+        [ "$need" = compiler ] && name=$(missing_compilers | sort -u)
+        names=$names${names:+, }$(echo $name)
+    done
+    [ -z "$missing" ]
+}
+
+words() { printf '%s\n' "$@" | awk '!seen[$0]++' | tr '\n' ' ' | sed 's/ *$//'; }
+
+look "$@" && exit 0
 if [ "${NO_INSTALL:-}" != 1 ]; then
     sudo=
     [ "$(id -u)" = 0 ] || sudo="sudo -n"
     if command -v apt-get >/dev/null 2>&1 && { [ -z "$sudo" ] || sudo -n true 2>/dev/null; }
     then
-        echo "installing $apt"
+        # shellcheck disable=SC2086  # the lists are words on purpose
+        apts=$(words $apts)
+        echo "installing $apts"
         log=$build/install.log
         mkdir -p "$build"
         export DEBIAN_FRONTEND=noninteractive
-        # shellcheck disable=SC2086  # the lists are words on purpose
-        $sudo apt-get install -y --no-install-recommends $apt >"$log" 2>&1 ||
+        # shellcheck disable=SC2086
+        $sudo apt-get install -y --no-install-recommends $apts >"$log" 2>&1 ||
             { $sudo apt-get update >>"$log" 2>&1 &&
-              $sudo apt-get install -y --no-install-recommends $apt >>"$log" 2>&1; } ||
+              $sudo apt-get install -y --no-install-recommends $apts >>"$log" 2>&1; } ||
             { tail -n 5 "$log" >&2; }
+        look "$@" && exit 0
     fi
-    "have_$need" && exit 0
-    if [ "$need" = matplotlib ] && command -v python3 >/dev/null 2>&1; then
-        echo "installing matplotlib into $build/venv"
-        python3 -m venv "$build/venv" >/dev/null 2>&1 &&
-            "$build/venv/bin/python" -m pip install -q matplotlib >"$build/install.log" 2>&1
-        "have_$need" && exit 0
-    fi
+    case $missing in *matplotlib*)
+        if command -v python3 >/dev/null 2>&1; then
+            echo "installing matplotlib into $build/venv"
+            mkdir -p "$build"
+            python3 -m venv "$build/venv" >/dev/null 2>&1 &&
+                "$build/venv/bin/python" -m pip install -q matplotlib >"$build/install.log" 2>&1
+            look "$@" && exit 0
+        fi ;;
+    esac
 fi
 {
-    echo "$need is missing; install it with one of"
-    echo "    sudo apt-get install $apt"
-    echo "    sudo dnf install $dnf"
-    echo "    brew install $brew"
+    echo "missing: $names; install with one of"
+    # shellcheck disable=SC2086
+    echo "    sudo apt-get install $(words $apts)"
+    # shellcheck disable=SC2086
+    [ -z "${dnfs# }" ] || echo "    sudo dnf install $(words $dnfs)"
+    # shellcheck disable=SC2086
+    [ -z "${brews# }" ] || echo "    brew install $(words $brews)"
 } >&2
 exit 1
