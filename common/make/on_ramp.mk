@@ -1,4 +1,4 @@
-# The on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on
+# on_ramp.mk: the on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on
 # the CPU, and on the GPU too where there is one.
 RAMP := 01_naive/gpu/on_ramp
 RAMP_FILES := $(sort $(wildcard $(RAMP)/*.cu))

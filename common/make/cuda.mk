@@ -1,0 +1,38 @@
+# cuda.mk: GPU code is compiled where nvcc and a GPU are found, or by `make cuda`.
+#
+#   CUDA         1 when GPU code is compiled; CUDA=0 forbids it
+#   CUDA_ARCH    "80 90a": the architectures; this machine's GPU unless given
+#   NVCC         the compiler; found on the PATH or in /usr/local/cuda/bin
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+GPU_CAP := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null \
+             | head -n 1 | tr -d '. ')
+GPU_HERE := $(filter 7% 8% 9% 1%,$(GPU_CAP))
+
+ifneq ($(filter cuda,$(MAKECMDGOALS)),)
+CUDA := 1
+else ifneq ($(and $(NVCC),$(GPU_HERE)),)
+CUDA ?= 1
+endif
+ifeq ($(CUDA),0)
+override CUDA :=
+endif
+ifdef CUDA
+$(if $(NVCC),,$(call refuse,make cuda needs nvcc; it is not on the PATH nor in /usr/local/cuda/bin))
+endif
+
+CUDA_ARCH ?= $(or $(patsubst 90,90a,$(GPU_HERE)),80 90a)
+gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
+          -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp$(comma)-fPIC \
+          $(subst $(comma),\$(comma),$(DIMS)) $(CUFLAGS)
+ifdef CUDA
+LIBS += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/targets/x86_64-linux/lib -lcudart_static -lrt
+endif
+
+# A file whose first line says `arch: sm_90a` is compiled for that architecture alone.
+CU := $(foreach s,$(STAGES),$(wildcard $(s)/*.cu $(s)/*/*.cu))
+HOPPER_CU := $(shell for f in $(CU); do head -n 1 $$f | grep -q 'arch: sm_90a' && echo $$f; done)
+HOPPER_HERE := $(filter 90a,$(CUDA_ARCH))
+# has_twin: is this .cu file also compiled for the GPU?
+has_twin = $(if $(CUDA),$(if $(filter $(1),$(HOPPER_CU)),$(HOPPER_HERE),1))

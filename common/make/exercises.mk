@@ -1,0 +1,67 @@
+# exercises.mk: the exercises and their grader (common/grader).
+#
+# An exercise has three workers: the student's file, the solution, and the skeleton made
+# from the solution.  A worker is the file without the harness; build/judge runs it.  The
+# student's file is also linked with the harness, so that build/exercises/NAME check works.
+#
+#   EX             one exercise of `make exercise`; stages or exercises of `make grade`
+#   SUBMISSIONS    the folder to grade, one folder for each student
+#   OUT            where the marks go
+.PHONY: exercises-built grade
+EXERCISE_FILES := $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu)
+EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
+EX_BUILD := $(BUILD)/exercises
+KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
+$(BUILD)/judge: $(BUILD)/obj/common/grader/judge.o $(BUILD)/obj/common/grader/jail.o $(COMMON_O)
+	@echo "  link  $@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
+
+# $(call worker,program,object,source): how a file becomes a worker.
+define worker
+$(2): $(3) $(BUILD)/config
+	@mkdir -p $$(@D)
+	@echo "  cc    $$<"
+	$$(Q)$(if $(filter %.cu,$(3)),$$(CXX) -x c++ $$(CXXFLAGS_ALL),$$(CC) $$(CFLAGS_ALL)) \
+	    -w -Icommon -c $$< -o $$@
+$(1): $(2) $(BUILD)/obj/common/grader/worker.o $(if $(filter %.cu,$(3)),$(KERNELS_O))
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+endef
+
+# $(call exercise,name,solution,student's file): its program and its three workers.
+define exercise
+$(EX_BUILD)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(3))) \
+                  $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(filter %.cu,$(3)))) \
+                  $(COMMON_O)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/grader/exercises.py
+	@mkdir -p $$(@D)
+	$$(Q)python3 common/grader/exercises.py skeleton $(1) > $$@
+$(call worker,$(EX_BUILD)/$(1).worker,$(BUILD)/obj/exercises/$(1).o,$(3))
+$(call worker,$(EX_BUILD)/solution/$(1).worker,$(BUILD)/obj/exercises/solution/$(1).o,$(2))
+$(call worker,$(EX_BUILD)/skeleton/$(1).worker,$(BUILD)/obj/exercises/skeleton/$(1).o,$(strip \
+    $(EX_BUILD)/skeleton/$(notdir $(2))))
+endef
+$(foreach f,$(EXERCISE_FILES),$(eval $(call exercise,$(notdir $(basename $(f))),$(f),$(strip \
+    $(subst solutions/,,$(f))))))
+
+exercises-built: $(BUILD)/judge $(KERNELS_O) $(foreach x,$(EXERCISES),\
+                 $(EX_BUILD)/solution/$(x).worker $(EX_BUILD)/skeleton/$(x).worker)
+
+# Alone, `make exercise` lists; EX=name picks one.
+run_exercises = python3 common/grader/exercises.py run $(1) --ex $(call quoted,$(EX)) \
+                --build $(BUILD) --make "$(MAKE)" $(if $(CUDA),--gpu)
+exercise:
+	$(if $(GIVEN),@:,@$(if $(EX),$(run_exercises),python3 common/grader/exercises.py list))
+
+$(STAGES:%=exercise-%): exercise-%:
+	$(Q)$(call run_exercises,$*)
+
+# The plot is drawn with the interpreter that has matplotlib, where one was found.
+grade: exercises-built
+	@BUILD=$(BUILD) NO_INSTALL=1 sh common/make/require.sh matplotlib 2>/dev/null || true
+	$(Q)$(PYTHON_IF_ANY) common/grader/grade.py --submissions $(call quoted,$(SUBMISSIONS)) \
+	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
+	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"

@@ -1,0 +1,87 @@
+# programs.mk: what each program is made of, and how a source becomes an object.
+#
+#   build/03_online_softmax    the sources of the stage's directory and of its rooms (fast/,
+#                              gpu/, variants/, portable/, ...), and everything in common/
+#   build/lib05.so             the kernels of stage 5 as a library
+#
+# A new file in a room needs no line here.  A .c file gives one object.  A .cu file gives
+# NAME.cpu.o, the kernel executed on the CPU, and with CUDA also NAME.cuda.o, its twin.
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: FORCE
+FORCE:
+
+# Rooms that are no part of a stage's or of every program.
+APART := %/exercises/ common/grader/ common/library/ common/make/ common/reports/
+rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/))
+sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))
+
+# common/gpu/gpu_none.c stands in for the GPU in programs without GPU code.
+COMMON_C := $(filter-out common/gpu/gpu_none.c,$(call sources_of,common,.c)) \
+            $(if $(CUDA),,common/gpu/gpu_none.c)
+COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
+            $(patsubst %.cc,$(BUILD)/obj/%.o,$(call sources_of,common,.cc)) \
+            $(if $(CUDA),$(BUILD)/obj/common/gpu/gpu.cuda.o)
+
+MAIN_CU := 05_flash_cuda/stage.cu
+twins_of = $(foreach f,$(filter-out $(MAIN_CU),$(call sources_of,$(1),.cu)),\
+             $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1),.c)) \
+             $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call sources_of,$(1),.cu)) \
+             $(call twins_of,$(1))
+PROGRAMS := $(STAGES:%=$(BUILD)/%)
+
+# --- Everything below build/ is remade when the configuration changes. ---
+CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
+          $(if $(CUDA),$(NVCC) $(CUDA_ARCH) $(NVFLAGS))
+$(BUILD)/config: FORCE
+	@mkdir -p $(@D)
+	@echo "$(subst ",,$(CONFIG))" | cmp -s - $@ || echo "$(subst ",,$(CONFIG))" > $@
+
+# --- Objects. ---
+$(BUILD)/obj/%.o: %.c $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	$(Q)$(CC) $(CFLAGS_ALL) $(PROVENANCE) $(INCLUDE) -c $< -o $@
+
+$(BUILD)/obj/%.o: %.cc $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(INCLUDE) -c $< -o $@
+
+$(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL) -Wno-unknown-pragmas \
+	    $(if $(call has_twin,$<),-DHAVE_CUDA) $(INCLUDE) -c $< -o $@
+
+# ptxas_check.sh makes spilled registers and a serialized wgmma errors in Hopper kernels.
+$(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
+	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
+	    -MMD -MP $(INCLUDE) -c $< -o $@
+
+# The compiler and its flags are columns of the CSV.
+$(BUILD)/obj/common/measurement/csv.o $(BUILD)/obj/common/library/attention_run.o: \
+    PROVENANCE = '-DCOMPILER_FLAGS="$(strip $(FAST))"' \
+                 '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
+
+# Each object depends on the headers that it included.
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# --- Programs. ---
+define program
+$(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
+	@echo "  link  $$@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $$^ $(LIBS) -o $$@
+endef
+$(foreach s,$(STAGES),$(eval $(call program,$(s))))
+
+# Stage 5's rungs as a shared library, so that peers_gpu.py runs them in turn with PyTorch's.
+$(BUILD)/obj/common/library/%.o: CFLAGS += -fPIC
+$(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
+                   $(BUILD)/obj/common/library/attention_run.o
+	@echo "  link  $@"
+	$(Q)$(CXX) -shared $^ $(LIBS) -o $@

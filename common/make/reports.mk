@@ -1,0 +1,19 @@
+# reports.mk: figures and tables from CSV files (common/reports).
+#
+#   RESULTS    the folder of CSV files; build/results unless given
+#   PLOTS      where the figures go: build/plots, or beside CSV files of another folder
+PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
+
+.PHONY: plot tables tables-check
+plot: $(BUILD)/03_online_softmax
+	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $<
+	$(Q)$(PYTHON) common/reports/figures.py --out $(PLOTS)
+	$(Q)$(PYTHON) common/reports/figures_mma.py --out $(PLOTS)
+	$(Q)$(PYTHON) common/reports/pictures.py --out $(PLOTS)
+	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) --out $(PLOTS)
+	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) --out $(PLOTS) || \
+	    [ $$? = 1 ]
+
+tables tables-check:
+	$(Q)$(PYTHON) common/reports/tables.py --results notes/results \
+	    $(if $(filter %-check,$@),--check)

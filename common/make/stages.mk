@@ -1,0 +1,73 @@
+# stages.mk: what the verbs do with one stage; numbers.mk explains how a number gets here.
+#
+# A program ends with 77 where it cannot do its work on this machine and has said why in a
+# line `skipped: ...`: for make that is no error.
+skip_is_fine = || [ $$? = 77 ]
+.PHONY: $(NUMBERED)
+
+# $(call numbered,N,DIRECTORY): the targets of one number.
+define numbered
+.PHONY: $(1) $(foreach v,$(NUMBERED),$(v)-$(1) $(v)-$(2))
+$(1): $(VERB)-$(1)
+$(foreach v,$(NUMBERED),
+$(v)-$(1): $(v)-$(2))
+endef
+$(foreach n,$(NUMBERS),$(eval $(call numbered,$(n),$(filter 0$(n)_%,$(STAGES)))))
+
+# Alone, `make stage` lists; the ideas come from the programs' descriptors.
+stage:
+	$(if $(GIVEN),@:,@sh common/make/list.sh $(STAGES))
+
+$(STAGES:%=stage-%): stage-%: $(BUILD)/%
+	@echo "== $*: check"
+	$(Q)OMP_WAIT_POLICY=passive $(BUILD)/$* check $(skip_is_fine)
+
+# One log for each stage; the summary reads them and the CSV files.
+summary: build
+	@mkdir -p $(BUILD)/results
+	$(Q)sh common/make/all.sh $(BUILD) "$(STAGES)"
+	$(Q)$(PYTHON) common/reports/plot.py --results $(BUILD)/results --out $(BUILD)/plots \
+	    --program $(BUILD)/03_online_softmax
+	$(Q)$(PYTHON) common/reports/summary.py $(BUILD)
+
+# --- bench: alone, all stages. ---
+bench: $(if $(GIVEN),,$(STAGES:%=bench-%))
+	@:
+
+$(STAGES:%=bench-%): bench-%: $(BUILD)/%
+	@mkdir -p $(BUILD)/results
+	@rm -f $(BUILD)/results/$*.csv
+	$(Q)OMP_PROC_BIND=$${OMP_PROC_BIND:-true} $(BUILD)/$* bench \
+	    --csv $(BUILD)/results/$*.csv $(BENCH_FLAGS) $(skip_is_fine)
+	@$(if $(peers_of_$*),! command -v python3 >/dev/null || \
+	    python3 $(peers_of_$*) --csv $(BUILD)/results/$*.csv $(skip_is_fine),:)
+
+# PyTorch on the same shapes, in the same file, where it is installed.
+peers_of_04_monoid_tiled_cpu = common/reports/peers_cpu.py
+ifdef CUDA
+peers_of_05_flash_cuda = common/reports/peers_gpu.py --library $(BUILD)/lib05.so
+bench-05_flash_cuda: $(BUILD)/lib05.so
+endif
+
+# --- trace, diff, profile. ---
+ROW ?= 3,2,5,1
+trace:
+	@:
+
+$(STAGES:%=trace-%): trace-%: $(BUILD)/%
+	$(Q)$(BUILD)/$* trace --row $(ROW)
+
+diff:
+	$(if $(RUNG),@sh common/make/diff.sh rung $(call quoted,$(RUNG)),@:)
+
+$(STAGES:%=diff-%): diff-%:
+	$(if $(RUNG),@:,@sh common/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES))
+
+profile:
+	@:
+
+$(STAGES:%=profile-%): profile-%: $(BUILD)/%
+	@mkdir -p $(RESULTS)
+	$(Q){ sh common/reports/counters.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
+	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/ladder_figures.py \
+	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)

@@ -1,0 +1,48 @@
+# tests.mk: one Criterion program of all tests, and the tools that look further.
+#
+#   SECONDS     of fuzzing, for each target
+#   PROBLEMS    random problems for each stage, drawn from SEED
+#   BUG         the planted bugs to try; all unless given
+.PHONY: test test-long tests-built sanitize fuzz differential gallery
+
+TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
+         $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
+# A test may include a stage's file to reach what is static in it; the library gives what
+# that file lists, and nothing that the test has itself.
+PARTS_O = $(filter-out %/stage.o %/stage.cpu.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
+$(BUILD)/libparts.a: $(PARTS_O)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(BUILD)/tests: $(TEST_O) $(BUILD)/libparts.a $(COMMON_O)
+	@echo "  link  $@"
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
+	    -lcriterion -o $@
+
+# A build under sanitizers has no second one inside.
+tests-built: build $(BUILD)/tests exercises-built \
+             $(if $(findstring sanitize,$(BUILD)),,fuzz-run-built)
+
+test: tests-built
+	$(Q)BUILD=$(BUILD) sh tests/run.sh $(BUILD)
+
+test-long: test
+	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
+
+sanitize:
+	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+
+# Problems drawn at random, every variant against the reference.
+PROBLEMS ?= 2000
+SEED ?= 1
+differential: build
+	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; \
+	  $(BUILD)/$$s check --random $(PROBLEMS) --seed $(SEED) || status=1; done; exit $$status
+
+SECONDS ?= 60
+fuzz: fuzz-run-built
+	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS) $(skip_is_fine)
+
+gallery:
+	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) \
+	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) $(BUG)
