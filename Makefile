@@ -19,7 +19,7 @@
 #
 # Test
 #   make test            all tests (Criterion)
-#   make test-long       also every float through the vector exp and a whole class of students
+#   make test-long       also every float through the vector exp, and a whole class's marks
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make fuzz            hostile files and options, also by libFuzzer (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
@@ -32,7 +32,8 @@
 #   make help            this text
 #   make clean           remove build/
 #
-# Options: CC=clang  CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  BUILD=dir  V=1
+# Options: CC=clang  CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  BUILD=dir
+#          V=1 (show the commands)
 # With several jobs write `make -j8 stage 3`: `make stage -j 3` means three jobs.
 
 STAGES := 01_naive 02_safe_softmax 03_online_softmax 04_monoid_tiled_cpu 05_flash_cuda

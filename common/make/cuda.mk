@@ -9,7 +9,7 @@ GPU_CAP := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/d
 GPU_HERE := $(filter 7% 8% 9% 1%,$(GPU_CAP))
 
 ifneq ($(filter cuda,$(MAKECMDGOALS)),)
-CUDA := 1
+override CUDA := 1
 else ifneq ($(and $(NVCC),$(GPU_HERE)),)
 CUDA ?= 1
 endif
@@ -32,7 +32,7 @@ endif
 
 # A file whose first line says `arch: sm_90a` is compiled for that architecture alone.
 CU := $(foreach s,$(STAGES),$(wildcard $(s)/*.cu $(s)/*/*.cu))
-HOPPER_CU := $(shell for f in $(CU); do head -n 1 $$f | grep -q 'arch: sm_90a' && echo $$f; done)
+HOPPER_CU := $(shell awk 'FNR == 1 && /arch: sm_90a/ { print FILENAME }' $(CU) /dev/null)
 HOPPER_HERE := $(filter 90a,$(CUDA_ARCH))
 # has_twin: is this .cu file also compiled for the GPU?
 has_twin = $(if $(CUDA),$(if $(filter $(1),$(HOPPER_CU)),$(HOPPER_HERE),1))

@@ -51,8 +51,8 @@ endif
 # for two targets at once: an optional makefile, and what every goal now depends on.
 ifneq ($(REFUSED),)
 MAKEFLAGS += --no-keep-going
--include $(BUILD)/.refused-makefile
-$(BUILD)/.refused-% $(BUILD)/.refuses-%: ; @exit 2
+-include .refused-makefile
+.refused-% .refuses-%: ; @exit 2
 .PHONY: $(or $(MAKECMDGOALS),all)
-$(or $(MAKECMDGOALS),all): $(BUILD)/.refuses-makefile
+$(or $(MAKECMDGOALS),all): .refuses-makefile
 endif

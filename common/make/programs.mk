@@ -31,12 +31,18 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1),.c)) \
              $(call twins_of,$(1))
 PROGRAMS := $(STAGES:%=$(BUILD)/%)
 
-# --- Everything below build/ is remade when the configuration changes. ---
+# --- Everything below build/ is remade when the configuration changes: build/config holds
+#     the one of the last time.  (Before version 4.2 make cannot read it, and compares later.) ---
 CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
           $(if $(CUDA),$(NVCC) $(CUDA_ARCH) $(NVFLAGS))
+CONFIG_NOW := $(subst ",,$(strip $(CONFIG)))
+ifneq ($(CONFIG_NOW),$(file < $(BUILD)/config))
 $(BUILD)/config: FORCE
+endif
+$(BUILD)/config:
 	@mkdir -p $(@D)
-	@echo "$(subst ",,$(CONFIG))" | cmp -s - $@ || echo "$(subst ",,$(CONFIG))" > $@
+	@printf '%s\n' $(call quoted,$(CONFIG_NOW)) | cmp -s - $@ || \
+	    printf '%s\n' $(call quoted,$(CONFIG_NOW)) > $@
 
 # --- Objects. ---
 $(BUILD)/obj/%.o: %.c $(BUILD)/config

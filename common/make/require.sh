@@ -80,6 +80,15 @@ have() {
     done
 }
 
+# Each word once.  (The shell alone: a bare machine may lack awk and sed.)
+words() {
+    line=
+    for word in "$@"; do
+        case " $line " in *" $word "*) ;; *) line="$line${line:+ }$word" ;; esac
+    done
+    echo "$line"
+}
+
 # look NEED...: which are missing, by the names that a reader knows, and in which packages.
 look() {
     missing= names= apts= dnfs= brews=
@@ -89,13 +98,12 @@ look() {
         have "$need" && continue
         missing="$missing $need" apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
         name=$need
-        [ "$need" = compiler ] && name=$(missing_compilers | sort -u)
-        names=$names${names:+, }$(echo $name)
+        # shellcheck disable=SC2046  # one word for each compiler
+        [ "$need" = compiler ] && name=$(words $(missing_compilers))
+        names=$names${names:+, }$name
     done
     [ -z "$missing" ]
 }
-
-words() { printf '%s\n' "$@" | awk '!seen[$0]++' | tr '\n' ' ' | sed 's/ *$//'; }
 
 look "$@" && exit 0
 if [ "${NO_INSTALL:-}" != 1 ]; then

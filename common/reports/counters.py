@@ -114,7 +114,7 @@ def main():
                       f"predicted {predicted:.4g} B, measured {line['bytes_measured']} B  "
                       + "  ".join(f"{c} {line[c]}" for c in MORE if line[c]))
     if not out:
-        print("profile: skipped: no counters were read; stage 4 has no GPU variant, other "
+        print("skipped: no counters were read; stage 4 has no GPU variant, other "
               "stages need a GPU. Time ratios stand in: make bench", file=sys.stderr)
         return 77
     with target.open("w", encoding="utf-8") as file:

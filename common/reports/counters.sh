@@ -21,7 +21,7 @@ units=$units,l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum
 units=$units,l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum
 
 command -v ncu > /dev/null || {
-    echo "profile: skipped: ncu (Nsight Compute) is not on the PATH; bench gives time, not" \
+    echo "skipped: ncu (Nsight Compute) is not on the PATH; bench gives time, not" \
          "counters" >&2
     exit 77
 }
@@ -42,7 +42,7 @@ count() {
     rm -f "$raw/$label.ncu" "$raw/$label.bench"
     echo "profile: $label: ${why:-no counters}" >&2
     case $why in *ERR_NVGPUCTRPERM* | *initialize* | *LibraryNotLoaded*)
-        echo "profile: skipped: this machine refuses the counters. Time ratios stand in:" \
+        echo "skipped: this machine refuses the counters. Time ratios stand in:" \
              "make bench" >&2
         exit 77 ;;
     esac

@@ -246,7 +246,7 @@ def copy_tree(build, tree):
         if (build / "libparts.a").exists():
             shutil.copy2(build / "libparts.a", tree / "build")
         config = tree / "build/config"  # as old as it was: nothing is to be remade
-        config.write_text(old.replace("-Werror", ""))
+        config.write_text(old.replace(" -Werror", ""))
         shutil.copystat(build / "config", config)
 
 
