@@ -241,11 +241,11 @@ Test(make, a_folder_of_submissions_may_have_any_name)
 Test(make, a_new_file_in_a_room_needs_no_line_in_a_makefile)
 {
     int status = shell("cp -r Makefile common 02_safe_softmax $PLACE && cd $PLACE &&"
-                       " mkdir 02_safe_softmax/newroom && touch 02_safe_softmax/fast/new.c"
-                       " 02_safe_softmax/newroom/new.cu common/npy/new.c &&"
+                       " mkdir -p 02_safe_softmax/newroom/inner && touch 02_safe_softmax/fast/new.c"
+                       " 02_safe_softmax/newroom/inner/new.cu common/npy/new.c &&"
                        " make -n BUILD=b CUDA=0 b/02_safe_softmax");
     cr_expect(status == 0 && strstr(printed, " b/obj/02_safe_softmax/fast/new.o") &&
-              strstr(printed, " b/obj/02_safe_softmax/newroom/new.cpu.o") &&
+              strstr(printed, " b/obj/02_safe_softmax/newroom/inner/new.cpu.o") &&
               strstr(printed, " b/obj/common/npy/new.o"), "%d %s", status, complained);
     cr_expect(!strstr(printed, "exercises/"), "an exercise is part of the program");
 }

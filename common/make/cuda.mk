@@ -31,7 +31,7 @@ LIBS += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/targets/x86_64-linux/lib -lcudart_st
 endif
 
 # A file whose first line says `arch: sm_90a` is compiled for that architecture alone.
-CU := $(foreach s,$(STAGES),$(wildcard $(s)/*.cu $(s)/*/*.cu))
+CU := $(foreach s,$(STAGES),$(wildcard $(s)/*.cu $(s)/*/*.cu $(s)/*/*/*.cu))
 HOPPER_CU := $(shell awk 'FNR == 1 && /arch: sm_90a/ { print FILENAME }' $(CU) /dev/null)
 HOPPER_HERE := $(filter 90a,$(CUDA_ARCH))
 # has_twin: is this .cu file also compiled for the GPU?

@@ -11,9 +11,9 @@
 .PHONY: FORCE
 FORCE:
 
-# Rooms that are no part of a stage's or of every program.
-APART := %/exercises/ common/grader/ common/library/ common/make/ common/reports/
-rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/))
+# Rooms that are no part of a stage's or of every program.  A room may have rooms.
+APART := %/exercises/ %/exercises/solutions/ common/grader/ common/library/
+rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/ $(1)/*/*/))
 sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))
 
 # common/gpu/gpu_none.c stands in for the GPU in programs without GPU code.
