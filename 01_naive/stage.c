@@ -126,7 +126,8 @@ static const struct variant naive = {
     .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
 
-extern const struct variant naive_simd, naive_accumulators, naive_threads; /* fast/simd.c */
+extern const struct variant naive_simd;                                    /* fast/simd.c */
+extern const struct variant naive_threads;                                 /* fast/threads.c */
 extern const struct variant gpu_thread_per_row, gpu_block_per_row;         /* gpu/rows.cu */
 
 static const struct variant *const variants[] = {
@@ -134,7 +135,6 @@ static const struct variant *const variants[] = {
     &gpu_thread_per_row,
     &gpu_block_per_row,
     &naive_simd,
-    &naive_accumulators,
     &naive_threads,
     NULL,
 };

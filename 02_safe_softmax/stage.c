@@ -146,11 +146,13 @@ static const struct variant recompute = {
 };
 
 extern const struct variant reload;                             /* reload.c */
-extern const struct variant log_recompute;                      /* logsoftmax.c */
-extern const struct variant safe_simd, safe_accumulators;       /* fast/simd.c */
-extern const struct variant safe_overlapped, safe_threads;      /* fast/simd.c */
-extern const struct variant gpu_four_kernels, gpu_cub;          /* gpu/rows.cu */
-extern const struct variant gpu_cub_fused_exp, gpu_three_pass;  /* gpu/rows.cu */
+extern const struct variant log_recompute;                      /* variants/logsoftmax.c */
+extern const struct variant safe_simd;                          /* fast/simd.c */
+extern const struct variant safe_overlapped;                    /* fast/overlapped.c */
+extern const struct variant safe_threads;                       /* fast/threads.c */
+extern const struct variant gpu_three_pass;                     /* gpu/rows.cu */
+extern const struct variant gpu_four_kernels;                   /* gpu/four_kernels.cu */
+extern const struct variant gpu_cub, gpu_cub_fused_exp;         /* gpu/cub.cu */
 
 static const struct variant *const variants[] = {
     &recompute,
@@ -161,7 +163,6 @@ static const struct variant *const variants[] = {
     &gpu_cub_fused_exp,
     &gpu_three_pass,
     &safe_simd,
-    &safe_accumulators,
     &safe_overlapped,
     &safe_threads,
     NULL,

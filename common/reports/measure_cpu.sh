@@ -16,9 +16,9 @@ bench() {
 }
 # What is compared is measured in one go: on a shared machine memory slows down and recovers.
 softmax() {
-    bench 01_naive softmax naive simd accumulators
-    bench 02_safe_softmax softmax recompute reload simd accumulators overlapped
-    bench 03_online_softmax softmax online simd blocked streaming two_pass one_look
+    bench 01_naive softmax naive simd
+    bench 02_safe_softmax softmax recompute reload simd overlapped
+    bench 03_online_softmax softmax online simd streaming one_look two_pass
     bench 04_monoid_tiled_cpu softmax fold chunk threads
     for program in 01_naive 02_safe_softmax 03_online_softmax; do
         bench $program softmax threads

@@ -1,0 +1,48 @@
+/* overlapped.c: stage 2 with the passes of neighbouring rows overlapped.
+ *
+ * The rescaling of a row waits for stores, the search for the maximum of the next row waits
+ * for loads: one loop does both. */
+#include "row.h"
+
+/* divide(y, n, l), and meanwhile the largest of `next` (n): the one pass waits for stores,
+ * the other for loads. */
+static float divide_and_look(float *y, size_t n, float l, const float *next)
+{
+    float scale = l == 0 ? 0 : 1 / l;
+    vfloat m[UNROLL_MOST];
+    UNROLL(u, 4, m[u] = vset(-INFINITY));
+    size_t j = 0;
+    for (; j + 4 * LANES <= n; j += 4 * LANES)
+        UNROLL(u, 4, vstore(y + j + u * LANES, vload(y + j + u * LANES) * scale);
+               m[u] = vmax(vload(next + j + u * LANES), m[u]));
+    divide(y + j, n - j, l);
+    float rest = largest(next + j, n - j);
+    float most = vlargest(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
+    return most > rest ? most : rest;
+}
+
+/* The passes of neighbouring rows overlapped. */
+static void softmax_overlapped(const struct problem *p, const struct arrays *a)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    size_t n = p->cols;
+    float m = p->rows > 0 ? largest(x, n) : 0;
+    for (size_t i = 0; i < p->rows; i++) {
+        float l = exp_store(x + i * n, y + i * n, n, shift_of(m));
+        if (i + 1 < p->rows) m = divide_and_look(y + i * n, n, l, x + (i + 1) * n);
+        else divide(y + i * n, n, l);
+    }
+}
+
+const struct variant safe_overlapped = {
+    .name = "overlapped",
+    .idea = "the maximum of the next row is found while this one is rescaled",
+    .group = IN_FAST,
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .cost = cost_reload,
+    .does = {{OP_SOFTMAX, softmax_overlapped}},
+};

@@ -1,0 +1,100 @@
+/* threads.c: stage 2 on all cores: a thread takes whole rows, or chunks of a long row.
+ *
+ *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
+ * Each row as in row.h: the exponentials are stored and rescaled. */
+#include <omp.h>
+
+#include "row.h"
+
+#define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
+#define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
+#define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
+
+/* One long row on all threads, softmax or its logarithm.  What a chunk gives does not
+ * depend on who computes it, and chunks are combined in their order: the number of threads
+ * changes no bit.
+ *   part  one float a chunk */
+static void long_row(const float *x, float *y, size_t n, float *part, int logarithm)
+{
+    size_t chunks = (n + CHUNK - 1) / CHUNK;
+#pragma omp parallel
+    {
+#define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
+        /* pass 1: maximum */
+#pragma omp for schedule(static)
+        for (size_t c = 0; c < chunks; c++) part[c] = largest(x + c * CHUNK, CHUNK_OF(c));
+        float m = shift_of(largest(part, chunks)), l = 0;
+#pragma omp barrier /* everybody has read the maxima */
+
+        /* pass 2: denominator */
+#pragma omp for schedule(static)
+        for (size_t c = 0; c < chunks; c++)
+            part[c] = logarithm ? exp_sum(x + c * CHUNK, CHUNK_OF(c), m)
+                                : exp_store(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m);
+        for (size_t c = 0; c < chunks; c++) l += part[c];
+
+        /* pass 3: divide */
+        float log_l = l == 0 ? 0 : logf(l);
+#pragma omp for schedule(static)
+        for (size_t c = 0; c < chunks; c++) {
+            if (logarithm) subtract(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m, log_l);
+            else divide(y + c * CHUNK, CHUNK_OF(c), l);
+        }
+    }
+}
+
+static void all_rows(const struct problem *p, const struct arrays *a, int logarithm)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    size_t n = p->cols;
+    if (p->rows < MANY_ROWS && n > CHUNK) {
+        for (size_t i = 0; i < p->rows; i++)
+            long_row(x + i * n, y + i * n, n, a->workspace, logarithm);
+        return;
+    }
+#pragma omp parallel for schedule(static) if (p->rows > 1 && p->rows * n >= LEAST_WORK)
+    for (size_t i = 0; i < p->rows; i++) {
+        if (logarithm) logsoftmax_row(x + i * n, y + i * n, n);
+        else softmax_row(x + i * n, y + i * n, n);
+    }
+}
+
+static void softmax_threads(const struct problem *p, const struct arrays *a)
+{
+    all_rows(p, a, 0);
+}
+
+static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
+{
+    all_rows(p, a, 1);
+}
+
+static void attention_threads(const struct problem *p, const struct arrays *a)
+{
+    attention_with(p, a, omp_get_max_threads());
+}
+
+/* S and P of one head; for softmax one float a chunk. */
+static size_t workspace(const struct problem *p)
+{
+    if (p->op == OP_ATTENTION) return 2 * p->seqlen_q * p->seqlen_k * sizeof(float);
+    return (p->cols / CHUNK + 1) * sizeof(float);
+}
+
+const struct variant safe_threads = {
+    .name = "threads",
+    .idea = "rows, or chunks of a long row, on all cores; exp stored and rescaled",
+    .group = IN_FAST,
+    .device = ON_CPU,
+    .all_cores = 1,
+    .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .workspace = workspace,
+    .cost = cost_reload,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
+             {OP_ATTENTION, attention_threads}},
+};

@@ -1,0 +1,24 @@
+/* one_look.c: stage 3 on vectors, one comparison and one rescale for a block of 4096.
+ *
+ * The terms of a block are relative to the maximum before the block, so that no element has
+ * to be looked at twice (look.h).  Large outputs are stored past the cache. */
+#include "look.h"
+#include "stream.h"
+
+static void softmax_one_look(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, online_row_one_look,
+             p->rows * p->cols >= STREAM_FROM ? divide_streaming : divide);
+}
+
+const struct variant online_one_look = {
+    .name = "one_look",
+    .idea = "a block's terms relative to the maximum before it: one look at each element",
+    .group = IN_FAST,
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .cost = cost_streaming_large,
+    .does = {{OP_SOFTMAX, softmax_one_look}},
+};

@@ -1,0 +1,162 @@
+/* row.h: one row of stage 3 in vectors, for simd.c, streaming.c, one_look.c, threads.c.
+ *
+ *     m_new = max(m, x_j),   l = l * exp(m - m_new) + exp(x_j - m_new)
+ * Every lane of a vector is a stream of its own with its own m and l.  At the end the lanes
+ * are merged by the same rule.
+ *
+ * The exponential is 2^((x - m) * log2(e)): one multiply-add less than vexp, and its extra
+ * rounding is no larger than that of x - m. */
+#ifndef ROW_H
+#define ROW_H
+
+#include "stage.h"
+#include "vector/vexp.h"
+
+#define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
+
+/* m and l of a row or a part of it.  Empty: m = -INFINITY, l = 0. */
+struct state { float m, l; };
+
+/* A state in every lane. */
+struct vstate { vfloat m, l; };
+
+/* What stands in for m in a difference: 0 where nothing was seen, because
+ * -INFINITY - -INFINITY is NaN. */
+INLINE vfloat shift_of(vfloat m)
+{
+    return vclear(vequal(m, vset(-INFINITY)), m);
+}
+
+/* exp(x - m) */
+INLINE vfloat weight(vfloat x, vfloat m)
+{
+    return vexp2((x - m) * VEXP_LOG2E);
+}
+
+/* Online step of every lane.  Of the two exponentials of the rule one is exp(0) = 1, so one
+ * exp(-|x - m|) does: it rescales l when x is the new maximum, and is added when it is not. */
+INLINE struct vstate online_step(struct vstate s, vfloat x)
+{
+    vmask grows = vless(s.m, x);
+    vfloat low = vselect(grows, s.m, x), high = vselect(grows, x, s.m);
+    vfloat e = weight(low, shift_of(high)), one = vset(1);
+    s.l = vfma(s.l, vselect(grows, e, one), vselect(grows, one, e));
+    s.m = high;
+    return s;
+}
+
+/* The lanes merged: m = max m_i,  l = sum l_i exp(m_i - m). */
+static inline struct state merge_lanes(struct vstate s)
+{
+    struct state row = {vlargest(s.m), 0};
+    row.l = vsum(s.l * weight(s.m, shift_of(vset(row.m))));
+    return row;
+}
+
+/* Pass 1 of a row.   x (n) */
+static inline struct state online_row(const float *x, size_t n)
+{
+    struct vstate s = {vset(-INFINITY), vset(0)};
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) s = online_step(s, vload(x + j));
+    if (j < n) s = online_step(s, vload_part(x + j, n - j, -INFINITY));
+    return merge_lanes(s);
+}
+
+/* Pass 2 of a row: y_j = exp(x_j - m) / l; 0 when l is 0.   x, y (n) */
+static inline void divide(const float *x, float *y, size_t n, struct state s)
+{
+    vfloat shift = shift_of(vset(s.m));
+    float scale = s.l == 0 ? 0 : 1 / s.l;
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) vstore(y + j, weight(vload(x + j), shift) * scale);
+    if (j < n) vstore_part(y + j, n - j, weight(vload_part(x + j, n - j, 0), shift) * scale);
+}
+
+/* y_j = x_j - m - log(l), in this order.   x, y (n) */
+static inline void subtract(const float *x, float *y, size_t n, struct state s)
+{
+    float m = s.m == -INFINITY ? 0 : s.m, log_l = s.l == 0 ? 0 : logf(s.l);
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES) vstore(y + j, vload(x + j) - m - log_l);
+    for (; j < n; j++) y[j] = x[j] - m - log_l;
+}
+
+/* The two passes of a row. */
+typedef struct state first_pass(const float *x, size_t n);
+typedef void second_pass(const float *x, float *y, size_t n, struct state s);
+
+/* Every row, one after the other. */
+static inline void each_row(const struct problem *p, const struct arrays *a, first_pass *first,
+                     second_pass *second)
+{
+    const float *x = a->x;
+    float *y = a->y;
+    size_t n = p->cols;
+    for (size_t i = 0; i < p->rows; i++)
+        second(x + i * n, y + i * n, n, first(x + i * n, n));
+    vstream_end();
+}
+
+/* Attention of one query in one loop over blocks of keys; no score outlives its block.
+ *   q_i (head_dim)   k (seqlen_k, head_dim)   v (seqlen_k, head_dim_v)
+ *   bias_i (seqlen_k) or NULL   o_i (head_dim_v)
+ * Returns lse.  Masked keys are left out; if there is no other, o = 0, lse = -INFINITY. */
+static inline float attention_row(const struct problem *p, size_t i, const float *q_i,
+                           const float *k, const float *v, const float *bias_i, float *o_i)
+{
+    enum { KEYS = 64 };
+    float s[KEYS];
+    struct key_range keys = visible_keys(p, i);
+    size_t n = keys.end, dv = p->head_dim_v;
+    float m = -INFINITY, l = 0;
+    for (size_t d = 0; d < dv; d++) o_i[d] = 0;
+    for (size_t j0 = keys.first; j0 < n; j0 += KEYS) {
+        size_t n_keys = n - j0 < KEYS ? n - j0 : KEYS;
+        for (size_t j = 0; j < n_keys; j++) {
+            float bias = bias_i ? bias_i[j0 + j] : 0;
+            s[j] = p->scale * vdot(q_i, k + (j0 + j) * p->head_dim, p->head_dim) + bias;
+            if (bias == -INFINITY) s[j] = -INFINITY; /* whatever the key holds */
+        }
+        struct state block = online_row(s, n_keys);
+        float m_new = block.m > m ? block.m : m, shift = m_new == -INFINITY ? 0 : m_new;
+        float factor = sexp(m - shift);
+        l = l * factor + block.l * sexp((block.m == -INFINITY ? shift : block.m) - shift);
+        for (size_t d = 0; d < dv; d++) o_i[d] *= factor;
+        for (size_t j = 0; j < n_keys; j++) {
+            if (bias_i && bias_i[j0 + j] == -INFINITY) continue;
+            vaxpy(1, o_i, sexp(s[j] - shift), v + (j0 + j) * dv, dv);
+        }
+        m = m_new;
+    }
+    for (size_t d = 0; d < dv; d++) o_i[d] = l == 0 ? 0 : o_i[d] / l;
+    return m + logf(l);
+}
+
+static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
+{
+    size_t n = p->seqlen_k, group = p->heads_q / p->heads_kv;
+#pragma omp parallel for schedule(dynamic, 8) num_threads(threads)
+    for (size_t row = 0; row < p->batch * p->heads_q * p->seqlen_q; row++) {
+        size_t bh = row / p->seqlen_q, i = row % p->seqlen_q;
+        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
+        a->lse[row] = attention_row(p, i, (const float *)a->q + row * p->head_dim,
+                                    (const float *)a->k + kv * n * p->head_dim,
+                                    (const float *)a->v + kv * n * p->head_dim_v,
+                                    a->bias ? a->bias + i * n : NULL,
+                                    (float *)a->o + row * p->head_dim_v);
+    }
+}
+
+/* x is read twice, y written once. */
+static inline struct cost cost(const struct problem *p)
+{
+    if (p->op == OP_ATTENTION)
+        return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
+                             .exps = 2 * score_count(p)};
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .rfo_bytes = 4 * n,
+                         .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
+}
+
+#endif

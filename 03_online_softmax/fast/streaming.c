@@ -1,0 +1,22 @@
+/* streaming.c: stage 3 on vectors, y stored past the cache.
+ *
+ * A plain store to a line that is not in the cache first reads the line.  A non-temporal
+ * store does not: 12 bytes per element cross the memory interface instead of 16. */
+#include "stream.h"
+
+static void softmax_streaming(const struct problem *p, const struct arrays *a)
+{
+    each_row(p, a, online_row, divide_streaming);
+}
+
+const struct variant online_streaming = {
+    .name = "streaming",
+    .idea = "y stored past the cache: 12 bytes per element instead of 16",
+    .group = IN_FAST,
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .cost = cost_streaming,
+    .does = {{OP_SOFTMAX, softmax_streaming}},
+};

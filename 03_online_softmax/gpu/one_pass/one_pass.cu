@@ -1,0 +1,71 @@
+/* one_pass.cu: the kernel for a row length: registers, cluster, shared or two_pass.
+ *
+ * One read and one write of main memory where a row fits on the chip (row E5 of the table of
+ * traffic), two reads and one write where it does not. */
+#include "stage.h"
+#include "gpu/cuda_check.h"
+#include "gpu/gpu_rows.h"
+
+#ifdef __CUDACC__
+#define HERE(name) name##_cuda
+#else
+#define HERE(name) name
+#endif
+
+extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
+extern "C" const struct variant HERE(gpu_cluster);   /* cluster.cu */
+extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
+extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
+
+/* The first that takes the row, in the order of preference. */
+static const struct variant *choose(const struct problem *p)
+{
+    static const struct variant *const preferred[] = {
+        &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_shared)};
+    for (const struct variant *v : preferred)
+        if (variant_does(v, p->op) != needs_gpu && !v->refuses(p)) return v;
+    return &HERE(gpu_two_pass);
+}
+
+static const char *refuses(const struct problem *p)
+{
+    return HERE(gpu_two_pass).refuses(p);
+}
+
+static const char *picks(const struct problem *p)
+{
+    return choose(p)->name;
+}
+
+static size_t workspace(const struct problem *p)
+{
+    const struct variant *v = choose(p);
+    return v->workspace ? v->workspace(p) : 0;
+}
+
+static struct cost cost(const struct problem *p)
+{
+    return choose(p)->cost(p);
+}
+
+static void one_pass(const struct problem *p, const struct arrays *a)
+{
+    variant_does(choose(p), p->op)(p, a);
+}
+
+GPU_VARIANT(gpu_one_pass) = {
+    .name = "gpu_one_pass",
+    .idea = "registers, cluster, shared or two_pass, by the length of the row",
+    .group = IN_GPU,
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = ALL_TYPES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = refuses,
+    .picks = picks,
+    .workspace = workspace,
+    .cost = cost,
+    .does = {{OP_SOFTMAX, one_pass}, {OP_LOGSOFTMAX, one_pass}},
+    .on_gpu = GPU_TWIN(gpu_one_pass),
+};

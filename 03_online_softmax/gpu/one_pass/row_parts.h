@@ -1,0 +1,52 @@
+/* row_parts.h: how the kernels of this folder see a row: a part made of whole, aligned packs,
+ * and the edges.
+ *
+ * A row starts anywhere: row i of cols floats starts at element i * cols, which is a
+ * multiple of 4 only if cols is.  So it has a head of less than a pack, packs, and a
+ * tail of less than a pack.  x and y themselves are 16-byte aligned. */
+#ifndef ROW_PARTS_H
+#define ROW_PARTS_H
+
+#include "gpu/state.h"
+
+/* head elements, then `packs` packs of WIDTH elements, then tail elements. */
+struct parts { int head, packs, tail; };
+
+template <int WIDTH>
+static __device__ inline struct parts parts_of(size_t row, int cols)
+{
+    struct parts r;
+    r.head = (int)((0 - row * (size_t)cols) & (WIDTH - 1));
+    if (r.head > cols) r.head = cols;
+    r.packs = (cols - r.head) / WIDTH;
+    r.tail = (cols - r.head) % WIDTH;
+    return r;
+}
+
+/* Which edge element is number i's: 0 .. head - 1 take the head, WARP .. WARP + tail - 1
+ * the tail; -1 for the others. */
+static __device__ inline int edge_of(struct parts r, int cols, int i)
+{
+    if (i < r.head) return i;
+    if (i >= WARP && i - WARP < r.tail) return cols - r.tail + i - WARP;
+    return -1;
+}
+
+/* Shared memory of block_max and block_sum. */
+struct reduction { float max[WARP], sum[WARP]; };
+
+/* Bytes of a row. */
+static inline size_t row_bytes(const struct problem *p)
+{
+    return p->cols * (p->dtype == F32 ? 4 : 2);
+}
+
+static inline int device_attribute(enum cudaDeviceAttr what)
+{
+    int device, value;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
+    return value;
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* two_pass.cu: rows of any length: online softmax, which reads x twice and writes y once.
+ *
+ *     pass 1: (m, l) of each slice of a row     pass 2: y_j = exp(x_j - m) / l
+ *
+ * A long row is cut into slices, so that a few long rows occupy the whole GPU.
+ *
+ * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
+ * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+#include "stage.h"
+#include "gpu/cuda_check.h"
+#include "gpu/gpu_rows.h"
+#include "row_parts.h"
+
+#define PASS_THREADS 256
+#define PASS_BLOCKS 1056 /* 8 blocks for each of 132 multiprocessors */
+
+/* The row is cut into `splits` slices of `slice` packs, so that a few long rows occupy
+ * the whole GPU.  state [rows, splits]: the state of each slice. */
+struct slices { int splits, slice; };
+
+static struct slices slices_of(const struct problem *p)
+{
+    const int width = p->dtype == F32 ? 4 : 8;
+    const size_t packs = p->cols / width + 1, least = 4 * PASS_THREADS;
+    size_t splits = p->rows >= PASS_BLOCKS ? 1 : PASS_BLOCKS / (p->rows ? p->rows : 1);
+    const size_t most = (packs + least - 1) / least;
+    if (splits > most) splits = most;
+    return (struct slices){(int)splits, (int)((packs + splits - 1) / splits)};
+}
+
+/* Pass 1: the state (m, l) of every slice.  Reads x once. */
+template <class T>
+static __global__ __launch_bounds__(PASS_THREADS)
+void state_kernel(const T *x, struct state *state, size_t rows, int cols,
+                  struct slices cut)
+{
+    constexpr int W = FULL<T>;
+    struct reduction &shared = dynamic_shared<struct reduction>();
+    const size_t i = block_number(), row = i / cut.splits;
+    if (row >= rows) return;
+    const int split = i % cut.splits;
+    const T *x_i = x + row * cols;
+    const struct parts r = parts_of<W>(row, cols);
+    const auto *in = (const struct pack<T, W> *)(x_i + r.head);
+    const int end = min(r.packs, (split + 1) * cut.slice);
+
+    struct state mine = empty_state();
+    for (int s = split * cut.slice + threadIdx.x; s < end; s += PASS_THREADS) {
+        const struct pack<T, W> raw = in[s];
+        float v[W];
+        for (int e = 0; e < W; e++) v[e] = (float)raw.e[e];
+        push(&mine, v);
+    }
+    const int edge = split == 0 ? edge_of(r, cols, threadIdx.x) : -1;
+    const float last[1] = {edge >= 0 ? (float)x_i[edge] : -INFINITY};
+    push(&mine, last);
+
+    struct state all;
+    all.m = block_max<PASS_THREADS>(mine.m, shared.max);
+    all.l = block_sum<PASS_THREADS>(mine.l * exp_minus(mine.m, shift_of(all.m)),
+                                    shared.sum);
+    if (threadIdx.x == 0) state[i] = all;
+}
+
+/* The merged state of slices i, i + PASS_THREADS, ... for thread i. */
+static __device__ inline struct state slices_merge(const struct state *state, int n)
+{
+    struct state all = empty_state();
+    for (int s = threadIdx.x; s < n; s += PASS_THREADS) all = merge(all, state[s]);
+    return all;
+}
+
+/* Pass 2: y of every slice, from the last to the first, because what pass 1 read last may
+ * still be in the cache.  Every block merges the states of its row in the same order. */
+template <class T>
+static __global__ __launch_bounds__(PASS_THREADS)
+void divide_kernel(const T *x, T *y, const struct state *state, size_t rows, int cols,
+                   struct slices cut, int log)
+{
+    constexpr int W = FULL<T>;
+    struct reduction &shared = dynamic_shared<struct reduction>();
+    if (block_number() >= rows * cut.splits) return;
+    const size_t i = rows * cut.splits - 1 - block_number(), row = i / cut.splits;
+    const int split = i % cut.splits;
+    const T *x_i = x + row * cols;
+    T *y_i = y + row * cols;
+    const struct parts r = parts_of<W>(row, cols);
+    const int begin = split * cut.slice, end = min(r.packs, begin + cut.slice);
+
+    struct state all = state[row * cut.splits];
+    if (cut.splits > 1) {
+        const struct state mine = slices_merge(state + row * cut.splits, cut.splits);
+        all.m = block_max<PASS_THREADS>(mine.m, shared.max);
+        all.l = block_sum<PASS_THREADS>(mine.l * exp_minus(mine.m, shift_of(all.m)),
+                                        shared.sum);
+    }
+    const struct normaliser f = normaliser_of(all, log);
+
+    const auto *in = (const struct pack<T, W> *)(x_i + r.head);
+    auto *out = (struct pack<T, W> *)(y_i + r.head);
+    for (int s = end - 1 - (int)threadIdx.x; s >= begin; s -= PASS_THREADS) {
+        const struct pack<T, W> raw = in[s];
+        float v[W];
+        for (int e = 0; e < W; e++) v[e] = normalise(f, (float)raw.e[e]);
+        store(out + s, v);
+    }
+    const int edge = split == 0 ? edge_of(r, cols, threadIdx.x) : -1;
+    if (edge >= 0) y_i[edge] = T(normalise(f, (float)x_i[edge]));
+}
+
+static const char *two_pass_refuses(const struct problem *p)
+{
+    return p->cols > (size_t)1 << 30 ? "rows of more than 2^30 elements" : NULL;
+}
+
+static size_t two_pass_workspace(const struct problem *p)
+{
+    return p->rows * slices_of(p).splits * sizeof(struct state);
+}
+
+static void two_pass(const struct problem *p, const struct arrays *a)
+{
+    const struct slices cut = slices_of(p);
+    struct state *state = (struct state *)a->workspace;
+    cudaLaunchConfig_t config = launch_of(p->rows * cut.splits, PASS_THREADS,
+                                          sizeof(struct reduction), a->stream);
+    with_type(p, a, [&]<class T>(const T *x, T *y) {
+        CUDA_CHECK(cudaLaunchKernelEx(&config, state_kernel<T>, x, state, p->rows,
+                                      (int)p->cols, cut));
+        CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel<T>, x, y, state, p->rows,
+                                      (int)p->cols, cut, p->op == OP_LOGSOFTMAX));
+        CUDA_CHECK(cudaGetLastError());
+    });
+}
+
+/* 2 reads, 1 write. */
+static struct cost cost(const struct problem *p)
+{
+    return traffic(p, 3, 2);
+}
+
+GPU_VARIANT(gpu_two_pass) = {
+    .name = "gpu_two_pass",
+    .idea = "rows of any length: online, x read twice, the second time backwards: 3 G",
+    .group = IN_GPU,
+    .device = GPU_DEVICE,
+    .least_arch = 75,
+    .types = ALL_TYPES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = two_pass_refuses,
+    .workspace = two_pass_workspace,
+    .cost = cost,
+    .does = {{OP_SOFTMAX, two_pass}, {OP_LOGSOFTMAX, two_pass}},
+    .on_gpu = GPU_TWIN(gpu_two_pass),
+};
