@@ -8,6 +8,7 @@
  * Nothing here guards against it: the next stage does. */
 #include "stage.h"
 
+#include "problem/heads.h"
 #include "variants/overflow.h"
 
 /* Softmax of one row, two passes.
@@ -35,21 +36,27 @@ static void softmax(const struct problem *p, const struct arrays *a)
         softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
-/* Scores of query i against every key.
- *     s_j = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked
+/* The score of query i and key j.
+ *     s = scale * q_i . k_j + bias_ij, or -INFINITY where the bias masks key j
+ *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */
+static float score(const struct problem *p, const float *q_i, const float *k_j,
+                   const float *bias_i, size_t j)
+{
+    if (bias_i && bias_i[j] == -INFINITY) return -INFINITY; /* whatever k_j holds */
+    float dot = 0;
+    for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
+    return p->scale * dot + (bias_i ? bias_i[j] : 0);
+}
+
+/* Scores of query i against every key, -INFINITY where a key is masked.
  *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
 static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
                       const float *bias_i, float *s)
 {
     struct key_range keys = visible_keys(p, i);
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        const float *k_j = k + j * p->head_dim;
-        float dot = 0;
-        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
-        s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        int hidden = j < keys.first || j >= keys.end;
-        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
-    }
+    for (size_t j = 0; j < p->seqlen_k; j++) s[j] = -INFINITY;
+    for (size_t j = keys.first; j < keys.end; j++)
+        s[j] = score(p, q_i, k + j * p->head_dim, bias_i, j);
 }
 
 /* Output of one query: the mean of the value rows, weighted by its probabilities.
@@ -67,32 +74,25 @@ static void weighted_sum(const struct problem *p, const float *p_i, const float 
 /* Attention of one head, the plain way: all scores stored, all probabilities stored.
  *     S = scale * Q K^T,  P = softmax(S),  O = P V
  *   s, prob (seqlen_q, seqlen_k)  scratch: this is the memory that grows with seqlen^2 */
-static void attention_head(const struct problem *p, const float *q, const float *k,
-                           const float *v, const float *bias, float *s, float *prob, float *o,
-                           float *lse)
+static void attention_head(const struct problem *p, const struct head *h, float *s,
+                           float *prob)
 {
     size_t n = p->seqlen_k;
     for (size_t i = 0; i < p->seqlen_q; i++)
-        score_row(p, i, q + i * p->head_dim, k, bias ? bias + i * n : NULL, s + i * n);
+        score_row(p, i, h->q + i * p->head_dim, h->k, bias_row(p, h, i), s + i * n);
     for (size_t i = 0; i < p->seqlen_q; i++)
-        lse[i] = softmax_row(s + i * n, prob + i * n, n);
+        h->lse[i] = softmax_row(s + i * n, prob + i * n, n);
     for (size_t i = 0; i < p->seqlen_q; i++)
-        weighted_sum(p, prob + i * n, v, o + i * p->head_dim_v);
+        weighted_sum(p, prob + i * n, h->v, h->o + i * p->head_dim_v);
 }
 
-/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
+/* Every head of every batch. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o, *s = a->workspace, *prob = s + p->seqlen_q * p->seqlen_k;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t b = bh / p->heads_q, h = bh % p->heads_q;
-        size_t kv = b * p->heads_kv + h / group;
-        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
-                       k + kv * p->seqlen_k * p->head_dim,
-                       v + kv * p->seqlen_k * p->head_dim_v, a->bias, s, prob,
-                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
+    float *s = a->workspace, *prob = s + p->seqlen_q * p->seqlen_k;
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
+        attention_head(p, &h, s, prob);
     }
 }
 

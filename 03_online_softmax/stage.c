@@ -8,6 +8,8 @@
  * Algorithm 3).  For attention it means that no score has to be stored. */
 #include "stage.h"
 
+#include "problem/heads.h"
+
 /* The running state of a row: m = max of the scores so far, l = sum of exp(x - m).
  * Empty: m = -INFINITY, l = 0. */
 struct state { float m, l; };
@@ -61,8 +63,8 @@ static float score(const struct problem *p, const float *q_i, const float *k_j,
  *     loop 1: m, l of the scores     loop 2: o_i = sum_j (exp(s_j - m) / l) v_j
  * Loop 2 adds whole rows of v, scaled: the two inner loops of the product P V exchanged.
  *   q_i (head_dim)  k (seqlen_k, head_dim)  v (seqlen_k, head_dim_v)  o_i (head_dim_v)
- * Returns lse = m + log(l).  Masked keys are left out of both loops; if there is no other,
- * o = 0 and lse = -INFINITY.  Reads K twice and V once, writes o once. */
+ * Returns lse = m + log(l).  A key with score -INFINITY is left out of both loops; if there
+ * is no other, o = 0 and lse = -INFINITY.  Reads K twice and V once, writes o once. */
 static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            const float *k, const float *v, const float *bias_i, float *o_i)
 {
@@ -76,37 +78,29 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     /* loop 2: weighted sum */
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
     for (size_t j = keys.first; j < keys.end; j++) {
-        if (bias_i && bias_i[j] == -INFINITY) continue;
         const float *v_j = v + j * p->head_dim_v;
-        float p_j = expf(score(p, q_i, k + j * p->head_dim, bias_i, j) - s.m) / s.l;
+        float s_j = score(p, q_i, k + j * p->head_dim, bias_i, j);
+        if (s_j == -INFINITY) continue; /* it weighs 0, and v_j may hold NaN */
+        float p_j = expf(s_j - s.m) / s.l;
         for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_j * v_j[d];
     }
     return s.m + logf(s.l);
 }
 
 /* Attention of one head: query by query, nothing stored. */
-static void attention_head(const struct problem *p, const float *q, const float *k,
-                           const float *v, const float *bias, float *o, float *lse)
+static void attention_head(const struct problem *p, const struct head *h)
 {
-    size_t n = p->seqlen_k;
     for (size_t i = 0; i < p->seqlen_q; i++)
-        lse[i] = attention_row(p, i, q + i * p->head_dim, k, v, bias ? bias + i * n : NULL,
-                               o + i * p->head_dim_v);
+        h->lse[i] = attention_row(p, i, h->q + i * p->head_dim, h->k, h->v,
+                                  bias_row(p, h, i), h->o + i * p->head_dim_v);
 }
 
-/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
+/* Every head of every batch. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t b = bh / p->heads_q, h = bh % p->heads_q;
-        size_t kv = b * p->heads_kv + h / group;
-        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
-                       k + kv * p->seqlen_k * p->head_dim,
-                       v + kv * p->seqlen_k * p->head_dim_v, a->bias,
-                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
+        attention_head(p, &h);
     }
 }
 

@@ -62,7 +62,11 @@ struct problem {
     size_t n_updates;       /* update */
 };
 
-/* Where the data is.  For a GPU variant these are device addresses.  Inputs that an
+/* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
+ * score: causal, the bias, or arithmetic.  A query without any other key gives o = 0 and
+ * lse = -INFINITY.  A score of NaN or +INFINITY gives NaN in the whole row.
+ *
+ * Where the data is.  For a GPU variant these are device addresses.  Inputs that an
  * operation does not use are NULL.  Outputs never overlap inputs. */
 struct arrays {
     const void *x, *w;

@@ -194,10 +194,10 @@ Test(lessons, transcripts_are_what_the_programs_print, .timeout = 60)
 Test(lessons, diff_names_what_a_stage_changes)
 {
     static const struct { const char *stage, *line; } wants[] = {
-        {"02_safe_softmax", "  same     softmax score_row attention workspace main\n"},
+        {"02_safe_softmax", "  same     softmax score score_row attention workspace main\n"},
         {"02_safe_softmax", "  new      row_maximum\n"},
         {"03_online_softmax", "  changed  softmax_row attention_head attention cost trace\n"},
-        {"03_online_softmax", "  new      online_step score attention_row\n"},
+        {"03_online_softmax", "  new      online_step attention_row\n"},
         {"03_online_softmax", "  gone     row_maximum score_row weighted_sum workspace\n"},
         {"04_monoid_tiled_cpu", "  same     softmax main\n"},
         {"04_monoid_tiled_cpu", "+++ 04_monoid_tiled_cpu/stage.c\n"},

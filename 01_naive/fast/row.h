@@ -7,6 +7,7 @@
 #define ROW_H
 
 #include "stage.h"
+#include "problem/heads.h"
 #include "vector/vexp.h"
 
 /* Pass 1 of a row: sum_j exp(x_j).  Four sums, so that an addition need not wait for the one
@@ -66,27 +67,21 @@ static inline void weighted_sum(const struct problem *p, const float *p_i, const
  * the queries of a step are shared by `threads` threads. */
 static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
 {
-    size_t n = p->seqlen_k, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
+    size_t n = p->seqlen_k;
     float *s = a->workspace, *prob = s + p->seqlen_q * n;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        size_t first = bh * p->seqlen_q;
-        const float *q = (const float *)a->q + first * p->head_dim;
-        const float *k = (const float *)a->k + kv * n * p->head_dim;
-        const float *v = (const float *)a->v + kv * n * dv;
-        float *o = (float *)a->o + first * dv;
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
 #pragma omp parallel num_threads(threads)
         {
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                score_row(p, i, q + i * p->head_dim, k, a->bias ? a->bias + i * n : NULL,
-                          s + i * n);
+                score_row(p, i, h.q + i * p->head_dim, h.k, bias_row(p, &h, i), s + i * n);
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                a->lse[first + i] = logf(softmax_row(s + i * n, prob + i * n, n));
+                h.lse[i] = logf(softmax_row(s + i * n, prob + i * n, n));
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                weighted_sum(p, prob + i * n, v, o + i * dv);
+                weighted_sum(p, prob + i * n, h.v, h.o + i * p->head_dim_v);
         }
     }
 }

@@ -8,6 +8,7 @@
 #define ROW_H
 
 #include "stage.h"
+#include "problem/heads.h"
 #include "vector/vexp.h"
 
 #define AT_ONCE VEXP_AT_ONCE /* vectors in flight */
@@ -147,15 +148,14 @@ static inline void score_row(const struct problem *p, size_t i, const float *q_i
     }
 }
 
-/* o_i = sum_j p_j v_j over the visible keys.
- *   p_i (seqlen_k)   bias_i (seqlen_k) or NULL   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
-static inline void weighted_sum(const struct problem *p, size_t i, const float *p_i,
-                         const float *bias_i, const float *v, float *o_i)
+/* o_i = sum_j p_j v_j over the keys whose score is above -INFINITY.
+ *   s_i, p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
+static inline void weighted_sum(const struct problem *p, const float *s_i, const float *p_i,
+                                const float *v, float *o_i)
 {
-    struct key_range keys = visible_keys(p, i);
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = keys.first; j < keys.end; j++) {
-        if (bias_i && bias_i[j] == -INFINITY) continue; /* v_j may hold NaN */
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        if (s_i[j] == -INFINITY) continue; /* v_j may hold NaN */
         vaxpy(1, o_i, p_i[j], v + j * p->head_dim_v, p->head_dim_v);
     }
 }
@@ -164,29 +164,23 @@ static inline void weighted_sum(const struct problem *p, size_t i, const float *
  * the queries of a step are shared by `threads` threads. */
 static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
 {
-    size_t n = p->seqlen_k, dv = p->head_dim_v, group = p->heads_q / p->heads_kv;
+    size_t n = p->seqlen_k;
     float *s = a->workspace, *prob = s + p->seqlen_q * n;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        size_t first = bh * p->seqlen_q;
-        const float *q = (const float *)a->q + first * p->head_dim;
-        const float *k = (const float *)a->k + kv * n * p->head_dim;
-        const float *v = (const float *)a->v + kv * n * dv;
-        float *o = (float *)a->o + first * dv;
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
 #pragma omp parallel num_threads(threads)
         {
-#define BIAS_OF(i) (a->bias ? a->bias + (i) * n : NULL)
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                score_row(p, i, q + i * p->head_dim, k, BIAS_OF(i), s + i * n);
+                score_row(p, i, h.q + i * p->head_dim, h.k, bias_row(p, &h, i), s + i * n);
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++) {
                 struct state row = softmax_row(s + i * n, prob + i * n, n);
-                a->lse[first + i] = row.m + logf(row.l);
+                h.lse[i] = row.m + logf(row.l);
             }
 #pragma omp for schedule(static)
             for (size_t i = 0; i < p->seqlen_q; i++)
-                weighted_sum(p, i, prob + i * n, BIAS_OF(i), v, o + i * dv);
+                weighted_sum(p, s + i * n, prob + i * n, h.v, h.o + i * p->head_dim_v);
         }
     }
 }

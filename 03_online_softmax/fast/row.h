@@ -10,6 +10,7 @@
 #define ROW_H
 
 #include "stage.h"
+#include "problem/heads.h"
 #include "vector/vexp.h"
 
 #define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
@@ -124,7 +125,7 @@ static inline float attention_row(const struct problem *p, size_t i, const float
         l = l * factor + block.l * sexp((block.m == -INFINITY ? shift : block.m) - shift);
         for (size_t d = 0; d < dv; d++) o_i[d] *= factor;
         for (size_t j = 0; j < n_keys; j++) {
-            if (bias_i && bias_i[j0 + j] == -INFINITY) continue;
+            if (s[j] == -INFINITY) continue; /* v_j may hold NaN */
             vaxpy(1, o_i, sexp(s[j] - shift), v + (j0 + j) * dv, dv);
         }
         m = m_new;
@@ -135,16 +136,12 @@ static inline float attention_row(const struct problem *p, size_t i, const float
 
 static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
 {
-    size_t n = p->seqlen_k, group = p->heads_q / p->heads_kv;
 #pragma omp parallel for schedule(dynamic, 8) num_threads(threads)
-    for (size_t row = 0; row < p->batch * p->heads_q * p->seqlen_q; row++) {
-        size_t bh = row / p->seqlen_q, i = row % p->seqlen_q;
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        a->lse[row] = attention_row(p, i, (const float *)a->q + row * p->head_dim,
-                                    (const float *)a->k + kv * n * p->head_dim,
-                                    (const float *)a->v + kv * n * p->head_dim_v,
-                                    a->bias ? a->bias + i * n : NULL,
-                                    (float *)a->o + row * p->head_dim_v);
+    for (size_t row = 0; row < n_heads(p) * p->seqlen_q; row++) {
+        size_t i = row % p->seqlen_q;
+        struct head h = head_of(p, a, row / p->seqlen_q);
+        h.lse[i] = attention_row(p, i, h.q + i * p->head_dim, h.k, h.v, bias_row(p, &h, i),
+                                 h.o + i * p->head_dim_v);
     }
 }
 

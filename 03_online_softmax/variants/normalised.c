@@ -12,6 +12,8 @@
  * printed, is infinite from a score of 89 on and 0 * inf from 104 on (notes/errata.md). */
 #include "stage.h"
 
+#include "problem/heads.h"
+
 /* One query against all its keys: score, maximum, sum, attention, in this order.
  *   q_i (head_dim)  k (seqlen_k, head_dim)  v (seqlen_k, head_dim_v)  o_i (head_dim_v)
  * Returns lse.  Masked keys are left out; if there is no other, o = 0, lse = -INFINITY.
@@ -26,11 +28,11 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
         const float *k_j = k + j * p->head_dim, *v_j = v + j * p->head_dim_v;
         if (bias_i && bias_i[j] == -INFINITY) continue;
 
-        /* score; one of -INFINITY that is not masked weighs 0 and has no maximum */
+        /* score */
         float dot = 0;
         for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
         float s = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        if (s == -INFINITY) continue;
+        if (s == -INFINITY) continue; /* it weighs 0, and v_j may hold NaN */
 
         /* max */
         float m_new = s > m ? s : m;
@@ -48,28 +50,19 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
 }
 
 /* Attention of one head: query by query, nothing stored. */
-static void attention_head(const struct problem *p, const float *q, const float *k,
-                           const float *v, const float *bias, float *o, float *lse)
+static void attention_head(const struct problem *p, const struct head *h)
 {
-    size_t n = p->seqlen_k;
     for (size_t i = 0; i < p->seqlen_q; i++)
-        lse[i] = attention_row(p, i, q + i * p->head_dim, k, v, bias ? bias + i * n : NULL,
-                               o + i * p->head_dim_v);
+        h->lse[i] = attention_row(p, i, h->q + i * p->head_dim, h->k, h->v,
+                                  bias_row(p, h, i), h->o + i * p->head_dim_v);
 }
 
-/* Every head of every batch; heads_q / heads_kv query heads share a key-value head. */
+/* Every head of every batch. */
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t b = bh / p->heads_q, h = bh % p->heads_q;
-        size_t kv = b * p->heads_kv + h / group;
-        attention_head(p, q + bh * p->seqlen_q * p->head_dim,
-                       k + kv * p->seqlen_k * p->head_dim,
-                       v + kv * p->seqlen_k * p->head_dim_v, a->bias,
-                       o + bh * p->seqlen_q * p->head_dim_v, a->lse + bh * p->seqlen_q);
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
+        attention_head(p, &h);
     }
 }
 

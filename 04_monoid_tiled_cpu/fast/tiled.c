@@ -235,8 +235,8 @@ static void fold_tiles(const struct problem *p, const struct arrays *a,
     }
 }
 
-/* One query row, one key at a time, masked keys skipped and not multiplied by 0: what a
- * row gets when NaN or infinity stood in its tile.
+/* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
+ * 0: what a row gets when NaN or infinity stood in its tile.
  *   q (head_dim)   k, v  the group's   o (head_dim_v)   returns lse */
 static float row_alone(const struct problem *p, const struct arrays *a, const struct tile *t,
                        size_t row, float *o)
@@ -251,6 +251,7 @@ static float row_alone(const struct problem *p, const struct arrays *a, const st
         const float *v_j = t->v + j * p->head_dim_v;
         float s = vdot(t->q + row * p->head_dim, t->k + j * p->head_dim, p->head_dim);
         s = sfma(s, p->scale, bias);
+        if (s == -INFINITY) continue; /* it weighs 0, and v_j may hold NaN */
         float m_new = s > m ? s : m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(m - safe), p_j = sexp(s - safe);
         l = sfma(l, factor, p_j);
@@ -269,8 +270,8 @@ static int all_finite(const float *x, size_t n)
     return finite;
 }
 
-/* The tile's rows of o and lse from its aggregate.  p * v is computed for masked keys too,
- * with p = 0: only NaN and infinity show that, and such rows are done again alone. */
+/* The tile's rows of o and lse from its aggregate.  p * v is computed for keys with
+ * score -INFINITY too, with p = 0: only NaN and infinity show that, and such rows are done again alone. */
 static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
                    const struct tile *t, size_t group, const struct state *x)
 {
@@ -280,7 +281,7 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
         float lse = x->m[r] + logf(l);
         const float *sum = x->o + r * plan->cols;
         for (size_t c = 0; c < p->head_dim_v; c++) o[c] = l == 0 ? 0 : sum[c] / l;
-        if ((p->causal || p->has_bias) && !all_finite(o, p->head_dim_v))
+        if (!all_finite(o, p->head_dim_v))
             lse = row_alone(p, a, t, r, o);
         if (a->lse) a->lse[row] = lse;
     }

@@ -103,7 +103,7 @@ static __device__ float warp_sum(float x)
 
 /* Merges the tile into the state (m, l, o) of one query.
  *   s        score of the lane's key; -INFINITY if masked
- *   visible  bit j: key j of the tile is not masked; the same in all lanes
+ *   visible  bit j: the score of key j of the tile is above -INFINITY; the same in all lanes
  *   p (Bc)   the warp's; v (Bc, MAX_COLS)   o (COLS) the lane's columns
  * Returns what the old l and o were multiplied by. */
 static __device__ float push_tile(struct se *state, float *o, float s, unsigned visible,
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
             masked |= bias == -INFINITY;
             float s_j = masked ? -INFINITY : s[r] * p.scale + bias;
             float correction =
-                push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, !masked),
+                push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, s_j != -INFINITY),
                           shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
                 record(x, j_0 / Bc, warp_max(s_j), state[r], correction, o[r], c_0,

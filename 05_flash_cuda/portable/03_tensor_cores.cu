@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
         load_tile<T, D, BC>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0,
                             x.head_dim, 0);
         int nonfinite = load_tile<T, D, BC>(shared.v, h.v + (size_t)j0 * x.head_dim_v,
-                                            x.seqlen_k - j0, x.head_dim_v, partial);
+                                            x.seqlen_k - j0, x.head_dim_v, 1);
         int isolate = __syncthreads_or(nonfinite); /* K and V are here */
 
         float s[BC / 8][4];

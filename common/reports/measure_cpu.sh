@@ -27,7 +27,7 @@ softmax() {
 }
 attention() {
     bench 01_naive attention naive threads
-    bench 02_safe_softmax attention recompute reload threads
+    bench 02_safe_softmax attention recompute threads
     bench 03_online_softmax attention online divide_once threads
     bench 04_monoid_tiled_cpu attention fold tiled microkernel all_cores
 }

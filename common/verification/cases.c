@@ -53,6 +53,9 @@ static const char *const recipe_names[N_RECIPES] = {
     [NAN_V_FAR] = "nan_v_far",
     [INF_V] = "inf_v",
     [INF_SCORE] = "inf_score",
+    [MINUS_INF] = "minus_inf",
+    [MINUS_INF_V] = "minus_inf_v",
+    [MINUS_INF_ALL] = "minus_inf_all",
     [TINY] = "tiny",
 };
 
@@ -446,6 +449,15 @@ static void add_nans(enum op op)
         add_attention(op, seen[i], 40, SHAPE(.q = 70, .k = 70, .causal = 1), EXECUTED);
         add_attention(op, seen[i], 69, SHAPE(.q = 70, .k = 70, .causal = 1), 0);
         add_attention(op, seen[i], 129, SHAPE(.q = 130, .k = 200, .causal = 1), 0);
+    }
+    static const enum recipe minus_inf[] = {MINUS_INF, MINUS_INF_V, MINUS_INF_ALL};
+    for (size_t i = 0; i < sizeof minus_inf / sizeof *minus_inf; i++) {
+        add_attention(op, minus_inf[i], 11, SHAPE(.q = 20, .k = 70, .heads = 2), BOTH);
+        add_attention(op, minus_inf[i], 0, SHAPE(.q = 5, .k = 70), 0);
+        add_attention(op, minus_inf[i], 64, SHAPE(.q = 1, .k = 130), QUICK);
+        add_attention(op, minus_inf[i], 40, SHAPE(.q = 70, .k = 70, .causal = 1), 0);
+        add_attention(op, minus_inf[i], 37, SHAPE(.q = 20, .k = 70, .bias = 1), 0);
+        add_attention(op, minus_inf[i], 129, SHAPE(.q = 130, .k = 1100), 0);
     }
     /* a query that sees nothing */
     add_attention(op, NAN_Q, 2, SHAPE(.q = 90, .k = 40, .causal = 1), QUICK);

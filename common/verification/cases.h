@@ -41,6 +41,9 @@ enum recipe {
     NAN_V_FAR,   /* value `at` is NaN and seen, but its weight is 0 in floats */
     INF_V,       /* value `at` is inf and masked */
     INF_SCORE,   /* one score is +inf: its row becomes NaN */
+    MINUS_INF,   /* key `at` makes every score -inf by arithmetic: it weighs 0 */
+    MINUS_INF_V, /* the same, and value `at` is NaN: nobody looks at it */
+    MINUS_INF_ALL, /* every key does: all rows are as if fully masked */
     TINY,        /* +0, -0, denormals and ones */
     N_RECIPES
 };

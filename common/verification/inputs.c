@@ -207,6 +207,12 @@ static void bias_recipe(const struct test_case *c, struct random *r, float *bias
 static void plant(const struct test_case *c, struct floats *f, const struct sizes *n)
 {
     const struct problem *p = &c->problem;
+    int minus_inf = c->recipe == MINUS_INF || c->recipe == MINUS_INF_V ||
+                    c->recipe == MINUS_INF_ALL;
+    for (size_t i = 0; minus_inf && i < n->q; i += p->head_dim) f->q[i] = 1;
+    for (size_t i = 0; minus_inf && i < n->k; i += p->head_dim)
+        if (c->recipe == MINUS_INF_ALL || i / p->head_dim % p->seqlen_k == c->at)
+            f->k[i] = -INFINITY;
     for (size_t i = 0; i < n->q; i++)
         if (c->recipe == NAN_Q && i / p->head_dim % p->seqlen_q == c->at &&
             i % p->head_dim == 0)
@@ -218,7 +224,8 @@ static void plant(const struct test_case *c, struct floats *f, const struct size
         }
     for (size_t i = 0; i < n->v; i++)
         if (i / p->head_dim_v % p->seqlen_k == c->at) {
-            if (c->recipe == NAN_V || c->recipe == NAN_V_FAR) f->v[i] = NAN;
+            if (c->recipe == NAN_V || c->recipe == NAN_V_FAR || c->recipe == MINUS_INF_V)
+                f->v[i] = NAN;
             if (c->recipe == INF_V) f->v[i] = INFINITY;
             if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2)
                 f->v[i] = NAN;

@@ -42,7 +42,7 @@ MISTAKES = {
         "ragged_tiles", "first < n; first", "first + Bc <= n; first", "attention-random"),
     "lse_in_base_2": ("one_loop", "m + logf(l)", "m + log2f(l)", "attention-random"),
     "masked_v_leaks": (
-        "masked_sum", "        if (bias_i && bias_i[j] == -INFINITY) continue;\n", "",
+        "masked_sum", "        if (s_i[j] == -INFINITY) continue;\n", "",
         "attention-nan_v"),
     "max_from_flt_min": (
         "one_loop", "float m = -INFINITY", "float m = 1.17549435e-38f", "attention-shift_200"),
@@ -82,7 +82,7 @@ MISTAKES = {
         "ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
     "wrong_kv_head": ("one_loop", "p->heads_q / group;", "p->heads_kv;", "attention-random"),
     "zero_weight_skipped": (
-        "masked_sum", "        if (bias_i && bias_i[j] == -INFINITY) continue;\n",
+        "masked_sum", "        if (s_i[j] == -INFINITY) continue;\n",
         "        if (p_i[j] == 0) continue;\n", "attention-nan_v_far"),
     # not from tests/planted
     "comparator_wants_no_nan": (

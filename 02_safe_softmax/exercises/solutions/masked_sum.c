@@ -4,8 +4,7 @@
  *
  * Task: fill weighted_sum().  The probability of a masked key is 0, but what lies in its
  * row of v is not always a number: padding is often left uninitialised, and 0 * NaN is
- * NaN.  Key j is masked for query i when it lies outside visible_keys(p, i), or when its
- * bias is -INFINITY.
+ * NaN.  The score of a masked key is -INFINITY.
  * May be assumed: the p_j are right.  A NaN in a visible row of v does spread, to its own
  * column and no other.
  *
@@ -29,47 +28,46 @@ static void score_row(const struct problem *p, size_t i, const float *q_i, const
     }
 }
 
-/* Safe softmax of one row in place.  A row that is all -INFINITY gives 0.   s (n)
+/* Safe softmax of one row.  A row that is all -INFINITY gives 0.   s, p_i (n)
  * Returns lse = m + log(l). */
-static float softmax_row(float *s, size_t n)
+static float softmax_row(const float *s, float *p_i, size_t n)
 {
     float m = -INFINITY, l = 0;
     for (size_t j = 0; j < n; j++) m = s[j] > m ? s[j] : m;
     if (m == -INFINITY) m = 0;
-    for (size_t j = 0; j < n; j++) l += s[j] = expf(s[j] - m);
-    for (size_t j = 0; j < n; j++) s[j] = l == 0 ? 0 : s[j] / l;
+    for (size_t j = 0; j < n; j++) l += p_i[j] = expf(s[j] - m);
+    for (size_t j = 0; j < n; j++) p_i[j] = l == 0 ? 0 : p_i[j] / l;
     return m + logf(l);
 }
 
 /* o_i = sum_j p_j v_j.
- *   p_i (seqlen_k)   bias_i (seqlen_k) or NULL   v (seqlen_k, head_dim_v)
+ *   s_i, p_i (seqlen_k)  scores and probabilities   v (seqlen_k, head_dim_v)
  *   o_i (head_dim_v) */
-static void weighted_sum(const struct problem *p, size_t i, const float *p_i,
-                         const float *bias_i, const float *v, float *o_i)
+static void weighted_sum(const struct problem *p, const float *s_i, const float *p_i,
+                         const float *v, float *o_i)
 {
     /* solution begin */
-    struct key_range keys = visible_keys(p, i);
     for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = keys.first; j < keys.end; j++) {
-        if (bias_i && bias_i[j] == -INFINITY) continue;
+    for (size_t j = 0; j < p->seqlen_k; j++) {
+        if (s_i[j] == -INFINITY) continue;
         const float *v_j = v + j * p->head_dim_v;
         for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
     }
     /* skeleton
     // Your code.
-    (void)p, (void)i, (void)p_i, (void)bias_i, (void)v, (void)o_i;
+    (void)p, (void)s_i, (void)p_i, (void)v, (void)o_i;
     solution end */
 }
 
-/* Attention of one query.   s (seqlen_k)  scratch: scores, then probabilities
+/* Attention of one query.   s (2, seqlen_k)  scratch: scores, probabilities
  * Returns lse. */
 static float attention_row(const struct problem *p, size_t i, const float *q_i,
                            const float *k, const float *v, const float *bias_i,
                            float *o_i, float *s)
 {
     score_row(p, i, q_i, k, bias_i, s);
-    float lse = softmax_row(s, p->seqlen_k);
-    weighted_sum(p, i, s, bias_i, v, o_i);
+    float *p_i = s + p->seqlen_k, lse = softmax_row(s, p_i, p->seqlen_k);
+    weighted_sum(p, s, p_i, v, o_i);
     return lse;
 }
 
@@ -94,7 +92,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static size_t workspace(const struct problem *p)
 {
-    return p->seqlen_k * sizeof(float);
+    return 2 * p->seqlen_k * sizeof(float);
 }
 
 static const struct variant exercise = {

@@ -1,0 +1,42 @@
+/* heads.h: the arrays of one head of attention, so that a stage can say "for each head". */
+#ifndef HEADS_H
+#define HEADS_H
+
+#include "stage.h"
+
+/* One query head: q [seqlen_q, head_dim], k [seqlen_k, head_dim], v [seqlen_k, head_dim_v],
+ * o [seqlen_q, head_dim_v], lse [seqlen_q]; bias [seqlen_q, seqlen_k] or NULL. */
+struct head {
+    const float *q, *k, *v, *bias;
+    float *o, *lse;
+};
+
+/* Query heads of all batches. */
+static inline size_t n_heads(const struct problem *p)
+{
+    return p->batch * p->heads_q;
+}
+
+/* Query head number bh.  heads_q / heads_kv neighbouring query heads share a head of k, v. */
+static inline struct head head_of(const struct problem *p, const struct arrays *a, size_t bh)
+{
+    size_t group = p->heads_q / p->heads_kv;
+    size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
+    struct head head = {
+        .q = (const float *)a->q + bh * p->seqlen_q * p->head_dim,
+        .k = (const float *)a->k + kv * p->seqlen_k * p->head_dim,
+        .v = (const float *)a->v + kv * p->seqlen_k * p->head_dim_v,
+        .bias = a->bias,
+        .o = (float *)a->o + bh * p->seqlen_q * p->head_dim_v,
+        .lse = a->lse + bh * p->seqlen_q,
+    };
+    return head;
+}
+
+/* The bias of query i, (seqlen_k) or NULL. */
+static inline const float *bias_row(const struct problem *p, const struct head *h, size_t i)
+{
+    return h->bias ? h->bias + i * p->seqlen_k : NULL;
+}
+
+#endif
