@@ -1,5 +1,5 @@
 /* Every form of the fold against the reference, and what each is there to show
- * (04_monoid_tiled_cpu/stage.c, forms.c, log_attention.c). */
+ * (04_monoid_tiled_cpu: stage.c, chunk.c, threads.c, pad.c, forms.c, log_attention.c). */
 #include <criterion/criterion.h>
 #include <omp.h>
 #include <string.h>
@@ -14,7 +14,6 @@
 #define log_attention_streamed log_attention_streamed_here
 #include "../04_monoid_tiled_cpu/stage.c"
 #undef main
-#undef CHUNK
 #include "../04_monoid_tiled_cpu/variants/forms.c"
 #include "../04_monoid_tiled_cpu/variants/log_attention.c"
 #include "attention_problem.h"
@@ -28,7 +27,7 @@ static const struct shape shapes[] = {
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
 static const struct variant *const forms[] = {
-    &fold, &chunk, &padded, &masked_reads, &threads,
+    &fold, &monoid_chunk, &monoid_padded, &monoid_masked_reads, &monoid_threads,
     &form_split, &form_lse, &form_normalised, &form_memory_efficient,
 };
 #define N_FORMS (sizeof forms / sizeof *forms)
@@ -147,8 +146,8 @@ Test(forms, threads_do_not_change_a_bit)
         omp_set_num_threads(counts[i]);
         outputs_bind(i ? &again : &first, &a);
         outputs_bind(i ? &again_rows : &first_rows, &b);
-        run_variant(&threads, &p, &a);
-        run_variant(&threads, &rows, &b);
+        run_variant(&monoid_threads, &p, &a);
+        run_variant(&monoid_threads, &rows, &b);
         cr_assert(!i || outputs_equal(&first, &again), "attention, %d threads",
                   counts[i]);
         cr_assert(!i || outputs_equal(&first_rows, &again_rows), "softmax, %d threads",
@@ -182,7 +181,7 @@ Test(forms, padding_with_zero_keys_instead_of_the_unit_is_wrong)
 Test(forms, softmax_and_log_softmax_match_the_reference)
 {
     const size_t cols[] = {1, 2, 31, 32, 33, 100, 4099};
-    const struct variant *const softmaxes[] = {&fold, &chunk, &threads};
+    const struct variant *const softmaxes[] = {&fold, &monoid_chunk, &monoid_threads};
     for (size_t f = 0; f < 3; f++)
         for (size_t i = 0; i < sizeof cols / sizeof *cols; i++)
             for (int log_of = 0; log_of < 2; log_of++) {
