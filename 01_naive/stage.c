@@ -102,7 +102,7 @@ static size_t workspace(const struct problem *p)
 }
 
 /* Softmax: x is read twice, y written once.  Attention: S written, read twice, P written,
- * read: 5 floats a score beyond reading q, k, v and writing o. */
+ * read: 5 floats per score beyond reading q, k, v and writing o. */
 static struct cost cost(const struct problem *p)
 {
     if (p->op == OP_ATTENTION) {

@@ -118,7 +118,7 @@ static size_t workspace(const struct problem *p)
 }
 
 /* Softmax: x is read three times, y written once.  Attention: S written, read three times,
- * P written, read: 6 floats a score beyond reading q, k, v and writing o. */
+ * P written, read: 6 floats per score beyond reading q, k, v and writing o. */
 static struct cost cost(const struct problem *p)
 {
     if (p->op == OP_ATTENTION) {

@@ -185,7 +185,7 @@ static inline void attention_with(const struct problem *p, const struct arrays *
     }
 }
 
-/* As stage.c: recomputing costs 4 floats an element, reloading 5. */
+/* As stage.c: recomputing moves 4 floats per element, reloading 5. */
 static inline struct cost cost_of(const struct problem *p, double passes, double exps)
 {
     if (p->op == OP_ATTENTION) {

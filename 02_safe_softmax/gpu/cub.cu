@@ -111,12 +111,12 @@ static size_t cub_workspace(const struct problem *p)
     return row_statistics(p) + CUB_BYTES;
 }
 
-static struct cost six_traversals(const struct problem *p)
+static struct cost six_passes(const struct problem *p)
 {
     return traffic(p, 6, 1);
 }
 
-static struct cost four_traversals(const struct problem *p)
+static struct cost four_passes(const struct problem *p)
 {
     return traffic(p, 4, 2);
 }
@@ -131,7 +131,7 @@ GPU_VARIANT(gpu_cub) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .workspace = cub_workspace,
-    .cost = six_traversals,
+    .cost = six_passes,
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_softmax)}},
     .on_gpu = GPU_TWIN(gpu_cub),
 };
@@ -146,7 +146,7 @@ GPU_VARIANT(gpu_cub_fused_exp) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .workspace = cub_workspace,
-    .cost = four_traversals,
+    .cost = four_passes,
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_fused_exp)}},
     .on_gpu = GPU_TWIN(gpu_cub_fused_exp),
 };

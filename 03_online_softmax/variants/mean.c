@@ -87,7 +87,7 @@ static void increment(const struct problem *p, const struct arrays *a)
     each_row(p, a, increment_of_row);
 }
 
-/* One traversal of x, one float a row written. */
+/* One pass over x; one float per row written. */
 static struct cost cost(const struct problem *p)
 {
     struct cost c = {.passes = 1, .bytes = 4.0 * p->rows * (p->cols + 1.0)};

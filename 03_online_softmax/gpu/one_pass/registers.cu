@@ -125,7 +125,7 @@ static void registers(const struct problem *p, const struct arrays *a)
 }
 
 /* 1 read, 1 write. */
-static struct cost two_traversals(const struct problem *p)
+static struct cost cost(const struct problem *p)
 {
     return traffic(p, 2, 1);
 }
@@ -140,7 +140,7 @@ GPU_VARIANT(gpu_registers) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = registers_refuses,
-    .cost = two_traversals,
+    .cost = cost,
     .does = {{OP_SOFTMAX, registers}, {OP_LOGSOFTMAX, registers}},
     .on_gpu = GPU_TWIN(gpu_registers),
 };
