@@ -276,7 +276,10 @@ def listed(stage):
                             "\n".join(texts.values())))
     block = re.search(r"\bvariants\[\] = \{(.*?)\};",
                       texts.get("stage.c", texts.get("stage.cu", "")), re.S)
-    symbols = re.findall(r"&(\w+)", block[1]) if block else []
+    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
+        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M),
+                     block[1]) if block else ""
+    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
     return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
 
 
