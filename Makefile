@@ -8,6 +8,7 @@
 #   make diff RUNG=8     what a rung of stage 5 changes in the rung before it
 #   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
 #   make on_ramp         four tiny CUDA kernels, before the first GPU file of stage 1
+#   make map             draw which word attends to which in a sentence (HEAD=9)
 #   make exercise 3      build and judge your solutions of a stage (EX=online_step: of one)
 #
 # Measure

@@ -10,6 +10,7 @@ needs_bench := compiler git
 needs_exercise := $(if $(GIVEN)$(EX),compiler) python3
 needs_grade := compiler python3
 needs_exercises-built := $(needs_grade)
+needs_map := compiler matplotlib
 needs_plot := compiler matplotlib
 needs_tables := matplotlib
 needs_tables-check := matplotlib

@@ -4,7 +4,7 @@
 #   PLOTS      where the figures go: build/plots, or beside CSV files of another folder
 PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
-.PHONY: plot tables tables-check
+.PHONY: map plot tables tables-check
 plot: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $<
 	$(Q)$(PYTHON) common/reports/figures.py --out $(PLOTS)
@@ -13,6 +13,11 @@ plot: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) --out $(PLOTS)
 	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) --out $(PLOTS) || \
 	    [ $$? = 1 ]
+
+# The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
+HEAD ?= 9
+map: $(BUILD)/03_online_softmax
+	$(Q)$(PYTHON) common/reports/plot_map.py --program $< --out $(BUILD)/plots --head $(HEAD)
 
 tables tables-check:
 	$(Q)$(PYTHON) common/reports/tables.py --results notes/results \
