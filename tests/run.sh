@@ -2,11 +2,9 @@
 # run.sh BUILD: run the Criterion program, count the skips, end with its closing line.
 set -u
 build=$1
-# Tests run side by side: a thread that waits must not burn the core another one needs.
-export OMP_WAIT_POLICY=passive
 tap=$build/tests.tap
 out=$build/tests.log
-# Thousands of tiny calls: a thread that spins while it waits takes a core from the others.
+# Tests run side by side: a thread that waits must not burn the core another one needs.
 export OMP_WAIT_POLICY=passive
 "$build/tests" -j2 --tap="$tap" >"$out" 2>&1
 status=$?

@@ -140,6 +140,29 @@ Test(make, missing_tools_are_named_with_the_command_that_installs_them)
     }
 }
 
+Test(make, every_need_names_its_packages)
+{
+    static const char *const needs[][2] = {
+        {"git", " git\n"}, {"patch", " gpatch\n"}, {"python3", " python3\n"},
+        {"criterion", " libcriterion-dev\n"}, {"mpi", " openmpi-bin libopenmpi-dev\n"},
+        {"aarch64", " gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user\n"},
+        {"browser", " chromium chromium-driver\n"},
+        {"git patch git mpi", " git patch openmpi-bin libopenmpi-dev\n"},
+    };
+    bare_path("");
+    cr_assert(!unlink("bin/make"));
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        int status = shell("PATH=$PLACE/bin BUILD=$PLACE/b sh common/make/require.sh %s",
+                           needs[i][0]);
+        cr_expect(status == 1 && strstr(complained, "missing: ") &&
+                  strstr(complained, needs[i][1]), "%s: exit status %d, not '%s': %s",
+                  needs[i][0], status, needs[i][1], complained);
+    }
+    cr_expect(shell("sh common/make/require.sh sh") == 2, "an unknown need is accepted");
+    cr_expect(shell("CC='env A=1 sh -m64' CXX=sh sh common/make/require.sh compiler") == 0,
+              "several words in CC: %s", complained);
+}
+
 Test(make, what_needs_no_tool_runs_without_it)
 {
     static const char *const requests[] = {"help", "stage", "diff 2", "diff RUNG=2", "diff 1"};
