@@ -56,7 +56,7 @@ ifeq ($(REFUSED),)
 .PHONY: all build cuda summary help clean
 include common/make/programs.mk common/make/roof.mk common/make/stages.mk
 include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
-include common/make/fuzz.mk common/make/on_ramp.mk
+include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
 
 all: build summary
 

@@ -110,6 +110,7 @@ extern const struct variant log_attention_two_passes;     /* variants/log_attent
 extern const struct variant log_attention_streamed;       /* variants/log_attention.c */
 extern const struct variant reduction_unfused, reduction_fused; /* variants/fused_reduction.c */
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast/tiled.c */
+extern const struct variant bf16_dot, bf16_amx;                    /* fast/bf16.c */
 
 /* The last one that supports a problem is what `run` takes. */
 static const struct variant *const variants[] = {
@@ -133,6 +134,8 @@ static const struct variant *const variants[] = {
     &tiled_loops,
     &tiled_microkernel,
     &tiled_all_cores,
+    &bf16_dot,
+    &bf16_amx,
     NULL,
 };
 

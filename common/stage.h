@@ -221,6 +221,8 @@ struct variant {
     /* NULL when the shape is supported, else what is not: "head_dim 300".
      * Types, operations, features and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);
+    /* NULL when this machine has the instructions, else what it lacks: "AMX for bf16". */
+    const char *(*lacks)(void);
     /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
     const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */

@@ -48,7 +48,7 @@ $(BUILD)/config:
 $(BUILD)/obj/%.o: %.c $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
-	$(Q)$(CC) $(CFLAGS_ALL) $(PROVENANCE) $(INCLUDE) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(INSTRUCTIONS) $(PROVENANCE) $(INCLUDE) -c $< -o $@
 
 $(BUILD)/obj/%.o: %.cc $(BUILD)/config
 	@mkdir -p $(@D)

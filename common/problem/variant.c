@@ -62,7 +62,9 @@ const struct variant *variant_here(const struct variant *v)
 const char *variant_unavailable(const struct variant *v)
 {
     static char text[200];
-    if (v->device == ON_CPU) return NULL;
+    const char *lacking = v->lacks ? v->lacks() : NULL;
+    if (lacking) snprintf(text, sizeof text, "needs %s", lacking);
+    if (v->device == ON_CPU) return lacking ? text : NULL;
     if (v->device == GPU_ON_CPU) {
         if (!is_gpu_only(v)) return NULL;
         if (v->on_gpu) return variant_unavailable(v->on_gpu);

@@ -1,0 +1,113 @@
+/* amx.c: attention in bf16 with the matrix unit of Intel's server processors (AMX).
+ *
+ * The unit has eight tiles, each of 16 rows of 64 bytes.  One instruction multiplies two:
+ *     tdpbf16ps   c (16, 16 floats) += a (16, 16 pairs) . b (16 pairs, 16 columns)
+ * 16 x 16 x 32 multiply-adds in 16 cycles, sixteen times what the vector units do.  It is
+ * asynchronous, as a wgmma of stage 5 is: the processor goes on with other instructions until
+ * something reads the tile.  A tile is loaded from rows that lie `stride` bytes apart, so k
+ * and v^T need no packing beyond their pairs.
+ *
+ * Four tiles hold sums, two a and two b: four products for four loads.  In gdb a tile is a
+ * variable of the model (amx_model.h), which executes the same code on any machine. */
+#include "bf16.h"
+
+#ifdef MODEL /* tests/test_bf16.c */
+#define AMX_ATTENTION amx_model_attention
+#else
+#define AMX_ATTENTION amx_attention
+#endif
+
+#if (defined __AMX_BF16__ || defined __AMXBF16__) && !defined MODEL
+const int amx_is_compiled = 1;
+#include <immintrin.h>
+#define tile_zero _tile_zero
+#define tile_load _tile_loadd
+#define tile_store _tile_stored
+#define tile_product _tile_dpbf16ps
+#define tile_configure _tile_loadconfig
+#define tile_release _tile_release
+#else
+#ifndef MODEL
+const int amx_is_compiled = 0;
+#endif
+#include "amx_model.h"
+#endif
+
+/* All eight tiles: 16 rows of 64 bytes. */
+static void tiles_begin(void)
+{
+    struct { uint8_t palette, start_row, zero[14]; uint16_t row_bytes[16]; uint8_t rows[16]; }
+        shape = {.palette = 1};
+    for (int tile = 0; tile < 8; tile++) shape.row_bytes[tile] = 64, shape.rows[tile] = 16;
+    tile_configure(&shape);
+}
+
+static void tiles_end(void)
+{
+    tile_release();
+}
+
+/* Rows 0 .. 31 of c, or 0 .. 15: tiles 0 and 1 the first 16 rows of sums, 2 and 3 the others,
+ * 4 and 5 rows of a, 6 and 7 columns of b. */
+static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a_row,
+                          size_t a_step, const uint32_t *b, float *c, int add)
+{
+    enum { C_STRIDE = STRIP * 4, B_STRIDE = STRIP * 4 };
+    size_t r = 0;
+    __asm__ volatile("" ::: "memory"); /* compilers forget that a tile load reads memory */
+    for (; r + 32 <= rows; r += 32) {
+        float *c_r = c + r * STRIP;
+        if (add) {
+            tile_load(0, c_r, C_STRIDE);
+            tile_load(1, c_r + 16, C_STRIDE);
+            tile_load(2, c_r + 16 * STRIP, C_STRIDE);
+            tile_load(3, c_r + 16 * STRIP + 16, C_STRIDE);
+        } else {
+            tile_zero(0);
+            tile_zero(1);
+            tile_zero(2);
+            tile_zero(3);
+        }
+        for (size_t t = 0; t < steps; t++) {
+            const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * BF16_STEP / 2 * STRIP;
+            tile_load(6, b_t, B_STRIDE);
+            tile_load(4, a_t, a_row * 4);
+            tile_product(0, 4, 6);
+            tile_load(7, b_t + 16, B_STRIDE);
+            tile_product(1, 4, 7);
+            tile_load(5, a_t + 16 * a_row, a_row * 4);
+            tile_product(2, 5, 6);
+            tile_product(3, 5, 7);
+        }
+        tile_store(0, c_r, C_STRIDE);
+        tile_store(1, c_r + 16, C_STRIDE);
+        tile_store(2, c_r + 16 * STRIP, C_STRIDE);
+        tile_store(3, c_r + 16 * STRIP + 16, C_STRIDE);
+    }
+    if (r == rows) return;
+    float *c_r = c + r * STRIP;
+    if (add) {
+        tile_load(0, c_r, C_STRIDE);
+        tile_load(1, c_r + 16, C_STRIDE);
+    } else {
+        tile_zero(0);
+        tile_zero(1);
+    }
+    for (size_t t = 0; t < steps; t++) {
+        const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * BF16_STEP / 2 * STRIP;
+        tile_load(4, a_t, a_row * 4);
+        tile_load(6, b_t, B_STRIDE);
+        tile_load(7, b_t + 16, B_STRIDE);
+        tile_product(0, 4, 6);
+        tile_product(1, 4, 7);
+    }
+    tile_store(0, c_r, C_STRIDE);
+    tile_store(1, c_r + 16, C_STRIDE);
+}
+
+#include "bf16_fold.h"
+
+void AMX_ATTENTION(const struct problem *p, const struct arrays *a)
+{
+    bf16_attention(p, a);
+}

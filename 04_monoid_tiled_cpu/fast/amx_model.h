@@ -1,0 +1,53 @@
+/* amx_model.h: the tile instructions that amx.c uses, as loops: what they compute can be read,
+ * stepped through in a debugger, and checked on a machine that lacks them.
+ *
+ * As the unit does it: tiles of 16 rows of 64 bytes; a product is the sum of 16 pairs, the
+ * lower half of a pair before the upper, each product of two bf16 rounded into the float32 sum.
+ * The unit also counts denormal inputs as zero; the model keeps them, for they are far below
+ * what any acceptance of bf16 can see. */
+#ifndef AMX_MODEL_H
+#define AMX_MODEL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "problem/half.h"
+
+/* The tiles of this thread. */
+static __thread union {
+    float sum[16][16];
+    uint16_t half[16][32];
+    char row[16][64];
+} tile[8];
+
+static void tile_configure(const void *shape) { (void)shape; }
+static void tile_release(void) { memset(tile, 0xff, sizeof tile); }
+static void tile_zero(int t) { memset(&tile[t], 0, sizeof tile[t]); }
+
+static void tile_load(int t, const void *from, size_t stride)
+{
+    for (size_t r = 0; r < 16; r++) memcpy(tile[t].row[r], (const char *)from + r * stride, 64);
+}
+
+static void tile_store(int t, void *to, size_t stride)
+{
+    for (size_t r = 0; r < 16; r++) memcpy((char *)to + r * stride, tile[t].row[r], 64);
+}
+
+/* c[m][n] += sum_k a[m][2k] b[k][2n] + a[m][2k + 1] b[k][2n + 1] */
+static void tile_product(int c, int a, int b)
+{
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < 16; n++) {
+                float low = bfloat_to_float(tile[a].half[m][2 * k]) *
+                            bfloat_to_float(tile[b].half[k][2 * n]);
+                float high = bfloat_to_float(tile[a].half[m][2 * k + 1]) *
+                             bfloat_to_float(tile[b].half[k][2 * n + 1]);
+                tile[c].sum[m][n] = tile[c].sum[m][n] + low + high;
+            }
+}
+
+#endif

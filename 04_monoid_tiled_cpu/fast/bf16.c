@@ -1,0 +1,91 @@
+/* bf16.c: the variants dot_bf16 and amx: what they need, cost and promise.  Their code is in
+ * files of the same names, compiled for instructions that this machine may lack; this file is
+ * not, and asks the processor first. */
+#include "bf16.h"
+
+#include <omp.h>
+#include <stddef.h>
+
+#if defined __x86_64__ && defined __linux__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Bits of EDX and EAX of leaf 7. */
+enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
+
+/* The vectors that bf16_fold.h is compiled for; the operating system saves them too. */
+static int has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("fma");
+}
+
+static const char *lacks_dot_bf16(void)
+{
+    unsigned a = 0, b, c, d;
+    if (!dot_bf16_is_compiled) return "a compiler that knows AVX512-BF16";
+    __get_cpuid_count(7, 1, &a, &b, &c, &d);
+    return has_avx512() && (a & AVX512_BF16) ? NULL : "AVX512-BF16";
+}
+
+/* Tiles are 8 KiB of state that Linux does not save for a process unless it asks. */
+static int tiles_permitted(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+static const char *lacks_amx(void)
+{
+    static int permitted = -1;
+    unsigned a, b, c, d = 0;
+    if (!amx_is_compiled) return "a compiler that knows AMX";
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    if (!has_avx512() || !(d & AMX_BF16) || !(d & AMX_TILE)) return "AMX for bf16";
+    if (permitted < 0) permitted = tiles_permitted();
+    return permitted ? NULL : "an operating system that permits AMX";
+}
+#else
+static const char *lacks_dot_bf16(void) { return "AVX512-BF16"; }
+static const char *lacks_amx(void) { return "AMX for bf16"; }
+#endif
+
+static size_t workspace(const struct problem *p)
+{
+    struct bf16_plan plan = bf16_plan_of(p);
+    return bf16_values_bytes(&plan) + (size_t)omp_get_max_threads() * bf16_thread_bytes(&plan);
+}
+
+/* v is read once more, and v^T written and read: passes over an input, not over the scores. */
+static struct cost cost(const struct problem *p)
+{
+    double v = (double)p->batch * (double)p->heads_kv * (double)p->seqlen_k * (double)p->head_dim_v;
+    return (struct cost){.passes = 0, .bytes = attention_io_bytes(p) + 2 * 2 * v,
+                         .exps = score_count(p)};
+}
+
+const struct variant bf16_dot = {
+    .name = "dot_bf16",
+    .idea = "a multiply-add of pairs of bf16 (vdpbf16ps), sums in float32",
+    .group = IN_FAST,
+    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1, .isolates_v = 1,
+    .lacks = lacks_dot_bf16,
+    .workspace = workspace, .cost = cost,
+    .does = {{OP_ATTENTION, dot_bf16_attention}},
+};
+
+const struct variant bf16_amx = {
+    .name = "amx",
+    .idea = "both products on the matrix unit: tiles of 16 x 16 sums",
+    .group = IN_FAST,
+    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1, .isolates_v = 1,
+    .lacks = lacks_amx,
+    .workspace = workspace, .cost = cost,
+    .does = {{OP_ATTENTION, amx_attention}},
+};
