@@ -1,10 +1,10 @@
 /* amx_model.h: the tile instructions that amx.c uses, as loops: what they compute can be read,
  * stepped through in a debugger, and checked on a machine that lacks them.
  *
- * As the unit does it: tiles of 16 rows of 64 bytes; a product is the sum of 16 pairs, the
- * lower half of a pair before the upper, each product of two bf16 rounded into the float32 sum.
- * The unit also counts denormal inputs as zero; the model keeps them, for they are far below
- * what any acceptance of bf16 can see. */
+ * As the unit does it (Intel, Architecture Instruction Set Extensions, TDPBF16PS): lower and
+ * upper halves have a float32 sum each, fused multiply-adds from 0; the two are added, and then
+ * c.  The unit also counts denormals as zero; the model keeps them, for they are far below what
+ * any acceptance of bf16 can see. */
 #ifndef AMX_MODEL_H
 #define AMX_MODEL_H
 
@@ -36,18 +36,18 @@ static void tile_store(int t, void *to, size_t stride)
     for (size_t r = 0; r < 16; r++) memcpy((char *)to + r * stride, tile[t].row[r], 64);
 }
 
-/* c[m][n] += sum_k a[m][2k] b[k][2n] + a[m][2k + 1] b[k][2n + 1] */
+/* c[m][n] += sum_k a[m][2k] b[k][2n] + sum_k a[m][2k + 1] b[k][2n + 1] */
 static void tile_product(int c, int a, int b)
 {
     for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 16; n++) {
-                float low = bfloat_to_float(tile[a].half[m][2 * k]) *
-                            bfloat_to_float(tile[b].half[k][2 * n]);
-                float high = bfloat_to_float(tile[a].half[m][2 * k + 1]) *
-                             bfloat_to_float(tile[b].half[k][2 * n + 1]);
-                tile[c].sum[m][n] = tile[c].sum[m][n] + low + high;
-            }
+        for (int n = 0; n < 16; n++) {
+            float sum[2] = {0, 0};
+            for (int k = 0; k < 16; k++)
+                for (int h = 0; h < 2; h++)
+                    sum[h] = fmaf(bfloat_to_float(tile[a].half[m][2 * k + h]),
+                                  bfloat_to_float(tile[b].half[k][2 * n + h]), sum[h]);
+            tile[c].sum[m][n] += sum[0] + sum[1];
+        }
 }
 
 #endif

@@ -1,0 +1,28 @@
+/* model_check.h: the quick cases of `check` for one attention function in bf16. */
+#ifndef MODEL_CHECK_H
+#define MODEL_CHECK_H
+
+#include <math.h>
+#include <omp.h>
+
+#include "../04_monoid_tiled_cpu/fast/bf16.h"
+#include "program/options.h"
+
+int check_stage(const struct stage *stage, const struct options *opt);
+
+extern const struct variant bf16_amx; /* has the same memory, promises and types */
+
+/* 0 when every case passes. */
+static inline int check_model(const char *name, variant_function *attention)
+{
+    struct variant v = bf16_amx;
+    const struct variant *variants[] = {&v, NULL};
+    struct stage stage = {.number = 9, .name = "99_model", .variants = variants};
+    struct options quick = {.verb = VERB_CHECK, .quick = 1};
+    v.name = name;
+    v.lacks = NULL;
+    v.does[0].function = attention;
+    return check_stage(&stage, &quick);
+}
+
+#endif
