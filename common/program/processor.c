@@ -1,0 +1,39 @@
+/* processor.c: a program that was copied to a processor without its instructions says so and
+ * exits with 2.  The compiler may use them anywhere, so this file alone is compiled for the
+ * plainest processor of the architecture (common/make/instructions.mk), and its check runs
+ * before everything else in the program. */
+#include "program/processor.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+unsigned processor_has(void)
+{
+    unsigned has = 0;
+#if defined __x86_64__
+    __builtin_cpu_init();
+#define ADD(bit, name) has |= __builtin_cpu_supports(name) ? 1u << bit : 0;
+    INSTRUCTION_SETS(ADD)
+#endif
+    return has;
+}
+
+const char *processor_lacks(unsigned needs, unsigned has)
+{
+#define NAME(bit, name) if (needs & ~has & 1u << bit) return name;
+    INSTRUCTION_SETS(NAME)
+    (void)needs, (void)has;
+    return NULL;
+}
+
+__attribute__((constructor(101))) static void check_processor(int argc, char **argv)
+{
+    const char *lacking = processor_lacks(built_for, processor_has());
+    if (!lacking) return;
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    fprintf(stderr, "%s: this processor lacks %s, for which the program was built; build it on "
+            "this machine, or with ARCH_FLAGS=-march=x86-64\n",
+            slash ? slash + 1 : argc > 0 ? argv[0] : "program", lacking);
+    _exit(2);
+}
