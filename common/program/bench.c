@@ -200,6 +200,7 @@ static const char *ceiling_kind(const struct problem *p, int gpu, double bytes)
     int from_memory = gpu || bytes > (double)cache_bytes();
     if (is_decode(p) && from_memory) return "read";
     if (rows) return from_memory ? "copy" : "exp";
+    if (!gpu && p->dtype != F32) return "exp"; /* a matrix unit leaves the exponential */
     return gpu ? "gemm" : "fma";
 }
 
@@ -233,8 +234,12 @@ static void add_ceiling(struct measurement *m, const struct cost *cost)
     if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
     if (!strcmp(m->ceiling_kind, "copy"))
         reached = m->gbps + (gpu ? 0 : cost->rfo_bytes / m->median_s / 1e9);
-    if (!strcmp(m->ceiling_kind, "exp"))
-        reached = (double)m->p.rows * (double)m->p.cols / m->median_s / 1e9;
+    if (!strcmp(m->ceiling_kind, "exp")) {
+        double heads = (double)m->p.batch * (double)m->p.heads_q;
+        double scores = m->p.op == OP_ATTENTION ? heads * problem_pairs(&m->p)
+                                                : (double)m->p.rows * (double)m->p.cols;
+        reached = scores / m->median_s / 1e9;
+    }
     if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
     else m->ceiling = m->pct_ceiling = NAN;
 }

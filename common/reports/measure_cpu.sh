@@ -1,7 +1,12 @@
 #!/bin/sh
 # measure_cpu.sh [CSV [PART...]]: the CPU measurements behind the lessons and
-# notes/cpu_speed.md, about eight minutes on an idle machine.  Appends to CSV (default
-# build/results/cpu.csv).  PART: softmax, attention, forms, peers; all of them without one.
+# notes/cpu_speed.md.  Leave the machine alone meanwhile.  Appends to CSV (default
+# build/results/cpu.csv).  PART:
+#   softmax, attention, forms, peers   what the tables of the lessons show, about eight minutes;
+#                                      these without a PART
+#   machine    what a machine is compared with PyTorch on, about three minutes: 16 heads of 2048
+#              queries and keys, one thread and all, causal too, f32 and bf16; rows from 64 up.
+#              Ends with a ratio for each line.
 set -eu
 csv=${1:-build/results/cpu.csv}
 [ $# = 0 ] || shift
@@ -38,6 +43,30 @@ forms() {
         build/04_monoid_tiled_cpu bench --quick --op attention --variant $variant --csv "$csv"
     done
     build/05_flash_cuda bench --quick --device cpu --csv "$csv"
+}
+# one shape on one thread and on all of them
+both() {
+    program=$1
+    shift
+    "build/$program" bench --csv "$csv" --threads 1 "$@"
+    "build/$program" bench --csv "$csv" "$@"
+}
+machine() {
+    for d in 64 128; do
+        for mask in "" --causal; do
+            # shellcheck disable=SC2086  # an empty mask is no argument
+            for variant in all_cores "dot_bf16 --dtype bf16" "amx --dtype bf16"; do
+                both 04_monoid_tiled_cpu --op attention --variant $variant $mask --heads-q 16 \
+                    --seqlen-q 2048 --head-dim $d || [ $? = 77 ]
+            done
+        done
+    done
+    for shape in "1024 64" "64 1024" "16 4096" "524288 64" "32768 1024" "32 1048576"; do
+        rows=${shape% *} cols=${shape#* }
+        both 02_safe_softmax --op softmax --rows "$rows" --cols "$cols" --variant threads
+        both 04_monoid_tiled_cpu --op softmax --rows "$rows" --cols "$cols" --variant all_cores
+    done
+    peers
 }
 # PyTorch on the same shapes and threads, where it is installed
 peers() {

@@ -21,28 +21,31 @@ import time
 
 from rounds import ATTEMPTS, Times
 
-SHAPE = ("op rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
+SHAPE = ("op dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
          "threads").split()
 
 
 def read(path):
-    """The column names, and one line of each shape and number of threads."""
+    """The column names, and the fastest line of each shape, type and number of threads."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         lines = [line for line in reader if line["device"] == "cpu" and line["stage"] != "peer"
-                 and line["op"] in ("softmax", "attention") and line["dtype"] == "f32"]
-        return reader.fieldnames, {tuple(line[c] for c in SHAPE): line for line in lines}
+                 and (line["dtype"] == "f32" and line["op"] in ("softmax", "attention") or
+                      line["dtype"] == "bf16" and line["op"] == "attention")]
+    lines.sort(key=lambda line: -float(line["median_s"]))
+    return reader.fieldnames, {tuple(line[c] for c in SHAPE): line for line in lines}
 
 
 def call_of(torch, line):
     """What PyTorch is to do for a line of the file."""
-    n = {c: int(float(line[c])) for c in SHAPE if c != "op"}
+    n = {c: int(float(line[c])) for c in SHAPE if c not in ("op", "dtype")}
+    dtype = torch.bfloat16 if line["dtype"] == "bf16" else torch.float32
     if line["op"] == "softmax":
         x, y = torch.randn(n["rows"], n["cols"]), torch.empty(n["rows"], n["cols"])
         return lambda: torch.softmax(x, -1, out=y)
-    q = torch.randn(n["batch"], n["heads_q"], n["seqlen_q"], n["head_dim"])
-    k = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim"])
-    v = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim_v"])
+    q = torch.randn(n["batch"], n["heads_q"], n["seqlen_q"], n["head_dim"]).to(dtype)
+    k = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim"]).to(dtype)
+    v = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim_v"]).to(dtype)
     attend = torch.nn.functional.scaled_dot_product_attention
     return lambda: attend(q, k, v, is_causal=bool(n["causal"]),
                           **({} if n["heads_q"] == n["heads_kv"] else {"enable_gqa": True}))
