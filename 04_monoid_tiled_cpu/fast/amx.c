@@ -33,12 +33,16 @@ const int amx_is_compiled = 0;
 #include "amx_model.h"
 #endif
 
-/* All eight tiles: 16 rows of 64 bytes. */
+/* All eight tiles: 16 rows of 64 bytes.  Static, because a compiler that knows of the first 8
+ * bytes only that they are read leaves the others of a local variable unwritten. */
 static void tiles_begin(void)
 {
-    struct { uint8_t palette, start_row, zero[14]; uint16_t row_bytes[16]; uint8_t rows[16]; }
-        shape = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) shape.row_bytes[tile] = 64, shape.rows[tile] = 16;
+    static const struct {
+        uint8_t palette, start_row, zero[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+               .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
     tile_configure(&shape);
 }
 
