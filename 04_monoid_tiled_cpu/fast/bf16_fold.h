@@ -270,6 +270,7 @@ static float row_alone(const struct problem *p, const struct arrays *a, const st
         for (size_t x = 0; x < d; x++)
             s = sfma(bfloat_to_float(t->q[r * d + x]), bfloat_to_float(t->k[j * d + x]), s);
         s = sfma(s, p->scale, bias ? bias[j] : 0);
+        if (s == -INFINITY) continue; /* weighs nothing, whatever v holds */
         float m_new = s > m ? s : m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(m - safe), p_j = sexp(s - safe);
         l = sfma(l, factor, p_j);
@@ -281,8 +282,8 @@ static float row_alone(const struct problem *p, const struct arrays *a, const st
     return m + logf(l);
 }
 
-/* o and lse of a strip.  Weights of 0 were multiplied with what masked keys hold: that shows
- * only as NaN, and such rows are computed again alone. */
+/* o and lse of a strip.  Weights of 0 were multiplied with what their keys' values hold: that
+ * shows only as NaN, and such rows are computed again alone. */
 static void finish(const struct problem *p, const struct arrays *a,
                    const struct bf16_plan *plan, const struct task *t, size_t strip,
                    const struct work *w)
@@ -308,7 +309,7 @@ static void finish(const struct problem *p, const struct arrays *a,
         }
     for (size_t r = 0; r < n_rows; r++) {
         float lse = (float)((double)w->c[strip * STRIP + r] * LN2 + log((double)l[r]));
-        if (bad[r] != 0 && (p->causal || p->has_bias))
+        if (bad[r] != 0)
             lse = row_alone(p, a, t, strip * STRIP + r, o, out + r * dv);
         if (a->lse) a->lse[at + r] = lse;
     }

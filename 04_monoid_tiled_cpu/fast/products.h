@@ -9,7 +9,7 @@
 
 #include "vector/vector.h"
 
-#define Br 48 /* query rows of a tile */
+#define Br 96 /* query rows of a tile: whole blocks of each kind (microkernel.c) */
 
 struct products {
     /* Rows of s for n_keys keys, the columns of the first n_rows queries.

@@ -21,7 +21,7 @@
 #include "stage.h"
 #include "vector/vexp.h"
 
-#define Bc 128            /* keys of a tile: Bc * Br scores fit the first-level cache */
+#define Bc 64             /* keys of a tile: Bc * Br scores, 24 KiB, fit the first-level cache */
 #define ENOUGH_TASKS 64   /* with fewer tiles than this the keys are cut into parts ... */
 #define LEAST_PART 512    /* ... of at least so many keys */
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
@@ -500,7 +500,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled",
-    .idea = "48 queries share each key and value that is fetched",
+    .idea = "96 queries share each key and value that is fetched",
     .group = IN_FAST,
     .device = ON_CPU, .types = TYPE(F32), .supports = BASIC_FEATURES,
     .max_score = INFINITY,

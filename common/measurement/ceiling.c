@@ -77,7 +77,7 @@ static double read_sum(const struct scene *s, int t)
 #else
 #define CHAINS 12
 #endif
-#define FMA_ROUNDS 20000
+#define FMA_ROUNDS 400000 /* a millisecond, next to which starting threads is nothing */
 static double fma_chains(const struct scene *s, int t)
 {
     (void)s, (void)t;
@@ -118,7 +118,7 @@ static double count_cycles(const struct scene *s, int t)
 #endif
 }
 
-#define EXP_ROUNDS 50
+#define EXP_ROUNDS 1000
 static double exp_loop(const struct scene *s, int t)
 {
     const float *x = s->x + (size_t)t * EXP_FLOATS;

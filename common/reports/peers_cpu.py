@@ -39,13 +39,14 @@ def read(path):
 def call_of(torch, line):
     """What PyTorch is to do for a line of the file."""
     n = {c: int(float(line[c])) for c in SHAPE if c not in ("op", "dtype")}
-    dtype = torch.bfloat16 if line["dtype"] == "bf16" else torch.float32
     if line["op"] == "softmax":
         x, y = torch.randn(n["rows"], n["cols"]), torch.empty(n["rows"], n["cols"])
         return lambda: torch.softmax(x, -1, out=y)
-    q = torch.randn(n["batch"], n["heads_q"], n["seqlen_q"], n["head_dim"]).to(dtype)
-    k = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim"]).to(dtype)
-    v = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim_v"]).to(dtype)
+    q = torch.randn(n["batch"], n["heads_q"], n["seqlen_q"], n["head_dim"])
+    k = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim"])
+    v = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim_v"])
+    if line["dtype"] == "bf16":
+        q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
     attend = torch.nn.functional.scaled_dot_product_attention
     return lambda: attend(q, k, v, is_causal=bool(n["causal"]),
                           **({} if n["heads_q"] == n["heads_kv"] else {"enable_gqa": True}))
