@@ -61,10 +61,9 @@ static PFN_cuTensorMapEncodeTiled_v12000 encode_function(void)
     cudaDriverEntryPointQueryResult found;
     CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
                                                 cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess) {
-        fprintf(stderr, "the driver has no cuTensorMapEncodeTiled\n");
-        exit(1);
-    }
+    if (found != cudaDriverEntryPointSuccess)
+        cuda_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled", "not found",
+                    "the driver has no such function");
     return (PFN_cuTensorMapEncodeTiled_v12000)f;
 }
 
@@ -76,10 +75,9 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
 {
     static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
     CUtensorMap map;
-    if ((uintptr_t)array % 16) {
-        fprintf(stderr, "the copy engine needs arrays that start at multiples of 16\n");
-        exit(1);
-    }
+    if ((uintptr_t)array % 16)
+        cuda_failed(__FILE__, __LINE__, "tensor_map", "misaligned",
+                    "the copy engine needs arrays that start at multiples of 16");
     cuuint64_t size[4] = {columns, rows, heads, batch};
     cuuint64_t stride[3] = {2 * columns, 2 * columns * rows, 2 * columns * rows * heads};
     cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
@@ -91,8 +89,9 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS) {
-        fprintf(stderr, "cuTensorMapEncodeTiled: error %d\n", (int)status);
-        exit(1);
+        char text[32];
+        snprintf(text, sizeof text, "error %d", (int)status);
+        cuda_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled", "refused", text);
     }
     return map;
 }

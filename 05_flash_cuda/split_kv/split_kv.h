@@ -241,7 +241,7 @@ static void launch_parts(void (*kernel)(const struct attention, const struct par
 /* What neither kernel takes. */
 static const char *split_refuses(const struct problem *p, size_t most_rows)
 {
-    static char text[64];
+    static thread_local char text[64];
     if (rows_of_group(p) > most_rows) {
         snprintf(text, sizeof text, "more than %zu queries for a key head", most_rows);
         return text;

@@ -5,6 +5,7 @@
  * none is ready is a deadlock. */
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/stack_switch.h"
+#include "gpu/cuda_check.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -902,4 +903,13 @@ enum cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, in
         break;
     }
     return cudaSuccess;
+}
+
+/* What a program makes of a CUDA error.  The library has a function of that name that
+ * throws instead, and it comes first. */
+__attribute__((weak)) void cuda_failed(const char *file, int line, const char *call,
+                                       const char *name, const char *text)
+{
+    fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, name, text);
+    exit(1);
 }

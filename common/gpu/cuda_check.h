@@ -50,17 +50,20 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #endif
 #endif
 
-/* Every CUDA runtime call sits in this: an error prints file, line, call and the error's
- * name, and exits 1. */
+/* What becomes of a CUDA error.  In a program it prints file, line, call and the error's name
+ * and exits 1 (cuda_on_cpu.cc); in the library it throws, and the caller gets a code and a
+ * message (library/backend_gpu.cu).  It does not return: nothing is launched after an error.
+ * A launcher holds nothing that would be lost. */
+[[noreturn]] void cuda_failed(const char *file, int line, const char *call, const char *name,
+                              const char *text);
+
+/* Every CUDA runtime call sits in this. */
 #define CUDA_CHECK(call)                                                                   \
     do {                                                                                   \
         cudaError_t cuda_check_error = (call);                                             \
-        if (cuda_check_error != cudaSuccess) {                                             \
-            fprintf(stderr, "%s:%d: %s: %s (%s)\n", __FILE__, __LINE__, #call,             \
-                    cudaGetErrorName(cuda_check_error),                                    \
-                    cudaGetErrorString(cuda_check_error));                                 \
-            exit(1);                                                                       \
-        }                                                                                  \
+        if (cuda_check_error != cudaSuccess)                                               \
+            cuda_failed(__FILE__, __LINE__, #call, cudaGetErrorName(cuda_check_error),     \
+                        cudaGetErrorString(cuda_check_error));                             \
     } while (0)
 
 #endif

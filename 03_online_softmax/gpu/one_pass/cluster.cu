@@ -9,6 +9,8 @@
 #include "gpu/gpu_rows.h"
 #include "cluster.h"
 
+#include <atomic>
+
 #ifdef __CUDACC__
 
 /* The plan for clusters of `blocks` blocks: the row cut into equal slices, a slice into equal
@@ -47,13 +49,25 @@ static cudaLaunchConfig_t launch_clusters(const struct plan &plan, void *stream,
     return config;
 }
 
+/* Answers are kept for so many devices; others are asked again. */
+enum { DEVICES = 16 };
+
+/* The present device's place in an array of DEVICES, and a place that is not kept. */
+static int device_slot(void)
+{
+    int device;
+    CUDA_CHECK(cudaGetDevice(&device));
+    return device < DEVICES ? device : DEVICES;
+}
+
 /* How many clusters can run at the same time; 0 when the GPU has no room for one.  Asked
- * once for each size of a cluster. */
+ * once for each device and size of a cluster. */
 template <class T> static int most_clusters(const struct plan &plan)
 {
-    static int known[CLUSTER_MAX + 1]; /* the answer + 1 */
-    int *answer = &known[plan.blocks];
-    if (*answer) return *answer - 1;
+    static std::atomic<int> known[DEVICES + 1][CLUSTER_MAX + 1]; /* the answer + 1 */
+    const int slot = device_slot();
+    std::atomic<int> *answer = &known[slot][plan.blocks];
+    if (slot < DEVICES && *answer) return *answer - 1;
     auto *kernel = cluster_kernel<T>;
     cudaLaunchAttribute attribute = {};
     const cudaLaunchConfig_t config = launch_clusters(plan, NULL, &attribute);
@@ -69,11 +83,16 @@ template <class T> static int most_clusters(const struct plan &plan)
 
 static const char *cluster_refuses(const struct problem *p)
 {
-    static cudaFuncAttributes kernel; /* of the code that this GPU would run */
+    static std::atomic<int> versions[DEVICES + 1]; /* of the code that each GPU would run */
+    const int slot = device_slot();
     const struct plan plan = plan_of(p);
-    if (!kernel.binaryVersion)
+    int version = slot < DEVICES ? versions[slot].load() : 0;
+    if (!version) {
+        cudaFuncAttributes kernel;
         CUDA_CHECK(cudaFuncGetAttributes(&kernel, cluster_kernel<float>));
-    if (kernel.binaryVersion < 90) return "GPUs before Hopper";
+        versions[slot] = version = kernel.binaryVersion;
+    }
+    if (version < 90) return "GPUs before Hopper";
     if (plan.stages < plan.chunks) return "rows of that length: no room on the chip";
     if (most_clusters<float>(plan) == 0)
         return "this GPU: too few multiprocessors together";
