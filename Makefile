@@ -26,6 +26,10 @@
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
 #   make gallery         plant every known bug and see which case catches it (BUG=name)
 #
+# Use it
+#   make library         build/libfive_steps.so and .a: attention in your own C program
+#   make install         PREFIX=/usr/local [DESTDIR=dir]; make uninstall takes it away
+#
 # Teach
 #   make exercise        list the exercises
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
@@ -54,7 +58,7 @@ ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
-include common/make/programs.mk common/make/roof.mk common/make/stages.mk
+include common/make/programs.mk common/make/library.mk common/make/roof.mk common/make/stages.mk
 include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
 include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
 
@@ -62,7 +66,7 @@ all: build summary
 
 build: $(PROGRAMS)
 
-cuda: build $(BUILD)/lib05.so $(ROOF)
+cuda: build $(BUILD)/libfive_steps.so $(ROOF)
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile

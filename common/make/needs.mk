@@ -19,6 +19,7 @@ needs_test-long := $(needs_test)
 needs_tests-built := $(needs_test)
 needs_sanitize := $(needs_test)
 needs_gallery := compiler git patch criterion matplotlib
+needs_uninstall :=
 needs_help :=
 needs_clean :=
 

@@ -2,7 +2,6 @@
 #
 #   build/03_online_softmax    the sources of the stage's directory and of its rooms (fast/,
 #                              gpu/, variants/, portable/, ...), and everything in common/
-#   build/lib05.so             the kernels of stage 5 as a library
 #
 # A new file in a room needs no line here.  A .c file gives one object.  A .cu file gives
 # NAME.cpu.o, the kernel executed on the CPU, and with CUDA also NAME.cuda.o, its twin.
@@ -12,7 +11,7 @@
 FORCE:
 
 # Rooms that are no part of a stage's or of every program.  A room may have rooms.
-APART := %/exercises/ %/exercises/solutions/ %/on_ramp/ common/grader/ common/library/
+APART := %/exercises/ %/exercises/solutions/ %/on_ramp/ common/grader/ common/library/%
 rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/ $(1)/*/*/))
 sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))
 
@@ -67,10 +66,10 @@ $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	@echo "  nvcc  $<"
 	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
 	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
-	    -MMD -MP $(INCLUDE) -c $< -o $@
+	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
 
 # The compiler and its flags are columns of the CSV.
-$(BUILD)/obj/common/measurement/csv.o $(BUILD)/obj/common/library/attention_run.o: \
+$(BUILD)/obj/common/measurement/csv.o: \
     PROVENANCE = '-DCOMPILER_FLAGS="$(strip $(FAST))"' \
                  '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
 
@@ -84,10 +83,3 @@ $(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $$^ $(LIBS) -o $$@
 endef
 $(foreach s,$(STAGES),$(eval $(call program,$(s))))
-
-# Stage 5's rungs as a shared library, so that peers_gpu.py runs them in turn with PyTorch's.
-$(BUILD)/obj/common/library/%.o: CFLAGS += -fPIC
-$(BUILD)/lib05.so: $(call twins_of,05_flash_cuda) \
-                   $(BUILD)/obj/common/library/attention_run.o
-	@echo "  link  $@"
-	$(Q)$(CXX) -shared $^ $(LIBS) -o $@

@@ -1,7 +1,7 @@
 # roof.mk: the roof over the last rung of stage 5: the same kernel without softmax.
 #
 # The last rung is the last line of rungs.h.  Its file is compiled once more with
-# -DNO_SOFTMAX (hopper/softmax.h), as a library beside lib05.so and as a program of its own
+# -DNO_SOFTMAX (hopper/softmax.h), as a library beside libfive_steps.so and as a program of its own
 # that `make profile 5` counts beside the stage.  The few registers that the roof spills at
 # times are not those of its loop.
 LAST_RUNG := $(shell sed -n 's/^RUNG.\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 1)
@@ -16,9 +16,9 @@ $(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
 	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \
 	    $(call gencode,90a) -DNO_SOFTMAX -MMD -MP $(INCLUDE) -c $< -o $@
 
-$(BUILD)/roof05.so: $(ROOF_O) $(BUILD)/obj/common/library/attention_run.o
+$(BUILD)/roof05.so: $(ROOF_O) $(LIBRARY_O) $(BUILD)/obj/common/library/backend_gpu.cuda.o
 	@echo "  link  $@"
-	$(Q)$(CXX) -shared $^ $(LIBS) -o $@
+	$(Q)$(CXX) -shared $(LIBRARY_NAMES) $(FAST) $^ $(LIBS) -o $@
 
 ifneq ($(ROOF),)
 $(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) \

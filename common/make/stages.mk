@@ -45,8 +45,8 @@ $(STAGES:%=bench-%): bench-%: $(BUILD)/%
 # PyTorch on the same shapes, in the same file, where it is installed.
 peers_of_04_monoid_tiled_cpu = common/reports/peers_cpu.py
 ifdef CUDA
-peers_of_05_flash_cuda = common/reports/peers_gpu.py --library $(BUILD)/lib05.so
-bench-05_flash_cuda: $(BUILD)/lib05.so
+peers_of_05_flash_cuda = common/reports/peers_gpu.py --library $(BUILD)/libfive_steps.so
+bench-05_flash_cuda: $(BUILD)/libfive_steps.so
 endif
 
 # --- trace, diff, profile. ---

@@ -14,13 +14,13 @@ $(BUILD)/libparts.a: $(PARTS_O)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
-$(BUILD)/tests: $(TEST_O) $(BUILD)/libparts.a $(COMMON_O)
+$(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(BUILD)/libparts.a $(COMMON_O)
 	@echo "  link  $@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(LIBRARY_TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
 	    -lcriterion -o $@
 
 # A build under sanitizers has no second one inside.
-tests-built: build $(BUILD)/tests exercises-built \
+tests-built: build library $(BUILD)/tests exercises-built \
              $(if $(findstring sanitize,$(BUILD)),,fuzz-run-built)
 
 test: tests-built

@@ -42,7 +42,7 @@ def main():
     """Runs the measurements; returns the exit status."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--csv", default="build/results/hopper/adversarial.csv")
-    p.add_argument("--library", default="build/lib05.so")
+    p.add_argument("--library", default="build/libfive_steps.so")
     args = p.parse_args()
     try:
         import torch

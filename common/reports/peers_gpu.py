@@ -191,7 +191,7 @@ def parse():
     """The command line."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--csv", help="append the measurements to this file")
-    p.add_argument("--library", default="build/lib05.so", help="our rungs (if it exists)")
+    p.add_argument("--library", default="build/libfive_steps.so", help="our rungs (if it exists)")
     p.add_argument("--roof", default="build/roof05.so",
                    help="the last rung without softmax (if it exists); with --variants all")
     p.add_argument("--variants", default="", help="rungs to measure too: a,b,c or all")

@@ -70,7 +70,7 @@ def check(torch, library, name, shape, growing, repeats):
 def main():
     """Runs the checks; returns the exit status."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    p.add_argument("--library", default="build/lib05.so")
+    p.add_argument("--library", default="build/libfive_steps.so")
     p.add_argument("--variants", default=",".join(CHECKED))
     p.add_argument("--repeats", type=int, default=250)
     p.add_argument("--launches", type=int, default=4000)

@@ -1,0 +1,38 @@
+/* backend.h: the GPU as the library sees it.
+ *
+ * backend_gpu.cu, compiled by nvcc, is the real one; backend_none.c stands in where the
+ * library is built without CUDA.  The tests use backend_gpu.cu compiled for the CPU, whose
+ * kernels are executed there. */
+#ifndef BACKEND_H
+#define BACKEND_H
+
+#include "five_steps.h"
+#include "stage.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The kernels; of those that support a problem the last is taken.  NULL: not compiled. */
+extern const struct variant *const backend_attention[], *const backend_softmax[];
+extern const size_t n_backend_attention, n_backend_softmax;
+
+/* Compute capability x 10 of the current device.  0 with *why: there is none. */
+int backend_arch(const char **why);
+
+/* Calls work(context).  A CUDA error in it does not return here but ends the call: the code
+ * and the message are then in *error. */
+int backend_guard(void (*work)(void *context), void *context,
+                  struct five_steps_error *error);
+
+/* Without keys: o (rows, cols) = 0 and lse (rows) = -INFINITY. */
+void backend_no_keys(enum dtype type, size_t rows, size_t cols, void *o, float *lse,
+                     void *stream);
+void backend_merge(enum dtype type, const struct five_steps_merge_problem *p);
+
+const char *backend_built_with(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

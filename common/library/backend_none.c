@@ -1,0 +1,32 @@
+/* backend_none.c: the library without CUDA. */
+#include "library/backend.h"
+
+const struct variant *const backend_attention[] = {NULL};
+const struct variant *const backend_softmax[] = {NULL};
+const size_t n_backend_attention = 0, n_backend_softmax = 0;
+
+int backend_arch(const char **why)
+{
+    *why = "this library was built without CUDA";
+    return 0;
+}
+
+int backend_guard(void (*work)(void *context), void *context, struct five_steps_error *error)
+{
+    (void)error;
+    work(context);
+    return FIVE_STEPS_OK;
+}
+
+void backend_no_keys(enum dtype type, size_t rows, size_t cols, void *o, float *lse,
+                     void *stream)
+{
+    (void)type, (void)rows, (void)cols, (void)o, (void)lse, (void)stream;
+}
+
+void backend_merge(enum dtype type, const struct five_steps_merge_problem *p)
+{
+    (void)type, (void)p;
+}
+
+const char *backend_built_with(void) { return "no CUDA"; }

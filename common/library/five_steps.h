@@ -1,0 +1,138 @@
+/* five_steps.h: exact attention and softmax, on the CPU and on NVIDIA GPUs.
+ *
+ *     o = softmax(scale q k^T + bias) v,    lse = log of the softmax's denominator
+ *
+ * Link with -lfive_steps (pkg-config five_steps).  C99 and C++.
+ *
+ * Arrays are contiguous and row-major; sizes count elements:
+ *     q [batch, heads_q,  seqlen_q, head_dim]      o   [batch, heads_q, seqlen_q, head_dim_v]
+ *     k [batch, heads_kv, seqlen_k, head_dim]      lse [batch, heads_q, seqlen_q]
+ *     v [batch, heads_kv, seqlen_k, head_dim_v]    bias [seqlen_q, seqlen_k], added to scores
+ *     x, y [rows, cols]
+ * q, k, v, o, x, y have the type that the problem names; bias and lse are always float.
+ *
+ * Where: FIVE_STEPS_CPU computes on host memory with OpenMP's threads (OMP_NUM_THREADS) and
+ * returns when it is done.  FIVE_STEPS_GPU computes on memory of the current CUDA device: it
+ * starts its kernels in the given stream and returns at once.  It neither allocates nor
+ * waits, so it may be captured in a CUDA graph.  GPU arrays start at multiples of 16 bytes.
+ *
+ * Errors: each function returns 0 or a code, and then has touched no array.  It never ends
+ * the process and never prints.  A GPU reports a failure of the kernel itself later, as CUDA
+ * does: cudaStreamSynchronize() returns it.
+ *
+ * Threads: no function has state.  Any number of threads and streams may call at the same
+ * time, each call with a workspace and an error of its own.  A workspace may be used again
+ * when the call that had it is complete (on a GPU: when the stream has passed it).
+ *
+ * Edge cases: a query that sees no key (causal, or a bias of -infinity, or seqlen_k = 0)
+ * gives o = 0 and lse = -infinity; a row of x that is all -infinity gives y = 0 (its
+ * logarithm: -infinity).  A problem without elements (batch, heads or seqlen_q = 0) is done
+ * at once.  NaN in q, in a visible key or in a visible value gives NaN in exactly the
+ * affected elements.  NaN or infinity in a value that is *hidden* meets a weight of 0, and
+ * 0 * NaN is NaN, in the fastest GPU kernels: set isolate_v where v may hold such values. */
+#ifndef FIVE_STEPS_H
+#define FIVE_STEPS_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FIVE_STEPS_VERSION "1.0.0"
+
+enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
+enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
+
+/* What a function returns. */
+enum five_steps_code {
+    FIVE_STEPS_OK = 0,
+    FIVE_STEPS_INVALID = 1,     /* an argument is wrong: a size, a pointer, an alignment */
+    FIVE_STEPS_UNSUPPORTED = 2, /* the problem is sound, but no kernel (or not the one that
+                                 * was named) supports it */
+    FIVE_STEPS_WORKSPACE = 3,   /* the workspace is smaller than the query said */
+    FIVE_STEPS_NO_GPU = 4,      /* no GPU, or the library was built without CUDA */
+    FIVE_STEPS_CUDA = 5         /* a CUDA call failed; the message names it */
+};
+
+/* The caller's memory for what went wrong.  message is one line, ended by 0; after a call
+ * that returned 0 it is empty.  Every function takes NULL for an error that nobody reads. */
+struct five_steps_error {
+    int code;
+    char message[244];
+};
+
+/* Attention.  Clear the struct with memset(), then set size to its sizeof: that tells a later
+ * version of the library which fields its caller knows. */
+struct five_steps_attention_problem {
+    size_t size;
+    int device;              /* enum five_steps_device */
+    int type;                /* enum five_steps_type */
+    size_t batch, heads_q, heads_kv; /* heads_q is a multiple of heads_kv (MHA, GQA, MQA) */
+    size_t seqlen_q, seqlen_k, head_dim, head_dim_v;
+    int causal;              /* 1: query i sees keys j <= i + seqlen_k - seqlen_q */
+    int isolate_v;           /* 1: v may hold NaN or infinity where it is hidden */
+    float scale;             /* multiplies q.k; 0 stands for 1 / sqrt(head_dim) */
+    const void *q, *k, *v;
+    const float *bias;       /* NULL: none */
+    void *o;                 /* overlaps no input */
+    float *lse;              /* NULL: not wanted */
+    void *stream;            /* GPU: a cudaStream_t; NULL is the default stream */
+    const char *kernel;      /* NULL: the best for the problem; or a kernel's name */
+};
+
+/* Softmax of each row. */
+struct five_steps_softmax_problem {
+    size_t size;
+    int device, type;
+    size_t rows, cols;
+    int log;                 /* 1: the logarithm of the softmax */
+    const void *x;
+    void *y;                 /* does not overlap x */
+    void *stream;
+    const char *kernel;
+};
+
+/* Two partial results of the same queries, over keys that do not overlap, become the result
+ * over both (the SE monoid):
+ *     lse = log(exp(lse1) + exp(lse2)),   o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
+ * A part without keys (lse = -infinity) gives the other part, bit for bit. */
+struct five_steps_merge_problem {
+    size_t size;
+    int device, type;        /* type of o1, o2, o */
+    size_t rows, head_dim_v; /* rows: batch * heads_q * seqlen_q */
+    const void *o1, *o2;     /* [rows, head_dim_v] */
+    const float *lse1, *lse2;/* [rows] */
+    void *o;                 /* may be o1 or o2 */
+    float *lse;              /* may be lse1 or lse2 */
+    void *stream;
+};
+
+/* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
+ * are not followed here, but a bias that is NULL now must be NULL in the call too. */
+int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
+                                   size_t *bytes, struct five_steps_error *error);
+int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,
+                                 struct five_steps_error *error);
+
+/* Computes.  workspace: `bytes` bytes at any address, at least as many as the query said. */
+int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
+                         size_t bytes, struct five_steps_error *error);
+int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspace,
+                       size_t bytes, struct five_steps_error *error);
+int five_steps_merge(const struct five_steps_merge_problem *p,
+                     struct five_steps_error *error);
+
+/* The kernel that the problem would be given, and the bytes of main memory that it moves
+ * according to its own model.  *name lives as long as the library. */
+int five_steps_attention_kernel(const struct five_steps_attention_problem *p,
+                                const char **name, double *bytes_moved,
+                                struct five_steps_error *error);
+
+const char *five_steps_version(void);    /* of the library: FIVE_STEPS_VERSION of its header */
+const char *five_steps_built_with(void); /* "nvcc 80 90a", or "no CUDA" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

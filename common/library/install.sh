@@ -1,0 +1,34 @@
+#!/bin/sh
+# install.sh BUILD PRIVATE: installs the library that lies in BUILD under $DESTDIR$PREFIX.
+# install.sh --remove:      takes away what the first form installed.
+#   PRIVATE  what a program that links the archive needs besides (Libs.private)
+set -u
+library=$(dirname "$0")
+version=$(sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' "$library/five_steps.h")
+major=${version%%.*}
+prefix=${PREFIX:-/usr/local} destination=${DESTDIR:-}
+
+refuse() { echo "make install: $1" >&2; exit 2; }
+
+case $prefix in
+/*) ;;
+*) refuse "PREFIX=$prefix: is no path from the root; give PREFIX=$(pwd)/$prefix" ;;
+esac
+to=$destination$prefix
+if [ "$1" = --remove ]; then
+    rm -f "$to/include/five_steps.h" "$to/lib/libfive_steps.a" "$to/lib/libfive_steps.so" \
+        "$to/lib/libfive_steps.so.$major" "$to/lib/libfive_steps.so.$version" \
+        "$to/lib/pkgconfig/five_steps.pc" || refuse "$to: cannot be written to"
+    echo "removed five_steps from $to"
+    exit 0
+fi
+mkdir -p "$to/include" "$to/lib/pkgconfig" 2>/dev/null && [ -w "$to/lib" ] ||
+    refuse "$to: cannot be written to; give PREFIX=a directory of yours"
+install -m 644 "$library/five_steps.h" "$to/include" &&
+    install -m 644 "$1/libfive_steps.a" "$to/lib" &&
+    install -m 755 "$1/libfive_steps.so" "$to/lib/libfive_steps.so.$version" &&
+    ln -sf "libfive_steps.so.$version" "$to/lib/libfive_steps.so.$major" &&
+    ln -sf "libfive_steps.so.$major" "$to/lib/libfive_steps.so" &&
+    sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$2|" \
+        "$library/five_steps.pc.in" > "$to/lib/pkgconfig/five_steps.pc" || exit 1
+echo "installed five_steps $version in $to"

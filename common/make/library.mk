@@ -1,0 +1,59 @@
+# library.mk: the C library, from the stages' own files, and its installation.
+#
+#   $(BUILD)/libfive_steps.so, $(BUILD)/libfive_steps.a   export five_steps_* and nothing else
+#
+# CPU files are compiled once more, as position-independent code; nvcc's objects are that.
+
+LIBRARY := $(BUILD)/libfive_steps
+FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
+LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
+LIBRARY_C := common/library/five_steps.c common/library/request.c \
+             common/problem/host_memory.c $(wildcard common/problem/operation.c \
+             common/problem/dtype.c common/problem/words.c) \
+             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c) \
+             $(if $(wildcard common/problem/operation.c),,common/problem/variant.c common/gpu/gpu_none.c) \
+             $(if $(CUDA),,common/library/backend_none.c)
+LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
+LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/library/backend_gpu.cuda.o \
+                    $(call twins_of,05_flash_cuda) $(call twins_of,03_online_softmax))
+LIBRARY_NAMES := -Wl,--version-script=common/library/five_steps.map
+LIBRARY_LINK := $(if $(CUDA),$(CXX),$(CC))
+
+$(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  cc    $< (position-independent)"
+	$(Q)$(CC) $(CFLAGS_ALL) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
+
+# The tests have the GPU's code executed on the CPU.
+LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o request.o backend_gpu.cpu.o)
+$(LIBRARY_TEST_O): private CFLAGS += -fexceptions
+
+$(BUILD)/obj/common/library/backend_gpu.cuda.o: private PROVENANCE = \
+    '-DCUDA_COMPILER="nvcc $(CUDA_ARCH)"'
+
+$(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map
+	@echo "  link  $@"
+	$(Q)$(LIBRARY_LINK) -shared -Wl,-soname,$(LIBRARY_SONAME) \
+	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections \
+	    $(FAST) $(CFLAGS) $(filter %.o,$^) $(LIBS) -o $@
+
+# All objects as one, in which every other name is local: what the archive's user calls
+# `merge` stays the user's.
+$(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O)
+	@echo "  ar    $@"
+	$(Q)rm -f $@ && $(LD) -r $^ -o $(BUILD)/obj/five_steps.o
+	$(Q)objcopy -w --keep-global-symbol='five_steps_*' $(BUILD)/obj/five_steps.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/five_steps.o
+
+library: $(LIBRARY).so $(LIBRARY).a
+
+# --- make install PREFIX=/usr/local [DESTDIR=/tmp/package]. ---
+LIBRARY_PRIVATE = -lm -lgomp -lpthread \
+    $(if $(CUDA),-lstdc++ -ldl -lrt -L$(CUDA_HOME)/lib64 -lcudart_static)
+.PHONY: library install uninstall
+install: library
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/library/install.sh $(BUILD) \
+	    "$(strip $(LIBRARY_PRIVATE))"
+
+uninstall:
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/library/install.sh --remove

@@ -1,0 +1,65 @@
+/* test_library_guard.cc: a CUDA error in a launcher becomes a code and a message; the process
+ * goes on and nothing is printed. */
+#include <criterion/criterion.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stage.h"
+
+#include "gpu/cuda_check.h"
+#include "library/backend.h"
+extern "C" {
+#include "library/request.h"
+}
+
+static int went_on;
+
+static void fails(void *)
+{
+    CUDA_CHECK(cudaErrorInvalidConfiguration);
+    went_on = 1;
+}
+
+Test(library_guard, a_cuda_error_is_returned)
+{
+    struct five_steps_error error = {};
+    cr_assert(backend_guard(fails, NULL, &error) == FIVE_STEPS_CUDA && !went_on);
+    cr_assert(error.code == FIVE_STEPS_CUDA);
+    cr_assert(strstr(error.message, "not allowed") &&
+              strstr(error.message, "test_library_guard.cc:"), "%s", error.message);
+    cr_assert(backend_guard(fails, NULL, NULL) == FIVE_STEPS_CUDA, "without an error");
+    cr_assert(cudaGetLastError() == cudaSuccess);
+}
+
+static size_t failing_workspace(const struct problem *)
+{
+    CUDA_CHECK(cudaErrorInvalidValue);
+    return 0;
+}
+
+/* From inside of a variant, through the library's own C functions. */
+Test(library_guard, a_cuda_error_passes_through_the_librarys_own_functions)
+{
+    struct five_steps_error error = {};
+    struct variant v = {};
+    struct request r = {};
+    v.name = "failing";
+    v.workspace = failing_workspace;
+    r.error = &error;
+    r.v = &v;
+    cr_assert(request_layout(&r, 0) == FIVE_STEPS_CUDA);
+    cr_assert(strstr(error.message, "cudaErrorInvalidValue"), "%s", error.message);
+}
+
+/* TMA, vectors and packs of 16 bytes count on it, whatever address the caller has. */
+Test(library_guard, the_kernels_part_of_the_workspace_is_aligned)
+{
+    static char memory[4096];
+    for (int i = 0; i < 1024; i += 7) {
+        struct request r = {};
+        r.layout.total = 2048;
+        cr_assert(request_workspace(&r, memory + i, 2048) == 0);
+        cr_assert((size_t)r.a.workspace % 1024 == 0 && r.memory >= memory + i &&
+                  r.memory < memory + i + 1024);
+    }
+}
