@@ -32,7 +32,10 @@
 #
 # Teach
 #   make exercise        list the exercises
+#   make check           build and judge all your solutions
+#   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
+#   make board           a page with the marks of a class (MARKS=dir OUT=file NAMES=1)
 #
 #   make help            this text
 #   make clean           remove build/

@@ -6,7 +6,8 @@
     exercises.py skeleton NAME               one skeleton on stdout
     exercises.py run [NN_stage] [--ex NAME] [--gpu]  what `make exercise` does
 
-One source an exercise, NN_*/exercises/solutions/NAME.c (or .cu), with marked regions:
+In a repository for students, which has no solutions, NN_*/exercises/skeletons/ takes their
+place.  One source an exercise, NN_*/exercises/solutions/NAME.c (or .cu), with marked regions:
 
     /* solution begin */
         what solves it
@@ -34,6 +35,7 @@ import sys
 import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOLVED = any(ROOT.glob("0*/exercises/solutions"))
 BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
 HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
 JUDGE_S = 900  # for one exercise, at home
@@ -59,7 +61,19 @@ class Exercise:
             self.file.read_text(encoding="utf-8", errors="replace") == self.skeleton()
 
     def skeleton(self):
-        return skeleton_of(formed(self.solution.read_text(encoding="utf-8")), self.solution)
+        text = formed(self.solution.read_text(encoding="utf-8"))
+        return skeleton_of(text, self.solution) if SOLVED else text
+
+    def changed_line(self, submission):
+        """The first line of the given code that a submission does not have, in this order;
+        comments and spaces do not count."""
+        text, here = bare(submission), 0
+        for line in given_lines(formed(self.solution.read_text(encoding="utf-8"))):
+            found = text.find(bare(line), here)
+            if found < 0:
+                return line.strip()
+            here = found + len(bare(line))
+        return None
 
 
 def fail(text):
@@ -103,6 +117,19 @@ def formed(text, task=0, choose=None, answer=None):
     return "\n".join(lines) + "\n"
 
 
+def bare(text):
+    """Without comments and spaces."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    return re.sub(r"\s+", "", text)
+
+
+def given_lines(text):
+    """The lines of code outside of the solution."""
+    text = re.sub(r"/\* solution begin \*/.*?solution end \*/", "", text, flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return [line for line in text.splitlines() if line.strip()]
+
+
 def skeleton_of(text, path):
     """The text without its solutions."""
     lines, region = [], None
@@ -123,7 +150,8 @@ def skeleton_of(text, path):
 
 
 def exercises():
-    found = [Exercise(path) for path in sorted(ROOT.glob("0*/exercises/solutions/*.c*"))]
+    folder = "solutions" if SOLVED else "skeletons"
+    found = [Exercise(path) for path in sorted(ROOT.glob(f"0*/exercises/{folder}/*.c*"))]
     names = [exercise.name for exercise in found]
     for name in names:
         if names.count(name) > 1:
@@ -273,7 +301,7 @@ def run(build, stage, name, make, gpu):
             continue
         status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
                                        f"{folder}/{exercise.name}.worker", "--speed",
-                                       "--cpu", "5")
+                                       "--cpu", "5", *([] if SOLVED else ["--skeleton"]))
         if status == processes.LATE:
             print(f"   FAILED: took longer than {JUDGE_S} s in all")
             continue

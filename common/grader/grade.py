@@ -1,6 +1,6 @@
 """grade.py: marks for a folder of submissions.
 
-    make grade SUBMISSIONS=dir [OUT=build/grades] [EX="3 merge"]
+    make grade SUBMISSIONS=dir [OUT=build/grades] [EX="3 merge"] [LATE=table]
 
 Under SUBMISSIONS lies a folder for each student, with files named like the exercises
 (online_step.c, at any depth), or files STUDENT-EXERCISE.c side by side.  EX picks stages
@@ -26,6 +26,11 @@ Writes OUT/grades.json, OUT/junit.xml, OUT/class.png, and for each student
 OUT/feedback/STUDENT.txt and OUT/gradescope/STUDENT/results.json.  The same submissions
 give the same files.
 
+In the instructor's folder of a course (course.py) the numbers depend on the course's secret
+too, hidden shapes are drawn from it, and the code that an exercise gives must still be there:
+a file for another form of the task earns nothing.  LATE is a table of lines `student,hours`;
+course.json says what a late day costs.
+
 A lack of memory, room or processes on this machine is no mark: the run stops, writes no
 results, and says so.  Exit status: 0 graded; 2 bad usage; 3 this machine cannot grade now,
 or the solutions themselves do not get full marks here, or the grader itself failed with
@@ -36,6 +41,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -63,6 +69,9 @@ CPU_S, WALL_S, MEMORY_MIB, JUDGE_WALL_S = 3, 20, 1024, 300
 def fail(status, text):
     print(f"grade: {text}", file=sys.stderr)
     sys.exit(status)
+
+
+COURSE = ROOT / "course.json"  # in an instructor's folder only
 
 
 class Shortage(Exception):
@@ -295,6 +304,7 @@ class Grader:
                                 for x in belongs(command)}
                                | {str(x) for some in self.system.values() for x in some})
         self.failures, self.jailed = [], 2
+        self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
         remove_stale()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="grade.")).resolve()
         self.lock = open(self.place / "lock", "wb")  # pylint: disable=consider-using-with
@@ -331,7 +341,9 @@ class Grader:
             status, verdict, error = judge(
                 self.build, f"{self.build}/exercises/solution/{exercise.name}.worker",
                 worker, "--quick", "--cpu", str(CPU_S), "--wall", str(WALL_S), "--memory",
-                str(MEMORY_MIB), "--seed", str(seed), timeout=JUDGE_WALL_S)
+                str(MEMORY_MIB), "--seed", str(seed), *(
+                    ["--draw", str(self.course["draw"])] if self.course else []),
+                timeout=JUDGE_WALL_S)
             if status == processes.LATE:
                 return None, "took too long"
             if status == 0 and verdict.complete and verdict.cases:
@@ -435,7 +447,11 @@ class Grader:
             return Mark(exercise, 0, why)
         if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
             return Mark(exercise, 0, "the skeleton, unchanged")
-        seed = int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
+        missing = self.course and exercise.changed_line(data.decode(errors="replace"))
+        if missing:
+            return Mark(exercise, 0, f"the given code was changed: '{missing}' is not in its place")
+        secret = self.course.get("secret", "").encode()
+        seed = int.from_bytes(hashlib.sha256(secret + data).digest()[:7], "big")
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
             why, log = self.build_worker(exercise, data, folder)
@@ -533,13 +549,52 @@ ISOLATION = ["none", "no new processes, no writing",
              "no new processes, no writing, files hidden"]
 
 
-def write_results(out, table, chosen, jailed, compiler_is_jailed):
+def late_hours(path, students):
+    """student -> hours, from a table of lines `student,hours`."""
+    hours = {}
+    for number_, line in enumerate(pathlib.Path(path).read_text(
+            encoding="utf-8").splitlines() if path else [], 1):
+        name, _, text = line.rpartition(",")
+        if not line.strip() or (number_ == 1 and text.strip() == "hours"):
+            continue
+        try:
+            hours[name.strip()] = float(text)
+        except ValueError:
+            fail(2, f"LATE: '{path}', line {number_}: '{line}' is not 'student,hours'")
+        if not 0 <= hours[name.strip()] < 1e6:
+            fail(2, f"LATE: '{path}', line {number_}: {text} is no number of hours")
+        if name.strip() not in students:
+            fail(2, f"LATE: '{path}', line {number_}: nobody is called '{name.strip()}'")
+    return hours
+
+
+def late_share(hours, course):
+    """What is left of the marks: each day begun costs late_per_day, up to late_days."""
+    days = math.ceil(hours / 24)
+    return 1.0 if not days else 0.0 if days > course.get("late_days", 3) else \
+        max(0.0, 1 - days * course.get("late_per_day", 0.1))
+
+
+def alias(student, course):
+    """Under which name a student is on the board, unless names are shown."""
+    return hashlib.sha256((course.get("secret", "") + "/" + student).encode()).hexdigest()[:6]
+
+
+def write_results(out, table, chosen, jailed, grader, hours):
     points = sum(x.points for x in chosen)
-    isolation = ISOLATION[min(jailed, 1 + compiler_is_jailed)]
+    isolation = ISOLATION[min(jailed, 1 + grader.compiler_is_jailed)]
     grades = {"points": points, "isolation": isolation, "students": {}}
     for student, marks in table.items():
         total = round(sum(m.marks for m in marks), 1)
-        grades["students"][student] = {"marks": total, "exercises": {
+        if hours.get(student):
+            share = late_share(hours[student], grader.course)
+            marks[0].details.append(f"{hours[student]:g} hours late: {share:.0%} of all marks "
+                                    "count")
+            total = math.floor(total * share * 10 + 1e-9) / 10
+        if grader.course:
+            marks[0].details.append(f"on the board you are {alias(student, grader.course)}")
+        grades["students"][student] = {"marks": total, "alias": alias(student, grader.course),
+                                       "late_hours": hours.get(student, 0), "exercises": {
             m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
                               "failing_families": m.failing} for m in marks}}
         write_text(out / "feedback" / f"{student}.txt",
@@ -663,6 +718,7 @@ def read_options():
     for name in ("submissions", "out", "build", "cc", "cxx", "link"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--ex", default="")
+    parser.add_argument("--late", default="")
     return parser.parse_args()
 
 
@@ -702,10 +758,14 @@ def main():
         fail(2, f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file "
              "STUDENT-EXERCISE.c")
     check_out(out, folder)
+    try:
+        hours = late_hours(options.late, students)
+    except OSError as error:
+        fail(2, f"LATE: '{options.late}' cannot be read: {error.strerror}")
     for line in ignored:
         print(f"grade: {line}")
     table, grader = graded(options, chosen, students)
-    write_results(out, table, chosen, grader.jailed, grader.compiler_is_jailed)
+    write_results(out, table, chosen, grader.jailed, grader, hours)
     draw(out / "class.png", table, chosen)
     if grader.jailed == 0:
         print("grade: this kernel has no system-call filter (seccomp): submissions could "

@@ -2,12 +2,14 @@
  * promises to do, compares with the reference, and writes one line a case.
  *
  *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
- *                           [--seed N]
+ *                           [--seed N] [--draw N] [--skeleton]
  *
  * Nothing that the worker prints or returns counts: its outputs are compared in this
  * process, which the worker cannot write to.  A worker that ends, crashes, or computes
  * longer than --cpu seconds for one case has failed that case and is started again for
  * the next, for CRASHES and HANGS times in all.  --seed gives all cases other numbers.
+ * --draw adds N problems drawn from the seed: hidden shapes.  --skeleton: SOLUTION is none,
+ * it only describes itself (in a repository for students).
  *
  * A submission that crashes or takes too long is not always to blame.  The solution is then
  * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
@@ -70,6 +72,7 @@ static struct limits limits = {
     .cpu_s = 10, .wall_s = 60, .memory = (size_t)2 << 30, .hide_files = 1};
 static struct worker *current;   /* what the variant's functions talk to */
 static int executed;             /* the exercise is a CUDA kernel executed on the CPU */
+static int unsolved;             /* the solution's worker is a skeleton */
 
 static double now(clockid_t clock)
 {
@@ -410,7 +413,7 @@ static int judge_case(struct worker *w, struct worker *solution, const struct va
     int were = w->crashes + w->hangs;
     struct verdict verdict = check_variant(v, &p, repeat, &could_not);
     if (could_not) machine_fails(c->name, could_not);
-    if (w->crashes + w->hangs > were) try_solution(solution, v, &p, w->waited);
+    if (w->crashes + w->hangs > were && !unsolved) try_solution(solution, v, &p, w->waited);
     const char *why = could_not ? could_not : verdict.reason;
     if (w->failure[0]) why = w->failure;
     int ok = !w->failure[0] && !could_not && verdict.ok;
@@ -480,10 +483,40 @@ static void print_words(struct worker *w)
         printf("said\t%s\n", line);
 }
 
+/* Judges a case that the solution promises.  Adds to the counts; returns whether it ran. */
+static int count_case(struct worker *worker, struct worker *solution, const struct variant *v,
+                      const struct test_case *c, uint64_t seed, size_t *n, size_t *failed)
+{
+    struct request q = {.kind = REFUSES, .problem = c->problem};
+    struct reply r = {.ok = 1};
+    if (!ask(solution, &q, &r)) machine_fails(c->name, solution->failure);
+    if (!r.ok) return 0;
+    int ok = judge_case(worker, solution, v, c, seed);
+    if (ok < 0) return 0;
+    *n += 1;
+    *failed += !ok;
+    fflush(stdout);
+    return 1;
+}
+
+/* `draw` problems that nobody has seen: shapes, masks and magnitudes come from the seed. */
+static void judge_drawn(struct worker *worker, struct worker *solution,
+                        const struct variant *v, uint64_t seed, size_t draw, size_t *n,
+                        size_t *failed)
+{
+    for (size_t i = 0, ran = 0; i < 20 * draw && ran < draw; i++) {
+        enum op op = (enum op)(i % N_OPS);
+        if (!variant_does(v, op)) continue;
+        struct test_case c = test_case_draw(op, seed * 1000003 + i);
+        if (is_large(&c) || (executed && problem_flops(&c.problem) > 3e6)) continue;
+        ran += (size_t)count_case(worker, solution, v, &c, seed, n, failed);
+    }
+}
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] "
-                    "[--wall S] [--memory MiB] [--seed N]\n");
+    fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] "
+                    "[--memory MiB] [--seed N] [--draw N] [--skeleton]\n");
     return 2;
 }
 
@@ -507,7 +540,7 @@ int main(int argc, char **argv)
 {
     int quick = 0, timed = 0;
     uint64_t seed = 0;
-    size_t n, n_cases = 0, failed = 0;
+    size_t n, n_cases = 0, failed = 0, draw = 0;
     static struct worker solution, worker;
     if (argc < 3) return usage();
     if (!strcmp(argv[1], "compile")) {
@@ -518,9 +551,11 @@ int main(int argc, char **argv)
         double value = i + 1 < argc ? atof(argv[i + 1]) : 0;
         if (!strcmp(argv[i], "--quick")) quick = 1;
         else if (!strcmp(argv[i], "--speed")) timed = 1;
+        else if (!strcmp(argv[i], "--skeleton")) unsolved = 1;
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 10);
         else if (value <= 0) return usage();
+        else if (!strcmp(argv[i], "--draw")) draw = (size_t)value, i++;
         else if (!strcmp(argv[i], "--cpu")) limits.cpu_s = value, i++;
         else if (!strcmp(argv[i], "--wall")) limits.wall_s = value, i++;
         else if (strcmp(argv[i], "--memory")) return usage();
@@ -539,19 +574,12 @@ int main(int argc, char **argv)
     printf("jail\t%d\n", solution.jailed);
     const struct test_case *c = test_cases(&n);
     for (size_t i = 0; i < n; i++) {
-        struct request q = {.kind = REFUSES, .problem = c[i].problem};
-        struct reply r = {.ok = 1};
         if (!variant_does(&v, c[i].problem.op) || (quick && !c[i].quick)) continue;
         if ((executed && !c[i].executed) || is_large(&c[i])) continue;
-        if (!ask(&solution, &q, &r)) machine_fails(c[i].name, solution.failure);
-        if (!r.ok) continue;
-        int ok = judge_case(&worker, &solution, &v, &c[i], seed);
-        if (ok < 0) continue;
-        n_cases++;
-        failed += !ok;
-        fflush(stdout);
+        count_case(&worker, &solution, &v, &c[i], seed, &n_cases, &failed);
     }
-    if (timed && !failed) speed(&worker, &solution, &v);
+    judge_drawn(&worker, &solution, &v, seed, draw, &n_cases, &failed);
+    if (timed && !failed && !unsolved) speed(&worker, &solution, &v);
     stop(&solution, "");
     stop(&worker, "");
     print_words(&worker);

@@ -1,14 +1,18 @@
 # exercises.mk: the exercises and their grader (common/grader).
 #
+# A repository for students has skeletons/ in place of solutions/.
+#
 # An exercise has three workers: the student's file, the solution, and the skeleton made
 # from the solution.  A worker is the file without the harness; build/judge runs it.  The
 # student's file is also linked with the harness, so that build/exercises/NAME check works.
 #
 #   EX             one exercise of `make exercise`; stages or exercises of `make grade`
 #   SUBMISSIONS    the folder to grade, one folder for each student
-#   OUT            where the marks go
-.PHONY: exercises-built grade
-EXERCISE_FILES := $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu)
+#   OUT            where the marks go, or the course, or the board
+#   LATE           a table "student,hours" of what came late
+.PHONY: exercises-built grade check course board
+EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu),\
+                       $(wildcard 0*/exercises/skeletons/*.c 0*/exercises/skeletons/*.cu))
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
 KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
@@ -44,7 +48,7 @@ $(call worker,$(EX_BUILD)/skeleton/$(1).worker,$(BUILD)/obj/exercises/skeleton/$
     $(EX_BUILD)/skeleton/$(notdir $(2))))
 endef
 $(foreach f,$(EXERCISE_FILES),$(eval $(call exercise,$(notdir $(basename $(f))),$(f),$(strip \
-    $(subst solutions/,,$(f))))))
+    $(subst skeletons/,,$(subst solutions/,,$(f)))))))
 
 exercises-built: $(BUILD)/judge $(KERNELS_O) $(foreach x,$(EXERCISES),\
                  $(EX_BUILD)/solution/$(x).worker $(EX_BUILD)/skeleton/$(x).worker)
@@ -58,10 +62,26 @@ exercise:
 $(STAGES:%=exercise-%): exercise-%:
 	$(Q)$(call run_exercises,$*)
 
+# All exercises: what a student runs before handing in.
+check:
+	$(Q)$(call run_exercises,)
+
 # The plot is drawn with the interpreter that has matplotlib, where one was found.
 grade: exercises-built
 	@BUILD=$(BUILD) NO_INSTALL=1 sh common/make/require.sh matplotlib 2>/dev/null || true
 	$(Q)$(PYTHON_IF_ANY) common/grader/grade.py --submissions $(call quoted,$(SUBMISSIONS)) \
 	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
-	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+	    --late $(call quoted,$(LATE)) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
+
+# A course: a repository for students and the instructor's folder beside it (SEED decides what
+# differs from other courses); a page with the marks of a class.
+COURSE_SEED = $(if $(findstring file,$(origin SEED)),,$(value SEED))# not the one of other verbs
+course:
+	$(Q)python3 common/grader/course.py --out $(call quoted,$(OUT)) --seed $(call quoted,$(COURSE_SEED)) \
+	    $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
+	    $(if $(ASSISTANTS),--assistants $(call quoted,$(ASSISTANTS)))
+
+board:
+	$(Q)python3 common/grader/board.py --marks $(call quoted,$(MARKS)) \
+	    --out $(call quoted,$(OUT)) $(if $(NAMES),--names)
