@@ -202,6 +202,15 @@ Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
     grade_class("online_step", "does_not_compile assembles_nonsense", 2);
 }
 
+/* A course: made from a seed, done by six students, graded, put on the board. */
+Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 400)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/course_test.py --build %s", build());
+    cr_expect(status == 0, "%s", said);
+}
+
 /* The questions at the end of the lessons: the change that each asks for is made, and its
  * commands are run.  .ci/run does all stages. */
 Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 300)
