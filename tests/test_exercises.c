@@ -211,6 +211,41 @@ Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 400)
     cr_expect(status == 0, "%s", said);
 }
 
+/* The known ways of looking fast: speed_attacks.py. */
+Test(exercises, speed_cannot_be_cheated_cheaply, .timeout = 300)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/speed_attacks.py --build %s", build());
+    cr_expect(status == 0, "%s", said);
+}
+
+/* A project begins with a program that is right, and can be solved. */
+Test(exercises, projects_are_right_before_and_after, .timeout = 240)
+{
+    static const char *const files[][2] = {
+        {"03_online_softmax/exercises/projects/online_softmax.c", "safe_row"},
+        {"03_online_softmax/exercises/projects/solutions/online_softmax.c", "safe_row"},
+        {"04_monoid_tiled_cpu/exercises/projects/flash_attention.c", "merge"},
+        {"04_monoid_tiled_cpu/exercises/projects/solutions/flash_attention.c", "merge"}};
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char place[] = "/tmp/test_exercises.XXXXXX";
+        unsigned cases = 0, failed = 1;
+        cr_assert(mkdtemp(place));
+        int status = run("cc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -ffp-contract=off -Icommon -c %s "
+                         "-o %s/x.o && c++ -fopenmp %s/x.o %s/obj/common/grader/worker.o -lm -o "
+                         "%s/x && %s/judge %s/exercises/solution/%s.worker %s/x --quick --draw 16 "
+                         "--seed 7", files[i][0], place, place, build(), place, build(), build(),
+                         files[i][1], place);
+        const char *done = strstr(said, "\ndone\t");
+        cr_expect(status == 0 && done && sscanf(done, " done %u %u", &cases, &failed) == 2 &&
+                  cases > 60 && failed == 0, "%s: %u of %u cases fail: %s", files[i][0], failed,
+                  cases, said);
+        run("rm -rf %s", place);
+    }
+}
+
 /* The questions at the end of the lessons: the change that each asks for is made, and its
  * commands are run.  .ci/run does all stages. */
 Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 300)

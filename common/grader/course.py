@@ -3,7 +3,7 @@
     make course OUT=dir SEED=text [UPTO=3] [ASSISTANTS=hints]
 
 OUT/students     the stages up to UPTO, skeletons, the public cases, `make check`, which needs
-                 no network; no solutions, no hidden cases, no grader
+                 no network; no solutions and no hidden cases
 OUT/instructor   everything, with the solutions of this course, course.json and START.md
 
 The seed decides which form of a task and which tile sizes the students see
@@ -27,7 +27,7 @@ from exercises import ROOT, SOLVED, exercises, formed, forms_of, skeleton_of
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
 # What students do not get.
-HIDDEN = ["tests", ".ci", "common/grader/grade.py", "common/grader/course.py",
+HIDDEN = ["tests", ".ci", "common/grader/course.py",
           "common/grader/board.py", "notes/instructor.md", "notes/planted_bugs.md"]
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
@@ -145,7 +145,8 @@ def without_hidden(repository, stages):
         elif path.exists():
             path.unlink()
     for stage in sorted(x.name for x in repository.glob("0*")):
-        shutil.rmtree(repository / stage / "exercises/solutions", ignore_errors=True)
+        for folder in ("solutions", "projects/solutions"):
+            shutil.rmtree(repository / stage / "exercises" / folder, ignore_errors=True)
         if stage not in stages:
             shutil.rmtree(repository / stage)
     makefile = repository / "Makefile"

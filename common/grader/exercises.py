@@ -193,6 +193,7 @@ class Verdict:
 
     def __init__(self, output):
         self.cases, self.said, self.speed, self.jailed = [], [], None, 0
+        self.timed, self.untimed = None, "it was not timed"
         self.complete = False
         # Not splitlines(): what a submission says may hold stranger ends of a line.
         for line in output.split("\n"):
@@ -205,6 +206,13 @@ class Verdict:
                 self.said.append("\t".join(fields))
             elif kind == "speed":
                 self.speed = float(fields[1]) / float(fields[0])
+            elif kind == "timed":
+                self.timed = dict(zip(
+                    ("median", "least", "solution", "ratio", "share", "name", "ceiling",
+                     "mhz_before", "mhz_after", "runs"),
+                    (float(x) if x[0].isdigit() else x for x in fields)))
+            elif kind == "untimed":
+                self.untimed = fields[0]
             elif kind == "jail":
                 self.jailed = int(fields[0])
             elif kind == "done":
@@ -241,6 +249,12 @@ def numbers_of(case):
     """The inputs and the right answer of a small case, a line an array."""
     return [f"{name} {'=' if kind == 'is' else 'should be'} {numbers}"
             for name, kind, numbers in case.arrays]
+
+
+def verdict_line(verdict):
+    """The smallest case that fails, in a line."""
+    case = verdict.smallest
+    return f"{case.name}: {case.where + ': ' if case.where else ''}{case.why}"
 
 
 def report(exercise, verdict):

@@ -54,7 +54,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 import processes
-from exercises import ROOT, exercises, judge, numbers_of
+from exercises import ROOT, exercises, judge, numbers_of, verdict_line
 
 HEADERS = ["stage.h", "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "problem/half.h"]
@@ -209,6 +209,10 @@ def contents(path):
     if b"\0" in data:
         return data, "the file is no plain text (UTF-16? save it as UTF-8)"
     return data, ""
+
+
+def same_text(data, text):
+    return data.replace(b"\r\n", b"\n").decode(errors="replace") == text
 
 
 def system_headers(command):
@@ -445,13 +449,12 @@ class Grader:
         data, why = contents(paths[0])
         if why:
             return Mark(exercise, 0, why)
-        if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
+        if same_text(data, exercise.skeleton()):
             return Mark(exercise, 0, "the skeleton, unchanged")
         missing = self.course and exercise.changed_line(data.decode(errors="replace"))
         if missing:
             return Mark(exercise, 0, f"the given code was changed: '{missing}' is not in its place")
-        secret = self.course.get("secret", "").encode()
-        seed = int.from_bytes(hashlib.sha256(secret + data).digest()[:7], "big")
+        seed = self.seed_of(data)
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
             why, log = self.build_worker(exercise, data, folder)
@@ -467,6 +470,11 @@ class Grader:
                 f"{len(paths)} files are called {exercise.file.name}: one counts, in "
                 f"'{paths[0].parent.name}'"))
         return mark
+
+    def seed_of(self, data):
+        """Of a submission's numbers: from its text, and in a course from the secret."""
+        secret = self.course.get("secret", "").encode()
+        return int.from_bytes(hashlib.sha256(secret + data).digest()[:7], "big")
 
     def without_places(self, text, folder):
         """What a compiler said, but for the names that differ from run to run."""
@@ -489,13 +497,8 @@ class Grader:
         units = right * len(point) + right_point * len(counted)
         tenths = exercise.points * 10 * units // (2 * len(counted) * len(point))
         marks = min(tenths, exercise.points * 10 - 1) / 10  # never all of them
-        return Mark(exercise, marks, verdict_words(verdict), failing,
+        return Mark(exercise, marks, verdict_line(verdict), failing,
                     details_of(exercise, verdict), len(verdict.families()))
-
-
-def verdict_words(verdict):
-    case = verdict.smallest
-    return f"{case.name}: {case.where + ': ' if case.where else ''}{case.why}"
 
 
 def details_of(exercise, verdict):
@@ -580,6 +583,17 @@ def alias(student, course):
     return hashlib.sha256((course.get("secret", "") + "/" + student).encode()).hexdigest()[:6]
 
 
+def gradescope(marks, total, points):
+    """One student in Gradescope's form."""
+    return {"score": total, "output": f"{number(total)} of {points} points",
+            "visibility": "visible", "stdout_visibility": "hidden", "tests": [
+                {"name": f"{m.exercise.stage}/{m.exercise.name}: {m.exercise.title}",
+                 "number": f"{m.exercise.number}.{i}", "score": m.marks,
+                 "max_score": m.exercise.points,
+                 "status": "passed" if m.full else "failed", "output": m.words,
+                 "visibility": "visible"} for i, m in enumerate(marks, 1)]}
+
+
 def write_results(out, table, chosen, jailed, grader, hours):
     points = sum(x.points for x in chosen)
     isolation = ISOLATION[min(jailed, 1 + grader.compiler_is_jailed)]
@@ -599,14 +613,8 @@ def write_results(out, table, chosen, jailed, grader, hours):
                               "failing_families": m.failing} for m in marks}}
         write_text(out / "feedback" / f"{student}.txt",
                    feedback(student, marks, total, points))
-        write_json(out / "gradescope" / student / "results.json", {
-            "score": total, "output": f"{number(total)} of {points} points",
-            "visibility": "visible", "stdout_visibility": "hidden", "tests": [
-                {"name": f"{m.exercise.stage}/{m.exercise.name}: {m.exercise.title}",
-                 "number": f"{m.exercise.number}.{i}", "score": m.marks,
-                 "max_score": m.exercise.points,
-                 "status": "passed" if m.full else "failed", "output": m.words,
-                 "visibility": "visible"} for i, m in enumerate(marks, 1)]})
+        write_json(out / "gradescope" / student / "results.json",
+                   gradescope(marks, total, points))
     write_json(out / "grades.json", grades)
     top = xml.Element("testsuites", name="exercises", **counts(sum(table.values(), [])))
     for student, marks in table.items():
@@ -727,13 +735,13 @@ def interrupted(number):
     sys.exit(128 + number)
 
 
-def graded(options, chosen, students):
-    """The marks and what is known of the jail; nothing of the work stays behind."""
+def graded(options, chosen, work, kind=Grader):
+    """What work(grader) returns, and the grader; nothing of the work stays behind."""
     grader = None
     processes.on_signals(interrupted)
     try:
-        grader = Grader(options, chosen)
-        return grade(grader, students), grader
+        grader = kind(options, chosen)
+        return work(grader), grader
     except (Shortage, MemoryError) as error:
         fail(3, f"stopped, nobody has a mark from this run: {error or 'no memory'}")
     except (OSError, RuntimeError) as error:  # no thread, no room, no process
@@ -764,7 +772,7 @@ def main():
         fail(2, f"LATE: '{options.late}' cannot be read: {error.strerror}")
     for line in ignored:
         print(f"grade: {line}")
-    table, grader = graded(options, chosen, students)
+    table, grader = graded(options, chosen, lambda grader: grade(grader, students))
     write_results(out, table, chosen, grader.jailed, grader, hours)
     draw(out / "class.png", table, chosen)
     if grader.jailed == 0:

@@ -11,6 +11,7 @@
 #ifdef __linux__
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -68,7 +69,7 @@ static void limit_cpu(double seconds)
  * protocol's descriptors.  All others are refused.  Threads may be made, processes not;
  * clone3 hides its flags from a filter: "not there" makes the C library use clone.  Only
  * `program`, at the address where it lies here, may be executed. */
-static int filter_calls(const char *program)
+static int filter_calls(const char *program, int one_core)
 {
     const struct sock_filter filter[] = {
         LOAD((unsigned)offsetof(struct seccomp_data, arch)),
@@ -107,7 +108,7 @@ static int filter_calls(const char *program)
          * looks like a kill by the system */
         UNLESS(SYS_prlimit64, 8), LOAD(ARGUMENT(0)), UNLESS(0, 5), LOAD(ARGUMENT(2)),
         UNLESS(0, 3), LOAD(ARGUMENT(2) + 4), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
-        WITH(sched_setaffinity, 0, 0),
+        WITH(sched_setaffinity, 0, one_core ? -1 : 0),
         WITH(prctl, 0, PR_SET_NAME),
         WITH(execve, 0, (uintptr_t)program),
         REFUSE(EPERM),
@@ -126,6 +127,17 @@ static const char *hidden_copy(const char *path)
     char *page = mmap((void *)(r & 0x3ffffffff000), 8192, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return page == MAP_FAILED ? path : memcpy(page + (r & 0xfff), path, n);
+}
+
+/* The last core that we may use; the judge is free to use the others. */
+static void take_one_core(void)
+{
+    cpu_set_t may, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof may, &may)) return;
+    for (int i = CPU_SETSIZE - 1; i >= 0 && !CPU_COUNT(&one); i--)
+        if (CPU_ISSET(i, &may)) CPU_SET(i, &one);
+    sched_setaffinity(0, sizeof one, &one);
 }
 
 /* Root's rights but those of opening files: not needed, and they would reach into the
@@ -236,12 +248,13 @@ int jail_enter(const struct limits *limits, const char **program)
     limit(RLIMIT_NOFILE, 64);
 #ifdef THIS_ARCH
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (limits->one_core) take_one_core();
     drop_capabilities();
     *program = hidden_copy(*program);
     limit(RLIMIT_AS, limits->memory);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
         hidden = limits->hide_files && hide_files(*program);
-        filtered = filter_calls(*program);
+        filtered = filter_calls(*program, limits->one_core);
     }
 #else
     (void)program;

@@ -9,6 +9,7 @@ struct limits {
     double cpu_s;      /* processor time of one request; the process gets 20 times that */
     double wall_s;     /* waiting time of one request */
     size_t memory;     /* bytes of address space */
+    int one_core;      /* the process has one core and cannot choose another */
     int hide_files;    /* files outside the system's libraries cannot be read */
 };
 

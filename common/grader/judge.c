@@ -2,14 +2,15 @@
  * promises to do, compares with the reference, and writes one line a case.
  *
  *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
- *                           [--seed N] [--draw N] [--skeleton]
+ *                           [--seed N] [--draw N] [--skeleton] [--timed WORK [--runs N]]
  *
  * Nothing that the worker prints or returns counts: its outputs are compared in this
  * process, which the worker cannot write to.  A worker that ends, crashes, or computes
  * longer than --cpu seconds for one case has failed that case and is started again for
  * the next, for CRASHES and HANGS times in all.  --seed gives all cases other numbers.
  * --draw adds N problems drawn from the seed: hidden shapes.  --skeleton: SOLUTION is none,
- * it only describes itself (in a repository for students).
+ * it only describes itself (in a repository for students).  --timed measures a worker that is
+ * right in all cases (speed.c).
  *
  * A submission that crashes or takes too long is not always to blame.  The solution is then
  * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
@@ -21,6 +22,10 @@
  *     array   of a case that failed and whose arrays have up to SMALL elements: the case,
  *             the array, "is" or "expected", the numbers
  *     speed   least seconds of worker and solution on one shape
+ *     timed   median and least seconds, those of the solution, solution / worker, percent of
+ *             the ceiling, the ceiling's name and size (GB/s, GFLOP/s), the clock in MHz before
+ *             and after, runs
+ *     untimed why the speed does not count
  *     said    what the worker wrote to stderr before its first failure, a line each
  *     done    cases, failed
  * Exit status: 0 judged (right or wrong), 2 bad usage, 3 the solution's worker fails, or
@@ -48,29 +53,16 @@
 #include <unistd.h>
 
 #include "program/check.h"
-#include "jail.h"
-#include "protocol.h"
+#include "judge.h"
 #include "problem/variant.h"
 
 enum { CRASHES = 16, HANGS = 2, SAID = 2000, SPEED_RUNS = 15, THREADS = 1000, SMALL = 8 };
 enum { COMPILE_S = 30, COMPILE_MIB = 2048, COMPILED_FILE_MIB = 8 };
 
-struct worker {
-    const char *program;    /* absolute path */
-    pid_t pid;              /* 0: not running */
-    int socket, said;       /* said: what it writes to stderr */
-    char *region;           /* REGION bytes, shared */
-    int region_fd;
-    int jailed, crashes, hangs;
-    int waited;             /* the last request took too long by the clock on the wall */
-    char failure[120];      /* why the last request was not answered, or "" */
-    char words[SAID + 1];   /* from stderr, of the first failure */
-    size_t n_words;
-};
-
 static struct limits limits = {
     .cpu_s = 10, .wall_s = 60, .memory = (size_t)2 << 30, .hide_files = 1};
 static struct worker *current;   /* what the variant's functions talk to */
+size_t region_bytes = REGION;
 static int executed;             /* the exercise is a CUDA kernel executed on the CPU */
 static int unsolved;             /* the solution's worker is a skeleton */
 
@@ -80,8 +72,7 @@ static double now(clockid_t clock)
     return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Ends the judge: what failed is not the submission. */
-static _Noreturn void machine_fails(const char *what, const char *why)
+_Noreturn void machine_fails(const char *what, const char *why)
 {
     fprintf(stderr, "judge: %s: %s: this machine lacks memory, processes or time\n", what,
             why);
@@ -227,8 +218,7 @@ static int await(struct worker *w, void *to, size_t n)
     return 1;
 }
 
-/* One request.  Returns whether it was answered; if not, w->failure says why. */
-static int ask(struct worker *w, const struct request *q, struct reply *r)
+int ask(struct worker *w, const struct request *q, struct reply *r)
 {
     w->failure[0] = 0;
     w->waited = 0;
@@ -268,7 +258,7 @@ static int lay_out(struct request *q, const struct arrays *a, const void *at[N_A
         q->span[i].bytes = bytes[i] + (output ? 2 * GUARD : 0);
         used += (q->span[i].bytes + 63) / 64 * 64;
     }
-    return used <= REGION;
+    return used <= region_bytes;
 }
 
 /* What the judge's variant does for every operation: the worker does it. */
@@ -300,17 +290,17 @@ static void compute(const struct problem *p, const struct arrays *a)
  * nobody is killed for touching it. */
 static int worker_new(struct worker *w, const char *program)
 {
-    *w = (struct worker){.program = realpath(program, NULL)};
-    if (!w->program) {
+    *w = (struct worker){.program = realpath(program, NULL), .words = calloc(1, SAID + 1)};
+    if (!w->program || !w->words) {
         fprintf(stderr, "judge: %s: %s\n", program, strerror(errno));
         exit(3);
     }
     w->region_fd = memfd_create("judge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (w->region_fd < 0 || ftruncate(w->region_fd, (off_t)REGION)) return 0;
-    errno = posix_fallocate(w->region_fd, 0, (off_t)REGION);
+    if (w->region_fd < 0 || ftruncate(w->region_fd, (off_t)region_bytes)) return 0;
+    errno = posix_fallocate(w->region_fd, 0, (off_t)region_bytes);
     if (errno || fcntl(w->region_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return 0;
-    w->region = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, w->region_fd, 0);
+    w->region = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, w->region_fd, 0);
     return w->region != MAP_FAILED;
 }
 
@@ -516,7 +506,8 @@ static void judge_drawn(struct worker *worker, struct worker *solution,
 static int usage(void)
 {
     fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] "
-                    "[--memory MiB] [--seed N] [--draw N] [--skeleton]\n");
+                    "[--memory MiB] [--seed N] [--draw N] [--skeleton] "
+                    "[--timed WORK [--runs N]]\n");
     return 2;
 }
 
@@ -541,6 +532,8 @@ int main(int argc, char **argv)
     int quick = 0, timed = 0;
     uint64_t seed = 0;
     size_t n, n_cases = 0, failed = 0, draw = 0;
+    const char *work = NULL;
+    int runs = 15;
     static struct worker solution, worker;
     if (argc < 3) return usage();
     if (!strcmp(argv[1], "compile")) {
@@ -552,15 +545,19 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--quick")) quick = 1;
         else if (!strcmp(argv[i], "--speed")) timed = 1;
         else if (!strcmp(argv[i], "--skeleton")) unsolved = 1;
+        else if (!strcmp(argv[i], "--timed") && i + 1 < argc) work = argv[++i];
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 10);
         else if (value <= 0) return usage();
+        else if (!strcmp(argv[i], "--runs")) runs = (int)value, i++;
         else if (!strcmp(argv[i], "--draw")) draw = (size_t)value, i++;
         else if (!strcmp(argv[i], "--cpu")) limits.cpu_s = value, i++;
         else if (!strcmp(argv[i], "--wall")) limits.wall_s = value, i++;
         else if (strcmp(argv[i], "--memory")) return usage();
         else limits.memory = (size_t)(value * 0x1p20), i++;
     }
+    limits.one_core = work != NULL;
+    if (work) region_bytes = TIMED_BYTES;
     signal(SIGPIPE, SIG_IGN);
 #ifdef PR_SET_DUMPABLE
     prctl(PR_SET_DUMPABLE, 0); /* nobody else of this user reads or traces the judge */
@@ -580,8 +577,10 @@ int main(int argc, char **argv)
     }
     judge_drawn(&worker, &solution, &v, seed, draw, &n_cases, &failed);
     if (timed && !failed && !unsolved) speed(&worker, &solution, &v);
-    stop(&solution, "");
-    stop(&worker, "");
+    if (work && failed) printf("untimed\tnot right in all cases\n");
+    if (work && !failed && time_worker(&worker, &solution, work, runs)) return usage();
+    stop(&solution, "end");
+    stop(&worker, "end");
     print_words(&worker);
     printf("done\t%zu\t%zu\n", n_cases, failed);
     return 0;

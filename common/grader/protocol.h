@@ -4,7 +4,7 @@
  * and nothing else of the harness, neither the reference nor the cases.  The judge makes
  * the inputs, has the worker compute, and compares; the verdict is the judge's.
  *
- * They share one file in memory of REGION bytes, where the judge puts the inputs and takes the
+ * They share one file in memory, of REGION bytes or, for TIMED, more, where the judge puts the inputs and takes the
  * outputs, and a socket, over which a request goes and a reply comes back.  A page of
  * memory takes the place of what clang's OpenMP opens for writing when it starts. */
 #ifndef PROTOCOL_H
@@ -15,7 +15,7 @@
 enum { REGION_FD = 3, SOCKET_FD = 4, PAGE_FD = 5, PAGE_BYTES = 4096 };
 #define REGION ((size_t)1 << 25)
 
-enum request_kind { DESCRIBE, REFUSES, COMPUTE };
+enum request_kind { DESCRIBE, REFUSES, COMPUTE, TIMED };
 
 /* The arrays that travel, in this order; the last three are outputs. */
 enum {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A copy of n bytes that ends at a page that cannot be accessed (up to 15 bytes before
@@ -78,17 +79,37 @@ static void compute(const struct variant *v, const struct request *q, char *regi
     }
 }
 
+/* The same where the arrays lie, for the clock: nothing is copied. */
+static void compute_in_place(const struct variant *v, const struct request *q, char *region)
+{
+    char *at[N_ARRAYS] = {0};
+    struct arrays a = {0};
+    variant_function *function = variant_does(v, q->problem.op);
+    if (!function) _exit(3);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (q->span[i].bytes) at[i] = region + q->span[i].offset + (i >= AT_Y ? q->guard : 0);
+    bind(&a, at);
+    size_t scratch = v->workspace ? v->workspace(&q->problem) : 0;
+    if (scratch && posix_memalign(&a.workspace, 1024, scratch)) _exit(3);
+    function(&q->problem, &a);
+    free(a.workspace);
+}
+
 int stage_main(int argc, char **argv, const struct stage *stage)
 {
     const struct variant *v = stage->variants[0];
     struct request q;
-    char *region = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, REGION_FD, 0);
+    struct stat file;
     (void)argc, (void)argv;
+    if (fstat(REGION_FD, &file)) return 3;
+    char *region = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        REGION_FD, 0);
     if (region == MAP_FAILED) return 3;
     while (read(SOCKET_FD, &q, sizeof q) == sizeof q) {
         struct reply r = describe(v);
         if (q.kind == REFUSES) r.ok = !v->refuses || !v->refuses(&q.problem);
         if (q.kind == COMPUTE) compute(v, &q, region);
+        if (q.kind == TIMED) compute_in_place(v, &q, region);
         if (write(SOCKET_FD, &r, sizeof r) != sizeof r) return 3;
     }
     return 0;

@@ -10,13 +10,13 @@
 #   SUBMISSIONS    the folder to grade, one folder for each student
 #   OUT            where the marks go, or the course, or the board
 #   LATE           a table "student,hours" of what came late
-.PHONY: exercises-built grade check course board
+.PHONY: exercises-built grade check course board project grade-projects
 EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu),\
                        $(wildcard 0*/exercises/skeletons/*.c 0*/exercises/skeletons/*.cu))
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
 KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
-$(BUILD)/judge: $(BUILD)/obj/common/grader/judge.o $(BUILD)/obj/common/grader/jail.o $(COMMON_O)
+$(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge speed jail) $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
 
@@ -72,6 +72,20 @@ grade: exercises-built
 	$(Q)$(PYTHON_IF_ANY) common/grader/grade.py --submissions $(call quoted,$(SUBMISSIONS)) \
 	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
 	    --late $(call quoted,$(LATE)) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
+
+# The projects: right, and how fast.
+$(foreach f,$(wildcard 0*/exercises/projects/*.c),$(eval $(call worker,$(strip \
+    $(EX_BUILD)/projects/$(notdir $(basename $(f))).worker),$(strip \
+    $(BUILD)/obj/exercises/projects/$(notdir $(basename $(f))).o),$(f))))
+project:
+	$(Q)python3 common/grader/projects.py run --ex $(call quoted,$(EX)) --build $(BUILD) \
+	    --make "$(MAKE)"
+
+grade-projects: exercises-built
+	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
+	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
+	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what

@@ -138,7 +138,7 @@ def hidden(course, seed):
         if path.parent.name in ("exercises", "skeletons"):
             expect("Your code" in text and text != mine[path.stem] and "TASK" not in text,
                    f"{path} is no skeleton")
-    for name in ("tests", "common/grader/grade.py", "notes/instructor.md", "04_monoid_tiled_cpu"):
+    for name in ("tests", "common/grader/course.py", "notes/instructor.md", "04_monoid_tiled_cpu"):
         expect(not (course / "students" / name).exists(), f"students have {name}")
 
 

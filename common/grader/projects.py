@@ -1,0 +1,233 @@
+"""projects.py: two projects, from a program that is right and slow to one that is fast.
+
+    make project EX=online_softmax                    at home: right, and how fast
+    make grade-projects SUBMISSIONS=dir OUT=dir       marks, one program at a time
+
+A project is one file, NN_*/exercises/projects/NAME.c, whose head comment says
+
+     * Speed: softmax:1024x4096, half of the points at 8 % of copy, all at 16 %.
+     * Judged like: safe_row
+
+It must be right in all cases of the exercise of that name, with the hidden ones; then the judge
+times it (speed.c).  The marks follow the share of the ceiling that was measured in the same run:
+0 for the share of the program as it was handed out, half at the first share named, all at the
+second, in between in proportion.  A speed above the ceiling is an error and earns nothing.
+
+Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for Gradescope,
+OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no points;
+2 bad usage; 3 this machine cannot grade now."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import grade
+import processes
+from exercises import ROOT, SOLVED, Verdict, verdict_line
+
+HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
+SPEED = re.compile(r"^ \* Speed: (\S+), half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
+                   re.M)
+LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
+RUNS, TIMED_S, CASE_S = 15, 600, 5
+NOISE = 1.25  # a share that is not this many times the first program's earns nothing
+
+
+class Project:
+    """What an exercise is to the grader, with the work that is timed."""
+
+    def __init__(self, file):
+        text = file.read_text(encoding="utf-8")
+        head, speed, like = HEAD.search(text), SPEED.search(text), LIKE.search(text)
+        if not head or not speed or not like:
+            grade.fail(2, f"{file}: no project's head comment")
+        self.file, self.name, self.stage = file, file.stem, file.parents[2].name
+        self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
+        self.work, self.half_at, self.ceiling, self.all_at = (
+            speed[1], float(speed[2]), speed[3], float(speed[4]))
+        self.like, self.half = like[1], []
+        self.solution = file  # as handed out it is right
+
+    def skeleton(self):
+        return self.file.read_text(encoding="utf-8")
+
+    def changed_line(self, _):
+        """Everything may be changed."""
+        return None
+
+    def marks(self, share, base):
+        """For a share of the ceiling, in tenths; base: what the first program gets."""
+        if share < base * NOISE:
+            return 0.0
+        low, high = (base, self.half_at) if share < self.half_at else (self.half_at, self.all_at)
+        part = min(1.0, (share - low) / max(high - low, 1e-9)) / 2
+        return int(self.points * 10 * (part + (share >= self.half_at) / 2) + 1e-6) / 10
+
+
+def projects(names=()):
+    found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c"))]
+    for name in names:
+        if name not in [x.name for x in found]:
+            grade.fail(2, f"EX: no project '{name}'; there are " + ", ".join(x.name for x in found))
+    return [x for x in found if not names or x.name in names]
+
+
+def timed(build, project, worker, seed, draw):
+    """The judge's verdict on cases and time; why there is none."""
+    environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
+                   "OMP_NUM_THREADS": "1"}
+    status, out, err = processes.run(
+        [f"{build}/judge", f"{build}/exercises/solution/{project.like}.worker", worker,
+         "--quick", "--cpu", str(CASE_S), "--memory", "1024", "--seed", str(seed), "--draw",
+         str(draw), "--timed", project.work, "--runs", str(RUNS),
+         *([] if SOLVED else ["--skeleton"])], TIMED_S, env=environment)
+    verdict = Verdict(out)
+    if status == processes.LATE:
+        return None, "took too long"
+    if status or not verdict.complete or not verdict.cases:
+        return None, err.strip() or f"the judge ended with {status}"
+    return verdict, ""
+
+
+def words(project, verdict, base):
+    """What a student reads, and the marks."""
+    if verdict.failed:
+        return f"{len(verdict.failed)} of {len(verdict.cases)} cases are wrong, so the speed does " \
+            f"not count; the smallest: {verdict_line(verdict)}", 0.0
+    if not verdict.timed:
+        return f"right in all {len(verdict.cases)} cases, but no speed: {verdict.untimed}", 0.0
+    share, marks = verdict.timed["share"], project.marks(verdict.timed["share"], base)
+    return (f"right in all {len(verdict.cases)} cases; {verdict.timed['median'] * 1e3:.3g} ms, "
+            f"{share:.3g} % of {project.ceiling} ({verdict.timed['ceiling']:.3g} "
+            f"{'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same run); as handed out: "
+            f"{base:.3g} %; half of the points at {project.half_at:g} %, all at "
+            f"{project.all_at:g} %"), marks
+
+
+class ProjectGrader(grade.Grader):
+    """One program at a time: nothing else may run beside what is timed."""
+
+    def __init__(self, options, chosen):
+        super().__init__(options, chosen)
+        self.base = {}
+
+    def worker(self, project, data, seed):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
+        try:
+            why, log = self.build_worker(project, data, folder)
+            if why:
+                return None, self.without_places(why + "\n" + log, folder).strip()
+            for _ in range(2):
+                verdict, why = timed(self.build, project, str(folder / "worker"), seed,
+                                     self.course.get("draw", 8))
+                if verdict or why == "took too long":
+                    return verdict, why
+            raise grade.Shortage(f"{project.name}: {why}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def first(self, project):
+        """The share of the program as it was handed out."""
+        verdict, why = self.worker(project, project.file.read_bytes(), 0)
+        if not verdict or not verdict.timed:
+            raise grade.Shortage(f"{project.name} as handed out: {why or verdict.untimed}")
+        self.base[project.name] = verdict.timed["share"]
+
+    def marked(self, project, student):
+        paths = student.files.get(project.name)
+        if not paths:
+            return grade.Mark(project, 0, "not handed in", (), student.notes[:4])
+        data, why = grade.contents(paths[0])
+        if not why and grade.same_text(data, project.skeleton()):
+            why = "the program as it was handed out"
+        if why:
+            return grade.Mark(project, 0, why)
+        verdict, why = self.worker(project, data, self.seed_of(data))
+        if not verdict:
+            first, *rest = why.split("\n")
+            return grade.Mark(project, 0, first, (), rest[:12])
+        text, marks = words(project, verdict, self.base[project.name])
+        mark = grade.Mark(project, marks, text)
+        mark.timed = verdict.timed
+        return mark
+
+
+def at_home(build, names, make):
+    """make project: builds each with make, and says how fast it is."""
+    from exercises import sub_make  # pylint: disable=import-outside-toplevel
+    right, chosen = 0, projects(names)
+    for project in chosen:
+        print(f"== {project.file.relative_to(ROOT)}: {project.title} ({project.points} points)",
+              flush=True)
+        worker = f"{build}/exercises/projects/{project.name}.worker"
+        if not sub_make(make, [f"{build}/judge", worker,
+                               f"{build}/exercises/solution/{project.like}.worker"]):
+            print("   FAILED: it does not compile")
+            continue
+        verdict, why = timed(build, project, worker, 0, 8)
+        text, marks = words(project, verdict, 0) if verdict else (why, 0)
+        print(f"   {text.replace('; as handed out: 0 %', '')}", flush=True)
+        right += marks > 0
+    return 0 if right == len(chosen) else 1
+
+
+def write(out, table, grader):
+    results = {"points": sum(x.points for x in grader.chosen), "students": {}}
+    for student, marks in table.items():
+        total = round(sum(m.marks for m in marks), 1)
+        results["students"][student] = {
+            "marks": total, "alias": grade.alias(student, grader.course), "exercises": {
+                m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
+                                  "timed": getattr(m, "timed", None)} for m in marks}}
+        grade.write_text(out / "feedback" / f"{student}-projects.txt",
+                         grade.feedback(student, marks, total, results["points"]))
+        grade.write_json(out / "gradescope" / student / "projects.json",
+                         grade.gradescope(marks, total, results["points"]))
+    grade.write_json(out / "projects.json", results)
+
+
+def grade_all(options):
+    folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
+    chosen = projects(options.ex.split())
+    if not folder.is_dir():
+        grade.fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
+    students, ignored = grade.collect(folder, chosen)
+    if not students:
+        grade.fail(2, f"SUBMISSIONS: no student in '{folder}'")
+    grade.check_out(out, folder)
+    for line in ignored:
+        print(f"grade: {line}")
+
+    def work(grader):
+        table = {}
+        grade.jobs_here(grader.place)  # is there room and memory?
+        for project in chosen:
+            grader.first(project)
+        for name, student in students.items():
+            table[name] = [grader.marked(x, student) for x in chosen]
+            print(f"{name:30} {sum(m.marks for m in table[name]):6.1f}", flush=True)
+        return table
+    table, grader = grade.graded(options, chosen, work, ProjectGrader)
+    write(out, table, grader)
+    print(f"{len(students)} students, {len(chosen)} projects: {out}/projects.json")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="projects that are graded for speed")
+    parser.add_argument("verb", choices=["run", "grade"])
+    for name in ("submissions", "out", "cc", "cxx", "link", "ex"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--make", default="make")
+    options = parser.parse_args()
+    if options.verb == "run":
+        return at_home(options.build, options.ex.split(), options.make)
+    return grade_all(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
