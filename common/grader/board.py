@@ -2,6 +2,8 @@
 
     make board MARKS=marks OUT=board.html [NAMES=1]
 
+MARKS is the folder that one run wrote, or a folder of such folders (slurm_array.sh).
+
 One file without scripts and without anything from elsewhere, to be put on any web server.
 Without NAMES each student stands under an alias, which only their own feedback tells.
 Exit status: 0 written; 2 bad usage."""
@@ -55,17 +57,35 @@ def page(grades, names):
 """
 
 
+def read(marks):
+    """The grades of one run, or of several put together."""
+    paths = [marks / "grades.json"] if (marks / "grades.json").exists() else \
+        sorted(marks.glob("*/grades.json")) or [marks / "grades.json"]
+    together = None
+    for path in paths:
+        grades = json.loads(path.read_text(encoding="utf-8"))
+        if together is None:
+            together = grades
+        elif set(grades["students"]) & set(together["students"]):
+            fail(f"MARKS: '{path}' has a student who has marks already")
+        elif grades["points"] != together["points"]:
+            fail(f"MARKS: '{path}' is about other exercises than '{paths[0]}'")
+        else:
+            together["students"].update(grades["students"])
+    return together
+
+
 def main():
     parser = argparse.ArgumentParser(description="a page with the marks of a class")
     parser.add_argument("--marks", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--names", action="store_true")
     options = parser.parse_args()
-    source, out = pathlib.Path(options.marks) / "grades.json", pathlib.Path(options.out)
+    source, out = pathlib.Path(options.marks), pathlib.Path(options.out)
     if out.is_dir():
         out /= "board.html"
     try:
-        grades = json.loads(source.read_text(encoding="utf-8"))
+        grades = read(source)
         text = page(grades, options.names)
     except OSError as error:
         fail(f"MARKS: '{source}' cannot be read: {error.strerror}; make grade writes it")

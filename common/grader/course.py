@@ -28,7 +28,7 @@ from exercises import ROOT, SOLVED, exercises, formed, forms_of, skeleton_of
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
 # What students do not get.
 HIDDEN = ["tests", ".ci", "common/grader/course.py",
-          "common/grader/board.py", "notes/instructor.md", "notes/planted_bugs.md"]
+          "common/grader/board.py", "common/grader/adapters", "notes/instructor.md", "notes/planted_bugs.md"]
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 
@@ -86,6 +86,9 @@ Keep this folder and the seed to yourself. It holds the solutions.
 | give to students | publish `../students` (a git repository with one commit) |
 | grade | `make grade SUBMISSIONS=dir OUT=marks LATE=late.csv` |
 | publish the board | `make board MARKS=marks OUT=board.html` (`NAMES=1`: with names) |
+| grade on Gradescope | zip this folder as `instructor/`, with `adapters/gradescope_setup.sh` as `setup.sh` and `adapters/gradescope_run.sh` as `run_autograder` |
+| grade on a cluster | `adapters/slurm_array.sh`; `make board` reads all of its results |
+| grade in a container | `adapters/Dockerfile` |
 | the solution of one exercise | `0*/exercises/solutions/NAME.c` |
 
 `notes/instructor.md` has the schedule, questions with answers, the rubric, and what to do when
@@ -195,6 +198,10 @@ def create(out, seed, upto, assistants):
     (students / "COURSE.md").write_text(HANDOUT.format(rows="\n".join(rows)), encoding="utf-8")
     (students / "AGENTS.md").write_text(AGENTS[assistants], encoding="utf-8")
     (students / ".gitignore").write_text("build/\n", encoding="utf-8")
+    adapters = ROOT / "common/grader/adapters"
+    shutil.copytree(adapters, instructor / "adapters")
+    (students / ".github/workflows").mkdir(parents=True)
+    shutil.copy2(adapters / "classroom.yml", students / ".github/workflows/check.yml")
     commit(students)
     print(f"{students}: {len(stages)} stages, {len(rows)} exercises; make check")
     print(f"{instructor}: START.md says how to grade")

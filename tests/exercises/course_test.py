@@ -125,6 +125,30 @@ def judge_marks(marks):
     return grades
 
 
+def adapters(course, place):
+    """Gradescope's script and a Slurm task, without Gradescope and Slurm."""
+    root, folder = place / "autograder", course / "instructor"
+    (root / "source").mkdir(parents=True)
+    (root / "source/instructor").symlink_to(folder)
+    shutil.copytree(place / "class/honest", root / "submission")
+    environment = {**os.environ, "AUTOGRADER": str(root), "EX": "safe_row", "MAKEFLAGS": "",
+                   "BUILD": "build", "SLURM_ARRAY_TASK_ID": "2"}
+    done = subprocess.run(["bash", "adapters/gradescope_run.sh"], cwd=folder, env=environment,
+                          capture_output=True, text=True, check=False)
+    expect(done.returncode == 0, f"gradescope_run.sh: {done.stdout}{done.stderr}")
+    result = json.loads((root / "results/results.json").read_text())
+    expect(result["score"] == 10 and len(result["tests"]) == 1, f"on Gradescope: {result}")
+    for number in ("2", "3"):  # of begins, honest, hostile, ...
+        done = subprocess.run(["sh", "adapters/slurm_array.sh", str(place / "class"),
+                               str(place / "tasks")], cwd=folder, capture_output=True, text=True,
+                              env={**environment, "SLURM_ARRAY_TASK_ID": number}, check=False)
+        expect(done.returncode == 0, f"slurm_array.sh {number}: {done.stdout}{done.stderr}")
+    make(folder, "board", f"MARKS={place}/tasks", f"OUT={place}/tasks.html", "NAMES=1")
+    page = (place / "tasks.html").read_text()
+    expect(">honest<" in page and ">hostile<" in page and "2 students" in page,
+           f"the board of an array job: {page}")
+
+
 def hidden(course, seed):
     """Nothing in the students' repository that they must not have."""
     secret = json.loads((course / "instructor/course.json").read_text())["secret"]
@@ -179,6 +203,7 @@ def main():
         make(course / "instructor", "board", f"MARKS={place}/marks", f"OUT={place}/named.html",
              "NAMES=1")
         expect(">honest<" in (place / "named.html").read_text(), "NAMES=1 names nobody")
+        adapters(course, place)
     except (OSError, KeyError, ValueError) as error:
         expect(False, f"{type(error).__name__}: {error}")
     finally:

@@ -1,0 +1,14 @@
+#!/bin/sh
+# A Slurm array job: one task for each student, in the instructor's folder, after
+# `make exercises-built`.
+#     sbatch --array=1-$(ls CLASS | wc -l) adapters/slurm_array.sh CLASS MARKS
+#     make board MARKS=MARKS OUT=board.html       # when all tasks have ended
+#SBATCH --ntasks=1 --cpus-per-task=2 --mem=6G --time=00:20:00
+set -eu
+class=$1 marks=$2
+student=$(ls "$class" | sed -n "${SLURM_ARRAY_TASK_ID}p")
+[ -n "$student" ] || { echo "no student has number $SLURM_ARRAY_TASK_ID" >&2; exit 2; }
+alone=$(mktemp -d)
+trap 'rm -rf "$alone"' EXIT
+cp -r "$class/$student" "$alone/"
+make -s grade SUBMISSIONS="$alone" OUT="$marks/$student" EX="${EX:-}" NO_INSTALL=1
