@@ -112,6 +112,60 @@ static void long_row(const float *x, float *y, size_t n, struct se *chunks, writ
     }
 }
 
+/* A row of at most `vectors` vectors, a constant, stays in registers from its load to its
+ * store: loops and merges would take longer than its exponentials.
+ *   x, y (n)   (vectors - 1) * LANES < n <= vectors * LANES
+ *   stream     past the cache; y then begins on a whole vector, and n is whole vectors */
+INLINE void row_in_registers(int vectors, const float *x, float *y, size_t n, int stream)
+{
+    vfloat e[UNROLL_MOST], top = vset(-INFINITY), sum = vset(0);
+    size_t last = (size_t)(vectors - 1) * LANES, rest = n - last;
+    UNROLL(u, vectors - 1, e[u] = vload(x + u * LANES));
+    e[vectors - 1] = rest == LANES ? vload(x + last) : vload_part(x + last, rest, -INFINITY);
+    UNROLL(u, vectors, top = vmax(e[u], top));
+    struct se row = {vlargest(top), 0};
+    float m = row.m == -INFINITY ? 0 : row.m;
+    UNROLL(u, vectors, e[u] = (e[u] - m) * VEXP_LOG2E);
+    vexp2_lockstep(vectors, e);
+    UNROLL(u, vectors, sum += e[u]);
+    row.l = vsum(sum);
+    float scale = se_divide(row, 1);
+    if (stream) {
+        UNROLL(u, vectors, vfetch(x + u * LANES, AHEAD); vstream(y + u * LANES, e[u] * scale));
+        return;
+    }
+    UNROLL(u, vectors - 1, vstore(y + u * LANES, e[u] * scale));
+    if (rest == LANES) vstore(y + last, e[vectors - 1] * scale);
+    else vstore_part(y + last, rest, e[vectors - 1] * scale);
+}
+
+/* Rows of up to four vectors. */
+static void short_rows(const float *x, float *y, size_t rows, size_t n, int stream)
+{
+    for (size_t i = 0; i < rows; i++, x += n, y += n)
+        switch ((n + LANES - 1) / LANES) {
+        case 1: row_in_registers(1, x, y, n, stream); break;
+        case 2: row_in_registers(2, x, y, n, stream); break;
+        case 3: row_in_registers(3, x, y, n, stream); break;
+        case 4: row_in_registers(4, x, y, n, stream); break;
+        }
+    if (stream) vstream_end();
+}
+
+/* A share of the rows for each thread. */
+static void all_short_rows(const struct problem *p, const struct arrays *a, int stream)
+{
+    size_t n = p->cols;
+    if (n % LANES || (uintptr_t)a->y % VECTOR_BYTES) stream = 0;
+#pragma omp parallel if (p->rows > 1 && p->rows * n >= LEAST_WORK)
+    {
+        size_t me = (size_t)omp_get_thread_num(), all = (size_t)omp_get_num_threads();
+        size_t first = p->rows * me / all, end = p->rows * (me + 1) / all;
+        short_rows((const float *)a->x + first * n, (float *)a->y + first * n, end - first, n,
+                   stream);
+    }
+}
+
 static void rows_with(const struct problem *p, const struct arrays *a, writer *write_part)
 {
     const float *x = a->x;
@@ -138,7 +192,8 @@ static int streams(const struct problem *p)
 
 void rows_softmax(const struct problem *p, const struct arrays *a)
 {
-    rows_with(p, a, streams(p) ? write_streaming : write);
+    if (p->cols > 0 && p->cols <= 4 * LANES) all_short_rows(p, a, streams(p));
+    else rows_with(p, a, streams(p) ? write_streaming : write);
 }
 
 void rows_logsoftmax(const struct problem *p, const struct arrays *a)
