@@ -5,7 +5,7 @@
 
 A project is one file, NN_*/exercises/projects/NAME.c, whose head comment says
 
-     * Speed: softmax:1024x4096, half of the points at 8 % of copy, all at 16 %.
+     * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
      * Judged like: safe_row
 
 It must be right in all cases of the exercise of that name, with the hidden ones; then the judge

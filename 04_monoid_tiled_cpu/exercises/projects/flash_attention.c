@@ -8,7 +8,7 @@
  *
  * The points are for the share of the multiply-adds that one core can do:
  *
- * Speed: attention:4x512x64, half of the points at 10 % of fma, all at 20 %.
+ * Speed: attention:4x512x64, half of the points at 6 % of fma, all at 12 %.
  * Judged like: merge
  * Right, and how fast:  make project EX=flash_attention */
 #include "stage.h"
