@@ -246,6 +246,12 @@ Test(exercises, projects_are_right_before_and_after, .timeout = 240)
     }
 }
 
+Test(exercises, questions_of_all_lessons_find_what_they_change)
+{
+    if (run("python3 -c ''")) cr_skip("no python3");
+    cr_expect(run("python3 -B tests/exercises/questions.py --static") == 0, "%s", said);
+}
+
 /* The questions at the end of the lessons: the change that each asks for is made, and its
  * commands are run.  .ci/run does all stages. */
 Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 300)
