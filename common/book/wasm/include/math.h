@@ -1,0 +1,19 @@
+/* math.h for a WebAssembly module without a C library: what the stages use of it.
+ * expf is the exponential of common/vector/vexp.h; logf and exp come from the browser and
+ * are used for an lse and for the float64 yardstick only. */
+#ifndef BOOK_MATH_H
+#define BOOK_MATH_H
+
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define isnan(x) __builtin_isnan(x)
+#define isfinite(x) __builtin_isfinite(x)
+#define sqrtf(x) __builtin_sqrtf(x)
+#define fabsf(x) __builtin_fabsf(x)
+#define fabs(x) __builtin_fabs(x)
+
+float expf(float x);
+float logf(float x);
+double exp(double x);
+
+#endif

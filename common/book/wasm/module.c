@@ -1,0 +1,58 @@
+/* module.c: memory that JavaScript fills and reads, the exponential, and where a stage's
+ * trace goes. */
+#include "figures.h"
+
+#include "problem/half.h"
+#include "vector/vexp.h"
+
+struct step steps[MOST_STEPS];
+int n_steps, pass;
+
+/* Inputs and outputs of the calls, by name. */
+float scores[MOST_SCORES], weights[MOST_SCORES];
+float arena[1 << 15];
+
+struct step *EXPORT(steps_address)(void) { return steps; }
+int EXPORT(step_floats)(void) { return (int)(sizeof(struct step) / sizeof(float)); }
+float *EXPORT(scores_address)(void) { return scores; }
+float *EXPORT(weights_address)(void) { return weights; }
+float *EXPORT(arena_address)(void) { return arena; }
+
+/* e^x for every x, by the tree's own polynomial. */
+float expf(float x)
+{
+    return isnan(x) ? x : vexp_up(vset(x))[0];
+}
+
+#ifdef __wasm__
+void *memset(void *to, int byte, size_t n)
+{
+    for (size_t i = 0; i < n; i++) ((unsigned char *)to)[i] = (unsigned char)byte;
+    return to;
+}
+#endif
+
+float EXPORT(to_type)(float x, int type)
+{
+    if (type == F16) return half_to_float(float_to_half(x));
+    if (type == BF16) return bfloat_to_float(float_to_bfloat(x));
+    return x;
+}
+
+void trace_state(struct trace *t, const char *step, size_t index, float x, float m, float l,
+                 const float *o, size_t n_o, float correction)
+{
+    (void)t, (void)step;
+    if (n_steps == MOST_STEPS) return;
+    struct step *s = &steps[n_steps++];
+    *s = (struct step){.index = (float)index, .x = x, .m = m, .l = l,
+                       .correction = correction, .n_o = (float)n_o,
+                       .pass = (float)pass};
+    for (size_t c = 0; c < n_o && c < MOST_DIMS; c++) s->o[c] = o[c];
+}
+
+void trace_note(struct trace *t, const char *format, ...)
+{
+    (void)t;
+    if (format[0] == 'p' && format[1] == 'a') pass = format[5] - '0'; /* "pass 1: ..." */
+}
