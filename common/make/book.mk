@@ -1,0 +1,45 @@
+# book.mk: the READMEs and notes as a web site, with figures that compute (common/book).
+#
+#   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
+#                     MkDocs into build/book.venv
+#   make book-test    the site in headless Chromium; make test runs it where it can
+BOOK_WASM := naive safe online monoid tiles module
+BOOK_PYTHON := $(BUILD)/book.venv/bin/python
+BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow selenium
+WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
+              -Icommon/book/wasm/include -Icommon
+WASM_O := $(BOOK_WASM:%=$(BUILD)/obj/wasm/%.o)
+# clang and wasm-ld, with or without the version behind their names.
+WASM_CC = $$(for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do \
+              command -v $$c && break; done)
+WASM_LD = $$(for c in wasm-ld wasm-ld-19 wasm-ld-18 wasm-ld-17 wasm-ld-16 wasm-ld-15 \
+              wasm-ld-14; do command -v $$c && break; done)
+
+.PHONY: book book-test
+$(WASM_O): $(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  wasm  $<"
+	$(Q)$(WASM_CC) $(WASM_FLAGS) -I01_naive -MMD -MP -c $< -o $@
+
+$(BUILD)/figures.wasm: $(WASM_O)
+	@echo "  link  $@"
+	$(Q)$(WASM_LD) --no-entry --allow-undefined -z stack-size=65536 --gc-sections \
+	    --strip-all $^ -o $@
+
+$(BUILD)/book.venv/done: common/make/book.mk
+	@echo "installing MkDocs into $(@D)"
+	$(Q)python3 -m venv $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check \
+	    $(BOOK_PACKAGES)
+	@touch $@
+
+book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
+	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(BUILD) --wasm $<
+	@echo "open $(BUILD)/book/index.html"
+
+# The functions of the figures, compiled for this machine without its own instructions.
+$(BUILD)/book.native: tests/book/native.c $(BOOK_WASM:%=common/book/wasm/%.c)
+	$(Q)$(CC) -O2 -std=gnu11 -ffp-contract=off -w -Icommon -I01_naive $^ -lm -o $@
+
+book-test: book $(BUILD)/book.native build
+	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(BUILD)/book --native $(BUILD)/book.native \
+	    --programs $(BUILD) $(if $(SHOTS),--shots $(SHOTS))
