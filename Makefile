@@ -31,6 +31,7 @@
 #   make install         PREFIX=/usr/local [DESTDIR=dir]; make uninstall takes it away
 #
 # Teach
+#   make book            the READMEs and notes as a web site, with figures that compute
 #   make exercise        list the exercises
 #   make check           build and judge all your solutions
 #   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)
@@ -65,6 +66,7 @@ ifeq ($(REFUSED),)
 .PHONY: all build cuda summary help clean
 include common/make/programs.mk common/make/library.mk common/make/roof.mk common/make/stages.mk
 include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
+include common/make/book.mk
 include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
 
 all: build summary

@@ -22,6 +22,8 @@ table() {
     aarch64)    apt="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
                 dnf="gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user" brew=
                 proof="aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64" ;;
+    wasm)       apt="clang lld" dnf="clang lld" brew="llvm lld" ;;
+    venv)       apt=python3-venv dnf=python3 brew=python ;;
     browser)    apt="chromium chromium-driver" dnf="chromium chromedriver"
                 brew="--cask chromium chromedriver" proof="chromium chromedriver" ;;
     *) echo "require.sh: nothing known about '$1'" >&2; exit 2 ;;
@@ -58,6 +60,17 @@ have_criterion() {
     printf '#include <criterion/criterion.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1
 }
 
+# clang that knows WebAssembly, and its linker, with or without a version in their names.
+have_wasm() {
+    for version in "" -19 -18 -17 -16 -15 -14; do
+        command -v "clang$version" >/dev/null 2>&1 &&
+            command -v "wasm-ld$version" >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+have_venv() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
 # The first interpreter that can import matplotlib; its path is kept in build/python.
 have_matplotlib() {
     for python in "$build/venv/bin/python" python3 /usr/bin/python3 python; do
@@ -73,7 +86,7 @@ have_matplotlib() {
 
 # have NEED
 have() {
-    case $1 in compiler | criterion | matplotlib) "have_$1"; return ;; esac
+    case $1 in compiler | criterion | matplotlib | wasm | venv) "have_$1"; return ;; esac
     table "$1"
     for program in $proof; do
         command -v "$program" >/dev/null 2>&1 || return 1
