@@ -39,7 +39,7 @@ MISTAKES = {
     "l_not_rescaled": (
         "one_loop", "l = l * correction + weight", "l = l + weight", "attention-ascending"),
     "last_chunk_dropped": (
-        "ragged_tiles", "first < n; first", "first + Bc <= n; first", "attention-random"),
+        "ragged_tiles", "first < keys.end; first", "first + Bc <= keys.end; first", "attention-random"),
     "lse_in_base_2": ("one_loop", "m + logf(l)", "m + log2f(l)", "attention-random"),
     "masked_v_leaks": (
         "masked_sum", "        if (s_i[j] == -INFINITY) continue;\n", "",
@@ -79,7 +79,7 @@ MISTAKES = {
     "scale_twice": ("score_row", "p->scale * dot", "p->scale * p->scale * dot",
                     "attention-random"),
     "tail_read_past_the_end": (
-        "ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
+        "ragged_tiles", "keys.end - first < Bc ? keys.end - first : Bc", "Bc", "attention-random"),
     "wrong_kv_head": ("one_loop", "p->heads_q / group;", "p->heads_kv;", "attention-random"),
     "zero_weight_skipped": (
         "masked_sum", "        if (s_i[j] == -INFINITY) continue;\n",
@@ -221,7 +221,7 @@ NEED_HIDING = ("reads_the_solution", "embeds_a_file_of_the_system", "embeds_a_so
                "assembles_a_file_of_the_system")
 COMMENTED = [f"skeletons_with_comment_{i}" for i in range(1, 6)]
 # What some mistakes are worth, to the tenth: it follows from the families of cases.
-EXACT = {"mean_overflows": 6.7, "inf_minus_inf": 9, "masked_v_leaks": 6.9, "never_ends": 0,
+EXACT = {"mean_overflows": 6.7, "inf_minus_inf": 9, "masked_v_leaks": 6.7, "never_ends": 0,
          "crashes": 0}
 # Words that their feedback must hold.
 FEEDBACK = {"sum_not_started": "o[0, 0, 0, 0]: NaN: read before written?",
