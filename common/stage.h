@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum dtype { F32, F16, BF16 };
+enum dtype { F32, F16, BF16, N_DTYPES }; /* problem/dtype.c describes them */
 
 enum op {
     OP_SOFTMAX,              /* x [rows, cols] -> y [rows, cols] */
@@ -148,10 +148,17 @@ static inline HOST_DEVICE struct key_range all_rows_see(struct mask m, size_t fi
     return keys;
 }
 
+/* Bytes of one number. */
+static inline HOST_DEVICE size_t dtype_size(enum dtype dtype)
+{
+    const unsigned char size[N_DTYPES] = {4, 2, 2};
+    return size[dtype];
+}
+
 /* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
 static inline double attention_io_bytes(const struct problem *p)
 {
-    double size = p->dtype == F32 ? 4 : 2;
+    double size = (double)dtype_size(p->dtype);
     double q = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q;
     double k = (double)p->batch * (double)p->heads_kv * (double)p->seqlen_k;
     double both = (double)p->head_dim + (double)p->head_dim_v;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "verification/cases.h"
-#include "program/check.h"
+#include "verification/check_variant.h"
 #include "problem/half.h"
 #include "problem/random.h"
 #include "problem/variant.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "program/check.h"
-#include "program/options.h"
+#include "verification/check_variant.h"
+#include "program/verbs.h"
 
 /* ---- variants, right and wrong ---- */
 
@@ -97,7 +97,7 @@ static int run_check(const struct variant *const *variants, struct options opt)
     return status;
 }
 
-static const struct options quick = {.verb = VERB_CHECK, .quick = 1};
+static const struct options quick = {.quick = 1};
 
 Test(check, right_variant_passes)
 {
@@ -135,8 +135,7 @@ Test(check, failure_is_printed_with_its_repetition)
         line, "build/99_planted check --case %99s --variant flat --dtype %9s --seed %llu",
         name, type, &seed);
     cr_assert(n == 3 && !strcmp(type, "f32"), "%s", line);
-    struct options again = {.verb = VERB_CHECK,
-                            .only_case = name,
+    struct options again = {.only_case = name,
                             .has_seed = 1,
                             .seed = seed,
                             .variant = "flat",
@@ -144,6 +143,21 @@ Test(check, failure_is_printed_with_its_repetition)
                             .dtype = F32};
     cr_expect(run_check(v, again) == 1);
     cr_expect(strstr(text, "0 checks passed, 1 failed, 0 skipped\n"), "%s", text);
+}
+
+VARIANT(second, right, .group = IN_ASIDES);
+
+/* The table: groups under headings, in the order of enum group, in at most 100 columns. */
+Test(check, table_has_groups_of_at_most_100_columns)
+{
+    const struct variant *v[] = {&second, &good, NULL};
+    cr_expect(run_check(v, quick) == 0, "%s", text);
+    const char *lesson = strstr(text, "# lesson "), *asides = strstr(text, "# asides ");
+    cr_assert(lesson && asides && lesson < asides, "%s", text);
+    cr_expect(strstr(lesson, "\ngood ") < asides, "%s", text);
+    cr_expect(strstr(asides, "\nsecond "), "%s", text);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        cr_expect(strlen(line) <= 100, "%zu columns: '%s'", strlen(line), line);
 }
 
 Test(check, what_is_not_promised_is_skipped_not_passed)
@@ -164,12 +178,12 @@ Test(check, status_77_when_nothing_could_run)
     const struct variant *v[] = {&good, &elsewhere, NULL};
     cr_expect(run_check(v, quick) == 0, "%s", text);
     cr_expect(strstr(text, "1 of 2 variants cannot run here"), "%s", text);
-    struct options only = {.verb = VERB_CHECK, .quick = 1, .variant = "elsewhere"};
+    struct options only = {.quick = 1, .variant = "elsewhere"};
     cr_expect(run_check(v, only) == 77, "%s", text);
     cr_expect(strstr(text, "0 checks passed, 0 failed, 0 skipped\n"), "%s", text);
     cr_expect(strstr(text, "not run: "), "the reason is missing: %s", text);
     const struct variant *w[] = {&modest, NULL};
-    struct options wide = {.verb = VERB_CHECK, .only_case = "softmax-large-4x37"};
+    struct options wide = {.only_case = "softmax-large-4x37"};
     cr_expect(run_check(w, wide) == 77, "%s", text);
     cr_expect(strstr(text, "scores up to "), "%s", text);
 }
@@ -177,9 +191,9 @@ Test(check, status_77_when_nothing_could_run)
 Test(check, unknown_names_are_bad_usage)
 {
     const struct variant *v[] = {&good, NULL};
-    struct options o = {.verb = VERB_CHECK, .variant = "nobody"};
+    struct options o = {.variant = "nobody"};
     cr_expect(run_check(v, o) == 2);
-    o = (struct options){.verb = VERB_CHECK, .only_case = "nothing"};
+    o = (struct options){.only_case = "nothing"};
     cr_expect(run_check(v, o) == 2);
 }
 
@@ -187,10 +201,10 @@ Test(check, one_seed_for_all_cases)
 {
     const struct variant *v[] = {&good, NULL};
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct options o = {.verb = VERB_CHECK, .quick = 1, .has_seed = 1, .seed = seed};
+        struct options o = {.quick = 1, .has_seed = 1, .seed = seed};
         cr_expect(run_check(v, o) == 0, "seed %d: %s", (int)seed, text);
     }
     const struct variant *w[] = {&flat, NULL};
-    struct options o = {.verb = VERB_CHECK, .quick = 1, .has_seed = 1, .seed = 4711};
+    struct options o = {.quick = 1, .has_seed = 1, .seed = 4711};
     cr_expect(run_check(w, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
 }

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "verification/cases.h"
-#include "program/check.h"
+#include "verification/check_variant.h"
 #include "verification/compare.h"
 #include "problem/half.h"
+#include "problem/xcalloc.h"
 #include "oracle.h"
 #include "verification/reference.h"
 #include "verification/yardstick.h"
@@ -162,7 +163,7 @@ Test(compare, draws_the_line_at_the_allowed_error)
 Test(compare, rejects_everything_by_a_broken_yardstick)
 {
     struct fixture f = fixture_new();
-    f.s->broken = need(8, 1);
+    f.s->broken = xcalloc(8, 1);
     strcpy(f.s->broken, "broken");
     cr_expect(!compare(f.s, &f.out).ok);
     fixture_free(&f);
@@ -408,6 +409,7 @@ static void attention_stepwise(const struct problem *p, const struct arrays *a)
             if (bias == -INFINITY) continue;
             for (size_t t = 0; t < d; t++) s += q[row * d + t] * k_j[t];
             s = s * p->scale + bias;
+            if (s == -INFINITY) continue;
             float m_new = s > m ? s : m, old = m == m_new ? l : l * expf(m - m_new);
             float w = expf(s - m_new);
             l = old + w;
@@ -455,7 +457,8 @@ static void attention_half(const struct problem *p, const struct arrays *a)
         size_t i = row % p->seqlen_q, head = row / p->seqlen_q;
         size_t kv = head / p->heads_q * p->heads_kv +
                     head % p->heads_q / (p->heads_q / p->heads_kv);
-        float m = -INFINITY, l = 0, *acc = need(dv, sizeof *acc), *s = need(n, sizeof *s);
+        float m = -INFINITY, l = 0;
+        float *acc = xcalloc(dv, sizeof *acc), *s = xcalloc(n, sizeof *s);
         for (size_t j = 0; j < visible_keys(p, i).end; j++) {
             float bias = p->has_bias ? a->bias[i * n + j] : 0;
             for (size_t t = 0; t < d; t++)

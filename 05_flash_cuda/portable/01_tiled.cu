@@ -277,7 +277,7 @@ static const char *refuses(const struct problem *p)
 /* Q and O once, K and V once for each block of queries (causal: half of them). */
 static struct cost cost(const struct problem *p)
 {
-    double heads = (double)p->batch * p->heads_q, size = p->dtype == F32 ? 4 : 2;
+    double heads = (double)p->batch * p->heads_q, size = (double)dtype_size(p->dtype);
     double columns = p->head_dim + p->head_dim_v;
     double reads = (double)q_blocks(p) * (p->causal ? 0.5 : 1.0);
     struct cost c = {0, 0, 0};

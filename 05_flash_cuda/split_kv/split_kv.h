@@ -262,7 +262,7 @@ static const char *split_picks(struct parts parts)
 /* K and V once for every `rows` queries of a key head; parts are small. */
 static struct cost split_cost(const struct problem *p, size_t rows)
 {
-    double size = p->dtype == F32 ? 4 : 2, d = (double)p->head_dim + p->head_dim_v;
+    double size = (double)dtype_size(p->dtype), d = (double)p->head_dim + p->head_dim_v;
     size_t tiles = (rows_of_group(p) + rows - 1) / rows;
     double reads = (double)p->batch * p->heads_kv * tiles * p->seqlen_k;
     double queries = (double)p->batch * p->heads_q * p->seqlen_q;

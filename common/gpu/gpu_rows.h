@@ -151,7 +151,7 @@ static inline struct cost traffic(const struct problem *p, double passes, double
     const double n = (double)p->rows * (double)p->cols;
     struct cost c = {};
     c.passes = passes;
-    c.bytes = passes * n * (p->dtype == F32 ? 4 : 2);
+    c.bytes = passes * n * (double)dtype_size(p->dtype);
     c.exps = exps * n;
     return c;
 }

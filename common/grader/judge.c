@@ -52,7 +52,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "program/check.h"
+#include "verification/check_variant.h"
 #include "judge.h"
 #include "problem/variant.h"
 

@@ -1,116 +1,15 @@
 /* check.c: the verb check: every variant of a stage on every case. */
-#include "program/check.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "program/options.h"
 
-struct prepared prepare(const struct test_case *c, enum dtype dtype, uint64_t seed)
-{
-    struct prepared p = {.test_case = c, .seed = seed};
-    p.inputs = inputs_new(c, dtype, seed);
-    p.standard = standard_new(&p.inputs->problem, &p.inputs->arrays);
-    return p;
-}
-
-void prepared_free(struct prepared *p)
-{
-    inputs_free(p->inputs);
-    standard_free(p->standard);
-    memset(p, 0, sizeof *p);
-}
-
-const char *not_promised(const struct variant *v, const struct prepared *p)
-{
-    static char text[64];
-    const struct reference *r = p->standard->reference;
-    if (isfinite(v->max_score) && !(r->max_score <= v->max_score)) {
-        snprintf(text, sizeof text, "scores up to %.4g", r->max_score);
-        return text;
-    }
-    if (r->empty_rows && !v->masked_rows) return "a fully masked row";
-    if (!r->v_is_finite && !v->isolates_v) return "NaN or inf in v";
-    return NULL;
-}
-
-/* A number that changes when an input does. */
-static uint64_t fingerprint(const struct inputs *in)
-{
-    struct sizes n = problem_sizes(&in->problem);
-    size_t size = dtype_size(in->problem.dtype);
-    const struct arrays *a = &in->arrays;
-    const void *array[] = {a->x,    a->w,     a->q,     a->k,    a->v,
-                           a->bias, a->index, a->k_new, a->v_new};
-    size_t bytes[] = {n.x * size,     n.w * size,
-                      n.q * size,     n.k * size,
-                      n.v * size,     n.bias * sizeof(float),
-                      n.index * sizeof(size_t), n.k_new * size,
-                      n.v_new * size};
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
-        for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {
-            uint16_t word;
-            memcpy(&word, (const char *)array[i] + k, 2);
-            hash = hash * 0x100000001b3u + word + 1;
-        }
-    return hash;
-}
-
-/* Is the first wrong element wrong because its old value was taken into the result, as in
- * o[d] += without o[d] = 0?  Then it comes out as a NaN, and as another number when outputs
- * are filled with an ordinary one; an element that is not written keeps that number. */
-static int reads_before_writing(const struct variant *v, const struct prepared *p,
-                                const struct verdict *found)
-{
-    const float filling = -776; /* exact in 16 bits too */
-    const char *could_not;
-    if (found->ok || !isnan(found->got) || isnan(found->want)) return 0;
-    struct outputs out = outputs_new(&p->inputs->problem);
-    struct arrays a = p->inputs->arrays;
-    outputs_fill_with(&out, filling);
-    outputs_bind(&out, &a);
-    could_not = execute(v, &p->inputs->problem, &a);
-    struct verdict again = compare(p->standard, &out);
-    outputs_free(&out);
-    if (could_not || isnan(again.got)) return 0;
-    int here = !again.ok && again.array[0] == found->array[0] &&
-               !memcmp(again.index, found->index, sizeof again.index);
-    return !(here && again.got == (double)filling);
-}
-
-struct verdict check_variant(const struct variant *v, const struct prepared *p,
-                             int repeat, const char **could_not)
-{
-    const struct problem *problem = &p->inputs->problem;
-    struct outputs out = outputs_new(problem), again = {0};
-    struct arrays a = p->inputs->arrays;
-    uint64_t before = fingerprint(p->inputs);
-    struct verdict verdict = {0};
-    outputs_bind(&out, &a);
-    *could_not = execute(v, problem, &a);
-    if (!*could_not) verdict = compare(p->standard, &out);
-    if (!*could_not && verdict.ok && repeat) {
-        again = outputs_new(problem);
-        outputs_bind(&again, &a);
-        *could_not = execute(v, problem, &a);
-        if (!*could_not && !outputs_equal(&out, &again)) {
-            verdict.ok = 0;
-            verdict.reason = "a second run gives other bits";
-        }
-    }
-    if (verdict.ok && fingerprint(p->inputs) != before) {
-        verdict.ok = 0;
-        verdict.reason = "an input was overwritten";
-    }
-    outputs_free(&out);
-    outputs_free(&again);
-    if (!*could_not && reads_before_writing(v, p, &verdict))
-        verdict.reason = "NaN: read before written?";
-    return verdict;
-}
+#include "problem/variant.h"
+#include "program/complain.h"
+#include "program/groups.h"
+#include "program/verbs.h"
+#include "verification/check_variant.h"
 
 enum { MOST_VARIANTS = 64 };
 
@@ -235,11 +134,11 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
 static void check_case(struct run *run, const struct test_case *c, uint64_t seed)
 {
     int checked = 0;
-    for (int d = F32; d <= BF16; d++) {
+    for (int d = 0; d < N_DTYPES; d++) {
         enum dtype dtype = (enum dtype)d;
         int wanted = 0;
         if (run->opt->has_dtype && dtype != run->opt->dtype) continue;
-        if (dtype != F32 && !c->halves) continue;
+        if (dtypes[dtype].roundoff > 0 && !c->halves) continue;
         for (size_t i = 0; i < run->n_entries; i++)
             wanted |= is_candidate(run, &run->entries[i], c, dtype);
         if (!wanted) continue;
@@ -253,32 +152,60 @@ static void check_case(struct run *run, const struct test_case *c, uint64_t seed
     run->n_cases += checked;
 }
 
-static void print_table(const struct run *run)
+static void print_tally(const struct entry *e, enum op op)
 {
-    printf("%-26s %-21s %-12s %6s %7s %7s  %s\n", "variant", "operation", "types",
-           "passed", "failed", "skipped", "worst error / allowed");
+    const struct tally *t = &e->ops[op];
+    char types[16] = "";
+    for (int d = 0; d < N_DTYPES; d++)
+        if (t->types & TYPE(d))
+            snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s",
+                     types[0] ? "," : "", dtypes[d].name);
+    printf("%-18s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
+           t->passed, t->failed, t->skipped);
+    if (t->worst_case[0]) printf("  %5.2f", t->worst);
+    printf("\n");
+}
+
+static void print_group(const struct run *run, enum group group)
+{
+    int lines = 0;
     for (size_t i = 0; i < run->n_entries; i++) {
         const struct entry *e = &run->entries[i];
+        if (e->v->group != group) continue;
+        char heading[40];
+        snprintf(heading, sizeof heading, "# %s", group_name(group));
+        if (!lines++)
+            printf("%-18s  %-20s  %-12s  %6s  %6s  %7s  %s\n", heading, "operation",
+                   "types", "passed", "failed", "skipped", "error/allowed");
+        if (e->unavailable[0]) printf("%-18s  not run: %s\n", e->v->name, e->unavailable);
         for (int op = 0; op < N_OPS; op++) {
             const struct tally *t = &e->ops[op];
-            char types[16] = "";
-            if (!t->passed && !t->failed && !t->skipped) continue;
-            for (int d = F32; d <= BF16; d++)
-                if (t->types & TYPE(d))
-                    snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s",
-                             types[0] ? " " : "", dtype_name((enum dtype)d));
-            printf("%-26s %-21s %-12s %6zu %7zu %7zu", e->v->name, op_name((enum op)op),
-                   types, t->passed, t->failed, t->skipped);
-            if (t->worst_case[0])
-                printf("  %.2f  %s %s", t->worst, t->worst_case,
-                       dtype_name(t->worst_dtype));
-            printf("\n");
+            if (t->passed || t->failed || t->skipped) print_tally(e, (enum op)op);
         }
     }
+}
+
+/* The largest error / allowed of all that passed, and where. */
+static void print_worst(const struct run *run)
+{
+    const struct tally *worst = NULL;
+    const char *name = "";
     for (size_t i = 0; i < run->n_entries; i++)
-        if (run->entries[i].unavailable[0])
-            printf("%-26s not run: %s\n", run->entries[i].v->name,
-                   run->entries[i].unavailable);
+        for (int op = 0; op < N_OPS; op++) {
+            const struct tally *t = &run->entries[i].ops[op];
+            if (!t->worst_case[0] || (worst && t->worst <= worst->worst)) continue;
+            worst = t;
+            name = run->entries[i].v->name;
+        }
+    if (worst)
+        printf("largest error / allowed: %.2f, variant %s\n    case %s in %s\n",
+               worst->worst, name, worst->worst_case, dtype_name(worst->worst_dtype));
+}
+
+static void print_table(const struct run *run)
+{
+    for (int g = 0; g < N_GROUPS; g++) print_group(run, (enum group)g);
+    print_worst(run);
 }
 
 /* Fills run->entries.  Returns 0, or 2 when no variant has the name asked for. */
@@ -333,7 +260,7 @@ static int conclude(const struct run *run)
 }
 
 /* The operations that some variant here does, attention four times as often. */
-static size_t operations(const struct run *run, enum op *ops)
+static size_t operations_here(const struct run *run, enum op *ops)
 {
     size_t n = 0;
     for (int op = 0; op < N_OPS; op++) {
@@ -351,7 +278,7 @@ static size_t operations(const struct run *run, enum op *ops)
 static void check_random(struct run *run)
 {
     enum op ops[N_OPS + 3];
-    size_t n_ops = operations(run, ops), n = run->opt->random;
+    size_t n_ops = operations_here(run, ops), n = run->opt->random;
     uint64_t first = run->opt->has_seed ? run->opt->seed : 1;
     for (size_t i = 0; i < n && n_ops; i++) {
         struct test_case c = test_case_draw(ops[(first + i) % n_ops], first + i);

@@ -1,16 +1,22 @@
-/* list.c: one line a variant: name, device, types, operations, idea, passes over memory
- * (reads and writes of the large array), bytes. */
+/* list.c: the variants in groups, one line each: name, device, types, operations, passes
+ * (reads and writes of the whole large array), bytes, idea. */
 #include <stdio.h>
 #include <string.h>
 
-#include "program/options.h"
 #include "problem/variant.h"
+#include "program/groups.h"
+#include "program/verbs.h"
+
+enum { N_CELLS = 6, CELL = 48, MOST_LINES = 64 };
+
+/* The columns of a line before the idea. */
+struct line { char cell[N_CELLS][CELL]; const char *idea; const struct variant *v; };
 
 /* The shapes whose cost is listed: long enough that lower-order terms vanish. */
 static struct problem example(enum op op)
 {
     return (struct problem){.op = op, .rows = 1, .cols = 1 << 20, .batch = 1, .heads_q = 1,
-                            .heads_kv = 1, .seqlen_q = op == OP_ATTENTION ? 1 << 20 : 1,
+                            .heads_kv = 1, .seqlen_q = operations[op].one_query ? 1 : 1 << 20,
                             .seqlen_k = 1 << 20, .head_dim = 64, .head_dim_v = 64,
                             .scale = 0.125f};
 }
@@ -23,47 +29,55 @@ static enum op main_op(const struct variant *v)
     return N_OPS;
 }
 
-static void append(char *text, size_t size, const char *word, const char *separator)
+static enum dtype main_dtype(const struct variant *v)
+{
+    return v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+}
+
+static void append(char *text, const char *word)
 {
     size_t n = strlen(text);
-    snprintf(text + n, size - n, "%s%s", n ? separator : "", word);
+    snprintf(text + n, CELL - n, "%s%s", n ? "," : "", word);
 }
 
 /* "cpu", "gpu sm_80+", "gpu sm_90a", "cpu-executed". */
-static void device_text(const struct variant *v, char *text, size_t size)
+static void device_text(const struct variant *v, char *text)
 {
     int gpu = v->device == ON_GPU || variant_does(v, main_op(v)) == needs_gpu;
-    if (!gpu) snprintf(text, size, "%s", device_name(v->device));
-    else if (v->only_arch) snprintf(text, size, "gpu sm_%da", v->only_arch);
-    else snprintf(text, size, "gpu sm_%d+", v->least_arch);
+    if (!gpu) snprintf(text, CELL, "%s", device_name(v->device));
+    else if (v->only_arch) snprintf(text, CELL, "gpu sm_%da", v->only_arch);
+    else snprintf(text, CELL, "gpu sm_%d+", v->least_arch);
 }
 
-static void print_variant(const struct variant *listed)
+/* Passes, and bytes for one element, score or key beyond the least that attention moves. */
+static void cost_text(const struct variant *v, char *passes, char *bytes)
 {
-    const struct variant *v = variant_here(listed);
-    char device[32], types[32] = "", ops[160] = "", walks[32] = "-", bytes[48] = "-";
-    device_text(v, device, sizeof device);
-    for (int t = F32; t <= BF16; t++)
-        if (v->types & TYPE(t)) append(types, sizeof types, dtype_name((enum dtype)t), ",");
+    snprintf(passes, CELL, "-");
+    snprintf(bytes, CELL, "-");
+    if (!v->cost || main_op(v) == N_OPS) return;
+    struct problem p = example(main_op(v));
+    p.dtype = main_dtype(v);
+    struct cost cost = v->cost(&p);
+    const struct operation *op = &operations[p.op];
+    int scores = on_heads(&p) && !op->one_query;
+    double unit = scores ? score_count(&p) : (double)(on_heads(&p) ? p.seqlen_k : p.cols);
+    double beyond = scores ? cost.bytes - attention_io_bytes(&p) : cost.bytes;
+    if (beyond < 1e-9 * cost.bytes) beyond = 0;
+    snprintf(passes, CELL, "%g", cost.passes);
+    snprintf(bytes, CELL, "%.3g/%s", beyond / unit, op->unit);
+}
+
+static struct line line_of(const struct variant *v)
+{
+    struct line line = {.idea = v->idea, .v = v};
+    snprintf(line.cell[0], CELL, "%s", v->name);
+    device_text(v, line.cell[1]);
+    for (int t = 0; t < N_DTYPES; t++)
+        if (v->types & TYPE(t)) append(line.cell[2], dtypes[t].name);
     for (int op = 0; op < N_OPS; op++)
-        if (variant_does(v, (enum op)op))
-            append(ops, sizeof ops, op_name((enum op)op), ",");
-    enum op op = main_op(v);
-    if (v->cost && op != N_OPS) {
-        struct problem p = example(op);
-        if (!(v->types & TYPE(F32))) p.dtype = v->types & TYPE(BF16) ? BF16 : F16;
-        struct cost cost = v->cost(&p);
-        int scores = p.op == OP_ATTENTION || p.op == OP_LOGSOFTMAX_ATTENTION;
-        snprintf(walks, sizeof walks, "%g passes over memory", cost.passes);
-        double unit = scores ? score_count(&p) : (double)p.rows * (double)p.cols;
-        if (p.op == OP_SCAN || p.op == OP_UPDATE)
-            unit = (double)p.seqlen_k;
-        double beyond = scores ? cost.bytes - attention_io_bytes(&p) : cost.bytes;
-        snprintf(bytes, sizeof bytes, "%.3g bytes/%s", beyond < 1e-9 * cost.bytes ? 0 : beyond / unit,
-                 scores ? "score" : p.op == OP_SCAN || p.op == OP_UPDATE ? "key" : "element");
-    }
-    printf("%-18s  %-13s  %-12s  %-30s  %s  %s  %s\n", v->name, device, types, ops, v->idea,
-           walks, bytes);
+        if (variant_does(v, (enum op)op)) append(line.cell[3], operations[op].name);
+    cost_text(v, line.cell[4], line.cell[5]);
+    return line;
 }
 
 /* A line for each shape of some at which the choice of v is another. */
@@ -73,14 +87,14 @@ static void print_choices(const struct variant *v)
     char last[200] = "";
     if (!v->picks) return;
     for (int i = 0; i < 12; i++) {
-        int rows = main_op(v) == OP_SOFTMAX;
         struct problem p = example(main_op(v));
+        int rows = !on_heads(&p);
         if (rows && i > 2) return;
         p.cols = p.rows ? cols[i % 3] : 0;
         p.seqlen_q = p.seqlen_k = cols[i / 2 % 2];
         p.head_dim = p.head_dim_v = dims[i / 4];
         p.causal = i % 2;
-        p.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+        p.dtype = main_dtype(v);
         if (variant_refuses(v, &p) || !strcmp(v->picks(&p), last)) continue;
         snprintf(last, sizeof last, "%s", v->picks(&p));
         if (rows) printf("    from %zu columns: %s\n", p.cols, last);
@@ -89,11 +103,51 @@ static void print_choices(const struct variant *v)
     }
 }
 
+/* The idea, or as many of its words as fit into `room` columns. */
+static void print_idea(const char *idea, size_t room)
+{
+    size_t n = strlen(idea);
+    if (n <= room) {
+        printf("%s\n", idea);
+        return;
+    }
+    for (n = room > 3 ? room - 3 : 0; n > 0 && idea[n] != ' '; n--) {}
+    printf("%.*s...\n", (int)n, idea);
+}
+
+/* A heading with the names of the columns, then the lines, in columns as wide as needed.
+ * A line has at most 100 columns; with `verbose` the idea is printed in full. */
+static void print_group(const struct line *lines, size_t n, int verbose)
+{
+    size_t width[N_CELLS];
+    for (int c = 0; c < N_CELLS; c++) {
+        width[c] = strlen(lines[0].cell[c]);
+        for (size_t i = 1; i < n; i++)
+            if (strlen(lines[i].cell[c]) > width[c]) width[c] = strlen(lines[i].cell[c]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t room = verbose ? 1000 : 100;
+        for (int c = 0; c < N_CELLS; c++) {
+            printf("%-*s  ", (int)width[c], lines[i].cell[c]);
+            room = room > width[c] + 2 ? room - width[c] - 2 : 0;
+        }
+        print_idea(lines[i].idea, room);
+        if (i && verbose) print_choices(lines[i].v);
+    }
+}
+
 int list_stage(const struct stage *stage, const struct options *opt)
 {
-    for (size_t i = 0; stage->variants[i]; i++) {
-        print_variant(stage->variants[i]);
-        if (opt->verbose) print_choices(variant_here(stage->variants[i]));
+    for (int g = 0; g < N_GROUPS; g++) {
+        struct line lines[MOST_LINES] = {
+            {.cell = {"", "device", "types", "operations", "passes", "bytes"},
+             .idea = "idea"}};
+        size_t n = 1;
+        snprintf(lines[0].cell[0], CELL, "# %s", group_name((enum group)g));
+        for (size_t i = 0; stage->variants[i] && n < MOST_LINES; i++)
+            if (stage->variants[i]->group == (enum group)g)
+                lines[n++] = line_of(variant_here(stage->variants[i]));
+        if (n > 1) print_group(lines, n, opt->verbose);
     }
     return 0;
 }

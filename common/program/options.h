@@ -2,14 +2,9 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include <stdarg.h>
-
 #include "stage.h"
 
-enum verb { VERB_LIST, VERB_CHECK, VERB_BENCH, VERB_TRACE, VERB_RUN, VERB_HELP };
-
 struct options {
-    enum verb verb;
     const char *variant;      /* --variant, or NULL */
     int quick;                /* --quick */
     int verbose;              /* --verbose */
@@ -33,21 +28,5 @@ struct options {
     enum op op;
     size_t rows, cols, batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
 };
-
-/* Fills *opt.  Returns 0, or 2 after one line on stderr that names the culprit. */
-int options_parse(int argc, char **argv, const struct stage *stage, struct options *opt);
-
-/* Writes "STAGE: " and a line, printf style, to stderr, with control characters (of file
- * names, of arguments) as '?', so that one complaint is one line.  Returns 2. */
-int complain(const struct stage *stage, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-int complain_list(const struct stage *stage, const char *format, va_list arguments);
-
-/* The verbs.  Each returns the exit status. */
-int list_stage(const struct stage *stage, const struct options *opt);
-int check_stage(const struct stage *stage, const struct options *opt);
-int bench_stage(const struct stage *stage, const struct options *opt);
-int trace_stage(const struct stage *stage, const struct options *opt);
-int run_stage(const struct stage *stage, const struct options *opt);
 
 #endif

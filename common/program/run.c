@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "problem/execute.h"
-#include "problem/half.h"
-#include "problem/host_memory.h"
 #include "npy/npy.h"
-#include "program/options.h"
+#include "problem/execute.h"
+#include "problem/host_memory.h"
 #include "problem/variant.h"
+#include "program/complain.h"
+#include "program/verbs.h"
 
 enum { OK = 0, FAILED = 1, BAD = 2, SKIPPED = 77 };
 enum { X, Q = X, K, V, BIAS, N_FILES };
@@ -162,7 +162,7 @@ static int attention_shape(struct run *r)
 static int choose_type(struct run *r)
 {
     static const char *const names[] = {"--q", "--k", "--v"};
-    int attention = r->p.op == OP_ATTENTION;
+    int attention = on_heads(&r->p);
     r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[Q].dtype;
     for (int i = K; attention && !r->opt->has_dtype && i <= V; i++)
         if (r->in[i].dtype != r->p.dtype)
@@ -170,13 +170,6 @@ static int choose_type(struct run *r)
                        names[i], r->path[i], dtype_name(r->in[i].dtype),
                        dtype_name(r->p.dtype));
     return OK;
-}
-
-static float value_at(const void *data, enum dtype dtype, size_t i)
-{
-    if (dtype == F32) return ((const float *)data)[i];
-    uint16_t bits = ((const uint16_t *)data)[i];
-    return dtype == F16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
 /* Array `which` in dtype `to`: the file's own data, or a converted copy that is told of. */
@@ -191,13 +184,9 @@ static int convert(struct run *r, int which, enum dtype to, const void **result)
     r->converted[which] = copy;
     size_t overflowed = 0;
     for (size_t i = 0; i < a->count; i++) {
-        float x = value_at(a->data, a->dtype, i);
-        if (to == F32) {
-            ((float *)copy)[i] = x;
-        } else {
-            ((uint16_t *)copy)[i] = to == F16 ? float_to_half(x) : float_to_bfloat(x);
-            overflowed += isfinite(x) && !isfinite(value_at(copy, to, i));
-        }
+        float x = dtypes[a->dtype].load(a->data, i);
+        dtypes[to].store(copy, i, x);
+        overflowed += isfinite(x) && !isfinite(dtypes[to].load(copy, i));
     }
     say(r, "%s: %s converted to %s\n", r->path[which], dtype_name(a->dtype),
         dtype_name(to));
@@ -208,17 +197,11 @@ static int convert(struct run *r, int which, enum dtype to, const void **result)
     return OK;
 }
 
-static float rounded_to(enum dtype dtype, float x)
-{
-    if (dtype == F32) return x;
-    return dtype == F16 ? half_to_float(float_to_half(x)) : bfloat_to_float(float_to_bfloat(x));
-}
-
 /* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
 static int holds_nonfinite(const struct npy *a, enum dtype dtype)
 {
     for (size_t i = 0; i < a->count; i++)
-        if (!isfinite(rounded_to(dtype, value_at(a->data, a->dtype, i)))) return 1;
+        if (!isfinite(dtype_round(dtype, dtypes[a->dtype].load(a->data, i)))) return 1;
     return 0;
 }
 
@@ -266,7 +249,7 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
         return SKIPPED;
     }
-    if (r->p.op == OP_ATTENTION && (r->p.causal || r->p.has_bias) && !v->isolates_v &&
+    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias) && !v->isolates_v &&
         r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[V], *type)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
@@ -285,7 +268,7 @@ static int only_by_name(const struct run *r, const struct variant *v)
 static int choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
 {
     const struct variant *const *all = r->stage->variants;
-    int isolate = r->p.op == OP_ATTENTION && holds_nonfinite(&r->in[V], r->p.dtype);
+    int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[V], r->p.dtype);
     *chosen = NULL;
     if (r->opt->variant) return named_variant(r, isolate, chosen, type);
     /* First pass: the problem's own type; second: widened; third: v is not isolated. */
@@ -302,7 +285,7 @@ static int choose_variant(struct run *r, const struct variant **chosen, enum dty
         }
     if (!*chosen)
         return bad(r, "--%s: %s: no variant of this stage does this %s; %s list shows what "
-                   "they do", r->p.op == OP_ATTENTION ? "q" : "x", r->path[X],
+                   "they do", on_heads(&r->p) ? "q" : "x", r->path[X],
                    op_name(r->p.op), r->stage->name);
     return OK;
 }
@@ -312,7 +295,7 @@ static size_t output_bytes(const struct run *r, int which)
 {
     struct sizes n = problem_sizes(&r->p);
     if (which) return size_times(n.lse, sizeof(float));
-    return size_times(r->p.op == OP_ATTENTION ? n.o : n.y, dtype_size(r->p.dtype));
+    return size_times(on_heads(&r->p) ? n.o : n.y, dtype_size(r->p.dtype));
 }
 
 /* Three tiny files can ask for an output of any size: v of no keys may have any head_dim.
@@ -320,14 +303,14 @@ static size_t output_bytes(const struct run *r, int which)
 static int outputs_fit(const struct run *r)
 {
     const struct npy *q = &r->in[Q];
-    size_t extent = r->p.op == OP_ATTENTION ? r->p.head_dim_v : 1;
-    for (size_t t = 0; t + (r->p.op == OP_ATTENTION) < q->ndim; t++)
+    size_t extent = on_heads(&r->p) ? r->p.head_dim_v : 1;
+    for (size_t t = 0; t + (on_heads(&r->p)) < q->ndim; t++)
         if (q->shape[t]) extent = size_times(extent, q->shape[t]);
     if (extent <= PTRDIFF_MAX / 8 &&
         size_plus(output_bytes(r, 0), output_bytes(r, 1)) <= memory_available())
         return OK;
     return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
-               r->p.op == OP_ATTENTION ? "q" : "x", r->path[X]);
+               on_heads(&r->p) ? "q" : "x", r->path[X]);
 }
 
 static int allocate_outputs(struct run *r)
@@ -337,8 +320,8 @@ static int allocate_outputs(struct run *r)
     r->out[1] = memory_new(size_plus(second, 2 * GUARD));
     if (!r->out[0] || !r->out[1])
         return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
-                   r->p.op == OP_ATTENTION ? "q" : "x", r->path[X]);
-    if (r->p.op == OP_ATTENTION) {
+                   on_heads(&r->p) ? "q" : "x", r->path[X]);
+    if (on_heads(&r->p)) {
         r->a.o = r->out[0] + GUARD;
         r->a.lse = (float *)(void *)(r->out[1] + GUARD);
     } else {
@@ -358,8 +341,8 @@ static int compute(struct run *r, const struct variant *v)
 {
     struct sizes n = problem_sizes(&r->p);
     int status = allocate_outputs(r);
-    if (status || (r->p.op == OP_ATTENTION ? n.o : n.y) == 0) return status;
-    if (r->p.op == OP_ATTENTION && r->p.seqlen_k == 0 && v->device != ON_CPU) {
+    if (status || (on_heads(&r->p) ? n.o : n.y) == 0) return status;
+    if (on_heads(&r->p) && r->p.seqlen_k == 0 && v->device != ON_CPU) {
         no_keys(r, &n);
         return OK;
     }
@@ -377,7 +360,7 @@ static int output_floats(struct run *r, size_t count, const float **data)
     if (r->p.dtype == F32) return OK;
     float *wide = memory_new(size_times(count, sizeof(float)));
     if (!wide) return bad(r, "no memory for the output in f32");
-    for (size_t i = 0; i < count; i++) wide[i] = value_at(out, r->p.dtype, i);
+    for (size_t i = 0; i < count; i++) wide[i] = dtypes[r->p.dtype].load(out, i);
     memory_free(r->out[0]);
     r->out[0] = (char *)wide;
     *data = wide;
@@ -391,8 +374,8 @@ static int write_outputs(struct run *r)
     size_t shape[NPY_MAX_DIMS];
     const float *data;
     memcpy(shape, q->shape, sizeof shape);
-    if (r->p.op == OP_ATTENTION) shape[q->ndim - 1] = r->p.head_dim_v;
-    int status = output_floats(r, r->p.op == OP_ATTENTION ? n.o : n.y, &data);
+    if (on_heads(&r->p)) shape[q->ndim - 1] = r->p.head_dim_v;
+    int status = output_floats(r, on_heads(&r->p) ? n.o : n.y, &data);
     if (status) return status;
     npy_writer_set(&r->writer[0], q->ndim, shape, data);
     if (r->n_writers == 2) npy_writer_set(&r->writer[1], q->ndim - 1, q->shape, r->a.lse);
@@ -449,7 +432,7 @@ static void say_what(const struct run *r, const struct variant *v)
     if (r->opt->verbose && !r->opt->variant) say_why(r, v);
     if (v->device == GPU_ON_CPU)
         say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
-    if (p->op != OP_ATTENTION) {
+    if (!on_heads(p)) {
         say(r, "%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
         return;
     }
@@ -462,7 +445,7 @@ static void say_what(const struct run *r, const struct variant *v)
 static int convert_inputs(struct run *r)
 {
     const void *data[N_FILES] = {NULL};
-    int attention = r->p.op == OP_ATTENTION, last = attention ? BIAS : X;
+    int attention = on_heads(&r->p), last = attention ? BIAS : X;
     for (int i = X; i <= last; i++) {
         if (!r->path[i]) continue;
         int status = convert(r, i, i == BIAS ? F32 : r->p.dtype, &data[i]);

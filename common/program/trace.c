@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program/options.h"
+#include "program/complain.h"
+#include "program/verbs.h"
 
 struct trace { int header; /* is the table's header out? */ };
 

@@ -6,17 +6,18 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "problem/half.h"
+
+#include "problem/dtype.h"
+#include "problem/operation.h"
 #include "problem/random.h"
-#include "verification/reference.h"
-#include "problem/variant.h"
+#include "problem/xcalloc.h"
 
 /* The arrays while they are float. */
 struct floats { float *x, *w, *q, *k, *v, *bias, *k_new, *v_new; };
 
 static float *normals(struct random *r, size_t n, float width)
 {
-    float *x = need(n, sizeof *x);
+    float *x = xcalloc(n, sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = width * random_normal(r);
     return x;
 }
@@ -39,7 +40,7 @@ static void spread(struct random *r, float *x, size_t n, float limit)
 /* +-0, +-denormal, +-1; the denormal is one in the problem's type. */
 static void fill_tiny(struct random *r, float *x, size_t n, enum dtype dtype)
 {
-    float denormal = dtype == F16 ? 3e-6f : 1e-39f;
+    float denormal = dtypes[dtype].denormal;
     for (size_t i = 0; i < n; i++) {
         size_t kind = random_below(r, 6);
         float size = kind < 2 ? 0 : kind < 4 ? denormal : 1;
@@ -235,10 +236,9 @@ static void plant(const struct test_case *c, struct floats *f, const struct size
 /* x [n], owned, as the problem's type, owned. */
 static void *narrow(float *x, size_t n, enum dtype dtype)
 {
-    if (dtype == F32 || !x) return x;
-    uint16_t *y = need(n, sizeof *y);
-    for (size_t i = 0; i < n; i++)
-        y[i] = dtype == F16 ? float_to_half(x[i]) : float_to_bfloat(x[i]);
+    if (!x || dtype_size(dtype) == sizeof *x) return x;
+    void *y = xcalloc(n, dtype_size(dtype));
+    for (size_t i = 0; i < n; i++) dtypes[dtype].store(y, i, x[i]);
     free(x);
     return y;
 }
@@ -271,7 +271,7 @@ static struct floats make(const struct test_case *c, enum dtype dtype, struct ra
 
 struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t seed)
 {
-    struct inputs *in = need(1, sizeof *in);
+    struct inputs *in = xcalloc(1, sizeof *in);
     struct random r = {seed};
     struct floats f = make(c, dtype, &r);
     struct sizes n = problem_sizes(&c->problem);
@@ -287,7 +287,7 @@ struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t 
     a->k_new = narrow(f.k_new, n.k_new, dtype);
     a->v_new = narrow(f.v_new, n.v_new, dtype);
     if (n.index) {
-        size_t *index = need(n.index, sizeof *index);
+        size_t *index = xcalloc(n.index, sizeof *index);
         for (size_t u = 0; u < n.index; u++)
             index[u] = random_below(&r, c->problem.seqlen_k);
         index[0] = c->at < c->problem.seqlen_k ? c->at : 0; /* what is special, goes */

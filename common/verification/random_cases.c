@@ -1,9 +1,9 @@
-/* draw.c: cases drawn at random, for the differential fuzzer: check --random N. */
+/* random_cases.c: cases drawn at random, for the differential fuzzer: check --random N. */
 #include <stdio.h>
 
-#include "verification/cases.h"
+#include "problem/operation.h"
 #include "problem/random.h"
-#include "problem/variant.h"
+#include "verification/cases.h"
 
 /* 1 .. limit, every magnitude about equally often, one time in four beside a tile edge. */
 static size_t draw_size(struct random *r, size_t limit)
@@ -44,7 +44,7 @@ static void draw_rows(struct random *r, struct test_case *c)
 /* Heads, head dims, masks and scale of an attention problem, small or larger. */
 static void draw_attention_shape(struct random *r, struct problem *p, size_t longest)
 {
-    int one_query = p->op == OP_SCAN || p->op == OP_UPDATE;
+    int one_query = operations[p->op].one_query;
     p->seqlen_q = one_query ? 1 : draw_size(r, longest);
     p->seqlen_k = draw_size(r, longest + longest / 2);
     p->batch = 1 + random_below(r, 2);
@@ -56,7 +56,7 @@ static void draw_attention_shape(struct random *r, struct problem *p, size_t lon
     p->has_bias = random_below(r, 3) == 0;
     p->scale = 1 / sqrtf((float)p->head_dim);
     if (random_below(r, 8) == 0) p->scale = 0.01f + 0.5f * random_uniform(r);
-    p->n_updates = p->op == OP_UPDATE ? 1 + random_below(r, 9) : 0;
+    p->n_updates = operations[p->op].updates ? 1 + random_below(r, 9) : 0;
 }
 
 static void draw_attention(struct random *r, struct test_case *c)
@@ -85,8 +85,7 @@ struct test_case test_case_draw(enum op op, uint64_t seed)
 {
     struct random r = {seed ^ 0x5deece66du};
     struct test_case c = {.problem = {.op = op}};
-    int rows = op == OP_SOFTMAX || op == OP_LOGSOFTMAX || op == OP_MEAN ||
-               op == OP_FUSED_REDUCTION;
+    int rows = operations[op].family == ON_ROWS;
     if (rows) draw_rows(&r, &c);
     else draw_attention(&r, &c);
     const struct problem *p = &c.problem;

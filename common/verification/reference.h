@@ -3,8 +3,9 @@
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
+#include "problem/dtype.h"
+#include "problem/operation.h"
 #include "stage.h"
-#include "problem/variant.h"
 
 #define ROUNDOFF 0x1p-24 /* u of float */
 
@@ -39,35 +40,29 @@ struct reference {
 struct reference *reference_new(const struct problem *p, const struct arrays *a);
 void reference_free(struct reference *r);
 
-/* Attention, its log form, scan and update have rows: one per (batch, head, i).  Scan has
- * one query and a row for each prefix of the keys. */
-static inline int has_attention_rows(const struct problem *p)
-{
-    return p->op == OP_ATTENTION || p->op == OP_LOGSOFTMAX_ATTENTION ||
-           p->op == OP_SCAN || p->op == OP_UPDATE;
-}
-static inline size_t rows_per_head(const struct problem *p)
-{
-    return p->op == OP_SCAN ? p->seqlen_k : p->seqlen_q;
-}
+/* Answer i of a (batch, head): the keys that it may see, and its query.  Scan has one query
+ * and an answer for each prefix of the keys. */
 static inline struct key_range row_keys(const struct problem *p, size_t i)
 {
     struct key_range prefix = {0, i + 1};
-    return p->op == OP_SCAN ? prefix : visible_keys(p, i);
+    return operations[p->op].per_prefix ? prefix : visible_keys(p, i);
 }
-static inline size_t row_query(const struct problem *p, size_t i) /* its query */
+static inline size_t row_query(const struct problem *p, size_t i)
 {
-    return p->op == OP_SCAN ? 0 : i;
+    return operations[p->op].per_prefix ? 0 : i;
 }
 
-/* n numbers of any type as floats, exactly.  Freed by free(). */
-float *widen(const void *x, enum dtype dtype, size_t n);
+/* Each fills r, which is zero, for one kind of operation (op_checks.c says which). */
+void reference_softmax(struct reference *r, const struct problem *p, const struct arrays *a);
+void reference_logsoftmax(struct reference *r, const struct problem *p,
+                          const struct arrays *a);
+void reference_mean(struct reference *r, const struct problem *p, const struct arrays *a);
+void reference_fused(struct reference *r, const struct problem *p, const struct arrays *a);
+void reference_attention(struct reference *r, const struct problem *p,
+                         const struct arrays *a);
 
 /* k or v [batch, heads_kv, seqlen_k, d], widened, the updates of p applied in order. */
 float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
                      const size_t *index, size_t d);
-
-/* calloc that ends the program with a message instead of returning NULL. */
-void *need(size_t count, size_t size);
 
 #endif

@@ -28,11 +28,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "problem/xcalloc.h"
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
-
-void reference_attention(struct reference *r, const struct problem *p,
-                         const struct arrays *a);
 
 #define LANES 64 /* keys whose scores are computed together */
 
@@ -57,15 +56,30 @@ struct scores {
     int is_nan;     /* a score is NaN or +inf */
 };
 
+float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
+                     const size_t *index, size_t d)
+{
+    size_t heads = p->batch * p->heads_kv;
+    float *old = widen(rows, p->dtype, heads * p->seqlen_k * d);
+    if (!operations[p->op].updates) return old;
+    float *new = widen(rows_new, p->dtype, heads * p->n_updates * d);
+    for (size_t h = 0; h < heads; h++)
+        for (size_t u = 0; u < p->n_updates; u++)
+            memcpy(old + (h * p->seqlen_k + index[u]) * d,
+                   new + (h * p->n_updates + u) * d, d * sizeof *old);
+    free(new);
+    return old;
+}
+
 static struct keys keys_new(const struct problem *p, const struct arrays *a,
                             int *v_is_finite)
 {
     size_t heads = p->batch * p->heads_kv, n = p->seqlen_k, d = p->head_dim;
     size_t dv = p->head_dim_v;
     struct keys keys = {.stride = (n + LANES - 1) / LANES * LANES};
-    keys.kt = need(heads * d * keys.stride, sizeof(double));
-    keys.v = need(heads * n * dv, sizeof(double));
-    keys.v_max = need(heads * n, sizeof(double));
+    keys.kt = xcalloc(heads * d * keys.stride, sizeof(double));
+    keys.v = xcalloc(heads * n * dv, sizeof(double));
+    keys.v_max = xcalloc(heads * n, sizeof(double));
     float *k = widen_updated(p, a->k, a->k_new, a->index, d);
     float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
     for (size_t h = 0; h < heads; h++)
@@ -281,15 +295,15 @@ static void reference_alloc(struct reference *r, const struct problem *p)
     size_t heads = p->batch * p->heads_q;
     r->n_lse = heads * rows_per_head(p);
     r->n_o = r->n_lse * p->head_dim_v;
-    r->o = need(r->n_o, sizeof(double));
-    r->o_bound = need(r->n_o, sizeof(double));
-    r->o_bound_safe = need(r->n_o, sizeof(double));
-    r->o_mass = need(r->n_o, sizeof(double));
-    r->lse = need(r->n_lse, sizeof(double));
-    r->lse_bound = need(r->n_lse, sizeof(double));
-    r->weight = need(r->n_lse, sizeof(double));
-    r->max_s = need(heads, sizeof(double));
-    r->max_v = need(heads, sizeof(double));
+    r->o = xcalloc(r->n_o, sizeof(double));
+    r->o_bound = xcalloc(r->n_o, sizeof(double));
+    r->o_bound_safe = xcalloc(r->n_o, sizeof(double));
+    r->o_mass = xcalloc(r->n_o, sizeof(double));
+    r->lse = xcalloc(r->n_lse, sizeof(double));
+    r->lse_bound = xcalloc(r->n_lse, sizeof(double));
+    r->weight = xcalloc(r->n_lse, sizeof(double));
+    r->max_s = xcalloc(heads, sizeof(double));
+    r->max_v = xcalloc(heads, sizeof(double));
 }
 
 void reference_attention(struct reference *r, const struct problem *p,
@@ -299,11 +313,11 @@ void reference_attention(struct reference *r, const struct problem *p,
     struct keys keys = keys_new(p, a, &r->v_is_finite);
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v;
     float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
-    struct scores *stats = need(r->n_lse, sizeof *stats);
+    struct scores *stats = xcalloc(r->n_lse, sizeof *stats);
     double work = (double)r->n_lse * (double)p->seqlen_k * (double)(d + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
-        double *m = need(d + 3 * keys.stride + 4 * dv, sizeof *m);
+        double *m = xcalloc(d + 3 * keys.stride + 4 * dv, sizeof *m);
         double *lanes = m + d, *columns = lanes + 3 * keys.stride;
         struct scratch w = {.q = m,
                             .s = lanes,

@@ -2,15 +2,9 @@
 #include "verification/yardstick.h"
 
 #include <stdlib.h>
-#include "problem/half.h"
-#include "verification/reference.h"
 
-static float rounded(float x, enum dtype dtype)
-{
-    if (dtype == F16) return half_to_float(float_to_half(x));
-    if (dtype == BF16) return bfloat_to_float(float_to_bfloat(x));
-    return x;
-}
+#include "problem/xcalloc.h"
+#include "verification/reference.h"
 
 /* In place: x becomes exp(x - m) and the sum is returned.  0 when all is masked. */
 static float exponentials(float *x, size_t n, int reverse, float *m)
@@ -28,7 +22,7 @@ static float exponentials(float *x, size_t n, int reverse, float *m)
 float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
 {
     size_t n = p->cols;
-    float *x = widen(a->x, p->dtype, p->rows * n), *y = need(p->rows * n, sizeof *y);
+    float *x = widen(a->x, p->dtype, p->rows * n), *y = xcalloc(p->rows * n, sizeof *y);
 #pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++) {
         float *x_i = x + i * n, *y_i = y + i * n, m;
@@ -38,7 +32,7 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
             float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
                           : l == 0               ? 0
                                                  : y_i[j] / l;
-            y_i[j] = rounded(value, p->dtype);
+            y_i[j] = dtype_round(p->dtype, value);
         }
     }
     free(x);
@@ -84,12 +78,12 @@ static void values(float *p, float l, const float *v, size_t n, size_t dv,
 {
     for (size_t i = 0; i < n; i++) {
         size_t j = reverse ? n - 1 - i : i;
-        float weight = l == 0 ? 0 : rounded(p[j] / l, dtype);
+        float weight = l == 0 ? 0 : dtype_round(dtype, p[j] / l);
         if (weight == 0) continue;
 #pragma omp simd
         for (size_t c = 0; c < dv; c++) o[c] = fmaf(weight, v[j * dv + c], o[c]);
     }
-    for (size_t c = 0; c < dv; c++) o[c] = rounded(o[c], dtype);
+    for (size_t c = 0; c < dv; c++) o[c] = dtype_round(dtype, o[c]);
 }
 
 float *yardstick_attention(const struct problem *p, const struct arrays *a, int way)
@@ -99,7 +93,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
     float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
     float *k = widen_updated(p, a->k, a->k_new, a->index, d);
     float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
-    float *kt = need(heads * d * n, sizeof *kt), *o = need(n_rows * dv, sizeof *o);
+    float *kt = xcalloc(heads * d * n, sizeof *kt), *o = xcalloc(n_rows * dv, sizeof *o);
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < n; j++)
             for (size_t t = 0; t < d; t++)
@@ -107,7 +101,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
     double work = (double)n_rows * (double)n * (double)(d + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
-        float *s = need(n, sizeof *s), *lane = need(n, sizeof *lane);
+        float *s = xcalloc(n, sizeof *s), *lane = xcalloc(n, sizeof *lane);
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < n_rows; row++) {
             size_t i = row % rows, head = row / rows;

@@ -40,5 +40,7 @@ fuzz() {
     fi
 }
 fuzz npy 600 common/npy/npy.c
-fuzz cli 400 common/program/cli.c common/problem/variant.c common/gpu/gpu_none.c -fopenmp
+fuzz cli 400 common/program/cli.c common/program/parse.c common/program/complain.c \
+    common/problem/dtype.c common/problem/operation.c common/problem/host_memory.c \
+    common/problem/xcalloc.c common/gpu/gpu_none.c -fopenmp
 exit $failed

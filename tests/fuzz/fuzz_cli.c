@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program/options.h"
+#include "program/cli.h"
+#include "program/verbs.h"
 
 /* What the parser's file needs of the program, which is never run here. */
 #define VERB(verb)                                                                       \
@@ -30,7 +31,7 @@ static void demand(int condition, const char *what)
     abort();
 }
 
-static void check_ranges(const struct options *o)
+static void check_ranges(const struct options *o, const struct verb *verb)
 {
     const size_t counts[] = { o->rows, o->cols, o->batch, o->heads_q, o->heads_kv,
                               o->seqlen_q, o->seqlen_k, o->head_dim, o->head_dim_v };
@@ -38,11 +39,11 @@ static void check_ranges(const struct options *o)
         demand(counts[t] <= (size_t)1 << 40, "a count is out of range");
     demand(o->threads >= 0 && o->threads <= 4096, "threads is out of range");
     demand(!o->has_scale || isfinite(o->scale), "scale is not finite");
-    demand(!o->has_dtype || o->dtype <= BF16, "no such dtype");
+    demand(!o->has_dtype || o->dtype < N_DTYPES, "no such dtype");
     demand(!o->has_op || o->op < N_OPS, "no such op");
     demand(!o->variant || !strcmp(o->variant, "online") || !strcmp(o->variant, "tiled"),
            "no such variant");
-    demand(o->verb != VERB_RUN || (o->x ? o->y != NULL : o->q && o->k && o->v && o->o),
+    demand(verb->bit != IN_RUN || (o->x ? o->y != NULL : o->q && o->k && o->v && o->o),
            "run without its files");
 }
 
@@ -71,14 +72,15 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t n_bytes)
     memset(text, 0, 64);
     stderr = memory;
     struct options opt;
-    int status = options_parse(argc, argv, &stage, &opt);
+    const struct verb *verb;
+    int status = command_parse(argc, argv, &stage, &verb, &opt);
     fflush(memory);
     stderr = terminal;
     long n = ftell(memory);
     text[n] = 0;
     if (status == 0) {
         demand(n == 0, "a complaint although it is accepted");
-        check_ranges(&opt);
+        check_ranges(&opt, verb);
     } else {
         demand(status == 2, "a status that is neither 0 nor 2");
         demand(!strncmp(text, "fuzz: ", 6), "the complaint does not name the program");

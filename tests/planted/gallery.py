@@ -40,7 +40,7 @@ class Bug:
         self.family = fields["Family"]
         self.source = re.search(r"^--- a/(\S+)", path.read_text(), re.M)[1]
         self.variant, self.meant = fields["Variant"], fields["Caught by"]
-        self.tests = self.meant.startswith("test ")
+        self.tests = self.meant[5:] if self.meant.startswith("test ") else ""
 
 
 def run(command, tree, **more):
@@ -76,7 +76,8 @@ def failures(tree, bug):
     """The names of the cases, or tests, that fail; a crash counts as the case 'crash'."""
     try:
         if bug.tests:
-            done = run(["build/tests", "--filter", "compare/*"], tree, timeout=120)
+            done = run(["build/tests", "--filter", bug.tests + "/*"], tree,
+                       timeout=120)
             return re.findall(r"\[FAIL\] (\S+?):", done.stdout)
         done = run([f"build/{bug.program}", "check", "--device", "cpu", "--variant",
                     bug.variant], tree, stderr=subprocess.DEVNULL, timeout=300)

@@ -1,10 +1,9 @@
-/* check.h: one variant on one case, for the verb check and for tests. */
-#ifndef CHECK_H
-#define CHECK_H
+/* check_variant.h: one variant on one case, for the verb check and for tests. */
+#ifndef CHECK_VARIANT_H
+#define CHECK_VARIANT_H
 
 #include "verification/cases.h"
 #include "verification/compare.h"
-#include "program/options.h"
 
 /* A case in one type: its inputs and what is accepted as their result. */
 struct prepared {
@@ -25,9 +24,5 @@ const char *not_promised(const struct variant *v, const struct prepared *p);
  * memory. */
 struct verdict check_variant(const struct variant *v, const struct prepared *p,
                              int repeat, const char **could_not);
-
-/* check --huge: arrays of more than 2^31 elements on a GPU, judged at some rows.  Returns
- * the exit status. */
-int check_huge(const struct stage *stage, const struct options *opt);
 
 #endif

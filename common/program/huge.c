@@ -5,17 +5,17 @@
  * element e of an array is block[e % PERIOD], PERIOD a prime, so that the host knows every
  * element, and an address that is off by 2^31 or 2^32 holds other numbers.  Rows are judged
  * at the start, on 2^31, on 2^32 and at the end, by the reference and rule of every check. */
-#include "program/check.h"
+#include "program/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/gpu.h"
-#include "problem/half.h"
-#include "program/options.h"
 #include "problem/random.h"
 #include "problem/variant.h"
+#include "problem/xcalloc.h"
+#include "verification/compare.h"
 
 enum { PERIOD = 4000037, SPOTS = 4, KEPT_KEYS = 64 };
 
@@ -62,7 +62,7 @@ struct scene {
 
 static void *need_bytes(size_t n, enum dtype dtype)
 {
-    return need(n ? n : 1, dtype_size(dtype));
+    return xcalloc(n ? n : 1, dtype_size(dtype));
 }
 
 static void *block_new(enum dtype dtype)
@@ -70,9 +70,7 @@ static void *block_new(enum dtype dtype)
     struct random r = {1};
     void *block = need_bytes(PERIOD, dtype);
     for (size_t e = 0; e < PERIOD; e++) {
-        float x = random_normal(&r);
-        if (dtype == F32) ((float *)block)[e] = x;
-        else ((uint16_t *)block)[e] = dtype == F16 ? float_to_half(x) : float_to_bfloat(x);
+        dtypes[dtype].store(block, e, random_normal(&r));
     }
     return block;
 }
@@ -103,14 +101,7 @@ static void *upload(const struct scene *s, size_t n, int zero)
     return d;
 }
 
-/* The key that takes all the weight: score 40 with query (16, 0, ...), in the problem's
- * type. */
-static void set_first(void *row, enum dtype dtype, float x)
-{
-    if (dtype == F32) *(float *)row = x;
-    else *(uint16_t *)row = dtype == F16 ? float_to_half(x) : float_to_bfloat(x);
-}
-
+/* The key that takes all the weight: score 40 with query (16, 0, ...). */
 static float planted_key(const struct problem *p) { return 40 / (16 * p->scale); }
 enum { PLANTED_FROM_END = 3 };
 
@@ -119,10 +110,10 @@ static void plant(struct scene *s)
     const struct problem *p = &s->p;
     size_t d = p->head_dim, size = dtype_size(p->dtype);
     char *row = need_bytes(d, p->dtype);
-    set_first(row, p->dtype, 16);
+    dtypes[p->dtype].store(row, 0, 16);
     for (size_t i = 0; i < p->seqlen_q; i++)
         gpu_upload((char *)s->device.q + i * d * size, row, d * size);
-    set_first(row, p->dtype, planted_key(p));
+    dtypes[p->dtype].store(row, 0, planted_key(p));
     gpu_upload((char *)s->device.k + (p->seqlen_k - PLANTED_FROM_END) * d * size, row,
                d * size);
     free(row);
@@ -134,7 +125,7 @@ static void place(const struct scene *s, struct spot *spot, int t)
 {
     const struct problem *p = &s->p;
     size_t element = t == 1 ? (size_t)1 << 31 : (size_t)1 << 32;
-    if (p->op != OP_ATTENTION) {
+    if (!on_heads(p)) {
         spot->i = t == 0 ? 0 : t == 3 ? p->rows - 1 : element / p->cols;
         return;
     }
@@ -154,7 +145,7 @@ static void prepare_spot(const struct scene *s, struct spot *spot)
     const struct problem *p = &s->p;
     size_t d = p->head_dim, dv = p->head_dim_v, size = dtype_size(p->dtype);
     spot->p = *p;
-    if (p->op != OP_ATTENTION) {
+    if (!on_heads(p)) {
         spot->p.rows = 1;
         spot->a.x = elements(s, spot->i * p->cols, p->cols);
     } else {
@@ -168,9 +159,8 @@ static void prepare_spot(const struct scene *s, struct spot *spot)
         if (s->huge->planted) {
             memset(q, 0, d * size);
             memset(k, 0, n * d * size);
-            set_first(q, p->dtype, 16);
-            set_first((char *)k + (n - PLANTED_FROM_END) * d * size, p->dtype,
-                      planted_key(p));
+            dtypes[p->dtype].store(q, 0, 16);
+            dtypes[p->dtype].store(k, (n - PLANTED_FROM_END) * d, planted_key(p));
         }
         spot->a.q = q;
         spot->a.k = k;
@@ -184,12 +174,12 @@ static int set_scene(struct scene *s, const struct huge *huge, enum dtype dtype)
 {
     *s = (struct scene){.huge = huge, .p = huge->p};
     s->p.dtype = dtype;
-    s->p.scale = s->p.op == OP_ATTENTION ? 3 / sqrtf((float)s->p.head_dim) : 1;
+    s->p.scale = on_heads(&s->p) ? 3 / sqrtf((float)s->p.head_dim) : 1;
     s->block = block_new(dtype);
     struct sizes n = problem_sizes(&s->p);
     struct arrays *a = &s->device;
     size_t size = dtype_size(dtype);
-    if (s->p.op == OP_ATTENTION) {
+    if (on_heads(&s->p)) {
         a->q = upload(s, n.q, huge->planted);
         a->k = upload(s, n.k, huge->planted);
         a->v = upload(s, n.v, 0);
@@ -299,7 +289,7 @@ int check_huge(const struct stage *stage, const struct options *opt)
 {
     size_t passed = 0, failed = 0, skipped = 0;
     for (size_t h = 0; h < sizeof huges / sizeof *huges; h++)
-        for (int dtype = F32; dtype <= BF16; dtype++) {
+        for (int dtype = 0; dtype < N_DTYPES; dtype++) {
             struct scene s = {0};
             int set = 0;
             for (size_t i = 0; stage->variants[i]; i++) {

@@ -1,0 +1,78 @@
+/* dtype.c: the types of numbers. */
+#include "problem/dtype.h"
+
+#include <float.h>
+#include <string.h>
+
+#include "problem/half.h"
+#include "problem/xcalloc.h"
+
+static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }
+static void store_f32(void *array, size_t i, float x) { ((float *)array)[i] = x; }
+
+static float load_f16(const void *array, size_t i)
+{
+    return half_to_float(((const uint16_t *)array)[i]);
+}
+
+static void store_f16(void *array, size_t i, float x)
+{
+    ((uint16_t *)array)[i] = float_to_half(x);
+}
+
+static float load_bf16(const void *array, size_t i)
+{
+    return bfloat_to_float(((const uint16_t *)array)[i]);
+}
+
+static void store_bf16(void *array, size_t i, float x)
+{
+    ((uint16_t *)array)[i] = float_to_bfloat(x);
+}
+
+const struct dtype_entry dtypes[N_DTYPES] = {
+    [F32] = {.name = "f32", .size = 4, .load = load_f32, .store = store_f32,
+             .largest = FLT_MAX, .denormal = 1e-39f, .filling = 0x7fc0dead},
+    [F16] = {.name = "f16", .size = 2, .load = load_f16, .store = store_f16,
+             .roundoff = 0x1p-11, .least_step = 0x1p-25, .largest = 65504,
+             .denormal = 3e-6f, .filling = 0x7ead},
+    [BF16] = {.name = "bf16", .size = 2, .load = load_bf16, .store = store_bf16,
+              .roundoff = 0x1p-8, .least_step = 0x1p-134, .largest = 0x1.fep127f,
+              .denormal = 1e-39f, .filling = 0x7fed},
+};
+
+int dtype_find(const char *name, enum dtype *dtype)
+{
+    for (int t = 0; t < N_DTYPES; t++)
+        if (!strcmp(name, dtypes[t].name)) {
+            *dtype = (enum dtype)t;
+            return 1;
+        }
+    return 0;
+}
+
+float dtype_round(enum dtype dtype, float x)
+{
+    float stored = 0; /* room for any type */
+    dtypes[dtype].store(&stored, 0, x);
+    return dtypes[dtype].load(&stored, 0);
+}
+
+uint32_t dtype_bits(enum dtype dtype, const void *array, size_t i)
+{
+    if (dtypes[dtype].size == sizeof(float)) return ((const uint32_t *)array)[i];
+    return ((const uint16_t *)array)[i];
+}
+
+void dtype_set_bits(enum dtype dtype, void *array, size_t i, uint32_t bits)
+{
+    if (dtypes[dtype].size == sizeof(float)) ((uint32_t *)array)[i] = bits;
+    else ((uint16_t *)array)[i] = (uint16_t)bits;
+}
+
+float *widen(const void *x, enum dtype dtype, size_t n)
+{
+    float *y = xcalloc(n, sizeof *y);
+    for (size_t i = 0; i < n; i++) y[i] = dtypes[dtype].load(x, i);
+    return y;
+}

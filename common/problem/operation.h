@@ -1,0 +1,57 @@
+/* operation.h: the operations, one entry each: their names, arrays and flops.  How each is
+ * checked stands in verification/op_checks.c, in the same order. */
+#ifndef OPERATION_H
+#define OPERATION_H
+
+#include "stage.h"
+
+/* ON_ROWS: x (, w) [rows, cols] -> y.   ON_HEADS: q, k, v (, bias) -> o, lse. */
+enum family { ON_ROWS, ON_HEADS };
+
+struct operation {
+    const char *name;     /* "softmax", as in the CSV */
+    enum family family;
+    const char *unit;     /* `list` gives the cost for one: "element", "score", "key" */
+    int is_benched;       /* bench measures it */
+    /* ON_ROWS */
+    size_t (*y_cols)(const struct problem *p); /* numbers of y for each row */
+    int y_rank;                                /* 1: y [rows], 2: y [rows, cols of y] */
+    int takes_w;
+    /* ON_HEADS */
+    int one_query;        /* seqlen_q = 1 */
+    int per_prefix;       /* an answer for each prefix of the keys, not for each query */
+    int updates;          /* rows of k and v are replaced first */
+};
+
+extern const struct operation operations[N_OPS];
+
+static inline const char *op_name(enum op op) { return operations[op].name; }
+
+static inline int on_heads(const struct problem *p)
+{
+    return operations[p->op].family == ON_HEADS;
+}
+
+/* Sets *op to the operation of that name; 0 when there is none. */
+int op_find(const char *name, enum op *op);
+
+/* Query-key pairs that the flop count of p credits: all, exactly half when causal and
+ * square, the visible ones otherwise (design: results). */
+double problem_pairs(const struct problem *p);
+double problem_flops(const struct problem *p); /* 0 for operations on rows */
+
+/* Element counts of each array of p (0 when the operation does not use it, SIZE_MAX when
+ * the count is no size_t: no array can be that large). */
+struct sizes { size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index; };
+struct sizes problem_sizes(const struct problem *p);
+
+/* Bytes of all arrays of p together, SIZE_MAX when they are no size_t. */
+size_t problem_bytes(const struct problem *p);
+
+/* ON_HEADS: answers of one (batch, head). */
+static inline size_t rows_per_head(const struct problem *p)
+{
+    return operations[p->op].per_prefix ? p->seqlen_k : p->seqlen_q;
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* bench_measure.c: one measurement of bench, beside what the machine can do at most. */
+#include "program/bench_measure.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/gpu.h"
+#include "measurement/ceiling.h"
+#include "measurement/timing.h"
+#include "problem/execute.h"
+#include "problem/host_memory.h"
+#include "problem/random.h"
+#include "problem/variant.h"
+#include "verification/compare.h"
+
+/* Inputs and outputs of one measurement, in host memory. */
+struct data { void *x, *w, *q, *k, *v; struct outputs out; struct arrays a; };
+
+/* Normal random numbers.  Drawing 2^28 of them would take longer than the measurement, so
+ * a block of 65 536 is repeated, each time in another order. */
+static void fill(void *to, size_t n, enum dtype dtype, uint64_t seed)
+{
+    enum { BLOCK = 1 << 16 };
+    struct random r = {seed};
+    for (size_t i = 0; i < n && i < BLOCK; i++)
+        dtypes[dtype].store(to, i, random_normal(&r));
+    for (size_t i = BLOCK; i < n; i++) {
+        size_t j = (i * 7919 + i / BLOCK) % BLOCK;
+        dtype_set_bits(dtype, to, i, dtype_bits(dtype, to, j));
+    }
+}
+
+static void *new_input(size_t n, enum dtype dtype, uint64_t seed, int *short_of_memory)
+{
+    if (n == 0) return NULL;
+    void *x = memory_new(size_times(n, dtype_size(dtype)));
+    if (x) fill(x, n, dtype, seed);
+    else *short_of_memory = 1;
+    return x;
+}
+
+static void data_free(struct data *d)
+{
+    memory_free(d->x), memory_free(d->w), memory_free(d->q), memory_free(d->k);
+    memory_free(d->v);
+    outputs_free(&d->out);
+}
+
+/* Random inputs of p, the same for every variant; 0 when memory is short. */
+static int data_new(struct data *d, const struct problem *p)
+{
+    struct sizes n = problem_sizes(p);
+    int lacking = problem_bytes(p) > memory_available();
+    *d = (struct data){0};
+    if (lacking) return 0;
+    d->x = new_input(n.x, p->dtype, 1, &lacking);
+    d->w = new_input(n.w, p->dtype, 2, &lacking);
+    d->q = new_input(n.q, p->dtype, 3, &lacking);
+    d->k = new_input(n.k, p->dtype, 4, &lacking);
+    d->v = new_input(n.v, p->dtype, 5, &lacking);
+    if (lacking) {
+        data_free(d);
+        return 0;
+    }
+    d->out = outputs_new(p); /* its NaN filling touches every page before the clock starts */
+    d->a = (struct arrays){.x = d->x, .w = d->w, .q = d->q, .k = d->k, .v = d->v};
+    outputs_bind(&d->out, &d->a);
+    return 1;
+}
+
+/* The reference for p, kept because every variant needs it on the same data; NULL when it
+ * would take too long. */
+static const struct standard *standard_for(const struct problem *p, const struct arrays *a)
+{
+    enum { MOST = 128 };
+    static struct { struct problem p; struct standard *standard; } known[MOST];
+    static size_t n_known;
+    double work = problem_flops(p);
+    if (work > 1.2e9 || (double)p->rows * (double)p->cols > 1 << 21) return NULL;
+    for (size_t i = 0; i < n_known; i++)
+        if (!memcmp(&known[i].p, p, sizeof *p)) return known[i].standard;
+    if (n_known == MOST) return NULL;
+    known[n_known].p = *p;
+    known[n_known].standard = standard_new(p, a);
+    return known[n_known++].standard;
+}
+
+/* Compares the outputs with the reference; 1 if they are wrong. */
+static int verify(const struct problem *p, struct data *d, double *err, double *allowed)
+{
+    const struct standard *standard = standard_for(p, &d->a);
+    *err = *allowed = NAN;
+    if (!standard) return 0;
+    struct verdict verdict = compare(standard, &d->out);
+    *err = verdict.err;
+    *allowed = verdict.allowed;
+    if (!verdict.ok) printf("WRONG: %s in %s\n", verdict.reason, verdict.array);
+    return !verdict.ok;
+}
+
+/* The cache that this core shares in: the kernel knows it; sysconf may count that of cores
+ * which a virtual machine does not have. */
+static size_t cache_bytes(void)
+{
+    for (int level = 3; level >= 2; level--) {
+        char path[80];
+        size_t kib = 0;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
+        FILE *f = fopen(path, "r");
+        int read = f && fscanf(f, "%zuK", &kib) == 1;
+        if (f) fclose(f);
+        if (read) return kib << 10;
+    }
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return (size_t)(l3 > 0 ? l3 : l2 > 0 ? l2 : 32L << 20);
+}
+
+/* Few queries read every key once and compute little with it. */
+static int is_decode(const struct problem *p)
+{
+    return on_heads(p) && p->heads_kv && p->seqlen_q * (p->heads_q / p->heads_kv) <= 16;
+}
+
+/* What the measurement runs against: "read", "copy", "exp", "gemm" or "fma". */
+static const char *ceiling_kind(const struct problem *p, int gpu, double bytes)
+{
+    int from_memory = gpu || bytes > (double)cache_bytes();
+    if (is_decode(p) && from_memory) return "read";
+    if (!on_heads(p)) return from_memory ? "copy" : "exp";
+    if (!gpu && p->dtype != F32) return "exp"; /* a matrix unit leaves the exponential */
+    return gpu ? "gemm" : "fma";
+}
+
+/* The arrays that a measurement against memory on the CPU moves. */
+static struct ceiling_memory memory_of(const char *kind, const struct problem *p,
+                                       const struct data *d, int threads)
+{
+    struct sizes n = problem_sizes(p);
+    size_t floats = sizeof(float) / dtype_size(p->dtype);
+    if (strcmp(kind, "read"))
+        return (struct ceiling_memory){.x = d->x, .y = d->a.y, .n = n.y / floats,
+                                       .threads = threads};
+    return (struct ceiling_memory){.x = d->k, .n = n.k / floats, .more = d->v,
+                                   .n_more = n.v / floats, .threads = threads};
+}
+
+static double ceiling_of(const char *kind, const struct problem *p, int gpu, int threads,
+                         struct ceiling_memory *memory)
+{
+    if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_memory_gbps(memory);
+    if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_memory_gbps(memory);
+    if (!strcmp(kind, "exp")) return ceiling_exp_gexps(threads);
+    return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_fma_gflops(threads);
+}
+
+/* How much of the ceiling was reached. */
+static void add_ceiling(struct measurement *m, const struct cost *cost)
+{
+    double reached = m->gflops;
+    int gpu = m->device == ON_GPU;
+    if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
+    if (!strcmp(m->ceiling_kind, "copy"))
+        reached = m->gbps + (gpu ? 0 : cost->rfo_bytes / m->median_s / 1e9);
+    if (!strcmp(m->ceiling_kind, "exp")) {
+        double heads = (double)m->p.batch * (double)m->p.heads_q;
+        double scores = on_heads(&m->p) ? heads * problem_pairs(&m->p)
+                                        : (double)m->p.rows * (double)m->p.cols;
+        reached = scores / m->median_s / 1e9;
+    }
+    if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
+    else m->ceiling = m->pct_ceiling = NAN;
+}
+
+void bench_describe(const struct problem *p, char *text, size_t size)
+{
+    if (!on_heads(p))
+        snprintf(text, size, "%s [%zu, %zu] %s", op_name(p->op), p->rows, p->cols,
+                 dtype_name(p->dtype));
+    else
+        snprintf(text, size, "%s b%zu h%zu/%zu q%zu k%zu d%zu%s %s", op_name(p->op), p->batch,
+                 p->heads_q, p->heads_kv, p->seqlen_q, p->seqlen_k, p->head_dim,
+                 p->causal ? " causal" : "", dtype_name(p->dtype));
+}
+
+/* The share of the ceiling if every array is moved once. */
+static double percent_once(const struct measurement *m)
+{
+    if (strcmp(m->ceiling_kind, "copy")) return m->pct_ceiling;
+    return 100 * (double)problem_bytes(&m->p) / m->median_s / 1e9 / m->ceiling;
+}
+
+/* Once for each number of threads: is the ceiling what the clock says? */
+static void print_units(const char *kind, int threads)
+{
+    static int known;
+    if (strcmp(kind, "fma") || known == threads) return;
+    known = threads;
+    double units = ceiling_fma_units(threads);
+    if (units <= 0) return;
+    printf("fma ceiling, %d thread%s: %.1f GFLOP/s, %.2f vectors per cycle of a core%s\n",
+           threads, threads > 1 ? "s" : "", ceiling_fma_gflops(threads), units,
+           ceiling_units_are_whole(units) ? ""
+           : "; not a whole number: is another program running?");
+}
+
+static void print_measurement(const struct measurement *m, double spread)
+{
+    char shape[128], speed[32];
+    bench_describe(&m->p, shape, sizeof shape);
+    if (m->flops > 0 && !is_decode(&m->p))
+        snprintf(speed, sizeof speed, "%.1f GFLOP/s", m->gflops);
+    else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
+    const char *why = ceiling_exceeded(m->pct_ceiling, percent_once(m));
+    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s\n",
+           m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
+           m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "");
+    fflush(stdout);
+}
+
+double bench_work(const struct problem *p)
+{
+    double flops = problem_flops(p);
+    return flops > 0 ? flops : (double)p->rows * (double)p->cols;
+}
+
+static double baseline_memory(int gpu)
+{
+    if (gpu) {
+        gpu_copy_gbps(); /* allocates, the first time, what flushes the L2 cache */
+        return -(double)gpu_memory_free();
+    }
+    memory_peak_reset();
+    return (double)memory_peak();
+}
+
+int bench_measure(const struct stage *stage, const struct variant *v, struct problem p,
+                   double seconds, struct csv *csv, struct pace *pace)
+{
+    int gpu = v->device == ON_GPU;
+    struct data d;
+    const char *why = NULL;
+    char shape[128];
+    bench_describe(&p, shape, sizeof shape);
+    double base = baseline_memory(gpu);
+    struct execution *e = NULL;
+    if (!data_new(&d, &p)) why = "memory is short";
+    else e = execution_new(v, &p, &d.a, &why);
+    if (!e) {
+        printf("%-18s %-46s not measured: %s\n", v->name, shape, why);
+        data_free(&d);
+        return 77;
+    }
+    struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
+    const char *kind = ceiling_kind(&p, gpu, cost.bytes);
+    int threads = gpu ? 0
+                  : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1;
+    struct ceiling_memory memory = memory_of(kind, &p, &d, threads);
+    int of_memory = !gpu && (!strcmp(kind, "read") || !strcmp(kind, "copy"));
+    struct timing t = time_execution(e, gpu, seconds, of_memory ? ceiling_memory_look : NULL,
+                                     &memory);
+    double peak = (gpu ? -(double)gpu_memory_free() : (double)memory_peak()) - base;
+    double err, allowed;
+    execution_fetch(e);
+    execution_free(e);
+    int wrong = verify(&p, &d, &err, &allowed);
+    data_free(&d);
+    struct measurement m = {
+        .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
+        .threads = threads, .ceiling_kind = kind, 
+        .ceiling = ceiling_of(kind, &p, gpu, threads, &memory),
+        .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
+        .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
+        .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
+        .max_err = err, .allowed_err = allowed,
+    };
+    m.gflops = m.flops / t.median_s / 1e9;
+    add_ceiling(&m, &cost);
+    if (!gpu) print_units(kind, threads);
+    print_measurement(&m, t.spread);
+    *pace = (struct pace){t.min_s, bench_work(&p)};
+    why = csv ? csv_write(csv, &m) : NULL;
+    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
+    return wrong || why != NULL;
+}

@@ -1,0 +1,211 @@
+/* parse.c: the options of a stage program. */
+#include "program/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem/dtype.h"
+#include "problem/operation.h"
+#include "program/complain.h"
+
+enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
+
+enum kind { FLAG, TEXT, COUNT, NUMBER, SEED, DTYPE, OP, DEVICE };
+
+/* One option: which verbs take it and where its value goes. */
+struct option {
+    const char *name;
+    unsigned verbs;
+    enum kind kind;
+    size_t offset, given;  /* offsets into struct options; given: SIZE_MAX or a flag's */
+};
+
+#define AT(field) offsetof(struct options, field)
+#define NO_FLAG ((size_t)-1)
+
+static const struct option table[] = {
+    {"--variant", COMPUTES, TEXT, AT(variant), NO_FLAG},
+    {"--quick", IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
+    {"--verbose", COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
+    {"--seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
+    {"--case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
+    {"--random", IN_CHECK, COUNT, AT(random), NO_FLAG},
+    {"--huge", IN_CHECK, FLAG, AT(huge), NO_FLAG},
+    {"--csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
+    {"--dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
+    {"--threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
+    {"--device", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
+    {"--x", IN_RUN, TEXT, AT(x), NO_FLAG},
+    {"--y", IN_RUN, TEXT, AT(y), NO_FLAG},
+    {"--q", IN_RUN, TEXT, AT(q), NO_FLAG},
+    {"--k", IN_RUN, TEXT, AT(k), NO_FLAG},
+    {"--v", IN_RUN, TEXT, AT(v), NO_FLAG},
+    {"--o", IN_RUN, TEXT, AT(o), NO_FLAG},
+    {"--lse", IN_RUN, TEXT, AT(lse), NO_FLAG},
+    {"--bias", IN_RUN, TEXT, AT(bias), NO_FLAG},
+    {"--log", IN_RUN, FLAG, AT(log), NO_FLAG},
+    {"--causal", IN_RUN | IN_BENCH, FLAG, AT(causal), NO_FLAG},
+    {"--scale", IN_RUN, NUMBER, AT(scale), AT(has_scale)},
+    {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
+    {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
+    {"--rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
+    {"--cols", IN_BENCH, COUNT, AT(cols), NO_FLAG},
+    {"--batch", IN_BENCH, COUNT, AT(batch), NO_FLAG},
+    {"--heads-q", IN_BENCH, COUNT, AT(heads_q), NO_FLAG},
+    {"--heads-kv", IN_BENCH, COUNT, AT(heads_kv), NO_FLAG},
+    {"--seqlen-q", IN_BENCH, COUNT, AT(seqlen_q), NO_FLAG},
+    {"--seqlen-k", IN_BENCH, COUNT, AT(seqlen_k), NO_FLAG},
+    {"--head-dim", IN_BENCH, COUNT, AT(head_dim), NO_FLAG},
+    {"--head-dim-v", IN_BENCH, COUNT, AT(head_dim_v), NO_FLAG},
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+/* A whole number from 1 to 2^40, nothing before or after it. */
+static int parse_count(const char *text, size_t *value)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end || errno || n == 0 || n > 1ull << 40)
+        return 0;
+    *value = (size_t)n;
+    return 1;
+}
+
+static int parse_seed(const char *text, uint64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoull(text, &end, 0);
+    return isdigit((unsigned char)text[0]) && !*end && !errno;
+}
+
+static int parse_number(const char *text, float *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtof(text, &end);
+    return *text && !isspace((unsigned char)*text) && !*end && isfinite(*value);
+}
+
+/* Stores the value of one option; returns 0 or what a right value looks like. */
+static const char *store(const struct option *o, const char *text, struct options *opt)
+{
+    char *at = (char *)opt + o->offset;
+    size_t count;
+    switch (o->kind) {
+    case FLAG:
+        *(int *)at = 1;
+        return NULL;
+    case TEXT:
+        *(const char **)at = text;
+        return *text ? NULL : "a name";
+    case COUNT:
+        if (!parse_count(text, &count)) return "a whole number from 1";
+        if (o->offset != AT(threads)) {
+            *(size_t *)at = count;
+            return NULL;
+        }
+        *(int *)at = (int)count;
+        return count <= 4096 ? NULL : "a whole number from 1 to 4096";
+    case NUMBER:
+        return parse_number(text, (float *)at) ? NULL : "a finite number";
+    case SEED:
+        return parse_seed(text, (uint64_t *)at) ? NULL : "a whole number";
+    case DTYPE:
+        return dtype_find(text, (enum dtype *)at) ? NULL : "f32, f16 or bf16";
+    case OP:
+        return op_find(text, (enum op *)at) ? NULL : "an operation like softmax, logsoftmax "
+                                                        "or attention";
+    case DEVICE:
+        *(int *)at = 1;
+        return strcmp(text, "cpu") ? "cpu" : NULL;
+    }
+    return NULL;
+}
+
+/* What must be given together, and what cannot be. */
+static int validate_run(const struct stage *stage, const struct options *opt)
+{
+    int softmax = opt->x || opt->y || opt->log;
+    int attention = opt->q || opt->k || opt->v || opt->o || opt->lse || opt->bias ||
+                    opt->causal || opt->has_scale;
+    if (softmax && attention)
+        return complain(stage, "run: --x, --y, --log (softmax) cannot go with --q, --k, --v, "
+                               "--o, --lse, --bias, --causal, --scale (attention)");
+    if (!softmax && !attention)
+        return complain(stage, "run: give --x and --y (softmax) or --q, --k, --v and --o "
+                               "(attention)");
+    const struct { const char *name, *value; int needed; } files[] = {
+        {"--x", opt->x, softmax},   {"--y", opt->y, softmax},   {"--q", opt->q, attention},
+        {"--k", opt->k, attention}, {"--v", opt->v, attention}, {"--o", opt->o, attention},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (files[i].needed && !files[i].value)
+            return complain(stage, "run: %s is missing: name a .npy file", files[i].name);
+    if (opt->lse && !strcmp(opt->lse, opt->o))
+        return complain(stage, "run: --lse and --o both name '%s'; give two files", opt->o);
+    return 0;
+}
+
+/* Is the variant one of the stage's? */
+static int validate_variant(const struct stage *stage, const struct options *opt)
+{
+    if (!opt->variant) return 0;
+    char names[1024] = "";
+    for (size_t i = 0; stage->variants[i]; i++) {
+        if (!strcmp(stage->variants[i]->name, opt->variant)) return 0;
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", stage->variants[i]->name);
+    }
+    return complain(stage, "--variant: no variant '%s'; there are %s", opt->variant, names);
+}
+
+static int parse_option(int argc, char **argv, int *i, const struct verb *verb,
+                        const struct stage *stage, struct options *opt,
+                        unsigned char *seen)
+{
+    const char *name = argv[*i], *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    for (int k = 0; k < N_OPTIONS; k++) {
+        const struct option *o = &table[k];
+        if (strlen(o->name) != length || strncmp(o->name, name, length)) continue;
+        if (!(o->verbs & verb->bit))
+            return complain(stage, "%s: not an option of %s", o->name, verb->name);
+        if (seen[k]++) return complain(stage, "%s is given twice; give it once", o->name);
+        const char *value = "";
+        if (o->kind == FLAG) {
+            if (equals) return complain(stage, "%s takes no value", o->name);
+        } else if (equals) {
+            value = equals + 1;
+        } else if (++*i < argc) {
+            value = argv[*i];
+        } else {
+            return complain(stage, "%s: its value is missing", o->name);
+        }
+        const char *right = store(o, value, opt);
+        if (right) return complain(stage, "%s: '%s' is not %s", o->name, value, right);
+        if (o->given != NO_FLAG) *(int *)((char *)opt + o->given) = 1;
+        return 0;
+    }
+    if (name[0] == '-')
+        return complain(stage, "%s: unknown option; %s help lists them", name, stage->name);
+    return complain(stage, "'%s': unexpected argument; options begin with --", name);
+}
+
+int options_parse(int argc, char **argv, const struct verb *verb, const struct stage *stage,
+                  struct options *opt)
+{
+    unsigned char seen[N_OPTIONS] = {0};
+    *opt = (struct options){0};
+    for (int i = 0; i < argc; i++) {
+        int status = parse_option(argc, argv, &i, verb, stage, opt, seen);
+        if (status) return status;
+    }
+    int status = validate_variant(stage, opt);
+    if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* parse.h: from the words after a verb to its options. */
+#ifndef PARSE_H
+#define PARSE_H
+
+#include "program/options.h"
+#include "stage.h"
+
+/* Which verbs take an option: a mask of these. */
+enum { IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16 };
+
+struct verb {
+    const char *name;
+    unsigned bit; /* IN_LIST ... */
+    int (*function)(const struct stage *stage, const struct options *opt);
+};
+
+/* Fills *opt from the words that follow the verb.  Returns 0, or 2 after one line on
+ * stderr that names the culprit. */
+int options_parse(int argc, char **argv, const struct verb *verb, const struct stage *stage,
+                  struct options *opt);
+
+#endif

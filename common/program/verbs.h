@@ -1,0 +1,17 @@
+/* verbs.h: what a stage program can be asked to do.  Each returns the exit status. */
+#ifndef VERBS_H
+#define VERBS_H
+
+#include "program/options.h"
+#include "stage.h"
+
+int list_stage(const struct stage *stage, const struct options *opt);
+int check_stage(const struct stage *stage, const struct options *opt);
+int bench_stage(const struct stage *stage, const struct options *opt);
+int trace_stage(const struct stage *stage, const struct options *opt);
+int run_stage(const struct stage *stage, const struct options *opt);
+
+/* check --huge: arrays of more than 2^31 elements on a GPU, judged at some rows. */
+int check_huge(const struct stage *stage, const struct options *opt);
+
+#endif

@@ -1,0 +1,122 @@
+/* case_list.c: how cases are added to the list, and named. */
+#include "verification/case_list.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem/operation.h"
+
+enum { MOST_CASES = 1000 };
+
+struct test_case case_list[MOST_CASES];
+size_t n_cases;
+
+static const char *const recipe_names[N_RECIPES] = {
+    [RANDOM] = "random",
+    [WIDE] = "wide",
+    [RANGE_80] = "range_80",
+    [EQUAL] = "equal",
+    [ASCENDING] = "ascending",
+    [DESCENDING] = "descending",
+    [OUTLIER] = "outlier",
+    [SHIFT_20] = "shift_20",
+    [SHIFT_200] = "shift_200",
+    [SHIFT_UP] = "shift_up",
+    [LOW] = "low",
+    [LARGE] = "large",
+    [VAST] = "vast",
+    [NEAR_MAX] = "near_max",
+    [OPPOSITE] = "opposite",
+    [ZERO_Q] = "zero_q",
+    [MARKERS] = "markers",
+    [MASK_SOME] = "mask_some",
+    [MASK_ROW] = "mask_row",
+    [MASK_FIRST] = "mask_first",
+    [MASK_LAST] = "mask_last",
+    [MASK_MIDDLE] = "mask_middle",
+    [MASK_LANES] = "mask_lanes",
+    [MASK_BUT_ONE] = "mask_but_one",
+    [NAN_Q] = "nan_q",
+    [NAN_K] = "nan_k",
+    [INF_K] = "inf_k",
+    [NAN_V] = "nan_v",
+    [NAN_V_ONE] = "nan_v_one",
+    [NAN_V_FAR] = "nan_v_far",
+    [INF_V] = "inf_v",
+    [INF_SCORE] = "inf_score",
+    [MINUS_INF] = "minus_inf",
+    [MINUS_INF_V] = "minus_inf_v",
+    [MINUS_INF_ALL] = "minus_inf_all",
+    [TINY] = "tiny",
+};
+
+const char *recipe_name(enum recipe recipe)
+{
+    return recipe_names[recipe];
+}
+
+void case_name_add(struct test_case *c, const char *format, ...)
+{
+    size_t n = strlen(c->name);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(c->name + n, sizeof c->name - n, format, arguments);
+    va_end(arguments);
+}
+
+static struct test_case *add(enum op op, enum recipe recipe, size_t at, int marks)
+{
+    if (n_cases == MOST_CASES) {
+        fprintf(stderr, "case_list.c: more than %d cases\n", MOST_CASES);
+        exit(1);
+    }
+    struct test_case *c = &case_list[n_cases++];
+    c->problem.op = op;
+    c->recipe = recipe;
+    c->at = at;
+    c->quick = (marks & QUICK) != 0;
+    c->executed = (marks & EXECUTED) != 0;
+    c->only_gpu = (marks & ONLY_GPU) != 0;
+    c->halves = recipe != VAST && recipe != NEAR_MAX && recipe != OPPOSITE;
+    case_name_add(c, "%s-%s", op_name(op), recipe_names[recipe]);
+    if (at) case_name_add(c, "@%zu", at);
+    return c;
+}
+
+struct test_case *add_rows(enum op op, enum recipe recipe, size_t at, size_t rows,
+                           size_t cols, int marks)
+{
+    struct test_case *c = add(op, recipe, at, marks);
+    c->problem.rows = rows;
+    c->problem.cols = cols;
+    if (recipe == LOW) c->halves = 0; /* -1e5 is no float16 */
+    case_name_add(c, "-%zux%zu", rows, cols);
+    return c;
+}
+
+struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struct shape s,
+                                int marks)
+{
+    struct test_case *c = add(op, recipe, at, marks);
+    struct problem *p = &c->problem;
+    p->batch = s.batch ? s.batch : 1;
+    p->heads_q = s.heads ? s.heads : 1;
+    p->heads_kv = s.kv ? s.kv : p->heads_q;
+    p->seqlen_q = s.q;
+    p->seqlen_k = s.k;
+    p->head_dim = s.d ? s.d : 64;
+    p->head_dim_v = s.dv ? s.dv : p->head_dim;
+    p->causal = s.causal;
+    p->has_bias = s.bias;
+    p->scale = s.scaled ? s.scale : 1 / sqrtf((float)p->head_dim);
+    case_name_add(c, "-%zux%zu-d%zu", p->seqlen_q, p->seqlen_k, p->head_dim);
+    if (p->head_dim_v != p->head_dim) case_name_add(c, "v%zu", p->head_dim_v);
+    if (p->batch * p->heads_q > 1)
+        case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
+    if (p->causal) case_name_add(c, "-causal");
+    if (p->has_bias) case_name_add(c, "-bias");
+    if (s.scaled) case_name_add(c, "-scale%g", s.scale);
+    return c;
+}

@@ -1,0 +1,113 @@
+/* check_variant.c: one variant on one case. */
+#include "verification/check_variant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "problem/execute.h"
+#include "problem/variant.h"
+#include "verification/compare.h"
+
+struct prepared prepare(const struct test_case *c, enum dtype dtype, uint64_t seed)
+{
+    struct prepared p = {.test_case = c, .seed = seed};
+    p.inputs = inputs_new(c, dtype, seed);
+    p.standard = standard_new(&p.inputs->problem, &p.inputs->arrays);
+    return p;
+}
+
+void prepared_free(struct prepared *p)
+{
+    inputs_free(p->inputs);
+    standard_free(p->standard);
+    memset(p, 0, sizeof *p);
+}
+
+const char *not_promised(const struct variant *v, const struct prepared *p)
+{
+    static char text[64];
+    const struct reference *r = p->standard->reference;
+    if (isfinite(v->max_score) && !(r->max_score <= v->max_score)) {
+        snprintf(text, sizeof text, "scores up to %.4g", r->max_score);
+        return text;
+    }
+    if (r->empty_rows && !v->masked_rows) return "a fully masked row";
+    if (!r->v_is_finite && !v->isolates_v) return "NaN or inf in v";
+    return NULL;
+}
+
+/* A number that changes when an input does. */
+static uint64_t fingerprint(const struct inputs *in)
+{
+    struct sizes n = problem_sizes(&in->problem);
+    size_t size = dtype_size(in->problem.dtype);
+    const struct arrays *a = &in->arrays;
+    const void *array[] = {a->x,    a->w,     a->q,     a->k,    a->v,
+                           a->bias, a->index, a->k_new, a->v_new};
+    size_t bytes[] = {n.x * size,     n.w * size,
+                      n.q * size,     n.k * size,
+                      n.v * size,     n.bias * sizeof(float),
+                      n.index * sizeof(size_t), n.k_new * size,
+                      n.v_new * size};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {
+            uint16_t word;
+            memcpy(&word, (const char *)array[i] + k, 2);
+            hash = hash * 0x100000001b3u + word + 1;
+        }
+    return hash;
+}
+
+/* Is the first wrong element wrong because its old value was taken into the result, as in
+ * o[d] += without o[d] = 0?  Then it comes out as a NaN, and as another number when outputs
+ * are filled with an ordinary one; an element that is not written keeps that number. */
+static int reads_before_writing(const struct variant *v, const struct prepared *p,
+                                const struct verdict *found)
+{
+    const float filling = -776; /* exact in 16 bits too */
+    const char *could_not;
+    if (found->ok || !isnan(found->got) || isnan(found->want)) return 0;
+    struct outputs out = outputs_new(&p->inputs->problem);
+    struct arrays a = p->inputs->arrays;
+    outputs_fill_with(&out, filling);
+    outputs_bind(&out, &a);
+    could_not = execute(v, &p->inputs->problem, &a);
+    struct verdict again = compare(p->standard, &out);
+    outputs_free(&out);
+    if (could_not || isnan(again.got)) return 0;
+    int here = !again.ok && again.array[0] == found->array[0] &&
+               !memcmp(again.index, found->index, sizeof again.index);
+    return !(here && again.got == (double)filling);
+}
+
+struct verdict check_variant(const struct variant *v, const struct prepared *p,
+                             int repeat, const char **could_not)
+{
+    const struct problem *problem = &p->inputs->problem;
+    struct outputs out = outputs_new(problem), again = {0};
+    struct arrays a = p->inputs->arrays;
+    uint64_t before = fingerprint(p->inputs);
+    struct verdict verdict = {0};
+    outputs_bind(&out, &a);
+    *could_not = execute(v, problem, &a);
+    if (!*could_not) verdict = compare(p->standard, &out);
+    if (!*could_not && verdict.ok && repeat) {
+        again = outputs_new(problem);
+        outputs_bind(&again, &a);
+        *could_not = execute(v, problem, &a);
+        if (!*could_not && !outputs_equal(&out, &again)) {
+            verdict.ok = 0;
+            verdict.reason = "a second run gives other bits";
+        }
+    }
+    if (verdict.ok && fingerprint(p->inputs) != before) {
+        verdict.ok = 0;
+        verdict.reason = "an input was overwritten";
+    }
+    outputs_free(&out);
+    outputs_free(&again);
+    if (!*could_not && reads_before_writing(v, p, &verdict))
+        verdict.reason = "NaN: read before written?";
+    return verdict;
+}

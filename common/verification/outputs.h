@@ -1,0 +1,34 @@
+/* outputs.h: outputs that betray what was not written or was written outside. */
+#ifndef OUTPUTS_H
+#define OUTPUTS_H
+
+#include "problem/execute.h"
+#include "stage.h"
+
+/* An output array before a call: every element a NaN that no arithmetic produces, GUARD
+ * bytes of a pattern before and after.  The NaNs are quiet; their payloads:
+ *     f32 0x7fc0dead   f16 0x7ead   bf16 0x7fed */
+struct output {
+    void *data;      /* element 0 */
+    size_t n;
+    enum dtype dtype;
+    unsigned char *frame;
+};
+
+struct outputs { struct output y, o, lse; };
+
+/* The outputs of p (data NULL for those it has not), filled.  Exits 1 without memory. */
+struct outputs outputs_new(const struct problem *p);
+void outputs_fill(struct outputs *out); /* again, before the next call */
+void outputs_fill_with(struct outputs *out, float x); /* with an ordinary number */
+void outputs_bind(const struct outputs *out, struct arrays *a); /* sets a->y, o, lse */
+void outputs_free(struct outputs *out);
+/* Same bits in every element? */
+int outputs_equal(const struct outputs *a, const struct outputs *b);
+
+/* NULL, or which guard was written to. */
+const char *output_damage(const struct output *out);
+/* Element i as a number; *untouched is set when it still holds the filling. */
+double output_element(const struct output *out, size_t i, int *untouched);
+
+#endif

@@ -1,0 +1,177 @@
+/* test_contract.c: what the harness and the variants share, held against its definition.
+ * The reference uses the same functions, so a mistake in them would change both sides of
+ * every check and stay unseen there. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem/feature.h"
+#include "problem/host_memory.h"
+#include "problem/variant.h"
+#include "program/groups.h"
+#include "verification/cases.h"
+#include "verification/op_checks.h"
+
+static const struct problem plain = {.op = OP_ATTENTION, .batch = 1, .heads_q = 2,
+                                     .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 7,
+                                     .head_dim = 8, .head_dim_v = 8, .scale = 1};
+
+/* The definition: key j is visible to query i when j <= i + seqlen_k - seqlen_q. */
+static int sees(const struct problem *p, size_t i, size_t j)
+{
+    long last = (long)i + (long)p->seqlen_k - (long)p->seqlen_q;
+    return j < p->seqlen_k && (!p->causal || (long)j <= last);
+}
+
+Test(contract, visible_keys_are_those_of_the_definition)
+{
+    struct problem p = plain;
+    for (p.causal = 0; p.causal < 2; p.causal++)
+        for (p.seqlen_q = 1; p.seqlen_q < 7; p.seqlen_q++)
+            for (p.seqlen_k = 0; p.seqlen_k < 9; p.seqlen_k++)
+                for (size_t i = 0; i < p.seqlen_q; i++) {
+                    struct key_range keys = visible_keys(&p, i);
+                    cr_expect(keys.first <= keys.end && keys.end <= p.seqlen_k);
+                    for (size_t j = 0; j < 10; j++)
+                        cr_expect((keys.first <= j && j < keys.end) == sees(&p, i, j),
+                                  "causal %d, %zu queries, %zu keys: query %zu, key %zu",
+                                  p.causal, p.seqlen_q, p.seqlen_k, i, j);
+                }
+}
+
+Test(contract, keys_of_a_tile_are_union_and_intersection)
+{
+    struct problem p = plain;
+    for (p.causal = 0; p.causal < 2; p.causal++)
+        for (p.seqlen_q = 1; p.seqlen_q < 7; p.seqlen_q++)
+            for (size_t first = 0; first < p.seqlen_q; first++)
+                for (size_t end = first + 1; end <= p.seqlen_q; end++)
+                    for (size_t j = 0; j < p.seqlen_k; j++) {
+                        size_t n = 0;
+                        for (size_t i = first; i < end; i++) n += (size_t)sees(&p, i, j);
+                        struct key_range some = some_row_sees(problem_mask(&p), first, end);
+                        struct key_range all = all_rows_see(problem_mask(&p), first, end);
+                        cr_expect((some.first <= j && j < some.end) == (n > 0));
+                        cr_expect((all.first <= j && j < all.end) == (n == end - first));
+                    }
+}
+
+/* One field of the problem changed at a time gives one feature, and all of them occur. */
+Test(contract, each_feature_has_its_bit)
+{
+    struct problem causal = plain, bias = plain, groups = plain, wide = plain;
+    struct problem rows = {.op = OP_SOFTMAX, .rows = 3, .cols = 4};
+    causal.causal = 1;
+    bias.has_bias = 1;
+    groups.heads_q = 4;
+    wide.head_dim_v = 9;
+    cr_expect(problem_features(&plain) == 0);
+    cr_expect(problem_features(&rows) == 0);
+    cr_expect(problem_features(&causal) == WITH_CAUSAL);
+    cr_expect(problem_features(&bias) == WITH_BIAS);
+    cr_expect(problem_features(&groups) == WITH_GROUPS);
+    cr_expect(problem_features(&wide) == WITH_HEAD_DIM_V);
+}
+
+static void nothing(const struct problem *p, const struct arrays *a)
+{
+    (void)p, (void)a;
+}
+
+/* A variant that has never heard of a feature is refused, by the feature's name. */
+Test(contract, unlisted_feature_is_refused_by_name)
+{
+    struct variant v = {.name = "deaf", .types = ALL_TYPES,
+                        .does = {{OP_ATTENTION, nothing}}};
+    struct problem p = plain;
+    cr_expect_null(variant_refuses(&v, &p));
+    p.has_bias = 1;
+    cr_assert_not_null(variant_refuses(&v, &p));
+    cr_expect_str_eq(variant_refuses(&v, &p), "a bias");
+    p.has_bias = 0;
+    p.causal = 1;
+    cr_assert_not_null(variant_refuses(&v, &p));
+    cr_expect_str_eq(variant_refuses(&v, &p), "a causal mask");
+    v.supports = WITH_CAUSAL;
+    cr_expect_null(variant_refuses(&v, &p));
+    p.heads_q = 4;
+    cr_assert_not_null(variant_refuses(&v, &p));
+    cr_expect(strstr(variant_refuses(&v, &p), "heads_q != heads_kv"));
+    v.supports = BASIC_FEATURES;
+    cr_expect_null(variant_refuses(&v, &p));
+}
+
+Test(contract, each_operation_has_its_entries)
+{
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (int op = 0; op < N_OPS; op++) {
+        const struct operation *o = &operations[op];
+        enum op found = N_OPS;
+        cr_assert(o->name && o->unit, "operation %d has no name or unit", op);
+        cr_expect(op_find(o->name, &found) && found == (enum op)op, "%s", o->name);
+        cr_expect((o->family == ON_ROWS) == (o->y_cols != NULL), "%s", o->name);
+        cr_expect(op_checks[op].reference && op_checks[op].allow && op_checks[op].add_cases,
+                  "%s", o->name);
+        size_t cases = 0;
+        for (size_t i = 0; i < n; i++) cases += c[i].problem.op == (enum op)op;
+        cr_expect(cases > 10, "%s has %zu cases", o->name, cases);
+    }
+    enum op op;
+    cr_expect(!op_find("softmix", &op));
+}
+
+/* The table of types against the formats: 1 sign bit, e exponent bits, f fraction bits. */
+Test(contract, each_type_is_what_its_format_says)
+{
+    static const struct { enum dtype dtype; const char *name; size_t size; int e, f; } of[] = {
+        {F32, "f32", 4, 8, 23}, {F16, "f16", 2, 5, 10}, {BF16, "bf16", 2, 8, 7}};
+    cr_assert(sizeof of / sizeof *of == N_DTYPES);
+    for (int i = 0; i < N_DTYPES; i++) {
+        const struct dtype_entry *t = &dtypes[of[i].dtype];
+        enum dtype found = N_DTYPES;
+        uint32_t bits[2] = {0};
+        cr_expect_str_eq(t->name, of[i].name);
+        cr_expect(dtype_find(of[i].name, &found) && found == of[i].dtype);
+        cr_expect(t->size == of[i].size && dtype_size(of[i].dtype) == of[i].size);
+        double ulp = ldexp(1, -of[i].f);
+        cr_expect(t->largest == (float)ldexp(2 - ulp, (1 << (of[i].e - 1)) - 1), "%s",
+                  of[i].name);
+        if (of[i].dtype != F32) {
+            cr_expect(t->roundoff == ulp / 2, "%s", of[i].name);
+            cr_expect(t->least_step == ldexp(ulp, 1 - (1 << (of[i].e - 1)) + 1) / 2, "%s",
+                      of[i].name);
+        }
+        /* 1 + ulp is held, in element 1 of an array; the value between it and 1 is not */
+        t->store(bits, 1, (float)(1 + ulp));
+        cr_expect(t->load(bits, 1) == (float)(1 + ulp), "%s", of[i].name);
+        uint32_t one = (((1u << (of[i].e - 1)) - 1) << of[i].f) + 1;
+        cr_expect(dtype_bits(of[i].dtype, bits, 1) == one, "%s", of[i].name);
+        cr_expect(dtype_round(of[i].dtype, (float)(1 + ulp / 4)) == 1 || of[i].f == 23);
+        float denormal = dtype_round(of[i].dtype, t->denormal);
+        cr_expect(denormal > 0 && denormal < ldexp(1, 2 - (1 << (of[i].e - 1))));
+    }
+}
+
+/* Sizes from a command line or a file whose product is no size_t. */
+Test(contract, sizes_that_overflow_are_as_large_as_can_be)
+{
+    size_t big = (size_t)1 << 40;
+    struct problem p = plain, rows = {.op = OP_SOFTMAX, .rows = big, .cols = big};
+    p.seqlen_k = p.head_dim = big;
+    cr_expect(problem_sizes(&p).k == SIZE_MAX);
+    cr_expect(problem_bytes(&p) == SIZE_MAX);
+    cr_expect(problem_bytes(&rows) == SIZE_MAX);
+    rows.rows = 3, rows.cols = 5;
+    cr_expect(problem_bytes(&rows) == 2 * 15 * sizeof(float));
+    cr_expect(size_times(SIZE_MAX, 2) == SIZE_MAX && size_plus(SIZE_MAX, 1) == SIZE_MAX);
+}
+
+Test(contract, each_group_has_a_heading)
+{
+    for (int g = 0; g < N_GROUPS; g++)
+        for (int h = 0; h < g; h++)
+            cr_expect_str_neq(group_name((enum group)g), group_name((enum group)h));
+}
