@@ -98,7 +98,8 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static size_t workspace(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? 2 * p->seqlen_q * p->seqlen_k * sizeof(float) : 0;
+    size_t scores = size_times(p->seqlen_q, p->seqlen_k);
+    return p->op == OP_ATTENTION ? size_times(scores, 2 * sizeof(float)) : 0;
 }
 
 /* Softmax: x is read twice, y written once.  Attention: S written, read twice, P written,

@@ -91,6 +91,19 @@ struct cost {
                        * writes to a line that is not cached, it reads the line */
 };
 
+/* a * b and a + b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX.  For sizes that
+ * come from a file or a command line. */
+static inline size_t size_times(size_t a, size_t b)
+{
+    if (a == 0 || b == 0) return 0;
+    return a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
+static inline size_t size_plus(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
 enum device {
     ON_CPU,
     ON_GPU,
@@ -267,7 +280,9 @@ struct stage {
     int number;                            /* 1 to 5 */
     const char *name;                      /* the directory: "03_online_softmax" */
     const char *idea;                      /* one line */
-    const struct variant *const *variants; /* ends with NULL; the plain one first */
+    /* Ends with NULL.  The plain one first; of several that do a problem equally well, `run`
+     * takes the last (program/choose.h). */
+    const struct variant *const *variants;
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
 };

@@ -52,7 +52,8 @@ static void attention_threads(const struct problem *p, const struct arrays *a)
 /* S and P of one head; for softmax one sum a chunk. */
 static size_t workspace(const struct problem *p)
 {
-    if (p->op == OP_ATTENTION) return 2 * p->seqlen_q * p->seqlen_k * sizeof(float);
+    size_t scores = size_times(p->seqlen_q, p->seqlen_k);
+    if (p->op == OP_ATTENTION) return size_times(scores, 2 * sizeof(float));
     return (p->cols / CHUNK + 1) * sizeof(float);
 }
 

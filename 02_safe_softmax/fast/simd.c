@@ -36,7 +36,8 @@ static void attention_simd(const struct problem *p, const struct arrays *a)
 /* S and P of one head. */
 static size_t workspace(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? 2 * p->seqlen_q * p->seqlen_k * sizeof(float) : 0;
+    size_t scores = size_times(p->seqlen_q, p->seqlen_k);
+    return p->op == OP_ATTENTION ? size_times(scores, 2 * sizeof(float)) : 0;
 }
 
 const struct variant safe_simd = {

@@ -44,7 +44,7 @@ static void *upload(struct execution *e, const void *h, size_t bytes, const char
 static void *upload_output(struct mirror *m, void *h, size_t bytes, const char **why)
 {
     if (!h || *why) return NULL;
-    m->device = gpu_alloc(bytes + 2 * GUARD);
+    m->device = gpu_alloc(size_plus(bytes, 2 * GUARD));
     if (!m->device) {
         *why = "the outputs do not fit into the GPU's memory";
         return NULL;
@@ -60,18 +60,18 @@ static void bind_gpu(struct execution *e, const struct arrays *h, const char **w
     struct sizes n = problem_sizes(&e->p);
     size_t size = dtype_size(e->p.dtype);
     struct arrays *a = &e->a;
-    a->x = upload(e, h->x, n.x * size, why);
-    a->w = upload(e, h->w, n.w * size, why);
-    a->q = upload(e, h->q, n.q * size, why);
-    a->k = upload(e, h->k, n.k * size, why);
-    a->v = upload(e, h->v, n.v * size, why);
-    a->bias = upload(e, h->bias, n.bias * sizeof(float), why);
-    a->index = upload(e, h->index, n.index * sizeof(size_t), why);
-    a->k_new = upload(e, h->k_new, n.k_new * size, why);
-    a->v_new = upload(e, h->v_new, n.v_new * size, why);
-    a->y = upload_output(&e->out[0], h->y, n.y * size, why);
-    a->o = upload_output(&e->out[1], h->o, n.o * size, why);
-    a->lse = upload_output(&e->out[2], h->lse, n.lse * sizeof(float), why);
+    a->x = upload(e, h->x, size_times(n.x, size), why);
+    a->w = upload(e, h->w, size_times(n.w, size), why);
+    a->q = upload(e, h->q, size_times(n.q, size), why);
+    a->k = upload(e, h->k, size_times(n.k, size), why);
+    a->v = upload(e, h->v, size_times(n.v, size), why);
+    a->bias = upload(e, h->bias, size_times(n.bias, sizeof(float)), why);
+    a->index = upload(e, h->index, size_times(n.index, sizeof(size_t)), why);
+    a->k_new = upload(e, h->k_new, size_times(n.k_new, size), why);
+    a->v_new = upload(e, h->v_new, size_times(n.v_new, size), why);
+    a->y = upload_output(&e->out[0], h->y, size_times(n.y, size), why);
+    a->o = upload_output(&e->out[1], h->o, size_times(n.o, size), why);
+    a->lse = upload_output(&e->out[2], h->lse, size_times(n.lse, sizeof(float)), why);
 }
 
 struct execution *execution_new(const struct variant *v, const struct problem *p,

@@ -17,17 +17,6 @@ enum { ALIGNMENT = 1024 };
 #define LARGE ((size_t)4 << 20)      /* arrays of so many bytes get ... */
 #define LARGE_PAGE ((size_t)2 << 20) /* ... pages of this size, where the system has them */
 
-size_t size_times(size_t a, size_t b)
-{
-    if (a == 0 || b == 0) return 0;
-    return a > SIZE_MAX / b ? SIZE_MAX : a * b;
-}
-
-size_t size_plus(size_t a, size_t b)
-{
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
 /* A "Name:  123 kB" line of a /proc file, in bytes; 0 when there is none. */
 static size_t proc_value(const char *path, const char *name)
 {

@@ -1,6 +1,6 @@
 /* host_memory.h: host memory that fails early with a reason instead of late with a signal. */
-#ifndef MEMORY_H
-#define MEMORY_H
+#ifndef HOST_MEMORY_H
+#define HOST_MEMORY_H
 
 #include <stddef.h>
 
@@ -8,10 +8,6 @@
  * available memory does not hold them.  Not cleared. */
 void *memory_new(size_t bytes);
 void memory_free(void *p);
-
-/* a * b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX. */
-size_t size_times(size_t a, size_t b);
-size_t size_plus(size_t a, size_t b);
 
 size_t memory_available(void);  /* bytes that may be allocated now */
 

@@ -10,6 +10,7 @@
 #include "problem/execute.h"
 #include "problem/host_memory.h"
 #include "problem/variant.h"
+#include "program/choose.h"
 #include "program/complain.h"
 #include "program/verbs.h"
 
@@ -205,32 +206,6 @@ static int holds_nonfinite(const struct npy *a, enum dtype dtype)
     return 0;
 }
 
-/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
- * else (only where `narrow`, and v has no f32) f32 rounded to the 16-bit type v has. */
-static int acceptable_type(const struct variant *v, struct problem p, int narrow,
-                           enum dtype *type)
-{
-    const enum dtype order[] = {p.dtype, F32, BF16, F16};
-    for (int i = 0; i < 4; i++) {
-        if (i >= 2 && (!narrow || v->types & TYPE(F32))) break;
-        p.dtype = order[i];
-        if (!variant_refuses(v, &p)) {
-            *type = order[i];
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Why v does not do this problem, in a type that it has.  strict: the type was asked for,
- * and may be widened, but not be rounded. */
-static const char *refusal(const struct variant *v, struct problem p, int strict)
-{
-    if (!(v->types & TYPE(p.dtype)) && !(strict && !(v->types & TYPE(F32))))
-        p.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
-    return variant_refuses(v, &p);
-}
-
 /* The variant named by --variant; sets the type that is computed in.
  *   isolate  v holds NaN or inf */
 static int named_variant(struct run *r, int isolate, const struct variant **chosen,
@@ -241,9 +216,9 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
     while (strcmp(all[i]->name, r->opt->variant)) i++;
     const struct variant *v = variant_here(all[i]);
     /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
-    if (!acceptable_type(v, r->p, !r->opt->has_dtype, type))
+    if (!choice_type(v, &r->p, !r->opt->has_dtype, type))
         return bad(r, "variant %s does not support %s; without --variant one that does "
-                   "is taken", v->name, refusal(v, r->p, r->opt->has_dtype));
+                   "is taken", v->name, choice_refusal(v, &r->p, r->opt->has_dtype));
     const char *why = variant_unavailable(v);
     if (why) {
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
@@ -257,32 +232,12 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
     return OK;
 }
 
-/* Stages 1 to 4 compute on the CPU what they can: a GPU kernel executed there is slow. */
-static int only_by_name(const struct run *r, const struct variant *v)
-{
-    return v->device == GPU_ON_CPU && r->stage->number <= 4;
-}
-
-/* The variant named by --variant, or the last listed one that supports the problem and can
- * run on this machine; sets the type that is computed in. */
+/* The variant named by --variant, or the default; sets the type that is computed in. */
 static int choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
 {
-    const struct variant *const *all = r->stage->variants;
     int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[V], r->p.dtype);
-    *chosen = NULL;
     if (r->opt->variant) return named_variant(r, isolate, chosen, type);
-    /* First pass: the problem's own type; second: widened; third: v is not isolated. */
-    for (int pass = 0; pass < 3 && !*chosen; pass++)
-        for (size_t i = 0; all[i]; i++) {
-            const struct variant *v = variant_here(all[i]);
-            enum dtype t;
-            if (only_by_name(r, v)) continue;
-            if (variant_unavailable(v) || !acceptable_type(v, r->p, 0, &t)) continue;
-            if (pass == 0 && t != r->p.dtype) continue;
-            if (pass < 2 && isolate && !v->isolates_v) continue;
-            *chosen = v;
-            *type = t;
-        }
+    *chosen = choice_default(r->stage, &r->p, isolate, type);
     if (!*chosen)
         return bad(r, "--%s: %s: no variant of this stage does this %s; %s list shows what "
                    "they do", on_heads(&r->p) ? "q" : "x", r->path[X],
@@ -386,22 +341,6 @@ static int write_outputs(struct run *r)
     return FAILED;
 }
 
-/* Why v was not taken, though it is listed after the one that was. */
-static void why_not(const struct run *r, const struct variant *v, char *text, size_t size)
-{
-    enum dtype type;
-    const char *why = variant_unavailable(v);
-    if (why) snprintf(text, size, "%s", why);
-    else if (only_by_name(r, v))
-        snprintf(text, size, "is a GPU kernel; --variant names one that the CPU executes");
-    else if (!(v->types & (TYPE(r->p.dtype) | TYPE(F32))))
-        snprintf(text, size, "does not compute in %s", dtype_name(r->p.dtype));
-    else if (!acceptable_type(v, r->p, 0, &type))
-        snprintf(text, size, "does not support %s", refusal(v, r->p, 0));
-    else if (type != r->p.dtype) snprintf(text, size, "computes in %s", dtype_name(type));
-    else snprintf(text, size, "lets NaN or inf in v leak");
-}
-
 /* --verbose: why none of the variants listed after the chosen one was taken; a line for
  * those with the same reason. */
 static void say_why(const struct run *r, const struct variant *chosen)
@@ -412,7 +351,7 @@ static void say_why(const struct run *r, const struct variant *chosen)
     while (strcmp(all[i]->name, chosen->name)) i++;
     while (all[++i]) {
         const struct variant *v = variant_here(all[i]);
-        why_not(r, v, why, sizeof why);
+        choice_why_not(r->stage, &r->p, v, why, sizeof why);
         if (!strcmp(why, last)) {
             say(r, ", %s", v->name);
             continue;
