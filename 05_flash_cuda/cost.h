@@ -15,7 +15,8 @@ static inline struct cost attention_cost(const struct problem *p, size_t br)
         keys += seen;
         pairs += seen * (double)(end - i);
     }
-    double d = (double)p->head_dim + (double)p->head_dim_v, size = p->dtype == F32 ? 4 : 2;
+    double d = (double)p->head_dim + (double)p->head_dim_v;
+    double size = (double)dtype_size(p->dtype);
     struct cost c = {};
     c.bytes = heads * size * d * ((double)p->seqlen_q + keys);
     c.exps = heads * pairs;

@@ -13,7 +13,7 @@
 #include "verification/cases.h"
 #include "verification/op_checks.h"
 
-extern const struct variant naive_simd, safe_simd, reload;
+extern const struct variant naive_simd, naive_threads, safe_simd, safe_threads;
 
 static const struct problem plain = {.op = OP_ATTENTION, .batch = 1, .heads_q = 2,
                                      .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 7,
@@ -170,8 +170,9 @@ Test(contract, sizes_that_overflow_are_as_large_as_can_be)
     /* 2^33 queries and keys: the scores of stages 1 and 2 */
     p = plain;
     p.seqlen_q = p.seqlen_k = (size_t)1 << 33;
-    static const struct variant *const quadratic[] = {&naive_simd, &safe_simd, &reload};
-    for (int i = 0; i < 3; i++)
+    static const struct variant *const quadratic[] = {
+        &naive_simd, &naive_threads, &safe_simd, &safe_threads};
+    for (int i = 0; i < 4; i++)
         cr_expect(quadratic[i]->workspace(&p) == SIZE_MAX, "%s", quadratic[i]->name);
     cr_expect(size_times(SIZE_MAX, 2) == SIZE_MAX && size_plus(SIZE_MAX, 1) == SIZE_MAX);
 }

@@ -38,7 +38,7 @@ struct reduction { float max[WARP], sum[WARP]; };
 /* Bytes of a row. */
 static inline size_t row_bytes(const struct problem *p)
 {
-    return p->cols * (p->dtype == F32 ? 4 : 2);
+    return p->cols * dtype_size(p->dtype);
 }
 
 static inline int device_attribute(enum cudaDeviceAttr what)
