@@ -6,9 +6,7 @@
 #include <omp.h>
 
 #include "../04_monoid_tiled_cpu/fast/bf16.h"
-#include "program/options.h"
-
-int check_stage(const struct stage *stage, const struct options *opt);
+#include "program/verbs.h"
 
 extern const struct variant bf16_amx; /* has the same memory, promises and types */
 
@@ -18,7 +16,7 @@ static inline int check_model(const char *name, variant_function *attention)
     struct variant v = bf16_amx;
     const struct variant *variants[] = {&v, NULL};
     struct stage stage = {.number = 9, .name = "99_model", .variants = variants};
-    struct options quick = {.verb = VERB_CHECK, .quick = 1};
+    struct options quick = {.quick = 1};
     v.name = name;
     v.lacks = NULL;
     v.does[0].function = attention;
