@@ -52,6 +52,11 @@ both() {
     "build/$program" bench --csv "$csv" "$@"
 }
 machine() {
+    for plain in 01_naive:naive 02_safe_softmax:recompute 03_online_softmax:online \
+                 04_monoid_tiled_cpu:fold 04_monoid_tiled_cpu:all_cores; do
+        "build/${plain%:*}" bench --csv "$csv" --op attention --variant "${plain#*:}" \
+            --seqlen-q 4096 --head-dim 64
+    done
     for d in 64 128; do
         for mask in "" --causal; do
             # shellcheck disable=SC2086  # an empty mask is no argument
