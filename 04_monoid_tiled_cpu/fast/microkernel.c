@@ -118,13 +118,6 @@ VALUES(values_4, QUERY_ROWS, 4)
 #define values_4 NULL
 #endif
 
-/* Asks for what lies `ahead` floats beyond x (n), the same part of the next tile of keys: the
- * core's own requests follow one row, and the blocks read several rows at a time. */
-INLINE void fetch_next(const float *x, size_t n, size_t ahead)
-{
-    for (size_t t = 0; t < n; t += 16) vfetch(x + t, ahead);
-}
-
 static void scores(const float *k, size_t n_keys, size_t head_dim, const float *qt,
                    size_t n_rows, float *s)
 {
@@ -135,10 +128,8 @@ static void scores(const float *k, size_t n_keys, size_t head_dim, const float *
     for (size_t i = 0; i < n_rows; i += QUERY_VECTORS * LANES) {
         size_t vectors = (n_rows - i + LANES - 1) / LANES, j = 0;
         if (vectors > QUERY_VECTORS) vectors = QUERY_VECTORS;
-        for (; j + KEY_ROWS <= n_keys; j += KEY_ROWS) {
-            if (i == 0) fetch_next(k + j * head_dim, KEY_ROWS * head_dim, n_keys * head_dim);
+        for (; j + KEY_ROWS <= n_keys; j += KEY_ROWS)
             of_width[1][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
-        }
         for (; j < n_keys; j++)
             of_width[0][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
     }
@@ -156,11 +147,8 @@ static void values(const float *p, size_t n_keys, const float *v, size_t cols,
     size_t left = cols / LANES, panels = (left + VALUE_VECTORS - 1) / VALUE_VECTORS;
     for (size_t c = 0; panels > 0; panels--) {
         size_t vectors = (left + panels - 1) / panels, i = 0;
-        for (; i + QUERY_ROWS <= n_rows; i += QUERY_ROWS) {
-            size_t j = i / QUERY_ROWS * 4; /* 16 strips ask for all 64 rows */
-            if (c == 0 && j + 4 <= n_keys) fetch_next(v + j * cols, 4 * cols, n_keys * cols);
+        for (; i + QUERY_ROWS <= n_rows; i += QUERY_ROWS)
             of_width[1][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
-        }
         for (; i < n_rows; i++)
             of_width[0][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
         left -= vectors;

@@ -19,6 +19,7 @@ table() {
     criterion)  apt=libcriterion-dev dnf=criterion-devel brew=criterion ;;
     mpi)        apt="openmpi-bin libopenmpi-dev" dnf="openmpi openmpi-devel" brew=open-mpi
                 proof="mpicc mpirun" ;;
+    clang)      apt="clang libomp-dev" dnf="clang libomp-devel" brew=llvm proof=clang ;;
     aarch64)    apt="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
                 dnf="gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user" brew=
                 proof="aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64" ;;

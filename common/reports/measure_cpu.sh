@@ -51,7 +51,13 @@ both() {
     "build/$program" bench --csv "$csv" --threads 1 "$@"
     "build/$program" bench --csv "$csv" "$@"
 }
+# PROGRAM:VARIANT on one head of 4096 queries and keys
+one_head() {
+    "build/${1%:*}" bench --csv "$csv" --op attention --variant "${1#*:}" --seqlen-q 4096 \
+        --head-dim 64
+}
 machine() {
+    one_head 04_monoid_tiled_cpu:all_cores
     for d in 64 128; do
         for mask in "" --causal; do
             # shellcheck disable=SC2086  # an empty mask is no argument
@@ -67,6 +73,11 @@ machine() {
         both 04_monoid_tiled_cpu --op softmax --rows "$rows" --cols "$cols" --variant all_cores
     done
     peers
+    # after PyTorch, which needs no comparison with the plain ones
+    for plain in 01_naive:naive 02_safe_softmax:recompute 03_online_softmax:online \
+                 04_monoid_tiled_cpu:fold; do
+        one_head $plain
+    done
 }
 # PyTorch on the same shapes and threads, where it is installed
 peers() {

@@ -12,6 +12,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     attention     attention by length, the best variant of each stage
     softmax       softmax by length, likewise
     memory        peak memory of attention by length
+    cpu-peers     our fastest CPU variant and PyTorch, shape by shape
     machines      a line a CPU: plain attention of each stage, and the fastest
     ladder        stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal
     ladder-f32    the same in float32
@@ -49,6 +50,7 @@ import pathlib
 import re
 import sys
 
+import tables_cpu
 import tables_gpu
 import tables_ladder
 import tables_lessons
@@ -65,6 +67,7 @@ USUAL = {"stages": tables_stages.stages_table, "attention": tables_stages.attent
          "softmax": tables_stages.softmax_table, "memory": tables_stages.memory_table,
          "limits-softmax": lambda rows: tables_stages.limits_table(rows, "softmax"),
          "limits-attention": lambda rows: tables_stages.limits_table(rows, "attention"),
+         "cpu-peers": tables_cpu.peers_table,
          "ladder": tables_gpu.ladder_table,
          "ladder-f32": lambda rows: tables_gpu.ladder_table(rows, f32=True),
          "gpu-traffic": tables_gpu.gpu_traffic_table, "gpu-rows": tables_gpu.gpu_rows_table}
