@@ -21,17 +21,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "problem/half.h"
+#include "npy/npy_header.h"
 #include "npy/npy_text.h"
+#include "problem/half.h"
 
 #define HEADER_CAP 65536   /* bytes; NumPy itself refuses more than 10000 */
 #define CHUNK ((size_t)64 << 20) /* bytes by which an array of unknown size grows */
-
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define BIG_ENDIAN_HOST 1
-#else
-#define BIG_ENDIAN_HOST 0
-#endif
 
 const char *npy_error(const char *format, ...)
 {
@@ -45,6 +40,9 @@ const char *npy_error(const char *format, ...)
     return text;
 }
 
+/* Rows first .. end - 1 of the last but one dimension. */
+struct rows { size_t first, end; };
+
 /* fd >= 0: an open file.  Otherwise bytes in memory.
  *   left   bytes not read yet; SIZE_MAX when nobody knows (a pipe) */
 struct source {
@@ -53,6 +51,8 @@ struct source {
     const unsigned char *bytes;
     size_t left;
     int error; /* errno of a failed read, or 0 */
+    const struct rows *rows; /* only these are wanted, or NULL */
+    size_t rows_there;       /* of how many */
 };
 
 /* Reads up to n bytes into to; returns how many there were. */
@@ -74,221 +74,6 @@ static size_t source_read(struct source *s, void *to, size_t n)
     }
     if (s->left != SIZE_MAX) s->left -= done < s->left ? done : s->left;
     return done;
-}
-
-struct cursor { const char *name, *at, *end; };
-
-/* A piece of the header, not ended by a zero. */
-struct piece { const char *at; int n; };
-
-/* What the header says. */
-struct header {
-    struct piece descr;
-    int fortran, has_descr, has_fortran, has_shape;
-    size_t ndim, shape[NPY_MAX_DIMS];
-    size_t itemsize;
-    int big_endian;
-};
-
-static void skip_space(struct cursor *c)
-{
-    while (c->at < c->end && memchr(" \t\n\r", *c->at, 4)) c->at++;
-}
-
-/* Skips space; if the next character is wanted, consumes it and returns 1. */
-static int take(struct cursor *c, char wanted)
-{
-    skip_space(c);
-    if (c->at == c->end || *c->at != wanted) return 0;
-    c->at++;
-    return 1;
-}
-
-/* Consumes the word if it comes next and does not go on. */
-static int take_word(struct cursor *c, const char *word)
-{
-    size_t n = strlen(word);
-    skip_space(c);
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n)) return 0;
-    if (c->at + n < c->end) {
-        char after = c->at[n];
-        if ((after >= '0' && after <= '9') || (after >= 'A' && after <= 'Z') ||
-            (after >= 'a' && after <= 'z') || after == '_')
-            return 0;
-    }
-    c->at += n;
-    return 1;
-}
-
-/* What comes next, for messages. */
-static struct piece rest(struct cursor *c)
-{
-    skip_space(c);
-    struct piece p = { c->at, 0 };
-    while (c->at + p.n < c->end && p.n < 24 && c->at[p.n] != '\n') p.n++;
-    return p;
-}
-
-/* A string in single or double quotes, without escapes. */
-static const char *parse_string(struct cursor *c, struct piece *out)
-{
-    char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
-    out->at = c->at;
-    if (!quote) {
-        struct piece r = rest(c);
-        return npy_error("%s: header has '%.*s' where a quoted string should be", c->name,
-                         r.n, r.at);
-    }
-    while (c->at < c->end && *c->at != quote && *c->at != '\\' && *c->at != '\n') c->at++;
-    if (c->at == c->end || *c->at != quote)
-        return npy_error("%s: header has a string that does not end", c->name);
-    out->n = (int)(c->at++ - out->at);
-    return NULL;
-}
-
-/* A decimal number from 0 to PTRDIFF_MAX, without sign or leading zeros. */
-static const char *parse_dimension(struct cursor *c, size_t *out)
-{
-    struct piece r = rest(c);
-    const char *start = c->at;
-    size_t n = 0;
-    while (c->at < c->end && *c->at >= '0' && *c->at <= '9') {
-        size_t digit = (size_t)(*c->at++ - '0');
-        if (n > ((size_t)PTRDIFF_MAX - digit) / 10)
-            return npy_error("%s: shape has a dimension of '%.*s'; the largest is %td",
-                             c->name, r.n, r.at, PTRDIFF_MAX);
-        n = n * 10 + digit;
-    }
-    if (c->at == start || (*start == '0' && c->at - start > 1))
-        return npy_error("%s: shape has '%.*s' where a number 0, 1, 2, ... should be",
-                         c->name, r.n, r.at);
-    *out = n;
-    return NULL;
-}
-
-/* A tuple of numbers: () or (5,) or (2, 3) or (2, 3,). */
-static const char *parse_shape(struct cursor *c, struct header *h)
-{
-    struct piece r = rest(c);
-    int comma = 1;
-    if (!take(c, '('))
-        return npy_error("%s: shape is '%.*s', not a tuple such as (2, 3)", c->name, r.n,
-                         r.at);
-    for (h->ndim = 0; !take(c, ')'); comma = take(c, ',')) {
-        if (!comma)
-            return npy_error("%s: shape '%.*s' lacks a comma or a parenthesis", c->name,
-                             r.n, r.at);
-        if (h->ndim == NPY_MAX_DIMS)
-            return npy_error("%s: shape has more than %d dimensions", c->name,
-                             NPY_MAX_DIMS);
-        const char *error = parse_dimension(c, &h->shape[h->ndim++]);
-        if (error) return error;
-    }
-    if (h->ndim == 1 && !comma)
-        return npy_error("%s: shape '%.*s' is a number, not a tuple such as (5,)",
-                         c->name, r.n, r.at);
-    return NULL;
-}
-
-/* One "'key': value" of the dictionary. */
-static const char *parse_entry(struct cursor *c, struct header *h)
-{
-    struct piece key;
-    const char *error = parse_string(c, &key);
-    if (error) return error;
-    if (!take(c, ':'))
-        return npy_error("%s: header lacks ':' after '%.*s'", c->name, key.n, key.at);
-
-    int is_descr = key.n == 5 && !memcmp(key.at, "descr", 5);
-    int is_fortran = key.n == 13 && !memcmp(key.at, "fortran_order", 13);
-    int is_shape = key.n == 5 && !memcmp(key.at, "shape", 5);
-    if ((is_descr && h->has_descr++) || (is_fortran && h->has_fortran++) ||
-        (is_shape && h->has_shape++))
-        return npy_error("%s: header has the key '%.*s' twice", c->name, key.n, key.at);
-    if (is_shape) return parse_shape(c, h);
-    if (is_descr) {
-        struct piece r = rest(c);
-        if (r.n && *r.at == '[')
-            return npy_error("%s: elements are records '%.*s'; save one field of them",
-                             c->name, r.n, r.at);
-        return parse_string(c, &h->descr);
-    }
-    if (!is_fortran)
-        return npy_error("%s: header has the key '%.*s'; only descr, fortran_order and "
-                         "shape belong there", c->name, key.n, key.at);
-    h->fortran = take_word(c, "True");
-    if (h->fortran || take_word(c, "False")) return NULL;
-    struct piece r = rest(c);
-    return npy_error("%s: fortran_order is '%.*s', not True or False", c->name, r.n,
-                     r.at);
-}
-
-/* The whole dictionary, and nothing but space after it. */
-static const char *parse_header(struct cursor *c, struct header *h)
-{
-    if (!take(c, '{')) {
-        struct piece r = rest(c);
-        return npy_error("%s: header begins with '%.*s', not with '{'", c->name, r.n,
-                         r.at);
-    }
-    for (int comma = 1; !take(c, '}'); comma = take(c, ',')) {
-        struct piece r = rest(c);
-        if (!comma)
-            return npy_error("%s: header has '%.*s' where ',' or '}' should be", c->name,
-                             r.n, r.at);
-        const char *error = parse_entry(c, h);
-        if (error) return error;
-    }
-    struct piece r = rest(c);
-    if (r.n)
-        return npy_error("%s: header goes on with '%.*s' after '}'", c->name, r.n, r.at);
-    const char *lacks = !h->has_descr ? "descr" : !h->has_shape ? "shape"
-                      : !h->has_fortran ? "fortran_order" : NULL;
-    if (lacks) return npy_error("%s: header lacks the key '%s'", c->name, lacks);
-    return NULL;
-}
-
-/* '<f2', '>f4', '=f8': byte order, kind, bytes. */
-static const char *read_descr(const char *name, struct header *h)
-{
-    struct piece d = h->descr;
-    if (d.n == 3 && memchr("<>=", d.at[0], 3) && d.at[1] == 'f' &&
-        memchr("248", d.at[2], 3)) {
-        h->itemsize = (size_t)(d.at[2] - '0');
-        h->big_endian = d.at[0] == '>' || (d.at[0] == '=' && BIG_ENDIAN_HOST);
-        return NULL;
-    }
-    const char *what = "of a type that cannot be read";
-    char kind = d.n >= 2 ? d.at[1] : 0;
-    if (kind == 'i' || kind == 'u') what = "integers";
-    if (kind == 'b') what = "truth values";
-    if (kind == 'c') what = "complex";
-    if (kind == 'V') what = "raw bytes (bfloat16 has no .npy type: save as float32)";
-    if (kind == 'O') what = "pickled Python objects, which are never loaded";
-    if (kind == 'U' || kind == 'S') what = "text";
-    return npy_error("%s: elements are %s ('%.*s'); float16, float32 or float64 is "
-                     "needed, for example numpy.save(file, a.astype('f4'))", name, what,
-                     d.n < 24 ? d.n : 24, d.at);
-}
-
-/* Elements and bytes of the array.  The overflow check passes over zero dimensions, so
- * that every product of some of the dimensions fits a size_t. */
-static const char *measure(const char *name, const struct header *h, size_t *count,
-                           size_t *bytes)
-{
-    size_t product = 1;
-    int empty = 0;
-    for (size_t t = 0; t < h->ndim; t++) {
-        size_t n = h->shape[t];
-        if (n == 0) empty = 1;
-        else if (product > (size_t)PTRDIFF_MAX / 8 / n)
-            return npy_error("%s: shape has more elements than memory has addresses",
-                             name);
-        else product *= n;
-    }
-    *count = empty ? 0 : product;
-    *bytes = *count * h->itemsize;
-    return NULL;
 }
 
 /* Bytes of memory that this process can hope for; SIZE_MAX if unknown. */
@@ -391,13 +176,54 @@ static void transpose(const unsigned char *from, unsigned char *to,
     }
 }
 
+/* Rows first .. end - 1 of the last but one dimension of a file whose data begins where it
+ * has been read to, for every index of the dimensions before; h becomes the header of an
+ * array of just these rows. */
+static const char *read_rows(struct source *s, struct header *h, struct rows rows,
+                             unsigned char **out)
+{
+    size_t n = h->ndim < 2 ? 0 : h->shape[h->ndim - 2], count, bytes, done = 0;
+    off_t at = lseek(s->fd, 0, SEEK_CUR);
+    if (h->ndim < 2 || rows.end > n || rows.first > rows.end)
+        return npy_error("%s: has no rows %zu to %zu", s->name, rows.first, rows.end);
+    if (h->fortran || at < 0 || s->left == SIZE_MAX)
+        return npy_error("%s: is %s; to read a part of it, a file in C order is needed",
+                         s->name, h->fortran ? "in Fortran order" : "no regular file");
+    const char *error = header_measure(s->name, h, &count, &bytes);
+    if (!error && s->left != bytes)
+        error = npy_error("%s: shape needs %zu bytes of data, the file has %zu", s->name,
+                          bytes, s->left);
+    if (error) return error;
+    size_t row = n && count ? bytes / (count / h->shape[h->ndim - 1]) : 0;
+    size_t planes = row ? bytes / row / n : 0, part = (rows.end - rows.first) * row;
+    h->shape[h->ndim - 2] = rows.end - rows.first;
+    s->rows_there = n;
+    unsigned char *data = malloc(planes * part > 0 ? planes * part : 1);
+    if (!data) return npy_error("%s: no memory for rows %zu to %zu", s->name, rows.first,
+                                rows.end);
+    while (done < planes * part) {
+        size_t plane = done / part, within = done % part;
+        off_t from = at + (off_t)(plane * n * row + rows.first * row + within);
+        ssize_t got = pread(s->fd, data + done, part - within, from);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            free(data);
+            return npy_error("%s: %s", s->name, got ? strerror(errno) : "cut off?");
+        }
+        done += (size_t)got;
+    }
+    *out = data;
+    return NULL;
+}
+
 /* The data of the array that h describes: native, row-major, f16 or f32. */
-static const char *read_array(struct source *s, const struct header *h, struct npy *out)
+static const char *read_array(struct source *s, struct header *h, struct npy *out)
 {
     size_t count = 0, bytes = 0, size = h->itemsize;
     unsigned char *data = NULL;
-    const char *error = measure(s->name, h, &count, &bytes);
-    if (!error) error = read_data(s, bytes, &data);
+    const char *error = s->rows ? read_rows(s, h, *s->rows, &data) : NULL;
+    if (!error) error = header_measure(s->name, h, &count, &bytes);
+    if (!error && !s->rows) error = read_data(s, bytes, &data);
     if (error) return error;
     if (h->big_endian != BIG_ENDIAN_HOST) swap_bytes(data, count, size);
     if (size == 8) {
@@ -418,6 +244,7 @@ static const char *read_array(struct source *s, const struct header *h, struct n
     out->was_f64 = h->itemsize == 8;
     out->was_big_endian = h->big_endian;
     out->was_fortran = h->fortran;
+    out->rows_there = s->rows_there;
     out->ndim = h->ndim;
     memcpy(out->shape, h->shape, sizeof out->shape);
     out->count = count;
@@ -470,9 +297,7 @@ static const char *read_source(struct source *s, struct npy *out)
     if (n < length)
         error = npy_error("%s: ends inside its header (%zu of %zu bytes; cut off?)",
                           s->name, n, length);
-    struct cursor c = { s->name, text, text + length };
-    if (!error) error = parse_header(&c, &h);
-    if (!error) error = read_descr(s->name, &h);
+    if (!error) error = header_parse(s->name, text, length, &h);
     if (!error) error = read_array(s, &h, out);
     if (error) memset(out, 0, sizeof *out);
     else out->version = version;
@@ -487,10 +312,10 @@ const char *npy_parse(const char *name, const void *bytes, size_t n_bytes,
     return read_source(&s, out);
 }
 
-const char *npy_read(const char *path, struct npy *out)
+static const char *read_path(const char *path, const struct rows *rows, struct npy *out)
 {
     struct stat about;
-    struct source s = { .name = *path ? path : "''", .left = SIZE_MAX };
+    struct source s = { .name = *path ? path : "''", .left = SIZE_MAX, .rows = rows };
     memset(out, 0, sizeof *out);
     s.fd = open(path, O_RDONLY | O_CLOEXEC);
     if (s.fd < 0 || fstat(s.fd, &about)) {
@@ -509,6 +334,23 @@ const char *npy_read(const char *path, struct npy *out)
     if (!error) error = read_source(&s, out);
     close(s.fd);
     return error;
+}
+
+const char *npy_read(const char *path, struct npy *out)
+{
+    return read_path(path, NULL, out);
+}
+
+const char *npy_read_rows(const char *path, size_t first, size_t end, struct npy *out)
+{
+    return read_path(path, &(struct rows){ first, end }, out);
+}
+
+void npy_widen(const struct npy *a, float *to)
+{
+    for (size_t i = 0; i < a->count; i++)
+        to[i] = a->dtype == F32 ? ((const float *)a->data)[i]
+                                : half_to_float(((const uint16_t *)a->data)[i]);
 }
 
 void npy_free(struct npy *a)

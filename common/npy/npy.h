@@ -24,6 +24,7 @@ struct npy {
     int was_f64;                   /* the file holds f64; rounded to f32 */
     size_t n_overflowed;           /* finite f64 that became an infinite f32 */
     int was_big_endian, was_fortran;
+    size_t rows_there;             /* npy_read_rows: the file's last but one dimension */
 };
 
 /* Reads the array in the file (or pipe) path: f16, f32 or f64 in either byte order, C or
@@ -31,9 +32,17 @@ struct npy {
  * leaves *out empty. */
 const char *npy_read(const char *path, struct npy *out);
 
+/* The same for rows first .. end - 1 of the last but one dimension alone: what lies between
+ * is not read.  Needs a regular file in C order.  With first = end = 0 only the header is
+ * read: shape has 0 rows then, `rows_there` how many the file has. */
+const char *npy_read_rows(const char *path, size_t first, size_t end, struct npy *out);
+
 /* The same for n_bytes of file contents in memory; name is what messages call it. */
 const char *npy_parse(const char *name, const void *bytes, size_t n_bytes,
                       struct npy *out);
+
+/* The elements of a as floats, into to [count]. */
+void npy_widen(const struct npy *a, float *to);
 
 void npy_free(struct npy *a);      /* also of an empty one */
 
