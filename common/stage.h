@@ -60,6 +60,8 @@ struct problem {
     int has_bias;
     float scale;            /* multiplies q.k; 1/sqrt(head_dim) unless given */
     size_t n_updates;       /* update */
+    ptrdiff_t shift;        /* causal, of a part of a longer problem: j <= i + seqlen_k -
+                             * seqlen_q + shift */
 };
 
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
@@ -123,7 +125,7 @@ struct mask {
 static inline HOST_DEVICE struct mask problem_mask(const struct problem *p)
 {
     struct mask m = {(ptrdiff_t)p->seqlen_k, (ptrdiff_t)p->seqlen_k};
-    if (p->causal) m.last -= (ptrdiff_t)p->seqlen_q;
+    if (p->causal) m.last += p->shift - (ptrdiff_t)p->seqlen_q;
     return m;
 }
 
@@ -197,7 +199,8 @@ enum feature {
     WITH_BIAS = 1 << 1,       /* an additive bias [seqlen_q, seqlen_k] */
     WITH_GROUPS = 1 << 2,     /* heads_q > heads_kv: query heads share a key head */
     WITH_HEAD_DIM_V = 1 << 3, /* head_dim_v != head_dim */
-    FEATURES_END = 1 << 4
+    WITH_SHIFT = 1 << 4,      /* a causal mask shifted as in a part of a longer problem */
+    FEATURES_END = 1 << 5
 };
 
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a
@@ -285,6 +288,7 @@ struct stage {
     const struct variant *const *variants;
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
+    const char *const *strategies; /* a program of several ranks: values of --strategy, NULL */
 };
 
 /* The program: parses the command line, does the verb, returns the exit status

@@ -18,6 +18,7 @@ needs_exercises-built := $(needs_grade)
 needs_map := compiler matplotlib
 needs_book := python3 venv wasm git
 needs_book-test := compiler $(needs_book) browser
+needs_mpi := compiler git mpi
 needs_plot := compiler matplotlib
 needs_tables := matplotlib
 needs_tables-check := matplotlib

@@ -13,6 +13,7 @@ static inline unsigned problem_features(const struct problem *p)
     if (p->has_bias) features |= WITH_BIAS;
     if (p->heads_q != p->heads_kv) features |= WITH_GROUPS;
     if (p->head_dim_v != p->head_dim) features |= WITH_HEAD_DIM_V;
+    if (p->causal && p->shift) features |= WITH_SHIFT;
     return features;
 }
 
@@ -25,6 +26,7 @@ static inline const char *feature_text(unsigned features)
         {WITH_BIAS, "a bias"},
         {WITH_GROUPS, "query heads that share a key head (heads_q != heads_kv)"},
         {WITH_HEAD_DIM_V, "a head_dim_v that differs from head_dim"},
+        {WITH_SHIFT, "a shifted causal mask"},
     };
     enum { N_TEXTS = sizeof table / sizeof table[0] };
     _Static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");

@@ -22,6 +22,7 @@ struct options {
     int log, causal;
     int has_scale;
     float scale;
+    const char *strategy;     /* --strategy: how several ranks share the work */
     const char *row;          /* --row */
     /* bench: one shape instead of the standard ones; 0 means not given */
     int has_op;

@@ -49,6 +49,7 @@ static const struct option table[] = {
     {"--log", IN_RUN, FLAG, AT(log), NO_FLAG},
     {"--causal", IN_RUN | IN_BENCH, FLAG, AT(causal), NO_FLAG},
     {"--scale", IN_RUN, NUMBER, AT(scale), AT(has_scale)},
+    {"--strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
     {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
     {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
     {"--rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
@@ -164,6 +165,22 @@ static int validate_variant(const struct stage *stage, const struct options *opt
     return complain(stage, "--variant: no variant '%s'; there are %s", opt->variant, names);
 }
 
+/* Is the strategy one of the stage's, and has it any? */
+static int validate_strategy(const struct stage *stage, const struct options *opt)
+{
+    char names[256] = "";
+    if (!opt->strategy) return 0;
+    if (!stage->strategies)
+        return complain(stage, "--strategy: this program is one process; the programs of "
+                               "several ranks take it");
+    for (size_t i = 0; stage->strategies[i]; i++) {
+        if (!strcmp(stage->strategies[i], opt->strategy)) return 0;
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", stage->strategies[i]);
+    }
+    return complain(stage, "--strategy: no strategy '%s'; there are %s", opt->strategy, names);
+}
+
 static int parse_option(int argc, char **argv, int *i, const struct verb *verb,
                         const struct stage *stage, struct options *opt,
                         unsigned char *seen)
@@ -206,6 +223,7 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
         if (status) return status;
     }
     int status = validate_variant(stage, opt);
+    if (!status) status = validate_strategy(stage, opt);
     if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt);
     return status;
 }

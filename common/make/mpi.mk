@@ -1,0 +1,30 @@
+# mpi.mk: stage 4 on several processes, built where an MPI compiler is found.
+#
+#   make mpi    installs OpenMPI where it may, builds build/04_monoid_tiled_cpu_mpi, and tests
+#               it with 1, 2, 3, 4 and 7 ranks on this machine
+#
+# mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
+MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
+MPI_PROGRAM := $(BUILD)/04_monoid_tiled_cpu_mpi
+MPI_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c))
+MPI_PARTS := $(filter-out %/stage.o,$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)
+with_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
+
+.PHONY: mpi
+ifneq ($(MPICC),)
+build: $(MPI_PROGRAM)
+endif
+
+$(MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
+	@mkdir -p $(@D)
+	@echo "  mpicc $<"
+	$(Q)$(with_cc) $(CFLAGS_ALL) $(INCLUDE) -c $< -o $@
+
+$(MPI_PROGRAM): $(MPI_O) $(MPI_PARTS)
+	@echo "  link  $@"
+	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) -lstdc++ -o $@
+
+# mpicc is looked up anew after an installation.
+mpi:
+	$(Q)$(MAKE) --no-print-directory $(MPI_PROGRAM) $(BUILD)/04_monoid_tiled_cpu
+	$(Q)sh tests/mpi/run.sh $(BUILD)
