@@ -27,7 +27,7 @@ from exercises import ROOT, SOLVED, exercises, formed, forms_of, skeleton_of
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
 # What students do not get.
-HIDDEN = ["tests", ".ci", "common/grader/course.py",
+HIDDEN = ["tests", ".ci", ".github", "common/grader/course.py",
           "common/grader/board.py", "common/grader/adapters", "notes/instructor.md", "notes/planted_bugs.md"]
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3

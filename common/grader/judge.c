@@ -578,7 +578,8 @@ int main(int argc, char **argv)
     judge_drawn(&worker, &solution, &v, seed, draw, &n_cases, &failed);
     if (timed && !failed && !unsolved) speed(&worker, &solution, &v);
     if (work && failed) printf("untimed\tnot right in all cases\n");
-    if (work && !failed && time_worker(&worker, &solution, work, runs)) return usage();
+    if (work && !failed && time_worker(&worker, unsolved ? NULL : &solution, work, runs))
+        return usage();
     stop(&solution, "end");
     stop(&worker, "end");
     print_words(&worker);

@@ -28,7 +28,7 @@ int ask(struct worker *w, const struct request *q, struct reply *r);
 /* Ends the judge: what failed is not the submission. */
 _Noreturn void machine_fails(const char *what, const char *why);
 
-/* How fast is a worker?  `work` is softmax:ROWSxCOLS or attention:HEADSxSEQLENxDIM.  Prints
+/* How fast is a worker, in turn with the solution (NULL: there is none)?  `work` is softmax:ROWSxCOLS or attention:HEADSxSEQLENxDIM.  Prints
  * a line `timed` or `untimed` (judge.c).  Returns 2 when `work` means nothing. */
 int time_worker(struct worker *w, struct worker *solution, const char *work, int runs);
 enum { TIMED_BYTES = 1 << 28 }; /* of the shared file; more work than fits in is refused */

@@ -278,6 +278,7 @@ int time_worker(struct worker *w, struct worker *solution, const char *work, int
         if (rows && i >= 0) ceiling_memory_look(&memory);
         for (int k = 0; k < 2; k++) {
             int turn = (i & 1) ^ k;
+            if (!who[turn]) continue;
             double s = run(&c, who[turn]);
             const char *why = s < 0 ? who[turn]->failure : trespass(&c, who[turn]);
             if (!why) why = mistake(&c);
@@ -285,7 +286,8 @@ int time_worker(struct worker *w, struct worker *solution, const char *work, int
             if (why) return printf("untimed\t%s\n", why), 0;
             if (i >= 0) t[turn][i] = s;
         }
-        if (i >= 0) ratio[i] = t[1][i] / t[0][i];
+        if (i >= 0) ratio[i] = solution ? t[1][i] / t[0][i] : 0;
+        if (i >= 0 && !solution) t[1][i] = 0;
     }
     double least = t[0][0];
     for (int i = 1; i < runs; i++) least = t[0][i] < least ? t[0][i] : least;

@@ -176,6 +176,8 @@ def at_home(course, build):
     (repository / file).write_text(texts(course)["online_step.c"], encoding="utf-8")
     text = make(repository, "check", "EX=online_step")
     expect("passed: all" in text and "right: 1 of 1" in text, f"the solution at home: {text}")
+    text = make(repository, "project", "EX=online_softmax")
+    expect("right in all" in text and "% of copy" in text, f"a project at home: {text}")
 
 
 def main():
