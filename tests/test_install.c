@@ -103,6 +103,10 @@ Test(install, the_example_is_built_in_c_and_in_cpp_and_runs)
                         "LD_LIBRARY_PATH=$D$P/lib $D/main", compilers[i]) == 0, "%s", said);
         cr_expect(strstr(said, "five_steps 1."), "%s", said);
     }
+    if (shell("strings $LIB/libfive_steps.so | grep -q 'no CUDA'") == 0)
+        cr_assert(shell("${CC:-cc} -I$D$P/include common/library/example/main.c "
+                        "$D$P/lib/libfive_steps.a -lm -lgomp -lpthread -o $D/main && $D/main")
+                  == 0, "the archive: %s", said);
     if (shell("command -v pkg-config")) cr_skip_test("no pkg-config");
     cr_assert(shell("PREFIX=$D/there sh common/library/install.sh $LIB '-lm -lgomp -lpthread' "
                     "&& export PKG_CONFIG_PATH=$D/there/lib/pkgconfig && "

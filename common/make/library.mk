@@ -8,10 +8,8 @@ LIBRARY := $(BUILD)/libfive_steps
 FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
 LIBRARY_C := common/library/five_steps.c common/library/request.c \
-             common/problem/host_memory.c $(wildcard common/problem/operation.c \
-             common/problem/dtype.c common/problem/words.c) \
+             $(addprefix common/problem/,host_memory.c operation.c dtype.c xcalloc.c) \
              $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c) \
-             $(if $(wildcard common/problem/operation.c),,common/problem/variant.c common/gpu/gpu_none.c) \
              $(if $(CUDA),,common/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
 LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/library/backend_gpu.cuda.o \
