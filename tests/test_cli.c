@@ -659,6 +659,10 @@ static const struct misuse misuses[] = {
     { "bench --op mean", "--op" },
     { "bench --rows 1099511627776 --cols 1099511627776 --csv new.csv", "memory" },
     { "bench --seqlen-q 1099511627776 --csv new.csv", "memory" },
+    { "bench --quick --batch 2147483648", "--batch: the arrays" },
+    { "bench --quick --heads-q 2147483648", "--heads-q: the arrays" },
+    { "bench --quick --head-dim 2147483648", "--head-dim: the arrays" },
+    { "bench --head-dim-v 2147483648 --batch 64", "--batch, --head-dim-v: the arrays" },
     { "bench --csv missing/a.csv", "missing/a.csv" },
     { "bench --csv directory", "directory" },
     { "bench --csv text.npy", "text.npy" },
@@ -770,6 +774,27 @@ Test(cli, default_of_stages_1_to_4_executes_no_gpu_kernel_on_the_cpu)
             cr_expect(strstr(printed, "(cpu, f32)") || (bf16 && strstr(printed, "(cpu, bf16)")),
                       "%s: %s", stages[s], printed);
         }
+}
+
+/* Wherever an option may stand, and whatever stands beside it. */
+Test(cli, help_and_version_follow_every_program_and_verb)
+{
+    static const char *const verbs[] = { "", "list", "check", "bench", "trace", "run",
+                                         "run --q nosuch.npy", "bench --quick", "help" };
+    static const char *const options[][2] = { { "--help", "Exit status:" },
+                                              { "-h", "Exit status:" },
+                                              { "--version", " 1." } };
+    for (int s = 0; s < N_STAGES; s++)
+        for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
+            for (int o = 0; o < 3; o++) {
+                cr_expect(run(stages[s], "%s %s", verbs[v], options[o][0]) == 0, "%s %s %s: %s",
+                          stages[s], verbs[v], options[o][0], complained);
+                cr_expect(strstr(printed, options[o][1]) && strstr(printed, stages[s]) &&
+                          !*complained, "%s %s: %s", verbs[v], options[o][0], printed);
+            }
+    cr_expect(run(stages[0], "run --helping") == 2 && run(stages[0], "--helping") == 2);
+    cr_expect(run(stages[0], "list --version=1") == 2 && run(stages[0], "-v") == 2);
+    cr_expect(n_files() == 0);
 }
 
 Test(cli, csv_goes_into_a_pipe)

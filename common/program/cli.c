@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpu/gpu.h"
+#include "library/five_steps.h"
 #include "program/complain.h"
 #include "program/verbs.h"
 
@@ -29,9 +30,17 @@ static int help(const struct stage *stage, const struct options *opt)
            "      [--causal] [--scale s] [--dtype f16|bf16|f32] [--variant V]\n\n"
            "check, bench and run also take --threads N, --device cpu and --verbose; list\n"
            "--verbose says what a variant that chooses takes for some shapes.\n"
+           "--help and --version may follow every verb.\n"
            "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
            stage->name, stage->idea, stage->name, stage->name, stage->name, stage->name,
            stage->name, stage->name);
+    return 0;
+}
+
+static int version(const struct stage *stage, const struct options *opt)
+{
+    (void)opt;
+    printf("%s %s\n", stage->name, FIVE_STEPS_VERSION);
     return 0;
 }
 
@@ -39,6 +48,7 @@ static const struct verb verbs[] = {
     {"list", IN_LIST, list_stage},    {"check", IN_CHECK, check_stage},
     {"bench", IN_BENCH, bench_stage}, {"trace", IN_TRACE, trace_stage},
     {"run", IN_RUN, run_stage},       {"help", 0, help},
+    {"version", 0, version},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -49,6 +59,7 @@ int command_parse(int argc, char **argv, const struct stage *stage, const struct
         return complain(stage, "give a verb: list, check, bench, trace, run or help");
     const char *name = argv[1];
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    if (!strcmp(name, "--version")) name = "version";
     for (int i = 0; i < N_VERBS; i++) {
         if (strcmp(name, verbs[i].name)) continue;
         *verb = &verbs[i];
@@ -75,7 +86,8 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     if (status) return status;
     if (opt.threads) omp_set_num_threads(opt.threads);
     if (opt.on_cpu) gpu_forbid();
-    status = verb->function(stage, &opt);
+    status = opt.help ? help(stage, &opt) : opt.version ? version(stage, &opt)
+                                          : verb->function(stage, &opt);
     if ((fflush(stdout) || ferror(stdout)) && !status) {
         fprintf(stderr, "%s: cannot write the standard output: %s\n", stage->name,
                 strerror(errno));

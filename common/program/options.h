@@ -5,6 +5,7 @@
 #include "stage.h"
 
 struct options {
+    int help, version;        /* --help, -h; --version: nothing else is looked at */
     const char *variant;      /* --variant, or NULL */
     int quick;                /* --quick */
     int verbose;              /* --verbose */

@@ -219,6 +219,9 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
     unsigned char seen[N_OPTIONS] = {0};
     *opt = (struct options){0};
     for (int i = 0; i < argc; i++) {
+        opt->help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+        opt->version = !strcmp(argv[i], "--version");
+        if (opt->help || opt->version) return 0;
         int status = parse_option(argc, argv, &i, verb, stage, opt, seen);
         if (status) return status;
     }

@@ -43,7 +43,7 @@ static void check_ranges(const struct options *o, const struct verb *verb)
     demand(!o->has_op || o->op < N_OPS, "no such op");
     demand(!o->variant || !strcmp(o->variant, "online") || !strcmp(o->variant, "tiled"),
            "no such variant");
-    demand(verb->bit != IN_RUN || (o->x ? o->y != NULL : o->q && o->k && o->v && o->o),
+    demand(o->help || o->version || verb->bit != IN_RUN || (o->x ? o->y != NULL : o->q && o->k && o->v && o->o),
            "run without its files");
 }
 
