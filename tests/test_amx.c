@@ -32,14 +32,16 @@ static int by_the_unit(const void *shape, float *c, const uint16_t *a, const uin
 #include "model_check.h"
 #include "problem/random.h"
 
-/* a[m][k] = 1 where k = 2 m or 2 m + 1, so c[m][n] is the sum of a pair of b. */
+/* a[m][2m] = 1 and a[m][2m + 1] = 2, so c[m][n] is the lower half of a pair of b and twice the
+ * upper one; done twice. */
 Test(amx, a_product_sums_pairs)
 {
     float c[16][16];
     tile_zero(0);
     memset(tile[1].row, 0, sizeof tile[1]);
     for (int m = 0; m < 16; m++) {
-        tile[1].half[m][2 * m] = tile[1].half[m][2 * m + 1] = float_to_bfloat(1);
+        tile[1].half[m][2 * m] = float_to_bfloat(1);
+        tile[1].half[m][2 * m + 1] = float_to_bfloat(2);
         for (int n = 0; n < 16; n++) {
             tile[2].half[m][2 * n] = float_to_bfloat((float)m);
             tile[2].half[m][2 * n + 1] = float_to_bfloat((float)(n * 16));
@@ -50,7 +52,7 @@ Test(amx, a_product_sums_pairs)
     tile_store(0, c, 64);
     for (int m = 0; m < 16; m++)
         for (int n = 0; n < 16; n++)
-            cr_expect(c[m][n] == (float)(2 * (m + 16 * n)), "c[%d][%d] = %g", m, n, c[m][n]);
+            cr_expect(c[m][n] == (float)(2 * (m + 2 * 16 * n)), "c[%d][%d] = %g", m, n, c[m][n]);
 }
 
 Test(amx, the_model_has_the_bits_of_the_unit)
