@@ -71,7 +71,7 @@ else
 fi
 clang=$(command -v clang || command -v clang-14)
 if [ -n "$clang" ]; then
-    checked "clang native" "" CC="$clang" CXX="$(echo "$clang" | sed 's/clang/clang++/')"
+    checked "clang native" "" CC="$clang"
 else
     echo "skipped  clang: it is not installed"
 fi
