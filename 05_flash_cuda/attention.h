@@ -17,8 +17,7 @@ struct attention {
     uint16_t *o;
     float *lse;
     int heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
-    int is_causal;    /* keys that a query sees grow with its number */
-    struct mask mask; /* which (stage.h) */
+    int causal;
     float scale;
     int q_blocks; /* blocks of Br queries in a head */
 };
@@ -40,8 +39,7 @@ static inline struct attention attention_of(const struct problem *p,
     x.seqlen_k = (int)p->seqlen_k;
     x.head_dim = (int)p->head_dim;
     x.head_dim_v = (int)p->head_dim_v;
-    x.is_causal = p->causal;
-    x.mask = problem_mask(p);
+    x.causal = p->causal;
     x.scale = p->scale;
     x.q_blocks = ((int)p->seqlen_q + br - 1) / br;
     return x;
@@ -54,6 +52,14 @@ static inline const char *too_large(const struct problem *p, size_t br)
         return "more than 2^30 queries or keys";
     size_t heads = p->batch * p->heads_q, blocks = (p->seqlen_q + br - 1) / br;
     return blocks && heads > 0x7fffffff / blocks ? "2^31 blocks of queries" : NULL;
+}
+
+/* Keys that query i sees: 0 ... keys_seen - 1.  This is mask_keys() of stage.h in 32 bits: its
+ * 64-bit numbers take registers that the loops need (8 % of rung 6 at head_dim 128). */
+static __forceinline__ __device__ int keys_seen(const struct attention &x, int i)
+{
+    int n = x.causal ? min(x.seqlen_k, i + 1 + x.seqlen_k - x.seqlen_q) : x.seqlen_k;
+    return max(n, 0);
 }
 
 /* What a block works on. */
@@ -75,14 +81,12 @@ static __forceinline__ __device__ struct head head_of(const struct attention &x,
     h.k = x.k + head_kv * x.seqlen_k * x.head_dim;
     h.v = x.v + head_kv * x.seqlen_k * x.head_dim_v;
     h.q0 = block % x.q_blocks * br;
-    h.keys = (int)some_row_sees(x.mask, h.q0, min(h.q0 + br, x.seqlen_q)).end;
+    h.keys = x.seqlen_k;
+    if (x.causal) {
+        int last = min(h.q0 + br, x.seqlen_q) - 1;
+        h.keys = max(0, min(x.seqlen_k, last + 1 + x.seqlen_k - x.seqlen_q));
+    }
     return h;
-}
-
-/* Keys that query i sees: 0 ... keys_seen - 1. */
-static __forceinline__ __device__ int keys_seen(const struct attention &x, int i)
-{
-    return (int)mask_keys(x.mask, i).end;
 }
 
 /* Where query i of the head lies in q, o and lse. */

@@ -75,12 +75,12 @@ Test(profile, counters_of_every_rung_are_in_the_csv)
     if (!has_python()) cr_skip_test("no python3");
     cr_assert(profile("PATH=tests/profile:$PATH", "tests/profile/roof") == 0, "%s", said);
     static const struct { const char *variant, *d, *column, *want; } cases[] = {
-        {"pipelined", "128", "tensor_pct", "71.2"}, {"pipelined", "64", "exp_pct", "40.0"},
-        {"pipelined", "64", "bytes_measured", "1700500000"}, /* the unit is Mbyte, Gbyte */
-        {"pipelined", "64", "median_s", "0.0025"}, {"pipelined", "64", "gflops", "800000"},
-        {"pipelined", "64", "reps", ""},            /* so that it is no measured time */
-        {"pipelined", "64", "conflict_pct", "25.0"}, {"tiled", "64", "dtype", "f32"},
-        {"pipelined", "64", "local_bytes", "96"}, {"pipelined", "64", "clock_ghz", "1.75"},
+        {"lazy_rescaling", "128", "tensor_pct", "71.2"}, {"lazy_rescaling", "64", "exp_pct", "40.0"},
+        {"lazy_rescaling", "64", "bytes_measured", "1700500000"}, /* the unit is Mbyte, Gbyte */
+        {"lazy_rescaling", "64", "median_s", "0.0025"}, {"lazy_rescaling", "64", "gflops", "800000"},
+        {"lazy_rescaling", "64", "reps", ""},            /* so that it is no measured time */
+        {"lazy_rescaling", "64", "conflict_pct", "25.0"}, {"tiled", "64", "dtype", "f32"},
+        {"lazy_rescaling", "64", "local_bytes", "96"}, {"lazy_rescaling", "64", "clock_ghz", "1.75"},
         {"split_kv", "128", "median_s", "0.003"}, {"split_kv", "128", "registers", "168"},
         {"no_softmax", "128", "stage", "roof"}, {"study", "64", "stage", "none"},
     };
@@ -92,7 +92,7 @@ Test(profile, counters_of_every_rung_are_in_the_csv)
     char asked[1 << 14];
     slurp("asked", asked, sizeof asked);
     cr_expect(strstr(asked, "regex:tiled_kernel") && !strstr(asked, "tiled --csv /tmp/x"));
-    cr_expect(strstr(asked, "profile/roof bench --quick --variant optimistic"), "%s", asked);
+    cr_expect(strstr(asked, "profile/roof bench --quick --variant tuned"), "%s", asked);
 }
 
 Test(profile, without_ncu_or_its_permission_is_a_skip_that_says_so)

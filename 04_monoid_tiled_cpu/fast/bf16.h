@@ -12,7 +12,7 @@
  *
  * The reference point.  Weights are 2^(s f - c), f = scale log2 e.  Any c gives the same
  * quotient o / l, so c need not be the maximum: it follows only when a score exceeds it by
- * 2^8.  Almost no block then rescales o (stage 5, rung 12, does the same).
+ * 2^8.  Almost no block then rescales o (stage 5, rung 6, does the same).
  *
  * The state c is kept in base 2: lse = c ln 2 + ln l.  Sums are float32, weights are rounded
  * to bf16 for the second product and summed unrounded, as on a GPU. */

@@ -1,102 +1,141 @@
 /* arch: sm_90a */
-/* Rung 5: wgmma and TMA.  One warpgroup computes 64 queries; nothing overlaps by design.
+/* Rung 7: wgmma and TMA.  One warpgroup computes 64 queries; nothing overlaps by design.
  *
- * Rung 4 fed the tensor cores from registers, 16 rows a warp, and every thread helped to
- * copy.  Here one instruction multiplies 64 x 16 by 16 x N straight from shared memory,
- * and one thread orders whole tiles from the copy engine.  The fold is the same:
- *
- *     S = Q K^T,  m_new = max(m, rows of S),  P = 2^(S c - m_new c)
- *     l = l 2^((m - m_new) c) + rows of P,    O = O 2^((m - m_new) c) + P V
- *
- * K of the next block arrives under the softmax, V of the next block under Q K^T. */
+ * Rung 6 fed the tensor cores from registers, 16 rows a warp, and every thread issued copies.
+ * Here one instruction, wgmma, multiplies 64 x 16 by 16 x N straight from shared memory, and
+ * one thread issues the copy of a whole tile to the copy engine (TMA).  The fold is rung 6's,
+ * lazy rescaling included. */
 #include "launch.h"
 
 #ifdef __CUDACC__
-#include "tile.h"
+#include "pipeline.h"
+#include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, Br = 64, Bc = D == 256 ? 64 : 128;
-    static constexpr int BLOCKS = D == 64    ? 3
-                                  : D == 128 ? 2
-                                             : 1; /* on a multiprocessor */
+    static constexpr int D = HEAD_DIM, WARPGROUPS = 1, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 1, V_STAGES = 1, K_RELEASES = 1;
+    static constexpr int THREADS = 128 * WARPGROUPS;
 };
 
 template <class C> struct memory {
     alignas(1024) typename C::T q[C::Br * C::D];
-    alignas(1024) typename C::T k[C::Bc * C::D];
-    alignas(1024) typename C::T v[C::Bc * C::D];
-    uint64_t q_full, k_full, v_full; /* barriers: the tile has arrived */
+    struct kv_pipeline<C> kv;
+    uint64_t q_full;
 };
 
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
+    uint32_t p[C::Bc / 4];
+    uint64_t q; /* descriptor */
+    struct rows rows;
+    struct pipeline_state k_at, v_at, next_k, next_v;
+};
+
+/* Key block n. */
 template <class C>
-static __global__ void __launch_bounds__(128, C::BLOCKS)
-    wgmma_kernel(const __grid_constant__ struct job j)
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const struct params &params, int row, int n,
+                                            bool mask, bool load, int head_kv, int batch)
+{
+    float top[2], alpha[2];
+    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
+    wgmma_fence();
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.s);
+    release(kv.k_empty, x.k_at);
+    __syncthreads(); /* all have read K */
+    if (load) load_k(kv, x.next_k, params, n + 1, head_kv, batch);
+    if (mask) mask_block<C>(x.s, params, row, n);
+    row_maxima(x.s, top);
+    if (has_grown(x.rows, top, x.c)) {
+        update_maximum(x.rows, top, x.c, alpha);
+        scale_rows(x.o, alpha);
+    }
+    exponentials(x.s, x.rows, x.c);
+    pack_weights<typename C::T>(x.s, x.p);
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+    wgmma_fence();
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
+    __syncthreads(); /* all have read V */
+    if (load) load_v(kv, x.next_v, params, n + 1, head_kv, batch);
+}
+
+/* Writes the consumer's 64 rows of o. */
+template <class C>
+static __device__ __forceinline__ void epilogue(consumer<C> &x, const struct params &params,
+                                                const struct work_tile &t, int w)
+{
+    int row = t.tile * C::Br + 64 * w + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    normalize(x.o, x.rows, params, row, head);
+    store_from_registers<C>(x.o, params, row, head);
+}
+
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+template <class C>
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct work_tile &t, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_open = blocks_open<C>(params, first);
+    clear(x.rows, x.o);
+    int head_kv = t.head / params.group;
+    if (threadIdx.x == 0 && n_blocks > 0) {
+        load_k(sm.kv, x.next_k, params, 0, head_kv, t.batch);
+        load_v(sm.kv, x.next_v, params, 0, head_kv, t.batch);
+    }
+    for (; n < n_blocks; n++)
+        step<C>(x, sm.kv, params, row, n, n >= n_open, threadIdx.x == 0 && n + 1 < n_blocks,
+                head_kv, t.batch);
+    epilogue(x, params, t, w);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               int w)
+{
+    consumer<C> x;
+    const struct work_tile t = work_tile_of(params, blockIdx.x);
+    x.c = params.c;
+    x.k_at = x.v_at = {0, 0}, x.next_k = x.next_v = {0, 1};
+    if (threadIdx.x == 0)
+        load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
+    mbarrier_wait(&sm.q_full, 0);
+    x.q = descriptor_qk(sm.q + w * 64 * 64);
+    attend(x, sm, params, t, w);
+}
+
+template <class C>
+static __global__ void __launch_bounds__(C::THREADS, C::D == 64 ? 3 : C::D == 128 ? 2 : 1)
+    wgmma_kernel(const __grid_constant__ struct params params)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
-    const struct spot at = spot_of(j, C::Br);
-    int first = at.first, head = at.head, batch = at.batch;
-    int head_kv = head / j.group, row = first + first_row();
-    bool lead = threadIdx.x == 0;
-    int n_blocks = blocks_seen<C>(j, first + C::Br - 1),
-        n_open = blocks_open<C>(j, first);
-    if (lead) {
-        barrier_init(&sm.q_full, 1);
-        barrier_init(&sm.k_full, 1);
-        barrier_init(&sm.v_full, 1);
-        barrier_init_fence();
+    if (threadIdx.x == 0) {
+        mbarrier_init(&sm.q_full, 1);
+        kv_init(sm.kv);
+        fence_mbarrier_init();
     }
     __syncthreads();
-    if (lead && n_blocks > 0) {
-        load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, first, head, batch);
-        load_tile<C, C::Bc>(sm.k, &j.k, &sm.k_full, 0, head_kv, batch);
-        load_tile<C, C::Bc>(sm.v, &j.v, &sm.v_full, 0, head_kv, batch);
-    }
-    float s[C::Bc / 2], o[C::D / 2], top[2], shrink[2];
-    uint32_t p[C::Bc / 4];
-    struct rows r;
-    empty(r, o);
-    if (n_blocks > 0) barrier_wait(&sm.q_full, 0);
-    for (int n = 0; n < n_blocks; n++) {
-        int next = (n + 1) * C::Bc;
-        barrier_wait(&sm.k_full, n & 1);
-        wgmma_fence();
-        start_scores<C>(s, descriptor_qk(sm.q), sm.k);
-        wgmma_wait<0>();
-        settle(s);
-        __syncthreads(); /* all have read K */
-        if (lead && n + 1 < n_blocks)
-            load_tile<C, C::Bc>(sm.k, &j.k, &sm.k_full, next, head_kv, batch);
-
-        if (n >= n_open) hide_block<C>(s, j, row, n);
-        row_maxima(s, top);
-        raise(r, top, j.c, shrink);
-        weigh(s, r, j.c);
-        scale_rows(o, shrink);
-        pack_weights<typename C::T>(s, p);
-
-        barrier_wait(&sm.v_full, n & 1);
-        wgmma_fence();
-        start_output<C>(o, p, sm.v);
-        wgmma_wait<0>();
-        settle(o);
-        __syncthreads(); /* all have read V */
-        if (lead && n + 1 < n_blocks)
-            load_tile<C, C::Bc>(sm.v, &j.v, &sm.v_full, next, head_kv, batch);
-    }
-    finish(o, r, j, row, (size_t)batch * j.heads_q + head);
-    store_pairs<C>(o, j, row, (size_t)batch * j.heads_q + head);
+    int w = warpgroup_index();
+    consume(sm, params, w);
 }
 
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
-    const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config =
-        configuration((const void *)wgmma_kernel<C>, a_block_a_tile(j, p), 128,
-                      sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, wgmma_kernel<C>, j));
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    int n_tiles = n_work_tiles(params, p);
+    start<C, memory<C>>(wgmma_kernel<C>, n_tiles, a->stream, params);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -105,11 +144,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 #endif
 
-static struct cost cost(const struct problem *p) { return hopper_cost(p, 64); }
+static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
 
 GPU_VARIANT(wgmma) = {
     .name = "wgmma",
-    .idea = "wgmma from shared memory, tiles ordered from the copy engine (TMA)",
+    .idea = "wgmma multiplies from shared memory; the copy engine (TMA) brings whole tiles",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -1,9 +1,9 @@
 /* arch: sm_90a */
-/* Rung 7: ping-pong.  The two consumers take turns at the tensor cores.
+/* Rung 9: ping-pong (FlashAttention-3).  The two consumers take turns at the tensor cores.
  *
- * Left alone, both warpgroups of rung 6 soon multiply at the same time and then take
- * exponentials at the same time, and each unit idles while the other works.  Here a
- * warpgroup may start its products only when the other has started its own:
+ * Left alone, both consumers of rung 8 soon multiply at the same time and then take
+ * exponentials at the same time, and each unit idles while the other works.  Here a consumer
+ * may issue its products only after the other has issued its own:
  *
  *     consumer 0   Q K^T, P V | softmax      | Q K^T, P V | softmax
  *     consumer 1              | Q K^T, P V   | softmax    | Q K^T, P V
@@ -12,108 +12,164 @@
 #include "launch.h"
 
 #ifdef __CUDACC__
-#include "ring.h"
+#include "pipeline.h"
+#include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128, STAGES = 2;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 2, V_STAGES = 2, K_RELEASES = 1;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
 };
 
 template <class C> struct memory {
     alignas(1024) typename C::T q[C::Br * C::D];
-    struct ring<C> ring;
+    struct kv_pipeline<C> kv;
     uint64_t q_full;
 };
 
-/* One thread: Q, then K and V block by block. */
-template <class C> static __device__ void produce(memory<C> &sm, const struct job &j)
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
+    uint32_t p[C::Bc / 4];
+    uint64_t q; /* descriptor */
+    struct rows rows;
+    struct pipeline_state k_at, v_at;
+};
+
+/* The producer, one thread: Q, then K and V block by block. */
+template <class C>
+static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params)
 {
-    const struct spot at = spot_of(j, C::Br);
-    int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
-    struct place k_at = {0, 1}, v_at = {0, 1};
-    load_tile<C, C::Br>(sm.q, &j.q, &sm.q_full, at.first, at.head, at.batch);
-    for (int n = 0; n < n_blocks; n++) {
-        ring_load_k(sm.ring, k_at, j, n, at.head / j.group, at.batch);
-        ring_load_v(sm.ring, v_at, j, n, at.head / j.group, at.batch);
-    }
+    const struct work_tile t = work_tile_of(params, blockIdx.x);
+    struct pipeline_state k_at = {0, 1}, v_at = {0, 1};
+    int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int head_kv = t.head / params.group;
+    load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
+    load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+    load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
 }
 
-/* A turn is a named barrier for each warpgroup: its owner waits there for the other. */
-static __device__ __forceinline__ void take_turn(int w) { named_sync(1 + w, 256); }
-static __device__ __forceinline__ void pass_turn(int w) { named_arrive(2 - w, 256); }
+/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
+static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
 
-/* Warpgroup w: queries 64 w ... 64 w + 63 of the tile. */
-template <class C>
-static __device__ void consume(memory<C> &sm, const struct job &j, int w)
+template <class C> static __device__ __forceinline__ void release_turn(int w)
 {
-    const struct spot at = spot_of(j, C::Br);
-    int first = at.first + 64 * w, row = first + first_row();
-    int n_blocks = blocks_seen<C>(j, at.first + C::Br - 1);
-    int n_open = blocks_open<C>(j, first);
-    size_t head = (size_t)at.batch * j.heads_q + at.head;
-    uint64_t q = descriptor_qk(sm.q + w * 64 * 64);
-    float s[C::Bc / 2], o[C::D / 2], top[2], shrink[2];
-    uint32_t p[C::Bc / 4];
-    struct rows r;
-    struct place k_at = {0, 0}, v_at = {0, 0};
-    empty(r, o);
-    barrier_wait(&sm.q_full, 0);
-    if (w == 1) pass_turn(1); /* consumer 0 begins */
-    for (int n = 0; n < n_blocks; n++) {
-        barrier_wait(&sm.ring.k_full[k_at.slot], k_at.parity);
-        if (n > 0) barrier_wait(&sm.ring.v_full[v_at.slot], v_at.parity);
-        take_turn(w);
-        wgmma_fence();
-        start_scores<C>(s, q, sm.ring.k[k_at.slot]);
-        if (n > 0) {
-            wgmma_fence();
-            start_output<C>(o, p, sm.ring.v[v_at.slot]);
-        }
-        pass_turn(w);
-        wgmma_wait<0>();
-        settle(s);
-        settle(o);
-        release(sm.ring.k_empty, k_at);
-        if (n > 0) release(sm.ring.v_empty, v_at);
+    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
 
-        if (n >= n_open) hide_block<C>(s, j, row, n);
-        row_maxima(s, top);
-        raise(r, top, j.c, shrink);
-        weigh(s, r, j.c);
-        scale_rows(o, shrink);
-        pack_weights<typename C::T>(s, p);
-    }
-    if (n_blocks > 0) {
-        barrier_wait(&sm.ring.v_full[v_at.slot], v_at.parity);
+/* Key block n, and the output of block n - 1 (there is none before block 0). */
+template <class C, bool FIRST>
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const struct params &params, int w, int row,
+                                            int n, bool mask)
+{
+    float top[2], alpha[2];
+    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
+    acquire_turn(w);
+    wgmma_fence();
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
+    if (!FIRST) {
+        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
         wgmma_fence();
-        start_output<C>(o, p, sm.ring.v[v_at.slot]);
-        wgmma_wait<0>();
-        settle(o);
+        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    finish(o, r, j, row, head);
-    store_pairs<C>(o, j, row, head);
+    release_turn<C>(w);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.s);
+    warpgroup_fence_operand(x.o);
+    release(kv.k_empty, x.k_at);
+    if (!FIRST) release(kv.v_empty, x.v_at);
+    if (mask) mask_block<C>(x.s, params, row, n);
+    row_maxima(x.s, top);
+    bool grown = FIRST || has_grown(x.rows, top, x.c);
+    if (grown) update_maximum(x.rows, top, x.c, alpha);
+    exponentials(x.s, x.rows, x.c);
+    if (!FIRST && grown) scale_rows(x.o, alpha);
+    pack_weights<typename C::T>(x.s, x.p);
+}
+
+/* The output of the last block. */
+template <class C>
+static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
+{
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+    wgmma_fence();
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
+}
+
+/* Writes the consumer's 64 rows of o. */
+template <class C>
+static __device__ __forceinline__ void epilogue(consumer<C> &x, const struct params &params,
+                                                const struct work_tile &t, int w)
+{
+    int row = t.tile * C::Br + 64 * w + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    normalize(x.o, x.rows, params, row, head);
+    store_from_registers<C>(x.o, params, row, head);
+}
+
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+template <class C>
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct work_tile &t, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
+    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_open = blocks_open<C>(params, first);
+    clear(x.rows, x.o);
+    if (n_blocks > 0) {
+        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
+        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
+        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
+        last_pv(x, sm.kv);
+    }
+    for (; n < n_tile; n++) { /* the other consumer needs these */
+        acquire_turn(w);
+        release_turn<C>(w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+    }
+    epilogue(x, params, t, w);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               int w)
+{
+    consumer<C> x;
+    const struct work_tile t = work_tile_of(params, blockIdx.x);
+    x.c = params.c;
+    x.k_at = x.v_at = {0, 0};
+    mbarrier_wait(&sm.q_full, 0);
+    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    x.q = descriptor_qk(sm.q + w * 64 * 64);
+    attend(x, sm, params, t, w);
 }
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    ping_pong_kernel(const __grid_constant__ struct job j)
+    ping_pong_kernel(const __grid_constant__ struct params params)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
-        barrier_init(&sm.q_full, 1);
-        ring_init(sm.ring);
-        barrier_init_fence();
+        mbarrier_init(&sm.q_full, 1);
+        kv_init(sm.kv);
+        fence_mbarrier_init();
     }
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        registers_shrink<24>();
-        if (threadIdx.x == 0) produce(sm, j);
+        setmaxnreg_dec<40>();
+        if (threadIdx.x == 0) produce(sm, params);
     } else {
-        registers_grow<240>();
-        consume(sm, j, w - 1);
+        setmaxnreg_inc<232>();
+        consume(sm, params, w - 1);
     }
 }
 
@@ -121,11 +177,9 @@ template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
-    const struct job j = job_of(p, a, C::Br, C::Bc);
-    cudaLaunchConfig_t config =
-        configuration((const void *)ping_pong_kernel<C>, a_block_a_tile(j, p), C::THREADS,
-                      sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, ping_pong_kernel<C>, j));
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    int n_tiles = n_work_tiles(params, p);
+    start<C, memory<C>>(ping_pong_kernel<C>, n_tiles, a->stream, params);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -134,12 +188,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 #endif
 
-static struct cost cost(const struct problem *p) { return hopper_cost(p, 128); }
+static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
 GPU_VARIANT(ping_pong) = {
     .name = "ping_pong",
-    .idea =
-        "two warpgroups take turns: one multiplies while the other takes exponentials",
+    .idea = "two consumers take turns: one multiplies while the other takes exponentials",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -1,197 +1,198 @@
 /* arch: sm_90a */
-/* Rung 10: blocks that stay.  One block a multiprocessor works through many tiles.
+/* Rung 12: persistent blocks.  One block per multiprocessor works through many tiles.
  *
- * In rung 9 every tile pays for a start: barriers, the first Q and K from afar, and the
- * last store.  Here the producer goes on to the next tile's Q, K and V while the
- * consumers finish the last one.  Which tile comes next is hopper_schedule.h's: under a
- * causal mask heavy ones first, given out by a counter, heads in sections that fit the L2
- * cache.
- *
- * Slots and parities are carried from tile to tile and never reset.  Q has two slots
- * where shared memory allows. */
+ * In rung 11 every tile pays for a start: barriers, the first Q and K from afar, and the last
+ * store.  Here the producer goes on to the next tile's Q, K and V while the consumers finish
+ * the tile before.  With each Q tile it tells them which tile it is (q_pipeline.h).  Stage
+ * indices and phases are carried from tile to tile.  Block b takes the tiles b, b + blocks, ...
+ * Under a causal mask, where tiles take different times, that is worse than rung 11's way. */
 #include "launch.h"
 
 #ifdef __CUDACC__
-#include "schedule.h"
+#include "q_pipeline.h"
+#include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128, STAGES = 2, QUERIES = D == 256 ? 1 : 2;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 2, V_STAGES = 2, K_RELEASES = 1;
+    static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr bool STAGED = D <= 128; /* shared memory is left for a tile of o */
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
 template <class C> struct memory {
-    struct queue<C> queue;
-    struct ring<C> ring;
-    alignas(1024) typename C::T o[C::STAGED ? C::Br * C::D : 8];
+    struct q_pipeline<C> q;
+    struct kv_pipeline<C> kv;
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
 };
 
-template <class C>
-static __device__ __forceinline__ void produce(memory<C> &sm, const struct job &j,
-                                               const struct schedule &t)
-{
-    struct place q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
-    int next = blockIdx.x;
-    while (next < t.n_tasks) {
-        struct task task = find_task(t, j, next);
-        barrier_wait(&sm.queue.empty[q_at.slot], q_at.parity);
-        queue_load(sm.queue, q_at.slot, j, task);
-        advance<C::QUERIES>(q_at);
-        int n_blocks = blocks_seen<C>(j, task.tile * C::Br + C::Br - 1);
-        int head_kv = task.head / j.group;
-        for (int n = 0; n < n_blocks; n++) {
-            ring_load_k(sm.ring, k_at, j, n, head_kv, task.batch);
-            if (n > 0) ring_load_v(sm.ring, v_at, j, n - 1, head_kv, task.batch);
-        }
-        next = next_task(t, j, next);
-        if (n_blocks > 0)
-            ring_load_v(sm.ring, v_at, j, n_blocks - 1, head_kv, task.batch);
-    }
-    barrier_wait(&sm.queue.empty[q_at.slot], q_at.parity);
-    queue_end(sm.queue, q_at.slot);
-}
-
-/* A turn is a named barrier for each warpgroup: its owner waits there for the other. */
-static __device__ __forceinline__ void take_turn(int w) { named_sync(1 + w, 256); }
-static __device__ __forceinline__ void pass_turn(int w) { named_arrive(2 - w, 256); }
-
-/* A consumer's registers, and its places in the ring. */
-template <class C> struct worker {
-    float s[C::Bc / 2], o[C::D / 2];
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
     uint32_t p[C::Bc / 4];
     uint64_t q; /* descriptor */
-    struct rows r;
-    struct place k_at, v_at;
+    struct rows rows;
+    struct pipeline_state k_at, v_at;
 };
 
-/* Key block n, and the output of block n - 1 (there is none before block 0).  `hide` is a
- * constant but for block 0: no other has a condition while a product is in flight. */
-template <class C, bool FIRST>
-static __device__ __forceinline__ void
-step(worker<C> &x, ring<C> &ring, const struct job &j, int w, int row, int n, bool hide)
+/* The producer, one thread: Q, then K and V block by block. */
+template <class C>
+static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
+                                               int n_tiles)
 {
-    float top[2], shrink[2];
-    barrier_wait(&ring.k_full[x.k_at.slot], x.k_at.parity);
-    take_turn(w);
-    wgmma_fence();
-    start_scores<C>(x.s, x.q, ring.k[x.k_at.slot]);
-    if (!FIRST) {
-        barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
-        wgmma_fence();
-        start_output<C>(x.o, x.p, ring.v[x.v_at.slot]);
+    struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
+    for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        const struct work_tile t = work_tile_of(params, tile);
+        mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
+        load_q(sm.q, q_at.index, params, t);
+        advance<C::Q_STAGES>(q_at);
+        int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+        int head_kv = t.head / params.group;
+        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
     }
-    pass_turn(w);
-    wgmma_wait<FIRST ? 0 : 1>();
-    settle(x.s);
-    release(ring.k_empty, x.k_at);
-    if (hide) hide_block<C>(x.s, j, row, n);
+    mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
+    end_of_work(sm.q, q_at.index);
+}
+
+/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
+static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
+
+template <class C> static __device__ __forceinline__ void release_turn(int w)
+{
+    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
+
+/* Key block n, and the output of block n - 1 (there is none before block 0). */
+template <class C, bool FIRST>
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const struct params &params, int w, int row,
+                                            int n, bool mask)
+{
+    float top[2], alpha[2];
+    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
+    acquire_turn(w);
+    wgmma_fence();
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
+    if (!FIRST) {
+        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+        wgmma_fence();
+        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    }
+    release_turn<C>(w);
+    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
+    warpgroup_fence_operand(x.s);
+    release(kv.k_empty, x.k_at);
+    if (mask) mask_block<C>(x.s, params, row, n);
     row_maxima(x.s, top);
-    bool moved = FIRST || exceeds(x.r, top, j.c);
-    if (moved) raise(x.r, top, j.c, shrink);
-    weigh(x.s, x.r, j.c);
+    bool grown = FIRST || has_grown(x.rows, top, x.c);
+    if (grown) update_maximum(x.rows, top, x.c, alpha);
+    exponentials(x.s, x.rows, x.c);
     if (!FIRST) {
         wgmma_wait<0>();
-        settle(x.o);
-        release(ring.v_empty, x.v_at);
-        if (moved) scale_rows(x.o, shrink);
-        settle(x.o);
+        warpgroup_fence_operand(x.o);
+        release(kv.v_empty, x.v_at);
+        if (grown) scale_rows(x.o, alpha);
+        warpgroup_fence_operand(x.o);
     }
     pack_weights<typename C::T>(x.s, x.p);
-    settle(x.p);
+    warpgroup_fence_operand(x.p);
 }
 
-/* The fold over the first n_blocks key blocks; the first n_open hide no key. */
+/* The output of the last block. */
 template <class C>
-static __device__ __forceinline__ void attend(worker<C> &x, ring<C> &ring,
-                                              const struct job &j, int w, int row,
-                                              int n_blocks, int n_open, uint64_t *q_empty)
+static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
 {
-    int n = 1;
-    step<C, true>(x, ring, j, w, row, 0, n_open == 0);
-    for (; n < n_open; n++) step<C, false>(x, ring, j, w, row, n, false);
-    for (; n < n_blocks; n++) step<C, false>(x, ring, j, w, row, n, true);
-    barrier_arrive_if(q_empty, threadIdx.x % 128 == 0); /* no product needs Q any more */
-    barrier_wait(&ring.v_full[x.v_at.slot], x.v_at.parity);
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
     wgmma_fence();
-    start_output<C>(x.o, x.p, ring.v[x.v_at.slot]);
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     wgmma_wait<0>();
-    settle(x.o);
-    release(ring.v_empty, x.v_at);
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
 }
 
-/* Writes the warpgroup's 64 rows of o. */
+/* Writes the consumer's 64 rows of o. */
 template <class C>
-static __device__ __forceinline__ void deliver(worker<C> &x, memory<C> &sm,
-                                               const struct job &j,
-                                               const struct task &task, int w, int row)
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
+                                                const struct work_tile &t, int w)
 {
-    int first = task.tile * C::Br + 64 * w;
-    size_t head = (size_t)task.batch * j.heads_q + task.head;
-    bool lead = threadIdx.x % 128 == 0;
-    finish(x.o, x.r, j, row, head);
-    if (C::STAGED && lead) tma_store_wait_read(); /* the tile before */
-    named_sync(8 + w, 128);
-    if (C::STAGED)
-        store_staged<C>(x.o, sm.o + w * 64 * C::D, j, first, task.head, task.batch,
-                        8 + w);
+    int first = t.tile * C::Br + 64 * w, row = first + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    normalize(x.o, x.rows, params, row, head);
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
+    named_barrier_sync(8 + w, 128);
+    if (C::TMA_STORE)
+        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
     else
-        store_quads<C>(x.o, j, row, head);
+        store_from_registers<C>(x.o, params, row, head);
 }
 
-/* Warpgroup w: queries 64 w ... 64 w + 63 of each tile. */
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
 template <class C>
-static __device__ __forceinline__ void consume(memory<C> &sm, const struct job &j, int w)
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct work_tile &t, int w, int q_index)
 {
-    worker<C> x;
-    struct place q_at = {0, 0};
-    x.k_at = x.v_at = {0, 0};
-    if (w == C::WARPGROUPS - 1) pass_turn(w); /* consumer 0 begins */
-    for (;; advance<C::QUERIES>(q_at)) {
-        barrier_wait(&sm.queue.full[q_at.slot], q_at.parity);
-        struct task task = sm.queue.task[q_at.slot];
-        if (task.tile < 0) break;
-        int first = task.tile * C::Br + 64 * w, row = first + first_row();
-        int n_tile = blocks_seen<C>(j, task.tile * C::Br + C::Br - 1);
-        int n_blocks = first < j.seqlen_q ? blocks_seen<C>(j, first + 63) : 0;
-        uint64_t *q_empty = &sm.queue.empty[q_at.slot];
-        empty(x.r, x.o);
-        if (n_blocks > 0) {
-            x.q = descriptor_qk(sm.queue.q[q_at.slot] + w * 64 * 64);
-            attend<C>(x, sm.ring, j, w, row, n_blocks, blocks_open<C>(j, first), q_empty);
-        } else {
-            named_sync(8 + w, 128); /* all have read the task */
-            barrier_arrive_if(q_empty, threadIdx.x % 128 == 0);
-        }
-        for (int n = n_blocks; n < n_tile; n++) { /* other warpgroups need these */
-            take_turn(w);
-            pass_turn(w);
-            skip_block(sm.ring, x.k_at, x.v_at, 8 + w);
-        }
-        deliver(x, sm, j, task, w, row);
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
+    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_open = blocks_open<C>(params, first);
+    clear(x.rows, x.o);
+    if (n_blocks > 0) {
+        x.q = descriptor_qk(sm.q.q[q_index] + w * 64 * 64);
+        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
+        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
+        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
     }
-    if (C::STAGED && threadIdx.x % 128 == 0) tma_store_wait();
+    release_q(&sm.q.empty[q_index], 8 + w);
+    if (n_blocks > 0) last_pv(x, sm.kv);
+    for (; n < n_tile; n++) { /* the other consumer needs these */
+        acquire_turn(w);
+        release_turn<C>(w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+    }
+    epilogue(x, sm, params, t, w);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               int w)
+{
+    consumer<C> x;
+    struct pipeline_state q_at = {0, 0};
+    x.c = params.c;
+    x.k_at = x.v_at = {0, 0};
+    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    for (;; advance<C::Q_STAGES>(q_at)) {
+        mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
+        const struct work_tile t = sm.q.tile[q_at.index];
+        if (t.tile < 0) break;
+        attend(x, sm, params, t, w, q_at.index);
+    }
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    persistent_kernel(const __grid_constant__ struct job j, const struct schedule t)
+    persistent_kernel(const __grid_constant__ struct params params, int n_tiles)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
-        queue_init(sm.queue);
-        ring_init(sm.ring);
-        barrier_init_fence();
+        q_init(sm.q);
+        kv_init(sm.kv);
+        fence_mbarrier_init();
     }
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        registers_shrink<40>();
-        if (threadIdx.x == 0) produce(sm, j, t);
+        setmaxnreg_dec<40>();
+        if (threadIdx.x == 0) produce(sm, params, n_tiles);
     } else {
-        registers_grow<232>();
-        consume(sm, j, w - 1);
+        setmaxnreg_inc<232>();
+        consume(sm, params, w - 1);
     }
 }
 
@@ -199,12 +200,10 @@ template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     using C = config<T, D>;
-    const struct job j = job_of(p, a, C::Br, C::Bc);
-    const struct schedule t = schedule_of(j, p, a);
-    cudaLaunchConfig_t config =
-        configuration((const void *)persistent_kernel<C>, persistent_grid(t), C::THREADS,
-                      sizeof(memory<C>), a->stream);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, persistent_kernel<C>, j, t));
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    int n_tiles = n_work_tiles(params, p);
+    int blocks = persistent_blocks(n_tiles);
+    start<C, memory<C>>(persistent_kernel<C>, blocks, a->stream, params, n_tiles);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -213,17 +212,12 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 #endif
 
-/* The counter that gives out tasks. */
-static size_t workspace(const struct problem *) { return sizeof(int); }
-
-static struct cost cost(const struct problem *p) { return hopper_cost(p, 128); }
+static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
 GPU_VARIANT(persistent) = {
     .name = "persistent",
-    .idea =
-        "blocks stay and take tile after tile: heavy first, heads in sections of L2 size",
+    .idea = "blocks stay and take tile after tile; the next tile loads meanwhile",
     HOPPER_VARIANT,
-    .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(persistent),

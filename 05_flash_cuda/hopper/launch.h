@@ -1,13 +1,14 @@
-/* hopper_launch.h: the host's side of the Hopper kernels: tensor maps, the kernel
- * argument, the choice of an instance, the descriptor's functions.  The C++ compiler of
- * the CPU build sees only the last. */
+/* launch.h: the host's side of the Hopper kernels: tensor maps, the kernel's parameters, the
+ * choice of an instance, the descriptor's functions.  The C++ compiler of the CPU build sees
+ * only the last. */
 #ifndef HOPPER_LAUNCH_H
 #define HOPPER_LAUNCH_H
 
 #include "stage.h"
+#include "cost.h"
 #include "gpu/cuda_check.h"
 
-/* What no Hopper rung does: a bias, rows that are no multiple of 16 bytes (TMA), heads
+/* What no Hopper rung does beside a bias: rows that are no multiple of 16 bytes (TMA), heads
  * wider than 256, and a scale that turns the order of the scores round. */
 static const char *hopper_refuses(const struct problem *p)
 {
@@ -21,31 +22,17 @@ static const char *hopper_refuses(const struct problem *p)
     return NULL;
 }
 
-/* Q and O once; K and V once for every br queries that see them. */
-static struct cost hopper_cost(const struct problem *p, size_t br)
-{
-    double heads = (double)p->batch * p->heads_q, keys = 0.0, pairs = 0.0;
-    for (size_t i = 0; i < p->seqlen_q; i += br) {
-        size_t last = i + br < p->seqlen_q ? i + br : p->seqlen_q;
-        double seen = p->seqlen_k;
-        if (p->causal) seen = fmax(0.0, fmin(seen, (double)last + seen - p->seqlen_q));
-        keys += seen;
-        pairs += seen * (double)(last - i);
-    }
-    double d = (double)p->head_dim + p->head_dim_v;
-    struct cost c = {0.0, heads * (2.0 * d * p->seqlen_q + 2.0 * d * keys),
-                     heads * pairs};
-    return c;
-}
-
 #ifdef __CUDACC__
 #include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cudaTypedefs.h>
+#include <type_traits>
 
-/* What every kernel is told.  The maps carry the addresses and sizes of the arrays. */
-struct job {
+/* The parameters of every kernel.  The maps carry the addresses and sizes of the arrays. */
+struct params {
     CUtensorMap q, k, v, o;
-    void *o_rows; /* o itself, for rungs that write it without TMA */
+    void *o_rows; /* o itself, for a store without TMA */
     float *lse;
     int seqlen_q, seqlen_k, heads_q, head_dim_v, causal;
     int tiles; /* of Br queries in a head */
@@ -96,47 +83,57 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
     return map;
 }
 
-/* The argument for tiles of br queries and bc keys. */
-static struct job job_of(const struct problem *p, const struct arrays *a, int br, int bc)
+/* The parameters for tiles of br queries and bc keys. */
+static struct params params_of(const struct problem *p, const struct arrays *a, int br, int bc)
 {
-    struct job j;
-    j.q = tensor_map(a->q, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim, br);
-    j.k = tensor_map(a->k, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim, bc);
-    j.v =
+    struct params x;
+    x.q = tensor_map(a->q, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim, br);
+    x.k = tensor_map(a->k, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim, bc);
+    x.v =
         tensor_map(a->v, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v, bc);
-    j.o =
+    x.o =
         tensor_map(a->o, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim_v, 64);
-    j.o_rows = a->o;
-    j.lse = a->lse;
-    j.seqlen_q = (int)p->seqlen_q;
-    j.seqlen_k = (int)p->seqlen_k;
-    j.heads_q = (int)p->heads_q;
-    j.head_dim_v = (int)p->head_dim_v;
-    j.causal = p->causal;
-    j.tiles = (int)((p->seqlen_q + br - 1) / br);
-    j.group = (int)(p->heads_q / p->heads_kv);
-    j.c = p->scale * 1.44269504f;
-    return j;
+    x.o_rows = a->o;
+    x.lse = a->lse;
+    x.seqlen_q = (int)p->seqlen_q;
+    x.seqlen_k = (int)p->seqlen_k;
+    x.heads_q = (int)p->heads_q;
+    x.head_dim_v = (int)p->head_dim_v;
+    x.causal = p->causal;
+    x.tiles = (int)((p->seqlen_q + br - 1) / br);
+    x.group = (int)(p->heads_q / p->heads_kv);
+    x.c = p->scale * 1.44269504f;
+    return x;
 }
 
-/* The kernel's launch: blocks of `threads` threads with `shared` bytes each. */
-static cudaLaunchConfig_t configuration(const void *kernel, dim3 grid, int threads,
-                                        size_t shared, void *stream)
+/* Work tiles of all heads. */
+static inline int n_work_tiles(const struct params &params, const struct problem *p)
+{
+    return (int)(params.tiles * p->heads_q * p->batch);
+}
+
+/* As many blocks as multiprocessors, or as work tiles if there are fewer. */
+static inline int persistent_blocks(int n_tiles)
+{
+    int device, n;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
+    return n_tiles < n ? n_tiles : n;
+}
+
+/* Launches blocks of C::THREADS threads with sizeof(MEMORY) bytes of shared memory each. */
+template <class C, class MEMORY, class... PARAMETERS>
+static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
+                  const std::type_identity_t<PARAMETERS> &...parameters)
 {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)shared));
+                                    (int)sizeof(MEMORY)));
     cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(C::THREADS);
+    config.dynamicSmemBytes = sizeof(MEMORY);
     config.stream = (cudaStream_t)stream;
-    return config;
-}
-
-/* One block for each tile of each head. */
-static inline dim3 a_block_a_tile(const struct job &j, const struct problem *p)
-{
-    return dim3((unsigned)(j.tiles * p->heads_q * p->batch));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
 /* Calls LAUNCH<type, head dimension>: the smallest instance that holds both heads; the

@@ -1,6 +1,6 @@
-/* hopper_softmax.h: softmax on the accumulators of wgmma, one warpgroup, 64 rows.
+/* softmax.h: softmax on the accumulators of wgmma, by one warpgroup on 64 rows.
  *
- * A thread holds Bc / 2 scores of two rows, g and g + 8 (hopper.h): score i belongs to
+ * A thread holds Bc / 2 scores of two rows, g and g + 8 (wgmma.h): score i belongs to
  * row (i / 2) % 2 and to column 8 (i / 4) + i % 2, counted from the thread's own first
  * column 2 (lane % 4).  Four lanes share a row.
  *
@@ -10,33 +10,36 @@
 #ifndef HOPPER_SOFTMAX_H
 #define HOPPER_SOFTMAX_H
 
-#include "hopper.h"
+#include "ptx.h"
+#include "rows.h"
 
 /* Built with -DNO_SOFTMAX (`make profile 5` does, into a library of its own) a kernel is
  * the roof over itself, not attention: the same loads, products and turns, but the scores
- * go into P V times c, without maximum, exponential or sum.  A hidden score is 0. */
+ * go into P V times c, without maximum, exponential or sum.  A masked score is 0. */
 #ifdef NO_SOFTMAX
 #define SOFTMAX 0
-#define HIDDEN 0.0f
+#define MASKED 0.0f
 #else
 #define SOFTMAX 1
-#define HIDDEN (-INFINITY)
+#define MASKED (-INFINITY)
 #endif
 
-/* The state of a thread's two rows: the monoid's (m, l); o is apart. */
-struct rows {
-    float m[2];  /* the reference, in units of q.k; -INFINITY: no key yet */
-    float mc[2]; /* m c, and 0 for m = -INFINITY so that no inf - inf arises */
-    float l[2];  /* sum of the weights that this thread computed */
-};
+/* The empty state: m = -inf, l = 0, o = 0. */
+template <int N> static __device__ __forceinline__ void clear(struct rows &r, float (&o)[N])
+{
+    r.m[0] = r.m[1] = -INFINITY;
+    r.mc[0] = r.mc[1] = r.l[0] = r.l[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; i++) o[i] = 0.0f;
+}
 
-/* Hides columns >= visible[row] (counted like the columns above). */
+/* Masks columns >= visible[row] (counted like the columns above). */
 template <int N>
-static __device__ __forceinline__ void hide(float (&s)[N], const int (&visible)[2])
+static __device__ __forceinline__ void apply_mask(float (&s)[N], const int (&visible)[2])
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (8 * (i / 4) + i % 2 >= visible[i / 2 % 2]) s[i] = HIDDEN;
+        if (8 * (i / 4) + i % 2 >= visible[i / 2 % 2]) s[i] = MASKED;
 }
 
 /* The maximum of each row of s, over all lanes that share it. */
@@ -51,24 +54,10 @@ static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&t
     top[1] = quad_max(top[1]);
 }
 
-/* Moves the reference of both rows to at least top; gives the factors by which what was
- * summed before must shrink.  Two empty states combine to an empty one with factor 1. */
-static __device__ __forceinline__ void raise(struct rows &r, const float (&top)[2],
-                                             float c, float (&shrink)[2])
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float m_new = fmaxf(r.m[i], top[i]);
-        shrink[i] = r.m[i] == m_new ? 1.0f : exp2_fast((r.m[i] - m_new) * c);
-        r.m[i] = m_new;
-        r.mc[i] = m_new == -INFINITY ? 0.0f : m_new * c;
-        r.l[i] *= shrink[i];
-    }
-}
-
-/* True for the whole warp when a row has outgrown its reference by more than 2^8. */
-static __device__ __forceinline__ bool exceeds(const struct rows &r,
-                                               const float (&top)[2], float c)
+/* True for the whole warp when the maximum of a row exceeds m by more than 8 / c: then 2^8
+ * is no longer the largest weight (lazy rescaling, rung 6). */
+static __device__ __forceinline__ bool has_grown(const struct rows &r,
+                                                 const float (&top)[2], float c)
 {
     bool here = (top[0] - r.m[0]) * c > 8.0f || (top[1] - r.m[1]) * c > 8.0f;
     return SOFTMAX && __any_sync(0xffffffffu, here);
@@ -76,7 +65,7 @@ static __device__ __forceinline__ bool exceeds(const struct rows &r,
 
 /* s = 2^(s c - mc), summed into l. */
 template <int N>
-static __device__ __forceinline__ void weigh(float (&s)[N], struct rows &r, float c)
+static __device__ __forceinline__ void exponentials(float (&s)[N], struct rows &r, float c)
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -85,12 +74,12 @@ static __device__ __forceinline__ void weigh(float (&s)[N], struct rows &r, floa
     }
 }
 
-/* o = o shrink, row by row. */
+/* o = o alpha, row by row. */
 template <int N>
-static __device__ __forceinline__ void scale_rows(float (&o)[N], const float (&by)[2])
+static __device__ __forceinline__ void scale_rows(float (&o)[N], const float (&alpha)[2])
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) o[i] *= by[i / 2 % 2];
+    for (int i = 0; i < N; i++) o[i] *= alpha[i / 2 % 2];
 }
 
 /* The weights rounded to 16 bits, as the A operand of P V. */

@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
     struct tile<D> &shared = dynamic_shared<struct tile<D>>();
     int i = blockIdx.x % x.q_blocks; /* causal: blocks with most keys come first */
     const struct head h =
-        head_of(x, blockIdx.x + (x.is_causal ? x.q_blocks - 1 - 2 * i : 0), BR);
+        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), BR);
     const int first = h.q0 + threadIdx.x / 32 * 16; /* this warp's first query */
     const uint16_t *q_first = q_row(x, h, first);
     const int n_rows = x.seqlen_q - first; /* queries of this warp that exist */

@@ -101,12 +101,13 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     int i = blockIdx.x % x.q_blocks;
     const struct head h =
-        head_of(x, blockIdx.x + (x.is_causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
+        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
-    int n_blocks = (h.keys + W::BC - 1) / W::BC;
+    int n_blocks = (h.keys + W::BC - 1) / W::BC, offset = x.seqlen_k - x.seqlen_q;
     /* key blocks that all queries see, and keys that this warp's last query sees */
-    int n_open = keys_seen(x, h.q0) / W::BC;
-    int end = keys_seen(x, h.q0 + row0 + 16 * W::MT - 1);
+    int n_open =
+        (x.causal ? max(0, min(x.seqlen_k, h.q0 + 1 + offset)) : x.seqlen_k) / W::BC;
+    int end = x.causal ? h.q0 + row0 + 16 * W::MT + offset : x.seqlen_k;
 
     typename W::state f = {};
 #pragma unroll

@@ -35,12 +35,14 @@ template <class W>
 static __forceinline__ __device__ void mask(typename W::scores &s,
                                             const struct attention &x, int row, int j0)
 {
-    j0 += 2 * (threadIdx.x % 4);
+    int left = x.seqlen_k - j0 - 2 * (int)(threadIdx.x % 4); /* keys from here on */
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            int end = keys_seen(x, row + 16 * i + 8 * (c / 2)) - j0;
+            int end = left;
+            if (x.causal)
+                end = min(end, end - x.seqlen_q + row + 16 * i + 8 * (c / 2) + 1);
 #pragma unroll
             for (int n = 0; n < W::BC / 8; n++)
                 if (8 * n + c % 2 >= end) s[i][n][c] = -INFINITY;

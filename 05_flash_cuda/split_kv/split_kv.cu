@@ -110,7 +110,7 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
                                                       int n_rows, int j0, int end)
 {
     const float log2_e = 1.44269504f;
-    bool all_visible = !x.bias && j0 + KEYS <= end && (!x.is_causal || x.seqlen_q == 1);
+    bool all_visible = !x.bias && j0 + KEYS <= end && (!x.causal || x.seqlen_q == 1);
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll

@@ -1,42 +1,15 @@
-/* hopper.h: the instructions that only Hopper (sm_90a) has, one small function each.
+/* ptx.h: the instructions that the Hopper rungs need beside wgmma, one small function each,
+ * named after the instruction (PTX ISA).
  *
  *   TMA       one thread asks for a whole tile; the copy engine computes the addresses,
- *             pads what lies outside with zeros, and counts the bytes on an mbarrier
+ *             fills what lies outside of the array with zeros, and counts the bytes on an
+ *             mbarrier
  *   mbarrier  a word in shared memory that counts arrivals and bytes
- *   wgmma     128 threads (a warpgroup) start a matrix product that reads shared memory
- *             and runs beside them
  *
- * How a tile lies in shared memory.  A tile of R rows and d columns of 16 bits is d/64
- * *panels*, one after another; a panel is R rows of 64 columns = 128 bytes.  Inside a
- * panel the 16-byte chunk c of row r lies at place c ^ (r % 8) of its row:
- *
- *     row 0:  0 1 2 3 4 5 6 7         Eight rows (1024 bytes) repeat.  Read down a
- *     row 1:  1 0 3 2 5 4 7 6         column and every bank is met once: no conflict
- *     row 2:  2 3 0 1 6 7 4 5         for the rows of Q and K as for the columns of V.
- *     ...                             This is TMA's and wgmma's "128-byte swizzle".
- *     row 7:  7 6 5 4 3 2 1 0         Panels start at multiples of 1024 bytes.
- *
- * Q, K and V all lie so; V is never transposed, wgmma reads it across.
- *
- * How wgmma finds it: a descriptor, 64 bits.
- *
- *     bits  0-13  address / 16                      62-63  1: 128-byte swizzle
- *     bits 16-29  bytes from panel to panel / 16    (V only: its columns span panels)
- *     bits 32-45  bytes from 8 rows to the next 8 / 16 = 64
- *
- * The next 16 columns of Q or K: address + 32 bytes, descriptor + 2.  The next 16 rows of
- * V: address + 2048 bytes, descriptor + 128.
- *
- * How the result lies in registers.  Thread t of the warpgroup, warp w = t / 32, lane l:
- *
- *     register i holds row    16 w + l/4 + 8 (i/2 % 2)
- *                      column 8 (i/4) + 2 (l % 4) + i % 2
- *
- * so a thread owns two rows, and four neighbouring lanes share them.  The A operand in
- * registers wants for its 16 columns exactly the registers 8k ... 8k+7 packed in pairs:
- * the scores become the operand P without moving between threads. */
-#ifndef HOPPER_H
-#define HOPPER_H
+ * cuda::ptx of the toolkit has typed wrappers for TMA and mbarrier, but none for wgmma,
+ * setmaxnreg, ldmatrix and stmatrix; notes/hopper.md says why all are written here. */
+#ifndef HOPPER_PTX_H
+#define HOPPER_PTX_H
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -58,31 +31,30 @@ static __device__ __forceinline__ int warpgroup_index(void)
 }
 
 /* ---- mbarrier ----
- * A phase ends when `count` arrivals and all announced bytes have come; then the next
- * begins.  wait(parity) returns when the phase of that parity (0, 1, 0, ...) has ended;
- * on a fresh barrier wait(1) returns at once. */
+ * A phase is complete when `count` arrivals and all announced bytes have come.  Then the next
+ * phase begins.  mbarrier_wait(bar, phase) waits until the phase with that parity (0, 1, 0,
+ * ...) is complete.  On a fresh barrier a wait for parity 1 returns at once. */
 
-static __device__ __forceinline__ void barrier_init(uint64_t *bar, int count)
+static __device__ __forceinline__ void mbarrier_init(uint64_t *bar, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)),
                  "r"(count));
 }
 
-/* After all barrier_init, before the block's __syncthreads(): the copy engine sees them.
- * */
-static __device__ __forceinline__ void barrier_init_fence(void)
+/* After all mbarrier_init(), before the block's __syncthreads(): the copy engine sees them. */
+static __device__ __forceinline__ void fence_mbarrier_init(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-static __device__ __forceinline__ void barrier_arrive(uint64_t *bar)
+static __device__ __forceinline__ void mbarrier_arrive(uint64_t *bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar))
                  : "memory");
 }
 
 /* Arrives if `yes`, without a branch. */
-static __device__ __forceinline__ void barrier_arrive_if(uint64_t *bar, bool yes)
+static __device__ __forceinline__ void mbarrier_arrive_if(uint64_t *bar, bool yes)
 {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
@@ -92,7 +64,7 @@ static __device__ __forceinline__ void barrier_arrive_if(uint64_t *bar, bool yes
 }
 
 /* One arrival that also announces bytes; before the copies that bring them. */
-static __device__ __forceinline__ void barrier_expect(uint64_t *bar, int bytes)
+static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
                      shared_address(bar)),
@@ -100,37 +72,37 @@ static __device__ __forceinline__ void barrier_expect(uint64_t *bar, int bytes)
                  : "memory");
 }
 
-static __device__ __forceinline__ void barrier_wait(uint64_t *bar, uint32_t parity)
+static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t phase)
 {
     asm volatile("{\n.reg .pred p;\n"
                  "again%=:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
                  "@!p bra again%=;\n}" ::"r"(shared_address(bar)),
-                 "r"(parity)
+                 "r"(phase)
                  : "memory");
 }
 
-/* ---- named barriers: 16 a block, number 0 is __syncthreads() ----
- * `n` threads take part; those that arrive go on, those that sync wait for all. */
+/* ---- named barriers: 16 per block, number 0 is __syncthreads() ----
+ * `n` threads take part.  Threads that arrive go on, threads that sync wait for all. */
 
-static __device__ __forceinline__ void named_sync(int id, int n)
+static __device__ __forceinline__ void named_barrier_sync(int id, int n)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-static __device__ __forceinline__ void named_arrive(int id, int n)
+static __device__ __forceinline__ void named_barrier_arrive(int id, int n)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* ---- registers: a warpgroup gives some up, another takes them ---- */
+/* ---- setmaxnreg: a warpgroup gives registers up, another takes them ---- */
 
-template <int N> static __device__ __forceinline__ void registers_shrink(void)
+template <int N> static __device__ __forceinline__ void setmaxnreg_dec(void)
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N> static __device__ __forceinline__ void registers_grow(void)
+template <int N> static __device__ __forceinline__ void setmaxnreg_inc(void)
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -179,68 +151,14 @@ static __device__ __forceinline__ void tma_store_wait(void)
 }
 
 /* Makes this thread's ordinary writes to shared memory visible to TMA and wgmma. */
-static __device__ __forceinline__ void async_proxy_fence(void)
+static __device__ __forceinline__ void fence_proxy_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- wgmma: the shapes are in wgmma.h ----
- * fence, products, commit ... wait<n>: at most the n newest groups are still running.  In
- * between nobody touches the accumulators or a P that is being read. */
-
-static __device__ __forceinline__ void wgmma_fence(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void wgmma_commit(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int N> static __device__ __forceinline__ void wgmma_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* Tells the compiler that x changes here: it must not move a use of x across. */
-template <int N> static __device__ __forceinline__ void settle(float (&x)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(x[i])::"memory");
-}
-
-template <int N> static __device__ __forceinline__ void settle(uint32_t (&x)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i])::"memory");
-}
-
-/* The descriptor of Q or K rows at `p`: columns are the reduction. */
-static __device__ __forceinline__ uint64_t descriptor_qk(const void *p)
-{
-    return 0x4000004000010000ull | ((shared_address(p) & 0x3ffff) >> 4);
-}
-
-/* The descriptor of V at `p`, a tile of `rows` rows: rows are the reduction. */
-static __device__ __forceinline__ uint64_t descriptor_v(const void *p, int rows)
-{
-    return 0x4000004000000000ull | ((uint64_t)(rows * 128 >> 4) << 16) |
-           ((shared_address(p) & 0x3ffff) >> 4);
-}
-
 /* ---- numbers ---- */
 
-/* 2^x, relative error 2^-22; 2^-inf = 0. */
-static __device__ __forceinline__ float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place.
- * */
+/* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place. */
 static __device__ __forceinline__ float log2_fast(float x)
 {
     float y;
@@ -285,8 +203,9 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Loads four 8 x 8 matrices of 16-bit values, the same way round as store_matrices. */
-static __device__ __forceinline__ void load_matrices(uint32_t *r, uint32_t address)
+/* Loads four 8 x 8 matrices of 16-bit values, lane l gives the address of row l % 8 of
+ * matrix l / 8; register r of the fragment is matrix r. */
+static __device__ __forceinline__ void ldmatrix(uint32_t *r, uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -294,14 +213,14 @@ static __device__ __forceinline__ void load_matrices(uint32_t *r, uint32_t addre
                  : "memory");
 }
 
-/* c (16 x 8) += a (16 x 16) b (16 x 8) by one warp at once: the fragments of mma_sync.h, which
- * for each warp of a warpgroup are wgmma's. */
+/* c (16 x 8) += a (16 x 16) b (16 x 8) by one warp, synchronous: the fragments of
+ * portable/mma_sync.h, which for each warp of a warpgroup are wgmma's. */
 template <class T>
-static __device__ __forceinline__ void multiply_tile(float *c, const uint32_t *a,
+static __device__ __forceinline__ void mma_16x8x16(float *c, const uint32_t *a,
                                                      uint32_t b0, uint32_t b1);
 
 template <>
-__device__ __forceinline__ void multiply_tile<__nv_bfloat16>(float *c, const uint32_t *a,
+__device__ __forceinline__ void mma_16x8x16<__nv_bfloat16>(float *c, const uint32_t *a,
                                                              uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -311,7 +230,7 @@ __device__ __forceinline__ void multiply_tile<__nv_bfloat16>(float *c, const uin
 }
 
 template <>
-__device__ __forceinline__ void multiply_tile<__half>(float *c, const uint32_t *a,
+__device__ __forceinline__ void mma_16x8x16<__half>(float *c, const uint32_t *a,
                                                       uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -320,10 +239,9 @@ __device__ __forceinline__ void multiply_tile<__half>(float *c, const uint32_t *
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Stores four 8 x 8 matrices of 16-bit values, lane l gives the address of row l % 8 of
- * matrix l / 8; register r of the fragment is matrix r. */
+/* Stores four 8 x 8 matrices, addressed in the same way. */
 static __device__ __forceinline__ void
-store_matrices(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
+stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
     asm volatile(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),

@@ -1,0 +1,208 @@
+/* arch: sm_90a */
+/* Rung 11: o leaves through shared memory and the copy engine (TMA store).
+ *
+ * In rung 10 each lane writes 16 bytes of o at a time, and the warpgroup waits while its
+ * stores queue up.  Here it puts its 64 rows into shared memory, in the layout of tiles, and
+ * one thread issues one copy: whole lines, in the background.  The copy engine also leaves
+ * out the rows beyond seqlen_q.  At d = 256 shared memory has no room for a tile of o. */
+#include "launch.h"
+
+#ifdef __CUDACC__
+#include "pipeline.h"
+#include "store.h"
+
+template <class Type, int HEAD_DIM> struct config {
+    using T = Type;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 2, V_STAGES = 2, K_RELEASES = 1;
+    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+};
+
+template <class C> struct memory {
+    alignas(1024) typename C::T q[C::Br * C::D];
+    struct kv_pipeline<C> kv;
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    uint64_t q_full;
+};
+
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
+    uint32_t p[C::Bc / 4];
+    uint64_t q; /* descriptor */
+    struct rows rows;
+    struct pipeline_state k_at, v_at;
+};
+
+/* The producer, one thread: Q, then K and V block by block. */
+template <class C>
+static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params)
+{
+    const struct work_tile t = work_tile_of(params, blockIdx.x);
+    struct pipeline_state k_at = {0, 1}, v_at = {0, 1};
+    int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int head_kv = t.head / params.group;
+    load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
+    load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+    load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
+}
+
+/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
+static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
+
+template <class C> static __device__ __forceinline__ void release_turn(int w)
+{
+    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
+
+/* Key block n, and the output of block n - 1 (there is none before block 0). */
+template <class C, bool FIRST>
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const struct params &params, int w, int row,
+                                            int n, bool mask)
+{
+    float top[2], alpha[2];
+    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
+    acquire_turn(w);
+    wgmma_fence();
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
+    if (!FIRST) {
+        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+        wgmma_fence();
+        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    }
+    release_turn<C>(w);
+    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
+    warpgroup_fence_operand(x.s);
+    release(kv.k_empty, x.k_at);
+    if (mask) mask_block<C>(x.s, params, row, n);
+    row_maxima(x.s, top);
+    bool grown = FIRST || has_grown(x.rows, top, x.c);
+    if (grown) update_maximum(x.rows, top, x.c, alpha);
+    exponentials(x.s, x.rows, x.c);
+    if (!FIRST) {
+        wgmma_wait<0>();
+        warpgroup_fence_operand(x.o);
+        release(kv.v_empty, x.v_at);
+        if (grown) scale_rows(x.o, alpha);
+        warpgroup_fence_operand(x.o);
+    }
+    pack_weights<typename C::T>(x.s, x.p);
+    warpgroup_fence_operand(x.p);
+}
+
+/* The output of the last block. */
+template <class C>
+static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
+{
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+    wgmma_fence();
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
+}
+
+/* Writes the consumer's 64 rows of o. */
+template <class C>
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
+                                                const struct work_tile &t, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    normalize(x.o, x.rows, params, row, head);
+    if (C::TMA_STORE)
+        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
+    else
+        store_from_registers<C>(x.o, params, row, head);
+}
+
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+template <class C>
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct work_tile &t, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
+    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_open = blocks_open<C>(params, first);
+    clear(x.rows, x.o);
+    if (n_blocks > 0) {
+        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
+        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
+        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
+        last_pv(x, sm.kv);
+    }
+    for (; n < n_tile; n++) { /* the other consumer needs these */
+        acquire_turn(w);
+        release_turn<C>(w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+    }
+    epilogue(x, sm, params, t, w);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               int w)
+{
+    consumer<C> x;
+    const struct work_tile t = work_tile_of(params, blockIdx.x);
+    x.c = params.c;
+    x.k_at = x.v_at = {0, 0};
+    mbarrier_wait(&sm.q_full, 0);
+    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    x.q = descriptor_qk(sm.q + w * 64 * 64);
+    attend(x, sm, params, t, w);
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
+}
+
+template <class C>
+static __global__ void __launch_bounds__(C::THREADS, 1)
+    tma_store_kernel(const __grid_constant__ struct params params)
+{
+    memory<C> &sm = dynamic_shared<memory<C>>();
+    if (threadIdx.x == 0) {
+        mbarrier_init(&sm.q_full, 1);
+        kv_init(sm.kv);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    int w = warpgroup_index();
+    if (w == 0) {
+        setmaxnreg_dec<40>();
+        if (threadIdx.x == 0) produce(sm, params);
+    } else {
+        setmaxnreg_inc<232>();
+        consume(sm, params, w - 1);
+    }
+}
+
+template <class T, int D>
+static void launch(const struct problem *p, const struct arrays *a)
+{
+    using C = config<T, D>;
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    int n_tiles = n_work_tiles(params, p);
+    start<C, memory<C>>(tma_store_kernel<C>, n_tiles, a->stream, params);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    LAUNCH_FOR(launch, p, a);
+}
+#endif
+
+static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+
+GPU_VARIANT(tma_store) = {
+    .name = "tma_store",
+    .idea = "o leaves through shared memory and the copy engine, in whole lines",
+    HOPPER_VARIANT,
+    .cost = cost,
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .on_gpu = GPU_TWIN(tma_store),
+};

@@ -1,0 +1,228 @@
+/* arch: sm_90a */
+/* Rung 13: heavy tiles first (Graham's LPT rule; FlashAttention-3 schedules so, too).
+ *
+ * Under a causal mask the last tile of a sequence has as many key blocks as the sequence, the
+ * first one has one.  In rung 12 a block that happens to get long tiles ends last.  Here a
+ * block that is free takes the next tile from a counter, and the heaviest come first; heads go
+ * by in sections that fit the L2 cache (scheduler.h).  Full mask: as in rung 12. */
+#include "launch.h"
+
+#ifdef __CUDACC__
+#include "scheduler.h"
+#include "store.h"
+
+template <class Type, int HEAD_DIM> struct config {
+    using T = Type;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 2, V_STAGES = 2, K_RELEASES = 1;
+    static constexpr int Q_STAGES = D == 256 ? 1 : 2;
+    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+};
+
+template <class C> struct memory {
+    struct q_pipeline<C> q;
+    struct kv_pipeline<C> kv;
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+};
+
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
+    uint32_t p[C::Bc / 4];
+    uint64_t q; /* descriptor */
+    struct rows rows;
+    struct pipeline_state k_at, v_at;
+};
+
+/* The producer, one thread: Q, then K and V block by block. */
+template <class C>
+static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
+                                               const struct scheduler &s)
+{
+    struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
+    for (int tile = blockIdx.x; tile < s.n_tiles;) {
+        const struct work_tile t = find_tile(s, params, tile);
+        mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
+        load_q(sm.q, q_at.index, params, t);
+        advance<C::Q_STAGES>(q_at);
+        int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+        int head_kv = t.head / params.group;
+        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+        tile = next_tile(s, params, tile);
+        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
+    }
+    mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
+    end_of_work(sm.q, q_at.index);
+}
+
+/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
+static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
+
+template <class C> static __device__ __forceinline__ void release_turn(int w)
+{
+    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
+
+/* Key block n, and the output of block n - 1 (there is none before block 0). */
+template <class C, bool FIRST>
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const struct params &params, int w, int row,
+                                            int n, bool mask)
+{
+    float top[2], alpha[2];
+    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
+    acquire_turn(w);
+    wgmma_fence();
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
+    if (!FIRST) {
+        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+        wgmma_fence();
+        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    }
+    release_turn<C>(w);
+    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
+    warpgroup_fence_operand(x.s);
+    release(kv.k_empty, x.k_at);
+    if (mask) mask_block<C>(x.s, params, row, n);
+    row_maxima(x.s, top);
+    bool grown = FIRST || has_grown(x.rows, top, x.c);
+    if (grown) update_maximum(x.rows, top, x.c, alpha);
+    exponentials(x.s, x.rows, x.c);
+    if (!FIRST) {
+        wgmma_wait<0>();
+        warpgroup_fence_operand(x.o);
+        release(kv.v_empty, x.v_at);
+        if (grown) scale_rows(x.o, alpha);
+        warpgroup_fence_operand(x.o);
+    }
+    pack_weights<typename C::T>(x.s, x.p);
+    warpgroup_fence_operand(x.p);
+}
+
+/* The output of the last block. */
+template <class C>
+static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
+{
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+    wgmma_fence();
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
+}
+
+/* Writes the consumer's 64 rows of o. */
+template <class C>
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
+                                                const struct work_tile &t, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    normalize(x.o, x.rows, params, row, head);
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
+    named_barrier_sync(8 + w, 128);
+    if (C::TMA_STORE)
+        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
+    else
+        store_from_registers<C>(x.o, params, row, head);
+}
+
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+template <class C>
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct work_tile &t, int w, int q_index)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
+    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_open = blocks_open<C>(params, first);
+    clear(x.rows, x.o);
+    if (n_blocks > 0) {
+        x.q = descriptor_qk(sm.q.q[q_index] + w * 64 * 64);
+        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
+        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
+        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
+    }
+    release_q(&sm.q.empty[q_index], 8 + w);
+    if (n_blocks > 0) last_pv(x, sm.kv);
+    for (; n < n_tile; n++) { /* the other consumer needs these */
+        acquire_turn(w);
+        release_turn<C>(w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+    }
+    epilogue(x, sm, params, t, w);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               int w)
+{
+    consumer<C> x;
+    struct pipeline_state q_at = {0, 0};
+    x.c = params.c;
+    x.k_at = x.v_at = {0, 0};
+    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    for (;; advance<C::Q_STAGES>(q_at)) {
+        mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
+        const struct work_tile t = sm.q.tile[q_at.index];
+        if (t.tile < 0) break;
+        attend(x, sm, params, t, w, q_at.index);
+    }
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
+}
+
+template <class C>
+static __global__ void __launch_bounds__(C::THREADS, 1)
+    heavy_first_kernel(const __grid_constant__ struct params params, const struct scheduler s)
+{
+    memory<C> &sm = dynamic_shared<memory<C>>();
+    if (threadIdx.x == 0) {
+        q_init(sm.q);
+        kv_init(sm.kv);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    int w = warpgroup_index();
+    if (w == 0) {
+        setmaxnreg_dec<40>();
+        if (threadIdx.x == 0) produce(sm, params, s);
+    } else {
+        setmaxnreg_inc<232>();
+        consume(sm, params, w - 1);
+    }
+}
+
+template <class T, int D>
+static void launch(const struct problem *p, const struct arrays *a)
+{
+    using C = config<T, D>;
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    const struct scheduler s = scheduler_of(params, p, a);
+    int blocks = persistent_blocks(s.n_tiles);
+    start<C, memory<C>>(heavy_first_kernel<C>, blocks, a->stream, params, s);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    LAUNCH_FOR(launch, p, a);
+}
+#endif
+
+/* The counter that gives out work tiles. */
+static size_t workspace(const struct problem *) { return sizeof(int); }
+
+static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+
+GPU_VARIANT(heavy_first) = {
+    .name = "heavy_first",
+    .idea = "causal: a free block takes the heaviest tile left; heads in sections of L2 size",
+    HOPPER_VARIANT,
+    .workspace = workspace,
+    .cost = cost,
+    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .on_gpu = GPU_TWIN(heavy_first),
+};

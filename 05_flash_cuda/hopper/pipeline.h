@@ -1,0 +1,122 @@
+/* pipeline.h: tiles of K and V in shared memory between a producer and its consumers.
+ *
+ * The pipeline is a circular buffer of stages.  Each stage has two barriers: `full` (the tile
+ * has arrived) and `empty` (all consumers have released it).  Both sides go through the stages
+ * in the same order and remember where they are, a stage index and a phase bit:
+ *
+ *     producer: wait(empty), issue the copy        consumer: wait(full), use, arrive(empty)
+ *
+ * The phase flips when the index comes round.  A consumer starts with phase 0, and waits for
+ * the first copy.  The producer starts with phase 1, which a fresh barrier lets through.
+ * CUTLASS has the same under the names PipelineState and PipelineTmaAsync. */
+#ifndef HOPPER_PIPELINE_H
+#define HOPPER_PIPELINE_H
+
+#include "tile.h"
+
+struct pipeline_state {
+    int index;
+    uint32_t phase;
+};
+
+/* The next stage of N. */
+template <int N> static __device__ __forceinline__ void advance(struct pipeline_state &at)
+{
+    if (++at.index == N) at.index = 0, at.phase ^= 1;
+}
+
+/* The stages of K and of V. */
+template <class C> struct kv_pipeline {
+    alignas(1024) typename C::T k[C::K_STAGES][C::Bc * C::D];
+    alignas(1024) typename C::T v[C::V_STAGES][C::Bc * C::D];
+    uint64_t k_full[C::K_STAGES], k_empty[C::K_STAGES];
+    uint64_t v_full[C::V_STAGES], v_empty[C::V_STAGES];
+};
+
+/* K_RELEASES: arrivals by which a warpgroup releases a stage of K, one for all of it or one
+ * for each of its four warps. */
+template <class C> static __device__ __forceinline__ void kv_init(kv_pipeline<C> &kv)
+{
+    for (int i = 0; i < C::K_STAGES; i++) {
+        mbarrier_init(&kv.k_full[i], 1);
+        mbarrier_init(&kv.k_empty[i], C::K_RELEASES * C::WARPGROUPS);
+    }
+    for (int i = 0; i < C::V_STAGES; i++) {
+        mbarrier_init(&kv.v_full[i], 1);
+        mbarrier_init(&kv.v_empty[i], C::WARPGROUPS);
+    }
+}
+
+/* ---- the producer's side ---- */
+
+template <class C>
+static __device__ __forceinline__ void
+load_k(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
+       int head_kv, int batch)
+{
+    mbarrier_wait(&kv.k_empty[at.index], at.phase);
+    load_tile<C, C::Bc>(kv.k[at.index], &params.k, &kv.k_full[at.index], n * C::Bc, head_kv,
+                        batch);
+    advance<C::K_STAGES>(at);
+}
+
+template <class C>
+static __device__ __forceinline__ void
+load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
+       int head_kv, int batch)
+{
+    mbarrier_wait(&kv.v_empty[at.index], at.phase);
+    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index], n * C::Bc, head_kv,
+                        batch);
+    advance<C::V_STAGES>(at);
+}
+
+/* Loads K and V of a work tile, n_blocks key blocks.  V runs one block behind K, because the
+ * consumers need it later.  The last V is left to load_last_v(). */
+template <class C>
+static __device__ __forceinline__ void
+load_kv(kv_pipeline<C> &kv, struct pipeline_state &k_at, struct pipeline_state &v_at,
+        const struct params &params, int n_blocks, int head_kv, int batch)
+{
+    for (int n = 0; n < n_blocks; n++) {
+        load_k(kv, k_at, params, n, head_kv, batch);
+        if (n > 0) load_v(kv, v_at, params, n - 1, head_kv, batch);
+    }
+}
+
+template <class C>
+static __device__ __forceinline__ void
+load_last_v(kv_pipeline<C> &kv, struct pipeline_state &v_at, const struct params &params,
+            int n_blocks, int head_kv, int batch)
+{
+    if (n_blocks > 0) load_v(kv, v_at, params, n_blocks - 1, head_kv, batch);
+}
+
+/* ---- a consumer's side ---- */
+
+/* Releases a stage.  One thread arrives for its warpgroup, whose products have completed. */
+template <int STAGES>
+static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES],
+                                               struct pipeline_state &at)
+{
+    mbarrier_arrive_if(&empty[at.index], threadIdx.x % 128 == 0);
+    advance<STAGES>(at);
+}
+
+/* Releases a block that the warpgroup does not need.  All its threads must have seen the block
+ * full first: a late one could otherwise be lapped by two phases and wait for ever. */
+template <class C>
+static __device__ __forceinline__ void skip_block(kv_pipeline<C> &kv,
+                                                  struct pipeline_state &k_at,
+                                                  struct pipeline_state &v_at, int id)
+{
+    mbarrier_wait(&kv.k_full[k_at.index], k_at.phase);
+    mbarrier_wait(&kv.v_full[v_at.index], v_at.phase);
+    named_barrier_sync(id, 128);
+    mbarrier_arrive_if(&kv.k_empty[k_at.index],
+                       threadIdx.x % (128 / C::K_RELEASES) == 0);
+    advance<C::K_STAGES>(k_at);
+    release(kv.v_empty, v_at);
+}
+
+#endif

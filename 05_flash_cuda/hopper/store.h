@@ -1,0 +1,105 @@
+/* store.h: the end of a work tile: o / l and lse, and the two ways out for o. */
+#ifndef HOPPER_STORE_H
+#define HOPPER_STORE_H
+
+#include "tile.h"
+
+/* log(2^mc l).  The exponent of l goes to mc, with which it nearly cancels.  What is left
+ * is in [1, 2), where the fast logarithm is right to 2^-22.  NaN stays NaN. */
+static __device__ __forceinline__ float natural_log(float mc, float l)
+{
+    int bits = __float_as_int(l);
+    float exponent = (float)((bits >> 23) - 127);
+    float fraction = log2_fast(__int_as_float((bits & 0x7fffff) | 0x3f800000));
+    return l == 0.0f ? -INFINITY : (mc + exponent + fraction) * 0.69314718f + (l - l);
+}
+
+/* o = o / l, and lse = m scale + log l.  A row that saw no key has l = 0: o = 0 and lse =
+ * -inf.  `row` is the thread's first row, `head` counts the heads of all batches. */
+template <int N>
+static __device__ __forceinline__ void normalize(float (&o)[N], const struct rows &r,
+                                                 const struct params &params, int row,
+                                                 size_t head)
+{
+    float inverse[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float l = quad_sum(r.l[i]);
+        inverse[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
+        if (threadIdx.x % 4 == 0 && row + 8 * i < params.seqlen_q)
+            params.lse[head * params.seqlen_q + row + 8 * i] = natural_log(r.mc[i], l);
+    }
+    scale_rows(o, inverse);
+}
+
+/* Lane i of four gets word i of each: a 4 x 4 transposition in two exchanges. */
+static __device__ __forceinline__ void quad_transpose(uint32_t (&w)[4])
+{
+    bool high = threadIdx.x & 2, odd = threadIdx.x & 1;
+    uint32_t a = __shfl_xor_sync(0xffffffffu, high ? w[0] : w[2], 2);
+    uint32_t b = __shfl_xor_sync(0xffffffffu, high ? w[1] : w[3], 2);
+    if (high)
+        w[0] = a, w[1] = b;
+    else
+        w[2] = a, w[3] = b;
+    a = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[1], 1);
+    b = __shfl_xor_sync(0xffffffffu, odd ? w[2] : w[3], 1);
+    if (odd)
+        w[0] = a, w[2] = b;
+    else
+        w[1] = a, w[3] = b;
+}
+
+/* Writes o from registers, 16 bytes a lane, 64 a row: where no shared memory is free. */
+template <class C>
+static __device__ __forceinline__ void
+store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
+                     size_t head)
+{
+    typename C::T *out = (typename C::T *)params.o_rows +
+                         (head * params.seqlen_q + row) * params.head_dim_v;
+#pragma unroll
+    for (int i = 0; i < C::D / 16; i++) {
+        int below = i % 2 * 8, column = i / 2 * 32 + 8 * (threadIdx.x % 4);
+        uint32_t w[4];
+#pragma unroll
+        for (int x = 0; x < 4; x++) {
+            int at = 16 * (i / 2) + 4 * x + 2 * (i % 2);
+            w[x] = pack<typename C::T>(o[at], o[at + 1]);
+        }
+        quad_transpose(w);
+        if (row + below < params.seqlen_q && column < params.head_dim_v)
+            *(uint4 *)(out + (size_t)below * params.head_dim_v + column) =
+                make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+/* Writes the warpgroup's 64 rows of o, from query `first` on, through shared memory
+ * `staged` [64 rows, D], swizzled, and TMA.  Thread 0 of the warpgroup must know that an
+ * earlier store has read `staged`; barrier `id` is the warpgroup's own. */
+template <class C>
+static __device__ __forceinline__ void
+store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
+                  const struct params &params, int first, const struct work_tile &t, int id)
+{
+    int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    uint32_t base = shared_address(staged) + r * 128;
+#pragma unroll
+    for (int i = 0; i < C::D / 16; i++) {
+        uint32_t chunk = (2 * (i % 4) + lane / 16) ^ (r & 7);
+        const float *x = o + 8 * i;
+        stmatrix(base + i / 4 * 64 * 128 + chunk * 16, pack<typename C::T>(x[0], x[1]),
+                 pack<typename C::T>(x[2], x[3]), pack<typename C::T>(x[4], x[5]),
+                 pack<typename C::T>(x[6], x[7]));
+    }
+    fence_proxy_async();
+    named_barrier_sync(id, 128);
+    if (threadIdx.x % 128 == 0) {
+#pragma unroll
+        for (int i = 0; i < C::D / 64; i++)
+            tma_store(&params.o, staged + i * 64 * 64, 64 * i, first, t.head, t.batch);
+        tma_store_commit();
+    }
+}
+
+#endif
