@@ -59,7 +59,7 @@ class Library:
     """A libfive_steps.so.  Problems are the structures above; addresses are integers."""
 
     def __init__(self, path):
-        self.so = ctypes.CDLL(os.path.abspath(path))
+        self.so = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)
         for name in ("version", "built_with"):
             getattr(self.so, "five_steps_" + name).restype = ctypes.c_char_p
         for name, problem in (("attention", AttentionProblem), ("softmax", SoftmaxProblem)):

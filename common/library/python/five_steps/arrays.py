@@ -1,0 +1,141 @@
+"""arrays.py: what the operations need of NumPy arrays and of PyTorch tensors."""
+import sys
+
+from . import c_library
+
+
+class FiveStepsError(ValueError):
+    """An argument that cannot be, or that is not supported yet."""
+
+
+class Numpy:
+    """Arrays in host memory."""
+    device, stream = c_library.CPU, None
+
+    def __init__(self):
+        import numpy  # pylint: disable=import-outside-toplevel
+        self.numpy = numpy
+        self.types = {numpy.dtype("f4"): c_library.F32, numpy.dtype("f2"): c_library.F16}
+
+    def type_of(self, name, a):
+        """The library's number for the array's type."""
+        if a.dtype not in self.types:
+            raise FiveStepsError(f"{name} is {a.dtype}; give float32 or float16, for example "
+                                 f"{name}.astype('f4')")
+        return self.types[a.dtype]
+
+    def contiguous(self, a):
+        """The same elements, one after another, in the machine's byte order."""
+        return self.numpy.ascontiguousarray(a)
+
+    def empty(self, shape, like):
+        """An array for results."""
+        return self.numpy.empty(shape, like.dtype)
+
+    def empty_float(self, shape, _like):
+        """The same in float32."""
+        return self.numpy.empty(shape, "f4")
+
+    def workspace(self, size, _like):
+        """Bytes."""
+        return self.numpy.empty(size, "u1")
+
+    @staticmethod
+    def address(a):
+        """Of the first element."""
+        return a.ctypes.data
+
+    @staticmethod
+    def swap(a, first, second):
+        """Two dimensions in each other's place."""
+        return a.swapaxes(first, second)
+
+    def place(self, _like):
+        """Device and stream."""
+        return {"device": c_library.CPU, "stream": None}
+
+
+class Torch:
+    """Tensors, on the CPU or on a GPU."""
+
+    def __init__(self):
+        import torch  # pylint: disable=import-outside-toplevel
+        self.torch = torch
+        self.types = {torch.float32: c_library.F32, torch.float16: c_library.F16,
+                      torch.bfloat16: c_library.BF16}
+
+    def type_of(self, name, a):
+        """The library's number for the tensor's type."""
+        if a.dtype not in self.types:
+            raise FiveStepsError(f"{name} is {a.dtype}; give float32, float16 or bfloat16")
+        return self.types[a.dtype]
+
+    @staticmethod
+    def contiguous(a):
+        """The same elements, one after another."""
+        return a.contiguous()
+
+    @staticmethod
+    def empty(shape, like):
+        """A tensor for results."""
+        return like.new_empty(shape)
+
+    def empty_float(self, shape, like):
+        """The same in float32."""
+        return like.new_empty(shape, dtype=self.torch.float32)
+
+    def workspace(self, size, like):
+        """Bytes on the tensor's device."""
+        return like.new_empty(size, dtype=self.torch.uint8)
+
+    @staticmethod
+    def address(a):
+        """Of the first element."""
+        return a.data_ptr()
+
+    @staticmethod
+    def swap(a, first, second):
+        """Two dimensions in each other's place."""
+        return a.transpose(first, second)
+
+    def place(self, like):
+        """Device and stream."""
+        if like.device.type == "cpu":
+            return {"device": c_library.CPU, "stream": None}
+        if like.device.type == "cuda":
+            stream = self.torch.cuda.current_stream(like.device).cuda_stream
+            return {"device": c_library.GPU, "stream": stream}
+        raise FiveStepsError(f"a tensor on {like.device}; give CPU or CUDA tensors")
+
+
+def is_tensor(a):
+    """Is a a PyTorch tensor?  PyTorch is imported already where one exists."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(a, torch.Tensor)
+
+
+def kind_of(**arrays):
+    """Numpy or Torch; all arrays that are not None are of that kind, on one device."""
+    given = {name: a for name, a in arrays.items() if a is not None}
+    tensors = [name for name, a in given.items() if is_tensor(a)]
+    if len(tensors) == len(given):
+        devices = {a.device for a in given.values()}
+        if len(devices) > 1:
+            raise FiveStepsError(f"{', '.join(given)} lie on different devices: "
+                                 f"{', '.join(sorted(map(str, devices)))}")
+        return Torch()
+    kind = Numpy()
+    for name, a in given.items():
+        if not isinstance(a, kind.numpy.ndarray):
+            raise FiveStepsError(f"{name} is a {type(a).__name__}; give NumPy arrays, or "
+                                 "PyTorch tensors throughout")
+    return kind
+
+
+def same_type(kind, **arrays):
+    """The one type of the arrays."""
+    types = {name: kind.type_of(name, a) for name, a in arrays.items()}
+    if len(set(types.values())) > 1:
+        raise FiveStepsError("types differ: " + ", ".join(
+            f"{name} is {a.dtype}" for name, a in arrays.items()))
+    return next(iter(types.values()))

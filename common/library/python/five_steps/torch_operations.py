@@ -1,0 +1,66 @@
+"""torch_operations.py: the operations as PyTorch operators, so that torch.compile keeps its graph
+whole.  Needs PyTorch 2.4 or newer."""
+from typing import Optional, Tuple
+
+import torch
+
+from . import operations
+from .arrays import FiveStepsError
+
+Tensor = torch.Tensor
+
+
+def _refuse_gradient(*tensors):
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise FiveStepsError("a gradient is asked for, but the backward pass is not there yet; "
+                             "call under torch.no_grad(), or detach() the tensors")
+
+
+@torch.library.custom_op("five_steps::attention", mutates_args=())
+def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool,
+               scale: float) -> Tuple[Tensor, Tensor]:
+    return operations.compute_attention(q, k, v, bias, causal, scale)
+
+
+@_attention.register_fake
+def _(q, k, v, bias, causal, scale):  # pylint: disable=unused-argument
+    return (q.new_empty((*q.shape[:-1], v.shape[-1])),
+            q.new_empty(q.shape[:-1], dtype=torch.float32))
+
+
+@torch.library.custom_op("five_steps::softmax", mutates_args=())
+def _softmax(x: Tensor) -> Tensor:
+    return operations.compute_softmax(x)
+
+
+@_softmax.register_fake
+def _(x):
+    return x.new_empty(x.shape)
+
+
+@torch.library.custom_op("five_steps::merge", mutates_args=())
+def _merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor) -> Tuple[Tensor, Tensor]:
+    return operations.compute_merge(o1, lse1, o2, lse2)
+
+
+@_merge.register_fake
+def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
+    return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
+
+
+def attention(q, k, v, bias, causal, scale):
+    """five_steps::attention."""
+    _refuse_gradient(q, k, v, bias)
+    return _attention(q, k, v, bias, causal, scale)
+
+
+def softmax(x):
+    """five_steps::softmax."""
+    _refuse_gradient(x)
+    return _softmax(x)
+
+
+def merge(o1, lse1, o2, lse2):
+    """five_steps::merge."""
+    _refuse_gradient(o1, lse1, o2, lse2)
+    return _merge(o1, lse1, o2, lse2)

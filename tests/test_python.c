@@ -1,0 +1,44 @@
+/* test_python.c: the Python package over the C library, against NumPy.  What needs PyTorch is
+ * skipped inside, by name. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+static char said[1 << 14];
+
+/* Runs a line of shell; its output is in `said`. */
+static int shell(const char *line)
+{
+    FILE *f = popen(line, "r");
+    cr_assert(f);
+    size_t got = fread(said, 1, sizeof said - 1, f);
+    said[got] = 0;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+/* The interpreter that has NumPy: that of the PATH, or the system's. */
+#define FIND "for p in python3 /usr/bin/python3 ''; do " \
+             "$p -c 'import numpy' 2>/dev/null && break; done; [ \"$p\" ]"
+
+Test(python, the_package_agrees_with_the_definition, .timeout = 300)
+{
+    const char *build = getenv("BUILD");
+    char line[1024];
+    if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
+    if (shell(FIND)) cr_skip_test("no python3 with NumPy");
+    snprintf(line, sizeof line, FIND "; FIVE_STEPS_LIBRARY=%s/libfive_steps.so OMP_NUM_THREADS=2 "
+             "PYTHONPATH=common/library/python PYTHONDONTWRITEBYTECODE=1 "
+             "$p -W error::DeprecationWarning tests/python/test_five_steps.py 2>&1",
+             build ? build : "build");
+    cr_assert(shell(line) == 0, "%s", said);
+    cr_expect(strstr(said, "\nOK"), "%s", said);
+}
