@@ -28,7 +28,8 @@ COLOURS = {"1": "#b8860b", "2": "#d55e00", "3": "#009e73", "4": "#0072b2", "5": 
 GREY, GRID = "#555555", "#e4e4e4"
 NAMES = {"pytorch-cudnn": "cuDNN", "pytorch-flash": "FlashAttention-2",
          "flash-attention-3": "FlashAttention-3", "pytorch-efficient": "memory-efficient",
-         "pytorch-math": "PyTorch, unfused", "pytorch-softmax": "PyTorch"}
+         "pytorch-math": "PyTorch, unfused", "pytorch-softmax": "PyTorch",
+         "intra_warpgroup_overlap": "intra-warpgroup"}
 
 
 def name_of(row):

@@ -120,6 +120,15 @@ static void add_large(enum op op)
         add_attention(op, OUTLIER, 4000,
                       SHAPE(.q = 300, .k = 8000, .d = d, .heads = 3, .kv = 1), ONLY_GPU);
     }
+    /* every instance of stage 5's last rungs: head dims, both masks, short and long tiles */
+    for (size_t d = 64; d <= 256; d *= 2)
+        for (int causal = 0; causal <= 1; causal++)
+            for (size_t k = 896; k <= 4096; k += 3200) {
+                add_attention(op, STEEP, 0,
+                              SHAPE(.q = 300, .k = k, .d = d, .causal = causal), ONLY_GPU);
+                add_attention(op, SPIKE, k - 200,
+                              SHAPE(.q = 300, .k = k, .d = d, .causal = causal), ONLY_GPU);
+            }
 }
 
 void attention_shapes(enum op op)

@@ -108,11 +108,20 @@ static void scored_keys(const struct test_case *c, struct floats *f,
 {
     const struct problem *p = &c->problem;
     float unit = 1 / (p->scale * (float)p->head_dim);
-    if (c->recipe == OUTLIER) {
+    if (c->recipe == STEEP) {
+        for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.01f * f->q[i];
+        for (size_t i = 0; i < n->k; i++) {
+            size_t j = i / p->head_dim % p->seqlen_k;
+            f->k[i] = unit * (75.0f / 64.0f) * (float)j;
+        }
+        return;
+    }
+    if (c->recipe == OUTLIER || c->recipe == SPIKE) {
+        float above = c->recipe == SPIKE ? 500.0f : 20.0f;
         for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.1f * f->q[i];
         for (size_t i = 0; i < n->k; i++) {
             size_t j = i / p->head_dim % p->seqlen_k;
-            f->k[i] = 0.1f * f->k[i] + (j == c->at ? 20 * unit : 0);
+            f->k[i] = 0.1f * f->k[i] + (j == c->at ? above * unit : 0);
         }
         return;
     }
@@ -144,7 +153,9 @@ static void attention_recipe(const struct test_case *c, struct random *r,
     case EQUAL:
         for (size_t i = 0; i < n->k; i++) f->k[i] = f->k[i / head * head + i % d];
         break;
-    case ASCENDING: case DESCENDING: case OUTLIER: scored_keys(c, f, n); break;
+    case ASCENDING: case DESCENDING: case OUTLIER: case STEEP: case SPIKE:
+        scored_keys(c, f, n);
+        break;
     case SHIFT_20: shift_scores(p, f, n, -20); break;
     case SHIFT_200: shift_scores(p, f, n, -200); break;
     case LOW: shift_scores(p, f, n, -1e5f); break;
