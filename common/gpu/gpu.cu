@@ -305,7 +305,7 @@ static double measure_gemm(int dtype)
     g.n = 8192;
     g.type = dtype == F32 ? CUDA_R_32F : dtype == F16 ? CUDA_R_16F : CUDA_R_16BF;
     g.compute = 68; /* CUBLAS_COMPUTE_32F */
-    size_t count = (size_t)g.n * (size_t)g.n, size = dtype_size(dtype);
+    size_t count = (size_t)g.n * (size_t)g.n, size = dtype_size((enum dtype)dtype);
     g.a = gpu_alloc(count * size);
     g.b = gpu_alloc(count * size);
     g.c = gpu_alloc(count * size);
