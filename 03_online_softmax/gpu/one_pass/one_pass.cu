@@ -23,7 +23,7 @@ static const struct variant *choose(const struct problem *p)
     static const struct variant *const preferred[] = {
         &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_shared)};
     for (const struct variant *v : preferred)
-        if (variant_does(v, p->op) != needs_gpu && !v->refuses(p)) return v;
+        if (RUNS_IN_THIS_BUILD(variant_does(v, p->op)) && !v->refuses(p)) return v;
     return &HERE(gpu_two_pass);
 }
 
