@@ -27,7 +27,7 @@ static int survives(enum dtype dtype, size_t n, float x)
     return 1;
 }
 
-/* Positive floats are ordered like their bits, and so are those of a 16-bit type: its
+/* Positive floats sort like their bits, and so are those of a 16-bit type: its
  * values are the floats whose low bits (13 of float16, 16 of bfloat16) are 0. */
 float first_failing_score(enum dtype dtype, size_t n)
 {

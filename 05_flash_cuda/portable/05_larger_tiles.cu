@@ -32,7 +32,7 @@ template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
     static constexpr int BR = 16 * MT * WARPS;    /* queries of a block */
     static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
     static constexpr int Q_IN_REGISTERS = D <= 64; /* or loaded for each key block */
-    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes a row */
+    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes per row */
     static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
 
     struct shared {

@@ -15,9 +15,9 @@ extern "C" {
  * are the same, and between its repeats: a shared machine's memory is not equally fast at all
  * times, so the median of the one is set beside the median of the other.
  * Without `more`: x is copied to y.  A plain store to a line that is not in a cache first
- * reads that line (read for ownership), so a plain copy moves 3 floats an element; a
+ * reads that line (read for ownership), so a plain copy moves 3 floats per element; a
  * non-temporal store does not, so a streaming copy moves 2.  Both are counted as moved.
- * With `more`: x and `more` are read, 4 bytes an element. */
+ * With `more`: x and `more` are read, 4 bytes per element. */
 #define CEILING_LOOKS 64
 struct ceiling_memory {
     const float *x, *more; /* (n), (n_more) or NULL */

@@ -103,7 +103,7 @@ function tile_grid(wasm, p, plan, at) {
     for (let j = 0; j < p.nk; j++) {
       const masked = !wasm.sees(p.nq, p.nk, p.causal, i, j);
       const kind = masked ? "fig-masked" : within(now, i, j) ? "fig-now"
-        : done.some(step => within(step, i, j)) ? "fig-done" : "fig-todo";
+        : done.some(step => within(step, i, j)) ? "fig-done" : "fig-ahead";
       picture.append(element("rect", {x: 1 + j * size, y: 1 + i * size, width: size - 1,
                                       height: size - 1, class: kind}));
     }
