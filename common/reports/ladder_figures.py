@@ -54,8 +54,8 @@ def draw_staircase(directory):
     """Above: TFLOP/s of each rung and the roofs.  Below: percent of cycles."""
     counted = read_profile(directory)
     sizes = sorted({d for name, d in counted if name in RUNGS and name not in IN_FLOAT})
-    figure, axes = plt.subplots(2, len(sizes), figsize=(8, 6.2), squeeze=False, sharex=True)
-    figure.subplots_adjust(left=0.07, right=0.865, top=0.91, bottom=0.215, wspace=0.52,
+    figure, axes = plt.subplots(2, len(sizes), figsize=(9.4, 7), squeeze=False, sharex=True)
+    figure.subplots_adjust(left=0.06, right=0.885, top=0.915, bottom=0.29, wspace=0.42,
                            hspace=0.1)
     for (above, below), size in zip(axes.T, sizes):
         names = [name for name in RUNGS if (name, size) in counted]
@@ -73,8 +73,8 @@ def draw_staircase(directory):
         value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
         above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
         below.set_xticks(range(len(names)))
-        below.set_xticklabels([f"{number_of(name)} {name}" for name in names], rotation=60,
-                              ha="right", fontsize=8, rotation_mode="anchor")
+        below.set_xticklabels([f"{number_of(name)} {name}" for name in names], rotation=90,
+                              fontsize=7)
         label_ends(below, ends)
     rows = [argparse.Namespace(**line) for line in counted.values()]
     caption(figure, rows, "What does each rung reach, and which units are busy?",
@@ -96,11 +96,10 @@ def draw_steps(axis, lines, roof):
         axis.fill_between([x - 0.5, x + 0.5], height, color=COLOURS[line["variant"]],
                           alpha=0.85, linewidth=0)
         axis.annotate(f"{height:.0f}", (x, height), (0, 2), textcoords="offset points",
-                      ha="center", fontsize=7, zorder=3,
-                      bbox={"color": "white", "pad": 0.4, "linewidth": 0})
+                      ha="center", fontsize=6 if len(lines) > 14 else 7, zorder=3)
         if line.get("clock_ghz") and height > 0.1 * max(heights):
-            axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 2), fontsize=6,
-                          textcoords="offset points", ha="center",
+            axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 3), fontsize=6,
+                          textcoords="offset points", ha="center", rotation=90,
                           color="white" if dark(COLOURS[line["variant"]]) else "black")
     roofs = []
     gemm = max((float(line["ceiling"]) / 1000 for line in lines

@@ -91,7 +91,7 @@ def draw_arc(rows):
     lines = [row for _, group in groups for row in group]
     tall = 1.15 + 0.2 * len(lines) + 0.26 * len(groups)
     figure = plt.figure(figsize=(8, tall))
-    axis = figure.add_axes([0.195, 0.77 / tall, 0.75, 1 - 1.1 / tall])
+    axis = figure.add_axes([0.225, 0.77 / tall, 0.72, 1 - 1.1 / tall])
     least = min(row.gflops for row in lines)
     place, ticks, before = 0, [], None
     for title, group in groups:
