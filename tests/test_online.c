@@ -74,7 +74,7 @@ Test(online, normalised_output_is_attention_after_every_key)
     }
 }
 
-/* 0 floats a score beyond q, k, v and o: no workspace at any length. */
+/* 0 floats per score beyond q, k, v and o: no workspace at any length. */
 Test(online, attention_stores_no_score)
 {
     const struct variant *const v[] = {&online, &online_normalised, &divide_once};

@@ -65,7 +65,7 @@ def wait_for(what, true):
     begin = time.monotonic()
     while not true():
         if time.monotonic() - begin > PATIENCE:
-            wrong(f"waited in vain for {what}")
+            wrong(f"{what} did not come in time")
         time.sleep(0.02)
 
 
