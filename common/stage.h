@@ -6,7 +6,8 @@
  *
  * Letters: q [batch, heads_q, seqlen_q, head_dim], k [batch, heads_kv, seqlen_k, head_dim],
  * v [batch, heads_kv, seqlen_k, head_dim_v], o [batch, heads_q, seqlen_q, head_dim_v],
- * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, contiguous. */
+ * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, and contiguous
+ * unless the problem says otherwise (strides, packed, page_size). */
 #ifndef STAGE_H
 #define STAGE_H
 
@@ -50,6 +51,10 @@ enum fused {
     N_FUSED
 };
 
+/* Elements from one batch, head and row to the next; all 0: as the shape says.  With pages,
+ * batch leads from page to page.  The last dimension is always contiguous. */
+struct strides { size_t batch, head, row; };
+
 /* What is to be computed.  Sizes are element counts. */
 struct problem {
     enum op op;
@@ -60,13 +65,29 @@ struct problem {
     int has_bias;
     float scale;            /* multiplies q.k; 1/sqrt(head_dim) unless given */
     size_t n_updates;       /* update */
-    ptrdiff_t shift;        /* causal, of a part of a longer problem: j <= i + seqlen_k -
-                             * seqlen_q + shift */
+    ptrdiff_t shift;        /* causal or window, of a part of a longer problem: i counts as
+                             * i + shift */
+    /* Query i stands at key i_0 = i + seqlen_k - seqlen_q and sees keys i_0 - window_left to
+     * i_0 + window_right, of which causal hides those behind i_0.  -1: no limit; else at
+     * most 2^40. */
+    int has_window;
+    ptrdiff_t window_left, window_right;
+    float softcap;          /* c > 0: the scaled score s becomes c tanh(s / c), before the
+                             * bias and the mask; 0: it stays s */
+    int has_sinks;          /* each query head has a logit that adds exp(sink) to l only */
+    /* Sequences of different lengths, one after another: q [heads_q, total_q, head_dim],
+     * k [heads_kv, total_k, head_dim], lse [heads_q, total_q].  batch is their number,
+     * seqlen_q and seqlen_k are the lengths of the longest. */
+    int packed;
+    size_t total_q, total_k;
+    /* Keys in pages: k [n_pages, heads_kv, page_size, head_dim], v likewise; 0: no pages. */
+    size_t page_size, n_pages, pages_per_sequence;
+    struct strides q_strides, k_strides, v_strides, o_strides;
 };
 
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
  * score: causal, the bias, or arithmetic.  A query without any other key gives o = 0 and
- * lse = -INFINITY.  A score of NaN or +INFINITY gives NaN in the whole row.
+ * lse = -INFINITY, or the sink.  A score of NaN or +INFINITY gives NaN in the whole row.
  *
  * Where the data is.  For a GPU variant these are device addresses.  Inputs that an
  * operation does not use are NULL.  Outputs never overlap inputs. */
@@ -75,6 +96,10 @@ struct arrays {
     void *y;
     const void *q, *k, *v;
     const float *bias;
+    const float *sinks;         /* [heads_q] */
+    const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed: [batch + 1] where each sequence
+                                 * begins, and the total; on the device for a GPU variant */
+    const int32_t *page_table;  /* [batch, pages_per_sequence] a sequence's pages */
     void *o;
     float *lse;
     const size_t *index;        /* [n_updates] the key row that update u replaces */
@@ -93,100 +118,11 @@ struct cost {
                        * writes to a line that is not cached, it reads the line */
 };
 
-/* a * b and a + b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX.  For sizes that
- * come from a file or a command line. */
-static inline size_t size_times(size_t a, size_t b)
-{
-    if (a == 0 || b == 0) return 0;
-    return a > SIZE_MAX / b ? SIZE_MAX : a * b;
-}
-
-static inline size_t size_plus(size_t a, size_t b)
-{
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
 enum device {
     ON_CPU,
     ON_GPU,
     GPU_ON_CPU  /* a CUDA kernel executed on the CPU, block by block */
 };
-
-/* Keys first .. end - 1; none when first == end. */
-struct key_range { size_t first, end; };
-
-/* Which keys a query may see, as numbers that a kernel can carry in its parameters.
- * Query i sees key j when j <= i + last, and no key from seqlen_k on exists. */
-struct mask {
-    ptrdiff_t seqlen_k;
-    ptrdiff_t last; /* causal: seqlen_k - seqlen_q; no limit: seqlen_k */
-};
-
-static inline HOST_DEVICE struct mask problem_mask(const struct problem *p)
-{
-    struct mask m = {(ptrdiff_t)p->seqlen_k, (ptrdiff_t)p->seqlen_k};
-    if (p->causal) m.last += p->shift - (ptrdiff_t)p->seqlen_q;
-    return m;
-}
-
-/* The keys that query i sees.  Every variant, kernel, cost model and the reference ask
- * here, so a mask has one definition.  Both ends only grow with i. */
-static inline HOST_DEVICE struct key_range mask_keys(struct mask m, size_t i)
-{
-    struct key_range keys = {0, 0};
-    ptrdiff_t end = (ptrdiff_t)i + m.last + 1;
-    if (end > 0) keys.end = (size_t)(end < m.seqlen_k ? end : m.seqlen_k);
-    return keys;
-}
-
-/* The same for a function that has the problem at hand. */
-static inline HOST_DEVICE struct key_range visible_keys(const struct problem *p, size_t i)
-{
-    return mask_keys(problem_mask(p), i);
-}
-
-/* The keys that at least one of the queries first .. end - 1 sees: what a tile of queries
- * has to load. */
-static inline HOST_DEVICE struct key_range some_row_sees(struct mask m, size_t first,
-                                                         size_t end)
-{
-    struct key_range keys = {mask_keys(m, first).first, mask_keys(m, end - 1).end};
-    return keys;
-}
-
-/* The keys that all of the queries first .. end - 1 see: where a tile needs no mask.  May
- * be empty with first > end. */
-static inline HOST_DEVICE struct key_range all_rows_see(struct mask m, size_t first,
-                                                        size_t end)
-{
-    struct key_range keys = {mask_keys(m, end - 1).first, mask_keys(m, first).end};
-    return keys;
-}
-
-/* Bytes of one number. */
-static inline HOST_DEVICE size_t dtype_size(enum dtype dtype)
-{
-    const unsigned char size[N_DTYPES] = {4, 2, 2};
-    return size[dtype];
-}
-
-/* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
-static inline double attention_io_bytes(const struct problem *p)
-{
-    double size = (double)dtype_size(p->dtype);
-    double q = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q;
-    double k = (double)p->batch * (double)p->heads_kv * (double)p->seqlen_k;
-    double both = (double)p->head_dim + (double)p->head_dim_v;
-    double bias = p->has_bias ? (double)p->seqlen_q * (double)p->seqlen_k : 0;
-    return size * both * (q + k) + 4 * (q + bias);
-}
-
-/* Scores of the whole problem: batch x heads_q x seqlen_q x seqlen_k. */
-static inline double score_count(const struct problem *p)
-{
-    return (double)p->batch * (double)p->heads_q * (double)p->seqlen_q *
-           (double)p->seqlen_k;
-}
 
 #define TYPE(t) (1u << (t))
 #define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
@@ -199,8 +135,14 @@ enum feature {
     WITH_BIAS = 1 << 1,       /* an additive bias [seqlen_q, seqlen_k] */
     WITH_GROUPS = 1 << 2,     /* heads_q > heads_kv: query heads share a key head */
     WITH_HEAD_DIM_V = 1 << 3, /* head_dim_v != head_dim */
-    WITH_SHIFT = 1 << 4,      /* a causal mask shifted as in a part of a longer problem */
-    FEATURES_END = 1 << 5
+    WITH_SHIFT = 1 << 4,      /* a mask shifted as in a part of a longer problem */
+    WITH_WINDOW = 1 << 5,     /* query i sees keys near i only */
+    WITH_SOFTCAP = 1 << 6,    /* scores c tanh(s / c) */
+    WITH_SINKS = 1 << 7,      /* a logit per query head that has no value */
+    WITH_PACKED = 1 << 8,     /* sequences of different lengths, one after another */
+    WITH_PAGES = 1 << 9,      /* keys and values in pages */
+    WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
+    FEATURES_END = 1 << 11
 };
 
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a
@@ -298,4 +240,7 @@ int stage_main(int argc, char **argv, const struct stage *stage);
 #ifdef __cplusplus
 }
 #endif
+
+#include "problem/mask.h" /* which keys a query sees */
+#include "problem/size.h" /* sums and products of sizes */
 #endif

@@ -19,61 +19,118 @@ static const struct problem plain = {.op = OP_ATTENTION, .batch = 1, .heads_q = 
                                      .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 7,
                                      .head_dim = 8, .head_dim_v = 8, .scale = 1};
 
-/* The definition: key j is visible to query i when j <= i + seqlen_k - seqlen_q. */
+/* The definition: query i stands at key i_0 = i + seqlen_k - seqlen_q and sees the keys
+ * i_0 - window_left to i_0 + window_right, and with causal none behind i_0. */
 static int sees(const struct problem *p, size_t i, size_t j)
 {
-    long last = (long)i + (long)p->seqlen_k - (long)p->seqlen_q;
-    return j < p->seqlen_k && (!p->causal || (long)j <= last);
+    long i_0 = (long)i + (long)p->seqlen_k - (long)p->seqlen_q + (long)p->shift, key = (long)j;
+    if (j >= p->seqlen_k || (p->causal && key > i_0)) return 0;
+    if (!p->has_window) return 1;
+    return (p->window_left < 0 || key >= i_0 - p->window_left) &&
+           (p->window_right < 0 || key <= i_0 + p->window_right);
+}
+
+/* Steps p through all masks, sizes and shifts of a few queries and keys; 0 at the end. */
+static int next_mask(struct problem *p)
+{
+    if (++p->seqlen_q < 7) return 1;
+    p->seqlen_q = 1;
+    if (++p->seqlen_k < 9) return 1;
+    p->seqlen_k = 0;
+    if (++p->shift < 4) return 1;
+    p->shift = -3;
+    if (++p->causal < 2) return 1;
+    p->causal = 0;
+    if (p->has_window && ++p->window_left < 4) return 1;
+    p->window_left = -1;
+    if (p->has_window && ++p->window_right < 3) return 1;
+    p->window_right = -1;
+    return ++p->has_window < 2;
+}
+
+/* The first problem of next_mask(). */
+static struct problem first_mask(void)
+{
+    struct problem p = plain;
+    p.seqlen_q = 1, p.seqlen_k = 0, p.shift = -3, p.window_left = p.window_right = -1;
+    return p;
 }
 
 Test(contract, visible_keys_are_those_of_the_definition)
 {
-    struct problem p = plain;
-    for (p.causal = 0; p.causal < 2; p.causal++)
-        for (p.seqlen_q = 1; p.seqlen_q < 7; p.seqlen_q++)
-            for (p.seqlen_k = 0; p.seqlen_k < 9; p.seqlen_k++)
-                for (size_t i = 0; i < p.seqlen_q; i++) {
-                    struct key_range keys = visible_keys(&p, i);
-                    cr_expect(keys.first <= keys.end && keys.end <= p.seqlen_k);
-                    for (size_t j = 0; j < 10; j++)
-                        cr_expect((keys.first <= j && j < keys.end) == sees(&p, i, j),
-                                  "causal %d, %zu queries, %zu keys: query %zu, key %zu",
-                                  p.causal, p.seqlen_q, p.seqlen_k, i, j);
-                }
+    struct problem p = first_mask();
+    do
+        for (size_t i = 0; i < p.seqlen_q; i++) {
+            struct key_range keys = visible_keys(&p, i);
+            cr_expect(keys.first <= keys.end && keys.end <= p.seqlen_k);
+            for (size_t j = 0; j < 10; j++)
+                cr_expect((keys.first <= j && j < keys.end) == sees(&p, i, j),
+                          "causal %d, window %d: %td %td, shift %td, %zu queries, %zu keys: "
+                          "query %zu, key %zu", p.causal, p.has_window, p.window_left,
+                          p.window_right, p.shift, p.seqlen_q, p.seqlen_k, i, j);
+        }
+    while (next_mask(&p));
+}
+
+/* What the loops over tiles rely on. */
+Test(contract, both_ends_of_the_visible_keys_grow_with_the_query)
+{
+    struct problem p = first_mask();
+    do
+        for (size_t i = 1; i < p.seqlen_q; i++) {
+            struct key_range before = visible_keys(&p, i - 1), keys = visible_keys(&p, i);
+            cr_expect(before.first <= keys.first && before.end <= keys.end);
+        }
+    while (next_mask(&p));
 }
 
 Test(contract, keys_of_a_tile_are_union_and_intersection)
 {
-    struct problem p = plain;
-    for (p.causal = 0; p.causal < 2; p.causal++)
-        for (p.seqlen_q = 1; p.seqlen_q < 7; p.seqlen_q++)
-            for (size_t first = 0; first < p.seqlen_q; first++)
-                for (size_t end = first + 1; end <= p.seqlen_q; end++)
-                    for (size_t j = 0; j < p.seqlen_k; j++) {
-                        size_t n = 0;
-                        for (size_t i = first; i < end; i++) n += (size_t)sees(&p, i, j);
-                        struct key_range some = some_row_sees(problem_mask(&p), first, end);
-                        struct key_range all = all_rows_see(problem_mask(&p), first, end);
-                        cr_expect((some.first <= j && j < some.end) == (n > 0));
-                        cr_expect((all.first <= j && j < all.end) == (n == end - first));
-                    }
+    struct problem p = first_mask();
+    do
+        for (size_t first = 0; first < p.seqlen_q; first++)
+            for (size_t end = first + 1; end <= p.seqlen_q; end++)
+                for (size_t j = 0; j < p.seqlen_k; j++) {
+                    size_t n = 0;
+                    for (size_t i = first; i < end; i++) n += (size_t)sees(&p, i, j);
+                    struct key_range some = some_row_sees(problem_mask(&p), first, end);
+                    struct key_range all = all_rows_see(problem_mask(&p), first, end);
+                    cr_expect((some.first <= j && j < some.end) == (n > 0));
+                    cr_expect((all.first <= j && j < all.end) == (n == end - first));
+                }
+    while (next_mask(&p));
 }
 
 /* One field of the problem changed at a time gives one feature, and all of them occur. */
 Test(contract, each_feature_has_its_bit)
 {
     struct problem causal = plain, bias = plain, groups = plain, wide = plain;
+    struct problem window = plain, softcap = plain, sinks = plain, packed = plain;
+    struct problem pages = plain, strides = plain, shift = plain;
     struct problem rows = {.op = OP_SOFTMAX, .rows = 3, .cols = 4};
     causal.causal = 1;
     bias.has_bias = 1;
     groups.heads_q = 4;
     wide.head_dim_v = 9;
+    shift.has_window = window.has_window = shift.shift = 1;
+    softcap.softcap = 30;
+    sinks.has_sinks = 1;
+    packed.packed = 1;
+    pages.page_size = 16;
+    strides.o_strides.row = 9;
     cr_expect(problem_features(&plain) == 0);
     cr_expect(problem_features(&rows) == 0);
     cr_expect(problem_features(&causal) == WITH_CAUSAL);
     cr_expect(problem_features(&bias) == WITH_BIAS);
     cr_expect(problem_features(&groups) == WITH_GROUPS);
     cr_expect(problem_features(&wide) == WITH_HEAD_DIM_V);
+    cr_expect(problem_features(&shift) == (WITH_SHIFT | WITH_WINDOW));
+    cr_expect(problem_features(&window) == WITH_WINDOW);
+    cr_expect(problem_features(&softcap) == WITH_SOFTCAP);
+    cr_expect(problem_features(&sinks) == WITH_SINKS);
+    cr_expect(problem_features(&packed) == WITH_PACKED);
+    cr_expect(problem_features(&pages) == WITH_PAGES);
+    cr_expect(problem_features(&strides) == WITH_STRIDES);
 }
 
 static void nothing(const struct problem *p, const struct arrays *a)

@@ -56,8 +56,9 @@ import xml.etree.ElementTree as xml
 import processes
 from exercises import ROOT, exercises, judge, numbers_of, verdict_line
 
-HEADERS = ["stage.h", "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
-           "cuda_on_cpu/cuda_types_on_cpu.h", "problem/half.h"]
+HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
+           "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
+           "cuda_on_cpu/cuda_types_on_cpu.h"]
 OBJECTS = ["grader/worker.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the second for .cu
 LARGEST = 256 << 10     # bytes of a source file
 DEEPEST = 8             # folders in a student's folder

@@ -4,6 +4,15 @@
 
 #include "stage.h"
 
+/* Are the rows of an array anywhere else than its shape says? */
+static inline int has_strides(const struct problem *p)
+{
+    const struct strides s[] = {p->q_strides, p->k_strides, p->v_strides, p->o_strides};
+    int any = 0;
+    for (int i = 0; i < 4; i++) any |= s[i].batch || s[i].head || s[i].row;
+    return any;
+}
+
 /* The features that p asks for, a mask of enum feature. */
 static inline unsigned problem_features(const struct problem *p)
 {
@@ -13,7 +22,13 @@ static inline unsigned problem_features(const struct problem *p)
     if (p->has_bias) features |= WITH_BIAS;
     if (p->heads_q != p->heads_kv) features |= WITH_GROUPS;
     if (p->head_dim_v != p->head_dim) features |= WITH_HEAD_DIM_V;
-    if (p->causal && p->shift) features |= WITH_SHIFT;
+    if ((p->causal || p->has_window) && p->shift) features |= WITH_SHIFT;
+    if (p->has_window) features |= WITH_WINDOW;
+    if (p->softcap != 0) features |= WITH_SOFTCAP;
+    if (p->has_sinks) features |= WITH_SINKS;
+    if (p->packed) features |= WITH_PACKED;
+    if (p->page_size) features |= WITH_PAGES;
+    if (has_strides(p)) features |= WITH_STRIDES;
     return features;
 }
 
@@ -26,7 +41,13 @@ static inline const char *feature_text(unsigned features)
         {WITH_BIAS, "a bias"},
         {WITH_GROUPS, "query heads that share a key head (heads_q != heads_kv)"},
         {WITH_HEAD_DIM_V, "a head_dim_v that differs from head_dim"},
-        {WITH_SHIFT, "a shifted causal mask"},
+        {WITH_SHIFT, "a shifted mask"},
+        {WITH_WINDOW, "a window"},
+        {WITH_SOFTCAP, "a soft cap"},
+        {WITH_SINKS, "sinks"},
+        {WITH_PACKED, "packed sequences (cu_seqlens)"},
+        {WITH_PAGES, "keys in pages"},
+        {WITH_STRIDES, "strides"},
     };
     enum { N_TEXTS = sizeof table / sizeof table[0] };
     _Static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");

@@ -3,7 +3,7 @@
  *     s_j = scale * q_i . k_j + bias_ij,   or -INFINITY where key j is masked
  *
  * Task: fill score_row().  Key j is masked for query i when it lies outside the
- * range visible_keys(p, i) (causal: stage.h) or when its bias is -INFINITY.
+ * range visible_keys(p, i) (causal: problem/mask.h) or when its bias is -INFINITY.
  * May be assumed: scores between -60 and 60; each query sees at least one key.  Not that
  * seqlen_q == seqlen_k, nor that head_dim == head_dim_v: scale is given, use it.
  *

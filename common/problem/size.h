@@ -1,0 +1,59 @@
+/* size.h: arithmetic with sizes, and what a problem's size is.  Part of stage.h. */
+#ifndef SIZE_H
+#define SIZE_H
+
+#include "stage.h"
+
+/* a * b and a + b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX.  For sizes that
+ * come from a file or a command line. */
+static inline size_t size_times(size_t a, size_t b)
+{
+    if (a == 0 || b == 0) return 0;
+    return a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
+static inline size_t size_plus(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+/* Bytes of one number. */
+static inline HOST_DEVICE size_t dtype_size(enum dtype dtype)
+{
+    const unsigned char size[N_DTYPES] = {4, 2, 2};
+    return size[dtype];
+}
+
+/* Queries, and keys that some query sees, of one head in all batches. */
+static inline double all_queries(const struct problem *p)
+{
+    return p->packed ? (double)p->total_q : (double)p->batch * (double)p->seqlen_q;
+}
+
+static inline double all_keys(const struct problem *p)
+{
+    if (p->packed) return (double)p->total_k;
+    struct key_range seen = {0, p->seqlen_k};
+    if (p->has_window && p->seqlen_q) seen = some_row_sees(problem_mask(p), 0, p->seqlen_q);
+    return (double)p->batch * (double)(seen.end - seen.first);
+}
+
+/* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
+static inline double attention_io_bytes(const struct problem *p)
+{
+    double size = (double)dtype_size(p->dtype);
+    double q = (double)p->heads_q * all_queries(p);
+    double k = (double)p->heads_kv * all_keys(p);
+    double both = (double)p->head_dim + (double)p->head_dim_v;
+    double bias = p->has_bias ? (double)p->seqlen_q * (double)p->seqlen_k : 0;
+    return size * both * (q + k) + 4 * (q + bias);
+}
+
+/* Scores of the whole problem: batch x heads_q x seqlen_q x seqlen_k. */
+static inline double score_count(const struct problem *p)
+{
+    return (double)p->batch * (double)p->heads_q * (double)p->seqlen_q *
+           (double)p->seqlen_k;
+}
+
+#endif
