@@ -1,0 +1,97 @@
+/* run_shape.c: which problem the shapes and types of the input files describe. */
+#include <math.h>
+
+#include "problem/dtype.h"
+#include "problem/operation.h"
+#include "program/run.h"
+
+static int softmax_shape(struct run *r)
+{
+    const struct npy *x = &r->in[X];
+    if (x->ndim == 0)
+        return bad(r, "--x: %s: a single number without dimensions; give [rows, cols]",
+                   r->path[X]);
+    r->p.op = r->opt->log ? OP_LOGSOFTMAX : OP_SOFTMAX;
+    r->p.cols = x->shape[x->ndim - 1];
+    r->p.rows = r->p.cols ? x->count / r->p.cols : 0;
+    return OK;
+}
+
+/* The dimension `from_end` places before the last, 1 where the array has none. */
+static size_t dim(const struct npy *a, size_t from_end)
+{
+    return from_end < a->ndim ? a->shape[a->ndim - 1 - from_end] : 1;
+}
+
+static int attention_ranks(const struct run *r)
+{
+    static const char *const names[] = {"--q", "--k", "--v"};
+    for (int i = Q; i <= V; i++) {
+        size_t n = r->in[i].ndim;
+        if (n < 2 || n > 4)
+            return bad(r, "%s: %s: %s has %zu dimensions; give [seqlen, head_dim], [heads, "
+                       "seqlen, head_dim] or [batch, heads, seqlen, head_dim]", names[i],
+                       r->path[i], npy_describe(&r->in[i]), n);
+        if (n != r->in[Q].ndim)
+            return bad(r, "%s: %s: %s has %zu dimensions, q %s has %zu; give them alike",
+                       names[i], r->path[i], npy_describe(&r->in[i]), n,
+                       npy_describe(&r->in[Q]), r->in[Q].ndim);
+    }
+    return OK;
+}
+
+static int attention_shape(struct run *r)
+{
+    const struct npy *q = &r->in[Q], *k = &r->in[K], *v = &r->in[V], *bias = &r->in[BIAS];
+    int status = attention_ranks(r);
+    if (status) return status;
+    struct problem *p = &r->p;
+    p->op = OP_ATTENTION;
+    p->batch = dim(q, 3), p->heads_q = dim(q, 2), p->heads_kv = dim(k, 2);
+    p->seqlen_q = dim(q, 1), p->seqlen_k = dim(k, 1);
+    p->head_dim = dim(q, 0), p->head_dim_v = dim(v, 0);
+    p->causal = r->opt->causal;
+    if (p->head_dim == 0 || p->head_dim_v == 0)
+        return bad(r, "--%s: %s: head_dim is 0; give at least 1", p->head_dim ? "v" : "q",
+                   r->path[p->head_dim ? V : Q]);
+    if (dim(k, 0) != p->head_dim)
+        return bad(r, "--k: %s: head_dim is %zu in k %s and %zu in q %s; give them alike",
+                   r->path[K], dim(k, 0), npy_describe(k), p->head_dim, npy_describe(q));
+    if (dim(k, 3) != p->batch || dim(v, 3) != p->batch)
+        return bad(r, "--%s: %s: the batch differs: q %s, k %s, v %s; give them alike",
+                   dim(k, 3) != p->batch ? "k" : "v", r->path[dim(k, 3) != p->batch ? K : V],
+                   npy_describe(q), npy_describe(k), npy_describe(v));
+    if (dim(v, 1) != p->seqlen_k || dim(v, 2) != p->heads_kv)
+        return bad(r, "--v: %s: k %s and v %s differ in heads or seqlen; give them alike",
+                   r->path[V], npy_describe(k), npy_describe(v));
+    if (p->heads_kv == 0 ? p->heads_q != 0 : p->heads_q % p->heads_kv != 0)
+        return bad(r, "--k: %s: %zu query heads cannot share %zu key-value heads; heads of q "
+                   "must be a multiple of heads of k", r->path[K], p->heads_q, p->heads_kv);
+    if (r->path[BIAS] && (bias->ndim != 2 || bias->shape[0] != p->seqlen_q ||
+                          bias->shape[1] != p->seqlen_k))
+        return bad(r, "--bias: %s: is %s; give [seqlen_q, seqlen_k] = [%zu, %zu]",
+                   r->path[BIAS], npy_describe(bias), p->seqlen_q, p->seqlen_k);
+    p->has_bias = r->path[BIAS] != NULL;
+    p->scale = r->opt->has_scale ? r->opt->scale : 1 / sqrtf((float)p->head_dim);
+    return OK;
+}
+
+/* The problem's type: --dtype, else what the files have in common. */
+static int choose_type(struct run *r)
+{
+    static const char *const names[] = {"--q", "--k", "--v"};
+    int attention = on_heads(&r->p);
+    r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[Q].dtype;
+    for (int i = K; attention && !r->opt->has_dtype && i <= V; i++)
+        if (r->in[i].dtype != r->p.dtype)
+            return bad(r, "%s: %s: is %s but q is %s; give them alike or choose with --dtype",
+                       names[i], r->path[i], dtype_name(r->in[i].dtype),
+                       dtype_name(r->p.dtype));
+    return OK;
+}
+
+int run_choose_problem(struct run *r)
+{
+    int status = r->opt->x ? softmax_shape(r) : attention_shape(r);
+    return status ? status : choose_type(r);
+}

@@ -1,0 +1,97 @@
+/* run_variant.c: which variant computes a run, and what is said about it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "problem/dtype.h"
+#include "problem/operation.h"
+#include "problem/variant.h"
+#include "program/choose.h"
+#include "program/run.h"
+
+/* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
+static int holds_nonfinite(const struct npy *a, enum dtype dtype)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (!isfinite(dtype_round(dtype, dtypes[a->dtype].load(a->data, i)))) return 1;
+    return 0;
+}
+
+/* The variant named by --variant; sets the type that is computed in.
+ *   isolate  v holds NaN or inf */
+static int named_variant(struct run *r, int isolate, const struct variant **chosen,
+                         enum dtype *type)
+{
+    const struct variant *const *all = r->stage->variants;
+    size_t i = 0;
+    while (strcmp(all[i]->name, r->opt->variant)) i++;
+    const struct variant *v = variant_here(all[i]);
+    /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
+    if (!choice_type(v, &r->p, !r->opt->has_dtype, type))
+        return bad(r, "variant %s does not support %s; without --variant one that does "
+                   "is taken", v->name, choice_refusal(v, &r->p, r->opt->has_dtype));
+    const char *why = variant_unavailable(v);
+    if (why) {
+        fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
+        return SKIPPED;
+    }
+    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias) && !v->isolates_v &&
+        r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[V], *type)))
+        return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
+                   "without --variant one that does is taken", v->name);
+    *chosen = v;
+    return OK;
+}
+
+/* The variant named by --variant, or the default; sets the type that is computed in. */
+int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
+{
+    int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[V], r->p.dtype);
+    if (r->opt->variant) return named_variant(r, isolate, chosen, type);
+    *chosen = choice_default(r->stage, &r->p, isolate, type);
+    if (!*chosen)
+        return bad(r, "--%s: %s: no variant of this stage does this %s; %s list shows what "
+                   "they do", on_heads(&r->p) ? "q" : "x", r->path[X],
+                   op_name(r->p.op), r->stage->name);
+    return OK;
+}
+
+/* --verbose: why none of the variants listed after the chosen one was taken; a line for
+ * those with the same reason. */
+static void say_why(const struct run *r, const struct variant *chosen)
+{
+    const struct variant *const *all = r->stage->variants;
+    char why[300], last[300] = "";
+    size_t i = 0;
+    while (strcmp(all[i]->name, chosen->name)) i++;
+    while (all[++i]) {
+        const struct variant *v = variant_here(all[i]);
+        choice_why_not(r->stage, &r->p, v, why, sizeof why);
+        if (!strcmp(why, last)) {
+            say(r, ", %s", v->name);
+            continue;
+        }
+        say(r, "%s%s%s  not %s", *last ? ": " : "", last, *last ? "\n" : "", v->name);
+        strcpy(last, why);
+    }
+    if (*last) say(r, ": %s\n", last);
+}
+
+void run_describe(const struct run *r, const struct variant *v)
+{
+    const struct problem *p = &r->p;
+    say(r, "variant %s (%s, %s): %s\n", v->name, device_name(v->device),
+        dtype_name(p->dtype), v->idea);
+    if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
+    if (r->opt->verbose && !r->opt->variant) say_why(r, v);
+    if (v->device == GPU_ON_CPU)
+        say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
+    if (!on_heads(p)) {
+        say(r, "%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
+        return;
+    }
+    say(r, "attention of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, "
+        "%zu], scale %g%s%s\n", p->batch, p->heads_q, p->seqlen_q, p->head_dim, p->batch,
+        p->heads_kv, p->seqlen_k, p->head_dim, p->batch, p->heads_kv, p->seqlen_k,
+        p->head_dim_v, p->scale, p->causal ? ", causal" : "", p->has_bias ? ", bias" : "");
+}
