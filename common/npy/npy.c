@@ -7,8 +7,8 @@
  * '<f4'), 'fortran_order' (True, False) and 'shape' (a tuple).  NumPy enhancement
  * proposal 1 describes the format.
  *
- * Files and bytes in memory go the same way, through struct source, so that the fuzzer,
- * which knows bytes only, sees all of it but the open(). */
+ * Files and bytes in memory go the same way, through struct source (npy_source.h), so that
+ * the fuzzer, which knows bytes only, sees all of it but the open(). */
 #define _XOPEN_SOURCE 700
 #include "npy/npy.h"
 
@@ -22,11 +22,11 @@
 #include <unistd.h>
 
 #include "npy/npy_header.h"
+#include "npy/npy_source.h"
 #include "npy/npy_text.h"
 #include "problem/half.h"
 
 #define HEADER_CAP 65536   /* bytes; NumPy itself refuses more than 10000 */
-#define CHUNK ((size_t)64 << 20) /* bytes by which an array of unknown size grows */
 
 const char *npy_error(const char *format, ...)
 {
@@ -38,98 +38,6 @@ const char *npy_error(const char *format, ...)
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
     return text;
-}
-
-/* Rows first .. end - 1 of the last but one dimension. */
-struct rows { size_t first, end; };
-
-/* fd >= 0: an open file.  Otherwise bytes in memory.
- *   left   bytes not read yet; SIZE_MAX when nobody knows (a pipe) */
-struct source {
-    const char *name;
-    int fd;
-    const unsigned char *bytes;
-    size_t left;
-    int error; /* errno of a failed read, or 0 */
-    const struct rows *rows; /* only these are wanted, or NULL */
-    size_t rows_there;       /* of how many */
-};
-
-/* Reads up to n bytes into to; returns how many there were. */
-static size_t source_read(struct source *s, void *to, size_t n)
-{
-    size_t done = 0;
-    if (s->fd < 0) {
-        done = n < s->left ? n : s->left;
-        if (done) memcpy(to, s->bytes, done);
-        s->bytes += done;
-    }
-    while (s->fd >= 0 && done < n) {
-        size_t want = n - done < CHUNK ? n - done : CHUNK;
-        ssize_t got = read(s->fd, (char *)to + done, want);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) s->error = errno;
-        if (got <= 0) break;
-        done += (size_t)got;
-    }
-    if (s->left != SIZE_MAX) s->left -= done < s->left ? done : s->left;
-    return done;
-}
-
-/* Bytes of memory that this process can hope for; SIZE_MAX if unknown. */
-static size_t memory_there(void)
-{
-    size_t best = SIZE_MAX;
-    unsigned long long n;
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &n) == 1) best = (size_t)n * 1024;
-    if (f) fclose(f);
-    f = fopen("/sys/fs/cgroup/memory.max", "r");
-    if (f && fscanf(f, "%llu", &n) == 1 && n < best) best = (size_t)n;
-    if (f) fclose(f);
-    return best;
-}
-
-/* Reads exactly bytes of data into new memory *out.  Memory grows with what arrives when
- * the source's size is unknown, so that a lying header costs nothing. */
-static const char *read_data(struct source *s, size_t bytes, unsigned char **out)
-{
-    int known = s->left != SIZE_MAX;
-    if (known && s->left != bytes)
-        return npy_error("%s: shape needs %zu bytes of data, the file has %zu%s", s->name,
-                         bytes, s->left,
-                         s->left < bytes ? " (cut off?)" : " (more than one array?)");
-    size_t done = 0, room = 0, there = bytes < CHUNK ? SIZE_MAX : memory_there();
-    unsigned char *data = NULL;
-    while (done < bytes || !data) {
-        size_t step = room ? room : CHUNK;
-        room = known || bytes - room < step ? bytes : room + step;
-        unsigned char *bigger = room > there ? NULL : realloc(data, room ? room : 1);
-        if (!bigger) {
-            free(data);
-            return npy_error("%s: needs %.1f GiB of memory, more than there is", s->name,
-                             (double)bytes / (1 << 30));
-        }
-        data = bigger;
-        size_t got = source_read(s, data + done, room - done);
-        if (got < room - done) {
-            free(data);
-            if (s->error) return npy_error("%s: %s", s->name, strerror(s->error));
-            return npy_error("%s: shape needs %zu bytes of data, the file has %zu "
-                             "(cut off?)", s->name, bytes, done + got);
-        }
-        done += got;
-    }
-    unsigned char beyond;
-    if (source_read(s, &beyond, 1)) {
-        free(data);
-        return npy_error("%s: has more data than its shape needs (more than one array?)",
-                         s->name);
-    }
-    *out = data;
-    return NULL;
 }
 
 /* Reverses the bytes of each of count elements of size 2, 4 or 8. */
@@ -176,54 +84,14 @@ static void transpose(const unsigned char *from, unsigned char *to,
     }
 }
 
-/* Rows first .. end - 1 of the last but one dimension of a file whose data begins where it
- * has been read to, for every index of the dimensions before; h becomes the header of an
- * array of just these rows. */
-static const char *read_rows(struct source *s, struct header *h, struct rows rows,
-                             unsigned char **out)
-{
-    size_t n = h->ndim < 2 ? 0 : h->shape[h->ndim - 2], count, bytes, done = 0;
-    off_t at = lseek(s->fd, 0, SEEK_CUR);
-    if (h->ndim < 2 || rows.end > n || rows.first > rows.end)
-        return npy_error("%s: has no rows %zu to %zu", s->name, rows.first, rows.end);
-    if (h->fortran || at < 0 || s->left == SIZE_MAX)
-        return npy_error("%s: is %s; to read a part of it, a file in C order is needed",
-                         s->name, h->fortran ? "in Fortran order" : "no regular file");
-    const char *error = header_measure(s->name, h, &count, &bytes);
-    if (!error && s->left != bytes)
-        error = npy_error("%s: shape needs %zu bytes of data, the file has %zu", s->name,
-                          bytes, s->left);
-    if (error) return error;
-    size_t row = n && count ? bytes / (count / h->shape[h->ndim - 1]) : 0;
-    size_t planes = row ? bytes / row / n : 0, part = (rows.end - rows.first) * row;
-    h->shape[h->ndim - 2] = rows.end - rows.first;
-    s->rows_there = n;
-    unsigned char *data = malloc(planes * part > 0 ? planes * part : 1);
-    if (!data) return npy_error("%s: no memory for rows %zu to %zu", s->name, rows.first,
-                                rows.end);
-    while (done < planes * part) {
-        size_t plane = done / part, within = done % part;
-        off_t from = at + (off_t)(plane * n * row + rows.first * row + within);
-        ssize_t got = pread(s->fd, data + done, part - within, from);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) {
-            free(data);
-            return npy_error("%s: %s", s->name, got ? strerror(errno) : "cut off?");
-        }
-        done += (size_t)got;
-    }
-    *out = data;
-    return NULL;
-}
-
 /* The data of the array that h describes: native, row-major, f16 or f32. */
 static const char *read_array(struct source *s, struct header *h, struct npy *out)
 {
     size_t count = 0, bytes = 0, size = h->itemsize;
     unsigned char *data = NULL;
-    const char *error = s->rows ? read_rows(s, h, *s->rows, &data) : NULL;
+    const char *error = s->rows ? source_rows(s, h, &data) : NULL;
     if (!error) error = header_measure(s->name, h, &count, &bytes);
-    if (!error && !s->rows) error = read_data(s, bytes, &data);
+    if (!error && !s->rows) error = source_data(s, bytes, &data);
     if (error) return error;
     if (h->big_endian != BIG_ENDIAN_HOST) swap_bytes(data, count, size);
     if (size == 8) {

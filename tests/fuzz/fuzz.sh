@@ -39,7 +39,7 @@ fuzz() {
         echo "fuzz $name: ${runs:-?} inputs in $seconds s, no finding"
     fi
 }
-fuzz npy 600 common/npy/npy.c common/npy/npy_header.c
+fuzz npy 600 common/npy/npy.c common/npy/npy_header.c common/npy/npy_source.c
 fuzz cli 400 common/program/cli.c common/program/parse.c common/program/complain.c \
     common/problem/dtype.c common/problem/operation.c common/problem/host_memory.c \
     common/problem/xcalloc.c common/gpu/gpu_none.c -fopenmp
