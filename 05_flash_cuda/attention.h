@@ -9,6 +9,7 @@
 
 #include "stage.h"
 #include "gpu/cuda_check.h"
+#include "mask32.h"
 
 /* A kernel's argument.  Arrays as in stage.h; 16-bit elements as their bits. */
 struct attention {
@@ -18,6 +19,7 @@ struct attention {
     float *lse;
     int heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
     int causal;
+    struct mask32 mask;
     float scale;
     int q_blocks; /* blocks of Br queries in a head */
 };
@@ -40,6 +42,7 @@ static inline struct attention attention_of(const struct problem *p,
     x.head_dim = (int)p->head_dim;
     x.head_dim_v = (int)p->head_dim_v;
     x.causal = p->causal;
+    x.mask = problem_mask32(p);
     x.scale = p->scale;
     x.q_blocks = ((int)p->seqlen_q + br - 1) / br;
     return x;
@@ -48,18 +51,10 @@ static inline struct attention attention_of(const struct problem *p,
 /* NULL, or what an int or a grid of blocks of br queries cannot count. */
 static inline const char *too_large(const struct problem *p, size_t br)
 {
-    if (p->seqlen_q > 1u << 30 || p->seqlen_k > 1u << 30)
-        return "more than 2^30 queries or keys";
+    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
+        return "more than 2^29 queries or keys";
     size_t heads = p->batch * p->heads_q, blocks = (p->seqlen_q + br - 1) / br;
     return blocks && heads > 0x7fffffff / blocks ? "2^31 blocks of queries" : NULL;
-}
-
-/* Keys that query i sees: 0 ... keys_seen - 1.  This is mask_keys() of stage.h in 32 bits: its
- * 64-bit numbers take registers that the loops need (8 % of rung 6 at head_dim 128). */
-static __forceinline__ __device__ int keys_seen(const struct attention &x, int i)
-{
-    int n = x.causal ? min(x.seqlen_k, i + 1 + x.seqlen_k - x.seqlen_q) : x.seqlen_k;
-    return max(n, 0);
 }
 
 /* What a block works on. */
@@ -67,7 +62,7 @@ struct head {
     const uint16_t *k, *v; /* the head's keys and values */
     int number;            /* of the query head: b * heads_q + h */
     int q0;                /* the block's first query */
-    int keys;              /* keys that its last query sees: none after them is needed */
+    int keys;              /* keys that some query sees: none after them is needed */
 };
 
 /* The head and the queries of block number `block`, counting br queries a block.  Query
@@ -81,11 +76,7 @@ static __forceinline__ __device__ struct head head_of(const struct attention &x,
     h.k = x.k + head_kv * x.seqlen_k * x.head_dim;
     h.v = x.v + head_kv * x.seqlen_k * x.head_dim_v;
     h.q0 = block % x.q_blocks * br;
-    h.keys = x.seqlen_k;
-    if (x.causal) {
-        int last = min(h.q0 + br, x.seqlen_q) - 1;
-        h.keys = max(0, min(x.seqlen_k, last + 1 + x.seqlen_k - x.seqlen_q));
-    }
+    h.keys = some_row_sees(x.mask, h.q0, min(h.q0 + br, x.seqlen_q)).end;
     return h;
 }
 

@@ -6,6 +6,7 @@
 
 #include "stage.h"
 #include "cost.h"
+#include "mask32.h"
 #include "gpu/cuda_check.h"
 
 /* What no Hopper rung does beside a bias: rows that are no multiple of 16 bytes (TMA), heads
@@ -16,7 +17,7 @@ static const char *hopper_refuses(const struct problem *p)
         return "a head_dim that is no multiple of 8";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
-    if (p->seqlen_q > 1u << 30 || p->seqlen_k > 1u << 30) return "a seqlen above 2^30";
+    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST) return "a seqlen above 2^29";
     if (p->batch * p->heads_q * (p->seqlen_q / 64 + 1) > 1u << 30)
         return "over 2^30 tiles";
     return NULL;
@@ -34,7 +35,8 @@ struct params {
     CUtensorMap q, k, v, o;
     void *o_rows; /* o itself, for a store without TMA */
     float *lse;
-    int seqlen_q, seqlen_k, heads_q, head_dim_v, causal;
+    struct mask32 mask;
+    int seqlen_q, heads_q, head_dim_v, causal;
     int tiles; /* of Br queries in a head */
     int group; /* query heads that share a key head */
     float c;   /* scale log2(e): weights are 2^(s c - mc) */
@@ -95,8 +97,8 @@ static struct params params_of(const struct problem *p, const struct arrays *a, 
         tensor_map(a->o, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim_v, 64);
     x.o_rows = a->o;
     x.lse = a->lse;
+    x.mask = problem_mask32(p);
     x.seqlen_q = (int)p->seqlen_q;
-    x.seqlen_k = (int)p->seqlen_k;
     x.heads_q = (int)p->heads_q;
     x.head_dim_v = (int)p->head_dim_v;
     x.causal = p->causal;
@@ -163,6 +165,6 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
 #define HOPPER_VARIANT                                                                   \
     .group = IN_HOPPER, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,         \
     .types = TYPE(F16) | TYPE(BF16),                                                     \
-    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V, .max_score = INFINITY,      \
-    .masked_rows = 1, .refuses = hopper_refuses
+    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,                \
+    .max_score = INFINITY, .masked_rows = 1, .refuses = hopper_refuses
 #endif

@@ -26,26 +26,17 @@ static __device__ __forceinline__ struct work_tile work_tile_of(const struct par
     return t;
 }
 
-/* Keys that query i sees: keys 0 ... keys_seen - 1.  This is mask_keys() of stage.h in 32 bits:
- * its 64-bit numbers take registers that the loop needs, and cost up to 8 % (notes). */
-static __device__ __forceinline__ int keys_seen(const struct params &params, int i)
-{
-    int n = params.causal ? min(params.seqlen_k, i + 1 + params.seqlen_k - params.seqlen_q)
-                          : params.seqlen_k;
-    return max(n, 0);
-}
-
 /* Blocks of keys that queries up to `last` see, and those in which `first` sees all. */
 template <class C>
 static __device__ __forceinline__ int blocks_seen(const struct params &params, int last)
 {
-    return (keys_seen(params, last) + C::Bc - 1) / C::Bc;
+    return (mask_keys(params.mask, last).end + C::Bc - 1) / C::Bc;
 }
 
 template <class C>
 static __device__ __forceinline__ int blocks_open(const struct params &params, int first)
 {
-    return keys_seen(params, first) / C::Bc;
+    return mask_keys(params.mask, first).end / C::Bc;
 }
 
 /* The first of the two rows (wgmma.h) of this thread in its warpgroup's 64. */
@@ -59,9 +50,9 @@ template <class C>
 static __device__ __forceinline__ void mask_block(float (&s)[C::Bc / 2],
                                                   const struct params &params, int row, int n)
 {
-    int first = n * C::Bc + 2 * (threadIdx.x % 4);
-    const int visible[2] = {keys_seen(params, row) - first,
-                            keys_seen(params, row + 8) - first};
+    asm("" : "+r"(row)); /* hides it from the compiler: nothing of it waits in registers */
+    const struct mask32 keys = keys_from(params.mask, n * C::Bc + 2 * (threadIdx.x % 4));
+    const int visible[2] = {mask_keys(keys, row).end, mask_keys(keys, row + 8).end};
     apply_mask(s, visible);
 }
 

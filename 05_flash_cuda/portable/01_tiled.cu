@@ -21,6 +21,7 @@
 #include "stage.h"
 
 #include "gpu/cuda_check.h"
+#include "mask32.h"
 #include "monoid.h"
 
 #ifdef __CUDACC__
@@ -53,6 +54,7 @@ struct tiles {
 struct work {
     struct problem p;
     struct arrays a;
+    struct mask32 mask;
     unsigned q_blocks;   /* blocks of Br queries in a head */
     unsigned col_blocks; /* blocks of MAX_COLS columns in a row of the output */
     unsigned group;      /* query heads that share a key head */
@@ -158,8 +160,7 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
     int seqlen_q = p.seqlen_q, head_dim = p.head_dim;
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
 
-    const struct mask mask = problem_mask(&p);
-    int n_keys = (int)some_row_sees(mask, i_0, i_0 + n_q).end; /* of all its queries */
+    int n_keys = some_row_sees(x.mask, i_0, i_0 + n_q).end;
 
     struct se state[ROWS];
     float o[ROWS][COLS] = {};
@@ -184,7 +185,7 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             int i = i_0 + warp * ROWS + r, j = j_0 + lane;
-            bool masked = j >= (int)mask_keys(mask, i).end || i >= seqlen_q;
+            bool masked = j >= mask_keys(x.mask, i).end || i >= seqlen_q;
             float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
             masked |= bias == -INFINITY;
             float s_j = masked ? -INFINITY : s[r] * p.scale + bias;
@@ -239,6 +240,7 @@ static struct work argument(const struct problem *p, const struct arrays *a)
     struct work x = {};
     x.p = *p;
     x.a = *a;
+    x.mask = problem_mask32(p);
     x.q_blocks = (unsigned)q_blocks(p);
     x.col_blocks = (unsigned)col_blocks(p);
     x.group = (unsigned)(p->heads_q / p->heads_kv);
@@ -269,8 +271,8 @@ extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, flo
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30)
-        return "more than 2^30 queries or keys";
+    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
+        return "more than 2^29 queries or keys";
     return n_blocks(p) > 0x7fffffff ? "2^31 blocks of 32 queries" : NULL;
 }
 
@@ -294,7 +296,7 @@ GPU_VARIANT(tiled) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

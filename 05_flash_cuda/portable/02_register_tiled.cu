@@ -15,6 +15,7 @@
 #include "stage.h"
 
 #include "gpu/cuda_check.h"
+#include "mask32.h"
 #include "monoid.h"
 
 #ifndef HEAD_DIMS
@@ -55,6 +56,7 @@ template <> struct shape_for<64> { using type = shape<64, 16, 8, 4, 4>; };
 struct work {
     struct problem p;
     struct arrays a;
+    struct mask32 mask;
     unsigned q_blocks; /* blocks of Br queries in a head */
     unsigned group;    /* query heads that share a key head */
 };
@@ -139,14 +141,13 @@ add_values(float4 (&o)[S::R][S::GROUPS], const float (*p)[S::Bc + 4], const floa
 }
 
 /* Scores become scale s + bias, -INFINITY where masked.  i: the thread's first query,
- * j: its first key, both in the head.  `keys` says which of them a query sees. */
+ * j: its first key, both in the head. */
 template <class S>
-static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j,
-                            struct mask keys)
+static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j)
 {
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
-        int i_a = i + S::RY * a, end = (int)mask_keys(keys, i_a).end;
+        int i_a = i + S::RY * a, end = mask_keys(x.mask, i_a).end;
         if (i_a >= (int)x.p.seqlen_q) end = 0;
         const float *bias = x.p.has_bias ? x.a.bias + i_a * x.p.seqlen_k : NULL;
 #pragma unroll
@@ -225,9 +226,8 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     const float *k = (const float *)x.a.k + head_kv * seqlen_k * head_dim;
     const float *v = (const float *)x.a.v + head_kv * seqlen_k * head_dim_v;
 
-    const struct mask keys = problem_mask(&p);
-    int n_keys = (int)some_row_sees(keys, i_0, i_0 + n_q).end; /* of all its queries */
-    int n_open = (int)all_rows_see(keys, i_0, i_0 + n_q).end;
+    int n_keys = some_row_sees(x.mask, i_0, i_0 + n_q).end;
+    int n_open = all_rows_see(x.mask, i_0, i_0 + n_q).end;
 
     struct se state[S::R];
     float4 o[S::R][S::GROUPS];
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
             for (int b = 0; b < S::C; b++) s[a][b] *= p.scale;
         /* the mask is needed on the diagonal and at the ragged edges only */
         if (p.has_bias || j_0 + S::Bc > n_open)
-            mask<S>(s, x, i_0 + row, j_0 + tx, keys);
+            mask<S>(s, x, i_0 + row, j_0 + tx);
         __syncthreads(); /* nobody reads K any more */
         load_tile<S::D, S::THREADS>(shared.kv, S::Bc, v + (size_t)j_0 * head_dim_v, n_k,
                                     head_dim_v);
@@ -298,7 +298,7 @@ template <class S> static size_t q_blocks(const struct problem *p)
 template <int D> static void launch(const struct problem *p, const struct arrays *a)
 {
     using S = typename shape_for<D>::type;
-    struct work x = {*p, *a, (unsigned)q_blocks<S>(p),
+    struct work x = {*p, *a, problem_mask32(p), (unsigned)q_blocks<S>(p),
                      (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
     if (!n_blocks) return;
@@ -348,8 +348,8 @@ static const char *picks(const struct problem *p)
 static const char *refuses(const struct problem *p)
 {
     if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
-    if (p->seqlen_q > 1 << 30 || p->seqlen_k > 1 << 30)
-        return "more than 2^30 queries or keys";
+    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
+        return "more than 2^29 queries or keys";
     size_t q_blocks = (p->seqlen_q + 31) / 32; /* no shape has fewer rows */
     return p->batch * p->heads_q * q_blocks > 0x7fffffff ? "2^31 blocks of 32 queries"
                                                          : NULL;
@@ -375,7 +375,7 @@ GPU_VARIANT(register_tiled) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

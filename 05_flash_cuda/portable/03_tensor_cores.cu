@@ -140,7 +140,7 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[BC / 8][4],
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int row = i + 8 * (e / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + e % 2;
-            int end = keys_seen(x, row);
+            int end = mask_keys(x.mask, row).end;
             float bias = 0.0f;
             if (x.bias && row < x.seqlen_q && key < end)
                 bias = x.bias[(size_t)row * x.seqlen_k + key];
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
 
     for (int j0 = 0; j0 < h.keys; j0 += BC) {
         /* can a key of this block be masked for one of the block's queries? */
-        int partial = x.bias || j0 + BC > keys_seen(x, h.q0);
+        int partial = x.bias || j0 + BC > all_rows_see(x.mask, h.q0, h.q0 + BR).end;
         __syncthreads(); /* the block before has been read */
         load_tile<T, D, BC>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0,
                             x.head_dim, 0);
@@ -393,7 +393,7 @@ GPU_VARIANT(tensor_cores) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

@@ -99,11 +99,10 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     const struct head h =
         head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
-    int n_blocks = (h.keys + W::BC - 1) / W::BC, offset = x.seqlen_k - x.seqlen_q;
-    /* key blocks that all queries see, and keys that this warp's last query sees */
-    int n_open =
-        (x.causal ? max(0, min(x.seqlen_k, h.q0 + 1 + offset)) : x.seqlen_k) / W::BC;
-    int end = x.causal ? h.q0 + row0 + 16 * W::MT + offset : x.seqlen_k;
+    int n_blocks = (h.keys + W::BC - 1) / W::BC, first = h.q0 + row0;
+    /* key blocks that all queries see, and keys that a query of this warp sees */
+    int n_open = all_rows_see(x.mask, h.q0, h.q0 + W::BR).end / W::BC;
+    int end = some_row_sees(x.mask, first, first + 16 * W::MT).end;
 
     typename W::state f = {};
 #pragma unroll
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
     }
     for (int t = 0; t < n_blocks; t++) {
-        int j0 = t * W::BC, row = h.q0 + row0 + lane / 4;
+        int j0 = t * W::BC, row = first + lane / 4;
         copies_wait<0>();
         __syncthreads();
         if (t + 1 < n_blocks) issue_kv<W>(shared, h, x, t + 1);
@@ -199,7 +198,7 @@ GPU_VARIANT(larger_tiles) = {
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = async_refuses,

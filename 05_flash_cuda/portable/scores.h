@@ -30,19 +30,17 @@ static __forceinline__ __device__ void add_bias(typename W::scores &s,
         }
 }
 
-/* s = -inf where the key is masked: by causal, or beyond seqlen_k. */
+/* s = -inf where the key is masked. */
 template <class W>
 static __forceinline__ __device__ void mask(typename W::scores &s,
                                             const struct attention &x, int row, int j0)
 {
-    int left = x.seqlen_k - j0 - 2 * (int)(threadIdx.x % 4); /* keys from here on */
+    const struct mask32 keys = keys_from(x.mask, j0 + 2 * (threadIdx.x % 4));
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            int end = left;
-            if (x.causal)
-                end = min(end, end - x.seqlen_q + row + 16 * i + 8 * (c / 2) + 1);
+            int end = mask_keys(keys, row + 16 * i + 8 * (c / 2)).end;
 #pragma unroll
             for (int n = 0; n < W::BC / 8; n++)
                 if (8 * n + c % 2 >= end) s[i][n][c] = -INFINITY;

@@ -110,7 +110,7 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
                                                       int n_rows, int j0, int end)
 {
     const float log2_e = 1.44269504f;
-    bool all_visible = !x.bias && j0 + KEYS <= end && (!x.causal || x.seqlen_q == 1);
+    bool all_visible = !x.bias && j0 + KEYS <= end && j0 + KEYS <= mask_keys(x.mask, 0).end;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
@@ -119,7 +119,7 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
             if (all_visible) continue;
             int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % x.seqlen_q;
             int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            bool is_masked = key >= end || key >= keys_seen(x, query);
+            bool is_masked = key >= end || key >= mask_keys(x.mask, query).end;
             float bias = 0.0f;
             if (x.bias && !is_masked && row < n_rows)
                 bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
@@ -321,7 +321,7 @@ GPU_VARIANT(split_kv) = {
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

@@ -246,7 +246,7 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
         snprintf(text, sizeof text, "more than %zu queries for a key head", most_rows);
         return text;
     }
-    if (p->seqlen_k > 1 << 30) return "more than 2^30 keys";
+    if (p->seqlen_k > LONGEST) return "more than 2^29 keys";
     return p->batch * p->heads_kv > 0x7fffffff ? "2^31 key heads" : NULL;
 }
 

@@ -144,7 +144,7 @@ static __forceinline__ __device__ float masked(float s, const struct attention &
                                                int row, int n_rows, int j, int end)
 {
     int query = row % x.seqlen_q;
-    if (j >= end || j >= keys_seen(x, query)) return -INFINITY;
+    if (j >= end || j >= mask_keys(x.mask, query).end) return -INFINITY;
     s *= x.scale;
     if (!x.bias || row >= n_rows) return s;
     float bias = x.bias[(size_t)query * x.seqlen_k + j];
@@ -346,7 +346,7 @@ GPU_VARIANT(split_kv_f32) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
