@@ -309,7 +309,7 @@ static void unaligned_rows(struct five_steps_attention_problem *p)
 static const struct spoiled on_gpu[] = {
     {"does not support a bias", FIVE_STEPS_UNSUPPORTED, with_bias_in_wgmma},
     {"head_dim above 256", FIVE_STEPS_UNSUPPORTED, wide_head},
-    {"more than 2^30", FIVE_STEPS_UNSUPPORTED, long_keys},
+    {"more than 2^29", FIVE_STEPS_UNSUPPORTED, long_keys},
     {"tensor_cores does not support f32", FIVE_STEPS_UNSUPPORTED, f32_in_tensor_cores},
     {"sm_90", FIVE_STEPS_UNSUPPORTED, hopper_elsewhere},
     {"q: starts", FIVE_STEPS_INVALID, unaligned_rows},

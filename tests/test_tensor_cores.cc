@@ -155,7 +155,7 @@ Test(tensor_cores, split_kv_refuses_what_it_cannot_count)
         size_t most = split == &split_kv ? 64 : 32;
         struct decode x(1, 1);
         x.p.seqlen_q = most;
-        x.p.seqlen_k = 1 << 30;
+        x.p.seqlen_k = 1 << 29;
         x.p.heads_q = x.p.heads_kv = 0x7fffffff;
         cr_expect_null(split->refuses(&x.p));
         x.p.seqlen_q++;
