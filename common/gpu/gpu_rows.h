@@ -25,31 +25,31 @@ template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) pack { T e[WIDTH
 /* The elements of one 16-byte access. */
 template <class T> constexpr int FULL = 16 / sizeof(T);
 
-static __device__ inline void narrow(struct pack<float, 4> *y, const float *v)
+template <class T, int WIDTH>
+static __device__ inline void narrow(struct pack<T, WIDTH> *y, const float *v)
 {
-    for (int e = 0; e < 4; e++) y->e[e] = v[e];
+    for (int e = 0; e < WIDTH; e++) y->e[e] = T(v[e]);
 }
 
-static __device__ inline void narrow(struct pack<__half, 8> *y, const float *v)
+/* Two at a time, where the GPU has one instruction for it. */
+template <int WIDTH>
+static __device__ inline void narrow(struct pack<__half, WIDTH> *y, const float *v)
 {
-    for (int e = 0; e < 8; e += 2) {
+    for (int e = 0; e + 1 < WIDTH; e += 2) {
         __half2 two = __floats2half2_rn(v[e], v[e + 1]);
         memcpy(&y->e[e], &two, sizeof two);
     }
+    if (WIDTH == 1) y->e[0] = __half(v[0]);
 }
 
-static __device__ inline void narrow(struct pack<__nv_bfloat16, 8> *y, const float *v)
+template <int WIDTH>
+static __device__ inline void narrow(struct pack<__nv_bfloat16, WIDTH> *y, const float *v)
 {
-    for (int e = 0; e < 8; e += 2) {
+    for (int e = 0; e + 1 < WIDTH; e += 2) {
         __nv_bfloat162 two = __floats2bfloat162_rn(v[e], v[e + 1]);
         memcpy(&y->e[e], &two, sizeof two);
     }
-}
-
-template <class T>
-static __device__ inline void narrow(struct pack<T, 1> *y, const float *v)
-{
-    y->e[0] = T(v[0]);
+    if (WIDTH == 1) y->e[0] = __nv_bfloat16(v[0]);
 }
 
 /* *y = v, rounded to the type of y, in one access.  A plain store, as loads are plain

@@ -17,19 +17,20 @@
 template <int GROUP> constexpr int REGISTER_THREADS = GROUP > WARP ? GROUP : 128;
 
 /* One row per GROUP threads; PACKS packs a thread, all loads before the first use.
- * GROUP <= 32 lanes of a warp, or a whole block.  Reads and writes each element once. */
-template <class T, int WIDTH, int GROUP, int PACKS, bool LOG>
+ * GROUP <= 32 lanes of a warp, or a whole block.  EDGES: rows may have a head and a tail; if
+ * not, cols is a multiple of WIDTH.  Reads and writes each element once. */
+template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES, bool LOG>
 static __global__
 __launch_bounds__(REGISTER_THREADS<GROUP>, 1024 / REGISTER_THREADS<GROUP>)
 void registers_kernel(const T *x, T *y, size_t rows, int cols)
 {
     constexpr int GROUPS = REGISTER_THREADS<GROUP> / GROUP;
-    static_assert(GROUP >= WIDTH || WIDTH == 1, "a lane for each element of an edge");
+    static_assert(GROUP >= WIDTH || !EDGES, "a lane for each element of an edge");
     struct reduction &shared = dynamic_shared<struct reduction>();
     const int i = threadIdx.x % GROUP;
     const size_t row = block_number() * GROUPS + threadIdx.x / GROUP;
     const int n = row < rows ? cols : 0; /* a missing row takes part in the barriers */
-    const struct parts r = parts_of<WIDTH>(row, n);
+    const struct parts r = EDGES ? parts_of<WIDTH>(row, n) : parts{0, n / WIDTH, 0};
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
@@ -37,8 +38,8 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     for (int k = 0; k < PACKS; k++)
         if (i + k * GROUP < r.packs)
             raw[k] = ((const struct pack<T, WIDTH> *)(x_i + r.head))[i + k * GROUP];
-    float head = WIDTH > 1 && i < r.head ? (float)x_i[i] : -INFINITY;
-    float tail = WIDTH > 1 && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
+    float head = EDGES && i < r.head ? (float)x_i[i] : -INFINITY;
+    float tail = EDGES && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
 
     float v[PACKS][WIDTH];
     float m = fmaxf(head, tail);
@@ -54,7 +55,7 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
 
     struct state all = {m, 0.0f};
     const float shift = shift_of(m);
-    if (WIDTH > 1) all.l = exp_minus(head, shift) + exp_minus(tail, shift);
+    if (EDGES) all.l = exp_minus(head, shift) + exp_minus(tail, shift);
     for (int k = 0; k < PACKS; k++)
         for (int e = 0; e < WIDTH; e++) {
             const float p = exp_minus(v[k][e], shift);
@@ -73,44 +74,65 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
         if (i + k * GROUP < r.packs)
             store((struct pack<T, WIDTH> *)(y_i + r.head) + i + k * GROUP, v[k]);
     }
-    if (WIDTH > 1 && i < r.head) y_i[i] = T(normalise(f, head));
-    if (WIDTH > 1 && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
+    if (EDGES && i < r.head) y_i[i] = T(normalise(f, head));
+    if (EDGES && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
 }
 
-template <class T, int WIDTH, int GROUP, int PACKS>
+template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES>
 static void launch_registers(const struct problem *p, const struct arrays *a, const T *x,
                              T *y)
 {
     const int threads = REGISTER_THREADS<GROUP>;
     const size_t per_block = threads / GROUP;
-    auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, false>;
-    if (p->op == OP_LOGSOFTMAX) kernel = registers_kernel<T, WIDTH, GROUP, PACKS, true>;
+    auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, false>;
+    if (p->op == OP_LOGSOFTMAX) kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, true>;
     cudaLaunchConfig_t config = launch_of((p->rows + per_block - 1) / per_block, threads,
                                           sizeof(struct reduction), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, y, p->rows, (int)p->cols));
     CUDA_CHECK(cudaGetLastError());
 }
 
+/* A short row, EACH elements a thread, in the widest packs that divide it: the instructions for
+ * a head and a tail would take longer than its loads. */
+template <class T, int GROUP, int EACH>
+static void short_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
+{
+    if (FULL<T> == 8 && p->cols % 8 == 0)
+        launch_registers<T, FULL<T>, GROUP, EACH / FULL<T>, false>(p, a, x, y);
+    else if (p->cols % 4 == 0)
+        launch_registers<T, 4, GROUP, EACH / 4, false>(p, a, x, y);
+    else if (p->cols % 2 == 0)
+        launch_registers<T, 2, GROUP, EACH / 2, false>(p, a, x, y);
+    else
+        launch_registers<T, 1, GROUP, EACH, false>(p, a, x, y);
+}
+
+/* A longer one, in packs of 16 bytes. */
+template <class T, int GROUP, int PACKS>
+static void long_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
+{
+    launch_registers<T, FULL<T>, GROUP, PACKS, true>(p, a, x, y);
+}
+
 /* The group for a row of n elements, measured on an H200: 8 elements a thread while a
- * float row has up to 1024, then 16; twice that for 16-bit elements.  Short rows take
- * elements one by one, because they have no aligned packs to speak of. */
+ * float row has up to 1024, then 16; twice that for 16-bit elements. */
 template <class T>
 static void registers_of(const struct problem *p, const struct arrays *a, const T *x,
                          T *y)
 {
-    constexpr int W = FULL<T>, SHORT = sizeof(T) == 2; /* PACKS of 8 elements: 8 / W */
+    constexpr int SHORT = sizeof(T) == 2;
     const size_t n = p->cols;
-    if (n <= 4) launch_registers<T, 1, 1, 4>(p, a, x, y);
-    else if (n <= 32) launch_registers<T, 1, 8, 4>(p, a, x, y);
-    else if (n <= 128) launch_registers<T, 1, 32, 4>(p, a, x, y);
-    else if (n <= 256) launch_registers<T, W, SHORT ? 16 : 32, 2>(p, a, x, y);
-    else if (n <= 512) launch_registers<T, W, SHORT ? 32 : 64, 2>(p, a, x, y);
-    else if (n <= 1024)
-        launch_registers<T, W, SHORT ? 32 : 128, SHORT ? 4 : 2>(p, a, x, y);
-    else if (n <= 2048) launch_registers<T, W, SHORT ? 64 : 128, 4>(p, a, x, y);
-    else if (n <= 4096) launch_registers<T, W, SHORT ? 128 : 256, 4>(p, a, x, y);
-    else if (n <= 8192) launch_registers<T, W, SHORT ? 256 : 512, 4>(p, a, x, y);
-    else if constexpr (SHORT) launch_registers<T, W, 512, 4>(p, a, x, y);
+    if (n <= 8) short_row<T, 1, 8>(p, a, x, y);
+    else if (n <= 32) short_row<T, 4, 8>(p, a, x, y);
+    else if (n <= 64) short_row<T, 8, 8>(p, a, x, y);
+    else if (n <= 128) short_row<T, 8, 16>(p, a, x, y);
+    else if (n <= 256) long_row<T, SHORT ? 16 : 32, 2>(p, a, x, y);
+    else if (n <= 512) long_row<T, SHORT ? 32 : 64, 2>(p, a, x, y);
+    else if (n <= 1024) long_row<T, SHORT ? 32 : 128, SHORT ? 4 : 2>(p, a, x, y);
+    else if (n <= 2048) long_row<T, SHORT ? 64 : 128, 4>(p, a, x, y);
+    else if (n <= 4096) long_row<T, SHORT ? 128 : 256, 4>(p, a, x, y);
+    else if (n <= 8192) long_row<T, SHORT ? 256 : 512, 4>(p, a, x, y);
+    else if constexpr (SHORT) long_row<T, 512, 4>(p, a, x, y);
 }
 
 static const char *registers_refuses(const struct problem *p)
