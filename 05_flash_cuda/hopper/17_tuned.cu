@@ -3,6 +3,8 @@
  *
  *   tiles   64 keys for short sequences; else three stages of K for two of V, and one of Q,
  *           which is released as soon as it is in registers
+ *   blocks  d = 64, up to 128 queries and keys: main memory is the limit, so three blocks of one
+ *           consumer on a multiprocessor, whose copies overlap (causal: one block of two)
  *   order   a consumer that needs fewer blocks than the others passes its turns on first, then
  *           ends its tile, and releases the other blocks when its o is on the way
  *   c       in a register: ptxas would load it from the parameters in every block */
@@ -12,6 +14,12 @@
 static bool takes_three(const struct problem *p)
 {
     return p->dtype == F16 && !p->causal && p->seqlen_k >= 8192;
+}
+
+/* Head dimensions up to 64: a tile of at most 128 queries and keys? */
+static bool is_tiny(const struct problem *p)
+{
+    return p->seqlen_q <= 128 && p->seqlen_k <= 128;
 }
 
 /* Head dimensions above 64, bfloat16: 64 keys and not 128? */
@@ -25,7 +33,8 @@ static bool is_short(const struct problem *p)
 #include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES>
+template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
+          int PER_SM = 1>
 struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
@@ -35,8 +44,10 @@ struct config {
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
+    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS =
+        BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
@@ -241,7 +252,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 }
 
 template <class C>
-static __global__ void __launch_bounds__(C::THREADS, 1)
+static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
@@ -266,7 +277,7 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 {
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
-    int blocks = persistent_blocks(s.n_tiles);
+    int blocks = persistent_blocks(s.n_tiles, C::BLOCKS);
     start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s);
 }
 
@@ -278,6 +289,8 @@ static void launch(const struct problem *p, const struct arrays *a)
         if (is_short(p)) launch_as<config<T, 128, 2, 64, 4>>(p, a);
         else launch_as<config<T, 128, 2, 128, 3, 2>>(p, a);
     } else if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
+    else if (is_tiny(p) && p->causal) launch_as<config<T, 64, 2, 64, 4>>(p, a);
+    else if (is_tiny(p)) launch_as<config<T, 64, 1, 64, 3, 3, 3>>(p, a);
     else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
     else launch_as<config<T, 64, 4, 64, 4>>(p, a);
 }
@@ -295,6 +308,9 @@ static const char *picks(const struct problem *p)
     if (p->head_dim > 64 || p->head_dim_v > 64)
         return is_short(p) ? "tiles of 128 queries, 64 keys: a short sequence"
                            : "tiles of 128 queries, 128 keys; queries in registers";
+    if (is_tiny(p))
+        return p->causal ? "tiles of 128 queries, 64 keys: one tile a head"
+                         : "tiles of 64 queries, 64 keys; three blocks a multiprocessor";
     return takes_three(p) ? "tiles of 192 queries, 128 keys: no mask, 8192 keys or more"
                           : "tiles of 256 queries, 64 keys: four consumers take turns";
 }

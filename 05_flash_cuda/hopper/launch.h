@@ -114,12 +114,13 @@ static inline int n_work_tiles(const struct params &params, const struct problem
     return (int)(params.tiles * p->heads_q * p->batch);
 }
 
-/* As many blocks as multiprocessors, or as work tiles if there are fewer. */
-static inline int persistent_blocks(int n_tiles)
+/* `per_sm` blocks for each multiprocessor, or as many as work tiles if these are fewer. */
+static inline int persistent_blocks(int n_tiles, int per_sm = 1)
 {
     int device, n;
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
+    n *= per_sm;
     return n_tiles < n ? n_tiles : n;
 }
 
