@@ -13,7 +13,7 @@
  *     the floor      a result above the ceiling is no speed but an error
  *
  * The arrays lie in the shared file, and are not copied. */
-#include "judge.h"
+#include "speed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -23,9 +23,9 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "measurement/ceiling.h"
+#include "measurement/timing.h"
 #include "problem/random.h"
 
 enum { WARM_UP = 2, MOST_RUNS = 99, ROWS_CHECKED = 24, FRAME = 4096 };
@@ -37,13 +37,6 @@ struct contest {
     float *in[3], *out[2];      /* ours: the workers' memory may change at any time */
     struct request q;           /* TIMED: where the arrays lie in the shared file */
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static struct random fresh(void)
 {
@@ -145,10 +138,10 @@ static double run(struct contest *c, struct worker *w)
     struct reply r;
     hand_over(c, w);
     if (w->pid) kill(-w->pid, SIGCONT);
-    double t = now();
-    int answered = ask(w, &c->q, &r);
+    double t = seconds_now();
+    int answered = worker_ask(w, &c->q, &r);
     freeze(w);
-    t = now() - t;
+    t = seconds_now() - t;
     if (!answered) return -1;
     for (int i = 0; i < 2; i++)
         if (c->n_out[i])

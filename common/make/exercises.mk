@@ -16,7 +16,7 @@ EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/soluti
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
 KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
-$(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge speed jail) $(COMMON_O)
+$(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge trial speed worker_process jail) $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
 
