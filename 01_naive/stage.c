@@ -9,7 +9,8 @@
 #include "stage.h"
 
 #include "problem/heads.h"
-#include "variants/overflow.h"
+#include "trace.h"
+#include "variants.h"
 
 /* Softmax of one row, two passes.
  *     l   = sum_j exp(x_j)
@@ -115,7 +116,7 @@ static struct cost cost(const struct problem *p)
     return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
 }
 
-static const struct variant naive = {
+const struct variant naive = {
     .name = "naive",
     .idea = "exp(x) / sum exp(x), as written in the definition; S and P stored",
     .device = ON_CPU,
@@ -126,40 +127,6 @@ static const struct variant naive = {
     .cost = cost,
     .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
-
-extern const struct variant naive_simd;                                    /* fast/simd.c */
-extern const struct variant naive_threads;                                 /* fast/threads.c */
-extern const struct variant gpu_thread_per_row, gpu_block_per_row;         /* gpu/rows.cu */
-
-static const struct variant *const variants[] = {
-    &naive,
-    &gpu_thread_per_row,
-    &gpu_block_per_row,
-    &naive_simd,
-    &naive_threads,
-    NULL,
-};
-
-/* The denominator after each score: where it leaves the range of a float, it shows.  Then
- * the scores at which that happens. */
-static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
-{
-    float l = 0;
-    (void)v, (void)d;
-    trace_note(t, "pass 1: denominator");
-    for (size_t j = 0; j < n; j++) {
-        l += expf(x[j]);
-        trace_state(t, "element", j, x[j], NAN, l, NULL, 0, 1);
-    }
-    trace_note(t, "pass 2: divide");
-    for (size_t j = 0; j < n; j++)
-        trace_note(t, "y[%zu] = exp(%g) / %g = %g", j, x[j], l, expf(x[j]) / l);
-    trace_note(t, "the first score at which n equal scores overflow, by type:");
-    trace_note(t, "%9s %12s %12s %12s", "n", "f32", "f16", "bf16");
-    for (size_t length = 1; length <= (size_t)1 << 20; length *= 1024)
-        trace_note(t, "%9zu %12.6f %12.6f %12.6f", length, first_failing_score(F32, length),
-                   first_failing_score(F16, length), first_failing_score(BF16, length));
-}
 
 static const struct stage stage = {
     .number = 1,

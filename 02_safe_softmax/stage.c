@@ -9,6 +9,8 @@
 #include "stage.h"
 
 #include "problem/heads.h"
+#include "trace.h"
+#include "variants.h"
 
 /* The shift of a row: its maximum.  A row without any visible score has none, and 0 does
  * as well: every exp(-INFINITY - 0) is 0, whereas -INFINITY - -INFINITY would be NaN.
@@ -131,7 +133,7 @@ static struct cost cost(const struct problem *p)
     return (struct cost){.passes = 4, .bytes = 4 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
 }
 
-static const struct variant recompute = {
+const struct variant recompute = {
     .name = "recompute",
     .idea = "subtract the maximum; three passes, exp evaluated twice",
     .device = ON_CPU,
@@ -144,51 +146,6 @@ static const struct variant recompute = {
     .cost = cost,
     .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
-
-extern const struct variant reload;                             /* reload.c */
-extern const struct variant log_recompute;                      /* variants/logsoftmax.c */
-extern const struct variant safe_simd;                          /* fast/simd.c */
-extern const struct variant safe_overlapped;                    /* fast/overlapped.c */
-extern const struct variant safe_threads;                       /* fast/threads.c */
-extern const struct variant gpu_three_pass;                     /* gpu/rows.cu */
-extern const struct variant gpu_four_kernels;                   /* gpu/four_kernels.cu */
-extern const struct variant gpu_cub, gpu_cub_fused_exp;         /* gpu/cub.cu */
-
-static const struct variant *const variants[] = {
-    &recompute,
-    &reload,
-    &log_recompute,
-    &gpu_four_kernels,
-    &gpu_cub,
-    &gpu_cub_fused_exp,
-    &gpu_three_pass,
-    &safe_simd,
-    &safe_overlapped,
-    &safe_threads,
-    NULL,
-};
-
-/* The three passes: the maximum, the denominator below it, the quotients. */
-static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
-{
-    float m = -INFINITY, l = 0;
-    (void)v, (void)d;
-    trace_note(t, "pass 1: maximum");
-    for (size_t j = 0; j < n; j++) {
-        m = x[j] > m ? x[j] : m;
-        trace_state(t, "element", j, x[j], m, NAN, NULL, 0, 1);
-    }
-    m = row_maximum(x, n);
-    trace_note(t, "pass 2: denominator");
-    for (size_t j = 0; j < n; j++) {
-        l += expf(x[j] - m);
-        trace_state(t, "element", j, x[j], m, l, NULL, 0, 1);
-    }
-    trace_note(t, "pass 3: divide");
-    for (size_t j = 0; j < n; j++)
-        trace_note(t, "y[%zu] = exp(%g - %g) / %g = %g", j, x[j], m, l,
-                   l == 0 ? 0 : expf(x[j] - m) / l);
-}
 
 static const struct stage stage = {
     .number = 2,

@@ -9,6 +9,8 @@
 #include "stage.h"
 
 #include "problem/heads.h"
+#include "trace.h"
+#include "variants.h"
 
 /* The running state of a row: m = max of the scores so far, l = sum of exp(x - m).
  * Empty: m = -INFINITY, l = 0. */
@@ -115,7 +117,7 @@ static struct cost cost(const struct problem *p)
     return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 3 * n, .rfo_bytes = 4 * n};
 }
 
-static const struct variant online = {
+const struct variant online = {
     .name = "online",
     .idea = "maximum and denominator in one pass; attention in two loops, nothing stored",
     .device = ON_CPU,
@@ -127,70 +129,6 @@ static const struct variant online = {
     .cost = cost,
     .does = {{OP_SOFTMAX, softmax}, {OP_ATTENTION, attention}},
 };
-
-extern const struct variant divide_once;                        /* one_loop.c */
-extern const struct variant online_simd;                        /* fast/simd.c */
-extern const struct variant online_streaming;                   /* fast/streaming.c */
-extern const struct variant online_one_look;                    /* fast/one_look.c */
-extern const struct variant online_threads;                     /* fast/threads.c */
-extern const struct variant gpu_online;                         /* gpu/rows.cu */
-extern const struct variant gpu_cub_monoid;                     /* gpu/cub_monoid.cu */
-extern const struct variant gpu_registers;                      /* gpu/one_pass/registers.cu */
-extern const struct variant gpu_shared;                         /* gpu/one_pass/shared.cu */
-extern const struct variant gpu_cluster;                        /* gpu/one_pass/cluster.cu */
-extern const struct variant gpu_two_pass;                       /* gpu/one_pass/two_pass.cu */
-extern const struct variant gpu_one_pass;                       /* gpu/one_pass/one_pass.cu */
-extern const struct variant online_normalised;                  /* variants/normalised.c */
-extern const struct variant log_online;                         /* variants/logsoftmax.c */
-extern const struct variant online_two_pass;                    /* variants/powers_of_two.c */
-extern const struct variant mean_total, mean_product_first;     /* variants/mean.c */
-extern const struct variant mean_weighted, mean_increment;      /* variants/mean.c */
-
-static const struct variant *const variants[] = {
-    &online,
-    &divide_once,
-    &gpu_online,
-    &gpu_cub_monoid,
-    &gpu_registers,
-    &gpu_shared,
-    &gpu_cluster,
-    &gpu_two_pass,
-    &gpu_one_pass,
-    &online_normalised,
-    &log_online,
-    &mean_total,
-    &mean_product_first,
-    &mean_weighted,
-    &mean_increment,
-    &online_two_pass,
-    &online_simd,
-    &online_streaming,
-    &online_one_look,
-    &online_threads,
-    NULL,
-};
-
-/* m, l and the factor that corrected l, after every score; with values also the output so
- * far, un-normalised, as one loop over the keys would have it. */
-static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
-{
-    struct state s = {-INFINITY, 0};
-    float o[64] = {0};
-    if (d > 64) d = 64;
-    trace_note(t, "pass 1: maximum and denominator");
-    for (size_t j = 0; j < n; j++) {
-        struct state before = s;
-        s = online_step(s, x[j]);
-        float correction = s.m > before.m ? expf(before.m - s.m) : 1;
-        float weight = x[j] == -INFINITY ? 0 : expf(x[j] - s.m);
-        for (size_t c = 0; c < d; c++) o[c] = o[c] * correction + weight * v[j * d + c];
-        trace_state(t, "element", j, x[j], s.m, s.l, o, d, correction);
-    }
-    trace_note(t, "pass 2: divide");
-    for (size_t j = 0; j < n; j++)
-        trace_note(t, "y[%zu] = exp(%g - %g) / %g = %g", j, x[j], s.m, s.l,
-                   s.l == 0 ? 0 : expf(x[j] - s.m) / s.l);
-}
 
 static const struct stage stage = {
     .number = 3,

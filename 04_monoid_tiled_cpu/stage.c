@@ -11,6 +11,8 @@
 
 #include "monoid.h"
 #include "scores.h"
+#include "trace.h"
+#include "variants.h"
 
 /* Softmax of a row as a quotient of two folds: the one-hot vectors e_j in SE(R^n) by the
  * ones in SE(R).
@@ -59,34 +61,7 @@ static void attention(const struct problem *p, const struct arrays *a)
     }
 }
 
-/* The fold of scores x (n) and values v (n, d) key by key; then in tiles of 2 keys, each
- * folded alone and merged, with the factor that corrected what was there before. */
-static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)
-{
-    float o[2][64];
-    struct aggregate all = {.o = o[0], .d = smaller(d, 64)};
-    struct aggregate tile = {.o = o[1], .d = all.d};
-    trace_note(t, "one fold, from the unit (m = -inf, l = 0, o = 0):");
-    aggregate_unit(&all);
-    for (size_t j = 0; j < n; j++) {
-        float factor = aggregate_push(&all, x[j], v + j * d);
-        trace_state(t, "element", j, x[j], all.m, all.l, all.o, all.d, factor);
-    }
-    trace_note(t, "the same in tiles of 2 keys, each folded alone and merged:");
-    aggregate_unit(&all);
-    for (size_t j = 0; j < n; j += 2) {
-        float m = all.m;
-        aggregate_unit(&tile);
-        for (size_t i = j; i < smaller(j + 2, n); i++)
-            aggregate_push(&tile, x[i], v + i * d);
-        trace_state(t, "tile", j / 2, tile.m, tile.m, tile.l, tile.o, tile.d, 1.0f);
-        aggregate_merge(&all, &tile);
-        trace_state(t, "merge", j / 2, tile.m, all.m, all.l, all.o, all.d,
-                    m == -INFINITY ? 1.0f : se_factor(m, all.m));
-    }
-}
-
-static const struct variant fold = {
+const struct variant fold = {
     .name = "fold",
     .idea = "attention is one fold; softmax: fold of one-hot vectors / fold of ones",
     .types = TYPE(F32),
@@ -97,46 +72,6 @@ static const struct variant fold = {
     .cost = cost,
     .does = {{OP_SOFTMAX, softmax}, {OP_LOGSOFTMAX, logsoftmax},
              {OP_ATTENTION, attention}},
-};
-
-extern const struct variant monoid_chunk;                          /* chunk.c */
-extern const struct variant monoid_threads;                        /* threads.c */
-extern const struct variant monoid_padded, monoid_masked_reads;    /* pad.c */
-extern const struct variant scan_serial, scan_work_efficient;      /* variants/scan.c */
-extern const struct variant update_refold, update_tree;            /* variants/update.c */
-extern const struct variant form_split, form_lse, form_normalised; /* variants/forms.c */
-extern const struct variant form_memory_efficient;                 /* variants/forms.c */
-extern const struct variant log_attention_two_passes;     /* variants/log_attention.c */
-extern const struct variant log_attention_streamed;       /* variants/log_attention.c */
-extern const struct variant reduction_unfused, reduction_fused; /* variants/fused_reduction.c */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast/tiled.c */
-extern const struct variant bf16_dot, bf16_amx;                    /* fast/bf16.c */
-
-/* The last one that supports a problem is what `run` takes. */
-static const struct variant *const variants[] = {
-    &fold,
-    &monoid_chunk,
-    &monoid_padded,
-    &monoid_masked_reads,
-    &scan_serial,
-    &scan_work_efficient,
-    &update_refold,
-    &update_tree,
-    &form_split,
-    &form_lse,
-    &form_normalised,
-    &form_memory_efficient,
-    &log_attention_two_passes,
-    &log_attention_streamed,
-    &reduction_unfused,
-    &reduction_fused,
-    &monoid_threads,
-    &tiled_loops,
-    &tiled_microkernel,
-    &tiled_all_cores,
-    &bf16_dot,
-    &bf16_amx,
-    NULL,
 };
 
 static const struct stage stage = {

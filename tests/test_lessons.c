@@ -196,7 +196,7 @@ Test(lessons, diff_names_what_a_stage_changes)
     static const struct { const char *stage, *line; } wants[] = {
         {"02_safe_softmax", "  same     softmax score score_row attention workspace main\n"},
         {"02_safe_softmax", "  new      row_maximum\n"},
-        {"03_online_softmax", "  changed  softmax_row attention_head attention cost trace\n"},
+        {"03_online_softmax", "  changed  softmax_row attention_head attention cost\n"},
         {"03_online_softmax", "  new      online_step attention_row\n"},
         {"03_online_softmax", "  gone     row_maximum score_row weighted_sum workspace\n"},
         {"04_monoid_tiled_cpu", "  same     softmax main\n"},
@@ -212,6 +212,24 @@ Test(lessons, diff_names_what_a_stage_changes)
         while (fgets(line, sizeof line, f)) found |= !strcmp(line, wants[i].line);
         cr_expect(pclose(f) == 0 && found, "make diff of %s does not print: %s", wants[i].stage,
                   wants[i].line);
+    }
+}
+
+/* Stages 2 and 3 change little in their predecessor, so that what differs is the idea. */
+Test(lessons, a_diff_is_short_enough_to_be_read)
+{
+    for (int stage = 2; stage <= 3; stage++) {
+        char command[LINE], line[LINE];
+        int added = 0, removed = 0;
+        snprintf(command, sizeof command, "sh common/make/diff.sh %s stage.c 01_naive "
+                 "02_safe_softmax 03_online_softmax 2>&1",
+                 stage == 2 ? "02_safe_softmax" : "03_online_softmax");
+        FILE *f = popen(command, "r");
+        cr_assert(f);
+        while (fgets(line, sizeof line, f))
+            sscanf(line, "%d lines added, %d removed", &added, &removed);
+        cr_expect(pclose(f) == 0 && added > 0 && added <= 60 && removed <= 80,
+                  "make diff %d: %d lines added, %d removed", stage, added, removed);
     }
 }
 

@@ -291,7 +291,7 @@ Test(plot, stage_tables_follow_the_list_of_the_stage)
         char source[256], command[128];
         snprintf(source, sizeof source, "... *const variants[] = {\n &%s,\n &%s,\n NULL,\n};\n",
                  orders[t][0], orders[t][1]);
-        write_text("04_here/stage.c", source);
+        write_text("04_here/variants.h", source);
         snprintf(command, sizeof command, "grep -oE '^. (tiled|threads) ' t.md | head -n 1 | "
                  "grep -q %s", orders[t][0]);
         cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);

@@ -270,12 +270,12 @@ def listed(stage):
     {name: place}."""
     here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
     texts = {path.name: path.read_text(encoding="utf-8")
-             for pattern in ("*.c", "*.cu", "*/*.c", "*/*.cu", "*/*/*.cu")
+             for pattern in ("variants.h", "*.c", "*.cu", "*/*.c", "*/*.cu", "*/*/*.cu")
              for path in here.glob(pattern)} if here else {}
     names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
                             "\n".join(texts.values())))
     block = re.search(r"\bvariants\[\] = \{(.*?)\};",
-                      texts.get("stage.c", texts.get("stage.cu", "")), re.S)
+                      texts.get("variants.h", texts.get("stage.cu", "")), re.S)
     listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
         r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M),
                      block[1]) if block else ""

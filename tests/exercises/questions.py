@@ -62,9 +62,10 @@ SWAPPED = """    for (size_t d = 0; d < p->head_dim_v; d++) {
 VERBOSE = "check --quick --verbose --variant "
 # (stage, question): (changes, runs)
 QUESTIONS = {
-    (1, 1): ([Change("stage.c", r"length \*= 1024", "length *= 256")],
+    (1, 1): ([Change("trace.h", r"length \*= 1024", "length *= 256")],
              [Run("make trace 1", "trace --row 3,2,5,1", has=[r"\n +65536 +77\.63"])]),
-    (1, 2): ([Change("stage.c", r"\bfloat l = 0;", "double l = 0;", 2)],
+    (1, 2): ([Change("stage.c", r"\bfloat l = 0;", "double l = 0;"),
+              Change("trace.h", r"\bfloat l = 0;", "double l = 0;")],
              [Run("make stage 1", VERBOSE + "naive", same=True),
               Run("build/01_naive trace --row 88.5,88.5", "trace --row 88.5,88.5",
                   has=[r"y\[0\] = .* = 0\.5\n"]),
