@@ -8,7 +8,7 @@
 #include "problem/host_memory.h"
 #include "problem/variant.h"
 
-enum { N_INPUTS = 9, N_OUTPUTS = 3 };
+enum { N_INPUTS = 13, N_OUTPUTS = 3 };
 
 /* An array on the host and its copy on the GPU.  Outputs carry GUARD bytes on both sides. */
 struct mirror {
@@ -66,6 +66,10 @@ static void bind_gpu(struct execution *e, const struct arrays *h, const char **w
     a->k = upload(e, h->k, size_times(n.k, size), why);
     a->v = upload(e, h->v, size_times(n.v, size), why);
     a->bias = upload(e, h->bias, size_times(n.bias, sizeof(float)), why);
+    a->sinks = upload(e, h->sinks, size_times(n.sinks, sizeof(float)), why);
+    a->cu_seqlens_q = upload(e, h->cu_seqlens_q, size_times(n.cu_seqlens, sizeof(int32_t)), why);
+    a->cu_seqlens_k = upload(e, h->cu_seqlens_k, size_times(n.cu_seqlens, sizeof(int32_t)), why);
+    a->page_table = upload(e, h->page_table, size_times(n.pages, sizeof(int32_t)), why);
     a->index = upload(e, h->index, size_times(n.index, sizeof(size_t)), why);
     a->k_new = upload(e, h->k_new, size_times(n.k_new, size), why);
     a->v_new = upload(e, h->v_new, size_times(n.v_new, size), why);

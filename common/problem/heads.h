@@ -11,6 +11,13 @@ struct head {
     float *o, *lse;
 };
 
+/* The soft cap on a scaled score: c tanh(s / c), between -c and c and almost s where s is
+ * small (Gemma 2, 2024).  c = 0: none. */
+static inline float capped(float c, float s)
+{
+    return c > 0 ? c * tanhf(s / c) : s;
+}
+
 /* Query heads of all batches. */
 static inline size_t n_heads(const struct problem *p)
 {

@@ -35,14 +35,16 @@ static inline int on_heads(const struct problem *p)
 /* Sets *op to the operation of that name; 0 when there is none. */
 int op_find(const char *name, enum op *op);
 
-/* Query-key pairs that the flop count of p credits: all, exactly half when causal and
- * square, the visible ones otherwise (design: results). */
+/* Query-key pairs of a head that the flop count of p credits: all, exactly half when causal
+ * and square, the visible ones otherwise and of a window (design: results). */
 double problem_pairs(const struct problem *p);
 double problem_flops(const struct problem *p); /* 0 for operations on rows */
 
 /* Element counts of each array of p (0 when the operation does not use it, SIZE_MAX when
- * the count is no size_t: no array can be that large). */
-struct sizes { size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index; };
+ * the count is no size_t: no array can be that large).  With strides the gaps count too. */
+struct sizes {
+    size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index, sinks, cu_seqlens, pages;
+};
 struct sizes problem_sizes(const struct problem *p);
 
 /* Bytes of all arrays of p together, SIZE_MAX when they are no size_t. */

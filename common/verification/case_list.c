@@ -8,7 +8,7 @@
 
 #include "problem/operation.h"
 
-enum { MOST_CASES = 1000 };
+enum { MOST_CASES = 1200 };
 
 struct test_case case_list[MOST_CASES];
 size_t n_cases;
@@ -112,13 +112,22 @@ struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struc
     p->head_dim_v = s.dv ? s.dv : p->head_dim;
     p->causal = s.causal;
     p->has_bias = s.bias;
+    p->has_window = s.window;
+    p->window_left = s.left;
+    p->window_right = s.right;
+    p->softcap = s.softcap;
+    p->has_sinks = s.sinks;
+    p->packed = s.packed;
+    p->page_size = s.page;
+    lay_out(p, s.lie);
     p->scale = s.scaled ? s.scale : 1 / sqrtf((float)p->head_dim);
     case_name_add(c, "-%zux%zu-d%zu", p->seqlen_q, p->seqlen_k, p->head_dim);
     if (p->head_dim_v != p->head_dim) case_name_add(c, "v%zu", p->head_dim_v);
     if (p->batch * p->heads_q > 1)
         case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
-    if (p->causal) case_name_add(c, "-causal");
-    if (p->has_bias) case_name_add(c, "-bias");
+    char features[80];
+    features_name(p, s.lie, features, sizeof features);
+    case_name_add(c, "%s", features);
     if (s.scaled) case_name_add(c, "-scale%g", s.scale);
     return c;
 }

@@ -17,12 +17,24 @@ void case_name_add(struct test_case *c, const char *format, ...)
 struct test_case *add_rows(enum op op, enum recipe recipe, size_t at, size_t rows,
                            size_t cols, int marks);
 
-/* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias),
- * 1/sqrt(d) (scale). */
+/* Where the rows of a case lie. */
+enum rows_lie {
+    CONTIGUOUS,
+    BLHD,       /* [batch, rows, heads, dim] */
+    QKV_SLICES, /* q, k and v as slices of one tensor; o with a gap after each row */
+};
+
+/* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias, and
+ * what follows), 1/sqrt(d) (scale). */
 struct shape {
     size_t q, k, d, dv, batch, heads, kv;
     int causal, bias, scaled;
     float scale;
+    int window, left, right;
+    float softcap;
+    int sinks, packed;
+    size_t page;
+    enum rows_lie lie;
 };
 #define SHAPE(...) (struct shape){__VA_ARGS__}
 
@@ -41,5 +53,12 @@ void cases_of_one_query(enum op op);
 void attention_shapes(enum op op);
 void attention_scores(enum op op);
 void attention_any(enum op op);
+void attention_calls(enum op op); /* windows, caps, sinks, and layouts */
+
+/* Sets the strides, totals and pages of a problem whose other fields are set. */
+void lay_out(struct problem *p, enum rows_lie lie);
+
+/* The features of a problem as the end of a name: "-causal-window3,0-page16". */
+void features_name(const struct problem *p, enum rows_lie lie, char *text, size_t size);
 
 #endif

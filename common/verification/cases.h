@@ -51,7 +51,7 @@ enum recipe {
 };
 
 struct test_case {
-    char name[64];        /* unique and stable: op-recipe-shape */
+    char name[120];       /* unique and stable: op-recipe-shape */
     struct problem problem; /* of type F32; see halves */
     enum recipe recipe;
     size_t at;            /* the key, row or count that the recipe singles out */

@@ -7,6 +7,7 @@ void cases_of_attention(enum op op)
     attention_shapes(op);
     attention_scores(op);
     attention_any(op);
+    attention_calls(op);
 }
 
 /* The log form: a smaller selection of the same. */

@@ -42,13 +42,16 @@ static uint64_t fingerprint(const struct inputs *in)
     struct sizes n = problem_sizes(&in->problem);
     size_t size = dtype_size(in->problem.dtype);
     const struct arrays *a = &in->arrays;
-    const void *array[] = {a->x,    a->w,     a->q,     a->k,    a->v,
-                           a->bias, a->index, a->k_new, a->v_new};
-    size_t bytes[] = {n.x * size,     n.w * size,
-                      n.q * size,     n.k * size,
-                      n.v * size,     n.bias * sizeof(float),
+    const void *array[] = {a->x,     a->w,     a->q,     a->k,     a->v,
+                           a->bias,  a->index, a->k_new, a->v_new, a->sinks,
+                           a->cu_seqlens_q, a->cu_seqlens_k, a->page_table};
+    size_t bytes[] = {n.x * size,    n.w * size,
+                      n.q * size,    n.k * size,
+                      n.v * size,    n.bias * sizeof(float),
                       n.index * sizeof(size_t), n.k_new * size,
-                      n.v_new * size};
+                      n.v_new * size, n.sinks * sizeof(float),
+                      n.cu_seqlens * sizeof(int32_t), n.cu_seqlens * sizeof(int32_t),
+                      n.pages * sizeof(int32_t)};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "problem/layout.h"
 #include "verification/op_checks.h"
 
 /* NULL when got will do for want, else why not.  Written so that NaN fails. */
@@ -17,10 +18,17 @@ static const char *reject(double got, double want, double allowed, int untouched
     return !(fabs(got - want) <= allowed) ? "error above the allowed" : NULL;
 }
 
+/* Where element i of an output, counted without gaps, lies in its memory. */
+static size_t element_at(const struct problem *p, const char *array, size_t i)
+{
+    size_t dv = p->head_dim_v;
+    return array[0] == 'o' ? o_row_at(p, i / dv) + i % dv : i;
+}
+
 /* The index of element i in an array whose last dimensions are d1, d2, d3. */
 static void locate(struct verdict *v, const struct problem *p, size_t i)
 {
-    size_t rows = rows_per_head(p), dv = p->head_dim_v;
+    size_t rows = p->packed ? p->total_q : rows_per_head(p), dv = p->head_dim_v;
     if (v->array[0] == 'y') {
         size_t width = operations[p->op].y_cols(p);
         v->rank = operations[p->op].y_rank;
@@ -38,15 +46,28 @@ static void locate(struct verdict *v, const struct problem *p, size_t i)
     v->index[0] = i / rows / p->heads_q;
 }
 
+static size_t count_untouched(const struct output *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++) {
+        int untouched;
+        output_element(out, i, &untouched);
+        n += (size_t)untouched;
+    }
+    return n;
+}
+
 /* Judges one array, adding to v; returns v->ok. */
 static int compare_output(struct verdict *v, const struct problem *p, const char *array,
                           const struct output *out, const double *want,
                           const double *allowed)
 {
     if (!out->data) return 1;
-    for (size_t i = 0; i < out->n; i++) {
+    size_t n = array[0] == 'o' ? problem_sizes(p).lse * p->head_dim_v : out->n;
+    for (size_t i = 0; i < n; i++) {
         int untouched;
-        double got = output_element(out, i, &untouched), err = fabs(got - want[i]);
+        double got = output_element(out, element_at(p, array, i), &untouched);
+        double err = fabs(got - want[i]);
         const char *reason = reject(got, want[i], allowed[i], untouched);
         double ratio = isfinite(err) && err > 0 ? err / allowed[i] : 0;
         if (!reason && ratio <= v->worst && v->array) continue;
@@ -63,19 +84,13 @@ static int compare_output(struct verdict *v, const struct problem *p, const char
         }
     }
     const char *reason = output_damage(out);
+    if (!reason && count_untouched(out) != out->n - n) reason = "written between two rows";
     if (!reason) return 1;
     v->array = array;
     v->rank = 0;
     v->reason = reason;
     v->got = v->want = v->err = v->allowed = NAN;
     return v->ok = 0;
-}
-
-static int is_untouched(const struct output *out)
-{
-    int untouched = 1;
-    for (size_t i = 0; i < out->n && untouched; i++) output_element(out, i, &untouched);
-    return untouched;
 }
 
 struct verdict compare(const struct standard *s, const struct outputs *out)
@@ -91,7 +106,7 @@ struct verdict compare(const struct standard *s, const struct outputs *out)
     }
     /* the log form may leave lse alone, but not write a part of it */
     int lse_is_optional = op_checks[s->problem.op].lse_is_optional &&
-                          is_untouched(&out->lse) &&
+                          count_untouched(&out->lse) == out->lse.n &&
                           !(out->lse.data && output_damage(&out->lse));
     if (compare_output(&v, &s->problem, "y", &out->y, r->y, s->y_allowed) &&
         compare_output(&v, &s->problem, "o", &out->o, r->o, s->o_allowed) &&

@@ -8,9 +8,12 @@
 #include <string.h>
 
 #include "problem/dtype.h"
+#include "problem/feature.h"
 #include "problem/operation.h"
+#include "problem/part.h"
 #include "problem/random.h"
 #include "problem/xcalloc.h"
+#include "verification/inputs_layout.h"
 
 /* The arrays while they are float. */
 struct floats { float *x, *w, *q, *k, *v, *bias, *k_new, *v_new; };
@@ -280,13 +283,22 @@ static struct floats make(const struct test_case *c, enum dtype dtype, struct ra
     return f;
 }
 
-struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t seed)
+/* A logit per query head, near the scores' size; every fourth is -INFINITY, which is none. */
+static float *sinks(const struct problem *p, struct random *r)
+{
+    float *sink = normals(r, p->heads_q, 2);
+    for (size_t h = 3; h < p->heads_q; h += 4) sink[h] = -INFINITY;
+    return sink;
+}
+
+struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t seed)
 {
     struct inputs *in = xcalloc(1, sizeof *in);
+    struct test_case plain = *of, *c = &plain;
     struct random r = {seed};
+    c->problem = in->problem = problem_without_layout(&of->problem);
     struct floats f = make(c, dtype, &r);
     struct sizes n = problem_sizes(&c->problem);
-    in->problem = c->problem;
     in->problem.dtype = dtype;
     struct arrays *a = &in->arrays;
     a->x = narrow(f.x, n.x, dtype);
@@ -304,6 +316,8 @@ struct inputs *inputs_new(const struct test_case *c, enum dtype dtype, uint64_t 
         index[0] = c->at < c->problem.seqlen_k ? c->at : 0; /* what is special, goes */
         a->index = index;
     }
+    if (n.sinks) a->sinks = sinks(&c->problem, &r);
+    if (problem_features(&of->problem) & LAYOUTS) inputs_lay_out(in, of, &r);
     return in;
 }
 
@@ -312,7 +326,8 @@ void inputs_free(struct inputs *in)
     if (!in) return;
     const struct arrays *a = &in->arrays;
     const void *owned[] = {a->x, a->w, a->q, a->k, a->v, a->bias, a->index, a->k_new,
-                           a->v_new};
+                           a->v_new, a->sinks, a->cu_seqlens_q, a->cu_seqlens_k,
+                           a->page_table};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free((void *)owned[i]);
     free(in);
 }

@@ -3,7 +3,7 @@
 
 #include "problem/operation.h"
 #include "problem/random.h"
-#include "verification/cases.h"
+#include "verification/case_list.h"
 
 /* 1 .. limit, every magnitude about equally often, one time in four beside a tile edge. */
 static size_t draw_size(struct random *r, size_t limit)
@@ -81,6 +81,25 @@ static void draw_attention(struct random *r, struct test_case *c)
                   p->head_dim_v <= 128;
 }
 
+/* What calls ask for beyond that (cases_calls.c): half of the problems have none of it, the
+ * others any combination.  Returns where the rows lie. */
+static enum rows_lie draw_call(struct random *r, struct problem *p)
+{
+    static const size_t pages[] = {1, 7, 16, 32, 64, 256};
+    if (p->op != OP_ATTENTION || random_below(r, 2)) return CONTIGUOUS;
+    p->has_window = random_below(r, 2) == 0;
+    p->window_left = (ptrdiff_t)random_below(r, p->seqlen_k + 2) - 1;
+    p->window_right = (ptrdiff_t)random_below(r, 20) - 1;
+    if (random_below(r, 3) == 0) p->softcap = 1 + 49 * random_uniform(r);
+    p->has_sinks = random_below(r, 3) == 0;
+    p->packed = random_below(r, 3) == 0;
+    if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
+    if (p->packed) p->batch += random_below(r, 3);
+    enum rows_lie lie = (enum rows_lie)random_below(r, 3);
+    lay_out(p, lie);
+    return lie;
+}
+
 struct test_case test_case_draw(enum op op, uint64_t seed)
 {
     struct random r = {seed ^ 0x5deece66du};
@@ -88,17 +107,21 @@ struct test_case test_case_draw(enum op op, uint64_t seed)
     int rows = operations[op].family == ON_ROWS;
     if (rows) draw_rows(&r, &c);
     else draw_attention(&r, &c);
+    struct random of_call = {seed ^ 0xca11};
+    enum rows_lie lie = rows ? CONTIGUOUS : draw_call(&of_call, &c.problem);
     const struct problem *p = &c.problem;
     size_t n = c.recipe == NAN_Q || c.recipe == MASK_ROW ? rows ? p->rows : p->seqlen_q
                : rows && c.recipe == INF_SCORE ? p->rows
                : rows ? p->cols : p->seqlen_k;
     c.at = random_below(&r, n);
+    char features[80];
+    features_name(p, lie, features, sizeof features);
     if (rows)
         snprintf(c.name, sizeof c.name, "%s-%s@%zu-%zux%zu", op_name(op),
                  recipe_name(c.recipe), c.at, p->rows, p->cols);
     else
-        snprintf(c.name, sizeof c.name, "%s-%s@%zu-%zux%zu-d%zuv%zu%s%s", op_name(op),
-                 recipe_name(c.recipe), c.at, p->seqlen_q, p->seqlen_k, p->head_dim, p->head_dim_v,
-                 p->causal ? "-causal" : "", p->has_bias ? "-bias" : "");
+        case_name_add(&c, "%s-%s@%zu-%zux%zu-d%zuv%zu%s", op_name(op),
+                      recipe_name(c.recipe), c.at, p->seqlen_q, p->seqlen_k, p->head_dim,
+                      p->head_dim_v, features);
     return c;
 }

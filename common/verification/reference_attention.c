@@ -13,10 +13,16 @@
  *   score NaN or +inf   NaN in the row's lse and in every element of its o
  *   value NaN    NaN in that column of every row that sees the key
  *
- * Error bounds.  u = 2^-24, n unmasked keys, *_mean is the mean under p.
+ *   sink         one more term exp(sink) of l, without a value
+ *   soft cap     the scaled score x becomes c tanh(x / c), then the bias is added
+ *
+ * Error bounds.  u = 2^-24, n unmasked keys (and the sink), *_mean is the mean under p.
  *   score     eta_j u,  eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|: d
  *             roundings of the dot product in any order, three for the scale and log2 e,
  *             one for adding the bias, the bias times log2 e
+ *   soft cap  the slope of the cap is at most 1, so it adds only the error of the quotient
+ *             and of tanh: 6 c u, which a tanh made of exponentials keeps too
+ *   sink      eta = 4 |sink|, as of a bias without a product
  *   o         u sum_j p_j |v_jc| [eta_j + eta_mean + 4 d_j + 4 d_mean + 2 kappa
  *             + 2 R (kappa + 1) + D_l + D_o + R + 3].  D_o = 4 n: the normalised form
  *             rounds a quotient, two products and a sum for every key.  Three passes:
@@ -52,7 +58,9 @@ struct scratch {
 /* What the scores of a row add up to. */
 struct scores {
     double m, l, d_mean, eta_mean, max_s, max_v;
-    size_t n;       /* keys with a score above -inf */
+    double max_raw; /* with a soft cap: the largest |score| before it, and at least the cap */
+    size_t keys;    /* with a score above -inf */
+    size_t n;       /* the same and the sink */
     int is_nan;     /* a score is NaN or +inf */
 };
 
@@ -123,37 +131,47 @@ static void dot_block(const double *q, size_t d, const double *kt, size_t stride
 }
 
 /* Fills w->s and w->eta up to the last key that the row may see; -INFINITY where the key
- * is masked.
+ * is masked.  Returns max_raw.
  *   q (head_dim)   kt (head_dim, stride)   bias (seqlen_k) or NULL */
-static void score_row(const struct problem *p, struct scratch *w, const double *kt,
+static double score_row(const struct problem *p, struct scratch *w, const double *kt,
                       size_t stride, const float *bias, struct key_range keys)
 {
-    double rounds = (double)p->head_dim + 3;
+    double rounds = (double)p->head_dim + 3, c = (double)p->softcap, max_raw = c;
     for (size_t j = 0; j < keys.end; j += LANES)
         dot_block(w->q, p->head_dim, kt + j, stride, w->s + j, w->eta + j);
     for (size_t j = 0; j < keys.end; j++) {
         double b = bias ? bias[j] : 0, mass = w->eta[j] * fabs((double)p->scale);
-        w->s[j] = j < keys.first || b == -INFINITY ? -INFINITY : w->s[j] * (double)p->scale + b;
-        w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b);
+        double s = w->s[j] * (double)p->scale;
+        if (c > 0 && j >= keys.first && b > -INFINITY && isfinite(s))
+            max_raw = fabs(s) > max_raw ? fabs(s) : max_raw;
+        if (c > 0) s = c * tanh(s / c);
+        w->s[j] = j < keys.first || b == -INFINITY ? -INFINITY : s + b;
+        w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b) + 6 * c;
     }
+    return max_raw;
 }
 
-/* The maximum, the sum, p = softmax(s) and the means under p. */
-static struct scores normalise(struct scratch *w, const double *v_max, size_t n_keys)
+/* The maximum, the sum, p = softmax(s) and the means under p.   sink: -INFINITY for none */
+static struct scores normalise(struct scratch *w, const double *v_max, size_t n_keys,
+                               double sink)
 {
-    struct scores r = {.m = -INFINITY};
+    struct scores r = {.m = sink, .n = sink > -INFINITY, .is_nan = !(sink < INFINITY)};
+    if (isfinite(sink)) r.max_s = fabs(sink);
     for (size_t j = 0; j < n_keys; j++) {
         double s = w->s[j];
         if (isnan(s) || s == INFINITY) r.is_nan = 1;
         if (s == -INFINITY) continue;
-        r.n++;
+        r.keys++, r.n++;
         if (s > r.m) r.m = s;
         if (isfinite(s) && fabs(s) > r.max_s) r.max_s = fabs(s);
         if (v_max[j] > r.max_v) r.max_v = v_max[j];
     }
     if (r.is_nan || r.n == 0) return r;
     struct sum l = {0, 0};
-    double d_mean = 0, eta_mean = 0;
+    double of_sink = exp(sink - r.m); /* 0 for none */
+    double d_mean = of_sink > 0 ? of_sink * (r.m - sink) : 0;
+    double eta_mean = of_sink > 0 ? of_sink * 4 * fabs(sink) : 0;
+    sum_add(&l, of_sink);
     for (size_t j = 0; j < n_keys; j++) {
         w->p[j] = exp(w->s[j] - r.m);
         if (w->p[j] == 0) continue;
@@ -250,18 +268,21 @@ static void log_value_row(struct reference *r, struct scratch *w, const struct s
     }
 }
 
-static void attention_row(struct reference *r, const struct problem *p, struct scratch *w,
-                          const struct keys *keys, const float *bias, size_t row,
-                          struct scores *s)
+static void attention_row(struct reference *r, const struct problem *p,
+                          const struct arrays *a, struct scratch *w,
+                          const struct keys *keys, size_t row, struct scores *s)
 {
     size_t rows = rows_per_head(p), i = row % rows, head = row / rows, dv = p->head_dim_v;
     size_t b = head / p->heads_q, h = head % p->heads_q;
     size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
     struct key_range seen = row_keys(p, i);
     const double *v = keys->v + kv * p->seqlen_k * dv;
-    if (bias) bias += row_query(p, i) * p->seqlen_k;
-    score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride, bias, seen);
-    *s = normalise(w, keys->v_max + kv * p->seqlen_k, seen.end);
+    const float *bias = p->has_bias ? a->bias + row_query(p, i) * p->seqlen_k : NULL;
+    double sink = p->has_sinks ? (double)a->sinks[h] : -INFINITY;
+    double max_raw = score_row(p, w, keys->kt + kv * p->head_dim * keys->stride,
+                               keys->stride, bias, seen);
+    *s = normalise(w, keys->v_max + kv * p->seqlen_k, seen.end, sink);
+    s->max_raw = max_raw;
     if (s->is_nan || s->n == 0) {
         r->lse[row] = s->is_nan ? NAN : -INFINITY;
         for (size_t c = 0; c < dv; c++) r->o[row * dv + c] = s->is_nan ? NAN : 0;
@@ -284,10 +305,11 @@ static void attention_row(struct reference *r, const struct problem *p, struct s
 static void count_row(struct reference *r, const struct scores *s, size_t head)
 {
     double range = s->is_nan ? INFINITY : s->max_s;
-    if (s->max_s > r->max_s[head]) r->max_s[head] = s->max_s;
+    double max_s = s->max_raw > s->max_s ? s->max_raw : s->max_s;
+    if (max_s > r->max_s[head]) r->max_s[head] = max_s;
     if (s->max_v > r->max_v[head]) r->max_v[head] = s->max_v;
     if (range > r->max_score) r->max_score = range;
-    r->empty_rows += !s->is_nan && s->n == 0;
+    r->empty_rows += !s->is_nan && s->keys == 0;
 }
 
 static void reference_alloc(struct reference *r, const struct problem *p)
@@ -331,8 +353,7 @@ void reference_attention(struct reference *r, const struct problem *p,
         for (size_t row = 0; row < r->n_lse; row++) {
             size_t query = row / rows * p->seqlen_q + row_query(p, row % rows);
             for (size_t t = 0; t < d; t++) w.q[t] = q[query * d + t];
-            attention_row(r, p, &w, &keys, p->has_bias ? a->bias : NULL, row,
-                          &stats[row]);
+            attention_row(r, p, a, &w, &keys, row, &stats[row]);
         }
         free(m);
     }

@@ -3,11 +3,14 @@
 
 #include <stdlib.h>
 
+#include "problem/feature.h"
+#include "problem/part.h"
 #include "problem/xcalloc.h"
 #include "verification/op_checks.h"
 
 struct standard *standard_new(const struct problem *p, const struct arrays *a)
 {
+    if (problem_features(p) & LAYOUTS) return standard_of_parts(p, a);
     struct standard *s = xcalloc(1, sizeof *s);
     s->problem = *p;
     s->reference = reference_new(p, a);

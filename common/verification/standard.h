@@ -27,6 +27,9 @@ struct standard {
 struct standard *standard_new(const struct problem *p, const struct arrays *a);
 void standard_free(struct standard *s);
 
+/* The same for a problem with a layout, where it is called by standard_new(). */
+struct standard *standard_of_parts(const struct problem *p, const struct arrays *a);
+
 /* Each sets the allowed errors of s, whose reference is there, for one kind of operation
  * (op_checks.c says which). */
 void allow_softmax(struct standard *s, const struct arrays *a);

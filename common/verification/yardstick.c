@@ -6,15 +6,16 @@
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
 
-/* In place: x becomes exp(x - m) and the sum is returned.  0 when all is masked. */
-static float exponentials(float *x, size_t n, int reverse, float *m)
+/* In place: x becomes exp(x - m) and the sum is returned, that of the sink with it
+ * (-INFINITY: none).  0 when all is masked. */
+static float exponentials(float *x, size_t n, float sink, int reverse, float *m)
 {
-    float l = 0;
-    *m = -INFINITY;
+    *m = sink;
     for (size_t j = 0; j < n; j++)
         if (x[j] > *m) *m = x[j];
     for (size_t j = 0; j < n; j++)
         x[j] = *m == -INFINITY && !isnan(x[j]) ? 0 : expf(x[j] - *m);
+    float l = sink == -INFINITY ? 0 : expf(sink - *m);
     for (size_t j = 0; j < n; j++) l += x[reverse ? n - 1 - j : j];
     return l;
 }
@@ -27,7 +28,7 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
     for (size_t i = 0; i < p->rows; i++) {
         float *x_i = x + i * n, *y_i = y + i * n, m;
         for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
-        float l = exponentials(y_i, n, way & REVERSE, &m), ln_l = logf(l);
+        float l = exponentials(y_i, n, -INFINITY, way & REVERSE, &m), ln_l = logf(l);
         for (size_t j = 0; j < n; j++) {
             float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
                           : l == 0               ? 0
@@ -54,11 +55,13 @@ static void add_products(const float *q, const float *kt, size_t d, size_t strid
     }
 }
 
-/* s_j = scale q.k_j + bias_j.
+/* s_j = scale q.k_j + bias_j, capped before the bias.
  *   q (d)   kt (d, stride)   bias (n) or NULL   s (n)   lane (n) to work in */
-static void scores(const float *q, const float *kt, size_t d, size_t stride, float scale,
+static void scores(const struct problem *p, const float *q, const float *kt, size_t stride,
                    const float *bias, size_t n, int way, float *s, float *lane)
 {
+    size_t d = p->head_dim;
+    float scale = p->scale, c = p->softcap;
     for (size_t j = 0; j < n; j++) s[j] = 0;
     if (!(way & LANES)) add_products(q, kt, d, stride, scale, n, way, 0, 1, s);
     for (size_t first = 0; way & LANES && first < 16; first++) {
@@ -68,7 +71,9 @@ static void scores(const float *q, const float *kt, size_t d, size_t stride, flo
     }
     for (size_t j = 0; j < n; j++) {
         float b = bias ? bias[j] : 0;
-        s[j] = b == -INFINITY ? -INFINITY : (way & SCALED_Q ? s[j] : s[j] * scale) + b;
+        if (!(way & SCALED_Q)) s[j] *= scale;
+        if (c > 0) s[j] = c * tanhf(s[j] / c);
+        s[j] = b == -INFINITY ? -INFINITY : s[j] + b;
     }
 }
 
@@ -110,10 +115,10 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             struct key_range keys = row_keys(p, i);
             size_t first = keys.first, seen = keys.end - first, query = row_query(p, i);
             const float *bias = p->has_bias ? a->bias + query * n + first : NULL;
-            float m;
-            scores(q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, d, n,
-                   p->scale, bias, seen, way, s, lane);
-            float l = exponentials(s, seen, way & REVERSE, &m);
+            float m, sink = p->has_sinks ? a->sinks[h] : -INFINITY;
+            scores(p, q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, n,
+                   bias, seen, way, s, lane);
+            float l = exponentials(s, seen, sink, way & REVERSE, &m);
             values(s, l, v + (kv * n + first) * dv, seen, dv, p->dtype, way & REVERSE,
                    o + row * dv);
         }

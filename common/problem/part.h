@@ -1,0 +1,37 @@
+/* part.h: one sequence of an attention problem, as a plain problem of its own.
+ *
+ * Copies make it plain: its rows are gathered from strides, packed arrays and pages, and its
+ * answer is scattered back.  The reference works on such parts, and so do the variants that
+ * know nothing of layouts. */
+#ifndef PART_H
+#define PART_H
+
+#include "problem/layout.h"
+#include "stage.h"
+
+/* What a part does not have: the features that say only where rows lie. */
+#define LAYOUTS (WITH_PACKED | WITH_PAGES | WITH_STRIDES)
+
+/* p without these features; batch, seqlen_q and seqlen_k stay. */
+struct problem problem_without_layout(const struct problem *p);
+
+struct part {
+    struct problem p;    /* batch 1 */
+    struct arrays a;     /* o and lse not written yet; GUARD bytes on both sides */
+    struct sequence s;   /* in the whole problem */
+    void *memory[6];
+};
+
+/* Sequence b of p.  Returns NULL, or why it could not be made. */
+const char *part_new(struct part *part, const struct problem *p, const struct arrays *a,
+                     size_t b);
+
+/* Adds the sinks of p (if any) to the part's answer.  Each is one more element of the
+ * monoid, with the weight of one key and no value: (o, lse) . (0, sink). */
+void part_add_sinks(const struct part *part);
+
+/* Copies the part's o and lse to their places in the whole problem's. */
+void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a);
+void part_free(struct part *part);
+
+#endif

@@ -1,0 +1,152 @@
+/* cases_calls.c: what calls from real models ask for: windows, soft caps, sinks, packed
+ * sequences, pages, strides, each alone and together. */
+#include <stdio.h>
+
+#include "problem/feature.h"
+#include "verification/case_list.h"
+#include "verification/inputs_layout.h"
+
+void lay_out(struct problem *p, enum rows_lie lie)
+{
+    size_t row_q = p->heads_q * p->head_dim, row_k = p->heads_kv * p->head_dim;
+    size_t row_v = p->heads_kv * p->head_dim_v, row_o = p->heads_q * p->head_dim_v;
+    if (p->packed) packed_totals(p);
+    if (p->page_size) {
+        p->pages_per_sequence = (p->seqlen_k + p->page_size - 1) / p->page_size;
+        p->n_pages = p->batch * p->pages_per_sequence + 2;
+    }
+    if (lie == CONTIGUOUS) return;
+    if (lie == QKV_SLICES) row_q = row_k = row_v = row_q + row_k + row_v, row_o += 8;
+    size_t keys = p->page_size ? p->page_size : p->seqlen_k;
+    p->q_strides = (struct strides){p->seqlen_q * row_q, p->head_dim, row_q};
+    p->k_strides = (struct strides){keys * row_k, p->head_dim, row_k};
+    p->v_strides = (struct strides){keys * row_v, p->head_dim_v, row_v};
+    p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
+}
+
+void features_name(const struct problem *p, enum rows_lie lie, char *text, size_t size)
+{
+    static const char *const lies[] = {"", "-blhd", "-qkv"};
+    char window[60] = "", cap[24] = "", page[32] = "";
+    if (p->has_window)
+        snprintf(window, sizeof window, "-window%td,%td", p->window_left, p->window_right);
+    if (p->softcap > 0) snprintf(cap, sizeof cap, "-cap%g", (double)p->softcap);
+    if (p->page_size) snprintf(page, sizeof page, "-page%zu", p->page_size);
+    snprintf(text, size, "%s%s%s%s%s%s%s%s", p->causal ? "-causal" : "",
+             p->has_bias ? "-bias" : "", window, cap, p->has_sinks ? "-sinks" : "",
+             p->packed ? "-packed" : "", page, lies[lie]);
+}
+
+/* Windows narrower and wider than a tile, one-sided, of one key, beside every kind of mask. */
+static void add_windows(enum op op)
+{
+    static const int windows[][2] = {{0, 0},  {3, 0},   {0, 3},   {7, 5},    {-1, 4},
+                                     {4, -1}, {-1, -1}, {63, 0},  {64, 64},  {100, 1}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        struct shape s = SHAPE(.q = 33, .k = 70, .d = 40, .window = 1,
+                               .left = windows[i][0], .right = windows[i][1]);
+        add_attention(op, RANDOM, 0, s, i < 5 ? BOTH : QUICK);
+        s.q = 130, s.k = 130, s.causal = (int)(i % 2);
+        add_attention(op, i % 3 ? RANDOM : MARKERS, 0, s, i == 4 ? QUICK : 0);
+        s.q = 300, s.k = 290, s.d = 64;
+        add_attention(op, i % 2 ? SHIFT_20 : OUTLIER, 150, s, 0);
+    }
+    /* more queries than keys: rows that see nothing, also behind the end of the window */
+    add_attention(op, RANDOM, 0, SHAPE(.q = 90, .k = 40, .window = 1, .left = 9, .right = 2),
+                  QUICK);
+    add_attention(op, MASK_SOME, 0, SHAPE(.q = 60, .k = 70, .bias = 1, .window = 1, .left = 5,
+                                          .right = 9), QUICK);
+    /* a bad key or value outside of every window that it could leak into */
+    add_attention(op, NAN_V, 5, SHAPE(.q = 70, .k = 70, .window = 1, .left = 6), QUICK);
+    add_attention(op, NAN_K, 64, SHAPE(.q = 70, .k = 70, .window = 1, .left = 6, .right = 2),
+                  QUICK);
+    /* a step of decoding with a window: most keys lie before it */
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 700, .heads = 4, .kv = 2, .causal = 1,
+                                       .window = 1, .left = 127), QUICK);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 2, .k = 1500, .window = 1, .left = 600), 0);
+}
+
+static void add_caps_and_sinks(enum op op)
+{
+    static const enum recipe kinds[] = {RANDOM, WIDE, LARGE, SHIFT_20, ASCENDING, ZERO_Q,
+                                        EQUAL};
+    static const float caps[] = {30, 50, 0.5f, 15, 2, 50, 1};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct shape s = SHAPE(.q = 21, .k = 70, .heads = 5, .kv = 1, .softcap = caps[i]);
+        add_attention(op, kinds[i], 0, s, i < 3 ? BOTH : QUICK);
+        s.softcap = 0, s.sinks = 1;
+        add_attention(op, kinds[i], 0, s, i < 2 ? BOTH : QUICK);
+        s.q = 120, s.k = 200, s.causal = 1, s.softcap = caps[i];
+        add_attention(op, kinds[i], 0, s, i == 1 ? QUICK : 0);
+    }
+    add_attention(op, MASK_ROW, 3, SHAPE(.q = 18, .k = 70, .bias = 1, .heads = 2, .sinks = 1),
+                  QUICK);
+    add_attention(op, MASK_FIRST, 70, SHAPE(.q = 18, .k = 70, .bias = 1, .sinks = 1), QUICK);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 70, .k = 33, .causal = 1, .sinks = 1), QUICK);
+    add_attention(op, NAN_Q, 3, SHAPE(.q = 9, .k = 70, .sinks = 1, .softcap = 30), QUICK);
+    add_attention(op, MASK_SOME, 0, SHAPE(.q = 9, .k = 70, .bias = 1, .softcap = 30), QUICK);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 3000, .heads = 2, .sinks = 1), 0);
+}
+
+static void add_layouts(enum op op)
+{
+    static const size_t pages[] = {16, 32, 64, 256};
+    for (int lie = BLHD; lie <= QKV_SLICES; lie++) {
+        struct shape s = SHAPE(.q = 37, .k = 67, .d = 64, .batch = 2, .heads = 4, .kv = 2,
+                               .lie = (enum rows_lie)lie);
+        add_attention(op, RANDOM, 0, s, BOTH);
+        s.dv = 24, s.d = 40, s.causal = 1;
+        add_attention(op, RANDOM, 0, s, QUICK);
+        s.q = 1, s.k = 300;
+        add_attention(op, RANDOM, 0, s, QUICK);
+        s.q = 130, s.k = 129, s.d = s.dv = 128;
+        add_attention(op, OUTLIER, 64, s, 0);
+        s = SHAPE(.q = 70, .k = 90, .batch = 5, .heads = 2, .packed = 1, .causal = lie == BLHD,
+                  .lie = (enum rows_lie)lie);
+        add_attention(op, RANDOM, 0, s, QUICK);
+        s.packed = 0, s.page = 16;
+        add_attention(op, RANDOM, 0, s, QUICK);
+    }
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        struct shape s = SHAPE(.q = 1, .k = 530, .batch = 3, .heads = 4, .kv = 2,
+                               .page = pages[i]);
+        add_attention(op, RANDOM, 0, s, i == 0 ? QUICK : 0);
+        s.q = 40, s.k = 130, s.causal = 1, s.d = 40;
+        add_attention(op, RANDOM, 0, s, i == 2 ? QUICK : 0);
+        s.packed = 1, s.batch = 4;
+        add_attention(op, MARKERS, 0, s, i == 1 ? QUICK : 0);
+    }
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 1, .batch = 4, .packed = 1), BOTH);
+    add_attention(op, MARKERS, 0, SHAPE(.q = 64, .k = 64, .batch = 6, .packed = 1), QUICK);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 200, .k = 300, .batch = 5, .heads = 6, .kv = 2,
+                                       .packed = 1, .causal = 1), 0);
+    add_attention(op, NAN_V, 5, SHAPE(.q = 30, .k = 70, .batch = 4, .packed = 1, .causal = 1),
+                  QUICK);
+}
+
+static void add_all_together(enum op op)
+{
+    struct shape s = SHAPE(.q = 50, .k = 140, .d = 64, .batch = 4, .heads = 4, .kv = 2,
+                           .window = 1, .left = 40, .right = 0, .softcap = 20, .sinks = 1);
+    add_attention(op, RANDOM, 0, s, QUICK);
+    s.batch = s.kv = 1, s.heads = 2;
+    add_attention(op, RANDOM, 0, s, BOTH);
+    s.batch = 4, s.heads = 4, s.kv = 2, s.lie = BLHD;
+    add_attention(op, RANDOM, 0, s, QUICK);
+    s.packed = 1;
+    add_attention(op, RANDOM, 0, s, QUICK);
+    s.page = 32;
+    add_attention(op, RANDOM, 0, s, QUICK);
+    s.bias = 1;
+    add_attention(op, MASK_SOME, 0, s, QUICK);
+    s.q = 1;
+    add_attention(op, RANDOM, 0, s, QUICK);
+}
+
+void attention_calls(enum op op)
+{
+    add_windows(op);
+    add_caps_and_sinks(op);
+    add_layouts(op);
+    add_all_together(op);
+}
