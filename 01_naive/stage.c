@@ -39,6 +39,7 @@ static void softmax(const struct problem *p, const struct arrays *a)
 
 /* The score of query i and key j.
  *     s = scale * q_i . k_j + bias_ij, or -INFINITY where the bias masks key j
+ * A problem with a soft cap applies it to the scaled product.
  *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */
 static float score(const struct problem *p, const float *q_i, const float *k_j,
                    const float *bias_i, size_t j)
@@ -46,7 +47,7 @@ static float score(const struct problem *p, const float *q_i, const float *k_j,
     if (bias_i && bias_i[j] == -INFINITY) return -INFINITY; /* whatever k_j holds */
     float dot = 0;
     for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
-    return p->scale * dot + (bias_i ? bias_i[j] : 0);
+    return capped(p->softcap, p->scale * dot) + (bias_i ? bias_i[j] : 0);
 }
 
 /* Scores of query i against every key, -INFINITY where a key is masked.
@@ -121,7 +122,7 @@ const struct variant naive = {
     .idea = "exp(x) / sum exp(x), as written in the definition; S and P stored",
     .device = ON_CPU,
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,
     .max_score = 60,
     .workspace = workspace,
     .cost = cost,

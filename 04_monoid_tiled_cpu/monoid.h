@@ -143,6 +143,18 @@ static inline HOST_DEVICE float aggregate_push(struct aggregate *x, float score,
     return f_x;
 }
 
+/* x = x . (0, 1, logit): a sink, an element with the weight of a key and without a value.
+ * It takes part in l, so all weights of the row shrink.  A logit of -INFINITY is none. */
+static inline HOST_DEVICE void aggregate_push_sink(struct aggregate *x, float logit)
+{
+    struct se s = aggregate_se(x), with_sink = se_merge(s, se_lift(logit));
+    float f = s.m == -INFINITY ? 0.0f : se_factor(s.m, with_sink.m);
+    if (logit == -INFINITY) return;
+    for (size_t c = 0; c < x->d; c++) x->o[c] *= f;
+    x->m = with_sink.m;
+    x->l = with_sink.l;
+}
+
 /* o (d) = x.o / x.l, the attention of the keys that x stands for, and its lse.  The unit
  * gives o = 0, lse = -INFINITY.  o may be x->o. */
 static inline HOST_DEVICE void aggregate_finish(const struct aggregate *x, float *o,

@@ -4,6 +4,7 @@
 #define ROW_H
 
 #include "monoid.h"
+#include "problem/heads.h"
 #include "stage.h"
 
 struct row {
@@ -12,6 +13,7 @@ struct row {
     const float *bias;      /* (n) or NULL */
     size_t n, d, dv;        /* n: keys that the query sees; k, v, bias start at the first */
     float scale;
+    float softcap, sink;    /* 0 and -INFINITY for none */
     float *o, *lse;         /* (dv), (1) */
 };
 
@@ -37,6 +39,8 @@ static inline struct row row_of(const struct problem *p, const struct arrays *a,
     r.v = (const float *)a->v + row_k * r.dv;
     r.bias = p->has_bias ? a->bias + i * p->seqlen_k + keys.first : NULL;
     r.scale = p->scale;
+    r.sink = p->has_sinks ? a->sinks[h] : -INFINITY;
+    r.softcap = p->softcap;
     r.o = (float *)a->o + index * r.dv;
     r.lse = a->lse + index;
     return r;
@@ -50,7 +54,7 @@ static inline float score_of(const struct row *r, const float *k_j, size_t j)
     if (r->bias && r->bias[j] == -INFINITY) return -INFINITY;
 #pragma omp simd reduction(+ : s)
     for (size_t c = 0; c < r->d; c++) s = fmaf(r->q[c], k_j[c], s);
-    return s * r->scale + (r->bias ? r->bias[j] : 0.0f);
+    return capped(r->softcap, s * r->scale) + (r->bias ? r->bias[j] : 0.0f);
 }
 
 /* The score of key j. */

@@ -57,6 +57,7 @@ static void attention(const struct problem *p, const struct arrays *a)
         struct row r = row_of(p, a, i);
         struct aggregate x = {.o = r.o, .d = r.dv};
         fold_keys(&r, 0, r.n, &x);
+        aggregate_push_sink(&x, r.sink);
         aggregate_finish(&x, r.o, r.lse);
     }
 }
@@ -65,7 +66,7 @@ const struct variant fold = {
     .name = "fold",
     .idea = "attention is one fold; softmax: fold of one-hot vectors / fold of ones",
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
+    .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

@@ -26,35 +26,36 @@ _Static_assert(Br % (QUERY_VECTORS * LANES) == 0, "a tile is whole blocks of que
 _Static_assert(Br % QUERY_ROWS == 0, "a tile is whole strips of queries");
 
 /* rows keys times vectors * LANES queries.
- *   k (rows, head_dim)   qt (head_dim, Br) and s (rows, Br), at the first query of the block
+ *   k (rows, head_dim), rows k_stride apart
+ *   qt (head_dim, Br) and s (rows, Br), at the first query of the block
  * rows and vectors are constants where this is inlined. */
-INLINE void scores_block(int rows, int vectors, const float *k, size_t head_dim,
-                         const float *qt, float *s)
+INLINE void scores_block(int rows, int vectors, const float *k, size_t k_stride,
+                         size_t head_dim, const float *qt, float *s)
 {
     vfloat c[UNROLL_MOST][UNROLL_MOST];
     UNROLL(j, rows, UNROLL(n, vectors, c[j][n] = vset(0)));
     for (size_t t = 0; t < head_dim; t++) {
         vfloat b[UNROLL_MOST];
         UNROLL(n, vectors, b[n] = vload(qt + t * Br + n * LANES));
-        UNROLL(j, rows, vfloat a = vset(k[(size_t)j * head_dim + t]);
+        UNROLL(j, rows, vfloat a = vset(k[(size_t)j * k_stride + t]);
                UNROLL(n, vectors, c[j][n] = vfma(a, b[n], c[j][n])));
     }
     UNROLL(j, rows, UNROLL(n, vectors, vstore(s + j * Br + n * LANES, c[j][n])));
 }
 
 /* rows queries times vectors * LANES columns.
- *   p (n_keys, Br), at the first query     v (n_keys, cols), at the first column
+ *   p (n_keys, Br), at the first query     v (n_keys, v_stride), at the first column
  *   correction (rows)                      o (rows, cols), at the first column
  * The sum over the tile starts from 0 and is added to o at the end: shorter chains of
  * additions, smaller error, and the rescaling of o costs nothing. */
 INLINE void values_block(int rows, int vectors, const float *p, size_t n_keys, const float *v,
-                         size_t cols, const float *correction, float *o)
+                         size_t v_stride, size_t cols, const float *correction, float *o)
 {
     vfloat c[UNROLL_MOST][UNROLL_MOST];
     UNROLL(i, rows, UNROLL(n, vectors, c[i][n] = vset(0)));
     for (size_t j = 0; j < n_keys; j++) {
         vfloat b[UNROLL_MOST];
-        UNROLL(n, vectors, b[n] = vload(v + j * cols + n * LANES));
+        UNROLL(n, vectors, b[n] = vload(v + j * v_stride + n * LANES));
         UNROLL(i, rows, vfloat a = vset(p[j * Br + i]);
                UNROLL(n, vectors, c[i][n] = vfma(a, b[n], c[i][n])));
     }
@@ -68,20 +69,20 @@ INLINE void values_block(int rows, int vectors, const float *p, size_t n_keys, c
 #define ALONE static __attribute__((noinline)) void
 
 #define SCORES(name, rows, vectors)                                                        \
-    ALONE name(const float *k, size_t head_dim, const float *qt, float *s)                 \
+    ALONE name(const float *k, size_t k_stride, size_t head_dim, const float *qt, float *s) \
     {                                                                                      \
-        scores_block(rows, vectors, k, head_dim, qt, s);                                   \
+        scores_block(rows, vectors, k, k_stride, head_dim, qt, s);                         \
     }
 #define VALUES(name, rows, vectors)                                                        \
-    ALONE name(const float *p, size_t n_keys, const float *v, size_t cols,                 \
+    ALONE name(const float *p, size_t n_keys, const float *v, size_t v_stride, size_t cols, \
                const float *correction, float *o)                                          \
     {                                                                                      \
-        values_block(rows, vectors, p, n_keys, v, cols, correction, o);                    \
+        values_block(rows, vectors, p, n_keys, v, v_stride, cols, correction, o);          \
     }
 
-typedef void scores_function(const float *, size_t, const float *, float *);
-typedef void values_function(const float *, size_t, const float *, size_t, const float *,
-                             float *);
+typedef void scores_function(const float *, size_t, size_t, const float *, float *);
+typedef void values_function(const float *, size_t, const float *, size_t, size_t,
+                             const float *, float *);
 
 /* [0]: a row at a time, for what is left over; [1]: whole blocks.  [.][vectors]. */
 SCORES(scores_one_1, 1, 1)
@@ -118,8 +119,8 @@ VALUES(values_4, QUERY_ROWS, 4)
 #define values_4 NULL
 #endif
 
-static void scores(const float *k, size_t n_keys, size_t head_dim, const float *qt,
-                   size_t n_rows, float *s)
+static void scores(const float *k, size_t k_stride, size_t n_keys, size_t head_dim,
+                   const float *qt, size_t n_rows, float *s)
 {
     static scores_function *const of_width[2][5] = {
         {NULL, scores_one_1, scores_one_2, scores_one_3, scores_one_4},
@@ -129,16 +130,18 @@ static void scores(const float *k, size_t n_keys, size_t head_dim, const float *
         size_t vectors = (n_rows - i + LANES - 1) / LANES, j = 0;
         if (vectors > QUERY_VECTORS) vectors = QUERY_VECTORS;
         for (; j + KEY_ROWS <= n_keys; j += KEY_ROWS)
-            of_width[1][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
+            of_width[1][vectors](k + j * k_stride, k_stride, head_dim, qt + i,
+                                 s + j * Br + i);
         for (; j < n_keys; j++)
-            of_width[0][vectors](k + j * head_dim, head_dim, qt + i, s + j * Br + i);
+            of_width[0][vectors](k + j * k_stride, k_stride, head_dim, qt + i,
+                                 s + j * Br + i);
     }
 }
 
 /* Columns go in panels of nearly equal width: 80 columns are 3 + 2 vectors of 16, because
  * 4 + 1 would leave a block with too few chains of additions. */
-static void values(const float *p, size_t n_keys, const float *v, size_t cols,
-                   const float *correction, size_t n_rows, float *o)
+static void values(const float *p, size_t n_keys, const float *v, size_t v_stride,
+                   size_t cols, const float *correction, size_t n_rows, float *o)
 {
     static values_function *const of_width[2][5] = {
         {NULL, values_one_1, values_one_2, values_one_3, values_one_4},
@@ -148,9 +151,11 @@ static void values(const float *p, size_t n_keys, const float *v, size_t cols,
     for (size_t c = 0; panels > 0; panels--) {
         size_t vectors = (left + panels - 1) / panels, i = 0;
         for (; i + QUERY_ROWS <= n_rows; i += QUERY_ROWS)
-            of_width[1][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
+            of_width[1][vectors](p + i, n_keys, v + c, v_stride, cols, correction + i,
+                                 o + i * cols + c);
         for (; i < n_rows; i++)
-            of_width[0][vectors](p + i, n_keys, v + c, cols, correction + i, o + i * cols + c);
+            of_width[0][vectors](p + i, n_keys, v + c, v_stride, cols, correction + i,
+                                 o + i * cols + c);
         left -= vectors;
         c += vectors * LANES;
     }

@@ -13,14 +13,15 @@
 
 struct products {
     /* Rows of s for n_keys keys, the columns of the first n_rows queries.
-     *   k (n_keys, head_dim)   qt (head_dim, Br)   s (n_keys, Br) */
-    void (*scores)(const float *k, size_t n_keys, size_t head_dim, const float *qt,
-                   size_t n_rows, float *s);
+     *   k (n_keys, head_dim), rows k_stride apart   qt (head_dim, Br)   s (n_keys, Br) */
+    void (*scores)(const float *k, size_t k_stride, size_t n_keys, size_t head_dim,
+                   const float *qt, size_t n_rows, float *s);
     /* The first n_rows rows of o.
-     *   p (n_keys, Br)   v (n_keys, cols)   correction (Br)   o (Br, cols)
+     *   p (n_keys, Br)   v (n_keys, cols), rows v_stride apart   correction (Br)
+     *   o (Br, cols)
      * cols is a multiple of LANES. */
-    void (*values)(const float *p, size_t n_keys, const float *v, size_t cols,
-                   const float *correction, size_t n_rows, float *o);
+    void (*values)(const float *p, size_t n_keys, const float *v, size_t v_stride,
+                   size_t cols, const float *correction, size_t n_rows, float *o);
 };
 
 /* microkernel.c: in blocks that stay in registers. */
