@@ -66,6 +66,21 @@ static size_t narrow(unsigned char *data, size_t count)
     return n_overflowed;
 }
 
+/* The same with 64-bit integers.  NULL, or which one is no int32. */
+static const char *narrow_integers(const char *name, unsigned char *data, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int64_t wide;
+        memcpy(&wide, data + 8 * i, 8);
+        int32_t x = (int32_t)wide;
+        if (x != wide)
+            return npy_error("%s: element %zu is %lld, which is no int32", name, i,
+                             (long long)wide);
+        memcpy(data + 4 * i, &x, 4);
+    }
+    return NULL;
+}
+
 /* Copies the column-major array from (shape in h) to row-major to.  stride[t] is the
  * distance in from of neighbours along dimension t. */
 static void transpose(const unsigned char *from, unsigned char *to,
@@ -95,7 +110,12 @@ static const char *read_array(struct source *s, struct header *h, struct npy *ou
     if (error) return error;
     if (h->big_endian != BIG_ENDIAN_HOST) swap_bytes(data, count, size);
     if (size == 8) {
-        out->n_overflowed = narrow(data, count);
+        if (h->integers) error = narrow_integers(s->name, data, count);
+        else out->n_overflowed = narrow(data, count);
+        if (error) {
+            free(data);
+            return error;
+        }
         unsigned char *smaller = realloc(data, count ? count * 4 : 1);
         if (smaller) data = smaller;
         size = 4;
@@ -109,7 +129,8 @@ static const char *read_array(struct source *s, struct header *h, struct npy *ou
         data = turned;
     }
     out->dtype = size == 2 ? F16 : F32;
-    out->was_f64 = h->itemsize == 8;
+    out->is_int = h->integers;
+    out->was_f64 = h->itemsize == 8 && !h->integers;
     out->was_big_endian = h->big_endian;
     out->was_fortran = h->fortran;
     out->rows_there = s->rows_there;
@@ -150,7 +171,7 @@ static const char *read_prefix(struct source *s, int *version, size_t *length)
 
 static const char *read_source(struct source *s, struct npy *out)
 {
-    struct header h = { .ndim = 0 };
+    struct header h = { .ndim = 0, .integers = s->integers };
     int version = 0;
     size_t length = 0;
     memset(out, 0, sizeof *out);
@@ -180,10 +201,12 @@ const char *npy_parse(const char *name, const void *bytes, size_t n_bytes,
     return read_source(&s, out);
 }
 
-static const char *read_path(const char *path, const struct rows *rows, struct npy *out)
+static const char *read_path(const char *path, const struct rows *rows, int integers,
+                             struct npy *out)
 {
     struct stat about;
-    struct source s = { .name = *path ? path : "''", .left = SIZE_MAX, .rows = rows };
+    struct source s = { .name = *path ? path : "''", .left = SIZE_MAX, .rows = rows,
+                        .integers = integers };
     memset(out, 0, sizeof *out);
     s.fd = open(path, O_RDONLY | O_CLOEXEC);
     if (s.fd < 0 || fstat(s.fd, &about)) {
@@ -206,12 +229,17 @@ static const char *read_path(const char *path, const struct rows *rows, struct n
 
 const char *npy_read(const char *path, struct npy *out)
 {
-    return read_path(path, NULL, out);
+    return read_path(path, NULL, 0, out);
+}
+
+const char *npy_read_ints(const char *path, struct npy *out)
+{
+    return read_path(path, NULL, 1, out);
 }
 
 const char *npy_read_rows(const char *path, size_t first, size_t end, struct npy *out)
 {
-    return read_path(path, &(struct rows){ first, end }, out);
+    return read_path(path, &(struct rows){ first, end }, 0, out);
 }
 
 void npy_widen(const struct npy *a, float *to)
@@ -235,6 +263,6 @@ const char *npy_describe(const struct npy *a)
     size_t n = (size_t)sprintf(t, "[");
     for (size_t i = 0; i < a->ndim; i++)
         n += (size_t)sprintf(t + n, "%s%zu", i ? ", " : "", a->shape[i]);
-    sprintf(t + n, "] %s", a->was_f64 ? "f64" : a->dtype == F16 ? "f16" : "f32");
+    sprintf(t + n, "] %s", a->is_int ? "i32" : a->was_f64 ? "f64" : a->dtype == F16 ? "f16" : "f32");
     return t;
 }

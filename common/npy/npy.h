@@ -21,6 +21,7 @@ struct npy {
     size_t count;                  /* elements: the product of shape, 1 when ndim = 0 */
     void *data;                    /* npy_free() frees it */
     int version;                   /* of the format: 1, 2 or 3 */
+    int is_int;                    /* npy_read_ints: data is int32_t */
     int was_f64;                   /* the file holds f64; rounded to f32 */
     size_t n_overflowed;           /* finite f64 that became an infinite f32 */
     int was_big_endian, was_fortran;
@@ -31,6 +32,10 @@ struct npy {
  * Fortran order, format versions 1 to 3.  Any failure is the input's fault (exit 2) and
  * leaves *out empty. */
 const char *npy_read(const char *path, struct npy *out);
+
+/* The same for whole numbers, int32 or int64 in the file, int32_t in memory.  One that does
+ * not fit is a failure. */
+const char *npy_read_ints(const char *path, struct npy *out);
 
 /* The same for rows first .. end - 1 of the last but one dimension alone: what lies between
  * is not read.  Needs a regular file in C order.  With first = end = 0 only the header is

@@ -171,12 +171,15 @@ static const char *parse_header(struct cursor *c, struct header *h)
 static const char *read_descr(const char *name, struct header *h)
 {
     struct piece d = h->descr;
-    if (d.n == 3 && memchr("<>=", d.at[0], 3) && d.at[1] == 'f' &&
-        memchr("248", d.at[2], 3)) {
+    if (d.n == 3 && memchr("<>=", d.at[0], 3) && d.at[1] == (h->integers ? 'i' : 'f') &&
+        memchr(h->integers ? "48" : "248", d.at[2], h->integers ? 2 : 3)) {
         h->itemsize = (size_t)(d.at[2] - '0');
         h->big_endian = d.at[0] == '>' || (d.at[0] == '=' && BIG_ENDIAN_HOST);
         return NULL;
     }
+    if (h->integers)
+        return npy_error("%s: elements are '%.*s'; int32 is needed, for example "
+                         "numpy.save(file, a.astype('i4'))", name, d.n < 24 ? d.n : 24, d.at);
     const char *what = "of a type that cannot be read";
     char kind = d.n >= 2 ? d.at[1] : 0;
     if (kind == 'i' || kind == 'u') what = "integers";

@@ -20,6 +20,7 @@ struct header {
     size_t ndim, shape[NPY_MAX_DIMS];
     size_t itemsize;
     int big_endian;
+    int integers;   /* set by the caller: int32 or int64 is wanted, not floats */
 };
 
 /* Reads text [length], the header of the file `name`, into *h, whose piece points into it.

@@ -17,6 +17,7 @@ struct source {
     int error; /* errno of a failed read, or 0 */
     const struct rows *rows; /* only these are wanted, or NULL */
     size_t rows_there;       /* of how many */
+    int integers;            /* int32 or int64 is wanted, not floats */
 };
 
 /* Reads up to n bytes into to; returns how many there were. */

@@ -305,6 +305,49 @@ static void draw_empty(size_t *heads_q, size_t *heads_kv, size_t *nq, size_t *nk
     for (int i = 0; i < 2; i++) *sizes[below(4)] = huge_size();
 }
 
+/* Prefix sums of a few sequences that end at `total`, now and then with a mistake. */
+static void give_sums(const char *option, const char *path, size_t total)
+{
+    char header[128];
+    size_t n = 1 + below(5), at = 0;
+    int wide = rarely(4);
+    int length = snprintf(header, sizeof header, "{'descr': '<i%d', 'fortran_order': False, "
+                          "'shape': (%zu,), }\n", wide ? 8 : 4, n + 1);
+    if (rarely(300)) return;
+    add(option, path);
+    FILE *f = fopen(path, "wb");
+    if (!f) abort();
+    fprintf(f, "\x93NUMPY%c%c%c%c%s", 1, 0, length & 255, length >> 8, header);
+    for (size_t i = 0; i <= n; i++) {
+        int64_t sum = (int64_t)(i == n ? total : at);
+        if (rarely(60)) sum += (int64_t)below(3) - 1;
+        if (rarely(200)) sum = (int64_t)huge_size();
+        fwrite(&sum, wide ? 8 : 4, 1, f);
+        at += total > at ? below(total - at + 1) : 0;
+    }
+    fclose(f);
+}
+
+/* What calls of real models ask for. */
+static void draw_call(size_t heads_q, size_t total_q, size_t total_k, int may_pack)
+{
+    static const char *const windows[] = {"0,0", "3,0", "-1,2", "7,-1", "-1,-1", "1000,1000",
+                                          "1099511627776,1099511627776", "-2,0", "3", "1,2,3"};
+    static const char *const caps[] = {"30", "0.01", "1e30", "0", "-5"};
+    if (rarely(4)) add("--window", windows[below(rarely(10) ? 10 : 7)]);
+    if (rarely(4)) add("--softcap", caps[below(rarely(10) ? 5 : 3)]);
+    if (rarely(4)) {
+        struct array sinks = {.ndim = 1, .shape = {heads_q}};
+        draw_form(&sinks, NULL);
+        if (rarely(10)) perturb(&sinks);
+        give("--sinks", "sinks.npy", &sinks);
+    }
+    if (rarely(may_pack ? 4 : 100)) {
+        give_sums("--cu-seqlens-q", "cq.npy", total_q);
+        give_sums("--cu-seqlens-k", "ck.npy", total_k);
+    }
+}
+
 static void draw_attention(void)
 {
     size_t heads_kv = 1 + below(3), heads_q = heads_kv * (1 + below(3)), batch = 1 + below(2);
@@ -334,6 +377,7 @@ static void draw_attention(void)
     if (rarely(3)) add("--causal", NULL);
     if (rarely(4)) add("--scale", rarely(10) ? "nan" : rarely(2) ? "0.5" : "-3e38");
     if (rarely(100)) add("--log", NULL);
+    if (rarely(2)) draw_call(heads_q, nq, nk, from > 0 && !has_bias);
 }
 
 static void draw_options(void)
@@ -418,7 +462,8 @@ static void write_old(const char *path)
 static int combination(void)
 {
     static const char *const names[] = {"x.npy", "q.npy", "k.npy", "v.npy", "bias.npy",
-                                        "first.npy", "second.npy"};
+                                        "sinks.npy", "cq.npy", "ck.npy", "first.npy",
+                                        "second.npy"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(names[i]);
     r = (struct random){seed};
     begin_line(&stages[below(N_STAGES)]);

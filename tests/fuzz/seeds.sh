@@ -42,3 +42,4 @@ cli trace --row 3,2,5,1
 cli run --x x.npy --y y.npy --log
 cli run --q q --k k --v v --o o --scale 3e38
 cli run --q q --k k --v v --o o --lse l --bias b --causal --scale -0.5e-3 --variant tiled
+cli run --q q --k k --v v --o o --window 7,-1 --softcap 30 --sinks s --cu-seqlens-q c --cu-seqlens-k d
