@@ -12,7 +12,7 @@
 #include "trace.h"
 #include "variants.h"
 
-/* Softmax of one row, two loops.
+/* Softmax of one row, two passes.
  *     l   = sum_j exp(x_j)
  *     y_j = exp(x_j) / l
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
@@ -20,11 +20,11 @@
  * Reads 2n floats, writes n. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    /* loop 1: denominator */
+    /* pass 1: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j]);
 
-    /* loop 2: divide */
+    /* pass 2: divide */
     for (size_t j = 0; j < n; j++) y[j] = expf(x[j]) / l;
     return logf(l);
 }
@@ -119,7 +119,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant naive = {
     .name = "naive",
-    .idea = "exp(x) / sum exp(x); S and P stored",
+    .idea = "exp(x) / sum exp(x), as written in the definition; S and P stored",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,
@@ -132,7 +132,7 @@ const struct variant naive = {
 static const struct stage stage = {
     .number = 1,
     .name = "01_naive",
-    .idea = "exp(x) / sum: two loops, and it overflows",
+    .idea = "exp(x) / sum: two passes, and it overflows",
     .variants = variants,
     .trace = trace,
 };

@@ -79,7 +79,7 @@ static size_t workspace_chunk(const struct problem *p)
 
 const struct variant monoid_padded = {
     .name = "padded",
-    .idea = "last chunk padded",
+    .idea = "chunks of 32 keys, the last filled with copies of the unit",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,
@@ -92,7 +92,7 @@ const struct variant monoid_padded = {
 
 const struct variant monoid_masked_reads = {
     .name = "masked_reads",
-    .idea = "reads beyond masked",
+    .idea = "chunks of 32 keys, the unit in place of a read beyond the last key",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,

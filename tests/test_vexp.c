@@ -203,7 +203,7 @@ Test(vexp, sum_in_one_look_is_the_sum_of_the_terms)
             x[n / 3] = 3;
             for (size_t j = 0; j < n; j++)
                 want += exp((double)x[j] - (m[k] == -INFINITY ? 0 : m[k]));
-            struct block_sum got = vexp_sum(x, n, m[k]);
+            struct vexp_sum got = vexp_sum(x, n, m[k]);
             double sum = vsum(got.sum);
             cr_expect(got.top == 3, "n %zu, m %g: the largest is %g", n, m[k], got.top);
             cr_expect(fabs(sum - want) <= 1e-6 * want, "n %zu, m %g: sum %.9g, want %.9g", n,
@@ -219,4 +219,20 @@ Test(vexp, denormal_floats_are_kept)
     volatile float least = FLT_MIN;
     cr_expect(least / 2 != 0);
     cr_expect(least / 2 * 2 == FLT_MIN);
+}
+
+/* Within 4 ulp on both sides of its two formulas, odd, and never beyond 1. */
+Test(vexp, tanh_is_within_its_error_and_below_1)
+{
+    double worst = 0;
+    for (uint32_t bits = 0x30000000u; bits < 0x42000000u; bits += 997) {
+        float x = bits_to_float(bits), up = vtanh(vset(x))[0], down = vtanh(vset(-x))[0];
+        double err = error_in_ulp(up, tanh((double)x));
+        cr_assert(up <= 1 && down == -up, "tanh(%g) is %g, of its negative %g", (double)x,
+                  (double)up, (double)down);
+        worst = err > worst ? err : worst;
+    }
+    cr_expect(worst < 4, "%g ulp", worst);
+    cr_expect(vtanh(vset(INFINITY))[0] == 1 && vtanh(vset(-INFINITY))[0] == -1);
+    cr_expect(vtanh(vset(0))[0] == 0 && isnan(vtanh(vset(NAN))[0]));
 }

@@ -1,7 +1,7 @@
 /* simd.c: stage 1 on the vectors of one core.
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
- * The two loops of stage.c; a core does LANES elements at once (row.h). */
+ * The two passes of stage.c; a core does LANES elements at once (row.h). */
 #include "row.h"
 
 static void softmax_simd(const struct problem *p, const struct arrays *a)
@@ -25,7 +25,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant naive_simd = {
     .name = "simd",
-    .idea = "vectors with our own exponential",
+    .idea = "vectors of floats with an exponential of our own",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

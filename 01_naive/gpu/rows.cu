@@ -23,11 +23,11 @@ static __global__ void thread_per_row_kernel(const T *x, T *y, size_t rows, size
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
-    /* loop 1: denominator */
+    /* pass 1: denominator */
     float l = 0;
     for (size_t j = 0; j < cols; j++) l += expf((float)x_i[j]);
 
-    /* loop 2: divide */
+    /* pass 2: divide */
     for (size_t j = 0; j < cols; j++) y_i[j] = T(expf((float)x_i[j]) / l);
 }
 
@@ -42,12 +42,12 @@ static __global__ void block_per_row_kernel(const T *x, T *y, size_t rows, size_
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
-    /* loop 1: denominator */
+    /* pass 1: denominator */
     float l = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) l += expf((float)x_i[j]);
     l = block_sum<THREADS>(l, shared.warp);
 
-    /* loop 2: divide */
+    /* pass 2: divide */
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         y_i[j] = T(expf((float)x_i[j]) / l);
 }
@@ -82,7 +82,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_thread_per_row) = {
     .name = "gpu_thread_per_row",
-    .idea = "one thread per row",
+    .idea = "one thread per row: a warp reads 32 rows at once, and little of each",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
@@ -95,7 +95,7 @@ GPU_VARIANT(gpu_thread_per_row) = {
 
 GPU_VARIANT(gpu_block_per_row) = {
     .name = "gpu_block_per_row",
-    .idea = "one block per row",
+    .idea = "one block per row: neighbouring threads read neighbouring elements",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -1,11 +1,11 @@
 /* simd.c: stage 2 on the vectors of one core.
  *
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
- * The three loops of stage.c, the exponential evaluated in the second and in the third; a
+ * The three passes of stage.c, the exponential evaluated in the second and in the third; a
  * core does LANES elements at once (row.h). */
 #include "row.h"
 
-/* Three loops, the exponential evaluated in the second and in the third. */
+/* Three passes, the exponential evaluated in the second and in the third. */
 static void softmax_row_recompute(const float *x, float *y, size_t n)
 {
     float m = shift_of(largest(x, n)), l = exp_sum(x, n, m), scale = l == 0 ? 0 : 1 / l;
@@ -42,7 +42,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant safe_simd = {
     .name = "simd",
-    .idea = "vectors; exp taken twice",
+    .idea = "vectors of floats with an exponential of our own; exp evaluated twice",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

@@ -20,20 +20,20 @@ static void long_row(const float *x, float *y, size_t n, float *part, int logari
 #pragma omp parallel
     {
 #define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
-        /* loop 1: maximum */
+        /* pass 1: maximum */
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++) part[c] = largest(x + c * CHUNK, CHUNK_OF(c));
         float m = shift_of(largest(part, chunks)), l = 0;
 #pragma omp barrier /* everybody has read the maxima */
 
-        /* loop 2: denominator */
+        /* pass 2: denominator */
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++)
             part[c] = logarithm ? exp_sum(x + c * CHUNK, CHUNK_OF(c), m)
                                 : exp_store(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m);
         for (size_t c = 0; c < chunks; c++) l += part[c];
 
-        /* loop 3: divide */
+        /* pass 3: divide */
         float log_l = l == 0 ? 0 : logf(l);
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++) {
@@ -85,7 +85,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant safe_threads = {
     .name = "threads",
-    .idea = "all cores; exp stored",
+    .idea = "rows, or chunks of a long row, on all cores; exp stored and rescaled",
     .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,

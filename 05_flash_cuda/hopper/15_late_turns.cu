@@ -253,7 +253,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(late_turns) = {
     .name = "late_turns",
-    .idea = "turns passed later",
+    .idea = "four consumers: a turn passes when the scores are ready, not when they are issued",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,

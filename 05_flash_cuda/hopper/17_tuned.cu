@@ -325,7 +325,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tuned) = {
     .name = "tuned",
-    .idea = "many small gains",
+    .idea = "what else the fastest kernel does: tiles for short sequences, more stages, the end of a tile",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,

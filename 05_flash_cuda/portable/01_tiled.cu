@@ -144,6 +144,16 @@ static __device__ void record(const struct work &x, int t, float max_s, struct s
         if (lane + 32 * c < cols) to[4 + c_0 + lane + 32 * c] = o[c];
 }
 
+/* A sink is one more element of the fold, without a value (monoid.h).  Returns the factor of
+ * what was summed before. */
+static __device__ float add_sink(const struct work &x, int h, struct se *state)
+{
+    if (!x.p.has_sinks || x.a.sinks[h] == -INFINITY || state->l != state->l) return 1.0f;
+    struct se before = *state;
+    *state = se_merge(before, se_lift(x.a.sinks[h]));
+    return before.m == -INFINITY ? 0.0f : se_factor(before.m, state->m);
+}
+
 template <class T, bool TRACE>
 static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
 {
@@ -160,19 +170,20 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
     int seqlen_q = p.seqlen_q, head_dim = p.head_dim;
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
 
-    int n_keys = some_row_sees(x.mask, i_0, i_0 + n_q).end;
+    /* keys that some query of the block sees; of a window those before it are skipped */
+    const struct key_range32 keys = some_row_sees(x.mask, i_0, i_0 + n_q);
 
     struct se state[ROWS];
     float o[ROWS][COLS] = {};
     for (int r = 0; r < ROWS; r++) state[r] = se_unit();
 
-    for (int j_0 = 0; j_0 < n_keys; j_0 += Bc) {
-        int n_k = min(+Bc, n_keys - j_0);
+    for (int j_0 = keys.first; j_0 < keys.end; j_0 += Bc) {
+        int n_k = min(+Bc, keys.end - j_0);
         float s[ROWS] = {};
         for (int d = 0; d < head_dim; d += MAX_COLS) {
             int cols = min(+MAX_COLS, head_dim - d);
             __syncthreads(); /* nobody reads the previous tile any more */
-            if (j_0 == 0 || head_dim > MAX_COLS)
+            if (j_0 == keys.first || head_dim > MAX_COLS)
                 load_tile(shared.q[0], MAX_COLS, Br, q + d, head_dim, n_q, cols);
             load_tile(shared.k[0], MAX_COLS + 4, Bc, k + (size_t)j_0 * head_dim + d,
                       head_dim, n_k, cols);
@@ -185,15 +196,18 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             int i = i_0 + warp * ROWS + r, j = j_0 + lane;
-            bool masked = j >= mask_keys(x.mask, i).end || i >= seqlen_q;
+            const struct key_range32 sees = mask_keys(x.mask, i);
+            bool masked = j < sees.first || j >= sees.end || i >= seqlen_q;
             float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
             masked |= bias == -INFINITY;
-            float s_j = masked ? -INFINITY : s[r] * p.scale + bias;
+            float scaled = s[r] * p.scale;
+            if (p.softcap > 0.0f) scaled = p.softcap * tanhf(scaled / p.softcap);
+            float s_j = masked ? -INFINITY : scaled + bias;
             float correction =
                 push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, s_j != -INFINITY),
                           shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
-                record(x, j_0 / Bc, warp_max(s_j), state[r], correction, o[r], c_0,
+                record(x, (j_0 - keys.first) / Bc, warp_max(s_j), state[r], correction, o[r], c_0,
                        cols_v, lane);
         }
     }
@@ -202,9 +216,10 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
         size_t i = head * p.seqlen_q + i_0 + warp * ROWS + r;
         if (warp * ROWS + r >= n_q) continue;
         T *o_i = (T *)x.a.o + i * p.head_dim_v + c_0;
+        float of_keys = add_sink(x, (int)(head % p.heads_q), &state[r]);
 #pragma unroll
         for (int c = 0; c < COLS; c++)
-            if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = se_divide(state[r], o[r][c]);
+            if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = se_divide(state[r], of_keys * o[r][c]);
         if (lane == 0 && c_0 == 0) x.a.lse[i] = se_lse(state[r]);
     }
 }
@@ -291,12 +306,12 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tiled) = {
     .name = "tiled",
-    .idea = "tiles in shared memory",
+    .idea = "tiles in shared memory, online softmax, fp32",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
-    .supports = BASIC_FEATURES | WITH_SHIFT,
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

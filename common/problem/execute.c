@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "gpu/gpu.h"
+#include "problem/feature.h"
 #include "problem/host_memory.h"
+#include "problem/part.h"
 #include "problem/variant.h"
 
 enum { N_INPUTS = 13, N_OUTPUTS = 3 };
@@ -143,10 +145,36 @@ void execution_free(struct execution *e)
     free(e);
 }
 
+int execute_in_parts(const struct variant *v, const struct problem *p)
+{
+    return (problem_features(p) & ~v->supports & (LAYOUTS | WITH_SINKS)) != 0;
+}
+
+static const char *execute_parts(const struct variant *v, const struct problem *p,
+                                 const struct arrays *host)
+{
+    const char *why = NULL;
+    for (size_t b = 0; b < p->batch && !why; b++) {
+        struct part part;
+        why = part_new(&part, p, host, b);
+        if (why) break;
+        part.p.has_sinks = 0;
+        if (part.s.seqlen_q) {
+            if (part.s.seqlen_k) why = execute(v, &part.p, &part.a);
+            else part_without_keys(&part);
+            if (p->has_sinks) part_add_sinks(&part);
+            part_deliver(&part, p, host);
+        }
+        part_free(&part);
+    }
+    return why;
+}
+
 const char *execute(const struct variant *v, const struct problem *p,
                     const struct arrays *host)
 {
     const char *why;
+    if (execute_in_parts(v, p)) return execute_parts(v, p, host);
     struct execution *e = execution_new(v, p, host, &why);
     if (!e) return why;
     execution_run(e);

@@ -87,6 +87,13 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
     return NULL;
 }
 
+void part_without_keys(const struct part *part)
+{
+    struct sizes n = problem_sizes(&part->p);
+    memset(part->a.o, 0, n.o * dtype_size(part->p.dtype));
+    for (size_t i = 0; i < n.lse; i++) part->a.lse[i] = -INFINITY;
+}
+
 void part_add_sinks(const struct part *part)
 {
     const struct problem *p = &part->p;

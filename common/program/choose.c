@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "problem/part.h"
 #include "problem/variant.h"
 
 int choice_type(const struct variant *v, const struct problem *p, int narrow,
@@ -35,8 +36,8 @@ static int only_by_name(const struct stage *stage, const struct variant *v)
     return stage->number <= 4 && v->device == GPU_ON_CPU;
 }
 
-const struct variant *choice_default(const struct stage *stage, const struct problem *p,
-                                     int isolate, enum dtype *type)
+static const struct variant *choice_of(const struct stage *stage, const struct problem *p,
+                                       int isolate, enum dtype *type)
 {
     enum { OWN_TYPE, WIDENED, LEAKS, NONE } best = NONE, rank;
     const struct variant *chosen = NULL;
@@ -52,6 +53,16 @@ const struct variant *choice_default(const struct stage *stage, const struct pro
         *type = t;
     }
     return chosen;
+}
+
+const struct variant *choice_default(const struct stage *stage, const struct problem *p,
+                                     int isolate, enum dtype *type)
+{
+    const struct variant *v = choice_of(stage, p, isolate, type);
+    if (v || !on_heads(p)) return v;
+    struct problem plain = problem_without_layout(p); /* execute() does the rest */
+    plain.has_sinks = 0;
+    return choice_of(stage, &plain, isolate, type);
 }
 
 void choice_why_not(const struct stage *stage, const struct problem *p,

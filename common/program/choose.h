@@ -15,9 +15,10 @@ int choice_type(const struct variant *v, const struct problem *p, int narrow,
 const char *choice_refusal(const struct variant *v, const struct problem *p, int strict);
 
 /* The stage's best variant for p on this machine, or NULL; sets the type that is computed
- * in.  The best are those that keep a bad value row from leaking where that matters; of
- * these, those that compute in the problem's own type; of these, the last one listed.  In
- * stages 1 to 4 a GPU kernel is never executed on the CPU unasked.
+ * in.  The best are those that take the arrays as they lie: for the others execute() gathers
+ * each sequence and merges sinks in.  Of these, those that keep a bad value row from leaking
+ * where that matters; of these, those that compute in the problem's own type; of these, the
+ * last one listed.  In stages 1 to 4 a GPU kernel is never executed on the CPU unasked.
  *   isolate  v holds NaN or inf */
 const struct variant *choice_default(const struct stage *stage, const struct problem *p,
                                      int isolate, enum dtype *type);

@@ -20,9 +20,13 @@ struct options {
     int threads;              /* --threads, 0: all */
     int on_cpu;               /* --device cpu: execute CUDA kernels on the CPU */
     const char *x, *y, *q, *k, *v, *o, *lse, *bias; /* file names or NULL */
+    const char *sinks, *cu_seqlens_q, *cu_seqlens_k; /* file names or NULL */
     int log, causal;
     int has_scale;
     float scale;
+    int has_window;
+    struct window { ptrdiff_t left, right; } window; /* --window L,R */
+    float softcap;            /* --softcap, 0: none */
     const char *strategy;     /* --strategy: how several ranks share the work */
     const char *row;          /* --row */
     /* bench: one shape instead of the standard ones; 0 means not given */

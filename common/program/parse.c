@@ -13,7 +13,7 @@
 
 enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
 
-enum kind { FLAG, TEXT, COUNT, NUMBER, SEED, DTYPE, OP, DEVICE };
+enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, OP, DEVICE };
 
 /* One option: which verbs take it and where its value goes. */
 struct option {
@@ -49,6 +49,11 @@ static const struct option table[] = {
     {"--log", IN_RUN, FLAG, AT(log), NO_FLAG},
     {"--causal", IN_RUN | IN_BENCH, FLAG, AT(causal), NO_FLAG},
     {"--scale", IN_RUN, NUMBER, AT(scale), AT(has_scale)},
+    {"--window", IN_RUN, WINDOW, AT(window), AT(has_window)},
+    {"--softcap", IN_RUN, POSITIVE, AT(softcap), NO_FLAG},
+    {"--sinks", IN_RUN, TEXT, AT(sinks), NO_FLAG},
+    {"--cu-seqlens-q", IN_RUN, TEXT, AT(cu_seqlens_q), NO_FLAG},
+    {"--cu-seqlens-k", IN_RUN, TEXT, AT(cu_seqlens_k), NO_FLAG},
     {"--strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
     {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
     {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
@@ -74,6 +79,24 @@ static int parse_count(const char *text, size_t *value)
         return 0;
     *value = (size_t)n;
     return 1;
+}
+
+/* One side of a window: -1 for no limit, or 0 to 2^40; it ends at the character `last`. */
+static const char *parse_side(const char *text, char last, ptrdiff_t *value)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    int starts = isdigit((unsigned char)text[0]) || text[0] == '-';
+    if (!starts || *end != last || errno || n < -1 || n > 1ll << 40) return NULL;
+    *value = (ptrdiff_t)n;
+    return end;
+}
+
+static int parse_window(const char *text, struct window *w)
+{
+    const char *comma = parse_side(text, ',', &w->left);
+    return comma && parse_side(comma + 1, 0, &w->right);
 }
 
 static int parse_seed(const char *text, uint64_t *value)
@@ -114,6 +137,12 @@ static const char *store(const struct option *o, const char *text, struct option
         return count <= 4096 ? NULL : "a whole number from 1 to 4096";
     case NUMBER:
         return parse_number(text, (float *)at) ? NULL : "a finite number";
+    case POSITIVE:
+        return parse_number(text, (float *)at) && *(float *)at > 0
+                   ? NULL : "a finite number above 0";
+    case WINDOW:
+        return parse_window(text, (struct window *)at)
+                   ? NULL : "L,R: keys to the left and to the right, -1 for no limit";
     case SEED:
         return parse_seed(text, (uint64_t *)at) ? NULL : "a whole number";
     case DTYPE:
@@ -133,10 +162,12 @@ static int validate_run(const struct stage *stage, const struct options *opt)
 {
     int softmax = opt->x || opt->y || opt->log;
     int attention = opt->q || opt->k || opt->v || opt->o || opt->lse || opt->bias ||
-                    opt->causal || opt->has_scale;
+                    opt->causal || opt->has_scale || opt->has_window || opt->softcap != 0 ||
+                    opt->sinks || opt->cu_seqlens_q || opt->cu_seqlens_k;
     if (softmax && attention)
         return complain(stage, "run: --x, --y, --log (softmax) cannot go with --q, --k, --v, "
-                               "--o, --lse, --bias, --causal, --scale (attention)");
+                               "--o, --lse, --bias, --causal, --scale, --window, --softcap, "
+                               "--sinks, --cu-seqlens-q, --cu-seqlens-k (attention)");
     if (!softmax && !attention)
         return complain(stage, "run: give --x and --y (softmax) or --q, --k, --v and --o "
                                "(attention)");
@@ -147,6 +178,10 @@ static int validate_run(const struct stage *stage, const struct options *opt)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if (files[i].needed && !files[i].value)
             return complain(stage, "run: %s is missing: name a .npy file", files[i].name);
+    if (!opt->cu_seqlens_q != !opt->cu_seqlens_k)
+        return complain(stage, "run: --cu-seqlens-%s is missing: packed sequences need both "
+                               "--cu-seqlens-q and --cu-seqlens-k",
+                        opt->cu_seqlens_q ? "k" : "q");
     if (opt->lse && !strcmp(opt->lse, opt->o))
         return complain(stage, "run: --lse and --o both name '%s'; give two files", opt->o);
     return 0;

@@ -8,6 +8,7 @@
 
 #include "problem/execute.h"
 #include "problem/host_memory.h"
+#include "problem/layout.h"
 #include "problem/operation.h"
 #include "program/complain.h"
 #include "program/run.h"
@@ -40,11 +41,13 @@ static int is_standard_output(const char *path)
            (!S_ISCHR(out.st_mode) || isatty(STDOUT_FILENO));
 }
 
-/* Without keys there is nothing to launch: o = 0, lse = -INFINITY. */
+/* Without keys there is nothing to launch: o = 0, lse is the sink, or -INFINITY. */
 static void no_keys(const struct run *r, const struct sizes *n)
 {
+    size_t rows = stored_queries(&r->p);
     memset(r->a.o, 0, n->o * dtype_size(r->p.dtype));
-    for (size_t i = 0; i < n->lse; i++) r->a.lse[i] = -INFINITY;
+    for (size_t i = 0; i < n->lse; i++)
+        r->a.lse[i] = r->p.has_sinks ? r->a.sinks[i / rows % r->p.heads_q] : -INFINITY;
 }
 
 static int compute(struct run *r, const struct variant *v)
@@ -74,6 +77,11 @@ static int do_run(struct run *r)
         if (!status) status = run_read(r, K, "--k", opt->k);
         if (!status) status = run_read(r, V, "--v", opt->v);
         if (!status) status = run_read(r, BIAS, "--bias", opt->bias);
+        if (!status) status = run_read(r, SINKS, "--sinks", opt->sinks);
+        if (!status)
+            status = run_read_ints(r, CU_SEQLENS_Q, "--cu-seqlens-q", opt->cu_seqlens_q);
+        if (!status)
+            status = run_read_ints(r, CU_SEQLENS_K, "--cu-seqlens-k", opt->cu_seqlens_k);
     }
     if (!status) status = run_choose_problem(r);
     if (!status) status = run_outputs_fit(r);

@@ -17,7 +17,7 @@
 #include "stage.h"
 
 enum { OK = 0, FAILED = 1, BAD = 2, SKIPPED = 77 };
-enum { X, Q = X, K, V, BIAS, N_FILES };
+enum { X, Q = X, K, V, BIAS, SINKS, CU_SEQLENS_Q, CU_SEQLENS_K, N_FILES };
 
 /* Everything of one run: what was read, what is computed, what is written. */
 struct run {
@@ -44,6 +44,9 @@ void say(const struct run *r, const char *format, ...)
 
 /* Reads the file at path, given with `option`, as array `which`.  Nothing without a path. */
 int run_read(struct run *r, int which, const char *option, const char *path);
+
+/* The same for a file of whole numbers. */
+int run_read_ints(struct run *r, int which, const char *option, const char *path);
 
 /* Points r->a at the inputs in the problem's type. */
 int run_convert_inputs(struct run *r);

@@ -23,6 +23,14 @@ int run_read(struct run *r, int which, const char *option, const char *path)
     return OK;
 }
 
+int run_read_ints(struct run *r, int which, const char *option, const char *path)
+{
+    if (!path) return OK;
+    const char *why = npy_read_ints(path, &r->in[which]);
+    r->path[which] = path;
+    return why ? bad(r, "%s: %s", option, why) : OK;
+}
+
 /* Array `which` in dtype `to`: the file's own data, or a converted copy (and says so). */
 static int convert(struct run *r, int which, enum dtype to, const void **result)
 {
@@ -51,25 +59,31 @@ static int convert(struct run *r, int which, enum dtype to, const void **result)
 int run_convert_inputs(struct run *r)
 {
     const void *data[N_FILES] = {NULL};
-    int attention = on_heads(&r->p), last = attention ? BIAS : X;
+    int attention = on_heads(&r->p), last = attention ? SINKS : X;
     for (int i = X; i <= last; i++) {
         if (!r->path[i]) continue;
-        int status = convert(r, i, i == BIAS ? F32 : r->p.dtype, &data[i]);
+        int status = convert(r, i, i >= BIAS ? F32 : r->p.dtype, &data[i]);
         if (status) return status;
     }
-    if (attention) r->a.q = data[Q], r->a.k = data[K], r->a.v = data[V], r->a.bias = data[BIAS];
-    else r->a.x = data[X];
+    if (!attention) {
+        r->a.x = data[X];
+        return OK;
+    }
+    r->a.q = data[Q], r->a.k = data[K], r->a.v = data[V];
+    r->a.bias = data[BIAS], r->a.sinks = data[SINKS];
+    r->a.cu_seqlens_q = r->in[CU_SEQLENS_Q].data;
+    r->a.cu_seqlens_k = r->in[CU_SEQLENS_K].data;
     return OK;
 }
 
 /* Makes the converted copies the inputs, as if the files had held that type. */
 int run_adopt_converted(struct run *r)
 {
-    for (int i = X; i <= BIAS; i++) {
+    for (int i = X; i <= SINKS; i++) {
         if (!r->converted[i]) continue;
         free(r->in[i].data);
         r->in[i].data = r->converted[i];
-        r->in[i].dtype = i == BIAS ? F32 : r->p.dtype;
+        r->in[i].dtype = i >= BIAS ? F32 : r->p.dtype;
         r->converted[i] = NULL;
     }
     return OK;

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "problem/dtype.h"
+#include "problem/execute.h"
+#include "problem/feature.h"
+#include "problem/layout.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
 #include "program/choose.h"
@@ -35,7 +38,7 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
         return SKIPPED;
     }
-    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias) && !v->isolates_v &&
+    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
         r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[V], *type)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
@@ -90,8 +93,21 @@ void run_describe(const struct run *r, const struct variant *v)
         say(r, "%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
         return;
     }
+    if (p->packed)
+        say(r, "%zu sequences one after another, the longest with %zu queries and %zu keys\n",
+            p->batch, p->seqlen_q, p->seqlen_k);
+    if (execute_in_parts(v, p))
+        say(r, "the variant does not support %s: each sequence is copied out and computed "
+            "alone%s\n", feature_text(problem_features(p) & ~v->supports),
+            p->has_sinks && !(v->supports & WITH_SINKS) ? ", the sinks are merged in" : "");
+    size_t batch = p->packed ? 1 : p->batch;
+    size_t n_q = stored_queries(p), n_k = stored_keys(p);
     say(r, "attention of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, "
-        "%zu], scale %g%s%s\n", p->batch, p->heads_q, p->seqlen_q, p->head_dim, p->batch,
-        p->heads_kv, p->seqlen_k, p->head_dim, p->batch, p->heads_kv, p->seqlen_k,
-        p->head_dim_v, p->scale, p->causal ? ", causal" : "", p->has_bias ? ", bias" : "");
+        "%zu], scale %g%s%s%s", batch, p->heads_q, n_q, p->head_dim, batch, p->heads_kv, n_k,
+        p->head_dim, batch, p->heads_kv, n_k, p->head_dim_v, p->scale,
+        p->causal ? ", causal" : "", p->has_bias ? ", bias" : "",
+        p->has_sinks ? ", sinks" : "");
+    if (p->has_window) say(r, ", window %td,%td", p->window_left, p->window_right);
+    if (p->softcap > 0) say(r, ", soft cap %g", p->softcap);
+    say(r, "\n");
 }
