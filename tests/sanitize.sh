@@ -43,7 +43,7 @@ address() {
     rm -rf "$dir/logs" && mkdir -p "$dir/logs"
     flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow"
     make -s -j2 BUILD="$dir" CFLAGS="$flags" CXXFLAGS="$flags" CUDA=0 tests-built || return 1
-    here=$(pwd) # the programs that tests/test_cli.c runs work in other directories
+    here=$(pwd) # the programs that tests/test_cli*.c run work in other directories
     logs=$(cd "$dir/logs" && pwd)
     ASAN_OPTIONS="log_path=$logs/asan:detect_leaks=1:detect_stack_use_after_return=0" \
     UBSAN_OPTIONS="log_path=$logs/ubsan:print_stacktrace=1" \
