@@ -19,7 +19,8 @@ static bool takes_three(const struct problem *p)
 #include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES> struct config {
+template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES>
+struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;

@@ -1,5 +1,5 @@
 /* arch: sm_90a */
-/* Rung 16: the maximum of the first key block only, and a repair.
+/* Rung 15: the maximum of the first key block only, and a repair.
  *
  * m need not be the maximum (rung 6): it must keep 2^(s c - m c) in range, and a bfloat16
  * reaches from 2^-126 to 2^127.  So m is the maximum of the row's first block; the loop has no
@@ -8,7 +8,7 @@
  * been issued, and its K is still in the pipeline, which is the price of the idea.  The warp
  * alone does the block again with the maximum (rows.h); rung 3's mma.sync leaves its scores in
  * the same lanes as wgmma.  float16 ends at 2^16, and at d = 256 the maximum costs nothing:
- * both are computed as in rung 15. */
+ * both are computed as in rung 14. */
 #include "launch.h"
 
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
@@ -22,7 +22,8 @@ static bool takes_three(const struct problem *p)
 #include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES> struct config {
+template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES>
+struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
@@ -34,7 +35,6 @@ template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES> struct 
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
     static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
     static constexpr bool Q_IN_REGISTERS = D == 128;
-    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -42,6 +42,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
@@ -80,6 +81,7 @@ static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(
 
 template <class C> static __device__ __forceinline__ void release_turn(int w)
 {
+    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
 }
 
@@ -107,23 +109,19 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             const struct params &params, int w, int row,
                                             int n, bool mask)
 {
-    constexpr bool LATE = C::GROUP > 0 && (FIRST || C::FIRST_BLOCK_MAX);
     float top[2], alpha[2];
     int k_index = x.k_at.index;
     mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
     acquire_turn(w);
     wgmma_fence();
-    issue_qk<C, LATE ? 0 : C::GROUP>(x.s, x.q, kv.k[x.k_at.index]);
+    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
     if (!FIRST) {
         mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
         wgmma_fence();
         issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    if (C::GROUP > 0 && !LATE) wgmma_wait<2>();
-    if (!LATE) release_turn<C>(w);
+    release_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
-    if (LATE) release_turn<C>(w);
-    if (LATE) mbarrier_wait(&kv.k_full[k_index], x.k_at.phase); /* long over: a fence (notes) */
     warpgroup_fence_operand(x.s);
     if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
@@ -213,7 +211,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
-    x.c = params.c;
+    x.c = *(volatile float *)&sm.c;
     x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
@@ -233,6 +231,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     if (threadIdx.x == 0) {
         q_init(sm.q);
         kv_init(sm.kv);
+        sm.c = params.c;
         fence_mbarrier_init();
     }
     __syncthreads();

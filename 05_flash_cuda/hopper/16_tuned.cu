@@ -1,13 +1,11 @@
 /* arch: sm_90a */
-/* Rung 17: tuned.  What else the fastest kernel does; each has its number in notes/hopper.md.
+/* Rung 16: tuned.  What else the fastest kernel does; each has its number in notes/hopper.md.
  *
- *   tiles   64 keys for short sequences; else three stages of K for two of V, and one of Q,
- *           which is released as soon as it is in registers
+ *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
+ *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early
  *   blocks  d = 64, up to 128 queries and keys: main memory is the limit, so three blocks of one
  *           consumer on a multiprocessor, whose copies overlap (causal: one block of two)
- *   order   a consumer that needs fewer blocks than the others passes its turns on first, then
- *           ends its tile, and releases the other blocks when its o is on the way
- *   c       in a register: ptxas would load it from the parameters in every block */
+ *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, skips the rest */
 #include "launch.h"
 
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
@@ -58,7 +56,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
-    float c;
+    float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
@@ -97,6 +95,7 @@ static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(
 
 template <class C> static __device__ __forceinline__ void release_turn(int w)
 {
+    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
 }
 

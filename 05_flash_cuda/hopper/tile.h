@@ -16,13 +16,15 @@ struct work_tile {
     int tile, head, batch;
 };
 
-/* Work tile n, counted head by head. */
+/* Work tile n, counted head by head; causal: from the end of a head on, as in rungs 3 to 6, so
+ * that tiles with few keys come last. */
 static __device__ __forceinline__ struct work_tile work_tile_of(const struct params &params,
                                                                 int n)
 {
     int head = n / params.tiles;
-    struct work_tile t = {n - head * params.tiles, head % params.heads_q,
-                          head / params.heads_q};
+    int tile = n - head * params.tiles;
+    struct work_tile t = {params.causal ? params.tiles - 1 - tile : tile,
+                          head % params.heads_q, head / params.heads_q};
     return t;
 }
 
