@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "library/backend.h"
+#include "library/call.h"
 #include "library/request.h"
 
 /* ---- The arguments of attention. ---- */
@@ -40,11 +41,17 @@ static int attention_sizes(const struct five_steps_attention_problem *p, struct 
     return FIVE_STEPS_OK;
 }
 
-/* The request for p: its problem, checked, and its kernel. */
-static int attention_request(const struct five_steps_attention_problem *p, struct request *r)
+/* The request for `given`: its problem, checked, and its kernel.  *p becomes the problem in
+ * the form of this version. */
+static int attention_request(const struct five_steps_attention_problem *given,
+                             struct five_steps_attention_problem *p, struct request *r)
 {
-    int status = request_begin(r, p, p ? p->size : 0, sizeof *p);
-    if (!status) status = request_place(r, p->device, p->type);
+    size_t oldest = offsetof(struct five_steps_attention_problem, window);
+    int status = request_begin(r, given, given ? given->size : 0, oldest, sizeof *p);
+    if (status) return status;
+    memset(p, 0, sizeof *p);
+    memcpy(p, given, given->size);
+    status = request_place(r, p->device, p->type);
     if (status) return status;
     r->p.op = OP_ATTENTION;
     r->p.batch = p->batch, r->p.heads_q = p->heads_q, r->p.heads_kv = p->heads_kv;
@@ -54,7 +61,8 @@ static int attention_request(const struct five_steps_attention_problem *p, struc
     r->p.has_bias = p->bias != NULL;
     r->p.scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->head_dim);
     r->isolate_v = p->isolate_v;
-    status = attention_sizes(p, r);
+    status = request_call(r, p);
+    if (!status) status = attention_sizes(p, r);
     if (status || request_is_empty(r)) return status;
     return request_choose(r, p->kernel);
 }
@@ -62,27 +70,31 @@ static int attention_request(const struct five_steps_attention_problem *p, struc
 static int attention_pointers(const struct five_steps_attention_problem *p, struct request *r)
 {
     struct sizes n = problem_sizes(&r->p);
-    size_t element = r->on_gpu ? 16 : dtype_size(r->type);
+    size_t element = r->on_gpu ? 16 : dtype_size(r->type), word = sizeof(float);
     const struct { const char *name; const void *array; size_t count, alignment; } all[] = {
         {"q", p->q, n.q, element}, {"k", p->k, n.k, element}, {"v", p->v, n.v, element},
-        {"bias", p->bias, p->bias ? n.bias : 0, sizeof(float)}, {"o", p->o, n.o, element},
-        {"lse", p->lse, p->lse ? n.lse : 0, sizeof(float)}};
+        {"bias", p->bias, p->bias ? n.bias : 0, word}, {"o", p->o, n.o, element},
+        {"lse", p->lse, p->lse ? n.lse : 0, word}, {"sinks", p->sinks, n.sinks, word},
+        {"cu_seqlens_q", p->cu_seqlens_q, n.cu_seqlens, word},
+        {"cu_seqlens_k", p->cu_seqlens_k, n.cu_seqlens, word},
+        {"page_table", p->page_table, n.pages, word}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *fault = pointer_fault(all[i].array, all[i].count, all[i].alignment);
         if (fault)
             return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", all[i].name, fault,
                         all[i].alignment);
     }
-    return FIVE_STEPS_OK;
+    return r->on_gpu ? FIVE_STEPS_OK : request_indices(r, p);
 }
 
-int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
+int five_steps_attention_workspace(const struct five_steps_attention_problem *given,
                                    size_t *bytes, struct five_steps_error *error)
 {
+    struct five_steps_attention_problem p;
     struct request r = {.error = error};
-    int status = attention_request(p, &r);
+    int status = attention_request(given, &p, &r);
     if (!status && !bytes) status = fail(&r, FIVE_STEPS_INVALID, "bytes: is NULL");
-    if (!status) status = request_layout(&r, p->lse == NULL);
+    if (!status) status = request_layout(&r, p.lse == NULL);
     if (!status) *bytes = r.layout.total;
     return status;
 }
@@ -92,32 +104,35 @@ static void attend(void *context)
 {
     struct request *r = context;
     struct sizes n = problem_sizes(&r->p);
-    if (r->p.op == OP_ATTENTION && r->p.seqlen_k == 0 && r->on_gpu)
+    if (request_has_no_keys(r))
         backend_no_keys(r->p.dtype, n.lse, r->p.head_dim_v, r->a.o, r->a.lse, r->a.stream);
     else
         variant_does(r->v, r->p.op)(&r->p, &r->a);
 }
 
-int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
+int five_steps_attention(const struct five_steps_attention_problem *given, void *workspace,
                          size_t bytes, struct five_steps_error *error)
 {
+    struct five_steps_attention_problem p;
     struct request r = {.error = error};
-    int status = attention_request(p, &r);
-    if (!status) status = attention_pointers(p, &r);
+    int status = attention_request(given, &p, &r);
+    if (!status) status = attention_pointers(&p, &r);
     if (status || request_is_empty(&r)) return status;
-    status = request_layout(&r, p->lse == NULL);
+    status = request_layout(&r, p.lse == NULL);
     if (!status) status = request_workspace(&r, workspace, bytes);
     if (status) return status;
     struct sizes n = problem_sizes(&r.p);
-    r.a.q = request_input(&r, r.layout.q, p->q, n.q);
-    r.a.k = request_input(&r, r.layout.k, p->k, n.k);
-    r.a.v = request_input(&r, r.layout.v, p->v, n.v);
-    r.a.bias = p->bias;
-    r.a.o = request_output(&r, r.layout.o, p->o);
-    r.a.lse = p->lse ? p->lse : (float *)(void *)(r.memory + r.layout.lse);
-    r.a.stream = p->stream;
+    r.a.q = request_input(&r, r.layout.q, p.q, n.q);
+    r.a.k = request_input(&r, r.layout.k, p.k, n.k);
+    r.a.v = request_input(&r, r.layout.v, p.v, n.v);
+    r.a.bias = p.bias, r.a.sinks = p.sinks;
+    r.a.cu_seqlens_q = p.cu_seqlens_q, r.a.cu_seqlens_k = p.cu_seqlens_k;
+    r.a.page_table = p.page_table;
+    r.a.o = request_output(&r, r.layout.o, p.o);
+    r.a.lse = p.lse ? p.lse : (float *)(void *)(r.memory + r.layout.lse);
+    r.a.stream = p.stream;
     status = backend_guard(attend, &r, error);
-    if (!status) request_deliver(&r, r.a.o, p->o, n.o);
+    if (!status) request_deliver_rows(&r, r.a.o, p.o);
     return status;
 }
 
@@ -127,12 +142,13 @@ static void count_bytes(void *context)
     r->bytes_moved = r->v->cost ? r->v->cost(&r->p).bytes : 0;
 }
 
-int five_steps_attention_kernel(const struct five_steps_attention_problem *p,
+int five_steps_attention_kernel(const struct five_steps_attention_problem *given,
                                 const char **name, double *bytes_moved,
                                 struct five_steps_error *error)
 {
+    struct five_steps_attention_problem p;
     struct request r = {.error = error};
-    int status = attention_request(p, &r);
+    int status = attention_request(given, &p, &r);
     if (!status && !r.v) status = fail(&r, FIVE_STEPS_INVALID, "sizes: there are no elements");
     if (!status && bytes_moved) status = backend_guard(count_bytes, &r, error);
     if (status) return status;
@@ -145,7 +161,7 @@ int five_steps_attention_kernel(const struct five_steps_attention_problem *p,
 
 static int softmax_request(const struct five_steps_softmax_problem *p, struct request *r)
 {
-    int status = request_begin(r, p, p ? p->size : 0, sizeof *p);
+    int status = request_begin(r, p, p ? p->size : 0, sizeof *p, sizeof *p);
     if (!status) status = request_place(r, p->device, p->type);
     if (status) return status;
     r->p.op = p->log ? OP_LOGSOFTMAX : OP_SOFTMAX;
@@ -202,7 +218,7 @@ static void merge_on_gpu(void *context)
 int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    int status = request_begin(&r, p, p ? p->size : 0, sizeof *p);
+    int status = request_begin(&r, p, p ? p->size : 0, sizeof *p, sizeof *p);
     if (!status) status = request_place(&r, p->device, p->type);
     if (status) return status;
     if (p->head_dim_v == 0)

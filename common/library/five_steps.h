@@ -1,10 +1,11 @@
 /* five_steps.h: exact attention and softmax, on the CPU and on NVIDIA GPUs.
  *
  *     o = softmax(scale q k^T + bias) v,    lse = log of the softmax's denominator
+ * with causal masks, windows, soft caps, sinks, packed sequences, pages and strides.
  *
  * Link with -lfive_steps (pkg-config five_steps).  C99 and C++.
  *
- * Arrays are contiguous and row-major; sizes count elements:
+ * Arrays are row-major, and contiguous unless strides are given; sizes count elements:
  *     q [batch, heads_q,  seqlen_q, head_dim]      o   [batch, heads_q, seqlen_q, head_dim_v]
  *     k [batch, heads_kv, seqlen_k, head_dim]      lse [batch, heads_q, seqlen_q]
  *     v [batch, heads_kv, seqlen_k, head_dim_v]    bias [seqlen_q, seqlen_k], added to scores
@@ -25,7 +26,7 @@
  * when the call that had it is complete (on a GPU: when the stream has passed it).
  *
  * Edge cases: a query that sees no key (causal, or a bias of -infinity, or seqlen_k = 0)
- * gives o = 0 and lse = -infinity; a row of x that is all -infinity gives y = 0 (its
+ * gives o = 0 and lse = -infinity (with a sink: the sink); a row of x that is all -infinity gives y = 0 (its
  * logarithm: -infinity).  A problem without elements (batch, heads or seqlen_q = 0) is done
  * at once.  NaN in q, in a visible key or in a visible value gives NaN in exactly the
  * affected elements.  NaN or infinity in a value that is *hidden* meets a weight of 0, and
@@ -39,7 +40,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.0.0"
+#define FIVE_STEPS_VERSION "1.1.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
@@ -62,6 +63,10 @@ struct five_steps_error {
     char message[244];
 };
 
+/* Elements from one batch (with pages: from one page), head and row to the next.  The last
+ * dimension is contiguous. */
+struct five_steps_strides { size_t batch, head, row; };
+
 /* Attention.  Clear the struct with memset(), then set size to its sizeof: that tells a later
  * version of the library which fields its caller knows. */
 struct five_steps_attention_problem {
@@ -79,6 +84,29 @@ struct five_steps_attention_problem {
     float *lse;              /* NULL: not wanted */
     void *stream;            /* GPU: a cudaStream_t; NULL is the default stream */
     const char *kernel;      /* NULL: the best for the problem; or a kernel's name */
+
+    /* Since 1.1.  All 0: none of it. */
+    /* window = 1: query i stands at key i_0 = i + seqlen_k - seqlen_q and sees keys
+     * i_0 - window_left to i_0 + window_right; -1: no limit.  causal hides keys behind i_0. */
+    int window;
+    float softcap;           /* c > 0: the scaled score s becomes c tanh(s / c), then bias */
+    ptrdiff_t window_left, window_right;
+    const float *sinks;      /* [heads_q] logits that count in the denominator and in lse */
+    /* Packed sequences: cu_seqlens_q is not NULL.  q [heads_q, total_q, head_dim],
+     * k [heads_kv, total_k, head_dim], lse [heads_q, total_q]; sequence b has the rows
+     * cu_seqlens[b] to cu_seqlens[b + 1] - 1.  batch is the number of sequences, seqlen_q and
+     * seqlen_k are the lengths of the longest (or more).  On the problem's device; the CPU
+     * checks them. */
+    const int *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1], 0 first, total last */
+    size_t total_q, total_k;
+    /* Keys in pages: page_table is not NULL.  k [n_pages, heads_kv, page_size, head_dim], v
+     * likewise; key j of sequence b lies in page page_table[b, j / page_size], row
+     * j % page_size.  With packed sequences cu_seqlens_k says how many keys each has. */
+    const int *page_table;   /* [batch, pages_per_sequence], on the problem's device */
+    size_t page_size, n_pages, pages_per_sequence;
+    /* All 0: contiguous.  Rows of inputs may overlap or repeat; rows of o may not.  What lies
+     * between the rows is not touched. */
+    struct five_steps_strides q_strides, k_strides, v_strides, o_strides;
 };
 
 /* Softmax of each row. */
@@ -109,7 +137,8 @@ struct five_steps_merge_problem {
 };
 
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
- * are not followed here, but a bias that is NULL now must be NULL in the call too. */
+ * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
+ * cu_seqlens, page_table. */
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
                                    size_t *bytes, struct five_steps_error *error);
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,

@@ -11,6 +11,7 @@
 #include "library/merge.h"
 #include "problem/feature.h"
 #include "problem/half.h"
+#include "problem/layout.h"
 
 enum { ALIGNMENT = 1024 };
 
@@ -31,11 +32,12 @@ int fail(struct request *r, int code, const char *format, ...)
     return code;
 }
 
-int request_begin(struct request *r, const void *problem, size_t size, size_t known)
+int request_begin(struct request *r, const void *problem, size_t size, size_t oldest,
+                  size_t known)
 {
     if (r->error) *r->error = (struct five_steps_error){.code = FIVE_STEPS_OK};
     if (!problem) return fail(r, FIVE_STEPS_INVALID, "problem: is NULL");
-    if (size != known)
+    if (size != known && size != oldest)
         return fail(r, FIVE_STEPS_INVALID, "size: is %zu, but the problem of this library "
                     "(version %s) has %zu bytes", size, FIVE_STEPS_VERSION, known);
     return FIVE_STEPS_OK;
@@ -63,7 +65,8 @@ int request_place(struct request *r, int device, int type)
 size_t request_bytes(const struct request *r)
 {
     struct sizes n = problem_sizes(&r->p);
-    const size_t all[] = {n.x, n.y, n.q, n.k, n.v, n.bias, n.o, n.lse};
+    const size_t all[] = {n.x,    n.y, n.q,   n.k,     n.v,          n.bias,
+                          n.o,    n.lse, n.sinks, n.cu_seqlens, n.pages};
     size_t sum = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         sum = size_plus(sum, size_times(all[i], 2 * sizeof(float)));
@@ -251,6 +254,17 @@ void request_deliver(struct request *r, const void *from, void *to, size_t n)
     if (r->p.dtype == r->type) return;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < n; i++) store(r->type, to, i, load(F32, from, i));
+}
+
+void request_deliver_rows(struct request *r, const void *from, void *to)
+{
+    if (r->p.dtype == r->type) return;
+    size_t rows = problem_sizes(&r->p).lse, n = r->p.head_dim_v;
+#pragma omp parallel for schedule(static)
+    for (size_t row = 0; row < rows; row++) {
+        size_t at = o_row_at(&r->p, row);
+        for (size_t c = 0; c < n; c++) store(r->type, to, at + c, load(F32, from, at + c));
+    }
 }
 
 void merge_rows(enum dtype type, const struct five_steps_merge_problem *p)

@@ -30,8 +30,10 @@ struct request {
 int fail(struct request *r, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The first checks: is there a problem, and of the size that this library knows? */
-int request_begin(struct request *r, const void *problem, size_t size, size_t known);
+/* The first checks: is there a problem, and of a size that this library knows: that of its
+ * version, or of the oldest? */
+int request_begin(struct request *r, const void *problem, size_t size, size_t oldest,
+                  size_t known);
 
 /* The device and the type: fills in on_gpu, arch, type and p.dtype. */
 int request_place(struct request *r, int device, int type);
@@ -53,8 +55,10 @@ int request_workspace(struct request *r, void *workspace, size_t bytes);
 const void *request_input(struct request *r, size_t at, const void *array, size_t n);
 void *request_output(struct request *r, size_t at, void *array);
 
-/* Rounds the kernel's output to the caller's, where they differ. */
+/* Rounds the kernel's output to the caller's, where they differ: y [n]; and the rows of o,
+ * without what lies between them. */
 void request_deliver(struct request *r, const void *from, void *to, size_t n);
+void request_deliver_rows(struct request *r, const void *from, void *to);
 
 /* The merge on the CPU. */
 void merge_rows(enum dtype type, const struct five_steps_merge_problem *p);

@@ -7,7 +7,7 @@
 LIBRARY := $(BUILD)/libfive_steps
 FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
-LIBRARY_C := common/library/five_steps.c common/library/request.c \
+LIBRARY_C := $(addprefix common/library/,five_steps.c request.c call.c) \
              $(addprefix common/problem/,host_memory.c operation.c dtype.c xcalloc.c) \
              $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c) \
              $(if $(CUDA),,common/library/backend_none.c)
@@ -23,7 +23,8 @@ $(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
 	$(Q)$(CC) $(CFLAGS_ALL) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
 
 # The tests have the GPU's code executed on the CPU.
-LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o request.o backend_gpu.cpu.o)
+LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o request.o call.o \
+                              backend_gpu.cpu.o)
 $(LIBRARY_TEST_O): private CFLAGS += -fexceptions
 
 $(BUILD)/obj/common/library/backend_gpu.cuda.o: private PROVENANCE = \
