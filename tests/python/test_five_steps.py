@@ -22,22 +22,48 @@ def random(*shape, seed=1):
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype("f4")
 
 
-def defined(q, k, v, causal=False, scale=None, bias=None):
+def defined(q, k, v, causal=False, scale=None, bias=None, window=(-1, -1), softcap=None,
+            sinks=None):
     """o and lse by the definition."""
     q, k, v = (np.asarray(a, "f8") for a in (q, k, v))
     group = q.shape[-3] // k.shape[-3]
     k, v = (np.repeat(a, group, axis=-3) for a in (k, v))
     s = q @ np.swapaxes(k, -1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
     nq, nk = s.shape[-2:]
+    if softcap is not None:
+        s = softcap * np.tanh(s / softcap)
     if bias is not None:
-        s = s + bias
-    if causal:
-        s = np.where(np.arange(nk) <= np.arange(nq)[:, None] + nk - nq, s, -np.inf)
-    m = np.where(np.isinf(s.max(-1)), 0, s.max(-1))[..., None]
+        s = s + bias[:nq, :nk]
+    behind = np.arange(nk) - (np.arange(nq)[:, None] + nk - nq)  # of key j and query i
+    hidden = np.zeros((nq, nk), bool) if not causal else behind > 0
+    if window[0] >= 0:
+        hidden |= behind < -window[0]
+    if window[1] >= 0:
+        hidden |= behind > window[1]
+    s = np.where(hidden, -np.inf, s)
+    of_sink = -np.inf if sinks is None else np.asarray(sinks, "f8")[:, None]
+    m = np.maximum(s.max(-1, initial=-np.inf), of_sink)
+    m = np.where(np.isinf(m), 0, m)[..., None]
     p = np.exp(s - m)
-    l = p.sum(-1, keepdims=True)
+    l = p.sum(-1, keepdims=True) + np.exp(np.asarray(of_sink)[..., None] - m)
     with np.errstate(divide="ignore"):
         return p @ v / np.where(l == 0, 1, l), (np.log(l) + np.where(l == 0, 0, m))[..., 0]
+
+
+CALLS = [{"window": (4, 0)}, {"window": (2, 3)}, {"window": (-1, 1), "causal": True},
+         {"softcap": 1.5}, {"sinks": random(4)},
+         {"window": (3, -1), "softcap": 2.0, "sinks": random(4), "causal": True,
+          "bias": random(9, 13)}]
+SUMS_Q, SUMS_K = (np.array(a, "i4") for a in ([0, 3, 3, 12], [0, 5, 7, 20]))
+
+
+def packed_defined(q, k, v, **call):
+    """The definition of each packed sequence; arrays [total, heads, dim], lse [heads, total]."""
+    parts = [[np.swapaxes(a[sums[b]:sums[b + 1]], 0, 1) for a, sums in
+              ((q, SUMS_Q), (k, SUMS_K), (v, SUMS_K))] for b in range(len(SUMS_Q) - 1)]
+    results = [defined(*part, **call) for part in parts]
+    return (np.concatenate([np.swapaxes(o, 0, 1) for o, _ in results]),
+            np.concatenate([lse for _, lse in results], axis=-1))
 
 
 class Attention(unittest.TestCase):
@@ -78,6 +104,53 @@ class Attention(unittest.TestCase):
         got = five_steps.attention(q, k, v, layout="blhd", window=(-1, 0), scale=0.3)
         self.close(got, np.swapaxes(want, 1, 2))
 
+    def test_windows_caps_and_sinks(self):
+        """Each option and all together, in both layouts and types."""
+        q, k, v = random(2, 4, 9, 16), random(2, 2, 13, 16), random(2, 2, 13, 24)
+        for call in CALLS:
+            for kind, allowed in (("f4", 2e-5), ("f2", 4e-3)):
+                arrays = [a.astype(kind) for a in (q, k, v)]
+                want_o, want_lse = defined(*arrays, **call)
+                o, lse = five_steps.attention(*arrays, return_lse=True, **call)
+                self.close(o.astype("f8"), want_o, allowed)
+                self.close(lse.astype("f8"), want_lse, allowed)
+                turned = [np.ascontiguousarray(np.swapaxes(a, 1, 2)) for a in arrays]
+                o = five_steps.attention(*turned, layout="blhd", **call)
+                self.close(np.swapaxes(o, 1, 2).astype("f8"), want_o, allowed)
+
+    def test_packed_sequences(self):
+        """[total, heads, dim] with prefix sums, one sequence without queries."""
+        q, k, v = random(12, 4, 8), random(20, 2, 8), random(20, 2, 6)
+        for call in [{}] + CALLS:
+            want_o, want_lse = packed_defined(q, k, v, **call)
+            o, lse = five_steps.attention(q, k, v, cu_seqlens_q=SUMS_Q, cu_seqlens_k=SUMS_K,
+                                          return_lse=True, **call)
+            self.close(o, want_o)
+            self.close(lse, want_lse)
+
+    def test_views_are_not_copied(self):
+        """Layout blhd, slices of a packed QKV tensor, one key head for all queries."""
+        def refuse(_self, a):
+            raise AssertionError(f"{a.shape} is copied")
+        qkv, one = random(2, 11, 3, 4, 8), random(2, 1, 11, 8)
+        views = [qkv[:, :, i] for i in range(3)]
+        heads = [np.swapaxes(a, 1, 2) for a in views]
+        all_heads = np.broadcast_to(one, (2, 4, 11, 8))
+        copy, five_steps.arrays.Numpy.contiguous = five_steps.arrays.Numpy.contiguous, refuse
+        try:
+            rows_first = five_steps.attention(*views, layout="blhd", causal=True)
+            heads_first = five_steps.attention(*heads, causal=True)
+            shared = five_steps.attention(heads[0], all_heads, all_heads)
+        finally:
+            five_steps.arrays.Numpy.contiguous = copy
+        want = defined(*heads, causal=True)[0]
+        self.close(np.swapaxes(rows_first, 1, 2), want)
+        self.close(heads_first, want)
+        self.close(shared, defined(heads[0], one, one)[0])
+        backwards = heads[1][:, :, ::-1]  # negative strides: this one is copied
+        self.close(five_steps.attention(heads[0], backwards, backwards),
+                   defined(heads[0], backwards, backwards)[0])
+
     def test_rows_without_keys(self):
         """More queries than keys under a causal mask: zeros, and -infinity."""
         o, lse = five_steps.attention(random(6, 8), random(4, 8), random(4, 8), causal=True,
@@ -87,13 +160,21 @@ class Attention(unittest.TestCase):
     def test_what_is_refused_says_so(self):
         """Arguments that cannot be, and those that are not supported yet."""
         q, k = random(2, 3, 8), random(2, 5, 8)
-        cases = [("window", {"window": (4, 0)}), ("softcap", {"softcap": 30.0}),
-                 ("sinks", {"sinks": random(2)}), ("cu_seqlens_q", {"cu_seqlens_q": [0, 3]}),
+        late, long = np.array([1, 2], "i4"), np.array([0, 9], "i4")
+        good = np.array([0, 2], "i4")
+        cases = [("window", {"window": (-2, 0)}), ("softcap", {"softcap": 0}),
+                 ("softcap", {"softcap": math.inf}), ("sinks", {"sinks": random(3)}),
+                 ("sinks", {"sinks": random(2).astype("f8")}),
+                 ("both", {"cu_seqlens_q": late}),
                  ("layout", {"layout": "dlhb"}), ("scale", {"scale": math.nan}),
                  ("bias", {"bias": random(4, 4)})]
         for word, arguments in cases:
             with self.assertRaisesRegex(five_steps.FiveStepsError, word):
                 five_steps.attention(q, k, k, **arguments)
+        for word, sums in (("from 1", late), ("longest", long), ("int32", good.astype("i8")),
+                           ("alike", np.array([0, 1, 2], "i4"))):
+            with self.assertRaisesRegex(five_steps.FiveStepsError, word):
+                five_steps.attention(q, q, q, cu_seqlens_q=sums, cu_seqlens_k=good)
         for word, arrays in (("head_dim", (q, random(2, 5, 7), k)), ("float64", [q.astype("f8")] * 3),
                              ("list", ([1.0], k, k)), ("heads_q", (random(3, 3, 8), k, k)),
                              ("types differ", (q.astype("f2"), k, k))):
@@ -151,14 +232,23 @@ class Tensors(unittest.TestCase):
         """PyTorch's own check of the operators and their fake kernels."""
         from five_steps import torch_operations as t
         q, lse = torch.randn(2, 3, 8), torch.randn(2, 3)
-        torch.library.opcheck(t._attention, (q, q, q, None, True, 0.0))
+        plain = (None, None, None, None, True, -1, -1, 0.0, 0.0, False)
+        full = (torch.randn(3, 3), torch.randn(2), None, None, True, 4, 0, 20.0, 0.5, False)
+        packed = (None, torch.randn(3), torch.tensor([0, 2]).int(), torch.tensor([0, 2]).int(),
+                  False, -1, -1, 0.0, 0.0, True)
+        for options in (plain, full, packed):
+            torch.library.opcheck(t._attention, (q, q, q, *options))
         torch.library.opcheck(t._softmax, (q,))
         torch.library.opcheck(t._merge, (q, lse, q, lse))
 
     def test_compiled_without_a_graph_break(self):
         """torch.compile of a function that calls the operators."""
         def f(q, k, v):
-            o, lse = five_steps.attention(2 * q, k, v, causal=True, return_lse=True)
+            o, lse = five_steps.attention(2 * q, k, v, causal=True, window=(3, 0), softcap=5.0,
+                                          return_lse=True)
+            turned = five_steps.attention(*(a.transpose(1, 2) for a in (q, k, v)),
+                                          layout="blhd", sinks=q[0, :, 0, 0])
+            o = o + turned.transpose(1, 2)
             return five_steps.softmax(o, 1) + lse[..., None]
         arrays = [torch.randn(1, 2, 5, 8) for _ in range(3)]
         with torch.no_grad():

@@ -13,4 +13,4 @@ from .operations import attention, merge, softmax
 from .c_library import LibraryError
 
 __all__ = ["attention", "softmax", "merge", "FiveStepsError", "LibraryError"]
-__version__ = "1.0.0"
+__version__ = "1.1.0"

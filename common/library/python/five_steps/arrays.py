@@ -5,7 +5,12 @@ from . import c_library
 
 
 class FiveStepsError(ValueError):
-    """An argument that cannot be, or that is not supported yet."""
+    """An argument that cannot be, or that is not supported yet.  code: the library's, if it was
+    the library that refused."""
+
+    def __init__(self, message, code=None):
+        super().__init__(message)
+        self.code = code
 
 
 class Numpy:
@@ -27,6 +32,31 @@ class Numpy:
     def contiguous(self, a):
         """The same elements, one after another, in the machine's byte order."""
         return self.numpy.ascontiguousarray(a)
+
+    @staticmethod
+    def strides(a):
+        """Elements from one index of each dimension to the next, or None where the library
+        cannot use the array as it lies."""
+        steps = [s // a.itemsize for s in a.strides]
+        whole = all(s % a.itemsize == 0 and s >= 0 for s in a.strides)
+        usable = whole and a.flags.aligned and a.dtype.isnative
+        return steps if usable and (steps[-1] == 1 or a.shape[-1] == 1) else None
+
+    def integers(self, name, a):
+        """Prefix sums: int32, one after another."""
+        if a.dtype != self.numpy.int32 or a.ndim != 1 or a.size == 0:
+            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 [sequences + 1]")
+        return self.contiguous(a)
+
+    @staticmethod
+    def longest(sums):
+        """The largest difference of neighbours."""
+        return int((sums[1:] - sums[:-1]).max(initial=0))
+
+    @staticmethod
+    def copy(to, a):
+        """The elements of a into an array of the same shape."""
+        to[...] = a
 
     def empty(self, shape, like):
         """An array for results."""
@@ -74,6 +104,36 @@ class Torch:
     def contiguous(a):
         """The same elements, one after another."""
         return a.contiguous()
+
+    @staticmethod
+    def strides(a):
+        """Elements from one index of each dimension to the next, or None where the library
+        cannot use the tensor as it lies: on a GPU rows begin at multiples of 16 bytes."""
+        steps, unit = list(a.stride()), 1
+        if a.device.type != "cpu":
+            unit = 16 // a.element_size()
+            if a.data_ptr() % 16:
+                return None
+        if steps[-1] != 1 and a.shape[-1] != 1:
+            return None
+        aligned = all(s % unit == 0 for s, n in zip(steps[:-1], a.shape) if n > 1)
+        return steps if aligned else None
+
+    def integers(self, name, a):
+        """Prefix sums: int32, one after another."""
+        if a.dtype != self.torch.int32 or a.ndim != 1 or a.numel() == 0:
+            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 [sequences + 1]")
+        return a.contiguous()
+
+    @staticmethod
+    def longest(sums):
+        """The largest difference of neighbours.  On a GPU the host waits for it."""
+        return int((sums[1:] - sums[:-1]).max()) if sums.numel() > 1 else 0
+
+    @staticmethod
+    def copy(to, a):
+        """The elements of a into a tensor of the same shape."""
+        to.copy_(a)
 
     @staticmethod
     def empty(shape, like):

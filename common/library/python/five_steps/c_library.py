@@ -22,6 +22,11 @@ class _Problem(ctypes.Structure):
         super().__init__(size=ctypes.sizeof(type(self)), **fields)
 
 
+class Strides(ctypes.Structure):
+    """struct five_steps_strides: elements from one batch, head and row to the next."""
+    _fields_ = [(n, _SIZE) for n in ("batch", "head", "row")]
+
+
 class AttentionProblem(_Problem):
     """struct five_steps_attention_problem."""
     _fields_ = ([("size", _SIZE), ("device", _INT), ("type", _INT)]
@@ -29,7 +34,12 @@ class AttentionProblem(_Problem):
                                         "seqlen_k", "head_dim", "head_dim_v")]
                 + [("causal", _INT), ("isolate_v", _INT), ("scale", ctypes.c_float)]
                 + [(n, _POINTER) for n in ("q", "k", "v", "bias", "o", "lse", "stream")]
-                + [("kernel", ctypes.c_char_p)])
+                + [("kernel", ctypes.c_char_p), ("window", _INT), ("softcap", ctypes.c_float),
+                   ("window_left", ctypes.c_ssize_t), ("window_right", ctypes.c_ssize_t)]
+                + [(n, _POINTER) for n in ("sinks", "cu_seqlens_q", "cu_seqlens_k")]
+                + [(n, _SIZE) for n in ("total_q", "total_k")] + [("page_table", _POINTER)]
+                + [(n, _SIZE) for n in ("page_size", "n_pages", "pages_per_sequence")]
+                + [(n, Strides) for n in ("q_strides", "k_strides", "v_strides", "o_strides")])
 
 
 class SoftmaxProblem(_Problem):

@@ -1,52 +1,11 @@
 """operations.py: attention, softmax and merge on arrays of either kind."""
+import functools
 import math
 
 from . import c_library
 from .arrays import FiveStepsError, is_tensor, kind_of, same_type
+from .attention_call import AttentionCall
 from .find import library
-
-
-def _later(**arguments):
-    """Refuses what the library does not compute yet."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise FiveStepsError(f"{name} is not supported yet; leave it out")
-
-
-def _causal_of(causal, window):
-    """window=(left, right): keys i - left ... i + right, counted from the diagonal; -1: no
-    limit.  Without a limit at the left it is no mask, or the causal one."""
-    if window is None or tuple(window) == (-1, -1):
-        return bool(causal)
-    if tuple(window) == (-1, 0):
-        return True
-    raise FiveStepsError(f"window={tuple(window)} is not supported yet; (-1, -1) and (-1, 0), "
-                         "which is causal, are")
-
-
-def _shape_4(name, a):
-    """[seqlen, dim], [heads, seqlen, dim] or [batch, heads, seqlen, dim] as the last."""
-    if not 2 <= a.ndim <= 4:
-        raise FiveStepsError(f"{name} has {a.ndim} dimensions; give [seqlen, head_dim], [heads, "
-                             "seqlen, head_dim] or [batch, heads, seqlen, head_dim]")
-    return (1,) * (4 - a.ndim) + tuple(a.shape)
-
-
-def _sizes(q, k, v):
-    """The sizes of the problem, checked against each other."""
-    if not q.ndim == k.ndim == v.ndim:
-        raise FiveStepsError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; give "
-                             "them alike")
-    (b, hq, nq, d), (bk, hk, nk, dk), (bv, hv, nv, dv) = (
-        _shape_4(name, a) for name, a in (("q", q), ("k", k), ("v", v)))
-    if d != dk:
-        raise FiveStepsError(f"head_dim is {d} in q and {dk} in k")
-    if (bk, bv) != (b, b):
-        raise FiveStepsError(f"batch is {b} in q, {bk} in k and {bv} in v")
-    if (hv, nv) != (hk, nk):
-        raise FiveStepsError(f"k has {hk} heads of {nk} keys, v {hv} of {nv}")
-    return {"batch": b, "heads_q": hq, "heads_kv": hk, "seqlen_q": nq, "seqlen_k": nk,
-            "head_dim": d, "head_dim_v": dv}
 
 
 def _call(function, query, kind, like, problem):
@@ -57,30 +16,32 @@ def _call(function, query, kind, like, problem):
         function(problem, kind.address(work), size)
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
-            raise FiveStepsError(str(error)) from None
+            raise FiveStepsError(str(error), error.code) from None
         raise
 
 
-def compute_attention(q, k, v, bias, causal, scale):
-    """o and lse of arrays in the layout [.., heads, seqlen, head_dim]."""
-    kind = kind_of(q=q, k=k, v=v, bias=bias)
-    sizes = _sizes(q, k, v)
-    number = same_type(kind, q=q, k=k, v=v)
-    if bias is not None:
-        if kind.type_of("bias", bias) != c_library.F32:
-            raise FiveStepsError(f"bias is {bias.dtype}; give float32")
-        if tuple(bias.shape) != (sizes["seqlen_q"], sizes["seqlen_k"]):
-            raise FiveStepsError(f"bias is {list(bias.shape)}; give [seqlen_q, seqlen_k] = "
-                                 f"[{sizes['seqlen_q']}, {sizes['seqlen_k']}]")
-    q, k, v = (kind.contiguous(a) for a in (q, k, v))
-    bias = None if bias is None else kind.contiguous(bias)
-    o = kind.empty(tuple(q.shape[:-1]) + (sizes["head_dim_v"],), q)
-    lse = kind.empty_float(tuple(q.shape[:-1]), q)
-    problem = c_library.AttentionProblem(
-        type=number, causal=causal, scale=scale, q=kind.address(q), k=kind.address(k), v=kind.address(v),
-        bias=None if bias is None else kind.address(bias), o=kind.address(o),
-        lse=kind.address(lse), **sizes, **kind.place(q))
-    _call(library().attention, library().attention_workspace, kind, q, problem)
+def compute_attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal, window_left,
+                      window_right, softcap, scale, rows_first):
+    """o, in the layout of q, and lse.  rows_first: the rows lie before the heads."""
+    kind = kind_of(q=q, k=k, v=v, bias=bias, sinks=sinks, cu_seqlens_q=cu_seqlens_q,
+                   cu_seqlens_k=cu_seqlens_k)
+    call = AttentionCall(kind, q, k, v, rows_first)
+    call.add_scores(bias, sinks, causal, (window_left, window_right), softcap, scale)
+    if cu_seqlens_q is not None:
+        call.add_packed(cu_seqlens_q, cu_seqlens_k)
+    call.check_scores()
+    o, lse = call.outputs()
+    if math.prod(o.shape) == 0:
+        return o, lse
+    run = functools.partial(_call, library().attention, library().attention_workspace, kind, q)
+    try:
+        run(call.problem(o, lse))
+    except FiveStepsError as error:
+        if error.code != c_library.UNSUPPORTED or call.is_contiguous():
+            raise
+        plain = kind.contiguous(call.heads_first(o))  # no kernel takes the rows as they lie
+        run(call.contiguous().problem(plain, lse, rows_first=False))
+        kind.copy(o, call.heads_first(plain))
     return o, lse
 
 
@@ -90,30 +51,46 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
-    batch, or without batch and heads, too.  layout="blhd": [batch, seqlen, heads, ...], which is
-    copied.  heads_q is a multiple of heads_kv.  causal is aligned at the bottom right.  scale is
-    1/sqrt(head_dim) unless given.  bias [seqlen_q, seqlen_k], float32.  With return_lse also the
-    logarithm of the denominator, [batch, heads_q, seqlen_q], float32.  On a GPU, NaN or
-    infinity in a value that is hidden may reach the result (0 * NaN).
+    batch, or without batch and heads, too.  layout="blhd": [batch, seqlen, heads, ...].  Views
+    with strides, such as slices of a packed QKV tensor, are not copied where the last dimension
+    is contiguous (on a GPU: where a kernel takes them).  heads_q is a multiple of heads_kv.
+
+    causal is aligned at the bottom right: query i sees keys up to i + seqlen_k - seqlen_q.
+    scale is 1/sqrt(head_dim) unless given.
+    window=(left, right): so many keys around that one; -1: no limit.
+    softcap c: scores become c tanh(s / c) before the bias.
+    sinks [heads_q], float32: logits that take part in the denominator only.
+    bias [seqlen_q, seqlen_k], float32.
+    cu_seqlens_q, cu_seqlens_k [sequences + 1], int32: q, k and v hold sequences one after
+    another, [total, heads, head_dim] whatever the layout; a bias is for the longest.  On a GPU
+    the host reads the prefix sums.
+
+    With return_lse also the logarithm of the denominator, float32, [batch, heads_q, seqlen_q]
+    or [heads_q, total].  On a GPU, NaN or infinity in a value that is hidden may reach the
+    result (0 * NaN).
     """
-    _later(softcap=softcap, sinks=sinks, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
-    causal = _causal_of(causal, window)
     if layout not in ("bhld", "blhd"):
         raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
     if scale is not None and (not math.isfinite(scale) or scale == 0):
         raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
-    kind = kind_of(q=q, k=k, v=v, bias=bias)
-    if layout == "blhd":
-        if min(q.ndim, k.ndim, v.ndim) < 3:
-            raise FiveStepsError("layout 'blhd' needs [seqlen, heads, head_dim] or [batch, "
-                                 "seqlen, heads, head_dim]")
-        q, k, v = (kind.swap(a, -3, -2) for a in (q, k, v))
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
+    if window is not None and (len(window) != 2 or min(window) < -1):
+        raise FiveStepsError(f"window is {tuple(window)}; give (left, right), -1 for no limit")
+    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
+        raise FiveStepsError("cu_seqlens_q and cu_seqlens_k belong together; give both")
+    left, right = window or (-1, -1)
+    packed = cu_seqlens_q is not None
+    rows_first = packed or layout == "blhd"
+    if rows_first and (q.ndim != 3 if packed else q.ndim < 3):
+        raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
+                             "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
+                             "heads, head_dim]")
     compute = compute_attention
     if is_tensor(q):
         from .torch_operations import attention as compute  # pylint: disable=import-outside-toplevel
-    o, lse = compute(q, k, v, bias, causal, float(scale or 0))
-    if layout == "blhd":
-        o = kind.swap(o, -3, -2)
+    o, lse = compute(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, bool(causal), int(left),
+                     int(right), float(softcap or 0), float(scale or 0), rows_first)
     return (o, lse) if return_lse else o
 
 

@@ -17,15 +17,20 @@ def _refuse_gradient(*tensors):
 
 
 @torch.library.custom_op("five_steps::attention", mutates_args=())
-def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool,
-               scale: float) -> Tuple[Tensor, Tensor]:
-    return operations.compute_attention(q, k, v, bias, causal, scale)
+def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], sinks: Optional[Tensor],
+               cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], causal: bool,
+               window_left: int, window_right: int, softcap: float, scale: float,
+               rows_first: bool) -> Tuple[Tensor, Tensor]:
+    return operations.compute_attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal,
+                                        window_left, window_right, softcap, scale, rows_first)
 
 
 @_attention.register_fake
-def _(q, k, v, bias, causal, scale):  # pylint: disable=unused-argument
-    return (q.new_empty((*q.shape[:-1], v.shape[-1])),
-            q.new_empty(q.shape[:-1], dtype=torch.float32))
+def _(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal, window_left, window_right,
+      softcap, scale, rows_first):  # pylint: disable=unused-argument
+    rows = q.shape[:-1]
+    of_lse = (*rows[:-2], rows[-1], rows[-2]) if rows_first else rows
+    return q.new_empty((*rows, v.shape[-1])), q.new_empty(of_lse, dtype=torch.float32)
 
 
 @torch.library.custom_op("five_steps::softmax", mutates_args=())
@@ -48,10 +53,10 @@ def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
     return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
 
 
-def attention(q, k, v, bias, causal, scale):
+def attention(q, k, v, bias, sinks, *options):
     """five_steps::attention."""
-    _refuse_gradient(q, k, v, bias)
-    return _attention(q, k, v, bias, causal, scale)
+    _refuse_gradient(q, k, v, bias, sinks)
+    return _attention(q, k, v, bias, sinks, *options)
 
 
 def softmax(x):
