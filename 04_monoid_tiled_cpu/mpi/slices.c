@@ -20,6 +20,8 @@ const char *slices_problem(const struct options *o, struct npy head[N_FILES],
     static char text[1024];
     const char *path[N_FILES] = {o->q, o->k, o->v, o->bias};
     const char *why = NULL;
+    if (o->has_window || o->softcap != 0 || o->sinks || o->cu_seqlens_q || o->cu_seqlens_k)
+        return "several ranks do not support --window, --softcap, --sinks or --cu-seqlens";
     for (int i = 0; i < N_FILES && !why; i++)
         if (path[i]) why = npy_read_rows(path[i], 0, 0, &head[i]);
     if (why) return why;
