@@ -42,3 +42,20 @@ Test(python, the_package_agrees_with_the_definition, .timeout = 300)
     cr_assert(shell(line) == 0, "%s", said);
     cr_expect(strstr(said, "\nOK"), "%s", said);
 }
+
+/* Without a net and without setuptools: the folder brings its own build backend. */
+Test(python, the_folder_is_installed_in_a_fresh_environment, .timeout = 300)
+{
+    const char *build = getenv("BUILD");
+    char place[] = "/tmp/test_python.XXXXXX", line[1024];
+    if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
+    cr_assert(mkdtemp(place));
+    snprintf(line, sizeof line, "sh tests/python/install.sh %s/libfive_steps.so %s 2>&1",
+             build ? build : "build", place);
+    int status = shell(line);
+    char cleanup[64];
+    snprintf(cleanup, sizeof cleanup, "rm -rf %s", place);
+    cr_expect(system(cleanup) == 0);
+    if (status == 77) cr_skip_test("%s", said);
+    cr_assert(status == 0 && strstr(said, "installed"), "%s", said);
+}
