@@ -324,3 +324,42 @@ Test(calls, sink_merged_into_a_finished_part_is_one_more_element)
     cr_expect(o[0] == 3 && fabsf(lse[0] - logf(2)) < 1e-6f);
     cr_expect(o[1] == 0 && lse[1] == 3);
 }
+
+/* Where layout.h says that rows lie, against the formulas: the reference gathers by the same
+ * functions, and would make the same mistake. */
+Test(calls, rows_lie_where_the_definition_says)
+{
+    enum { HEADS = 3, D = 8, PAGE = 4 };
+    static const int32_t cu[] = {0, 5, 5, 11}, table[] = {7, 2, 9, 0, 4, 1, 3, 8, 5};
+    const struct problem plain = {.op = OP_ATTENTION, .batch = 3, .heads_q = HEADS,
+                                  .heads_kv = HEADS, .seqlen_q = 6, .seqlen_k = 11,
+                                  .head_dim = D, .head_dim_v = D};
+    struct problem packed = plain, paged = plain, strided = plain;
+    struct arrays a = {.cu_seqlens_q = cu, .cu_seqlens_k = cu, .page_table = table};
+    packed.packed = 1, packed.total_q = packed.total_k = 11;
+    paged.page_size = PAGE, paged.pages_per_sequence = 3, paged.n_pages = 10;
+    strided.q_strides = strided.o_strides = strided.k_strides = (struct strides){1000, 10, 30};
+    for (size_t b = 0; b < 3; b++)
+        for (size_t h = 0; h < HEADS; h++)
+            for (size_t i = 0; i < 6; i++) {
+                struct sequence s = sequence_of(&plain, &a, b), t = sequence_of(&packed, &a, b);
+                cr_expect(query_at(&plain, &s, strides_of_q(&plain), h, i) ==
+                          ((b * HEADS + h) * 6 + i) * D);
+                cr_expect(key_at(&plain, &a, &s, strides_of_k(&plain), h, i) ==
+                          ((b * HEADS + h) * 11 + i) * D);
+                cr_expect(key_at(&paged, &a, &s, strides_of_k(&paged), h, i) ==
+                          (((size_t)table[3 * b + i / PAGE] * HEADS + h) * PAGE + i % PAGE) * D);
+                cr_expect(query_at(&strided, &s, strides_of_q(&strided), h, i) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(key_at(&strided, &a, &s, strides_of_k(&strided), h, i) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(o_row_at(&strided, lse_at(&strided, &s, h, i)) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(t.seqlen_q == (b == 0 ? 5 : b == 1 ? 0 : 6));
+                if (i >= t.seqlen_q) continue;
+                size_t row = h * 11 + (size_t)cu[b] + i;
+                cr_expect(query_at(&packed, &t, strides_of_q(&packed), h, i) == row * D);
+                cr_expect(key_at(&packed, &a, &t, strides_of_v(&packed), h, i) == row * D);
+                cr_expect(lse_at(&packed, &t, h, i) == row && o_row_at(&packed, row) == row * D);
+            }
+}

@@ -47,7 +47,7 @@ static glob_t lessons(void)
 static int quoted_from(const char *lesson, const char *text)
 {
     static const char *const kinds[] = {"*.c", "*.h", "*.cu", "*/*.c", "*/*.cu", "*/*.h",
-                                        "*/*/*.cu"};
+                                        "*/*/*.cu", "*/*/*.c"};
     const char *slash = strrchr(lesson, '/');
     int length = slash ? (int)(slash - lesson) : 0, found = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !found; i++) {
