@@ -16,7 +16,7 @@
 #   make plot            figures from CSV (RESULTS=notes/results: the committed ones)
 #   make tables          tables of the README files and notes; tables-check compares only
 #   make profile 5       hardware counters of a stage's GPU kernels, where they can be read
-#   make cuda            compile the GPU code even where there is no GPU
+#   make cuda            compile the GPU code even where there is no GPU; with NCCL for several
 #   make mpi             stage 4 on several processes: install OpenMPI, build and check
 #
 # Test
@@ -69,7 +69,7 @@ include common/make/programs.mk common/make/library.mk common/make/roof.mk commo
 include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
 include common/make/book.mk
 include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
-include common/make/mpi.mk
+include common/make/mpi.mk common/make/nccl.mk
 
 all: build summary
 

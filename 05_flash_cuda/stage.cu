@@ -8,6 +8,7 @@
 #include "stage.h"
 
 #include "gpu/cuda_check.h"
+#include "multi_gpu/several_gpus.h"
 
 #include <vector>
 
@@ -69,12 +70,17 @@ static void trace_row(struct trace *t, const float *x, size_t n, const float *v,
     }
 }
 
+static const char *const strategies[] = {"tree", "tree-reduce", "ring", "ring-unbalanced",
+                                         NULL};
+
 static const struct stage flash_cuda = {
     .number = 5,
     .name = "05_flash_cuda",
     .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
     .variants = variants,
     .trace = trace_row,
+    .strategies = strategies,
+    .on_gpus = several_gpus,
 };
 
 int main(int argc, char **argv) { return stage_main(argc, argv, &flash_cuda); }

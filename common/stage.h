@@ -205,6 +205,7 @@ static inline variant_function *variant_does(const struct variant *v, enum op op
 }
 
 struct trace; /* where a trace goes */
+struct options; /* a command line (program/options.h) */
 
 /* One line of a trace: the state after a step.
  *   step        "element", "tile", "merge", ...   index  which one, from 0
@@ -230,7 +231,9 @@ struct stage {
     const struct variant *const *variants;
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
-    const char *const *strategies; /* a program of several ranks: values of --strategy, NULL */
+    const char *const *strategies; /* of several ranks: values of --strategy, NULL */
+    /* A stage that takes --gpus: check, bench or run (`verb`, a bit of program/parse.h). */
+    int (*on_gpus)(const struct stage *stage, unsigned verb, const struct options *opt);
 };
 
 /* The program: parses the command line, does the verb, returns the exit status

@@ -15,7 +15,7 @@ static struct problem piece(const struct shard *w, struct key_range rows,
                             struct key_range cols)
 {
     struct problem p = w->whole;
-    ptrdiff_t whole = (ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q;
+    ptrdiff_t whole = (ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q + p.shift;
     p.seqlen_q = range_size(rows);
     p.seqlen_k = range_size(cols);
     ptrdiff_t own = (ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q;

@@ -94,21 +94,8 @@ const char *shard_attention(const struct shard *w, enum strategy s)
     return is_tree(s) ? tree_attention(w, s == TREE_FIXED_ORDER) : ring_attention(w, s);
 }
 
-/* Places the answer of `rank` into the whole. */
-static void place(const struct problem *p, enum strategy s, int rank, int ranks,
-                  const float *part_o, const float *part_lse, float *o, float *lse)
-{
-    struct chunks c = strategy_queries(s, p, rank, ranks);
-    size_t n = chunks_size(&c), heads = p->batch * p->heads_q, row = 0;
-    for (int i = 0; i < CHUNKS; row += range_size(c.at[i++])) {
-        size_t size = range_size(c.at[i]), first = c.at[i].first;
-        copy_rows(o, p->seqlen_q, first, part_o, n, row, size, heads, p->head_dim_v);
-        copy_rows(lse, p->seqlen_q, first, part_lse, n, row, size, heads, 1);
-    }
-}
-
 /* Sends or receives n floats, in pieces that an int can count. */
-static void send_floats(float *x, size_t n, int to, MPI_Comm ranks)
+static void send_floats(const float *x, size_t n, int to, MPI_Comm ranks)
 {
     for (size_t at = 0, most = 1u << 28; at < n; at += most)
         MPI_Send(x + at, (int)(n - at < most ? n - at : most), MPI_FLOAT, to, 3, ranks);
@@ -121,30 +108,35 @@ static void receive_floats(float *x, size_t n, int from, MPI_Comm ranks)
                  MPI_STATUS_IGNORE);
 }
 
-void shard_gather(const struct shard *w, enum strategy s, float *o, float *lse)
+void shard_fetch(const struct shard *w, enum strategy s, int rank, size_t head, int chunk,
+                 int is_lse, float *to)
 {
     int me, ranks;
-    const struct problem *p = &w->whole;
     MPI_Comm_rank(w->ranks, &me);
     MPI_Comm_size(w->ranks, &ranks);
-    size_t heads = p->batch * p->heads_q;
-    if (me) {
-        if (is_tree(s)) return;
-        send_floats(w->o, heads * chunks_size(&w->queries) * p->head_dim_v, 0, w->ranks);
-        send_floats(w->lse, heads * chunks_size(&w->queries), 0, w->ranks);
-        return;
-    }
-    place(p, s, 0, ranks, w->o, w->lse, o, lse);
-    for (int r = 1; r < ranks && !is_tree(s); r++) {
-        struct chunks c = strategy_queries(s, p, r, ranks);
-        size_t n = heads * chunks_size(&c);
-        float *part = floats(n, p->head_dim_v + 1, 1);
-        if (!part) MPI_Abort(w->ranks, 1);
-        receive_floats(part, n * p->head_dim_v, r, w->ranks);
-        receive_floats(part + n * p->head_dim_v, n, r, w->ranks);
-        place(p, s, r, ranks, part, part + n * p->head_dim_v, o, lse);
-        memory_free(part);
-    }
+    struct chunks c = strategy_queries(s, &w->whole, rank, ranks);
+    size_t d = is_lse ? 1 : w->whole.head_dim_v, n = range_size(c.at[chunk]) * d;
+    size_t row = head * chunks_size(&c) + (chunk == BACK ? range_size(c.at[FRONT]) : 0);
+    const float *from = is_lse ? w->lse : w->o;
+    if (me == rank && me == 0) memcpy(to, from + row * d, n * sizeof *to);
+    else if (me == rank) send_floats(from + row * d, n, 0, w->ranks);
+    else if (me == 0) receive_floats(to, n, rank, w->ranks);
+}
+
+void shard_gather(const struct shard *w, enum strategy s, float *o, float *lse)
+{
+    int ranks;
+    const struct problem *p = &w->whole;
+    MPI_Comm_size(w->ranks, &ranks);
+    for (int r = 0; r < (is_tree(s) ? 1 : ranks); r++)
+        for (size_t i = 0; i < CHUNKS * p->batch * p->heads_q; i++) {
+            struct chunks c = strategy_queries(s, p, r, ranks);
+            size_t row = i / CHUNKS * p->seqlen_q + c.at[i % CHUNKS].first;
+            int chunk = (int)(i % CHUNKS);
+            if (range_size(c.at[chunk]) == 0) continue;
+            shard_fetch(w, s, r, i / CHUNKS, chunk, 0, o + row * p->head_dim_v);
+            shard_fetch(w, s, r, i / CHUNKS, chunk, 1, lse + row);
+        }
 }
 
 int ranks_complain(const char *why, char *text, size_t size, MPI_Comm ranks)

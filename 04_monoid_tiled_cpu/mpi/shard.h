@@ -16,6 +16,11 @@ void shard_cut(struct shard *w, enum strategy s, const struct arrays *whole);
 /* The strategy on this shard: NULL, or why it failed here. */
 const char *shard_attention(const struct shard *w, enum strategy s);
 
+/* Rows of the answer on rank 0: chunk `chunk` of head `head` (of all batches) of `rank`, of o
+ * (rows, head_dim_v) or lse (rows).  Rank 0 and `rank` call it, both for the same rows. */
+void shard_fetch(const struct shard *w, enum strategy s, int rank, size_t head, int chunk,
+                 int is_lse, float *to);
+
 /* o and lse of the whole problem on rank 0, from what shard_attention() left on every rank.
  * The pointers are used on rank 0 only. */
 void shard_gather(const struct shard *w, enum strategy s, float *o, float *lse);

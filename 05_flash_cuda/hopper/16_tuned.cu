@@ -32,9 +32,10 @@ static bool is_short(const struct problem *p)
 #include "store.h"
 
 template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
-          int PER_SM = 1>
+          int PER_SM = 1, class Output = Type>
 struct config {
     using T = Type;
+    static constexpr bool FLOAT_O = !std::is_same_v<Output, T>; /* a part, merged later */
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
     static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
@@ -49,7 +50,7 @@ struct config {
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
-    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+    static constexpr bool TMA_STORE = D <= 128 && !FLOAT_O; /* shared memory is left for a tile of o */
 };
 
 template <class C> struct memory {
@@ -189,7 +190,9 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
     normalize(x.o, x.rows, params, row, head);
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
-    if (C::TMA_STORE)
+    if constexpr (C::FLOAT_O)
+        store_floats<C>(x.o, params, row, head);
+    else if (C::TMA_STORE)
         store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
     else
         store_from_registers<C>(x.o, params, row, head);
@@ -294,12 +297,15 @@ static void launch(const struct problem *p, const struct arrays *a)
     else launch_as<config<T, 64, 4, 64, 4>>(p, a);
 }
 
+#ifndef PART_OF_A_PROBLEM /* multi_gpu/part_tuned.cu launches the kernel in its own way */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
 #endif
+#endif
 
+#ifndef PART_OF_A_PROBLEM
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
 {
@@ -332,3 +338,4 @@ GPU_VARIANT(tuned) = {
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
     .on_gpu = GPU_TWIN(tuned),
 };
+#endif

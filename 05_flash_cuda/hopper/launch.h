@@ -11,7 +11,7 @@
 
 /* What no Hopper rung does beside a bias: rows that are no multiple of 16 bytes (TMA), heads
  * wider than 256, and a scale that turns the order of the scores round. */
-static const char *hopper_refuses(const struct problem *p)
+[[maybe_unused]] static const char *hopper_refuses(const struct problem *p)
 {
     if (p->head_dim % 8 || p->head_dim_v % 8)
         return "a head_dim that is no multiple of 8";

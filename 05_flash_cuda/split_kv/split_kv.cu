@@ -287,6 +287,7 @@ static void attention_in(const struct problem *p, const struct arrays *a)
     else launch<T, 256>(p, a);
 }
 
+#ifndef PART_OF_A_PROBLEM /* multi_gpu/part_split.cu launches the kernel in its own way */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     if (p->dtype == F16) attention_in<F16>(p, a);
@@ -331,3 +332,4 @@ GPU_VARIANT(split_kv) = {
     .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(split_kv),
 };
+#endif

@@ -251,7 +251,7 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
 }
 
 /* What is taken, in words. */
-static const char *split_picks(struct parts parts)
+[[maybe_unused]] static const char *split_picks(struct parts parts)
 {
     static char text[64];
     snprintf(text, sizeof text, "%d part%s of %d keys, blocks of %d warps", parts.n,
@@ -260,7 +260,7 @@ static const char *split_picks(struct parts parts)
 }
 
 /* K and V once for every `rows` queries of a key head; parts are small. */
-static struct cost split_cost(const struct problem *p, size_t rows)
+[[maybe_unused]] static struct cost split_cost(const struct problem *p, size_t rows)
 {
     double size = (double)dtype_size(p->dtype), d = (double)p->head_dim + p->head_dim_v;
     size_t tiles = (rows_of_group(p) + rows - 1) / rows;

@@ -6,7 +6,8 @@
 # mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
 MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
 MPI_PROGRAM := $(BUILD)/04_monoid_tiled_cpu_mpi
-MPI_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c))
+SLICES_O := $(BUILD)/obj/04_monoid_tiled_cpu/mpi/slices.o
+MPI_O := $(filter-out $(SLICES_O),$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c)))
 MPI_PARTS := $(filter-out %/stage.o,$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)
 with_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
@@ -20,7 +21,7 @@ $(MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
 	@echo "  mpicc $<"
 	$(Q)$(with_cc) $(CFLAGS_ALL) $(INCLUDE) -c $< -o $@
 
-$(MPI_PROGRAM): $(MPI_O) $(MPI_PARTS)
+$(MPI_PROGRAM): $(MPI_O) $(SLICES_O) $(MPI_PARTS)
 	@echo "  link  $@"
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) -lstdc++ -o $@
 

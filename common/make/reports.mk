@@ -13,6 +13,8 @@ plot: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) --out $(PLOTS)
 	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) --out $(PLOTS) || \
 	    [ $$? = 1 ]
+	$(Q)$(PYTHON) common/reports/multi_gpu.py --results $(RESULTS)/multi_gpu \
+	    --out $(PLOTS) || [ $$? = 1 ]
 
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9

@@ -69,7 +69,9 @@ struct npy_writer {
     int mode;                      /* permissions to keep, -1 for a new file */
     int direct;                    /* a device or pipe: written without a temporary */
     size_t ndim, shape[NPY_MAX_DIMS];
-    const float *data;
+    const float *data;             /* everything, or NULL: */
+    size_t (*next)(void *context, const float **data); /* slice by slice */
+    void *context;
 };
 
 /* Resolves path and makes sure that a file can be created beside it; leaves nothing
@@ -80,6 +82,11 @@ const char *npy_writer_begin(struct npy_writer *w, const char *path);
 /* What to write: data (the product of shape) is not copied. */
 void npy_writer_set(struct npy_writer *w, size_t ndim, const size_t *shape,
                     const float *data);
+
+/* The same for an array that is never in memory as a whole: next() points *data to the numbers
+ * that follow and returns how many, 0 at the end. */
+void npy_writer_stream(struct npy_writer *w, size_t ndim, const size_t *shape,
+                       size_t (*next)(void *context, const float **data), void *context);
 
 /* Writes all n files as f32, version 1.0, each to a temporary beside its target, and when
  * every one is complete renames them.  On failure (disk full: exit 1), also of the second

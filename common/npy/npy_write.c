@@ -91,6 +91,14 @@ void npy_writer_set(struct npy_writer *w, size_t ndim, const size_t *shape,
     if (ndim) memcpy(w->shape, shape, ndim * sizeof *shape);
 }
 
+void npy_writer_stream(struct npy_writer *w, size_t ndim, const size_t *shape,
+                       size_t (*next)(void *context, const float **data), void *context)
+{
+    npy_writer_set(w, ndim, shape, NULL);
+    w->next = next;
+    w->context = context;
+}
+
 /* Writes all n bytes.  Returns 0 or an errno. */
 static int write_bytes(int fd, const void *bytes, size_t n)
 {
@@ -122,7 +130,11 @@ static int write_array(int fd, const struct npy_writer *w)
     head[8] = (char)((n - 10) & 0xff);
     head[9] = (char)((n - 10) >> 8);
     int error = write_bytes(fd, head, n);
-    return error ? error : write_bytes(fd, w->data, count * sizeof(float));
+    if (!w->next) return error ? error : write_bytes(fd, w->data, count * sizeof(float));
+    const float *data;
+    while (!error && (n = w->next(w->context, &data)))
+        error = write_bytes(fd, data, n * sizeof(float));
+    return error;
 }
 
 /* Puts the array into a temporary, or straight into a device.  *lock is a descriptor of

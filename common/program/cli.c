@@ -30,7 +30,8 @@ static int help(const struct stage *stage, const struct options *opt)
            "      [--causal] [--window L,R] [--scale s] [--softcap c] [--sinks s.npy]\n"
            "      [--cu-seqlens-q cq.npy --cu-seqlens-k ck.npy]\n"
            "      [--dtype f16|bf16|f32] [--variant V]\n\n"
-           "check, bench and run also take --threads N, --device cpu and --verbose; list\n"
+           "check, bench and run also take --threads N, --device cpu and --verbose, and\n"
+           "stage 5's --gpus N [--strategy tree|tree-reduce|ring|ring-unbalanced]; list\n"
            "--verbose says what a variant that chooses takes for some shapes.\n"
            "--help and --version may follow every verb.\n"
            "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
@@ -89,6 +90,7 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     if (opt.threads) omp_set_num_threads(opt.threads);
     if (opt.on_cpu) gpu_forbid();
     status = opt.help ? help(stage, &opt) : opt.version ? version(stage, &opt)
+             : opt.gpus                   ? stage->on_gpus(stage, verb->bit, &opt)
                                           : verb->function(stage, &opt);
     if ((fflush(stdout) || ferror(stdout)) && !status) {
         fprintf(stderr, "%s: cannot write the standard output: %s\n", stage->name,

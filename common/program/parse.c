@@ -54,7 +54,9 @@ static const struct option table[] = {
     {"--sinks", IN_RUN, TEXT, AT(sinks), NO_FLAG},
     {"--cu-seqlens-q", IN_RUN, TEXT, AT(cu_seqlens_q), NO_FLAG},
     {"--cu-seqlens-k", IN_RUN, TEXT, AT(cu_seqlens_k), NO_FLAG},
+    {"--gpus", COMPUTES, COUNT, AT(gpus), NO_FLAG},
     {"--strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
+    {"--timeline", IN_BENCH, TEXT, AT(timeline), NO_FLAG},
     {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
     {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
     {"--rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
@@ -200,6 +202,22 @@ static int validate_variant(const struct stage *stage, const struct options *opt
     return complain(stage, "--variant: no variant '%s'; there are %s", opt->variant, names);
 }
 
+/* --gpus, and what goes with it alone. */
+static int validate_gpus(const struct stage *stage, const struct options *opt)
+{
+    if (opt->gpus && !stage->on_gpus)
+        return complain(stage, "--gpus: %s", stage->strategies
+                        ? "mpirun -n says how many processes there are" : "stage 5 takes it");
+    if (opt->gpus > 64) return complain(stage, "--gpus: give 1 to 64");
+    if (opt->gpus && opt->variant)
+        return complain(stage, "--variant: cannot go with --gpus, which takes the last rung");
+    if (!opt->gpus && stage->on_gpus && opt->strategy)
+        return complain(stage, "--strategy: goes with --gpus N");
+    if (!opt->gpus && stage->on_gpus && opt->timeline)
+        return complain(stage, "--timeline: goes with --gpus N");
+    return 0;
+}
+
 /* Is the strategy one of the stage's, and has it any? */
 static int validate_strategy(const struct stage *stage, const struct options *opt)
 {
@@ -262,6 +280,7 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
     }
     int status = validate_variant(stage, opt);
     if (!status) status = validate_strategy(stage, opt);
+    if (!status) status = validate_gpus(stage, opt);
     if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt);
     return status;
 }

@@ -31,6 +31,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     stage-N-OP    every variant of stage N doing OP (softmax, attention, ...) at its
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
+    multi-gpu     several GPUs beside one, from notes/results/multi_gpu
     crossover, roofs, decode, gpu-memory, counters, steps-A-B
                   stage 5's ladder: see tables_ladder.py
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
@@ -54,6 +55,7 @@ import tables_cpu
 import tables_gpu
 import tables_ladder
 import tables_lessons
+import tables_multi_gpu
 import tables_stages
 import tables_text
 from accept import accepted
@@ -124,6 +126,8 @@ def make_table(where, mark, data):
         return USUAL[name](rows)
     if name in EVERY:
         return EVERY[name](every)
+    if name == "multi-gpu":
+        return tables_multi_gpu.multi_gpu_table(data.directory)
     if name == "machines":
         return tables_stages.machines_table(rows, data.all)
     if name.startswith("file-"):
@@ -134,7 +138,7 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
+                        "machines, multi-gpu, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
                         "file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 

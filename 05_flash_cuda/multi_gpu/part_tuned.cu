@@ -1,0 +1,72 @@
+/* arch: sm_90a */
+/* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is that of
+ * hopper/16_tuned.cu, line by line; what differs is how it is launched:
+ *   - o goes from registers to memory in float32 (store_floats), so the last instances are
+ *     those with `Output` = float
+ *   - q, k and v are some rows of each head in memory, which the tensor maps express
+ *   - tiles are always taken from a counter.  NCCL's kernels occupy some multiprocessors
+ *     while keys travel; blocks that start late on those must not own a fixed share */
+#define PART_OF_A_PROBLEM
+#include "hopper/16_tuned.cu"
+
+#include "part.h"
+
+/* `rows` rows of each head, of all_rows in memory; beyond them the map has zeros. */
+static CUtensorMap piece_map(const void *array, const struct problem *p, size_t heads,
+                             size_t rows, size_t all_rows, size_t columns, int box_rows)
+{
+    static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
+    CUtensorMap map;
+    cuuint64_t size[4] = {columns, rows, heads, p->batch};
+    cuuint64_t stride[3] = {2 * columns, 2 * columns * all_rows,
+                            2 * columns * all_rows * heads};
+    cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
+    CUresult status =
+        encode(&map,
+               p->dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+               4, (void *)array, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS)
+        cuda_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled", "refused",
+                    "the map of a piece");
+    return map;
+}
+
+template <class C> static void launch_piece(const struct problem *p, const struct part *x)
+{
+    struct problem taken = *p; /* a mask that hides nothing, for the counter */
+    taken.causal = 1;
+    if (!p->causal) taken.shift = (ptrdiff_t)p->seqlen_q;
+    struct arrays a = {};
+    a.q = x->q;
+    a.k = x->k;
+    a.v = x->v;
+    a.o = x->o;
+    a.lse = x->lse;
+    a.workspace = x->workspace;
+    a.stream = x->stream;
+    struct params params = params_of(&taken, &a, C::Br, C::Bc);
+    params.q = piece_map(x->q, p, p->heads_q, p->seqlen_q, x->q_rows, p->head_dim, C::Br);
+    params.k = piece_map(x->k, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim, C::Bc);
+    params.v = piece_map(x->v, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim_v, C::Bc);
+    const struct scheduler s = scheduler_of(params, &taken, &a);
+    start<C, memory<C>>(tuned_kernel<C>, persistent_blocks(s.n_tiles), x->stream, params, s);
+}
+
+/* The instances for long sequences: only those are cut between GPUs. */
+template <class T, int D>
+static void launch_part(const struct problem *p, const struct part *x)
+{
+    if constexpr (D == 64) launch_piece<config<T, 64, 3, 128, 3, 3, 1, float>>(p, x);
+    else if constexpr (D == 256) launch_piece<config<T, 256, 2, 64, 2, 2, 1, float>>(p, x);
+    else if constexpr (std::is_same_v<T, __half>)
+        launch_piece<config<T, 128, 2, 128, 2, 2, 1, float>>(p, x);
+    else launch_piece<config<T, 128, 2, 128, 3, 2, 1, float>>(p, x);
+}
+
+void part_tuned(const struct problem *p, const struct part *x)
+{
+    LAUNCH_FOR(launch_part, p, x);
+}
