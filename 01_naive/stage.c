@@ -119,7 +119,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant naive = {
     .name = "naive",
-    .idea = "exp(x) / sum exp(x), as written in the definition; S and P stored",
+    .idea = "exp(x) / sum exp(x); S and P stored",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,

@@ -136,7 +136,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant recompute = {
     .name = "recompute",
-    .idea = "subtract the maximum; three passes, exp evaluated twice",
+    .idea = "subtract the maximum; three passes",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,

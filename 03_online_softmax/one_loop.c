@@ -73,7 +73,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant divide_once;
 const struct variant divide_once = {
     .name = "divide_once",
-    .idea = "attention in one loop, un-normalised until the end",
+    .idea = "one loop over the keys, one division",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

@@ -120,7 +120,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant online = {
     .name = "online",
-    .idea = "maximum and denominator in one pass; attention in two loops, nothing stored",
+    .idea = "m and l in one pass; S never stored",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,

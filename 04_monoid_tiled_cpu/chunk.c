@@ -50,7 +50,7 @@ static void logsoftmax_chunks(const struct problem *p, const struct arrays *a)
 
 const struct variant monoid_chunk = {
     .name = "chunk",
-    .idea = "fold each chunk of 32 keys, merge the results",
+    .idea = "chunks of keys, merged",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,

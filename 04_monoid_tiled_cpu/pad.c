@@ -79,7 +79,7 @@ static size_t workspace_chunk(const struct problem *p)
 
 const struct variant monoid_padded = {
     .name = "padded",
-    .idea = "chunks of 32 keys, the last filled with copies of the unit",
+    .idea = "last chunk padded",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,
@@ -92,7 +92,7 @@ const struct variant monoid_padded = {
 
 const struct variant monoid_masked_reads = {
     .name = "masked_reads",
-    .idea = "chunks of 32 keys, the unit in place of a read beyond the last key",
+    .idea = "reads beyond masked",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,

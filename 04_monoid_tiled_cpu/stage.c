@@ -64,7 +64,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 const struct variant fold = {
     .name = "fold",
-    .idea = "attention is one fold; softmax: fold of one-hot vectors / fold of ones",
+    .idea = "one key after another",
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
     .max_score = INFINITY,

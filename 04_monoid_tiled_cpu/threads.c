@@ -74,7 +74,7 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
 
 const struct variant monoid_threads = {
     .name = "threads",
-    .idea = "16 parts of the keys on any number of threads, merged in order",
+    .idea = "16 parts on any threads",
     .all_cores = 1,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

@@ -25,7 +25,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant naive_simd = {
     .name = "simd",
-    .idea = "vectors of floats with an exponential of our own",
+    .idea = "vectors with our own exponential",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

@@ -59,7 +59,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant naive_threads = {
     .name = "threads",
-    .idea = "rows, or chunks of a long row, on all cores",
+    .idea = "rows, or parts of one, on all cores",
     .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,

@@ -82,7 +82,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_thread_per_row) = {
     .name = "gpu_thread_per_row",
-    .idea = "one thread per row: a warp reads 32 rows at once, and little of each",
+    .idea = "one thread per row",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
@@ -95,7 +95,7 @@ GPU_VARIANT(gpu_thread_per_row) = {
 
 GPU_VARIANT(gpu_block_per_row) = {
     .name = "gpu_block_per_row",
-    .idea = "one block per row: neighbouring threads read neighbouring elements",
+    .idea = "one block per row",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

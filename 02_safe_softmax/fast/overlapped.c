@@ -37,7 +37,7 @@ static void softmax_overlapped(const struct problem *p, const struct arrays *a)
 
 const struct variant safe_overlapped = {
     .name = "overlapped",
-    .idea = "the maximum of the next row is found while this one is rescaled",
+    .idea = "next row's maximum early",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

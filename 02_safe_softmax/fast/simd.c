@@ -42,7 +42,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant safe_simd = {
     .name = "simd",
-    .idea = "vectors of floats with an exponential of our own; exp evaluated twice",
+    .idea = "vectors; exp taken twice",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

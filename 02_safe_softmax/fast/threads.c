@@ -85,7 +85,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant safe_threads = {
     .name = "threads",
-    .idea = "rows, or chunks of a long row, on all cores; exp stored and rescaled",
+    .idea = "all cores; exp stored",
     .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,

@@ -123,7 +123,7 @@ static struct cost four_passes(const struct problem *p)
 
 GPU_VARIANT(gpu_cub) = {
     .name = "gpu_cub",
-    .idea = "the same with CUB's segmented reductions: 6 G",
+    .idea = "CUB's reductions",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
@@ -138,7 +138,7 @@ GPU_VARIANT(gpu_cub) = {
 
 GPU_VARIANT(gpu_cub_fused_exp) = {
     .name = "gpu_cub_fused_exp",
-    .idea = "exp computed by the iterator from which CUB reads, never stored: 4 G",
+    .idea = "CUB; exp fused",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -56,7 +56,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_four_kernels) = {
     .name = "gpu_four_kernels",
-    .idea = "kernels max, exp, sum, divide; what lies between them is stored: 6 G",
+    .idea = "four kernels",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -60,7 +60,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_three_pass) = {
     .name = "gpu_three_pass",
-    .idea = "one kernel, a block per row, three loops: 4 G, less where a cache helps",
+    .idea = "one kernel",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -47,7 +47,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant log_recompute;
 const struct variant log_recompute = {
     .name = "log_recompute",
-    .idea = "log-softmax: x - m - log(l), three passes",
+    .idea = "x - m - log(l) in three passes",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

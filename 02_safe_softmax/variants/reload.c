@@ -52,7 +52,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant reload;
 const struct variant reload = {
     .name = "reload",
-    .idea = "exp stored in the second pass and rescaled in the third",
+    .idea = "exp stored, rescaled in the third pass",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

@@ -13,7 +13,7 @@ static void softmax_one_look(const struct problem *p, const struct arrays *a)
 
 const struct variant online_one_look = {
     .name = "one_look",
-    .idea = "a block's terms relative to the maximum before it: one look at each element",
+    .idea = "one correction per block",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

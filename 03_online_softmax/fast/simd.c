@@ -18,7 +18,7 @@ static void attention_simd(const struct problem *p, const struct arrays *a)
 
 const struct variant online_simd = {
     .name = "simd",
-    .idea = "a stream a lane; exp(-|x - m|) serves as either factor of the rule",
+    .idea = "each lane its own m and l",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

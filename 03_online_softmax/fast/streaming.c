@@ -11,7 +11,7 @@ static void softmax_streaming(const struct problem *p, const struct arrays *a)
 
 const struct variant online_streaming = {
     .name = "streaming",
-    .idea = "y stored past the cache: 12 bytes per element instead of 16",
+    .idea = "y stored past the cache",
     .group = IN_FAST,
     .device = ON_CPU,
     .types = TYPE(F32),

@@ -90,7 +90,7 @@ static size_t workspace(const struct problem *p)
 
 const struct variant online_threads = {
     .name = "threads",
-    .idea = "rows, or chunks of a long row, on all cores; large outputs past the cache",
+    .idea = "one_look on all cores",
     .group = IN_FAST,
     .device = ON_CPU,
     .all_cores = 1,

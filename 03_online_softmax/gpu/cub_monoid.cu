@@ -71,7 +71,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_cub_monoid) = {
     .name = "gpu_cub_monoid",
-    .idea = "CUB's segmented reduction with the merge of (m, l) as its operator: 3 G",
+    .idea = "CUB merges (m, l)",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

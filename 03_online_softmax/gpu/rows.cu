@@ -78,7 +78,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_online) = {
     .name = "gpu_online",
-    .idea = "two kernels: (m, l) of each row in one pass, then the quotients: 3 G",
+    .idea = "m, l in one pass",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -48,7 +48,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant log_online;
 const struct variant log_online = {
     .name = "log_online",
-    .idea = "log-softmax in two passes",
+    .idea = "x - m - log(l) in two passes",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

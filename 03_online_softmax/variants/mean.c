@@ -99,7 +99,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant mean_total = {
     .name = "mean_total",
-    .idea = "streaming mean: total and count; the total overflows",
+    .idea = "total and count; the total overflows",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
@@ -109,7 +109,7 @@ const struct variant mean_total = {
 
 const struct variant mean_product_first = {
     .name = "mean_product_first",
-    .idea = "streaming mean: mu * (k - 1) / k + x / k; overflows at k = 3",
+    .idea = "mu * (k - 1) / k + x / k; overflows",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
@@ -119,7 +119,7 @@ const struct variant mean_product_first = {
 
 const struct variant mean_weighted = {
     .name = "mean_weighted",
-    .idea = "streaming mean: mu * ((k - 1) / k) + x / k; never overflows, drifts",
+    .idea = "mu * ((k - 1) / k) + x / k; drifts",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
@@ -129,7 +129,7 @@ const struct variant mean_weighted = {
 
 const struct variant mean_increment = {
     .name = "mean_increment",
-    .idea = "streaming mean: mu += (x - mu) / k; accurate, x - mu must be finite",
+    .idea = "mu += (x - mu) / k; accurate",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = FLT_MAX / 2.0f,

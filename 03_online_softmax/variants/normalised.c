@@ -75,7 +75,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant online_normalised = {
     .name = "normalised",
-    .idea = "attention in one loop, the output normalised at every key",
+    .idea = "one loop, a division at every key",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

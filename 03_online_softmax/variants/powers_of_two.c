@@ -93,7 +93,7 @@ static void softmax_two_pass(const struct problem *p, const struct arrays *a)
 
 const struct variant online_two_pass = {
     .name = "two_pass",
-    .idea = "a power of two for a maximum: no search for it, exact rescales",
+    .idea = "a power of two for the maximum",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

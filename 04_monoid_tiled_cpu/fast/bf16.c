@@ -68,7 +68,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",
-    .idea = "a multiply-add of pairs of bf16 (vdpbf16ps), sums in float32",
+    .idea = "multiply-add of bf16 pairs",
     .group = IN_FAST,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
     .max_score = INFINITY,
@@ -80,7 +80,7 @@ const struct variant bf16_dot = {
 
 const struct variant bf16_amx = {
     .name = "amx",
-    .idea = "both products on the matrix unit: tiles of 16 x 16 sums",
+    .idea = "products on a matrix unit",
     .group = IN_FAST,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
     .max_score = INFINITY,

@@ -625,7 +625,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled",
-    .idea = "96 queries share each key and value that is fetched",
+    .idea = "96 queries share a key",
     .group = IN_FAST,
     .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,
@@ -636,7 +636,7 @@ const struct variant tiled_loops = {
 
 const struct variant tiled_microkernel = {
     .name = "microkernel",
-    .idea = "both products in blocks that stay in registers",
+    .idea = "products in registers",
     .group = IN_FAST,
     .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,
@@ -647,7 +647,7 @@ const struct variant tiled_microkernel = {
 
 const struct variant tiled_all_cores = {
     .name = "all_cores",
-    .idea = "tiles on all cores; few queries, or long rows: parts merged in order",
+    .idea = "tiles on all cores",
     .group = IN_FAST,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,

@@ -213,7 +213,7 @@ static size_t workspace_memory_efficient(const struct problem *p)
 
 const struct variant form_split = {
     .name = "split",
-    .idea = "8 blocks reduced to normalised parts, then combined: split-KV",
+    .idea = "8 parts, each normalised",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -227,7 +227,7 @@ const struct variant form_split = {
 
 const struct variant form_lse = {
     .name = "lse_form",
-    .idea = "tiles of 64 keys, log-sum-exp in place of the maximum",
+    .idea = "lse in place of the maximum",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -241,7 +241,7 @@ const struct variant form_lse = {
 
 const struct variant form_normalised = {
     .name = "normalised_tiles",
-    .idea = "tiles of 64 keys, the output normalised after each",
+    .idea = "tiles, a division after each",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -255,7 +255,7 @@ const struct variant form_normalised = {
 
 const struct variant form_memory_efficient = {
     .name = "memory_efficient",
-    .idea = "the scores of one chunk of sqrt(n) keys at a time",
+    .idea = "chunks of sqrt(n) keys",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

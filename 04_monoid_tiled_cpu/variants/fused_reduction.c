@@ -210,7 +210,7 @@ static struct cost cost_unfused(const struct problem *p)
 
 const struct variant reduction_unfused = {
     .name = "unfused",
-    .idea = "two reductions, the second after the first: three loops over the row",
+    .idea = "one reduction, then the other",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = INFINITY,
@@ -221,7 +221,7 @@ const struct variant reduction_unfused = {
 
 const struct variant reduction_fused = {
     .name = "fused",
-    .idea = "both reductions in one loop, by the combine C",
+    .idea = "both reductions in one loop",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = INFINITY,

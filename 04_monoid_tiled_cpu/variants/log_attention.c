@@ -103,7 +103,7 @@ static void two_passes(const struct problem *p, const struct arrays *a)
 
 const struct variant log_attention_two_passes = {
     .name = "log_two_passes",
-    .idea = "log-softmax attention: log-sum-exp first, then the weighted sum",
+    .idea = "lse first, then the sum",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -116,7 +116,7 @@ const struct variant log_attention_two_passes = {
 
 const struct variant log_attention_streamed = {
     .name = "log_streamed",
-    .idea = "log-softmax attention in one loop, with the sum of v carried along",
+    .idea = "one loop; sum of v kept",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

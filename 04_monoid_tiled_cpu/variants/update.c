@@ -117,7 +117,7 @@ static size_t workspace_refold(const struct problem *p)
 
 const struct variant update_refold = {
     .name = "update_refold",
-    .idea = "replace keys and values, fold everything again",
+    .idea = "fold everything again",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -131,7 +131,7 @@ const struct variant update_refold = {
 
 const struct variant update_tree = {
     .name = "update",
-    .idea = "a tree of aggregates: a new key or value redoes log2 n merges",
+    .idea = "a tree: redo log2 n merges",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

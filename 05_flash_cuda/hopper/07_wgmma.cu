@@ -148,7 +148,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 64);
 
 GPU_VARIANT(wgmma) = {
     .name = "wgmma",
-    .idea = "wgmma multiplies from shared memory; the copy engine (TMA) brings whole tiles",
+    .idea = "wgmma; TMA loads tiles",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -157,7 +157,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(warp_specialized) = {
     .name = "warp_specialized",
-    .idea = "a producer warp issues the copies, and gives its registers to two consumers",
+    .idea = "a producer warp loads",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

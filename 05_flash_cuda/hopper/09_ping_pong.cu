@@ -192,7 +192,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(ping_pong) = {
     .name = "ping_pong",
-    .idea = "two consumers take turns: one multiplies while the other takes exponentials",
+    .idea = "two consumers, in turns",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -199,7 +199,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(intra_warpgroup_overlap) = {
     .name = "intra_warpgroup_overlap",
-    .idea = "the softmax of a block runs under the product P V of the block before",
+    .idea = "softmax overlaps P V",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -200,7 +200,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(tma_store) = {
     .name = "tma_store",
-    .idea = "o leaves through shared memory and the copy engine, in whole lines",
+    .idea = "o stored by TMA",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

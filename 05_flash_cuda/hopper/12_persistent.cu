@@ -216,7 +216,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(persistent) = {
     .name = "persistent",
-    .idea = "blocks stay and take tile after tile; the next tile loads meanwhile",
+    .idea = "blocks stay, take tiles",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

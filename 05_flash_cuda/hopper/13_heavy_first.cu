@@ -219,7 +219,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(heavy_first) = {
     .name = "heavy_first",
-    .idea = "causal: a free block takes the heaviest tile left; heads in sections of L2 size",
+    .idea = "heaviest tiles first",
     HOPPER_VARIANT,
     .workspace = workspace,
     .cost = cost,

@@ -251,7 +251,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tile_per_head_dim) = {
     .name = "tile_per_head_dim",
-    .idea = "a tile for each head dimension; d = 64: four consumers; d = 128: Q in registers",
+    .idea = "a tile per head_dim",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,

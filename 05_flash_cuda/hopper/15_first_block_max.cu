@@ -288,7 +288,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(first_block_max) = {
     .name = "first_block_max",
-    .idea = "the maximum of the first key block only; a block that outgrows it is repaired",
+    .idea = "first block's maximum",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,

@@ -330,7 +330,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tuned) = {
     .name = "tuned",
-    .idea = "what else the fastest kernel does: tiles for short sequences, more stages, the end of a tile",
+    .idea = "many small gains",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,

@@ -306,7 +306,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(tiled) = {
     .name = "tiled",
-    .idea = "tiles in shared memory, online softmax, fp32",
+    .idea = "tiles in shared memory",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

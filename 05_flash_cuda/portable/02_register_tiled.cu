@@ -370,7 +370,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(register_tiled) = {
     .name = "register_tiled",
-    .idea = "tiles of scores and outputs in registers, float4, fp32",
+    .idea = "tiles in registers",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

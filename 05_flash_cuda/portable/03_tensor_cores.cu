@@ -388,7 +388,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, BR);
 
 GPU_VARIANT(tensor_cores) = {
     .name = "tensor_cores",
-    .idea = "mma.sync and ldmatrix; P stays in registers",
+    .idea = "mma.sync; P in registers",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,

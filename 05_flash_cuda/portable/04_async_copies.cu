@@ -190,7 +190,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 64);
 
 GPU_VARIANT(async_copies) = {
     .name = "async_copies",
-    .idea = "cp.async copies the next tile meanwhile; rows are swizzled, not padded",
+    .idea = "copies run ahead; swizzle",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 80,

@@ -193,7 +193,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(larger_tiles) = {
     .name = "larger_tiles",
-    .idea = "32 queries a warp: each fragment of K and V is multiplied twice",
+    .idea = "32 queries per warp",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 80,

@@ -214,7 +214,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(lazy_rescaling) = {
     .name = "lazy_rescaling",
-    .idea = "o and l are rescaled only when a maximum has grown by more than 2^8",
+    .idea = "rescale rarely: over 2^8",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 80,

@@ -317,7 +317,7 @@ static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 
 GPU_VARIANT(split_kv) = {
     .name = "split_kv",
-    .idea = "for few queries: keys cut into parts, a group of heads in one tile, merged",
+    .idea = "parts of the keys, merged",
     .group = IN_SPLIT_KV,
     .device = GPU_DEVICE,
     .least_arch = 80,

@@ -341,7 +341,7 @@ static struct cost cost(const struct problem *p) { return split_cost(p, 8); }
 
 GPU_VARIANT(split_kv_f32) = {
     .name = "split_kv_f32",
-    .idea = "the same in fp32: squares of K and V through a ring, a warp folds as rung 1",
+    .idea = "the same in fp32",
     .group = IN_SPLIT_KV,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -20,22 +20,22 @@ static size_t fused(const struct problem *p)
 }
 
 const struct operation operations[] = {
-    [OP_SOFTMAX] = {.name = "softmax", .family = ON_ROWS, .unit = "element",
+    [OP_SOFTMAX] = {.name = "softmax", .family = ON_ROWS, .unit = "elem",
                     .is_benched = 1, .y_cols = as_x, .y_rank = 2},
-    [OP_LOGSOFTMAX] = {.name = "logsoftmax", .family = ON_ROWS, .unit = "element",
+    [OP_LOGSOFTMAX] = {.name = "logsoftmax", .family = ON_ROWS, .unit = "elem",
                        .is_benched = 1, .y_cols = as_x, .y_rank = 2},
     [OP_ATTENTION] = {.name = "attention", .family = ON_HEADS, .unit = "score",
                       .is_benched = 1},
     [OP_LOGSOFTMAX_ATTENTION] = {.name = "logsoftmax_attention", .family = ON_HEADS,
                                  .unit = "score"},
-    [OP_MEAN] = {.name = "mean", .family = ON_ROWS, .unit = "element", .y_cols = single,
+    [OP_MEAN] = {.name = "mean", .family = ON_ROWS, .unit = "elem", .y_cols = single,
                  .y_rank = 1},
     [OP_SCAN] = {.name = "scan", .family = ON_HEADS, .unit = "key", .one_query = 1,
                  .per_prefix = 1},
     [OP_UPDATE] = {.name = "update", .family = ON_HEADS, .unit = "key", .one_query = 1,
                    .updates = 1},
     [OP_FUSED_REDUCTION] = {.name = "fused_reduction", .family = ON_ROWS,
-                            .unit = "element", .y_cols = fused, .y_rank = 2,
+                            .unit = "elem", .y_cols = fused, .y_rank = 2,
                             .takes_w = 1},
 };
 _Static_assert(sizeof operations / sizeof *operations == N_OPS, "each operation's entry");

@@ -11,7 +11,7 @@ enum family { ON_ROWS, ON_HEADS };
 struct operation {
     const char *name;     /* "softmax", as in the CSV */
     enum family family;
-    const char *unit;     /* `list` gives the cost for one: "element", "score", "key" */
+    const char *unit;     /* `list` gives the cost for one: "elem" (element), "score", "key" */
     int is_benched;       /* bench measures it */
     /* ON_ROWS */
     size_t (*y_cols)(const struct problem *p); /* numbers of y for each row */

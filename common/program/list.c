@@ -62,9 +62,9 @@ static void cost_text(const struct variant *v, char *passes, char *bytes)
     int scores = on_heads(&p) && !op->one_query;
     double unit = scores ? score_count(&p) : (double)(on_heads(&p) ? p.seqlen_k : p.cols);
     double beyond = scores ? cost.bytes - attention_io_bytes(&p) : cost.bytes;
-    if (beyond < 1e-9 * cost.bytes) beyond = 0;
+    double each = beyond < 0.005 * unit ? 0 : beyond / unit;
     snprintf(passes, CELL, "%g", cost.passes);
-    snprintf(bytes, CELL, "%.3g/%s", beyond / unit, op->unit);
+    snprintf(bytes, CELL, each < 100 ? "%.3g/%s" : "%.0f/%s", each, op->unit);
 }
 
 static struct line line_of(const struct variant *v)
@@ -103,20 +103,8 @@ static void print_choices(const struct variant *v)
     }
 }
 
-/* The idea, or as many of its words as fit into `room` columns. */
-static void print_idea(const char *idea, size_t room)
-{
-    size_t n = strlen(idea);
-    if (n <= room) {
-        printf("%s\n", idea);
-        return;
-    }
-    for (n = room > 3 ? room - 3 : 0; n > 0 && idea[n] != ' '; n--) {}
-    printf("%.*s...\n", (int)n, idea);
-}
-
 /* A heading with the names of the columns, then the lines, in columns as wide as needed.
- * A line has at most 100 columns; with `verbose` the idea is printed in full. */
+ * An idea is short enough that the line has at most 100 columns (a test). */
 static void print_group(const struct line *lines, size_t n, int verbose)
 {
     size_t width[N_CELLS];
@@ -126,12 +114,9 @@ static void print_group(const struct line *lines, size_t n, int verbose)
             if (strlen(lines[i].cell[c]) > width[c]) width[c] = strlen(lines[i].cell[c]);
     }
     for (size_t i = 0; i < n; i++) {
-        size_t room = verbose ? 1000 : 100;
-        for (int c = 0; c < N_CELLS; c++) {
+        for (int c = 0; c < N_CELLS; c++)
             printf("%-*s  ", (int)width[c], lines[i].cell[c]);
-            room = room > width[c] + 2 ? room - width[c] - 2 : 0;
-        }
-        print_idea(lines[i].idea, room);
+        printf("%s\n", lines[i].idea);
         if (i && verbose) print_choices(lines[i].v);
     }
 }

@@ -128,7 +128,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_cluster) = {
     .name = "gpu_cluster",
-    .idea = "the row in the shared memories of a cluster, chunks copied ahead: 2 G",
+    .idea = "row in a cluster",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 90,

@@ -55,7 +55,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
-    .idea = "registers, cluster, shared or two_pass, by the length of the row",
+    .idea = "best of these four",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -154,7 +154,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_registers) = {
     .name = "gpu_registers",
-    .idea = "the row in the registers of a few lanes or of a block: 2 G",
+    .idea = "row in registers",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -90,7 +90,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_shared) = {
     .name = "gpu_shared",
-    .idea = "the row in the shared memory of a block: 2 G",
+    .idea = "row in shared memory",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

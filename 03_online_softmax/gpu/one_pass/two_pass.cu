@@ -141,7 +141,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_two_pass) = {
     .name = "gpu_two_pass",
-    .idea = "rows of any length: online, x read twice, the second time backwards: 3 G",
+    .idea = "any length; x twice",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,
