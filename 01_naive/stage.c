@@ -12,7 +12,7 @@
 #include "trace.h"
 #include "variants.h"
 
-/* Softmax of one row, two passes.
+/* Softmax of one row, two loops.
  *     l   = sum_j exp(x_j)
  *     y_j = exp(x_j) / l
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
@@ -20,11 +20,11 @@
  * Reads 2n floats, writes n. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: denominator */
+    /* loop 1: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j]);
 
-    /* pass 2: divide */
+    /* loop 2: divide */
     for (size_t j = 0; j < n; j++) y[j] = expf(x[j]) / l;
     return logf(l);
 }
@@ -132,7 +132,7 @@ const struct variant naive = {
 static const struct stage stage = {
     .number = 1,
     .name = "01_naive",
-    .idea = "exp(x) / sum: two passes, and it overflows",
+    .idea = "exp(x) / sum: two loops, and it overflows",
     .variants = variants,
     .trace = trace,
 };

@@ -12,12 +12,12 @@ static void trace(struct trace *t, const float *x, size_t n, const float *v, siz
 {
     float l = 0;
     (void)v, (void)d;
-    trace_note(t, "pass 1: denominator");
+    trace_note(t, "loop 1: denominator");
     for (size_t j = 0; j < n; j++) {
         l += expf(x[j]);
         trace_state(t, "element", j, x[j], NAN, l, NULL, 0, 1);
     }
-    trace_note(t, "pass 2: divide");
+    trace_note(t, "loop 2: divide");
     for (size_t j = 0; j < n; j++)
         trace_note(t, "y[%zu] = exp(%g) / %g = %g", j, x[j], l, expf(x[j]) / l);
     trace_note(t, "the first score at which n equal scores overflow, by type:");

@@ -5,7 +5,7 @@
  *
  * Any shift of the scores cancels; this one makes every term at most 1 and one of them
  * exactly 1, so that the sum lies between 1 and n and nothing overflows.  The price is a
- * third pass over the row. */
+ * third loop over the row. */
 #include "stage.h"
 
 #include "problem/heads.h"
@@ -22,7 +22,7 @@ static float row_maximum(const float *x, size_t n)
     return m == -INFINITY ? 0 : m;
 }
 
-/* Softmax of one row, three passes.
+/* Softmax of one row, three loops.
  *     m   = max_j x_j
  *     l   = sum_j exp(x_j - m)
  *     y_j = exp(x_j - m) / l
@@ -31,14 +31,14 @@ static float row_maximum(const float *x, size_t n)
  * Reads 3n floats, writes n. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: maximum */
+    /* loop 1: maximum */
     float m = row_maximum(x, n);
 
-    /* pass 2: denominator */
+    /* loop 2: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
 
-    /* pass 3: divide */
+    /* loop 3: divide */
     for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
     return m + logf(l);
 }
@@ -136,7 +136,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant recompute = {
     .name = "recompute",
-    .idea = "subtract the maximum; three passes",
+    .idea = "subtract the maximum; three loops",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,
@@ -151,7 +151,7 @@ const struct variant recompute = {
 static const struct stage stage = {
     .number = 2,
     .name = "02_safe_softmax",
-    .idea = "subtract the maximum: three passes, never overflows",
+    .idea = "subtract the maximum: three loops, never overflows",
     .variants = variants,
     .trace = trace,
 };

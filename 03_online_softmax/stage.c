@@ -1,10 +1,10 @@
-/* Stage 3: online: the maximum and the denominator in one pass.
+/* Stage 3: online: the maximum and the denominator in one loop.
  *
  *     m_new = max(m, x_j)
  *     l     = l * exp(m - m_new) + exp(x_j - m_new)
  *
  * Whenever the maximum grows, what was summed so far is rescaled to the new one, so that at
- * the end l is the sum that two passes would have found (Milakov and Gimelshein 2018,
+ * the end l is the sum that two loops would have found (Milakov and Gimelshein 2018,
  * Algorithm 3).  For attention it means that no score has to be stored. */
 #include "stage.h"
 
@@ -27,17 +27,17 @@ static struct state online_step(struct state s, float x)
     return s;
 }
 
-/* Softmax of one row, two passes.
- *     pass 1: online_step over the row     pass 2: y_j = exp(x_j - m) / l
+/* Softmax of one row, two loops.
+ *     loop 1: online_step over the row     loop 2: y_j = exp(x_j - m) / l
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
  * A row that is all -INFINITY gives y = 0.  Reads 2n floats, writes n. */
 static void softmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: maximum and denominator */
+    /* loop 1: maximum and denominator */
     struct state s = {-INFINITY, 0};
     for (size_t j = 0; j < n; j++) s = online_step(s, x[j]);
 
-    /* pass 2: divide */
+    /* loop 2: divide */
     for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? 0 : expf(x[j] - s.m) / s.l;
 }
 
@@ -120,7 +120,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant online = {
     .name = "online",
-    .idea = "m and l in one pass; S never stored",
+    .idea = "m and l in one loop; S never stored",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP,
@@ -134,7 +134,7 @@ const struct variant online = {
 static const struct stage stage = {
     .number = 3,
     .name = "03_online_softmax",
-    .idea = "streaming maximum and denominator: two passes, attention without S",
+    .idea = "streaming maximum and denominator: two loops, attention without S",
     .variants = variants,
     .trace = trace,
 };

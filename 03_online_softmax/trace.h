@@ -10,7 +10,7 @@ static void trace(struct trace *t, const float *x, size_t n, const float *v, siz
 {
     float m = -INFINITY, l = 0, o[64] = {0};
     if (d > 64) d = 64;
-    trace_note(t, "pass 1: maximum and denominator");
+    trace_note(t, "loop 1: maximum and denominator");
     for (size_t j = 0; j < n; j++) {
         float m_new = x[j] > m ? x[j] : m;
         float correction = m_new > m ? expf(m - m_new) : 1;
@@ -20,7 +20,7 @@ static void trace(struct trace *t, const float *x, size_t n, const float *v, siz
         m = m_new;
         trace_state(t, "element", j, x[j], m, l, o, d, correction);
     }
-    trace_note(t, "pass 2: divide");
+    trace_note(t, "loop 2: divide");
     for (size_t j = 0; j < n; j++)
         trace_note(t, "y[%zu] = exp(%g - %g) / %g = %g", j, x[j], m, l,
                    l == 0 ? 0 : expf(x[j] - m) / l);

@@ -203,7 +203,7 @@ Test(vexp, sum_in_one_look_is_the_sum_of_the_terms)
             x[n / 3] = 3;
             for (size_t j = 0; j < n; j++)
                 want += exp((double)x[j] - (m[k] == -INFINITY ? 0 : m[k]));
-            struct vexp_sum got = vexp_sum(x, n, m[k]);
+            struct block_sum got = vexp_sum(x, n, m[k]);
             double sum = vsum(got.sum);
             cr_expect(got.top == 3, "n %zu, m %g: the largest is %g", n, m[k], got.top);
             cr_expect(fabs(sum - want) <= 1e-6 * want, "n %zu, m %g: sum %.9g, want %.9g", n,

@@ -1,7 +1,7 @@
 /* row.h: one row of stage 1 in vectors, for simd.c and threads.c.
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
- * The two passes of stage.c.  A vector holds LANES floats and one instruction works on all of
+ * The two loops of stage.c.  A vector holds LANES floats and one instruction works on all of
  * them.  vexp_up is the exponential of vexp.h: at most 1.02 ulp, infinite above 88.72. */
 #ifndef ROW_H
 #define ROW_H

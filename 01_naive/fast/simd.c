@@ -1,7 +1,7 @@
 /* simd.c: stage 1 on the vectors of one core.
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
- * The two passes of stage.c; a core does LANES elements at once (row.h). */
+ * The two loops of stage.c; a core does LANES elements at once (row.h). */
 #include "row.h"
 
 static void softmax_simd(const struct problem *p, const struct arrays *a)

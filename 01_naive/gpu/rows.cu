@@ -23,11 +23,11 @@ static __global__ void thread_per_row_kernel(const T *x, T *y, size_t rows, size
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
-    /* pass 1: denominator */
+    /* loop 1: denominator */
     float l = 0;
     for (size_t j = 0; j < cols; j++) l += expf((float)x_i[j]);
 
-    /* pass 2: divide */
+    /* loop 2: divide */
     for (size_t j = 0; j < cols; j++) y_i[j] = T(expf((float)x_i[j]) / l);
 }
 
@@ -42,12 +42,12 @@ static __global__ void block_per_row_kernel(const T *x, T *y, size_t rows, size_
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
-    /* pass 1: denominator */
+    /* loop 1: denominator */
     float l = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) l += expf((float)x_i[j]);
     l = block_sum<THREADS>(l, shared.warp);
 
-    /* pass 2: divide */
+    /* loop 2: divide */
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         y_i[j] = T(expf((float)x_i[j]) / l);
 }

@@ -13,7 +13,7 @@
  * Right or wrong:  make exercise 2 EX=safe_row */
 #include "stage.h"
 
-/* Softmax of one row, three passes.
+/* Softmax of one row, three loops.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
 static void softmax_row(const float *x, float *y, size_t n)
 {

@@ -1,10 +1,10 @@
-/* overlapped.c: stage 2 with the passes of neighbouring rows overlapped.
+/* overlapped.c: stage 2 with the loops of neighbouring rows overlapped.
  *
  * The rescaling of a row waits for stores, the search for the maximum of the next row waits
  * for loads: one loop does both. */
 #include "row.h"
 
-/* divide(y, n, l), and meanwhile the largest of `next` (n): the one pass waits for stores,
+/* divide(y, n, l), and meanwhile the largest of `next` (n): one loop waits for stores,
  * the other for loads. */
 static float divide_and_look(float *y, size_t n, float l, const float *next)
 {
@@ -21,7 +21,7 @@ static float divide_and_look(float *y, size_t n, float l, const float *next)
     return most > rest ? most : rest;
 }
 
-/* The passes of neighbouring rows overlapped. */
+/* The loops of neighbouring rows overlapped. */
 static void softmax_overlapped(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;

@@ -1,7 +1,7 @@
 /* row.h: one row of stage 2 in vectors, for simd.c, overlapped.c and threads.c.
  *
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
- * The passes of stage.c.  A vector holds LANES floats and one instruction works on all of
+ * The loops of stage.c.  A vector holds LANES floats and one instruction works on all of
  * them.  The exponential is 2^((x - m) * log2(e)): one multiply-add less than vexp, and its
  * extra rounding is no larger than that of x - m. */
 #ifndef ROW_H
@@ -93,7 +93,7 @@ static inline void subtract(const float *x, float *y, size_t n, float m, float l
 /* Maximum (or 0) and denominator of a row. */
 struct state { float m, l; };
 
-/* The three passes over a row that stays in registers, `vectors` of them, a constant.  A
+/* The three loops over a row that stays in registers, `vectors` of them, a constant.  A
  * short row is over before loops and calls have paid off.
  *   x, y (n)  (vectors - 1) * LANES < n <= vectors * LANES */
 INLINE struct state softmax_registers(int vectors, const float *x, float *y, size_t n)
@@ -114,7 +114,7 @@ INLINE struct state softmax_registers(int vectors, const float *x, float *y, siz
     return (struct state){m, l};
 }
 
-/* Three passes, the exponential evaluated and stored in the second. */
+/* Three loops, the exponential evaluated and stored in the second. */
 static inline struct state softmax_row(const float *x, float *y, size_t n)
 {
     switch ((n + LANES - 1) / LANES) {

@@ -1,11 +1,11 @@
 /* simd.c: stage 2 on the vectors of one core.
  *
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
- * The three passes of stage.c, the exponential evaluated in the second and in the third; a
+ * The three loops of stage.c, the exponential evaluated in the second and in the third; a
  * core does LANES elements at once (row.h). */
 #include "row.h"
 
-/* Three passes, the exponential evaluated in the second and in the third. */
+/* Three loops, the exponential evaluated in the second and in the third. */
 static void softmax_row_recompute(const float *x, float *y, size_t n)
 {
     float m = shift_of(largest(x, n)), l = exp_sum(x, n, m), scale = l == 0 ? 0 : 1 / l;

@@ -20,20 +20,20 @@ static void long_row(const float *x, float *y, size_t n, float *part, int logari
 #pragma omp parallel
     {
 #define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
-        /* pass 1: maximum */
+        /* loop 1: maximum */
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++) part[c] = largest(x + c * CHUNK, CHUNK_OF(c));
         float m = shift_of(largest(part, chunks)), l = 0;
 #pragma omp barrier /* everybody has read the maxima */
 
-        /* pass 2: denominator */
+        /* loop 2: denominator */
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++)
             part[c] = logarithm ? exp_sum(x + c * CHUNK, CHUNK_OF(c), m)
                                 : exp_store(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m);
         for (size_t c = 0; c < chunks; c++) l += part[c];
 
-        /* pass 3: divide */
+        /* loop 3: divide */
         float log_l = l == 0 ? 0 : logf(l);
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++) {

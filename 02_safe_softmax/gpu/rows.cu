@@ -1,4 +1,4 @@
-/* Stage 2 on a GPU: three passes over a row in one kernel, a block per row.
+/* Stage 2 on a GPU: three loops over a row in one kernel, a block per row.
  *
  *     m = max_j x_j,   l = sum_j exp(x_j - m),   y_j = exp(x_j - m) / l
  *
@@ -12,7 +12,7 @@
 
 #define THREADS 512
 
-/* Three passes over the row of the block. */
+/* Three loops over the row of the block. */
 template <class T>
 static __global__ __launch_bounds__(THREADS)
 void three_pass_kernel(const T *x, T *y, size_t rows, size_t cols, int log)
@@ -24,18 +24,18 @@ void three_pass_kernel(const T *x, T *y, size_t rows, size_t cols, int log)
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
 
-    /* pass 1: maximum */
+    /* loop 1: maximum */
     float m = -INFINITY;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) m = fmaxf(m, (float)x_i[j]);
     const float shift = shift_of(block_max<THREADS>(m, shared.max.warp));
 
-    /* pass 2: denominator */
+    /* loop 2: denominator */
     float l = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         l += exp_minus((float)x_i[j], shift);
     l = block_sum<THREADS>(l, shared.sum.warp);
 
-    /* pass 3: divide */
+    /* loop 3: divide */
     const float scale = l == 0 ? 0.0f : 1.0f / l, log_l = l == 0 ? 0.0f : logf(l);
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         y_i[j] = T(log ? (float)x_i[j] - shift - log_l

@@ -18,14 +18,14 @@ static float row_maximum(const float *x, size_t n)
  * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
 static void logsoftmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: maximum */
+    /* loop 1: maximum */
     float m = row_maximum(x, n);
 
-    /* pass 2: denominator */
+    /* loop 2: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
 
-    /* pass 3: subtract */
+    /* loop 3: subtract */
     float log_l = l == 0 ? 0 : logf(l);
     for (size_t j = 0; j < n; j++) y[j] = x[j] - m - log_l;
 }
@@ -47,7 +47,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant log_recompute;
 const struct variant log_recompute = {
     .name = "log_recompute",
-    .idea = "x - m - log(l) in three passes",
+    .idea = "x - m - log(l) in three loops",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

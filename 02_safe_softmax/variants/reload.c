@@ -2,7 +2,7 @@
  *
  *     m = max_j x_j     y_j = exp(x_j - m), l = sum_j y_j     y_j = y_j / l
  *
- * The same three passes and the same bits as stage.c.  It saves one exponential per element
+ * The same three loops and the same bits as stage.c.  It saves one exponential per element
  * and moves one float more.  Softmax only: in attention it would change nothing else. */
 #include "stage.h"
 
@@ -16,20 +16,20 @@ static float row_maximum(const float *x, size_t n)
     return m == -INFINITY ? 0 : m;
 }
 
-/* Softmax of one row; pass 2 stores the exponentials, pass 3 rescales them.
+/* Softmax of one row; loop 2 stores the exponentials, loop 3 rescales them.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
  * Returns lse = m + log(l).  A row that is all -INFINITY gives y = 0, lse = -INFINITY.
  * Reads 3n floats, writes 2n: one more than computing them again. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: maximum */
+    /* loop 1: maximum */
     float m = row_maximum(x, n);
 
-    /* pass 2: denominator */
+    /* loop 2: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += y[j] = expf(x[j] - m);
 
-    /* pass 3: divide */
+    /* loop 3: divide */
     for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : y[j] / l;
     return m + logf(l);
 }
@@ -52,7 +52,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant reload;
 const struct variant reload = {
     .name = "reload",
-    .idea = "exp stored, rescaled in the third pass",
+    .idea = "exp stored, rescaled in the third loop",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

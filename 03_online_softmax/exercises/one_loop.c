@@ -59,7 +59,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const struct variant exercise = {
     .name = "one_loop",
-    .idea = "one loop over the keys, one division",
+    .idea = "attention in one loop, un-normalised until the end",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -74,7 +74,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 3,
     .name = "exercises/one_loop",
-    .idea = "one loop over the keys, one division",
+    .idea = "attention in one loop, un-normalised until the end",
     .variants = variants,
 };
 

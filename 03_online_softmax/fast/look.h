@@ -1,4 +1,4 @@
-/* look.h: the first pass with one look at each element. */
+/* look.h: the first loop with one look at each element. */
 #ifndef LOOK_H
 #define LOOK_H
 
@@ -19,7 +19,7 @@ static inline struct state online_row_one_look(const float *x, size_t n)
     struct state s = {vlargest(vmax(m, vset(-INFINITY))), 0};
     for (size_t j = 0; j < n; j += LOOK) {
         size_t n_block = n - j < LOOK ? n - j : LOOK;
-        struct vexp_sum block = vexp_sum(x + j, n_block, s.m);
+        struct block_sum block = vexp_sum(x + j, n_block, s.m);
         if (block.top > s.m + VEXP_ROOM) {
             l *= sexp(s.m - block.top);
             s.m = block.top;

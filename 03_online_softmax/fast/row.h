@@ -83,7 +83,7 @@ static inline void subtract(const float *x, float *y, size_t n, struct state s)
     for (; j < n; j++) y[j] = x[j] - m - log_l;
 }
 
-/* The two passes of a row. */
+/* The two loops of a row. */
 typedef struct state first_pass(const float *x, size_t n);
 typedef void second_pass(const float *x, float *y, size_t n, struct state s);
 

@@ -1,10 +1,10 @@
-/* stream.h: the second pass with non-temporal stores. */
+/* stream.h: the second loop with non-temporal stores. */
 #ifndef STREAM_H
 #define STREAM_H
 
 #include "row.h"
 
-#define AHEAD 1024 /* so far ahead pass 2 asks for x */
+#define AHEAD 1024 /* so far ahead loop 2 asks for x */
 
 /* `divide` with non-temporal stores: y is written without being read, and leaves the cache
  * to x.  Up to the first whole vector of y, and after the last, stores are plain.  The

@@ -18,7 +18,7 @@ static struct state merge(struct state x, struct state y)
     return (struct state){m, l + (y.m == m ? y.l : y.l * sexp(y.m - m))};
 }
 
-/* The two passes of one row on one thread, in the chunks of long_row and so with its bits. */
+/* The two loops of one row on one thread, in the chunks of long_row and so with its bits. */
 static void whole_row(const float *x, float *y, size_t n, second_pass *second)
 {
     struct state row = {-INFINITY, 0};

@@ -1,7 +1,7 @@
-/* Stage 3 on a GPU: maximum and denominator in one pass, so that x is read twice, not
+/* Stage 3 on a GPU: maximum and denominator in one loop, so that x is read twice, not
  * three times: 2 reads and 1 write, 3 G.
  *
- *     pass 1: (m, l) of each row     pass 2: y_j = exp(x_j - m) / l
+ *     loop 1: (m, l) of each row     loop 2: y_j = exp(x_j - m) / l
  *
  * The threads of a block each run the online loop over their elements.  Then their states are
  * merged, in any grouping, because the merge is associative.
@@ -26,7 +26,7 @@ static __device__ inline struct state online_step(struct state s, float x)
     return s;
 }
 
-/* Pass 1: state[i] = (m, l) of row i, one block per row.  Reads 1 G.  A thread issues
+/* Loop 1: state[i] = (m, l) of row i, one block per row.  Reads 1 G.  A thread issues
  * the loads of AT_ONCE elements before it uses the first, because a load takes long. */
 template <class T>
 static __global__ __launch_bounds__(THREADS)
@@ -78,7 +78,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_online) = {
     .name = "gpu_online",
-    .idea = "m, l in one pass",
+    .idea = "m, l in one loop",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

@@ -1,4 +1,4 @@
-/* second_pass.h: pass 2 of stage 3 on a GPU: from the state of each row to its results. */
+/* second_pass.h: loop 2 of stage 3 on a GPU: from the state of each row to its results. */
 #ifndef SECOND_PASS_H
 #define SECOND_PASS_H
 

@@ -1,9 +1,9 @@
-/* Log-softmax, online: the maximum and the denominator in one pass.
+/* Log-softmax, online: the maximum and the denominator in one loop.
  *
  *     m_new = max(m, x_j),   l = l * exp(m - m_new) + exp(x_j - m_new)
  *     logsoftmax(x)_j = (x_j - m) - log(l)
  *
- * Two passes where the safe form needs three. */
+ * Two loops where the safe form needs three. */
 #include "stage.h"
 
 /* The running state of a row, as in stage.c. */
@@ -22,11 +22,11 @@ static struct state online_step(struct state s, float x)
  * would round away log(l) when m is large.  All -INFINITY stays -INFINITY. */
 static void logsoftmax_row(const float *x, float *y, size_t n)
 {
-    /* pass 1: maximum and denominator */
+    /* loop 1: maximum and denominator */
     struct state s = {-INFINITY, 0};
     for (size_t j = 0; j < n; j++) s = online_step(s, x[j]);
 
-    /* pass 2: subtract */
+    /* loop 2: subtract */
     float log_l = logf(s.l);
     for (size_t j = 0; j < n; j++) y[j] = s.l == 0 ? -INFINITY : x[j] - s.m - log_l;
 }
@@ -48,7 +48,7 @@ static struct cost cost(const struct problem *p)
 extern const struct variant log_online;
 const struct variant log_online = {
     .name = "log_online",
-    .idea = "x - m - log(l) in two passes",
+    .idea = "x - m - log(l) in two loops",
     .group = IN_ASIDES,
     .device = ON_CPU,
     .types = TYPE(F32),

@@ -1,4 +1,4 @@
-/* powers_of_two.c: stage 3 in two passes with a power of two in place of the maximum.
+/* powers_of_two.c: stage 3 in two loops with a power of two in place of the maximum.
  *
  *     exp(x) = (1 + t) 2^n,   m = max_j n_j,   l = sum_j (1 + t_j) 2^(n_j - m)
  * Dukhan and Ablavatski 2020, Algorithm 3.  The exponential finds n anyway, so nothing
@@ -35,7 +35,7 @@ INLINE vfloat power_of_difference(vfloat n, vfloat m)
     return (vfloat)((vint)vbits_positive((vfloat)biased) << 23);
 }
 
-/* Pass 1: it needs no maximum of x, only that of n. */
+/* Loop 1: it needs no maximum of x, only that of n. */
 static struct vstate power_sum(const float *x, size_t n)
 {
     struct vstate s = {vset(VEXP_ROUND - 2 * FAR), vset(0)}; /* l = 0: any m will do */
@@ -53,9 +53,9 @@ static struct vstate power_sum(const float *x, size_t n)
     return s;
 }
 
-/* Softmax of one row in two passes with a power of two for a maximum.
- *     pass 1: l, m     pass 2: y_j = (1 + t) 2^(n - m) / l
- * A row whose largest score is beyond +-FAR, or that has none, is left to the online pass. */
+/* Softmax of one row in two loops with a power of two for a maximum.
+ *     loop 1: l, m     loop 2: y_j = (1 + t) 2^(n - m) / l
+ * A row whose largest score is beyond +-FAR, or that has none, is left to the online loop. */
 static void two_pass_row(const float *x, float *y, size_t n, int streaming)
 {
     struct vstate s = power_sum(x, n);

@@ -68,7 +68,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",
-    .idea = "multiply-add of bf16 pairs",
+    .idea = "products of bf16 pairs",
     .group = IN_FAST,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
     .max_score = INFINITY,

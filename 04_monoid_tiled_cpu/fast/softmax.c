@@ -16,7 +16,7 @@
 #define MANY_ROWS 8               /* from so many rows a thread on, it takes whole rows */
 #define LEAST_WORK ((size_t)1 << 14)  /* fewer elements are done before a thread wakes up */
 #define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
-#define AHEAD 1024                /* so far ahead pass 2 asks for x */
+#define AHEAD 1024                /* so far ahead loop 2 asks for x */
 
 /* The fold of the ones over a chunk x (n), n >= 1. */
 static struct se fold_chunk(const float *x, size_t n)
@@ -27,7 +27,7 @@ static struct se fold_chunk(const float *x, size_t n)
     float m = vlargest(vmax(top, vset(-INFINITY)));
     for (size_t j = 0; j < n; j += BLOCK) {
         size_t n_block = n - j < BLOCK ? n - j : BLOCK;
-        struct vexp_sum block = vexp_sum(x + j, n_block, m);
+        struct block_sum block = vexp_sum(x + j, n_block, m);
         if (block.top > m + VEXP_ROOM) { /* again, from the larger maximum */
             l *= sexp(m - block.top);
             m = block.top;

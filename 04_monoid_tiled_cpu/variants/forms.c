@@ -241,7 +241,7 @@ const struct variant form_lse = {
 
 const struct variant form_normalised = {
     .name = "normalised_tiles",
-    .idea = "tiles, a division after each",
+    .idea = "tiles, each normalised",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

@@ -138,7 +138,7 @@ const struct reduction reductions[] = {
 
 #define CHUNK 64 /* elements folded before a merge: shorter sums, smaller errors */
 
-/* y (rows, N_FUSED) in one pass: each chunk is folded alone, five times while it is
+/* y (rows, N_FUSED) in one loop: each chunk is folded alone, five times while it is
  * in the nearest cache, and merged. */
 static void fused(const struct problem *p, const struct arrays *a)
 {
@@ -195,7 +195,7 @@ static void unfused(const struct problem *p, const struct arrays *a)
                     p->cols, (float *)a->y + i * N_FUSED);
 }
 
-/* Rows longer than the caches are read once for each pass; nothing is stored. */
+/* Rows longer than the caches are read once for each loop; nothing is stored. */
 static struct cost cost_fused(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
@@ -210,7 +210,7 @@ static struct cost cost_unfused(const struct problem *p)
 
 const struct variant reduction_unfused = {
     .name = "unfused",
-    .idea = "one reduction, then the other",
+    .idea = "two reductions in turn",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = INFINITY,

@@ -99,7 +99,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant scan_serial = {
     .name = "scan_serial",
-    .idea = "every prefix: n merges",
+    .idea = "prefixes: n merges",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -113,7 +113,7 @@ const struct variant scan_serial = {
 
 const struct variant scan_work_efficient = {
     .name = "scan",
-    .idea = "every prefix: 2 log n rounds",
+    .idea = "prefixes: 2 log n rounds",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,

@@ -145,7 +145,7 @@ INLINE void vexp2_lockstep(int n, vfloat *x)
 }
 
 /* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
-struct vexp_sum { float top; vfloat sum; };
+struct block_sum { float top; vfloat sum; };
 
 /* Both in one look at each score, so that memory is waited for once: m is not their maximum
  * but one known before.  Scores above m are welcome up to m + VEXP_ROOM.  Beyond it the sum
@@ -155,7 +155,7 @@ struct vexp_sum { float top; vfloat sum; };
  *   m      -INFINITY counts as 0; a NaN among the scores shows in the sum */
 #define VEXP_ROOM 2
 #define VEXP_AHEAD 2048
-INLINE struct vexp_sum vexp_sum(const float *x, size_t n, float m)
+INLINE struct block_sum vexp_sum(const float *x, size_t n, float m)
 {
     enum { STEP = VEXP_AT_ONCE * LANES };
     float shift = m == -INFINITY ? 0 : m;
@@ -175,7 +175,7 @@ INLINE struct vexp_sum vexp_sum(const float *x, size_t n, float m)
         top[0] = vmax(x_j, top[0]);
         sum[0] += vexp2((x_j - shift) * VEXP_LOG2E);
     }
-    return (struct vexp_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
+    return (struct block_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
 }
 
 /* One number in lane 0 would do the same work as LANES of them; these do it once. */

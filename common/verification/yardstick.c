@@ -1,4 +1,4 @@
-/* yardstick.c: three passes in float: maximum, sum of exp(x - m), divide. */
+/* yardstick.c: three loops in float: maximum, sum of exp(x - m), divide. */
 #include "verification/yardstick.h"
 
 #include <stdlib.h>

@@ -114,7 +114,7 @@ def cell(browser, name):
 
 
 def traced(program, row):
-    """[(x, m, l, correction)] as the program's trace prints them, by pass."""
+    """[(x, m, l, correction)] as the program's trace prints them, by loop."""
     out = subprocess.run([program, "trace", f"--row={row}"], text=True, check=True,
                          stdout=subprocess.PIPE).stdout
     return [line.split()[2:6] for line in out.split("\n") if line.startswith("element")]

@@ -15,11 +15,11 @@
 static void softmax_row(const float *x, float *y, size_t n)
 {
     /* solution begin */
-    /* pass 1: denominator */
+    /* loop 1: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j]);
 
-    /* pass 2: divide */
+    /* loop 2: divide */
     for (size_t j = 0; j < n; j++) y[j] = expf(x[j]) / l;
     /* skeleton
     // Your code.

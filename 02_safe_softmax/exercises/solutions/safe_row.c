@@ -13,21 +13,21 @@
  * Right or wrong:  make exercise 2 EX=safe_row */
 #include "stage.h"
 
-/* Softmax of one row, three passes.
+/* Softmax of one row, three loops.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
 static void softmax_row(const float *x, float *y, size_t n)
 {
     /* solution begin */
-    /* pass 1: maximum; a row without visible scores has none, and 0 does as well */
+    /* loop 1: maximum; a row without visible scores has none, and 0 does as well */
     float m = -INFINITY;
     for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
     if (m == -INFINITY) m = 0;
 
-    /* pass 2: denominator */
+    /* loop 2: denominator */
     float l = 0;
     for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
 
-    /* pass 3: divide */
+    /* loop 3: divide */
     for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
     /* skeleton
     // Your code.

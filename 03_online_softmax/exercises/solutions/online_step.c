@@ -80,7 +80,7 @@ static struct state online_step(struct state s, float x)
     solution end */
 }
 
-/* Softmax of one row, two passes.
+/* Softmax of one row, two loops.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
 static void softmax_row(const float *x, float *y, size_t n)
 {
@@ -109,7 +109,7 @@ static void softmax(const struct problem *p, const struct arrays *a)
 
 static const struct variant exercise = {
     .name = "online_step",
-    .idea = "maximum and denominator in one pass",
+    .idea = "maximum and denominator in one loop",
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
@@ -122,7 +122,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 3,
     .name = "exercises/online_step",
-    .idea = "maximum and denominator in one pass",
+    .idea = "maximum and denominator in one loop",
     .variants = variants,
 };
 

@@ -128,7 +128,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_cluster) = {
     .name = "gpu_cluster",
-    .idea = "row in a cluster",
+    .idea = "row in one cluster",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 90,

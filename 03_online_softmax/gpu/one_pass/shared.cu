@@ -90,7 +90,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(gpu_shared) = {
     .name = "gpu_shared",
-    .idea = "row in shared memory",
+    .idea = "row in one block",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

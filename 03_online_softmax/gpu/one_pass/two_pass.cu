@@ -1,6 +1,6 @@
 /* two_pass.cu: rows of any length: online softmax, which reads x twice and writes y once.
  *
- *     pass 1: (m, l) of each slice of a row     pass 2: y_j = exp(x_j - m) / l
+ *     loop 1: (m, l) of each slice of a row     loop 2: y_j = exp(x_j - m) / l
  *
  * A long row is cut into slices, so that a few long rows occupy the whole GPU.
  *
@@ -28,7 +28,7 @@ static struct slices slices_of(const struct problem *p)
     return (struct slices){(int)splits, (int)((packs + splits - 1) / splits)};
 }
 
-/* Pass 1: the state (m, l) of every slice.  Reads x once. */
+/* Loop 1: the state (m, l) of every slice.  Reads x once. */
 template <class T>
 static __global__ __launch_bounds__(PASS_THREADS)
 void state_kernel(const T *x, struct state *state, size_t rows, int cols,
@@ -70,7 +70,7 @@ static __device__ inline struct state slices_merge(const struct state *state, in
     return all;
 }
 
-/* Pass 2: y of every slice, from the last to the first, because what pass 1 read last may
+/* Loop 2: y of every slice, from the last to the first, because what loop 1 read last may
  * still be in the cache.  Every block merges the states of its row in the same order. */
 template <class T>
 static __global__ __launch_bounds__(PASS_THREADS)

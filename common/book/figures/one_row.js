@@ -18,7 +18,7 @@ function one_row_run(wasm, stage, scores, type) {
   const steps = [];
   for (let i = 0; i < n; i++) {
     const [index, x_j, m, l, correction] = table.subarray(i * width, (i + 1) * width);
-    steps.push({index, x: x_j, m, l, correction, pass: table[i * width + width - 1]});
+    steps.push({index, x: x_j, m, l, correction, loop: table[i * width + width - 1]});
   }
   return {steps, weights: [...wasm.floats(wasm.weights_address(), scores.length)]};
 }
@@ -59,12 +59,12 @@ function one_row_table(stage, run, at) {
   const now = run.steps[Math.min(at, run.steps.length) - 1];
   const ended = at > run.steps.length;
   const cells = now
-    ? [["pass", now.pass], ["score", number_text(now.x)],
+    ? [["loop", now.loop], ["score", number_text(now.x)],
        ["m", Number.isNaN(now.m) && stage.key === "naive" ? "–" : number_text(now.m)],
-       ["l", Number.isNaN(now.l) && stage.key === "safe" && now.pass === 1
+       ["l", Number.isNaN(now.l) && stage.key === "safe" && now.loop === 1
          ? "–" : number_text(now.l)],
        ["correction", number_text(now.correction)]]
-    : [["pass", "–"], ["score", "–"], ["m", "–"], ["l", "–"], ["correction", "–"]];
+    : [["loop", "–"], ["score", "–"], ["m", "–"], ["l", "–"], ["correction", "–"]];
   const bad = now && [now.m, now.l].some((value, i) =>
     !Number.isFinite(value) && cells[2 + i][1] !== "–" && cells[2 + i][1] !== "-inf");
   const table = element("table", {class: "fig-state"}, ...cells.map(([name, text]) =>
@@ -74,7 +74,7 @@ function one_row_table(stage, run, at) {
     ended ? run.weights.map(number_text).join("  ") : " ");
   return element("section", {class: "fig-stage" + (bad ? " fig-bad" : "")},
     element("h4", {}, stage.title), table,
-    element("p", {class: "fig-small"}, ended ? "weights" : "weights come after the last pass"),
+    element("p", {class: "fig-small"}, ended ? "weights" : "weights come after the last loop"),
     weights);
 }
 

@@ -29,11 +29,11 @@ struct step {
     float index, x, m, l, correction;
     float o[MOST_DIMS];
     float n_o;
-    float pass; /* from 1; 0 where the trace names none */
+    float loop; /* from 1; 0 where the trace names none */
 };
 
 extern struct step steps[MOST_STEPS];
-extern int n_steps, pass;
+extern int n_steps, loop;
 
 float to_type(float x, int type); /* rounded to enum dtype and back */
 

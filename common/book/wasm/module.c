@@ -6,7 +6,7 @@
 #include "vector/vexp.h"
 
 struct step steps[MOST_STEPS];
-int n_steps, pass;
+int n_steps, loop;
 
 /* Inputs and outputs of the calls, by name. */
 float scores[MOST_SCORES], weights[MOST_SCORES];
@@ -47,12 +47,12 @@ void trace_state(struct trace *t, const char *step, size_t index, float x, float
     struct step *s = &steps[n_steps++];
     *s = (struct step){.index = (float)index, .x = x, .m = m, .l = l,
                        .correction = correction, .n_o = (float)n_o,
-                       .pass = (float)pass};
+                       .loop = (float)loop};
     for (size_t c = 0; c < n_o && c < MOST_DIMS; c++) s->o[c] = o[c];
 }
 
 void trace_note(struct trace *t, const char *format, ...)
 {
     (void)t;
-    if (format[0] == 'p' && format[1] == 'a') pass = format[5] - '0'; /* "pass 1: ..." */
+    if (format[0] == 'l' && format[1] == 'o') loop = format[5] - '0'; /* "loop 1: ..." */
 }

@@ -15,7 +15,7 @@ float first_failing_score(enum dtype dtype, size_t n)
 int EXPORT(naive_row)(int n, int type)
 {
     float l = 0;
-    n_steps = 0, pass = 1;
+    n_steps = 0, loop = 1;
     if (type == F32) {
         trace(NULL, scores, (size_t)n, NULL, 0);
         softmax_row(scores, weights, (size_t)n);

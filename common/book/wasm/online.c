@@ -3,12 +3,12 @@
 
 #include "../../../03_online_softmax/stage.c"
 
-/* As naive_row(), in one pass: online_step() of stage 3, whose state is rounded to the type
+/* As naive_row(), in one loop: online_step() of stage 3, whose state is rounded to the type
  * after each score. */
 int EXPORT(online_row)(int n, int type)
 {
     struct state s = {-INFINITY, 0};
-    n_steps = 0, pass = 1;
+    n_steps = 0, loop = 1;
     if (type == F32) {
         trace(NULL, scores, (size_t)n, NULL, 0);
         softmax_row(scores, weights, (size_t)n);

@@ -7,7 +7,7 @@
 int EXPORT(safe_row)(int n, int type)
 {
     float m = -INFINITY, l = 0;
-    n_steps = 0, pass = 1;
+    n_steps = 0, loop = 1;
     if (type == F32) {
         trace(NULL, scores, (size_t)n, NULL, 0);
         softmax_row(scores, weights, (size_t)n);
@@ -18,7 +18,7 @@ int EXPORT(safe_row)(int n, int type)
         trace_state(NULL, "element", (size_t)j, scores[j], m, NAN, NULL, 0, 1);
     }
     m = row_maximum(scores, (size_t)n);
-    pass = 2;
+    loop = 2;
     for (int j = 0; j < n; j++) {
         weights[j] = to_type(expf(to_type(scores[j] - m, type)), type);
         l = to_type(l + weights[j], type);
