@@ -2,7 +2,8 @@
  * GPU in the same run.
  *
  * The time is that of the events on the GPUs: from the first work of a GPU to its last, the
- * longest of all.  One GPU and all take turns, with a pause before each call.  Inputs are drawn on the GPUs, so a problem may be larger than any host. */
+ * longest of all.  One GPU and all take turns, with a pause before each call.  Inputs are drawn
+ * on the GPUs, so a problem may be larger than any host. */
 #include <algorithm>
 #include <math.h>
 #include <unistd.h>

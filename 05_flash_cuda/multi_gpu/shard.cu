@@ -173,9 +173,10 @@ void shards_draw(struct team *t, uint64_t seed)
         struct gpu *g = &t->gpu[i];
         uint64_t own = seed + ((uint64_t)(g->rank + 1) << 44);
         CUDA_CHECK(cudaSetDevice(g->device));
-        draw_normal(g->q, heads_q(p) * g->n_q * p->head_dim, p->dtype, is_tree(t->strategy) ? seed : own);
-        draw_normal(g->keys_at[0], heads_kv(p) * g->n_k * (p->head_dim + p->head_dim_v), p->dtype,
-             own + ((uint64_t)1 << 42));
+        draw_normal(g->q, heads_q(p) * g->n_q * p->head_dim, p->dtype,
+                    is_tree(t->strategy) ? seed : own);
+        draw_normal(g->keys_at[0], heads_kv(p) * g->n_k * (p->head_dim + p->head_dim_v),
+                    p->dtype, own + ((uint64_t)1 << 42));
         CUDA_CHECK(cudaDeviceSynchronize());
     }
 }
