@@ -30,6 +30,8 @@
 #include <cudaTypedefs.h>
 #include <type_traits>
 
+#include "timeline.h"
+
 /* The parameters of every kernel.  The maps carry the addresses and sizes of the arrays. */
 struct params {
     CUtensorMap q, k, v, o;
@@ -137,6 +139,7 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
     config.dynamicSmemBytes = sizeof(MEMORY);
     config.stream = (cudaStream_t)stream;
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
+    timeline_save();
 }
 
 /* Calls LAUNCH<type, head dimension>: the smallest instance that holds both heads; the

@@ -16,6 +16,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "timeline.h"
+
 /* ---- shared memory addresses, one chosen thread ---- */
 
 /* The 32-bit shared-memory address that PTX wants. */
@@ -74,6 +76,7 @@ static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *bar, 
 
 static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t phase)
 {
+    mark(WAIT);
     asm volatile("{\n.reg .pred p;\n"
                  "again%=:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
@@ -87,6 +90,7 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t pha
 
 static __device__ __forceinline__ void named_barrier_sync(int id, int n)
 {
+    mark(n > 128 ? TURN : SYNC); /* turns pass from one warpgroup to another */
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 

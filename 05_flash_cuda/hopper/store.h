@@ -21,6 +21,7 @@ static __device__ __forceinline__ void normalize(float (&o)[N], const struct row
                                                  const struct params &params, int row,
                                                  size_t head)
 {
+    mark(STORE);
     float inverse[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -56,6 +57,7 @@ static __device__ __forceinline__ void
 store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
                      size_t head)
 {
+    mark(STORE);
     typename C::T *out = (typename C::T *)params.o_rows +
                          (head * params.seqlen_q + row) * params.head_dim_v;
 #pragma unroll
@@ -100,6 +102,7 @@ static __device__ __forceinline__ void
 store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
                   const struct params &params, int first, const struct work_tile &t, int id)
 {
+    mark(STORE);
     int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
     uint32_t base = shared_address(staged) + r * 128;
 #pragma unroll
@@ -112,6 +115,7 @@ store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
     }
     fence_proxy_async();
     named_barrier_sync(id, 128);
+    mark(STORE);
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
         for (int i = 0; i < C::D / 64; i++)

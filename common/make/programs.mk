@@ -65,7 +65,7 @@ $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
-	$(Q)$(if $(filter $<,$(HOPPER_CU)),sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
+	$(Q)$(if $(filter $<,$(HOPPER_CU)),$(if $(TIMELINE),SPILLS=allowed) sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
 	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
 

@@ -23,6 +23,7 @@ import peers_gpu  # noqa: E402
 import peers_shapes  # noqa: E402
 import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
+import timeline  # noqa: E402
 
 
 class Column(list):
@@ -265,6 +266,24 @@ def softmax_rows_are_checked_too():
     assert shown == {"copy": 100.0, "pytorch-softmax": 50.0}, shown
     assert [line["variant"] for line in lines] == ["copy", "pytorch-softmax"]
     assert len(writer.wrong) == 1 and "gpu_x" in writer.wrong[0]
+
+
+def marks_of_a_launch_become_bars():
+    """The clock comes round; waits are named by what follows; neighbours that do the same are
+    one bar; nothing that begins after the window is kept."""
+    marks = timeline.read_marks(
+        ["0 w 4294967290", "0 c 10", "0 w 30", "4 w 4294967295", "4 w 40", "4 t 50", "4 q 70",
+         "4 w 90", "4 v 100", "4 p 120", "4 s 400", "4 s 450", "4 p 500", "4 w 510", "4 s 520",
+         "4 o 600", "4 w 700"])
+    assert timeline.roles(marks) == {"producer": 0, "consumer 0": 4}
+    assert timeline.roles([0, 1, 2, 3]) == {"warpgroup": 0}
+    assert timeline.bars_of(marks[0]) == (0, [("e", 16), ("c", 20)])
+    begin, bars = timeline.bars_of(marks[4])
+    assert begin == 5
+    assert " ".join(f"{letter}{cycles}" for letter, cycles in bars) == \
+        "x41 k10 t20 q20 u10 v20 p280 s100 p20 s80 o100", bars
+    assert sum(cycles for _, cycles in bars) == 701
+    assert timeline.bars_of(marks[4], window=60) == (5, bars[:3])
 
 
 FACTS = [f for name, f in sorted(globals().items()) if callable(f)

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""timeline.py: what each warpgroup of the Hopper rungs does when, from time stamps of a GPU.
+
+    make cuda TIMELINE=1 BUILD=build/timeline CUDA_ARCH=90a
+    python3 common/reports/timeline.py --csv notes/results/timeline.csv
+
+The build of the first line records (hopper/timeline.h).  A line of the CSV is one warpgroup, or the
+producer, of block 0 of one launch, after launches that warm up.  `bars` holds what its first warp
+does from cycle `begin` on, a letter and a number of cycles each:
+
+    x k u e   waits for a tile of Q, K or V, or for an empty stage
+    t         waits for its turn at the tensor cores
+    b         waits for the other warps of its warpgroup
+    q v       issues Q K^T, issues P V           p   waits for products
+    s         softmax: mask to rounding          o   divides and stores o
+    c         issues copies
+
+`slowdown` is the time of this build over that of the normal one, --plain.  Exit status 77 without
+PyTorch or GPU.
+"""
+import argparse
+import csv
+import datetime
+import os
+import statistics
+import sys
+import tempfile
+
+from attention_library import Library
+from ladder import RUNGS
+from measurements import commit_here
+
+SHAPES = ((64, 0), (64, 1), (128, 0), (128, 1))  # head_dim, causal
+BATCH, SEQLEN, COLUMNS = 4, 1024, 2048
+WINDOW = 30000  # cycles of each launch that are kept
+FIELDS = ("rung variant dtype batch heads seqlen head_dim causal role begin bars slowdown date "
+          "commit machine compiler").split()
+
+
+def read_marks(lines):
+    """{warp: [(clock, letter)]} in order, the first mark of the block at 0; from lines of warp,
+    letter and a 32-bit clock, which may have come round."""
+    marks = [(int(clock), letter, int(warp)) for warp, letter, clock in map(str.split, lines)]
+    clocks = [clock for clock, _, _ in marks]
+    if clocks and max(clocks) - min(clocks) > 1 << 31:
+        marks = [(clock + (1 << 32 if clock < 1 << 31 else 0), letter, warp)
+                 for clock, letter, warp in marks]
+    first = min((clock for clock, _, _ in marks), default=0)
+    out = {}
+    for clock, letter, warp in sorted(marks):
+        out.setdefault(warp, []).append((clock - first, letter))
+    return out
+
+
+def name_waits(letters):
+    """What each wait 'w' waits for follows from what comes next; a wait that is over before the
+    softmax is part of the wait for products."""
+    kinds = {"c": "e", "v": "u", "t": "k", "q": "k", "s": "p"}
+    return [kinds.get(after, "x") if now == "w" else now
+            for now, after in zip(letters, letters[1:] + [""])]
+
+
+def bars_of(marks, window=WINDOW):
+    """(begin, [(letter, cycles)]) of a warp's marks; neighbours that do the same become one."""
+    letters = name_waits([letter for _, letter in marks])
+    clocks = [clock for clock, _ in marks]
+    bars = []
+    for letter, begin, end in zip(letters, clocks, clocks[1:]):
+        if begin >= window:
+            break
+        if bars and bars[-1][0] == letter:
+            bars[-1] = letter, bars[-1][1] + end - begin
+        else:
+            bars.append((letter, end - begin))
+    return (clocks[0] if clocks else 0), bars
+
+
+def roles(warps):
+    """{role: warp}: the first warp of each warpgroup; 0 is the producer where there are others."""
+    firsts = sorted(warp for warp in warps if warp % 4 == 0)
+    if firsts == [0]:
+        return {"warpgroup": 0}
+    return {"producer" if warp == 0 else f"consumer {warp // 4 - 1}": warp for warp in firsts}
+
+
+def seconds(torch, call):
+    """Median time of a call that is warm."""
+    times = []
+    for _ in range(20):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def record(call):
+    """The marks of one launch.  The launches before it warm up, and each clears the marks."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in (os.devnull, os.devnull, os.path.join(folder, "marks")):
+            os.environ["TIMELINE"] = path
+            call()
+        del os.environ["TIMELINE"]
+        with open(path, encoding="ascii") as file:
+            return read_marks(file)
+
+
+def measure(torch, marked, plain, rung, shape):
+    """Lines of one rung on one shape."""
+    head_dim, causal = shape
+    heads = COLUMNS // head_dim
+    q, k, v = (torch.randn(BATCH, heads, SEQLEN, head_dim, device="cuda").to(torch.bfloat16)
+               for _ in range(3))
+    sizes = (BATCH, heads, heads, SEQLEN, SEQLEN, head_dim, causal)
+    calls = [library.method(torch, rung, "bf16", sizes, q, k, v) for library in (marked, plain)]
+    slowdown = seconds(torch, calls[0]) / seconds(torch, calls[1])
+    warps = record(calls[0])
+    for role, warp in roles(warps).items():
+        begin, bars = bars_of(warps[warp])
+        yield {"rung": RUNGS.index(rung) + 1, "variant": rung, "dtype": "bf16", "batch": BATCH,
+               "heads": heads, "seqlen": SEQLEN, "head_dim": head_dim, "causal": causal,
+               "role": role, "begin": begin, "slowdown": f"{slowdown:.2f}",
+               "bars": " ".join(f"{letter}{cycles}" for letter, cycles in bars),
+               "date": datetime.date.today().isoformat(), "commit": commit_here(),
+               "machine": torch.cuda.get_device_name(), "compiler": marked.compiler}
+
+
+def main():
+    """Records all rungs; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--csv", default="build/results/timeline.csv")
+    parser.add_argument("--library", default="build/timeline/libfive_steps.so")
+    parser.add_argument("--plain", default="build/libfive_steps.so")
+    args = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("timeline: PyTorch is not installed; skipped")
+        return 77
+    if not torch.cuda.is_available():
+        print("timeline: PyTorch sees no GPU; skipped")
+        return 77
+    torch.manual_seed(1)
+    marked, plain = Library(args.library), Library(args.plain)
+    rows = []
+    for rung in RUNGS[RUNGS.index("wgmma"):]:
+        for shape in SHAPES:
+            rows += measure(torch, marked, plain, rung, shape)
+            print(rung, shape, f"slowdown {rows[-1]['slowdown']}", flush=True)
+    os.makedirs(os.path.dirname(os.path.abspath(args.csv)), exist_ok=True)
+    with open(args.csv, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
