@@ -223,11 +223,12 @@ void trial_speed(const struct trial *t)
     inputs_free(in);
 }
 
-/* Judges a case, if the solution does not refuse it.  Returns whether it ran. */
+/* Judges a case, if the solution supports and does not refuse it.  Returns whether it ran. */
 static int count_case(struct trial *t, const struct test_case *c)
 {
     struct request q = {.kind = REFUSES, .problem = c->problem};
     struct reply r = {.ok = 1};
+    if (variant_refuses(&t->variant, &c->problem)) return 0;
     if (!worker_ask(t->solution, &q, &r)) machine_fails(c->name, t->solution->failure);
     if (!r.ok) return 0;
     int ok = judge_case(t, c);
