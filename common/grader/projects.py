@@ -27,6 +27,10 @@ import tempfile
 import grade
 import processes
 from exercises import ROOT, SOLVED, Verdict, verdict_line
+from grader import Grader, Mark
+from machine import Shortage, jobs_here
+from marks import alias, feedback, gradescope, write_json, write_text
+from submissions import collect, contents, fail, same_text
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
 SPEED = re.compile(r"^ \* Speed: (\S+), half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
@@ -43,7 +47,7 @@ class Project:
         text = file.read_text(encoding="utf-8")
         head, speed, like = HEAD.search(text), SPEED.search(text), LIKE.search(text)
         if not head or not speed or not like:
-            grade.fail(2, f"{file}: no project's head comment")
+            fail(2, f"{file}: no project's head comment")
         self.file, self.name, self.stage = file, file.stem, file.parents[2].name
         self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
         self.work, self.half_at, self.ceiling, self.all_at = (
@@ -71,7 +75,7 @@ def projects(names=()):
     found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c"))]
     for name in names:
         if name not in [x.name for x in found]:
-            grade.fail(2, f"EX: no project '{name}'; there are " + ", ".join(x.name for x in found))
+            fail(2, f"EX: no project '{name}'; there are " + ", ".join(x.name for x in found))
     return [x for x in found if not names or x.name in names]
 
 
@@ -107,7 +111,7 @@ def words(project, verdict, base):
             f"{project.all_at:g} %"), marks
 
 
-class ProjectGrader(grade.Grader):
+class ProjectGrader(Grader):
     """One program at a time: nothing else may run beside what is timed."""
 
     def __init__(self, options, chosen):
@@ -125,7 +129,7 @@ class ProjectGrader(grade.Grader):
                                      self.course.get("draw", 8))
                 if verdict or why == "took too long":
                     return verdict, why
-            raise grade.Shortage(f"{project.name}: {why}")
+            raise Shortage(f"{project.name}: {why}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -133,24 +137,24 @@ class ProjectGrader(grade.Grader):
         """The share of the program as it was handed out."""
         verdict, why = self.worker(project, project.file.read_bytes(), 0)
         if not verdict or not verdict.timed:
-            raise grade.Shortage(f"{project.name} as handed out: {why or verdict.untimed}")
+            raise Shortage(f"{project.name} as handed out: {why or verdict.untimed}")
         self.base[project.name] = verdict.timed["share"]
 
     def marked(self, project, student):
         paths = student.files.get(project.name)
         if not paths:
-            return grade.Mark(project, 0, "not handed in", (), student.notes[:4])
-        data, why = grade.contents(paths[0])
-        if not why and grade.same_text(data, project.skeleton()):
+            return Mark(project, 0, "not handed in", (), student.notes[:4])
+        data, why = contents(paths[0])
+        if not why and same_text(data, project.skeleton()):
             why = "the program as it was handed out"
         if why:
-            return grade.Mark(project, 0, why)
+            return Mark(project, 0, why)
         verdict, why = self.worker(project, data, self.seed_of(data))
         if not verdict:
             first, *rest = why.split("\n")
-            return grade.Mark(project, 0, first, (), rest[:12])
+            return Mark(project, 0, first, (), rest[:12])
         text, marks = words(project, verdict, self.base[project.name])
-        mark = grade.Mark(project, marks, text)
+        mark = Mark(project, marks, text)
         mark.timed = verdict.timed
         return mark
 
@@ -179,31 +183,31 @@ def write(out, table, grader):
     for student, marks in table.items():
         total = round(sum(m.marks for m in marks), 1)
         results["students"][student] = {
-            "marks": total, "alias": grade.alias(student, grader.course), "exercises": {
+            "marks": total, "alias": alias(student, grader.course), "exercises": {
                 m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
                                   "timed": getattr(m, "timed", None)} for m in marks}}
-        grade.write_text(out / "feedback" / f"{student}-projects.txt",
-                         grade.feedback(student, marks, total, results["points"]))
-        grade.write_json(out / "gradescope" / student / "projects.json",
-                         grade.gradescope(marks, total, results["points"]))
-    grade.write_json(out / "projects.json", results)
+        write_text(out / "feedback" / f"{student}-projects.txt",
+                         feedback(student, marks, total, results["points"]))
+        write_json(out / "gradescope" / student / "projects.json",
+                         gradescope(marks, total, results["points"]))
+    write_json(out / "projects.json", results)
 
 
 def grade_all(options):
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
     chosen = projects(options.ex.split())
     if not folder.is_dir():
-        grade.fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
-    students, ignored = grade.collect(folder, chosen)
+        fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
+    students, ignored = collect(folder, chosen)
     if not students:
-        grade.fail(2, f"SUBMISSIONS: no student in '{folder}'")
+        fail(2, f"SUBMISSIONS: no student in '{folder}'")
     grade.check_out(out, folder)
     for line in ignored:
         print(f"grade: {line}")
 
     def work(grader):
         table = {}
-        grade.jobs_here(grader.place)  # is there room and memory?
+        jobs_here(grader.place)  # is there room and memory?
         for project in chosen:
             grader.first(project)
         for name, student in students.items():

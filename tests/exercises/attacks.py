@@ -143,7 +143,7 @@ sys.exit(grade.main())
 LACKING = """
 import errno, os, sys
 sys.path.insert(0, '{grader}')
-import grade, processes
+import grade, grader, processes
 n = [0]
 def failing(real, error, after):
     def call(*a, **b):
@@ -157,7 +157,7 @@ if kind == 'no_process':
     processes.subprocess.Popen = failing(processes.subprocess.Popen,
         BlockingIOError(errno.EAGAIN, 'Resource temporarily unavailable'), {after})
 elif kind == 'no_memory':
-    grade.contents = failing(grade.contents, MemoryError(), 0)
+    grader.contents = failing(grader.contents, MemoryError(), 0)
 else:
     import threading
     threading.Thread.start = failing(threading.Thread.start,

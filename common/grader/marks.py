@@ -1,0 +1,154 @@
+"""marks.py: the files with the marks of a class, and its picture."""
+import hashlib
+import json
+import math
+import pathlib
+import xml.etree.ElementTree as xml
+
+from submissions import fail
+
+
+def write_text(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def write_json(path, value):
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def number(marks):
+    return f"{marks:g}"
+
+
+def feedback(student, marks, total, points):
+    """What one student reads."""
+    lines = [f"{student}: {number(total)} of {points} points",
+             "(what the names of the cases mean: enum recipe in common/verification/cases.h)", ""]
+    for m in marks:
+        lines.append(f"{m.exercise.stage}/{m.exercise.file.name}: {m.exercise.title}: "
+                     f"{number(m.marks)} of {m.exercise.points}")
+        lines += ["    " + line for line in m.words.split("\n")] + [""]
+    return "\n".join(lines)
+
+
+ISOLATION = ["none", "no new processes, no writing",
+             "no new processes, no writing, files hidden"]
+
+
+def late_hours(path, students):
+    """student -> hours, from a table of lines `student,hours`."""
+    hours = {}
+    for number_, line in enumerate(pathlib.Path(path).read_text(
+            encoding="utf-8").splitlines() if path else [], 1):
+        name, _, text = line.rpartition(",")
+        if not line.strip() or (number_ == 1 and text.strip() == "hours"):
+            continue
+        try:
+            hours[name.strip()] = float(text)
+        except ValueError:
+            fail(2, f"LATE: '{path}', line {number_}: '{line}' is not 'student,hours'")
+        if not 0 <= hours[name.strip()] < 1e6:
+            fail(2, f"LATE: '{path}', line {number_}: {text} is no number of hours")
+        if name.strip() not in students:
+            fail(2, f"LATE: '{path}', line {number_}: nobody is called '{name.strip()}'")
+    return hours
+
+
+def late_share(hours, course):
+    """What is left of the marks: each day begun costs late_per_day, up to late_days."""
+    days = math.ceil(hours / 24)
+    return 1.0 if not days else 0.0 if days > course.get("late_days", 3) else \
+        max(0.0, 1 - days * course.get("late_per_day", 0.1))
+
+
+def alias(student, course):
+    """Under which name a student is on the board, unless names are shown."""
+    return hashlib.sha256((course.get("secret", "") + "/" + student).encode()).hexdigest()[:6]
+
+
+def gradescope(marks, total, points):
+    """One student in Gradescope's form."""
+    return {"score": total, "output": f"{number(total)} of {points} points",
+            "visibility": "visible", "stdout_visibility": "hidden", "tests": [
+                {"name": f"{m.exercise.stage}/{m.exercise.name}: {m.exercise.title}",
+                 "number": f"{m.exercise.number}.{i}", "score": m.marks,
+                 "max_score": m.exercise.points,
+                 "status": "passed" if m.full else "failed", "output": m.words,
+                 "visibility": "visible"} for i, m in enumerate(marks, 1)]}
+
+
+def write_results(out, table, chosen, jailed, grader, hours):
+    points = sum(x.points for x in chosen)
+    isolation = ISOLATION[min(jailed, 1 + grader.compiler_is_jailed)]
+    grades = {"points": points, "isolation": isolation, "students": {}}
+    for student, marks in table.items():
+        total = round(sum(m.marks for m in marks), 1)
+        if hours.get(student):
+            share = late_share(hours[student], grader.course)
+            marks[0].details.append(f"{hours[student]:g} hours late: {share:.0%} of all marks "
+                                    "count")
+            total = math.floor(total * share * 10 + 1e-9) / 10
+        if grader.course:
+            marks[0].details.append(f"on the board you are {alias(student, grader.course)}")
+        grades["students"][student] = {"marks": total, "alias": alias(student, grader.course),
+                                       "late_hours": hours.get(student, 0), "exercises": {
+            m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
+                              "failing_families": m.failing} for m in marks}}
+        write_text(out / "feedback" / f"{student}.txt",
+                   feedback(student, marks, total, points))
+        write_json(out / "gradescope" / student / "results.json",
+                   gradescope(marks, total, points))
+    write_json(out / "grades.json", grades)
+    top = xml.Element("testsuites", name="exercises", **counts(sum(table.values(), [])))
+    for student, marks in table.items():
+        suite = xml.SubElement(top, "testsuite", name=student, **counts(marks))
+        for m in marks:
+            case = xml.SubElement(suite, "testcase", classname=student,
+                                  name=f"{m.exercise.stage}/{m.exercise.name}")
+            if not m.full:
+                failure = xml.SubElement(case, "failure", message=m.why,
+                                         type=f"{number(m.marks)} of {m.exercise.points}")
+                failure.text = m.words
+    xml.indent(top)
+    document = xml.ElementTree(top)
+    document.write(out / "junit.xml", encoding="utf-8", xml_declaration=True)
+
+
+def counts(marks):
+    return {"tests": str(len(marks)), "errors": "0",
+            "failures": str(sum(not m.full for m in marks))}
+
+
+def draw(path, table, chosen):
+    """The class: who has what share of which exercise.  Students by their marks."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("grade: no matplotlib, class.png not drawn")
+        return
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    rows = sorted(table, key=lambda s: (-sum(m.marks for m in table[s]), s))
+    shares = [[m.marks / m.exercise.points for m in table[s]] for s in rows]
+    figure, axis = plt.subplots(figsize=(2.2 + 0.42 * len(chosen), 1.8 + 0.2 * len(rows)),
+                                dpi=120)
+    image = axis.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axis.set_xticks(range(len(chosen)), [x.name for x in chosen], rotation=90, fontsize=7)
+    axis.set_yticks(range(len(rows)), [label(s, table[s]) for s in rows], fontsize=7)
+    axis.set_xticks([i + 0.5 for i in range(len(chosen) - 1)], minor=True)
+    axis.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
+    axis.grid(which="minor", color="white", linewidth=0.6)
+    for i in range(1, len(chosen)):
+        if chosen[i].number != chosen[i - 1].number:
+            axis.axvline(i - 0.5, color="white", linewidth=3)
+    axis.tick_params(which="minor", length=0)
+    axis.set_title(f"Share of the points of each exercise\n(right of a name: marks of "
+                   f"{sum(x.points for x in chosen)})", fontsize=9, loc="left")
+    figure.colorbar(image, ax=axis, fraction=0.05).ax.tick_params(labelsize=7)
+    figure.savefig(path, metadata={"Software": None}, bbox_inches="tight")
+
+
+def label(student, marks):
+    short = student if len(student) <= 32 else student[:30] + "…"
+    return short.replace("$", r"\$") + f"  {number(round(sum(m.marks for m in marks), 1))}"
