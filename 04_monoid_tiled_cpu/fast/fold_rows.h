@@ -1,0 +1,107 @@
+/* fold_rows.h: folds the keys of one or two queries, row by row: a decode step. */
+#ifndef FOLD_ROWS_H
+#define FOLD_ROWS_H
+
+#include "plan.h"
+
+/* Asks for the row AHEAD rows on, columns 0 .. n - 1.  A core fetches ahead by itself only
+ * within a page of 4 KiB, and a page holds few keys.   row (n), rows `stride` apart */
+INLINE void fetch_ahead(const float *row, size_t n, size_t stride)
+{
+    enum { AHEAD = 12 };
+    for (size_t t = 0; t < n; t += 16) vfetch(row + t, AHEAD * stride);
+}
+
+/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: o
+ * stays in registers.  In memory, each key would wait for the store of the one before it.
+ *   p (n)   v (n, stride) and o, at the first column */
+INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, size_t stride,
+                        float factor, float *o)
+{
+    vfloat sum[UNROLL_MOST];
+    UNROLL(c, vectors, sum[c] = vload(o + c * LANES) * factor);
+    for (size_t j = 0; j < n; j++) {
+        const float *v_j = v + j * stride;
+        fetch_ahead(v_j, (size_t)vectors * LANES, stride);
+        UNROLL(c, vectors, sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]));
+    }
+    UNROLL(c, vectors, vstore(o + c * LANES, sum[c]));
+}
+
+/* The same for all columns.   v (n, head_dim_v), rows `stride` apart   o (head_dim_v) */
+static void add_values(const float *p, size_t n, const float *v, size_t stride,
+                       size_t head_dim_v, float factor, float *o)
+{
+    size_t c = 0;
+    for (; c + 8 * LANES <= head_dim_v; c += 8 * LANES)
+        add_columns(8, p, n, v + c, stride, factor, o + c);
+    for (; c + 4 * LANES <= head_dim_v; c += 4 * LANES)
+        add_columns(4, p, n, v + c, stride, factor, o + c);
+    for (; c + LANES <= head_dim_v; c += LANES)
+        add_columns(1, p, n, v + c, stride, factor, o + c);
+    for (; c < head_dim_v; c++) {
+        o[c] *= factor;
+        for (size_t j = 0; j < n; j++) o[c] = sfma(p[j], v[j * stride + c], o[c]);
+    }
+}
+
+/* s (n) = scores of n keys and the query q (head_dim), -INFINITY up to a whole vector.
+ *   bias (n) or NULL */
+static void row_scores(const struct problem *p, const float *q, const struct keys *keys,
+                       size_t n, const float *bias, float *s)
+{
+    for (size_t j = 0; j < n; j++) {
+        const float *k_j = keys->k + j * keys->k_stride;
+        fetch_ahead(k_j, p->head_dim, keys->k_stride);
+        s[j] = vdot(q, k_j, p->head_dim) * p->scale;
+    }
+    for (size_t j = n; j % LANES; j++) s[j] = 0;
+    if (p->softcap > 0) cap_scores(s, n, p->softcap);
+    for (size_t j = 0; bias && j < n; j++)
+        s[j] = bias[j] == -INFINITY ? -INFINITY : s[j] + bias[j];
+    for (size_t j = n; j % LANES; j++) s[j] = -INFINITY;
+}
+
+/* Folds the keys of one chunk that row r sees, first .. first + n - 1, into its state.
+ *   s (n)  scratch */
+static void fold_row(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                     const struct tile *t, size_t r, size_t first, size_t n, struct state *x,
+                     float *s)
+{
+    size_t i = (t->first + r) % t->s.seqlen_q;
+    const float *bias = p->has_bias ? a->bias + i * p->seqlen_k + first : NULL;
+    struct keys keys = keys_from(p, a, t, first, n);
+    vfloat m_lanes = vset(x->m[r]), sum = {0};
+    row_scores(p, q_row(p, a, plan, t, r), &keys, n, bias, s);
+    for (size_t j = 0; j < n; j += LANES) m_lanes = vmax(vload(s + j), m_lanes);
+    float m_new = vlargest(m_lanes), safe = m_new == -INFINITY ? 0 : m_new;
+    for (size_t j = 0; j < n; j += LANES) {
+        vfloat p_j = vexp2((vload(s + j) - safe) * LOG2E);
+        vstore(s + j, p_j);
+        sum += p_j;
+    }
+    float factor = sexp2((x->m[r] - safe) * LOG2E);
+    x->m[r] = m_new;
+    x->l[r] = sfma(x->l[r], factor, vsum(sum));
+    add_values(s, n, keys.v, keys.v_stride, p->head_dim_v, factor, x->o + r * plan->cols);
+}
+
+/* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the
+ * order in which they lie in memory, which is what limits a decode step.
+ * w.s holds the scores of one row and one chunk of keys. */
+static void fold_rows(const struct problem *p, const struct arrays *a,
+                      const struct plan *plan, const struct tile *t, size_t begin, size_t end,
+                      struct state *x, struct scratch *w)
+{
+    enum { CHUNK = 256 };
+    for (size_t j0 = begin, n_keys; j0 < end; j0 += n_keys) {
+        n_keys = keys_from(p, a, t, j0, smaller(end - j0, CHUNK)).n;
+        for (size_t r = 0; r < t->n_rows; r++) {
+            struct key_range sees = mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
+            size_t first = larger(j0, sees.first), last = smaller(j0 + n_keys, sees.end);
+            if (first < last) fold_row(p, a, plan, t, r, first, last - first, x, w->s);
+        }
+    }
+}
+
+#endif

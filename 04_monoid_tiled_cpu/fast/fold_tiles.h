@@ -1,0 +1,117 @@
+/* fold_tiles.h: folds the keys of a tile of Br queries, Bc keys at a time. */
+#ifndef FOLD_TILES_H
+#define FOLD_TILES_H
+
+#include "plan.h"
+
+/* qt (head_dim, Br): the tile's queries as columns, times scale; 0 beyond the last row. */
+static void pack_queries(const struct problem *p, const struct arrays *a,
+                         const struct plan *plan, const struct tile *t, float *qt)
+{
+    for (size_t r = 0; r < Br; r++) {
+        const float *q = r < t->n_rows ? q_row(p, a, plan, t, r) : NULL;
+        for (size_t d = 0; d < p->head_dim; d++) qt[d * Br + r] = q ? q[d] * p->scale : 0;
+    }
+}
+
+/* Adds the bias and hides what is masked: -INFINITY, whatever was computed there.
+ *   s (n, Br)  scores of keys j0 .. j0 + n - 1 */
+static void mask_scores(const struct problem *p, const struct arrays *a, const struct tile *t,
+                        size_t j0, size_t n, float *s)
+{
+    for (size_t r = 0; r < t->n_rows; r++) {
+        size_t i = (t->first + r) % t->s.seqlen_q;
+        struct key_range sees = mask_keys(t->mask, i);
+        size_t first = smaller(larger(sees.first, j0) - j0, n);
+        size_t last = larger(smaller(larger(sees.end, j0) - j0, n), first);
+        if (p->has_bias) {
+            const float *bias = a->bias + i * p->seqlen_k + j0;
+            for (size_t j = first; j < last; j++) {
+                float with_bias = s[j * Br + r] + bias[j];
+                s[j * Br + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
+            }
+        }
+        for (size_t j = 0; j < first; j++) s[j * Br + r] = -INFINITY;
+        for (size_t j = last; j < n; j++) s[j * Br + r] = -INFINITY;
+    }
+}
+
+/* The largest of m and of n scores, in each lane.  Four maxima: each waits four cycles for the
+ * one before it, and a core can start two in one cycle.   s (n, Br) */
+INLINE vfloat column_max(const float *s, size_t n, vfloat m)
+{
+    vfloat top[UNROLL_MOST];
+    UNROLL(u, 4, top[u] = m);
+    size_t j = 0;
+    for (; j + 4 <= n; j += 4) UNROLL(u, 4, top[u] = vmax(vload(s + (j + u) * Br), top[u]));
+    for (; j < n; j++) top[0] = vmax(vload(s + j * Br), top[0]);
+    return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
+}
+
+/* Scores to weights, LANES queries at a time:
+ *     m_new = max(m, s_j),  p_j = exp(s_j - m_new),  correction = exp(m - m_new),
+ *     l = l * correction + sum p_j
+ * s (n, Br) becomes p.  While a row has seen no key m is -INFINITY and 0 stands in for it,
+ * else the difference of two infinities would be NaN. */
+static void weights(float *s, size_t n, size_t n_rows, struct state *x, float *correction)
+{
+    for (size_t i = 0; i < n_rows; i += LANES) {
+        float *s_i = s + i;
+        vfloat m = vload(x->m + i), m_new = column_max(s_i, n, m), sum = vset(0);
+        vfloat safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
+        size_t j = 0;
+        for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
+            vfloat p[UNROLL_MOST];
+            UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * Br) - safe) * LOG2E);
+            vexp2_lockstep(VEXP_AT_ONCE, p);
+            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * Br, p[u]); sum += p[u]);
+        }
+        for (; j < n; j++) {
+            vfloat p = vexp2((vload(s_i + j * Br) - safe) * LOG2E);
+            vstore(s_i + j * Br, p);
+            sum += p;
+        }
+        vfloat factor = vexp2((m - safe) * LOG2E);
+        vstore(correction + i, factor);
+        vstore(x->m + i, m_new);
+        vstore(x->l + i, vfma(vload(x->l + i), factor, sum));
+    }
+}
+
+/* The values copied to rows of whole vectors, 0 in between, for head_dim_v that is not a
+ * multiple of LANES. */
+static void pad_values(const struct problem *p, const struct keys *keys, size_t cols,
+                       float *padded)
+{
+    for (size_t j = 0; j < keys->n; j++) {
+        memcpy(padded + j * cols, keys->v + j * keys->v_stride,
+               p->head_dim_v * sizeof(float));
+        for (size_t c = p->head_dim_v; c < cols; c++) padded[j * cols + c] = 0;
+    }
+}
+
+/* Folds keys begin .. end - 1 into x, a tile of keys at a time. */
+static void fold_tiles(const struct problem *p, const struct arrays *a,
+                       const struct plan *plan, const struct products *products,
+                       const struct tile *t, size_t begin, size_t end, struct state *x,
+                       struct scratch *w)
+{
+    pack_queries(p, a, plan, t, w->qt);
+    for (size_t j0 = begin, n; j0 < end; j0 += n) {
+        struct keys keys = keys_from(p, a, t, j0, smaller(end - j0, Bc));
+        n = keys.n;
+        products->scores(keys.k, keys.k_stride, n, p->head_dim, w->qt, t->n_rows, w->s);
+        if (p->softcap > 0) cap_scores(w->s, n * Br, p->softcap);
+        if (p->has_bias || j0 < t->all_see.first || j0 + n > t->all_see.end)
+            mask_scores(p, a, t, j0, n, w->s);
+        weights(w->s, n, t->n_rows, x, w->correction);
+        if (plan->cols != p->head_dim_v) {
+            pad_values(p, &keys, plan->cols, w->v);
+            keys.v = w->v, keys.v_stride = plan->cols;
+        }
+        products->values(w->s, n, keys.v, keys.v_stride, plan->cols, w->correction,
+                         t->n_rows, x->o);
+    }
+}
+
+#endif
