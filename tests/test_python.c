@@ -25,21 +25,27 @@ static int shell(const char *line)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/* The interpreter that has NumPy: that of the PATH, or the system's. */
-#define FIND "for p in python3 /usr/bin/python3 ''; do " \
-             "$p -c 'import numpy' 2>/dev/null && break; done; [ \"$p\" ]"
+/* The interpreter that has a package: $FIVE_STEPS_PYTHON, that of the PATH, or the system's. */
+#define FIND_WITH(package) "for p in $FIVE_STEPS_PYTHON python3 /usr/bin/python3 ''; do " \
+             "$p -c 'import " package "' 2>/dev/null && break; done; [ \"$p\" ]"
+#define FIND FIND_WITH("numpy")
+#define SETTINGS "OMP_NUM_THREADS=2 PYTHONPATH=common/library/python PYTHONDONTWRITEBYTECODE=1 "
 
-Test(python, the_package_agrees_with_the_definition, .timeout = 300)
+/* Runs a Python file with NumPy and the library under test; returns the exit status. */
+static int python(const char *file)
 {
     const char *build = getenv("BUILD");
     char line[1024];
+    snprintf(line, sizeof line, FIND "; FIVE_STEPS_LIBRARY=%s/libfive_steps.so " SETTINGS
+             "$p -W error::DeprecationWarning %s 2>&1", build ? build : "build", file);
+    return shell(line);
+}
+
+Test(python, the_package_agrees_with_the_definition, .timeout = 300)
+{
     if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
     if (shell(FIND)) cr_skip_test("no python3 with NumPy");
-    snprintf(line, sizeof line, FIND "; FIVE_STEPS_LIBRARY=%s/libfive_steps.so OMP_NUM_THREADS=2 "
-             "PYTHONPATH=common/library/python PYTHONDONTWRITEBYTECODE=1 "
-             "$p -W error::DeprecationWarning tests/python/test_five_steps.py 2>&1",
-             build ? build : "build");
-    cr_assert(shell(line) == 0, "%s", said);
+    cr_assert(python("tests/python/test_five_steps.py") == 0, "%s", said);
     cr_expect(strstr(said, "\nOK"), "%s", said);
 }
 
@@ -58,4 +64,30 @@ Test(python, the_folder_is_installed_in_a_fresh_environment, .timeout = 300)
     cr_expect(system(cleanup) == 0);
     if (status == 77) cr_skip_test("%s", said);
     cr_assert(status == 0 && strstr(said, "installed"), "%s", said);
+}
+
+Test(python, keys_in_pages_give_what_keys_in_a_row_give, .timeout = 300)
+{
+    if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
+    if (shell(FIND)) cr_skip_test("no python3 with NumPy");
+    cr_assert(python("tests/python/test_decode.py") == 0, "%s", said);
+    cr_expect(strstr(said, "\nOK"), "%s", said);
+}
+
+/* The models beside PyTorch's attention. */
+Test(python, the_models_agree_with_pytorch, .timeout = 900)
+{
+    static const char *const models[] = { "encoder.py", "generate.py --steps 0 --tokens 60" };
+    const char *build = getenv("BUILD");
+    char line[1024];
+    if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
+    if (shell(FIND_WITH("torch"))) cr_skip_test("no python3 with PyTorch");
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, FIND_WITH("torch") "; FIVE_STEPS_LIBRARY=%s/libfive_steps.so "
+                 SETTINGS "$p common/library/models/%s 2>&1", build ? build : "build", models[i]);
+        int status = shell(line);
+        if (status == 77) printf("skipped inside: %s", said);
+        cr_expect(status == 0 || status == 77, "%s: %s", models[i], said);
+        cr_expect(strstr(said, status ? "skipped" : i ? "same text" : "\nagree"), "%s", said);
+    }
 }

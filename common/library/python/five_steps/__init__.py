@@ -10,7 +10,8 @@ out.  PyTorch is not needed, and is imported only where a tensor comes in.
 """
 from .arrays import FiveStepsError
 from .operations import attention, merge, softmax
+from .paged import decode
 from .c_library import LibraryError
 
-__all__ = ["attention", "softmax", "merge", "FiveStepsError", "LibraryError"]
+__all__ = ["attention", "decode", "softmax", "merge", "FiveStepsError", "LibraryError"]
 __version__ = "1.1.0"

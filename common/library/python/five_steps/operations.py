@@ -8,12 +8,12 @@ from .attention_call import AttentionCall
 from .find import library
 
 
-def _call(function, query, kind, like, problem):
-    """Runs a function of the library with the workspace that it asks for."""
+def call_library(name, kind, like, problem):
+    """Runs "attention" or "softmax" of the library with the workspace that it asks for."""
     try:
-        size = query(problem)
+        size = getattr(library(), name + "_workspace")(problem)
         work = kind.workspace(max(size, 1), like)
-        function(problem, kind.address(work), size)
+        getattr(library(), name)(problem, kind.address(work), size)
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
             raise FiveStepsError(str(error), error.code) from None
@@ -33,7 +33,7 @@ def compute_attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal, 
     o, lse = call.outputs()
     if math.prod(o.shape) == 0:
         return o, lse
-    run = functools.partial(_call, library().attention, library().attention_workspace, kind, q)
+    run = functools.partial(call_library, "attention", kind, q)
     try:
         run(call.problem(o, lse))
     except FiveStepsError as error:
@@ -103,7 +103,7 @@ def compute_softmax(x):
     problem = c_library.SoftmaxProblem(
         type=kind.type_of("x", x), rows=math.prod(x.shape[:-1]), cols=cols,
         x=kind.address(x), y=kind.address(y), **kind.place(x))
-    _call(library().softmax, library().softmax_workspace, kind, x, problem)
+    call_library("softmax", kind, x, problem)
     return y
 
 

@@ -4,7 +4,7 @@ from typing import Optional, Tuple
 
 import torch
 
-from . import operations
+from . import operations, paged
 from .arrays import FiveStepsError
 
 Tensor = torch.Tensor
@@ -53,6 +53,20 @@ def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
     return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
 
 
+@torch.library.custom_op("five_steps::decode", mutates_args=())
+def _decode(q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor,
+            sinks: Optional[Tensor], seqlen_k: int, window_left: int, softcap: float,
+            scale: float) -> Tuple[Tensor, Tensor]:
+    return paged.compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, window_left,
+                                softcap, scale)
+
+
+@_decode.register_fake
+def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
+    return (q.new_empty((*q.shape[:2], v_pages.shape[3])),
+            q.new_empty(q.shape[:2], dtype=torch.float32))
+
+
 def attention(q, k, v, bias, sinks, *options):
     """five_steps::attention."""
     _refuse_gradient(q, k, v, bias, sinks)
@@ -69,3 +83,9 @@ def merge(o1, lse1, o2, lse2):
     """five_steps::merge."""
     _refuse_gradient(o1, lse1, o2, lse2)
     return _merge(o1, lse1, o2, lse2)
+
+
+def decode(q, k_pages, v_pages, page_table, sinks, *options):
+    """five_steps::decode."""
+    _refuse_gradient(q, k_pages, v_pages, sinks)
+    return _decode(q, k_pages, v_pages, page_table, sinks, *options)

@@ -1,0 +1,80 @@
+"""paged.py: attention of one new query a sequence to keys that lie in pages."""
+import math
+
+from . import c_library
+from .arrays import FiveStepsError, is_tensor, kind_of, same_type
+from .operations import call_library
+
+
+def _sizes(q, k_pages, v_pages, page_table):
+    """The sizes of the problem, checked against each other."""
+    shapes = [a.ndim for a in (q, k_pages, v_pages, page_table)]
+    if shapes != [3, 4, 4, 2]:
+        raise FiveStepsError("give q [batch, heads_q, head_dim], k_pages and v_pages [pages, "
+                             "heads_kv, page_size, head_dim], page_table [batch, pages of one]")
+    (batch, heads_q, dim), (pages, heads_kv, page_size, dim_k) = q.shape, k_pages.shape
+    if tuple(v_pages.shape[:3]) != (pages, heads_kv, page_size):
+        raise FiveStepsError(f"k_pages is {list(k_pages.shape)}, v_pages {list(v_pages.shape)}; "
+                             "only head_dim may differ")
+    if dim != dim_k:
+        raise FiveStepsError(f"head_dim is {dim} in q and {dim_k} in k_pages")
+    if page_table.shape[0] != batch:
+        raise FiveStepsError(f"page_table has {page_table.shape[0]} rows, q {batch} sequences")
+    return {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv, "seqlen_q": 1,
+            "head_dim": dim, "head_dim_v": v_pages.shape[3], "page_size": page_size,
+            "n_pages": pages, "pages_per_sequence": page_table.shape[1]}
+
+
+def compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, window_left, softcap, scale):
+    """o [batch, heads_q, head_dim_v] and lse [batch, heads_q]."""
+    kind = kind_of(q=q, k_pages=k_pages, v_pages=v_pages, page_table=page_table, sinks=sinks)
+    sizes = _sizes(q, k_pages, v_pages, page_table)
+    number = same_type(kind, q=q, k_pages=k_pages, v_pages=v_pages)
+    room = sizes["pages_per_sequence"] * sizes["page_size"]
+    if not 0 <= seqlen_k <= room:
+        raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} keys")
+    owned = {"q": q, "k": k_pages, "v": v_pages}
+    if sinks is not None:
+        if kind.type_of("sinks", sinks) != c_library.F32 or tuple(sinks.shape) != q.shape[1:2]:
+            raise FiveStepsError(f"sinks is {sinks.dtype} {list(sinks.shape)}; give float32 "
+                                 f"[heads_q] = [{q.shape[1]}]")
+        owned["sinks"] = sinks
+    owned = {name: kind.contiguous(a) for name, a in owned.items()}
+    owned["page_table"] = kind.integers("page_table", page_table.reshape(-1))
+    o = kind.empty(tuple(q.shape[:2]) + (sizes["head_dim_v"],), q)
+    lse = kind.empty_float(tuple(q.shape[:2]), q)
+    if math.prod(o.shape) == 0:
+        return o, lse
+    problem = c_library.AttentionProblem(
+        type=number, seqlen_k=seqlen_k, window=window_left >= 0, window_left=window_left,
+        window_right=-1, softcap=softcap, scale=scale, o=kind.address(o),
+        lse=kind.address(lse), **{name: kind.address(a) for name, a in owned.items()}, **sizes,
+        **kind.place(q))
+    call_library("attention", kind, q, problem)
+    return o, lse
+
+
+def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
+           sinks=None, return_lse=False):
+    """Attention of one query a sequence to its first seqlen_k keys, which lie in pages.
+
+    q [batch, heads_q, head_dim].  k_pages [pages, heads_kv, page_size, head_dim], v_pages
+    [pages, heads_kv, page_size, head_dim_v]: a pool for all sequences.  page_table [batch, pages
+    of one], int32: key j of sequence b lies in page page_table[b, j // page_size], row
+    j % page_size.  window=n: only the last n keys and the newest one.  scale, softcap, sinks as
+    in attention().  Gives o [batch, heads_q, head_dim_v] and, with return_lse, lse [batch,
+    heads_q] in float32.  On a GPU the table is not checked.
+    """
+    if scale is not None and (not math.isfinite(scale) or scale == 0):
+        raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
+    if window is not None and window < 0:
+        raise FiveStepsError(f"window is {window}; give the number of earlier keys, or None")
+    compute = compute_decode
+    if is_tensor(q):
+        from .torch_operations import decode as compute  # pylint: disable=import-outside-toplevel
+    o, lse = compute(q, k_pages, v_pages, page_table, sinks, int(seqlen_k),
+                     -1 if window is None else int(window), float(softcap or 0),
+                     float(scale or 0))
+    return (o, lse) if return_lse else o
