@@ -23,6 +23,7 @@
 #   make test            all tests (Criterion)
 #   make test-long       also every float through the vector exp, and a whole class's marks
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
+#   make machines        the CPU code built for other machines, by gcc and clang, and for ARM
 #   make fuzz            hostile files and options, also by libFuzzer (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
 #   make gallery         plant every known bug and see which case catches it (BUG=name)

@@ -3,7 +3,7 @@
 #   SECONDS     of fuzzing, for each target
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
-.PHONY: test test-long tests-built sanitize fuzz differential gallery
+.PHONY: test test-long tests-built sanitize machines fuzz differential gallery
 
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
          $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
@@ -31,6 +31,9 @@ test-long: test
 
 sanitize:
 	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+
+machines:
+	$(Q)sh tests/machines.sh $(BUILD)/machines
 
 # Problems drawn at random, every variant against the reference.
 PROBLEMS ?= 2000
