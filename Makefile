@@ -16,14 +16,14 @@
 #   make plot            figures from CSV (RESULTS=notes/results: the committed ones)
 #   make tables          tables of the README files and notes; tables-check compares only
 #   make profile 5       hardware counters of a stage's GPU kernels, where they can be read
-#   make cuda            compile the GPU code even where there is no GPU; with NCCL for several
+#   make cuda            compile the GPU code, also without a GPU; several GPUs need NCCL
 #   make mpi             stage 4 on several processes: install OpenMPI, build and check
 #
 # Test
 #   make test            all tests (Criterion)
 #   make test-long       also every float through the vector exp, and a whole class's marks
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
-#   make machines        the CPU code built for other machines, by gcc and clang, and for ARM
+#   make machines        the CPU code built by gcc and clang for other machines, ARM too
 #   make fuzz            hostile files and options, also by libFuzzer (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
 #   make gallery         plant every known bug and see which case catches it (BUG=name)

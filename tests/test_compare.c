@@ -10,6 +10,7 @@
 #include "verification/check_variant.h"
 #include "verification/compare.h"
 #include "problem/half.h"
+#include "problem/feature.h"
 #include "problem/xcalloc.h"
 #include "oracle.h"
 #include "verification/reference.h"
@@ -391,6 +392,19 @@ Test(compare, catches_planted_bugs)
 
 /* ---- other correct algorithms, over the suite ---- */
 
+#define KNOWN_FEATURES (BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS)
+
+/* The score of a scaled product x. */
+static float score_of(const struct problem *p, float x, float bias)
+{
+    return (p->softcap > 0 ? p->softcap * tanhf(x / p->softcap) : x) + bias;
+}
+
+static float sink_of(const struct problem *p, const struct arrays *a, size_t head)
+{
+    return p->has_sinks ? a->sinks[head % p->heads_q] : -INFINITY;
+}
+
 /* Element by element, with the state normalised after every key, in reverse order: as
  * many roundings as any stage has. */
 static void attention_stepwise(const struct problem *p, const struct arrays *a)
@@ -400,15 +414,16 @@ static void attention_stepwise(const struct problem *p, const struct arrays *a)
     for (size_t row = 0; row < p->batch * p->heads_q * p->seqlen_q; row++) {
         size_t i = row % p->seqlen_q, head = row / p->seqlen_q;
         size_t kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
-        float m = -INFINITY, l = 0, *o_i = (float *)a->o + row * dv;
+        float m = sink_of(p, a, head), l = m > -INFINITY, *o_i = (float *)a->o + row * dv;
         memset(o_i, 0, dv * sizeof *o_i);
-        for (size_t j = visible_keys(p, i).end; j-- > 0;) {
+        struct key_range keys = visible_keys(p, i);
+        for (size_t j = keys.end; j-- > keys.first;) {
             float bias = p->has_bias ? a->bias[i * p->seqlen_k + j] : 0, s = 0;
             const float *k_j = k + (kv * p->seqlen_k + j) * d;
             const float *v_j = v + (kv * p->seqlen_k + j) * dv;
             if (bias == -INFINITY) continue;
             for (size_t t = 0; t < d; t++) s += q[row * d + t] * k_j[t];
-            s = s * p->scale + bias;
+            s = score_of(p, s * p->scale, bias);
             if (s == -INFINITY) continue;
             float m_new = s > m ? s : m, old = m == m_new ? l : l * expf(m - m_new);
             float w = expf(s - m_new);
@@ -439,7 +454,7 @@ static void softmax_stepwise(const struct problem *p, const struct arrays *a)
 }
 
 static const struct variant stepwise = {
-    .name = "stepwise", .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .name = "stepwise", .types = TYPE(F32), .supports = KNOWN_FEATURES,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
     .does = {{OP_SOFTMAX, softmax_stepwise}, {OP_LOGSOFTMAX, softmax_stepwise},
              {OP_ATTENTION, attention_stepwise}},
@@ -457,16 +472,18 @@ static void attention_half(const struct problem *p, const struct arrays *a)
         size_t i = row % p->seqlen_q, head = row / p->seqlen_q;
         size_t kv = head / p->heads_q * p->heads_kv +
                     head % p->heads_q / (p->heads_q / p->heads_kv);
-        float m = -INFINITY, l = 0;
+        float m = sink_of(p, a, head), l = 0, sink = m;
         float *acc = xcalloc(dv, sizeof *acc), *s = xcalloc(n, sizeof *s);
-        for (size_t j = 0; j < visible_keys(p, i).end; j++) {
+        struct key_range keys = visible_keys(p, i);
+        for (size_t j = keys.first; j < keys.end; j++) {
             float bias = p->has_bias ? a->bias[i * n + j] : 0;
             for (size_t t = 0; t < d; t++)
                 s[j] = fmaf(q[row * d + t], k[(kv * n + j) * d + t], s[j]);
-            s[j] = bias == -INFINITY ? bias : s[j] * p->scale + bias;
+            s[j] = bias == -INFINITY ? bias : score_of(p, s[j] * p->scale, bias);
             if (s[j] > m) m = s[j];
         }
-        for (size_t j = 0; j < visible_keys(p, i).end; j++) {
+        if (sink > -INFINITY) l = expf(sink - m);
+        for (size_t j = keys.first; j < keys.end; j++) {
             if (s[j] == -INFINITY) continue;
             float w = expf(s[j] - m);
             l += w;
@@ -488,7 +505,7 @@ static void attention_half(const struct problem *p, const struct arrays *a)
 static const struct variant half_kernel = {
     .name = "half",
     .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES,
+    .supports = KNOWN_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
@@ -506,6 +523,7 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
         variant_function *f = variant_does(v, p->op);
         if (!f || (dtype != F32 && !c[i].halves)) continue;
         if (c[i].only_gpu || p->seqlen_q * p->seqlen_k > 50000) continue;
+        if (problem_features(p) & ~v->supports) continue;
         for (int s = 0; s < seeds; s++) {
             struct prepared prepared =
                 prepare(&c[i], dtype, test_case_seed(&c[i]) + (uint64_t)s);
