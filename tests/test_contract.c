@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "problem/feature.h"
+#include "problem/layout.h"
 #include "problem/variant.h"
 #include "program/groups.h"
 #include "verification/cases.h"
@@ -239,4 +240,43 @@ Test(contract, each_group_has_a_heading)
     for (int g = 0; g < N_GROUPS; g++)
         for (int h = 0; h < g; h++)
             cr_expect_str_neq(group_name((enum group)g), group_name((enum group)h));
+}
+
+/* Where layout.h says that rows lie, against the formulas: the reference gathers by the same
+ * functions, and would make the same mistake. */
+Test(contract, rows_lie_where_the_definition_says)
+{
+    enum { HEADS = 3, D = 8, PAGE = 4 };
+    static const int32_t cu[] = {0, 5, 5, 11}, table[] = {7, 2, 9, 0, 4, 1, 3, 8, 5};
+    const struct problem whole = {.op = OP_ATTENTION, .batch = 3, .heads_q = HEADS,
+                                  .heads_kv = HEADS, .seqlen_q = 6, .seqlen_k = 11,
+                                  .head_dim = D, .head_dim_v = D};
+    struct problem packed = whole, paged = whole, strided = whole;
+    struct arrays a = {.cu_seqlens_q = cu, .cu_seqlens_k = cu, .page_table = table};
+    packed.packed = 1, packed.total_q = packed.total_k = 11;
+    paged.page_size = PAGE, paged.pages_per_sequence = 3, paged.n_pages = 10;
+    strided.q_strides = strided.o_strides = strided.k_strides = (struct strides){1000, 10, 30};
+    for (size_t b = 0; b < 3; b++)
+        for (size_t h = 0; h < HEADS; h++)
+            for (size_t i = 0; i < 6; i++) {
+                struct sequence s = sequence_of(&whole, &a, b), t = sequence_of(&packed, &a, b);
+                cr_expect(query_at(&whole, &s, strides_of_q(&whole), h, i) ==
+                          ((b * HEADS + h) * 6 + i) * D);
+                cr_expect(key_at(&whole, &a, &s, strides_of_k(&whole), h, i) ==
+                          ((b * HEADS + h) * 11 + i) * D);
+                cr_expect(key_at(&paged, &a, &s, strides_of_k(&paged), h, i) ==
+                          (((size_t)table[3 * b + i / PAGE] * HEADS + h) * PAGE + i % PAGE) * D);
+                cr_expect(query_at(&strided, &s, strides_of_q(&strided), h, i) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(key_at(&strided, &a, &s, strides_of_k(&strided), h, i) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(o_row_at(&strided, lse_at(&strided, &s, h, i)) ==
+                          1000 * b + 10 * h + 30 * i);
+                cr_expect(t.seqlen_q == (b == 0 ? 5 : b == 1 ? 0 : 6));
+                if (i >= t.seqlen_q) continue;
+                size_t row = h * 11 + (size_t)cu[b] + i;
+                cr_expect(query_at(&packed, &t, strides_of_q(&packed), h, i) == row * D);
+                cr_expect(key_at(&packed, &a, &t, strides_of_v(&packed), h, i) == row * D);
+                cr_expect(lse_at(&packed, &t, h, i) == row && o_row_at(&packed, row) == row * D);
+            }
 }
