@@ -14,48 +14,13 @@
 #include "problem/random.h"
 #include "problem/xcalloc.h"
 #include "verification/inputs_layout.h"
-
-/* The arrays while they are float. */
-struct floats { float *x, *w, *q, *k, *v, *bias, *k_new, *v_new; };
+#include "verification/inputs_scores.h"
 
 static float *normals(struct random *r, size_t n, float width)
 {
     float *x = xcalloc(n, sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = width * random_normal(r);
     return x;
-}
-
-static void multiply(float *x, size_t n, float factor)
-{
-    for (size_t i = 0; i < n; i++) x[i] *= factor;
-}
-
-static void fill(float *x, size_t n, float value)
-{
-    for (size_t i = 0; i < n; i++) x[i] = value;
-}
-
-static void spread(struct random *r, float *x, size_t n, float limit)
-{
-    for (size_t i = 0; i < n; i++) x[i] = limit * (2 * random_uniform(r) - 1);
-}
-
-/* +-0, +-denormal, +-1; the denormal is one in the problem's type. */
-static void fill_tiny(struct random *r, float *x, size_t n, enum dtype dtype)
-{
-    float denormal = dtypes[dtype].denormal;
-    for (size_t i = 0; i < n; i++) {
-        size_t kind = random_below(r, 6);
-        float size = kind < 2 ? 0 : kind < 4 ? denormal : 1;
-        x[i] = kind % 2 ? -size : size;
-    }
-}
-
-/* Position j of n between -30 and 30, upwards or downwards. */
-static float ramp(size_t j, size_t n, int down)
-{
-    float t = n > 1 ? 60.0f * (float)j / (float)(n - 1) - 30.0f : 0.0f;
-    return down ? -t : t;
 }
 
 /* Does the recipe mask column j of n in this row? */
@@ -103,99 +68,6 @@ static void row_recipe(const struct test_case *c, struct random *r, float *x, si
         if (is_masked(c, r, row, j, n)) x[j] = -INFINITY;
     }
     if (c->recipe == TINY) fill_tiny(r, x, n, dtype);
-}
-
-/* Queries all ones, and keys whose score is about target(j). */
-static void scored_keys(const struct test_case *c, struct floats *f,
-                        const struct sizes *n)
-{
-    const struct problem *p = &c->problem;
-    float unit = 1 / (p->scale * (float)p->head_dim);
-    if (c->recipe == STEEP) {
-        for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.01f * f->q[i];
-        for (size_t i = 0; i < n->k; i++) {
-            size_t j = i / p->head_dim % p->seqlen_k;
-            f->k[i] = unit * (75.0f / 64.0f) * (float)j;
-        }
-        return;
-    }
-    if (c->recipe == OUTLIER || c->recipe == SPIKE) {
-        float above = c->recipe == SPIKE ? 500.0f : 20.0f;
-        for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.1f * f->q[i];
-        for (size_t i = 0; i < n->k; i++) {
-            size_t j = i / p->head_dim % p->seqlen_k;
-            f->k[i] = 0.1f * f->k[i] + (j == c->at ? above * unit : 0);
-        }
-        return;
-    }
-    for (size_t i = 0; i < n->q; i++)
-        f->q[i] = 1 + 0.25f * (float)(i / p->head_dim % p->seqlen_q % 3);
-    for (size_t i = 0; i < n->k; i++) {
-        size_t j = i / p->head_dim % p->seqlen_k;
-        f->k[i] = unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
-    }
-}
-
-/* Component 0 of every query and key adds `shift` to every score. */
-static void shift_scores(const struct problem *p, struct floats *f, const struct sizes *n,
-                         float shift)
-{
-    float q_0 = shift < -1000 ? 32 : 4;
-    for (size_t i = 0; i < n->q; i += p->head_dim) f->q[i] = q_0;
-    for (size_t i = 0; i < n->k; i += p->head_dim) f->k[i] = shift / (p->scale * q_0);
-}
-
-/* The recipes that shape scores and values of attention. */
-static void attention_recipe(const struct test_case *c, struct random *r,
-                             struct floats *f, const struct sizes *n, enum dtype dtype)
-{
-    const struct problem *p = &c->problem;
-    size_t d = p->head_dim, head = p->seqlen_k * d;
-    switch (c->recipe) {
-    case WIDE: multiply(f->q, n->q, 30); break;
-    case EQUAL:
-        for (size_t i = 0; i < n->k; i++) f->k[i] = f->k[i / head * head + i % d];
-        break;
-    case ASCENDING: case DESCENDING: case OUTLIER: case STEEP: case SPIKE:
-        scored_keys(c, f, n);
-        break;
-    case SHIFT_20: shift_scores(p, f, n, -20); break;
-    case SHIFT_200: shift_scores(p, f, n, -200); break;
-    case LOW: shift_scores(p, f, n, -1e5f); break;
-    case LARGE:
-        multiply(f->q, n->q, 100);
-        multiply(f->k, n->k, 100);
-        spread(r, f->v, n->v, 1e4f);
-        break;
-    case VAST:
-        multiply(f->q, n->q, 1e15f);
-        multiply(f->k, n->k, 1e15f);
-        break;
-    case ZERO_Q:
-        fill(f->q, n->q, 0);
-        spread(r, f->v, n->v, 1e4f);
-        break;
-    case MARKERS:
-        fill(f->q, n->q, 0);
-        for (size_t i = 0; i < n->v; i++) {
-            size_t j = i / p->head_dim_v % p->seqlen_k;
-            f->v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
-        }
-        break;
-    case NAN_V_FAR: /* exp(-55 - 55) is below every float, and times NaN is NaN */
-        shift_scores(p, f, n, 55);
-        for (size_t i = 0; i < n->q; i++)
-            if (i % d) f->q[i] = 0;
-        for (size_t i = 0; i < n->k; i += d)
-            if (i / d % p->seqlen_k == c->at) f->k[i] = -f->k[i];
-        break;
-    case TINY:
-        fill_tiny(r, f->q, n->q, dtype);
-        fill_tiny(r, f->k, n->k, dtype);
-        fill_tiny(r, f->v, n->v, dtype);
-        break;
-    default: break;
-    }
 }
 
 /* The recipes that mask by the bias [seqlen_q, seqlen_k], normal on entry. */

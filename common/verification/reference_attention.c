@@ -37,17 +37,8 @@
 
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
+#include "verification/reference_keys.h"
 #include "verification/reference_sum.h"
-
-#define LANES 64 /* keys whose scores are computed together */
-
-/* All keys and values in double. */
-struct keys {
-    size_t stride;  /* seqlen_k rounded up to LANES */
-    double *kt;     /* [batch, heads_kv, head_dim, stride]: keys are contiguous */
-    double *v;      /* [batch, heads_kv, seqlen_k, head_dim_v] */
-    double *v_max;  /* [batch, heads_kv, seqlen_k] largest finite |v_jc| */
-};
 
 /* One row's scratch, each [stride] or [head_dim_v]. */
 struct scratch {
@@ -63,72 +54,6 @@ struct scores {
     size_t n;       /* the same and the sink */
     int is_nan;     /* a score is NaN or +inf */
 };
-
-float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
-                     const size_t *index, size_t d)
-{
-    size_t heads = p->batch * p->heads_kv;
-    float *old = widen(rows, p->dtype, heads * p->seqlen_k * d);
-    if (!operations[p->op].updates) return old;
-    float *new = widen(rows_new, p->dtype, heads * p->n_updates * d);
-    for (size_t h = 0; h < heads; h++)
-        for (size_t u = 0; u < p->n_updates; u++)
-            memcpy(old + (h * p->seqlen_k + index[u]) * d,
-                   new + (h * p->n_updates + u) * d, d * sizeof *old);
-    free(new);
-    return old;
-}
-
-static struct keys keys_new(const struct problem *p, const struct arrays *a,
-                            int *v_is_finite)
-{
-    size_t heads = p->batch * p->heads_kv, n = p->seqlen_k, d = p->head_dim;
-    size_t dv = p->head_dim_v;
-    struct keys keys = {.stride = (n + LANES - 1) / LANES * LANES};
-    keys.kt = xcalloc(heads * d * keys.stride, sizeof(double));
-    keys.v = xcalloc(heads * n * dv, sizeof(double));
-    keys.v_max = xcalloc(heads * n, sizeof(double));
-    float *k = widen_updated(p, a->k, a->k_new, a->index, d);
-    float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
-    for (size_t h = 0; h < heads; h++)
-        for (size_t j = 0; j < n; j++)
-            for (size_t t = 0; t < d; t++)
-                keys.kt[(h * d + t) * keys.stride + j] = k[(h * n + j) * d + t];
-    for (size_t j = 0; j < heads * n; j++)
-        for (size_t c = 0; c < dv; c++) {
-            double x = keys.v[j * dv + c] = v[j * dv + c];
-            if (!isfinite(x)) *v_is_finite = 0;
-            else if (fabs(x) > keys.v_max[j]) keys.v_max[j] = fabs(x);
-        }
-    free(k);
-    free(v);
-    return keys;
-}
-
-/* dot_j = q.k_j and mass_j = sum_t |q_t k_jt| for LANES keys.
- *   q (d)   kt (d, stride), its first LANES columns */
-static void dot_block(const double *q, size_t d, const double *kt, size_t stride,
-                      double *dot, double *mass)
-{
-    double sum[LANES] = {0}, low[LANES] = {0}, size[LANES] = {0};
-    for (size_t t = 0; t < d; t++) {
-        const double *k_t = kt + t * stride;
-        double q_t = q[t];
-#pragma omp simd
-        for (int l = 0; l < LANES; l++) { /* the product is exact */
-            double x = q_t * k_t[l], total = two_sum(sum[l], x, &low[l]);
-            sum[l] = total;
-            size[l] += fabs(x);
-        }
-    }
-    for (int l = 0; l < LANES; l++) {
-        dot[l] = sum[l] + low[l];
-        mass[l] = size[l];
-        if (!isnan(dot[l])) continue;
-        dot[l] = 0; /* an infinity also looks like this: tell them apart */
-        for (size_t t = 0; t < d; t++) dot[l] += q[t] * kt[t * stride + l];
-    }
-}
 
 /* Fills w->s and w->eta up to the last key that the row may see; -INFINITY where the key
  * is masked.  Returns max_raw.
@@ -360,7 +285,5 @@ void reference_attention(struct reference *r, const struct problem *p,
     for (size_t row = 0; row < r->n_lse; row++) count_row(r, &stats[row], row / rows);
     free(stats);
     free(q);
-    free(keys.kt);
-    free(keys.v);
-    free(keys.v_max);
+    keys_free(&keys);
 }
