@@ -213,8 +213,8 @@ static int validate_gpus(const struct stage *stage, const struct options *opt)
         return complain(stage, "--variant: cannot go with --gpus, which takes the last rung");
     if (!opt->gpus && stage->on_gpus && opt->strategy)
         return complain(stage, "--strategy: goes with --gpus N");
-    if (!opt->gpus && stage->on_gpus && opt->timeline)
-        return complain(stage, "--timeline: goes with --gpus N");
+    if (opt->timeline && !opt->gpus && (stage->on_gpus || stage->number != 5))
+        return complain(stage, "--timeline: several GPUs write it; stage 5 takes --gpus N");
     return 0;
 }
 
