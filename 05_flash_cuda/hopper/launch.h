@@ -7,7 +7,15 @@
 #include "stage.h"
 #include "cost.h"
 #include "mask32.h"
+#include "problem/layout.h"
 #include "gpu/cuda_check.h"
+
+/* Whether TMA can step through an array: by multiples of 16 bytes, and forward. */
+static bool steps_of_16_bytes(struct strides s)
+{
+    return (s.row || !(s.batch || s.head)) && s.batch % 8 == 0 && s.head % 8 == 0 &&
+           s.row % 8 == 0;
+}
 
 /* What no Hopper rung does beside a bias: rows that are no multiple of 16 bytes (TMA), heads
  * wider than 256, and a scale that turns the order of the scores round. */
@@ -16,6 +24,9 @@
     if (p->head_dim % 8 || p->head_dim_v % 8)
         return "a head_dim that is no multiple of 8";
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+    if (!steps_of_16_bytes(p->q_strides) || !steps_of_16_bytes(p->k_strides) ||
+        !steps_of_16_bytes(p->v_strides) || !steps_of_16_bytes(p->o_strides))
+        return "a stride that is no multiple of 16 bytes";
     if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
     if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST) return "a seqlen above 2^29";
     if (p->batch * p->heads_q * (p->seqlen_q / 64 + 1) > 1u << 30)
@@ -35,7 +46,8 @@
 /* The parameters of every kernel.  The maps carry the addresses and sizes of the arrays. */
 struct params {
     CUtensorMap q, k, v, o;
-    void *o_rows; /* o itself, for a store without TMA */
+    void *o_rows; /* o itself, for a store without TMA, and its strides */
+    struct strides o_strides;
     float *lse;
     struct mask32 mask;
     int seqlen_q, heads_q, head_dim_v, causal;
@@ -58,19 +70,22 @@ static PFN_cuTensorMapEncodeTiled_v12000 encode_function(void)
     return (PFN_cuTensorMapEncodeTiled_v12000)f;
 }
 
-/* The map of an array [batch, heads, rows, columns] of 16-bit values, read or written in
- * boxes of box_rows rows and 64 columns, swizzled.  Rows keep a dimension of their own:
- * what lies beyond the last one is zeros, not the next head. */
-static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
-                              size_t heads, size_t rows, size_t columns, int box_rows)
+/* The shape of an array [batch, heads, rows, columns]. */
+struct shape4 { size_t batch, heads, rows, columns; };
+
+/* The map of an array of 16-bit values, read or written in boxes of box_rows rows and 64
+ * columns, swizzled.  Rows keep a dimension of their own: what lies beyond the last one is
+ * zeros, not the next head. */
+static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4 n,
+                              struct strides s, int box_rows)
 {
     static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
     CUtensorMap map;
     if ((uintptr_t)array % 16)
         cuda_failed(__FILE__, __LINE__, "tensor_map", "misaligned",
                     "the copy engine needs arrays that start at multiples of 16");
-    cuuint64_t size[4] = {columns, rows, heads, batch};
-    cuuint64_t stride[3] = {2 * columns, 2 * columns * rows, 2 * columns * rows * heads};
+    cuuint64_t size[4] = {n.columns, n.rows, n.heads, n.batch};
+    cuuint64_t stride[3] = {2 * s.row, 2 * s.head, 2 * s.batch};
     cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
     CUresult status =
         encode(&map,
@@ -91,13 +106,18 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, size_t batch,
 static struct params params_of(const struct problem *p, const struct arrays *a, int br, int bc)
 {
     struct params x;
-    x.q = tensor_map(a->q, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim, br);
-    x.k = tensor_map(a->k, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim, bc);
-    x.v =
-        tensor_map(a->v, p->dtype, p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v, bc);
-    x.o =
-        tensor_map(a->o, p->dtype, p->batch, p->heads_q, p->seqlen_q, p->head_dim_v, 64);
+    const size_t batch = p->packed ? 1 : p->batch;
+    const size_t queries = stored_queries(p), keys = stored_keys(p);
+    const struct shape4 q = {batch, p->heads_q, queries, p->head_dim};
+    const struct shape4 k = {batch, p->heads_kv, keys, p->head_dim};
+    const struct shape4 v = {batch, p->heads_kv, keys, p->head_dim_v};
+    const struct shape4 o = {batch, p->heads_q, queries, p->head_dim_v};
+    x.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), br);
+    x.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), bc);
+    x.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), bc);
+    x.o = tensor_map(a->o, p->dtype, o, strides_of_o(p), 64);
     x.o_rows = a->o;
+    x.o_strides = strides_of_o(p);
     x.lse = a->lse;
     x.mask = problem_mask32(p);
     x.seqlen_q = (int)p->seqlen_q;
@@ -165,10 +185,13 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
     } while (0)
 #endif
 
-/* The part of the descriptor that is the same for all. */
-#define HOPPER_VARIANT                                                                   \
+/* The part of the descriptor that is the same for all, and what the rungs support. */
+#define HOPPER_DEVICE                                                                    \
     .group = IN_HOPPER, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,         \
-    .types = TYPE(F16) | TYPE(BF16),                                                     \
-    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,                \
-    .max_score = INFINITY, .masked_rows = 1, .refuses = hopper_refuses
+    .types = TYPE(F16) | TYPE(BF16)
+#define HOPPER_SUPPORTS                                                                  \
+    (WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_STRIDES)
+#define HOPPER_VARIANT                                                                   \
+    HOPPER_DEVICE, .supports = HOPPER_SUPPORTS, .max_score = INFINITY, .masked_rows = 1, \
+    .refuses = hopper_refuses
 #endif

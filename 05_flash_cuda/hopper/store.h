@@ -15,11 +15,11 @@ static __device__ __forceinline__ float natural_log(float mc, float l)
 }
 
 /* o = o / l, and lse = m scale + log l.  A row that saw no key has l = 0: o = 0 and lse =
- * -inf.  `row` is the thread's first row, `head` counts the heads of all batches. */
+ * -inf.
+ *   lse   of the thread's first row       n_rows  rows there from it on, or fewer than 1 */
 template <int N>
 static __device__ __forceinline__ void normalize(float (&o)[N], const struct rows &r,
-                                                 const struct params &params, int row,
-                                                 size_t head)
+                                                 float *lse, int n_rows)
 {
     mark(STORE);
     float inverse[2];
@@ -27,10 +27,19 @@ static __device__ __forceinline__ void normalize(float (&o)[N], const struct row
     for (int i = 0; i < 2; i++) {
         float l = quad_sum(r.l[i]);
         inverse[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
-        if (threadIdx.x % 4 == 0 && row + 8 * i < params.seqlen_q)
-            params.lse[head * params.seqlen_q + row + 8 * i] = natural_log(r.mc[i], l);
+        if (threadIdx.x % 4 == 0 && 8 * i < n_rows) lse[8 * i] = natural_log(r.mc[i], l);
     }
     scale_rows(o, inverse);
+}
+
+/* The same in arrays where each head has seqlen_q rows.  `row` is the thread's first row,
+ * `head` counts the heads of all batches. */
+template <int N>
+static __device__ __forceinline__ void normalize(float (&o)[N], const struct rows &r,
+                                                 const struct params &params, int row,
+                                                 size_t head)
+{
+    normalize(o, r, params.lse + head * params.seqlen_q + row, params.seqlen_q - row);
 }
 
 /* Lane i of four gets word i of each: a 4 x 4 transposition in two exchanges. */
@@ -51,15 +60,18 @@ static __device__ __forceinline__ void quad_transpose(uint32_t (&w)[4])
         w[1] = a, w[3] = b;
 }
 
-/* Writes o from registers, 16 bytes a lane, 64 a row: where no shared memory is free. */
+/* Writes o from registers, 16 bytes a lane, 64 a row: where no shared memory is free, or where
+ * another sequence begins behind the last row.
+ *   row   the thread's first row in the array      n_rows  rows there from it on */
 template <class C>
 static __device__ __forceinline__ void
 store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
-                     size_t head)
+                     int n_rows, int head, int batch)
 {
     mark(STORE);
-    typename C::T *out = (typename C::T *)params.o_rows +
-                         (head * params.seqlen_q + row) * params.head_dim_v;
+    const struct strides &s = params.o_strides;
+    typename C::T *out =
+        (typename C::T *)params.o_rows + batch * s.batch + head * s.head + row * s.row;
 #pragma unroll
     for (int i = 0; i < C::D / 16; i++) {
         int below = i % 2 * 8, column = i / 2 * 32 + 8 * (threadIdx.x % 4);
@@ -70,10 +82,21 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
             w[x] = pack<typename C::T>(o[at], o[at + 1]);
         }
         quad_transpose(w);
-        if (row + below < params.seqlen_q && column < params.head_dim_v)
-            *(uint4 *)(out + (size_t)below * params.head_dim_v + column) =
+        if (below < n_rows && column < params.head_dim_v)
+            *(uint4 *)(out + below * s.row + column) =
                 make_uint4(w[0], w[1], w[2], w[3]);
     }
+}
+
+/* The same in arrays where each head has seqlen_q rows; `head` counts all heads. */
+template <class C>
+static __device__ __forceinline__ void
+store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
+                     size_t head)
+{
+    int batch = (int)head / params.heads_q;
+    store_from_registers<C>(o, params, row, params.seqlen_q - row,
+                            (int)head - batch * params.heads_q, batch);
 }
 
 /* Writes o as floats: what several GPUs merge is not rounded before. */
