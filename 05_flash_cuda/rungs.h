@@ -2,7 +2,9 @@
  * before.  The only list: stage.cu, the Makefile, the reports and the tests read it.  A new rung
  * is an entry here and a file portable/NN_name.cu or hopper/NN_name.cu.
  *
- *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at) */
+ *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at)
+ *   BESIDE(name)  a kernel that is no rung.  `run` takes the last in the list that can do a
+ *                 problem, so it stands before the rung that is faster where both can */
 RUNG(tiled, F32, "", "", "")
 RUNG(register_tiled, F32, "3 to 4",
      "rung 1 reads shared memory once for each product, which feeds a quarter of the multiply-adds; of R + C numbers read rung 2 makes R C products",
@@ -46,6 +48,7 @@ RUNG(tile_per_head_dim, BF16, "1.0; d = 64 1.2",
 RUNG(first_block_max, BF16, "1.1; d = 256 1.0",
      "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions a score less",
      "tensor_pct issue_pct clock_ghz")
+BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",
      "small things, each of 1 to 4 % at some lengths; at d = 64 consumers that multiply one after another do not take exponentials at the same time",
      "tensor_pct issue_pct clock_ghz")

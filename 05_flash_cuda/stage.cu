@@ -13,6 +13,7 @@
 #include <vector>
 
 #define RUNG(name, ...) extern "C" const struct variant name;
+#define BESIDE(name) RUNG(name)
 #include "rungs.h"
 #undef RUNG
 extern "C" const struct variant split_kv, split_kv_f32;

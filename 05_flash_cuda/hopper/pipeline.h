@@ -52,44 +52,44 @@ template <class C> static __device__ __forceinline__ void kv_init(kv_pipeline<C>
 template <class C>
 static __device__ __forceinline__ void
 load_k(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
-       int head_kv, int batch)
+       int head_kv, int batch, int row = 0)
 {
     mbarrier_wait(&kv.k_empty[at.index], at.phase);
-    load_tile<C, C::Bc>(kv.k[at.index], &params.k, &kv.k_full[at.index], n * C::Bc, head_kv,
-                        batch);
+    load_tile<C, C::Bc>(kv.k[at.index], &params.k, &kv.k_full[at.index],
+                        row + n * C::Bc, head_kv, batch);
     advance<C::K_STAGES>(at);
 }
 
 template <class C>
 static __device__ __forceinline__ void
 load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
-       int head_kv, int batch)
+       int head_kv, int batch, int row = 0)
 {
     mbarrier_wait(&kv.v_empty[at.index], at.phase);
-    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index], n * C::Bc, head_kv,
-                        batch);
+    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index],
+                        row + n * C::Bc, head_kv, batch);
     advance<C::V_STAGES>(at);
 }
 
-/* Loads K and V of a work tile, n_blocks key blocks.  V runs one block behind K, because the
- * consumers need it later.  The last V is left to load_last_v(). */
+/* Loads K and V of a work tile, n_blocks key blocks from row `row` on.  V runs one block behind
+ * K, because the consumers need it later.  The last V is left to load_last_v(). */
 template <class C>
 static __device__ __forceinline__ void
 load_kv(kv_pipeline<C> &kv, struct pipeline_state &k_at, struct pipeline_state &v_at,
-        const struct params &params, int n_blocks, int head_kv, int batch)
+        const struct params &params, int n_blocks, int head_kv, int batch, int row = 0)
 {
     for (int n = 0; n < n_blocks; n++) {
-        load_k(kv, k_at, params, n, head_kv, batch);
-        if (n > 0) load_v(kv, v_at, params, n - 1, head_kv, batch);
+        load_k(kv, k_at, params, n, head_kv, batch, row);
+        if (n > 0) load_v(kv, v_at, params, n - 1, head_kv, batch, row);
     }
 }
 
 template <class C>
 static __device__ __forceinline__ void
 load_last_v(kv_pipeline<C> &kv, struct pipeline_state &v_at, const struct params &params,
-            int n_blocks, int head_kv, int batch)
+            int n_blocks, int head_kv, int batch, int row = 0)
 {
-    if (n_blocks > 0) load_v(kv, v_at, params, n_blocks - 1, head_kv, batch);
+    if (n_blocks > 0) load_v(kv, v_at, params, n_blocks - 1, head_kv, batch, row);
 }
 
 /* ---- a consumer's side ---- */

@@ -62,7 +62,7 @@ static struct scheduler scheduler_of(const struct params &params, const struct p
     s.heads = (int)(p->batch * p->heads_q);
     s.n_tiles = params.tiles * s.heads;
     s.section = 1;
-    if (p->causal) {
+    if (params.causal) {
         size_t group = p->heads_q / p->heads_kv;
         while (2 * s.section * head_bytes <= room * group && s.section < s.heads)
             s.section *= 2;

@@ -20,6 +20,7 @@
 /* A kernel that was not compiled (Hopper's, for another GPU) is NULL in the list. */
 #define DECLARE(name) extern "C" WEAK const struct variant KERNEL(name);
 #define RUNG(name, ...) DECLARE(name)
+#define BESIDE(name) RUNG(name)
 #include "../../05_flash_cuda/rungs.h"
 #undef RUNG
 DECLARE(split_kv) DECLARE(split_kv_f32)

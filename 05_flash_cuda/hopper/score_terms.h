@@ -1,0 +1,114 @@
+/* score_terms.h: what a model adds to the scores: a soft cap, a bias, a sink.
+ *
+ *     x = c tanh(s / c)        soft cap c (Gemma 2, 2024), s the scaled product
+ *     x = x + bias[i, j]
+ *     l = l + exp(sink)        a key without a value, for each head (gpt-oss, 2025)
+ *
+ * Scores stay in a unit of their own: log2(weight) = unit score + offset. */
+#ifndef HOPPER_SCORE_TERMS_H
+#define HOPPER_SCORE_TERMS_H
+
+#include "tile.h"
+
+#define LOG2E 1.44269504f
+
+struct score_terms {
+    float c;           /* scale log2(e): log2 of the weight of a product, if nothing is added */
+    float cap, to_cap; /* soft cap log2(e); 2 scale log2(e) / soft cap */
+    const float *bias; /* [seqlen_q, seqlen_k] */
+    int seqlen_k;      /* of the bias */
+    int pairs;         /* two neighbours of the bias can be loaded as one */
+    const float *sinks; /* [heads_q] or NULL */
+};
+
+/* The unit of the scores, and their offset. */
+template <class C> static __device__ __forceinline__ float score_unit(const score_terms &t)
+{
+    return C::BIAS ? 1.0f : C::SOFTCAP ? 2.0f * t.cap : t.c;
+}
+
+template <class C> static __device__ __forceinline__ float score_offset(const score_terms &t)
+{
+    return C::SOFTCAP && !C::BIAS ? t.cap : 0.0f;
+}
+
+/* tanh(x) = 1 - 2 r, r = 1 / (1 + e^(2 x)).  A score becomes -r: the 1 is in the offset, the 2
+ * in the unit.  The error of r is 2^-23, so that of a score is 2^-22 of the soft cap, where
+ * tanh.approx would have 2^-11.  e^(2 x) = inf gives r = 0, and NaN stays NaN. */
+template <int N>
+static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_terms &t)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) s[i] = -reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap));
+}
+
+/* Two neighbours of the bias.  Volatile: ptxas would issue the loads of a whole block ahead of
+ * the first use, and spill what it then lacks. */
+static __device__ __forceinline__ float2 load_pair(const float *p)
+{
+    float2 x;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(p));
+    return x;
+}
+
+/* Adds the bias of query `row` and row + 8 and of key block n.
+ *   all  every key of the block exists: else a key beyond the last gets any number of the row,
+ *        and is masked afterwards */
+template <class C>
+static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const score_terms &t,
+                                                int row, int seqlen_q, int n, bool all)
+{
+    asm("" : "+r"(row), "+r"(n)); /* addresses are computed here, not kept in registers */
+    const float scale = C::SOFTCAP ? 2.0f * t.cap : t.c, shift = C::SOFTCAP ? t.cap : 0.0f;
+    const int first = n * C::Bc + 2 * (threadIdx.x % 4), last = t.seqlen_k - 1 - first;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float *b =
+            t.bias + (size_t)min(row + 8 * r, seqlen_q - 1) * t.seqlen_k + first;
+#pragma unroll
+        for (int i = 2 * r; i < C::Bc / 2; i += 4) {
+            float2 two;
+            if (all && t.pairs) two = load_pair(b + 2 * (i - 2 * r));
+            else two = make_float2(b[min(2 * (i - 2 * r), last)],
+                                   b[min(2 * (i - 2 * r) + 1, last)]);
+            s[i] = two.x == -INFINITY ? two.x : fmaf(s[i], scale, fmaf(two.x, LOG2E, shift));
+            s[i + 1] = two.y == -INFINITY ? two.y : fmaf(s[i + 1], scale, fmaf(two.y, LOG2E, shift));
+        }
+    }
+}
+
+/* The end of the scores' own unit: from here on m is log2 of a weight, with the offset. */
+static __device__ __forceinline__ void end_of_unit(struct rows &r, float offset)
+{
+    for (int i = 0; i < 2; i++)
+        if (r.m[i] != -INFINITY) r.m[i] = r.mc[i] += offset;
+}
+
+/* Adds a sink to both rows of the thread: one more key, whose value is 0. */
+template <int N>
+static __device__ __forceinline__ void add_sink(struct rows &r, float (&o)[N], float sink)
+{
+    const float score = sink * LOG2E, top[2] = {score, score};
+    float alpha[2];
+    update_maximum(r, top, 1.0f, alpha);
+    scale_rows(o, alpha);
+    if (threadIdx.x % 4 == 0) /* one of the four lanes that share the rows */
+        for (int i = 0; i < 2; i++) r.l[i] += exp2_fast(score - r.mc[i]);
+}
+
+/* ---- the host's side ---- */
+
+static struct score_terms score_terms_of(const struct problem *p, const struct arrays *a)
+{
+    struct score_terms t = {};
+    t.c = p->scale * LOG2E;
+    t.cap = p->softcap * LOG2E;
+    if (p->softcap > 0.0f) t.to_cap = 2.0f * t.c / p->softcap;
+    if (p->has_bias) t.bias = a->bias;
+    t.seqlen_k = (int)p->seqlen_k;
+    t.pairs = p->seqlen_k % 2 == 0 && (uintptr_t)a->bias % 8 == 0;
+    if (p->has_sinks) t.sinks = a->sinks;
+    return t;
+}
+
+#endif

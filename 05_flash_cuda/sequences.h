@@ -1,0 +1,57 @@
+/* sequences.h: the sequences of a batch, which may differ in length: where each lies in the
+ * arrays, and its mask.  What common/problem/layout.h says of them, for kernels. */
+#ifndef SEQUENCES_H
+#define SEQUENCES_H
+
+#include "mask32.h"
+
+/* What tells sequences apart. */
+struct sequences {
+    const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed; else NULL: all have the same length */
+    int n, seqlen_q, seqlen_k;                  /* their number; the longest */
+    int first, last; /* the mask, counted from the query's own key: it sees first ... last */
+};
+
+/* One of them. */
+struct rows_of_sequence {
+    int q, k;           /* its first row in the arrays */
+    int batch;          /* its place in the arrays: 0 in packed ones */
+    int seqlen_q;
+    struct mask32 mask; /* with its seqlen_k */
+};
+
+static __device__ __forceinline__ struct rows_of_sequence
+find_sequence(const struct sequences &all, int number)
+{
+    struct rows_of_sequence s = {0, 0, number, all.seqlen_q};
+    int seqlen_k = all.seqlen_k;
+    if (all.cu_seqlens_q) {
+        s.batch = 0;
+        s.q = all.cu_seqlens_q[number], s.seqlen_q = all.cu_seqlens_q[number + 1] - s.q;
+        s.k = all.cu_seqlens_k[number], seqlen_k = all.cu_seqlens_k[number + 1] - s.k;
+    }
+    int own_key = seqlen_k - s.seqlen_q; /* of query 0 */
+    s.mask = {seqlen_k, own_key + all.first, own_key + all.last};
+    return s;
+}
+
+/* ---- the host's side ---- */
+
+static struct sequences sequences_of(const struct problem *p, const struct arrays *a)
+{
+    auto limit = [](ptrdiff_t x) {
+        return (int)(x > LONGEST ? LONGEST : x < -LONGEST ? -LONGEST : x);
+    };
+    struct sequences s = {};
+    if (p->packed) s.cu_seqlens_q = a->cu_seqlens_q, s.cu_seqlens_k = a->cu_seqlens_k;
+    s.n = (int)p->batch;
+    s.seqlen_q = (int)p->seqlen_q;
+    s.seqlen_k = (int)p->seqlen_k;
+    s.first = -LONGEST, s.last = LONGEST;
+    if (p->has_window && p->window_left >= 0) s.first = limit(p->shift - p->window_left);
+    if (p->has_window && p->window_right >= 0) s.last = limit(p->shift + p->window_right);
+    if (p->causal) s.last = limit(p->shift);
+    return s;
+}
+
+#endif
