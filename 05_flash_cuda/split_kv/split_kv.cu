@@ -44,11 +44,12 @@ static __forceinline__ __device__ int place_of(int row, int piece)
 }
 
 /* Starts the warp's copy of KEYS rows.
- *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero */
+ *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero
+ *   stride  from row to row */
 template <int D>
 static __forceinline__ __device__ void start_copy(const uint16_t *slot,
                                                   const uint16_t *from, int n_rows,
-                                                  int n_columns)
+                                                  int n_columns, int stride)
 {
     constexpr int PIECES = D / 8;
     int lane = threadIdx.x % 32;
@@ -56,26 +57,31 @@ static __forceinline__ __device__ void start_copy(const uint16_t *slot,
     for (int i = 0; i < KEYS * PIECES / 32; i++) {
         int row = (lane + 32 * i) / PIECES, piece = (lane + 32 * i) % PIECES;
         copy_16_bytes(address_of(slot + place_of(row, piece)),
-                      from + (ptrdiff_t)row * n_columns + 8 * piece,
+                      from + (ptrdiff_t)row * stride + 8 * piece,
                       row < n_rows && 8 * piece < n_columns);
     }
 }
 
-/* The queries of a tile as A fragments.
- *   q (n_rows, n_columns)  rows and columns beyond are zeros */
+/* The queries of a tile, rows row0 ... of the group, as A fragments; what lies beyond its rows
+ * and columns is zeros. */
 template <int D>
-static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4], const uint16_t *q,
-                                              int n_rows, int n_columns)
+static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
+                                              const struct attention &x,
+                                              const struct call &call, const struct head_group &g,
+                                              int row0)
 {
+    const int first = row0 + threadIdx.x % 32 / 4;
+    const uint16_t *q[2] = {x.q, x.q};
+    for (int r = 0; r < 2; r++)
+        if (first + 8 * r < g.n_rows) q[r] += q_element(call, g, first + 8 * r);
 #pragma unroll
     for (int d = 0; d < D / 16; d++)
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            int row = threadIdx.x % 32 / 4 + 8 * (r % 2);
             int column = 16 * d + 8 * (r / 2) + 2 * (threadIdx.x % 4);
             a[d][r] = 0;
-            if (row < n_rows && column < n_columns)
-                a[d][r] = *(const uint32_t *)(q + (size_t)row * n_columns + column);
+            if (first + 8 * (r % 2) < g.n_rows && column < x.head_dim)
+                a[d][r] = *(const uint32_t *)(q[r % 2] + column);
         }
 }
 
@@ -102,26 +108,34 @@ static __forceinline__ __device__ void scores(float (&s)[KEYS / 8][4],
         }
 }
 
-/* s = (scale s + bias) log2(e), -inf where the key is masked.
- *   row0  first row of the tile, a row being head * seqlen_q + query of the group
- *   j0    first key      end  of the part's keys */
-static __forceinline__ __device__ void scale_and_mask(float (&s)[KEYS / 8][4],
-                                                      const struct attention &x, int row0,
-                                                      int n_rows, int j0, int end)
+/* c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), with an error of 2^-22 c. */
+static __forceinline__ __device__ float capped(float s, float c)
+{
+    return c - __fdividef(2.0f * c, 1.0f + exp2_fast(s * (2.88539008f / c)));
+}
+
+/* s = (capped scale s + bias) log2(e), -inf where the key is masked.
+ *   row0  first row of the tile      j0  first key      end  of the part's keys
+ *   open  the keys that all rows see */
+static __forceinline__ __device__ void
+scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
+               const struct head_group &g, int row0, int j0, int end, struct key_range32 open)
 {
     const float log2_e = 1.44269504f;
-    bool all_visible = !x.bias && j0 + KEYS <= end && j0 + KEYS <= mask_keys(x.mask, 0).end;
+    bool all_visible = !x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end);
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            s[n][c] *= x.scale * log2_e;
+            if (call.softcap > 0.0f) s[n][c] = capped(s[n][c] * x.scale, call.softcap) * log2_e;
+            else s[n][c] *= x.scale * log2_e;
             if (all_visible) continue;
-            int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % x.seqlen_q;
+            int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % g.seq.seqlen_q;
             int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            bool is_masked = key >= end || key >= mask_keys(x.mask, query).end;
+            const struct key_range32 seen = mask_keys(g.seq.mask, query);
+            bool is_masked = key >= end || key < seen.first || key >= seen.end;
             float bias = 0.0f;
-            if (x.bias && !is_masked && row < n_rows)
+            if (x.bias && !is_masked && row < g.n_rows)
                 bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
             s[n][c] = is_masked || bias == -INFINITY ? -INFINITY : s[n][c] + bias;
         }
@@ -215,30 +229,42 @@ static __forceinline__ __device__ void publish(struct ring<D> *rings, struct sta
  * read. */
 template <enum dtype T, int D, int WARPS>
 static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
-    split_kv_kernel(const struct attention x, const struct parts parts)
+    split_kv_kernel(const struct attention x, const struct call call,
+                    const struct parts parts)
 {
     constexpr int SLOTS = ring<D>::SLOTS;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     struct ring<D> *rings = &dynamic_shared<struct ring<D>>(); /* one for each warp */
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
-    const uint16_t *k = x.k + (size_t)blockIdx.x * x.seqlen_k * x.head_dim;
-    const uint16_t *v = x.v + (size_t)blockIdx.x * x.seqlen_k * x.head_dim_v;
-    const int end = min(x.seqlen_k, (int)(blockIdx.y + 1) * parts.keys);
-    int j0 = blockIdx.y * parts.keys + warp * KEYS; /* first key of this warp's tile */
+    const struct head_group g = group_of(call, x, blockIdx.x);
+    if (row0 >= g.n_rows) return; /* a shorter sequence than others */
+    const struct key_range32 seen = some_row_sees(g.seq.mask, 0, g.seq.seqlen_q);
+    const struct key_range32 open = all_rows_see(g.seq.mask, 0, g.seq.seqlen_q);
+    const uint16_t *k = first_key(call, g, x.k, call.k);
+    const uint16_t *v = first_key(call, g, x.v, call.v);
+    const int begin = seen.first / KEYS * KEYS + blockIdx.y * parts.keys;
+    const int end = min(seen.end, begin + parts.keys);
+    int j0 = begin + warp * KEYS; /* first key of this warp's tile, in one page */
 
+    /* The table is read a tile ahead, so that no copy waits for it. */
+    struct key_place place = {0, 0}, next_place = place_of_key(call, g, j0, end);
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
-        int j = j0 + item / 2 * WARPS * KEYS;
-        const uint16_t *to = rings[warp].slot[slot];
-        if (item % 2 == 0)
-            start_copy<D>(to, k + (ptrdiff_t)j * x.head_dim, end - j, x.head_dim);
-        else start_copy<D>(to, v + (ptrdiff_t)j * x.head_dim_v, end - j, x.head_dim_v);
+        const int j = j0 + item / 2 * WARPS * KEYS;
+        if (item % 2 == 0) {
+            place = next_place;
+            next_place = place_of_key(call, g, j + WARPS * KEYS, end);
+        }
+        const struct steps &s = item % 2 ? call.v : call.k;
+        const uint16_t *from =
+            (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row;
+        start_copy<D>(rings[warp].slot[slot], from, end - j,
+                      item % 2 ? x.head_dim_v : x.head_dim, s.row);
         copies_commit();
     };
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
     uint32_t q[D / 16][4];
-    const size_t row = (size_t)blockIdx.x * parts.n_rows + row0; /* in q, o and lse */
-    load_q<D>(q, x.q + row * x.head_dim, parts.n_rows - row0, x.head_dim);
+    load_q<D>(q, x, call, g, row0);
     struct state<D> f = {};
     f.m[0] = f.m[1] = -INFINITY;
 
@@ -254,13 +280,13 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
         scores<T, D>(s, q, next(0));
-        scale_and_mask(s, x, row0, parts.n_rows, j0, end);
+        scale_and_mask(s, x, call, g, row0, j0, end, open);
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));
     }
     copies_wait<0>();
     publish<D, WARPS>(rings, f);
-    merge_warps<T, WARPS>(rings, x, parts, row, min(ROWS, parts.n_rows - row0));
+    merge_warps<T, WARPS>(rings, x, call, parts, g, row0, min(ROWS, g.n_rows - row0));
 }
 
 static struct parts plan(const struct problem *p)
@@ -304,11 +330,22 @@ static const char *picks(const struct problem *p)
     return split_picks(plan(p));
 }
 
+/* Whether rows of 16-bit numbers are a multiple of 16 bytes apart. */
+static bool copies_of_16_bytes(const struct problem *p)
+{
+    const struct strides all[] = {p->q_strides, p->k_strides, p->v_strides, p->o_strides};
+    size_t any = 0;
+    for (const struct strides &s : all) any |= s.batch | s.head | s.row;
+    return any % 8 == 0;
+}
+
 static const char *refuses(const struct problem *p)
 {
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8)
         return "a head_dim that is no multiple of 8";
+    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
+    if (!copies_of_16_bytes(p)) return "a stride that is no multiple of 16 bytes";
     return split_refuses(p, MOST_ROWS);
 }
 
@@ -322,7 +359,8 @@ GPU_VARIANT(split_kv) = {
     .device = GPU_DEVICE,
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES | WITH_SHIFT,
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

@@ -11,7 +11,7 @@
 #ifndef SPLIT_KV_H
 #define SPLIT_KV_H
 
-#include "attention.h"
+#include "split_kv/call.h"
 #include "portable/mma_sync.h"
 
 #include <atomic>
@@ -48,12 +48,23 @@ static __forceinline__ __device__ void store(const struct attention &x, size_t a
     else x.o[at] = (uint16_t)pack<T>(value, 0.0f);
 }
 
-/* Writes one column of a row's result: o / l; with column 0 lse = m + log l. */
+/* The column with a key of score `sink` and value 0 merged into it. */
+static __forceinline__ __device__ struct column with_sink(struct column y, float sink)
+{
+    if (sink == -INFINITY) return y;
+    float m = fmaxf(y.m, sink), factor = factor_of(y.m, m);
+    return {m, y.l * factor + factor_of(sink, m), y.o * factor};
+}
+
+/* Writes one column of a row's result: o / l; with column 0 lse = m + log l.
+ *   row  its number in lse */
 template <enum dtype T>
-static __forceinline__ __device__ void store_result(const struct attention &x, size_t row,
+static __forceinline__ __device__ void store_result(const struct attention &x,
+                                                    const struct call &call, int row,
                                                     int c, struct column y)
 {
-    store<T>(x, row * x.head_dim_v + c, y.l == 0.0f ? 0.0f : y.o / y.l);
+    if (call.sinks) y = with_sink(y, call.sinks[row / call.lse_rows % x.heads_q]);
+    store<T>(x, o_element(call, x, row) + c, y.l == 0.0f ? 0.0f : y.o / y.l);
     if (c == 0) x.lse[row] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
 }
 
@@ -81,12 +92,11 @@ static __forceinline__ __device__ float block_max(const RING *rings, int r)
 /* Merges the warps' states, which are already relative to the block's maximum, so that l
  * and o have only to be added, and writes the outcome: the result where there is one
  * part, else the part's state.  All threads call it.
- *   row  first of this block's rows, in o and lse      n_rows  how many */
+ *   row0  first of this block's rows of the group      n_rows  how many */
 template <enum dtype T, int WARPS, class RING>
-static __forceinline__ __device__ void merge_warps(const RING *rings,
-                                                   const struct attention &x,
-                                                   const struct parts &parts, size_t row,
-                                                   int n_rows)
+static __forceinline__ __device__ void
+merge_warps(const RING *rings, const struct attention &x, const struct call &call,
+            const struct parts &parts, const struct head_group &g, int row0, int n_rows)
 {
     __syncthreads(); /* l and o of all warps are there */
     constexpr int ACROSS = 128; /* threads side by side in a row */
@@ -100,8 +110,9 @@ static __forceinline__ __device__ void merge_warps(const RING *rings,
                 y.l += rings[w].l[r];
                 y.o += rings[w].o[r][c];
             }
-            if (parts.n == 1) store_result<T>(x, row + r, c, y);
-            else store_part(x, parts, row + r, c, y);
+            int row = lse_number(call, x, g, row0 + r);
+            if (parts.n == 1) store_result<T>(x, call, row, c, y);
+            else store_part(x, parts, row, c, y);
         }
 }
 
@@ -113,7 +124,8 @@ static __forceinline__ __device__ void merge_warps(const RING *rings,
  * are ready they would cost more time than the merge. */
 template <enum dtype T>
 static __global__ void __launch_bounds__(MERGE_THREADS)
-    merge_parts_kernel(const struct attention x, const struct parts parts)
+    merge_parts_kernel(const struct attention x, const struct call call,
+                       const struct parts parts)
 {
     constexpr int GROUP = 8;
 #pragma unroll 1
@@ -143,7 +155,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
                     y.o += factor * o[i];
                 }
             } while ((i0 += GROUP) < n);
-            store_result<T>(x, blockIdx.x, c, y);
+            store_result<T>(x, call, blockIdx.x, c, y);
         }
     }
 }
@@ -178,19 +190,20 @@ static struct parts parts_of(const struct problem *p, int rows, size_t bytes)
     const size_t tile = 64; /* a part is a multiple of it */
     struct parts parts = {};
     parts.n_rows = (int)rows_of_group(p);
-    parts.all_rows = p->batch * p->heads_q * p->seqlen_q;
+    parts.all_rows = all_rows_of(p);
+    const size_t keys = most_keys(p);
     size_t blocks = p->batch * p->heads_kv * ((parts.n_rows + rows - 1) / rows);
     if (blocks == 0) blocks = 1;
     double use[MOST_PARTS + 1], best = 0.0;
     for (size_t n = 1; n <= MOST_PARTS; n++) {
         size_t least = blocks * n <= n_sm ? SHORT_PART : LONG_PART;
-        if (n > 1 && p->seqlen_k / n < least) break;
+        if (n > 1 && keys / n < least) break;
         double waves = (double)(blocks * n) / (blocks * n <= n_sm ? n_sm : 2 * n_sm);
         use[n] = waves / ceil(waves);
         best = fmax(best, use[n]);
     }
     for (parts.n = 1; use[parts.n] < 0.95 * best;) parts.n++;
-    size_t tiles = (p->seqlen_k + tile - 1) / tile;
+    size_t tiles = (keys + tile - 1) / tile + (keys < p->seqlen_k); /* cut anywhere */
     parts.keys = (int)((tiles + parts.n - 1) / parts.n * tile);
     size_t all = blocks * parts.n;
     parts.warps = all <= n_sm && 10 * all >= 9 * n_sm && parts.keys >= 4 * SHORT_PART &&
@@ -209,11 +222,13 @@ static size_t workspace_of(const struct problem *p, struct parts parts)
 /* Launches the kernel for all parts and, if there are several, the merge.
  *   bytes  of shared memory      rows  queries of a tile */
 template <enum dtype T>
-static void launch_parts(void (*kernel)(const struct attention, const struct parts),
+static void launch_parts(void (*kernel)(const struct attention, const struct call,
+                                        const struct parts),
                          size_t bytes, int rows, struct parts parts,
                          const struct problem *p, const struct arrays *a)
 {
-    struct attention x = attention_of(p, a, rows);
+    const struct attention x = attention_of(p, a, rows);
+    const struct call call = call_of(p, a);
     parts.ml = (float2 *)a->workspace;
     parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
     cudaLaunchConfig_t config = {};
@@ -224,7 +239,7 @@ static void launch_parts(void (*kernel)(const struct attention, const struct par
     config.stream = (cudaStream_t)a->stream;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)bytes));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, parts));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, call, parts));
     if (parts.n == 1) return;
 
     cudaLaunchAttribute early = {}; /* may start while the first kernel runs (sm_90) */
@@ -235,7 +250,7 @@ static void launch_parts(void (*kernel)(const struct attention, const struct par
     config.dynamicSmemBytes = 0;
     config.attrs = &early;
     config.numAttrs = device_attribute<cudaDevAttrComputeCapabilityMajor>() >= 9;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, parts));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_parts_kernel<T>, x, call, parts));
 }
 
 /* What neither kernel takes. */
@@ -246,6 +261,7 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
         snprintf(text, sizeof text, "more than %zu queries for a key head", most_rows);
         return text;
     }
+    if (all_rows_of(p) > LONGEST) return "more than 2^29 rows";
     if (p->seqlen_k > LONGEST) return "more than 2^29 keys";
     return p->batch * p->heads_kv > 0x7fffffff ? "2^31 key heads" : NULL;
 }
@@ -264,9 +280,9 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
 {
     double size = (double)dtype_size(p->dtype), d = (double)p->head_dim + p->head_dim_v;
     size_t tiles = (rows_of_group(p) + rows - 1) / rows;
-    double reads = (double)p->batch * p->heads_kv * tiles * p->seqlen_k;
+    double reads = (double)p->batch * p->heads_kv * tiles * most_keys(p);
     double queries = (double)p->batch * p->heads_q * p->seqlen_q;
-    struct cost c = {0.0, size * d * (reads + queries), queries * p->seqlen_k};
+    struct cost c = {0.0, size * d * (reads + queries), queries * most_keys(p)};
     return c;
 }
 

@@ -210,7 +210,8 @@ static __forceinline__ __device__ void publish(struct ring<ROWS, D, SLOTS> *ring
  * warp's items are the D / 32 squares of K and of V of its tile, then of its next. */
 template <int ROWS, int D, int SLOTS, int WARPS>
 static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
-    split_kv_f32_kernel(const struct attention x, const struct parts parts)
+    split_kv_f32_kernel(const struct attention x, const struct call call,
+                        const struct parts parts)
 {
     static_assert(D % 32 == 0, "HEAD_DIMS: multiples of 32, the columns of a square");
     constexpr int ACROSS = D / 32;
@@ -270,7 +271,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     }
     copies_wait<0>();
     publish<WARPS>(rings, f);
-    merge_warps<F32, WARPS>(rings, x, parts, row, n_rows);
+    merge_warps<F32, WARPS>(rings, x, call, parts, group_of(call, x, blockIdx.x), row0, n_rows);
 }
 
 /* Rows of a tile: one is enough without groups. */

@@ -1,0 +1,134 @@
+/* call.h: where the rows of a decoding step lie: sequences of different lengths, keys in pages,
+ * strides; and what a model adds to the softmax.
+ *
+ * The queries of all heads that share a key head are the rows of a group: row r is query
+ * r % seqlen_q of the group's head number r / seqlen_q. */
+#ifndef SPLIT_KV_CALL_H
+#define SPLIT_KV_CALL_H
+
+#include "attention.h"
+#include "problem/layout.h"
+#include "sequences.h"
+
+/* Elements from batch to batch, or page to page, from head to head, from row to row. */
+struct steps { ptrdiff_t batch, head; int row; };
+
+struct call {
+    struct sequences sequences;
+    struct steps q, k, v, o;
+    const int32_t *page_table; /* [sequences, pages_per_sequence], or NULL: no pages */
+    int page_size, pages_per_sequence;
+    int lse_rows;       /* rows of a head in lse */
+    float softcap;      /* 0: none */
+    const float *sinks; /* [heads_q], or NULL */
+};
+
+/* The rows of a key head. */
+struct head_group {
+    struct rows_of_sequence seq;
+    int sequence, head_kv, n_heads, n_rows;
+};
+
+/* Group number i: key head i % heads_kv of sequence i / heads_kv. */
+static __forceinline__ __device__ struct head_group group_of(const struct call &call,
+                                                        const struct attention &x, int i)
+{
+    struct head_group g;
+    g.sequence = i / x.heads_kv;
+    g.head_kv = i % x.heads_kv;
+    g.n_heads = x.heads_q / x.heads_kv;
+    g.seq = find_sequence(call.sequences, g.sequence);
+    g.n_rows = g.n_heads * g.seq.seqlen_q;
+    return g;
+}
+
+/* The element at which row r of the group begins in q. */
+static __forceinline__ __device__ ptrdiff_t q_element(const struct call &call,
+                                                      const struct head_group &g, int r)
+{
+    int head = g.head_kv * g.n_heads + r / g.seq.seqlen_q;
+    return g.seq.batch * call.q.batch + head * call.q.head +
+           (ptrdiff_t)(g.seq.q + r % g.seq.seqlen_q) * call.q.row;
+}
+
+/* The number of row r of the group in lse. */
+static __forceinline__ __device__ int lse_number(const struct call &call,
+                                                 const struct attention &x,
+                                                 const struct head_group &g, int r)
+{
+    int head = g.seq.batch * x.heads_q + g.head_kv * g.n_heads + r / g.seq.seqlen_q;
+    return head * call.lse_rows + g.seq.q + r % g.seq.seqlen_q;
+}
+
+/* The element at which the row with this number in lse begins in o. */
+static __forceinline__ __device__ ptrdiff_t o_element(const struct call &call,
+                                                      const struct attention &x, int number)
+{
+    int head = number / call.lse_rows, query = number - head * call.lse_rows;
+    int batch = head / x.heads_q;
+    return batch * call.o.batch + (head - batch * x.heads_q) * call.o.head +
+           (ptrdiff_t)query * call.o.row;
+}
+
+/* Where a key lies: row `row` of a page, or without pages of the sequence. */
+struct key_place { int page, row; };
+
+/* The place of key j; of a key from `end` on any place. */
+static __forceinline__ __device__ struct key_place
+place_of_key(const struct call &call, const struct head_group &g, int j, int end)
+{
+    if (j >= end) return {0, 0};
+    if (!call.page_table) return {0, j};
+    int page = j / call.page_size;
+    const int32_t *pages = call.page_table + (ptrdiff_t)g.sequence * call.pages_per_sequence;
+    return {pages[page], j - page * call.page_size};
+}
+
+/* Row 0 of the head's keys, or values: of the sequence, or of page 0. */
+static __forceinline__ __device__ const uint16_t *first_key(const struct call &call,
+                                                            const struct head_group &g,
+                                                            const uint16_t *array,
+                                                            const struct steps &s)
+{
+    array += g.head_kv * s.head;
+    return call.page_table ? array : array + g.seq.batch * s.batch + (ptrdiff_t)g.seq.k * s.row;
+}
+
+/* ---- the host's side ---- */
+
+static struct steps steps_of(struct strides s)
+{
+    return {(ptrdiff_t)s.batch, (ptrdiff_t)s.head, (int)s.row};
+}
+
+static struct call call_of(const struct problem *p, const struct arrays *a)
+{
+    struct call c = {};
+    c.sequences = sequences_of(p, a);
+    c.q = steps_of(strides_of_q(p)), c.k = steps_of(strides_of_k(p));
+    c.v = steps_of(strides_of_v(p)), c.o = steps_of(strides_of_o(p));
+    c.page_table = p->page_size ? a->page_table : NULL;
+    c.page_size = (int)p->page_size;
+    c.pages_per_sequence = (int)p->pages_per_sequence;
+    c.lse_rows = (int)stored_queries(p);
+    c.softcap = p->softcap;
+    c.sinks = p->has_sinks ? a->sinks : NULL;
+    return c;
+}
+
+/* Rows of o and lse, of all heads. */
+static size_t all_rows_of(const struct problem *p)
+{
+    return p->heads_q * (p->packed ? p->total_q : p->batch * p->seqlen_q);
+}
+
+/* The most keys that the queries of a sequence see together. */
+static size_t most_keys(const struct problem *p)
+{
+    ptrdiff_t right = p->causal ? 0 : p->has_window ? p->window_right : -1;
+    if (!p->has_window || p->window_left < 0 || right < 0) return p->seqlen_k;
+    size_t keys = size_plus(size_plus((size_t)p->window_left, (size_t)right), p->seqlen_q);
+    return keys < p->seqlen_k ? keys : p->seqlen_k;
+}
+
+#endif
