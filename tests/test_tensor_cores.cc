@@ -156,7 +156,7 @@ Test(tensor_cores, split_kv_refuses_what_it_cannot_count)
         struct decode x(1, 1);
         x.p.seqlen_q = most;
         x.p.seqlen_k = 1 << 29;
-        x.p.heads_q = x.p.heads_kv = 0x7fffffff;
+        x.p.heads_q = x.p.heads_kv = (1 << 29) / most; /* 2^29 rows of lse */
         cr_expect_null(split->refuses(&x.p));
         x.p.seqlen_q++;
         cr_expect_not_null(split->refuses(&x.p));
@@ -164,7 +164,8 @@ Test(tensor_cores, split_kv_refuses_what_it_cannot_count)
         x.p.seqlen_k++;
         cr_expect_not_null(split->refuses(&x.p));
         x.p.seqlen_k = 1;
-        x.p.batch = 2;
+        cr_expect_null(split->refuses(&x.p));
+        x.p.batch = most + 1;
         cr_expect_not_null(split->refuses(&x.p));
     }
 }

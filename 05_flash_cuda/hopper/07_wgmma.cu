@@ -148,7 +148,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 64);
 
 GPU_VARIANT(wgmma) = {
     .name = "wgmma",
-    .idea = "wgmma; TMA loads tiles",
+    .idea = "wgmma; TMA copies",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

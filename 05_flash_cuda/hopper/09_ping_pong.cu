@@ -192,7 +192,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(ping_pong) = {
     .name = "ping_pong",
-    .idea = "two consumers, in turns",
+    .idea = "consumers take turns",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

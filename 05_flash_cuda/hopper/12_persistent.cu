@@ -216,7 +216,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 128)
 
 GPU_VARIANT(persistent) = {
     .name = "persistent",
-    .idea = "blocks stay, take tiles",
+    .idea = "blocks take new tiles",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, GPU_ONLY(attention)}},

@@ -285,7 +285,7 @@ static struct cost cost(const struct problem *p)
 
 GPU_VARIANT(general) = {
     .name = "general",
-    .idea = "what a model asks: windows, packed sequences, soft cap, bias, sinks, strides",
+    .idea = "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED,
