@@ -202,6 +202,13 @@ Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
     grade_class("online_step", "does_not_compile assembles_nonsense", 2);
 }
 
+/* What students get: no link leads nowhere, no verb of `make help` is missing. */
+Test(exercises, a_handout_is_whole, .timeout = 200)
+{
+    if (run("python3 -c ''")) cr_skip("no python3");
+    cr_expect(run("python3 -B tests/exercises/handout_test.py") == 0, "%s", said);
+}
+
 /* A course: made from a seed, done by six students, graded, put on the board. */
 Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 400)
 {

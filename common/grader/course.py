@@ -18,17 +18,14 @@ import hashlib
 import json
 import pathlib
 import random
-import re
 import shutil
 import subprocess
 import sys
 
 from exercises import ROOT, SOLVED, exercises, formed, forms_of, skeleton_of
+from handout import without_hidden
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
-# What students do not get.
-HIDDEN = ["tests", ".ci", ".github", "common/grader/course.py",
-          "common/grader/board.py", "common/grader/adapters", "notes/instructor.md", "notes/planted_bugs.md"]
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 
@@ -68,13 +65,19 @@ it says `Your code`; you may add functions and includes, but must not change the
 
     make exercise 1      build and judge your solutions of stage 1
     make check           all exercises
+    make project         the projects: is each right, and how fast is it?
 
 `make check` judges with public cases. Your marks come from other numbers and other shapes, with the
-same rules. Hand in the files of `0*/exercises/`, under their names.
+same rules. Hand in the files of `0*/exercises/`, under their names. A project is one file of
+`0*/exercises/projects/`; its first lines say what counts.
 
+{later}
 | exercise | points | task |
 |:--|--:|:--|
 {rows}
+"""
+
+LATER = """{stages} later. Where a page names one of their files, the file is not here yet.
 """
 
 START = """# Your folder of the course
@@ -104,6 +107,13 @@ The forms of this course's tasks:
 def fail(text):
     print(f"course: {text}", file=sys.stderr)
     sys.exit(2)
+
+
+def later_words(upto):
+    """What the handout says about the stages that are still to come."""
+    if upto == 5:
+        return ""
+    return LATER.format(stages="Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come")
 
 
 class Draw:
@@ -139,30 +149,6 @@ def write_exercise(repository, exercise, text, solved):
             path.write_text(content, encoding="utf-8")  # else make need not compile it again
 
 
-def without_hidden(repository, stages):
-    """Takes from a copy what students must not have, and the stages still to come."""
-    for name in HIDDEN:
-        path = repository / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.exists():
-            path.unlink()
-    for stage in sorted(x.name for x in repository.glob("0*")):
-        for folder in ("solutions", "projects/solutions"):
-            shutil.rmtree(repository / stage / "exercises" / folder, ignore_errors=True)
-        if stage not in stages:
-            shutil.rmtree(repository / stage)
-    makefile = repository / "Makefile"
-    makefile.write_text(re.sub(r"^STAGES := .*$", "STAGES := " + " ".join(stages),
-                               makefile.read_text(encoding="utf-8"), flags=re.M),
-                        encoding="utf-8")
-    for stage in stages:
-        readme = repository / stage / "README.md"
-        readme.write_text(re.sub(
-            r"Solutions lie\s+in\s+\[[^]]*\]\([^)]*\),\s+for\s+afterwards\.\s+", "",
-            readme.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def commit(repository):
     """One commit, if git is there; a student begins with `git clone`."""
     name = ["-c", "user.name=course", "-c", "user.email=course@localhost"]
@@ -195,7 +181,8 @@ def create(out, seed, upto, assistants):
               f"{forms_of(x.solution.read_text(encoding='utf-8'))}" for x in exercises()
               if forms_of(x.solution.read_text(encoding="utf-8")) > 1]
     (instructor / "START.md").write_text(START.format(rows="\n".join(varied)), encoding="utf-8")
-    (students / "COURSE.md").write_text(HANDOUT.format(rows="\n".join(rows)), encoding="utf-8")
+    (students / "COURSE.md").write_text(HANDOUT.format(
+        rows="\n".join(rows), later=later_words(upto)), encoding="utf-8")
     (students / "AGENTS.md").write_text(AGENTS[assistants], encoding="utf-8")
     (students / ".gitignore").write_text("build/\n", encoding="utf-8")
     adapters = ROOT / "common/grader/adapters"

@@ -12,7 +12,7 @@ MPI_PARTS := $(filter-out %/stage.o,$(call objects_of,04_monoid_tiled_cpu)) $(CO
 with_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 .PHONY: mpi
-ifneq ($(MPICC),)
+ifneq ($(and $(MPICC),$(wildcard 04_monoid_tiled_cpu)),)
 build: $(MPI_PROGRAM)
 endif
 
