@@ -126,13 +126,42 @@ def draw_lines(axis, lines, value, unit, name):
         colour = "black" if roof else PEERS.get(variant) or COLOURS.get(variant, "#888888")
         axis.plot(x, y, color=colour, marker="" if roof else "o", markersize=2.4,
                   linewidth=1, linestyle=":" if roof else "--" if peer else "-")
-        text = {ROOF: f"{number_of(LAST)} without softmax", **NAMES}.get(variant, variant)
-        ends.append((x[-1], y[-1], f"{number_of(variant)} {text}" if variant in RUNGS
-                     else text, colour))
+        ends.append((x[-1], y[-1], variant, colour))
         values, lengths = values + y, lengths + x
     length_axis(axis, lengths, name)
     value_axis(axis, values, unit)
-    label_ends(axis, ends)
+    label_ends(axis, shared_labels(axis, ends))
+
+
+def shared_labels(axis, ends):
+    """Ends (x, y, variant, colour) with texts.  Rungs whose lines end within the height of a
+    text share one: their numbers."""
+    groups = []
+    for end in sorted(ends, key=lambda end: (end[2] in RUNGS, end[1])):
+        height = axis.transData.transform(end[:2])[1]
+        near = groups and end[2] in RUNGS and groups[-1][1][0][2] in RUNGS \
+            and height - groups[-1][0] < 11 * axis.figure.dpi / 72
+        if near:
+            groups[-1][1].append(end)
+        else:
+            groups.append((height, [end]))
+    return [(*group[-1][:2], text_of([end[2] for end in group]), group[-1][3])
+            for _, group in groups]
+
+
+def text_of(variants):
+    """The name of one variant, or the numbers of several rungs: "rungs 7, 10 to 13"."""
+    if len(variants) == 1:
+        text = {ROOF: f"{number_of(LAST)} without softmax", **NAMES}.get(*variants * 2)
+        return f"{number_of(*variants)} {text}" if variants[0] in RUNGS else text
+    runs = []
+    for rung in sorted(int(number_of(variant)) for variant in variants):
+        if runs and rung == runs[-1][1] + 1:
+            runs[-1][1] = rung
+        else:
+            runs.append([rung, rung])
+    return "rungs " + ", ".join(f"{a}" if a == b else f"{a}, {b}" if b == a + 1
+                                else f"{a} to {b}" for a, b in runs)
 
 
 def draw_crossover(rows):
@@ -159,7 +188,7 @@ def draw_crossover(rows):
     used = [row for key in keys for line in panels[key].values() for row in line.values()]
     caption(figure, used, f"From which length does each rung pay? {work_text(used[0])}",
             "The first panel has a logarithmic axis. Rungs 1 and 2 compute in float32, the "
-            "others in bfloat16.")
+            "others in bfloat16. Lines that end\nclose together share a label.")
     return figure
 
 

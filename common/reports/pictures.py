@@ -4,7 +4,7 @@
 
 memories    the memories of a CPU core and of a GPU's multiprocessor, from small to large
 tiles       one tile of the score matrix, and where its numbers live in stages 4 and 5
-timeline    two key tiles through the last kernel: who does what while the others work
+timeline    the last kernel: what the copy engine, the tensor cores and two warpgroups do when
 
 The timeline is computed from cycle counts, not measured (see `simulate`).  The same
 version of matplotlib gives the same bytes.  Exit status: 0 drawn; 2 bad usage; 77 no
@@ -12,6 +12,7 @@ matplotlib.
 """
 import argparse
 import pathlib
+import re
 
 from style import matplotlib, plt, save
 
@@ -115,11 +116,18 @@ def tiles(out):
     keep(fig, out, "tiles")
 
 
+def tile_size(name):
+    """Br or Bc of stage 4's tiles, from the header that defines it."""
+    fast = pathlib.Path(__file__).resolve().parents[2] / "04_monoid_tiled_cpu/fast"
+    text = "\n".join(path.read_text() for path in sorted(fast.glob("*.h")))
+    return re.search(rf"#define {name} (\d+)", text)[1]
+
+
 def where(axes, x):
     """The table beside the matrix: what lives where."""
     lines = [("", "stage 4:\na core", "stage 5:\na block"),
-             ("Q", "L1 cache\nBr = 48", "shared memory\nor registers"),
-             ("K, V", "L2 cache\nBc = 128", "shared memory"),
+             ("Q", f"L1 cache\nBr = {tile_size('Br')}", "shared memory\nor registers"),
+             ("K, V", f"L2 cache\nBc = {tile_size('Bc')}", "shared memory"),
              ("S, P", "L1 cache", "registers"),
              ("m, l, o", "L1 cache", "registers")]
     colours = ("white", Q, K, S, O)
@@ -136,15 +144,15 @@ def where(axes, x):
 # Cycles for 64 queries x 128 keys, head_dim 128, on one multiprocessor: a product m64n128k16
 # takes n / 2 cycles, eight of them make a tile; the exponential unit takes 16 a cycle.
 PRODUCT, EXPONENTIALS, PACK = 8 * 128 // 2, 64 * 128 // 16, 96
-LOAD, ISSUE, SLOTS = 128 * 128 * 2 // 40, 30, 2  # a tile at 40 bytes a cycle
+LOAD, ISSUE, STAGES = 128 * 128 * 2 // 40, 30, 2  # a tile at 40 bytes a cycle
 
 
 def simulate(n_tiles):
     """Spans (lane, begin, end, text, colour) of two warpgroups in turn.
 
-    A warpgroup takes its turn, orders S = Q K^T of tile n and O += P V of tile n - 1, gives
-    the turn on, and computes exponentials as soon as S is there.  The tensor cores do what
-    was ordered, in order.  The producer refills a slot when both have released it."""
+    A warpgroup waits for its turn, issues S = Q K^T of tile n and O += P V of tile n - 1,
+    passes the turn on, and computes exponentials as soon as S is there.  The tensor cores
+    execute in the order of issue.  The producer refills a stage that both have released."""
     spans, tensor, turn = [], 0, 0
     ready = [0, 0]                    # when a warpgroup can take its next turn
     freed = {}                        # (matrix, tile): when the last reader let go
@@ -153,7 +161,7 @@ def simulate(n_tiles):
 
     def load(matrix, n):
         nonlocal engine
-        begin = max(engine, freed.get((matrix, n - SLOTS), 0))
+        begin = max(engine, freed.get((matrix, n - STAGES), 0))
         engine = begin + LOAD
         arrived[matrix, n] = engine
         spans.append(("copy", begin, engine, f"{matrix}{n}", K if matrix == "K" else V))
@@ -216,7 +224,7 @@ def timeline(out):
     axes.set_title("The last kernel at head_dim 128: two warpgroups of 64 queries, "
                    "tiles of 128 keys", fontsize=10, loc="left", x=-0.15, weight="bold")
     legend = [(Q, "products of warpgroup 0"), (O, "of warpgroup 1"), (S, "exponentials"),
-              (GREY, "pack P"), (DARK, "a turn: issue S(n), PV(n-1)"), (K, "K"), (V, "V")]
+              (GREY, "pack P"), (DARK, "a turn: issue S(n), PV(n-1)")]
     x = 0.012
     for colour, text in legend:
         fig.patches.append(plt.Rectangle((x, 0.115), 0.014, 0.032, facecolor=colour,
@@ -224,7 +232,7 @@ def timeline(out):
         fig.text(x + 0.018, 0.13, text, fontsize=8, va="center")
         x += 0.034 + 0.0102 * len(text)
     fig.text(0.012, 0.045, "While one warpgroup computes exponentials, the tensor cores multiply "
-             "for the other, and the copy engine fetches the next tiles.", fontsize=9, va="center")
+             "for the other.", fontsize=9, va="center")
     keep(fig, out, "timeline")
 
 
