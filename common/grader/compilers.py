@@ -14,7 +14,7 @@ from machine import LACKING_WORDS, ROOM, Shortage, free_room, remove_stale
 
 HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
            "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
-           "cuda_on_cpu/cuda_types_on_cpu.h"]
+           "cuda_on_cpu/cuda_types_on_cpu.h", "cuda_on_cpu/warp_on_cpu.h"]
 OBJECTS = ["grader/worker.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the second for .cu
 COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
 
