@@ -112,7 +112,8 @@ function address_state(figure, defaults) {
 
 function load_module() {
   const bytes = Uint8Array.from(atob(FIGURES_WASM), letter => letter.charCodeAt(0));
-  const imports = {env: {logf: x => Math.fround(Math.log(x)), exp: Math.exp}};
+  const imports = {env: {logf: x => Math.fround(Math.log(x)), exp: Math.exp,
+    tanhf: x => Math.fround(Math.tanh(x))}};
   const made = new WebAssembly.Instance(new WebAssembly.Module(bytes), imports).exports;
   const floats = (address, n) => new Float32Array(made.memory.buffer, address, n);
   return {...made, floats};

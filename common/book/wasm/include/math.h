@@ -1,6 +1,6 @@
 /* math.h for a WebAssembly module without a C library: what the stages use of it.
- * expf is the exponential of common/vector/vexp.h; logf and exp come from the browser and
- * are used for an lse and for the float64 yardstick only. */
+ * expf is the exponential of common/vector/vexp.h.  logf, tanhf and exp come from the browser;
+ * an lse, a soft cap and the float64 yardstick use them, the figures' bits do not. */
 #ifndef BOOK_MATH_H
 #define BOOK_MATH_H
 
@@ -14,6 +14,7 @@
 
 float expf(float x);
 float logf(float x);
+float tanhf(float x);
 double exp(double x);
 
 #endif
