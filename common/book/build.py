@@ -12,6 +12,7 @@ import argparse
 import base64
 import html
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -34,6 +35,8 @@ FIGURE = re.compile(r"<!-- figure: ([\w-]+) -->\n(?:\[?!\[([^\]]*)\]\([^\n]*\n)?
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
 SCRIPTS = ["figures.wasm.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js"]
+LADDER = "common/book/figures/ladder.md"  # a page of the book where a recording is at hand
+LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]
 COLOURED = (token.Comment, token.Keyword, token.Literal)
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
@@ -178,7 +181,7 @@ def highlighted(text, language):
             yield (kind if coloured else token.Text), value
     lexer = lexers.get_lexer_by_name(language, stripnl=False)
     lexer.add_filter(plain())
-    formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True)
+    formatter = HtmlFormatter(linespans="L")  # source.css counts the lines
     return pygments.highlight(text, lexer, formatter)
 
 
@@ -202,11 +205,11 @@ def navigation(pages):
     """The road first, then the figures, then the notes in the order of their contents page."""
     listed = re.findall(r"\]\(([\w.]+\.md)\)", (ROOT / "notes/README.md").read_text())
     order = list(dict.fromkeys(f"notes/{name}" for name in listed))
-    figures = sorted(name for name in pages if name.startswith("notes/figures/"))
+    figures = sorted(name for name in pages if name.startswith("notes/figures/") or name == LADDER)
     notes = [name for name in order if name in pages]
     notes += [name for name in pages if name.startswith("notes/") and name not in notes
               and name not in figures]
-    rest = [name for name in pages if not re.match(r"notes/|0\d_|README", name)]
+    rest = [name for name in pages if not re.match(r"notes/|0\d_|README", name) and name != LADDER]
     out = ["nav:", "  - Start: README.md", "  - The road:"]
     out += [f'    - "{title(name)}": {name}' for name in pages if re.match(r"0\d_\w+/README", name)]
     for heading, names in (("Figures", figures), ("Notes", notes), ("About the code", rest)):
@@ -241,22 +244,30 @@ def main():
     parser = argparse.ArgumentParser(description="Builds the book.")
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--wasm", type=pathlib.Path, required=True)
+    parser.add_argument("--timeline", type=pathlib.Path,
+                        default=ROOT / "notes/results/timeline.csv",
+                        help="time stamps of the Hopper rungs; without them no such figure")
     arguments = parser.parse_args()
-    build = arguments.build.resolve()
+    build, timeline = arguments.build.resolve(), arguments.timeline.is_file()
     source, site = build / "book.src", build / "book"
     shutil.rmtree(source, ignore_errors=True)
     book = Book(source)
+    if not timeline:
+        book.pages.remove(LADDER)
     for name in book.pages:
         book.page(name)
     if book.broken:
         sys.exit("book: links that lead nowhere:\n  " + "\n  ".join(book.broken))
     figures = source / "figures"
-    shutil.copytree(HERE / "figures", figures)
+    shutil.copytree(HERE / "figures", figures, ignore=shutil.ignore_patterns("*.md"))
     coded = base64.b64encode(arguments.wasm.read_bytes()).decode()
     (figures / "figures.wasm.js").write_text(f'const FIGURES_WASM = "{coded}";\n')
+    if timeline:
+        recorded = json.dumps(arguments.timeline.read_text(encoding="utf-8"))
+        (figures / "timeline.data.js").write_text(f"const TIMELINE_CSV = {recorded};\n")
     config = build / "book.yml"
     settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
-    scripts = "".join(f"  - figures/{name}\n" for name in SCRIPTS)
+    scripts = "".join(f"  - figures/{name}\n" for name in SCRIPTS + LADDER_SCRIPTS * timeline)
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\n"
                       f"hooks:\n  - {HERE}/hooks.py\nextra_css:\n  - figures/figures.css\n"
                       f"extra_javascript:\n{scripts}{navigation(book.pages)}", encoding="utf-8")

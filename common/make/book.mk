@@ -2,11 +2,12 @@
 #
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
 #                     MkDocs into build/book.venv
-#   make book-test    the site in headless Chromium; make test runs it where it can
+#   make book-test    a site in headless Chromium; make test runs it where it can
 BOOK_WASM := naive safe online monoid tiles module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
 BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow selenium
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
+              -Werror=implicit-function-declaration \
               -Icommon/book/wasm/include -Icommon
 WASM_O := $(BOOK_WASM:%=$(BUILD)/obj/wasm/%.o)
 # clang and wasm-ld, with or without the version behind their names.
@@ -23,8 +24,8 @@ $(WASM_O): $(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
 
 $(BUILD)/figures.wasm: $(WASM_O)
 	@echo "  link  $@"
-	$(Q)$(WASM_LD) --no-entry --allow-undefined -z stack-size=65536 --gc-sections \
-	    --strip-all $^ -o $@
+	$(Q)$(WASM_LD) --no-entry --allow-undefined-file=common/book/wasm/imports.txt \
+	    -z stack-size=65536 --gc-sections --strip-all $^ -o $@
 
 $(BUILD)/book.venv/done: common/make/book.mk
 	@echo "installing MkDocs into $(@D)"
@@ -32,14 +33,27 @@ $(BUILD)/book.venv/done: common/make/book.mk
 	    $(BOOK_PACKAGES)
 	@touch $@
 
+# Time stamps of the Hopper rungs (common/reports/timeline.py).
+TIMELINE_CSV ?= notes/results/timeline.csv
+book_in = NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(1) \
+          --wasm $(BUILD)/figures.wasm --timeline $(2)
+
 book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
-	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(BUILD) --wasm $<
+	$(Q)$(call book_in,$(BUILD),$(TIMELINE_CSV))
 	@echo "open $(BUILD)/book/index.html"
 
 # The functions of the figures, compiled for this machine without its own instructions.
 $(BUILD)/book.native: tests/book/native.c $(BOOK_WASM:%=common/book/wasm/%.c)
 	$(Q)$(CC) -O2 -std=gnu11 -ffp-contract=off -w -Icommon -I01_naive $^ -lm -o $@
 
-book-test: book $(BUILD)/book.native build
-	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(BUILD)/book --native $(BUILD)/book.native \
-	    --programs $(BUILD) $(if $(SHOTS),--shots $(SHOTS))
+# A tree without a recording is tested with an invented one, in a site of its own.
+TESTED_CSV := $(or $(wildcard $(TIMELINE_CSV)),$(BUILD)/book.test/invented.csv)
+$(BUILD)/book.test/invented.csv: tests/book/ladder_figure.py
+	@mkdir -p $(@D)
+	$(Q)python3 $< $@
+
+book-test: $(BUILD)/figures.wasm $(BUILD)/book.venv/done $(TESTED_CSV) $(BUILD)/book.native build
+	$(Q)mkdir -p $(BUILD)/book.test && $(call book_in,$(BUILD)/book.test,$(TESTED_CSV))
+	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(BUILD)/book.test/book \
+	    --native $(BUILD)/book.native --programs $(BUILD) --timeline $(TESTED_CSV) \
+	    $(if $(SHOTS),--shots $(SHOTS))

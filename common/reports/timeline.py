@@ -124,7 +124,8 @@ def measure(torch, marked, plain, rung, shape):
                "role": role, "begin": begin, "slowdown": f"{slowdown:.2f}",
                "bars": " ".join(f"{letter}{cycles}" for letter, cycles in bars),
                "date": datetime.date.today().isoformat(), "commit": commit_here(),
-               "machine": torch.cuda.get_device_name(), "compiler": marked.compiler}
+               "machine": torch.cuda.get_device_name(),
+               "compiler": marked.compiler.replace(",", " ")}
 
 
 def main():

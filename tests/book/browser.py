@@ -1,6 +1,6 @@
 """browser.py: the book in a real browser (headless Chromium, driven over WebDriver).
 
-    browser.py --site build/book --native build/book.native --programs build
+    browser.py --site build/book --native build/book.native --programs build --timeline FILE
                [--shots DIR]
 
 Every page is opened at two widths: no message on the console, no request that leaves the
@@ -11,13 +11,14 @@ Exit status 0, 1 with a line for each fault, or 77 where there is no browser."""
 import argparse
 import html.parser
 import json
-
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import urllib.parse
+
+import ladder_figure
 
 FAULTS = []
 
@@ -252,13 +253,15 @@ def check_search(browser, site):
 def take_shots(browser, site, folder):
     states = {"one_row": "figure=one-row&x=3,2,5,89&type=f32&step=4",
               "parentheses": "figure=parentheses&tree=0.1.2.0.0",
-              "tiles": "figure=tiles&step=5"}
+              "tiles": "figure=tiles&step=5", "ladder": "figure=ladder"}
+    pages = {name: f"notes/figures/{name}.html" for name in states}
+    pages["ladder"] = ladder_figure.PAGE
     folder.mkdir(parents=True, exist_ok=True)
     for name, state in states.items():
         for width, suffix in ((1280, ""), (390, "_390")):
             browser.set_window_size(width, 1400)
             browser.get("about:blank")
-            browser.get((site / f"notes/figures/{name}.html").as_uri() + "#" + state)
+            browser.get((site / pages[name]).as_uri() + "#" + state)
             browser.find_element("css selector", "[data-figure]").screenshot(
                 str(folder / f"{name}{suffix}.png"))
         browser.get(site.joinpath("index.html").as_uri())
@@ -270,6 +273,7 @@ def main():
     parser.add_argument("--site", type=pathlib.Path, required=True)
     parser.add_argument("--programs", type=pathlib.Path, required=True)
     parser.add_argument("--native", required=True)
+    parser.add_argument("--timeline", type=pathlib.Path, required=True)
     parser.add_argument("--shots", type=pathlib.Path)
     parser.add_argument("--rows", type=int, default=1000)
     arguments = parser.parse_args()
@@ -283,6 +287,7 @@ def main():
         check_bits(browser, site, arguments.native, arguments.rows)
         check_parentheses(browser, site)
         check_tiles(browser, site)
+        ladder_figure.check(browser, site, arguments.timeline, fault, cell, listen)
         check_search(browser, site)
         if arguments.shots:
             take_shots(browser, site, arguments.shots)

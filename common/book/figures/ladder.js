@@ -1,0 +1,209 @@
+/* ladder.js: what the warps of the Hopper rungs do when, from time stamps of a GPU.
+ *
+ * The numbers are those of notes/results/timeline.csv (TIMELINE_CSV): a line is a warpgroup of
+ * one block of a rung, `bars` what it does from cycle `begin` on, a letter and a number of
+ * cycles each. */
+"use strict";
+
+const ACTIVITIES = {
+  s: ["softmax", "#e07b00"], p: ["waits for products", "#5c9bd1"],
+  q: ["issues Q Kᵀ", "#1f5f99"], v: ["issues P V", "#12355b"],
+  t: ["waits for its turn", "#b08968"], k: ["waits for K", "#d0d0d0"],
+  u: ["waits for V", "#b4b4b4"], x: ["waits for Q", "#989898"],
+  e: ["waits for an empty stage", "#dcd6c8"], b: ["waits for its warps", "#c9b3d9"],
+  c: ["issues a copy", "#3a9d7c"], o: ["stores o", "#8e5ea2"],
+};
+
+/* Lines of the CSV as {rung, variant, head_dim, ..., bars: [{what, begin, end}]}. */
+function timeline_rows(text) {
+  const [names, ...lines] = text.trim().split("\n").map(line => line.split(","));
+  return lines.map(parts => {
+    const row = Object.fromEntries(names.map((name, i) => [name, parts[i]]));
+    let at = Number(row.begin);
+    row.bars = row.bars.split(" ").map(bar => {
+      const begin = at;
+      at += Number(bar.slice(1));
+      return {what: bar[0], begin, end: at};
+    });
+    return row;
+  });
+}
+
+/* Cycles of each activity between from and to. */
+function cycles_by_activity(bars, from, to) {
+  const sum = {};
+  for (const bar of bars) {
+    const cycles = Math.min(bar.end, to) - Math.max(bar.begin, from);
+    if (cycles > 0) sum[bar.what] = (sum[bar.what] || 0) + cycles;
+  }
+  return sum;
+}
+
+/* Cycles between from and to in which all of the rows do `what`. */
+function all_at_once(rows, what, from, to) {
+  let common = [[from, to]];
+  for (const row of rows) {
+    const next = [];
+    for (const bar of row.bars) {
+      if (bar.what !== what) continue;
+      for (const [begin, end] of common)
+        if (Math.max(begin, bar.begin) < Math.min(end, bar.end))
+          next.push([Math.max(begin, bar.begin), Math.min(end, bar.end)]);
+    }
+    common = next;
+  }
+  return common.reduce((sum, [begin, end]) => sum + end - begin, 0);
+}
+
+const percent = (part, whole) => `${whole > 0 ? (100 * part / whole).toFixed(1) : "0.0"} %`;
+
+/* A choice among options [value, text]. */
+function choice(name, options, value, change) {
+  const select = element("select", {"data-input": name, change: () => change(select.value)},
+    ...options.map(([key, text]) => element("option", {value: key}, text)));
+  select.value = value;
+  return select;
+}
+
+FIGURES["ladder"] = function (root) {
+  const all = timeline_rows(TIMELINE_CSV);
+  const {state, save} = address_state("ladder",
+    {rung: "8", beside: "9", shape: "128-0", from: "0", to: "12000", row: "0", bar: "0"});
+  const rungs = [...new Map(all.map(row => [row.rung, `${row.rung} ${row.variant}`]))];
+  const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
+    `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
+  const rows_of = rung => all.filter(row => row.rung === rung &&
+    `${row.head_dim}-${row.causal}` === state.shape);
+  const panels = element("div"), said = element("p", {class: "fig-spoken", "aria-live": "polite"});
+  let shown = [];
+
+  function view(from, to) {
+    const last = Math.max(1000, ...shown.map(row => row.bars[row.bars.length - 1].end));
+    const width = Math.max(200, Math.min(to - from, last));
+    const begin = Math.max(0, Math.min(from, last - width));
+    state.from = String(Math.round(begin));
+    state.to = String(Math.round(begin + width));
+    draw();
+  }
+  function zoom(factor, at = 0.5) {
+    const from = Number(state.from), width = state.to - from, middle = from + at * width;
+    view(middle - at * width * factor, middle + (1 - at) * width * factor);
+  }
+  const pan = part => {
+    const width = state.to - state.from;
+    view(Number(state.from) + part * width, Number(state.to) + part * width);
+  };
+  /* Says what a row does in a bar, and remembers it as the chosen one. */
+  function say(row, bar) {
+    state.row = String(row);
+    state.bar = String(bar);
+    save();
+    const {variant, role, bars} = shown[row], {what, begin, end} = bars[bar];
+    said.textContent = `${variant}, ${role}: ${ACTIVITIES[what][0]}, ${end - begin} cycles, ` +
+      `from ${begin} to ${end}`;
+    for (const old of root.querySelectorAll(".fig-chosen")) old.classList.remove("fig-chosen");
+    const chosen = root.querySelector(`[data-bar="${row}-${bar}"]`);
+    if (chosen) chosen.classList.add("fig-chosen");
+  }
+  function walk(rows, bars) {
+    const row = Math.max(0, Math.min(shown.length - 1, Number(state.row) + rows));
+    const list = shown[row].bars, now = shown[state.row].bars[state.bar];
+    let bar = rows && now ? list.findIndex(other => other.end > now.begin)
+      : Math.min(list.length - 1, Number(state.bar) + bars);
+    bar = Math.max(0, bar);
+    if (list[bar].end > state.to || list[bar].begin < state.from) {
+      const width = state.to - state.from;
+      view(list[bar].begin - width / 4, list[bar].begin + 3 * width / 4);
+    }
+    say(row, bar);
+  }
+  function bars_of(row, number, width) {
+    const from = Number(state.from), scale = width / (state.to - from);
+    const picture = element("svg", {viewBox: `0 0 ${width} 18`, width, height: 18,
+      class: "fig-lane", role: "img", "aria-label": `${row.role}: bars of the table below`});
+    row.bars.forEach((bar, i) => {
+      if (bar.end <= from || bar.begin >= state.to) return;
+      const x = Math.max(0, (bar.begin - from) * scale);
+      const end = Math.min(width, (bar.end - from) * scale);
+      picture.append(element("rect", {x, y: 1, width: Math.max(0.4, end - x), height: 16,
+        fill: ACTIVITIES[bar.what][1], "data-bar": `${number}-${i}`,
+        pointerenter: () => say(number, i), pointerdown: () => say(number, i)}));
+    });
+    return picture;
+  }
+  function panel(rung, place, width) {
+    const rows = rows_of(rung), from = Number(state.from), to = Number(state.to);
+    const consumers = rows.filter(row => row.role !== "producer");
+    const used = Object.keys(ACTIVITIES).filter(what =>
+      rows.some(row => row.bars.some(bar => bar.what === what)));
+    const cell = (name, text) => element("td", {"data-cell": `${place}-${name}`}, text);
+    const table = element("table", {class: "fig-state"},
+      element("tr", {}, element("th", {}, "of the time shown"),
+        ...rows.map(row => element("th", {scope: "col"}, row.role))),
+      ...used.map(what => element("tr", {}, element("th", {scope: "row"},
+        element("span", {class: "fig-key", style: `background:${ACTIVITIES[what][1]}`}),
+        " ", ACTIVITIES[what][0]),
+        ...rows.map(row => cell(`${row.role}-${what}`,
+          percent(cycles_by_activity(row.bars, from, to)[what] || 0, to - from))))));
+    const first = shown.length;
+    shown.push(...rows);
+    return element("section", {class: "fig-stage"},
+      element("h4", {}, rungs.find(([key]) => key === rung)[1]),
+      ...rows.flatMap((row, i) => [element("div", {class: "fig-role"}, row.role),
+        bars_of(row, first + i, width)]),
+      element("p", {}, "All consumers take exponentials at once: ",
+        element("b", {"data-cell": `${place}-convoy`},
+          percent(all_at_once(consumers, "s", from, to), to - from)),
+        ` of the time shown. Recording made the kernel ${rows[0].slowdown} times as slow.`),
+      element("div", {class: "fig-wide"}, table));
+  }
+  function draw() {
+    save();
+    shown = [];
+    const width = Math.max(240, root.clientWidth - 24);
+    const places = [state.rung, ...(state.beside === "none" ? [] : [state.beside])];
+    panels.replaceChildren(...places.map((rung, i) => panel(rung, i, width)));
+    range.textContent = `cycles ${state.from} to ${state.to}`;
+    const [row] = shown;
+    source.textContent = `${row.batch} batches of ${row.heads} heads, ${row.seqlen} keys, ` +
+      `${row.dtype}; first warp of each warpgroup of block 0; ${row.machine}; ` +
+      `${row.compiler}; commit ${row.commit}; ${row.date}`;
+  }
+  const button = (text, help, act) =>
+    element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
+  const range = element("output", {class: "fig-step", "data-cell": "range"});
+  const source = element("p", {class: "fig-small"});
+  const pick = name => value => { state[name] = value; draw(); };
+  root.append(
+    element("div", {class: "fig-bar"},
+      labelled("rung", choice("rung", rungs, state.rung, pick("rung"))),
+      labelled("beside", choice("beside", [["none", "none"], ...rungs], state.beside,
+                                pick("beside"))),
+      labelled("shape", choice("shape", shapes, state.shape, pick("shape")))),
+    element("div", {class: "fig-bar"},
+      button("+", "zoom in (+)", () => zoom(0.5)), button("−", "zoom out (-)", () => zoom(2)),
+      button("◀", "earlier (left arrow)", () => pan(-0.25)),
+      button("▶", "later (right arrow)", () => pan(0.25)),
+      button("all", "the whole recording (Home)", () => view(0, Infinity)), range),
+    said, panels, source);
+  root.tabIndex = 0;
+  root.addEventListener("keydown", event => {
+    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    const act = {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
+      ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
+      ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)}[event.key];
+    if (!act) return;
+    act();
+    event.preventDefault();
+    event.stopPropagation(); // the theme takes a full stop for the next page
+  });
+  root.addEventListener("wheel", event => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const box = panels.getBoundingClientRect();
+    zoom(event.deltaY < 0 ? 0.8 : 1.25, (event.clientX - box.left) / box.width);
+  }, {passive: false});
+  window.addEventListener("resize", draw);
+  said.textContent = "Point at a bar, or walk with the comma, full stop and arrow keys.";
+  draw();
+};
