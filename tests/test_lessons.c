@@ -1,47 +1,8 @@
-/* The lessons: what they quote is in the code, what they print is printed, where they point
- * there is something, and they keep their form. */
-#include <criterion/criterion.h>
-#include <ctype.h>
-#include <glob.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+/* test_lessons.c: what the lessons quote is in the code, what they print is printed, and they
+ * keep their form. */
+#include "lesson_files.h"
 
-enum { LINE = 1024, MOST_STAGE_LINES = 120 };
-
-/* The whole file, or NULL.  Freed by the caller. */
-static char *slurp(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    size_t n = 0, room = 1 << 16;
-    char *text = malloc(room);
-    for (size_t got; (got = fread(text + n, 1, room - n - 1, f)) > 0;) {
-        n += got;
-        if (n + 1 == room) text = realloc(text, room *= 2);
-    }
-    fclose(f);
-    text[n] = '\0';
-    return text;
-}
-
-static void glob_add(const char *pattern, glob_t *list, int *first)
-{
-    glob(pattern, *first ? 0 : GLOB_APPEND, NULL, list);
-    *first = 0;
-}
-
-static glob_t lessons(void)
-{
-    glob_t list = {0};
-    int first = 1;
-    glob_add("README.md", &list, &first);
-    glob_add("0*/README.md", &list, &first);
-    glob_add("notes/*.md", &list, &first);
-    glob_add("tests/*/README.md", &list, &first);
-    return list;
-}
+enum { MOST_STAGE_LINES = 120 };
 
 /* Does any source file of the directory (of every stage, for a note) hold the text? */
 static int quoted_from(const char *lesson, const char *text)
@@ -231,70 +192,6 @@ Test(lessons, a_diff_is_short_enough_to_be_read)
         cr_expect(pclose(f) == 0 && added > 0 && added <= 60 && removed <= 80,
                   "make diff %d: %d lines added, %d removed", stage, added, removed);
     }
-}
-
-/* GitHub's anchor of a heading: lower case, spaces to hyphens, punctuation dropped. */
-static void slug(const char *heading, char *out, size_t size)
-{
-    size_t n = 0;
-    while (*heading == '#') heading++;
-    while (*heading == ' ') heading++;
-    for (; *heading && *heading != '\n' && n + 1 < size; heading++) {
-        unsigned char c = (unsigned char)*heading;
-        if (isalnum(c) || c == '_' || c == '-' || c >= 0x80) out[n++] = (char)tolower(c);
-        else if (c == ' ') out[n++] = '-';
-    }
-    out[n] = '\0';
-}
-
-static int has_anchor(const char *path, const char *anchor)
-{
-    char *text = slurp(path), name[LINE];
-    int found = 0;
-    for (char *line = text; line && !found; line = strchr(line, '\n')) {
-        if (*line == '\n') line++;
-        if (*line != '#') continue;
-        slug(line, name, sizeof name);
-        found = !strcmp(name, anchor);
-    }
-    free(text);
-    return found;
-}
-
-/* One target of a link: a file beside the lesson, and the heading behind '#'. */
-static void check_link(const char *lesson, char *target)
-{
-    if (strstr(target, "://") || !strncmp(target, "mailto:", 7)) return;
-    char path[LINE * 2], *anchor = strchr(target, '#');
-    const char *slash = strrchr(lesson, '/');
-    if (anchor) *anchor++ = '\0';
-    if (!*target) snprintf(path, sizeof path, "%s", lesson);
-    else
-        snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - lesson + 1) : 0, lesson,
-                 target);
-    cr_expect(access(path, F_OK) == 0, "%s links to %s, which does not exist", lesson, path);
-    if (anchor && access(path, F_OK) == 0)
-        cr_expect(has_anchor(path, anchor), "%s links to #%s, which %s does not have", lesson,
-                  anchor, path);
-}
-
-Test(lessons, links_resolve)
-{
-    glob_t list = lessons();
-    int links = 0;
-    for (size_t i = 0; i < list.gl_pathc; i++) {
-        char *text = slurp(list.gl_pathv[i]);
-        for (char *at = text; (at = strstr(at, "](")); links++) {
-            char *end = strchr(at + 2, ')');
-            if (!end) break;
-            *end = '\0';
-            check_link(list.gl_pathv[i], at + 2);
-            at = end + 1;
-        }
-        free(text);
-    }
-    cr_assert(links >= 10, "only %d links were found", links);
-    globfree(&list);
 }
 
 Test(lessons, every_stage_has_the_eight_headings_within_120_lines)
