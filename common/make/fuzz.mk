@@ -16,7 +16,9 @@ $(BUILD)/obj/main_%.o: $(BUILD)/obj/%/stage.o
 $(BUILD)/obj/main_%.o: $(BUILD)/obj/%/stage.cpu.o
 	$(Q)objcopy --redefine-sym main=main_$* $< $@
 
-$(BUILD)/fuzz_run: $(BUILD)/obj/tests/fuzz/fuzz_run.o $(STAGES:%=$(BUILD)/obj/main_%.o) \
+FUZZ_RUN_O := $(patsubst %.c,$(BUILD)/obj/%.o,tests/fuzz/fuzz_run.c \
+                $(wildcard tests/fuzz/run_*.c))
+$(BUILD)/fuzz_run: $(FUZZ_RUN_O) $(STAGES:%=$(BUILD)/obj/main_%.o) \
                    $(BUILD)/libparts.a $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(filter %.o,$^) $(BUILD)/libparts.a $(LIBS) -o $@
