@@ -21,7 +21,7 @@ COMMON_C := $(filter-out common/gpu/gpu_none.c,$(call sources_of,common,.c)) \
             $(if $(CUDA),,common/gpu/gpu_none.c)
 COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
             $(patsubst %.cc,$(BUILD)/obj/%.o,$(call sources_of,common,.cc)) \
-            $(if $(CUDA),$(BUILD)/obj/common/gpu/gpu.cuda.o)
+            $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(wildcard common/gpu/*.cu)))
 
 MAIN_CU := 05_flash_cuda/stage.cu
 twins_of = $(foreach f,$(filter-out $(MAIN_CU),$(call sources_of,$(1),.cu)),\
