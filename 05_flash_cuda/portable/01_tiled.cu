@@ -20,6 +20,7 @@
  * skipped, not multiplied by 0: NaN in a masked row of V does not spread. */
 #include "stage.h"
 
+#include "cost.h"
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 #include "monoid.h"
@@ -272,8 +273,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 
 #ifndef __CUDACC__
-/* Runs the kernel on p and records the state of the one query after every tile, see
- * struct work.  For the stage's trace. */
+/* For the stage's trace: the state of the one query after every tile (struct work). */
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a,
                             float *trace);
 extern "C" void tiled_trace(const struct problem *p, const struct arrays *a, float *trace)
@@ -291,18 +291,7 @@ static const char *refuses(const struct problem *p)
     return n_blocks(p) > 0x7fffffff ? "2^31 blocks of 32 queries" : NULL;
 }
 
-/* Q and O once, K and V once for each block of queries (causal: half of them). */
-static struct cost cost(const struct problem *p)
-{
-    double heads = (double)p->batch * p->heads_q, size = (double)dtype_size(p->dtype);
-    double columns = p->head_dim + p->head_dim_v;
-    double reads = (double)q_blocks(p) * (p->causal ? 0.5 : 1.0);
-    struct cost c = {0, 0, 0};
-    c.bytes = heads * size * columns * (p->seqlen_q + reads * p->seqlen_k) +
-              heads * 4 * p->seqlen_q;
-    c.exps = heads * p->seqlen_q * p->seqlen_k * (p->causal ? 0.5 : 1.0);
-    return c;
-}
+static struct cost cost(const struct problem *p) { return attention_cost(p, Br); }
 
 GPU_VARIANT(tiled) = {
     .name = "tiled",

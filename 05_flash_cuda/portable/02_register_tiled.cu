@@ -12,11 +12,10 @@
  * Fold and letters as in 01_tiled.cu.  head_dim and head_dim_v up to the largest of
  * HEAD_DIMS, smaller ones padded with zeros; fp32, causal, bias, grouped heads, ragged
  * sizes.  A masked key is multiplied by p = 0: V must not hold NaN or inf there. */
-#include "stage.h"
-
-#include "gpu/cuda_check.h"
-#include "mask32.h"
+#include "attention.h"
+#include "cost.h"
 #include "monoid.h"
+#include "portable/padded_floats.h"
 
 #ifndef HEAD_DIMS
 #define HEAD_DIMS 64, 128
@@ -38,9 +37,7 @@ template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
     };
     static_assert(GROUPS * 4 * LX == D, "HEAD_DIMS: multiples of 32, the lanes of a row "
                                         "share its columns evenly");
-    /* Shared memory.  Rows are 16 bytes longer, so that neighbouring rows, which
-     * different lanes read at the same column, lie in different banks.  K and V take
-     * turns. */
+    /* Shared memory (padded_floats.h).  K and V take turns. */
     struct tiles {
         alignas(16) float q[Br][D + 4];
         float kv[Bc][D + 4];
@@ -60,26 +57,6 @@ struct work {
     unsigned q_blocks; /* blocks of Br queries in a head */
     unsigned group;    /* query heads that share a key head */
 };
-
-/* to (n_rows, D + 4) = rows of `from` (cols each), 0 beyond n rows and beyond cols. */
-template <int D, int THREADS>
-static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *from, int n,
-                                 int cols)
-{
-    if (cols % 4 == 0 && (size_t)from % 16 == 0) {
-        for (int i = threadIdx.x; i < n_rows * (D / 4); i += THREADS) {
-            int r = i / (D / 4), c = i % (D / 4) * 4;
-            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (r < n && c < cols) x = *(const float4 *)(from + (size_t)r * cols + c);
-            *(float4 *)&to[r][c] = x;
-        }
-        return;
-    }
-    for (int i = threadIdx.x; i < n_rows * D; i += THREADS) {
-        int r = i / D, c = i % D;
-        to[r][c] = r < n && c < cols ? from[(size_t)r * cols + c] : 0.0f;
-    }
-}
 
 /* s (R, C) += q k^T.  q: the thread's first row, RY rows apart; k: its first key. */
 template <class S>
@@ -159,21 +136,6 @@ static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i,
                 s[a][b] = bias[j_b] == -INFINITY ? -INFINITY : s[a][b] + bias[j_b];
         }
     }
-}
-
-/* Reductions among the LX lanes of a row. */
-template <int LX> static __device__ __forceinline__ float row_max(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
-    return x;
-}
-
-template <int LX> static __device__ __forceinline__ float row_sum(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
-    return x;
 }
 
 /* Takes a tile of scores into the state of the thread's rows; o waits for add_values().
@@ -295,9 +257,8 @@ template <class S> static size_t q_blocks(const struct problem *p)
     return (p->seqlen_q + S::Br - 1) / S::Br;
 }
 
-template <int D> static void launch(const struct problem *p, const struct arrays *a)
+template <class S> static void launch(const struct problem *p, const struct arrays *a)
 {
-    using S = typename shape_for<D>::type;
     struct work x = {*p, *a, problem_mask32(p), (unsigned)q_blocks<S>(p),
                      (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
@@ -314,58 +275,40 @@ template <int D> static void launch(const struct problem *p, const struct arrays
     CUDA_CHECK(cudaGetLastError());
 }
 
-template <int... D>
-static void launch_one_of(int head_dim, const struct problem *p, const struct arrays *a)
+/* Calls use(shape) with the shape for the problem's head dims. */
+template <int... D, class F> static void with_shape(const struct problem *p, F use)
 {
-    ((head_dim == D ? launch<D>(p, a) : (void)0), ...);
+    int head_dim = head_dim_of(p);
+    ((head_dim == D ? use(typename shape_for<D>::type()) : (void)0), ...);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    launch_one_of<HEAD_DIMS>(head_dim_of(p), p, a);
-}
-
-template <int D> static void describe(char *text, size_t size)
-{
-    using S = typename shape_for<D>::type;
-    snprintf(text, size, "tiles of %d queries and %d keys, %d x %d results a thread; head "
-             "dims up to %d", S::Br, S::Bc, S::R, S::C, D);
-}
-
-template <int... D> static void describe_one_of(int head_dim, char *text, size_t size)
-{
-    ((head_dim == D ? describe<D>(text, size) : (void)0), ...);
+    with_shape<HEAD_DIMS>(p, [&](auto s) { launch<decltype(s)>(p, a); });
 }
 
 /* The instance for p in words. */
 static const char *picks(const struct problem *p)
 {
     static char text[120];
-    describe_one_of<HEAD_DIMS>(head_dim_of(p), text, sizeof text);
+    with_shape<HEAD_DIMS>(p, [&](auto s) {
+        using S = decltype(s);
+        snprintf(text, sizeof text,
+                 "tiles of %d queries and %d keys, %d x %d results a thread; head dims up to %d",
+                 S::Br, S::Bc, S::R, S::C, S::D);
+    });
     return text;
 }
 
 static const char *refuses(const struct problem *p)
 {
     if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
-    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
-        return "more than 2^29 queries or keys";
-    size_t q_blocks = (p->seqlen_q + 31) / 32; /* no shape has fewer rows */
-    return p->batch * p->heads_q * q_blocks > 0x7fffffff ? "2^31 blocks of 32 queries"
-                                                         : NULL;
+    return too_large(p, 32); /* no shape has fewer queries */
 }
 
-/* Q and O once, K and V once for each block of Br queries (causal: half of them). */
 static struct cost cost(const struct problem *p)
 {
-    using S = shape_for<64>::type;
-    double heads = (double)p->batch * p->heads_q, half = p->causal ? 0.5 : 1.0;
-    double columns = p->head_dim + p->head_dim_v;
-    struct cost c = {0, 0, 0};
-    c.bytes = heads * 4 * columns * (p->seqlen_q + half * q_blocks<S>(p) * p->seqlen_k) +
-              heads * 4 * p->seqlen_q;
-    c.exps = heads * p->seqlen_q * p->seqlen_k * half;
-    return c;
+    return attention_cost(p, shape_for<64>::type::Br);
 }
 
 GPU_VARIANT(register_tiled) = {

@@ -6,12 +6,9 @@
  * 16 x 16 by 16 x 8 in one instruction (mma_sync.h).  A block has four warps of 16 queries
  * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no
  * room: their Q is loaded again for every key block).  K and V pass through shared memory
- * with ordinary loads and stores.  S comes out as C fragments, and P goes in as A
+ * with ordinary loads and stores (padded_tile.h).  S comes out as C fragments, and P goes in as A
  * fragments, which hold the same elements in the same lanes: P never leaves the
  * registers.
- *
- * Rows of K and V in shared memory are 16 bytes longer than the head, so that the eight
- * rows that ldmatrix reads at a time lie in different banks.
  *
  * The exponential is 2^x, which is one instruction; the factor log2(e) is part of c.  A lane
  * sums its own columns of P, and the four lanes of a row add up their sums once, at the end.
@@ -20,9 +17,11 @@
  * padded with zeros to 64, 128 or 256 columns. */
 #include "attention.h"
 #include "cost.h"
+#include "portable/isolated_v.h"
 #include "portable/mma_sync.h"
+#include "portable/padded_tile.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, BR = 16 * WARPS, PAD = 8 };
+enum { WARPS = 4, THREADS = 32 * WARPS, BR = 16 * WARPS };
 
 /* The sizes of a kernel for heads of up to D columns. */
 template <int D> struct tile {
@@ -39,56 +38,6 @@ template <int D> struct state {
     float o[D / 8][4];
     float m[2], l[2];
 };
-
-/* Columns 16 i ... 16 i + 15 of Q as an A fragment, straight from global memory.
- *   q (n_rows, n_columns)  this warp's queries; rows and columns beyond are zeros */
-static __forceinline__ __device__ void load_q(uint32_t (&a)[4], const uint16_t *q, int i,
-                                              int n_rows, int n_columns)
-{
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-        int row = threadIdx.x % 32 / 4 + 8 * (r % 2);
-        int column = 16 * i + 8 * (r / 2) + 2 * (threadIdx.x % 4);
-        const uint16_t *x = q + (ptrdiff_t)row * n_columns + column;
-        uint32_t left = row < n_rows && column < n_columns ? x[0] : 0;
-        uint32_t right = row < n_rows && column + 1 < n_columns ? x[1] : 0;
-        a[r] = left | right << 16;
-    }
-}
-
-/* Copies a tile of BC rows to shared memory; returns 1 if this thread copied NaN or inf
- * (looked for only where the caller says so).
- *   to (BC, D + PAD)   from (n_rows, n_columns)   what lies beyond `from` becomes zero
- * Rows of a multiple of 8 columns move 16 bytes at a time, others element by element. */
-template <enum dtype T, int D, int BC>
-static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *from,
-                                                int n_rows, int n_columns, int look)
-{
-    int nonfinite = 0;
-    if (n_columns % 8 == 0 && (size_t)from % 16 == 0) {
-#pragma unroll 4
-        for (int i = threadIdx.x; i < BC * D / 8; i += THREADS) {
-            int row = i / (D / 8), column = i % (D / 8) * 8;
-            uint4 x = make_uint4(0, 0, 0, 0);
-            if (row < n_rows && column < n_columns)
-                x = *(const uint4 *)(from + (size_t)row * n_columns + column);
-            *(uint4 *)(to + row * (D + PAD) + column) = x;
-            if (look)
-                nonfinite |= has_nonfinite<T>(x.x) | has_nonfinite<T>(x.y) |
-                             has_nonfinite<T>(x.z) | has_nonfinite<T>(x.w);
-        }
-    } else {
-        for (int i = threadIdx.x; i < BC * D; i += THREADS) {
-            int row = i / D, column = i % D;
-            uint16_t x = 0;
-            if (row < n_rows && column < n_columns)
-                x = from[(size_t)row * n_columns + column];
-            to[row * (D + PAD) + column] = x;
-            if (look) nonfinite |= has_nonfinite<T>(x);
-        }
-    }
-    return nonfinite;
-}
 
 /* S = Q K^T of a warp: s[j] is the C fragment of keys 8 j ... 8 j + 7.  K's rows are
  * the columns of K^T, so ldmatrix without transposition makes B fragments of them:
@@ -208,80 +157,6 @@ static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
     }
 }
 
-/* O += P V for a block with masked keys and NaN or inf somewhere in V: on a tensor core a
- * masked key takes part with p = 0, and 0 NaN = NaN.  So P goes through shared memory,
- * each lane sums its elements of O one key at a time and leaves masked keys out.  Slow
- * and rare.
- *   masked  bit 4 n + c: the key of p[n][c] is masked
- *   scratch (BR, BC)  shared memory that nobody reads any more */
-template <enum dtype T, int D, int BC>
-static __device__ void add_pv_isolated(float (&o)[D / 8][4], const float (&p)[BC / 8][4],
-                                       uint32_t masked, const uint16_t *v,
-                                       uint16_t *scratch)
-{
-    const uint16_t MASKED = 0xffff; /* a NaN that no arithmetic makes */
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    scratch += threadIdx.x / 32 * 16 * BC; /* this warp's 16 rows */
-#pragma unroll
-    for (int n = 0; n < BC / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++)
-            scratch[(g + c / 2 * 8) * BC + 8 * n + 2 * t + c % 2] =
-                masked >> (4 * n + c) & 1 ? MASKED : (uint16_t)pack<T>(p[n][c], 0.0f);
-    __syncwarp();
-    for (int j = 0; j < BC; j++)
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                uint16_t weight = scratch[(g + c / 2 * 8) * BC + j];
-                uint16_t value = v[j * (D + PAD) + 8 * n + 2 * t + c % 2];
-                if (weight != MASKED) o[n][c] += widen<T>(weight) * widen<T>(value);
-            }
-}
-
-/* Bit 4 n + c: s[n][c] is the score of a masked key. */
-template <int BC>
-static __forceinline__ __device__ uint32_t masked_keys(const float (&s)[BC / 8][4])
-{
-    uint32_t bits = 0;
-#pragma unroll
-    for (int n = 0; n < BC / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++)
-            bits |= (uint32_t)(s[n][c] == -INFINITY) << (4 * n + c);
-    return bits;
-}
-
-/* o = O / l and lse = m ln 2 + ln l; a query without visible keys gets 0 and -inf. */
-template <enum dtype T, int D>
-static __forceinline__ __device__ void store(const struct state<D> &f,
-                                             const struct head &h,
-                                             const struct attention &x, int first)
-{
-    int t = threadIdx.x % 4;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int row = first + threadIdx.x % 32 / 4 + 8 * r;
-        float l = f.l[r]; /* the row's sum from its four lanes */
-        l += __shfl_xor_sync(~0u, l, 1);
-        l += __shfl_xor_sync(~0u, l, 2);
-        if (row >= x.seqlen_q) continue;
-        float scale = l == 0.0f ? 0.0f : 1.0f / l;
-        if (t == 0)
-            *lse_row(x, h, row) =
-                l == 0.0f ? -INFINITY : fmaf(f.m[r], 0.693147181f, logf(l));
-        uint16_t *o = o_row(x, h, row);
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            int column = 8 * n + 2 * t;
-            uint32_t both = pack<T>(f.o[n][2 * r] * scale, f.o[n][2 * r + 1] * scale);
-            if (column < x.head_dim_v) o[column] = (uint16_t)both;
-            if (column + 1 < x.head_dim_v) o[column + 1] = (uint16_t)(both >> 16);
-        }
-    }
-}
-
 /* A block computes BR queries of a head (attention.h).  BF16 or F16, heads of up to D. */
 template <enum dtype T, int D>
 __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
@@ -311,10 +186,11 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
         /* can a key of this block be masked for one of the block's queries? */
         int partial = x.bias || j0 + BC > all_rows_see(x.mask, h.q0, h.q0 + BR).end;
         __syncthreads(); /* the block before has been read */
-        load_tile<T, D, BC>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0,
-                            x.head_dim, 0);
-        int nonfinite = load_tile<T, D, BC>(shared.v, h.v + (size_t)j0 * x.head_dim_v,
-                                            x.seqlen_k - j0, x.head_dim_v, 1);
+        load_tile<T, D, BC, THREADS>(shared.k, h.k + (size_t)j0 * x.head_dim,
+                                     x.seqlen_k - j0, x.head_dim, 0);
+        int nonfinite =
+            load_tile<T, D, BC, THREADS>(shared.v, h.v + (size_t)j0 * x.head_dim_v,
+                                         x.seqlen_k - j0, x.head_dim_v, 1);
         int isolate = __syncthreads_or(nonfinite); /* K and V are here */
 
         float s[BC / 8][4];
@@ -329,7 +205,7 @@ __global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
             add_pv<T, D, BC>(f.o, s, shared.v);
         }
     }
-    store<T, D>(f, h, x, first);
+    store<T, D>(f.o, f.m, f.l, h, x, first);
 }
 
 template <enum dtype T, int D>
