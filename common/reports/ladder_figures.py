@@ -54,13 +54,13 @@ def draw_staircase(directory):
     """Above: TFLOP/s of each rung and the roofs.  Below: percent of cycles."""
     counted = read_profile(directory)
     sizes = sorted({d for name, d in counted if name in RUNGS and name not in IN_FLOAT})
-    figure, axes = plt.subplots(2, len(sizes), figsize=(9.4, 7), squeeze=False, sharex=True)
-    figure.subplots_adjust(left=0.06, right=0.885, top=0.915, bottom=0.29, wspace=0.42,
+    figure, axes = plt.subplots(2, len(sizes), figsize=(8, 6.6), squeeze=False, sharex=True)
+    figure.subplots_adjust(left=0.075, right=0.86, top=0.9, bottom=0.335, wspace=0.14,
                            hspace=0.1)
     for (above, below), size in zip(axes.T, sizes):
         names = [name for name in RUNGS if (name, size) in counted]
         lines = [counted[name, size] for name in names]
-        draw_steps(above, lines, counted.get((ROOF, size)))
+        draw_steps(above, lines, counted.get((ROOF, size)), size == sizes[-1])
         above.set_title(f"head_dim {size:.0f}", fontsize=9, loc="left")
         ends = []
         for column, text, colour in UNITS:
@@ -74,8 +74,9 @@ def draw_staircase(directory):
         above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
         below.set_xticks(range(len(names)))
         below.set_xticklabels([f"{number_of(name)} {name}" for name in names], rotation=90,
-                              fontsize=7)
-        label_ends(below, ends)
+                              fontsize=8)
+        if size == sizes[-1]:
+            label_ends(below, ends)
     rows = [argparse.Namespace(**line) for line in counted.values()]
     caption(figure, rows, "What does each rung reach, and which units are busy?",
             "Dotted: the last rung without softmax, and a matrix product (GEMM), in the same run. "
@@ -89,16 +90,17 @@ def dark(colour):
     return 0.3 * red + 0.6 * green + 0.1 * blue < 120
 
 
-def draw_steps(axis, lines, roof):
-    """One staircase: a tread a rung, its clock at its foot; roofs dotted."""
+def draw_steps(axis, lines, roof, labelled):
+    """One staircase: a tread for each rung, its clock at its foot; roofs dotted."""
     heights = [float(line["gflops"]) / 1000 for line in lines]
     for x, (height, line) in enumerate(zip(heights, lines)):
         axis.fill_between([x - 0.5, x + 0.5], height, color=COLOURS[line["variant"]],
                           alpha=0.85, linewidth=0)
         axis.annotate(f"{height:.0f}", (x, height), (0, 2), textcoords="offset points",
-                      ha="center", fontsize=6 if len(lines) > 14 else 7, zorder=3)
+                      ha="center", fontsize=6.4, zorder=3,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.2})
         if line.get("clock_ghz") and height > 0.1 * max(heights):
-            axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 3), fontsize=6,
+            axis.annotate(f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 3), fontsize=7,
                           textcoords="offset points", ha="center", rotation=90,
                           color="white" if dark(COLOURS[line["variant"]]) else "black")
     roofs = []
@@ -113,7 +115,8 @@ def draw_steps(axis, lines, roof):
     axis.set_ylim(bottom=0)
     for height, _ in roofs:
         axis.axhline(height, color="black", linewidth=1, linestyle=":")
-    label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
+    if labelled:
+        label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
 
 
 def draw_lines(axis, lines, value, unit, name):
