@@ -4,14 +4,14 @@ For plot.py.
 import collections
 import math
 
-from ladder import RUNGS
+from ladder import LAST, RUNGS
 from results import NoData, share_of, si, work_of
 from style import (COLOURS, caption, label_ends, length_axis, name_of, new_figure, plain, plt,
                    value_axis)
 
 
 def draw_flash(rows):
-    """Throughput of 16-bit attention against length: the best rung of stage 5, the others
+    """Throughput of 16-bit attention against length: the last rung of stage 5, the others
     thin, and the peers; a panel for each head_dim, without and with causal mask."""
     chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
               and row.dtype == "bf16" and row.seqlen_q == row.seqlen_k and row.gflops
@@ -40,7 +40,7 @@ def draw_flash(rows):
                        fontsize=8.5, loc="left")
     sizes = {work_of(row).size for row in chosen}
     tokens = f", {si(sizes.pop())} tokens" if len(sizes) == 1 else ""
-    caption(figure, chosen, f"The fastest rung and the libraries: attention, bf16{tokens}",
+    caption(figure, chosen, f"The last rung and the libraries: attention, bf16{tokens}",
             "Thin lines: the other rungs. Dotted: a cuBLAS matrix product of 8192 × 8192 × "
             "8192, the ceiling of the same run.")
     return figure
@@ -53,7 +53,7 @@ def draw_flash_panel(axis, rows):
         lines[row.stage, row.variant][row.length] = row
     rungs = [key for key in lines if key[0] == "5"]
     best = max(rungs, default=None, key=lambda key: (
-        len(lines[key]), lines[key][max(lines[key])].tflops))
+        len(lines[key]), key[1] == LAST, lines[key][max(lines[key])].tflops))
     ends, values = [], []
     for (stage, variant), line in lines.items():
         labelled = stage == "peer" or (stage, variant) == best
