@@ -1,4 +1,4 @@
-/* attention.h: what the tensor-core kernels are told of a problem, and where a block of
+/* attention.h: what the tensor-core kernels know of a problem, and where a block of
  * threads works.
  *
  * The work is cut into blocks of Br queries of one head: block number

@@ -4,8 +4,8 @@
  *
  * Task: fill weighted_sum().  Which of the two loops should be the inner one?  Both are
  * right; the line `speed` tells them apart.
- * May be assumed: the p_j are probabilities; v holds neither NaN nor infinity.  Not that
- * o_i is 0 on entry: it is filled with NaN.
+ * May be assumed: the p_j are probabilities; v holds neither NaN nor infinity.  o_i is
+ * not 0 on entry: it is filled with NaN.
  *
  * Right or wrong:  make exercise 1 EX=weighted_sum */
 #include "stage.h"

@@ -8,7 +8,7 @@
  * Task: fill attention_row().  No score may be stored.  score() below is given.
  * May be assumed: nothing about the scores.  Query i sees the keys of visible_keys(p, i)
  * whose score() is not -INFINITY; the others take no part, whatever v_j holds.  A query
- * that sees none gives o_i = 0 and lse = -INFINITY.  A NaN that is seen must come out.
+ * that sees none gives o_i = 0 and lse = -INFINITY.  A visible NaN must reach the output.
  *
  * Half of the points: ascending, shift_200, low, nan_v, mask_row, nan_q.
  * Right or wrong:  make exercise 3 EX=one_loop */

@@ -5,8 +5,8 @@
  *
  * Task: fill online_step(), which takes one score into the state (m, l) of a row.
  * May be assumed: nothing about the scores.  The empty state is m = -INFINITY, l = 0; a
- * masked score (-INFINITY) changes nothing, also when nothing came before it; a NaN makes
- * l NaN for good.
+ * masked score (-INFINITY) changes nothing, also when it is the first; a NaN makes l NaN
+ * for good.
  *
  * Half of the points: wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */

@@ -2,9 +2,9 @@
  *
  *     in . inout -> inout, row by row, of rows (m, l, o[d]) that lie one after the other
  *
- * MPI_Op_create takes a function that merges count elements of two arrays, and calls it as it
- * likes: any two neighbours, in any order of parentheses.  Here the ranks are played one after
- * the other in one process, and the parts are merged in a tree.
+ * MPI_Op_create takes a function that merges count elements of two arrays.  MPI calls it for any
+ * two neighbours, in any order of parentheses.  Here one process computes the ranks one after
+ * another, and the parts are merged in a tree.
  *
  * Task: fill merge_rows().  The type tells how long a row is: d = width - 2.
  * May be assumed: in and inout do not overlap.  A rank whose keys are all masked sends the

@@ -5,8 +5,8 @@
  *
  * Task: fill load_tile().  The Br threads of the block share the work, neighbours taking
  * neighbouring elements, with a barrier (__syncthreads) on each side of it.
- * May be assumed: n from 1 to Bc; both head dimensions from 1 to MAX_COLS, not that they
- * are equal.  Row n may lie behind the end of k: it must not be read.  Rows n and up of
+ * May be assumed: n from 1 to Bc; both head dimensions from 1 to MAX_COLS; they may
+ * differ.  Row n may lie behind the end of k: it must not be read.  Rows n and up of
  * the tile may hold anything: nobody reads them.
  *
  * Right or wrong:  make exercise 5 EX=load_tile      (without a GPU: on the CPU) */

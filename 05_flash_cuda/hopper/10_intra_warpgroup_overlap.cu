@@ -1,5 +1,5 @@
 /* arch: sm_90a */
-/* Rung 10: overlap inside a warpgroup (FlashAttention-3).  The softmax of block n runs under
+/* Rung 10: overlap inside a warpgroup (FlashAttention-3).  The softmax of block n overlaps
  * P V of block n - 1.
  *
  * Both products of a turn are issued as in rung 9, but the consumer waits only for the first:
@@ -8,9 +8,9 @@
  *     tensor cores    Q K^T (n)  P V (n-1)            Q K^T (n+1)  P V (n)
  *     this consumer              softmax (n) ......               softmax (n+1) ......
  *
- * Nothing may touch o and p until P V has completed, so the weights stay in s so long.  No
- * mask may depend on a run-time condition while a product runs, or ptxas serializes it: a
- * loop for blocks without masked keys, and one for the others. */
+ * Nothing may touch o and p until P V has completed, so the weights stay in s until then.  While
+ * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
+ * So there is a loop for blocks without masked keys, and one for the others. */
 #include "launch.h"
 
 #ifdef __CUDACC__

@@ -1,11 +1,11 @@
 /* arch: sm_90a */
 /* Rung 12: persistent blocks.  One block per multiprocessor works through many tiles.
  *
- * In rung 11 every tile pays for a start: barriers, the first Q and K from afar, and the last
- * store.  Here the producer goes on to the next tile's Q, K and V while the consumers finish
+ * In rung 11 every tile takes extra time to start and end: barriers, the first copies of Q and K,
+ * and the last store.  Here the producer goes on to the next tile's Q, K and V while the consumers finish
  * the tile before.  With each Q tile it tells them which tile it is (q_pipeline.h).  Stage
  * indices and phases are carried from tile to tile.  Block b takes the tiles b, b + blocks, ...
- * Under a causal mask, where tiles take different times, that is worse than rung 11's way. */
+ * Under a causal mask, where tiles take different times, that is slower than rung 11. */
 #include "launch.h"
 
 #ifdef __CUDACC__

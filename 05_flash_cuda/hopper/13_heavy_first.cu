@@ -3,8 +3,8 @@
  *
  * Under a causal mask the last tile of a sequence has as many key blocks as the sequence, the
  * first one has one.  In rung 12 a block that happens to get long tiles ends last.  Here a
- * block that is free takes the next tile from a counter, and the heaviest come first; heads go
- * by in sections that fit the L2 cache (scheduler.h).  Full mask: as in rung 12. */
+ * block that is free takes the next tile from a counter, and the heaviest tiles come first.  Heads
+ * are computed in sections that fit the L2 cache (scheduler.h).  Without a mask: as rung 12. */
 #include "launch.h"
 
 #ifdef __CUDACC__

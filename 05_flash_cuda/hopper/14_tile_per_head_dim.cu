@@ -1,9 +1,9 @@
 /* arch: sm_90a */
 /* Rung 14: a tile for each head dimension.
  *
- *   d = 64    four consumers of 64 queries, 64 keys; three and 128 keys for long sequences.  A
- *             weight takes the exponential unit as many cycles as the tensor cores, so both
- *             must always have work, and two consumers are too few.
+ *   d = 64    four consumers of 64 queries, 64 keys; for long sequences three, 128 keys.  The
+ *             exponential unit needs as many cycles as the tensor cores, so both must always
+ *             have work, and two consumers are too few.
  *   d = 128   queries in registers: no product Q K^T reads them from shared memory.
  *   d = 256   as before: o leaves no registers for more. */
 #include "launch.h"

@@ -3,11 +3,11 @@
  *
  * m need not be the maximum (rung 6): it must keep 2^(s c - m c) in range, and a bfloat16
  * reaches from 2^-126 to 2^127.  So m is the maximum of the row's first block; the loop has no
- * maximum, no exchange between lanes, no rescaling.  A vote of the warp looks whether some l
- * has passed 2^76: a row has outgrown m by 2^90.  Nothing is lost yet: this block's P V has not
- * been issued, and its K is still in the pipeline, which is the price of the idea.  The warp
- * alone does the block again with the maximum (rows.h); rung 3's mma.sync leaves its scores in
- * the same lanes as wgmma.  float16 ends at 2^16, and at d = 256 the maximum costs nothing:
+ * maximum, no exchange between lanes, no rescaling.  After each block the warp votes whether some
+ * l has passed 2^76, so that a row may be 2^90 above m.  Nothing is lost yet: P V of this block has
+ * not been issued, and its K is still in the pipeline (the price: K is released later).  The warp
+ * alone computes the block again with its maximum (rows.h), by rung 3's mma.sync, whose scores lie
+ * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
  * both are computed as in rung 14. */
 #include "launch.h"
 

@@ -1,11 +1,12 @@
 /* arch: sm_90a */
-/* Rung 16: tuned.  What else the fastest kernel does; each has its number in notes/hopper.md.
+/* Rung 16: tuned.  Several small changes; notes/hopper.md has the gain of each.
  *
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early
  *   blocks  d = 64, up to 128 queries and keys: main memory is the limit, so three blocks of one
  *           consumer on a multiprocessor, whose copies overlap (causal: one block of two)
- *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, skips the rest */
+ *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
+ *           the blocks that it does not need */
 #include "launch.h"
 
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */

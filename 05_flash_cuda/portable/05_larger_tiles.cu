@@ -1,4 +1,4 @@
-/* 05_larger_tiles.cu: rung 5, every fragment of K and V is multiplied twice.
+/* 05_larger_tiles.cu: rung 5, every fragment of K and V is used twice.
  *
  *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
  *

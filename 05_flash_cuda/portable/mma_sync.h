@@ -1,6 +1,6 @@
 /* mma_sync.h: the warp-wide instructions of the tensor-core rungs, and how a warp's 32 lanes
- * hold a matrix.  Each has a twin that moves the same numbers between the same lanes on
- * the CPU (mma_on_cpu.h), so that a kernel can be stepped through in a debugger.
+ * hold a matrix.  On the CPU functions of the same names move the same
+ * numbers between the same lanes (mma_on_cpu.h), so a debugger can step through a kernel.
  *
  * A warp multiplies tiles whose elements are spread over its lanes' registers: a
  * fragment.  Lane L belongs to group g = L / 4 (0..7) and is number t = L % 4 in it.  Two

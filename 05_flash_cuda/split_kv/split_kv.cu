@@ -3,15 +3,15 @@
  *     part i of the keys gives (m_i, l_i, o_i);    m = max_i m_i,  w_i = exp(m_i - m)
  *     o = sum_i w_i o_i / sum_i w_i l_i,    lse = m + log sum_i w_i l_i
  *
- * Rung 4 gives a head to one block per 128 queries; with one query most of the GPU would
- * idle, and most of each product would be padding.  But attention is a fold in a monoid
+ * Rung 6 gives a head to one block per 128 queries.  With one query most of the GPU would
+ * be idle, and most of each product would be padding.  But attention is a fold in a monoid
  * (stage 4): keys may be cut into parts, folded by different blocks, and the parts
  * merged.  Time is what it takes to read K and V once, so everything serves to keep
  * memory busy:
  *   - the queries of all heads that share a key head (GQA) are the rows of one tile of
  *     16, so K and V are read once for the group
- *   - each warp folds its own keys, 16 at a time, and has its own ring of copies under
- *     way; no barrier until the warps' states are merged at the end
+ *   - each warp folds its own keys, 16 at a time, and has its own ring of copies in
+ *     flight; no barrier until the warps' states are merged at the end
  *   - the number of parts fills the multiprocessors; a second small kernel merges parts
  *     (split_kv.h)
  *

@@ -32,7 +32,7 @@ static int help(const struct stage *stage, const struct options *opt)
            "      [--dtype f16|bf16|f32] [--variant V]\n\n"
            "check, bench and run also take --threads N, --device cpu and --verbose, and\n"
            "stage 5's --gpus N [--strategy tree|tree-reduce|ring|ring-unbalanced]; list\n"
-           "--verbose says what a variant that chooses takes for some shapes.\n"
+           "--verbose shows which kernel a GPU variant picks for some shapes.\n"
            "--help and --version may follow every verb.\n"
            "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
            stage->name, stage->idea, stage->name, stage->name, stage->name, stage->name,

@@ -4,8 +4,8 @@
  *
  * Task: fill score_row().  Key j is masked for query i when it lies outside the
  * range visible_keys(p, i) (causal: problem/mask.h) or when its bias is -INFINITY.
- * May be assumed: scores between -60 and 60; each query sees at least one key.  Not that
- * seqlen_q == seqlen_k, nor that head_dim == head_dim_v: scale is given, use it.
+ * May be assumed: scores between -60 and 60; each query sees at least one key.  But
+ * seqlen_q may differ from seqlen_k, and head_dim from head_dim_v.  Use the given scale.
  *
  * Half of the points: random, nan_k, inf_k.
  * Right or wrong:  make exercise 1 EX=score_row */

@@ -6,15 +6,15 @@
  *
  * Task: fill online_step(), which takes one score into the state (m, l) of a row.
  * May be assumed: nothing about the scores.  The empty state is m = -INFINITY, l = 0; a
- * masked score (-INFINITY) changes nothing, also when nothing came before it; a NaN makes
- * l NaN for good.
+ * masked score (-INFINITY) changes nothing, also when it is the first; a NaN makes l NaN
+ * for good.
 #elif TASK == 1
  *     l = sum exp(x + shift),      shift = -max x
  *
  * Task: fill online_step(), which takes one score into the state (shift, l) of a row.
  * May be assumed: nothing about the scores.  The empty state is shift = INFINITY, l = 0; a
- * masked score (-INFINITY) changes nothing, also when nothing came before it; a NaN makes
- * l NaN for good.
+ * masked score (-INFINITY) changes nothing, also when it is the first; a NaN makes l NaN
+ * for good.
 #elif TASK == 2
  *     m_new = max(m, x, z)
  *     l     = l * exp(m - m_new) + exp(x - m_new) + exp(z - m_new)

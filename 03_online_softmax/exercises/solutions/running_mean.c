@@ -2,7 +2,7 @@
  *
  *     mu_k = (x_1 + ... + x_k) / k
  *
- * Task: fill mean_step(), which corrects the mean of k - 1 elements by the k-th.  On
+ * Task: fill mean_step(), which corrects the mean of k - 1 elements by element k.  On
  * paper there are several forms; in float some overflow: ten numbers of 1e38 add up to
  * more than a float holds, and so does the difference of 3e38 and -3e38.  mean.c of
  * stage 3 compares four: which would pass here?

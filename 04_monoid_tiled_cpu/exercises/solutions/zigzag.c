@@ -2,10 +2,10 @@
  *
  * Under a causal mask query i sees i + 1 keys.  R ranks that take contiguous parts of the
  * queries then have unequal work: the last has 2 R - 1 times that of the first.  Cut the queries
- * into 2 R chunks instead, and give every rank two of them, such that all have the same work.
+ * into 2 R chunks instead, and give every rank two of them, so that all have the same work.
  *
  * Task: fill chunk_of().  rank 0 .. RANKS - 1 asks for its first (which = 0) and its second
- * (which = 1) chunk, 0 .. 2 RANKS - 1.  Every chunk must be somebody's, and nobody else's.
+ * (which = 1) chunk, 0 .. 2 RANKS - 1.  Every chunk belongs to exactly one rank.
  * A rank whose chunks hold more than their share is stopped, and its last queries stay unwritten.
  *
  * Half of the points: random, markers.

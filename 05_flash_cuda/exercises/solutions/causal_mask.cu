@@ -5,12 +5,12 @@
 #if TASK == 0
  * Task: fill keys_seen().  The kernel masks by it and, asking for the last query of a
  * block, skips the tiles that no query of the block sees.
- * May be assumed: sizes below 2^30.  Not that seqlen_q == seqlen_k: the diagonal ends in
+ * May be assumed: sizes below 2^30.  seqlen_q may differ from seqlen_k: the diagonal ends in
  * the bottom right corner, and with more queries than keys the first ones see none.
 #elif TASK == 1
  * Task: fill first_query().  The kernel masks by it and, asking for the first key of a tile,
  * skips the tiles that no query of the block sees.
- * May be assumed: sizes below 2^30.  Not that seqlen_q == seqlen_k: the diagonal ends in
+ * May be assumed: sizes below 2^30.  seqlen_q may differ from seqlen_k: the diagonal ends in
  * the bottom right corner, and with more keys than queries every query sees the first ones.
 #endif
  * Sizes are of an unsigned type: beware of differences below 0.
