@@ -13,19 +13,19 @@ RUNG(tensor_cores, BF16, "4 to 6",
      "products leave the float32 units; what remains is a warp's chain of load, barrier, product and exponential: a quarter to a third of the 620 TFLOP/s of mma.sync",
      "tensor_pct shared_pct")
 RUNG(async_copies, BF16, "1.3 to 1.6",
-     "copies run under the products of the block before; shared memory and the chain of each warp stay as they were",
+     "copies overlap the products of the block before; shared memory and the chain of each warp stay as they were",
      "tensor_pct shared_pct")
 RUNG(larger_tiles, BF16, "1.3 to 1.5",
-     "32 queries a warp halve the reads of shared memory for each product",
+     "32 queries per warp halve the reads of shared memory for each product",
      "tensor_pct shared_pct")
 RUNG(lazy_rescaling, BF16, "1.05 to 1.1",
-     "o is scaled a few times a row instead of once a block: d / Bc of about 5.5 instructions a score",
+     "o is scaled a few times per row instead of once per block: d / Bc of about 5.5 instructions per score",
      "tensor_pct issue_pct")
 RUNG(wgmma, BF16, "1.2 to 1.6",
-     "wgmma does 1.6 times the products of mma.sync a clock and reads K and V from shared memory itself",
+     "wgmma does 1.6 times the products of mma.sync per clock and reads K and V from shared memory itself",
      "tensor_pct issue_pct")
 RUNG(warp_specialized, BF16, "1.3",
-     "copies no longer wait for the warpgroup that computes; published kernels gain so much",
+     "copies no longer wait for the warpgroup that computes; published kernels gain this much",
      "tensor_pct warps_pct")
 RUNG(ping_pong, BF16, "1.1",
      "one consumer takes exponentials, half of the time of the products at d = 128, while the other multiplies",
@@ -46,7 +46,7 @@ RUNG(tile_per_head_dim, BF16, "1.0; d = 64 1.2",
      "at d = 64 exponentials take as long as products, so four consumers must share the two units",
      "tensor_pct exp_pct")
 RUNG(first_block_max, BF16, "1.1; d = 256 1.0",
-     "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions a score less",
+     "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions per score less",
      "tensor_pct issue_pct clock_ghz")
 BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",

@@ -11,7 +11,7 @@
  * variable of the model (amx_model.h), which executes the same code on any machine. */
 #include "bf16.h"
 
-#ifdef MODEL /* tests/test_bf16.c */
+#ifdef MODEL /* tests/test_amx.c */
 #define AMX_ATTENTION amx_model_attention
 #else
 #define AMX_ATTENTION amx_attention

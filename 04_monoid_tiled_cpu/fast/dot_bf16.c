@@ -3,11 +3,11 @@
  *     c_lane += a.low * b.low + a.high * b.high        32 products in an instruction, not 16
  * The micro-kernel is that of microkernel.c: sums stay in registers, a is broadcast, b is a
  * vector.  Where the instruction is missing its model computes the same with shifts and
- * multiply-adds: tests/test_bf16.c runs it. */
+ * multiply-adds: tests/test_dot_bf16.c runs it. */
 #include "bf16.h"
 #include "vector/vector.h"
 
-#ifdef MODEL /* tests/test_bf16.c */
+#ifdef MODEL /* tests/test_dot_bf16.c */
 #define DOT_ATTENTION dot_model_attention
 #else
 #define DOT_ATTENTION dot_bf16_attention

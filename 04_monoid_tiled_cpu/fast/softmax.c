@@ -1,4 +1,4 @@
-/* rows.c: softmax of rows on all cores: chunks folded by vectors, merged as elements of SE(R).
+/* softmax.c: softmax of rows on all cores: chunks folded by vectors, merged as elements of SE(R).
  *
  *     y = exp(x - m) / l,   (l, m) = chunk_1 . chunk_2 . ... . chunk_n
  * A chunk's element does not depend on who folds it, and elements are merged in the order of

@@ -1,4 +1,4 @@
-/* rows.h: softmax and log-softmax of rows on all cores (rows.c), for the variant all_cores. */
+/* softmax.h: softmax and log-softmax of rows on all cores (softmax.c), for the variant all_cores. */
 #ifndef ROWS_H
 #define ROWS_H
 

@@ -2,8 +2,8 @@
  *
  *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
  *
- * In rung 4 shared memory is the limit: each warp reads all of K and V out of it, and
- * multiplies what it has read with 16 queries only.  Here a warp has 32 queries (MT = 2 tiles
+ * In rung 4 shared memory is the busiest unit: each warp reads all of K and V out of it,
+ * and multiplies what it has read with 16 queries only.  Here a warp has 32 queries (MT = 2 tiles
  * of 16), so it multiplies each fragment twice, and a block of 128 queries reads K and V half
  * as often from main memory.  The price is registers: O and S of a warp are twice as large,
  * and Q no longer fits beside them.  Above head_dim 128 O alone leaves no room for 32 queries.

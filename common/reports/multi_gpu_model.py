@@ -27,7 +27,7 @@ def read_times(path):
 
 
 def flops_of(queries, keys, causal):
-    """As design.md counts them."""
+    """As the tables count them: half of a square when causal."""
     return 4.0 * HEADS * DIM * queries * keys * (0.5 if causal else 1.0)
 
 
