@@ -69,12 +69,12 @@ from ladder import LAST, LAST_PORTABLE, RUNGS  # noqa: E402
 
 
 def ladder_rate(name, n):
-    """GFLOP/s: from 100 000 to 743 000 in equal ratios; rung 8 wins from 1k on, rung 9 up to
-    512 only, rung 11 never."""
+    """GFLOP/s: from 100 000 on rung 1 to 743 000 on rung 16 in equal ratios, whatever comes after;
+    rung 8 wins from 1k on, rung 9 up to 512 only, rung 11 never."""
     if name == "no_softmax":
         return 9e5
     at = RUNGS.index(name) if name in RUNGS else 0
-    rate = 1e5 * 7.43 ** (at / (len(RUNGS) - 1)) if name in RUNGS else 3e5
+    rate = 1e5 * 7.43 ** (min(at, 15) / 15) if name in RUNGS else 3e5
     low = {8: n < 1024, 9: n > 512, 11: True}.get(at + 1, False)
     return rate / 1.45 if low else rate
 
