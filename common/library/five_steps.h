@@ -26,9 +26,9 @@
  * when the call that had it is complete (on a GPU: when the stream has passed it).
  *
  * Edge cases: a query that sees no key (causal, or a bias of -infinity, or seqlen_k = 0)
- * gives o = 0 and lse = -infinity (with a sink: the sink); a row of x that is all -infinity gives y = 0 (its
- * logarithm: -infinity).  A problem without elements (batch, heads or seqlen_q = 0) is done
- * at once.  NaN in q, in a visible key or in a visible value gives NaN in exactly the
+ * gives o = 0 and lse = -infinity (with a sink: the sink).  A row of x that is all -infinity
+ * gives y = 0 (its logarithm: -infinity).  A problem without elements (batch, heads or
+ * seqlen_q = 0) returns 0 at once.  NaN in q, in a visible key or in a visible value gives NaN in exactly the
  * affected elements.  NaN or infinity in a value that is *hidden* meets a weight of 0, and
  * 0 * NaN is NaN, in the fastest GPU kernels: set isolate_v where v may hold such values. */
 #ifndef FIVE_STEPS_H

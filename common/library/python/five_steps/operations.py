@@ -57,12 +57,14 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
 
     causal is aligned at the bottom right: query i sees keys up to i + seqlen_k - seqlen_q.
     scale is 1/sqrt(head_dim) unless given.
-    window=(left, right): so many keys around that one; -1: no limit.
+    window=(left, right): query i sees key i + seqlen_k - seqlen_q, `left` keys
+    before it and `right` keys after it; -1: no limit.
     softcap c: scores become c tanh(s / c) before the bias.
     sinks [heads_q], float32: logits that take part in the denominator only.
     bias [seqlen_q, seqlen_k], float32.
     cu_seqlens_q, cu_seqlens_k [sequences + 1], int32: q, k and v hold sequences one after
-    another, [total, heads, head_dim] whatever the layout; a bias is for the longest.  On a GPU
+    another, [total, heads, head_dim] whatever the layout.  The sizes of a bias are those of the
+    longest sequence.  On a GPU
     the host reads the prefix sums.
 
     With return_lse also the logarithm of the denominator, float32, [batch, heads_q, seqlen_q]
