@@ -202,6 +202,15 @@ Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
     grade_class("online_step", "does_not_compile assembles_nonsense", 2);
 }
 
+/* Projects in CUDA: their kernels executed on the CPU, no marks without a GPU. */
+Test(exercises, projects_in_cuda_are_judged_as_far_as_this_machine_can, .timeout = 600)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/gpu_project_test.py --build %s", build());
+    cr_expect(status == 0, "%s", said);
+}
+
 /* What students get: no link leads nowhere, no verb of `make help` is missing. */
 Test(exercises, a_handout_is_whole, .timeout = 200)
 {

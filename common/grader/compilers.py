@@ -15,7 +15,7 @@ from machine import LACKING_WORDS, ROOM, Shortage, free_room, remove_stale
 HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
            "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "cuda_on_cpu/warp_on_cpu.h"]
-OBJECTS = ["grader/worker.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the second for .cu
+OBJECTS = ["grader/worker.o", "grader/worker_host.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the last for .cu
 COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
 
 
@@ -73,6 +73,10 @@ class Compiler:
         self.readable = sorted({str(x) for command in (*self.compile.values(), self.link)
                                 for x in belongs(command)}
                                | {str(x) for some in self.system.values() for x in some})
+        self.nvcc = shlex.split(getattr(options, "nvcc", ""))
+        self.gpu_link = shlex.split(getattr(options, "gpu_link", ""))
+        self.cuda = [pathlib.Path(shutil.which(x) or x).resolve().parents[1] for x in self.nvcc[:1]]
+        self.readable += [str(x) for x in self.cuda]
         remove_stale()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="grade.")).resolve()
         self.lock = open(self.place / "lock", "wb")  # pylint: disable=consider-using-with
@@ -82,7 +86,7 @@ class Compiler:
             copy = self.given / "include" / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / "common" / name, copy)
-        for name in OBJECTS:
+        for name in OBJECTS + (["grader/worker_gpu.cuda.o"] if self.nvcc else []):
             shutil.copy2(self.build / "obj/common" / name, self.given)
         status, _, _ = self.confined([], self.place)
         self.compiler_is_jailed = status == 0
@@ -121,9 +125,25 @@ class Compiler:
         if word:
             return f"includes {word}, which is not allowed", ""
         objects = ["object.o", *(str(self.given / pathlib.Path(x).name) for x in OBJECTS[
-            :1 if source.suffix == ".c" else 2])]
+            :2 if source.suffix == ".c" else 3])]
         ok, log = self.call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)
         return ("", "") if ok else ("does not link: " + first_error(log), log)
+
+    def build_for_gpu(self, project, folder):
+        """The same source by nvcc, into folder/gpu_worker; "" or why not, and what was said."""
+        name = project.file.name
+        ok, log = self.call([*self.nvcc, "-w", f"-I{self.given}/include", "-c", "-MD", "-MF", "gpu.depends",
+                             name, "-o", "gpu.o"], folder)
+        if not ok:
+            return "does not compile for the GPU: " + first_error(log), log
+        word = strange(folder / "gpu.depends", folder,
+                       [folder, self.given, *self.system[".cu"], *self.cuda])
+        if word:
+            return f"includes {word}, which is not allowed", ""
+        objects = [str(self.given / x) for x in ("worker.o", "worker_gpu.cuda.o", "cuda_on_cpu.o")]
+        ok, log = self.call([*self.link, "gpu.o", *objects, "-lm", "-lpthread", *self.gpu_link, "-o",
+                             "gpu_worker"], folder)
+        return ("", "") if ok else ("does not link for the GPU: " + first_error(log), log)
 
     def build_worker(self, exercise, data, folder):
         """The same, and it is the submission's fault: where this machine may have lacked

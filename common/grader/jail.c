@@ -1,6 +1,8 @@
 /* jail.c: see jail.h. */
 #include "jail.h"
 
+#include "system_calls.h"
+
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,12 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/sched.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -26,11 +23,6 @@
 #define HAVE_LANDLOCK 1
 #endif
 
-#if defined(__x86_64__)
-#define THIS_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define THIS_ARCH AUDIT_ARCH_AARCH64
-#endif
 #endif
 
 static void limit(int what, rlim_t value)
@@ -47,77 +39,6 @@ static void limit_cpu(double seconds)
 }
 
 #ifdef THIS_ARCH
-#define ARGUMENT(i) ((unsigned)offsetof(struct seccomp_data, args[i]))
-#define LOAD(at) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at)
-#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
-#define ALLOW RETURN(SECCOMP_RET_ALLOW)
-#define REFUSE(error) RETURN(SECCOMP_RET_ERRNO | (error))
-/* Of the next instructions: skips n when what was loaded is not the value. */
-#define UNLESS(value, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, n)
-#define CALL(name) UNLESS(SYS_##name, 1), ALLOW
-#define OPEN_TO_READ(name, flags)                                                          \
-    UNLESS(SYS_##name, 4), LOAD(ARGUMENT(flags)),                                          \
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, 0, 1), \
-        REFUSE(EACCES), ALLOW
-/* One argument, of 64 bits, must be this. */
-#define WITH(name, i, value)                                                               \
-    UNLESS(SYS_##name, 6), LOAD(ARGUMENT(i)), UNLESS((uint32_t)(value), 3),                \
-        LOAD(ARGUMENT(i) + 4), UNLESS((uint32_t)((uint64_t)(value) >> 32), 1), ALLOW,      \
-        REFUSE(EPERM)
-
-/* The calls that a computation needs: memory, threads, clocks, reading files, the
- * protocol's descriptors.  All others are refused.  Threads may be made, processes not;
- * clone3 hides its flags from a filter: "not there" makes the C library use clone.  Only
- * `program`, at the address where it lies here, may be executed. */
-static int filter_calls(const char *program, int one_core)
-{
-    const struct sock_filter filter[] = {
-        LOAD((unsigned)offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
-        RETURN(SECCOMP_RET_KILL_PROCESS),
-        LOAD((unsigned)offsetof(struct seccomp_data, nr)),
-        CALL(futex), CALL(read), CALL(write), CALL(mmap), CALL(munmap), CALL(mprotect),
-        CALL(madvise), CALL(mremap), CALL(brk), CALL(exit), CALL(exit_group),
-        CALL(clock_gettime), CALL(clock_getres), CALL(clock_nanosleep), CALL(nanosleep),
-        CALL(gettimeofday), CALL(times), CALL(getrusage), CALL(sysinfo), CALL(uname),
-        CALL(sched_yield), CALL(sched_getaffinity), CALL(getcpu), CALL(membarrier),
-        CALL(rt_sigaction), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(sigaltstack),
-        CALL(restart_syscall), CALL(set_tid_address), CALL(set_robust_list),
-        CALL(get_robust_list), CALL(getpid), CALL(getppid), CALL(gettid), CALL(getuid),
-        CALL(geteuid), CALL(getgid), CALL(getegid), CALL(getrandom), CALL(close),
-        CALL(writev), CALL(lseek), CALL(pread64), CALL(fstat), CALL(newfstatat),
-        CALL(statx), CALL(faccessat), CALL(readlinkat), CALL(getdents64), CALL(getcwd),
-#ifdef SYS_rseq
-        CALL(rseq),
-#endif
-#ifdef __x86_64__
-        CALL(arch_prctl), CALL(access), CALL(stat), CALL(lstat), CALL(readlink), CALL(time),
-        CALL(getrlimit), OPEN_TO_READ(open, 1),
-#endif
-        OPEN_TO_READ(openat, 2),
-        UNLESS(SYS_clone, 3), LOAD(ARGUMENT(0)),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW,
-        LOAD((unsigned)offsetof(struct seccomp_data, nr)),
-        UNLESS(SYS_clone3, 1), REFUSE(ENOSYS),
-        /* abort(), but not kill -9 of oneself: that is what the system does to whom it has
-         * no memory for */
-        UNLESS(SYS_tgkill, 6), LOAD(ARGUMENT(0)), UNLESS((uint32_t)getpid(), 3),
-        LOAD(ARGUMENT(2)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIGKILL, 1, 0), ALLOW,
-        REFUSE(EPERM),
-        /* ask for a limit of one's own, not set it: under one too small to live, an exec
-         * looks like a kill by the system */
-        UNLESS(SYS_prlimit64, 8), LOAD(ARGUMENT(0)), UNLESS(0, 5), LOAD(ARGUMENT(2)),
-        UNLESS(0, 3), LOAD(ARGUMENT(2) + 4), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
-        WITH(sched_setaffinity, 0, one_core ? -1 : 0),
-        WITH(prctl, 0, PR_SET_NAME),
-        WITH(execve, 0, (uintptr_t)program),
-        REFUSE(EPERM),
-    };
-    struct sock_fprog rules = {.len = sizeof filter / sizeof *filter};
-    rules.filter = (struct sock_filter *)filter;
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &rules) == 0;
-}
-
 /* A copy of the path at an address that nobody can guess. */
 static const char *hidden_copy(const char *path)
 {
@@ -201,13 +122,23 @@ static const char *const tools[] = {
     "/usr/bin", "/usr/libexec", "/usr/include", "/usr/share/locale", "/usr/local/bin",
     "/usr/local/libexec", "/usr/local/include", "/bin", NULL};
 
+/* What the driver of a GPU needs beyond libraries, to read and to write. */
+static const char *const devices_read[] = {
+    "/proc/self", "/proc/driver", "/proc/devices", "/proc/cpuinfo", "/proc/meminfo", "/proc/modules",
+    "/sys", "/usr/local/cuda", "/etc/nvidia", NULL};
+static const char *const devices[] = {
+    "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
+    "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools", "/dev/nvidia-caps", "/dev/null", NULL};
+
 /* From here on only the program and the libraries can be read. */
-static int hide_files(const char *program)
+static int hide_files(const char *program, int gpu)
 {
     int rules = new_rules();
     if (rules < 0) return 0;
     int hidden = may(rules, program, TO_READ);
     may_all(rules, libraries, TO_READ);
+    if (gpu) may_all(rules, devices_read, TO_READ), may_all(rules, devices, OF_FILES);
     hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return hidden;
@@ -230,7 +161,7 @@ static int hide_files_from_compiler(const char *const *readable, const char *wri
     return hidden;
 }
 #else
-static int hide_files(const char *program) { return (void)program, 0; }
+static int hide_files(const char *program, int gpu) { return (void)program, (void)gpu, 0; }
 static int hide_files_from_compiler(const char *const *readable, const char *writable)
 {
     return (void)readable, (void)writable, 0;
@@ -251,10 +182,11 @@ int jail_enter(const struct limits *limits, const char **program)
     if (limits->one_core) take_one_core();
     drop_capabilities();
     *program = hidden_copy(*program);
-    limit(RLIMIT_AS, limits->memory);
+    if (!limits->gpu) limit(RLIMIT_AS, limits->memory); /* CUDA takes terabytes of addresses */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
-        hidden = limits->hide_files && hide_files(*program);
-        filtered = filter_calls(*program, limits->one_core);
+        hidden = limits->hide_files && hide_files(*program, limits->gpu);
+        filtered = limits->gpu ? filter_calls_of_gpu(*program)
+                               : filter_calls(*program, limits->one_core);
     }
 #else
     (void)program;

@@ -11,6 +11,7 @@ struct limits {
     size_t memory;     /* bytes of address space */
     int one_core;      /* the process has one core and cannot choose another */
     int hide_files;    /* files outside the system's libraries cannot be read */
+    int gpu;           /* the process may use the GPU's devices */
 };
 
 /* In the child, before exec: limits of memory, time, file size and core dumps, an own

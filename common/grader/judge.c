@@ -3,6 +3,7 @@
  *
  *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
  *                           [--seed N] [--draw N] [--skeleton] [--timed WORK [--runs N]]
+ *                           [--dtype f16] [--executed] [--gpu] [--gpu-jail]
  *
  * Nothing that the worker prints or returns counts: its outputs are compared in this
  * process, which the worker cannot write to.  A worker that ends, crashes, or computes
@@ -10,7 +11,9 @@
  * the next, for CRASHES and HANGS times in all.  --seed gives all cases other numbers.
  * --draw adds N problems drawn from the seed: hidden shapes.  --skeleton: SOLUTION is none,
  * it only describes itself (in a repository for students).  --timed measures a worker that is
- * right in all cases (speed.c).
+ * right in all cases (speed.c).  --dtype: all arrays have this type.  --executed: the worker
+ * executes a CUDA kernel on the CPU, so only cases that are small enough.  --gpu: it computes on a
+ * GPU, which a jail must let it use (jail.h); --gpu-jail: in that jail, without a GPU.
  *
  * A submission that crashes or takes too long is not always to blame.  The solution is then
  * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
@@ -44,6 +47,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "gpu/gpu.h"
+#include "place.h"
+#include "problem/variant.h"
 #include "speed.h"
 #include "trial.h"
 
@@ -61,7 +67,8 @@ static int usage(void)
 {
     fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] "
                     "[--memory MiB] [--seed N] [--draw N] [--skeleton] "
-                    "[--timed WORK [--runs N]]\n");
+                    "[--timed WORK [--runs N]] [--dtype f32|f16|bf16] [--executed] [--gpu] "
+                    "[--gpu-jail]\n");
     return 2;
 }
 
@@ -83,10 +90,19 @@ static int compile(char **word)
 
 /* The options after SOLUTION and WORKER. */
 struct command {
-    int quick, speed, runs;
+    int quick, speed;
     size_t draw;
-    const char *work; /* of --timed */
+    struct timed_work work; /* of --timed */
 };
+
+static int read_dtype(const char *word, enum dtype *dtype)
+{
+    for (int i = 0; i < N_DTYPES; i++) {
+        *dtype = (enum dtype)i;
+        if (!strcmp(word, dtype_name(*dtype))) return 1;
+    }
+    return 0;
+}
 
 /* Reads the options; also into t and the workers' limits.  Returns 0 when one is wrong. */
 static int read_options(int argc, char **argv, struct command *c, struct trial *t)
@@ -96,19 +112,25 @@ static int read_options(int argc, char **argv, struct command *c, struct trial *
         if (!strcmp(argv[i], "--quick")) c->quick = 1;
         else if (!strcmp(argv[i], "--speed")) c->speed = 1;
         else if (!strcmp(argv[i], "--skeleton")) t->unsolved = 1;
-        else if (!strcmp(argv[i], "--timed") && i + 1 < argc) c->work = argv[++i];
+        else if (!strcmp(argv[i], "--executed")) t->executed = 1;
+        else if (!strcmp(argv[i], "--gpu")) c->work.gpu = worker_limits.gpu = 1;
+        else if (!strcmp(argv[i], "--gpu-jail")) worker_limits.gpu = 1;
+        else if (!strcmp(argv[i], "--dtype") && i + 1 < argc && read_dtype(argv[i + 1], &t->dtype))
+            i++;
+        else if (!strcmp(argv[i], "--timed") && i + 1 < argc) c->work.words = argv[++i];
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             t->seed = strtoull(argv[++i], NULL, 10);
         else if (value <= 0) return 0;
-        else if (!strcmp(argv[i], "--runs")) c->runs = (int)value, i++;
+        else if (!strcmp(argv[i], "--runs")) c->work.runs = (int)value, i++;
         else if (!strcmp(argv[i], "--draw")) c->draw = (size_t)value, i++;
         else if (!strcmp(argv[i], "--cpu")) worker_limits.cpu_s = value, i++;
         else if (!strcmp(argv[i], "--wall")) worker_limits.wall_s = value, i++;
         else if (strcmp(argv[i], "--memory")) return 0;
         else worker_limits.memory = (size_t)(value * 0x1p20), i++;
     }
-    worker_limits.one_core = c->work != NULL;
-    if (c->work) region_bytes = TIMED_BYTES;
+    worker_limits.one_core = c->work.words && !c->work.gpu;
+    if (c->work.words && !c->work.gpu) region_bytes = TIMED_BYTES;
+    c->work.dtype = t->dtype;
     return 1;
 }
 
@@ -116,13 +138,17 @@ int main(int argc, char **argv)
 {
     static struct worker solution, worker;
     struct trial t = {.worker = &worker, .solution = &solution};
-    struct command c = {.runs = 15};
+    struct command c = {.work = {.runs = 15}};
     if (argc < 3) return usage();
     if (!strcmp(argv[1], "compile")) {
         int status = compile(argv + 2);
         return status == 2 ? usage() : status;
     }
     if (!read_options(argc, argv, &c, &t)) return usage();
+    if (c.work.gpu && !on_gpu()) {
+        fprintf(stderr, "judge: --gpu: %s\n", gpu_why_not());
+        return 3;
+    }
     signal(SIGPIPE, SIG_IGN);
 #ifdef PR_SET_DUMPABLE
     prctl(PR_SET_DUMPABLE, 0); /* nobody else of this user reads or traces the judge */
@@ -133,13 +159,14 @@ int main(int argc, char **argv)
         return 3;
     }
     trial_describe(&t);
+    if (c.work.gpu) t.executed = 0;
     printf("jail\t%d\n", solution.jailed);
     trial_listed(&t, c.quick);
     trial_drawn(&t, c.draw);
     if (c.speed && !t.n_failed && !t.unsolved) trial_speed(&t);
-    if (c.work && t.n_failed) printf("untimed\tnot right in all cases\n");
-    if (c.work && !t.n_failed &&
-        time_worker(&worker, t.unsolved ? NULL : &solution, c.work, c.runs))
+    if (c.work.words && t.n_failed) printf("untimed\tnot right in all cases\n");
+    if (c.work.words && !t.n_failed &&
+        time_worker(&worker, t.unsolved ? NULL : &solution, &c.work))
         return usage();
     worker_stop(&solution, "end");
     worker_stop(&worker, "end");

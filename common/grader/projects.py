@@ -3,13 +3,16 @@
     make project EX=online_softmax                    at home: right, and how fast
     make grade-projects SUBMISSIONS=dir OUT=dir       marks, one program at a time
 
-A project is one file, NN_*/exercises/projects/NAME.c, whose head comment says
+A project is one file, NN_*/exercises/projects/NAME.c or .cu, whose head comment says
 
      * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
+     * Speed: softmax:8192x65536 in f32, as a share of copy.
      * Judged like: safe_row
 
-It must be right in all cases of the exercise of that name, with the hidden ones; then the judge
-times it (speed.c).  The marks follow the share of the ceiling that was measured in the same run:
+the second for a GPU: targets.csv has the shares for each.  It must be right in all cases of the
+exercise of that name, with the hidden ones; then the judge times it (speed.c).  A CUDA project is
+judged twice: its kernel executed on the CPU, in the strict jail, then on the GPU, with the clock.
+Without a GPU it is judged right or wrong at home, and not graded.  The marks follow the share of the ceiling that was measured in the same run:
 0 for the share of the program as it was handed out, half at the first share named, all at the
 second, in between in proportion.  A speed above the ceiling is an error and earns nothing.
 
@@ -17,10 +20,12 @@ Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for Gradescope,
 OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no points;
 2 bad usage; 3 this machine cannot grade now."""
 import argparse
+import csv
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -35,9 +40,30 @@ from submissions import collect, contents, fail, same_text
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
 SPEED = re.compile(r"^ \* Speed: (\S+), half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
                    re.M)
+GPU_SPEED = re.compile(r"^ \* Speed: (\S+) in (\w+), as a share of (\w+)\.$", re.M)
+TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
 RUNS, TIMED_S, CASE_S = 15, 600, 5
 NOISE = 1.25  # a share that is not this many times the first program's earns nothing
+
+
+def gpu_name():
+    """'NVIDIA H200', or '' without a GPU."""
+    try:
+        said = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", "0"],
+                              capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""
+
+
+def targets(project, gpu):
+    """The shares for half and all points: those of the first line that is about this GPU."""
+    with open(TARGETS, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["project"] == project and re.search(line["pattern"], gpu or "any"):
+                return float(line["half_at"]), float(line["all_at"])
+    return fail(2, f"{TARGETS}: no line for {project} on '{gpu}'")
 
 
 class Project:
@@ -45,13 +71,19 @@ class Project:
 
     def __init__(self, file):
         text = file.read_text(encoding="utf-8")
-        head, speed, like = HEAD.search(text), SPEED.search(text), LIKE.search(text)
+        self.on_gpu, self.dtype = file.suffix == ".cu", "f32"
+        head, like = HEAD.search(text), LIKE.search(text)
+        speed = (GPU_SPEED if self.on_gpu else SPEED).search(text)
         if not head or not speed or not like:
             fail(2, f"{file}: no project's head comment")
         self.file, self.name, self.stage = file, file.stem, file.parents[2].name
         self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
-        self.work, self.half_at, self.ceiling, self.all_at = (
-            speed[1], float(speed[2]), speed[3], float(speed[4]))
+        if self.on_gpu:
+            self.work, self.dtype, self.ceiling = speed.groups()
+            self.half_at, self.all_at = targets(self.name, gpu_name())
+        else:
+            self.work, self.half_at, self.ceiling, self.all_at = (
+                speed[1], float(speed[2]), speed[3], float(speed[4]))
         self.like, self.half = like[1], []
         self.solution = file  # as handed out it is right
 
@@ -72,28 +104,41 @@ class Project:
 
 
 def projects(names=()):
-    found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c"))]
+    found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c*"))]
     for name in names:
         if name not in [x.name for x in found]:
             fail(2, f"EX: no project '{name}'; there are " + ", ".join(x.name for x in found))
     return [x for x in found if not names or x.name in names]
 
 
-def timed(build, project, worker, seed, draw):
-    """The judge's verdict on cases and time; why there is none."""
+def judged(build, project, worker, seed, draw, *options):
+    """The judge's verdict on a worker; why there is none."""
     environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
                    "OMP_NUM_THREADS": "1"}
     status, out, err = processes.run(
         [f"{build}/judge", f"{build}/exercises/solution/{project.like}.worker", worker,
          "--quick", "--cpu", str(CASE_S), "--memory", "1024", "--seed", str(seed), "--draw",
-         str(draw), "--timed", project.work, "--runs", str(RUNS),
-         *([] if SOLVED else ["--skeleton"])], TIMED_S, env=environment)
+         str(draw), "--dtype", project.dtype, *options,
+         *([] if SOLVED and not project.on_gpu else ["--skeleton"])], TIMED_S, env=environment)
     verdict = Verdict(out)
     if status == processes.LATE:
         return None, "took too long"
     if status or not verdict.complete or not verdict.cases:
         return None, err.strip() or f"the judge ended with {status}"
     return verdict, ""
+
+
+def timed(build, project, worker, seed, draw, gpu_worker=None):
+    """The verdict on cases and time.  gpu_worker: the same program, compiled for the GPU."""
+    clock = ["--timed", project.work, "--runs", str(RUNS)]
+    if not project.on_gpu:
+        return judged(build, project, worker, seed, draw, *clock)
+    verdict, why = judged(build, project, worker, seed, draw, "--executed")
+    if not verdict or verdict.failed or not gpu_worker:
+        if verdict:
+            verdict.untimed = "no GPU was found"
+        return verdict, why
+    return judged(build, project, gpu_worker, seed, draw, "--gpu", *clock)
 
 
 def words(project, verdict, base):
@@ -122,11 +167,13 @@ class ProjectGrader(Grader):
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
             why, log = self.build_worker(project, data, folder)
+            if not why and project.on_gpu:
+                why, log = self.build_for_gpu(project, folder)
             if why:
                 return None, self.without_places(why + "\n" + log, folder).strip()
             for _ in range(2):
                 verdict, why = timed(self.build, project, str(folder / "worker"), seed,
-                                     self.course.get("draw", 8))
+                                     self.course.get("draw", 8), str(folder / "gpu_worker"))
                 if verdict or why == "took too long":
                     return verdict, why
             raise Shortage(f"{project.name}: {why}")
@@ -159,22 +206,24 @@ class ProjectGrader(Grader):
         return mark
 
 
-def at_home(build, names, make):
-    """make project: builds each with make, and says how fast it is."""
+def at_home(build, names, make, gpu):
+    """make project: builds each with make, and says how fast it is.  Without a GPU a CUDA project
+    is right or wrong, and no more."""
     from exercises import sub_make  # pylint: disable=import-outside-toplevel
     right, chosen = 0, projects(names)
     for project in chosen:
         print(f"== {project.file.relative_to(ROOT)}: {project.title} ({project.points} points)",
               flush=True)
         worker = f"{build}/exercises/projects/{project.name}.worker"
-        if not sub_make(make, [f"{build}/judge", worker,
+        on_gpu = worker.replace(".worker", ".gpu_worker") if gpu and project.on_gpu else None
+        if not sub_make(make, [f"{build}/judge", worker, *([on_gpu] if on_gpu else []),
                                f"{build}/exercises/solution/{project.like}.worker"]):
             print("   FAILED: it does not compile")
             continue
-        verdict, why = timed(build, project, worker, 0, 8)
+        verdict, why = timed(build, project, worker, 0, 8, on_gpu)
         text, marks = words(project, verdict, 0) if verdict else (why, 0)
         print(f"   {text.replace('; as handed out: 0 %', '')}", flush=True)
-        right += marks > 0
+        right += marks > 0 or bool(project.on_gpu and not gpu and verdict and not verdict.failed)
     return 0 if right == len(chosen) else 1
 
 
@@ -196,6 +245,12 @@ def write(out, table, grader):
 def grade_all(options):
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
     chosen = projects(options.ex.split())
+    if not options.nvcc:
+        for project in [x for x in chosen if x.on_gpu]:
+            print(f"grade: {project.name} is not graded here: it needs a GPU and nvcc")
+        chosen = [x for x in chosen if not x.on_gpu]
+        if not chosen:
+            fail(3, "no project can be graded without a GPU")
     if not folder.is_dir():
         fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
     students, ignored = collect(folder, chosen)
@@ -223,13 +278,14 @@ def grade_all(options):
 def main():
     parser = argparse.ArgumentParser(description="projects that are graded for speed")
     parser.add_argument("verb", choices=["run", "grade"])
-    for name in ("submissions", "out", "cc", "cxx", "link", "ex"):
+    for name in ("submissions", "out", "cc", "cxx", "link", "nvcc", "gpu-link", "ex"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
     parser.add_argument("--make", default="make")
+    parser.add_argument("--gpu", action="store_true", help="CUDA projects on the GPU as well")
     options = parser.parse_args()
     if options.verb == "run":
-        return at_home(options.build, options.ex.split(), options.make)
+        return at_home(options.build, options.ex.split(), options.make, options.gpu)
     return grade_all(options)
 
 

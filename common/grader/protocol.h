@@ -28,8 +28,12 @@ enum {
  * after it, counted in bytes. */
 struct span { size_t offset, bytes; };
 
+/* What opens the judge's memory on the GPU: CUDA's inter-process handle. */
+struct ticket { unsigned char bytes[64]; };
+
 struct request {
     enum request_kind kind;
+    struct ticket ticket;   /* TIMED on a GPU: the spans lie there, not in the file */
     struct problem problem;
     struct span span[N_ARRAYS];
     size_t guard;

@@ -81,7 +81,8 @@ void trial_describe(struct trial *t)
     t->variant = (struct variant){
         .name = "exercise", .device = ON_CPU, .types = r.types, .supports = r.supports,
         .max_score = r.max_score, .masked_rows = r.masked_rows, .isolates_v = r.isolates_v};
-    t->executed = r.device == GPU_ON_CPU;
+    t->variant.types |= TYPE(t->dtype);
+    t->executed |= r.device == GPU_ON_CPU;
     for (int op = 0, n = 0; op < N_OPS; op++)
         if (r.ops >> op & 1)
             t->variant.does[n++] = (struct op_function){(enum op)op, compute};
@@ -150,7 +151,7 @@ static void try_solution(const struct trial *t, const struct prepared *p)
 static int judge_case(const struct trial *t, const struct test_case *c)
 {
     struct worker *w = t->worker;
-    struct prepared p = prepare(c, F32, test_case_seed(c) + t->seed);
+    struct prepared p = prepare(c, t->dtype, test_case_seed(c) + t->seed);
     if (not_promised(&t->variant, &p)) {
         prepared_free(&p);
         return -1;
@@ -170,7 +171,7 @@ static int judge_case(const struct trial *t, const struct test_case *c)
         snprintf(index, sizeof index, "%s", verdict.array);
     size_t used = strlen(index);
     if (used) verdict_index(&verdict, index + used, sizeof index - used);
-    printf("case\t%s\t%s\t%zu\t%s\t%s\t", c->name, dtype_name(F32),
+    printf("case\t%s\t%s\t%zu\t%s\t%s\t", c->name, dtype_name(t->dtype),
            elements(&c->problem), ok ? "ok" : why, index);
     printf("%.9g\t%.9g\t%.3g\t%.3g\n", verdict.got, verdict.want, verdict.err,
            verdict.allowed);
@@ -204,7 +205,7 @@ static struct test_case speed_case(const struct trial *t)
 void trial_speed(const struct trial *t)
 {
     struct test_case c = speed_case(t);
-    struct inputs *in = inputs_new(&c, F32, 1);
+    struct inputs *in = inputs_new(&c, t->dtype, 1);
     struct outputs out = outputs_new(&c.problem);
     double least[2] = {INFINITY, INFINITY};
     outputs_bind(&out, &in->arrays);

@@ -10,6 +10,7 @@ struct trial {
     uint64_t seed;          /* gives all cases other numbers */
     struct variant variant; /* what the solution promises, computed by `current` (trial.c) */
     int executed;           /* the exercise is a CUDA kernel executed on the CPU */
+    enum dtype dtype;       /* of all cases */
     size_t n_cases, n_failed;
 };
 

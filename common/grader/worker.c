@@ -1,6 +1,6 @@
 /* worker.c: the other main loop of an exercise: linked in place of the harness, it does
  * what the judge asks and knows nothing about right and wrong. */
-#include "protocol.h"
+#include "worker_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,28 +52,38 @@ static void bind(struct arrays *a, char *const at[N_ARRAYS])
     a->lse = (float *)at[AT_LSE];
 }
 
+/* Computes, and waits until the device has done it. */
+static void call(const struct variant *v, variant_function *function, const struct problem *p,
+                 char *const at[N_ARRAYS])
+{
+    struct arrays a = {0};
+    bind(&a, at);
+    size_t scratch = v->workspace ? v->workspace(p) : 0;
+    if (scratch) a.workspace = memory_for_work(scratch);
+    function(p, &a);
+    memory_wait();
+    if (scratch) memory_free_work(a.workspace);
+}
+
 /* Copies the arrays in, computes, copies the outputs with their guards back, and the
- * inputs too: the judge sees one that was overwritten. */
+ * inputs too: the judge sees one that was overwritten.  `index` stays on the host. */
 static void compute(const struct variant *v, const struct request *q, char *region)
 {
     struct fenced f[N_ARRAYS];
-    char *at[N_ARRAYS] = {0};
-    struct arrays a = {0};
+    char *there[N_ARRAYS] = {0}, *at[N_ARRAYS] = {0};
     variant_function *function = variant_does(v, q->problem.op);
     if (!function) _exit(3);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!q->span[i].bytes) continue;
         f[i] = fenced_new(q->span[i].bytes);
         memcpy(f[i].data, region + q->span[i].offset, q->span[i].bytes);
-        at[i] = f[i].data + (i >= AT_Y ? q->guard : 0);
+        there[i] = i == AT_INDEX ? f[i].data : memory_to_device(f[i].data, q->span[i].bytes);
+        at[i] = there[i] + (i >= AT_Y ? q->guard : 0);
     }
-    bind(&a, at);
-    size_t scratch = v->workspace ? v->workspace(&q->problem) : 0;
-    if (scratch && posix_memalign(&a.workspace, 1024, scratch)) _exit(3);
-    function(&q->problem, &a);
-    free(a.workspace);
+    call(v, function, &q->problem, at);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!q->span[i].bytes) continue;
+        if (i != AT_INDEX) memory_from_device(f[i].data, there[i], q->span[i].bytes);
         memcpy(region + q->span[i].offset, f[i].data, q->span[i].bytes);
         munmap(f[i].map, f[i].map_bytes);
     }
@@ -83,16 +93,12 @@ static void compute(const struct variant *v, const struct request *q, char *regi
 static void compute_in_place(const struct variant *v, const struct request *q, char *region)
 {
     char *at[N_ARRAYS] = {0};
-    struct arrays a = {0};
     variant_function *function = variant_does(v, q->problem.op);
     if (!function) _exit(3);
+    char *place = memory_of_judge(&q->ticket, region);
     for (int i = 0; i < N_ARRAYS; i++)
-        if (q->span[i].bytes) at[i] = region + q->span[i].offset + (i >= AT_Y ? q->guard : 0);
-    bind(&a, at);
-    size_t scratch = v->workspace ? v->workspace(&q->problem) : 0;
-    if (scratch && posix_memalign(&a.workspace, 1024, scratch)) _exit(3);
-    function(&q->problem, &a);
-    free(a.workspace);
+        if (q->span[i].bytes) at[i] = place + q->span[i].offset + (i >= AT_Y ? q->guard : 0);
+    call(v, function, &q->problem, at);
 }
 
 int stage_main(int argc, char **argv, const struct stage *stage)

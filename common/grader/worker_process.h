@@ -38,6 +38,6 @@ int worker_ask(struct worker *w, const struct request *q, struct reply *r);
 void worker_stop(struct worker *w, const char *why);
 
 /* Ends the judge: what failed is not the submission. */
-_Noreturn void machine_fails(const char *what, const char *why);
+__attribute__((noreturn)) void machine_fails(const char *what, const char *why);
 
 #endif

@@ -16,7 +16,9 @@ EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/soluti
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
 KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
-$(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge trial speed worker_process jail) $(COMMON_O)
+WORKER_O := $(patsubst %,$(BUILD)/obj/common/grader/%.o,worker worker_host)
+$(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge trial speed contest place worker_process jail system_calls) \
+                  $(BUILD)/obj/common/grader/$(if $(CUDA),place_gpu.cuda.o,place_gpu_none.o) $(COMMON_O)
 	@echo "  link  $@"
 	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
 
@@ -27,7 +29,7 @@ $(2): $(3) $(BUILD)/config
 	@echo "  cc    $$<"
 	$$(Q)$(if $(filter %.cu,$(3)),$$(CXX) -x c++ $$(CXXFLAGS_ALL),$$(CC) $$(CFLAGS_ALL)) \
 	    -w -Icommon -c $$< -o $$@
-$(1): $(2) $(BUILD)/obj/common/grader/worker.o $(if $(filter %.cu,$(3)),$(KERNELS_O))
+$(1): $(2) $(WORKER_O) $(if $(filter %.cu,$(3)),$(KERNELS_O))
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
 endef
@@ -74,19 +76,37 @@ grade: exercises-built
 	    --late $(call quoted,$(LATE)) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
 
-# The projects: right, and how fast.
-$(foreach f,$(wildcard 0*/exercises/projects/*.c),$(eval $(call worker,$(strip \
+# The projects: right, and how fast.  One in CUDA has two workers: its kernel executed on the
+# CPU, for the cases, and where GPU code is compiled one that runs on the GPU, for the clock.
+PROJECT_FILES := $(wildcard 0*/exercises/projects/*.c 0*/exercises/projects/*.cu)
+$(foreach f,$(PROJECT_FILES),$(eval $(call worker,$(strip \
     $(EX_BUILD)/projects/$(notdir $(basename $(f))).worker),$(strip \
     $(BUILD)/obj/exercises/projects/$(notdir $(basename $(f))).o),$(f))))
+
+define gpu_worker
+$(EX_BUILD)/projects/$(notdir $(basename $(1))).gpu_worker: $(1:%.cu=$(BUILD)/obj/%.cuda.o) \
+    $(BUILD)/obj/common/grader/worker.o $(BUILD)/obj/common/grader/worker_gpu.cuda.o $(KERNELS_O)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+endef
+$(foreach f,$(filter %.cu,$(PROJECT_FILES)),$(eval $(call gpu_worker,$(f))))
+
 project:
 	$(Q)python3 common/grader/projects.py run --ex $(call quoted,$(EX)) --build $(BUILD) \
-	    --make "$(MAKE)"
+	    --make "$(MAKE)" $(if $(CUDA),--gpu)
 
-grade-projects: exercises-built
+# What grades projects in CUDA, compiled by hand-in and GPU: `make cuda` builds it anywhere.
+GPU_GRADER := $(if $(CUDA),$(BUILD)/obj/common/grader/worker_gpu.cuda.o \
+              $(BUILD)/obj/common/grader/place_gpu.cuda.o \
+              $(patsubst %.cu,$(EX_BUILD)/projects/%.gpu_worker,$(notdir $(filter %.cu,$(PROJECT_FILES)))))
+cuda: $(GPU_GRADER)
+
+grade-projects: exercises-built $(GPU_GRADER)
 	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
 	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
 	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
-	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
+	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)" \
+	    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))" --gpu-link "$(LIBS)")
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses); a page with the marks of a class.

@@ -22,6 +22,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     layouts       the same with arrays [batch, length, heads, head_dim]
     headline      the most stable length of 4k keys or more, head_dim 128, in one sentence
     file-NAME     notes/results/NAME.csv as it stands
+    targets       the projects of a course: shares for half and all points, and what of it we measured
     gpu-traffic   GPU softmax: reads and writes of the matrix, predicted and counted; time
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
@@ -51,6 +52,7 @@ import pathlib
 import re
 import sys
 
+import tables_course
 import tables_cpu
 import tables_gpu
 import tables_ladder
@@ -130,6 +132,8 @@ def make_table(where, mark, data):
         return tables_multi_gpu.multi_gpu_table(data.directory)
     if name == "machines":
         return tables_stages.machines_table(rows, data.all)
+    if name == "targets":
+        return tables_course.targets_table(data.all)
     if name.startswith("file-"):
         return file_table(where, name[len("file-"):])
     match = re.fullmatch(r"lesson-([1-4])", name)
@@ -138,7 +142,7 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, multi-gpu, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
+                        "machines, multi-gpu, targets, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
                         "file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 

@@ -72,39 +72,81 @@ ATTACKS = {
         "static int once; if (!once++) start_later(p, a);", "timed"),
     "writes_beside_the_output": ("", "slow(p, a); y[p->rows * p->cols] = 1; return;",
                                  "something beside an output"),
+    "answers_before_it_works": (  # on the judge's socket
+        "#include \"grader/protocol.h\"\n",
+        "struct reply r = {.ok = 1}; if (write(SOCKET_FD, &r, sizeof r) == sizeof r) slow(p, a);\n"
+        "        return;", "out of range, or not written"),
+    "works_before_it_is_asked": (  # a thread waits for the inputs of the next run
+        "static const struct problem *next_p; static struct problem next_copy;\n"
+        "static struct arrays next_a; static volatile int done;\n"
+        "static void *ahead(void *x)\n{\n"
+        "    for (float last = 0;;) {\n"
+        "        float first = ((const volatile float *)next_a.x)[0];\n"
+        "        if (first != last) done = 0, slow(next_p, &next_a), done = 1, last = first;\n"
+        "    }\n    return x;\n}\n",
+        "pthread_t t; static int once;\n"
+        "        if (!once++) next_copy = *p, next_p = &next_copy, next_a = *a,\n"
+        "            pthread_create(&t, NULL, ahead, NULL);\n"
+        "        slow(p, a); return;", "timed"),
+    "leaves_work_to_a_constructor": (  # before main(), and a name that is no text
+        "#include <sys/prctl.h>\n#include <sys/ptrace.h>\n"
+        "__attribute__((constructor)) static void first(void)\n{\n"
+        "    prctl(PR_SET_NAME, \"\\033[2J\\xff\\xfe\\n\");\n"
+        "    if (fork() == 0 || !ptrace(PTRACE_ATTACH, getppid(), 0, 0)) for (;;) continue;\n}\n",
+        "", "timed"),
     "stops_the_solution": ("", "if (!kill(0, SIGSTOP) || !kill(-1, SIGSTOP)) return;", "timed"),
 }
+# The same on a CUDA project, executed on the CPU: its kernel is launched by slow().
+GPU_START = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
+ON_GPU = ["returns_last_times_result", "works_later_on_a_thread", "does_every_other_row",
+          "writes_the_mean", "makes_the_inputs_easy", "writes_beside_the_output",
+          "answers_before_it_works"]
 MOST = 3.0  # times the solution, for those who do the work: they do what the solution does
 
 
-def text(before, start):
+def text(start_file, before, start):
     """The attack on the project."""
-    source = START.read_text(encoding="utf-8")
+    source = start_file.read_text(encoding="utf-8")
     old = "static void softmax(const struct problem *p, const struct arrays *a)\n"
     if source.count(old) != 1:
         sys.exit("speed_attacks.py: the project has no softmax() any more")
     head, body = source.split(old)
     slow = body[:body.index("\n}\n") + 3]
-    body = body.replace("    float *y = a->y;\n", "    float *y = a->y;\n" +
-                        (LARGE % start if start else ""), 1)
-    return (INCLUDES + head + "static void slow(const struct problem *p, const struct arrays *a)\n"
-            + slow + before.replace("static void slow(const struct problem *p, const struct arrays "
-                                    "*a);\n", "") + "\n" + old + body)
+    names = "" if "float *y = a->y;" in slow else \
+        "    const float *x = (const float *)a->x;\n    float *y = (float *)a->y;\n    (void)x, (void)y;\n"
+    body = body.replace("{\n", "{\n" + names, 1)
+    behind = "    float *y = a->y;\n" if not names else names
+    body = body.replace(behind, behind + (LARGE % start if start else ""), 1)
+    text_ = (INCLUDES + head + "static void slow(const struct problem *p, const struct arrays *a)\n"
+             + slow + before.replace("static void slow(const struct problem *p, const struct arrays "
+                                     "*a);\n", "") + "\n" + old + body)
+    return text_.replace("kept = malloc(", "kept = (float *)malloc(")
 
 
-def attempt(place, build, name):
-    """What is wrong with an attack, or None."""
-    before, start, says = ATTACKS[name]
-    (place / f"{name}.c").write_text(text(before, start), encoding="utf-8")
+def compiled(place, build, name, cuda):
+    """Why it does not compile, or None."""
+    before, start, _ = ATTACKS[name]
+    source = place / f"{name}{'.cu' if cuda else '.c'}"
+    source.write_text(text(GPU_START if cuda else START, before, start), encoding="utf-8")
+    compiler = "c++ -x c++ -std=c++20" if cuda else "cc -std=c11"
+    objects = ["grader/worker.o", "grader/worker_host.o"] + ["cuda_on_cpu/cuda_on_cpu.o"] * cuda
     done = subprocess.run(
-        ["sh", "-c", f"cc -std=c11 -D_GNU_SOURCE -O2 -w -fopenmp -Icommon -c {place}/{name}.c -o "
-         f"{place}/{name}.o && c++ -fopenmp {place}/{name}.o {build}/obj/common/grader/worker.o "
+        ["sh", "-c", f"{compiler} -D_GNU_SOURCE -O2 -w -fopenmp -Icommon -c {source} -o "
+         f"{place}/{name}.o && c++ -fopenmp {place}/{name}.o "
+         f"{' '.join(f'{build}/obj/common/{x}' for x in objects)} "
          f"-lm -lpthread -o {place}/{name}"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return f"does not compile: {done.stderr[:800]}"
+    return f"does not compile: {done.stderr[:800]}" if done.returncode else None
+
+
+def attempt(place, build, name, cuda):
+    """What is wrong with an attack, or None.  cuda: on the CUDA project, in the jail of a GPU."""
+    says, why = ATTACKS[name][2], compiled(place, build, name, cuda)
+    if why:
+        return why
     done = subprocess.run(
-        [f"{build}/judge", f"{build}/exercises/solution/online_step.worker", f"{place}/{name}",
-         "--quick", "--timed", "softmax:64x2048", "--runs", "5"], cwd=ROOT, text=True,
+        [f"{build}/judge", f"{build}/exercises/solution/{'safe_row' if cuda else 'online_step'}.worker",
+         f"{place}/{name}", "--quick", "--timed", "softmax:64x2048", "--runs", "5",
+         *(["--executed", "--gpu-jail", "--skeleton"] if cuda else [])], cwd=ROOT, text=True,
         capture_output=True, check=False, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"})
     line = [x for x in done.stdout.split("\n") if x.startswith(("timed", "untimed"))]
@@ -123,14 +165,16 @@ def main():
     options = parser.parse_args()
     wrong, place = 0, pathlib.Path(tempfile.mkdtemp(prefix="speed."))
     try:
-        for name in options.attack or ATTACKS:
-            why = attempt(place, options.build, name)
+        tries = [(x, False) for x in options.attack or ATTACKS] + \
+            [(x, True) for x in ON_GPU if not options.attack or x in options.attack]
+        for name, cuda in tries:
+            why = attempt(place, options.build, name, cuda)
             if why:
                 wrong += 1
-                print(f"{name}: {why}")
+                print(f"{name}{' (CUDA)' * cuda}: {why}")
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    print(f"{len(options.attack or ATTACKS)} attacks, {wrong} not as they should be")
+    print(f"{len(tries)} attacks, {wrong} not as they should be")
     return 1 if wrong else 0
 
 
