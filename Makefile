@@ -67,7 +67,7 @@ ifeq ($(REFUSED),)
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
 include common/make/programs.mk common/make/library.mk common/make/roof.mk common/make/stages.mk
-include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
+include common/make/exercises.mk common/make/projects.mk common/make/reports.mk common/make/tests.mk
 include common/make/book.mk
 include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
 include common/make/mpi.mk common/make/nccl.mk

@@ -250,9 +250,9 @@ Test(exercises, projects_are_right_before_and_after, .timeout = 240)
         unsigned cases = 0, failed = 1;
         cr_assert(mkdtemp(place));
         int status = run("cc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -ffp-contract=off -Icommon -c %s "
-                         "-o %s/x.o && c++ -fopenmp %s/x.o %s/obj/common/grader/worker.o -lm -o "
+                         "-o %s/x.o && c++ -fopenmp %s/x.o %s/obj/common/grader/worker.o %s/obj/common/grader/worker_host.o -lm -o "
                          "%s/x && %s/judge %s/exercises/solution/%s.worker %s/x --quick --draw 16 "
-                         "--seed 7", files[i][0], place, place, build(), place, build(), build(),
+                         "--seed 7", files[i][0], place, place, build(), build(), place, build(), build(),
                          files[i][1], place);
         const char *done = strstr(said, "\ndone\t");
         cr_expect(status == 0 && done && sscanf(done, " done %u %u", &cases, &failed) == 2 &&

@@ -10,7 +10,7 @@
 #   SUBMISSIONS    the folder to grade, one folder for each student
 #   OUT            where the marks go, or the course, or the board
 #   LATE           a table "student,hours" of what came late
-.PHONY: exercises-built grade check course board project grade-projects
+.PHONY: exercises-built grade check course board
 EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/solutions/*.cu),\
                        $(wildcard 0*/exercises/skeletons/*.c 0*/exercises/skeletons/*.cu))
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
@@ -75,38 +75,6 @@ grade: exercises-built
 	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
 	    --late $(call quoted,$(LATE)) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)"
-
-# The projects: right, and how fast.  One in CUDA has two workers: its kernel executed on the
-# CPU, for the cases, and where GPU code is compiled one that runs on the GPU, for the clock.
-PROJECT_FILES := $(wildcard 0*/exercises/projects/*.c 0*/exercises/projects/*.cu)
-$(foreach f,$(PROJECT_FILES),$(eval $(call worker,$(strip \
-    $(EX_BUILD)/projects/$(notdir $(basename $(f))).worker),$(strip \
-    $(BUILD)/obj/exercises/projects/$(notdir $(basename $(f))).o),$(f))))
-
-define gpu_worker
-$(EX_BUILD)/projects/$(notdir $(basename $(1))).gpu_worker: $(1:%.cu=$(BUILD)/obj/%.cuda.o) \
-    $(BUILD)/obj/common/grader/worker.o $(BUILD)/obj/common/grader/worker_gpu.cuda.o $(KERNELS_O)
-	@mkdir -p $$(@D)
-	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
-endef
-$(foreach f,$(filter %.cu,$(PROJECT_FILES)),$(eval $(call gpu_worker,$(f))))
-
-project:
-	$(Q)python3 common/grader/projects.py run --ex $(call quoted,$(EX)) --build $(BUILD) \
-	    --make "$(MAKE)" $(if $(CUDA),--gpu)
-
-# What grades projects in CUDA, compiled by hand-in and GPU: `make cuda` builds it anywhere.
-GPU_GRADER := $(if $(CUDA),$(BUILD)/obj/common/grader/worker_gpu.cuda.o \
-              $(BUILD)/obj/common/grader/place_gpu.cuda.o \
-              $(patsubst %.cu,$(EX_BUILD)/projects/%.gpu_worker,$(notdir $(filter %.cu,$(PROJECT_FILES)))))
-cuda: $(GPU_GRADER)
-
-grade-projects: exercises-built $(GPU_GRADER)
-	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
-	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
-	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
-	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)" \
-	    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))" --gpu-link "$(LIBS)")
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses); a page with the marks of a class.

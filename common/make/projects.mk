@@ -1,0 +1,38 @@
+# projects.mk: the projects, which are graded for being right and for their speed.
+#
+# A project in CUDA has two workers: its kernel executed on the CPU, for the cases, and where
+# GPU code is compiled one that runs on the GPU, for the clock.
+#
+#   EX             projects; all unless given
+#   SUBMISSIONS    the folder to grade, one folder for each student
+#   OUT            where the marks go
+.PHONY: project grade-projects
+PROJECT_FILES := $(wildcard 0*/exercises/projects/*.c 0*/exercises/projects/*.cu)
+$(foreach f,$(PROJECT_FILES),$(eval $(call worker,$(strip \
+    $(EX_BUILD)/projects/$(notdir $(basename $(f))).worker),$(strip \
+    $(BUILD)/obj/exercises/projects/$(notdir $(basename $(f))).o),$(f))))
+
+define gpu_worker
+$(EX_BUILD)/projects/$(notdir $(basename $(1))).gpu_worker: $(1:%.cu=$(BUILD)/obj/%.cuda.o) \
+    $(BUILD)/obj/common/grader/worker.o $(BUILD)/obj/common/grader/worker_gpu.cuda.o $(KERNELS_O)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
+endef
+$(foreach f,$(filter %.cu,$(PROJECT_FILES)),$(eval $(call gpu_worker,$(f))))
+
+project:
+	$(Q)python3 common/grader/projects.py run --ex $(call quoted,$(EX)) --build $(BUILD) \
+	    --make "$(MAKE)" $(if $(CUDA),--gpu)
+
+# What grades projects in CUDA, compiled by hand-in and GPU: `make cuda` builds it anywhere.
+GPU_GRADER := $(if $(CUDA),$(BUILD)/obj/common/grader/worker_gpu.cuda.o \
+              $(BUILD)/obj/common/grader/place_gpu.cuda.o \
+              $(patsubst %.cu,$(EX_BUILD)/projects/%.gpu_worker,$(notdir $(filter %.cu,$(PROJECT_FILES)))))
+cuda: $(GPU_GRADER)
+
+grade-projects: exercises-built $(GPU_GRADER)
+	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
+	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
+	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)" \
+	    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))" --gpu-link "$(LIBS)")
