@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "program/cli.h"
 #include "program/complain.h"
 #include "program/parse.h"
 #include "shard.h"
@@ -71,16 +72,22 @@ static int help(const struct team *t)
            "                  --head-dim-v N] [--threads N]\n"
            "            run --q q.npy --k k.npy --v v.npy --o o.npy [--lse l.npy]\n"
            "                [--bias b.npy] [--causal] [--scale s] [--strategy S]\n\n"
+           "--help and --version may follow every verb.\n"
            "Strategies: tree, tree-fixed, ring, ring-unbalanced.  Exit status: 0 done or\n"
            "passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
            mpi_stage.name, mpi_stage.idea, mpi_stage.name);
     return OK;
 }
 
+static int version(const struct team *t)
+{
+    return t->me ? OK : print_version(&mpi_stage);
+}
+
 static const struct { struct verb verb; int (*function)(const struct team *t); } verbs[] = {
     {{"list", IN_LIST, NULL}, list},    {{"check", IN_CHECK, NULL}, check_ranks},
     {{"bench", IN_BENCH, NULL}, bench_ranks}, {{"run", IN_RUN, NULL}, run_ranks},
-    {{"help", 0, NULL}, help},
+    {{"help", 0, NULL}, help},          {{"version", 0, NULL}, version},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -89,6 +96,7 @@ static int parse(int argc, char **argv, int *verb, struct options *opt)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    if (!strcmp(name, "--version")) name = "version";
     for (*verb = 0; *verb < N_VERBS; ++*verb)
         if (!strcmp(name, verbs[*verb].verb.name))
             return options_parse(argc - 2, argv + 2, &verbs[*verb].verb, &mpi_stage, opt);
@@ -109,7 +117,7 @@ int main(int argc, char **argv)
     if (!status && t.me) status = parse(argc, argv, &verb, &opt);
     if (!status) {
         if (opt.threads) omp_set_num_threads(opt.threads);
-        status = verbs[verb].function(&t);
+        status = (opt.help ? help : opt.version ? version : verbs[verb].function)(&t);
     }
     fflush(stdout);
     MPI_Finalize();

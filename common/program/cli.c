@@ -40,11 +40,16 @@ static int help(const struct stage *stage, const struct options *opt)
     return 0;
 }
 
+int print_version(const struct stage *stage)
+{
+    printf("%s %s\n", stage->name, FIVE_STEPS_VERSION);
+    return 0;
+}
+
 static int version(const struct stage *stage, const struct options *opt)
 {
     (void)opt;
-    printf("%s %s\n", stage->name, FIVE_STEPS_VERSION);
-    return 0;
+    return print_version(stage);
 }
 
 static const struct verb verbs[] = {
@@ -89,7 +94,7 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     if (status) return status;
     if (opt.threads) omp_set_num_threads(opt.threads);
     if (opt.on_cpu) gpu_forbid();
-    status = opt.help ? help(stage, &opt) : opt.version ? version(stage, &opt)
+    status = opt.help ? help(stage, &opt) : opt.version ? print_version(stage)
              : opt.gpus                   ? stage->on_gpus(stage, verb->bit, &opt)
                                           : verb->function(stage, &opt);
     if ((fflush(stdout) || ferror(stdout)) && !status) {

@@ -9,4 +9,7 @@
 int command_parse(int argc, char **argv, const struct stage *stage, const struct verb **verb,
                   struct options *opt);
 
+/* Prints the stage's name and version. */
+int print_version(const struct stage *stage);
+
 #endif

@@ -51,6 +51,19 @@ for n in ${RANKS:-1 2 3 4 7}; do
     fi
 done
 
+# --- help and version, before and after a verb ---
+for words in --help -h "check --help" "bench -h" "run --q x.npy --help"; do
+    # shellcheck disable=SC2086  # words, not one word
+    ranks 2 $words
+    if [ $? -eq 0 ] && [ "$(grep -c '^mpirun -n R' "$place/out")" -eq 1 ]; then ok; else bad "$words"; fi
+done
+for words in --version "bench --version"; do
+    # shellcheck disable=SC2086
+    ranks 2 $words
+    if [ $? -eq 0 ] && grep -Eq '_mpi [0-9.]+$' "$place/out" && [ "$(wc -l <"$place/out")" -eq 1 ]
+    then ok; else bad "$words"; fi
+done
+
 # --- real files: the answer is that of one process ---
 f=tests/fixture
 "$build/04_monoid_tiled_cpu" run --q $f/q.npy --k $f/k.npy --v $f/v.npy --o "$place/one.npy" \

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "multi_gpu/world.h"
+#include "program/cli.h"
 #include "program/complain.h"
 #include "program/parse.h"
 
@@ -74,7 +75,7 @@ void world_abort(const struct world *w, const char *why)
     _Exit(1);
 }
 
-static int help(void)
+static void help(void)
 {
     printf("%s: %s\n\n"
            "mpirun -n GPUS %s check [--strategy S] [--quick] [--case NAME] [--dtype T]\n"
@@ -82,20 +83,24 @@ static int help(void)
            "                     [--heads-q N --seqlen-q N --seqlen-k N --head-dim N ...]\n"
            "               run --q q.npy --k k.npy --v v.npy --o o.npy [--lse l.npy]\n"
            "                   [--causal] [--scale s] [--dtype bf16|f16] [--strategy S]\n\n"
+           "--help and --version may follow every verb.\n"
            "Strategies: tree, tree-reduce, ring, ring-unbalanced.  Exit status: 0 done or\n"
            "passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
            stage.name, stage.idea, stage.name);
-    return 0;
 }
 
 static const struct verb verbs[] = {
-    {"check", IN_CHECK, NULL}, {"bench", IN_BENCH, NULL}, {"run", IN_RUN, NULL}};
+    {"check", IN_CHECK, NULL}, {"bench", IN_BENCH, NULL}, {"run", IN_RUN, NULL},
+    {"help", 0, NULL},         {"version", 0, NULL},
+};
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
 /* Sets *verb and *opt; 0, or 2 after one line on stderr. */
 static int parse(int argc, char **argv, const struct verb **verb, struct options *opt)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    if (!strcmp(name, "--version")) name = "version";
     for (int i = 0; i < N_VERBS; i++) {
         if (strcmp(name, verbs[i].name)) continue;
         *verb = &verbs[i];
@@ -125,11 +130,12 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &w.ranks);
     w.device = place_on_machine();
     if (w.first && !freopen("/dev/null", "w", stdout)) MPI_Abort(MPI_COMM_WORLD, 1);
-    int asks = argc > 1 && (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help"));
-    int status = asks ? help() : w.first ? 0 : parse(argc, argv, &verb, &opt);
-    MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD); /* one complaint */
-    if (!status && !asks && w.first) status = parse(argc, argv, &verb, &opt);
-    if (!status && !asks) status = opt.help ? help() : verb_on_gpus(&w, verb->bit, &opt);
+    int status = w.first ? 0 : parse(argc, argv, &verb, &opt); /* one complaint */
+    MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (!status && w.first) status = parse(argc, argv, &verb, &opt);
+    if (!status && (opt.help || !strcmp(verb->name, "help"))) help();
+    else if (!status && (opt.version || !strcmp(verb->name, "version"))) print_version(&stage);
+    else if (!status) status = verb_on_gpus(&w, verb->bit, &opt);
     fflush(stdout);
     MPI_Finalize();
     return status;
