@@ -38,6 +38,9 @@ def draw(path, rows):
     columns = [name for _, names in KINDS for name in names.split() if name in seen]
     figure, axis = plt.subplots(figsize=(9.2, 2.3 + 0.2 * len(rows)), dpi=160)
     for y, row in enumerate(rows):
+        if not set(columns) & set(row["recipes"].split()) and row["recipes"]:
+            axis.text(-0.42, y, f"by unit tests: {row['recipes']}/*", color=meant, fontsize=7.5,
+                      va="center")
         for x, column in enumerate(columns):
             if column in row["recipes"].split():
                 color = meant if column in row["meant_recipes"].split() else other
