@@ -47,10 +47,9 @@ static struct sequences sequences_of(const struct problem *p, const struct array
     s.n = (int)p->batch;
     s.seqlen_q = (int)p->seqlen_q;
     s.seqlen_k = (int)p->seqlen_k;
-    s.first = -LONGEST, s.last = LONGEST;
-    if (p->has_window && p->window_left >= 0) s.first = limit(p->shift - p->window_left);
-    if (p->has_window && p->window_right >= 0) s.last = limit(p->shift + p->window_right);
-    if (p->causal) s.last = limit(p->shift);
+    const struct mask m = problem_mask(p); /* no limit: so large that it is none for any */
+    const ptrdiff_t own_key = m.seqlen_k - (ptrdiff_t)p->seqlen_q;
+    s.first = limit(m.first - own_key), s.last = limit(m.last - own_key);
     return s;
 }
 

@@ -214,6 +214,22 @@ Test(contract, each_type_is_what_its_format_says)
     }
 }
 
+/* Pairs, bytes and scores are counted with the mask, not with the flags that make it: a causal
+ * mask shifted by -3 shows 8 queries 0 0 0 1 2 3 4 5 keys, of which there are 5. */
+Test(contract, counts_follow_the_mask)
+{
+    struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                        .seqlen_q = 8, .seqlen_k = 8, .head_dim = 4, .head_dim_v = 4,
+                        .causal = 1, .shift = -3};
+    cr_expect(problem_pairs(&p) == 15, "%g", problem_pairs(&p));
+    cr_expect(attention_io_bytes(&p) == 4 * (8 * (8 + 5) + 8), "%g", attention_io_bytes(&p));
+    p.shift = 0;
+    cr_expect(problem_pairs(&p) == 32, "%g", problem_pairs(&p));
+    cr_expect(attention_io_bytes(&p) == 4 * (8 * (8 + 8) + 8), "%g", attention_io_bytes(&p));
+    p.causal = 0;
+    cr_expect(problem_pairs(&p) == 64, "%g", problem_pairs(&p));
+}
+
 /* Sizes from a command line or a file whose product is no size_t. */
 Test(contract, sizes_that_overflow_are_as_large_as_can_be)
 {

@@ -218,20 +218,18 @@ static void all_cores_attention(const struct problem *p, const struct arrays *a)
     attention_tiles(p, a, &block_products, omp_get_max_threads());
 }
 
-/* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  Of a window, tiles
- * of Br queries compute the scores that one of them sees. */
+/* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  Tiles of Br
+ * queries compute the scores that one of them sees. */
 static struct cost tiled_cost(const struct problem *p)
 {
-    struct cost cost = {.passes = 0, .bytes = attention_io_bytes(p), .exps = score_count(p)};
     double scores = 0;
-    if (!p->has_window) return cost;
     for (size_t i = 0; i < p->seqlen_q; i += Br) {
         size_t end = smaller(i + Br, p->seqlen_q);
         struct key_range seen = some_row_sees(problem_mask(p), i, end);
         scores += (double)(end - i) * (double)(seen.end - seen.first);
     }
-    cost.exps = (double)p->batch * (double)p->heads_q * scores;
-    return cost;
+    return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
+                         .exps = (double)p->batch * (double)p->heads_q * scores};
 }
 
 static size_t workspace(const struct problem *p)

@@ -125,10 +125,8 @@ static size_t all_rows_of(const struct problem *p)
 /* The most keys that the queries of a sequence see together. */
 static size_t most_keys(const struct problem *p)
 {
-    ptrdiff_t right = p->causal ? 0 : p->has_window ? p->window_right : -1;
-    if (!p->has_window || p->window_left < 0 || right < 0) return p->seqlen_k;
-    size_t keys = size_plus(size_plus((size_t)p->window_left, (size_t)right), p->seqlen_q);
-    return keys < p->seqlen_k ? keys : p->seqlen_k;
+    const struct mask m = problem_mask(p);
+    return mask_clamp(m.last - m.first + (ptrdiff_t)p->seqlen_q, m.seqlen_k);
 }
 
 #endif

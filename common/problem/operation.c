@@ -53,8 +53,12 @@ int op_find(const char *name, enum op *op)
 double problem_pairs(const struct problem *p)
 {
     double all = (double)p->seqlen_q * (double)p->seqlen_k, pairs = 0;
-    if (!p->causal && !p->has_window) return all;
-    if (!p->has_window && p->seqlen_q == p->seqlen_k) return all / 2;
+    if (all == 0) return 0;
+    struct mask m = problem_mask(p);
+    struct key_range first = mask_keys(m, 0), last = mask_keys(m, p->seqlen_q - 1);
+    if (p->causal && p->seqlen_q == p->seqlen_k && last.first == 0 && first.end == 1)
+        return all / 2;
+    if (last.first == 0 && first.end == p->seqlen_k) return all;
     for (size_t i = 0; i < p->seqlen_q; i++) {
         struct key_range keys = visible_keys(p, i);
         pairs += (double)(keys.end - keys.first);

@@ -34,7 +34,7 @@ static inline double all_keys(const struct problem *p)
 {
     if (p->packed) return (double)p->total_k;
     struct key_range seen = {0, p->seqlen_k};
-    if (p->has_window && p->seqlen_q) seen = some_row_sees(problem_mask(p), 0, p->seqlen_q);
+    if (p->seqlen_q) seen = some_row_sees(problem_mask(p), 0, p->seqlen_q);
     return (double)p->batch * (double)(seen.end - seen.first);
 }
 
