@@ -120,7 +120,7 @@ add_values(float4 (&o)[S::R][S::GROUPS], const float (*p)[S::Bc + 4], const floa
 /* Scores become scale s + bias, -INFINITY where masked.  i: the thread's first query,
  * j: its first key, both in the head. */
 template <class S>
-static __device__ void mask(float (&s)[S::R][S::C], const struct work &x, int i, int j)
+static __device__ void mask_block(float (&s)[S::R][S::C], const struct work &x, int i, int j)
 {
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
             for (int b = 0; b < S::C; b++) s[a][b] *= p.scale;
         /* the mask is needed on the diagonal and at the ragged edges only */
         if (p.has_bias || j_0 + S::Bc > n_open)
-            mask<S>(s, x, i_0 + row, j_0 + tx);
+            mask_block<S>(s, x, i_0 + row, j_0 + tx);
         __syncthreads(); /* nobody reads K any more */
         load_tile<S::D, S::THREADS>(shared.kv, S::Bc, v + (size_t)j_0 * head_dim_v, n_k,
                                     head_dim_v);

@@ -21,23 +21,23 @@
 #define HEADS 64, 128, 256
 
 /* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
- * 4 MT BC / 8; the addresses of a bias want some too) and shared memory (2 D (BR + 4 BC)
+ * 4 MT Bc / 8; the addresses of a bias want some too) and shared memory (2 D (Br + 4 Bc)
  * bytes: 96 KB, as sm_86 has 99, or LARGE, 192 KB). */
 template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
     static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
     static constexpr int WARPS = LARGE ? 8 : 4, THREADS = 32 * WARPS;
     static constexpr int BLOCKS = LARGE ? 1 : 2;  /* on a multiprocessor */
     static constexpr int MT = D <= 128 ? 2 : 1;   /* 16-query tiles of a warp */
-    static constexpr int BR = 16 * MT * WARPS;    /* queries of a block */
-    static constexpr int BC = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
+    static constexpr int Br = 16 * MT * WARPS;    /* queries of a block */
+    static constexpr int Bc = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
     static constexpr int Q_IN_REGISTERS = D <= 64; /* or loaded for each key block */
     static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes per row */
-    static_assert(D % 16 == 0 && BC % 16 == 0, "a product takes 16 columns or keys");
+    static_assert(D % 16 == 0 && Bc % 16 == 0, "a product takes 16 columns or keys");
 
     struct shared {
-        alignas(1024) uint16_t q[PANELS * BR * 64]; /* in the end: o */
-        alignas(1024) uint16_t k[2][PANELS * BC * 64];
-        alignas(1024) uint16_t v[2][PANELS * BC * 64];
+        alignas(1024) uint16_t q[PANELS * Br * 64]; /* in the end: o */
+        alignas(1024) uint16_t k[2][PANELS * Bc * 64];
+        alignas(1024) uint16_t v[2][PANELS * Bc * 64];
     };
     /* The running state of a warp's queries, as C fragments.  m is not scaled; l is this
      * lane's part of the sum.  And Q as A fragments, all of it or one step. */
@@ -46,7 +46,7 @@ template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
         float m[MT][2], l[MT][2];
         uint32_t q[Q_IN_REGISTERS ? D / 16 : 1][MT][4];
     };
-    typedef float scores[MT][BC / 8][4]; /* of a warp and a key block, as C fragments */
+    typedef float scores[MT][Bc / 8][4]; /* of a warp and a key block, as C fragments */
 };
 
 /* o, l *= 2^(c (m - m_new)),  m = m_new = max(m, top).  While m_new is -inf (no
@@ -87,7 +87,7 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
         for (int r = 0; r < 2; r++) {
             float x = fmaxf(s[i][0][2 * r], s[i][0][2 * r + 1]);
 #pragma unroll
-            for (int n = 1; n < W::BC / 8; n++)
+            for (int n = 1; n < W::Bc / 8; n++)
                 x = fmaxf(x, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
             x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
             top[i][r] = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
@@ -100,14 +100,14 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
         for (int r = 0; r < 2; r++) {
             float base = f.m[i][r] == -INFINITY ? 0.0f : f.m[i][r] * c;
 #pragma unroll
-            for (int n = 0; n < W::BC / 8; n++)
+            for (int n = 0; n < W::Bc / 8; n++)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; e++)
                     f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base));
         }
 }
 
-/* A block computes BR queries of a head (attention.h).  One barrier a key block: after
+/* A block computes Br queries of a head (attention.h).  One barrier a key block: after
  * it block t is here for all warps, and all have finished block t - 1, whose buffer
  * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
  * ones end the run. */
@@ -118,21 +118,21 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     int i = blockIdx.x % x.q_blocks;
     const struct head h =
-        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::BR);
+        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::Br);
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
-    int n_blocks = (h.keys + W::BC - 1) / W::BC, first = h.q0 + row0;
+    int n_blocks = (h.keys + W::Bc - 1) / W::Bc, first = h.q0 + row0;
     /* key blocks that all queries see, and keys that a query of this warp sees */
-    int n_open = all_rows_see(x.mask, h.q0, h.q0 + W::BR).end / W::BC;
+    int n_open = all_rows_see(x.mask, h.q0, h.q0 + W::Br).end / W::Bc;
     int end = some_row_sees(x.mask, first, first + 16 * W::MT).end;
 
     typename W::state f = {};
 #pragma unroll
     for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
 
-    issue_copy<W, W::BR>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
+    issue_copy<W, W::Br>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
     issue_kv<W>(shared, h, x, 0);
     shared_address q0 =
-        address_of(shared.q + swizzled<W::BR>(row0 + lane % 16, lane / 16));
+        address_of(shared.q + swizzled<W::Br>(row0 + lane % 16, lane / 16));
     if (W::Q_IN_REGISTERS) {
         copies_wait<0>();
         __syncthreads();
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
     }
     for (int t = 0; t < n_blocks; t++) {
-        int j0 = t * W::BC, row = first + lane / 4;
+        int j0 = t * W::Bc, row = first + lane / 4;
         copies_wait<0>();
         __syncthreads();
         if (t + 1 < n_blocks) issue_kv<W>(shared, h, x, t + 1);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         typename W::scores s;
         multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
         if (W::BIAS) add_bias<W>(s, x, row, j0);
-        if (t >= n_open) mask<W>(s, x, row, j0);
+        if (t >= n_open) mask_block<W>(s, x, row, j0);
         softmax_step<W>(f, s, x.scale * 1.44269504f);
         add_pv<T, W>(f, s, shared.v[t % 2]);
     }
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
 template <enum dtype T, class W>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    struct attention x = attention_of(p, a, W::BR);
+    struct attention x = attention_of(p, a, W::Br);
     int bytes = (int)sizeof(typename W::shared);
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p->batch * p->heads_q * (size_t)x.q_blocks));
@@ -202,7 +202,7 @@ static const char *picks(const struct problem *p)
     static char text[160];
     with_tiling<HEADS>(p, [&](auto w, const char *why) {
         snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d, %s",
-                 w.BR, w.BC, w.D, why);
+                 w.Br, w.Bc, w.D, why);
     });
     return text;
 }

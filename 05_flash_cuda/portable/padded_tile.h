@@ -27,18 +27,18 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[4], const uint16_t *
     }
 }
 
-/* Copies a tile of BC rows to shared memory; returns 1 if this thread copied NaN or inf
+/* Copies a tile of Bc rows to shared memory; returns 1 if this thread copied NaN or inf
  * (looked for only where the caller says so).
- *   to (BC, D + PAD)   from (n_rows, n_columns)   what lies beyond `from` becomes zero
+ *   to (Bc, D + PAD)   from (n_rows, n_columns)   what lies beyond `from` becomes zero
  * Rows of a multiple of 8 columns move 16 bytes at a time, others element by element. */
-template <enum dtype T, int D, int BC, int THREADS>
+template <enum dtype T, int D, int Bc, int THREADS>
 static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *from,
                                                 int n_rows, int n_columns, int look)
 {
     int nonfinite = 0;
     if (n_columns % 8 == 0 && (size_t)from % 16 == 0) {
 #pragma unroll 4
-        for (int i = threadIdx.x; i < BC * D / 8; i += THREADS) {
+        for (int i = threadIdx.x; i < Bc * D / 8; i += THREADS) {
             int row = i / (D / 8), column = i % (D / 8) * 8;
             uint4 x = make_uint4(0, 0, 0, 0);
             if (row < n_rows && column < n_columns)
@@ -49,7 +49,7 @@ static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *fr
                              has_nonfinite<T>(x.z) | has_nonfinite<T>(x.w);
         }
     } else {
-        for (int i = threadIdx.x; i < BC * D; i += THREADS) {
+        for (int i = threadIdx.x; i < Bc * D; i += THREADS) {
             int row = i / D, column = i % D;
             uint16_t x = 0;
             if (row < n_rows && column < n_columns)

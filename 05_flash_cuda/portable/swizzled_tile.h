@@ -10,7 +10,7 @@
  *     row 2:  2 3 0 1 6 7 4 5      Swizzled, they lie in eight different groups of banks,
  *     ...                          and no memory is spent on padding.
  *
- * W is the rung's `struct tiling`: W::MT tiles of 16 queries a warp, W::BR queries and W::BC
+ * W is the rung's `struct tiling`: W::MT tiles of 16 queries a warp, W::Br queries and W::Bc
  * keys a block of threads, W::D columns. */
 #ifndef SWIZZLED_TILE_H
 #define SWIZZLED_TILE_H
@@ -49,9 +49,9 @@ static __forceinline__ __device__ void issue_kv(const typename W::shared &shared
                                                 const struct head &h,
                                                 const struct attention &x, int t)
 {
-    int j0 = t * W::BC, n = x.seqlen_k - j0;
-    issue_copy<W, W::BC>(shared.k[t % 2], h.k + (size_t)j0 * x.head_dim, n, x.head_dim);
-    issue_copy<W, W::BC>(shared.v[t % 2], h.v + (size_t)j0 * x.head_dim_v, n,
+    int j0 = t * W::Bc, n = x.seqlen_k - j0;
+    issue_copy<W, W::Bc>(shared.k[t % 2], h.k + (size_t)j0 * x.head_dim, n, x.head_dim);
+    issue_copy<W, W::Bc>(shared.v[t % 2], h.v + (size_t)j0 * x.head_dim_v, n,
                          x.head_dim_v);
     copies_commit();
 }
@@ -67,31 +67,31 @@ static __forceinline__ __device__ void load_q(typename W::state &f, shared_addre
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
         load_matrices(f.q[W::Q_IN_REGISTERS ? d : 0][i],
-                      (q0 ^ d % 4 * 32) + (d / 4 * W::BR + 16 * i) * 128);
+                      (q0 ^ d % 4 * 32) + (d / 4 * W::Br + 16 * i) * 128);
 }
 
 /* S = Q K^T: s[i][j] has query tile i and keys 8 j ... 8 j + 7.
- *   k (BC, D)  swizzled tile      q0  as in load_q() */
+ *   k (Bc, D)  swizzled tile      q0  as in load_q() */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
                                                    typename W::state &f,
                                                    shared_address q0, const uint16_t *k)
 {
     int lane = threadIdx.x % 32, row = lane % 8 + lane / 16 * 8;
-    shared_address k0 = address_of(k + swizzled<W::BC>(row, lane / 8 % 2));
+    shared_address k0 = address_of(k + swizzled<W::Bc>(row, lane / 8 % 2));
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
-        for (int j = 0; j < W::BC / 8; j++)
+        for (int j = 0; j < W::Bc / 8; j++)
 #pragma unroll
             for (int c = 0; c < 4; c++) s[i][j][c] = 0.0f;
 #pragma unroll
     for (int d = 0; d < W::D / 16; d++) {
         if (!W::Q_IN_REGISTERS) load_q<W>(f, q0, d);
 #pragma unroll
-        for (int j = 0; j < W::BC / 8; j += 2) {
+        for (int j = 0; j < W::Bc / 8; j += 2) {
             uint32_t b[4];
-            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * W::BC + 8 * j) * 128);
+            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * W::Bc + 8 * j) * 128);
 #pragma unroll
             for (int i = 0; i < W::MT; i++) {
                 const uint32_t(&a)[4] = f.q[W::Q_IN_REGISTERS ? d : 0][i];
@@ -103,16 +103,16 @@ static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
 }
 
 /* O += P V.
- *   v (BC, D)  swizzled tile */
+ *   v (Bc, D)  swizzled tile */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_pv(typename W::state &f,
                                               const typename W::scores &p,
                                               const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
-    shared_address v0 = address_of(v + swizzled<W::BC>(lane % 16, lane / 16));
+    shared_address v0 = address_of(v + swizzled<W::Bc>(lane % 16, lane / 16));
 #pragma unroll
-    for (int j = 0; j < W::BC / 16; j++) { /* keys 16 j ... 16 j + 15 */
+    for (int j = 0; j < W::Bc / 16; j++) { /* keys 16 j ... 16 j + 15 */
         uint32_t a[W::MT][4];
 #pragma unroll
         for (int i = 0; i < W::MT; i++)
@@ -124,7 +124,7 @@ static __forceinline__ __device__ void add_pv(typename W::state &f,
         for (int n = 0; n < W::D / 8; n += 2) {
             uint32_t b[4];
             load_matrices_transposed(b,
-                                     (v0 ^ n % 8 * 16) + (n / 8 * W::BC + 16 * j) * 128);
+                                     (v0 ^ n % 8 * 16) + (n / 8 * W::Bc + 16 * j) * 128);
 #pragma unroll
             for (int i = 0; i < W::MT; i++) {
                 mma_16x8x16<T>(f.o[i][n], a[i], b[0], b[1]);
@@ -158,11 +158,11 @@ static __forceinline__ __device__ void store(typename W::state &f,
             int row = row0 + 16 * i + lane / 4 + 8 * r;
             float l = f.l[i][r], inverse = l == 0.0f ? 0.0f : __fdividef(1.0f, l);
             shared_address o0 =
-                address_of(shared.q + swizzled<W::BR>(row, 0)) + lane % 4 * 4;
+                address_of(shared.q + swizzled<W::Br>(row, 0)) + lane % 4 * 4;
 #pragma unroll
             for (int n = 0; n < W::D / 8; n++)
                 store_pair(
-                    (o0 ^ n % 8 * 16) + n / 8 * W::BR * 128,
+                    (o0 ^ n % 8 * 16) + n / 8 * W::Br * 128,
                     pack<T>(f.o[i][n][2 * r] * inverse, f.o[i][n][2 * r + 1] * inverse));
             if (lane % 4 == 0 && h.q0 + row < x.seqlen_q)
                 *lse_row(x, h, h.q0 + row) =
@@ -173,7 +173,7 @@ static __forceinline__ __device__ void store(typename W::state &f,
         int row = row0 + n / (W::D / 8), piece = n % (W::D / 8);
         if (h.q0 + row < x.seqlen_q && 8 * piece < x.head_dim_v)
             *(uint4 *)(o_row(x, h, h.q0 + row) + 8 * piece) =
-                *(const uint4 *)(shared.q + swizzled<W::BR>(row, piece));
+                *(const uint4 *)(shared.q + swizzled<W::Br>(row, piece));
     }
 }
 
