@@ -211,6 +211,15 @@ Test(exercises, projects_in_cuda_are_judged_as_far_as_this_machine_can, .timeout
     cr_expect(status == 0, "%s", said);
 }
 
+/* Last year's file and last year's function, for each exercise with several forms. */
+Test(exercises, last_years_answer_fails, .timeout = 400)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/forms_test.py --build %s", build());
+    cr_expect(status == 0, "%s", said);
+}
+
 /* What students get: no link leads nowhere, no verb of `make help` is missing. */
 Test(exercises, a_handout_is_whole, .timeout = 200)
 {

@@ -107,6 +107,19 @@ class Compiler:
             said = log.read(20000).decode(errors="replace")
         return status == 0, said + ("killed: took too long" if status == processes.LATE else "")
 
+    def preprocessed(self, text, suffix):
+        """The text behind the preprocessor, None where that fails."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
+        try:
+            source = folder / f"text{suffix}"
+            source.write_text(text, encoding="utf-8", errors="replace")
+            ok, log = self.call([*self.compile[suffix], "-E", "-P", "-w", source.name, "-o", "out"], folder)
+            if LACKING_WORDS.search(log):
+                raise Shortage(f"the preprocessor: {log[:200]}")
+            return (folder / "out").read_text(encoding="utf-8", errors="replace") if ok else None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def build_once(self, exercise, data, folder):
         """Compiles and links in `folder`; returns "" or why not, and what was said."""
         source = folder / exercise.file.name

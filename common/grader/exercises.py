@@ -64,17 +64,6 @@ class Exercise:
         text = formed(self.solution.read_text(encoding="utf-8"))
         return skeleton_of(text, self.solution) if SOLVED else text
 
-    def changed_line(self, submission):
-        """The first line of the given code that a submission does not have, in this order;
-        comments and spaces do not count."""
-        text, here = bare(submission), 0
-        for line in given_lines(formed(self.solution.read_text(encoding="utf-8"))):
-            found = text.find(bare(line), here)
-            if found < 0:
-                return line.strip()
-            here = found + len(bare(line))
-        return None
-
 
 def fail(text):
     print(f"exercises: {text}", file=sys.stderr)
@@ -115,19 +104,6 @@ def formed(text, task=0, choose=None, answer=None):
             lines.append(ONE_OF.sub(lambda x: f"= {choose(x[3].split(', ')) if choose else x[1]}"
                                     f"{x[2]} */", line))
     return "\n".join(lines) + "\n"
-
-
-def bare(text):
-    """Without comments and spaces."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
-    return re.sub(r"\s+", "", text)
-
-
-def given_lines(text):
-    """The lines of code outside of the solution."""
-    text = re.sub(r"/\* solution begin \*/.*?solution end \*/", "", text, flags=re.S)
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    return [line for line in text.splitlines() if line.strip()]
 
 
 def skeleton_of(text, path):

@@ -5,9 +5,10 @@ import pathlib
 import shutil
 import tempfile
 
+import given
 import processes
 from compilers import Compiler
-from exercises import ROOT, judge, numbers_of, verdict_line
+from exercises import ROOT, formed, judge, numbers_of, verdict_line
 from machine import LACKING, Shortage
 from submissions import contents, printable, same_text
 
@@ -118,7 +119,9 @@ class Grader(Compiler):
             return Mark(exercise, 0, why)
         if same_text(data, exercise.skeleton()):
             return Mark(exercise, 0, "the skeleton, unchanged")
-        missing = self.course and exercise.changed_line(data.decode(errors="replace"))
+        missing = self.course and self.missing(
+            self.lines_given(exercise, formed(exercise.solution.read_text(encoding="utf-8"))),
+            data.decode(errors="replace"), exercise)
         if missing:
             return Mark(exercise, 0, f"the given code was changed: '{missing}' is not in its place")
         seed = self.seed_of(data)
@@ -137,6 +140,15 @@ class Grader(Compiler):
                 f"{len(paths)} files are called {exercise.file.name}: one counts, in "
                 f"'{paths[0].parent.name}'"))
         return mark
+
+    def lines_given(self, exercise, solution):
+        """The lines of code that an exercise gives."""
+        return given.given_lines(solution, lambda text: self.preprocessed(text, exercise.file.suffix))
+
+    def missing(self, lines, submission, exercise):
+        """The first of them that a submission does not have, or None."""
+        return given.changed_line(lines, submission, lambda text: self.preprocessed(
+            text, exercise.file.suffix))
 
     def seed_of(self, data):
         """Of a submission's numbers: from its text, and in a course from the secret."""

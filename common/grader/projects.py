@@ -90,10 +90,6 @@ class Project:
     def skeleton(self):
         return self.file.read_text(encoding="utf-8")
 
-    def changed_line(self, _):
-        """Everything may be changed."""
-        return None
-
     def marks(self, share, base):
         """For a share of the ceiling, in tenths; base: what the first program gets."""
         if share < base * NOISE:

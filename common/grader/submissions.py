@@ -17,9 +17,13 @@ def fail(status, text):
     sys.exit(status)
 
 
+# Letters that nobody sees, or that turn the direction of the text: one name could look like another.
+UNSEEN = "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+
+
 def printable(text):
-    """Without what a terminal, a file name, JSON or XML cannot hold."""
-    return re.sub(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd]", "?", text)
+    """Without what a terminal, a file name, JSON or XML cannot hold, and without UNSEEN."""
+    return re.sub(rf"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd]|[{UNSEEN}]", "?", text)
 
 
 class Student:

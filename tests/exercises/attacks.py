@@ -198,12 +198,15 @@ def out(place, build):
 
 
 def quote(place, build):
-    """Quotes and spaces in names are names."""
+    """Quotes and spaces in names are names; a letter that nobody sees is shown."""
     folder = "the teacher's \"class\" $HOME"
     students(place, "does_not_compile", folder=folder)
     (place / folder / "linked").symlink_to(place / folder / "does_not_compile")
     (place / folder / "does_not_compile" / "src").symlink_to("/usr/include")
     (place / folder / "notes.txt").write_text("x")
+    for unseen in ("\u200b", "\u202e"):
+        shutil.copytree(place / folder / "does_not_compile", place / folder / f"does_not_{unseen}compile",
+                        symlinks=True)
     done = subprocess.run(command(place, build, "a 'mark'", folder), cwd=ROOT,
                           capture_output=True, text=True, check=False)
     expect(done, 0, "", place)
@@ -211,6 +214,9 @@ def quote(place, build):
                   "'notes.txt' is neither"):
         if words not in done.stdout:
             wrong(f"'{words}' is not in: {done.stdout}")
+    for name in ("does_not_?compile", "does_not_?compile~"):
+        if not (place / f"a 'mark'/feedback/{name}.txt").exists():
+            wrong(f"no feedback for {name}: two names that look alike")
     if "the folder is a link" not in (place / "a 'mark'/feedback/linked.txt").read_text():
         wrong("the student is not told that the folder is a link")
 
