@@ -48,6 +48,17 @@ static inline struct attention attention_of(const struct problem *p,
     return x;
 }
 
+/* The least of the head dimensions D that holds the problem's two, 0 if none does. */
+template <int... D> static inline int head_dim_of(const struct problem *p)
+{
+    const int dims[] = {D...};
+    size_t need = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    int best = 0;
+    for (int d : dims)
+        if ((size_t)d >= need && (!best || d < best)) best = d;
+    return best;
+}
+
 /* NULL, or what an int or a grid of blocks of br queries cannot count. */
 static inline const char *too_large(const struct problem *p, size_t br)
 {

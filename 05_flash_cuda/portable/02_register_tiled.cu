@@ -241,17 +241,6 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     }
 }
 
-/* The least of HEAD_DIMS that holds the problem's head dims, 0 if none does. */
-static int head_dim_of(const struct problem *p)
-{
-    const int dims[] = {HEAD_DIMS};
-    size_t need = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    int best = 0;
-    for (int d : dims)
-        if ((size_t)d >= need && (!best || d < best)) best = d;
-    return best;
-}
-
 template <class S> static size_t q_blocks(const struct problem *p)
 {
     return (p->seqlen_q + S::Br - 1) / S::Br;
@@ -278,7 +267,7 @@ template <class S> static void launch(const struct problem *p, const struct arra
 /* Calls use(shape) with the shape for the problem's head dims. */
 template <int... D, class F> static void with_shape(const struct problem *p, F use)
 {
-    int head_dim = head_dim_of(p);
+    int head_dim = head_dim_of<D...>(p);
     ((head_dim == D ? use(typename shape_for<D>::type()) : (void)0), ...);
 }
 
@@ -302,7 +291,7 @@ static const char *picks(const struct problem *p)
 
 static const char *refuses(const struct problem *p)
 {
-    if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
+    if (!head_dim_of<HEAD_DIMS>(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
     return too_large(p, 32); /* no shape has fewer queries */
 }
 

@@ -18,8 +18,9 @@
  * A part without keys has m = -inf and counts for nothing.  bfloat16 and float16;
  * head_dim and head_dim_v multiples of 8 up to 256; at most 64 queries for a key head. */
 #include "split_kv.h"
+#include "split_kv/slot.h"
 
-constexpr int ROWS = 16, KEYS = 16, MOST_ROWS = 64;
+constexpr int ROWS = 16, MOST_ROWS = 64;
 
 /* What a warp has in shared memory: a ring of slots, item 2 t being tile t of K, item
  * 2 t + 1 tile t of V, 24 KB whatever D; later its state. */
@@ -36,31 +37,6 @@ template <int D> struct ring {
 template <int D> struct state {
     float o[D / 8][4], m[2], l[2]; /* m in units of log 2; l this lane's part */
 };
-
-/* Where piece `piece` (8 columns) of row `row` lies in a slot: rung 4's swizzle. */
-static __forceinline__ __device__ int place_of(int row, int piece)
-{
-    return (piece / 8 * KEYS + row) * 64 + (piece % 8 ^ row % 8) * 8;
-}
-
-/* Starts the warp's copy of KEYS rows.
- *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero
- *   stride  from row to row */
-template <int D>
-static __forceinline__ __device__ void start_copy(const uint16_t *slot,
-                                                  const uint16_t *from, int n_rows,
-                                                  int n_columns, int stride)
-{
-    constexpr int PIECES = D / 8;
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < KEYS * PIECES / 32; i++) {
-        int row = (lane + 32 * i) / PIECES, piece = (lane + 32 * i) % PIECES;
-        copy_16_bytes(address_of(slot + place_of(row, piece)),
-                      from + (ptrdiff_t)row * stride + 8 * piece,
-                      row < n_rows && 8 * piece < n_columns);
-    }
-}
 
 /* The queries of a tile, rows row0 ... of the group, as A fragments; what lies beyond its rows
  * and columns is zeros. */
@@ -82,29 +58,6 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
             a[d][r] = 0;
             if (first + 8 * (r % 2) < g.n_rows && column < x.head_dim)
                 a[d][r] = *(const uint32_t *)(q[r % 2] + column);
-        }
-}
-
-/* S = Q K^T for 16 keys: two C fragments. */
-template <enum dtype T, int D>
-static __forceinline__ __device__ void scores(float (&s)[KEYS / 8][4],
-                                              const uint32_t (&q)[D / 16][4],
-                                              const uint16_t *k)
-{
-    int lane = threadIdx.x % 32;
-    shared_address k0 = address_of(k + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2));
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
-#pragma unroll
-    for (int d = 0; d < D / 16; d++)
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n += 2) {
-            uint32_t b[4];
-            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * KEYS + 8 * n) * 128);
-            mma_16x8x16<T>(s[n], q[d], b[0], b[1]);
-            mma_16x8x16<T>(s[n + 1], q[d], b[2], b[3]);
         }
 }
 
@@ -175,29 +128,6 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
             float base = f.m[c / 2] == -INFINITY ? 0.0f : f.m[c / 2];
             f.l[c / 2] += s[n][c] = exp2_fast(s[n][c] - base);
         }
-}
-
-/* O += P V for 16 keys. */
-template <enum dtype T, int D>
-static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
-                                              const float (&p)[KEYS / 8][4],
-                                              const uint16_t *v)
-{
-    int lane = threadIdx.x % 32;
-    shared_address v0 = address_of(v + place_of(lane % 16, lane / 16));
-#pragma unroll
-    for (int j = 0; j < KEYS; j += 16) {
-        const float(*s)[4] = p + j / 8;
-        uint32_t a[4] = {pack<T>(s[0][0], s[0][1]), pack<T>(s[0][2], s[0][3]),
-                         pack<T>(s[1][0], s[1][1]), pack<T>(s[1][2], s[1][3])};
-#pragma unroll
-        for (int n = 0; n < D / 8; n += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, (v0 ^ n % 8 * 16) + (n / 8 * KEYS + j) * 128);
-            mma_16x8x16<T>(o[n], a, b[0], b[1]);
-            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
-        }
-    }
 }
 
 /* Puts the warp's state where all warps find it, relative to the block's maximum. */
@@ -279,7 +209,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     };
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
-        scores<T, D>(s, q, next(0));
+        multiply_qk<T, D>(s, q, next(0));
         scale_and_mask(s, x, call, g, row0, j0, end, open);
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));

@@ -4,9 +4,8 @@
  * works rung 1's fold: for the scores lane j has key j of 32, for the output it has the
  * columns j, j + 32, ..., and p goes from the one to the other through shared memory.
  *
- * What a ring holds is a square, 32 keys by 32 columns: first those of K, each adding its
- * columns to the scores, then those of V, each giving 32 columns of the output.  So a
- * copy is 128 bytes of each key and a slot 4 KB, whatever head_dim is.
+ * What a ring holds is a square, 32 keys by 32 columns (square.h): first those of K, each
+ * adding its columns to the scores, then those of V, each giving 32 columns of the output.
  *
  * A multiplication costs less than reading its number from main memory, up to about 16
  * rows (queries of all heads that share a key head) on a GPU of today.  A tile has 1 or
@@ -19,12 +18,13 @@
 
 #include <algorithm>
 
+#include "split_kv/square.h"
+
 #ifndef HEAD_DIMS
 #define HEAD_DIMS 64, 128
 #endif
 
-constexpr int KEYS = 32, SIDE = 32, MOST_ROWS = 32; /* a square is KEYS by SIDE floats */
-static_assert(KEYS == 32, "lane j of a warp has key j of the tile");
+constexpr int MOST_ROWS = 32;
 
 /* What a warp has in shared memory: a ring of SLOTS squares, later its state. */
 template <int ROWS, int D, int SLOTS> struct ring {
@@ -45,98 +45,6 @@ template <int ROWS, int D, int SLOTS> struct memory {
         return sizeof(struct memory) + (warps - 1) * sizeof(ring);
     }
 };
-
-/* Where column c of row r lies in a square: the 16-byte piece c / 4 at place
- * c / 4 ^ r % 8, so that lanes that read different rows at the same column, or columns
- * of the same row, find them in different banks. */
-static __forceinline__ __device__ int place_of(int r, int c)
-{
-    return r * SIDE + (c / 4 ^ r % 8) * 4 + c % 4;
-}
-
-/* BYTES (4 or 16) from global to shared memory, past the registers; where valid is 0
- * nothing is read and zeros are written.  sm_75 has no such copy: there it is done when
- * this returns. */
-template <int BYTES>
-static __forceinline__ __device__ void copy(float *to, const float *from, bool valid)
-{
-#ifndef __CUDACC__
-    cuda_on_cpu::cp_async(to, from, BYTES, valid ? BYTES : 0);
-#elif __CUDA_ARCH__ >= 800
-    if constexpr (BYTES == 16)
-        copy_16_bytes(address_of(to), from, valid);
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                     : : "r"(address_of(to)), "l"(from), "r"(valid ? 4 : 0) : "memory");
-#else
-    if constexpr (BYTES == 16)
-        *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
-    else *to = valid ? *from : 0.0f;
-#endif
-}
-
-/* Starts the warp's copy of a square.
- *   from  column c0 of the first key, of n_keys with n_columns each: zeros beyond them */
-static __forceinline__ __device__ void start_square(float *slot, const float *from,
-                                                    int n_keys, int c0, int n_columns)
-{
-    const int lane = threadIdx.x % 32;
-    if (n_columns % 4 == 0) {
-        int c = lane % 8 * 4;
-#pragma unroll
-        for (int r = lane / 8; r < KEYS; r += 4)
-            copy<16>(slot + place_of(r, c), from + (ptrdiff_t)r * n_columns + c,
-                     r < n_keys && c0 + c < n_columns);
-        return;
-    }
-    for (int r = 0; r < KEYS; r++)
-        copy<4>(slot + place_of(r, lane), from + (ptrdiff_t)r * n_columns + lane,
-                r < n_keys && c0 + lane < n_columns);
-}
-
-/* s (ROWS) += q k^T of this lane's key, 32 columns.
- *   q  their first column in the first row */
-template <int ROWS, int D>
-static __forceinline__ __device__ void add_scores(float (&s)[ROWS], const float *q,
-                                                  const float *square)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int c = 0; c < SIDE; c += 4) {
-        float4 k = *(const float4 *)(square + place_of(lane, c));
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float4 x = *(const float4 *)(q + r * D + c);
-            s[r] = fmaf(x.x, k.x, s[r]);
-            s[r] = fmaf(x.y, k.y, s[r]);
-            s[r] = fmaf(x.z, k.z, s[r]);
-            s[r] = fmaf(x.w, k.w, s[r]);
-        }
-    }
-}
-
-/* o (ROWS) += p v of this lane's column of the square. */
-template <int ROWS>
-static __forceinline__ __device__ void add_values(float (&o)[ROWS],
-                                                  const float (*p)[KEYS],
-                                                  const float *square)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < KEYS; j += 4) {
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = square[place_of(j + i, lane)];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            float4 x = *(const float4 *)&p[r][j];
-            o[r] = fmaf(x.x, v[0], o[r]);
-            o[r] = fmaf(x.y, v[1], o[r]);
-            o[r] = fmaf(x.z, v[2], o[r]);
-            o[r] = fmaf(x.w, v[3], o[r]);
-        }
-    }
-}
 
 /* scale s + bias of the lane's key j for row `row` of the group (head * seqlen_q +
  * query), -inf where the key is masked. */
@@ -296,17 +204,6 @@ static void launch(struct parts parts, const struct problem *p, const struct arr
     else launch_with<ROWS, D, 3, 4>(parts, p, a);
 }
 
-/* The least of HEAD_DIMS that holds the problem's head dims, 0 if none does. */
-static int head_dim_of(const struct problem *p)
-{
-    const int dims[] = {HEAD_DIMS};
-    size_t need = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    int best = 0;
-    for (int d : dims)
-        if ((size_t)d >= need && (!best || d < best)) best = d;
-    return best;
-}
-
 static struct parts plan(const struct problem *p)
 {
     constexpr int LARGEST = std::max({HEAD_DIMS});
@@ -316,7 +213,7 @@ static struct parts plan(const struct problem *p)
 template <int... D>
 static void launch_one_of(const struct problem *p, const struct arrays *a)
 {
-    int d = head_dim_of(p);
+    int d = head_dim_of<D...>(p);
     struct parts parts = plan(p);
     if (rows_of(p) == 1) ((d == D ? launch<1, D>(parts, p, a) : (void)0), ...);
     else ((d == D ? launch<8, D>(parts, p, a) : (void)0), ...);
@@ -333,7 +230,7 @@ static const char *picks(const struct problem *p) { return split_picks(plan(p));
 
 static const char *refuses(const struct problem *p)
 {
-    if (!head_dim_of(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
+    if (!head_dim_of<HEAD_DIMS>(p)) return "a head_dim beyond those it is compiled for (HEAD_DIMS)";
     return split_refuses(p, MOST_ROWS);
 }
 

@@ -1,0 +1,82 @@
+/* slot.h: 16 keys of K or V in shared memory, as split_kv.cu uses them: asynchronous copies into a
+ * slot of a warp's ring, products out of it.  Rung 4's tile (portable/swizzled_tile.h), for a
+ * warp on its own. */
+#ifndef SLOT_H
+#define SLOT_H
+
+#include "portable/mma_sync.h"
+
+constexpr int KEYS = 16;
+
+/* Where piece `piece` (8 columns) of row `row` lies in a slot: rung 4's swizzle. */
+static __forceinline__ __device__ int place_of(int row, int piece)
+{
+    return (piece / 8 * KEYS + row) * 64 + (piece % 8 ^ row % 8) * 8;
+}
+
+/* Starts the warp's copy of KEYS rows.
+ *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero
+ *   stride  from row to row */
+template <int D>
+static __forceinline__ __device__ void start_copy(const uint16_t *slot,
+                                                  const uint16_t *from, int n_rows,
+                                                  int n_columns, int stride)
+{
+    constexpr int PIECES = D / 8;
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < KEYS * PIECES / 32; i++) {
+        int row = (lane + 32 * i) / PIECES, piece = (lane + 32 * i) % PIECES;
+        copy_16_bytes(address_of(slot + place_of(row, piece)),
+                      from + (ptrdiff_t)row * stride + 8 * piece,
+                      row < n_rows && 8 * piece < n_columns);
+    }
+}
+
+/* S = Q K^T for 16 keys: two C fragments. */
+template <enum dtype T, int D>
+static __forceinline__ __device__ void multiply_qk(float (&s)[KEYS / 8][4],
+                                                   const uint32_t (&q)[D / 16][4],
+                                                   const uint16_t *k)
+{
+    int lane = threadIdx.x % 32;
+    shared_address k0 = address_of(k + place_of(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
+#pragma unroll
+    for (int d = 0; d < D / 16; d++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices(b, (k0 ^ d % 4 * 32) + (d / 4 * KEYS + 8 * n) * 128);
+            mma_16x8x16<T>(s[n], q[d], b[0], b[1]);
+            mma_16x8x16<T>(s[n + 1], q[d], b[2], b[3]);
+        }
+}
+
+/* O += P V for 16 keys. */
+template <enum dtype T, int D>
+static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
+                                              const float (&p)[KEYS / 8][4],
+                                              const uint16_t *v)
+{
+    int lane = threadIdx.x % 32;
+    shared_address v0 = address_of(v + place_of(lane % 16, lane / 16));
+#pragma unroll
+    for (int j = 0; j < KEYS; j += 16) {
+        const float(*s)[4] = p + j / 8;
+        uint32_t a[4] = {pack<T>(s[0][0], s[0][1]), pack<T>(s[0][2], s[0][3]),
+                         pack<T>(s[1][0], s[1][1]), pack<T>(s[1][2], s[1][3])};
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(b, (v0 ^ n % 8 * 16) + (n / 8 * KEYS + j) * 128);
+            mma_16x8x16<T>(o[n], a, b[0], b[1]);
+            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+#endif
