@@ -3,8 +3,7 @@
  * A worker is one CPU thread with a stack for each thread of a block (or of a cluster of
  * blocks).  It goes round its fibres and resumes those that are ready.  A round in which
  * none is ready is a deadlock. */
-#include "cuda_on_cpu/cuda_on_cpu.h"
-#include "cuda_on_cpu/stack_switch.h"
+#include "cuda_on_cpu/executor.h"
 #include "gpu/cuda_check.h"
 
 #include <signal.h>
@@ -30,19 +29,12 @@
 #ifdef ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef CUDA_ON_CPU_TSAN
-#include <sanitizer/tsan_interface.h>
-#define TSAN(call) call
-#else
-#define TSAN(call) (void)0
-#endif
 #if __has_include(<valgrind/memcheck.h>)
 #include <valgrind/memcheck.h>
 #else
 #define VALGRIND_STACK_REGISTER(low, high) (void)0
 #define VALGRIND_MAKE_MEM_UNDEFINED(p, n) (void)0
 #endif
-#define UNSEEN CUDA_ON_CPU_UNSEEN
 __thread struct uint3 threadIdx, blockIdx;
 __thread struct dim3 blockDim, gridDim;
 
@@ -59,73 +51,8 @@ static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines
 static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 static const size_t SHARED_UNASKED = 48 << 10; /* without cudaFuncSetAttribute */
-static const int N_BARRIERS = 16;
 
-enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER };
-
-struct copy {
-    void *to;
-    const void *from;
-    size_t bytes, bytes_read;
-};
-
-struct fibre {
-    context registers;
-    char *stack;
-    enum state state;
-    unsigned rank; /* in its block */
-    struct uint3 index;
-    struct block *block;
-    int barrier, count; /* AT_BARRIER: which one; its result */
-    unsigned mask;      /* AT_WARP: with whom, doing what */
-    warp_function *compute;
-    void *operand;
-    unsigned cluster_phase; /* the phase of the cluster barrier it has arrived in */
-    bool cluster_arrived;
-    const char *waits_in; /* what it waits in, for reports */
-    struct place where;
-    std::vector<struct copy> *copies;
-    std::vector<size_t> *groups; /* ends of the committed groups in `copies` */
-    void *tsan, *asan;
-};
-
-struct barrier {
-    int arrived, expected, votes;
-    unsigned line;
-    const char *file;
-};
-
-struct block {
-    struct uint3 index;
-    unsigned rank;        /* in its cluster */
-    struct fibre *fibres; /* its first */
-    unsigned n_done;
-    struct barrier barriers[N_BARRIERS];
-    struct {
-        unsigned waiting, gone; /* lanes that are AT_WARP, and DONE */
-    } warps[32];
-    char *shared; /* launch.shared_bytes, ends at a guard page */
-};
-
-/* One CPU thread that executes blocks. */
-struct worker {
-    const struct launch *launch;
-    context scheduler;
-    struct fibre *current;
-    std::vector<struct fibre> fibres;
-    std::vector<struct block> blocks;
-    std::vector<char *> shared_maps; /* per block: guard page, SHARED_MOST, guard page */
-    std::vector<char *> stacks;
-    size_t shared_mapped; /* bytes of shared memory that can be accessed */
-    unsigned n_fibres, n_blocks, threads_per_block;
-    unsigned cluster_arrived, cluster_phase;
-    const char *function; /* the kernel's name, once it has told it */
-    char sync;            /* an address for the thread sanitizer */
-    void *tsan, *asan;
-    const void *stack_low;
-    size_t stack_size;
-};
-static __thread struct worker *self;
+__thread struct worker *self;
 
 /* --- Reports --- */
 
