@@ -33,23 +33,26 @@ const struct variant *variant_here(const struct variant *v)
     return v->on_gpu && !variant_unavailable(v->on_gpu) ? v->on_gpu : v;
 }
 
+/* Why the CPU's form of a kernel stands for it here, and not the GPU's. */
+static const char *no_twin(const struct variant *v)
+{
+    static char text[200];
+    if (v->on_gpu) return variant_unavailable(v->on_gpu);
+    if (gpu_arch())
+        snprintf(text, sizeof text, "this program has no code for it: build with CUDA_ARCH=%d%s",
+                 v->only_arch ? v->only_arch : gpu_arch(), v->only_arch ? "a" : "");
+    else
+        snprintf(text, sizeof text, "needs a GPU (%s)", gpu_why_not());
+    return text;
+}
+
 const char *variant_unavailable(const struct variant *v)
 {
     static char text[200];
     const char *lacking = v->lacks ? v->lacks() : NULL;
     if (lacking) snprintf(text, sizeof text, "needs %s", lacking);
     if (v->device == ON_CPU) return lacking ? text : NULL;
-    if (v->device == GPU_ON_CPU) {
-        if (!is_gpu_only(v)) return NULL;
-        if (v->on_gpu) return variant_unavailable(v->on_gpu);
-        if (gpu_arch())
-            snprintf(text, sizeof text, "this program has no code for it: build with "
-                     "CUDA_ARCH=%d%s", v->only_arch ? v->only_arch : gpu_arch(),
-                     v->only_arch ? "a" : "");
-        else
-            snprintf(text, sizeof text, "needs a GPU (%s)", gpu_why_not());
-        return text;
-    }
+    if (v->device == GPU_ON_CPU) return is_gpu_only(v) ? no_twin(v) : NULL;
     int arch = gpu_arch();
     if (!arch) {
         snprintf(text, sizeof text, "needs a GPU (%s)", gpu_why_not());
@@ -65,6 +68,15 @@ const char *variant_unavailable(const struct variant *v)
         return text;
     }
     return gpu_has_code_for(v->only_arch ? v->only_arch : v->least_arch);
+}
+
+const char *variant_not_by_default(const struct variant *v)
+{
+    static char text[300];
+    const char *why = variant_unavailable(v);
+    if (why || v->device != GPU_ON_CPU || !v->only_arch) return why;
+    snprintf(text, sizeof text, "%s; with --variant the CPU executes it", no_twin(v));
+    return text;
 }
 
 const char *variant_refuses(const struct variant *v, const struct problem *p)

@@ -15,6 +15,10 @@ const struct variant *variant_here(const struct variant *v);
 /* NULL if v can run on this machine, else why not. */
 const char *variant_unavailable(const struct variant *v);
 
+/* NULL if v is also taken where nobody names it, else why not: a kernel for one GPU architecture
+ * is executed on the CPU for study only. */
+const char *variant_not_by_default(const struct variant *v);
+
 /* NULL if v supports p, else what is not supported, to complete
  * "variant NAME does not support ...".  The text lives until the next call. */
 const char *variant_refuses(const struct variant *v, const struct problem *p);

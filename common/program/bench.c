@@ -169,7 +169,7 @@ static int bench_variants(const struct stage *stage, const struct options *opt,
     for (size_t i = 0; stage->variants[i] && !failed; i++) {
         const struct variant *v = variant_here(stage->variants[i]);
         if (opt->variant && strcmp(v->name, opt->variant)) continue;
-        const char *why = variant_unavailable(v);
+        const char *why = opt->variant ? variant_unavailable(v) : variant_not_by_default(v);
         if (why) {
             printf("%-18s skipped: %s\n", v->name, why);
             continue;

@@ -15,7 +15,10 @@ static int is_candidate(const struct run *run, const struct entry *e,
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
     if (c->only_gpu && e->v->device != ON_GPU && !run->opt->only_case) return 0;
-    return e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case;
+    if (e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case) return 1;
+    /* A kernel for one architecture: it was named, and needs larger cases to fill its tiles. */
+    return e->v->only_arch && !run->opt->quick &&
+           c->problem.batch * c->problem.heads_q < 1000;
 }
 
 static void check_entry(struct run *run, struct entry *e, const struct prepared *p)
@@ -85,7 +88,8 @@ static int choose_variants(struct run *run)
         if (run->n_entries == MOST_VARIANTS) break;
         struct entry *e = &run->entries[run->n_entries++];
         e->v = variant_here(v);
-        const char *why = variant_unavailable(e->v);
+        const char *why = run->opt->variant ? variant_unavailable(e->v)
+                                            : variant_not_by_default(e->v);
         if (why) snprintf(e->unavailable, sizeof e->unavailable, "%s", why);
     }
     if (run->n_entries) return 0;

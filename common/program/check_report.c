@@ -110,7 +110,7 @@ int conclude(const struct run *run)
 {
     size_t passed = 0, failed = 0, skipped = 0, absent = 0;
     const char *why = "no case fits";
-    int on_cpu = 0;
+    int on_cpu = 0, all = 0;
     print_table(run);
     for (size_t i = 0; i < run->n_entries; i++) {
         const struct entry *e = &run->entries[i];
@@ -119,6 +119,7 @@ int conclude(const struct run *run)
             why = e->unavailable;
         } else if (e->v->device == GPU_ON_CPU) {
             on_cpu = 1;
+            all |= e->v->only_arch && !run->opt->quick;
         }
         for (int op = 0; op < N_OPS; op++) {
             passed += e->ops[op].passed;
@@ -127,10 +128,11 @@ int conclude(const struct run *run)
         }
     }
     if (on_cpu)
-        printf("CUDA kernels were executed on the CPU, on the small cases only\n");
+        printf("CUDA kernels were executed on the CPU%s\n",
+               all ? "" : ", on the small cases only");
     printf("%s: %zu case%s in %.1f s", run->stage->name, run->n_cases,
            run->n_cases == 1 ? "" : "s", seconds_now() - run->started);
-    if (absent) printf("; %zu of %zu variants cannot run here", absent, run->n_entries);
+    if (absent) printf("; %zu of %zu variants were not run", absent, run->n_entries);
     if (!passed && !failed)
         printf("; nothing was checked: %s",
                skipped ? "what was asked for is not promised or not supported" : why);

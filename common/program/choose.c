@@ -44,7 +44,7 @@ static const struct variant *choice_of(const struct stage *stage, const struct p
     for (size_t i = 0; stage->variants[i]; i++) {
         const struct variant *v = variant_here(stage->variants[i]);
         enum dtype t;
-        if (only_by_name(stage, v) || variant_unavailable(v)) continue;
+        if (only_by_name(stage, v) || variant_not_by_default(v)) continue;
         if (!choice_type(v, p, 0, &t)) continue;
         rank = isolate && !v->isolates_v ? LEAKS : t != p->dtype ? WIDENED : OWN_TYPE;
         if (rank > best) continue;
@@ -69,7 +69,7 @@ void choice_why_not(const struct stage *stage, const struct problem *p,
                     const struct variant *v, char *text, size_t size)
 {
     enum dtype type;
-    const char *why = variant_unavailable(v);
+    const char *why = variant_not_by_default(v);
     if (why) snprintf(text, size, "%s", why);
     else if (only_by_name(stage, v))
         snprintf(text, size, "is a GPU kernel; --variant names one that the CPU executes");
