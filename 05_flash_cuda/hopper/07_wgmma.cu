@@ -6,8 +6,6 @@
  * one thread issues the copy of a whole tile to the copy engine (TMA).  The fold is rung 6's,
  * lazy rescaling included. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "pipeline.h"
 #include "store.h"
 
@@ -142,7 +140,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
 
@@ -151,6 +148,6 @@ GPU_VARIANT(wgmma) = {
     .idea = "wgmma; TMA copies",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(wgmma),
 };

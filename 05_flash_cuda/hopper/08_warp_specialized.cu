@@ -6,8 +6,6 @@
  * to two consumers, which share each tile of K and V: twice the queries for the same traffic.
  * A consumer skips the blocks that none of its rows sees (causal). */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "pipeline.h"
 #include "store.h"
 
@@ -151,7 +149,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
@@ -160,6 +157,6 @@ GPU_VARIANT(warp_specialized) = {
     .idea = "a producer warp loads",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(warp_specialized),
 };

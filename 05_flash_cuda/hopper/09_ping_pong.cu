@@ -10,8 +10,6 @@
  *
  * For that the two products of a turn stand together: Q K^T of block n, P V of n - 1. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "pipeline.h"
 #include "store.h"
 
@@ -186,7 +184,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
@@ -195,6 +192,6 @@ GPU_VARIANT(ping_pong) = {
     .idea = "consumers take turns",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(ping_pong),
 };

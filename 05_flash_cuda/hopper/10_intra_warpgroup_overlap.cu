@@ -12,8 +12,6 @@
  * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
  * So there is a loop for blocks without masked keys, and one for the others. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "pipeline.h"
 #include "store.h"
 
@@ -193,7 +191,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
@@ -202,6 +199,6 @@ GPU_VARIANT(intra_warpgroup_overlap) = {
     .idea = "softmax overlaps P V",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(intra_warpgroup_overlap),
 };

@@ -6,8 +6,6 @@
  * one thread issues one copy: whole lines, in the background.  The copy engine also leaves
  * out the rows beyond seqlen_q.  At d = 256 shared memory has no room for a tile of o. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "pipeline.h"
 #include "store.h"
 
@@ -194,7 +192,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
@@ -203,6 +200,6 @@ GPU_VARIANT(tma_store) = {
     .idea = "o stored by TMA",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tma_store),
 };

@@ -7,8 +7,6 @@
  * indices and phases are carried from tile to tile.  Block b takes the tiles b, b + blocks, ...
  * Under a causal mask, where tiles take different times, that is slower than rung 11. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "q_pipeline.h"
 #include "store.h"
 
@@ -210,7 +208,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
@@ -219,6 +216,6 @@ GPU_VARIANT(persistent) = {
     .idea = "blocks take new tiles",
     HOPPER_VARIANT,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(persistent),
 };

@@ -6,8 +6,6 @@
  * block that is free takes the next tile from a counter, and the heaviest tiles come first.  Heads
  * are computed in sections that fit the L2 cache (scheduler.h).  Without a mask: as rung 12. */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "scheduler.h"
 #include "store.h"
 
@@ -210,7 +208,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 /* The counter that gives out work tiles. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
@@ -223,6 +220,6 @@ GPU_VARIANT(heavy_first) = {
     HOPPER_VARIANT,
     .workspace = workspace,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(heavy_first),
 };

@@ -14,7 +14,6 @@ static bool takes_three(const struct problem *p)
     return !p->causal && p->seqlen_k >= 8192;
 }
 
-#ifdef __CUDACC__
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -229,7 +228,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
@@ -256,6 +254,6 @@ GPU_VARIANT(tile_per_head_dim) = {
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tile_per_head_dim),
 };

@@ -27,7 +27,6 @@ static bool is_short(const struct problem *p)
     return p->dtype == BF16 && p->seqlen_k < (p->causal ? 2048 : 1024);
 }
 
-#ifdef __CUDACC__
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -303,10 +302,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
-#endif
 
-#ifndef PART_OF_A_PROBLEM
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
 {
@@ -336,7 +332,7 @@ GPU_VARIANT(tuned) = {
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tuned),
 };
 #endif

@@ -10,8 +10,6 @@
  *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
  *            asked for, so the plain path stays as it is */
 #include "launch.h"
-
-#ifdef __CUDACC__
 #include "q_fragments.h"
 #include "score_terms.h"
 #include "store.h"
@@ -261,7 +259,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
 }
-#endif
 
 static const char *refuses(const struct problem *p)
 {
@@ -294,6 +291,6 @@ GPU_VARIANT(general) = {
     .refuses = refuses,
     .workspace = workspace,
     .cost = cost,
-    .does = {{OP_ATTENTION, GPU_ONLY(attention)}},
+    .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(general),
 };

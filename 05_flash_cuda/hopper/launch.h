@@ -1,14 +1,16 @@
 /* launch.h: the host's side of the Hopper kernels: tensor maps, the kernel's parameters, the
- * choice of an instance, the descriptor's functions.  The C++ compiler of the CPU build sees
- * only the last. */
+ * choice of an instance, the descriptor's functions. */
 #ifndef HOPPER_LAUNCH_H
 #define HOPPER_LAUNCH_H
+
+#include <type_traits>
 
 #include "stage.h"
 #include "cost.h"
 #include "mask32.h"
 #include "problem/layout.h"
 #include "gpu/cuda_check.h"
+#include "ptx.h"
 
 /* Whether TMA can step through an array: by multiples of 16 bytes, and forward. */
 static bool steps_of_16_bytes(struct strides s)
@@ -34,15 +36,6 @@ static bool steps_of_16_bytes(struct strides s)
     return NULL;
 }
 
-#ifdef __CUDACC__
-#include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cudaTypedefs.h>
-#include <type_traits>
-
-#include "timeline.h"
-
 /* The parameters of every kernel.  The maps carry the addresses and sizes of the arrays. */
 struct params {
     CUtensorMap q, k, v, o;
@@ -55,6 +48,9 @@ struct params {
     int group; /* query heads that share a key head */
     float c;   /* scale log2(e): weights are 2^(s c - mc) */
 };
+
+#ifdef __CUDACC__
+#include <cudaTypedefs.h>
 
 /* The driver's function that fills a tensor map, found at run time so that nothing must
  * be linked with libcuda. */
@@ -69,6 +65,9 @@ static PFN_cuTensorMapEncodeTiled_v12000 encode_function(void)
                     "the driver has no such function");
     return (PFN_cuTensorMapEncodeTiled_v12000)f;
 }
+#else
+static decltype(&cuTensorMapEncodeTiled) encode_function(void) { return cuTensorMapEncodeTiled; }
+#endif
 
 /* The shape of an array [batch, heads, rows, columns]. */
 struct shape4 { size_t batch, heads, rows, columns; };
@@ -79,7 +78,7 @@ struct shape4 { size_t batch, heads, rows, columns; };
 static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4 n,
                               struct strides s, int box_rows)
 {
-    static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
+    static const auto encode = encode_function();
     CUtensorMap map;
     if ((uintptr_t)array % 16)
         cuda_failed(__FILE__, __LINE__, "tensor_map", "misaligned",
@@ -183,7 +182,6 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
                 LAUNCH<__half, 256>(p, a);                                               \
         }                                                                                \
     } while (0)
-#endif
 
 /* The part of the descriptor that is the same for all, and what the rungs support. */
 #define HOPPER_DEVICE                                                                    \

@@ -11,25 +11,21 @@
 #ifndef HOPPER_PTX_H
 #define HOPPER_PTX_H
 
-#include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <stdint.h>
 
 #include "timeline.h"
 
-/* ---- shared memory addresses, one chosen thread ---- */
+#ifndef __CUDACC__
+#include "cuda_on_cpu/hopper_on_cpu.h" /* the same functions, executed on the CPU */
+#else
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 /* The 32-bit shared-memory address that PTX wants. */
 static __device__ __forceinline__ uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* The warpgroup's number, in a form the compiler knows to be equal for the whole warp. */
-static __device__ __forceinline__ int warpgroup_index(void)
-{
-    return __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
 }
 
 /* ---- mbarrier ----
@@ -115,7 +111,7 @@ template <int N> static __device__ __forceinline__ void setmaxnreg_inc(void)
 
 /* A box of map, from (column, row, head, batch), to shared memory; its bytes count on
  * bar. */
-static __device__ __forceinline__ void tma_load(void *to, const CUtensorMap *map,
+static __device__ __forceinline__ void tma_load_box(void *to, const CUtensorMap *map,
                                                 uint64_t *bar, int column, int row,
                                                 int head, int batch)
 {
@@ -128,7 +124,7 @@ static __device__ __forceinline__ void tma_load(void *to, const CUtensorMap *map
 }
 
 /* A box from shared memory to map; what lies outside the tensor is not written. */
-static __device__ __forceinline__ void tma_store(const CUtensorMap *map, const void *from,
+static __device__ __forceinline__ void tma_store_box(const CUtensorMap *map, const void *from,
                                                  int column, int row, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group"
@@ -194,19 +190,6 @@ template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float hi
     return r;
 }
 
-/* The four lanes that share a row: their maximum, their sum. */
-static __device__ __forceinline__ float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-static __device__ __forceinline__ float quad_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
 /* Loads four 8 x 8 matrices of 16-bit values, lane l gives the address of row l % 8 of
  * matrix l / 8; register r of the fragment is matrix r. */
 static __device__ __forceinline__ void ldmatrix(uint32_t *r, uint32_t address)
@@ -251,6 +234,28 @@ stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
         "r"(r0), "r"(r1), "r"(r2), "r"(r3)
         : "memory");
+}
+#endif
+
+/* ---- on both: which warpgroup, exchanges between lanes ---- */
+
+/* The warpgroup's number, in a form the compiler knows to be equal for the whole warp. */
+static __device__ __forceinline__ int warpgroup_index(void)
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+}
+
+/* The four lanes that share a row: their maximum, their sum. */
+static __device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
 #endif

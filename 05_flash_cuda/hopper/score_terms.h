@@ -46,9 +46,13 @@ static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_ter
  * the first use, and spill what it then lacks. */
 static __device__ __forceinline__ float2 load_pair(const float *p)
 {
+#ifdef __CUDACC__
     float2 x;
     asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(p));
     return x;
+#else
+    return *(const float2 *)p;
+#endif
 }
 
 /* Adds the bias of query `row` and row + 8 and of key block n.

@@ -142,7 +142,7 @@ store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
         for (int i = 0; i < C::D / 64; i++)
-            tma_store(&params.o, staged + i * 64 * 64, 64 * i, first, t.head, t.batch);
+            tma_store_box(&params.o, staged + i * 64 * 64, 64 * i, first, t.head, t.batch);
         tma_store_commit();
     }
 }

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void load_tile(typename C::T *to,
     mbarrier_arrive_expect_tx(bar, ROWS * C::D * 2);
 #pragma unroll
     for (int i = 0; i < C::D / 64; i++)
-        tma_load(to + i * ROWS * 64, map, bar, 64 * i, row, head, batch);
+        tma_load_box(to + i * ROWS * 64, map, bar, 64 * i, row, head, batch);
 }
 
 /* Issues S = Q K^T: 64 rows of Q at descriptor q, a tile of Bc keys.  GROUP > 0: as two

@@ -37,6 +37,21 @@
 
 #include <type_traits>
 
+/* The descriptor of Q or K rows at `p`: columns are the reduction. */
+static __device__ __forceinline__ uint64_t descriptor_qk(const void *p)
+{
+    return 0x4000004000010000ull | ((shared_address(p) & 0x3ffff) >> 4);
+}
+
+/* The descriptor of V at `p`, a tile of `rows` rows: rows are the reduction. */
+static __device__ __forceinline__ uint64_t descriptor_v(const void *p, int rows)
+{
+    return 0x4000004000000000ull | ((uint64_t)(rows * 128 >> 4) << 16) |
+           ((shared_address(p) & 0x3ffff) >> 4);
+}
+
+#ifdef __CUDACC__ /* else the same functions in cuda_on_cpu/hopper_on_cpu.h */
+
 /* ---- order: fence, products, commit ... wait<n>: at most the n newest groups still run ----
  * A wgmma is asynchronous.  Until it has completed, nobody may read or write its accumulators
  * or write to its A registers. */
@@ -71,19 +86,6 @@ static __device__ __forceinline__ void warpgroup_fence_operand(uint32_t (&x)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(x[i])::"memory");
-}
-
-/* The descriptor of Q or K rows at `p`: columns are the reduction. */
-static __device__ __forceinline__ uint64_t descriptor_qk(const void *p)
-{
-    return 0x4000004000010000ull | ((shared_address(p) & 0x3ffff) >> 4);
-}
-
-/* The descriptor of V at `p`, a tile of `rows` rows: rows are the reduction. */
-static __device__ __forceinline__ uint64_t descriptor_v(const void *p, int rows)
-{
-    return 0x4000004000000000ull | ((uint64_t)(rows * 128 >> 4) << 16) |
-           ((shared_address(p) & 0x3ffff) >> 4);
 }
 
 /* ---- the instruction ----
@@ -176,5 +178,6 @@ static __device__ __forceinline__ void wgmma_pv(float (&d)[REGISTERS], const uin
         WGMMA_OF(128, "{%64, %65, %66, %67}, %68", "1", FRAGMENT(a), "l"(b))
     else WGMMA_OF(256, "{%128, %129, %130, %131}, %132", "1", FRAGMENT(a), "l"(b))
 }
+#endif
 
 #endif

@@ -19,6 +19,9 @@ struct work_list {
 
 constexpr int N_WEIGHTS = 1024; /* also the threads that sort */
 
+/* The number of tiles of each weight, then their end in the list. */
+struct weights { int end[N_WEIGHTS]; };
+
 /* The place of a tile in order of weight: 0 is the heaviest. */
 template <class C>
 static __device__ __forceinline__ int weight_of(const struct sequences &all,
@@ -44,7 +47,7 @@ template <class C>
 static __global__ void __launch_bounds__(N_WEIGHTS)
     list_tiles_kernel(const struct sequences all, const struct work_list list)
 {
-    __shared__ int end[N_WEIGHTS]; /* the number of tiles of a weight; their end in the list */
+    int (&end)[N_WEIGHTS] = dynamic_shared<weights>().end;
     const int t = threadIdx.x;
     end[t] = 0;
     __syncthreads();
@@ -59,7 +62,7 @@ static __global__ void __launch_bounds__(N_WEIGHTS)
     if (t == 0) *list.n = end[N_WEIGHTS - 1], *list.counter = 0;
     __syncthreads();
     for_all_tiles<C>(all, [&](int sequence, int tile, int weight) {
-        list.tile[atomicSub(&end[weight], 1) - 1] = {tile, sequence};
+        list.tile[atomicAdd(&end[weight], -1) - 1] = {tile, sequence};
     });
 }
 
@@ -96,8 +99,12 @@ template <class C>
 static int list_tiles(const struct problem *p, const struct arrays *a,
                       const struct sequences &all, const struct work_list &list)
 {
-    list_tiles_kernel<C><<<1, N_WEIGHTS, 0, (cudaStream_t)a->stream>>>(all, list);
-    CUDA_CHECK(cudaGetLastError());
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(N_WEIGHTS);
+    config.dynamicSmemBytes = sizeof(weights);
+    config.stream = (cudaStream_t)a->stream;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, list_tiles_kernel<C>, all, list));
     return (int)((p->total_q / C::Br + p->batch) * p->heads_q);
 }
 

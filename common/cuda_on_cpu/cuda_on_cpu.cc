@@ -110,9 +110,7 @@ void fail(const struct place &where, const char *format, ...)
     fail_of(self->current, where, format, list);
 }
 
-[[noreturn]] static void fail_at(const struct fibre *f, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void fail_at(const struct fibre *f, const char *format, ...)
+void fail_at(const struct fibre *f, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -207,6 +205,21 @@ UNSEEN static void wake(struct fibre *f)
 {
     TSAN(__tsan_release(f));
     f->state = READY;
+}
+
+UNSEEN void wait_for(const void *what, describe_function *describe, const char *name,
+                     const struct place &where)
+{
+    self->current->what = what;
+    self->current->describe = describe;
+    wait_as(AT_ADDRESS, name, where);
+}
+
+UNSEEN void wake_waiters(struct block *b, const void *what)
+{
+    for (unsigned i = 0; i < self->threads_per_block; i++)
+        if (b->fibres[i].state == AT_ADDRESS && b->fibres[i].what == what)
+            wake(&b->fibres[i]);
 }
 
 UNSEEN static void leave(struct fibre *f)
@@ -389,9 +402,20 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
     }
 }
 
+/* "a barrier", "mbarrier_wait (2 arrivals are missing)". */
+static const char *waits_in(const struct fibre *f, char *text, size_t size)
+{
+    char detail[100] = "";
+    if (f->state != AT_ADDRESS || !f->describe) return f->waits_in;
+    f->describe(f->what, detail, sizeof detail);
+    snprintf(text, size, "%s (%s)", f->waits_in, detail);
+    return text;
+}
+
 [[noreturn]] static void report_deadlock(const struct worker *w)
 {
     const struct fibre *first = NULL, *other = NULL;
+    char text[2][160];
     for (unsigned i = 0; i < w->n_fibres; i++) {
         const struct fibre *f = &w->fibres[i];
         if (f->state == DONE) continue;
@@ -404,20 +428,20 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
     if (!other)
         for (unsigned i = 0; i < w->n_fibres && !other; i++)
             if (w->fibres[i].state == DONE) other = &w->fibres[i];
-    if (!other)
-        fail_at(first, "deadlock: waits in %s, as do all others", first->waits_in);
+    const char *in = waits_in(first, text[0], sizeof text[0]);
+    if (!other) fail_at(first, "deadlock: waits in %s, as do all others", in);
     if (other->state == DONE)
         fail_at(first,
                 "deadlock: waits in %s, but thread (%u,%u,%u) of block (%u,%u,%u) has "
                 "left the kernel",
-                first->waits_in, other->index.x, other->index.y, other->index.z,
+                in, other->index.x, other->index.y, other->index.z,
                 other->block->index.x, other->block->index.y, other->block->index.z);
     fail_at(first,
             "deadlock: waits in %s, while thread (%u,%u,%u) of block (%u,%u,%u) waits "
             "in %s, line %u",
-            first->waits_in, other->index.x, other->index.y, other->index.z,
-            other->block->index.x, other->block->index.y, other->block->index.z,
-            other->waits_in, other->where.line);
+            in, other->index.x, other->index.y, other->index.z, other->block->index.x,
+            other->block->index.y, other->block->index.z,
+            waits_in(other, text[1], sizeof text[1]), other->where.line);
 }
 
 static uint64_t hash(uint64_t x) /* splitmix64 */
@@ -455,10 +479,20 @@ static void order_read(void)
     }
 }
 
+UNSEEN bool executes_now(void)
+{
+    if (order.how == order.FORWARD) return true;
+    if (order.how == order.BACKWARD) return false;
+    return hash(order.seed ^ hash(self->cluster) ^ hash(++self->coins)) & 1;
+}
+
 /* Runs the blocks of one cluster to their end; without clusters that is one block. */
 UNSEEN static void run_cluster(struct worker *w, size_t cluster)
 {
     w->cluster_arrived = w->cluster_phase = 0;
+    w->serial++;
+    w->cluster = cluster;
+    w->coins = 0;
     for (unsigned i = 0; i < w->n_blocks; i++) block_begin(w, cluster, i);
     TSAN(__tsan_release(&w->sync));
     unsigned n = w->n_fibres, done = 0;
@@ -477,8 +511,11 @@ UNSEEN static void run_cluster(struct worker *w, size_t cluster)
             progress = true;
             done += f->state == DONE;
         }
-        if (!progress) report_deadlock(w);
+        if (!progress && !(w->finish_one && w->finish_one())) report_deadlock(w);
     }
+    if (w->finish_one && w->finish_one())
+        fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
+                                  "asynchronous copy has completed");
     TSAN(__tsan_acquire(&w->sync));
     for (unsigned i = 0; i < w->n_blocks; i++) check_front(&w->blocks[i]);
 }

@@ -23,6 +23,8 @@
  * (grid, block or shared memory too large) returns the same error.  Built with
  * -fsanitize=thread, threads of a block that race are reported line by line.
  *
+ * hopper_on_cpu.h has the twins of mbarrier, TMA and wgmma.
+ *
  *     CUDA_ON_CPU_ORDER=forward, backward or random:SEED   another order of the fibres */
 #ifndef CUDA_ON_CPU_H
 #define CUDA_ON_CPU_H

@@ -21,7 +21,10 @@ namespace cuda_on_cpu
 
 static const int N_BARRIERS = 16;
 
-enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER };
+enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER, AT_ADDRESS };
+
+/* Words on what a fibre waits for: "2 arrivals are missing". */
+typedef void describe_function(const void *what, char *text, size_t size);
 
 struct copy {
     void *to;
@@ -42,6 +45,8 @@ struct fibre {
     void *operand;
     unsigned cluster_phase; /* the phase of the cluster barrier it has arrived in */
     bool cluster_arrived;
+    const void *what; /* AT_ADDRESS: wake_waiters(what) makes it ready again */
+    describe_function *describe; /* or NULL */
     const char *waits_in; /* what it waits in, for reports */
     struct place where;
     std::vector<struct copy> *copies;
@@ -79,6 +84,9 @@ struct worker {
     size_t shared_mapped; /* bytes of shared memory that can be accessed */
     unsigned n_fibres, n_blocks, threads_per_block;
     unsigned cluster_arrived, cluster_phase;
+    uint64_t cluster, coins; /* which one it executes; coins tossed in it */
+    uint64_t serial;         /* counts the clusters that it has executed */
+    bool (*finish_one)(void); /* completes a pending copy, if there is one; or NULL */
     const char *function; /* the kernel's name, once it has told it */
     char sync;            /* an address for the thread sanitizer */
     void *tsan, *asan;
@@ -86,6 +94,19 @@ struct worker {
     size_t stack_size;
 };
 extern __thread struct worker *self;
+
+/* The current fibre waits until somebody wakes the waiters for `what`. */
+void wait_for(const void *what, describe_function *describe, const char *name,
+              const struct place &where);
+void wake_waiters(struct block *b, const void *what);
+
+/* Whether an asynchronous instruction is executed now or as late as possible, both right on a
+ * GPU: a fixed hash decides.  CUDA_ON_CPU_ORDER=forward: always now; backward: never. */
+bool executes_now(void);
+
+/* As fail(), for another fibre than the current one, where it waits. */
+[[noreturn]] void fail_at(const struct fibre *f, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 } // namespace cuda_on_cpu
 

@@ -21,7 +21,7 @@
 
 typedef ucontext_t context;
 
-static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
+static inline void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
     getcontext(c);
     c->uc_stack.ss_sp = stack;
@@ -30,7 +30,7 @@ static void context_make(context *c, char *stack, size_t size, void (*entry)(voi
     makecontext(c, entry, 0);
 }
 
-CUDA_ON_CPU_UNSEEN static void context_switch(context *from, context *to)
+CUDA_ON_CPU_UNSEEN static inline void context_switch(context *from, context *to)
 {
     swapcontext(from, to);
 }
@@ -41,7 +41,7 @@ extern "C" void cuda_on_cpu_switch(context *from, context to) asm("cuda_on_cpu_s
 #ifdef __x86_64__
 static const int SAVED = 6; /* words: r15 r14 r13 r12 rbx rbp, then the return address */
 static const int ABOVE = 1;
-asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
+asm(".text\n.weak cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n"
     "    pushq %r13\n    pushq %r14\n    pushq %r15\n"
@@ -53,7 +53,7 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
 #else
 static const int SAVED = 19; /* words: d8-d15 x19-x29, then the return address, x30 */
 static const int ABOVE = 2;
-asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
+asm(".text\n.weak cuda_on_cpu_switch\n.p2align 4\n"
     "cuda_on_cpu_switch:\n"
     "    sub sp, sp, #160\n"
     "    stp d8, d9, [sp]\n    stp d10, d11, [sp, #16]\n"
@@ -70,7 +70,7 @@ asm(".text\n.globl cuda_on_cpu_switch\n.p2align 4\n"
     "    add sp, sp, #160\n    ret\n");
 #endif
 
-static void context_make(context *c, char *stack, size_t size, void (*entry)(void))
+static inline void context_make(context *c, char *stack, size_t size, void (*entry)(void))
 {
     void **top = (void **)(stack + size);
     for (int i = 0; i < ABOVE; i++) *--top = NULL; /* aligned as after a call */
@@ -79,7 +79,7 @@ static void context_make(context *c, char *stack, size_t size, void (*entry)(voi
     *c = top;
 }
 
-CUDA_ON_CPU_UNSEEN static void context_switch(context *from, context *to)
+CUDA_ON_CPU_UNSEEN static inline void context_switch(context *from, context *to)
 {
     cuda_on_cpu_switch(from, *to);
 }

@@ -1,0 +1,173 @@
+/* hopper_on_cpu.h: the CPU twins of Hopper's asynchronous instructions, under the names of the
+ * wrappers in 05_flash_cuda/hopper/ptx.h and wgmma.h: mbarriers, TMA, wgmma.
+ *
+ * Modelled: phases, arrivals and bytes of an mbarrier; boxes, 128-byte swizzle, zeros outside
+ * of the array and clipped stores of TMA; descriptors, fragments and groups of wgmma; named
+ * barriers; the sum of the registers that warpgroups take.
+ *
+ * Asynchrony.  An instruction is executed when it is issued or as late as a GPU may: a copy
+ * to shared memory when no thread could go on without it, a copy from shared memory and a
+ * product when their thread waits for them.  A fixed hash decides (executes_now() in
+ * executor.h).  So a kernel that does not wait for a tile, a product or a store computes with
+ * what was there before, and one that releases a tile too early with what comes after.
+ *
+ * Not modelled: speed, bank conflicts, what the fences order, TMA multicast, clusters, rounding
+ * of the tensor cores (products are exact in float, the sum over k runs upwards in float). */
+#ifndef HOPPER_ON_CPU_H
+#define HOPPER_ON_CPU_H
+
+#include "cuda_on_cpu/mma_on_cpu.h"
+
+#define __grid_constant__
+
+/* ---- the driver's tensor map, as far as a kernel for 16-bit arrays needs it ---- */
+
+typedef uint64_t cuuint64_t;
+typedef uint32_t cuuint32_t;
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+enum CUtensorMapDataType {
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
+    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9
+};
+enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
+enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_128B = 3 };
+enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 };
+enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
+
+/* Sizes, box and strides of [batch, heads, rows, columns], columns first; strides in bytes,
+ * from rows on. */
+struct CUtensorMap {
+    char *array;
+    uint64_t size[4], stride[3];
+    uint32_t box[4];
+};
+
+enum CUresult cuTensorMapEncodeTiled(
+    struct CUtensorMap *map, enum CUtensorMapDataType type, cuuint32_t rank, void *array,
+    const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
+    const cuuint32_t *step, enum CUtensorMapInterleave interleave,
+    enum CUtensorMapSwizzle swizzle, enum CUtensorMapL2promotion promotion,
+    enum CUtensorMapFloatOOBfill fill);
+
+/* ---- shared memory addresses: bytes from the start of the block's shared memory ---- */
+
+uint32_t shared_address(const void *p, PLACE);
+
+namespace cuda_on_cpu
+{
+
+void *shared_at(uint32_t address, size_t bytes, const struct place &where);
+
+/* D (64 x n) += A (64 x 16) B (16 x n), or without +; see wgmma_on_cpu.cc. */
+struct wgmma {
+    int n;
+    bool bf16, first, a_in_registers, b_transposed;
+    uint64_t a, b; /* descriptors; no a where A is in registers */
+    bool operator==(const struct wgmma &) const = default;
+};
+void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
+                 const struct place &where);
+void wgmma_wait_groups(int groups_left, const struct place &where);
+void set_registers(int n, const struct place &where);
+void stmatrix(void *row, const uint32_t *r, const struct place &where);
+
+} // namespace cuda_on_cpu
+
+/* ---- mbarrier, named barriers, setmaxnreg ---- */
+
+void mbarrier_init(uint64_t *bar, int count, PLACE);
+void mbarrier_arrive(uint64_t *bar, PLACE);
+void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, PLACE);
+void mbarrier_wait(uint64_t *bar, uint32_t phase, PLACE);
+static inline void fence_mbarrier_init(void) {}
+static inline void mbarrier_arrive_if(uint64_t *bar, bool yes, PLACE)
+{
+    if (yes) mbarrier_arrive(bar, where);
+}
+
+static inline void named_barrier_sync(int id, int n, PLACE)
+{
+    cuda_on_cpu::barrier_sync(id, n, 0, where);
+}
+static inline void named_barrier_arrive(int id, int n, PLACE)
+{
+    cuda_on_cpu::barrier_arrive(id, n, where);
+}
+
+template <int N> static inline void setmaxnreg_dec(PLACE)
+{
+    cuda_on_cpu::set_registers(N, where);
+}
+template <int N> static inline void setmaxnreg_inc(PLACE)
+{
+    cuda_on_cpu::set_registers(N, where);
+}
+
+/* ---- TMA ---- */
+
+void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row, int head,
+              int batch, PLACE);
+void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
+               int batch, PLACE);
+void tma_store_commit(void);
+void tma_store_wait(void);
+static inline void tma_store_wait_read(void) { tma_store_wait(); }
+static inline void fence_proxy_async(void) {}
+
+/* ---- numbers, fragments of one warp ---- */
+
+static inline float log2_fast(float x) { return log2f(x); }
+static inline float reciprocal_fast(float x) { return 1.0f / x; }
+
+template <class T> static inline uint32_t pack(float low, float high)
+{
+    return T(low).bits | (uint32_t)T(high).bits << 16;
+}
+
+static inline void ldmatrix(uint32_t *r, uint32_t address, PLACE)
+{
+    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), false, where);
+}
+static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
+                            uint32_t r3, PLACE)
+{
+    const uint32_t r[4] = {r0, r1, r2, r3};
+    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, where);
+}
+template <class T>
+static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, PLACE)
+{
+    const uint32_t b[2] = {b0, b1};
+    cuda_on_cpu::mma_m16n8(c, a, b, c, 16, std::is_same_v<T, __nv_bfloat16>, where);
+}
+
+/* ---- wgmma ---- */
+
+static inline void wgmma_fence(void) {}
+void wgmma_commit(PLACE);
+template <int N> static inline void wgmma_wait(PLACE)
+{
+    cuda_on_cpu::wgmma_wait_groups(N, where);
+}
+template <class T, int N> static inline void warpgroup_fence_operand(T (&)[N]) {}
+
+template <class T, bool FIRST, int REGISTERS>
+static inline void wgmma_qk(float (&d)[REGISTERS], uint64_t a, uint64_t b, PLACE)
+{
+    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, false, false, a, b}, d, NULL, where);
+}
+template <class T, bool FIRST, int REGISTERS>
+static inline void wgmma_qk(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, PLACE)
+{
+    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, true, false, 0, b}, d, a, where);
+}
+template <class T, int REGISTERS>
+static inline void wgmma_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, PLACE)
+{
+    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, false, true, true, 0, b}, d, a, where);
+}
+
+#endif

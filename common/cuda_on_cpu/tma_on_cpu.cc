@@ -1,0 +1,264 @@
+/* tma_on_cpu.cc: mbarriers and the copy engine of hopper_on_cpu.h. */
+#include "cuda_on_cpu/executor.h"
+#include "cuda_on_cpu/hopper_on_cpu.h"
+
+#include <stdio.h>
+
+using namespace cuda_on_cpu;
+
+/* --- Shared memory addresses --- */
+
+UNSEEN uint32_t shared_address(const void *p, const struct place &where)
+{
+    const char *low = self->current->block->shared;
+    ptrdiff_t offset = (const char *)p - low;
+    if (!low || offset < 0 || (size_t)offset >= self->launch->shared_bytes)
+        fail(where, "an address that does not lie in shared memory");
+    return (uint32_t)offset;
+}
+
+UNSEEN void *cuda_on_cpu::shared_at(uint32_t address, size_t bytes, const struct place &where)
+{
+    if (address + bytes > self->launch->shared_bytes)
+        fail(where, "access %zu bytes past the end of its %zu bytes of shared memory",
+             address + bytes - self->launch->shared_bytes, self->launch->shared_bytes);
+    return self->current->block->shared + address;
+}
+
+/* --- mbarrier --- */
+
+namespace
+{
+struct mbarrier {
+    uint64_t phase : 1, made : 7; /* MADE: mbarrier_init() has been here */
+    uint64_t count : 12, missing : 12; /* arrivals of a phase, those still to come */
+    int64_t bytes : 32;                /* announced, not yet arrived */
+};
+enum { MADE = 0x55 };
+static_assert(sizeof(struct mbarrier) == 8, "it lies in the kernel's word");
+} // namespace
+
+UNSEEN static struct mbarrier *mbarrier_at(uint64_t *bar, const struct place &where)
+{
+    shared_address(bar, where);
+    struct mbarrier *b = (struct mbarrier *)bar;
+    if (b->made != MADE) fail(where, "an mbarrier without mbarrier_init()");
+    return b;
+}
+
+UNSEEN static void mbarrier_describe(const void *what, char *text, size_t size)
+{
+    const struct mbarrier *b = (const struct mbarrier *)what;
+    snprintf(text, size, "%d arrivals and %d bytes are missing in its phase %d",
+             (int)b->missing, (int)b->bytes, (int)b->phase);
+}
+
+/* Ends the phase when nothing is missing. */
+UNSEEN static void mbarrier_settle(struct block *block, struct mbarrier *b)
+{
+    if (b->missing || b->bytes) return;
+    b->phase ^= 1;
+    b->missing = b->count;
+    wake_waiters(block, b);
+}
+
+UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct place &where)
+{
+    shared_address(bar, where);
+    if (count < 1 || count > 4095) fail(where, "mbarrier_init() with count %d", count);
+    struct mbarrier *b = (struct mbarrier *)bar;
+    *bar = 0;
+    b->made = MADE;
+    b->count = b->missing = (unsigned)count;
+}
+
+UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct place &where)
+{
+    struct mbarrier *b = mbarrier_at(bar, where);
+    TSAN(__tsan_release(bar));
+    if (!b->missing)
+        fail(where, "arrives at an mbarrier that has all its %d arrivals (%d bytes of its "
+             "phase are missing)", (int)b->count, (int)b->bytes);
+    b->bytes += bytes;
+    b->missing--;
+    mbarrier_settle(self->current->block, b);
+}
+
+UNSEEN void mbarrier_arrive(uint64_t *bar, const struct place &where)
+{
+    mbarrier_arrive_expect_tx(bar, 0, where);
+}
+
+/* As try_wait in a loop: who comes back two phases later waits again. */
+UNSEEN void mbarrier_wait(uint64_t *bar, uint32_t phase, const struct place &where)
+{
+    struct mbarrier *b = mbarrier_at(bar, where);
+    while (b->phase == (phase & 1))
+        wait_for(b, mbarrier_describe,
+                 phase & 1 ? "mbarrier_wait for phase 1" : "mbarrier_wait for phase 0", where);
+    TSAN(__tsan_acquire(bar));
+}
+
+/* --- Tensor maps --- */
+
+enum CUresult cuTensorMapEncodeTiled(
+    struct CUtensorMap *map, enum CUtensorMapDataType, cuuint32_t rank, void *array,
+    const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
+    const cuuint32_t *step, enum CUtensorMapInterleave, enum CUtensorMapSwizzle,
+    enum CUtensorMapL2promotion, enum CUtensorMapFloatOOBfill)
+{
+    if (rank != 4 || (uintptr_t)array % 16) return CUDA_ERROR_INVALID_VALUE;
+    *map = {};
+    map->array = (char *)array;
+    for (int i = 0; i < 4; i++) {
+        bool fits = size[i] >= 1 && size[i] <= 1ull << 32 && box[i] >= 1 && box[i] <= 256 &&
+                    step[i] == 1;
+        if (i < 3) fits = fits && stride[i] % 16 == 0 && stride[i] < 1ull << 40;
+        if (!fits) return CUDA_ERROR_INVALID_VALUE;
+        map->size[i] = size[i];
+        map->box[i] = box[i];
+        if (i < 3) map->stride[i] = stride[i];
+    }
+    /* a row of the box is at most as wide as the swizzle; our copies are for that width */
+    return 2 * box[0] == 128 && box[2] == 1 && box[3] == 1 ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* --- Copies --- */
+
+namespace
+{
+struct transfer {
+    struct CUtensorMap map;
+    struct block *block;
+    char *shared;
+    struct mbarrier *bar; /* a load's */
+    int at[4];            /* column, row, head, batch of the box */
+};
+
+/* What is under way in the cluster that a worker executes. */
+struct transfers {
+    uint64_t serial;                           /* of that cluster */
+    std::vector<struct transfer> loads;
+    std::vector<std::vector<struct transfer>> stores; /* of each thread */
+    std::vector<int> registers;                       /* of each warpgroup, 0: not known */
+};
+} // namespace
+
+UNSEEN static struct transfers *under_way(void)
+{
+    static __thread struct transfers *mine;
+    if (!mine) mine = new struct transfers();
+    if (mine->serial == self->serial) return mine;
+    mine->serial = self->serial;
+    mine->loads.clear();
+    mine->stores.assign(self->n_fibres, {});
+    mine->registers.assign(self->n_fibres / 128 + 1, 0);
+    return mine;
+}
+
+/* Copies the box between array and shared memory: 16-byte chunk c of row r lies at chunk
+ * c ^ (r % 8) of its 128 bytes, where r counts from a multiple of 1024 bytes on. */
+UNSEEN static void copy_box(const struct transfer &t, bool load)
+{
+    const struct CUtensorMap &m = t.map;
+    bool head = t.at[2] >= 0 && (uint64_t)t.at[2] < m.size[2] && t.at[3] >= 0 &&
+                (uint64_t)t.at[3] < m.size[3];
+    for (uint32_t r = 0; r < m.box[1]; r++) {
+        int64_t row = (int64_t)t.at[1] + r;
+        bool here = head && row >= 0 && (uint64_t)row < m.size[1];
+        const int64_t stride[3] = {(int64_t)m.stride[0], (int64_t)m.stride[1],
+                                   (int64_t)m.stride[2]};
+        for (uint32_t c = 0; c < m.box[0]; c++) {
+            int64_t column = (int64_t)t.at[0] + c;
+            size_t at = t.shared - t.block->shared + r * 128 + c * 2;
+            uint16_t *shared = (uint16_t *)(t.block->shared + (at ^ (at >> 7 & 7) << 4));
+            bool inside = here && column >= 0 && (uint64_t)column < m.size[0];
+            uint16_t *array = (uint16_t *)(m.array + (inside ? row * stride[0] +
+                              t.at[2] * stride[1] + t.at[3] * stride[2] + 2 * column : 0));
+            if (load) *shared = inside ? *array : 0;
+            else if (inside) *array = *shared;
+        }
+    }
+}
+
+UNSEEN static void load_now(const struct transfer &t)
+{
+    copy_box(t, true);
+    t.bar->bytes -= (int64_t)(t.map.box[0] * t.map.box[1] * 2);
+    TSAN(__tsan_release(t.bar));
+    mbarrier_settle(t.block, t.bar);
+}
+
+/* Completes one load, the oldest or the newest.  False when none is under way. */
+static bool finish_a_load(void)
+{
+    std::vector<struct transfer> &loads = under_way()->loads;
+    if (loads.empty()) return false;
+    if (executes_now()) std::swap(loads.front(), loads.back());
+    struct transfer t = loads.back();
+    loads.pop_back();
+    load_now(t);
+    return true;
+}
+
+UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *shared,
+                                          int column, int row, int head, int batch,
+                                          const struct place &where)
+{
+    uint32_t address = shared_address(shared, where);
+    size_t bytes = map->box[0] * map->box[1] * 2;
+    if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
+    shared_at(address, bytes, where);
+    return {*map, self->current->block, (char *)shared, NULL, {column, row, head, batch}};
+}
+
+UNSEEN void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row,
+                     int head, int batch, const struct place &where)
+{
+    struct transfer t = transfer_of(map, to, column, row, head, batch, where);
+    t.bar = mbarrier_at(bar, where);
+    self->finish_one = finish_a_load;
+    struct transfers *u = under_way();
+    if (executes_now())
+        load_now(t);
+    else
+        u->loads.push_back(t);
+}
+
+UNSEEN static std::vector<struct transfer> &my_stores(void)
+{
+    return under_way()->stores[self->current - self->fibres.data()];
+}
+
+UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
+                      int batch, const struct place &where)
+{
+    my_stores().push_back(transfer_of(map, from, column, row, head, batch, where));
+}
+
+UNSEEN void tma_store_wait(void)
+{
+    for (const struct transfer &t : my_stores()) copy_box(t, false);
+    my_stores().clear();
+}
+
+UNSEEN void tma_store_commit(void)
+{
+    if (executes_now()) tma_store_wait();
+}
+
+/* --- setmaxnreg --- */
+
+UNSEEN void cuda_on_cpu::set_registers(int n, const struct place &where)
+{
+    std::vector<int> &registers = under_way()->registers;
+    unsigned first = self->current->block->rank * self->threads_per_block;
+    unsigned n_groups = self->threads_per_block / 128, sum = 0;
+    if (n % 8 || n < 24 || n > 256)
+        fail(where, "setmaxnreg: %d registers; want a multiple of 8 from 24 to 256", n);
+    registers[(first + self->current->rank) / 128] = n;
+    for (unsigned i = 0; i < n_groups; i++) sum += registers[first / 128 + i];
+    if (sum * 128 > 65536)
+        fail(where, "setmaxnreg: %u registers; a multiprocessor has 65536", sum * 128);
+}

@@ -1,0 +1,250 @@
+/* wgmma_on_cpu.cc: the matrix instruction of a warpgroup, see hopper_on_cpu.h.
+ *
+ * D (64 x n) lies in the registers of the 128 threads: thread t of the warpgroup, warp
+ * w = t / 32, lane l, holds in register i
+ *
+ *     row 16 w + l / 4 + 8 (i / 2 % 2),   column 8 (i / 4) + 2 (l % 4) + i % 2.
+ *
+ * A in registers: four of packed pairs, the same layout for 16 columns.  A matrix in shared
+ * memory is given by a descriptor: address, and the bytes to the next panel of 64 columns (for
+ * a transposed B) and to the next 8 rows; its 16-byte chunks are swizzled by the address.
+ *
+ * Each thread records its products as it issues them.  They are executed, all threads of the
+ * warpgroup together, when their group is committed or when a thread waits for them. */
+#include "cuda_on_cpu/executor.h"
+#include "cuda_on_cpu/hopper_on_cpu.h"
+
+using namespace cuda_on_cpu;
+
+namespace
+{
+struct product {
+    struct wgmma what;
+    float *d[128];
+    const uint32_t *a[128];
+};
+
+/* The products of a warpgroup.  `executed` counts those that are no longer in the queue. */
+struct warpgroup {
+    std::vector<struct product> queue;
+    std::vector<size_t> ends;  /* of each committed group: products before its end */
+    std::vector<bool> now;     /* ... it is executed when committed */
+    size_t executed, issued[128], committed[128]; /* committed: groups */
+    int met;                                      /* threads that wait for the others */
+};
+
+struct warpgroups {
+    uint64_t serial; /* of the cluster */
+    std::vector<struct warpgroup> all;
+};
+} // namespace
+
+UNSEEN static struct warpgroup *my_warpgroup(const struct place &where)
+{
+    static __thread struct warpgroups *mine;
+    if (!mine) mine = new struct warpgroups();
+    if (mine->serial != self->serial) {
+        mine->serial = self->serial;
+        mine->all.assign(self->n_fibres / 128 + 1, {});
+    }
+    if (self->threads_per_block % 128) fail(where, "wgmma: want whole warpgroups of 128");
+    return &mine->all[(self->current - self->fibres.data()) / 128];
+}
+
+UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
+                                     const struct place &where)
+{
+    struct warpgroup *g = my_warpgroup(where);
+    unsigned t = self->current->rank % 128;
+    size_t i = g->issued[t]++ - g->executed;
+    if (i == g->queue.size()) g->queue.push_back({product, {}, {}});
+    if (!(g->queue[i].what == product))
+        fail(where, "wgmma: the threads of the warpgroup issue different products");
+    g->queue[i].d[t] = d;
+    g->queue[i].a[t] = a;
+}
+
+/* --- Matrices of floats, from registers and shared memory --- */
+
+namespace
+{
+/* N is at most 256. */
+struct tiles {
+    float a[64][16], b[16][256], d[64][256];
+};
+} // namespace
+
+/* half_to_float() and bfloat_to_float() in a form that compilers vectorise. */
+UNSEEN static inline float widen16(uint32_t u, bool bf16)
+{
+    if (bf16) return f32_from_bits(u << 16);
+    uint32_t magnitude = u & 0x7fff, sign = (u & 0x8000) << 16;
+    float x = f32_from_bits(magnitude << 13) * 0x1p112f;
+    uint32_t bits = magnitude >= 0x7c00 ? 0x7f800000u | magnitude << 13 : f32_bits(x);
+    return f32_from_bits(sign | bits);
+}
+
+/* Eight numbers at the address, of which the swizzle knows bits 4 to 9. */
+UNSEEN static inline void load_8(float *to, const char *shared, size_t address, bool bf16)
+{
+    const uint16_t *from = (const uint16_t *)(shared + (address ^ (address >> 7 & 7) << 4));
+    for (int i = 0; i < 8; i++) to[i] = widen16(from[i], bf16);
+}
+
+struct matrix {
+    size_t address, to_panel, to_8_rows; /* bytes */
+};
+
+UNSEEN static struct matrix matrix_of(uint64_t descriptor)
+{
+    return {(size_t)(descriptor & 0x3fff) << 4, (size_t)(descriptor >> 16 & 0x3fff) << 4,
+            (size_t)(descriptor >> 32 & 0x3fff) << 4};
+}
+
+/* `rows` rows of 16 columns. */
+UNSEEN static void load_rows(float (*to)[16], int rows, const struct matrix &m,
+                             const char *shared, bool bf16)
+{
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < 16; c += 8)
+            load_8(to[r] + c, shared, m.address + r / 8 * m.to_8_rows + r % 8 * 128 + c * 2,
+                   bf16);
+}
+
+UNSEEN static void load_b(struct tiles *x, const struct wgmma &w, const char *shared)
+{
+    const struct matrix m = matrix_of(w.b);
+    if (w.b_transposed) {
+        for (int k = 0; k < 16; k++)
+            for (int c = 0; c < w.n; c += 8)
+                load_8(x->b[k] + c, shared, m.address + k / 8 * m.to_8_rows + k % 8 * 128 +
+                       c / 64 * m.to_panel + c % 64 * 2, w.bf16);
+        return;
+    }
+    float rows[256][16];
+    load_rows(rows, w.n, m, shared, w.bf16);
+    for (int k = 0; k < 16; k++)
+        for (int c = 0; c < w.n; c++) x->b[k][c] = rows[c][k];
+}
+
+UNSEEN static void load_a(struct tiles *x, const struct product &p, const char *shared)
+{
+    const struct wgmma &w = p.what;
+    if (!w.a_in_registers) {
+        load_rows(x->a, 64, matrix_of(w.a), shared, w.bf16);
+        return;
+    }
+    for (int t = 0; t < 128; t++)
+        for (int i = 0; i < 8; i++)
+            x->a[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] =
+                widen16(p.a[t][i / 2] >> i % 2 * 16 & 0xffff, w.bf16);
+}
+
+/* D between the registers and the tile. */
+UNSEEN static void move_d(struct tiles *x, const struct product &p, bool load)
+{
+    for (int t = 0; t < 128; t++)
+        for (int i = 0; i < p.what.n / 2; i++) {
+            float *in_tile = &x->d[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8]
+                                  [i / 4 * 8 + t % 4 * 2 + i % 2];
+            if (load) *in_tile = p.d[t][i];
+            else p.d[t][i] = *in_tile;
+        }
+}
+
+UNSEEN static void multiply(struct tiles *x, int n)
+{
+    for (int i = 0; i < 64; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < n; j++) x->d[i][j] += x->a[i][k] * x->b[k][j];
+}
+
+/* Executes the oldest products, n of them.  D stays in the tile from one to the next that has
+ * the same. */
+UNSEEN static void execute_products(struct warpgroup *g, size_t n)
+{
+    static __thread struct tiles *tiles;
+    if (!tiles) tiles = new struct tiles();
+    const char *shared = self->current->block->shared;
+    for (size_t i = 0; i < n; i++) {
+        const struct product &p = g->queue[i];
+        const struct wgmma &w = p.what;
+        if (w.first) memset(tiles->d, 0, sizeof tiles->d);
+        else if (i == 0 || g->queue[i - 1].d[0] != p.d[0]) move_d(tiles, p, true);
+        load_a(tiles, p, shared);
+        load_b(tiles, w, shared);
+        multiply(tiles, w.n);
+        if (i + 1 == n || g->queue[i + 1].d[0] != p.d[0]) move_d(tiles, p, false);
+    }
+    g->queue.erase(g->queue.begin(), g->queue.begin() + n);
+    g->executed += n;
+}
+
+/* Products before number `end` have been executed when this returns. */
+UNSEEN static void complete(struct warpgroup *g, size_t end, const char *name,
+                            const struct place &where)
+{
+    if (g->executed >= end) return;
+    TSAN(__tsan_release(g));
+    if (++g->met < 128) {
+        wait_for(g, NULL, name, where);
+        return;
+    }
+    TSAN(__tsan_acquire(g));
+    g->met = 0;
+    execute_products(g, end - g->executed);
+    wake_waiters(self->current->block, g);
+}
+
+UNSEEN void wgmma_commit(const struct place &where)
+{
+    struct warpgroup *g = my_warpgroup(where);
+    unsigned t = self->current->rank % 128;
+    size_t i = g->committed[t]++;
+    if (i == g->ends.size()) {
+        g->ends.push_back(g->issued[t]);
+        g->now.push_back(executes_now());
+    }
+    if (g->ends[i] != g->issued[t])
+        fail(where, "wgmma: the threads of the warpgroup commit different groups");
+    if (g->now[i]) complete(g, g->ends[i], "wgmma_commit", where);
+}
+
+UNSEEN void cuda_on_cpu::wgmma_wait_groups(int groups_left, const struct place &where)
+{
+    struct warpgroup *g = my_warpgroup(where);
+    size_t committed = g->committed[self->current->rank % 128];
+    if (committed > (size_t)groups_left)
+        complete(g, g->ends[committed - groups_left - 1], "wgmma_wait", where);
+}
+
+/* --- stmatrix --- */
+
+namespace
+{
+struct stmatrix_operand {
+    uint16_t *row;
+    uint32_t r[4];
+};
+} // namespace
+
+UNSEEN static void stmatrix_compute(void *const operand[32], unsigned mask,
+                                    const struct place &where)
+{
+    if (mask != ~0u) fail(where, "stmatrix by part of a warp");
+    struct stmatrix_operand *const *o = (struct stmatrix_operand *const *)operand;
+    for (int t = 0; t < 32; t++)
+        for (int i = 0; i < 4; i++) {
+            o[8 * i + t / 4]->row[t % 4 * 2] = (uint16_t)o[t]->r[i];
+            o[8 * i + t / 4]->row[t % 4 * 2 + 1] = (uint16_t)(o[t]->r[i] >> 16);
+        }
+}
+
+/* stmatrix.x4: element (g, 2c) and its right neighbour of matrix i from register i of lane
+ * 4g + c; row r of matrix i lies where lane 8i + r points to. */
+void cuda_on_cpu::stmatrix(void *row, const uint32_t *r, const struct place &where)
+{
+    if ((uintptr_t)row % 16) fail(where, "stmatrix: a row must start at 16 bytes");
+    struct stmatrix_operand o = {(uint16_t *)row, {r[0], r[1], r[2], r[3]}};
+    warp_collective(~0u, stmatrix_compute, &o, false, "stmatrix", where);
+}
