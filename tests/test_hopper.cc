@@ -1,0 +1,231 @@
+/* test_hopper.cc: Hopper's instructions executed on the CPU (cuda_on_cpu/hopper_on_cpu.h), each
+ * against what the PTX manual says, and the rungs that consist of them. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "stage.h"
+
+#include "gpu/cuda_check.h"
+
+#include "../05_flash_cuda/hopper/wgmma.h"
+
+template <class... P, class... A>
+static void launch(unsigned threads, size_t shared, void (*kernel)(P...), A... arguments)
+{
+    cudaLaunchConfig_t config = {};
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)shared));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+/* What f says on stderr in a child process, which must exit 1. */
+template <class F> static std::vector<char> last_words(F f)
+{
+    int ends[2], status;
+    cr_assert(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 2);
+        f();
+        _exit(0);
+    }
+    close(ends[1]);
+    std::vector<char> text(2048);
+    size_t n = 0;
+    for (ssize_t got; (got = read(ends[0], &text[n], text.size() - 1 - n)) > 0;) n += got;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, &text[0]);
+    return text;
+}
+
+/* A map of an array [1, 1, rows, columns] in boxes of 64 columns and 64 rows. */
+static CUtensorMap map_of(uint16_t *array, size_t rows, size_t columns)
+{
+    CUtensorMap map;
+    cuuint64_t size[4] = {columns, rows, 1, 1};
+    cuuint64_t stride[3] = {2 * columns, 2 * columns * rows, 2 * columns * rows};
+    cuuint32_t box[4] = {64, 64, 1, 1}, step[4] = {1, 1, 1, 1};
+    cr_assert(cuTensorMapEncodeTiled(
+                  &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, array, size, stride, box, step,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS);
+    return map;
+}
+
+struct tile {
+    alignas(1024) uint16_t x[64 * 64];
+    uint64_t full;
+};
+
+static __global__ void copy_kernel(CUtensorMap from, CUtensorMap to, int row, uint16_t *seen)
+{
+    struct tile &shared = dynamic_shared<struct tile>();
+    if (threadIdx.x == 0) mbarrier_init(&shared.full, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        mbarrier_arrive_expect_tx(&shared.full, sizeof shared.x);
+        tma_load_box(shared.x, &from, &shared.full, 0, row, 0, 0);
+    }
+    mbarrier_wait(&shared.full, 0);
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) seen[i] = shared.x[i];
+    if (threadIdx.x == 0) {
+        tma_store_box(&to, shared.x, 0, row, 0, 0);
+        tma_store_commit();
+        tma_store_wait();
+    }
+}
+
+/* An array of 70 rows and 24 columns; the box begins in row 8. */
+Test(hopper, copies_are_swizzled_filled_with_zeros_and_clipped)
+{
+    const size_t rows = 70, columns = 24;
+    std::vector<uint16_t> from(rows * columns), to(rows * columns, 0xdead), seen(64 * 64, 1);
+    for (size_t i = 0; i < from.size(); i++) from[i] = (uint16_t)(i + 1);
+    launch(32, sizeof(struct tile), copy_kernel, map_of(from.data(), rows, columns),
+           map_of(to.data(), rows, columns), 8, seen.data());
+    for (size_t r = 0; r < 64; r++)
+        for (size_t c = 0; c < 64; c++) {
+            int inside = 8 + r < rows && c < columns, want = 0;
+            if (inside) want = from[(8 + r) * columns + c];
+            int got = seen[r * 64 + (c / 8 ^ r % 8) * 8 + c % 8];
+            cr_assert(got == want, "row %zu, column %zu: got %d, want %d", r, c, got, want);
+        }
+    for (size_t i = 0; i < to.size(); i++)
+        cr_assert(to[i] == (i < 8 * columns ? 0xdead : from[i]), "stored element %zu", i);
+}
+
+struct operands {
+    alignas(1024) uint16_t a[64 * 64];
+    alignas(1024) uint16_t b[64 * 64];
+};
+
+/* d = A B^T or A B of matrices that lie swizzled in shared memory, k = 64; A by descriptor or
+ * in registers.  Without `wait` the accumulators are read at once. */
+template <bool TRANSPOSED>
+static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, float *d, bool wait)
+{
+    struct operands &shared = dynamic_shared<struct operands>();
+    float x[32] = {};
+    uint32_t registers[4][4];
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = 2 * (threadIdx.x % 4);
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
+        int at = i / 64 * 64 + (i / 8 % 8 ^ i / 64 % 8) * 8 + i % 8;
+        shared.a[at] = a[i];
+        shared.b[at] = b[i];
+    }
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 4; i++) {
+            const uint16_t *two = a + (row + i % 2 * 8) * 64 + 16 * k + column + i / 2 * 8;
+            registers[k][i] = two[0] | (uint32_t)two[1] << 16;
+        }
+    __syncthreads();
+    for (int k = 0; k < 4; k++)
+        if constexpr (TRANSPOSED)
+            wgmma_pv<__half>(x, registers[k], descriptor_v(shared.b, 64) + 128 * k);
+        else
+            wgmma_qk<__half, false>(x, descriptor_qk(shared.a) + 2 * k,
+                                    descriptor_qk(shared.b) + 2 * k);
+    wgmma_commit();
+    if (wait) wgmma_wait<0>();
+    for (int i = 0; i < 32; i++)
+        d[(row + i / 2 % 2 * 8) * 64 + 8 * (i / 4) + column + i % 2] = x[i];
+    wgmma_wait<0>();
+}
+
+/* The largest difference between what the kernel computes and the product of small integers. */
+template <bool TRANSPOSED> static float product_error(bool wait)
+{
+    std::vector<uint16_t> a(64 * 64), b(64 * 64);
+    std::vector<float> d(64 * 64, NAN);
+    auto value = [](int i, int seed) { return (float)((i * 37 + i / 64 * 11 + seed) % 9 - 4); };
+    for (int i = 0; i < 64 * 64; i++) {
+        a[i] = float_to_half(value(i, 1));
+        b[i] = float_to_half(value(i, 5));
+    }
+    launch(128, sizeof(struct operands), product_kernel<TRANSPOSED>, a.data(), b.data(),
+           d.data(), wait);
+    float worst = 0.0f;
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 64; j++) {
+            float want = 0.0f;
+            for (int k = 0; k < 64; k++)
+                want += value(i * 64 + k, 1) * value(TRANSPOSED ? k * 64 + j : j * 64 + k, 5);
+            if (!(fabsf(d[i * 64 + j] - want) <= worst)) worst = fabsf(d[i * 64 + j] - want);
+        }
+    return worst;
+}
+
+Test(hopper, product_by_descriptors_is_a_b_transposed)
+{
+    cr_expect(product_error<false>(true) == 0.0f);
+}
+
+Test(hopper, product_with_registers_and_rows_of_v_is_a_b)
+{
+    cr_expect(product_error<true>(true) == 0.0f);
+}
+
+/* Executed late, the product is not there yet. */
+Test(hopper, accumulators_read_before_the_wait_are_old)
+{
+    setenv("CUDA_ON_CPU_ORDER", "backward", 1);
+    cr_expect(product_error<false>(true) == 0.0f);
+    cr_expect(product_error<false>(false) > 0.0f);
+}
+
+static __global__ void lonely_kernel()
+{
+    struct tile &shared = dynamic_shared<struct tile>();
+    if (threadIdx.x == 0) mbarrier_init(&shared.full, 2);
+    __syncthreads();
+    if (threadIdx.x == 0) mbarrier_arrive(&shared.full);
+    mbarrier_wait(&shared.full, 0);
+}
+
+Test(hopper, deadlock_at_an_mbarrier_says_what_is_missing)
+{
+    auto said = last_words([] { launch(32, sizeof(struct tile), lonely_kernel); });
+    cr_expect(strstr(&said[0], "lonely_kernel, block (0,0,0), thread (0,0,0): deadlock: waits in "
+                               "mbarrier_wait for phase 0 (1 arrivals and 0 bytes are missing"),
+              "%s", &said[0]);
+}
+
+static __global__ void hasty_kernel(CUtensorMap from)
+{
+    struct tile &shared = dynamic_shared<struct tile>();
+    mbarrier_init(&shared.full, 1);
+    mbarrier_arrive_expect_tx(&shared.full, sizeof shared.x);
+    tma_load_box(shared.x, &from, &shared.full, 0, 0, 0, 0);
+}
+
+Test(hopper, block_that_does_not_wait_for_its_copy_is_reported)
+{
+    std::vector<uint16_t> from(64 * 64);
+    setenv("CUDA_ON_CPU_ORDER", "backward", 1);
+    auto said = last_words(
+        [&] { launch(1, sizeof(struct tile), hasty_kernel, map_of(from.data(), 64, 64)); });
+    cr_expect(strstr(&said[0], "before an asynchronous copy has completed"), "%s", &said[0]);
+}
+
+/* The first rung with these instructions, the last one, and the one beside the ladder. */
+Test(hopper, rungs_executed_on_the_cpu_are_right, .timeout = 120)
+{
+    for (const char *name : {"wgmma", "tuned", "general"}) {
+        char command[256];
+        const char *build = getenv("BUILD");
+        snprintf(command, sizeof command,
+                 "%s/05_flash_cuda check --quick --device cpu --variant %s >/dev/null",
+                 build ? build : "build", name);
+        cr_expect(system(command) == 0, "%s", command);
+    }
+}
