@@ -16,6 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
+from schema import complaints  # noqa: E402
 from exercises import exercises, formed, forms_of, skeleton_of  # noqa: E402
 
 CHOSEN = ["online_step", "running_mean", "safe_row"]
@@ -125,6 +126,33 @@ def judge_marks(marks):
     return grades
 
 
+def one_format(course, paths):
+    """All results follow the schema, which an instructor has beside the adapters; and the schema
+    refuses what is none."""
+    schema = json.loads((course / "instructor/adapters/results.schema.json").read_text())
+    for path in paths:
+        value = json.loads(path.read_text())
+        wrong = list(complaints(value, schema))
+        expect(value["students"] and not wrong, f"{path}: {wrong[:3]}")
+        student = next(iter(value["students"].values()))
+        for spoil in ({"marks": -1}, {"marks": "10"}, {"name": "x"}, {"exercises": []}):
+            spoiled = {**value, "students": {"one": {**student, **spoil}}}
+            expect(list(complaints(spoiled, schema)), f"the schema takes {spoil}")
+
+
+def graded_projects(course, place):
+    """Two programs, graded for speed: the one that was handed out, and one with a mistake."""
+    start = course / "instructor/03_online_softmax/exercises/projects/online_softmax.c"
+    for student, text in (("same", start.read_text()), ("wrong", start.read_text().replace(
+            "l * expf(m - m_new)", "l"))):
+        (place / "fast" / student).mkdir(parents=True)
+        (place / "fast" / student / start.name).write_text(text)
+    make(course / "instructor", "grade-projects", f"SUBMISSIONS={place}/fast", f"OUT={place}/speed",
+         "EX=online_softmax")
+    students = json.loads((place / "speed/projects.json").read_text())["students"]
+    expect([x["marks"] for x in students.values()] == [0, 0], f"projects: {students}")
+
+
 def adapters(course, place):
     """Gradescope's script and a Slurm task, without Gradescope and Slurm."""
     root, folder = place / "autograder", course / "instructor"
@@ -206,6 +234,9 @@ def main():
              "NAMES=1")
         expect(">honest<" in (place / "named.html").read_text(), "NAMES=1 names nobody")
         adapters(course, place)
+        graded_projects(course, place)
+        one_format(course, [place / "marks/grades.json", place / "speed/projects.json",
+                            *sorted((place / "tasks").glob("*/grades.json"))])
     except (OSError, KeyError, ValueError) as error:
         expect(False, f"{type(error).__name__}: {error}")
     finally:

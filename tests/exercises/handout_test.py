@@ -71,9 +71,20 @@ def help_names_what_works(students):
     expect(done.returncode == 0, f"{students}: reports: {done.stderr[-400:]}")
 
 
+def the_schedule_has_every_exercise():
+    """Its name in both schedules; its points in the first."""
+    page = (ROOT / "notes/instructor.md").read_text(encoding="utf-8")
+    five, _, twelve = page.partition("## Twelve weeks")
+    for solution in sorted(ROOT.glob("0*/exercises/solutions/*.c*")):
+        points = re.search(r"exercise of stage \d, (\d+) points", solution.read_text(encoding="utf-8"))
+        expect(f"`{solution.stem}` {points[1]}" in five, f"five sessions: no `{solution.stem}` {points[1]}")
+        expect(f"`{solution.stem}`" in twelve.split("##")[0], f"twelve weeks: no `{solution.stem}`")
+
+
 def main():
     place = pathlib.Path(tempfile.mkdtemp(prefix="handout.")).resolve()
     try:
+        the_schedule_has_every_exercise()
         for upto in "135":
             done = make(ROOT, "course", f"OUT={place / upto}", "SEED=any", f"UPTO={upto}")
             expect(done.returncode == 0, f"make course: {done.stderr}")
