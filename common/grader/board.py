@@ -13,10 +13,13 @@ import json
 import pathlib
 import sys
 
-STYLE = """body { font: 16px/1.4 sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }
+STYLE = """body { font: 16px/1.4 sans-serif; margin: 2em auto; padding: 0 1em; width: fit-content; max-width: 100% }
+div { overflow-x: auto }
 table { border-collapse: collapse }
 th, td { padding: .2em .5em; text-align: right }
 th:nth-child(2), td:nth-child(2) { text-align: left }
+td:nth-child(2) { max-width: 18em; overflow-wrap: break-word }
+thead span { writing-mode: vertical-rl; transform: rotate(180deg) }
 thead th { vertical-align: bottom; border-bottom: 1px solid #888 }
 td.full { background: #cfe8cf } td.part { background: #f6eac0 } td.none { color: #999 }"""
 
@@ -44,16 +47,16 @@ def page(grades, names):
         rows.append(f"<tr><td>{place}</td><td>{html.escape(shown)}</td><td>{before:g}</td>"
                     + "".join(cell(x) for x in one["exercises"].values()) + "</tr>")
     first = next(iter(students.values()))["exercises"]
-    heads = "".join(f"<th>{html.escape(name)}<br>{x['points']}</th>" for name, x in first.items())
+    heads = "".join(f"<th><span>{html.escape(name)}</span><br>{x['points']}</th>" for name, x in first.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Softmax to FlashAttention: the board</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>
 <h1>The board</h1>
 <p>{len(students)} students, {grades['points']} points. Green: all points of an exercise; yellow: some.</p>
-<table><thead><tr><th></th><th>student</th><th>marks</th>{heads}</tr></thead>
+<div><table><thead><tr><th></th><th>student</th><th>marks</th>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
-</tbody></table></body></html>
+</tbody></table></div></body></html>
 """
 
 
