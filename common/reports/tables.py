@@ -33,6 +33,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
     multi-gpu     several GPUs beside one, from notes/results/multi_gpu
+    ranks         several processes beside as many threads, from the same
     crossover, roofs, decode, gpu-memory, counters, steps-A-B
                   stage 5's ladder: see tables_ladder.py
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
@@ -130,6 +131,8 @@ def make_table(where, mark, data):
         return EVERY[name](every)
     if name == "multi-gpu":
         return tables_multi_gpu.multi_gpu_table(data.directory)
+    if name == "ranks":
+        return tables_multi_gpu.ranks_table(data.directory)
     if name == "machines":
         return tables_stages.machines_table(rows, data.all)
     if name == "targets":
@@ -142,7 +145,8 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, multi-gpu, targets, crossover, roofs, decode, gpu-memory, counters, steps-A-B, "
+                        "machines, multi-gpu, ranks, targets, crossover, roofs, decode, "
+                        "gpu-memory, counters, steps-A-B, "
                         "file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 

@@ -1,4 +1,7 @@
-"""tables_multi_gpu.py: the table of several GPUs, from notes/results/multi_gpu/times.csv."""
+"""tables_multi_gpu.py: the tables of several GPUs and of several processes, from
+notes/results/multi_gpu/times.csv and ranks.csv."""
+import statistics
+
 from results import NoData, read_file, si
 from tables_text import table
 
@@ -50,3 +53,28 @@ def multi_gpu_table(directory):
         table(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
               [line_of(shapes[key]) for key in sorted(shapes)]) + \
         ["", f"*{gpus} x {row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}.*"]
+
+
+def ranks_table(directory):
+    """A line for each mask: the threaded variant, and a rank on each core."""
+    path = directory / "multi_gpu" / "ranks.csv"
+    if not path.exists():
+        raise NoData(f"no file {path}")
+    rows = read_file(path)
+    methods = list(dict.fromkeys(row.variant for row in rows))
+    lines = []
+    for causal in sorted({row.causal for row in rows}):
+        times = {name: statistics.median(row.median_s for row in rows
+                                         if (row.variant, row.causal) == (name, causal))
+                 for name in methods}
+        lines.append(["causal" if causal else "full"] +
+                     [f"{1e3 * times[name]:.0f} ms" + ("" if name == "all_cores" else
+                      f" ({times['all_cores'] / times[name]:.2f})") for name in methods])
+    row = rows[0]
+    return [f"{row.heads_q:.0f} heads, {si(row.seqlen_k)} queries and keys, "
+            f"d = {row.head_dim:.0f}, f32. In brackets: times as fast as threads.", ""] + \
+        table(["mask"] + [f"{row.threads:.0f} threads" if name == "all_cores" else
+                          f"{name.rsplit('-', 1)[0]}, {name.rsplit('-', 1)[1]} ranks"
+                          for name in methods], lines) + \
+        ["", f"*{row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}; "
+         f"median of {len(rows) // len(methods) // len(lines)} rounds.*"]
