@@ -62,14 +62,17 @@ quick() {
     make -s -j2 BUILD="$dir" CFLAGS="$flags" CXXFLAGS="$flags" CUDA=0 \
         "$dir/03_online_softmax" "$dir/04_monoid_tiled_cpu" >"$dir/make.log" 2>&1 ||
         { tail -n 20 "$dir/make.log"; verdict quick 1; return 1; }
-    status=0
-    for stage in 03_online_softmax 04_monoid_tiled_cpu; do
+    for stage in 03_online_softmax 04_monoid_tiled_cpu; do # both at the same time
         ASAN_OPTIONS="log_path=$dir/logs/asan:detect_leaks=1:detect_stack_use_after_return=0" \
         UBSAN_OPTIONS="log_path=$dir/logs/ubsan:print_stacktrace=1" \
         LSAN_OPTIONS="suppressions=tests/leaks.txt:print_suppressions=0" \
-            "$dir/$stage" check --quick >"$dir/out" 2>&1 || { status=1; tail -n 5 "$dir/out"; }
-        tail -n 1 "$dir/out"
+            "$dir/$stage" check --quick >"$dir/$stage.out" 2>&1 &
+        [ $stage = 03_online_softmax ] && first=$!
     done
+    status=0
+    wait $! || status=1
+    wait "$first" || status=1
+    tail -q -n $((1 + 4 * status)) "$dir"/0*.out
     verdict quick $status "$dir"/logs/*
 }
 
