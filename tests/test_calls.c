@@ -45,7 +45,7 @@ static void leave_place(void)
     cr_assert(!chdir("/") && !system(command));
 }
 
-TestSuite(calls, .init = go_to_place, .fini = leave_place, .timeout = 120);
+TestSuite(calls, .init = go_to_place, .fini = leave_place, .timeout = 900);
 
 /* Runs a stage; returns its exit status, with what it prints in .out and .err. */
 static int run(const char *stage, const char *arguments)

@@ -1,7 +1,7 @@
 /* test_cli.c: list, check, help, and which variant a stage program takes. */
 #include "cli.h"
 
-TestSuite(cli, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(cli, .init = make_place, .fini = remove_place, .timeout = 900);
 
 Test(cli, list_prints_one_line_a_variant)
 {

@@ -2,7 +2,7 @@
  * the attention written out in cli.h in double, for the fixture from NumPy. */
 #include "cli.h"
 
-TestSuite(cli_data, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(cli_data, .init = make_place, .fini = remove_place, .timeout = 900);
 
 Test(cli_data, fixture_is_right_in_every_variant)
 {

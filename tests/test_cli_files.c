@@ -2,7 +2,7 @@
  * output. */
 #include "cli.h"
 
-TestSuite(cli_files, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(cli_files, .init = make_place, .fini = remove_place, .timeout = 900);
 
 Test(cli_files, full_disk_exits_1_and_keeps_the_old_files)
 {

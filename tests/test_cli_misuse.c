@@ -1,7 +1,7 @@
 /* test_cli_misuse.c: bad use of every kind exits 2, in one line that says what would be right. */
 #include "cli.h"
 
-TestSuite(cli_misuse, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(cli_misuse, .init = make_place, .fini = remove_place, .timeout = 900);
 
 /* Arguments, and a word of the one line that they must cause. */
 struct misuse { const char *arguments, *word; };

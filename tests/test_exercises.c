@@ -67,7 +67,7 @@ static void judge(const char *kind, const char *name, const char *suite, unsigne
               "judge of %s %s: exit status %d: %s", kind, name, status, said);
 }
 
-Test(exercises, every_skeleton_fails_and_every_solution_passes, .timeout = 240)
+Test(exercises, every_skeleton_fails_and_every_solution_passes, .timeout = 900)
 {
     glob_t list;
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
@@ -136,7 +136,7 @@ static void grade_class(const char *exercises, const char *students, int times)
     grade(place, exercises, times);
 }
 
-Test(exercises, a_class_gets_the_marks_it_should_have, .timeout = 300)
+Test(exercises, a_class_gets_the_marks_it_should_have, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -154,7 +154,7 @@ Test(exercises, a_class_gets_the_marks_it_should_have, .timeout = 300)
 }
 
 /* Marks for nothing: what a skeleton gets depends on the numbers, which a comment changes. */
-Test(exercises, mistakes_are_explained_and_a_comment_earns_nothing, .timeout = 300)
+Test(exercises, mistakes_are_explained_and_a_comment_earns_nothing, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -174,15 +174,15 @@ static void attack(const char *name)
     cr_expect(status == 0, "%s: %s", name, said);
 }
 
-Test(exercises, a_grader_that_is_killed_leaves_nothing, .timeout = 240) { attack("term"); }
-Test(exercises, a_full_disk_is_no_mark, .timeout = 240) { attack("no_room"); }
-Test(exercises, a_lack_of_processes_is_no_mark, .timeout = 240) { attack("no_process"); }
-Test(exercises, a_lack_of_memory_is_no_mark, .timeout = 240) { attack("no_memory"); }
-Test(exercises, a_lack_of_threads_is_no_mark, .timeout = 240) { attack("no_thread"); }
-Test(exercises, a_wrong_place_for_results_is_refused, .timeout = 240) { attack("out"); }
-Test(exercises, names_with_quotes_and_links_are_told, .timeout = 240) { attack("quote"); }
+Test(exercises, a_grader_that_is_killed_leaves_nothing, .timeout = 900) { attack("term"); }
+Test(exercises, a_full_disk_is_no_mark, .timeout = 900) { attack("no_room"); }
+Test(exercises, a_lack_of_processes_is_no_mark, .timeout = 900) { attack("no_process"); }
+Test(exercises, a_lack_of_memory_is_no_mark, .timeout = 900) { attack("no_memory"); }
+Test(exercises, a_lack_of_threads_is_no_mark, .timeout = 900) { attack("no_thread"); }
+Test(exercises, a_wrong_place_for_results_is_refused, .timeout = 900) { attack("out"); }
+Test(exercises, names_with_quotes_and_links_are_told, .timeout = 900) { attack("quote"); }
 
-Test(exercises, files_handed_in_strangely_harm_nobody, .timeout = 300)
+Test(exercises, files_handed_in_strangely_harm_nobody, .timeout = 900)
 {
     char place[] = "/tmp/test_exercises.XXXXXX";
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
@@ -193,7 +193,7 @@ Test(exercises, files_handed_in_strangely_harm_nobody, .timeout = 300)
     grade(place, "online_step", 1);
 }
 
-Test(exercises, the_same_submissions_get_the_same_files, .timeout = 300)
+Test(exercises, the_same_submissions_get_the_same_files, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -212,7 +212,7 @@ Test(exercises, projects_in_cuda_are_judged_as_far_as_this_machine_can, .timeout
 }
 
 /* Last year's file and last year's function, for each exercise with several forms. */
-Test(exercises, last_years_answer_fails, .timeout = 400)
+Test(exercises, last_years_answer_fails, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -221,14 +221,14 @@ Test(exercises, last_years_answer_fails, .timeout = 400)
 }
 
 /* What students get: no link leads nowhere, no verb of `make help` is missing. */
-Test(exercises, a_handout_is_whole, .timeout = 200)
+Test(exercises, a_handout_is_whole, .timeout = 900)
 {
     if (run("python3 -c ''")) cr_skip("no python3");
     cr_expect(run("python3 -B tests/exercises/handout_test.py") == 0, "%s", said);
 }
 
 /* A course: made from a seed, done by six students, graded, put on the board. */
-Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 400)
+Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -237,7 +237,7 @@ Test(exercises, a_course_runs_from_its_creation_to_its_board, .timeout = 400)
 }
 
 /* The known ways of looking fast: speed_attacks.py. */
-Test(exercises, speed_cannot_be_cheated_cheaply, .timeout = 300)
+Test(exercises, speed_cannot_be_cheated_cheaply, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");
@@ -246,7 +246,7 @@ Test(exercises, speed_cannot_be_cheated_cheaply, .timeout = 300)
 }
 
 /* A project begins with a program that is right, and can be solved. */
-Test(exercises, projects_are_right_before_and_after, .timeout = 240)
+Test(exercises, projects_are_right_before_and_after, .timeout = 900)
 {
     static const char *const files[][2] = {
         {"03_online_softmax/exercises/projects/online_softmax.c", "safe_row"},
@@ -290,7 +290,7 @@ Test(exercises, questions_of_all_lessons_find_what_they_change)
 
 /* The questions at the end of the lessons: the change that each asks for is made, and its
  * commands are run.  .ci/run does all stages. */
-Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 300)
+Test(exercises, questions_of_the_first_three_lessons_work, .timeout = 900)
 {
     if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
     if (run("python3 -c ''")) cr_skip("no python3");

@@ -218,7 +218,7 @@ Test(hopper, block_that_does_not_wait_for_its_copy_is_reported)
 }
 
 /* The first rung with these instructions, the last one, and the one beside the ladder. */
-Test(hopper, rungs_executed_on_the_cpu_are_right, .timeout = 120)
+Test(hopper, rungs_executed_on_the_cpu_are_right, .timeout = 900)
 {
     for (const char *name : {"wgmma", "tuned", "general"}) {
         char command[256];

@@ -38,7 +38,7 @@ static void make_place(void)
 
 static void remove_place(void) { shell("rm -rf $D"); }
 
-TestSuite(install, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(install, .init = make_place, .fini = remove_place, .timeout = 900);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1

@@ -127,7 +127,7 @@ static int repeatable(const char *command)
            !strncmp(command, "build/on_ramp/", 14) || !strncmp(command, "make trace", 10) || !strcmp(command, "make stage");
 }
 
-Test(lessons, transcripts_are_what_the_programs_print, .timeout = 60)
+Test(lessons, transcripts_are_what_the_programs_print, .timeout = 900)
 {
     glob_t list = lessons();
     int replayed = 0;

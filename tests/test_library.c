@@ -6,7 +6,7 @@
 
 #include "library_problem.h"
 
-TestSuite(library, .timeout = 120);
+TestSuite(library, .timeout = 900);
 
 static const size_t shapes[][7] = {
     {1, 1, 1, 1, 1, 8, 8},    {2, 4, 2, 17, 33, 16, 24}, {1, 3, 1, 70, 5, 64, 64},

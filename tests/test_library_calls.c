@@ -10,7 +10,7 @@
 #include "verification/compare.h"
 #include "verification/outputs.h"
 
-TestSuite(library_calls, .timeout = 120);
+TestSuite(library_calls, .timeout = 900);
 
 enum { CALL = WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | WITH_PAGES | WITH_STRIDES };
 

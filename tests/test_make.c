@@ -32,7 +32,7 @@ static void remove_place(void)
     cr_assert(!chdir("/") && !system(command));
 }
 
-TestSuite(make, .init = make_place, .fini = remove_place, .timeout = 300);
+TestSuite(make, .init = make_place, .fini = remove_place, .timeout = 900);
 
 static void slurp(const char *path, char *text, size_t size)
 {

@@ -26,7 +26,7 @@ Test(mpi, suite_files_and_faults_on_several_ranks, .timeout = 900)
     run_script("RANKS='1 3' PLANTED=0", "tests/mpi/run.sh");
 }
 
-Test(mpi, two_hosts_of_a_network, .timeout = 300)
+Test(mpi, two_hosts_of_a_network, .timeout = 900)
 {
     run_script("", "tests/mpi/network.sh");
 }

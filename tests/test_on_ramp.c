@@ -54,7 +54,7 @@ static void expect_wrong(const char *name, const char *sed)
     run(command, text, sizeof text);
 }
 
-Test(on_ramp, a_mistake_in_a_kernel_is_seen, .timeout = 120)
+Test(on_ramp, a_mistake_in_a_kernel_is_seen, .timeout = 900)
 {
     /* an executor built for a sanitizer links with that sanitizer only */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-Test(planted, every_patch_applies_to_the_sources, .timeout = 60)
+Test(planted, every_patch_applies_to_the_sources, .timeout = 900)
 {
     glob_t found;
     cr_assert(glob("tests/planted/*.patch", 0, NULL, &found) == 0);
@@ -20,7 +20,7 @@ Test(planted, every_patch_applies_to_the_sources, .timeout = 60)
 }
 
 /* The story, the program, and the cases that must see it. */
-Test(planted, every_patch_tells_its_story, .timeout = 60)
+Test(planted, every_patch_tells_its_story, .timeout = 900)
 {
     cr_expect(system("for p in tests/planted/*.patch; do for word in Story Family Program "
                      "Variant 'Caught by'; do grep -q \"^$word: \" $p || "

@@ -1,7 +1,7 @@
 /* test_plot.c: the figures: drawn from CSV, and the same from the same CSV. */
 #include "report_place.h"
 
-TestSuite(plot, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(plot, .init = make_place, .fini = remove_place, .timeout = 900);
 
 Test(plot, every_figure_is_drawn_and_is_the_same_again)
 {

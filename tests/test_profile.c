@@ -34,7 +34,7 @@ static void remove_place(void)
     cr_assert(!system(command));
 }
 
-TestSuite(profile, .init = make_place, .fini = remove_place, .timeout = 60);
+TestSuite(profile, .init = make_place, .fini = remove_place, .timeout = 900);
 
 /* counters.sh of stage 5 with a PATH that begins with `tools`; its exit status. */
 static int profile(const char *tools, const char *roof)

@@ -41,7 +41,7 @@ static int python(const char *file)
     return shell(line);
 }
 
-Test(python, the_package_agrees_with_the_definition, .timeout = 300)
+Test(python, the_package_agrees_with_the_definition, .timeout = 900)
 {
     if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
     if (shell(FIND)) cr_skip_test("no python3 with NumPy");
@@ -50,7 +50,7 @@ Test(python, the_package_agrees_with_the_definition, .timeout = 300)
 }
 
 /* Without a net and without setuptools: the folder brings its own build backend. */
-Test(python, the_folder_is_installed_in_a_fresh_environment, .timeout = 300)
+Test(python, the_folder_is_installed_in_a_fresh_environment, .timeout = 900)
 {
     const char *build = getenv("BUILD");
     char place[] = "/tmp/test_python.XXXXXX", line[1024];
@@ -66,7 +66,7 @@ Test(python, the_folder_is_installed_in_a_fresh_environment, .timeout = 300)
     cr_assert(status == 0 && strstr(said, "installed"), "%s", said);
 }
 
-Test(python, keys_in_pages_give_what_keys_in_a_row_give, .timeout = 300)
+Test(python, keys_in_pages_give_what_keys_in_a_row_give, .timeout = 900)
 {
     if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
     if (shell(FIND)) cr_skip_test("no python3 with NumPy");

@@ -38,7 +38,7 @@ static void remove_place(void)
     cr_assert(!chdir("/") && !system(command));
 }
 
-TestSuite(robust, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(robust, .init = make_place, .fini = remove_place, .timeout = 900);
 
 static void slurp(const char *path, char *text, size_t size)
 {
@@ -278,7 +278,7 @@ Test(robust, an_old_driver_is_named_and_the_cpu_computes)
 }
 
 /* Combinations of files and options of `run`, under address sanitizer (tests/fuzz). */
-Test(robust, any_combination_of_files_and_options_is_computed_or_refused, .timeout = 400)
+Test(robust, any_combination_of_files_and_options_is_computed_or_refused, .timeout = 900)
 {
     if (shell("[ -x $B/sanitize/quick/fuzz_run ]"))
         cr_skip_test("a build with sanitizers of its own has no fuzz_run");

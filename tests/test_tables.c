@@ -2,7 +2,7 @@
 #include "last_rung.h"
 #include "report_place.h"
 
-TestSuite(tables, .init = make_place, .fini = remove_place, .timeout = 120);
+TestSuite(tables, .init = make_place, .fini = remove_place, .timeout = 900);
 
 /* ladder_rate() of synthetic.py says where each rung wins. */
 Test(tables, tables_of_the_ladder_say_where_each_rung_wins)

@@ -54,7 +54,7 @@ UNSEEN static void mbarrier_describe(const void *what, char *text, size_t size)
 }
 
 /* Ends the phase when nothing is missing. */
-UNSEEN static void mbarrier_settle(struct block *block, struct mbarrier *b)
+UNSEEN static void mbarrier_end_phase(struct block *block, struct mbarrier *b)
 {
     if (b->missing || b->bytes) return;
     b->phase ^= 1;
@@ -81,7 +81,7 @@ UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct pla
              "phase are missing)", (int)b->count, (int)b->bytes);
     b->bytes += bytes;
     b->missing--;
-    mbarrier_settle(self->current->block, b);
+    mbarrier_end_phase(self->current->block, b);
 }
 
 UNSEEN void mbarrier_arrive(uint64_t *bar, const struct place &where)
@@ -187,7 +187,7 @@ UNSEEN static void load_now(const struct transfer &t)
     copy_box(t, true);
     t.bar->bytes -= (int64_t)(t.map.box[0] * t.map.box[1] * 2);
     TSAN(__tsan_release(t.bar));
-    mbarrier_settle(t.block, t.bar);
+    mbarrier_end_phase(t.block, t.bar);
 }
 
 /* Completes one load, the oldest or the newest.  False when none is under way. */
