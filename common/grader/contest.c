@@ -109,11 +109,15 @@ static void *travels(const struct contest *c, float *x, size_t n)
  * that the mean of v is no answer; values between -1 and 1. */
 void contest_draw(struct contest *c)
 {
-    struct random r = fresh();
     const float width[3] = {c->p.op == OP_SOFTMAX ? 12 : 8, 2, 2};
-    for (int a = 0; a < 3; a++)
-        for (size_t i = 0; i < c->n_in[a]; i++)
+    for (int a = 0; a < 3; a++) {
+        const struct random first = fresh();
+#pragma omp parallel for
+        for (size_t i = 0; i < c->n_in[a]; i++) {
+            struct random r = random_after(first, i);
             c->in[a][i] = width[a] * (random_uniform(&r) - 0.5f);
+        }
+    }
 }
 
 void contest_hand_over(struct contest *c, struct place *place)
@@ -124,7 +128,9 @@ void contest_hand_over(struct contest *c, struct place *place)
                                span_in(c, i)->bytes);
     for (int i = 0; i < 2; i++) {
         if (!c->n_out[i]) continue;
-        for (size_t k = 0; k < span_out(c, i)->bytes / 4; k++) ((uint32_t *)c->raw)[k] = UNWRITTEN;
+        uint32_t *words = c->raw;
+#pragma omp parallel for
+        for (size_t k = 0; k < span_out(c, i)->bytes / 4; k++) words[k] = UNWRITTEN;
         place->kind->write(place, span_out(c, i)->offset, c->raw, span_out(c, i)->bytes);
     }
 }
@@ -164,7 +170,7 @@ const char *contest_take(struct contest *c, struct place *place)
     for (int i = 0; i < 3; i++) {
         if (!c->n_in[i]) continue;
         /* what was handed over again, piece by piece, beside what lies there now */
-        enum { PIECE = 1 << 16 };
+        enum { PIECE = 1 << 22 };
         static char there[PIECE];
         size_t size = size_in(c), offset = span_in(c, i)->offset;
         for (size_t from = 0; from < c->n_in[i]; from += PIECE / size) {
@@ -233,6 +239,23 @@ static int row_is_right(const struct contest *c, size_t i, double *x, double *y)
     return 1;
 }
 
+/* What is wrong with row i of the answer at first sight, or NULL. */
+static const char *seen_in_row(const struct contest *c, size_t i, size_t width)
+{
+    int rows = c->p.op == OP_SOFTMAX;
+    double sum = 0;
+    for (size_t j = 0; j < width; j++) {
+        float e = c->out[0][i * width + j];
+        if (!(e >= (rows ? 0 : -1.0001f) && e <= 1.0001f))
+            return "a result out of range, or not written";
+        sum += e;
+    }
+    if (rows && !(fabs(sum - 1) <= (c->p.dtype == F32 ? 1e-3 : 1e-1)))
+        return "a row that does not add up to 1";
+    if (!rows && !isfinite(c->out[1][i])) return "an lse that is not a number";
+    return NULL;
+}
+
 /* All rows by what is cheap to see, some by all. */
 const char *contest_mistake(const struct contest *c)
 {
@@ -242,16 +265,12 @@ const char *contest_mistake(const struct contest *c)
     double *x = malloc((width + p->seqlen_k) * sizeof *x), *y = malloc((width + p->seqlen_k) * sizeof *y);
     if (!x || !y) machine_fails("no memory for a row", strerror(errno));
     const char *wrong = NULL;
-    for (size_t i = 0; i < n && !wrong; i++) {
-        double sum = 0;
-        for (size_t j = 0; j < width; j++) {
-            float e = c->out[0][i * width + j];
-            if (!(rows ? e >= 0 && e <= 1.0001f : e >= -1.0001f && e <= 1.0001f))
-                wrong = "a result out of range, or not written";
-            sum += e;
-        }
-        if (!wrong && rows && !(fabs(sum - 1) <= (p->dtype == F32 ? 1e-3 : 1e-1))) wrong = "a row that does not add up to 1";
-        if (!wrong && !rows && !isfinite(c->out[1][i])) wrong = "an lse that is not a number";
+#pragma omp parallel for
+    for (size_t i = 0; i < n; i++) {
+        const char *why = seen_in_row(c, i, width);
+        if (!why) continue;
+#pragma omp atomic write
+        wrong = why;
     }
     struct random r = fresh();
     for (int k = 0; k < ROWS_CHECKED && !wrong; k++)

@@ -125,11 +125,12 @@ static const char *const tools[] = {
 /* What the driver of a GPU needs beyond libraries, to read and to write. */
 static const char *const devices_read[] = {
     "/proc/self", "/proc/driver", "/proc/devices", "/proc/cpuinfo", "/proc/meminfo", "/proc/modules",
-    "/sys", "/usr/local/cuda", "/etc/nvidia", NULL};
+    "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/sys", "/usr/local/cuda",
+    "/usr/local/nvidia", "/run/opengl-driver", "/etc/nvidia", NULL};
 static const char *const devices[] = {
     "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
     "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm",
-    "/dev/nvidia-uvm-tools", "/dev/nvidia-caps", "/dev/null", NULL};
+    "/dev/nvidia-caps", "/dev/null", NULL};
 
 /* From here on only the program and the libraries can be read. */
 static int hide_files(const char *program, int gpu)
@@ -176,7 +177,7 @@ int jail_enter(const struct limits *limits, const char **program)
     limit_cpu(20 * limits->cpu_s);
     limit(RLIMIT_FSIZE, 1 << 20);
     limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_NOFILE, 64);
+    limit(RLIMIT_NOFILE, limits->gpu ? 1024 : 64); /* CUDA opens its devices many times */
 #ifdef THIS_ARCH
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (limits->one_core) take_one_core();
@@ -185,8 +186,9 @@ int jail_enter(const struct limits *limits, const char **program)
     if (!limits->gpu) limit(RLIMIT_AS, limits->memory); /* CUDA takes terabytes of addresses */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
         hidden = limits->hide_files && hide_files(*program, limits->gpu);
-        filtered = limits->gpu ? filter_calls_of_gpu(*program)
-                               : filter_calls(*program, limits->one_core);
+        filtered = limits->any_call ? 0
+                   : limits->gpu    ? filter_calls_of_gpu(*program)
+                                    : filter_calls(*program, limits->one_core);
     }
 #else
     (void)program;

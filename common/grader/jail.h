@@ -11,6 +11,7 @@ struct limits {
     size_t memory;     /* bytes of address space */
     int one_core;      /* the process has one core and cannot choose another */
     int hide_files;    /* files outside the system's libraries cannot be read */
+    int any_call;      /* no filter of system calls: only to find out what a driver needs */
     int gpu;           /* the process may use the GPU's devices */
 };
 

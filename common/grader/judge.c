@@ -3,7 +3,7 @@
  *
  *     judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] [--memory MiB]
  *                           [--seed N] [--draw N] [--skeleton] [--timed WORK [--runs N]]
- *                           [--dtype f16] [--executed] [--gpu] [--gpu-jail]
+ *                           [--dtype f16] [--executed] [--gpu COPIER] [--gpu-jail] [--jail N]
  *
  * Nothing that the worker prints or returns counts: its outputs are compared in this
  * process, which the worker cannot write to.  A worker that ends, crashes, or computes
@@ -13,7 +13,9 @@
  * it only describes itself (in a repository for students).  --timed measures a worker that is
  * right in all cases (speed.c).  --dtype: all arrays have this type.  --executed: the worker
  * executes a CUDA kernel on the CPU, so only cases that are small enough.  --gpu: it computes on a
- * GPU, which a jail must let it use (jail.h); --gpu-jail: in that jail, without a GPU.
+ * GPU, which a jail must let it use (jail.h), and COPIER is the program of copier.cu; --gpu-jail:
+ * in that jail, without a GPU.  --jail: less of it, to find out what a driver needs (0: none of the
+ * system's, 1: the files are not hidden).
  *
  * A submission that crashes or takes too long is not always to blame.  The solution is then
  * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
@@ -67,8 +69,8 @@ static int usage(void)
 {
     fprintf(stderr, "usage: judge SOLUTION WORKER [--quick] [--speed] [--cpu S] [--wall S] "
                     "[--memory MiB] [--seed N] [--draw N] [--skeleton] "
-                    "[--timed WORK [--runs N]] [--dtype f32|f16|bf16] [--executed] [--gpu] "
-                    "[--gpu-jail]\n");
+                    "[--timed WORK [--runs N]] [--dtype f32|f16|bf16] [--executed] [--gpu COPIER] "
+                    "[--gpu-jail] [--jail 0|1|2]\n");
     return 2;
 }
 
@@ -113,13 +115,17 @@ static int read_options(int argc, char **argv, struct command *c, struct trial *
         else if (!strcmp(argv[i], "--speed")) c->speed = 1;
         else if (!strcmp(argv[i], "--skeleton")) t->unsolved = 1;
         else if (!strcmp(argv[i], "--executed")) t->executed = 1;
-        else if (!strcmp(argv[i], "--gpu")) c->work.gpu = worker_limits.gpu = 1;
+        else if (!strcmp(argv[i], "--gpu") && i + 1 < argc)
+            c->work.gpu = worker_limits.gpu = 1, c->work.copier = argv[++i];
         else if (!strcmp(argv[i], "--gpu-jail")) worker_limits.gpu = 1;
         else if (!strcmp(argv[i], "--dtype") && i + 1 < argc && read_dtype(argv[i + 1], &t->dtype))
             i++;
         else if (!strcmp(argv[i], "--timed") && i + 1 < argc) c->work.words = argv[++i];
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             t->seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--jail") && i + 1 < argc) {
+            worker_limits.hide_files = value >= 2, worker_limits.any_call = value < 1, i++;
+        }
         else if (value <= 0) return 0;
         else if (!strcmp(argv[i], "--runs")) c->work.runs = (int)value, i++;
         else if (!strcmp(argv[i], "--draw")) c->draw = (size_t)value, i++;

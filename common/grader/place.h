@@ -1,5 +1,5 @@
 /* place.h: the memory that the judge shares with a worker for timed runs: the shared file, or
- * memory of the GPU, of which the worker gets a ticket (protocol.h) and not the address.
+ * memory of the GPU, for which the worker inherits a descriptor (gpu_share.h).
  *
  * The judge reads its clock after look(): what the worker, its threads or its kernels write
  * later is then seen as a change. */
@@ -11,12 +11,13 @@
 struct place {
     const struct place_kind *kind;
     char *base;             /* where it lies in this process, or on the GPU */
-    struct ticket ticket;   /* with which the worker finds it */
+    size_t gpu_bytes;       /* for the request (protocol.h); 0 in the file */
     void *own;              /* of the kind: what no worker can reach */
 };
 
 struct place_kind {
-    /* Makes a place of n bytes.  0: there is not that much memory. */
+    /* Makes a place of n bytes, for workers that start after this.  0: there is not that much
+     * memory. */
     int (*make)(struct place *place, struct worker *w, size_t n);
     void (*write)(struct place *place, size_t at, const void *from, size_t n);
     void (*read)(struct place *place, void *to, size_t at, size_t n);

@@ -1,13 +1,14 @@
 /* place_gpu.cu: memory of the GPU as a place.
  *
- * The judge allocates, and the worker gets a handle (CUDA's inter-process memory) to this one
- * allocation.  Inputs are drawn and results compared in the judge; neither lies on the GPU
+ * The judge allocates, and the worker inherits a descriptor of this one allocation
+ * (gpu_share.h).  Inputs are drawn and results compared in the judge; neither lies on the GPU
  * where a worker could read it.  A kernel of the worker may still run when its process has been
  * stopped: look() then sees what it has not written yet, and its clock includes the wait. */
 #include "stage.h"
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu.h"
+#include "grader/gpu_share.h"
 
 extern "C" {
 #include "measurement/timing.h"
@@ -21,18 +22,14 @@ struct own { char *copy; size_t copy_bytes; size_t *at; uint32_t *seen; };
 
 static int make(struct place *place, struct worker *w, size_t n)
 {
-    cudaIpcMemHandle_t handle;
-    static_assert(sizeof handle <= sizeof place->ticket.bytes, "a ticket holds a handle");
     struct own *own = (struct own *)calloc(1, sizeof *own);
-    (void)w;
     place->own = own;
-    place->base = (char *)gpu_alloc(n);
+    place->base = share_new(n, &w->gpu_fd);
+    place->gpu_bytes = n;
     if (!own || !place->base) return 0;
     own->at = (size_t *)gpu_alloc(AT_MOST * sizeof *own->at);
     own->seen = (uint32_t *)gpu_alloc(AT_MOST * sizeof *own->seen);
     if (!own->at || !own->seen) return 0;
-    CUDA_CHECK(cudaIpcGetMemHandle(&handle, place->base));
-    memcpy(place->ticket.bytes, &handle, sizeof handle);
     return 1;
 }
 

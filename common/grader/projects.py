@@ -44,6 +44,7 @@ GPU_SPEED = re.compile(r"^ \* Speed: (\S+) in (\w+), as a share of (\w+)\.$", re
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
 RUNS, TIMED_S, CASE_S = 15, 600, 5
+OF_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")  # which GPU, and its libraries
 NOISE = 1.25  # a share that is not this many times the first program's earns nothing
 
 
@@ -110,7 +111,7 @@ def projects(names=()):
 def judged(build, project, worker, seed, draw, *options):
     """The judge's verdict on a worker; why there is none."""
     environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
-                   "OMP_NUM_THREADS": "1"}
+                   "OMP_NUM_THREADS": "1", **{x: os.environ[x] for x in OF_GPU if x in os.environ}}
     status, out, err = processes.run(
         [f"{build}/judge", f"{build}/exercises/solution/{project.like}.worker", worker,
          "--quick", "--cpu", str(CASE_S), "--memory", "1024", "--seed", str(seed), "--draw",
@@ -134,7 +135,8 @@ def timed(build, project, worker, seed, draw, gpu_worker=None):
         if verdict:
             verdict.untimed = "no GPU was found"
         return verdict, why
-    return judged(build, project, gpu_worker, seed, draw, "--gpu", *clock)
+    return judged(build, project, gpu_worker, seed, draw, "--gpu",
+                  f"{build}/exercises/projects/copier.gpu_worker", *clock)
 
 
 def words(project, verdict, base):

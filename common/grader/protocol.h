@@ -12,7 +12,7 @@
 
 #include "stage.h"
 
-enum { REGION_FD = 3, SOCKET_FD = 4, PAGE_FD = 5, PAGE_BYTES = 4096 };
+enum { REGION_FD = 3, SOCKET_FD = 4, PAGE_FD = 5, GPU_FD = 6, PAGE_BYTES = 4096 };
 #define REGION ((size_t)1 << 25)
 
 enum request_kind { DESCRIBE, REFUSES, COMPUTE, TIMED };
@@ -28,12 +28,10 @@ enum {
  * after it, counted in bytes. */
 struct span { size_t offset, bytes; };
 
-/* What opens the judge's memory on the GPU: CUDA's inter-process handle. */
-struct ticket { unsigned char bytes[64]; };
-
 struct request {
     enum request_kind kind;
-    struct ticket ticket;   /* TIMED on a GPU: the spans lie there, not in the file */
+    size_t gpu_bytes;       /* TIMED on a GPU: the spans lie in so many bytes of the GPU's memory,
+                             * which GPU_FD opens, not in the file */
     struct problem problem;
     struct span span[N_ARRAYS];
     size_t guard;

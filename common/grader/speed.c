@@ -10,8 +10,9 @@
  *                    in double, the sum or the range of all rows
  *     the yardstick  is the solution, in turn with it on the same inputs, and the memory or the
  *                    arithmetic of this machine, measured between the runs; the worker stands
- *                    still meanwhile, and has one core.  On a GPU it is a copy of the same bytes,
- *                    by the same clock, or cuBLAS
+ *                    still meanwhile, and has one core.  On a GPU it is a copy of the same bytes
+ *                    by a program of ours (copier.cu) in the worker's place, or cuBLAS; what an
+ *                    empty kernel takes there is taken off both
  *     the floor      a result above the ceiling is no speed but an error
  *
  * The arrays lie in the worker's place (place.h), and are not copied. */
@@ -19,9 +20,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <omp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "contest.h"
@@ -29,8 +32,9 @@
 #include "measurement/ceiling.h"
 #include "measurement/timing.h"
 
-enum { WARM_UP = 2, MOST_RUNS = 99 };
-#define TURN_S 1e-3 /* by which a copy is later when somebody else's kernel runs */
+enum { WARM_UP = 2, MOST_RUNS = 99, LOOKS = 3 };
+#define TURN_S 1e-3 /* by which copies are later when somebody else's kernel runs */
+#define LOOK_S 4e-3 /* of copies: longer than a turn of the GPU */
 
 /* Nothing of the worker's process moves after this. */
 static void freeze(struct worker *w)
@@ -40,20 +44,28 @@ static void freeze(struct worker *w)
     while (waitpid(w->pid, &status, WUNTRACED | __WALL) < 0 && errno == EINTR) continue;
 }
 
-/* Seconds of one run, or -1 and why: the worker gave no answer, or a wrong one.  After it the
- * worker stands still. */
-static double run(struct contest *c, struct worker *w, struct place *place, const char **why)
+/* Seconds from the request until the worker stands still and the judge has seen some of its
+ * results. */
+static double turn(struct contest *c, struct worker *w, struct place *place,
+                   const struct request *q, int *answered)
 {
     struct reply r;
-    contest_hand_over(c, place);
-    c->q.ticket = place->ticket;
     double t = seconds_now();
     if (w->pid) kill(-w->pid, SIGCONT);
-    int answered = worker_ask(w, &c->q, &r);
+    *answered = worker_ask(w, q, &r);
     freeze(w);
     contest_choose(c);
     place->kind->look(place, c->at, SAMPLES, c->seen);
-    t = seconds_now() - t;
+    return seconds_now() - t;
+}
+
+/* Seconds of one run, or -1 and why: the worker gave no answer, or a wrong one. */
+static double run(struct contest *c, struct worker *w, struct place *place, const char **why)
+{
+    int answered;
+    contest_hand_over(c, place);
+    c->q.gpu_bytes = place->gpu_bytes;
+    double t = turn(c, w, place, &c->q, &answered);
     *why = answered ? contest_take(c, place) : w->failure;
     if (!*why) *why = contest_mistake(c);
     return *why ? -1 : t;
@@ -98,8 +110,10 @@ static double gpu_clock_mhz(void)
 struct yardstick {
     int rows, gpu;                  /* softmax, or attention */
     struct ceiling_memory memory;   /* of a CPU */
-    double copy[MOST_RUNS];         /* seconds, of a GPU */
-    double idle;                    /* the same before the worker used the GPU */
+    struct worker *copier;          /* of a GPU; it has the worker's place */
+    double copy, empty;             /* its least seconds for a copy and for no work */
+    int copies;                     /* by the judge, in one look */
+    double idle;                    /* their seconds before the worker used the GPU */
 };
 
 static const char *name_of(const struct yardstick *y)
@@ -107,35 +121,57 @@ static const char *name_of(const struct yardstick *y)
     return y->rows ? "copy" : y->gpu ? "gemm" : "fma";
 }
 
-/* Seconds of a copy on the GPU, the least of a few. */
-static double gpu_copies(const struct contest *c, struct place *place)
+/* Seconds of n copies on the GPU. */
+static double gpu_copies(const struct contest *c, struct place *place, int n)
 {
-    double least = INFINITY;
-    for (int i = 0; i < 3; i++) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
         double s = place->kind->copy(place, c->n_in[0] * dtype_size(c->p.dtype));
         if (s <= 0) machine_fails("no memory for a copy", "on the GPU");
-        if (s < least) least = s;
+        sum += s;
     }
-    return least;
+    return sum;
 }
 
-/* Between the runs, while the worker stands still.  A GPU gives programs turns of a millisecond
- * or more: a kernel that the worker left running, which would read the next inputs before the
- * clock starts, makes our copies wait.  Returns whether the machine is ours. */
-static int look_at_machine(struct yardstick *y, const struct contest *c, struct place *place, int i)
+/* A GPU gives programs turns of a millisecond or more: a kernel that the worker left running,
+ * which would read the next inputs before the clock starts, makes our copies wait, each time. */
+static int gpu_is_ours(const struct yardstick *y, const struct contest *c, struct place *place)
 {
-    if (!y->gpu && y->rows && i >= 0) ceiling_memory_look(&y->memory);
+    for (int i = 0; i < LOOKS; i++)
+        if (gpu_copies(c, place, y->copies) < y->idle + TURN_S) return 1;
+    return 0;
+}
+
+/* The copier's seconds, in the worker's place and by the worker's clock: of the copy of x into y,
+ * or of an empty kernel, if they are the least. */
+static void copier_runs(struct yardstick *y, struct contest *c, struct place *place, enum op op)
+{
+    struct request q = c->q;
+    int answered;
+    double *least = op == OP_SOFTMAX ? &y->copy : &y->empty;
+    q.gpu_bytes = place->gpu_bytes;
+    q.problem.op = op;
+    double t = turn(c, y->copier, place, &q, &answered);
+    if (!answered) machine_fails("the copier", y->copier->failure);
+    if (t < *least) *least = t;
+}
+
+/* Between the runs, while the worker stands still.  Returns whether the machine is ours. */
+static int look_at_machine(struct yardstick *y, struct contest *c, struct place *place)
+{
+    if (!y->gpu && y->rows) ceiling_memory_look(&y->memory);
     if (!y->gpu) return 1;
-    double s = gpu_copies(c, place);
-    if (i >= 0) y->copy[i] = s;
-    return s < y->idle + TURN_S;
+    if (!gpu_is_ours(y, c, place)) return 0;
+    if (y->rows) copier_runs(y, c, place, OP_SOFTMAX);
+    copier_runs(y, c, place, OP_ATTENTION);
+    return 1;
 }
 
 /* GB/s or GFLOP/s. */
-static double ceiling_of(struct yardstick *y, const struct contest *c, int runs)
+static double ceiling_of(struct yardstick *y, const struct contest *c)
 {
     if (y->rows && y->gpu)
-        return 2e-9 * (double)(c->n_in[0] * dtype_size(c->p.dtype)) / median(y->copy, runs);
+        return 2e-9 * (double)(c->n_in[0] * dtype_size(c->p.dtype)) / (y->copy - y->empty);
     if (y->rows) return ceiling_memory_gbps(&y->memory);
     return y->gpu ? gpu_gemm_gflops(c->p.dtype) : ceiling_fma_gflops(1);
 }
@@ -157,7 +193,7 @@ static const char *take_turns(struct contest *c, struct worker *const who[2], st
                               struct yardstick *y, int runs, double t[2][MOST_RUNS])
 {
     for (int i = -WARM_UP; i < runs; i++) {
-        if (!look_at_machine(y, c, &place[0], i)) return "something of it still runs on the GPU";
+        if (!look_at_machine(y, c, &place[0])) return "something of it still runs on the GPU";
         contest_draw(c);
         for (int k = 0; k < 2; k++) {
             int turn = (i & 1) ^ k;
@@ -172,6 +208,20 @@ static const char *take_turns(struct contest *c, struct worker *const who[2], st
     return NULL;
 }
 
+/* Before the worker uses the GPU: how long copies take. */
+static void start_copier(struct yardstick *y, struct contest *c, struct place *place,
+                         const char *program, int gpu_fd)
+{
+    static struct worker copier;
+    y->copier = &copier;
+    if (!worker_new(&copier, program)) machine_fails("no shared file", strerror(errno));
+    copier.gpu_fd = gpu_fd;
+    double one = gpu_copies(c, place, 4) / 4, warm = gpu_copies(c, place, 4) / 4;
+    y->copies = 1 + (int)(LOOK_S / (warm < one ? warm : one));
+    y->idle = gpu_copies(c, place, y->copies);
+    for (int i = 0; i < LOOKS; i++) copier_runs(y, c, place, y->rows ? OP_SOFTMAX : OP_ATTENTION);
+}
+
 int time_worker(struct worker *w, struct worker *solution, const struct timed_work *work)
 {
     static struct contest c;
@@ -184,14 +234,16 @@ int time_worker(struct worker *w, struct worker *solution, const struct timed_wo
     int runs = work->runs;
     if (runs < 1 || runs > MOST_RUNS || !contest_understand(&c, work->words, work->dtype)) return 2;
     y = (struct yardstick){.rows = c.p.op == OP_SOFTMAX, .gpu = work->gpu};
+    if (y.gpu) y.copy = y.empty = INFINITY;
     y.memory = (struct ceiling_memory){.x = c.in[0], .y = c.out[0], .n = c.n_out[0], .threads = 1};
     for (int k = 0; k < 2; k++) {
         place[k].kind = work->gpu ? on_gpu() : &in_shared_file;
         if (who[k] && !place[k].kind->make(&place[k], who[k], c.bytes)) return 2;
     }
     if (work->gpu) { /* its process of the cases ends, and with it all that it has launched */
+        omp_set_num_threads(omp_get_num_procs()); /* gigabytes are drawn and compared */
         worker_stop(w, "end");
-        y.idle = gpu_copies(&c, &place[0]);
+        start_copier(&y, &c, &place[0], work->copier, w->gpu_fd);
     }
     const char *why = take_turns(&c, who, place, &y, runs, t);
     if (why) return printf("untimed\t%s\n", why), 0;
@@ -199,9 +251,10 @@ int time_worker(struct worker *w, struct worker *solution, const struct timed_wo
         ratio[i] = t[1][i] / t[0][i]; /* 0 without a solution */
         if (t[0][i] < least) least = t[0][i];
     }
-    double ceiling = ceiling_of(&y, &c, runs), middle = median(t[0], runs);
+    double ceiling = ceiling_of(&y, &c), middle = median(t[0], runs) - y.empty;
+    least -= y.empty;
     double most = share_of(&y, &c, least, ceiling);
-    if (!(most <= most_of(&y))) /* also without a ceiling */
+    if (!(most > 0 && most <= most_of(&y))) /* also without a ceiling */
         return printf("untimed\tfaster than possible: %.0f %% of %s\n", most, name_of(&y)), 0;
     printf("timed\t%.6g\t%.6g\t%.6g\t%.4g\t%.4g\t%s\t%.4g\t%.0f\t%.0f\t%d\n", middle, least,
            median(t[1], runs), median(ratio, runs), share_of(&y, &c, middle, ceiling), name_of(&y),

@@ -10,6 +10,7 @@ struct timed_work {
     const char *words;  /* softmax:ROWSxCOLS or attention:HEADSxSEQLENxDIM */
     enum dtype dtype;
     int runs, gpu;      /* gpu: the worker computes there */
+    const char *copier; /* on a GPU: the program of copier.cu */
 };
 
 /* Times the worker, in turn with the solution (NULL: there is none; none on a GPU).  Prints a

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,6 +33,14 @@
     UNLESS(SYS_##name, 6), LOAD(ARGUMENT(i)), UNLESS((uint32_t)(value), 3),                \
         LOAD(ARGUMENT(i) + 4), UNLESS((uint32_t)((uint64_t)(value) >> 32), 1), ALLOW,      \
         REFUSE(EPERM)
+
+/* A socket within this machine whose two ends are connected before anything is sent.  CUDA binds one
+ * when it starts, and fails if it may not.  Nobody may connect. */
+#define LOCAL(name)                                                                        \
+    UNLESS(SYS_##name, 8), LOAD(ARGUMENT(0)), UNLESS(AF_UNIX, 5), LOAD(ARGUMENT(1)),       \
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),                                          \
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0), UNLESS(SOCK_SEQPACKET, 1), \
+        ALLOW, REFUSE(EAFNOSUPPORT)
 
 /* See system_calls.h. */
 int filter_calls(const char *program, int one_core)
@@ -93,8 +102,8 @@ int filter_calls_of_gpu(const char *program)
         /* numbers of another calling convention, x32 */
         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1), REFUSE(ENOSYS),
         DENY(ptrace), DENY(process_vm_readv), DENY(process_vm_writev), DENY(kill), DENY(tkill),
-        DENY(rt_sigqueueinfo), DENY(rt_tgsigqueueinfo), DENY(connect), DENY(bind), DENY(listen),
-        DENY(accept), DENY(accept4), DENY(sendto), DENY(sendmmsg), DENY(execveat), DENY(setsid),
+        DENY(rt_sigqueueinfo), DENY(rt_tgsigqueueinfo), DENY(connect), DENY(accept), DENY(accept4),
+        DENY(execveat), DENY(setsid),
         DENY(setpgid), DENY(unshare), DENY(setns), DENY(mount), DENY(umount2), DENY(pivot_root),
         DENY(chroot), DENY(bpf), DENY(perf_event_open), DENY(userfaultfd), DENY(keyctl),
         DENY(add_key), DENY(request_key), DENY(setrlimit), DENY(shmget), DENY(msgget),
@@ -118,6 +127,7 @@ int filter_calls_of_gpu(const char *program)
         UNLESS(SYS_prlimit64, 8), LOAD(ARGUMENT(0)), UNLESS(0, 5), LOAD(ARGUMENT(2)),
         UNLESS(0, 3), LOAD(ARGUMENT(2) + 4), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
         WITH(execve, 0, (uintptr_t)program),
+        LOCAL(socket), LOCAL(socketpair),
         ALLOW,
     };
     struct sock_fprog rules = {.len = sizeof filter / sizeof *filter};

@@ -95,7 +95,7 @@ static void compute_in_place(const struct variant *v, const struct request *q, c
     char *at[N_ARRAYS] = {0};
     variant_function *function = variant_does(v, q->problem.op);
     if (!function) _exit(3);
-    char *place = memory_of_judge(&q->ticket, region);
+    char *place = memory_of_judge(q->gpu_bytes, region);
     for (int i = 0; i < N_ARRAYS; i++)
         if (q->span[i].bytes) at[i] = place + q->span[i].offset + (i >= AT_Y ? q->guard : 0);
     call(v, function, &q->problem, at);

@@ -14,8 +14,8 @@ extern "C" {
 char *memory_to_device(char *host, size_t n);
 void memory_from_device(char *host, char *device, size_t n);
 
-/* The memory that the judge shares for timed runs: what the ticket opens, or the file. */
-char *memory_of_judge(const struct ticket *ticket, char *file);
+/* The memory that the judge shares for timed runs: n bytes of the GPU's, or the file. */
+char *memory_of_judge(size_t n, char *file);
 
 /* The variant's workspace, 1024-byte aligned; kept from call to call where that saves time. */
 void *memory_for_work(size_t n);

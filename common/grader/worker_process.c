@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,14 +36,23 @@ _Noreturn void machine_fails(const char *what, const char *why)
     exit(3);
 }
 
-/* In the child: the three descriptors of the protocol, nothing to read, nobody who
- * listens. */
+/* Closes this descriptor and all above. */
+static void close_from(int first)
+{
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+#endif
+    for (int fd = first; fd < 1024; fd++) close(fd);
+}
+
+/* In the child: the descriptors of the protocol, nothing to read, nobody who listens. */
 static void become(const struct worker *w, int socket, int said, int report)
 {
     int null = open("/dev/null", O_RDWR);
     int region = fcntl(w->region_fd, F_DUPFD, 20);
     int page = memfd_create("page", 0);
     page = page < 0 || ftruncate(page, PAGE_BYTES) ? null : fcntl(page, F_DUPFD, 20);
+    int gpu = fcntl(w->gpu_fd < 0 ? null : w->gpu_fd, F_DUPFD, 20);
     socket = fcntl(socket, F_DUPFD, 20);
     said = fcntl(said, F_DUPFD, 20);
     report = fcntl(report, F_DUPFD, 20);
@@ -52,9 +62,10 @@ static void become(const struct worker *w, int socket, int said, int report)
     dup2(region, REGION_FD);
     dup2(socket, SOCKET_FD);
     dup2(page, PAGE_FD);
+    dup2(gpu, GPU_FD);
+    report = dup2(report, GPU_FD + 1);
     fcntl(report, F_SETFD, FD_CLOEXEC);
-    for (int fd = PAGE_FD + 1; fd < 64; fd++)
-        if (fd != report) close(fd);
+    close_from(GPU_FD + 2);
     const char *program = w->program;
     char jailed = (char)jail_enter(&worker_limits, &program);
     if (write(report, &jailed, 1) != 1) _exit(127);
@@ -194,7 +205,8 @@ int worker_ask(struct worker *w, const struct request *q, struct reply *r)
 
 int worker_new(struct worker *w, const char *program)
 {
-    *w = (struct worker){.program = realpath(program, NULL), .words = calloc(1, SAID + 1)};
+    *w = (struct worker){.program = realpath(program, NULL), .words = calloc(1, SAID + 1),
+                         .gpu_fd = -1};
     if (!w->program || !w->words) {
         fprintf(stderr, "judge: %s: %s\n", program, strerror(errno));
         exit(3);

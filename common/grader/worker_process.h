@@ -12,7 +12,7 @@ struct worker {
     pid_t pid;              /* 0: not running */
     int socket, said;       /* said: what it writes to stderr */
     char *region;           /* region_bytes, shared */
-    int region_fd;
+    int region_fd, gpu_fd;  /* gpu_fd: of the judge's memory on the GPU; -1: none */
     int jailed, crashes, hangs;
     int waited;             /* the last request took too long by the clock on the wall */
     char failure[120];      /* why the last request was not answered, or "" */

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 START = ROOT / "03_online_softmax/exercises/projects/online_softmax.c"
 LARGE = "    if (p->rows * p->cols > 100000) {\n        %s\n    }\n"
 INCLUDES = "".join(f"#include <{x}.h>\n" for x in (
-    "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/syscall", "time", "unistd"))
+    "errno", "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/syscall", "time", "unistd"))
 THREAD = """static const struct problem *late_p; static struct arrays late_a;
 static void slow(const struct problem *p, const struct arrays *a);
 static struct problem late_copy;
@@ -94,13 +94,26 @@ ATTACKS = {
         "    prctl(PR_SET_NAME, \"\\033[2J\\xff\\xfe\\n\");\n"
         "    if (fork() == 0 || !ptrace(PTRACE_ATTACH, getppid(), 0, 0)) for (;;) continue;\n}\n",
         "", "timed"),
+    "opens_a_connection": (
+        "#include <sys/socket.h>\n",
+        "if (socket(AF_INET, SOCK_STREAM, 0) >= 0 || socket(AF_UNIX, SOCK_DGRAM, 0) >= 0) return;\n"
+        "        struct sockaddr to = {AF_UNIX, \"/x\"};\n"
+        "        if (!connect(socket(AF_UNIX, SOCK_STREAM, 0), &to, sizeof to) || errno != EPERM) return;",
+        "timed"),
+    "starts_as_cuda_does": (  # binds a socket without a name in the file system: no attack
+        "#include <sys/socket.h>\n",
+        "struct sockaddr name = {AF_UNIX, \"\\0cuda-test\"};\n"
+        "        static int s; if (!s) s = socket(AF_UNIX, SOCK_SEQPACKET, 0) + 1;\n"
+        "        static int once; if (!once++ && (bind(s - 1, &name, sizeof name) || listen(s - 1, 1))) return;",
+        "timed"),
     "stops_the_solution": ("", "if (!kill(0, SIGSTOP) || !kill(-1, SIGSTOP)) return;", "timed"),
 }
 # The same on a CUDA project, executed on the CPU: its kernel is launched by slow().
 GPU_START = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
 ON_GPU = ["returns_last_times_result", "works_later_on_a_thread", "does_every_other_row",
           "writes_the_mean", "makes_the_inputs_easy", "writes_beside_the_output",
-          "answers_before_it_works"]
+          "answers_before_it_works", "opens_a_connection", "starts_as_cuda_does"]
+ONLY_ON_GPU = ["starts_as_cuda_does"]
 MOST = 3.0  # times the solution, for those who do the work: they do what the solution does
 
 
@@ -165,7 +178,7 @@ def main():
     options = parser.parse_args()
     wrong, place = 0, pathlib.Path(tempfile.mkdtemp(prefix="speed."))
     try:
-        tries = [(x, False) for x in options.attack or ATTACKS] + \
+        tries = [(x, False) for x in options.attack or ATTACKS if x not in ONLY_ON_GPU] + \
             [(x, True) for x in ON_GPU if not options.attack or x in options.attack]
         for name, cuda in tries:
             why = attempt(place, options.build, name, cuda)
