@@ -12,6 +12,7 @@ needs_grade := compiler python3
 needs_check := $(needs_grade)
 needs_project := $(needs_grade)
 needs_grade-projects := $(needs_grade)
+needs_projects-check := $(needs_grade)
 needs_course := python3
 needs_board := python3
 needs_exercises-built := $(needs_grade)

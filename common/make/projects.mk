@@ -6,7 +6,7 @@
 #   EX             projects; all unless given
 #   SUBMISSIONS    the folder to grade, one folder for each student
 #   OUT            where the marks go
-.PHONY: project grade-projects
+.PHONY: project grade-projects projects-check
 PROJECT_FILES := $(wildcard 0*/exercises/projects/*.c 0*/exercises/projects/*.cu)
 $(foreach f,$(PROJECT_FILES),$(eval $(call worker,$(strip \
     $(EX_BUILD)/projects/$(notdir $(basename $(f))).worker),$(strip \
@@ -18,7 +18,7 @@ $(EX_BUILD)/projects/$(notdir $(basename $(1))).gpu_worker: $(1:%.cu=$(BUILD)/ob
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
 endef
-$(foreach f,$(filter %.cu,$(PROJECT_FILES)),$(eval $(call gpu_worker,$(f))))
+$(foreach f,$(filter %.cu,$(PROJECT_FILES)) common/grader/copier.cu,$(eval $(call gpu_worker,$(f))))
 
 project:
 	$(Q)python3 common/grader/projects.py run --ex $(call quoted,$(EX)) --build $(BUILD) \
@@ -27,12 +27,19 @@ project:
 # What grades projects in CUDA, compiled by hand-in and GPU: `make cuda` builds it anywhere.
 GPU_GRADER := $(if $(CUDA),$(BUILD)/obj/common/grader/worker_gpu.cuda.o \
               $(BUILD)/obj/common/grader/place_gpu.cuda.o \
-              $(patsubst %.cu,$(EX_BUILD)/projects/%.gpu_worker,$(notdir $(filter %.cu,$(PROJECT_FILES)))))
+              $(patsubst %.cu,$(EX_BUILD)/projects/%.gpu_worker,\
+                  copier.cu $(notdir $(filter %.cu,$(PROJECT_FILES)))))
 cuda: $(GPU_GRADER)
+
+# How hand-ins are compiled.
+hand_in_compilers = --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
+    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)" \
+    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))" --gpu-link "$(LIBS)")
 
 grade-projects: exercises-built $(GPU_GRADER)
 	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
-	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) \
-	    --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
-	    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST)" --link "$(CXX) $(FAST)" \
-	    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))" --gpu-link "$(LIBS)")
+	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) $(hand_in_compilers)
+
+# On a GPU: is the judge right about honest programs and about those that cheat?
+projects-check: exercises-built $(GPU_GRADER)
+	$(Q)python3 -B tests/exercises/gpu_check.py --build $(BUILD) $(hand_in_compilers) $(EX)
