@@ -40,7 +40,7 @@
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #   make project         how fast are your projects? (EX=online_softmax: one of them)
 #   make grade-projects  mark projects by their speed (SUBMISSIONS=dir OUT=dir)
-#   make projects-check  on a GPU: does the judge of projects work, does cheating earn nothing?
+#   make projects-check  on a GPU: is the judge right about programs that cheat?
 #   make board           a page with the marks of a class (MARKS=dir OUT=file NAMES=1)
 #
 #   make help            this text
