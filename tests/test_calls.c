@@ -282,7 +282,7 @@ Test(calls, keys_outside_of_the_windows_are_never_read)
     free(q), free(o), free(all);
 }
 
-/* The same, counted: of a window the model computes the scores of the tiles around it. */
+/* The same, counted: of a window the model computes the scores of the panels around it. */
 Test(calls, predicted_scores_fall_with_the_window)
 {
     struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
@@ -291,9 +291,10 @@ Test(calls, predicted_scores_fall_with_the_window)
     double all = tiled_all_cores.cost(&p).exps;
     p.window_left = 95;
     double some = tiled_all_cores.cost(&p).exps;
-    /* 100 tiles of 96 queries: full they see 96 t keys, t = 1 to 100; else 191, the first 96 */
-    cr_expect(all == 96.0 * 96 * 5050, "%g", all);
-    cr_expect(some == 96.0 * (96 + 99 * 191.0), "%g", some);
+    /* 200 panels of 48 queries: full they see 48 t keys, t = 1 to 200; else 143, the first two
+     * 48 and 96 */
+    cr_expect(all == 48.0 * 48 * 20100, "%g", all);
+    cr_expect(some == 48.0 * (48 + 96 + 198 * 143.0), "%g", some);
     cr_expect(problem_pairs(&p) == 96 * 97 / 2 + (9600 - 96) * 96.0, "%g", problem_pairs(&p));
 }
 

@@ -1,80 +1,88 @@
-/* fold_tiles.h: folds the keys of a tile of Br queries, Bc keys at a time. */
+/* fold_tiles.h: folds the keys of a tile of Br queries, Bc keys at a time.
+ *
+ * A tile of keys meets the panels of the tile of queries one after the other: scores, weights,
+ * values.  So the scores of a panel are still in the first-level cache when they become weights
+ * and when the weights are used, however many queries share the tile of keys. */
 #ifndef FOLD_TILES_H
 #define FOLD_TILES_H
 
 #include "plan.h"
 
-/* qt (head_dim, Br): the tile's queries as columns, times scale; 0 beyond the last row. */
+_Static_assert(Br % PANEL == 0, "a tile is whole panels");
+
+/* The queries of each panel as columns, times scale; 0 beyond the last row.
+ *   qt (head_dim, PANEL) of each panel */
 static void pack_queries(const struct problem *p, const struct arrays *a,
                          const struct plan *plan, const struct tile *t, float *qt)
 {
-    for (size_t r = 0; r < Br; r++) {
+    for (size_t r = 0; r < round_up(t->n_rows, PANEL); r++) {
         const float *q = r < t->n_rows ? q_row(p, a, plan, t, r) : NULL;
-        for (size_t d = 0; d < p->head_dim; d++) qt[d * Br + r] = q ? q[d] * p->scale : 0;
+        float *column = qt + r / PANEL * PANEL * p->head_dim + r % PANEL;
+        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q ? q[d] * p->scale : 0;
     }
 }
 
 /* Adds the bias and hides what is masked: -INFINITY, whatever was computed there.
- *   s (n, Br)  scores of keys j0 .. j0 + n - 1 */
+ *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
 static void mask_scores(const struct problem *p, const struct arrays *a, const struct tile *t,
-                        size_t j0, size_t n, float *s)
+                        size_t row, size_t n_rows, size_t j0, size_t n, float *s)
 {
-    for (size_t r = 0; r < t->n_rows; r++) {
-        size_t i = (t->first + r) % t->s.seqlen_q;
+    for (size_t r = 0; r < n_rows; r++) {
+        size_t i = (t->first + row + r) % t->s.seqlen_q;
         struct key_range sees = mask_keys(t->mask, i);
         size_t first = smaller(larger(sees.first, j0) - j0, n);
         size_t last = larger(smaller(larger(sees.end, j0) - j0, n), first);
         if (p->has_bias) {
             const float *bias = a->bias + i * p->seqlen_k + j0;
             for (size_t j = first; j < last; j++) {
-                float with_bias = s[j * Br + r] + bias[j];
-                s[j * Br + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
+                float with_bias = s[j * PANEL + r] + bias[j];
+                s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
             }
         }
-        for (size_t j = 0; j < first; j++) s[j * Br + r] = -INFINITY;
-        for (size_t j = last; j < n; j++) s[j * Br + r] = -INFINITY;
+        for (size_t j = 0; j < first; j++) s[j * PANEL + r] = -INFINITY;
+        for (size_t j = last; j < n; j++) s[j * PANEL + r] = -INFINITY;
     }
 }
 
 /* The largest of m and of n scores, in each lane.  Four maxima: each waits four cycles for the
- * one before it, and a core can start two in one cycle.   s (n, Br) */
+ * one before it, and a core can start two in one cycle.   s (n, PANEL) */
 INLINE vfloat column_max(const float *s, size_t n, vfloat m)
 {
     vfloat top[UNROLL_MOST];
     UNROLL(u, 4, top[u] = m);
     size_t j = 0;
-    for (; j + 4 <= n; j += 4) UNROLL(u, 4, top[u] = vmax(vload(s + (j + u) * Br), top[u]));
-    for (; j < n; j++) top[0] = vmax(vload(s + j * Br), top[0]);
+    for (; j + 4 <= n; j += 4) UNROLL(u, 4, top[u] = vmax(vload(s + (j + u) * PANEL), top[u]));
+    for (; j < n; j++) top[0] = vmax(vload(s + j * PANEL), top[0]);
     return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
 }
 
 /* Scores to weights, LANES queries at a time:
  *     m_new = max(m, s_j),  p_j = exp(s_j - m_new),  correction = exp(m - m_new),
  *     l = l * correction + sum p_j
- * s (n, Br) becomes p.  While a row has seen no key m is -INFINITY and 0 stands in for it,
+ * s (n, PANEL) becomes p.  While a row has seen no key m is -INFINITY and 0 stands in for it,
  * else the difference of two infinities would be NaN. */
-static void weights(float *s, size_t n, size_t n_rows, struct state *x, float *correction)
+static void weights(float *s, size_t n, size_t n_rows, struct state x, float *correction)
 {
     for (size_t i = 0; i < n_rows; i += LANES) {
         float *s_i = s + i;
-        vfloat m = vload(x->m + i), m_new = column_max(s_i, n, m), sum = vset(0);
+        vfloat m = vload(x.m + i), m_new = column_max(s_i, n, m), sum = vset(0);
         vfloat safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
         size_t j = 0;
         for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
             vfloat p[UNROLL_MOST];
-            UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * Br) - safe) * LOG2E);
+            UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * PANEL) - safe) * LOG2E);
             vexp2_lockstep(VEXP_AT_ONCE, p);
-            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * Br, p[u]); sum += p[u]);
+            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * PANEL, p[u]); sum += p[u]);
         }
         for (; j < n; j++) {
-            vfloat p = vexp2((vload(s_i + j * Br) - safe) * LOG2E);
-            vstore(s_i + j * Br, p);
+            vfloat p = vexp2((vload(s_i + j * PANEL) - safe) * LOG2E);
+            vstore(s_i + j * PANEL, p);
             sum += p;
         }
         vfloat factor = vexp2((m - safe) * LOG2E);
         vstore(correction + i, factor);
-        vstore(x->m + i, m_new);
-        vstore(x->l + i, vfma(vload(x->l + i), factor, sum));
+        vstore(x.m + i, m_new);
+        vstore(x.l + i, vfma(vload(x.l + i), factor, sum));
     }
 }
 
@@ -90,27 +98,49 @@ static void pad_values(const struct problem *p, const struct keys *keys, size_t 
     }
 }
 
+/* The state of the panel that begins at row `row`. */
+static struct state panel_of(const struct state *x, size_t row, size_t cols)
+{
+    return (struct state){.m = x->m + row, .l = x->l + row, .o = x->o + row * cols};
+}
+
+/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`. */
+static void fold_panel(const struct problem *p, const struct arrays *a,
+                       const struct plan *plan, const struct products *products,
+                       const struct tile *t, const struct sight *sight, size_t row, size_t j0,
+                       const struct keys *keys, struct state x, struct scratch *w)
+{
+    size_t n = keys->n, n_rows = smaller(t->n_rows - row, PANEL);
+    if (j0 + n <= sight->some.first || j0 >= sight->some.end) return;
+    products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
+                     n_rows, w->s);
+    if (p->softcap > 0) cap_scores(w->s, n * PANEL, p->softcap);
+    if (p->has_bias || j0 < sight->all.first || j0 + n > sight->all.end)
+        mask_scores(p, a, t, row, n_rows, j0, n, w->s);
+    weights(w->s, n, n_rows, x, w->correction);
+    products->values(w->s, n, keys->v, keys->v_stride, plan->cols, w->correction, n_rows, x.o);
+}
+
 /* Folds keys begin .. end - 1 into x, a tile of keys at a time. */
 static void fold_tiles(const struct problem *p, const struct arrays *a,
                        const struct plan *plan, const struct products *products,
                        const struct tile *t, size_t begin, size_t end, struct state *x,
                        struct scratch *w)
 {
+    struct sight sight[Br / PANEL];
+    for (size_t row = 0; row < t->n_rows; row += PANEL)
+        sight[row / PANEL] = sight_of(t, row, smaller(t->n_rows - row, PANEL));
     pack_queries(p, a, plan, t, w->qt);
     for (size_t j0 = begin, n; j0 < end; j0 += n) {
         struct keys keys = keys_from(p, a, t, j0, smaller(end - j0, Bc));
         n = keys.n;
-        products->scores(keys.k, keys.k_stride, n, p->head_dim, w->qt, t->n_rows, w->s);
-        if (p->softcap > 0) cap_scores(w->s, n * Br, p->softcap);
-        if (p->has_bias || j0 < t->all_see.first || j0 + n > t->all_see.end)
-            mask_scores(p, a, t, j0, n, w->s);
-        weights(w->s, n, t->n_rows, x, w->correction);
         if (plan->cols != p->head_dim_v) {
             pad_values(p, &keys, plan->cols, w->v);
             keys.v = w->v, keys.v_stride = plan->cols;
         }
-        products->values(w->s, n, keys.v, keys.v_stride, plan->cols, w->correction,
-                         t->n_rows, x->o);
+        for (size_t row = 0; row < t->n_rows; row += PANEL)
+            fold_panel(p, a, plan, products, t, &sight[row / PANEL], row, j0, &keys,
+                       panel_of(x, row, plan->cols), w);
     }
 }
 

@@ -9,7 +9,8 @@
 #include "stage.h"
 #include "vector/vexp.h"
 
-#define Bc 64             /* keys of a tile: Bc * Br scores, 24 KiB, fit the first-level cache */
+#define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */
+#define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
 #define ENOUGH_TASKS 64   /* with fewer tiles than this the keys are cut into parts ... */
 #define LEAST_PART 512    /* ... of at least so many keys */
 #define LOG2E 0x1.715476p+0f
@@ -26,7 +27,8 @@ struct plan {
 /* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised. */
 struct state { float *m, *l, *o; };
 
-/* One thread's memory: qt (head_dim, Br), s (Bc, Br), v (Bc, cols), correction (Br). */
+/* One thread's memory: qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols),
+ * correction (PANEL). */
 struct scratch { float *qt, *s, *v, *correction; };
 
 /* One tile of queries of one group. */
@@ -35,8 +37,7 @@ struct tile {
     size_t kv;                /* the head of k and v */
     size_t first, n_rows;     /* rows of the group's list: first .. first + n_rows - 1 */
     struct mask mask;
-    struct key_range all_see; /* the keys that every row of it sees */
-    struct key_range some_see;/* the keys that at least one row sees */
+    struct key_range some_see; /* the keys that at least one row sees */
 };
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -76,7 +77,7 @@ static size_t state_floats(const struct plan *plan)
 
 static size_t scratch_floats(const struct problem *p, const struct plan *plan)
 {
-    return Br * (p->head_dim + Bc + 1) + Bc * plan->cols + 16;
+    return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols;
 }
 
 /* Each thread has scratch and one state; each part of each tile a state. */
@@ -100,8 +101,8 @@ static struct scratch scratch_at(const struct problem *p, const struct plan *pla
 {
     float *qt = memory + thread * round_up(scratch_floats(p, plan), 16);
     float *s = qt + Br * p->head_dim;
-    return (struct scratch){.qt = qt, .s = s, .correction = s + Bc * Br,
-                            .v = s + Bc * Br + Br};
+    return (struct scratch){.qt = qt, .s = s, .v = s + Bc * PANEL,
+                            .correction = s + Bc * PANEL + Bc * plan->cols};
 }
 
 /* The sequence, head and rows of tile number `index`, counted sequence by sequence; n_rows is
@@ -130,20 +131,29 @@ static struct tile tile_rows(const struct problem *p, const struct arrays *a,
     return t;
 }
 
+/* The keys that all of some rows of a tile see, and those that at least one of them sees. */
+struct sight { struct key_range all, some; };
+
+/* That of rows first .. first + n_rows - 1. */
+static struct sight sight_of(const struct tile *t, size_t first, size_t n_rows)
+{
+    struct sight sight = {.all = {0, t->s.seqlen_k}, .some = {t->s.seqlen_k, 0}};
+    for (size_t r = first; r < first + n_rows; r++) {
+        struct key_range sees = mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
+        sight.all.first = larger(sight.all.first, sees.first);
+        sight.all.end = smaller(sight.all.end, sees.end);
+        sight.some.first = smaller(sight.some.first, sees.first);
+        sight.some.end = larger(sight.some.end, sees.end);
+    }
+    return sight;
+}
+
 static struct tile tile_at(const struct problem *p, const struct arrays *a,
                            const struct plan *plan, size_t index)
 {
     struct tile t = tile_rows(p, a, plan, index);
     t.mask = mask_of_lengths(p, t.s.seqlen_q, t.s.seqlen_k);
-    t.all_see = (struct key_range){0, t.s.seqlen_k};
-    t.some_see = (struct key_range){t.s.seqlen_k, 0};
-    for (size_t r = 0; r < t.n_rows; r++) {
-        struct key_range sees = mask_keys(t.mask, (t.first + r) % t.s.seqlen_q);
-        t.all_see.first = larger(t.all_see.first, sees.first);
-        t.all_see.end = smaller(t.all_see.end, sees.end);
-        t.some_see.first = smaller(t.some_see.first, sees.first);
-        t.some_see.end = larger(t.some_see.end, sees.end);
-    }
+    t.some_see = sight_of(&t, 0, t.n_rows).some;
     return t;
 }
 

@@ -179,11 +179,11 @@ static void loop_scores(const float *k, size_t k_stride, size_t n_keys, size_t h
                         const float *qt, size_t n_rows, float *s)
 {
     for (size_t j = 0; j < n_keys; j++) {
-        float *s_j = s + j * Br;
-        for (size_t i = 0; i < Br; i++) s_j[i] = 0;
+        float *s_j = s + j * PANEL;
+        for (size_t i = 0; i < PANEL; i++) s_j[i] = 0;
         for (size_t d = 0; d < head_dim; d++) {
             float k_jd = k[j * k_stride + d];
-            for (size_t i = 0; i < Br; i++) s_j[i] = sfma(k_jd, qt[d * Br + i], s_j[i]);
+            for (size_t i = 0; i < PANEL; i++) s_j[i] = sfma(k_jd, qt[d * PANEL + i], s_j[i]);
         }
     }
     (void)n_rows;
@@ -197,7 +197,7 @@ static void loop_values(const float *p, size_t n_keys, const float *v, size_t v_
         for (size_t c = 0; c < cols; c++) o_i[c] *= correction[i];
         for (size_t j = 0; j < n_keys; j++)
             for (size_t c = 0; c < cols; c++)
-                o_i[c] = sfma(p[j * Br + i], v[j * v_stride + c], o_i[c]);
+                o_i[c] = sfma(p[j * PANEL + i], v[j * v_stride + c], o_i[c]);
     }
 }
 
@@ -218,13 +218,13 @@ static void all_cores_attention(const struct problem *p, const struct arrays *a)
     attention_tiles(p, a, &block_products, omp_get_max_threads());
 }
 
-/* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  Tiles of Br
- * queries compute the scores that one of them sees. */
+/* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  A panel
+ * computes the scores that one of its queries sees. */
 static struct cost tiled_cost(const struct problem *p)
 {
     double scores = 0;
-    for (size_t i = 0; i < p->seqlen_q; i += Br) {
-        size_t end = smaller(i + Br, p->seqlen_q);
+    for (size_t i = 0; i < p->seqlen_q; i += PANEL) {
+        size_t end = smaller(i + PANEL, p->seqlen_q);
         struct key_range seen = some_row_sees(problem_mask(p), i, end);
         scores += (double)(end - i) * (double)(seen.end - seen.first);
     }
@@ -244,7 +244,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled",
-    .idea = "96 queries share a key",
+    .idea = "192 queries share a key",
     .group = IN_FAST,
     .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,

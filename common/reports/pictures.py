@@ -126,10 +126,10 @@ def tile_size(name):
 def where(axes, x):
     """The table beside the matrix: what lives where."""
     lines = [("", "stage 4:\na core", "stage 5:\na block"),
-             ("Q", f"L1 cache\nBr = {tile_size('Br')}", "shared memory\nor registers"),
+             ("Q", f"L2 cache\nBr = {tile_size('Br')}", "shared memory\nor registers"),
              ("K, V", f"L2 cache\nBc = {tile_size('Bc')}", "shared memory"),
              ("S, P", "L1 cache", "registers"),
-             ("m, l, o", "L1 cache", "registers")]
+             ("m, l, o", "L2 cache", "registers")]
     colours = ("white", Q, K, S, O)
     for n, (name, core, block) in enumerate(lines):
         y = 6 + 7.4 * n
