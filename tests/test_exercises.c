@@ -220,6 +220,15 @@ Test(exercises, last_years_answer_fails, .timeout = 900)
     cr_expect(status == 0, "%s", said);
 }
 
+/* A program that takes the given code's place, before main() or under its names. */
+Test(exercises, the_given_code_is_used, .timeout = 900)
+{
+    if (UNLIMITED) cr_skip("a sanitizer does not fit into a worker's limits");
+    if (run("python3 -c ''")) cr_skip("no python3");
+    int status = run("python3 -B tests/exercises/form_attacks.py --build %s", build());
+    cr_expect(status == 0, "%s", said);
+}
+
 /* What students get: no link leads nowhere, no verb of `make help` is missing. */
 Test(exercises, a_handout_is_whole, .timeout = 900)
 {

@@ -11,11 +11,13 @@ import tempfile
 import processes
 from exercises import ROOT
 from machine import LACKING_WORDS, ROOM, Shortage, free_room, remove_stale
+from objects import refused
 
 HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
            "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "cuda_on_cpu/warp_on_cpu.h"]
 OBJECTS = ["grader/worker.o", "grader/worker_host.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the last for .cu
+OBJCOPY = "objcopy"     # of the binutils that gcc and clang need
 COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
 
 
@@ -107,13 +109,18 @@ class Compiler:
             said = log.read(20000).decode(errors="replace")
         return status == 0, said + ("killed: took too long" if status == processes.LATE else "")
 
-    def preprocessed(self, text, suffix):
-        """The text behind the preprocessor, None where that fails."""
+    def preprocessed(self, text, suffix, headers=()):
+        """The text behind the preprocessor, with the macros of these headers, as far as they exist.
+        None where that fails."""
+        places = [self.given / "include", *self.system[suffix]]
+        macros = [y for x in headers if any((place / x).is_file() for place in places)
+                  for y in ("-imacros", x)]
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
             source = folder / f"text{suffix}"
             source.write_text(text, encoding="utf-8", errors="replace")
-            ok, log = self.call([*self.compile[suffix], "-E", "-P", "-w", source.name, "-o", "out"], folder)
+            ok, log = self.call([*self.compile[suffix], f"-I{places[0]}", "-E", "-P", "-w", *macros,
+                                 source.name, "-o", "out"], folder)
             if LACKING_WORDS.search(log):
                 raise Shortage(f"the preprocessor: {log[:200]}")
             return (folder / "out").read_text(encoding="utf-8", errors="replace") if ok else None
@@ -121,7 +128,8 @@ class Compiler:
             shutil.rmtree(folder, ignore_errors=True)
 
     def build_once(self, exercise, data, folder):
-        """Compiles and links in `folder`; returns "" or why not, and what was said."""
+        """Compiles and links in `folder`; returns "" or why not, and what was said.  Of the object
+        file only main() is seen by others: what it defines replaces nothing."""
         source = folder / exercise.file.name
         source.write_bytes(data)
         command = self.compile[source.suffix] + ["-w", f"-I{self.given}/include", source.name]
@@ -137,6 +145,13 @@ class Compiler:
                        [folder, self.given, *self.system[source.suffix]])
         if word:
             return f"includes {word}, which is not allowed", ""
+        if exercise.fixed_form:
+            why = refused(folder / "object.o")
+            if why:
+                return why, ""
+        ok, log = self.call([OBJCOPY, "--keep-global-symbol=main", "object.o"], folder)
+        if not ok:
+            return "is no object file that can be linked: " + first_error(log), log
         objects = ["object.o", *(str(self.given / pathlib.Path(x).name) for x in OBJECTS[
             :2 if source.suffix == ".c" else 3])]
         ok, log = self.call(self.link + objects + ["-lm", "-lpthread", "-o", "worker"], folder)

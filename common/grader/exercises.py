@@ -33,6 +33,7 @@ import subprocess
 import sys
 
 import processes
+from objects import refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOLVED = any(ROOT.glob("0*/exercises/solutions"))
@@ -44,6 +45,7 @@ HALF = re.compile(r"^ \* Half of the points: ([\w, ]+)\.$", re.M)
 
 class Exercise:
     """name, stage ('03_online_softmax'), number, points, title, and its two files."""
+    fixed_form = True  # the code that it gives must be used
 
     def __init__(self, solution):
         self.solution, self.name = solution, solution.stem
@@ -288,6 +290,10 @@ def run(build, stage, name, make, gpu):
         # one after the other: the compiler's complaints come once
         if not sub_make(make, [f"{folder}/{exercise.name}"]) or not sub_make(make, judged):
             print("   FAILED: it does not compile", flush=True)
+            continue
+        why = refused(pathlib.Path(build) / "obj/exercises" / f"{exercise.name}.o")
+        if why:
+            print(f"   FAILED: it {why}", flush=True)
             continue
         status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
                                        f"{folder}/{exercise.name}.worker", "--speed",

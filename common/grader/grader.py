@@ -119,11 +119,10 @@ class Grader(Compiler):
             return Mark(exercise, 0, why)
         if same_text(data, exercise.skeleton()):
             return Mark(exercise, 0, "the skeleton, unchanged")
-        missing = self.course and self.missing(
-            self.lines_given(exercise, formed(exercise.solution.read_text(encoding="utf-8"))),
-            data.decode(errors="replace"), exercise)
-        if missing:
-            return Mark(exercise, 0, f"the given code was changed: '{missing}' is not in its place")
+        why = self.course and self.another_form(
+            exercise, formed(exercise.solution.read_text(encoding="utf-8")), data.decode(errors="replace"))
+        if why:
+            return Mark(exercise, 0, why)
         seed = self.seed_of(data)
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
@@ -141,14 +140,16 @@ class Grader(Compiler):
                 f"'{paths[0].parent.name}'"))
         return mark
 
-    def lines_given(self, exercise, solution):
-        """The lines of code that an exercise gives."""
-        return given.given_lines(solution, lambda text: self.preprocessed(text, exercise.file.suffix))
+    def another_form(self, exercise, solution, submission):
+        """Why a submission is not about this form of the task, or ""."""
+        def preprocess(text, headers=()):
+            return self.preprocessed(text, exercise.file.suffix, headers)
 
-    def missing(self, lines, submission, exercise):
-        """The first of them that a submission does not have, or None."""
-        return given.changed_line(lines, submission, lambda text: self.preprocessed(
-            text, exercise.file.suffix))
+        missing = given.changed_item(given.given_items(solution, preprocess), submission, preprocess)
+        if missing:
+            return f"the given code was changed: '{missing}' is not in its place"
+        word = given.strange_word(given.REGION.sub("", solution), submission, preprocess)
+        return f"the given code was changed: '{word}' is written where it was not" if word else ""
 
     def seed_of(self, data):
         """Of a submission's numbers: from its text, and in a course from the secret."""

@@ -69,6 +69,7 @@ def targets(project, gpu):
 
 class Project:
     """What an exercise is to the grader, with the work that is timed."""
+    fixed_form = False
 
     def __init__(self, file):
         text = file.read_text(encoding="utf-8")

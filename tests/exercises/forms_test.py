@@ -33,6 +33,20 @@ def clean(text):
     return re.sub(r" */\* solution begin \*/\n", "", text)
 
 
+def honest_files(mine):
+    """This year's answer, as students may hand it in."""
+    yield mine
+    yield mine.replace("\n", "\r\n")
+    yield mine.replace("    ", "\t").replace("{\n", "\n{\n")
+    yield "".join(f"#include <{x}.h>\n" for x in (
+        "assert", "complex", "math", "pthread", "stdio", "stdlib", "string", "time", "unistd")) + mine
+    yield mine.replace("#include \"stage.h\"", "#include \"stage.h\"\n#ifdef _WIN32\n#include <windows.h>\n"
+                       "#endif\n#define MINE(a, b) ((a) < (b) ? (a) : (b))\nenum { N_MINE = '\"' + '{' };\n"
+                       "static const char *const said = \"main() asm { \\\" (\"; /* asm, main */\n"
+                       "static inline float index_of(float *y1) { return (void)said, MINE(*y1, N_MINE); }\n"
+                       "struct mine { int a[2]; } mine = {{1, 2}}; /* main( */")
+
+
 def hidden(now, last):
     """Last year's file with this year's somewhere in it."""
     yield "as it is", last
@@ -52,18 +66,16 @@ def files(grader, exercise, source):
     for now in range(forms_of(source)):
         text = formed(source, now, lambda numbers: numbers[0])
         mine = clean(text)
-        lines = grader.lines_given(exercise, text)
-        expect(len(lines) > 20, f"{exercise.name}: {len(lines)} given lines")
-        for honest in (mine, mine.replace("\n", "\r\n"), "#include <string.h>\n" + mine):
-            line = grader.missing(lines, honest, exercise)
-            expect(line is None, f"{exercise.name}, form {now}: its own answer lacks '{line}'")
+        for honest in honest_files(mine):
+            why = grader.another_form(exercise, text, honest)
+            expect(not why, f"{exercise.name}, form {now}: its own answer: {why}")
         others = [(f"form {form}", clean(formed(source, form, lambda numbers: numbers[0])))
                   for form in range(forms_of(source)) if form != now]
         if "; one of" in source:
             others.append(("other numbers", clean(formed(source, now, lambda x: x[-1]))))
         for name, last in others:
             for how, handed_in in hidden(mine, last):
-                expect(grader.missing(lines, handed_in, exercise) is not None,
+                expect(grader.another_form(exercise, text, handed_in),
                        f"{exercise.name}: {name} passes as form {now}, {how}")
 
 

@@ -119,7 +119,7 @@ MISCHIEF = {
         "#include \"stage.h\"", f"#include \"{ROOT}/03_online_softmax/exercises/solutions/"
         "online_step.c\"\n#if 0", "which is not allowed"),
     "brings_its_own_harness": (MAIN, "int stage_main(int c, char **v, const struct stage *s)\n"
-                               "{\n    return c + !v + !s;\n}\n" + MAIN, "does not link"),
+                               "{\n    return c + !v + !s;\n}\n" + MAIN, "ended by itself"),
     "crashes": (FIRST, FIRST + "    *(volatile int *)0 = 1;\n", "crashed: Segmentation fault"),
     "never_ends": (FIRST, FIRST + "    for (volatile int i = 0;; i++) continue;\n",
                    "took too long"),
@@ -131,11 +131,11 @@ MISCHIEF = {
     "shouts": (FIRST, FIRST + "    for (int i = 0; i < 100; i++) fputs(\"162 checks passed, 0 "
                "failed\\n\", i % 2 ? stderr : stdout);\n    return s;\n", "error above"),
     "exits_before_main": (FIRST, "__attribute__((constructor)) static void f(void) { exit(0); }\n"
-                          + FIRST, "ended by itself"),
+                          + FIRST, "runs code before main()"),
     "replaces_the_library": (FIRST, "float expf(float x) { return x - x + 1; }\nvoid *memcpy"
                              "(void *a, const void *b, size_t n) { return b && n ? a : a; }\n"
                              "int memcmp(const void *a, const void *b, size_t n) { return !a "
-                             "+ !b + !n; }\n" + FIRST, "element not written"),
+                             "+ !b + !n; }\n" + FIRST, "NaN where a number"),
     "closes_its_connection": (FIRST, FIRST + "    for (int i = 0; i < 64; i++) close(i);\n"
                               "    for (;;) sleep(1000);\n", "closed its connection"),
     # U+2028 ends a line for Python's splitlines()
@@ -148,9 +148,8 @@ MISCHIEF = {
         "started too many threads"),
     # right if a door that should be shut is open
     "executes_the_solution": (
-        FIRST, "__attribute__((constructor)) static void f(void)\n{\n    execl(\"" +
-        str(ROOT / "build/exercises/solution/online_step.worker") + "\", \"x\", NULL);\n}\n"
-        + FIRST + "    return s;\n", "error above"),
+        FIRST, FIRST + "    execl(\"" + str(ROOT / "build/exercises/solution/online_step.worker") +
+        "\", \"x\", NULL);\n    return s;\n", "error above"),
     "reads_the_solution": (
         FIRST, FIRST + "    FILE *f = fopen(\"" +
         str(ROOT / "03_online_softmax/exercises/solutions/online_step.c") +
