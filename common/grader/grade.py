@@ -46,7 +46,7 @@ import tempfile
 import processes
 from grader import Grader
 from machine import Shortage, jobs_here
-from marks import draw, late_hours, write_results
+from marks import draw, late_hours, late_words, total_of, write_results
 from submissions import collect, fail, printable, wanted
 
 
@@ -60,7 +60,7 @@ def result(job):
                 raise
 
 
-def grade(grader, students):
+def grade(grader, students, hours):
     """student -> marks in the order of the exercises; a job a core."""
     pool = concurrent.futures.ThreadPoolExecutor(jobs_here(grader.place))
     try:
@@ -71,10 +71,11 @@ def grade(grader, students):
         table = {}
         for student, marks in jobs.items():
             table[student] = [result(job) for job in marks]
-            total = sum(m.marks for m in table[student])
-            right = sum(m.full for m in table[student])
-            print(f"{student:30} {total:6.1f}   {right} of {len(grader.chosen)} right",
-                  flush=True)
+            total = total_of(table[student], hours.get(student, 0), grader.course)
+            right, late = sum(m.full for m in table[student]), late_words(
+                hours.get(student, 0), grader.course)
+            print(f"{student:30} {total:6.1f}   {right} of {len(grader.chosen)} right"
+                  + (f"   {late}" if late else ""), flush=True)
             for note in students[student].notes:
                 print(f"    {student}: {printable(note)}", flush=True)
     except BaseException:
@@ -146,15 +147,13 @@ def main():
         fail(2, f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file "
              "STUDENT-EXERCISE.c")
     check_out(out, folder)
-    try:
-        hours = late_hours(options.late, students)
-    except OSError as error:
-        fail(2, f"LATE: '{options.late}' cannot be read: {error.strerror}")
+    hours = late_hours(options.late, students)
     for line in ignored:
         print(f"grade: {line}")
-    table, grader = graded(options, chosen, lambda grader: grade(grader, students))
+    table, grader = graded(options, chosen, lambda grader: grade(grader, students, hours))
     write_results(out, table, chosen, grader.jailed, grader, hours)
-    draw(out / "class.png", table, chosen)
+    draw(out / "class.png", table, chosen,
+         {x: total_of(table[x], hours.get(x, 0), grader.course) for x in table})
     if grader.jailed == 0:
         print("grade: this kernel has no system-call filter (seccomp): submissions could "
               "write files and start processes; read notes/instructor.md")

@@ -2,6 +2,7 @@
 import hashlib
 import json
 import math
+import os
 import pathlib
 import xml.etree.ElementTree as xml
 
@@ -39,6 +40,8 @@ ISOLATION = ["none", "no new processes, no writing",
 def late_hours(path, students):
     """student -> hours, from a table of lines `student,hours`."""
     hours = {}
+    if path and not os.access(path, os.R_OK):
+        fail(2, f"LATE: '{path}' cannot be read")
     for number_, line in enumerate(pathlib.Path(path).read_text(
             encoding="utf-8").splitlines() if path else [], 1):
         name, _, text = line.rpartition(",")
@@ -62,14 +65,24 @@ def late_share(hours, course):
         max(0.0, 1 - days * course.get("late_per_day", 0.1))
 
 
+def total_of(marks, hours, course):
+    """What a student has in all, after the late days.  Every total that anybody sees is this one."""
+    total = round(sum(m.marks for m in marks), 1)
+    return math.floor(total * late_share(hours, course) * 10 + 1e-9) / 10 if hours else total
+
+
+def late_words(hours, course):
+    return f"{hours:g} hours late: {late_share(hours, course):.0%} of all marks count" if hours else ""
+
+
 def alias(student, course):
     """Under which name a student is on the board, unless names are shown."""
     return hashlib.sha256((course.get("secret", "") + "/" + student).encode()).hexdigest()[:6]
 
 
-def gradescope(marks, total, points):
-    """One student in Gradescope's form."""
-    return {"score": total, "output": f"{number(total)} of {points} points",
+def gradescope(marks, total, points, late=""):
+    """One student in Gradescope's form.  The score is the total, not the sum of the tests'."""
+    return {"score": total, "output": f"{number(total)} of {points} points" + (f" ({late})" if late else ""),
             "visibility": "visible", "stdout_visibility": "hidden", "tests": [
                 {"name": f"{m.exercise.stage}/{m.exercise.name}: {m.exercise.title}",
                  "number": f"{m.exercise.number}.{i}", "score": m.marks,
@@ -83,12 +96,10 @@ def write_results(out, table, chosen, jailed, grader, hours):
     isolation = ISOLATION[min(jailed, 1 + grader.compiler_is_jailed)]
     grades = {"points": points, "isolation": isolation, "students": {}}
     for student, marks in table.items():
-        total = round(sum(m.marks for m in marks), 1)
-        if hours.get(student):
-            share = late_share(hours[student], grader.course)
-            marks[0].details.append(f"{hours[student]:g} hours late: {share:.0%} of all marks "
-                                    "count")
-            total = math.floor(total * share * 10 + 1e-9) / 10
+        total = total_of(marks, hours.get(student, 0), grader.course)
+        late = late_words(hours.get(student, 0), grader.course)
+        if late:
+            marks[0].details.append(late)
         if grader.course:
             marks[0].details.append(f"on the board you are {alias(student, grader.course)}")
         grades["students"][student] = {"marks": total, "alias": alias(student, grader.course),
@@ -98,7 +109,7 @@ def write_results(out, table, chosen, jailed, grader, hours):
         write_text(out / "feedback" / f"{student}.txt",
                    feedback(student, marks, total, points))
         write_json(out / "gradescope" / student / "results.json",
-                   gradescope(marks, total, points))
+                   gradescope(marks, total, points, late))
     write_json(out / "grades.json", grades)
     top = xml.Element("testsuites", name="exercises", **counts(sum(table.values(), [])))
     for student, marks in table.items():
@@ -120,8 +131,8 @@ def counts(marks):
             "failures": str(sum(not m.full for m in marks))}
 
 
-def draw(path, table, chosen):
-    """The class: who has what share of which exercise.  Students by their marks."""
+def draw(path, table, chosen, totals):
+    """The class: who has what share of which exercise.  Students by their totals."""
     try:
         import matplotlib
     except ImportError:
@@ -129,13 +140,13 @@ def draw(path, table, chosen):
         return
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    rows = sorted(table, key=lambda s: (-sum(m.marks for m in table[s]), s))
+    rows = sorted(table, key=lambda s: (-totals[s], s))
     shares = [[m.marks / m.exercise.points for m in table[s]] for s in rows]
     figure, axis = plt.subplots(figsize=(2.2 + 0.42 * len(chosen), 1.8 + 0.2 * len(rows)),
                                 dpi=120)
     image = axis.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axis.set_xticks(range(len(chosen)), [x.name for x in chosen], rotation=90, fontsize=7)
-    axis.set_yticks(range(len(rows)), [label(s, table[s]) for s in rows], fontsize=7)
+    axis.set_yticks(range(len(rows)), [label(s, totals[s]) for s in rows], fontsize=7)
     axis.set_xticks([i + 0.5 for i in range(len(chosen) - 1)], minor=True)
     axis.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
     axis.grid(which="minor", color="white", linewidth=0.6)
@@ -149,6 +160,6 @@ def draw(path, table, chosen):
     figure.savefig(path, metadata={"Software": None}, bbox_inches="tight")
 
 
-def label(student, marks):
+def label(student, total):
     short = student if len(student) <= 32 else student[:30] + "…"
-    return short.replace("$", r"\$") + f"  {number(round(sum(m.marks for m in marks), 1))}"
+    return short.replace("$", r"\$") + f"  {number(total)}"

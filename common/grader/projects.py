@@ -1,7 +1,7 @@
 """projects.py: two projects, from a program that is right and slow to one that is fast.
 
     make project EX=online_softmax                    at home: right, and how fast
-    make grade-projects SUBMISSIONS=dir OUT=dir       marks, one program at a time
+    make grade-projects SUBMISSIONS=dir OUT=dir [LATE=table]     marks, one program at a time
 
 A project is one file, NN_*/exercises/projects/NAME.c or .cu, whose head comment says
 
@@ -34,7 +34,8 @@ import processes
 from exercises import ROOT, SOLVED, Verdict, verdict_line
 from grader import Grader, Mark
 from machine import Shortage, jobs_here
-from marks import alias, feedback, gradescope, write_json, write_text
+from marks import (alias, feedback, gradescope, late_hours, late_words, total_of, write_json,
+                   write_text)
 from submissions import collect, contents, fail, same_text
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
@@ -226,18 +227,22 @@ def at_home(build, names, make, gpu):
     return 0 if right == len(chosen) else 1
 
 
-def write(out, table, grader):
+def write(out, table, grader, hours):
     results = {"points": sum(x.points for x in grader.chosen), "students": {}}
     for student, marks in table.items():
-        total = round(sum(m.marks for m in marks), 1)
+        total, late = total_of(marks, hours.get(student, 0), grader.course), late_words(
+            hours.get(student, 0), grader.course)
+        if late:
+            marks[0].details.append(late)
         results["students"][student] = {
-            "marks": total, "alias": alias(student, grader.course), "exercises": {
+            "marks": total, "alias": alias(student, grader.course),
+            "late_hours": hours.get(student, 0), "exercises": {
                 m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
                                   "timed": getattr(m, "timed", None)} for m in marks}}
         write_text(out / "feedback" / f"{student}-projects.txt",
                          feedback(student, marks, total, results["points"]))
         write_json(out / "gradescope" / student / "projects.json",
-                         gradescope(marks, total, results["points"]))
+                         gradescope(marks, total, results["points"], late))
     write_json(out / "projects.json", results)
 
 
@@ -256,6 +261,7 @@ def grade_all(options):
     if not students:
         fail(2, f"SUBMISSIONS: no student in '{folder}'")
     grade.check_out(out, folder)
+    hours = late_hours(options.late, students)
     for line in ignored:
         print(f"grade: {line}")
 
@@ -266,10 +272,11 @@ def grade_all(options):
             grader.first(project)
         for name, student in students.items():
             table[name] = [grader.marked(x, student) for x in chosen]
-            print(f"{name:30} {sum(m.marks for m in table[name]):6.1f}", flush=True)
+            total = total_of(table[name], hours.get(name, 0), grader.course)
+            print(f"{name:30} {total:6.1f}", flush=True)
         return table
     table, grader = grade.graded(options, chosen, work, ProjectGrader)
-    write(out, table, grader)
+    write(out, table, grader, hours)
     print(f"{len(students)} students, {len(chosen)} projects: {out}/projects.json")
     return 0
 
@@ -277,7 +284,7 @@ def grade_all(options):
 def main():
     parser = argparse.ArgumentParser(description="projects that are graded for speed")
     parser.add_argument("verb", choices=["run", "grade"])
-    for name in ("submissions", "out", "cc", "cxx", "link", "nvcc", "gpu-link", "ex"):
+    for name in ("submissions", "out", "cc", "cxx", "link", "nvcc", "gpu-link", "ex", "late"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
     parser.add_argument("--make", default="make")

@@ -38,7 +38,8 @@ hand_in_compilers = --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 
 grade-projects: exercises-built $(GPU_GRADER)
 	$(Q)python3 common/grader/projects.py grade --submissions $(call quoted,$(SUBMISSIONS)) \
-	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) $(hand_in_compilers)
+	    --out $(call quoted,$(OUT)) --ex $(call quoted,$(EX)) --build $(BUILD) --late $(call quoted,$(LATE)) \
+	    $(hand_in_compilers)
 
 # On a GPU: is the judge right about honest programs and about those that cheat?
 projects-check: exercises-built $(GPU_GRADER)

@@ -126,6 +126,19 @@ def judge_marks(marks):
     return grades
 
 
+def totals_agree(place, printed, grades):
+    """A student has one total: on the screen, on the board, in the feedback, in each file."""
+    board = (place / "named.html").read_text()
+    for student, one in grades["students"].items():
+        total, other = one["marks"], json.loads(
+            (place / f"marks/gradescope/{student}/results.json").read_text())["score"]
+        feedback = (place / f"marks/feedback/{student}.txt").read_text()
+        expect(re.search(rf"^{student} +{total:.1f} ", printed, re.M), f"{student}, {total}: {printed}")
+        expect(f"<td>{student}</td><td>{total:g}</td>" in board, f"{student}: {total} is not on the board")
+        expect(feedback.startswith(f"{student}: {total:g} of "), f"{student}, {total}: {feedback[:80]}")
+        expect(other == total, f"{student}: {other} on Gradescope, {total} in grades.json")
+
+
 def one_format(course, paths):
     """All results follow the schema, which an instructor has beside the adapters; and the schema
     refuses what is none."""
@@ -223,8 +236,8 @@ def main():
         with_objects(course / "instructor", options.build, "obj/exercises", "exercises")
         hand_in(course, place / "class")
         (place / "late.csv").write_text("student,hours\nlate,30\n")
-        make(course / "instructor", "grade", f"SUBMISSIONS={place}/class", f"OUT={place}/marks",
-             "EX=" + " ".join(CHOSEN), f"LATE={place}/late.csv")
+        printed = make(course / "instructor", "grade", f"SUBMISSIONS={place}/class", f"OUT={place}/marks",
+                       "EX=" + " ".join(CHOSEN), f"LATE={place}/late.csv")
         grades = judge_marks(place / "marks")
         make(course / "instructor", "board", f"MARKS={place}/marks", f"OUT={place}/board.html")
         page = (place / "board.html").read_text()
@@ -233,6 +246,7 @@ def main():
         make(course / "instructor", "board", f"MARKS={place}/marks", f"OUT={place}/named.html",
              "NAMES=1")
         expect(">honest<" in (place / "named.html").read_text(), "NAMES=1 names nobody")
+        totals_agree(place, printed, grades)
         adapters(course, place)
         graded_projects(course, place)
         one_format(course, [place / "marks/grades.json", place / "speed/projects.json",
