@@ -22,7 +22,8 @@ import shutil
 import subprocess
 import sys
 
-from exercises import ROOT, SOLVED, exercises, formed, forms_of, skeleton_of
+from exercises import ROOT, SOLVED, exercises
+from forms import formed, forms_of, skeleton_of
 from handout import without_hidden
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")

@@ -8,7 +8,8 @@ import tempfile
 import given
 import processes
 from compilers import Compiler
-from exercises import ROOT, formed, judge, numbers_of, verdict_line
+from exercises import ROOT, judge, numbers_of, verdict_line
+from forms import formed
 from machine import LACKING, Shortage
 from submissions import contents, printable, same_text
 

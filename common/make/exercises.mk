@@ -41,7 +41,7 @@ $(EX_BUILD)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%
                   $(COMMON_O)
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) $$(FAST) $$(CXXFLAGS) $$^ $$(LIBS) -o $$@
-$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/grader/exercises.py
+$(EX_BUILD)/skeleton/$(notdir $(2)): $(2) common/grader/exercises.py common/grader/forms.py
 	@mkdir -p $$(@D)
 	$$(Q)python3 common/grader/exercises.py skeleton $(1) > $$@
 $(call worker,$(EX_BUILD)/$(1).worker,$(BUILD)/obj/exercises/$(1).o,$(3))

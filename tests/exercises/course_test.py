@@ -17,7 +17,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
 from schema import complaints  # noqa: E402
-from exercises import exercises, formed, forms_of, skeleton_of  # noqa: E402
+from exercises import exercises  # noqa: E402
+from forms import formed, forms_of  # noqa: E402
 
 CHOSEN = ["online_step", "running_mean", "safe_row"]
 WRONG = []

@@ -14,7 +14,8 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
-from exercises import exercises, formed  # noqa: E402
+from exercises import exercises  # noqa: E402
+from forms import formed  # noqa: E402
 from forms_test import clean  # noqa: E402
 from grader import Grader  # noqa: E402
 from submissions import Student  # noqa: E402

@@ -15,7 +15,8 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
-from exercises import exercises, formed, forms_of, judge, skeleton_of  # noqa: E402
+from exercises import exercises, judge  # noqa: E402
+from forms import formed, forms_of  # noqa: E402
 from grader import Grader  # noqa: E402
 
 WRONG = []

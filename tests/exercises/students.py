@@ -17,7 +17,8 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
-from exercises import exercises, formed  # noqa: E402
+from exercises import exercises  # noqa: E402
+from forms import formed  # noqa: E402
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {
