@@ -15,7 +15,7 @@
  * Right or wrong:  make exercise 4 EX=combine */
 #include "stage.h"
 
-enum { PARTS = 4 };
+enum { PARTS = 4 /* parts of the keys */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };

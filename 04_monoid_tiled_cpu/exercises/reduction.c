@@ -14,7 +14,7 @@
  * Right or wrong:  make exercise 4 EX=reduction */
 #include "stage.h"
 
-enum { RANKS = 5 };
+enum { RANKS = 5 /* parts of the keys */ };
 
 /* inout[i] = in[i] . inout[i] for count rows of width floats. */
 static void merge_rows(const float *in, float *inout, int count, int width)
@@ -55,8 +55,8 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     struct key_range keys = visible_keys(p, i);
     for (size_t r = 0; r < RANKS; r++) {
         float *row = rows + r * width;
+        for (size_t c = 0; c < width; c++) row[c] = 0;
         row[0] = -INFINITY;
-        for (size_t c = 1; c < width; c++) row[c] = 0;
         for (size_t j = r * n / RANKS; j < (r + 1) * n / RANKS; j++)
             if (j >= keys.first && j < keys.end)
                 push(row, d, score(p, q_i, k + j * p->head_dim, bias_i, j),

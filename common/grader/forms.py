@@ -8,13 +8,21 @@ The source is the solution, with marked regions:
         what stands there in the student's file; a line // words becomes a comment
     solution end */
 
-A course (course.py) varies a task.  #if TASK == 1, #elif, #else and #endif choose between
-its forms; here TASK is 0.  A comment "; one of 16, 24, 32 */" behind a number lets the
-course choose the number.  A student sees one form and one number."""
+A course (course.py) varies a task.  A table names what stands in the source, form 0, and what stands
+there in the other forms:
+
+    /* forms of the task
+     *     max_j x_j  | min_j x_j
+     *     x[j] > m   | x[j] < m */
+
+Where whole lines differ, #if TASK == 1, #elif, #else and #endif choose; in the source TASK is 0.  A
+comment "; one of 16, 24, 32 */" behind a number lets the course choose the number.  A student sees
+one form and one number."""
 import re
 import sys
 
 BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
+TABLE = re.compile(r"^/\* forms of the task\n(.*?\*/)\n+", re.S | re.M)
 IF = re.compile(r"#\s*if(?:n?def)?\b")
 ONE_OF = re.compile(r"= (\d+)(.*?); one of ([\d, ]+) \*/")
 
@@ -24,16 +32,35 @@ def fail(text):
     sys.exit(2)
 
 
+def table_of(text):
+    """The rows of the table, each a list of what stands in form 0, 1, ..."""
+    found = TABLE.search(text)
+    rows = re.findall(r"^ \* +(.*?)(?: \*/)?$", found[1], re.M) if found else []
+    return [re.split(r"\s+\|\s+", row) for row in rows if "|" in row]
+
+
 def forms_of(text):
-    """How many forms the task has; the text names the last one."""
-    return 1 + max((int(x) for x in re.findall(r"TASK == (\d+)", text)), default=0)
+    """How many forms the task has."""
+    return max([1 + int(x) for x in re.findall(r"TASK == (\d+)", text)]
+               + [len(row) for row in table_of(text)], default=1)
+
+
+def replacing(text):
+    """A function: (line, form) -> the line as the table has it."""
+    rows = {row[0]: row for row in table_of(text)}
+    words = [(r"(?<!\w)" if x[0].isalnum() else "") + re.escape(x) + (r"(?!\w)" if x[-1].isalnum() else "")
+             for x in sorted(rows, key=len, reverse=True)]
+    if not words:
+        return lambda line, form: line
+    pattern = re.compile("|".join(words))
+    return lambda line, form: pattern.sub(lambda x: rows[x[0]][form], line)
 
 
 def formed(text, task=0, choose=None, answer=None):
     """One form of the text.  choose(numbers) picks a number.  answer: the form of what lies
     between /* solution begin */ and /* skeleton, if another than `task`."""
-    lines, stack, here = [], [], task
-    for line in text.splitlines():
+    lines, stack, here, replaced = [], [], task, replacing(text)
+    for line in TABLE.sub("", text).splitlines():
         word = line.strip()
         if word in (BEGIN, MIDDLE):
             here = answer if word == BEGIN and answer is not None else task
@@ -52,7 +79,7 @@ def formed(text, task=0, choose=None, answer=None):
             stack.pop()
         if all(state is False or state[1] for state in stack):
             lines.append(ONE_OF.sub(lambda x: f"= {choose(x[3].split(', ')) if choose else x[1]}"
-                                    f"{x[2]} */", line))
+                                    f"{x[2]} */", replaced(line, here)))
     return "\n".join(lines) + "\n"
 
 

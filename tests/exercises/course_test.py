@@ -79,8 +79,9 @@ def hand_in(course, place):
     students = {"honest": texts(course), "late": texts(course), "wrong": texts(course),
                 "last_year": texts(course, {"online_step": other}),
                 "hostile": texts(course), "begins": {}}
-    students["wrong"]["safe_row.c"] = students["wrong"]["safe_row.c"].replace(
-        "    if (m == -INFINITY) m = 0;\n", "")
+    students["wrong"]["safe_row.c"], guards = re.subn(
+        r"    if \(m == -?INFINITY\) m = 0;\n", "", students["wrong"]["safe_row.c"])
+    expect(guards == 1, f"safe_row: {guards} guards")
     # this year's file with last year's function in it
     students["wrong"]["online_step.c"] = clean(formed(source, forms["online_step"],
                                                       answer=other))

@@ -19,6 +19,7 @@ from exercises import exercises, judge  # noqa: E402
 from forms import formed, forms_of  # noqa: E402
 from grader import Grader  # noqa: E402
 
+HIDDEN_IN = ("online_step", "load_tile")  # where this year's code is also hidden in last year's, in C and CUDA
 WRONG = []
 
 
@@ -75,7 +76,7 @@ def files(grader, exercise, source):
         if "; one of" in source:
             others.append(("other numbers", clean(formed(source, now, lambda x: x[-1]))))
         for name, last in others:
-            for how, handed_in in hidden(mine, last):
+            for how, handed_in in hidden(mine, last) if exercise.name in HIDDEN_IN else [("as it is", last)]:
                 expect(grader.another_form(exercise, text, handed_in),
                        f"{exercise.name}: {name} passes as form {now}, {how}")
 
@@ -109,7 +110,7 @@ def main():
                 varied += 1
                 files(grader, exercise, source)
                 functions(grader, exercise, source)
-        expect(varied >= 5, f"{varied} exercises vary")
+        expect(varied >= 12, f"{varied} exercises vary")
     finally:
         shutil.rmtree(grader.place, ignore_errors=True)
     return 1 if WRONG else 0

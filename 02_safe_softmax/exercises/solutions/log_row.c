@@ -10,6 +10,12 @@
  *
  * Half of the points: wide, range_80, shift_up, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=log_row */
+/* forms of the task
+ *     log softmax(x)_j = x_j - m - log(l) | -log softmax(x)_j = log(l) - (x_j - m)
+ *     gives -INFINITY, | gives INFINITY,
+ *     logarithms of probabilities | minus the logarithms of probabilities
+ *     l == 0 ? -INFINITY : x[j] - m - log_l | l == 0 ? INFINITY : log_l - (x[j] - m)
+ *     x - m - log l | log l - (x - m) */
 #include "stage.h"
 
 /* Log-softmax of one row.
@@ -40,6 +46,9 @@ static void logsoftmax(const struct problem *p, const struct arrays *a)
     float *y = a->y;
     for (size_t i = 0; i < p->rows; i++)
         logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+#if TASK == 1
+    for (size_t e = 0; e < p->rows * p->cols; e++) y[e] = -y[e];
+#endif
 }
 
 static const struct variant exercise = {

@@ -5,12 +5,23 @@
  *     y_j = exp(x_j - m) / l
  *
  * Task: fill softmax_row().
- * May be assumed: x and y do not overlap.  Scores may be 1e30 or -1e5.  Any number
- * of them may be -INFINITY (masked).  If all are masked, y = 0.  A NaN in a row makes that
- * row NaN.
+ * May be assumed: x and y do not overlap.
+ * Scores may be 1e30 or -1e5.  Any number of them may be -INFINITY (masked).  If all are masked,
+ * y = 0.  A NaN in a row makes that row NaN.
  *
  * Half of the points: wide, range_80, shift_200, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=safe_row */
+/* forms of the task
+ *     max_j x_j               | min_j x_j
+ *     exp(x_j - m)            | exp(m - x_j)
+ *     x and y do not overlap. | the x_j are energies: the least is the most probable.  y is x.
+ *     Scores may be 1e30 or -1e5. | Energies may be -1e30 or 1e5.
+ *     scores;                 | energies;
+ *     (n)  probabilities      | (n)  probabilities, may be x
+ *     -INFINITY               | INFINITY
+ *     x[j] > m                | x[j] < m
+ *     expf(x[j] - m)          | expf(m - x[j])
+ *     softmax_row(x + i * p->cols, | softmax_row(negated(x + i * p->cols, y + i * p->cols, p->cols), */
 #include "stage.h"
 
 /* Softmax of one row, three loops.
@@ -35,6 +46,15 @@ static void softmax_row(const float *x, float *y, size_t n)
     solution end */
 }
 
+#if TASK == 1
+/* y = -x.  Returns y.   x, y (n) */
+static float *negated(const float *x, float *y, size_t n)
+{
+    for (size_t j = 0; j < n; j++) y[j] = -x[j];
+    return y;
+}
+
+#endif
 static void softmax(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;

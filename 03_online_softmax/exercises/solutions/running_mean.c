@@ -11,6 +11,14 @@
  *
  * Half of the points: near_max, opposite.
  * Right or wrong:  make exercise 3 EX=running_mean */
+/* forms of the task
+ *     the mean of k - 1 elements by element k. | the mean of k elements by one more.
+ *     k >= 1; | k >= 0;
+ *     of k elements, from mu, | of k + 1 elements, from mu,
+ *     the first k - 1, and x, the k-th. | the first k, and x, the next.
+ *     (float)k | (float)(k + 1)
+ *     k = 1; k <= p->cols; | k = 0; k < p->cols;
+ *     x[k - 1] | x[k] */
 #include "stage.h"
 
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */

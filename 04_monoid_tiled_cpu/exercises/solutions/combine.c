@@ -13,9 +13,19 @@
  *
  * Half of the points: ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=combine */
+/* forms of the task
+ *     w_t = l_t exp(m_t - m) | w_t = exp(m_t - m)
+ *     sum_t w_t,             | sum_t w_t l_t,
+ *     log(sum_t w_t)         | log(sum_t w_t l_t)
+ *     is already divided by its own l_t. | is a sum, not divided by its l_t.
+ *     normalised, with its m and l. | not divided by l, with its m and l.
+ *     of a query, normalised.  | of a query, not normalised.
+ *     normalised parts         | parts
+ *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
+ *     l += weight;             | l += weight * parts[t].l; */
 #include "stage.h"
 
-enum { PARTS = 4 };
+enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
@@ -51,7 +61,9 @@ static void attend_part(const struct problem *p, const float *q_i, const float *
             x->o[d] = x->o[d] * correction + weight * v_j[d];
         x->m = m_new;
     }
+#if TASK == 0
     for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = x->l == 0 ? 0 : x->o[d] / x->l;
+#endif
 }
 
 /* o_i (head_dim_v) = the attention over the keys of all parts.  Returns lse. */

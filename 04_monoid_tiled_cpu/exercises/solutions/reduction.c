@@ -12,9 +12,19 @@
  *
  * Half of the points: ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=reduction */
+/* forms of the task
+ *     (m, l, o[d]) | (l, m, o[d])
+ *     x[0]    | x[1]
+ *     x[1]    | x[0]
+ *     y[0]    | y[1]
+ *     y[1]    | y[0]
+ *     row[0]  | row[1]
+ *     row[1]  | row[0]
+ *     rows[0] | rows[1]
+ *     rows[1] | rows[0] */
 #include "stage.h"
 
-enum { RANKS = 5 };
+enum { RANKS = 5 /* parts of the keys; one of 3, 5, 6 */ };
 
 /* inout[i] = in[i] . inout[i] for count rows of width floats. */
 static void merge_rows(const float *in, float *inout, int count, int width)
@@ -30,7 +40,7 @@ static void merge_rows(const float *in, float *inout, int count, int width)
             for (int c = 0; c < width; c++) y[c] = x[c];
             continue;
         }
-        for (int c = 1; c < width; c++) y[c] = f * x[c] + g * y[c];
+        for (int c = 0; c < width; c++) y[c] = f * x[c] + g * y[c];
         y[0] = m;
     }
     /* skeleton
@@ -71,8 +81,8 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     struct key_range keys = visible_keys(p, i);
     for (size_t r = 0; r < RANKS; r++) {
         float *row = rows + r * width;
+        for (size_t c = 0; c < width; c++) row[c] = 0;
         row[0] = -INFINITY;
-        for (size_t c = 1; c < width; c++) row[c] = 0;
         for (size_t j = r * n / RANKS; j < (r + 1) * n / RANKS; j++)
             if (j >= keys.first && j < keys.end)
                 push(row, d, score(p, q_i, k + j * p->head_dim, bias_i, j),

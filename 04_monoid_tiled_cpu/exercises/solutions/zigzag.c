@@ -4,23 +4,39 @@
  * queries then have unequal work: the last has 2 R - 1 times that of the first.  Cut the queries
  * into 2 R chunks instead, and give every rank two of them, so that all have the same work.
  *
+#if TASK == 0
  * Task: fill chunk_of().  rank 0 .. RANKS - 1 asks for its first (which = 0) and its second
  * (which = 1) chunk, 0 .. 2 RANKS - 1.  Every chunk belongs to exactly one rank.
+#elif TASK == 1
+ * Task: fill rank_of().  Which of the ranks 0 .. RANKS - 1 computes chunk 0 .. 2 RANKS - 1?
+#endif
  * A rank whose chunks hold more than their share is stopped, and its last queries stay unwritten.
  *
  * Half of the points: random, markers.
  * Right or wrong:  make exercise 4 EX=zigzag */
 #include "stage.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3 /* each has two chunks; one of 3, 4, 5 */ };
 
+#if TASK == 0
 static size_t chunk_of(size_t rank, size_t which)
+#else
+static size_t rank_of(size_t chunk)
+#endif
 {
     /* solution begin */
+#if TASK == 0
     return which ? 2 * RANKS - 1 - rank : rank;
+#else
+    return chunk < RANKS ? chunk : 2 * RANKS - 1 - chunk;
+#endif
     /* skeleton
     // Your code.
+#if TASK == 0
     (void)rank, (void)which;
+#else
+    (void)chunk;
+#endif
     return 0;
     solution end */
 }
@@ -70,8 +86,13 @@ static void work(const struct problem *p, const struct arrays *a, size_t bh, siz
     const float *q = a->q, *k = a->k, *v = a->v;
     size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / (p->heads_q / p->heads_kv);
     size_t done = 0;
+#if TASK == 0
     for (size_t which = 0; which < 2; which++) {
         size_t c = chunk_of(rank, which);
+#else
+    for (size_t c = 0; c < 2 * RANKS; c++) {
+        if (rank_of(c) != rank) continue;
+#endif
         done += 2 * c + 1;
         if (c >= 2 * RANKS || done > 4 * RANKS) return;
         for (size_t i = begin_of(p->seqlen_q, c); i < begin_of(p->seqlen_q, c + 1); i++) {
