@@ -5,7 +5,8 @@
  *
  *     GPU_VARIANT(tiled) = { .name = "tiled", ..., .on_gpu = GPU_TWIN(tiled) };
  *
- * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build).
+ * defines the descriptor `tiled` (CPU build) and its twin `tiled_cuda` (nvcc build).  The
+ * twin's name is weak: in a program linked without nvcc's objects its address is NULL.
  * Everything else in such a file is static, because both objects are linked into one program.
  * GPU_ONLY(f) is f for the GPU; on the CPU it marks a variant that is not executed there. */
 #ifndef CUDA_CHECK_H
@@ -38,18 +39,11 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #define GPU_DEVICE GPU_ON_CPU
 #define GPU_ONLY(f) needs_gpu
 #define RUNS_IN_THIS_BUILD(f) ((f) != needs_gpu)
-#ifdef HAVE_CUDA
 #define GPU_VARIANT(name)                                                                  \
-    extern "C" const struct variant name##_cuda;                                           \
+    extern "C" __attribute__((weak)) const struct variant name##_cuda;                     \
     extern "C" const struct variant name;                                                  \
     extern "C" const struct variant name
 #define GPU_TWIN(name) &name##_cuda
-#else
-#define GPU_VARIANT(name)                                                                  \
-    extern "C" const struct variant name;                                                  \
-    extern "C" const struct variant name
-#define GPU_TWIN(name) NULL
-#endif
 #endif
 
 /* What becomes of a CUDA error.  In a program it prints file, line, call and the error's name

@@ -30,7 +30,7 @@ $(LIBRARY_TEST_O): private CFLAGS += -fexceptions
 $(BUILD)/obj/common/library/backend_gpu.cuda.o: private PROVENANCE = \
     '-DCUDA_COMPILER="nvcc $(CUDA_ARCH)"'
 
-$(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map
+$(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map $(BUILD)/config.link
 	@echo "  link  $@"
 	$(Q)$(LIBRARY_LINK) -shared -Wl,-soname,$(LIBRARY_SONAME) \
 	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections \
@@ -38,9 +38,9 @@ $(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map
 
 # All objects as one, in which every other name is local: what the archive's user calls
 # `merge` stays the user's.
-$(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O)
+$(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O) $(BUILD)/config.link
 	@echo "  ar    $@"
-	$(Q)rm -f $@ && $(LD) -r $^ -o $(BUILD)/obj/five_steps.o
+	$(Q)rm -f $@ && $(LD) -r $(filter %.o,$^) -o $(BUILD)/obj/five_steps.o
 	$(Q)objcopy -w --keep-global-symbol='five_steps_*' $(BUILD)/obj/five_steps.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/five_steps.o
 

@@ -10,7 +10,7 @@ $(BUILD)/on_ramp/%: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(KERNELS_O) $(BUILD)/config
 	@echo "  c++   $<"
 	$(Q)$(CXX) -x c++ $(filter-out -MMD -MP,$(CXXFLAGS_ALL)) -Icommon $< -x none $(KERNELS_O) $(LIBS) -o $@
 
-$(BUILD)/on_ramp/%.gpu: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(BUILD)/config
+$(BUILD)/on_ramp/%.gpu: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(BUILD)/config.cuda
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
 	$(Q)$(NVCC) $(NVFLAGS) $(call gencode,$(CUDA_ARCH)) -Icommon $< -o $@

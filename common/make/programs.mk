@@ -31,18 +31,30 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1),.c)) \
              $(call twins_of,$(1))
 PROGRAMS := $(STAGES:%=$(BUILD)/%)
 
-# --- Everything below build/ is remade when the configuration changes: build/config holds
-#     the one of the last time.  (Before version 4.2 make cannot read it, and compares later.) ---
-CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL) cuda=$(CUDA) \
-          $(if $(CUDA),$(NVCC) $(CUDA_ARCH) $(NVFLAGS))
-CONFIG_NOW := $(subst ",,$(strip $(CONFIG)))
-ifneq ($(CONFIG_NOW),$(file < $(BUILD)/config))
-$(BUILD)/config: FORCE
+# --- What is made is remade when its configuration changes.  Three files hold those of the
+#     last time.  `make` and then `make cuda` compiles only what is nvcc's.
+#       build/config         the C and C++ compilers and their flags
+#       build/config.cuda    nvcc, its flags and architectures
+#       build/config.link    whether programs get GPU code
+#     (Before version 4.2 make cannot read the files, and compares later.) ---
+CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL)
+CONFIG_CUDA := $(NVCC) $(CUDA_ARCH) $(NVFLAGS)
+CONFIG_LINK := cuda=$(CUDA) $(if $(CUDA),$(CUDA_ARCH)) nccl=$(NCCL)
+
+# $(call configuration,file,variable)
+define configuration
+$(2)_NOW := $$(subst ",,$$(strip $$($(2))))
+ifneq ($$($(2)_NOW),$$(file < $(1)))
+$(1): FORCE
 endif
-$(BUILD)/config:
-	@mkdir -p $(@D)
-	@printf '%s\n' $(call quoted,$(CONFIG_NOW)) | cmp -s - $@ || \
-	    printf '%s\n' $(call quoted,$(CONFIG_NOW)) > $@
+$(1):
+	@mkdir -p $$(@D)
+	@printf '%s\n' $$(call quoted,$$($(2)_NOW)) | cmp -s - $$@ || \
+	    printf '%s\n' $$(call quoted,$$($(2)_NOW)) > $$@
+endef
+$(eval $(call configuration,$(BUILD)/config,CONFIG))
+$(eval $(call configuration,$(BUILD)/config.cuda,CONFIG_CUDA))
+$(eval $(call configuration,$(BUILD)/config.link,CONFIG_LINK))
 
 # --- Objects. ---
 $(BUILD)/obj/%.o: %.c $(BUILD)/config
@@ -60,17 +72,19 @@ $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
 	$(Q)$(CXX) -x c++ $(if $(filter $<,$(HOPPER_CU)),$(CXXFLAGS_ALL:-O3=-O1),$(CXXFLAGS_ALL)) -Wno-unknown-pragmas \
-	    $(if $(call has_twin,$<),-DHAVE_CUDA) $(INCLUDE) -c $< -o $@
+	    $(INCLUDE) -c $< -o $@
 
 # ptxas_check.sh makes spilled registers and a serialized wgmma errors in Hopper kernels.
-$(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config
+$(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
 	$(Q)$(if $(filter $<,$(HOPPER_CU)),$(if $(TIMELINE),SPILLS=allowed) sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
 	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
 
-# The compiler and its flags are columns of the CSV.
+# The compiler and its flags are columns of the CSV.  This object is part of every program with
+# a GPU's code or its stand-in: remade, it has them all linked again.
+$(BUILD)/obj/common/measurement/csv.o: $(BUILD)/config.link
 $(BUILD)/obj/common/measurement/csv.o: \
     PROVENANCE = '-DCOMPILER_FLAGS="$(strip $(FAST))"' \
                  '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'

@@ -10,7 +10,7 @@ LAST_O := $(LAST_CU:%.cu=$(BUILD)/obj/%.cuda.o)
 ROOF_O := $(LAST_CU:%.cu=$(BUILD)/obj/roof/%.cuda.o)
 ROOF := $(if $(CUDA),$(if $(HOPPER_HERE),$(BUILD)/roof05.so))
 
-$(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config
+$(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config.cuda
 	@mkdir -p $(@D)
 	@echo "  nvcc  $< without softmax"
 	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \

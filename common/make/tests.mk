@@ -8,15 +8,17 @@
 TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
          $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
 # A test may include a stage's file to reach what is static in it; the library gives what
-# that file lists, and nothing that the test has itself.
-PARTS_O = $(filter-out %/stage.o %/stage.cpu.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
+# that file lists, and nothing that the test has itself.  The twins on the GPU are linked as
+# they are: a weak name takes nothing out of a library.
+PARTS_O = $(filter-out %/stage.o %/stage.cpu.o %.cuda.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
+TWINS_O = $(foreach s,$(STAGES),$(call twins_of,$(s)))
 $(BUILD)/libparts.a: $(PARTS_O)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
-$(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(BUILD)/libparts.a $(COMMON_O)
+$(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(TWINS_O) $(BUILD)/libparts.a $(COMMON_O)
 	@echo "  link  $@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(TEST_O) $(LIBRARY_TEST_O) $(COMMON_O) $(BUILD)/libparts.a $(LIBS) \
+	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(filter %.o,$^) $(BUILD)/libparts.a $(LIBS) \
 	    -lcriterion -o $@
 
 # A build under sanitizers has no second one inside.

@@ -139,7 +139,7 @@ if command -v patch >/dev/null 2>&1 && [ "${PLANTED:-1}" = 1 ]; then
         mkdir -p "$place/$name"
         cp -r Makefile common tests [0-9]* "$place/$name/"
         if (cd "$place/$name" && patch -s -p1 <"$root/$bug" &&
-            mkdir -p build && cp -r "$root/$build/obj" "$root/$build/config" build/ &&
+            mkdir -p build && cp -r "$root/$build/obj" "$root/$build"/config* build/ &&
             find build/obj -path '*mpi*' -delete;
             make -s BUILD=build build/04_monoid_tiled_cpu_mpi) >"$place/out" 2>"$place/err" &&
             ! timeout 300 mpirun -n 3 "$place/$name/build/04_monoid_tiled_cpu_mpi" check --quick \

@@ -177,14 +177,15 @@ def copy_tree(build, tree):
             shutil.copytree(source, tree / part)
         else:
             shutil.copy2(source, tree / part)
-    old = (build / "config").read_text() if (build / "config").exists() else "cuda=1"
-    if (build / "obj").is_dir() and "cuda=1" not in old:
-        shutil.copytree(build / "obj", tree / "build/obj")
+    if (build / "obj").is_dir():
+        shutil.copytree(build / "obj", tree / "build/obj",
+                        ignore=shutil.ignore_patterns("*.cuda.o"))
         if (build / "libparts.a").exists():
             shutil.copy2(build / "libparts.a", tree / "build")
-        config = tree / "build/config"  # as old as it was: nothing is to be remade
-        config.write_text(old.replace(" -Werror", ""))
-        shutil.copystat(build / "config", config)
+        for old in build.glob("config*"):
+            config = tree / "build" / old.name  # as old as it was: nothing is to be remade
+            config.write_text(old.read_text().replace(" -Werror", ""))
+            shutil.copystat(old, config)
 
 
 def target(bug):
