@@ -67,12 +67,11 @@ $(BUILD)/obj/%.o: %.cc $(BUILD)/config
 	@echo "  c++   $<"
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(INCLUDE) -c $< -o $@
 
-# On the CPU a Hopper rung spends its time in wgmma_on_cpu.cc: -O1 saves most of its compilation.
+# On the CPU a kernel spends its time in barriers and wgmma: -O1 saves most of its compilation.
 $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
-	$(Q)$(CXX) -x c++ $(if $(filter $<,$(HOPPER_CU)),$(CXXFLAGS_ALL:-O3=-O1),$(CXXFLAGS_ALL)) -Wno-unknown-pragmas \
-	    $(INCLUDE) -c $< -o $@
+	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL:-O3=-O1) -Wno-unknown-pragmas $(INCLUDE) -c $< -o $@
 
 # ptxas_check.sh makes spilled registers and a serialized wgmma errors in Hopper kernels.
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
