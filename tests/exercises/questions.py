@@ -145,8 +145,8 @@ class Copy:
             if (ROOT / build / "obj" / name).is_dir():
                 shutil.copytree(ROOT / build / "obj" / name, self.place / "build/obj" / name,
                                 dirs_exist_ok=True)
-        for name in ("config", self.stage):
-            shutil.copy2(ROOT / build / name, self.place / "build" / name)
+        for made in [ROOT / build / self.stage, *(ROOT / build).glob("config*")]:
+            shutil.copy2(made, self.place / "build" / made.name)
 
     def run(self, arguments):
         done = subprocess.run([f"build/{self.stage}", *arguments.split()], cwd=self.place,

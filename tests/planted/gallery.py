@@ -179,7 +179,7 @@ def copy_tree(build, tree):
             shutil.copy2(source, tree / part)
     if (build / "obj").is_dir():
         shutil.copytree(build / "obj", tree / "build/obj",
-                        ignore=shutil.ignore_patterns("*.cuda.o"))
+                        ignore=shutil.ignore_patterns("*.cuda.*"))
         if (build / "libparts.a").exists():
             shutil.copy2(build / "libparts.a", tree / "build")
         for old in build.glob("config*"):
