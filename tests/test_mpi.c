@@ -23,7 +23,7 @@ static void run_script(const char *settings, const char *script)
 
 Test(mpi, suite_files_and_faults_on_several_ranks, .timeout = 900)
 {
-    run_script("RANKS='1 3' PLANTED=0", "tests/mpi/run.sh");
+    run_script("RANKS='1 3' ONLY='suite usage files faults'", "tests/mpi/run.sh");
 }
 
 Test(mpi, two_hosts_of_a_network, .timeout = 900)

@@ -2,6 +2,7 @@
 #
 #   make mpi    installs OpenMPI where it may, builds build/04_monoid_tiled_cpu_mpi, and tests
 #               it with 1, 2, 3, 4 and 7 ranks on this machine, and with two network namespaces
+#               (RANKS="2 4", ONLY="suite planted": parts of that, see tests/mpi/run.sh)
 #
 # mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
 MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
@@ -29,4 +30,3 @@ $(MPI_PROGRAM): $(MPI_O) $(SLICES_O) $(MPI_PARTS)
 mpi:
 	$(Q)$(MAKE) --no-print-directory $(MPI_PROGRAM) $(BUILD)/04_monoid_tiled_cpu
 	$(Q)sh tests/mpi/run.sh $(BUILD)
-	$(Q)sh tests/mpi/network.sh $(BUILD) $(skip_is_fine)
