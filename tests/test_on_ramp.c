@@ -43,7 +43,7 @@ static void expect_wrong(const char *name, const char *sed)
     snprintf(command, sizeof command,
              "sed '%s' " RAMP "/%s.cu > %s/x.cu && ! cmp -s " RAMP "/%s.cu %s/x.cu && "
              "c++ -x c++ -std=c++20 -D_GNU_SOURCE -w -O1 -fopenmp -Icommon -I" RAMP
-             " %s/x.cu -x none %s/obj/common/cuda_on_cpu/cuda_on_cpu.o -lm -lpthread -o %s/x "
+             " %s/x.cu -x none %s/obj/common/cuda_on_cpu/executor.o -lm -lpthread -o %s/x "
              "2>&1", sed, name, place, name, place, place, build, place);
     int status = run(command, text, sizeof text);
     cr_expect(status == 0, "%s with '%s' does not compile: %s", name, sed, text);

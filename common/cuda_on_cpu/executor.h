@@ -1,5 +1,12 @@
-/* executor.h: the fibres, blocks and workers of cuda_on_cpu.cc, for the files that add
- * instructions to it. */
+/* executor.h: the fibres, blocks and workers that execute kernels, and what the files of this
+ * folder offer one another.
+ *
+ * A worker is one CPU thread with a stack for each thread of a block (or of a cluster of
+ * blocks).  It goes round its fibres and resumes those that are ready.  A round in which
+ * none is ready is a deadlock.
+ *
+ *     launch -> schedule -> fibre, memory -> report
+ *               barrier, warp, cluster, async_copy, tma, wgmma -> fibre, report */
 #ifndef EXECUTOR_H
 #define EXECUTOR_H
 
@@ -8,6 +15,22 @@
 
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+#ifdef ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if __has_include(<valgrind/memcheck.h>)
+#include <valgrind/memcheck.h>
+#else
+#define VALGRIND_STACK_REGISTER(low, high) (void)0
+#define VALGRIND_MAKE_MEM_UNDEFINED(p, n) (void)0
+#endif
 #ifdef CUDA_ON_CPU_TSAN
 #include <sanitizer/tsan_interface.h>
 #define TSAN(call) call
@@ -20,6 +43,13 @@ namespace cuda_on_cpu
 {
 
 static const int N_BARRIERS = 16;
+/* Sanitizers make frames larger. */
+#if defined(ASAN) || defined(CUDA_ON_CPU_TSAN)
+static const size_t STACK_BYTES = 512 << 10;
+#else
+static const size_t STACK_BYTES = 128 << 10;
+#endif
+static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 
 enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER, AT_ADDRESS };
 
@@ -95,18 +125,40 @@ struct worker {
 };
 extern __thread struct worker *self;
 
+/* --- report.cc --- */
+/* "file:line: kernel, block, thread: " of a fibre; returns its length. */
+int describe(char *text, size_t size, const struct fibre *f, const struct place *where);
+/* Prints the text, which has room for one more character, and ends the program. */
+[[noreturn]] void stop(char *text, size_t used);
+/* As fail(), for another fibre than the current one, where it waits. */
+[[noreturn]] void fail_at(const struct fibre *f, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+[[noreturn]] void report_deadlock(const struct worker *w);
+void catch_faults(void);
+
+/* --- memory.cc --- */
+char *map(size_t bytes, int protection);
+void place_shared(struct worker *w, unsigned n, size_t bytes);
+void poison(const struct worker *w, const struct block *b);
+void check_front(const struct block *b);
+
+/* --- fibre.cc --- */
+void grow_fibres(struct worker *w, unsigned n);
+/* Runs the fibre until it waits or leaves. */
+void resume(struct worker *w, struct fibre *f);
+void wait_as(enum state state, const char *name, const struct place &where);
+void wake(struct fibre *f);
 /* The current fibre waits until somebody wakes the waiters for `what`. */
 void wait_for(const void *what, describe_function *describe, const char *name,
               const struct place &where);
 void wake_waiters(struct block *b, const void *what);
 
+/* --- schedule.cc --- */
+void order_read(void);
+void run_cluster(struct worker *w, size_t cluster);
 /* Whether an asynchronous instruction is executed now or as late as possible, both right on a
  * GPU: a fixed hash decides.  CUDA_ON_CPU_ORDER=forward: always now; backward: never. */
 bool executes_now(void);
-
-/* As fail(), for another fibre than the current one, where it waits. */
-[[noreturn]] void fail_at(const struct fibre *f, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 
 } // namespace cuda_on_cpu
 

@@ -1,4 +1,4 @@
-/* stack_switch.h: leave one stack and go on with another, for cuda_on_cpu.cc.
+/* stack_switch.h: leave one stack and go on with another, for fibre.cc.
  *
  *     context_make(&c, stack, size, entry)  the first switch to c calls entry() on `stack`
  *     context_switch(&from, &to)            saves in `from` where we are, goes on in `to`

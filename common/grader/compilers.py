@@ -16,7 +16,7 @@ from objects import refused
 HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
            "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "cuda_on_cpu/warp_on_cpu.h"]
-OBJECTS = ["grader/worker.o", "grader/worker_host.o", "cuda_on_cpu/cuda_on_cpu.o"]  # the last for .cu
+OBJECTS = ["grader/worker.o", "grader/worker_host.o", "cuda_on_cpu/executor.o"]  # the last for .cu
 OBJCOPY = "objcopy"     # of the binutils that gcc and clang need
 COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
 
@@ -168,7 +168,7 @@ class Compiler:
                        [folder, self.given, *self.system[".cu"], *self.cuda])
         if word:
             return f"includes {word}, which is not allowed", ""
-        objects = [str(self.given / x) for x in ("worker.o", "worker_gpu.cuda.o", "cuda_on_cpu.o")]
+        objects = [str(self.given / x) for x in ("worker.o", "worker_gpu.cuda.o", "executor.o")]
         ok, log = self.call([*self.link, "gpu.o", *objects, "-lm", "-lpthread", *self.gpu_link, "-o",
                              "gpu_worker"], folder)
         return ("", "") if ok else ("does not link for the GPU: " + first_error(log), log)

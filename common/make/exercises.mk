@@ -15,7 +15,11 @@ EXERCISE_FILES := $(or $(wildcard 0*/exercises/solutions/*.c 0*/exercises/soluti
                        $(wildcard 0*/exercises/skeletons/*.c 0*/exercises/skeletons/*.cu))
 EXERCISES := $(notdir $(basename $(EXERCISE_FILES)))
 EX_BUILD := $(BUILD)/exercises
-KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/cuda_on_cpu.o
+# What executes kernels on the CPU, as one object: a worker, and a program of the on-ramp, need no
+# more than that.
+KERNELS_O := $(BUILD)/obj/common/cuda_on_cpu/executor.o
+$(KERNELS_O): $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard common/cuda_on_cpu/*.cc))
+	$(Q)$(LD) -r $^ -o $@
 WORKER_O := $(patsubst %,$(BUILD)/obj/common/grader/%.o,worker worker_host)
 $(BUILD)/judge: $(patsubst %,$(BUILD)/obj/common/grader/%.o,judge trial speed contest place worker_process jail system_calls) \
                   $(BUILD)/obj/common/grader/$(if $(CUDA),place_gpu.cuda.o,place_gpu_none.o) $(COMMON_O)

@@ -142,7 +142,7 @@ def compiled(place, build, name, cuda):
     source = place / f"{name}{'.cu' if cuda else '.c'}"
     source.write_text(text(GPU_START if cuda else START, before, start), encoding="utf-8")
     compiler = "c++ -x c++ -std=c++20" if cuda else "cc -std=c11"
-    objects = ["grader/worker.o", "grader/worker_host.o"] + ["cuda_on_cpu/cuda_on_cpu.o"] * cuda
+    objects = ["grader/worker.o", "grader/worker_host.o"] + ["cuda_on_cpu/executor.o"] * cuda
     done = subprocess.run(
         ["sh", "-c", f"{compiler} -D_GNU_SOURCE -O2 -w -fopenmp -Icommon -c {source} -o "
          f"{place}/{name}.o && c++ -fopenmp {place}/{name}.o "

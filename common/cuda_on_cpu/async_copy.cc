@@ -1,0 +1,39 @@
+/* async_copy.cc: cp.async: a copy takes place when its thread waits for it. */
+#include "cuda_on_cpu/executor.h"
+
+namespace cuda_on_cpu
+{
+
+UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+                const struct place &where)
+{
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || bytes_read > bytes)
+        fail(where, "cp.async of %zu bytes, %zu of them read", bytes, bytes_read);
+    if ((uintptr_t)to % bytes || (bytes_read && (uintptr_t)from % bytes))
+        fail(where, "cp.async: addresses must be multiples of %zu", bytes);
+    self->current->copies->push_back({to, from, bytes, bytes_read});
+}
+
+UNSEEN void copy_async_commit(void)
+{
+    struct fibre *f = self->current;
+    f->groups->push_back(f->copies->size());
+}
+
+void copy_async_wait(unsigned groups_left)
+{
+    std::vector<struct copy> &copies = *self->current->copies;
+    std::vector<size_t> &groups = *self->current->groups;
+    if (groups.size() <= groups_left) return;
+    size_t closed = groups.size() - groups_left, end = groups[closed - 1];
+    for (size_t i = 0; i < end; i++) {
+        const struct copy &c = copies[i];
+        memcpy(c.to, c.from, c.bytes_read);
+        memset((char *)c.to + c.bytes_read, 0, c.bytes - c.bytes_read);
+    }
+    copies.erase(copies.begin(), copies.begin() + end);
+    groups.erase(groups.begin(), groups.begin() + closed);
+    for (size_t &g : groups) g -= end;
+}
+
+} // namespace cuda_on_cpu

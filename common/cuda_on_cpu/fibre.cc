@@ -1,0 +1,142 @@
+/* fibre.cc: the threads of a block, each with a stack, and how they wait for one another. */
+#include "cuda_on_cpu/executor.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+__thread struct uint3 threadIdx, blockIdx;
+
+namespace cuda_on_cpu
+{
+
+static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines: */
+static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
+
+__thread struct worker *self;
+
+UNSEEN static void to_scheduler(void)
+{
+    struct worker *w = self;
+    struct fibre *f = w->current;
+#ifdef ASAN
+    __sanitizer_start_switch_fiber(&f->asan, w->stack_low, w->stack_size);
+#endif
+    TSAN(__tsan_switch_to_fiber(w->tsan, __tsan_switch_to_fiber_no_sync));
+    context_switch(&f->registers, &w->scheduler);
+#ifdef ASAN
+    __sanitizer_finish_switch_fiber(f->asan, &w->stack_low, &w->stack_size);
+#endif
+}
+
+UNSEEN void resume(struct worker *w, struct fibre *f)
+{
+    w->current = f;
+    threadIdx = f->index;
+    blockIdx = f->block->index;
+#ifdef ASAN
+    __sanitizer_start_switch_fiber(&w->asan, f->stack, STACK_BYTES);
+#endif
+    TSAN(__tsan_switch_to_fiber(f->tsan, __tsan_switch_to_fiber_no_sync));
+    context_switch(&w->scheduler, &f->registers);
+#ifdef ASAN
+    __sanitizer_finish_switch_fiber(w->asan, NULL, NULL);
+#endif
+    w->current = NULL;
+}
+
+/* Sets where the current fibre stands and waits until it is made READY again. */
+UNSEEN void wait_as(enum state state, const char *name, const struct place &where)
+{
+    struct fibre *f = self->current;
+    f->state = state;
+    f->waits_in = name;
+    f->where = where;
+    to_scheduler(); /* another thread runs now */
+    TSAN(__tsan_acquire(f));
+}
+
+UNSEEN void wake(struct fibre *f)
+{
+    TSAN(__tsan_release(f));
+    f->state = READY;
+}
+
+UNSEEN void wait_for(const void *what, describe_function *describe, const char *name,
+                     const struct place &where)
+{
+    self->current->what = what;
+    self->current->describe = describe;
+    wait_as(AT_ADDRESS, name, where);
+}
+
+UNSEEN void wake_waiters(struct block *b, const void *what)
+{
+    for (unsigned i = 0; i < self->threads_per_block; i++)
+        if (b->fibres[i].state == AT_ADDRESS && b->fibres[i].what == what)
+            wake(&b->fibres[i]);
+}
+
+UNSEEN static void leave(struct fibre *f)
+{
+    struct block *b = f->block;
+    f->copies->clear();
+    f->groups->clear();
+    f->state = DONE;
+    b->n_done++;
+    b->warps[f->rank / 32].gone |= 1u << f->rank % 32;
+    if (b->barriers[0].arrived > 0)
+        for (unsigned i = 0; i < self->threads_per_block; i++) {
+            struct fibre *other = &b->fibres[i];
+            if (other->state == AT_BARRIER && other->barrier == 0)
+                fail_at(other,
+                        "waits at a barrier, but thread (%u,%u,%u) has left the "
+                        "kernel without reaching it",
+                        f->index.x, f->index.y, f->index.z);
+        }
+}
+
+/* A fibre lives as long as its worker and runs one thread after another. */
+UNSEEN static void fibre_main(void)
+{
+#ifdef ASAN
+    __sanitizer_finish_switch_fiber(NULL, &self->stack_low, &self->stack_size);
+#endif
+    for (;;) {
+        struct fibre *f = self->current;
+        TSAN(__tsan_acquire(&self->sync));
+        self->launch->thread(self->launch->arguments);
+        TSAN(__tsan_release(&self->sync));
+        leave(f);
+        to_scheduler();
+    }
+}
+
+/* Enough fibres for n threads. */
+void grow_fibres(struct worker *w, unsigned n)
+{
+    /* Fibres that are parked point to themselves, so they must not move: room for the
+     * largest cluster of the largest blocks is taken once (and touched when used). */
+    enum { MOST = 16 * 1024 };
+    if (w->fibres.capacity() < MOST) w->fibres.reserve(MOST);
+    size_t had = w->fibres.size();
+    if (had >= n) return;
+    size_t page = sysconf(_SC_PAGESIZE), bytes = (n - had) * STACK_BYTES;
+    char *stacks = map(bytes, PROT_READ | PROT_WRITE);
+#ifdef MADV_NOHUGEPAGE
+    madvise(stacks, bytes, MADV_NOHUGEPAGE); /* of each stack little is touched */
+#endif
+    w->fibres.resize(n);
+    for (size_t i = had; i < n; i++) {
+        struct fibre *f = &w->fibres[i];
+        f->stack = stacks + (i - had) * STACK_BYTES;
+        mprotect(f->stack, page, PROT_NONE); /* of very many some may be refused */
+        (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
+        context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS,
+                     fibre_main);
+        f->copies = new std::vector<struct copy>;
+        f->groups = new std::vector<size_t>;
+        TSAN(f->tsan = __tsan_create_fiber(0));
+    }
+}
+
+} // namespace cuda_on_cpu

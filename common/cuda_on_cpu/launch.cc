@@ -1,0 +1,166 @@
+/* launch.cc: a launch: is it allowed, who executes which block; and what else the host calls. */
+#include "cuda_on_cpu/executor.h"
+#include "gpu/cuda_check.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <map>
+#include <mutex>
+
+__thread struct dim3 blockDim, gridDim;
+
+namespace cuda_on_cpu
+{
+
+static const size_t SHARED_UNASKED = 48 << 10; /* without cudaFuncSetAttribute */
+
+/* Workers stay for the next launch; the list keeps those reachable whose thread ends. */
+static void worker_new(void)
+{
+    static std::mutex mutex;
+    static std::vector<struct worker *> all;
+    self = new struct worker();
+    stack_t old; /* a fault on an overflowing stack is reported from another one */
+    if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) {
+        stack_t other = {};
+        other.ss_size = 64 << 10;
+        other.ss_sp = map(other.ss_size, PROT_READ | PROT_WRITE);
+        sigaltstack(&other, NULL);
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    all.push_back(self);
+}
+
+static void worker_prepare(struct worker *w, const struct launch *l)
+{
+    w->launch = l;
+    w->n_blocks = l->cluster.x * l->cluster.y * l->cluster.z;
+    w->threads_per_block = l->block.x * l->block.y * l->block.z;
+    w->n_fibres = w->n_blocks * w->threads_per_block;
+    w->function = NULL;
+    TSAN(w->tsan = __tsan_get_current_fiber());
+    grow_fibres(w, w->n_fibres);
+    w->blocks.resize(w->n_blocks);
+    place_shared(w, w->n_blocks, l->shared_bytes);
+    blockDim = l->block;
+    gridDim = l->grid;
+}
+
+static std::mutex limits_mutex;
+static std::map<const void *, size_t> limits; /* cudaFuncSetAttribute */
+static enum cudaError_t last_error;
+
+/* What a GPU refuses. */
+static enum cudaError_t launch_refused(const struct launch *l)
+{
+    struct dim3 g = l->grid, b = l->block, c = l->cluster;
+    if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    if (!b.x || !b.y || !b.z || b.z > 64 || b.x > 1024 || b.y > 1024 ||
+        (size_t)b.x * b.y * b.z > 1024)
+        return cudaErrorInvalidConfiguration;
+    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
+        c.x * c.y * c.z > 16)
+        return cudaErrorInvalidConfiguration;
+    std::lock_guard<std::mutex> lock(limits_mutex);
+    auto limit = limits.find(l->kernel);
+    size_t most = limit == limits.end() ? SHARED_UNASKED : limit->second;
+    return l->shared_bytes > most ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+enum cudaError_t set_shared_limit(const void *kernel, int bytes)
+{
+    if (bytes < 0 || (size_t)bytes > SHARED_MOST)
+        return last_error = cudaErrorInvalidValue;
+    std::lock_guard<std::mutex> lock(limits_mutex);
+    limits[kernel] = (size_t)bytes < SHARED_UNASKED ? SHARED_UNASKED : bytes;
+    return cudaSuccess;
+}
+
+enum cudaError_t execute(const struct launch *l)
+{
+    enum cudaError_t error = launch_refused(l);
+    if (error) return last_error = error;
+    static std::once_flag once;
+    std::call_once(once, [] {
+        catch_faults();
+        order_read();
+    });
+    size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z /
+               (l->cluster.x * l->cluster.y * l->cluster.z);
+#pragma omp parallel if (n > 1)
+    {
+        if (!self) worker_new();
+        worker_prepare(self, l);
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < n; i++) run_cluster(self, i);
+    }
+    return cudaSuccess;
+}
+
+struct dim3 cluster_of(const struct cudaLaunchConfig_t *config)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+            const union cudaLaunchAttributeValue *v = &config->attrs[i].val;
+            return dim3(v->clusterDim.x, v->clusterDim.y, v->clusterDim.z);
+        }
+    return dim3(1, 1, 1);
+}
+
+} // namespace cuda_on_cpu
+
+/* --- The runtime --- */
+
+const char *cudaGetErrorName(enum cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    default: return "cudaErrorInvalidValue";
+    }
+}
+
+const char *cudaGetErrorString(enum cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "grid, block or cluster size not allowed";
+    default: return "shared memory beyond the limit, or another invalid argument";
+    }
+}
+
+enum cudaError_t cudaGetLastError(void)
+{
+    enum cudaError_t error = cuda_on_cpu::last_error;
+    cuda_on_cpu::last_error = cudaSuccess;
+    return error;
+}
+
+/* The same answer on every machine, so that what depends on it repeats. */
+enum cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int)
+{
+    switch (what) {
+    case cudaDevAttrMultiProcessorCount: *value = 16; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = 8; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = cuda_on_cpu::SHARED_MOST;
+        break;
+    }
+    return cudaSuccess;
+}
+
+/* What a program makes of a CUDA error.  The library has a function of that name that
+ * throws instead, and it comes first. */
+__attribute__((weak)) void cuda_failed(const char *file, int line, const char *call,
+                                       const char *name, const char *text)
+{
+    fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, name, text);
+    exit(1);
+}

@@ -1,0 +1,82 @@
+/* memory.cc: the shared memory of blocks: where it lies, its bounds, what it holds at first. */
+#include "cuda_on_cpu/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace cuda_on_cpu
+{
+
+char *map(size_t bytes, int protection)
+{
+    char *p = (char *)mmap(NULL, bytes, protection,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        fprintf(stderr, "no memory to execute a block of CUDA threads on the CPU\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* Shared memory for n blocks of `bytes` each, whose end touches a guard page. */
+void place_shared(struct worker *w, unsigned n, size_t bytes)
+{
+    size_t page = sysconf(_SC_PAGESIZE), most = (SHARED_MOST + page - 1) / page * page;
+    size_t mapped = (bytes + page - 1) / page * page;
+    if (mapped != w->shared_mapped)
+        for (char *m : w->shared_maps) mprotect(m + page, most, PROT_NONE);
+    while (w->shared_maps.size() < n)
+        w->shared_maps.push_back(map(page + most + page, PROT_NONE));
+    for (unsigned i = 0; i < n; i++) {
+        char *end = w->shared_maps[i] + page + most;
+        mprotect(end - mapped, mapped, PROT_READ | PROT_WRITE);
+        w->blocks[i].shared = bytes ? end - (bytes + 15) / 16 * 16 : NULL;
+    }
+    w->shared_mapped = mapped;
+}
+
+/* Fills what lies between the guard page and the shared memory, and that memory. */
+void poison(const struct worker *w, const struct block *b)
+{
+    if (!b->shared) return;
+    size_t page = sysconf(_SC_PAGESIZE);
+    char *start = (char *)((uintptr_t)b->shared & ~(page - 1));
+    memset(start, 0xff, b->shared - start + w->launch->shared_bytes);
+    (void)VALGRIND_MAKE_MEM_UNDEFINED(b->shared, w->launch->shared_bytes);
+}
+
+/* Whether the bytes before the shared memory are as poison() left them. */
+void check_front(const struct block *b)
+{
+    if (!b->shared) return;
+    size_t page = sysconf(_SC_PAGESIZE), n = (uintptr_t)b->shared & (page - 1);
+    for (size_t i = 1; i <= n; i++)
+        if (b->shared[-(ptrdiff_t)i] != (char)0xff) {
+            char text[1024];
+            int used = describe(text, sizeof text, b->fibres, NULL);
+            used += snprintf(text + used, sizeof text - used,
+                             "or another of its block: "
+                             "write %zu bytes before the start of its shared memory",
+                             i);
+            stop(text, used);
+        }
+}
+
+UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct place &where)
+{
+    struct worker *w = self;
+    w->function = where.function;
+    if (bytes > w->launch->shared_bytes)
+        fail(where, "uses %zu bytes of shared memory, the launch gave %zu", bytes,
+             w->launch->shared_bytes);
+    void *shared = w->current->block->shared;
+    if ((uintptr_t)shared % alignment)
+        fail(where,
+             "launch with sizeof() of the shared memory, a multiple of %zu, not %zu",
+             alignment, w->launch->shared_bytes);
+    return shared;
+}
+
+} // namespace cuda_on_cpu

@@ -1,0 +1,116 @@
+/* schedule.cc: executes the blocks of a cluster: which of their threads runs next. */
+#include "cuda_on_cpu/executor.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+
+#include <numeric>
+
+namespace cuda_on_cpu
+{
+
+/* Block number i of the grid's cluster c; x runs fastest in both. */
+static void block_begin(struct worker *w, size_t cluster, unsigned i)
+{
+    const struct launch *l = w->launch;
+    struct block *b = &w->blocks[i];
+    size_t across = l->grid.x / l->cluster.x, down = l->grid.y / l->cluster.y;
+    b->index.x = (unsigned)(cluster % across) * l->cluster.x + i % l->cluster.x;
+    b->index.y = (unsigned)(cluster / across % down) * l->cluster.y +
+                 i / l->cluster.x % l->cluster.y;
+    b->index.z = (unsigned)(cluster / across / down) * l->cluster.z +
+                 i / l->cluster.x / l->cluster.y;
+    b->rank = i;
+    b->n_done = 0;
+    b->fibres = &w->fibres[i * w->threads_per_block];
+    memset(b->barriers, 0, sizeof b->barriers);
+    memset(b->warps, 0, sizeof b->warps);
+    poison(w, b);
+    for (unsigned t = 0; t < w->threads_per_block; t++) {
+        struct fibre *f = &b->fibres[t];
+        f->state = READY;
+        f->rank = t;
+        f->index = {t % l->block.x, t / l->block.x % l->block.y,
+                    t / l->block.x / l->block.y};
+        f->block = b;
+        f->cluster_arrived = false;
+    }
+}
+
+static uint64_t hash(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* CUDA_ON_CPU_ORDER. */
+static struct {
+    enum { MIXED, FORWARD, BACKWARD, RANDOM } how;
+    uint64_t seed;
+} order;
+
+void order_read(void)
+{
+    const char *text = getenv("CUDA_ON_CPU_ORDER");
+    if (!text || !*text || !strcmp(text, "mixed"))
+        order.how = order.MIXED;
+    else if (!strcmp(text, "forward"))
+        order.how = order.FORWARD;
+    else if (!strcmp(text, "backward"))
+        order.how = order.BACKWARD;
+    else if (!strncmp(text, "random:", 7)) {
+        order.how = order.RANDOM;
+        order.seed = strtoull(text + 7, NULL, 10);
+    } else {
+        fprintf(stderr,
+                "CUDA_ON_CPU_ORDER=%s: want forward, backward, mixed or "
+                "random:SEED\n",
+                text);
+        exit(2);
+    }
+}
+
+UNSEEN bool executes_now(void)
+{
+    if (order.how == order.FORWARD) return true;
+    if (order.how == order.BACKWARD) return false;
+    return hash(order.seed ^ hash(self->cluster) ^ hash(++self->coins)) & 1;
+}
+
+/* Runs the blocks of one cluster to their end; without clusters that is one block. */
+UNSEEN void run_cluster(struct worker *w, size_t cluster)
+{
+    w->cluster_arrived = w->cluster_phase = 0;
+    w->serial++;
+    w->cluster = cluster;
+    w->coins = 0;
+    for (unsigned i = 0; i < w->n_blocks; i++) block_begin(w, cluster, i);
+    TSAN(__tsan_release(&w->sync));
+    unsigned n = w->n_fibres, done = 0;
+    for (uint64_t round = 0; done < n; round++) {
+        uint64_t bits = hash(order.seed ^ hash(cluster) ^ round);
+        bool backward =
+            order.how == order.BACKWARD || (order.how == order.MIXED && (bits & 1));
+        unsigned start = order.how == order.RANDOM ? bits % n : 0;
+        unsigned stride = order.how == order.RANDOM ? 1 + (bits >> 32) % n : 1;
+        while (std::gcd(stride, n) != 1) stride--;
+        bool progress = false;
+        for (unsigned i = 0, at = start; i < n; i++, at = (at + stride) % n) {
+            struct fibre *f = &w->fibres[backward ? n - 1 - at : at];
+            if (f->state != READY) continue;
+            resume(w, f);
+            progress = true;
+            done += f->state == DONE;
+        }
+        if (!progress && !(w->finish_one && w->finish_one())) report_deadlock(w);
+    }
+    if (w->finish_one && w->finish_one())
+        fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
+                                  "asynchronous copy has completed");
+    TSAN(__tsan_acquire(&w->sync));
+    for (unsigned i = 0; i < w->n_blocks; i++) check_front(&w->blocks[i]);
+}
+
+} // namespace cuda_on_cpu

@@ -1,0 +1,89 @@
+/* warp.cc: what the lanes of a warp do together. */
+#include "cuda_on_cpu/executor.h"
+
+namespace cuda_on_cpu
+{
+
+UNSEEN unsigned lane(void) { return self->current->rank % 32; }
+
+/* All lanes of f's mask are here: does it and lets the others go on.  False, and nothing
+ * done, if some of them wait with another mask. */
+UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
+                             const struct place &where)
+{
+    struct fibre *warp = f - f->rank % 32;
+    void *operands[32] = {};
+    for (unsigned left = f->mask; left; left &= left - 1) {
+        unsigned i = __builtin_ctz(left);
+        if (warp[i].mask != f->mask) return false;
+        if (warp[i].compute != f->compute)
+            fail(where, "%s, while lane %u of the same mask is in %s, line %u", name, i,
+                 warp[i].waits_in, warp[i].where.line);
+        operands[i] = warp[i].operand;
+        if (orders) TSAN(__tsan_acquire((char *)&warp[i] + 1));
+    }
+    f->compute(operands, f->mask, where);
+    f->block->warps[f->rank / 32].waiting &= ~f->mask;
+    for (unsigned left = f->mask & ~(1u << f->rank % 32); left; left &= left - 1) {
+        struct fibre *other = &warp[__builtin_ctz(left)];
+        if (orders)
+            wake(other);
+        else
+            other->state = READY;
+    }
+    return true;
+}
+
+UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand,
+                            bool orders, const char *name, const struct place &where)
+{
+    struct fibre *f = self->current;
+    unsigned mine = f->rank % 32, width = self->threads_per_block - (f->rank - mine);
+    unsigned *waiting = &f->block->warps[f->rank / 32].waiting;
+    unsigned gone = f->block->warps[f->rank / 32].gone;
+    if (width < 32) mask &= (1u << width) - 1; /* lanes that do not exist */
+    if (!(mask >> mine & 1))
+        fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, mine, mask);
+    if (mask & gone)
+        fail(where, "%s: lane %d of the mask 0x%08x has left the kernel", name,
+             __builtin_ctz(mask & gone), mask);
+    f->mask = mask;
+    f->compute = compute;
+    f->operand = operand;
+    if (orders) TSAN(__tsan_release((char *)f + 1));
+    *waiting |= 1u << mine;
+    if ((*waiting & mask) == mask && warp_meet(f, orders, name, where)) return;
+    wait_as(AT_WARP, name, where);
+}
+
+static void nothing(void *const[32], unsigned, const struct place &) {}
+
+struct votes {
+    int vote;
+    unsigned result;
+};
+
+UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struct place &)
+{
+    unsigned result = 0;
+    for (int i = 0; i < 32; i++)
+        if (operand[i] && ((struct votes *)operand[i])->vote) result |= 1u << i;
+    for (int i = 0; i < 32; i++)
+        if (operand[i]) ((struct votes *)operand[i])->result = result;
+}
+
+unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where)
+{
+    struct votes v = {vote, 0};
+    warp_collective(mask, ballot_compute, &v, false, name, where);
+    return v.result;
+}
+
+} // namespace cuda_on_cpu
+
+void __syncwarp(unsigned mask, const struct cuda_on_cpu::place &where)
+{
+    char operand;
+    cuda_on_cpu::warp_collective(mask, cuda_on_cpu::nothing, &operand, true, "__syncwarp",
+                                 where);
+}
