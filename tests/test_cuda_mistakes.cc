@@ -45,7 +45,7 @@ Test(cuda_on_cpu, access_outside_shared_memory_is_reported)
 
 static __global__ void misuse_kernel(int how)
 {
-    struct cuda_on_cpu::place here = cuda_on_cpu::place::here();
+    struct cuda_on_cpu::caller here = cuda_on_cpu::caller::here();
     unsigned i = threadIdx.x;
     switch (how) {
     case 0: /* leaves before the others' barrier */

@@ -95,7 +95,7 @@ Test(cuda_on_cpu, barrier_counts_votes)
 static __global__ void hand_over_kernel(float *y)
 {
     struct numbers &shared = dynamic_shared<struct numbers>();
-    struct cuda_on_cpu::place here = cuda_on_cpu::place::here();
+    struct cuda_on_cpu::caller here = cuda_on_cpu::caller::here();
     int lane = threadIdx.x % 32;
     for (int t = 0; t < 5; t++)
         if (threadIdx.x < 32) {

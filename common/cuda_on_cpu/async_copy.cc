@@ -5,7 +5,7 @@ namespace cuda_on_cpu
 {
 
 UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
-                const struct place &where)
+                const struct caller &where)
 {
     if ((bytes != 4 && bytes != 8 && bytes != 16) || bytes_read > bytes)
         fail(where, "cp.async of %zu bytes, %zu of them read", bytes, bytes_read);

@@ -20,7 +20,7 @@ UNSEEN static void barrier_open(struct block *b, int id)
 }
 
 /* Counts the current thread; true when it was the last. */
-UNSEEN static bool barrier_count(int id, int threads, int vote, const struct place &where)
+UNSEEN static bool barrier_count(int id, int threads, int vote, const struct caller &where)
 {
     struct fibre *f = self->current;
     struct block *b = f->block;
@@ -56,7 +56,7 @@ UNSEEN static bool barrier_count(int id, int threads, int vote, const struct pla
     return ++bar->arrived == bar->expected;
 }
 
-UNSEEN int barrier_sync(int id, int threads, int vote, const struct place &where)
+UNSEEN int barrier_sync(int id, int threads, int vote, const struct caller &where)
 {
     struct fibre *f = self->current;
     f->barrier = id;
@@ -69,7 +69,7 @@ UNSEEN int barrier_sync(int id, int threads, int vote, const struct place &where
     return f->count;
 }
 
-UNSEEN void barrier_arrive(int id, int threads, const struct place &where)
+UNSEEN void barrier_arrive(int id, int threads, const struct caller &where)
 {
     if (barrier_count(id, threads, 0, where)) barrier_open(self->current->block, id);
 }

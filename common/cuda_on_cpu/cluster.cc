@@ -7,7 +7,7 @@ namespace cuda_on_cpu
 UNSEEN unsigned cluster_rank(void) { return self->current->block->rank; }
 UNSEEN unsigned cluster_size(void) { return self->n_blocks; }
 
-UNSEEN void *cluster_map(const void *shared, unsigned rank, const struct place &where)
+UNSEEN void *cluster_map(const void *shared, unsigned rank, const struct caller &where)
 {
     const struct block *mine = self->current->block;
     if (rank >= self->n_blocks)
@@ -18,7 +18,7 @@ UNSEEN void *cluster_map(const void *shared, unsigned rank, const struct place &
     return other->shared + ((const char *)shared - mine->shared);
 }
 
-UNSEEN void cluster_arrive(const struct place &where)
+UNSEEN void cluster_arrive(const struct caller &where)
 {
     struct fibre *f = self->current;
     if (f->cluster_arrived) fail(where, "arrives twice at the cluster barrier");
@@ -35,7 +35,7 @@ UNSEEN void cluster_arrive(const struct place &where)
     }
 }
 
-UNSEEN void cluster_wait(const struct place &where)
+UNSEEN void cluster_wait(const struct caller &where)
 {
     struct fibre *f = self->current;
     if (!f->cluster_arrived) fail(where, "waits at the cluster barrier without arriving");

@@ -114,13 +114,14 @@ static inline enum cudaError_t cudaMemsetAsync(void *p, int byte, size_t n,
 namespace cuda_on_cpu
 {
 
-/* Where a kernel calls: filled in by the compiler, as the default of a last parameter. */
-struct place {
+/* The line of a kernel that calls: filled in by the compiler, as the default of a last
+ * parameter. */
+struct caller {
     const char *file, *function;
     unsigned line;
-    static constexpr struct place here(const char *file = __builtin_FILE(),
-                                       const char *function = __builtin_FUNCTION(),
-                                       unsigned line = __builtin_LINE())
+    static constexpr struct caller here(const char *file = __builtin_FILE(),
+                                        const char *function = __builtin_FUNCTION(),
+                                        unsigned line = __builtin_LINE())
     {
         return {file, function, line};
     }
@@ -139,38 +140,38 @@ enum cudaError_t execute(const struct launch *l);
 enum cudaError_t set_shared_limit(const void *kernel, int bytes);
 struct dim3 cluster_of(const struct cudaLaunchConfig_t *config);
 
-void *shared_memory(size_t bytes, size_t alignment, const struct place &where);
+void *shared_memory(size_t bytes, size_t alignment, const struct caller &where);
 /* What an error in the kernel is reported with; does not return. */
-[[noreturn]] void fail(const struct place &where, const char *format, ...)
+[[noreturn]] void fail(const struct caller &where, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Barrier `id` (0 to 15) for `threads` threads, 0: the whole block.  Returns for how many
  * of them `vote` was true.  barrier_arrive() does not wait: PTX bar.sync, bar.arrive. */
-int barrier_sync(int id, int threads, int vote, const struct place &where);
-void barrier_arrive(int id, int threads, const struct place &where);
+int barrier_sync(int id, int threads, int vote, const struct caller &where);
+void barrier_arrive(int id, int threads, const struct caller &where);
 
 /* What all lanes of `mask` do together.  Each deposits its operand; the last calls
  * compute(operands of all lanes, NULL for those outside; mask); then all go on, with what
  * compute() left in their operand.  `orders` says that memory accesses before it are seen
  * after it by all lanes (a shuffle does not promise that). */
 typedef void warp_function(void *const operand[32], unsigned mask,
-                           const struct place &where);
+                           const struct caller &where);
 void warp_collective(unsigned mask, warp_function *compute, void *operand, bool orders,
-                     const char *name, const struct place &where);
+                     const char *name, const struct caller &where);
 unsigned lane(void);
 
 /* The thread's asynchronous copies: they take place when waited for, not earlier. */
 void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
-                const struct place &where);
+                const struct caller &where);
 void copy_async_commit(void);
 void copy_async_wait(unsigned groups_left);
 
 /* Clusters of blocks. */
 unsigned cluster_rank(void);
 unsigned cluster_size(void);
-void *cluster_map(const void *shared, unsigned rank, const struct place &where);
-void cluster_arrive(const struct place &where);
-void cluster_wait(const struct place &where);
+void *cluster_map(const void *shared, unsigned rank, const struct caller &where);
+void cluster_arrive(const struct caller &where);
+void cluster_wait(const struct caller &where);
 
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer)
@@ -239,24 +240,24 @@ enum cudaError_t cudaFuncSetAttribute(T *kernel, enum cudaFuncAttribute what, in
     return cuda_on_cpu::set_shared_limit((const void *)kernel, value);
 }
 
-#define PLACE const struct cuda_on_cpu::place &where = cuda_on_cpu::place::here()
+#define CALLER const struct cuda_on_cpu::caller &where = cuda_on_cpu::caller::here()
 
 /* The block's shared memory as a T. */
-template <class T> static inline T &dynamic_shared(PLACE)
+template <class T> static inline T &dynamic_shared(CALLER)
 {
     return *(T *)cuda_on_cpu::shared_memory(sizeof(T), alignof(T), where);
 }
 
-static inline void __syncthreads(PLACE) { cuda_on_cpu::barrier_sync(0, 0, 0, where); }
-static inline int __syncthreads_count(int vote, PLACE)
+static inline void __syncthreads(CALLER) { cuda_on_cpu::barrier_sync(0, 0, 0, where); }
+static inline int __syncthreads_count(int vote, CALLER)
 {
     return cuda_on_cpu::barrier_sync(0, 0, vote, where);
 }
-static inline int __syncthreads_or(int vote, PLACE)
+static inline int __syncthreads_or(int vote, CALLER)
 {
     return cuda_on_cpu::barrier_sync(0, 0, vote, where) > 0;
 }
-static inline int __syncthreads_and(int vote, PLACE)
+static inline int __syncthreads_and(int vote, CALLER)
 {
     return cuda_on_cpu::barrier_sync(0, 0, !vote, where) == 0;
 }
@@ -269,14 +270,14 @@ namespace cooperative_groups
 struct cluster_group {
     unsigned block_rank() const { return cuda_on_cpu::cluster_rank(); }
     unsigned num_blocks() const { return cuda_on_cpu::cluster_size(); }
-    void barrier_arrive(PLACE) const { cuda_on_cpu::cluster_arrive(where); }
-    void barrier_wait(PLACE) const { cuda_on_cpu::cluster_wait(where); }
-    void sync(PLACE) const
+    void barrier_arrive(CALLER) const { cuda_on_cpu::cluster_arrive(where); }
+    void barrier_wait(CALLER) const { cuda_on_cpu::cluster_wait(where); }
+    void sync(CALLER) const
     {
         cuda_on_cpu::cluster_arrive(where);
         cuda_on_cpu::cluster_wait(where);
     }
-    template <class T> T *map_shared_rank(T *shared, unsigned rank, PLACE) const
+    template <class T> T *map_shared_rank(T *shared, unsigned rank, CALLER) const
     {
         return (T *)cuda_on_cpu::cluster_map(shared, rank, where);
     }

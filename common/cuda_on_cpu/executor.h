@@ -78,7 +78,7 @@ struct fibre {
     const void *what; /* AT_ADDRESS: wake_waiters(what) makes it ready again */
     describe_function *describe; /* or NULL */
     const char *waits_in; /* what it waits in, for reports */
-    struct place where;
+    struct caller where;
     std::vector<struct copy> *copies;
     std::vector<size_t> *groups; /* ends of the committed groups in `copies` */
     void *tsan, *asan;
@@ -127,7 +127,7 @@ extern __thread struct worker *self;
 
 /* --- report.cc --- */
 /* "file:line: kernel, block, thread: " of a fibre; returns its length. */
-int describe(char *text, size_t size, const struct fibre *f, const struct place *where);
+int describe(char *text, size_t size, const struct fibre *f, const struct caller *where);
 /* Prints the text, which has room for one more character, and ends the program. */
 [[noreturn]] void stop(char *text, size_t used);
 /* As fail(), for another fibre than the current one, where it waits. */
@@ -146,11 +146,11 @@ void check_front(const struct block *b);
 void grow_fibres(struct worker *w, unsigned n);
 /* Runs the fibre until it waits or leaves. */
 void resume(struct worker *w, struct fibre *f);
-void wait_as(enum state state, const char *name, const struct place &where);
+void wait_as(enum state state, const char *name, const struct caller &where);
 void wake(struct fibre *f);
 /* The current fibre waits until somebody wakes the waiters for `what`. */
 void wait_for(const void *what, describe_function *describe, const char *name,
-              const struct place &where);
+              const struct caller &where);
 void wake_waiters(struct block *b, const void *what);
 
 /* --- schedule.cc --- */

@@ -45,7 +45,7 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
 }
 
 /* Sets where the current fibre stands and waits until it is made READY again. */
-UNSEEN void wait_as(enum state state, const char *name, const struct place &where)
+UNSEEN void wait_as(enum state state, const char *name, const struct caller &where)
 {
     struct fibre *f = self->current;
     f->state = state;
@@ -62,7 +62,7 @@ UNSEEN void wake(struct fibre *f)
 }
 
 UNSEEN void wait_for(const void *what, describe_function *describe, const char *name,
-                     const struct place &where)
+                     const struct caller &where)
 {
     self->current->what = what;
     self->current->describe = describe;

@@ -51,12 +51,12 @@ enum CUresult cuTensorMapEncodeTiled(
 
 /* ---- shared memory addresses: bytes from the start of the block's shared memory ---- */
 
-uint32_t shared_address(const void *p, PLACE);
+uint32_t shared_address(const void *p, CALLER);
 
 namespace cuda_on_cpu
 {
 
-void *shared_at(uint32_t address, size_t bytes, const struct place &where);
+void *shared_at(uint32_t address, size_t bytes, const struct caller &where);
 
 /* D (64 x n) += A (64 x 16) B (16 x n), or without +; see wgmma_on_cpu.cc. */
 struct wgmma {
@@ -66,39 +66,39 @@ struct wgmma {
     bool operator==(const struct wgmma &) const = default;
 };
 void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
-                 const struct place &where);
-void wgmma_wait_groups(int groups_left, const struct place &where);
-void set_registers(int n, const struct place &where);
-void stmatrix(void *row, const uint32_t *r, const struct place &where);
+                 const struct caller &where);
+void wgmma_wait_groups(int groups_left, const struct caller &where);
+void set_registers(int n, const struct caller &where);
+void stmatrix(void *row, const uint32_t *r, const struct caller &where);
 
 } // namespace cuda_on_cpu
 
 /* ---- mbarrier, named barriers, setmaxnreg ---- */
 
-void mbarrier_init(uint64_t *bar, int count, PLACE);
-void mbarrier_arrive(uint64_t *bar, PLACE);
-void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, PLACE);
-void mbarrier_wait(uint64_t *bar, uint32_t phase, PLACE);
+void mbarrier_init(uint64_t *bar, int count, CALLER);
+void mbarrier_arrive(uint64_t *bar, CALLER);
+void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, CALLER);
+void mbarrier_wait(uint64_t *bar, uint32_t phase, CALLER);
 static inline void fence_mbarrier_init(void) {}
-static inline void mbarrier_arrive_if(uint64_t *bar, bool yes, PLACE)
+static inline void mbarrier_arrive_if(uint64_t *bar, bool yes, CALLER)
 {
     if (yes) mbarrier_arrive(bar, where);
 }
 
-static inline void named_barrier_sync(int id, int n, PLACE)
+static inline void named_barrier_sync(int id, int n, CALLER)
 {
     cuda_on_cpu::barrier_sync(id, n, 0, where);
 }
-static inline void named_barrier_arrive(int id, int n, PLACE)
+static inline void named_barrier_arrive(int id, int n, CALLER)
 {
     cuda_on_cpu::barrier_arrive(id, n, where);
 }
 
-template <int N> static inline void setmaxnreg_dec(PLACE)
+template <int N> static inline void setmaxnreg_dec(CALLER)
 {
     cuda_on_cpu::set_registers(N, where);
 }
-template <int N> static inline void setmaxnreg_inc(PLACE)
+template <int N> static inline void setmaxnreg_inc(CALLER)
 {
     cuda_on_cpu::set_registers(N, where);
 }
@@ -106,9 +106,9 @@ template <int N> static inline void setmaxnreg_inc(PLACE)
 /* ---- TMA ---- */
 
 void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row, int head,
-              int batch, PLACE);
+              int batch, CALLER);
 void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
-               int batch, PLACE);
+               int batch, CALLER);
 void tma_store_commit(void);
 void tma_store_wait(void);
 static inline void tma_store_wait_read(void) { tma_store_wait(); }
@@ -124,18 +124,18 @@ template <class T> static inline uint32_t pack(float low, float high)
     return T(low).bits | (uint32_t)T(high).bits << 16;
 }
 
-static inline void ldmatrix(uint32_t *r, uint32_t address, PLACE)
+static inline void ldmatrix(uint32_t *r, uint32_t address, CALLER)
 {
     cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), false, where);
 }
 static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
-                            uint32_t r3, PLACE)
+                            uint32_t r3, CALLER)
 {
     const uint32_t r[4] = {r0, r1, r2, r3};
     cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, where);
 }
 template <class T>
-static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, PLACE)
+static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, CALLER)
 {
     const uint32_t b[2] = {b0, b1};
     cuda_on_cpu::mma_m16n8(c, a, b, c, 16, std::is_same_v<T, __nv_bfloat16>, where);
@@ -144,27 +144,27 @@ static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_
 /* ---- wgmma ---- */
 
 static inline void wgmma_fence(void) {}
-void wgmma_commit(PLACE);
-template <int N> static inline void wgmma_wait(PLACE)
+void wgmma_commit(CALLER);
+template <int N> static inline void wgmma_wait(CALLER)
 {
     cuda_on_cpu::wgmma_wait_groups(N, where);
 }
 template <class T, int N> static inline void warpgroup_fence_operand(T (&)[N]) {}
 
 template <class T, bool FIRST, int REGISTERS>
-static inline void wgmma_qk(float (&d)[REGISTERS], uint64_t a, uint64_t b, PLACE)
+static inline void wgmma_qk(float (&d)[REGISTERS], uint64_t a, uint64_t b, CALLER)
 {
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, false, false, a, b}, d, NULL, where);
 }
 template <class T, bool FIRST, int REGISTERS>
-static inline void wgmma_qk(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, PLACE)
+static inline void wgmma_qk(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
 {
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, true, false, 0, b}, d, a, where);
 }
 template <class T, int REGISTERS>
-static inline void wgmma_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, PLACE)
+static inline void wgmma_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
 {
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, false, true, true, 0, b}, d, a, where);

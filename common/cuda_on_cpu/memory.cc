@@ -64,7 +64,7 @@ void check_front(const struct block *b)
         }
 }
 
-UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct place &where)
+UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct caller &where)
 {
     struct worker *w = self;
     w->function = where.function;

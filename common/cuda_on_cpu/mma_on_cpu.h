@@ -30,7 +30,7 @@ struct ldmatrix_operand {
 };
 
 CUDA_ON_CPU_UNSEEN static inline void
-ldmatrix_compute(void *const operand[32], unsigned mask, const struct place &where)
+ldmatrix_compute(void *const operand[32], unsigned mask, const struct caller &where)
 {
     if (mask != ~0u) fail(where, "ldmatrix by part of a warp");
     struct ldmatrix_operand *const *o = (struct ldmatrix_operand *const *)operand;
@@ -50,7 +50,7 @@ ldmatrix_compute(void *const operand[32], unsigned mask, const struct place &whe
 /* ldmatrix.x1, .x2, .x4 (count), with .trans.  row: the lane's address in shared memory;
  * lanes from 8 * count on are ignored. */
 static inline void ldmatrix(uint32_t *result, int count, const void *row, bool transpose,
-                            PLACE)
+                            CALLER)
 {
     struct ldmatrix_operand o = {{}, {}, count, transpose};
     if ((int)lane() < 8 * count) {
@@ -74,7 +74,7 @@ static inline float widen(uint32_t u, int bf16)
 }
 
 CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsigned mask,
-                                                  const struct place &where)
+                                                  const struct caller &where)
 {
     if (mask != ~0u) fail(where, "mma by part of a warp");
     struct mma_operand *const *o = (struct mma_operand *const *)operand;
@@ -100,7 +100,7 @@ CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsig
 /* mma.sync.aligned.m16n8kK.row.col.f32.T.T.f32: d = a b + c, K = 8 or 16.
  *   d, c (4)   a (K / 4)   b (K / 8)   T is bf16 or f16 */
 static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
-                             const float *c, int k, bool bf16, PLACE)
+                             const float *c, int k, bool bf16, CALLER)
 {
     struct mma_operand o = {};
     memcpy(o.a, a, k);
@@ -116,7 +116,7 @@ static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
  * rest is filled with zero; cp.async.commit_group; cp.async.wait_group N.  The copy takes
  * place in the wait, so a kernel that forgets to wait computes with what was there. */
 static inline void cp_async(void *shared, const void *global, size_t bytes,
-                            size_t bytes_read, PLACE)
+                            size_t bytes_read, CALLER)
 {
     copy_async(shared, global, bytes, bytes_read, where);
 }

@@ -27,7 +27,7 @@ static void kernel_name(char *name, size_t size, const char *function)
 }
 
 int describe(char *text, size_t size, const struct fibre *f,
-                    const struct place *where)
+                    const struct caller *where)
 {
     char name[128];
     kernel_name(name, sizeof name, where ? where->function : NULL);
@@ -49,7 +49,7 @@ int describe(char *text, size_t size, const struct fibre *f,
     _exit(1);
 }
 
-[[noreturn]] static void fail_of(const struct fibre *f, const struct place &where,
+[[noreturn]] static void fail_of(const struct fibre *f, const struct caller &where,
                                  const char *format, va_list list)
 {
     char text[1024];
@@ -58,7 +58,7 @@ int describe(char *text, size_t size, const struct fibre *f,
     stop(text, (size_t)n < sizeof text - 1 ? n : sizeof text - 2);
 }
 
-void fail(const struct place &where, const char *format, ...)
+void fail(const struct caller &where, const char *format, ...)
 {
     va_list list;
     va_start(list, format);

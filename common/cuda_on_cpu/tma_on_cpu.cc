@@ -8,7 +8,7 @@ using namespace cuda_on_cpu;
 
 /* --- Shared memory addresses --- */
 
-UNSEEN uint32_t shared_address(const void *p, const struct place &where)
+UNSEEN uint32_t shared_address(const void *p, const struct caller &where)
 {
     const char *low = self->current->block->shared;
     ptrdiff_t offset = (const char *)p - low;
@@ -17,7 +17,7 @@ UNSEEN uint32_t shared_address(const void *p, const struct place &where)
     return (uint32_t)offset;
 }
 
-UNSEEN void *cuda_on_cpu::shared_at(uint32_t address, size_t bytes, const struct place &where)
+UNSEEN void *cuda_on_cpu::shared_at(uint32_t address, size_t bytes, const struct caller &where)
 {
     if (address + bytes > self->launch->shared_bytes)
         fail(where, "access %zu bytes past the end of its %zu bytes of shared memory",
@@ -38,7 +38,7 @@ enum { MADE = 0x55 };
 static_assert(sizeof(struct mbarrier) == 8, "it lies in the kernel's word");
 } // namespace
 
-UNSEEN static struct mbarrier *mbarrier_at(uint64_t *bar, const struct place &where)
+UNSEEN static struct mbarrier *mbarrier_at(uint64_t *bar, const struct caller &where)
 {
     shared_address(bar, where);
     struct mbarrier *b = (struct mbarrier *)bar;
@@ -62,7 +62,7 @@ UNSEEN static void mbarrier_end_phase(struct block *block, struct mbarrier *b)
     wake_waiters(block, b);
 }
 
-UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct place &where)
+UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct caller &where)
 {
     shared_address(bar, where);
     if (count < 1 || count > 4095) fail(where, "mbarrier_init() with count %d", count);
@@ -72,7 +72,7 @@ UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct place &where)
     b->count = b->missing = (unsigned)count;
 }
 
-UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct place &where)
+UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct caller &where)
 {
     struct mbarrier *b = mbarrier_at(bar, where);
     TSAN(__tsan_release(bar));
@@ -84,13 +84,13 @@ UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct pla
     mbarrier_end_phase(self->current->block, b);
 }
 
-UNSEEN void mbarrier_arrive(uint64_t *bar, const struct place &where)
+UNSEEN void mbarrier_arrive(uint64_t *bar, const struct caller &where)
 {
     mbarrier_arrive_expect_tx(bar, 0, where);
 }
 
 /* As try_wait in a loop: who comes back two phases later waits again. */
-UNSEEN void mbarrier_wait(uint64_t *bar, uint32_t phase, const struct place &where)
+UNSEEN void mbarrier_wait(uint64_t *bar, uint32_t phase, const struct caller &where)
 {
     struct mbarrier *b = mbarrier_at(bar, where);
     while (b->phase == (phase & 1))
@@ -204,7 +204,7 @@ static bool finish_a_load(void)
 
 UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *shared,
                                           int column, int row, int head, int batch,
-                                          const struct place &where)
+                                          const struct caller &where)
 {
     uint32_t address = shared_address(shared, where);
     size_t bytes = map->box[0] * map->box[1] * 2;
@@ -214,7 +214,7 @@ UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *sh
 }
 
 UNSEEN void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row,
-                     int head, int batch, const struct place &where)
+                     int head, int batch, const struct caller &where)
 {
     struct transfer t = transfer_of(map, to, column, row, head, batch, where);
     t.bar = mbarrier_at(bar, where);
@@ -232,7 +232,7 @@ UNSEEN static std::vector<struct transfer> &my_stores(void)
 }
 
 UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
-                      int batch, const struct place &where)
+                      int batch, const struct caller &where)
 {
     my_stores().push_back(transfer_of(map, from, column, row, head, batch, where));
 }
@@ -250,7 +250,7 @@ UNSEEN void tma_store_commit(void)
 
 /* --- setmaxnreg --- */
 
-UNSEEN void cuda_on_cpu::set_registers(int n, const struct place &where)
+UNSEEN void cuda_on_cpu::set_registers(int n, const struct caller &where)
 {
     std::vector<int> &registers = under_way()->registers;
     unsigned first = self->current->block->rank * self->threads_per_block;

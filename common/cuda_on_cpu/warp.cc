@@ -9,7 +9,7 @@ UNSEEN unsigned lane(void) { return self->current->rank % 32; }
 /* All lanes of f's mask are here: does it and lets the others go on.  False, and nothing
  * done, if some of them wait with another mask. */
 UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
-                             const struct place &where)
+                             const struct caller &where)
 {
     struct fibre *warp = f - f->rank % 32;
     void *operands[32] = {};
@@ -35,7 +35,7 @@ UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
 }
 
 UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand,
-                            bool orders, const char *name, const struct place &where)
+                            bool orders, const char *name, const struct caller &where)
 {
     struct fibre *f = self->current;
     unsigned mine = f->rank % 32, width = self->threads_per_block - (f->rank - mine);
@@ -56,14 +56,14 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
     wait_as(AT_WARP, name, where);
 }
 
-static void nothing(void *const[32], unsigned, const struct place &) {}
+static void nothing(void *const[32], unsigned, const struct caller &) {}
 
 struct votes {
     int vote;
     unsigned result;
 };
 
-UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struct place &)
+UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struct caller &)
 {
     unsigned result = 0;
     for (int i = 0; i < 32; i++)
@@ -72,7 +72,7 @@ UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struc
         if (operand[i]) ((struct votes *)operand[i])->result = result;
 }
 
-unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where)
+unsigned ballot(unsigned mask, int vote, const char *name, const struct caller &where)
 {
     struct votes v = {vote, 0};
     warp_collective(mask, ballot_compute, &v, false, name, where);
@@ -81,7 +81,7 @@ unsigned ballot(unsigned mask, int vote, const char *name, const struct place &w
 
 } // namespace cuda_on_cpu
 
-void __syncwarp(unsigned mask, const struct cuda_on_cpu::place &where)
+void __syncwarp(unsigned mask, const struct cuda_on_cpu::caller &where)
 {
     char operand;
     cuda_on_cpu::warp_collective(mask, cuda_on_cpu::nothing, &operand, true, "__syncwarp",

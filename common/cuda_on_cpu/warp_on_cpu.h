@@ -13,7 +13,7 @@ template <class T> struct shuffle {
 
 template <class T>
 CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask,
-                                        const struct place &where)
+                                        const struct caller &where)
 {
     for (int i = 0; i < 32; i++) {
         struct shuffle<T> *mine = (struct shuffle<T> *)operand[i];
@@ -27,27 +27,27 @@ CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask,
 
 template <class T>
 static inline T shuffle_from(unsigned mask, T value, int source, const char *name,
-                             const struct place &where)
+                             const struct caller &where)
 {
     struct shuffle<T> s = {value, value, source};
     warp_collective(mask, shuffle_compute<T>, &s, false, name, where);
     return s.result;
 }
 
-unsigned ballot(unsigned mask, int vote, const char *name, const struct place &where);
+unsigned ballot(unsigned mask, int vote, const char *name, const struct caller &where);
 
 } // namespace cuda_on_cpu
 
-void __syncwarp(unsigned mask = ~0u, PLACE);
-static inline unsigned __ballot_sync(unsigned mask, int vote, PLACE)
+void __syncwarp(unsigned mask = ~0u, CALLER);
+static inline unsigned __ballot_sync(unsigned mask, int vote, CALLER)
 {
     return cuda_on_cpu::ballot(mask, vote, "__ballot_sync", where);
 }
-static inline int __any_sync(unsigned mask, int vote, PLACE)
+static inline int __any_sync(unsigned mask, int vote, CALLER)
 {
     return cuda_on_cpu::ballot(mask, vote, "__any_sync", where) != 0;
 }
-static inline int __all_sync(unsigned mask, int vote, PLACE)
+static inline int __all_sync(unsigned mask, int vote, CALLER)
 {
     return cuda_on_cpu::ballot(mask, !vote, "__all_sync", where) == 0;
 }
@@ -55,21 +55,21 @@ static inline int __all_sync(unsigned mask, int vote, PLACE)
 /* Lanes are grouped by `width`, a power of two; a source outside the group is oneself
  * (up, down), or taken modulo width. */
 template <class T>
-static inline T __shfl_sync(unsigned mask, T x, int source, int width = 32, PLACE)
+static inline T __shfl_sync(unsigned mask, T x, int source, int width = 32, CALLER)
 {
     int i = cuda_on_cpu::lane();
     source = (i & ~(width - 1)) | (source & (width - 1));
     return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_sync", where);
 }
 template <class T>
-static inline T __shfl_xor_sync(unsigned mask, T x, int flip, int width = 32, PLACE)
+static inline T __shfl_xor_sync(unsigned mask, T x, int flip, int width = 32, CALLER)
 {
     int i = cuda_on_cpu::lane(), source = i ^ flip;
     if (source >= (i & ~(width - 1)) + width) source = i;
     return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_xor_sync", where);
 }
 template <class T>
-static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32, PLACE)
+static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32, CALLER)
 {
     int i = cuda_on_cpu::lane(), source = i - (int)delta;
     if (source < (i & ~(width - 1))) source = i;
@@ -77,7 +77,7 @@ static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 3
 }
 template <class T>
 static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32,
-                                 PLACE)
+                                 CALLER)
 {
     int i = cuda_on_cpu::lane(), source = i + (int)delta;
     if (source >= (i & ~(width - 1)) + width) source = i;

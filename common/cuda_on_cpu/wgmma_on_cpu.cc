@@ -39,7 +39,7 @@ struct warpgroups {
 };
 } // namespace
 
-UNSEEN static struct warpgroup *my_warpgroup(const struct place &where)
+UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
 {
     static __thread struct warpgroups *mine;
     if (!mine) mine = new struct warpgroups();
@@ -52,7 +52,7 @@ UNSEEN static struct warpgroup *my_warpgroup(const struct place &where)
 }
 
 UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
-                                     const struct place &where)
+                                     const struct caller &where)
 {
     struct warpgroup *g = my_warpgroup(where);
     unsigned t = self->current->rank % 128;
@@ -182,7 +182,7 @@ UNSEEN static void execute_products(struct warpgroup *g, size_t n)
 
 /* Products before number `end` have been executed when this returns. */
 UNSEEN static void complete(struct warpgroup *g, size_t end, const char *name,
-                            const struct place &where)
+                            const struct caller &where)
 {
     if (g->executed >= end) return;
     TSAN(__tsan_release(g));
@@ -196,7 +196,7 @@ UNSEEN static void complete(struct warpgroup *g, size_t end, const char *name,
     wake_waiters(self->current->block, g);
 }
 
-UNSEEN void wgmma_commit(const struct place &where)
+UNSEEN void wgmma_commit(const struct caller &where)
 {
     struct warpgroup *g = my_warpgroup(where);
     unsigned t = self->current->rank % 128;
@@ -210,7 +210,7 @@ UNSEEN void wgmma_commit(const struct place &where)
     if (g->now[i]) complete(g, g->ends[i], "wgmma_commit", where);
 }
 
-UNSEEN void cuda_on_cpu::wgmma_wait_groups(int groups_left, const struct place &where)
+UNSEEN void cuda_on_cpu::wgmma_wait_groups(int groups_left, const struct caller &where)
 {
     struct warpgroup *g = my_warpgroup(where);
     size_t committed = g->committed[self->current->rank % 128];
@@ -229,7 +229,7 @@ struct stmatrix_operand {
 } // namespace
 
 UNSEEN static void stmatrix_compute(void *const operand[32], unsigned mask,
-                                    const struct place &where)
+                                    const struct caller &where)
 {
     if (mask != ~0u) fail(where, "stmatrix by part of a warp");
     struct stmatrix_operand *const *o = (struct stmatrix_operand *const *)operand;
@@ -242,7 +242,7 @@ UNSEEN static void stmatrix_compute(void *const operand[32], unsigned mask,
 
 /* stmatrix.x4: element (g, 2c) and its right neighbour of matrix i from register i of lane
  * 4g + c; row r of matrix i lies where lane 8i + r points to. */
-void cuda_on_cpu::stmatrix(void *row, const uint32_t *r, const struct place &where)
+void cuda_on_cpu::stmatrix(void *row, const uint32_t *r, const struct caller &where)
 {
     if ((uintptr_t)row % 16) fail(where, "stmatrix: a row must start at 16 bytes");
     struct stmatrix_operand o = {(uint16_t *)row, {r[0], r[1], r[2], r[3]}};
