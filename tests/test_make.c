@@ -1,65 +1,10 @@
 /* test_make.c: make itself: what it refuses and in which words, what it needs and names,
  * what it skips, and what it must not touch.  Everything is built below /tmp, or not at all. */
-#include <criterion/criterion.h>
+#include "make_place.h"
+
 #include <glob.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char root[1024], place[64];
-static char printed[1 << 18], complained[1 << 14];
-
-static void make_place(void)
-{
-    const char *const inherited[] = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES",
-                                     "BUILD", "CC", "CXX", "WERROR", "CUDA", "NO_INSTALL"};
-    cr_assert(getcwd(root, sizeof root) != NULL);
-    for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++) unsetenv(inherited[i]);
-    setenv("ROOT", root, 1);
-    strcpy(place, "/tmp/test_make.XXXXXX");
-    cr_assert(mkdtemp(place) && !chdir(place));
-    setenv("PLACE", place, 1);
-    cr_assert(!system("mkdir -p class/ada && : > file"));
-}
-
-static void remove_place(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", place);
-    cr_assert(!chdir("/") && !system(command));
-}
 
 TestSuite(make, .init = make_place, .fini = remove_place, .timeout = 900);
-
-static void slurp(const char *path, char *text, size_t size)
-{
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, size - 1, f) : 0;
-    text[n] = 0;
-    if (f) fclose(f);
-}
-
-/* Runs a line of shell in the repository; returns its exit status. */
-static int shell(const char *format, ...)
-{
-    char line[4096], command[256];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    FILE *f = fopen("line", "w");
-    cr_assert(f && fprintf(f, "cd \"$ROOT\"\n%s\n", line) > 0 && !fclose(f));
-    snprintf(command, sizeof command, "sh line > out 2> err < /dev/null");
-    int status = system(command);
-    slurp("out", printed, sizeof printed);
-    slurp("err", complained, sizeof complained);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-#define MAKE "make BUILD=$PLACE/b CUDA=0 NO_INSTALL=1 "
 
 /* One line on stderr, none on stdout, status 2, and nothing was built. */
 static void refused(const char *request, const char *line)
@@ -260,33 +205,6 @@ Test(make, a_folder_of_submissions_may_have_any_name)
                        " SUBMISSIONS=\"$PLACE/it's \\$HOME \\\"x\\\"\"");
     cr_expect(status == 2 && strstr(complained, "no stage or exercise 'nosuch'"), "%d %s",
               status, complained);
-}
-
-/* A copy of the makefiles and of a stage, to which a variant is added. */
-Test(make, a_new_file_in_a_room_needs_no_line_in_a_makefile)
-{
-    int status = shell("cp -r Makefile common 02_safe_softmax $PLACE && cd $PLACE &&"
-                       " mkdir -p 02_safe_softmax/newroom/inner && touch 02_safe_softmax/fast/new.c"
-                       " 02_safe_softmax/newroom/inner/new.cu common/npy/new.c &&"
-                       " make -n BUILD=b CUDA=0 b/02_safe_softmax");
-    cr_expect(status == 0 && strstr(printed, " b/obj/02_safe_softmax/fast/new.o") &&
-              strstr(printed, " b/obj/02_safe_softmax/newroom/inner/new.cpu.o") &&
-              strstr(printed, " b/obj/common/npy/new.o"), "%d %s", status, complained);
-    cr_expect(!strstr(printed, "exercises/"), "an exercise is part of the program");
-}
-
-Test(make, an_object_depends_on_the_headers_that_it_includes)
-{
-    const char *object = "b/obj/common/npy/npy.o";
-    int status = shell("cp -r Makefile common $PLACE && cd $PLACE && make BUILD=b CUDA=0 %s &&"
-                       " make -q BUILD=b CUDA=0 %s", object, object);
-    cr_assert(status == 0, "%d %s", status, complained);
-    status = shell("cd $PLACE && touch -d 'next year' common/npy/npy.h &&"
-                   " make -q BUILD=b CUDA=0 %s", object);
-    cr_expect(status == 1, "a newer header: exit status %d", status);
-    status = shell("cd $PLACE && touch -d '2001-01-01' common/npy/npy.h &&"
-                   " make -q BUILD=b CUDA=0 %s CFLAGS=-O1", object);
-    cr_expect(status == 1, "other flags: exit status %d", status);
 }
 
 /* Readable in two minutes. */
