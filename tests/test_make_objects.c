@@ -29,3 +29,26 @@ Test(make_objects, an_object_depends_on_the_headers_that_it_includes)
                    " make -q BUILD=b CUDA=0 %s CFLAGS=-O1", object);
     cr_expect(status == 1, "other flags: exit status %d", status);
 }
+
+/* `make cuda` after `make` compiles GPU code only, and links the programs again.  (nvcc is not
+ * called, so any name will do.) */
+Test(make_objects, cpu_objects_are_the_same_with_gpu_code)
+{
+    const char *kernel = "$PLACE/b/obj/01_naive/gpu/rows.cpu.o";
+    const char *columns = "$PLACE/b/obj/common/measurement/csv.o";
+    int status = shell(MAKE "%s %s", kernel, columns);
+    cr_assert(status == 0, "%d %s", status, complained);
+    const struct {
+        const char *settings, *object;
+        int remade;
+    } cases[] = {
+        {"CUDA=0", kernel, 0},  {"CUDA=1", kernel, 0},  {"CUDA=1 CXXFLAGS=-O1", kernel, 1},
+        {"CUDA=0", columns, 0}, {"CUDA=1", columns, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        status = shell("make -q BUILD=$PLACE/b NO_INSTALL=1 NVCC=/no/nvcc %s %s",
+                       cases[i].settings, cases[i].object);
+        cr_expect(status == cases[i].remade, "%s %s: exit status %d %s", cases[i].settings,
+                  cases[i].object, status, complained);
+    }
+}
