@@ -68,7 +68,7 @@ function choice(name, options, value, change) {
 FIGURES["ladder"] = function (root) {
   const all = timeline_rows(TIMELINE_CSV);
   const {state, save} = address_state("ladder",
-    {rung: "8", beside: "9", shape: "128-0", from: "0", to: "12000", row: "0", bar: "0"});
+    {rung: "8", beside: "9", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"});
   const rungs = [...new Map(all.map(row => [row.rung, `${row.rung} ${row.variant}`]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
