@@ -232,10 +232,10 @@ class Tensors(unittest.TestCase):
         """PyTorch's own check of the operators and their fake kernels."""
         from five_steps import torch_operations as t
         q, lse = torch.randn(2, 3, 8), torch.randn(2, 3)
-        plain = (None, None, None, None, True, -1, -1, 0.0, 0.0, False)
-        full = (torch.randn(3, 3), torch.randn(2), None, None, True, 4, 0, 20.0, 0.5, False)
+        plain = (None, None, None, None, 0, 0, True, -1, -1, 0.0, 0.0, False)
+        full = (torch.randn(3, 3), torch.randn(2), None, None, 0, 0, True, 4, 0, 20.0, 0.5, False)
         packed = (None, torch.randn(3), torch.tensor([0, 2]).int(), torch.tensor([0, 2]).int(),
-                  False, -1, -1, 0.0, 0.0, True)
+                  2, 0, False, -1, -1, 0.0, 0.0, True)
         for options in (plain, full, packed):
             torch.library.opcheck(t._attention, (q, q, q, *options))
         torch.library.opcheck(t._softmax, (q,))

@@ -1,4 +1,5 @@
 """arrays.py: what the operations need of NumPy arrays and of PyTorch tensors."""
+import contextlib
 import sys
 
 from . import c_library
@@ -84,6 +85,11 @@ class Numpy:
         """Device and stream."""
         return {"device": c_library.CPU, "stream": None}
 
+    @staticmethod
+    def on_device(_like):
+        """A context in which the array's device is the current one."""
+        return contextlib.nullcontext()
+
 
 class Torch:
     """Tensors, on the CPU or on a GPU."""
@@ -166,6 +172,10 @@ class Torch:
             stream = self.torch.cuda.current_stream(like.device).cuda_stream
             return {"device": c_library.GPU, "stream": stream}
         raise FiveStepsError(f"a tensor on {like.device}; give CPU or CUDA tensors")
+
+    def on_device(self, like):
+        """A context in which the tensor's device is the current one."""
+        return self.torch.cuda.device_of(like)
 
 
 def is_tensor(a):

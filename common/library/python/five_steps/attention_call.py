@@ -72,7 +72,7 @@ class AttentionCall:
                 raise FiveStepsError(f"{name} is {a.dtype}; give float32")
             self.owned[name] = self.kind.contiguous(a)
 
-    def add_packed(self, cu_seqlens_q, cu_seqlens_k):
+    def add_packed(self, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k):
         """Sequences one after another: batch is their number, the lengths are the longest."""
         sizes = self.sizes
         sums = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
@@ -82,9 +82,11 @@ class AttentionCall:
             raise FiveStepsError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} elements, cu_seqlens_k "
                                  f"{cu_seqlens_k.shape[0]}; give them alike")
         self.options.update(total_q=sizes["seqlen_q"], total_k=sizes["seqlen_k"])
+        longest_q = max_seqlen_q or self.kind.longest(cu_seqlens_q)
+        longest_k = max_seqlen_k or self.kind.longest(cu_seqlens_k)
         sizes.update(batch=cu_seqlens_q.shape[0] - 1,
-                     seqlen_q=min(self.kind.longest(cu_seqlens_q), sizes["seqlen_q"]),
-                     seqlen_k=min(self.kind.longest(cu_seqlens_k), sizes["seqlen_k"]))
+                     seqlen_q=min(longest_q, sizes["seqlen_q"]),
+                     seqlen_k=min(longest_k, sizes["seqlen_k"]))
 
     def check_scores(self):
         """Bias and sinks fit the sizes."""

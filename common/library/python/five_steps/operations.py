@@ -8,46 +8,65 @@ from .attention_call import AttentionCall
 from .find import library
 
 
+_torch_operations = []  # the module, once a tensor came in
+
+
+def torch_operations():
+    """torch_operations.py, which imports PyTorch."""
+    if not _torch_operations:
+        from . import torch_operations as module  # pylint: disable=import-outside-toplevel
+        _torch_operations.append(module)
+    return _torch_operations[0]
+
+
 def call_library(name, kind, like, problem):
     """Runs "attention" or "softmax" of the library with the workspace that it asks for."""
     try:
-        size = getattr(library(), name + "_workspace")(problem)
-        work = kind.workspace(max(size, 1), like)
-        getattr(library(), name)(problem, kind.address(work), size)
+        with kind.on_device(like):
+            size = getattr(library(), name + "_workspace")(problem)
+            work = kind.workspace(max(size, 1), like)
+            getattr(library(), name)(problem, kind.address(work), size)
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
             raise FiveStepsError(str(error), error.code) from None
         raise
 
 
-def compute_attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal, window_left,
-                      window_right, softcap, scale, rows_first):
-    """o, in the layout of q, and lse.  rows_first: the rows lie before the heads."""
+def attention_call(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+                   causal, window_left, window_right, softcap, scale, rows_first):
+    """The arguments as a checked call.  rows_first: the rows lie before the heads; a max_seqlen
+    of 0 is found from the prefix sums."""
     kind = kind_of(q=q, k=k, v=v, bias=bias, sinks=sinks, cu_seqlens_q=cu_seqlens_q,
                    cu_seqlens_k=cu_seqlens_k)
     call = AttentionCall(kind, q, k, v, rows_first)
     call.add_scores(bias, sinks, causal, (window_left, window_right), softcap, scale)
     if cu_seqlens_q is not None:
-        call.add_packed(cu_seqlens_q, cu_seqlens_k)
+        call.add_packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     call.check_scores()
+    return call
+
+
+def compute_attention(*arguments):
+    """o, in the layout of q, and lse; the arguments are those of attention_call()."""
+    call = attention_call(*arguments)
     o, lse = call.outputs()
     if math.prod(o.shape) == 0:
         return o, lse
-    run = functools.partial(call_library, "attention", kind, q)
+    run = functools.partial(call_library, "attention", call.kind, call.like)
     try:
         run(call.problem(o, lse))
     except FiveStepsError as error:
         if error.code != c_library.UNSUPPORTED or call.is_contiguous():
             raise
-        plain = kind.contiguous(call.heads_first(o))  # no kernel takes the rows as they lie
+        plain = call.kind.contiguous(call.heads_first(o))  # no kernel takes the rows as they lie
         run(call.contiguous().problem(plain, lse, rows_first=False))
-        kind.copy(o, call.heads_first(plain))
+        call.kind.copy(o, call.heads_first(plain))
     return o, lse
 
 
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
               bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld",
-              return_lse=False):
+              return_lse=False, max_seqlen_q=None, max_seqlen_k=None):
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
@@ -64,8 +83,9 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     bias [seqlen_q, seqlen_k], float32.
     cu_seqlens_q, cu_seqlens_k [sequences + 1], int32: q, k and v hold sequences one after
     another, [total, heads, head_dim] whatever the layout.  The sizes of a bias are those of the
-    longest sequence.  On a GPU
-    the host reads the prefix sums.
+    longest sequence.
+    max_seqlen_q, max_seqlen_k: the longest sequences, or more.  Without them the host reads the
+    prefix sums, and on a GPU waits for them.
 
     With return_lse also the logarithm of the denominator, float32, [batch, heads_q, seqlen_q]
     or [heads_q, total].  On a GPU, NaN or infinity in a value that is hidden may reach the
@@ -88,11 +108,10 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
         raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
                              "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
                              "heads, head_dim]")
-    compute = compute_attention
-    if is_tensor(q):
-        from .torch_operations import attention as compute  # pylint: disable=import-outside-toplevel
-    o, lse = compute(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, bool(causal), int(left),
-                     int(right), float(softcap or 0), float(scale or 0), rows_first)
+    compute = torch_operations().attention if is_tensor(q) else compute_attention
+    o, lse = compute(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q or 0),
+                     int(max_seqlen_k or 0), bool(causal), int(left), int(right),
+                     float(softcap or 0), float(scale or 0), rows_first)
     return (o, lse) if return_lse else o
 
 
@@ -116,9 +135,7 @@ def softmax(x, dim=-1):
         raise FiveStepsError("x is a single number; give at least one dimension")
     if not -x.ndim <= dim < x.ndim:
         raise FiveStepsError(f"dim is {dim}, but x has {x.ndim} dimensions")
-    compute = compute_softmax
-    if is_tensor(x):
-        from .torch_operations import softmax as compute  # pylint: disable=import-outside-toplevel
+    compute = torch_operations().softmax if is_tensor(x) else compute_softmax
     return kind.swap(compute(kind.swap(x, dim, -1)), dim, -1)
 
 
@@ -140,7 +157,8 @@ def compute_merge(o1, lse1, o2, lse2):
         o1=kind.address(o1), o2=kind.address(o2), lse1=kind.address(lse1),
         lse2=kind.address(lse2), o=kind.address(o), lse=kind.address(lse), **kind.place(o1))
     try:
-        library().merge(problem)
+        with kind.on_device(o1):
+            library().merge(problem)
     except c_library.LibraryError as error:
         if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
             raise FiveStepsError(str(error)) from None
@@ -150,7 +168,5 @@ def compute_merge(o1, lse1, o2, lse2):
 
 def merge(o1, lse1, o2, lse2):
     """o and lse over both parts, from (o, lse) of the same queries over each."""
-    compute = compute_merge
-    if is_tensor(o1):
-        from .torch_operations import merge as compute  # pylint: disable=import-outside-toplevel
+    compute = torch_operations().merge if is_tensor(o1) else compute_merge
     return compute(o1, lse1, o2, lse2)

@@ -3,7 +3,7 @@ import math
 
 from . import c_library
 from .arrays import FiveStepsError, is_tensor, kind_of, same_type
-from .operations import call_library
+from .operations import call_library, torch_operations
 
 
 def _sizes(q, k_pages, v_pages, page_table):
@@ -25,32 +25,51 @@ def _sizes(q, k_pages, v_pages, page_table):
             "n_pages": pages, "pages_per_sequence": page_table.shape[1]}
 
 
-def compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, window_left, softcap, scale):
+class DecodeCall:
+    """The arguments of a decode, checked."""
+
+    def __init__(self, q, k_pages, v_pages, page_table, sinks, window_left, softcap, scale):
+        self.kind = kind_of(q=q, k_pages=k_pages, v_pages=v_pages, page_table=page_table,
+                            sinks=sinks)
+        self.like, self.sizes = q, _sizes(q, k_pages, v_pages, page_table)
+        self.number = same_type(self.kind, q=q, k_pages=k_pages, v_pages=v_pages)
+        owned = {"q": q, "k": k_pages, "v": v_pages}
+        if sinks is not None:
+            if self.kind.type_of("sinks", sinks) != c_library.F32 \
+                    or tuple(sinks.shape) != q.shape[1:2]:
+                raise FiveStepsError(f"sinks is {sinks.dtype} {list(sinks.shape)}; give float32 "
+                                     f"[heads_q] = [{q.shape[1]}]")
+            owned["sinks"] = sinks
+        self.owned = {name: self.kind.contiguous(a) for name, a in owned.items()}
+        self.owned["page_table"] = self.kind.integers("page_table", page_table.reshape(-1))
+        self.options = {"window": window_left >= 0, "window_left": window_left,
+                        "window_right": -1, "softcap": softcap, "scale": scale}
+
+    def outputs(self):
+        """o [batch, heads_q, head_dim_v] and lse [batch, heads_q]."""
+        rows = tuple(self.like.shape[:2])
+        return (self.kind.empty(rows + (self.sizes["head_dim_v"],), self.like),
+                self.kind.empty_float(rows, self.like))
+
+    def problem(self, o, lse, seqlen_k):
+        """The library's problem."""
+        address, room = self.kind.address, self.sizes["pages_per_sequence"] * self.sizes["page_size"]
+        if not 0 <= seqlen_k <= room:
+            raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} "
+                                 "keys")
+        return c_library.AttentionProblem(
+            type=self.number, seqlen_k=seqlen_k, o=address(o), lse=address(lse), **self.options,
+            **{name: address(a) for name, a in self.owned.items()}, **self.sizes,
+            **self.kind.place(self.like))
+
+
+def compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, *options):
     """o [batch, heads_q, head_dim_v] and lse [batch, heads_q]."""
-    kind = kind_of(q=q, k_pages=k_pages, v_pages=v_pages, page_table=page_table, sinks=sinks)
-    sizes = _sizes(q, k_pages, v_pages, page_table)
-    number = same_type(kind, q=q, k_pages=k_pages, v_pages=v_pages)
-    room = sizes["pages_per_sequence"] * sizes["page_size"]
-    if not 0 <= seqlen_k <= room:
-        raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} keys")
-    owned = {"q": q, "k": k_pages, "v": v_pages}
-    if sinks is not None:
-        if kind.type_of("sinks", sinks) != c_library.F32 or tuple(sinks.shape) != q.shape[1:2]:
-            raise FiveStepsError(f"sinks is {sinks.dtype} {list(sinks.shape)}; give float32 "
-                                 f"[heads_q] = [{q.shape[1]}]")
-        owned["sinks"] = sinks
-    owned = {name: kind.contiguous(a) for name, a in owned.items()}
-    owned["page_table"] = kind.integers("page_table", page_table.reshape(-1))
-    o = kind.empty(tuple(q.shape[:2]) + (sizes["head_dim_v"],), q)
-    lse = kind.empty_float(tuple(q.shape[:2]), q)
-    if math.prod(o.shape) == 0:
-        return o, lse
-    problem = c_library.AttentionProblem(
-        type=number, seqlen_k=seqlen_k, window=window_left >= 0, window_left=window_left,
-        window_right=-1, softcap=softcap, scale=scale, o=kind.address(o),
-        lse=kind.address(lse), **{name: kind.address(a) for name, a in owned.items()}, **sizes,
-        **kind.place(q))
-    call_library("attention", kind, q, problem)
+    call = DecodeCall(q, k_pages, v_pages, page_table, sinks, *options)
+    o, lse = call.outputs()
+    problem = call.problem(o, lse, seqlen_k)
+    if math.prod(o.shape):
+        call_library("attention", call.kind, q, problem)
     return o, lse
 
 
@@ -71,9 +90,7 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
         raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
     if window is not None and window < 0:
         raise FiveStepsError(f"window is {window}; give the number of earlier keys, or None")
-    compute = compute_decode
-    if is_tensor(q):
-        from .torch_operations import decode as compute  # pylint: disable=import-outside-toplevel
+    compute = torch_operations().decode if is_tensor(q) else compute_decode
     o, lse = compute(q, k_pages, v_pages, page_table, sinks, int(seqlen_k),
                      -1 if window is None else int(window), float(softcap or 0),
                      float(scale or 0))

@@ -6,6 +6,7 @@ import torch
 
 from . import operations, paged
 from .arrays import FiveStepsError
+from .prepared import Prepared, Repeated
 
 Tensor = torch.Tensor
 
@@ -18,17 +19,17 @@ def _refuse_gradient(*tensors):
 
 @torch.library.custom_op("five_steps::attention", mutates_args=())
 def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], sinks: Optional[Tensor],
-               cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], causal: bool,
-               window_left: int, window_right: int, softcap: float, scale: float,
-               rows_first: bool) -> Tuple[Tensor, Tensor]:
-    return operations.compute_attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal,
-                                        window_left, window_right, softcap, scale, rows_first)
+               cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], max_seqlen_q: int,
+               max_seqlen_k: int, causal: bool, window_left: int, window_right: int,
+               softcap: float, scale: float, rows_first: bool) -> Tuple[Tensor, Tensor]:
+    return operations.compute_attention(
+        q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal,
+        window_left, window_right, softcap, scale, rows_first)
 
 
 @_attention.register_fake
-def _(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, causal, window_left, window_right,
-      softcap, scale, rows_first):  # pylint: disable=unused-argument
-    rows = q.shape[:-1]
+def _(q, k, v, *options):
+    rows, rows_first = q.shape[:-1], options[-1]
     of_lse = (*rows[:-2], rows[-1], rows[-2]) if rows_first else rows
     return q.new_empty((*rows, v.shape[-1])), q.new_empty(of_lse, dtype=torch.float32)
 
@@ -67,25 +68,70 @@ def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
             q.new_empty(q.shape[:2], dtype=torch.float32))
 
 
-def attention(q, k, v, bias, sinks, *options):
+# What a traced or transformed call leaves behind; names of PyTorch's that may go are looked up here.
+_HIDDEN = [f for f in (
+    torch.jit.is_tracing, getattr(torch._C, "_len_torch_dispatch_stack", None),
+    getattr(torch._C, "_len_torch_function_stack", None),
+    getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)) if f]
+
+
+def _is_plain(arrays):
+    """Does the call want its result and nothing else?  Tracing, modes, transformations and
+    subclasses of tensors need the operator."""
+    if torch.compiler.is_compiling() or len(_HIDDEN) < 4:
+        return False
+    for a in arrays:
+        if a is not None and type(a) not in (Tensor, torch.nn.Parameter):
+            return False
+    return not any(f() for f in _HIDDEN)
+
+
+def _prepare_attention(arrays, options):
+    call = operations.attention_call(*arrays, *options)
+    o, lse = call.outputs()
+    names = ("q", "k", "v", "bias", "sinks", "cu_seqlens_q", "cu_seqlens_k")
+    return Prepared(call.problem(o, lse), dict(zip(names, arrays)), o, lse)
+
+
+def _prepare_decode(arrays, options, seqlen_k):
+    call = paged.DecodeCall(*arrays, *options)
+    o, lse = call.outputs()
+    names = ("q", "k", "v", "page_table", "sinks")
+    return Prepared(call.problem(o, lse, seqlen_k), dict(zip(names, arrays)), o, lse)
+
+
+_attentions, _decodes = Repeated(_prepare_attention), Repeated(_prepare_decode)
+
+
+def attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, *options):
     """five_steps::attention."""
     _refuse_gradient(q, k, v, bias, sinks)
-    return _attention(q, k, v, bias, sinks, *options)
+    arrays = q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k
+    if _is_plain(arrays):
+        lengths_known = cu_seqlens_q is None or (options[0] and options[1])
+        results = _attentions(arrays, options) if lengths_known else None
+        return results or operations.compute_attention(*arrays, *options)
+    return _attention(*arrays, *options)
 
 
 def softmax(x):
     """five_steps::softmax."""
     _refuse_gradient(x)
-    return _softmax(x)
+    return operations.compute_softmax(x) if _is_plain((x,)) else _softmax(x)
 
 
 def merge(o1, lse1, o2, lse2):
     """five_steps::merge."""
     _refuse_gradient(o1, lse1, o2, lse2)
-    return _merge(o1, lse1, o2, lse2)
+    compute = operations.compute_merge if _is_plain((o1, lse1, o2, lse2)) else _merge
+    return compute(o1, lse1, o2, lse2)
 
 
-def decode(q, k_pages, v_pages, page_table, sinks, *options):
+def decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, *options):
     """five_steps::decode."""
     _refuse_gradient(q, k_pages, v_pages, sinks)
-    return _decode(q, k_pages, v_pages, page_table, sinks, *options)
+    arrays = q, k_pages, v_pages, page_table, sinks
+    if _is_plain(arrays):
+        results = _decodes(arrays, options, seqlen_k=seqlen_k)
+        return results or paged.compute_decode(*arrays, seqlen_k, *options)
+    return _decode(*arrays, seqlen_k, *options)
