@@ -31,13 +31,14 @@ static int shell(const char *line)
 #define FIND FIND_WITH("numpy")
 #define SETTINGS "OMP_NUM_THREADS=2 PYTHONPATH=common/library/python PYTHONDONTWRITEBYTECODE=1 "
 
-/* Runs a Python file with NumPy and the library under test; returns the exit status. */
-static int python(const char *file)
+/* Runs a Python file with the library under test, by the interpreter that `find` finds; returns
+ * the exit status. */
+static int python(const char *find, const char *file)
 {
     const char *build = getenv("BUILD");
     char line[1024];
-    snprintf(line, sizeof line, FIND "; FIVE_STEPS_LIBRARY=%s/libfive_steps.so " SETTINGS
-             "$p -W error::DeprecationWarning %s 2>&1", build ? build : "build", file);
+    snprintf(line, sizeof line, "%s; FIVE_STEPS_LIBRARY=%s/libfive_steps.so " SETTINGS
+             "$p -W error::DeprecationWarning %s 2>&1", find, build ? build : "build", file);
     return shell(line);
 }
 
@@ -45,7 +46,7 @@ Test(python, the_package_agrees_with_the_definition, .timeout = 900)
 {
     if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
     if (shell(FIND)) cr_skip_test("no python3 with NumPy");
-    cr_assert(python("tests/python/test_five_steps.py") == 0, "%s", said);
+    cr_assert(python(FIND, "tests/python/test_five_steps.py") == 0, "%s", said);
     cr_expect(strstr(said, "\nOK"), "%s", said);
 }
 
@@ -70,7 +71,18 @@ Test(python, keys_in_pages_give_what_keys_in_a_row_give, .timeout = 900)
 {
     if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
     if (shell(FIND)) cr_skip_test("no python3 with NumPy");
-    cr_assert(python("tests/python/test_decode.py") == 0, "%s", said);
+    cr_assert(python(FIND, "tests/python/test_decode.py") == 0, "%s", said);
+    cr_expect(strstr(said, "\nOK"), "%s", said);
+}
+
+/* On a GPU: also views, captured graphs, threads with a stream each. */
+Test(python, cuda_tensors_agree_with_the_definition, .timeout = 900)
+{
+    if (SANITIZED) cr_skip_test("the interpreter has no sanitizer");
+    if (shell(FIND_WITH("torch"))) cr_skip_test("no python3 with PyTorch");
+    int status = python(FIND_WITH("torch"), "tests/python/test_cuda.py");
+    if (strstr(said, "skipped: ") == said) cr_skip_test("%s", said);
+    cr_assert(status == 0, "%s", said);
     cr_expect(strstr(said, "\nOK"), "%s", said);
 }
 

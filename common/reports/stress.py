@@ -22,7 +22,7 @@ SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
           (1, 5, 1, 2000, 4100, 256, 0), (1, 3, 3, 113, 203, 64, 1),
           (1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 2048, 128, 0),
           (3, 6, 6, 9, 5000, 64, 1), (2, 4, 1, 8, 30011, 128, 1)]
-CHECKED = RUNGS[RUNGS.index("wgmma"):] + ["split_kv", "split_kv_f32"]
+CHECKED = RUNGS[RUNGS.index("wgmma"):] + ["general", "split_kv", "split_kv_f32"]
 
 
 def dtype_of(name):
