@@ -29,21 +29,24 @@ class Library:
         return self.library.attention_kernel(self.problem(name, dtype, shape))[1]
 
     def method(self, torch, name, dtype, shape, q, k, v):
-        """A function that computes attention with a rung, or None if it refuses."""
-        b, hq, _, nq, _, d, _ = shape
+        """A function that computes attention with a rung, or None if it refuses.  q, k and v may
+        be views [batch, heads, length, head_dim] with strides; o then lies as q does."""
+        b, hq, _, nq, _, _, _ = shape
+        o = torch.empty_like(q).fill_(math.nan)
+        strides = {f"{field}_strides": c_library.Strides(*x.stride()[:3])
+                   for field, x in (("q", q), ("k", k), ("v", v), ("o", o))}
         try:
-            size = self.library.attention_workspace(self.problem(name, dtype, shape))
+            size = self.library.attention_workspace(self.problem(name, dtype, shape, **strides))
         except c_library.LibraryError as error:
             lacks = error.code == c_library.INVALID and str(error).startswith("kernel")
             if error.code != c_library.UNSUPPORTED and not lacks:
                 raise
             return None
-        o = torch.full((b, hq, nq, d), math.nan, dtype=q.dtype, device="cuda")
         lse = torch.empty((b, hq, nq), dtype=torch.float32, device="cuda")
         work = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
         problem = self.problem(name, dtype, shape, q=q.data_ptr(), k=k.data_ptr(),
                                v=v.data_ptr(), o=o.data_ptr(), lse=lse.data_ptr(),
-                               stream=torch.cuda.current_stream().cuda_stream)
+                               stream=torch.cuda.current_stream().cuda_stream, **strides)
         keep = (q, k, v, lse)
 
         def run():

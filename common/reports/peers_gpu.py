@@ -27,8 +27,7 @@ from accept import compare, reference
 from attention_library import Library
 from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
 from measurements import Writer
-from peers_methods import (FA3, PEERS, WRITES_LSE, rung_method, torch_method, versions,
-                           with_memory)
+from peers_methods import FA3, PEERS, WRITES_LSE, torch_method, versions, with_memory
 from peers_shapes import (QUICK, SOFTMAX_COLS, bytes_of, flops_of, is_decode, planned,
                           shape_of)
 from rounds import CudaClock, cold, sustained
@@ -100,13 +99,12 @@ def about_of(name, shape, dtype, layout, kind, peak, libraries):
     library = libraries.get(name)
     once = bytes_of(shape, dtype)
     lse = "lse" if library or name in WRITES_LSE else "no lse"
-    copies = "; with changes of layout" if library and layout != "bhld" else ""
     out = {"stage": "peer" if name in PEERS else "roof" if name == ROOF else "05_flash_cuda",
            "op": "attention", "dtype": dtype, "rows": 0, "cols": 0, "batch": b, "heads_q": hq,
            "heads_kv": hk, "seqlen_q": nq, "seqlen_k": nk, "head_dim": d, "head_dim_v": d,
            "causal": causal, "flops": flops_of(shape), "ceiling_kind": kind, "once": once,
            "bytes_predicted": library.predicted(rung_of(name), dtype, shape)
-           if library else once, "peak_bytes": peak, "note": f"{layout}; {lse}{copies}"}
+           if library else once, "peak_bytes": peak, "note": f"{layout}; {lse}"}
     if library:
         out["compiler"] = library.compiler
     return out
@@ -130,8 +128,8 @@ def measure_attention(torch, problem, names, libraries, writer, clock, seconds):
         if in_float(name) and dtype != "f32":
             continue
         f, more = with_memory(torch, lambda name=name: torch_method(
-            torch, name, shape, q, k, v) if name in PEERS else rung_method(
-                torch, libraries[name], rung_of(name), dtype, shape, q, k, v, layout))
+            torch, name, shape, q, k, v) if name in PEERS else libraries[name].method(
+                torch, rung_of(name), dtype, shape, q, k, v))
         if f:
             methods[name] = f
             about[name] = about_of(name, shape, dtype, layout, ceiling_kind,

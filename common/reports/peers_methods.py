@@ -1,8 +1,7 @@
 """peers_methods.py: attention by the libraries beside our rungs, as functions to time.
 
 Each takes tensors of the layout "bhld" [batch, heads, length, head_dim], or views of arrays
-stored as "blhd" [batch, length, heads, head_dim].  The libraries take both; our rungs take
-"bhld", so that for "blhd" their call includes the copies that change the layout.
+stored as "blhd" [batch, length, heads, head_dim], as they lie.
 """
 import inspect
 
@@ -71,23 +70,6 @@ def torch_method(torch, name, shape, q, k, v):
         torch.cuda.synchronize()
         return None
     return f
-
-
-def rung_method(torch, library, rung, dtype, shape, q, k, v, layout):
-    """A function that computes attention with a rung; blhd: with the changes of layout."""
-    if layout == "bhld":
-        return library.method(torch, rung, dtype, shape, q, k, v)
-    inner = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
-    f = library.method(torch, rung, dtype, shape, *inner)
-    if f is None:
-        return None
-    o = torch.empty_like(q)  # q's strides: blhd
-
-    def run():
-        for to, x in zip(inner, (q, k, v)):
-            to.copy_(x)
-        return o.copy_(f())
-    return run
 
 
 def with_memory(torch, make):

@@ -135,14 +135,14 @@ def untuned_table(every):
 
 
 def layouts_table(every):
-    """Arrays stored as [batch, length, heads, head_dim]: ours with the changes of layout."""
+    """Arrays stored as [batch, length, heads, head_dim]: used as they lie."""
     known = beside_peers(every, "cold", "blhd")
     cells = [[f"d = {key[0]:.0f}{', causal' if key[1] else ''}, {si(key[2])} keys",
               significant(ours.gflops / 1000), significant(peer.gflops / 1000),
               f"{peer.median_s / ours.median_s:.2f}"]
              for key, (ours, peer) in known.items()]
     return (["TFLOP/s, bf16, cold.", ""]
-            + table(["arrays [batch, length, heads, head_dim]", "ours, with the copies",
+            + table(["arrays [batch, length, heads, head_dim]", "ours",
                      peers_text(known.values()), "ratio"], cells)
             + provenance([row for pair in known.values() for row in pair]))
 

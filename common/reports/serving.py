@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""serving.py: what the features of a serving system cost, through the Python package on a GPU.
+
+    python3 common/reports/serving.py --csv notes/results/serving.csv
+
+Each line has a baseline in the same rounds (rounds.py, sustained):
+
+    layout   [B, L, H, D] and slices of a packed QKV tensor    the same in [B, H, L, D]
+    packed   sequences of equal and of drawn lengths           a batch of equal lengths
+    window   the last keys of 16k                              all keys, times the share of pairs
+    paged    decode with pages of 16, 64 and 256 keys          the same keys in a row
+    call     time of the host for one call of the package      the same call of the C library
+
+`flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
+baseline took, and what the feature would take without any cost.  A result is compared with
+the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a wrong
+result; 77 without PyTorch or GPU.
+"""
+import argparse
+import os
+import random
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
+
+from accept import allowed_error  # noqa: E402
+from measurements import Writer  # noqa: E402
+from peers_methods import versions  # noqa: E402
+from rounds import CudaClock, sustained  # noqa: E402
+
+DTYPE = "bf16"
+ROWS = 64  # last queries of a sequence that are compared
+
+
+def pairs(lengths, left=None, causal=False):
+    """Query-key pairs that are visible; causal squares count as exactly half."""
+    if left is not None:
+        return sum(sum(min(i, left) + 1 for i in range(n)) for n in lengths)
+    return sum(n * n / (2 if causal else 1) for n in lengths)
+
+
+def drawn(total, mean):
+    """Lengths between a half and one and a half of the mean whose sum is total."""
+    draw, lengths = random.Random(1), []
+    while sum(lengths) < total:
+        lengths.append(min(draw.randint(mean // 2, 3 * mean // 2), total - sum(lengths)))
+    return lengths
+
+
+def errors(torch, o, q, k, v, left=None, causal=False):
+    """(error, allowed) of o [heads, n, d] at the last rows of the first head."""
+    n = k.shape[1]
+    rows = slice(max(0, q.shape[1] - ROWS), q.shape[1])
+
+    def attend(kind):
+        s = q[0, rows].to(kind) @ k[0].to(kind).T * q.shape[-1] ** -0.5
+        largest = float(s.abs().max())
+        i = torch.arange(q.shape[1], device=q.device)[rows, None] + n - q.shape[1]
+        j = torch.arange(n, device=q.device)[None]
+        if causal or left is not None:
+            s.masked_fill_(j > i, -torch.inf)
+        if left is not None:
+            s.masked_fill_(j < i - left, -torch.inf)
+        p = torch.exp(s - s.max(-1, keepdim=True).values)
+        total = p.sum(-1, keepdim=True)
+        if kind == torch.float32:
+            p = p.to(q.dtype).to(kind)
+        o = p @ v[0].to(kind) / total
+        return (o.to(q.dtype) if kind == torch.float32 else o), largest
+    want, largest_s = attend(torch.float64)
+    plain = float((attend(torch.float32)[0].double() - want).abs().max())
+    error = float((o[0, rows].double() - want).abs().max())
+    return error, allowed_error(DTYPE, plain, float(v[0].abs().max()), largest_s)
+
+
+class Measured:
+    """A feature and its baseline, timed in turn and written."""
+
+    def __init__(self, torch, clock, writer, seconds):
+        self.torch, self.clock, self.writer, self.seconds = torch, clock, writer, seconds
+        self.torch.manual_seed(1)
+
+    def tensor(self, *shape):
+        """Normal numbers."""
+        return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
+
+    def compare(self, feature, baseline, calls, share, shape, flops, moved, checked):
+        """calls: {name: function}, the baseline under the name "baseline"; share: {name: ideal
+        time over the baseline's}; flops, moved, checked: {name: ...}."""
+        times = sustained(self.clock, calls, self.seconds)
+        base = times["baseline"].median
+        b, hq, hk, nq, nk, d, causal = shape
+        for name, t in times.items():
+            if name == "baseline":
+                continue
+            ideal = base * share[name]
+            error, allowed = checked[name]
+            self.writer.write(
+                stage="05_flash_cuda", variant=f"{feature}: {name}", op="attention", dtype=DTYPE,
+                rows=0, cols=0, batch=b, heads_q=hq, heads_kv=hk, seqlen_q=nq, seqlen_k=nk,
+                head_dim=d, head_dim_v=d, causal=causal, median_s=t.median, min_s=t.least,
+                reps=t.calls, flops=flops[name], bytes_predicted=moved[name],
+                gbps=moved[name] / t.median / 1e9, gflops=flops[name] / t.median / 1e9,
+                ceiling_kind="", ceiling="", pct_ceiling=100 * ideal / t.median, max_err=error,
+                allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
+                f"ideal_s {ideal:.6g}")
+            print(f"{feature:7s} {name:34s} d{d} {'causal' if causal else 'full':6s} "
+                  f"{1e3 * t.median:8.3f} ms, ideal {1e3 * ideal:8.3f} ms: "
+                  f"{ideal / t.median:.3f}  {flops[name] / t.median / 1e12:.0f} TFLOP/s  "
+                  f"{moved[name] / t.median / 1e9:.0f} GB/s", flush=True)
+
+
+def layouts(m, five_steps):
+    """Views against contiguous arrays."""
+    for n, d, causal in ((1024, 64, 0), (1024, 128, 1), (8192, 64, 1), (8192, 128, 0)):
+        b, h = 16384 // n, 2048 // d
+        qkv = m.tensor(b, n, 3, h, d)
+        rows_first = [x.contiguous() for x in qkv.unbind(2)]
+        plain = [x.transpose(1, 2).contiguous() for x in rows_first]
+        calls = {"baseline": lambda: five_steps.attention(*plain, causal=bool(causal)),
+                 "[B, L, H, D]": lambda: five_steps.attention(
+                     *rows_first, causal=bool(causal), layout="blhd"),
+                 "slices of QKV": lambda: five_steps.attention(
+                     *qkv.unbind(2), causal=bool(causal), layout="blhd")}
+        names = [name for name in calls if name != "baseline"]
+        work = 4.0 * d * b * h * pairs([n], causal=causal)
+        checked = {name: errors(m.torch, calls[name]()[0].transpose(0, 1),
+                                *(x[0] for x in plain), causal=causal) for name in names}
+        m.compare("layout", "[B, H, L, D]", calls, dict.fromkeys(names, 1.0),
+                  (b, h, h, n, n, d, causal), dict.fromkeys(names, work),
+                  dict.fromkeys(names, 8.0 * d * b * h * n), checked)
+
+
+def packed(m, five_steps):
+    """Equal lengths packed, and drawn ones, against a batch, for the same work."""
+    torch = m.torch
+    for mean, d, causal in ((1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 0),
+                            (4096, 128, 1), (4096, 64, 1)):
+        total, h = 32768, 2048 // d
+        batch = [m.tensor(total // mean, h, mean, d) for _ in range(3)]
+        rows = [m.tensor(total, h, d) for _ in range(3)]
+        lengths = {"equal lengths": [mean] * (total // mean), "drawn lengths": drawn(total, mean)}
+        calls = {"baseline": lambda: five_steps.attention(*batch, causal=bool(causal))}
+        share, flops, checked = {}, {}, {}
+        base = pairs(lengths["equal lengths"], causal=causal)
+        for name, all_of in lengths.items():
+            sums = torch.tensor([0, *all_of]).cumsum(0).int().cuda()
+            longest = max(all_of)
+            calls[name] = (lambda s=sums, n=longest: five_steps.attention(
+                *rows, cu_seqlens_q=s, cu_seqlens_k=s, max_seqlen_q=n, max_seqlen_k=n,
+                causal=bool(causal)))
+            work = pairs(all_of, causal=causal)
+            share[name], flops[name] = work / base, 4.0 * d * h * work
+            checked[name] = errors(torch, calls[name]()[-all_of[-1]:].transpose(0, 1),
+                                   *(x[-all_of[-1]:].transpose(0, 1) for x in rows),
+                                   causal=causal)
+        m.compare("packed", "batch of equal lengths", calls, share,
+                  (total // mean, h, h, mean, mean, d, causal), flops,
+                  dict.fromkeys(lengths, 8.0 * d * h * total), checked)
+
+
+def windows(m, five_steps):
+    """The last keys against all keys."""
+    n = 16384
+    for d in (64, 128):
+        h = 2048 // d
+        q, k, v = (m.tensor(1, h, n, d) for _ in range(3))
+        calls = {"baseline": lambda: five_steps.attention(q, k, v)}
+        share, flops, checked = {}, {}, {}
+        for left in (8191, 4095, 1023, 255):
+            name = f"{left + 1} keys"
+            calls[name] = lambda w=left: five_steps.attention(q, k, v, window=(w, 0))
+            work = pairs([n], left=left)
+            share[name], flops[name] = work / pairs([n]), 4.0 * d * h * work
+            checked[name] = errors(m.torch, calls[name]()[0], q[0], k[0], v[0], left=left)
+        m.compare("window", "all keys", calls, share, (1, h, h, n, n, d, 0), flops,
+                  dict.fromkeys(share, 8.0 * d * h * n), checked)
+
+
+def paged(m, five_steps):
+    """Decode from pages against the same keys in a row."""
+    torch = m.torch
+    for b, hq, hk, n, d in ((16, 32, 8, 8192, 128), (64, 32, 8, 2048, 128), (1, 32, 8, 65536, 128),
+                            (16, 16, 16, 8192, 64)):
+        q = m.tensor(b, hq, d)
+        k, v = (m.tensor(b, hk, n, d) for _ in range(2))
+        calls = {"baseline": lambda: five_steps.attention(q[:, :, None], k, v)}
+        checked = {}
+        for page in (16, 64, 256):
+            pages = n // page
+            table = torch.randperm(b * pages, device="cuda").int().reshape(b, pages)
+            pools = []
+            for x in (k, v):
+                pool = torch.empty(b * pages, hk, page, d, device="cuda", dtype=x.dtype)
+                pool[table.flatten().long()] = x.unflatten(2, (pages, page)).transpose(
+                    1, 2).flatten(0, 1)
+                pools.append(pool)
+            calls[f"pages of {page}"] = (lambda p=pools, t=table: five_steps.decode(q, *p, t, n))
+            checked[f"pages of {page}"] = errors(
+                torch, calls[f"pages of {page}"]()[0, :, None], q[0, :, None], k[0], v[0])
+        names = list(checked)
+        m.compare("paged", "keys in a row", calls, dict.fromkeys(names, 1.0),
+                  (b, hq, hk, 1, n, d, 0), dict.fromkeys(names, 4.0 * d * b * hq * n),
+                  dict.fromkeys(names, 2.0 * d * b * (2 * hq + 2 * hk * n)), checked)
+
+
+def host_seconds(torch, call, calls=400, blocks=15):
+    """Of the host, for one call; the GPU's queue never fills."""
+    times = []
+    for _ in range(blocks):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - begin) / calls)
+    return statistics.median(times), min(times)
+
+
+def call_of_c(torch, five_steps, arrays, **fields):
+    """The C library's call on the same arrays as ctypes makes it, nothing else."""
+    from five_steps import c_library, find
+    q, k, v = arrays
+    b, hq, nq, d = q.shape
+    o = torch.empty_like(q)
+    lse = torch.empty(b, hq, nq, device="cuda")
+    problem = c_library.AttentionProblem(
+        device=c_library.GPU, type=c_library.BF16, batch=b, heads_q=hq, heads_kv=k.shape[1],
+        seqlen_q=nq, seqlen_k=k.shape[2], head_dim=d, head_dim_v=d, q=q.data_ptr(),
+        k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(), lse=lse.data_ptr(),
+        stream=torch.cuda.current_stream().cuda_stream, **fields)
+    library = find.library()
+    size = library.attention_workspace(problem)
+    work = torch.empty(max(size, 1), device="cuda", dtype=torch.uint8)
+    function, address, error = library.so.five_steps_attention, work.data_ptr(), c_library._Error()
+    keep = arrays, o, lse, work
+
+    def call():
+        assert keep
+        function(problem, address, size, error)
+    return call, library.so.five_steps_version
+
+
+def overhead(m, five_steps):
+    """The package's time of the host beside the C library's: ctypes' own share, that of a
+    function which does nothing, counts as the package's."""
+    torch = m.torch
+    for b, h, nq, nk, d in ((1, 4, 64, 64, 64), (1, 16, 1, 1024, 128)):
+        arrays = [m.tensor(b, h, n, d) for n in (nq, nk, nk)]
+        c, nothing = call_of_c(torch, five_steps, arrays)
+        ours = lambda: five_steps.attention(*arrays)  # noqa: E731
+        for call in (ours, c, nothing):
+            call()
+        python, c_with, empty = (host_seconds(torch, f) for f in (ours, c, nothing))
+        c_alone = c_with[0] - empty[0]
+        error, allowed = errors(torch, ours()[0], *(x[0] for x in arrays))
+        m.writer.write(
+            stage="05_flash_cuda", variant="call: attention", op="attention", dtype=DTYPE, rows=0,
+            cols=0, batch=b, heads_q=h, heads_kv=h, seqlen_q=nq, seqlen_k=nk, head_dim=d,
+            head_dim_v=d, causal=0, median_s=python[0], min_s=python[1], reps=400 * 15,
+            bytes_predicted="", flops="", gbps="", gflops="", ceiling_kind="", ceiling="",
+            pct_ceiling="", max_err=error, allowed_err=allowed,
+            flags=f"host; C library; baseline_s {c_alone:.6g}; ideal_s {c_alone:.6g}")
+        print(f"call    {b}x{h} {nq}x{nk} d{d}: Python {1e6 * python[0]:.1f} us, C "
+              f"{1e6 * c_alone:.1f} us: {1e6 * (python[0] - c_alone):.1f} us more", flush=True)
+
+
+def main():
+    """The exit status."""
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p.add_argument("--csv", help="append the measurements to this file")
+    p.add_argument("--seconds", type=float, default=0.6, help="for each comparison")
+    p.add_argument("--parts", default="layouts,packed,windows,paged,overhead")
+    args = p.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("serving: PyTorch is not installed; skipped")
+        return 77
+    if not torch.cuda.is_available():
+        print("serving: PyTorch sees no GPU; skipped")
+        return 77
+    import five_steps
+    writer = Writer(args.csv, torch.cuda.get_device_name(),
+                    five_steps.find.library().built_with.replace(",", " "), versions(torch))
+    clock = CudaClock(torch, torch.zeros(64 << 20, device="cuda"))
+    measured = Measured(torch, clock, writer, args.seconds)
+    with torch.no_grad():
+        for part in args.parts.split(","):
+            {"layouts": layouts, "packed": packed, "windows": windows, "paged": paged,
+             "overhead": overhead}[part](measured, five_steps)
+    for line in writer.wrong:
+        print(f"serving: WRONG, not written: {line}", file=sys.stderr)
+    return 1 if writer.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
