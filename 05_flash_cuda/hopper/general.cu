@@ -1,6 +1,6 @@
 /* arch: sm_90a */
 /* What a model asks of attention beside the plain operation, in one kernel with the structure of
- * rung 14.  What is added:
+ * rung 16.  What is added:
  *
  *   windows  blocks of keys outside of a tile's window are neither loaded nor computed; only
  *            blocks at its two edges are masked (key_blocks.h)
@@ -9,22 +9,27 @@
  *            is masked, and the last rows of o leave from registers
  *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
  *            asked for, so the plain path stays as it is */
+#include "general_step.h"
 #include "launch.h"
-#include "q_fragments.h"
-#include "score_terms.h"
 #include "store.h"
 #include "work_list.h"
 
-template <class Type, int HEAD_DIM, bool HAS_SOFTCAP, bool HAS_BIAS> struct config {
+template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 3 : 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 || (D == 128 && HAS_BIAS) ? 64 : 128;
-    static constexpr int K_STAGES = D == 64 ? 3 : 2, V_STAGES = K_STAGES, K_RELEASES = 1;
-    static constexpr int Q_STAGES = D == 256 ? 1 : 2;
+    static constexpr int Bc = KEYS;
+    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
+    static constexpr bool FIRST_BLOCK_MAX =
+        D <= 128 && !BIAS && std::is_same_v<T, __nv_bfloat16>;
+    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 ? 4 : 3;
+    static constexpr int V_STAGES = D == 128 && K_STAGES == 3 ? 2 : K_STAGES;
+    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 160 : 232;
-    static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
+    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
+    static constexpr int GROUP = D == 64 ? 3 : 0; /* products before the turn passes */
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -41,15 +46,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
-};
-
-/* What a consumer has in registers, and where it is in the pipeline. */
-template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], unit; /* log2(weight) = unit s + an offset */
-    uint32_t p[C::Bc / 4];
-    q_operand<C> q;
-    struct rows rows;
-    struct pipeline_state k_at, v_at;
+    struct rows_of_sequence sequence[C::Q_STAGES]; /* of the tile in that stage of Q */
 };
 
 /* The producer, one thread: Q, then K and V block by block. */
@@ -64,7 +61,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
         const rows_of_sequence s = find_sequence(call.sequences, t.batch);
         const struct blocks seen = blocks_some_see<C>(s, t.tile * C::Br, C::Br);
         mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-        sm.q.tile[q_at.index] = t;
+        sm.q.tile[q_at.index] = t, sm.sequence[q_at.index] = s;
         load_tile<C, C::Br>(sm.q.q[q_at.index], &params.q, &sm.q.full[q_at.index],
                             s.q + t.tile * C::Br, t.head, s.batch);
         advance<C::Q_STAGES>(q_at);
@@ -78,78 +75,11 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     end_of_work(sm.q, q_at.index);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
-/* Key block n, and the output of the block before (there is none before the first). */
-template <class C, bool FIRST>
-static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
-                                            const struct score_terms &terms,
-                                            const rows_of_sequence &seq, int w, int row, int n,
-                                            bool mask)
-{
-    float top[2], alpha[2];
-    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
-    acquire_turn(w);
-    wgmma_fence();
-    issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
-    if (!FIRST) {
-        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-        wgmma_fence();
-        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    }
-    release_turn<C>(w);
-    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
-    warpgroup_fence_operand(x.s);
-    release(kv.k_empty, x.k_at);
-    if (C::SOFTCAP) cap_scores(x.s, terms);
-    if (C::BIAS) add_bias<C>(x.s, terms, row, seq.seqlen_q, n, !mask);
-    if (mask) mask_both_ends<C>(x.s, seq.mask, row, n);
-    row_maxima(x.s, top);
-    bool grown = FIRST || has_grown(x.rows, top, x.unit);
-    if (grown) update_maximum(x.rows, top, x.unit, alpha);
-    exponentials(x.s, x.rows, x.unit);
-    if (!FIRST) {
-        wgmma_wait<0>();
-        warpgroup_fence_operand(x.o);
-        release(kv.v_empty, x.v_at);
-        if (grown) scale_rows(x.o, alpha);
-        warpgroup_fence_operand(x.o);
-    }
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.p);
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
-}
-
-/* A block that other consumers need. */
-template <class C>
-static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
-{
-    acquire_turn(w);
-    release_turn<C>(w);
-    skip_block(kv, x.k_at, x.v_at, 8 + w);
-}
-
 /* Writes the consumer's 64 rows of o and lse, from query `first` of the sequence on. */
 template <class C>
 static __device__ __forceinline__ void
 epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struct call &call,
-         const struct work_tile &t, const rows_of_sequence &seq, int first, int w)
+         struct work_tile t, struct rows_of_sequence seq, int first, int w)
 {
     const int row = first + first_row(), n_rows = seq.seqlen_q - row;
     const size_t head = (size_t)seq.batch * params.heads_q + t.head;
@@ -165,33 +95,40 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
 }
 
-/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile in stage q_index.  Tile and sequence stay
+ * in shared memory where registers are short, and the stage is then released at the end. */
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct params &params,
-                                              const struct call &call,
-                                              const struct work_tile &t, int w, int q_index)
+                                              const struct call &call, int w, int q_index)
 {
-    const rows_of_sequence seq = find_sequence(call.sequences, t.batch);
-    const int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    const struct blocks tile = blocks_some_see<C>(seq, t.tile * C::Br, C::Br);
-    const struct blocks seen = blocks_some_see<C>(seq, first, 64);
-    const struct blocks open = blocks_all_see<C>(seq, first, 64);
+    const struct work_tile t_copy = sm.q.tile[q_index];
+    const struct rows_of_sequence seq_copy = sm.sequence[q_index];
+    const struct work_tile &t = C::EARLY_RELEASE ? t_copy : sm.q.tile[q_index];
+    const struct rows_of_sequence &seq = C::EARLY_RELEASE ? seq_copy : sm.sequence[q_index];
+    const int first = t_copy.tile * C::Br + 64 * w;
+    const struct blocks tile = blocks_some_see<C>(seq_copy, t_copy.tile * C::Br, C::Br);
+    const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
+    const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
+    const struct block_at at = {seq, first + first_row()};
     int n = tile.first;
     clear(x.rows, x.o);
+    for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);
     if (seen.first < seen.end) {
-        for (; n < seen.first; n++) pass(x, sm.kv, w);
-        set_q<C>(x.q, sm.q.q[q_index] + w * 64 * 64);
-        step<C, true>(x, sm.kv, call.terms, seq, w, row, n++, true);
-        for (; n < min(open.first, seen.end); n++)
-            step<C, false>(x, sm.kv, call.terms, seq, w, row, n, true);
-        for (; n < open.end; n++) step<C, false>(x, sm.kv, call.terms, seq, w, row, n, false);
-        for (; n < seen.end; n++) step<C, false>(x, sm.kv, call.terms, seq, w, row, n, true);
-    }
-    release_q(&sm.q.empty[q_index], 8 + w);
-    if (seen.first < seen.end) last_pv(x, sm.kv);
-    for (; n < tile.end; n++) pass(x, sm.kv, w);
-    epilogue(x, sm, params, call, t, seq, first, w);
+        x.q_rows = sm.q.q[q_index] + w * 64 * 64;
+        set_q<C>(x.q, x.q_rows);
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        step<C, FIRST>(x, sm.kv, call.terms, at, w, n++, true);
+        for (; n < min(open.first, seen.end); n++) /* some rows see their first keys here */
+            step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
+        for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);
+        for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, true);
+        last_pv(x, sm.kv);
+    } else if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+    const int tile_end = blocks_some_see<C>(seq, t.tile * C::Br, C::Br).end;
+    for (; n < tile_end; n++) pass(x, sm.kv, w);
+    epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
+    if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
 }
 
 template <class C>
@@ -205,9 +142,8 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
-        const struct work_tile t = sm.q.tile[q_at.index];
-        if (t.tile < 0) break;
-        attend(x, sm, params, call, t, w, q_at.index);
+        if (sm.q.tile[q_at.index].tile < 0) break;
+        attend(x, sm, params, call, w, q_at.index);
     }
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
 }
@@ -245,14 +181,30 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     start<C, memory<C>>(general_kernel<C>, persistent_blocks(most), a->stream, params, call);
 }
 
+/* Head dimensions up to 128: 64 keys in a block and not 128, for few keys a query? */
+static bool is_short(const struct problem *p)
+{
+    const struct mask m = problem_mask(p);
+    return mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
+}
+
+template <class T, int D, int KEYS>
+static void launch_keys(const struct problem *p, const struct arrays *a)
+{
+    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0>>(p, a);
+    else launch_as<config<T, D, KEYS, 0, 0>>(p, a);
+}
+
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    bool cap = p->softcap > 0.0f;
     if constexpr (D <= 128) /* o leaves no registers for the bias */
         if (p->has_bias)
-            return (cap ? launch_as<config<T, D, 1, 1>> : launch_as<config<T, D, 0, 1>>)(p, a);
-    (cap ? launch_as<config<T, D, 1, 0>> : launch_as<config<T, D, 0, 0>>)(p, a);
+            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1>>
+                                      : launch_as<config<T, D, 64, 0, 1>>)(p, a);
+    if constexpr (D <= 128)
+        if (!is_short(p)) return launch_keys<T, D, 128>(p, a);
+    launch_keys<T, D, 64>(p, a);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
