@@ -16,24 +16,6 @@ static struct parts plan_part(const struct problem *p)
     return parts;
 }
 
-template <enum dtype T, int D>
-static void launch_part(const struct problem *p, const struct arrays *a)
-{
-    struct parts parts = plan_part(p);
-    launch_parts<F32>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS>
-                                                : split_kv_kernel<T, D, 4>,
-                      parts.warps * sizeof(struct ring<D>), ROWS, parts, p, a);
-}
-
-template <enum dtype T>
-static void part_in(const struct problem *p, const struct arrays *a)
-{
-    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (d <= 64) launch_part<T, 64>(p, a);
-    else if (d <= 128) launch_part<T, 128>(p, a);
-    else launch_part<T, 256>(p, a);
-}
-
 void part_split(const struct problem *p, const struct part *x)
 {
     struct arrays a = {};
@@ -44,8 +26,8 @@ void part_split(const struct problem *p, const struct part *x)
     a.lse = x->lse;
     a.workspace = x->workspace;
     a.stream = x->stream;
-    if (p->dtype == F16) part_in<F16>(p, &a);
-    else part_in<BF16>(p, &a);
+    if (p->dtype == F16) launch_for<F16, true, F32>(plan_part(p), p, &a);
+    else launch_for<BF16, true, F32>(plan_part(p), p, &a);
 }
 
 size_t part_split_workspace(const struct problem *p)

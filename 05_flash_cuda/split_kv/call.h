@@ -2,11 +2,15 @@
  * strides; and what a model adds to the softmax.
  *
  * The queries of all heads that share a key head are the rows of a group: row r is query
- * r % seqlen_q of the group's head number r / seqlen_q. */
+ * r % seqlen_q of the group's head number r / seqlen_q.
+ *
+ * A plain call has contiguous arrays, sequences of one length, no soft cap and no sinks.  Its
+ * rows and its key heads follow one another, so a number finds them without a division. */
 #ifndef SPLIT_KV_CALL_H
 #define SPLIT_KV_CALL_H
 
 #include "attention.h"
+#include "problem/feature.h"
 #include "problem/layout.h"
 #include "sequences.h"
 
@@ -14,41 +18,50 @@
 struct steps { ptrdiff_t batch, head; int row; };
 
 struct call {
+    bool is_plain;
     struct sequences sequences;
     struct steps q, k, v, o;
     const int32_t *page_table; /* [sequences, pages_per_sequence], or NULL: no pages */
     int page_size, pages_per_sequence;
+    int heads_of_group; /* query heads that share a key head */
     int lse_rows;       /* rows of a head in lse */
     float softcap;      /* 0: none */
     const float *sinks; /* [heads_q], or NULL */
 };
 
+/* The call as a kernel knows it.  PLAIN: what a plain call does not have is a constant, so the
+ * compiler leaves out the code for it.  A step takes 20 us, and each instruction before the
+ * first copy of keys delays all that follow. */
+template <bool PLAIN>
+static __forceinline__ __device__ struct call known_call(const struct call &given)
+{
+    struct call c = given;
+    c.is_plain = PLAIN;
+    if (!PLAIN) return c;
+    c.sequences.cu_seqlens_q = c.sequences.cu_seqlens_k = NULL;
+    c.page_table = NULL;
+    c.softcap = 0.0f;
+    c.sinks = NULL;
+    return c;
+}
+
 /* The rows of a key head. */
 struct head_group {
     struct rows_of_sequence seq;
-    int sequence, head_kv, n_heads, n_rows;
+    int sequence, head_kv, n_rows;
 };
 
-/* Group number i: key head i % heads_kv of sequence i / heads_kv. */
+/* Group number i: key head i % heads_kv of sequence i / heads_kv.  In a plain call the key
+ * heads of all sequences count as those of sequence 0. */
 static __forceinline__ __device__ struct head_group group_of(const struct call &call,
-                                                        const struct attention &x, int i)
+                                                             const struct attention &x, int i)
 {
     struct head_group g;
-    g.sequence = i / x.heads_kv;
-    g.head_kv = i % x.heads_kv;
-    g.n_heads = x.heads_q / x.heads_kv;
+    g.sequence = call.is_plain ? 0 : i / x.heads_kv;
+    g.head_kv = i - g.sequence * x.heads_kv;
     g.seq = find_sequence(call.sequences, g.sequence);
-    g.n_rows = g.n_heads * g.seq.seqlen_q;
+    g.n_rows = call.heads_of_group * g.seq.seqlen_q;
     return g;
-}
-
-/* The element at which row r of the group begins in q. */
-static __forceinline__ __device__ ptrdiff_t q_element(const struct call &call,
-                                                      const struct head_group &g, int r)
-{
-    int head = g.head_kv * g.n_heads + r / g.seq.seqlen_q;
-    return g.seq.batch * call.q.batch + head * call.q.head +
-           (ptrdiff_t)(g.seq.q + r % g.seq.seqlen_q) * call.q.row;
 }
 
 /* The number of row r of the group in lse. */
@@ -56,18 +69,39 @@ static __forceinline__ __device__ int lse_number(const struct call &call,
                                                  const struct attention &x,
                                                  const struct head_group &g, int r)
 {
-    int head = g.seq.batch * x.heads_q + g.head_kv * g.n_heads + r / g.seq.seqlen_q;
-    return head * call.lse_rows + g.seq.q + r % g.seq.seqlen_q;
+    if (call.is_plain) return g.head_kv * g.n_rows + r;
+    int head = g.head_kv * call.heads_of_group + r / g.seq.seqlen_q;
+    return (g.seq.batch * x.heads_q + head) * call.lse_rows + g.seq.q + r % g.seq.seqlen_q;
 }
 
-/* The element at which the row with this number in lse begins in o. */
-static __forceinline__ __device__ ptrdiff_t o_element(const struct call &call,
-                                                      const struct attention &x, int number)
+/* The element at which row r of the group begins in q. */
+static __forceinline__ __device__ ptrdiff_t q_element(const struct call &call,
+                                                      const struct attention &x,
+                                                      const struct head_group &g, int r)
 {
+    if (call.is_plain) return (ptrdiff_t)lse_number(call, x, g, r) * call.q.row;
+    int head = g.head_kv * call.heads_of_group + r / g.seq.seqlen_q;
+    return g.seq.batch * call.q.batch + head * call.q.head +
+           (ptrdiff_t)(g.seq.q + r % g.seq.seqlen_q) * call.q.row;
+}
+
+/* Where the result of a row goes. */
+struct result_row {
+    int number;  /* in lse */
+    ptrdiff_t o; /* its first element in o */
+    float sink;  /* -INFINITY: none */
+};
+
+/* The row with this number in lse. */
+static __forceinline__ __device__ struct result_row
+result_row(const struct call &call, const struct attention &x, int number)
+{
+    if (call.is_plain) return {number, (ptrdiff_t)number * call.o.row, -INFINITY};
     int head = number / call.lse_rows, query = number - head * call.lse_rows;
     int batch = head / x.heads_q;
-    return batch * call.o.batch + (head - batch * x.heads_q) * call.o.head +
-           (ptrdiff_t)query * call.o.row;
+    head -= batch * x.heads_q;
+    return {number, batch * call.o.batch + head * call.o.head + (ptrdiff_t)query * call.o.row,
+            call.sinks ? call.sinks[head] : -INFINITY};
 }
 
 /* Where a key lies: row `row` of a page, or without pages of the sequence. */
@@ -77,8 +111,8 @@ struct key_place { int page, row; };
 static __forceinline__ __device__ struct key_place
 place_of_key(const struct call &call, const struct head_group &g, int j, int end)
 {
-    if (j >= end) return {0, 0};
     if (!call.page_table) return {0, j};
+    if (j >= end) return {0, 0};
     int page = j / call.page_size;
     const int32_t *pages = call.page_table + (ptrdiff_t)g.sequence * call.pages_per_sequence;
     return {pages[page], j - page * call.page_size};
@@ -101,15 +135,29 @@ static struct steps steps_of(struct strides s)
     return {(ptrdiff_t)s.batch, (ptrdiff_t)s.head, (int)s.row};
 }
 
+static bool is_plain(const struct problem *p)
+{
+    return !(problem_features(p) &
+             (WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_SOFTCAP | WITH_SINKS));
+}
+
+/* Query heads that share a key head. */
+static size_t heads_of_group(const struct problem *p)
+{
+    return p->heads_kv ? p->heads_q / p->heads_kv : 0;
+}
+
 static struct call call_of(const struct problem *p, const struct arrays *a)
 {
     struct call c = {};
+    c.is_plain = is_plain(p);
     c.sequences = sequences_of(p, a);
     c.q = steps_of(strides_of_q(p)), c.k = steps_of(strides_of_k(p));
     c.v = steps_of(strides_of_v(p)), c.o = steps_of(strides_of_o(p));
     c.page_table = p->page_size ? a->page_table : NULL;
     c.page_size = (int)p->page_size;
     c.pages_per_sequence = (int)p->pages_per_sequence;
+    c.heads_of_group = (int)heads_of_group(p);
     c.lse_rows = (int)stored_queries(p);
     c.softcap = p->softcap;
     c.sinks = p->has_sinks ? a->sinks : NULL;

@@ -20,16 +20,17 @@ static __forceinline__ __device__ int place_of(int row, int piece)
 template <int D>
 static __forceinline__ __device__ void start_copy(const uint16_t *slot,
                                                   const uint16_t *from, int n_rows,
-                                                  int n_columns, int stride)
+                                                  int n_columns, unsigned stride)
 {
-    constexpr int PIECES = D / 8;
-    int lane = threadIdx.x % 32;
+    constexpr int PIECES = D / 8, AT_ONCE = 32 / PIECES; /* rows that the lanes copy at once */
+    const unsigned lane = threadIdx.x % 32, piece = lane % PIECES;
+    from += (size_t)(lane / PIECES) * stride + 8 * piece;
 #pragma unroll
-    for (int i = 0; i < KEYS * PIECES / 32; i++) {
-        int row = (lane + 32 * i) / PIECES, piece = (lane + 32 * i) % PIECES;
-        copy_16_bytes(address_of(slot + place_of(row, piece)),
-                      from + (ptrdiff_t)row * stride + 8 * piece,
-                      row < n_rows && 8 * piece < n_columns);
+    for (int i = 0; i < KEYS; i += AT_ONCE) {
+        int row = lane / PIECES + i;
+        copy_16_bytes(address_of(slot + place_of(row, piece)), from,
+                      row < n_rows && 8 * (int)piece < n_columns);
+        from += (size_t)AT_ONCE * stride;
     }
 }
 

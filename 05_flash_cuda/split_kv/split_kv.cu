@@ -49,7 +49,7 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
     const int first = row0 + threadIdx.x % 32 / 4;
     const uint16_t *q[2] = {x.q, x.q};
     for (int r = 0; r < 2; r++)
-        if (first + 8 * r < g.n_rows) q[r] += q_element(call, g, first + 8 * r);
+        if (first + 8 * r < g.n_rows) q[r] += q_element(call, x, g, first + 8 * r);
 #pragma unroll
     for (int d = 0; d < D / 16; d++)
 #pragma unroll
@@ -75,23 +75,27 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
                const struct head_group &g, int row0, int j0, int end, struct key_range32 open)
 {
     const float log2_e = 1.44269504f;
-    bool all_visible = !x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end);
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < 4; c++)
             if (call.softcap > 0.0f) s[n][c] = capped(s[n][c] * x.scale, call.softcap) * log2_e;
             else s[n][c] *= x.scale * log2_e;
-            if (all_visible) continue;
-            int row = row0 + threadIdx.x % 32 / 4 + 8 * (c / 2), query = row % g.seq.seqlen_q;
-            int key = j0 + 8 * n + 2 * (threadIdx.x % 4) + c % 2;
-            const struct key_range32 seen = mask_keys(g.seq.mask, query);
-            bool is_masked = key >= end || key < seen.first || key >= seen.end;
-            float bias = 0.0f;
+    if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = row0 + threadIdx.x % 32 / 4 + 8 * r, query = row % g.seq.seqlen_q;
+        const struct key_range32 seen = mask_keys(g.seq.mask, query);
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) { /* the row's keys that this lane has */
+            int key = j0 + 8 * (i / 2) + 2 * (threadIdx.x % 4) + i % 2;
+            float &score = s[i / 2][2 * r + i % 2], bias = 0.0f;
+            bool is_masked = key >= min(end, seen.end) || key < seen.first;
             if (x.bias && !is_masked && row < g.n_rows)
                 bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
-            s[n][c] = is_masked || bias == -INFINITY ? -INFINITY : s[n][c] + bias;
+            score = is_masked || bias == -INFINITY ? -INFINITY : score + bias;
         }
+    }
 }
 
 /* Folds 16 scores a row into m, l and o, and turns them into P (rung 3, in powers of
@@ -157,11 +161,12 @@ static __forceinline__ __device__ void publish(struct ring<D> *rings, struct sta
  * its queries.  The ring: while item i is computed, items up to i + SLOTS - 1 are
  * under way; the newest of them takes the slot of item i - 1, which all lanes have
  * read. */
-template <enum dtype T, int D, int WARPS>
+template <enum dtype T, int D, int WARPS, bool PLAIN>
 static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
-    split_kv_kernel(const struct attention x, const struct call call,
+    split_kv_kernel(const struct attention x, const struct call given,
                     const struct parts parts)
 {
+    const struct call call = known_call<PLAIN>(given);
     constexpr int SLOTS = ring<D>::SLOTS;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     struct ring<D> *rings = &dynamic_shared<struct ring<D>>(); /* one for each warp */
@@ -191,6 +196,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
                       item % 2 ? x.head_dim_v : x.head_dim, s.row);
         copies_commit();
     };
+#pragma unroll 2 /* K and V: longer code takes longer to fetch than to run */
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
     uint32_t q[D / 16][4];
@@ -225,25 +231,32 @@ static struct parts plan(const struct problem *p)
     return parts_of(p, ROWS, MOST_WARPS * sizeof(struct ring<128>));
 }
 
-template <enum dtype T, int D>
-static void launch(const struct problem *p, const struct arrays *a)
+/* Launches the kernel for inputs of type T and the merge that writes type RESULT. */
+template <enum dtype T, int D, bool PLAIN, enum dtype RESULT>
+static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
 {
-    struct parts parts = plan(p);
-    launch_parts<T>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS>
-                                              : split_kv_kernel<T, D, 4>,
-                    parts.warps * sizeof(struct ring<D>), ROWS, parts, p, a);
+    launch_parts<RESULT>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS, PLAIN>
+                                                   : split_kv_kernel<T, D, 4, PLAIN>,
+                         parts.warps * sizeof(struct ring<D>), ROWS, parts, p, a);
 }
 
-template <enum dtype T>
-static void attention_in(const struct problem *p, const struct arrays *a)
+template <enum dtype T, bool PLAIN, enum dtype RESULT = T>
+static void launch_for(struct parts parts, const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (d <= 64) launch<T, 64>(p, a);
-    else if (d <= 128) launch<T, 128>(p, a);
-    else launch<T, 256>(p, a);
+    if (d <= 64) launch<T, 64, PLAIN, RESULT>(parts, p, a);
+    else if (d <= 128) launch<T, 128, PLAIN, RESULT>(parts, p, a);
+    else launch<T, 256, PLAIN, RESULT>(parts, p, a);
 }
 
 #ifndef PART_OF_A_PROBLEM /* multi_gpu/part_split.cu launches the kernel in its own way */
+template <enum dtype T>
+static void attention_in(const struct problem *p, const struct arrays *a)
+{
+    if (is_plain(p)) launch_for<T, true>(plan(p), p, a);
+    else launch_for<T, false>(plan(p), p, a);
+}
+
 static void attention(const struct problem *p, const struct arrays *a)
 {
     if (p->dtype == F16) attention_in<F16>(p, a);

@@ -56,16 +56,15 @@ static __forceinline__ __device__ struct column with_sink(struct column y, float
     return {m, y.l * factor + factor_of(sink, m), y.o * factor};
 }
 
-/* Writes one column of a row's result: o / l; with column 0 lse = m + log l.
- *   row  its number in lse */
+/* Writes one column of a row's result: o / l; with column 0 lse = m + log l. */
 template <enum dtype T>
 static __forceinline__ __device__ void store_result(const struct attention &x,
-                                                    const struct call &call, int row,
-                                                    int c, struct column y)
+                                                    const struct result_row &row, int c,
+                                                    struct column y)
 {
-    if (call.sinks) y = with_sink(y, call.sinks[row / call.lse_rows % x.heads_q]);
-    store<T>(x, o_element(call, x, row) + c, y.l == 0.0f ? 0.0f : y.o / y.l);
-    if (c == 0) x.lse[row] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
+    y = with_sink(y, row.sink);
+    store<T>(x, row.o + c, y.l == 0.0f ? 0.0f : y.o / y.l);
+    if (c == 0) x.lse[row.number] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
 }
 
 /* Writes one column of a row's state in this block's part; with column 0 m and l. */
@@ -111,7 +110,7 @@ merge_warps(const RING *rings, const struct attention &x, const struct call &cal
                 y.o += rings[w].o[r][c];
             }
             int row = lse_number(call, x, g, row0 + r);
-            if (parts.n == 1) store_result<T>(x, call, row, c, y);
+            if (parts.n == 1) store_result<T>(x, result_row(call, x, row), c, y);
             else store_part(x, parts, row, c, y);
         }
 }
@@ -128,6 +127,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
                        const struct parts parts)
 {
     constexpr int GROUP = 8;
+    const struct result_row row = result_row(call, x, blockIdx.x);
 #pragma unroll 1
     for (int rehearsal = STARTS_EARLY; rehearsal >= 0; rehearsal--) {
         const int n = rehearsal ? 0 : parts.n;
@@ -155,7 +155,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
                     y.o += factor * o[i];
                 }
             } while ((i0 += GROUP) < n);
-            store_result<T>(x, call, blockIdx.x, c, y);
+            store_result<T>(x, row, c, y);
         }
     }
 }
@@ -176,7 +176,7 @@ template <enum cudaDeviceAttr what> static int device_attribute(void)
 /* Queries of all heads that share a key head. */
 static size_t rows_of_group(const struct problem *p)
 {
-    return p->heads_kv ? p->heads_q / p->heads_kv * p->seqlen_q : 0;
+    return heads_of_group(p) * p->seqlen_q;
 }
 
 /* How the keys are cut: into the smallest number of parts within 5 % of the best use of

@@ -4,6 +4,8 @@
 
 #include "stage.h"
 
+#include <assert.h>
+
 /* Are the rows of an array anywhere else than its shape says? */
 static inline int has_strides(const struct problem *p)
 {
@@ -50,7 +52,7 @@ static inline const char *feature_text(unsigned features)
         {WITH_STRIDES, "strides"},
     };
     enum { N_TEXTS = sizeof table / sizeof table[0] };
-    _Static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");
+    static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");
     for (int i = 0; i < N_TEXTS; i++)
         if (features & table[i].bit) return table[i].text;
     return "a feature without a name";
