@@ -38,7 +38,8 @@ static inline unsigned problem_features(const struct problem *p)
  * does not support ...": "a bias". */
 static inline const char *feature_text(unsigned features)
 {
-    static const struct { unsigned bit; const char *text; } table[] = {
+    struct words { unsigned bit; const char *text; };
+    static const struct words table[] = {
         {WITH_CAUSAL, "a causal mask"},
         {WITH_BIAS, "a bias"},
         {WITH_GROUPS, "query heads that share a key head (heads_q != heads_kv)"},
@@ -51,7 +52,7 @@ static inline const char *feature_text(unsigned features)
         {WITH_PAGES, "keys in pages"},
         {WITH_STRIDES, "strides"},
     };
-    enum { N_TEXTS = sizeof table / sizeof table[0] };
+    enum { N_TEXTS = sizeof table / sizeof(struct words) };
     static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");
     for (int i = 0; i < N_TEXTS; i++)
         if (features & table[i].bit) return table[i].text;
