@@ -17,14 +17,18 @@ struct key_range32 { int first, end; };
  * exists. */
 struct mask32 { int seqlen_k, first, last; };
 
-/* The mask of a problem.  A limit beyond LONGEST hides or shows all keys, like LONGEST. */
-static inline struct mask32 problem_mask32(const struct problem *p)
+/* A mask in 32 bits.  A limit beyond LONGEST hides or shows all keys, like LONGEST. */
+static inline HOST_DEVICE struct mask32 mask_in_32_bits(struct mask m)
 {
-    const struct mask m = problem_mask(p);
     auto limit = [](ptrdiff_t x) {
         return (int)(x > LONGEST ? LONGEST : x < -LONGEST ? -LONGEST : x);
     };
     return {(int)m.seqlen_k, limit(m.first), limit(m.last)};
+}
+
+static inline struct mask32 problem_mask32(const struct problem *p)
+{
+    return mask_in_32_bits(problem_mask(p));
 }
 
 /* The keys that query i sees. */

@@ -16,14 +16,16 @@
  * size of a warp), then lane c has the output columns c, c + 32, ...
  *
  * Any head_dim (in pieces of MAX_COLS) and head_dim_v (a block for each MAX_COLS of its
- * columns), all types, causal, bias, grouped heads, ragged sizes.  Masked keys are
- * skipped, not multiplied by 0: NaN in a masked row of V does not spread. */
+ * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed sequences,
+ * strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of V does not
+ * spread. */
 #include "stage.h"
 
 #include "cost.h"
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 #include "monoid.h"
+#include "problem/layout.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -55,8 +57,7 @@ struct tiles {
 struct work {
     struct problem p;
     struct arrays a;
-    struct mask32 mask;
-    unsigned q_blocks;   /* blocks of Br queries in a head */
+    unsigned q_blocks;   /* blocks of Br queries in a head of the longest sequence */
     unsigned col_blocks; /* blocks of MAX_COLS columns in a row of the output */
     unsigned group;      /* query heads that share a key head */
     float *trace; /* TRACE: for each tile max s, m, l, correction, o (head_dim_v) */
@@ -156,23 +157,27 @@ static __device__ float add_sink(const struct work &x, int h, struct se *state)
 }
 
 template <class T, bool TRACE>
-static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
+static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks of threads */
+    tiled_kernel(struct work x)
 {
     struct tiles &shared = dynamic_shared<struct tiles>();
     const struct problem &p = x.p;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int i_0 = blockIdx.x % x.q_blocks * Br; /* the block's first query and column */
     int c_0 = blockIdx.x / x.q_blocks % x.col_blocks * MAX_COLS;
-    size_t head = blockIdx.x / x.q_blocks / x.col_blocks;
-    size_t head_kv = (unsigned)head / x.group;
-    const T *q = (const T *)x.a.q + (head * p.seqlen_q + i_0) * p.head_dim;
-    const T *k = (const T *)x.a.k + head_kv * p.seqlen_k * p.head_dim;
-    const T *v = (const T *)x.a.v + head_kv * p.seqlen_k * p.head_dim_v + c_0;
-    int seqlen_q = p.seqlen_q, head_dim = p.head_dim;
+    unsigned head = blockIdx.x / x.q_blocks / x.col_blocks, h = head % (unsigned)p.heads_q;
+    const struct sequence seq = sequence_of(&p, &x.a, head / (unsigned)p.heads_q);
+    int seqlen_q = seq.seqlen_q, head_dim = p.head_dim;
+    if (i_0 >= seqlen_q) return; /* the sequence is shorter than others */
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
+    const struct strides at_q = strides_of_q(&p), at_k = strides_of_k(&p), at_v = strides_of_v(&p);
+    const T *q = (const T *)x.a.q + query_at(&p, &seq, at_q, h, i_0);
+    const T *k = (const T *)x.a.k + key_at(&p, &x.a, &seq, at_k, h / x.group, 0);
+    const T *v = (const T *)x.a.v + key_at(&p, &x.a, &seq, at_v, h / x.group, 0) + c_0;
 
     /* keys that some query of the block sees; of a window those before it are skipped */
-    const struct key_range32 keys = some_row_sees(x.mask, i_0, i_0 + n_q);
+    const struct mask32 mask = mask_in_32_bits(mask_of_lengths(&p, seqlen_q, seq.seqlen_k));
+    const struct key_range32 keys = some_row_sees(mask, i_0, i_0 + n_q);
 
     struct se state[ROWS];
     float o[ROWS][COLS] = {};
@@ -185,19 +190,19 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
             int cols = min(+MAX_COLS, head_dim - d);
             __syncthreads(); /* nobody reads the previous tile any more */
             if (j_0 == keys.first || head_dim > MAX_COLS)
-                load_tile(shared.q[0], MAX_COLS, Br, q + d, head_dim, n_q, cols);
-            load_tile(shared.k[0], MAX_COLS + 4, Bc, k + (size_t)j_0 * head_dim + d,
-                      head_dim, n_k, cols);
+                load_tile(shared.q[0], MAX_COLS, Br, q + d, at_q.row, n_q, cols);
+            load_tile(shared.k[0], MAX_COLS + 4, Bc, k + j_0 * at_k.row + d, at_k.row, n_k,
+                      cols);
             if (d == 0)
-                load_tile(shared.v[0], MAX_COLS, Bc, v + j_0 * p.head_dim_v, p.head_dim_v,
-                          n_k, cols_v);
+                load_tile(shared.v[0], MAX_COLS, Bc, v + j_0 * at_v.row, at_v.row, n_k,
+                          cols_v);
             __syncthreads(); /* the tile is complete */
             add_scores(s, shared, warp, lane, cols);
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             int i = i_0 + warp * ROWS + r, j = j_0 + lane;
-            const struct key_range32 sees = mask_keys(x.mask, i);
+            const struct key_range32 sees = mask_keys(mask, i);
             bool masked = j < sees.first || j >= sees.end || i >= seqlen_q;
             float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
             masked |= bias == -INFINITY;
@@ -214,14 +219,14 @@ static __global__ void __launch_bounds__(THREADS) tiled_kernel(struct work x)
     }
 
     for (int r = 0; r < ROWS; r++) {
-        size_t i = head * p.seqlen_q + i_0 + warp * ROWS + r;
-        if (warp * ROWS + r >= n_q) continue;
-        T *o_i = (T *)x.a.o + i * p.head_dim_v + c_0;
-        float of_keys = add_sink(x, (int)(head % p.heads_q), &state[r]);
+        int i = i_0 + warp * ROWS + r;
+        if (i >= seqlen_q) continue;
+        T *o_i = (T *)x.a.o + query_at(&p, &seq, strides_of_o(&p), h, i) + c_0;
+        float of_keys = add_sink(x, h, &state[r]);
 #pragma unroll
         for (int c = 0; c < COLS; c++)
             if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = se_divide(state[r], of_keys * o[r][c]);
-        if (lane == 0 && c_0 == 0) x.a.lse[i] = se_lse(state[r]);
+        if (lane == 0 && c_0 == 0) x.a.lse[lse_at(&p, &seq, h, i)] = se_lse(state[r]);
     }
 }
 
@@ -256,7 +261,6 @@ static struct work argument(const struct problem *p, const struct arrays *a)
     struct work x = {};
     x.p = *p;
     x.a = *a;
-    x.mask = problem_mask32(p);
     x.q_blocks = (unsigned)q_blocks(p);
     x.col_blocks = (unsigned)col_blocks(p);
     x.group = (unsigned)(p->heads_q / p->heads_kv);
@@ -300,7 +304,8 @@ GPU_VARIANT(tiled) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = ALL_TYPES,
-    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
+                WITH_PACKED | WITH_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

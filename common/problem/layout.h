@@ -13,8 +13,8 @@
 /* One sequence of the batch: its lengths, and in packed arrays its first rows. */
 struct sequence { size_t batch, q_first, k_first, seqlen_q, seqlen_k; };
 
-static inline struct sequence sequence_of(const struct problem *p, const struct arrays *a,
-                                          size_t b)
+static inline HOST_DEVICE struct sequence sequence_of(const struct problem *p,
+                                                      const struct arrays *a, size_t b)
 {
     struct sequence s = {b, 0, 0, p->seqlen_q, p->seqlen_k};
     if (!p->packed) return s;
@@ -26,56 +26,56 @@ static inline struct sequence sequence_of(const struct problem *p, const struct 
 }
 
 /* The strides given, or those of a contiguous array [., heads, rows, width]. */
-static inline struct strides strides_or(struct strides given, size_t heads, size_t rows,
-                                        size_t width)
+static inline HOST_DEVICE struct strides strides_or(struct strides given, size_t heads,
+                                                    size_t rows, size_t width)
 {
     struct strides contiguous = {heads * rows * width, rows * width, width};
     return given.batch || given.head || given.row ? given : contiguous;
 }
 
 /* Rows of q, and of k and v, that lie together: in a batch, in all of them, or in a page. */
-static inline size_t stored_queries(const struct problem *p)
+static inline HOST_DEVICE size_t stored_queries(const struct problem *p)
 {
     return p->packed ? p->total_q : p->seqlen_q;
 }
 
-static inline size_t stored_keys(const struct problem *p)
+static inline HOST_DEVICE size_t stored_keys(const struct problem *p)
 {
     return p->page_size ? p->page_size : p->packed ? p->total_k : p->seqlen_k;
 }
 
-static inline struct strides strides_of_q(const struct problem *p)
+static inline HOST_DEVICE struct strides strides_of_q(const struct problem *p)
 {
     return strides_or(p->q_strides, p->heads_q, stored_queries(p), p->head_dim);
 }
 
-static inline struct strides strides_of_k(const struct problem *p)
+static inline HOST_DEVICE struct strides strides_of_k(const struct problem *p)
 {
     return strides_or(p->k_strides, p->heads_kv, stored_keys(p), p->head_dim);
 }
 
-static inline struct strides strides_of_v(const struct problem *p)
+static inline HOST_DEVICE struct strides strides_of_v(const struct problem *p)
 {
     return strides_or(p->v_strides, p->heads_kv, stored_keys(p), p->head_dim_v);
 }
 
-static inline struct strides strides_of_o(const struct problem *p)
+static inline HOST_DEVICE struct strides strides_of_o(const struct problem *p)
 {
     return strides_or(p->o_strides, p->heads_q, stored_queries(p), p->head_dim_v);
 }
 
 /* The element at which row i of head h of the sequence begins, in q or o. */
-static inline size_t query_at(const struct problem *p, const struct sequence *s,
-                              struct strides strides, size_t h, size_t i)
+static inline HOST_DEVICE size_t query_at(const struct problem *p, const struct sequence *s,
+                                          struct strides strides, size_t h, size_t i)
 {
     size_t batch = p->packed ? 0 : s->batch;
     return batch * strides.batch + h * strides.head + (s->q_first + i) * strides.row;
 }
 
 /* The same for key j in k or v. */
-static inline size_t key_at(const struct problem *p, const struct arrays *a,
-                            const struct sequence *s, struct strides strides, size_t h,
-                            size_t j)
+static inline HOST_DEVICE size_t key_at(const struct problem *p, const struct arrays *a,
+                                        const struct sequence *s, struct strides strides,
+                                        size_t h, size_t j)
 {
     size_t batch = p->packed ? 0 : s->batch, row = s->k_first + j;
     if (p->page_size) {
@@ -87,15 +87,15 @@ static inline size_t key_at(const struct problem *p, const struct arrays *a,
 }
 
 /* Number of the row in lse, [batch, heads_q, seqlen_q] or [heads_q, total_q]. */
-static inline size_t lse_at(const struct problem *p, const struct sequence *s, size_t h,
-                            size_t i)
+static inline HOST_DEVICE size_t lse_at(const struct problem *p, const struct sequence *s,
+                                        size_t h, size_t i)
 {
     if (p->packed) return h * p->total_q + s->q_first + i;
     return (s->batch * p->heads_q + h) * p->seqlen_q + i;
 }
 
 /* The element of o at which the row begins whose number in lse is `row`. */
-static inline size_t o_row_at(const struct problem *p, size_t row)
+static inline HOST_DEVICE size_t o_row_at(const struct problem *p, size_t row)
 {
     size_t rows = stored_queries(p), head = row / rows;
     struct strides o = strides_of_o(p);
