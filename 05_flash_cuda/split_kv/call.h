@@ -119,10 +119,11 @@ place_of_key(const struct call &call, const struct head_group &g, int j, int end
 }
 
 /* Row 0 of the head's keys, or values: of the sequence, or of page 0. */
-static __forceinline__ __device__ const uint16_t *first_key(const struct call &call,
-                                                            const struct head_group &g,
-                                                            const uint16_t *array,
-                                                            const struct steps &s)
+template <class ELEMENT>
+static __forceinline__ __device__ const ELEMENT *first_key(const struct call &call,
+                                                           const struct head_group &g,
+                                                           const ELEMENT *array,
+                                                           const struct steps &s)
 {
     array += g.head_kv * s.head;
     return call.page_table ? array : array + g.seq.batch * s.batch + (ptrdiff_t)g.seq.k * s.row;

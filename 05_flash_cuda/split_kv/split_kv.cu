@@ -61,12 +61,6 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
         }
 }
 
-/* c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), with an error of 2^-22 c. */
-static __forceinline__ __device__ float capped(float s, float c)
-{
-    return c - __fdividef(2.0f * c, 1.0f + exp2_fast(s * (2.88539008f / c)));
-}
-
 /* s = (capped scale s + bias) log2(e), -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
  *   open  the keys that all rows see */

@@ -11,9 +11,12 @@
  * rows (queries of all heads that share a key head) on a GPU of today.  A tile has 1 or
  * 8 of them; further tiles find K and V in the L2 cache.
  *
- * head_dim and head_dim_v up to the largest of HEAD_DIMS; causal, bias, grouped heads,
- * ragged sizes; at most 32 queries for a key head.  Before sm_80 a copy waits for its
- * data.  A masked key is multiplied by p = 0: V must not hold NaN or inf there. */
+ * A call that is not plain (call.h) has one more table: lane j looks up where key j of a tile
+ * lies, and the copies ask that lane.  So a page may have any size.
+ *
+ * head_dim and head_dim_v up to the largest of HEAD_DIMS; all features of stage.h; at most
+ * 32 queries for a key head.  Before sm_80 a copy waits for its data.  A masked key is
+ * multiplied by p = 0: V must not hold NaN or inf there. */
 #include "split_kv.h"
 
 #include <algorithm>
@@ -46,15 +49,19 @@ template <int ROWS, int D, int SLOTS> struct memory {
     }
 };
 
-/* scale s + bias of the lane's key j for row `row` of the group (head * seqlen_q +
- * query), -inf where the key is masked. */
+/* capped scale s + bias of the lane's key j for row `row` of the group, -inf where the key is
+ * masked. */
 static __forceinline__ __device__ float masked(float s, const struct attention &x,
-                                               int row, int n_rows, int j, int end)
+                                               const struct call &call,
+                                               const struct head_group &g, int row, int j,
+                                               int end)
 {
-    int query = row % x.seqlen_q;
-    if (j >= end || j >= mask_keys(x.mask, query).end) return -INFINITY;
+    int query = row % g.seq.seqlen_q;
+    const struct key_range32 seen = mask_keys(g.seq.mask, query);
+    if (j >= min(end, seen.end) || j < seen.first) return -INFINITY;
     s *= x.scale;
-    if (!x.bias || row >= n_rows) return s;
+    if (call.softcap > 0.0f) s = capped(s, call.softcap);
+    if (!x.bias || row >= g.n_rows) return s;
     float bias = x.bias[(size_t)query * x.seqlen_k + j];
     return bias == -INFINITY ? bias : s + bias;
 }
@@ -116,40 +123,54 @@ static __forceinline__ __device__ void publish(struct ring<ROWS, D, SLOTS> *ring
 
 /* Block (i, part, tile) as in split_kv.cu: key head i, the part's keys, ROWS rows.  Each
  * warp's items are the D / 32 squares of K and of V of its tile, then of its next. */
-template <int ROWS, int D, int SLOTS, int WARPS>
+template <int ROWS, int D, int SLOTS, int WARPS, bool PLAIN>
 static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
-    split_kv_f32_kernel(const struct attention x, const struct call call,
+    split_kv_f32_kernel(const struct attention x, const struct call given,
                         const struct parts parts)
 {
+    const struct call call = known_call<PLAIN>(given);
     static_assert(D % 32 == 0, "HEAD_DIMS: multiples of 32, the columns of a square");
     constexpr int ACROSS = D / 32;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     auto &shared = dynamic_shared<struct memory<ROWS, D, SLOTS>>();
     struct ring<ROWS, D, SLOTS> *rings = &shared.ring; /* one for each warp */
-    const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
-    const size_t row = (size_t)blockIdx.x * parts.n_rows + row0; /* in q, o and lse */
-    const float *q = (const float *)x.q + row * x.head_dim;
-    const float *k = (const float *)x.k + (size_t)blockIdx.x * x.seqlen_k * x.head_dim;
-    const float *v = (const float *)x.v + (size_t)blockIdx.x * x.seqlen_k * x.head_dim_v;
-    const int end = min(x.seqlen_k, (int)(blockIdx.y + 1) * parts.keys);
-    int j0 = blockIdx.y * parts.keys + warp * KEYS; /* first key of this warp's tile */
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row0 = blockIdx.z * ROWS;
+    const struct head_group g = group_of(call, x, blockIdx.x);
+    if (row0 >= g.n_rows) return; /* a shorter sequence than others */
+    const struct key_range32 seen = some_row_sees(g.seq.mask, 0, g.seq.seqlen_q);
+    const float *k = first_key(call, g, (const float *)x.k, call.k);
+    const float *v = first_key(call, g, (const float *)x.v, call.v);
+    const int begin = seen.first + blockIdx.y * parts.keys;
+    const int end = min(seen.end, begin + parts.keys);
+    int j0 = begin + warp * KEYS; /* first key of this warp's tile */
 
+    /* The lane's key of the tile that is copied, and of the next: no copy waits for the table. */
+    struct key_place place = {0, 0}, next_place = place_of_key(call, g, j0 + lane, end);
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
-        int j = j0 + item / (2 * ACROSS) * WARPS * KEYS, c0 = item % ACROSS * SIDE;
-        float *to = rings[warp].slot[slot];
-        if (item % (2 * ACROSS) < ACROSS)
-            start_square(to, k + (ptrdiff_t)j * x.head_dim + c0, end - j, c0, x.head_dim);
-        else
-            start_square(to, v + (ptrdiff_t)j * x.head_dim_v + c0, end - j, c0,
-                         x.head_dim_v);
+        const int j = j0 + item / (2 * ACROSS) * WARPS * KEYS, c0 = item % ACROSS * SIDE;
+        const bool of_k = item % (2 * ACROSS) < ACROSS;
+        if (item % (2 * ACROSS) == 0) {
+            place = next_place;
+            next_place = place_of_key(call, g, j + WARPS * KEYS + lane, end);
+        }
+        const struct steps &s = of_k ? call.k : call.v;
+        auto key_at = [&](int r) {
+            if (!call.page_table) return (of_k ? k : v) + (ptrdiff_t)(j + r) * s.row;
+            return (of_k ? k : v) + __shfl_sync(~0u, place.page, r) * s.batch +
+                   (ptrdiff_t)__shfl_sync(~0u, place.row, r) * s.row;
+        };
+        const int n_columns = of_k ? x.head_dim : x.head_dim_v;
+        const bool by_16 = (n_columns | s.batch | s.head | s.row) % 4 == 0;
+        start_square(rings[warp].slot[slot], key_at, by_16, end - j, c0, n_columns);
         copies_commit();
     };
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
-    const int n_rows = min(ROWS, parts.n_rows - row0);
+    const int n_rows = min(ROWS, g.n_rows - row0);
     for (int i = threadIdx.x; i < ROWS * D; i += 32 * WARPS) {
         int r = i / D, c = i % D;
-        shared.q[r][c] = r < n_rows && c < x.head_dim ? q[r * x.head_dim + c] : 0.0f;
+        const float *q = (const float *)x.q + q_element(call, x, g, row0 + min(r, n_rows - 1));
+        shared.q[r][c] = r < n_rows && c < x.head_dim ? q[c] : 0.0f;
     }
     struct state<ROWS, D> f = {};
     for (int r = 0; r < ROWS; r++) f.m[r] = -INFINITY;
@@ -171,7 +192,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
             add_scores<ROWS, D>(s, &shared.q[0][SIDE * c], next(c));
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            s[r] = masked(s[r], x, row0 + r, parts.n_rows, j0 + threadIdx.x % 32, end);
+            s[r] = masked(s[r], x, call, g, row0 + r, j0 + lane, end);
         softmax_step<ROWS, D>(f, s, rings[warp].p);
 #pragma unroll
         for (int c = 0; c < ACROSS; c++)
@@ -179,35 +200,42 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     }
     copies_wait<0>();
     publish<WARPS>(rings, f);
-    merge_warps<F32, WARPS>(rings, x, call, parts, group_of(call, x, blockIdx.x), row0, n_rows);
+    merge_warps<F32, WARPS>(rings, x, call, parts, g, row0, n_rows);
 }
 
-/* Rows of a tile: one is enough without groups. */
-static int rows_of(const struct problem *p) { return rows_of_group(p) == 1 ? 1 : 8; }
+/* Rows of a tile: one is enough without groups.  Calls that are not plain have one kernel. */
+static int rows_of(const struct problem *p)
+{
+    return rows_of_group(p) == 1 && is_plain(p) ? 1 : 8;
+}
 
-template <int ROWS, int D, int SLOTS, int WARPS>
+template <int ROWS, int D, int SLOTS, int WARPS, bool PLAIN>
 static void launch_with(struct parts parts, const struct problem *p,
                         const struct arrays *a)
 {
-    launch_parts<F32>(split_kv_f32_kernel<ROWS, D, SLOTS, WARPS>,
+    launch_parts<F32>(split_kv_f32_kernel<ROWS, D, SLOTS, WARPS, PLAIN>,
                       memory<ROWS, D, SLOTS>::bytes(WARPS), ROWS, parts, p, a);
 }
 
 /* A deep ring where shared memory is large enough for it, else (sm_75) a short one. */
-template <int ROWS, int D>
+template <int ROWS, int D, bool PLAIN>
 static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
 {
     size_t limit = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
     bool deep = memory<ROWS, D, 5>::bytes(4) <= limit;
-    if (parts.warps == MOST_WARPS) launch_with<ROWS, D, 5, MOST_WARPS>(parts, p, a);
-    else if (deep) launch_with<ROWS, D, 5, 4>(parts, p, a);
-    else launch_with<ROWS, D, 3, 4>(parts, p, a);
+    if constexpr (PLAIN)
+        if (parts.warps == MOST_WARPS)
+            return launch_with<ROWS, D, 5, MOST_WARPS, PLAIN>(parts, p, a);
+    if (deep) launch_with<ROWS, D, 5, 4, PLAIN>(parts, p, a);
+    else launch_with<ROWS, D, 3, 4, PLAIN>(parts, p, a);
 }
 
 static struct parts plan(const struct problem *p)
 {
     constexpr int LARGEST = std::max({HEAD_DIMS});
-    return parts_of(p, rows_of(p), memory<8, LARGEST, 5>::bytes(MOST_WARPS));
+    struct parts parts = parts_of(p, rows_of(p), memory<8, LARGEST, 5>::bytes(MOST_WARPS));
+    if (!is_plain(p)) parts.warps = 4;
+    return parts;
 }
 
 template <int... D>
@@ -215,8 +243,9 @@ static void launch_one_of(const struct problem *p, const struct arrays *a)
 {
     int d = head_dim_of<D...>(p);
     struct parts parts = plan(p);
-    if (rows_of(p) == 1) ((d == D ? launch<1, D>(parts, p, a) : (void)0), ...);
-    else ((d == D ? launch<8, D>(parts, p, a) : (void)0), ...);
+    if (!is_plain(p)) ((d == D ? launch<8, D, false>(parts, p, a) : (void)0), ...);
+    else if (rows_of(p) == 1) ((d == D ? launch<1, D, true>(parts, p, a) : (void)0), ...);
+    else ((d == D ? launch<8, D, true>(parts, p, a) : (void)0), ...);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -244,7 +273,8 @@ GPU_VARIANT(split_kv_f32) = {
     .device = GPU_DEVICE,
     .least_arch = 75,
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES | WITH_SHIFT,
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

@@ -38,22 +38,25 @@ static __forceinline__ __device__ void copy(float *to, const float *from, bool v
 #endif
 }
 
-/* Starts the warp's copy of a square.
- *   from  column c0 of the first key, of n_keys with n_columns each: zeros beyond them */
-static __forceinline__ __device__ void start_square(float *slot, const float *from,
+/* Starts the warp's copy of a square, columns c0 ... of n_columns: zeros beyond them and beyond
+ * n_keys.
+ *   key_at(r)  where key r begins, for all lanes of the warp together
+ *   by_16      whether all keys begin at a multiple of 16 bytes */
+template <class KEY_AT>
+static __forceinline__ __device__ void start_square(float *slot, KEY_AT key_at, bool by_16,
                                                     int n_keys, int c0, int n_columns)
 {
     const int lane = threadIdx.x % 32;
-    if (n_columns % 4 == 0) {
+    if (by_16) {
         int c = lane % 8 * 4;
 #pragma unroll
         for (int r = lane / 8; r < KEYS; r += 4)
-            copy<16>(slot + place_of(r, c), from + (ptrdiff_t)r * n_columns + c,
+            copy<16>(slot + place_of(r, c), key_at(r) + c0 + c,
                      r < n_keys && c0 + c < n_columns);
         return;
     }
     for (int r = 0; r < KEYS; r++)
-        copy<4>(slot + place_of(r, lane), from + (ptrdiff_t)r * n_columns + lane,
+        copy<4>(slot + place_of(r, lane), key_at(r) + c0 + lane,
                 r < n_keys && c0 + lane < n_columns);
 }
 
