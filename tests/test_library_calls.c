@@ -138,9 +138,30 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
     WRONG(FIVE_STEPS_INVALID, "size", p.size -= 8);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);
-    WRONG(FIVE_STEPS_UNSUPPORTED, "packed", p.device = FIVE_STEPS_GPU; p.page_table = NULL);
-    WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = FIVE_STEPS_GPU;
-          p.cu_seqlens_q = p.cu_seqlens_k = NULL);
+    WRONG(FIVE_STEPS_UNSUPPORTED, "V", p.device = FIVE_STEPS_GPU; p.isolate_v = 1);
+}
+
+/* float32 on a GPU: a sentence encoder has packed sequences, a generator of text pages, and
+ * its prompt arrays of another layout. */
+Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
+{
+    const char *name;
+    struct five_steps_attention_problem p = sound();
+    p.device = FIVE_STEPS_GPU;
+    p.page_table = NULL, p.head_dim = p.head_dim_v = 4;
+    p.seqlen_q = p.seqlen_k = p.total_q = 100, p.total_k = 100; /* too many for split_kv_f32 */
+    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
+    cr_expect_str_eq(name, "tiled");
+    p.cu_seqlens_q = p.cu_seqlens_k = NULL;
+    p.q_strides = (struct five_steps_strides){800, 4, 8};
+    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
+    cr_expect_str_eq(name, "tiled");
+
+    p = sound(); /* a step with a sequence in pages of 4 keys */
+    p.device = FIVE_STEPS_GPU;
+    p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.seqlen_q = 1;
+    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
+    cr_expect_str_eq(name, "split_kv_f32");
 }
 
 /* Strides that say what the shape says anyway, and windows without limits, ask for nothing:

@@ -180,6 +180,35 @@ Test(tensor_cores, split_kv_causal_queries_see_their_own_prefix)
     }
 }
 
+/* A plain call runs a kernel of its own.  Strides that say what the shape says, a sink, and a
+ * soft cap each lead to the other one. */
+Test(tensor_cores, split_kv_plain_and_general_kernels_agree)
+{
+    for (const struct variant *split : splits) {
+        struct decode plain(3, 2113), general(3, 2113), sunk(3, 2113), capped(1, 2113);
+        for (struct decode *x : {&plain, &general, &sunk, &capped})
+            for (size_t i = 0; i < x->q.size(); i++)
+                x->q[i] = float_to_half((float)(i % 5) - 1.0f);
+        plain.run(split);
+        general.p.k_strides = {2113 * 64, 2113 * 64, 64};
+        general.run(split);
+        cr_expect(general.o == plain.o && general.lse == plain.lse, "%s", split->name);
+
+        sunk.p.has_sinks = 1;
+        sunk.a.sinks = &plain.lse[0]; /* query 0: as much weight as all keys */
+        sunk.run(split);
+        cr_expect(fabsf(sunk.lse[0] - plain.lse[0] - logf(2.0f)) < 1e-5f, "%s", split->name);
+        for (size_t d = 0; d < 64; d++) {
+            float got = half_to_float(sunk.o[d]), want = half_to_float(plain.o[d]) / 2;
+            cr_expect(fabsf(got - want) < 2e-3f, "%s: got %g, want %g", split->name, got, want);
+        }
+
+        capped.p.softcap = 1e-6f; /* all scores become alike */
+        capped.run(split);
+        capped.expect_mean_of(0, 2113);
+    }
+}
+
 Test(tensor_cores, split_kv_without_visible_keys_gives_zero)
 {
     for (const struct variant *split : splits) {
