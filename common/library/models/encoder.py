@@ -111,10 +111,11 @@ def packed(torch, encoder, rows, device):
     positions = torch.cat([torch.arange(len(r)) for r in rows]).to(device)
     row = torch.repeat_interleave(torch.arange(len(rows)), lengths).to(device)
     begins = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, torch.int32)
-    lengths = lengths.to(device)
+    lengths, longest = lengths.to(device), max(map(len, rows))
 
     def attend(q, k, v):
-        return five_steps.attention(q, k, v, cu_seqlens_q=begins, cu_seqlens_k=begins)
+        return five_steps.attention(q, k, v, cu_seqlens_q=begins, cu_seqlens_k=begins,
+                                    max_seqlen_q=longest, max_seqlen_k=longest)
 
     def run():
         x = encoder(tokens, positions, attend).float()

@@ -46,9 +46,9 @@ def attention_call(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_
     return call
 
 
-def compute_attention(*arguments):
-    """o, in the layout of q, and lse; the arguments are those of attention_call()."""
-    call = attention_call(*arguments)
+def compute_attention(arrays, options, _return_lse=True):
+    """o, in the layout of q, and lse; arrays and options: the arguments of attention_call()."""
+    call = attention_call(*arrays, *options)
     o, lse = call.outputs()
     if math.prod(o.shape) == 0:
         return o, lse
@@ -109,9 +109,10 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
                              "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
                              "heads, head_dim]")
     compute = torch_operations().attention if is_tensor(q) else compute_attention
-    o, lse = compute(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q or 0),
-                     int(max_seqlen_k or 0), bool(causal), int(left), int(right),
-                     float(softcap or 0), float(scale or 0), rows_first)
+    o, lse = compute((q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k),
+                     (int(max_seqlen_q or 0), int(max_seqlen_k or 0), bool(causal), int(left),
+                      int(right), float(softcap or 0), float(scale or 0), rows_first),
+                     bool(return_lse))
     return (o, lse) if return_lse else o
 
 

@@ -63,13 +63,14 @@ class DecodeCall:
             **self.kind.place(self.like))
 
 
-def compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, *options):
-    """o [batch, heads_q, head_dim_v] and lse [batch, heads_q]."""
-    call = DecodeCall(q, k_pages, v_pages, page_table, sinks, *options)
+def compute_decode(arrays, seqlen_k, options, _return_lse=True):
+    """o [batch, heads_q, head_dim_v] and lse [batch, heads_q]; arrays and options: the arguments
+    of DecodeCall."""
+    call = DecodeCall(*arrays, *options)
     o, lse = call.outputs()
     problem = call.problem(o, lse, seqlen_k)
     if math.prod(o.shape):
-        call_library("attention", call.kind, q, problem)
+        call_library("attention", call.kind, call.like, problem)
     return o, lse
 
 
@@ -91,7 +92,7 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     if window is not None and window < 0:
         raise FiveStepsError(f"window is {window}; give the number of earlier keys, or None")
     compute = torch_operations().decode if is_tensor(q) else compute_decode
-    o, lse = compute(q, k_pages, v_pages, page_table, sinks, int(seqlen_k),
-                     -1 if window is None else int(window), float(softcap or 0),
-                     float(scale or 0))
+    o, lse = compute((q, k_pages, v_pages, page_table, sinks), int(seqlen_k),
+                     (-1 if window is None else int(window), float(softcap or 0),
+                      float(scale or 0)), bool(return_lse))
     return (o, lse) if return_lse else o

@@ -11,8 +11,10 @@ from .prepared import Prepared, Repeated
 Tensor = torch.Tensor
 
 
-def _refuse_gradient(*tensors):
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+def _refuse_gradient(tensors):
+    if not torch.is_grad_enabled():
+        return
+    if any(t is not None and t.requires_grad for t in tensors):
         raise FiveStepsError("a gradient is asked for, but the backward pass is not there yet; "
                              "call under torch.no_grad(), or detach() the tensors")
 
@@ -23,8 +25,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], sinks: O
                max_seqlen_k: int, causal: bool, window_left: int, window_right: int,
                softcap: float, scale: float, rows_first: bool) -> Tuple[Tensor, Tensor]:
     return operations.compute_attention(
-        q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal,
-        window_left, window_right, softcap, scale, rows_first)
+        (q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k),
+        (max_seqlen_q, max_seqlen_k, causal, window_left, window_right, softcap, scale,
+         rows_first))
 
 
 @_attention.register_fake
@@ -58,8 +61,8 @@ def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
 def _decode(q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor,
             sinks: Optional[Tensor], seqlen_k: int, window_left: int, softcap: float,
             scale: float) -> Tuple[Tensor, Tensor]:
-    return paged.compute_decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, window_left,
-                                softcap, scale)
+    return paged.compute_decode((q, k_pages, v_pages, page_table, sinks), seqlen_k,
+                                (window_left, softcap, scale))
 
 
 @_decode.register_fake
@@ -81,12 +84,15 @@ def _is_plain(arrays):
     if torch.compiler.is_compiling() or len(_HIDDEN) < 4:
         return False
     for a in arrays:
-        if a is not None and type(a) not in (Tensor, torch.nn.Parameter):
+        if a is not None and type(a) is not Tensor and type(a) is not torch.nn.Parameter:
             return False
-    return not any(f() for f in _HIDDEN)
+    for hidden in _HIDDEN:
+        if hidden():
+            return False
+    return True
 
 
-def _prepare_attention(arrays, options):
+def _prepare_attention(arrays, options, _):
     call = operations.attention_call(*arrays, *options)
     o, lse = call.outputs()
     names = ("q", "k", "v", "bias", "sinks", "cu_seqlens_q", "cu_seqlens_k")
@@ -103,35 +109,34 @@ def _prepare_decode(arrays, options, seqlen_k):
 _attentions, _decodes = Repeated(_prepare_attention), Repeated(_prepare_decode)
 
 
-def attention(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, *options):
-    """five_steps::attention."""
-    _refuse_gradient(q, k, v, bias, sinks)
-    arrays = q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k
+def attention(arrays, options, return_lse):
+    """five_steps::attention; lse may be None where it is not wanted."""
+    _refuse_gradient(arrays)
     if _is_plain(arrays):
-        lengths_known = cu_seqlens_q is None or (options[0] and options[1])
-        results = _attentions(arrays, options) if lengths_known else None
-        return results or operations.compute_attention(*arrays, *options)
+        lengths_known = arrays[5] is None or (options[0] and options[1])
+        results = _attentions(arrays, options, return_lse) if lengths_known else None
+        return results or operations.compute_attention(arrays, options, return_lse)
     return _attention(*arrays, *options)
 
 
 def softmax(x):
     """five_steps::softmax."""
-    _refuse_gradient(x)
+    _refuse_gradient((x,))
     return operations.compute_softmax(x) if _is_plain((x,)) else _softmax(x)
 
 
 def merge(o1, lse1, o2, lse2):
     """five_steps::merge."""
-    _refuse_gradient(o1, lse1, o2, lse2)
-    compute = operations.compute_merge if _is_plain((o1, lse1, o2, lse2)) else _merge
-    return compute(o1, lse1, o2, lse2)
+    arrays = o1, lse1, o2, lse2
+    _refuse_gradient(arrays)
+    compute = operations.compute_merge if _is_plain(arrays) else _merge
+    return compute(*arrays)
 
 
-def decode(q, k_pages, v_pages, page_table, sinks, seqlen_k, *options):
-    """five_steps::decode."""
-    _refuse_gradient(q, k_pages, v_pages, sinks)
-    arrays = q, k_pages, v_pages, page_table, sinks
+def decode(arrays, seqlen_k, options, return_lse):
+    """five_steps::decode; lse may be None where it is not wanted."""
+    _refuse_gradient(arrays)
     if _is_plain(arrays):
-        results = _decodes(arrays, options, seqlen_k=seqlen_k)
-        return results or paged.compute_decode(*arrays, seqlen_k, *options)
+        results = _decodes(arrays, options, return_lse, seqlen_k)
+        return results or paged.compute_decode(arrays, seqlen_k, options, return_lse)
     return _decode(*arrays, seqlen_k, *options)
