@@ -95,7 +95,8 @@ def draw(rows):
     axis.set_xlabel("flops per exponential", fontsize=9)
     axis.set_ylabel("GFLOP/s of one core", fontsize=9)
     plain(axis)
-    axis.legend(fontsize=8.5, loc="lower right", frameon=False)
+    axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False,
+                handletextpad=0.1)
     caption(fig, rows, "What limits attention beside a matrix unit? One core, 2k keys", ROOFS)
     return fig
 
