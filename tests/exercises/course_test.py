@@ -221,6 +221,12 @@ def at_home(course, build):
     (repository / file).write_text(texts(course)["online_step.c"], encoding="utf-8")
     text = make(repository, "check", "EX=online_step")
     expect("passed: all" in text and "right: 1 of 1" in text, f"the solution at home: {text}")
+    text = make(repository, "exercise", "3", "EX=online_step")  # as the feedback says
+    expect("right: 1 of 1" in text, f"the command of the feedback: {text}")
+    with open(repository / file, "a", encoding="utf-8") as code:
+        code.write("#include <stdlib.h>\n__attribute__((constructor)) static void first(void) { exit(0); }\n")
+    text = make(repository, "check", "EX=online_step", status=2)
+    expect("FAILED: it runs code before main()" in text, f"a constructor at home: {text}")
     text = make(repository, "project", "EX=online_softmax")
     expect("right in all" in text and "% of copy" in text, f"a project at home: {text}")
 
