@@ -188,6 +188,9 @@ struct variant {
     const char *(*refuses)(const struct problem *p);
     /* NULL when this machine has the instructions, else what it lacks: "AMX for bf16". */
     const char *(*lacks)(void);
+    /* CPU variant on a matrix unit: multiplies what lies in the unit's registers for a
+     * millisecond and returns the flops.  NULL: its products are those of the fma ceiling. */
+    double (*matrix_flops)(void);
     /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
     const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */

@@ -73,6 +73,25 @@ Test(plot, pictures_and_rooflines_are_drawn_and_are_the_same_again)
     }
 }
 
+/* Without the ceiling of the matrix unit there is nothing to draw, and a line says so. */
+Test(plot, the_matrix_unit_is_drawn_beside_the_exponentials)
+{
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir results one two"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --matrix") == 0, "%s", said);
+    for (int pass = 0; pass < 2; pass++) {
+        int status = run("common/reports/roofline_matrix.py", "--results results --out %s",
+                         pass ? "two" : "one");
+        if (status == 77) cr_skip("no matplotlib");
+        cr_assert(status == 0, "%s", said);
+    }
+    cr_expect(!system("test -s one/roofline_matrix.png && "
+                      "cmp -s one/roofline_matrix.png two/roofline_matrix.png"));
+    cr_assert(!system("sed -i s/,gemm,/,exp,/ results/a.csv"));
+    cr_expect(run("common/reports/roofline_matrix.py", "--results results --out three") == 1);
+    cr_expect(strstr(said, "not drawn: no measurement of amx beside ceiling 'gemm'"), "%s", said);
+}
+
 Test(plot, the_ladder_is_drawn_and_is_the_same_again)
 {
     static const char *const names[] = { "staircase", "crossover", "decode", "gpu_memory" };

@@ -86,6 +86,7 @@ const struct variant bf16_amx = {
     .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
     .lacks = lacks_amx,
+    .matrix_flops = amx_products,
     .workspace = workspace, .cost = cost,
     .does = {{OP_ATTENTION, amx_attention}},
 };

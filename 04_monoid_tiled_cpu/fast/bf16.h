@@ -80,5 +80,6 @@ static inline size_t bf16_thread_bytes(const struct bf16_plan *plan)
 void dot_bf16_attention(const struct problem *p, const struct arrays *a);
 void amx_attention(const struct problem *p, const struct arrays *a);
 extern const int dot_bf16_is_compiled, amx_is_compiled; /* 0: the compiler knew no such thing */
+double amx_products(void); /* the ceiling of the matrix unit: some products, in flops */
 
 #endif

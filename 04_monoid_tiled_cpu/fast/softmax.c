@@ -4,7 +4,10 @@
  * A chunk's element does not depend on who folds it, and elements are merged in the order of
  * the chunks: the number of threads changes no bit.  Inside a chunk a block's terms are
  * relative to the maximum m before it (vexp_sum), which is an element too, (l, m), only not
- * with the largest m; the fold makes it so after each block. */
+ * with the largest m; the fold makes it so after each block.
+ *
+ * A row of up to KEEP floats is one such block.  The first-level cache keeps its exponentials
+ * until l is known, so there is one per element and x is read once. */
 #include <omp.h>
 
 #include "monoid.h"
@@ -13,18 +16,26 @@
 
 #define BLOCK 4096                /* elements between two rescales */
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
+#define KEEP 4096                 /* up to so many the first-level cache keeps exponentials */
 #define MANY_ROWS 8               /* from so many rows a thread on, it takes whole rows */
 #define LEAST_WORK ((size_t)1 << 14)  /* fewer elements are done before a thread wakes up */
 #define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
 #define AHEAD 1024                /* so far ahead loop 2 asks for x */
 
+/* The largest of the first few of x (n), n >= 1: a reference point for the exponentials. */
+static float first_max(const float *x, size_t n)
+{
+    enum { FEW = 8 * LANES };
+    vfloat top = n < LANES ? vload_part(x, n, -INFINITY) : vload(x);
+    for (size_t j = LANES; j < FEW && j + LANES <= n; j += LANES) top = vmax(vload(x + j), top);
+    return vlargest(vmax(top, vset(-INFINITY)));
+}
+
 /* The fold of the ones over a chunk x (n), n >= 1. */
 static struct se fold_chunk(const float *x, size_t n)
 {
-    enum { FEW = 8 * LANES };
-    vfloat l = {0}, top = n < LANES ? vload_part(x, n, -INFINITY) : vload(x);
-    for (size_t j = LANES; j < FEW && j + LANES <= n; j += LANES) top = vmax(vload(x + j), top);
-    float m = vlargest(vmax(top, vset(-INFINITY)));
+    vfloat l = {0};
+    float m = first_max(x, n);
     for (size_t j = 0; j < n; j += BLOCK) {
         size_t n_block = n - j < BLOCK ? n - j : BLOCK;
         struct block_sum block = vexp_sum(x + j, n_block, m);
@@ -139,7 +150,54 @@ INLINE void row_in_registers(int vectors, const float *x, float *y, size_t n, in
     else vstore_part(y + last, rest, e[vectors - 1] * scale);
 }
 
-/* Rows of up to four vectors. */
+/* kept (n, up to a whole vector) = exp(x - m), their sum, and the largest x: vexp_sum that
+ * keeps its exponentials. */
+static struct block_sum keep_exps(const float *x, size_t n, float m, float *kept)
+{
+    enum { STEP = VEXP_AT_ONCE * LANES };
+    float shift = m == -INFINITY ? 0 : m;
+    vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
+    size_t j = 0;
+    for (; j + STEP <= n; j += STEP) {
+        vfloat e[UNROLL_MOST];
+        UNROLL(u, VEXP_AT_ONCE, vfloat x_j = vload(x + j + u * LANES);
+               vfetch(x + j + u * LANES, VEXP_AHEAD);
+               top[u % 2] = vmax(x_j, top[u % 2]);
+               e[u] = (x_j - shift) * VEXP_LOG2E);
+        vexp2_lockstep(VEXP_AT_ONCE, e);
+        UNROLL(u, VEXP_AT_ONCE, vstore(kept + j + u * LANES, e[u]); sum[u % 2] += e[u]);
+    }
+    for (; j < n; j += LANES) {
+        vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
+        vfloat e = vexp2((x_j - shift) * VEXP_LOG2E);
+        top[0] = vmax(x_j, top[0]);
+        vstore(kept + j, e);
+        sum[0] += e;
+    }
+    return (struct block_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
+}
+
+/* A row of at most KEEP floats: one exponential per element instead of two, because the
+ * first-level cache keeps it until the sum is known.   stream: as row_in_registers */
+static void row_in_cache(const float *x, float *y, size_t n, int stream)
+{
+    float kept[KEEP] __attribute__((aligned(VECTOR_BYTES)));
+    float m = first_max(x, n);
+    struct block_sum all = keep_exps(x, n, m, kept);
+    if (all.top > m + VEXP_ROOM) { /* again, from the largest */
+        m = all.top;
+        all = keep_exps(x, n, m, kept);
+    }
+    struct se row = {m, vsum(all.sum)};
+    if (m == -INFINITY && row.l != 0) row.m = 0; /* NaN among masked scores: no unit */
+    float scale = se_divide(row, 1);
+    size_t j = 0;
+    for (; stream && j < n; j += LANES) vstream(y + j, vload(kept + j) * scale);
+    for (; j + LANES <= n; j += LANES) vstore(y + j, vload(kept + j) * scale);
+    if (j < n) vstore_part(y + j, n - j, vload(kept + j) * scale);
+}
+
+/* Rows of up to KEEP floats. */
 static void short_rows(const float *x, float *y, size_t rows, size_t n, int stream)
 {
     for (size_t i = 0; i < rows; i++, x += n, y += n)
@@ -148,6 +206,7 @@ static void short_rows(const float *x, float *y, size_t rows, size_t n, int stre
         case 2: row_in_registers(2, x, y, n, stream); break;
         case 3: row_in_registers(3, x, y, n, stream); break;
         case 4: row_in_registers(4, x, y, n, stream); break;
+        default: row_in_cache(x, y, n, stream);
         }
     if (stream) vstream_end();
 }
@@ -192,7 +251,7 @@ static int streams(const struct problem *p)
 
 void rows_softmax(const struct problem *p, const struct arrays *a)
 {
-    if (p->cols > 0 && p->cols <= 4 * LANES) all_short_rows(p, a, streams(p));
+    if (p->cols > 0 && p->cols <= KEEP) all_short_rows(p, a, streams(p));
     else rows_with(p, a, streams(p) ? write_streaming : write);
 }
 
@@ -209,6 +268,8 @@ size_t rows_workspace(const struct problem *p)
 struct cost rows_cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 12 * n, .rfo_bytes = streams(p) ? 0 : 4 * n,
-                         .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
+    int in_cache = p->op == OP_SOFTMAX && p->cols <= KEEP, passes = in_cache ? 2 : 3;
+    return (struct cost){.passes = passes, .bytes = 4 * passes * n,
+                         .rfo_bytes = streams(p) ? 0 : 4 * n,
+                         .exps = (p->op == OP_LOGSOFTMAX || in_cache ? 1 : 2) * n};
 }

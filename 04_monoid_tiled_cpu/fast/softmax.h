@@ -8,7 +8,8 @@ void rows_softmax(const struct problem *p, const struct arrays *a);
 void rows_logsoftmax(const struct problem *p, const struct arrays *a);
 size_t rows_workspace(const struct problem *p); /* bytes: an element a chunk of a row */
 
-/* Scores are read twice, probabilities written once, past the cache when they are many. */
+/* Scores are read twice, in rows of up to 4096 once; probabilities are written once, past the
+ * cache when they are many. */
 struct cost rows_cost(const struct problem *p);
 
 #endif

@@ -31,7 +31,7 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <tuple>
+#include <utility>
 
 #include "cuda_on_cpu/cuda_types_on_cpu.h"
 
@@ -184,41 +184,37 @@ void cluster_wait(const struct caller &where);
 /* The executor's own accesses are no races of the kernel. */
 #define CUDA_ON_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 
-/* The launch with the kernel's own parameter types. */
+/* The launch with the kernel's own parameter types.  It is static, and so is what it calls: two
+ * files may each have a `struct work` of their own. */
 template <class... P, class... A>
-enum cudaError_t launch_ex(const char *text, const char *file, int line,
-                           const struct cudaLaunchConfig_t *c, void (*kernel)(P...),
-                           A &&...arguments)
+static enum cudaError_t launch_ex(const char *text, const char *file, int line,
+                                  const struct cudaLaunchConfig_t *c, void (*kernel)(P...),
+                                  A &&...arguments)
 {
-    struct call {
-        void (*kernel)(P...);
-        std::tuple<P...> parameters;
-        static void thread(void *c)
-        {
-            struct call *self = (struct call *)c;
-            std::apply(self->kernel, self->parameters);
-        }
-    } c1 = {kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
+    auto thread = [kernel, ... parameters = static_cast<P>(arguments)] {
+        kernel(parameters...);
+    };
     struct launch l = {text, file, line, (const void *)kernel, c->gridDim, c->blockDim,
-                       cluster_of(c), c->dynamicSmemBytes, call::thread, &c1};
+                       cluster_of(c), c->dynamicSmemBytes,
+                       [](void *f) { (*(decltype(thread) *)f)(); }, &thread};
     return execute(&l);
 }
 
 template <size_t... I, class... P>
-enum cudaError_t launch_array(std::index_sequence<I...>, const char *text,
-                              const char *file, int line, void (*kernel)(P...),
-                              struct dim3 grid, struct dim3 block, void **arguments,
-                              size_t shared_bytes)
+static enum cudaError_t launch_array(std::index_sequence<I...>, const char *text,
+                                     const char *file, int line, void (*kernel)(P...),
+                                     struct dim3 grid, struct dim3 block, void **arguments,
+                                     size_t shared_bytes)
 {
     struct cudaLaunchConfig_t c = {grid, block, shared_bytes, NULL, NULL, 0};
     return launch_ex(text, file, line, &c, kernel, *(P *)arguments[I]...);
 }
 
 template <class... P>
-enum cudaError_t launch_kernel(const char *text, const char *file, int line,
-                               void (*kernel)(P...), struct dim3 grid, struct dim3 block,
-                               void **arguments, size_t shared_bytes = 0,
-                               cudaStream_t stream = NULL)
+static enum cudaError_t launch_kernel(const char *text, const char *file, int line,
+                                      void (*kernel)(P...), struct dim3 grid,
+                                      struct dim3 block, void **arguments,
+                                      size_t shared_bytes = 0, cudaStream_t stream = NULL)
 {
     (void)stream;
     return launch_array(std::index_sequence_for<P...>(), text, file, line, kernel, grid,

@@ -49,8 +49,8 @@ diff)
             done
         done
     fi ;;
-exercise)
-    if [ -n "$EX" ] && ! ls 0*/exercises/solutions/"${EX%.c*}".c* >/dev/null 2>&1; then
+exercise) # in solutions/, or in skeletons/ where students work
+    if [ -n "$EX" ] && ! ls 0*/exercises/s[ko]*s/"${EX%.c*}".c* >/dev/null 2>&1; then
         refuse "EX: no exercise '$EX'; make exercise lists them"
     fi ;;
 grade)

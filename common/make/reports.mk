@@ -11,6 +11,8 @@ plot: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/reports/figures_mma.py --out $(PLOTS)
 	$(Q)$(PYTHON) common/reports/pictures.py --out $(PLOTS)
 	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) --out $(PLOTS)
+	$(Q)$(PYTHON) common/reports/roofline_matrix.py --results $(RESULTS) --out $(PLOTS) || \
+	    [ $$? = 1 ]
 	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) --out $(PLOTS) || \
 	    [ $$? = 1 ]
 	$(Q)$(PYTHON) common/reports/multi_gpu.py --results $(RESULTS)/multi_gpu \

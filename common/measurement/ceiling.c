@@ -16,6 +16,7 @@ struct scene {
     float *y;
     const float *more;  /* read after x */
     size_t n, n_more;   /* floats in x and more over all threads */
+    double (*products)(void); /* of a matrix unit */
 };
 
 static volatile float sink; /* keeps results that nobody reads */
@@ -92,6 +93,12 @@ static double fma_chains(const struct scene *s, int t)
     UNROLL(i, CHAINS - 8, sum += d[i]);
     sink = vsum(sum);
     return 2.0 * LANES * CHAINS * FMA_ROUNDS;
+}
+
+static double matrix_products(const struct scene *s, int t)
+{
+    (void)t;
+    return s->products();
 }
 
 /* A chain of additions, each of which takes its predecessor's sum: one a cycle on every core
@@ -199,6 +206,15 @@ double ceiling_fma_gflops(int threads)
     struct scene s = {.threads = thread_count(threads)};
     double *rate = &known[s.threads];
     if (*rate == 0) *rate = best_rate(fma_chains, &s);
+    return *rate;
+}
+
+double ceiling_matrix_gflops(double (*products)(void), int threads)
+{
+    static double known[MAX_THREADS]; /* a machine has one kind of matrix unit */
+    struct scene s = {.threads = thread_count(threads), .products = products};
+    double *rate = &known[s.threads];
+    if (*rate == 0) *rate = best_rate(matrix_products, &s);
     return *rate;
 }
 

@@ -35,6 +35,8 @@ double ceiling_memory_gbps(struct ceiling_memory *memory); /* of the faster copy
  * repeats, kept for the rest of the run. */
 double ceiling_fma_gflops(int threads);          /* float32 fused multiply-adds, 2 flops */
 double ceiling_exp_gexps(int threads);           /* y[j] = 2^x[j], 10^9 elements/s */
+/* What a matrix unit can do; products() does some and returns their flops. */
+double ceiling_matrix_gflops(double (*products)(void), int threads);
 
 /* How many vectors of multiply-adds a core starts in a cycle, by the fma ceiling and the clock,
  * which a chain of additions shows: 1, 2 or 4 when the ceiling is one.  0: unknown clock. */

@@ -124,13 +124,30 @@ static int is_decode(const struct problem *p)
     return on_heads(p) && p->heads_kv && p->seqlen_q * (p->heads_q / p->heads_kv) <= 16;
 }
 
-/* What the measurement runs against: "read", "copy", "exp", "gemm" or "fma". */
-static const char *ceiling_kind(const struct problem *p, int gpu, double bytes)
+/* Exponentials that a softmax cannot do without: one per score. */
+static double least_exps(const struct problem *p)
 {
-    int from_memory = gpu || bytes > (double)cache_bytes();
+    if (!on_heads(p)) return (double)p->rows * (double)p->cols;
+    return (double)p->batch * (double)p->heads_q * problem_pairs(p);
+}
+
+/* Which takes longer in 16 bits on a CPU: the products of a matrix unit or the exponentials? */
+static const char *products_or_exps(const struct variant *v, const struct problem *p,
+                                    int threads)
+{
+    if (!v->matrix_flops) return "exp";
+    double products = problem_flops(p) / ceiling_matrix_gflops(v->matrix_flops, threads);
+    return products > least_exps(p) / ceiling_exp_gexps(threads) ? "gemm" : "exp";
+}
+
+/* What the measurement runs against: "read", "copy", "exp", "gemm" or "fma". */
+static const char *ceiling_kind(const struct variant *v, const struct problem *p, int threads,
+                                double bytes)
+{
+    int gpu = v->device == ON_GPU, from_memory = gpu || bytes > (double)cache_bytes();
     if (is_decode(p) && from_memory) return "read";
     if (!on_heads(p)) return from_memory ? "copy" : "exp";
-    if (!gpu && p->dtype != F32) return "exp"; /* a matrix unit leaves the exponential */
+    if (!gpu && p->dtype != F32) return products_or_exps(v, p, threads);
     return gpu ? "gemm" : "fma";
 }
 
@@ -147,13 +164,15 @@ static struct ceiling_memory memory_of(const char *kind, const struct problem *p
                                    .n_more = n.v / floats, .threads = threads};
 }
 
-static double ceiling_of(const char *kind, const struct problem *p, int gpu, int threads,
-                         struct ceiling_memory *memory)
+static double ceiling_of(const char *kind, const struct variant *v, const struct problem *p,
+                         int threads, struct ceiling_memory *memory)
 {
+    int gpu = v->device == ON_GPU;
     if (!strcmp(kind, "read")) return gpu ? gpu_read_gbps() : ceiling_memory_gbps(memory);
     if (!strcmp(kind, "copy")) return gpu ? gpu_copy_gbps() : ceiling_memory_gbps(memory);
     if (!strcmp(kind, "exp")) return ceiling_exp_gexps(threads);
-    return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_fma_gflops(threads);
+    if (!strcmp(kind, "fma")) return ceiling_fma_gflops(threads);
+    return gpu ? gpu_gemm_gflops(p->dtype) : ceiling_matrix_gflops(v->matrix_flops, threads);
 }
 
 /* How much of the ceiling was reached. */
@@ -164,12 +183,7 @@ static void add_ceiling(struct measurement *m, const struct cost *cost)
     if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
     if (!strcmp(m->ceiling_kind, "copy"))
         reached = m->gbps + (gpu ? 0 : cost->rfo_bytes / m->median_s / 1e9);
-    if (!strcmp(m->ceiling_kind, "exp")) {
-        double heads = (double)m->p.batch * (double)m->p.heads_q;
-        double scores = on_heads(&m->p) ? heads * problem_pairs(&m->p)
-                                        : (double)m->p.rows * (double)m->p.cols;
-        reached = scores / m->median_s / 1e9;
-    }
+    if (!strcmp(m->ceiling_kind, "exp")) reached = least_exps(&m->p) / m->median_s / 1e9;
     if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
     else m->ceiling = m->pct_ceiling = NAN;
 }
@@ -254,9 +268,9 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
         return 77;
     }
     struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
-    const char *kind = ceiling_kind(&p, gpu, cost.bytes);
     int threads = gpu ? 0
                   : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1;
+    const char *kind = ceiling_kind(v, &p, threads, cost.bytes);
     struct ceiling_memory memory = memory_of(kind, &p, &d, threads);
     int of_memory = !gpu && (!strcmp(kind, "read") || !strcmp(kind, "copy"));
     struct timing t = time_execution(e, gpu, seconds, of_memory ? ceiling_memory_look : NULL,
@@ -270,7 +284,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     struct measurement m = {
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
         .threads = threads, .ceiling_kind = kind, 
-        .ceiling = ceiling_of(kind, &p, gpu, threads, &memory),
+        .ceiling = ceiling_of(kind, v, &p, threads, &memory),
         .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
         .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
         .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,

@@ -7,6 +7,8 @@
 #   machine    what a machine is compared with PyTorch on, about three minutes: 16 heads of 2048
 #              queries and keys, one thread and all, causal too, f32 and bf16; rows from 64 up.
 #              Ends with a ratio for each line.
+#   matrix     bf16 attention beside the ceilings of the matrix unit and of the exponential, for
+#              head_dim 32 to 256, half a minute; a part of `machine`
 set -eu
 csv=${1:-build/results/cpu.csv}
 [ $# = 0 ] || shift
@@ -56,12 +58,19 @@ one_head() {
     "build/${1%:*}" bench --csv "$csv" --op attention --variant "${1#*:}" --seqlen-q 4096 \
         --head-dim 64
 }
+matrix() {
+    for d in 32 64 128 256; do
+        both 04_monoid_tiled_cpu --op attention --variant amx --dtype bf16 --heads-q 16 \
+            --seqlen-q 2048 --head-dim $d || [ $? = 77 ]
+    done
+}
 machine() {
+    matrix
     one_head 04_monoid_tiled_cpu:all_cores
     for d in 64 128; do
         for mask in "" --causal; do
             # shellcheck disable=SC2086  # an empty mask is no argument
-            for variant in all_cores "dot_bf16 --dtype bf16" "amx --dtype bf16"; do
+            for variant in all_cores "dot_bf16 --dtype bf16" ${mask:+"amx --dtype bf16"}; do
                 both 04_monoid_tiled_cpu --op attention --variant $variant $mask --heads-q 16 \
                     --seqlen-q 2048 --head-dim $d || [ $? = 77 ]
             done

@@ -175,20 +175,22 @@ def adapters(course, place):
     (root / "source/instructor").symlink_to(folder)
     shutil.copytree(place / "class/honest", root / "submission")
     environment = {**os.environ, "AUTOGRADER": str(root), "EX": "safe_row", "MAKEFLAGS": "",
-                   "BUILD": "build", "SLURM_ARRAY_TASK_ID": "2"}
+                   "BUILD": "build", "SLURM_ARRAY_TASK_ID": "2",
+                   "ARCH_FLAGS": os.environ.get("ARCH_FLAGS", "-march=native")}  # as the objects here
+    (root / "submission_metadata.json").write_text('{"users": [{"email": "a b@example.org"}]}')
     done = subprocess.run(["bash", "adapters/gradescope_run.sh"], cwd=folder, env=environment,
                           capture_output=True, text=True, check=False)
     expect(done.returncode == 0, f"gradescope_run.sh: {done.stdout}{done.stderr}")
     result = json.loads((root / "results/results.json").read_text())
     expect(result["score"] == 10 and len(result["tests"]) == 1, f"on Gradescope: {result}")
-    for number in ("2", "3"):  # of begins, honest, hostile, ...
+    for number in ("2", "5"):  # of begins, honest, hostile, last_year, late, wrong
         done = subprocess.run(["sh", "adapters/slurm_array.sh", str(place / "class"),
-                               str(place / "tasks")], cwd=folder, capture_output=True, text=True,
+                               str(place / "tasks"), str(place / "late.csv")], cwd=folder, capture_output=True, text=True,
                               env={**environment, "SLURM_ARRAY_TASK_ID": number}, check=False)
         expect(done.returncode == 0, f"slurm_array.sh {number}: {done.stdout}{done.stderr}")
     make(folder, "board", f"MARKS={place}/tasks", f"OUT={place}/tasks.html", "NAMES=1")
     page = (place / "tasks.html").read_text()
-    expect(">honest<" in page and ">hostile<" in page and "2 students" in page,
+    expect("<td>honest</td><td>10</td>" in page and "<td>late</td><td>8</td>" in page,
            f"the board of an array job: {page}")
 
 
@@ -219,6 +221,12 @@ def at_home(course, build):
     (repository / file).write_text(texts(course)["online_step.c"], encoding="utf-8")
     text = make(repository, "check", "EX=online_step")
     expect("passed: all" in text and "right: 1 of 1" in text, f"the solution at home: {text}")
+    text = make(repository, "exercise", "3", "EX=online_step")  # as the feedback says
+    expect("right: 1 of 1" in text, f"the command of the feedback: {text}")
+    with open(repository / file, "a", encoding="utf-8") as code:
+        code.write("#include <stdlib.h>\n__attribute__((constructor)) static void first(void) { exit(0); }\n")
+    text = make(repository, "check", "EX=online_step", status=2)
+    expect("FAILED: it runs code before main()" in text, f"a constructor at home: {text}")
     text = make(repository, "project", "EX=online_softmax")
     expect("right in all" in text and "% of copy" in text, f"a project at home: {text}")
 

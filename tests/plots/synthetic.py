@@ -2,6 +2,7 @@
 
     python3 tests/plots/synthetic.py FILE.csv [--gpu | --other]
     python3 tests/plots/synthetic.py DIR --ladder     stage 5's rungs and their profile
+    python3 tests/plots/synthetic.py FILE.csv --matrix   attention on a CPU's matrix unit
 
 --other: a second CPU, twice as fast, at fewer lengths.  A ladder has every 16-bit line twice:
 cold, and sustained at twice the speed.
@@ -112,6 +113,18 @@ def ladder(directory):
           COLUMNS + [column for column in counted[0] if column not in COLUMNS], counted)
 
 
+def matrix_unit():
+    """amx, float32 and PyTorch on one core; the products limit amx at d = 256 only."""
+    rows = []
+    for d in (64, 128, 256):
+        ours = attention(4, "amx", "cpu", "bf16", 6 * d, 2000, 2048, 1, 16, d)
+        if d < 256:
+            ours.update(ceiling_kind="exp", ceiling=6)
+        rows += [ours, dict(ours, stage="peer", variant="pytorch-flash", gflops=4 * d),
+                 attention(4, "all_cores", "cpu", "f32", 110, 150, 2048, 1, 16, d)]
+    return rows
+
+
 def write(path, columns, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
@@ -122,6 +135,9 @@ def write(path, columns, rows):
 def main():
     if "--ladder" in sys.argv:
         ladder(sys.argv[1])
+        return
+    if "--matrix" in sys.argv:
+        write(sys.argv[1], COLUMNS, matrix_unit())
         return
     rows = []
     for line in ATTENTION + (GPU if "--gpu" in sys.argv else []):
