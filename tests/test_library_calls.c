@@ -138,7 +138,7 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
     WRONG(FIVE_STEPS_INVALID, "size", p.size -= 8);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);
-    WRONG(FIVE_STEPS_UNSUPPORTED, "V", p.device = FIVE_STEPS_GPU; p.isolate_v = 1);
+    WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = FIVE_STEPS_GPU; p.isolate_v = 1);
 }
 
 /* float32 on a GPU: a sentence encoder has packed sequences, a generator of text pages, and

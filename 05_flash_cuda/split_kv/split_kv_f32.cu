@@ -144,6 +144,9 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     const int end = min(seen.end, begin + parts.keys);
     int j0 = begin + warp * KEYS; /* first key of this warp's tile */
 
+    const bool k_by_16 = (x.head_dim | call.k.batch | call.k.head | call.k.row) % 4 == 0;
+    const bool v_by_16 = (x.head_dim_v | call.v.batch | call.v.head | call.v.row) % 4 == 0;
+
     /* The lane's key of the tile that is copied, and of the next: no copy waits for the table. */
     struct key_place place = {0, 0}, next_place = place_of_key(call, g, j0 + lane, end);
     auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
@@ -153,15 +156,16 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
             place = next_place;
             next_place = place_of_key(call, g, j + WARPS * KEYS + lane, end);
         }
-        const struct steps &s = of_k ? call.k : call.v;
+        const float *array = of_k ? k : v;
+        const int row_step = of_k ? call.k.row : call.v.row;
+        const ptrdiff_t page_step = of_k ? call.k.batch : call.v.batch;
         auto key_at = [&](int r) {
-            if (!call.page_table) return (of_k ? k : v) + (ptrdiff_t)(j + r) * s.row;
-            return (of_k ? k : v) + __shfl_sync(~0u, place.page, r) * s.batch +
-                   (ptrdiff_t)__shfl_sync(~0u, place.row, r) * s.row;
+            if (!call.page_table) return array + (ptrdiff_t)(j + r) * row_step;
+            return array + __shfl_sync(~0u, place.page, r) * page_step +
+                   (ptrdiff_t)__shfl_sync(~0u, place.row, r) * row_step;
         };
-        const int n_columns = of_k ? x.head_dim : x.head_dim_v;
-        const bool by_16 = (n_columns | s.batch | s.head | s.row) % 4 == 0;
-        start_square(rings[warp].slot[slot], key_at, by_16, end - j, c0, n_columns);
+        start_square(rings[warp].slot[slot], key_at, of_k ? k_by_16 : v_by_16, end - j, c0,
+                     of_k ? x.head_dim : x.head_dim_v);
         copies_commit();
     };
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
