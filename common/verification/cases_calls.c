@@ -101,9 +101,9 @@ static void add_layouts(enum op op)
         add_attention(op, RANDOM, 0, s, QUICK);
         s.q = 130, s.k = 129, s.d = s.dv = 128;
         add_attention(op, OUTLIER, 64, s, 0);
-        s = SHAPE(.q = 70, .k = 90, .batch = 5, .heads = 2, .packed = 1, .causal = lie == BLHD,
+        s = SHAPE(.q = 70, .k = 90, .batch = 4, .heads = 2, .packed = 1, .causal = lie == BLHD,
                   .lie = (enum rows_lie)lie);
-        add_attention(op, RANDOM, 0, s, QUICK);
+        add_attention(op, RANDOM, 0, s, BOTH);
         s.packed = 0, s.page = 16;
         add_attention(op, RANDOM, 0, s, QUICK);
     }
@@ -116,6 +116,8 @@ static void add_layouts(enum op op)
         s.packed = 1, s.batch = 4;
         add_attention(op, MARKERS, 0, s, i == 1 ? QUICK : 0);
     }
+    add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 300, .batch = 2, .heads = 4, .kv = 2,
+                                       .page = 16), BOTH);
     add_attention(op, RANDOM, 0, SHAPE(.q = 1, .k = 1, .batch = 4, .packed = 1), BOTH);
     add_attention(op, MARKERS, 0, SHAPE(.q = 64, .k = 64, .batch = 6, .packed = 1), QUICK);
     add_attention(op, RANDOM, 0, SHAPE(.q = 200, .k = 300, .batch = 5, .heads = 6, .kv = 2,
@@ -139,8 +141,8 @@ static void add_all_together(enum op op)
     add_attention(op, RANDOM, 0, s, QUICK);
     s.bias = 1;
     add_attention(op, MASK_SOME, 0, s, QUICK);
-    s.q = 1;
-    add_attention(op, RANDOM, 0, s, QUICK);
+    s.q = 8, s.batch = 2;
+    add_attention(op, RANDOM, 0, s, BOTH);
 }
 
 void attention_calls(enum op op)
