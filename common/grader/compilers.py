@@ -21,15 +21,25 @@ OBJCOPY = "objcopy"     # of the binutils that gcc and clang need
 COMPILE_WALL_S = 120    # the other limits of a compiler: common/grader/judge.c
 
 
-def system_headers(command):
-    """The folders in which a compiler looks for <...>."""
-    said = subprocess.run([*command, "-E", "-v", "-x", "c++" if "c++" in command else "c",
-                           "/dev/null"], env={**os.environ, "LC_ALL": "C"}, text=True,
+def listed_headers(command):
+    """The folders in which a compiler looks for <...>, as the command says it."""
+    said = subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, text=True,
                           capture_output=True, check=False).stderr
     listed = said.partition("search starts here:\n#include <...>")[2] or \
         said.partition("#include <...> search starts here:")[2]
     folders = [x.strip() for x in listed.partition("End of search list")[0].split("\n")]
     return [pathlib.Path(x).resolve() for x in folders if x.startswith("/")]
+
+
+def system_headers(command):
+    """The folders in which a C or C++ compiler looks for <...>."""
+    return listed_headers([*command, "-E", "-v", "-x", "c++" if "c++" in command else "c",
+                           "/dev/null"])
+
+
+def host_headers(nvcc):
+    """The same of the compiler behind nvcc, which need not be the one that compiles C++ here."""
+    return listed_headers([*nvcc, "-x", "cu", "-E", "-Xcompiler", "-v", "/dev/null"]) if nvcc else []
 
 
 def strange(depends, folder, allowed):
@@ -76,9 +86,10 @@ class Compiler:
                                 for x in belongs(command)}
                                | {str(x) for some in self.system.values() for x in some})
         self.nvcc = shlex.split(getattr(options, "nvcc", ""))
+        self.system["gpu"] = host_headers(self.nvcc)
         self.gpu_link = shlex.split(getattr(options, "gpu_link", ""))
         self.cuda = [pathlib.Path(shutil.which(x) or x).resolve().parents[1] for x in self.nvcc[:1]]
-        self.readable += [str(x) for x in self.cuda]
+        self.readable += [str(x) for x in (*self.cuda, *self.system["gpu"])]
         remove_stale()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="grade.")).resolve()
         self.lock = open(self.place / "lock", "wb")  # pylint: disable=consider-using-with
@@ -165,7 +176,7 @@ class Compiler:
         if not ok:
             return "does not compile for the GPU: " + first_error(log), log
         word = strange(folder / "gpu.depends", folder,
-                       [folder, self.given, *self.system[".cu"], *self.cuda])
+                       [folder, self.given, *self.system["gpu"], *self.cuda])
         if word:
             return f"includes {word}, which is not allowed", ""
         objects = [str(self.given / x) for x in ("worker.o", "worker_gpu.cuda.o", "executor.o")]
