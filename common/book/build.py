@@ -35,7 +35,7 @@ FIGURE = re.compile(r"<!-- figure: ([\w-]+) -->\n(?:\[?!\[([^\]]*)\]\([^\n]*\n)?
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
 SCRIPTS = ["figures.wasm.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js"]
-LADDER = "common/book/figures/ladder.md"  # a page of the book where a recording is at hand
+LADDER = "notes/figures/ladder.md"  # a page of the book where a recording is at hand
 LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]
 COLOURED = (token.Comment, token.Keyword, token.Literal)
 SOURCE_PAGE = """<!doctype html>
@@ -205,11 +205,11 @@ def navigation(pages):
     """The road first, then the figures, then the notes in the order of their contents page."""
     listed = re.findall(r"\]\(([\w.]+\.md)\)", (ROOT / "notes/README.md").read_text())
     order = list(dict.fromkeys(f"notes/{name}" for name in listed))
-    figures = sorted(name for name in pages if name.startswith("notes/figures/") or name == LADDER)
+    figures = sorted(name for name in pages if name.startswith("notes/figures/"))
     notes = [name for name in order if name in pages]
     notes += [name for name in pages if name.startswith("notes/") and name not in notes
               and name not in figures]
-    rest = [name for name in pages if not re.match(r"notes/|0\d_|README", name) and name != LADDER]
+    rest = [name for name in pages if not re.match(r"notes/|0\d_|README", name)]
     out = ["nav:", "  - Start: README.md", "  - The road:"]
     out += [f'    - "{title(name)}": {name}' for name in pages if re.match(r"0\d_\w+/README", name)]
     for heading, names in (("Figures", figures), ("Notes", notes), ("About the code", rest)):

@@ -8,7 +8,7 @@ import csv
 import random
 import sys
 
-PAGE = "common/book/figures/ladder.html"
+PAGE = "notes/figures/ladder.html"
 RUNGS = {7: ["warpgroup"], 8: ["producer", "consumer 0", "consumer 1"],
          9: ["producer", "consumer 0", "consumer 1"]}
 
