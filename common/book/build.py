@@ -245,7 +245,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--wasm", type=pathlib.Path, required=True)
     parser.add_argument("--timeline", type=pathlib.Path,
-                        default=ROOT / "notes/results/timeline.csv",
+                        default=ROOT / "notes/results/hopper/timeline.csv",
                         help="time stamps of the Hopper rungs; without them no such figure")
     arguments = parser.parse_args()
     build, timeline = arguments.build.resolve(), arguments.timeline.is_file()

@@ -34,7 +34,7 @@ $(BUILD)/book.venv/done: common/make/book.mk
 	@touch $@
 
 # Time stamps of the Hopper rungs (common/reports/timeline.py).
-TIMELINE_CSV ?= notes/results/timeline.csv
+TIMELINE_CSV ?= notes/results/hopper/timeline.csv
 book_in = NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(1) \
           --wasm $(BUILD)/figures.wasm --timeline $(2)
 

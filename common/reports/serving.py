@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """serving.py: what the features of a serving system cost, through the Python package on a GPU.
 
-    python3 common/reports/serving.py --csv notes/results/serving.csv
+    python3 common/reports/serving.py --csv notes/results/hopper/serving.csv
 
 Each line has a baseline in the same rounds (rounds.py, sustained):
 

@@ -34,6 +34,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
     multi-gpu     several GPUs beside one, from notes/results/multi_gpu
     ranks         several processes beside as many threads, from the same
+    serving       what windows, packed sequences, pages and layouts cost, from hopper/serving.csv
     crossover, roofs, decode, gpu-memory, counters, steps-A-B
                   stage 5's ladder: see tables_ladder.py
     limits-OP     softmax or attention on the CPU: each variant of stages 1 to 4 that was
@@ -59,6 +60,7 @@ import tables_gpu
 import tables_ladder
 import tables_lessons
 import tables_multi_gpu
+import tables_serving
 import tables_stages
 import tables_text
 from accept import accepted
@@ -133,6 +135,8 @@ def make_table(where, mark, data):
         return tables_multi_gpu.multi_gpu_table(data.directory)
     if name == "ranks":
         return tables_multi_gpu.ranks_table(data.directory)
+    if name == "serving":
+        return tables_serving.serving_table(data.directory)
     if name == "machines":
         return tables_stages.machines_table(rows, data.all)
     if name == "targets":

@@ -16,6 +16,8 @@ def ladder_table(rows, f32=False):
               and row.seqlen_q == row.seqlen_k and (row.dtype == "f32") == f32]
     if not chosen:
         raise NoData("no measurement of stage 5 on a GPU")
+    chosen = [row for row in chosen if is_tuned(
+        (row.head_dim, row.causal, row.length, row.heads_q, row.heads_kv))] or chosen
     most = {}  # the largest work of a type, head_dim and mask stands for the others
     for row in chosen:
         kind = (row.dtype, row.head_dim, row.causal)

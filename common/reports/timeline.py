@@ -2,7 +2,7 @@
 """timeline.py: what each warpgroup of the Hopper rungs does when, from time stamps of a GPU.
 
     make cuda TIMELINE=1 BUILD=build/timeline CUDA_ARCH=90a
-    python3 common/reports/timeline.py --csv notes/results/timeline.csv
+    python3 common/reports/timeline.py --csv notes/results/hopper/timeline.csv
 
 The build of the first line records (hopper/timeline.h).  A line of the CSV is one warpgroup, or the
 producer, of block 0 of one launch, after launches that warm up.  `bars` holds what its first warp
@@ -131,7 +131,7 @@ def measure(torch, marked, plain, rung, shape):
 def main():
     """Records all rungs; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--csv", default="build/results/timeline.csv")
+    parser.add_argument("--csv", default="build/results/hopper/timeline.csv")
     parser.add_argument("--library", default="build/timeline/libfive_steps.so")
     parser.add_argument("--plain", default="build/libfive_steps.so")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 /* ladder.js: what the warps of the Hopper rungs do when, from time stamps of a GPU.
  *
- * The numbers are those of notes/results/timeline.csv (TIMELINE_CSV): a line is a warpgroup of
+ * The numbers are those of notes/results/hopper/timeline.csv (TIMELINE_CSV): a line is a warpgroup of
  * one block of a rung, `bars` what it does from cycle `begin` on, a letter and a number of
  * cycles each. */
 "use strict";
