@@ -228,6 +228,29 @@ class Tensors(unittest.TestCase):
         with torch.no_grad():
             five_steps.attention(q, q, q)
 
+    def test_a_call_that_looks_like_an_earlier_one(self):
+        """It takes its own arrays, its own options, and lse where it asks for it."""
+        for seed, causal in enumerate((False, True, False, True)):
+            q, k, v = (torch.from_numpy(random(2, 4, n, 16, seed=seed)) for n in (9, 13, 13))
+            want, want_lse = defined(q, k, v, causal)
+            o = five_steps.attention(q, k, v, causal=causal)
+            again, lse = five_steps.attention(q, k, v, causal=causal, return_lse=True)
+            self.assertTrue((np.abs(o.numpy() - want) <= 2e-5).all(), seed)
+            self.assertTrue((o == again).all() and torch.is_tensor(lse))
+            self.assertTrue((np.abs(lse.numpy() - want_lse) <= 2e-5).all())
+
+    def test_packed_sequences_whose_longest_is_known(self):
+        """The same as when the library looks for it; a bound that is too small is refused."""
+        q, k, v = (torch.from_numpy(random(n, h, 8)) for n, h in ((12, 4), (20, 2), (20, 2)))
+        sums = {"cu_seqlens_q": torch.from_numpy(SUMS_Q), "cu_seqlens_k": torch.from_numpy(SUMS_K)}
+        want = five_steps.attention(q, k, v, causal=True, **sums)
+        for more in (0, 3):
+            got = five_steps.attention(q, k, v, causal=True, max_seqlen_q=12 + more,
+                                       max_seqlen_k=20 + more, **sums)
+            self.assertTrue((got == want).all())
+        with self.assertRaisesRegex(five_steps.FiveStepsError, "longest"):
+            five_steps.attention(q, k, v, max_seqlen_q=1, max_seqlen_k=20, **sums)
+
     def test_opcheck(self):
         """PyTorch's own check of the operators and their fake kernels."""
         from five_steps import torch_operations as t
