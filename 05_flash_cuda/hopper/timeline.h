@@ -1,6 +1,6 @@
 /* timeline.h: what each warp of a Hopper rung does when.  `make cuda TIMELINE=1` records it,
  * common/reports/timeline.py writes notes/results/hopper/timeline.csv from it, and a page of the
- * it.  In every other build mark() is empty and the machine code has nothing of it.
+ * book shows it.  In every other build mark() is empty and the machine code has nothing of it.
  *
  * mark(x) says that the warp does x from now on.  The helpers that the rungs share call it, the
  * rungs themselves do not. */

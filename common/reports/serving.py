@@ -13,8 +13,8 @@ Each line has a baseline in the same rounds (rounds.py, sustained):
 
 `flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
 baseline took, and what the feature would take without any cost.  A result is compared with
-the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a wrong
-result; 77 without PyTorch or GPU.
+the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a
+wrong result; 77 without PyTorch or GPU.
 """
 import argparse
 import os
@@ -104,7 +104,7 @@ class Measured:
                 head_dim=d, head_dim_v=d, causal=causal, median_s=t.median, min_s=t.least,
                 reps=t.calls, flops=flops[name], bytes_predicted=moved[name],
                 gbps=moved[name] / t.median / 1e9, gflops=flops[name] / t.median / 1e9,
-                ceiling_kind="", ceiling="", pct_ceiling=100 * ideal / t.median, max_err=error,
+                ceiling_kind="", ceiling="", pct_ceiling="", max_err=error,
                 allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
                 f"ideal_s {ideal:.6g}")
             print(f"{feature:7s} {name:34s} d{d} {'causal' if causal else 'full':6s} "

@@ -18,7 +18,8 @@ def seconds_in(row, name):
 def shape_text(row):
     """Heads, lengths, d and mask in words."""
     heads = f"{row.heads_q:.0f}" + ("" if row.heads_q == row.heads_kv else f"/{row.heads_kv:.0f}")
-    lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
+    lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
+        else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
     return f"{row.batch:.0f} x {heads} heads, {lengths}, d = {row.head_dim:.0f}" \
         + (", causal" if row.causal else "")
 
@@ -38,8 +39,8 @@ def serving_table(directory):
             continue
         speed = f"{row.gbps:.0f} GB/s" if feature == "paged" else \
             f"{row.gflops / 1000:.0f} TFLOP/s"
-        cells.append([feature, name.replace(";", ","), shape_text(row), f"{1e3 * row.median_s:.3f} ms",
-                      speed, f"{ideal / row.median_s:.2f}"])
+        cells.append([feature, name.replace(";", ","), shape_text(row),
+                      f"{1e3 * row.median_s:.3f} ms", speed, f"{ideal / row.median_s:.2f}"])
     row = rows[0]
     return ["bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())

@@ -53,7 +53,8 @@ class DecodeCall:
 
     def problem(self, o, lse, seqlen_k):
         """The library's problem."""
-        address, room = self.kind.address, self.sizes["pages_per_sequence"] * self.sizes["page_size"]
+        address = self.kind.address
+        room = self.sizes["pages_per_sequence"] * self.sizes["page_size"]
         if not 0 <= seqlen_k <= room:
             raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} "
                                  "keys")

@@ -71,8 +71,8 @@ def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
             q.new_empty(q.shape[:2], dtype=torch.float32))
 
 
-# What a traced or transformed call leaves behind; names of PyTorch's that may go are looked up here.
-_HIDDEN = [f for f in (
+# Each says whether somebody watches the call.  PyTorch may take these names away.
+_WATCHERS = [f for f in (
     torch.jit.is_tracing, getattr(torch._C, "_len_torch_dispatch_stack", None),
     getattr(torch._C, "_len_torch_function_stack", None),
     getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)) if f]
@@ -81,13 +81,13 @@ _HIDDEN = [f for f in (
 def _is_plain(arrays):
     """Does the call want its result and nothing else?  Tracing, modes, transformations and
     subclasses of tensors need the operator."""
-    if torch.compiler.is_compiling() or len(_HIDDEN) < 4:
+    if torch.compiler.is_compiling() or len(_WATCHERS) < 4:
         return False
     for a in arrays:
         if a is not None and type(a) is not Tensor and type(a) is not torch.nn.Parameter:
             return False
-    for hidden in _HIDDEN:
-        if hidden():
+    for watches in _WATCHERS:
+        if watches():
             return False
     return True
 
