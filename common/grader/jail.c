@@ -124,13 +124,23 @@ static const char *const tools[] = {
 
 /* What the driver of a GPU needs beyond libraries, to read and to write. */
 static const char *const devices_read[] = {
-    "/proc/self", "/proc/driver", "/proc/devices", "/proc/cpuinfo", "/proc/meminfo", "/proc/modules",
-    "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/sys", "/usr/local/cuda",
-    "/usr/local/nvidia", "/run/opengl-driver", "/etc/nvidia", NULL};
+    "/proc/self", "/proc/driver", "/proc/devices", "/proc/cpuinfo", "/proc/meminfo",
+    "/proc/modules", "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/sys",
+    "/usr/local/cuda", "/usr/local/nvidia", "/run/opengl-driver", "/etc/nvidia", NULL};
 static const char *const devices[] = {
     "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
     "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm",
-    "/dev/nvidia-caps", "/dev/null", NULL};
+    "/dev/nvidia-uvm-tools", "/dev/nvidia-caps", "/dev/null", NULL};
+/* The driver gives its threads names, in task/NUMBER/comm, and fails if it may not.  What is
+ * written here ends with the process. */
+static const char own_threads[] = "/proc/self/task";
+
+static void may_use_gpu(int rules)
+{
+    may_all(rules, devices_read, TO_READ);
+    may_all(rules, devices, OF_FILES);
+    may(rules, own_threads, LANDLOCK_ACCESS_FS_WRITE_FILE);
+}
 
 /* From here on only the program and the libraries can be read. */
 static int hide_files(const char *program, int gpu)
@@ -139,7 +149,7 @@ static int hide_files(const char *program, int gpu)
     if (rules < 0) return 0;
     int hidden = may(rules, program, TO_READ);
     may_all(rules, libraries, TO_READ);
-    if (gpu) may_all(rules, devices_read, TO_READ), may_all(rules, devices, OF_FILES);
+    if (gpu) may_use_gpu(rules);
     hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return hidden;

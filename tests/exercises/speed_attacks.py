@@ -100,19 +100,43 @@ ATTACKS = {
         "        struct sockaddr to = {AF_UNIX, \"/x\"};\n"
         "        if (!connect(socket(AF_UNIX, SOCK_STREAM, 0), &to, sizeof to) || errno != EPERM) return;",
         "timed"),
-    "starts_as_cuda_does": (  # binds a socket without a name in the file system: no attack
-        "#include <sys/socket.h>\n",
-        "struct sockaddr name = {AF_UNIX, \"\\0cuda-test\"};\n"
+    "starts_as_cuda_does": (  # no attack: a socket without a name in the file system, a thread with a name
+        "#include <sys/socket.h>\nstatic void *wait_for_it(void *x) { pause(); return x; }\n",
+        "struct sockaddr name = {AF_UNIX, \"\\0cuda-test\"}; static pthread_t t;\n"
         "        static int s; if (!s) s = socket(AF_UNIX, SOCK_SEQPACKET, 0) + 1;\n"
-        "        static int once; if (!once++ && (bind(s - 1, &name, sizeof name) || listen(s - 1, 1))) return;",
+        "        static int once; if (!once++ && (bind(s - 1, &name, sizeof name) || listen(s - 1, 1)\n"
+        "            || pthread_create(&t, NULL, wait_for_it, NULL) || pthread_setname_np(t, \"waits\"))) return;",
         "timed"),
+    "leaves_its_answers_in_a_file": (  # for its next run, or for a friend
+        "#include <sys/socket.h>\n#include <sys/stat.h>\n",
+        "static const char *const in[] = {\"/dev/shm\", \"/dev/mqueue\", \"/tmp\", \"/var/tmp\", \"/run\", \"\", "
+        "\"/root\", \"/proc/self/cwd\", \"/proc/self/task\", \"/usr/lib\"};\n"
+        "        for (int i = 0; i < 10; i++) {\n"
+        "            char path[40]; int made; struct sockaddr name = {AF_UNIX, \"/tmp/answers\"};\n"
+        "            snprintf(path, 40, \"%s/answers\", in[i]);\n"
+        "            made = open(path, O_RDWR | O_CREAT, 0600) >= 0 || !mkdir(path, 0700) || !mkfifo(path, 0600)\n"
+        "                || !symlink(path, path) || !bind(socket(AF_UNIX, SOCK_STREAM, 0), &name, sizeof name)\n"
+        "                || open(in[i], O_RDWR | O_TMPFILE, 0600) >= 0;\n"
+        "            remove(path); if (made) return;\n"
+        "        }", "timed"),
+    "writes_to_proc": (  # the judge's name and chances, its own limits, the system's settings
+        "", "static const char *const of[] = {\"comm\", \"oom_score_adj\", \"coredump_filter\", \"clear_refs\"};\n"
+        "        char path[60]; int n = 0;\n"
+        "        for (int i = 0; i < 4; i++) {\n"
+        "            snprintf(path, 60, \"/proc/self/%s\", of[i]); n += open(path, O_WRONLY) >= 0;\n"
+        "            snprintf(path, 60, \"/proc/%d/%s\", getppid(), of[i]); n += open(path, O_WRONLY) >= 0;\n"
+        "            snprintf(path, 60, \"/proc/%d/task/%d/%s\", getppid(), getppid(), of[i]);\n"
+        "            n += open(path, O_WRONLY) >= 0;\n"
+        "        }\n"
+        "        if (n || open(\"/proc/sys/vm/overcommit_memory\", O_WRONLY) >= 0) return;", "timed"),
     "stops_the_solution": ("", "if (!kill(0, SIGSTOP) || !kill(-1, SIGSTOP)) return;", "timed"),
 }
 # The same on a CUDA project, executed on the CPU: its kernel is launched by slow().
 GPU_START = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
 ON_GPU = ["returns_last_times_result", "works_later_on_a_thread", "does_every_other_row",
           "writes_the_mean", "makes_the_inputs_easy", "writes_beside_the_output",
-          "answers_before_it_works", "opens_a_connection", "starts_as_cuda_does"]
+          "answers_before_it_works", "opens_a_connection", "starts_as_cuda_does",
+          "leaves_its_answers_in_a_file", "writes_to_proc"]
 ONLY_ON_GPU = ["starts_as_cuda_does"]
 MOST = 3.0  # times the solution, for those who do the work: they do what the solution does
 
