@@ -94,6 +94,12 @@ SOFTMAX_ATTACKS = {
     "reads the judge": (
         "", "char path[40]; snprintf(path, 40, \"/proc/%d/mem\", getppid());\n"
         "        int f = open(path, O_RDONLY); if (f >= 0) slow(p, a); return;", NOT_WRITTEN),
+    "answers in a file": (  # for its next run, or for a friend
+        "", "static const char *const in[] = {\"/dev/shm\", \"/tmp\", \"/var/tmp\", \"\", "
+        "\"/proc/self/cwd\"};\n        for (int i = 0; i < 5; i++) {\n"
+        "            char path[40]; snprintf(path, 40, \"%s/answers\", in[i]);\n"
+        "            if (open(path, O_RDWR | O_CREAT, 0600) < 0) continue;\n"
+        "            unlink(path); return;\n        }", SLOW),
     "talks to others": (
         "", "int s = socket(AF_INET, SOCK_STREAM, 0), u = socket(AF_UNIX, SOCK_DGRAM, 0);\n"
         "        if (s >= 0 || u >= 0 || fork() >= 0) return;", SLOW),
