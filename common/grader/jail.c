@@ -130,7 +130,7 @@ static const char *const devices_read[] = {
 static const char *const devices[] = {
     "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
     "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm",
-    "/dev/nvidia-uvm-tools", "/dev/nvidia-caps", "/dev/null", NULL};
+    "/dev/nvidia-caps", "/dev/null", NULL};
 /* The driver gives its threads names, in task/NUMBER/comm, and fails if it may not.  What is
  * written here ends with the process. */
 static const char own_threads[] = "/proc/self/task";
