@@ -193,7 +193,7 @@ int jail_enter(const struct limits *limits, const char **program)
     if (limits->one_core) take_one_core();
     drop_capabilities();
     *program = hidden_copy(*program);
-    if (!limits->gpu) limit(RLIMIT_AS, limits->memory); /* CUDA takes terabytes of addresses */
+    limit(limits->gpu ? RLIMIT_DATA : RLIMIT_AS, limits->memory);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
         hidden = limits->hide_files && hide_files(*program, limits->gpu);
         filtered = limits->any_call ? 0

@@ -8,7 +8,8 @@
 struct limits {
     double cpu_s;      /* processor time of one request; the process gets 20 times that */
     double wall_s;     /* waiting time of one request */
-    size_t memory;     /* bytes of address space */
+    size_t memory;     /* bytes of address space.  CUDA reserves terabytes of addresses: so with gpu,
+                        * bytes that the process may write and does not share */
     int one_core;      /* the process has one core and cannot choose another */
     int hide_files;    /* files outside the system's libraries cannot be read */
     int any_call;      /* no filter of system calls: only to find out what a driver needs */

@@ -14,8 +14,9 @@
  * right in all cases (speed.c).  --dtype: all arrays have this type.  --executed: the worker
  * executes a CUDA kernel on the CPU, so only cases that are small enough.  --gpu: it computes on a
  * GPU, which a jail must let it use (jail.h), and COPIER is the program of copier.cu; --gpu-jail:
- * in that jail, without a GPU.  --jail: less of it, to find out what a driver needs (0: none of the
- * system's, 1: the files are not hidden).
+ * in that jail, without a GPU.  --memory: in that jail at least GPU_MIB, of which CUDA itself needs
+ * some.  --jail: less of it, to find out what a driver needs (0: none of the system's, 1: the files
+ * are not hidden).
  *
  * A submission that crashes or takes too long is not always to blame.  The solution is then
  * asked the same; when it has no answer either, the judge ends with status 3 and no verdict:
@@ -55,7 +56,7 @@
 #include "speed.h"
 #include "trial.h"
 
-enum { COMPILE_S = 30, COMPILE_MIB = 2048, COMPILED_FILE_MIB = 8 };
+enum { COMPILE_S = 30, COMPILE_MIB = 2048, COMPILED_FILE_MIB = 8, GPU_MIB = 4096 };
 
 static void print_words(struct worker *w)
 {
@@ -134,6 +135,8 @@ static int read_options(int argc, char **argv, struct command *c, struct trial *
         else if (strcmp(argv[i], "--memory")) return 0;
         else worker_limits.memory = (size_t)(value * 0x1p20), i++;
     }
+    if (worker_limits.gpu && worker_limits.memory < (size_t)GPU_MIB << 20)
+        worker_limits.memory = (size_t)GPU_MIB << 20;
     worker_limits.one_core = c->work.words && !c->work.gpu;
     if (c->work.words && !c->work.gpu) region_bytes = TIMED_BYTES;
     c->work.dtype = t->dtype;

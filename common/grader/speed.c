@@ -222,6 +222,17 @@ static void start_copier(struct yardstick *y, struct contest *c, struct place *p
     for (int i = 0; i < LOOKS; i++) copier_runs(y, c, place, y->rows ? OP_SOFTMAX : OP_ATTENTION);
 }
 
+/* Where the arrays of w lie.  On a GPU its process of the cases ends before, and with it all that
+ * it has launched and allocated there.  Returns 0 when they do not fit into the shared file. */
+static int make_place(struct place *place, struct worker *w, size_t n, int gpu)
+{
+    if (gpu) worker_stop(w, "end");
+    place->kind = gpu ? on_gpu() : &in_shared_file;
+    int made = place->kind->make(place, w, n);
+    if (gpu && !made) machine_fails("no memory for the timed work", "on the GPU");
+    return made;
+}
+
 int time_worker(struct worker *w, struct worker *solution, const struct timed_work *work)
 {
     static struct contest c;
@@ -236,13 +247,10 @@ int time_worker(struct worker *w, struct worker *solution, const struct timed_wo
     y = (struct yardstick){.rows = c.p.op == OP_SOFTMAX, .gpu = work->gpu};
     if (y.gpu) y.copy = y.empty = INFINITY;
     y.memory = (struct ceiling_memory){.x = c.in[0], .y = c.out[0], .n = c.n_out[0], .threads = 1};
-    for (int k = 0; k < 2; k++) {
-        place[k].kind = work->gpu ? on_gpu() : &in_shared_file;
-        if (who[k] && !place[k].kind->make(&place[k], who[k], c.bytes)) return 2;
-    }
-    if (work->gpu) { /* its process of the cases ends, and with it all that it has launched */
+    for (int k = 0; k < 2; k++)
+        if (who[k] && !make_place(&place[k], who[k], c.bytes, work->gpu)) return 2;
+    if (work->gpu) {
         omp_set_num_threads(omp_get_num_procs()); /* gigabytes are drawn and compared */
-        worker_stop(w, "end");
         start_copier(&y, &c, &place[0], work->copier, w->gpu_fd);
     }
     const char *why = take_turns(&c, who, place, &y, runs, t);
@@ -251,6 +259,7 @@ int time_worker(struct worker *w, struct worker *solution, const struct timed_wo
         ratio[i] = t[1][i] / t[0][i]; /* 0 without a solution */
         if (t[0][i] < least) least = t[0][i];
     }
+    worker_stop(w, "end"); /* cuBLAS needs the GPU's memory too */
     double ceiling = ceiling_of(&y, &c), middle = median(t[0], runs) - y.empty;
     least -= y.empty;
     double most = share_of(&y, &c, least, ceiling);

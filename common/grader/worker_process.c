@@ -159,9 +159,22 @@ static long threads_of(pid_t pid)
     return stat(path, &s) ? 0 : (long)s.st_nlink - 2;
 }
 
+/* Bytes of memory that a process holds, with what it shares; 0 where that is not known. */
+static size_t memory_of(pid_t pid)
+{
+    char path[40];
+    size_t pages = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*u %zu", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Waits for n bytes.  Returns 1; 0 when the worker ended; else minus the failure. */
-enum { TOO_LONG = 1, TOO_MANY };
-static const char *const too[] = {"", "took too long", "started too many threads"};
+enum { TOO_LONG = 1, TOO_MANY, TOO_LARGE };
+static const char *const too[] = {"", "took too long", "started too many threads",
+                                  "took too much memory"};
 static int await(struct worker *w, void *to, size_t n)
 {
     clockid_t clock;
@@ -169,6 +182,8 @@ static int await(struct worker *w, void *to, size_t n)
     double wall = now(CLOCK_MONOTONIC), cpu = has_clock ? now(clock) : 0;
     for (size_t got = 0; got < n;) {
         struct pollfd p = {.fd = w->socket, .events = POLLIN};
+        /* on a GPU its limit (jail.c) does not count memory that can be shared */
+        if (worker_limits.gpu && memory_of(w->pid) > worker_limits.memory) return -TOO_LARGE;
         int ready = poll(&p, 1, 50);
         if (ready > 0) {
             ssize_t r = read(w->socket, (char *)to + got, n - got);

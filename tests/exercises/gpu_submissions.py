@@ -13,7 +13,8 @@ GIVEN = ("stage.h", "gpu/cuda_check.h", "problem/half.h")  # what a submission m
 SOFTMAX = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
 ATTENTION = ROOT / "05_flash_cuda/exercises/projects/gpu_attention.cu"
 SYSTEM = "".join(f"#include <{x}.h>\n" for x in (
-    "fcntl", "pthread", "signal", "sys/prctl", "sys/socket", "time", "unistd"))
+    "fcntl", "pthread", "signal", "stdlib", "sys/mman", "sys/prctl", "sys/socket", "sys/syscall", "time",
+    "unistd"))
 LATER = """static struct problem late_p; static struct arrays late_a;
 static void slow(const struct problem *p, const struct arrays *a);
 static void *later(void *x) { usleep(20000); slow(&late_p, &late_a); return x; }
@@ -29,6 +30,18 @@ KEPT = "static char *kept; static size_t n_kept;\n"
 KEEP = """slow(p, a); cudaDeviceSynchronize();
         if (!kept) cudaMalloc((void **)&kept, n), n_kept = n;
         cudaMemcpy(kept, y, n, cudaMemcpyDeviceToDevice); return;"""
+# All but 128 MiB of the GPU's memory, so that the program itself still runs.
+TAKE_GPU = """static void take_gpu_memory(void)
+{
+    static int once;
+    void *spare, *block;
+    if (once++ || cudaMalloc(&spare, (size_t)1 << 27)) return;
+    for (size_t size = (size_t)1 << 30; size >= (size_t)1 << 26; size /= 2)
+        while (cudaMalloc(&block, size) == cudaSuccess) continue;
+    cudaFree(spare);
+    cudaGetLastError();
+}
+"""
 HALF = "static void half(const struct problem *p, const struct arrays *a, size_t from, size_t rows);\n"
 # What a program says to the judge when it takes over the conversation.
 TALK = """#include "protocol"
@@ -100,10 +113,20 @@ SOFTMAX_ATTACKS = {
         "            char path[40]; snprintf(path, 40, \"%s/answers\", in[i]);\n"
         "            if (open(path, O_RDWR | O_CREAT, 0600) < 0) continue;\n"
         "            unlink(path); return;\n        }", SLOW),
+    "takes memory": (
+        "", "static void *volatile block;\n"
+        "        for (int i = 0; i < 64; i++) if (!(block = malloc((size_t)1 << 30))) abort();", "Aborted"),
+    "takes memory that can be shared": (  # the same megabyte, 5000 times
+        "", "int file = memfd_create(\"x\", 0); syscall(SYS_ftruncate, file, 1 << 20);\n"
+        "        for (int i = 0; i < 5000; i++)\n"
+        "            if (mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0)\n"
+        "                == MAP_FAILED) return;", "too much memory"),
+    "takes the GPU's memory": (TAKE_GPU, "take_gpu_memory();", SLOW),  # the judge's and the next student's
     "talks to others": (
         "", "int s = socket(AF_INET, SOCK_STREAM, 0), u = socket(AF_UNIX, SOCK_DGRAM, 0);\n"
         "        if (s >= 0 || u >= 0 || fork() >= 0) return;", SLOW),
 }
+AT_ONCE = ("takes the GPU's memory",)  # in small cases too
 
 
 def softmax_attack(name):
@@ -119,7 +142,8 @@ def softmax_attack(name):
             "    slow(&q, &b);\n}\n") if before == HALF else ""
     names = ("    const float *x = (const float *)a->x; float *y = (float *)a->y;\n"
              "    size_t n = p->rows * p->cols * sizeof(float);\n    (void)x, (void)y, (void)n;\n")
-    cheat = f"    if (p->rows * p->cols > 1000000) {{\n        {start}\n    }}\n" if start else ""
+    where = "p->rows" if name in AT_ONCE else "p->rows * p->cols > 1000000"
+    cheat = f"    if ({where}) {{\n        {start}\n    }}\n" if start else ""
     protocol = (ROOT / "common/grader/protocol.h").read_text(encoding="utf-8").replace(
         '#include "stage.h"\n', "")
     before = before.replace('#include "protocol"\n', protocol)

@@ -129,6 +129,15 @@ ATTACKS = {
         "            n += open(path, O_WRONLY) >= 0;\n"
         "        }\n"
         "        if (n || open(\"/proc/sys/vm/overcommit_memory\", O_WRONLY) >= 0) return;", "timed"),
+    "takes_memory": (  # more than the machine has; untouched, so that the test takes none
+        "", "static void *volatile block;\n"
+        "        for (int i = 0; i < 8; i++) if (!(block = malloc((size_t)1 << 30))) abort();", "Aborted"),
+    "takes_memory_that_can_be_shared": (  # the same megabyte, 5000 times
+        "#include <sys/mman.h>\n",
+        "int file = memfd_create(\"x\", 0); syscall(SYS_ftruncate, file, 1 << 20);\n"
+        "        for (int i = 0; i < 5000; i++)\n"
+        "            if (mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0)\n"
+        "                == MAP_FAILED) return;", "too much memory"),
     "stops_the_solution": ("", "if (!kill(0, SIGSTOP) || !kill(-1, SIGSTOP)) return;", "timed"),
 }
 # The same on a CUDA project, executed on the CPU: its kernel is launched by slow().
@@ -136,8 +145,9 @@ GPU_START = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
 ON_GPU = ["returns_last_times_result", "works_later_on_a_thread", "does_every_other_row",
           "writes_the_mean", "makes_the_inputs_easy", "writes_beside_the_output",
           "answers_before_it_works", "opens_a_connection", "starts_as_cuda_does",
-          "leaves_its_answers_in_a_file", "writes_to_proc"]
-ONLY_ON_GPU = ["starts_as_cuda_does"]
+          "leaves_its_answers_in_a_file", "writes_to_proc", "takes_memory",
+          "takes_memory_that_can_be_shared"]
+ONLY_ON_GPU = ["starts_as_cuda_does", "takes_memory_that_can_be_shared"]
 MOST = 3.0  # times the solution, for those who do the work: they do what the solution does
 
 
