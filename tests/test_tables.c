@@ -105,6 +105,28 @@ Test(tables, tables_are_rewritten_once_and_checked)
     cr_expect(run("common/reports/tables.py", "--results results --check t.md") == 1, "%s", said);
 }
 
+/* One run of projects-check, in which every program was judged as it should be. */
+Test(tables, programs_of_projects_check_without_times_or_linkers_words)
+{
+    static const char head[] = "project,program,points,of,said,ok,runs,seconds,machine,driver,date,commit\n";
+    static const char end[] = ",1,3,2,Some GPU,570,2026-01-01,abc\n";
+    char csv[1 << 10];
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir -p results/course"));
+    cr_assert(run("tests/plots/synthetic.py", "results/a.csv --gpu") == 0, "%s", said);
+    write_text("t.md", "<!-- table:projects begin -->\n<!-- table:projects end -->\n");
+    snprintf(csv, sizeof csv, "%sp,fast,9.5,40,\"61.2 %% of copy, 3 ms\"%sp,links,0.0,40,"
+             "\"does not link: (.text): x\"%s", head, end, end);
+    write_text("results/course/projects.csv", csv);
+    cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
+    cr_expect(!system("grep -q '| fast | 9.5 of 40 | 61.2 % of copy | 3 | 2 |$' t.md"));
+    cr_expect(!system("grep -q '| links | 0.0 of 40 | does not link | 3 | 2 |$' t.md"));
+    cr_expect(!system("grep -q '^[*]Some GPU; driver 570; commit abc; 2026-01-01.[*]$' t.md"));
+    cr_assert(!system("sed -i '3s/,1,3,2,/,0,3,2,/' results/course/projects.csv"));
+    cr_expect(run("common/reports/tables.py", "--results results t.md") == 2);
+    cr_expect(strstr(said, "as it should be") != NULL, "%s", said);
+}
+
 Test(tables, stage_tables_follow_the_list_of_the_stage)
 {
     static const char *const orders[][2] = {{ "tiled", "threads" }, { "threads", "tiled" }};

@@ -6,6 +6,7 @@
 #   EX             projects; all unless given
 #   SUBMISSIONS    the folder to grade, one folder for each student
 #   OUT            where the marks go
+#   CHECKED        a file of CSV for the lines of projects-check
 .PHONY: project grade-projects projects-check
 PROJECT_FILES := $(wildcard 0*/exercises/projects/*.c 0*/exercises/projects/*.cu)
 $(foreach f,$(PROJECT_FILES),$(eval $(call worker,$(strip \
@@ -43,4 +44,5 @@ grade-projects: exercises-built $(GPU_GRADER)
 
 # On a GPU: is the judge right about honest programs and about those that cheat?
 projects-check: exercises-built $(GPU_GRADER)
-	$(Q)python3 -B tests/exercises/gpu_check.py --build $(BUILD) $(hand_in_compilers) $(EX)
+	$(Q)python3 -B tests/exercises/gpu_check.py --build $(BUILD) $(hand_in_compilers) \
+	    $(if $(CHECKED),--csv $(call quoted,$(CHECKED))) $(EX)

@@ -23,6 +23,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     headline      the most stable length of 4k keys or more, head_dim 128, in one sentence
     file-NAME     notes/results/NAME.csv as it stands
     targets       the projects of a course: shares for half and all points, and what of it we measured
+    projects      the programs of projects-check: points, and what the judge of a GPU said
     gpu-traffic   GPU softmax: reads and writes of the matrix, predicted and counted; time
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
@@ -141,6 +142,8 @@ def make_table(where, mark, data):
         return tables_stages.machines_table(rows, data.all)
     if name == "targets":
         return tables_course.targets_table(data.all)
+    if name == "projects":
+        return tables_course.projects_table(data.directory)
     if name.startswith("file-"):
         return file_table(where, name[len("file-"):])
     match = re.fullmatch(r"lesson-([1-4])", name)
@@ -149,7 +152,7 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, multi-gpu, ranks, targets, crossover, roofs, decode, "
+                        "machines, multi-gpu, ranks, targets, projects, crossover, roofs, decode, "
                         "gpu-memory, counters, steps-A-B, "
                         "file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())

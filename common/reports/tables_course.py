@@ -1,9 +1,10 @@
-"""tables_course.py: the targets of a course's projects, and which of them we have measured."""
+"""tables_course.py: the targets of a course's projects, which of them we have measured, and what
+the judge of a GPU said of each program of projects-check."""
 import csv
 import pathlib
 import re
 
-from results import Malformed
+from results import Malformed, NoData
 from tables_text import significant, table
 
 TARGETS = pathlib.Path("common/grader/targets.csv")
@@ -60,3 +61,21 @@ def targets_table(rows):
     """A line for each project and machine: shares for half and all points; what we measured."""
     return table(["project", "machine", "half of the points", "all", "measured"],
                  cpu_lines() + gpu_lines(rows))
+
+
+def projects_table(directory):
+    """A line for each program of projects-check, as the last run on a GPU left them."""
+    path = directory / "course" / "projects.csv"
+    if not path.exists():
+        raise NoData(f"no file {path}")
+    with open(path, newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    sources = {f"{x['machine']}; driver {x['driver']}; commit {x['commit']}; {x['date']}" for x in lines}
+    if len(sources) != 1 or any(x["ok"] != "1" for x in lines):
+        raise Malformed(f"{path}: not one run, or a program is not judged as it should be")
+    # without the times, and without the linker's details
+    said = [re.sub(r"(% of \w+), .*|: \(.*", r"\1", x["said"]) for x in lines]
+    cells = [[f"`{x['project']}`", x["program"], f"{x['points']} of {x['of']}", words, x["runs"],
+              x["seconds"]] for x, words in zip(lines, said)]
+    return table(["project", "program", "points", "what the judge says", "runs", "seconds"],
+                 cells) + ["", f"*{sources.pop()}.*"]

@@ -1,15 +1,19 @@
 """gpu_check.py: does the judge work on this GPU, and does cheating earn nothing?  (make projects-check)
 
-    gpu_check.py --build build --nvcc "nvcc ..." --gpu-link "..." [--cc ...] [NAME ...]
+    gpu_check.py --build build --nvcc "nvcc ..." --gpu-link "..." [--cc ...] [--csv F] [NAME ...]
 
 Compiles the programs of gpu_submissions.py for the GPU as hand-ins are compiled, judges them one after
 the other, and prints a line for each: points, whether that is as it should be, what the judge said.
-A NAME picks programs whose name contains it.  If the first program does not run, it is tried with
-less and less of the jail, and what it says is printed: that tells what this GPU's driver needs.
+Programs that need a newer GPU are named and left out.  A NAME picks programs whose name contains it.
+If an honest program fails, it is tried with less and less of the jail, and what it says is printed:
+that tells what this GPU's driver needs.  --csv: the lines are also written into a file, for the table of
+notes/instructor.md.
 
 Exit status: 0 all as they should be; 1 not; 77 skipped: no GPU."""
 import argparse
 import concurrent.futures
+import csv
+import datetime
 import os
 import pathlib
 import re
@@ -19,11 +23,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "common" / "grader"))
+sys.path[:0] = [str(ROOT / "common" / x) for x in ("grader", "reports")]
 import gpu_submissions as programs  # noqa: E402
+import measurements  # noqa: E402
 import projects  # noqa: E402
 
-HONEST_RUNS, ATTACK_RUNS, ATTACK_WORK = 5, 3, "softmax:1024x65536"
+RUNS, ATTACK_WORK = 3, "softmax:1024x65536"
+COLUMNS = "project program points of said ok runs seconds machine driver date commit".split()
 
 
 class Entry:
@@ -31,8 +37,14 @@ class Entry:
 
     def __init__(self, project, name, text, says, work=None):
         self.project, self.name, self.text, self.says = project, name, text, says
-        self.work, self.runs = work or project.work, ATTACK_RUNS if work else HONEST_RUNS
+        self.work = work or project.work
         self.folder = self.why = None
+
+
+def asked(what):
+    """What nvidia-smi says of the GPU."""
+    return measurements.output_of(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader", "-i",
+                                   "0"]).strip()
 
 
 def entries():
@@ -60,7 +72,7 @@ def judged(grader, entry, *options):
     return projects.judged(
         grader.build, entry.project, str(entry.folder / "gpu_worker"), 7, 4, "--gpu",
         f"{grader.build}/exercises/projects/copier.gpu_worker", "--timed", entry.work, "--runs",
-        str(entry.runs), *options)
+        str(RUNS), *options)
 
 
 def explain(grader, entry):
@@ -95,13 +107,32 @@ def outcome(grader, entry, base):
 
 
 def check(grader, entry, base):
+    """A line of CSV, which is also printed; is it as it should be?"""
     begin = time.monotonic()
     points, said = outcome(grader, entry, base)
     good = entry.says[0] <= points <= entry.says[1] and "%" in said \
         if isinstance(entry.says, tuple) else points == 0 and bool(re.search(entry.says, said))
-    print(f"{entry.project.name:14} {entry.name:27} {points:5.1f} of {entry.project.points}  "
-          f"{'ok ' if good else 'BAD'}  {said}  ({time.monotonic() - begin:.1f} s)", flush=True)
-    return good
+    seconds = time.monotonic() - begin
+    print(f"{entry.project.name:14} {entry.name:31} {points:5.1f} of {entry.project.points}  "
+          f"{'ok ' if good else 'BAD'}  {said}  ({seconds:.1f} s)", flush=True)
+    return [entry.project.name, entry.name, points, entry.project.points, said.split("\n")[0],
+            int(good), RUNS, f"{seconds:.1f}"], good
+
+
+def needs_newer_gpu(entry):
+    """Does the variant ask for more than this GPU has?  Says so."""
+    wanted = re.search(r"\.least_arch = (\d+)", entry.text)
+    there = asked("compute_cap").replace(".", "")
+    if not wanted or not there.isdigit() or int(wanted[1]) <= int(there):
+        return False
+    print(f"{entry.project.name:14} {entry.name:31} skipped: it needs sm_{wanted[1]}, this is sm_{there}")
+    return True
+
+
+def write_csv(path, gpu, lines):
+    here = [gpu, asked("driver_version"), datetime.date.today().isoformat(), measurements.commit_here()]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *(x + here for x in lines)])
 
 
 def main():
@@ -109,6 +140,7 @@ def main():
     for name in ("cc", "cxx", "link", "nvcc", "gpu-link"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
+    parser.add_argument("--csv")
     parser.add_argument("name", nargs="*")
     options = parser.parse_args()
     gpu = projects.gpu_name()
@@ -117,18 +149,22 @@ def main():
         return 77
     grader = projects.ProjectGrader(options, [])
     chosen = [x for x in entries() if not options.name or any(y in x.name for y in options.name)]
+    chosen = [x for x in chosen if not needs_newer_gpu(x)]
     try:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(lambda x: build(grader, x), chosen))
-        begin, bad, base = time.monotonic(), 0, {}
+        begin, bad, base, lines = time.monotonic(), 0, {}, []
         print(f"{gpu}: {len(chosen)} programs", flush=True)
         for entry in chosen:
-            good = check(grader, entry, base)
+            line, good = check(grader, entry, base)
+            lines.append(line)
             if not good and not bad and isinstance(entry.says, tuple) and not entry.why:
                 explain(grader, entry)
             bad += not good
     finally:
         shutil.rmtree(grader.place, ignore_errors=True)
+    if options.csv:
+        write_csv(options.csv, gpu, lines)
     print(f"{len(chosen)} programs, {bad} not as they should be; {time.monotonic() - begin:.0f} s")
     return 1 if bad else 0
 
