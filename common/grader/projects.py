@@ -1,4 +1,4 @@
-"""projects.py: two projects, from a program that is right and slow to one that is fast.
+"""projects.py: four projects, from a program that is right and slow to one that is fast.
 
     make project EX=online_softmax                    at home: right, and how fast
     make grade-projects SUBMISSIONS=dir OUT=dir [LATE=table]     marks, one program at a time
@@ -11,11 +11,11 @@ A project is one file, NN_*/exercises/projects/NAME.c or .cu, whose head comment
 
 the second for a GPU: targets.csv has the shares for each.  It must be right in all cases of the
 exercise of that name, with the hidden ones; then the judge times it (speed.c).  A CUDA project is
-judged twice: its kernel executed on the CPU, in the strict jail, then on the GPU, with the clock
-(what of this was seen on a GPU: notes/instructor.md).  Without a GPU it is judged right or wrong at
-home, and not graded.  The marks follow the share of the ceiling that was measured in the same run:
-0 for the share of the program as it was handed out, half at the first share named, all at the
-second, in between in proportion.  A speed above the ceiling is an error and earns nothing.
+judged twice: its kernel executed on the CPU, in the strict jail, then on the GPU, with the clock.
+Without a GPU it is judged right or wrong at home, and not graded.  The marks follow the share of the
+ceiling that was measured in the same run: 0 for the share of the program as it was handed out, half
+at the first share named, all at the second, in between in proportion.  A speed above the ceiling is
+an error and earns nothing.
 
 Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for Gradescope,
 OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no points;
