@@ -89,6 +89,7 @@ Keep this folder and the seed to yourself. It holds the solutions.
 |:--|:--|
 | give to students | publish `../students` (a git repository with one commit) |
 | grade | `make grade SUBMISSIONS=dir OUT=marks LATE=late.csv` |
+| grade the projects | `make grade-projects SUBMISSIONS=dir OUT=marks LATE=late.csv` (those in CUDA need a GPU) |
 | publish the board | `make board MARKS=marks OUT=board.html` (`NAMES=1`: with names) |
 | grade on Gradescope | zip this folder as `instructor/`, with `adapters/gradescope_setup.sh` as `setup.sh` and `adapters/gradescope_run.sh` as `run_autograder` |
 | grade on a cluster | `adapters/slurm_array.sh`; `make board` reads all of its results |
