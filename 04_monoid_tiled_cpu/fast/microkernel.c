@@ -26,8 +26,9 @@
 _Static_assert(PANEL % (QUERY_VECTORS * LANES) == 0, "a panel is whole blocks of queries");
 _Static_assert(PANEL % QUERY_ROWS == 0, "a panel is whole strips of queries");
 
-/* With the 32 registers of AVX-512 gcc writes four steps of the inner loops out: the counter of a loop takes
- * issue slots that loads and multiply-adds could use.  With 16 it would spill addresses. */
+/* With the 32 registers of AVX-512 gcc writes four steps of the inner loops out: the counter of
+ * a loop takes issue slots that loads and multiply-adds could use.  With 16 it would spill
+ * addresses. */
 #if LANES == 16 && !defined __clang__
 #define FOUR_STEPS _Pragma("GCC unroll 4")
 #else
@@ -37,15 +38,17 @@ _Static_assert(PANEL % QUERY_ROWS == 0, "a panel is whole strips of queries");
 /* rows keys times vectors * LANES queries.
  *   k (rows, head_dim), rows k_stride apart
  *   qt (head_dim, PANEL) and s (rows, PANEL), at the first query of the block
- * rows and vectors are constants where this is inlined. */
+ * rows and vectors are constants where this is inlined.  The first step multiplies: then no
+ * sum has to be set to 0. */
 INLINE void scores_block(int rows, int vectors, const float *k, size_t k_stride,
                          size_t head_dim, const float *qt, float *s)
 {
-    vfloat c[UNROLL_MOST][UNROLL_MOST];
-    UNROLL(j, rows, UNROLL(n, vectors, c[j][n] = vset(0)));
+    vfloat b[UNROLL_MOST], c[UNROLL_MOST][UNROLL_MOST];
+    UNROLL(n, vectors, b[n] = vload(qt + n * LANES));
+    UNROLL(j, rows, vfloat a = vset(k[(size_t)j * k_stride]);
+           UNROLL(n, vectors, c[j][n] = a * b[n]));
     FOUR_STEPS
-    for (size_t t = 0; t < head_dim; t++) {
-        vfloat b[UNROLL_MOST];
+    for (size_t t = 1; t < head_dim; t++) {
         UNROLL(n, vectors, b[n] = vload(qt + t * PANEL + n * LANES));
         UNROLL(j, rows, vfloat a = vset(k[(size_t)j * k_stride + t]);
                UNROLL(n, vectors, c[j][n] = vfma(a, b[n], c[j][n])));
@@ -56,16 +59,16 @@ INLINE void scores_block(int rows, int vectors, const float *k, size_t k_stride,
 /* rows queries times vectors * LANES columns.
  *   p (n_keys, PANEL), at the first query     v (n_keys, v_stride), at the first column
  *   correction (rows)                      o (rows, cols), at the first column
- * The sum over the tile starts from 0 and is added to o at the end: shorter chains of
- * additions, smaller error, and the multiply-add that adds it rescales o. */
+ * The sum over the tile is added to o at the end: shorter chains of additions, smaller error,
+ * and the multiply-add that adds it rescales o. */
 INLINE void values_block(int rows, int vectors, const float *p, size_t n_keys, const float *v,
                          size_t v_stride, size_t cols, const float *correction, float *o)
 {
-    vfloat c[UNROLL_MOST][UNROLL_MOST];
-    UNROLL(i, rows, UNROLL(n, vectors, c[i][n] = vset(0)));
+    vfloat b[UNROLL_MOST], c[UNROLL_MOST][UNROLL_MOST];
+    UNROLL(n, vectors, b[n] = vload(v + n * LANES));
+    UNROLL(i, rows, vfloat a = vset(p[i]); UNROLL(n, vectors, c[i][n] = a * b[n]));
     FOUR_STEPS
-    for (size_t j = 0; j < n_keys; j++) {
-        vfloat b[UNROLL_MOST];
+    for (size_t j = 1; j < n_keys; j++) {
         UNROLL(n, vectors, b[n] = vload(v + j * v_stride + n * LANES));
         UNROLL(i, rows, vfloat a = vset(p[j * PANEL + i]);
                UNROLL(n, vectors, c[i][n] = vfma(a, b[n], c[i][n])));
