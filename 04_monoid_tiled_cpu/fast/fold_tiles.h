@@ -6,7 +6,7 @@
  *
  * Weights are exp(s - m).  Any reference point m gives the same o / l, so m need not be the
  * maximum: it is that of the first tile, and a later tile raises it only when its weights
- * outgrow it.  Almost no tile looks for a maximum (stage 5, rung 16, does the same). */
+ * outgrow it.  Almost no tile looks for a maximum (stage 5, rung 15, does the same). */
 #ifndef FOLD_TILES_H
 #define FOLD_TILES_H
 
@@ -125,14 +125,13 @@ static struct state panel_of(const struct state *x, size_t row, size_t cols)
     return (struct state){.m = x->m + row, .l = x->l + row, .o = x->o + row * cols};
 }
 
-/* s (keys->n, PANEL) = the scores of a tile of keys, which begins at key j0, and of the panel
- * that begins at row `row`, capped, biased and masked. */
+/* s (n, PANEL) = the scores of keys j0 .. j0 + n - 1 and of the panel that begins at row `row`,
+ * capped, biased and masked. */
 static void panel_scores(const struct problem *p, const struct arrays *a,
                          const struct products *products, const struct tile *t,
                          const struct sight *sight, size_t row, size_t n_rows, size_t j0,
-                         const struct keys *keys, struct scratch *w)
+                         size_t n, const struct keys *keys, struct scratch *w)
 {
-    size_t n = keys->n;
     products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
                      n_rows, w->s);
     if (p->softcap > 0) cap_scores(w->s, n * PANEL, p->softcap);
@@ -148,21 +147,22 @@ static int some_unit(const float *m, size_t n_rows)
     return some;
 }
 
-/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`.  The
- * weights take the place of the scores, so weights that outgrow m cost a second product. */
+/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`, up to
+ * the last key that one of its rows sees.  The weights take the place of the scores, so weights
+ * that outgrow m cost a second product. */
 static void fold_panel(const struct problem *p, const struct arrays *a,
                        const struct plan *plan, const struct products *products,
                        const struct tile *t, const struct sight *sight, size_t row, size_t j0,
                        const struct keys *keys, struct state x, struct scratch *w)
 {
-    size_t n = keys->n, n_rows = smaller(t->n_rows - row, PANEL);
+    if (j0 + keys->n <= sight->some.first || j0 >= sight->some.end) return;
+    size_t n = smaller(keys->n, sight->some.end - j0), n_rows = smaller(t->n_rows - row, PANEL);
     float sum[PANEL], *correction = w->correction;
-    if (j0 + n <= sight->some.first || j0 >= sight->some.end) return;
     for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
-    panel_scores(p, a, products, t, sight, row, n_rows, j0, keys, w);
+    panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
     if (some_unit(x.m, n_rows)) raise_reference(w->s, n, n_rows, x.m, correction);
     if (!weights(w->s, n, n_rows, x.m, sum)) {
-        panel_scores(p, a, products, t, sight, row, n_rows, j0, keys, w);
+        panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
         raise_reference(w->s, n, n_rows, x.m, correction);
         weights(w->s, n, n_rows, x.m, sum);
     }
