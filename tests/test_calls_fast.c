@@ -91,7 +91,8 @@ Test(calls, nan_of_one_row_leaves_the_rows_beside_it)
     free(v);
 }
 
-/* Keys outside of the windows, counted: of a window the model computes the scores of the panels around it. */
+/* Keys outside of the windows, counted: of a window the model computes the scores of the panels
+ * around it. */
 Test(calls, predicted_scores_fall_with_the_window)
 {
     struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
