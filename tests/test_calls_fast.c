@@ -64,7 +64,35 @@ Test(calls, keys_outside_of_the_windows_are_never_read)
     free(q), free(o), free(all);
 }
 
-/* The same, counted: of a window the model computes the scores of the panels around it. */
+/* One row of NaN sends its panel through the product of a tile twice.  Here the scores of the
+ * other rows rise from tile to tile too, and rows from 72 on see no key of the first tile. */
+Test(calls, nan_of_one_row_leaves_the_rows_beside_it)
+{
+    enum { N = 128, D = 16, BAD = 70 };
+    struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
+                        .seqlen_q = N, .seqlen_k = N, .head_dim = D, .head_dim_v = D,
+                        .has_window = 1, .window_left = 8, .window_right = 20, .scale = 1};
+    struct random r = {5};
+    float q[N * D] = {0}, k[N * D] = {0}, o[2][N * D], lse[2][N], *v = oracle_normals(&r, N * D, 1);
+    for (int i = 0; i < N; i++) q[i * D] = 1, k[i * D] = 0.5f * (float)i;
+    for (int f = 0; f < 3; f++) {
+        for (int bad = 0; bad < 2; bad++) {
+            q[BAD * D] = bad ? NAN : 1;
+            struct arrays a = {.q = q, .k = k, .v = v, .o = o[bad], .lse = lse[bad]};
+            call_variant(fast[f], &p, &a);
+        }
+        for (int i = 0; i < N; i++) {
+            int same = fabsf(lse[0][i] - lse[1][i]) < 1e-5f;
+            for (int c = i * D; c < (i + 1) * D; c++) same &= fabsf(o[0][c] - o[1][c]) < 1e-5f;
+            cr_expect(same == (i != BAD), "%s, row %d", fast[f]->name, i);
+            cr_expect(i != BAD || isnan(o[1][i * D]));
+        }
+    }
+    free(v);
+}
+
+/* Keys outside of the windows, counted: of a window the model computes the scores of the panels
+ * around it. */
 Test(calls, predicted_scores_fall_with_the_window)
 {
     struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,

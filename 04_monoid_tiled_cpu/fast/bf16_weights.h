@@ -108,7 +108,7 @@ static void weights(const struct bf16_plan *plan, float *s, size_t n, float f, f
     for (size_t i = 0; i < STRIP; i += LANES) {
         vfloat c = vload(state_c + i), top = column_max(s + i, n) * f;
         vmask grows = vless(c + MOST_GROWTH, top);
-        if (vlargest(vselect(grows, vset(1), vset(0))) > 0) {
+        if (vany(grows)) {
             vfloat c_new = vmax(top, c);
             vfloat old = vclear(vequal(c, vset(-INFINITY)), c - c_new);
             rescale(plan, vclear(vequal(c, vset(-INFINITY)), vexp2(old)), o + i, state_l + i);

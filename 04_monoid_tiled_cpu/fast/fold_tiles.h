@@ -2,13 +2,21 @@
  *
  * A tile of keys meets the panels of the tile of queries one after the other: scores, weights,
  * values.  So the scores of a panel are still in the first-level cache when they become weights
- * and when the weights are used, however many queries share the tile of keys. */
+ * and when the weights are used, however many queries share the tile of keys.
+ *
+ * Weights are exp(s - m).  Any reference point m gives the same o / l, so m need not be the
+ * maximum: it is that of the first tile, and a later tile raises it only when its weights
+ * outgrow it.  Almost no tile looks for a maximum (stage 5, rung 15, does the same). */
 #ifndef FOLD_TILES_H
 #define FOLD_TILES_H
 
 #include "plan.h"
 
+#define MOST_SUM 256 /* a tile's weights; so a score exceeds m by at most ln 256, in units of
+                      * which s - m is rounded */
+
 _Static_assert(Br % PANEL == 0, "a tile is whole panels");
+_Static_assert(Bc < MOST_SUM, "weights of at most 1 cannot outgrow m");
 
 /* The queries of each panel as columns, times scale; 0 beyond the last row.
  *   qt (head_dim, PANEL) of each panel */
@@ -56,34 +64,47 @@ INLINE vfloat column_max(const float *s, size_t n, vfloat m)
     return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
 }
 
-/* Scores to weights, LANES queries at a time:
- *     m_new = max(m, s_j),  p_j = exp(s_j - m_new),  correction = exp(m - m_new),
- *     l = l * correction + sum p_j
- * s (n, PANEL) becomes p.  While a row has seen no key m is -INFINITY and 0 stands in for it,
- * else the difference of two infinities would be NaN. */
-static void weights(float *s, size_t n, size_t n_rows, struct state x, float *correction)
+/* m moves to where no score exceeds it, LANES queries at a time:
+ *     m_new = max(m, s_j),  correction = correction * exp(m - m_new)
+ *   s (n, PANEL)
+ * While a row has seen no key m is -INFINITY and 0 stands in for it, else the difference of
+ * two infinities would be NaN. */
+static void raise_reference(const float *s, size_t n, size_t n_rows, float *m,
+                            float *correction)
 {
     for (size_t i = 0; i < n_rows; i += LANES) {
-        float *s_i = s + i;
-        vfloat m = vload(x.m + i), m_new = column_max(s_i, n, m), sum = vset(0);
+        vfloat old = vload(m + i), m_new = column_max(s + i, n, old);
         vfloat safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
+        vstore(correction + i, vload(correction + i) * vexp2((old - safe) * LOG2E));
+        vstore(m + i, m_new);
+    }
+}
+
+/* Scores to weights, LANES queries at a time:  p_j = exp(s_j - m),  sum = sum p_j.
+ * s (n, PANEL) becomes p.  Returns 0 when a sum exceeds MOST_SUM or is NaN. */
+static int weights(float *s, size_t n, size_t n_rows, const float *m, float *sum)
+{
+    vfloat fits = vset(1); /* 0 in the lanes of sums that do not */
+    for (size_t i = 0; i < n_rows; i += LANES) {
+        float *s_i = s + i;
+        vfloat safe = vload(m + i), sum_i = vset(0);
+        safe = vclear(vequal(safe, vset(-INFINITY)), safe);
         size_t j = 0;
         for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
             vfloat p[UNROLL_MOST];
             UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * PANEL) - safe) * LOG2E);
             vexp2_lockstep(VEXP_AT_ONCE, p);
-            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * PANEL, p[u]); sum += p[u]);
+            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * PANEL, p[u]); sum_i += p[u]);
         }
         for (; j < n; j++) {
             vfloat p = vexp2((vload(s_i + j * PANEL) - safe) * LOG2E);
             vstore(s_i + j * PANEL, p);
-            sum += p;
+            sum_i += p;
         }
-        vfloat factor = vexp2((m - safe) * LOG2E);
-        vstore(correction + i, factor);
-        vstore(x.m + i, m_new);
-        vstore(x.l + i, vfma(vload(x.l + i), factor, sum));
+        vstore(sum + i, sum_i);
+        fits = vkeep(vless(sum_i, vset(MOST_SUM)), fits);
     }
+    return !vany(vequal(fits, vset(0)));
 }
 
 /* The values copied to rows of whole vectors, 0 in between, for head_dim_v that is not a
@@ -104,21 +125,49 @@ static struct state panel_of(const struct state *x, size_t row, size_t cols)
     return (struct state){.m = x->m + row, .l = x->l + row, .o = x->o + row * cols};
 }
 
-/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`. */
-static void fold_panel(const struct problem *p, const struct arrays *a,
-                       const struct plan *plan, const struct products *products,
-                       const struct tile *t, const struct sight *sight, size_t row, size_t j0,
-                       const struct keys *keys, struct state x, struct scratch *w)
+/* s (n, PANEL) = the scores of keys j0 .. j0 + n - 1 and of the panel that begins at row `row`,
+ * capped, biased and masked. */
+static void panel_scores(const struct problem *p, const struct arrays *a,
+                         const struct products *products, const struct tile *t,
+                         const struct sight *sight, size_t row, size_t n_rows, size_t j0,
+                         size_t n, const struct keys *keys, struct scratch *w)
 {
-    size_t n = keys->n, n_rows = smaller(t->n_rows - row, PANEL);
-    if (j0 + n <= sight->some.first || j0 >= sight->some.end) return;
     products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
                      n_rows, w->s);
     if (p->softcap > 0) cap_scores(w->s, n * PANEL, p->softcap);
     if (p->has_bias || j0 < sight->all.first || j0 + n > sight->all.end)
         mask_scores(p, a, t, row, n_rows, j0, n, w->s);
-    weights(w->s, n, n_rows, x, w->correction);
-    products->values(w->s, n, keys->v, keys->v_stride, plan->cols, w->correction, n_rows, x.o);
+}
+
+/* Has a row seen no key yet? */
+static int some_unit(const float *m, size_t n_rows)
+{
+    int some = 0;
+    for (size_t r = 0; r < n_rows; r++) some |= m[r] == -INFINITY;
+    return some;
+}
+
+/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`, up to
+ * the last key that one of its rows sees.  The weights take the place of the scores, so weights
+ * that outgrow m cost a second product. */
+static void fold_panel(const struct problem *p, const struct arrays *a,
+                       const struct plan *plan, const struct products *products,
+                       const struct tile *t, const struct sight *sight, size_t row, size_t j0,
+                       const struct keys *keys, struct state x, struct scratch *w)
+{
+    if (j0 + keys->n <= sight->some.first || j0 >= sight->some.end) return;
+    size_t n = smaller(keys->n, sight->some.end - j0), n_rows = smaller(t->n_rows - row, PANEL);
+    float sum[PANEL], *correction = w->correction;
+    for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
+    panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
+    if (some_unit(x.m, n_rows)) raise_reference(w->s, n, n_rows, x.m, correction);
+    if (!weights(w->s, n, n_rows, x.m, sum)) {
+        panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
+        raise_reference(w->s, n, n_rows, x.m, correction);
+        weights(w->s, n, n_rows, x.m, sum);
+    }
+    for (size_t r = 0; r < n_rows; r++) x.l[r] = sfma(x.l[r], correction[r], sum[r]);
+    products->values(w->s, n, keys->v, keys->v_stride, plan->cols, correction, n_rows, x.o);
 }
 
 /* Folds keys begin .. end - 1 into x, a tile of keys at a time. */

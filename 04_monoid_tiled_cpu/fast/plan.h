@@ -24,7 +24,8 @@ struct plan {
     size_t cols;       /* head_dim_v rounded up to whole vectors */
 };
 
-/* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised. */
+/* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised.  m is the point to
+ * which l and o are relative, not always the maximum (fold_tiles.h). */
 struct state { float *m, *l, *o; };
 
 /* One thread's memory: qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols),

@@ -43,6 +43,17 @@ INLINE vfloat vexchange(vfloat v, int by)
     }
 }
 
+/* For an exponential (vexp.h), one instruction each on AVX-512 alone:
+ *     vfraction(x)          x less the nearest integer
+ *     vscale(mask, a, n)    a 2^n for an integer n; 0 where the mask is not set
+ *     vnot_less(a, b)       a mask: a >= b, or one of them is NaN */
+#if defined __AVX512DQ__
+#define HAS_SCALE 1
+INLINE vfloat vfraction(vfloat x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+INLINE vfloat vscale(vmask m, vfloat a, vfloat n) { return _mm512_maskz_scalef_ps(m, a, n); }
+INLINE vmask vnot_less(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
+#endif
+
 INLINE vfloat vbits_positive(vfloat b)
 {
     __m512i zero = _mm512_setzero_si512();

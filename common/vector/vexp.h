@@ -136,13 +136,29 @@ INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
     UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(1)));
 }
 
-/* x[u] = 2^x[u] */
+/* x[u] = 2^x[u].  With vscale ten instructions instead of twelve, and 0 everywhere below
+ * 2^-126: it would take sixty cycles for a denormal. */
+#if HAS_SCALE
+INLINE void vexp2_lockstep(int n, vfloat *x)
+{
+    vfloat r[UNROLL_MOST], q[UNROLL_MOST];
+    UNROLL(u, n, r[u] = vfraction(x[u]);
+           q[u] = vfma(vset(VEXP2_C6), r[u], vset(VEXP2_C5)));
+    UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C4)));
+    UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C3)));
+    UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C2)));
+    UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C1)));
+    UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(1)));
+    UNROLL(u, n, x[u] = vscale(vnot_less(x[u], vset(-126)), q[u], x[u] - r[u]));
+}
+#else
 INLINE void vexp2_lockstep(int n, vfloat *x)
 {
     vfloat power[UNROLL_MOST], q[UNROLL_MOST];
     vexp2_lockstep_parts(n, x, q, power);
     UNROLL(u, n, x[u] = q[u] * power[u]);
 }
+#endif
 
 /* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
 struct block_sum { float top; vfloat sum; };
