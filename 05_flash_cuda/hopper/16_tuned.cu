@@ -27,9 +27,8 @@ static bool is_short(const struct problem *p)
     return p->dtype == BF16 && p->seqlen_k < (p->causal ? 2048 : 1024);
 }
 
+#include "last_waves.h"
 #include "q_fragments.h"
-#include "scheduler.h"
-#include "store.h"
 
 template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
           int PER_SM = 1, class Output = Type>
@@ -57,6 +56,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    struct piece piece[C::Q_STAGES]; /* of the keys, for each tile of Q */
     float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
@@ -70,25 +70,57 @@ template <class C> struct consumer {
     struct pipeline_state k_at, v_at;
 };
 
-/* The producer, one thread: Q, then K and V block by block. */
+/* Where the producer is in the pipelines. */
+struct producer { struct pipeline_state q_at, k_at, v_at; };
+
+/* Q, then K and V block by block, but for the last V. */
+template <class C>
+static __device__ __forceinline__ void load(memory<C> &sm, struct producer &x,
+                                            const struct params &params,
+                                            const struct work_tile &t, const struct piece &piece)
+{
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    sm.piece[x.q_at.index] = piece;
+    load_q(sm.q, x.q_at.index, params, t);
+    advance<C::Q_STAGES>(x.q_at);
+    load_kv(sm.kv, x.k_at, x.v_at, params, piece.end - piece.begin, t.head / params.group,
+            t.batch, piece.begin * C::Bc);
+}
+
+template <class C>
+static __device__ __forceinline__ void load_end(memory<C> &sm, struct producer &x,
+                                                const struct params &params,
+                                                const struct work_tile &t,
+                                                const struct piece &piece)
+{
+    load_last_v(sm.kv, x.v_at, params, piece.end - piece.begin, t.head / params.group, t.batch,
+                piece.begin * C::Bc);
+}
+
+/* The producer, one thread: whole tiles, then its run of the cut ones. */
 template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
-                                               const struct scheduler &s)
+                                               const struct scheduler &s,
+                                               const struct last_waves &cut)
 {
-    struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
-    for (int tile = blockIdx.x; tile < s.n_tiles;) {
+    struct producer x = {{0, 1}, {0, 1}, {0, 1}};
+    for (int tile = blockIdx.x; tile < cut.first;) {
         const struct work_tile t = find_tile(s, params, tile);
-        mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-        load_q(sm.q, q_at.index, params, t);
-        advance<C::Q_STAGES>(q_at);
-        int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-        int head_kv = t.head / params.group;
-        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+        struct piece all = {0, blocks_seen<C>(params, t.tile * C::Br + C::Br - 1), -1};
+        load(sm, x, params, t, all);
         tile = next_tile(s, params, tile);
-        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
+        load_end(sm, x, params, t, all);
     }
-    mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-    end_of_work(sm.q, q_at.index);
+    int at = blockIdx.x * cut.run, end = min(at + cut.run, (s.n_tiles - cut.first) * cut.blocks);
+    while (at < end) {
+        const struct work_tile t = find_tile(s, params, cut.first + at / cut.blocks);
+        struct piece piece = piece_at(cut, at);
+        load(sm, x, params, t, piece);
+        at += piece.end - piece.begin;
+        load_end(sm, x, params, t, piece);
+    }
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    end_of_work(sm.q, x.q_at.index);
 }
 
 /* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
@@ -183,10 +215,16 @@ static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &k
 template <class C>
 static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
                                                 const struct params &params,
-                                                const struct work_tile &t, int w)
+                                                const struct last_waves &cut,
+                                                const struct work_tile &t,
+                                                const struct piece &piece, int w)
 {
     int first = t.tile * C::Br + 64 * w, row = first + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
+    if (piece.part >= 0) {
+        store_part<C>(x.o, x.rows, cut, piece.part, 64 * w + first_row());
+        return;
+    }
     normalize(x.o, x.rows, params, row, head);
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
@@ -202,42 +240,48 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct params &params,
-                                              const struct work_tile &t, int w, int q_index)
+                                              const struct last_waves &cut, int w, int q_index)
 {
-    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
-    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
+    struct work_tile t = sm.q.tile[q_index];
+    struct piece piece = sm.piece[q_index];
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = piece.begin;
     int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
-    int n_open = blocks_open<C>(params, first);
+    n_blocks = min(piece.end, n_blocks);
+    int n_open = min(n_blocks, blocks_open<C>(params, first));
     clear(x.rows, x.o);
-    if (n_blocks > 0) {
+    if (n < n_blocks) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
-        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
+        step<C, true>(x, sm.kv, params, w, row, n, n_open <= n);
+        for (n++; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
-        if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-        for (; n < n_tile; n++) {
+        if (!C::EARLY_RELEASE) {
+            asm volatile("" ::: "memory");
+            piece.part = sm.piece[q_index].part; /* again: it took no register so far */
+            release_q(&sm.q.empty[q_index], 8 + w);
+        }
+        for (int i = n; i < piece.end; i++) {
             acquire_turn(w);
             release_turn<C>(w);
         }
         last_pv(x, sm.kv);
     } else {
         release_q(&sm.q.empty[q_index], 8 + w);
-        for (; n < n_tile; n++) { /* the other consumer needs these */
+        for (; n < piece.end; n++) { /* the other consumer needs these */
             acquire_turn(w);
             release_turn<C>(w);
             skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
         }
     }
-    epilogue(x, sm, params, t, w);
-    if (n_blocks > 0) /* what it skips can wait until its o is on the way */
-        for (n = n_blocks; n < n_tile; n++) skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+    epilogue(x, sm, params, cut, t, piece, w);
+    for (; n < piece.end; n++) /* they can wait until o is on its way */
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
 }
 
 template <class C>
 static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
-                                               int w)
+                                               const struct last_waves &cut, int w)
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
@@ -246,16 +290,16 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
         mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
-        const struct work_tile t = sm.q.tile[q_at.index];
-        if (t.tile < 0) break;
-        attend(x, sm, params, t, w, q_at.index);
+        if (sm.q.tile[q_at.index].tile < 0) break;
+        attend(x, sm, params, cut, w, q_at.index);
     }
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
-    tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s)
+    tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s,
+                 const struct last_waves cut)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -268,10 +312,10 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<C::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce(sm, params, s);
+        if (threadIdx.x == 0) produce(sm, params, s, cut);
     } else {
         setmaxnreg_inc<C::REGISTERS>();
-        consume(sm, params, w - 1);
+        consume(sm, params, cut, w - 1);
     }
 }
 
@@ -280,7 +324,9 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles, C::BLOCKS);
-    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s);
+    const struct last_waves cut = last_waves_of<C>(s.n_tiles, blocks, p, a);
+    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, cut);
+    merge_last_waves<C>(params, s, cut, blocks, a->stream);
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
@@ -317,8 +363,15 @@ static const char *picks(const struct problem *p)
                           : "tiles of 256 queries, 64 keys: four consumers take turns";
 }
 
-/* The counter that gives out work tiles. */
-static size_t workspace(const struct problem *) { return sizeof(int); }
+/* The counter that gives out work tiles, or the parts of cut tiles. */
+static size_t workspace(const struct problem *p)
+{
+    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    if (p->causal || p->seqlen_k <= (LEAST_KEY_BLOCKS - 1) * 64) return sizeof(int);
+    size_t blocks = (size_t)persistent_blocks(1 << 30);
+    if (d <= 64) return bytes_of_parts(blocks, 256, 64);
+    return bytes_of_parts(blocks, 128, d <= 128 ? 128 : 256);
+}
 
 static struct cost cost(const struct problem *p)
 {

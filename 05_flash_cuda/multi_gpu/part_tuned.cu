@@ -52,7 +52,9 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     params.k = piece_map(x->k, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim, C::Bc);
     params.v = piece_map(x->v, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim_v, C::Bc);
     const struct scheduler s = scheduler_of(params, &taken, &a);
-    start<C, memory<C>>(tuned_kernel<C>, persistent_blocks(s.n_tiles), x->stream, params, s);
+    int blocks = persistent_blocks(s.n_tiles);
+    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s,
+                        last_waves_of<C>(s.n_tiles, blocks, &taken, &a));
 }
 
 /* The instances for long sequences: only those are cut between GPUs. */
