@@ -17,7 +17,7 @@ struct folded {
 /* Folds scores s with values v in blocks; both rows of the state see the same scores. */
 static struct folded fold(const std::vector<float> &s, const std::vector<float> &v, size_t block)
 {
-    struct rows r = {{-INFINITY, -INFINITY}, {NO_SCORE, NO_SCORE}, {0.0f, 0.0f}};
+    struct rows r = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, {0.0f, 0.0f}};
     float o = 0.0f, alpha[2], top[2];
     int repairs = 0;
     for (size_t j = 0; j < s.size(); j += block) {

@@ -21,11 +21,9 @@ static HOST_DEVICE __forceinline__ float exp2_fast(float x)
 #endif
 }
 
-#define NO_SCORE -1e30f /* mc of a row without a score: no inf - inf arises */
-
 struct rows {
     float m[2];  /* the maximum that weights refer to, not scaled; -INFINITY: no key yet */
-    float mc[2]; /* m c, or NO_SCORE */
+    float mc[2]; /* m c, and 0 for m = -INFINITY so that no inf - inf arises */
     float l[2];  /* sum of the weights that this thread computed */
 };
 
@@ -38,7 +36,7 @@ static HOST_DEVICE __forceinline__ void update_maximum(struct rows &r, const flo
         float m_new = fmaxf(r.m[i], top[i]);
         alpha[i] = r.m[i] == m_new ? 1.0f : exp2_fast((r.m[i] - m_new) * c);
         r.m[i] = m_new;
-        r.mc[i] = m_new == -INFINITY ? NO_SCORE : m_new * c;
+        r.mc[i] = m_new == -INFINITY ? 0.0f : m_new * c;
         r.l[i] *= alpha[i];
     }
 }
@@ -49,18 +47,15 @@ static HOST_DEVICE __forceinline__ void update_maximum(struct rows &r, const flo
  * to 2^40. */
 #define FIRST_EXPONENT 14.0f
 #define LIMIT 0x1p76f
-/* m = max(m, top) with a weight of 2^-FIRST_EXPONENT there.  Only mc says what m is: a kernel
- * that never reads m keeps no register for it. */
+#define NO_SCORE -1e30f /* mc of a row without a score: its first one passes any limit */
+
+/* m = max(m, top) with a weight of 2^-FIRST_EXPONENT there. */
 static HOST_DEVICE __forceinline__ void refer_to(struct rows &r, const float (&top)[2],
                                                  float c, float (&alpha)[2])
 {
-    for (int i = 0; i < 2; i++) {
-        float mc = fmaxf(r.mc[i], top[i] * c + FIRST_EXPONENT);
-        alpha[i] = r.mc[i] == mc ? 1.0f : exp2_fast(r.mc[i] - mc);
-        r.m[i] = fmaxf(r.m[i], top[i]);
-        r.mc[i] = mc;
-        r.l[i] *= alpha[i];
-    }
+    update_maximum(r, top, c, alpha);
+    for (int i = 0; i < 2; i++)
+        r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : r.mc[i] + FIRST_EXPONENT;
 }
 
 /* Whether the weights of a row have outgrown m. */

@@ -28,8 +28,7 @@
 template <int N> static __device__ __forceinline__ void clear(struct rows &r, float (&o)[N])
 {
     r.m[0] = r.m[1] = -INFINITY;
-    r.mc[0] = r.mc[1] = NO_SCORE;
-    r.l[0] = r.l[1] = 0.0f;
+    r.mc[0] = r.mc[1] = r.l[0] = r.l[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; i++) o[i] = 0.0f;
 }
