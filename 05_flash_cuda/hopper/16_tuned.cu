@@ -27,14 +27,15 @@ static bool is_short(const struct problem *p)
     return p->dtype == BF16 && p->seqlen_k < (p->causal ? 2048 : 1024);
 }
 
+#include "answer.h"
 #include "last_waves.h"
 #include "q_fragments.h"
 
 template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
-          int PER_SM = 1, class Output = Type>
+          int PER_SM = 1, bool PART = false>
 struct config {
     using T = Type;
-    static constexpr bool FLOAT_O = !std::is_same_v<Output, T>; /* a part, merged later */
+    static constexpr bool IS_PART = PART; /* of the keys: merged with the answer so far */
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
     static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
@@ -49,7 +50,7 @@ struct config {
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
-    static constexpr bool TMA_STORE = D <= 128 && !FLOAT_O; /* shared memory is left for a tile of o */
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
 template <class C> struct memory {
@@ -142,7 +143,7 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
     warp_scores<C>(x.s, x.q, x.q_rows, k);
     if (mask) mask_block<C>(x.s, params, row, n);
     row_maxima(x.s, top);
-    repair_rows(x.rows, l, top, x.c, alpha);
+    repair_mc(x.rows, l, top, x.c, alpha);
     exponentials(x.s, x.rows, x.c);
     scale_rows(x.o, alpha);
     pack_weights<typename C::T>(x.s, x.p);
@@ -221,16 +222,15 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
 {
     int first = t.tile * C::Br + 64 * w, row = first + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    if (piece.part >= 0) {
+    if (!C::IS_PART && piece.part >= 0) {
         store_part<C>(x.o, x.rows, cut, piece.part, 64 * w + first_row());
         return;
     }
-    normalize(x.o, x.rows, params, row, head);
+    if constexpr (C::IS_PART) merge_answer<C>(x.o, x.rows, params, row, head);
+    else normalize(x.o, x.rows, params, row, head);
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
-    if constexpr (C::FLOAT_O)
-        store_floats<C>(x.o, params, row, head);
-    else if (C::TMA_STORE)
+    if (C::TMA_STORE)
         store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
     else
         store_from_registers<C>(x.o, params, row, head);
@@ -367,7 +367,7 @@ static const char *picks(const struct problem *p)
 static size_t workspace(const struct problem *p)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (p->causal || p->seqlen_k <= (LEAST_KEY_BLOCKS - 1) * 64) return sizeof(int);
+    if (p->causal || p->seqlen_k < WORTH_A_CUT * 64) return sizeof(int);
     size_t blocks = (size_t)persistent_blocks(1 << 30);
     if (d <= 64) return bytes_of_parts(blocks, 256, 64);
     return bytes_of_parts(blocks, 128, d <= 128 ? 128 : 256);

@@ -13,7 +13,7 @@
 #ifndef HOPPER_LAST_WAVES_H
 #define HOPPER_LAST_WAVES_H
 
-#include "monoid.h"
+#include "merge_weights.h"
 #include "scheduler.h"
 #include "store.h"
 
@@ -75,22 +75,24 @@ static __global__ void merge_parts(const __grid_constant__ struct params params,
     if (at % cut.blocks == 0 || t.tile < 0 || query >= params.seqlen_q) return;
     const float *o = cut.parts + ((size_t)(2 * b - 2) * C::Br + row) * C::D;
     const float *lse = lse_of_part<C>(cut, 2 * b - 2, blocks) + row;
-    struct se front = {lse[0], 1.0f}, back = {lse[C::Br], 1.0f}, all = se_merge(front, back);
-    float f = se_factor(front.m, all.m) / all.l, g = se_factor(back.m, all.m) / all.l;
+    const struct merge_weights w = merge_weights_of(lse[0], lse[C::Br]);
     typename C::T *out = (typename C::T *)params.o_rows + t.batch * params.o_strides.batch +
                          t.head * params.o_strides.head + query * params.o_strides.row;
     if (lane == 0)
         params.lse[((size_t)t.batch * params.heads_q + t.head) * params.seqlen_q + query] =
-            se_lse(all);
+            w.lse;
     for (int c = 2 * lane; c < params.head_dim_v; c += 64) {
         float2 x = *(const float2 *)(o + c), y = *(const float2 *)(o + C::Br * C::D + c);
-        *(uint32_t *)(out + c) = pack<typename C::T>(f * x.x + g * y.x, f * x.y + g * y.y);
+        *(uint32_t *)(out + c) = pack<typename C::T>(w.old * x.x + w.part * y.x,
+                                                w.old * x.y + w.part * y.y);
     }
 }
 
 /* ---- the host's side ---- */
 
-enum { LEAST_KEY_BLOCKS = 16 }; /* of a tile that is worth a cut */
+/* Key blocks that a block of threads would idle in the last wave, from which on a cut saves more
+ * than the parts and their merge cost (measured: notes/hopper.md). */
+enum { WORTH_A_CUT = 48 };
 
 /* Bytes of the parts for that many blocks of threads. */
 static size_t bytes_of_parts(size_t blocks, size_t br, size_t d)
@@ -105,9 +107,9 @@ static struct last_waves last_waves_of(int n_tiles, int blocks, const struct pro
 {
     struct last_waves s = {n_tiles, (int)((p->seqlen_k + C::Bc - 1) / C::Bc), 0,
                            (float *)a->workspace};
-    int rest = n_tiles % blocks + blocks; /* one wave, and what is left */
-    if (C::FLOAT_O || C::BLOCKS > 1 || p->causal || s.blocks < LEAST_KEY_BLOCKS ||
-        n_tiles < blocks || rest == blocks)
+    int over = n_tiles % blocks, rest = blocks + over; /* a wave, and the last one */
+    long idle = over ? (long)(blocks - over) * s.blocks / blocks : 0;
+    if (C::IS_PART || C::BLOCKS > 1 || p->causal || n_tiles < blocks || idle < WORTH_A_CUT)
         return s;
     s.first = n_tiles - rest;
     s.run = (int)(((long)rest * s.blocks + blocks - 1) / blocks);
