@@ -5,6 +5,7 @@
  *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early
  *   blocks  d = 64, up to 128 queries and keys: main memory is the limit, so three blocks of one
  *           consumer on a multiprocessor, whose copies overlap (causal: one block of two)
+ *   waves   full mask, long sequences: the last wave and a half is cut along the keys
  *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
  *           the blocks that it does not need */
 #include "launch.h"
@@ -339,8 +340,10 @@ static void launch(const struct problem *p, const struct arrays *a)
     } else if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
     else if (is_tiny(p) && p->causal) launch_as<config<T, 64, 2, 64, 4>>(p, a);
     else if (is_tiny(p)) launch_as<config<T, 64, 1, 64, 3, 3, 3>>(p, a);
-    else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
-    else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    else if constexpr (std::is_same_v<T, __half>) {
+        if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
+        else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    } else launch_as<config<T, 64, 4, 64, 4>>(p, a);
 }
 
 #ifndef PART_OF_A_PROBLEM /* multi_gpu/part_tuned.cu launches the kernel in its own way */
