@@ -95,7 +95,7 @@ static __global__ void merge_parts(const __grid_constant__ struct params params,
 enum { WORTH_A_CUT = 48 };
 
 /* Bytes of the parts for that many blocks of threads. */
-static size_t bytes_of_parts(size_t blocks, size_t br, size_t d)
+static inline size_t bytes_of_parts(size_t blocks, size_t br, size_t d)
 {
     return 2 * blocks * br * (d + 1) * sizeof(float);
 }

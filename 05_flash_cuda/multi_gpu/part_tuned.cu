@@ -1,13 +1,12 @@
 /* arch: sm_90a */
 /* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is that of
- * hopper/16_tuned.cu, line by line; what differs is how it is launched:
+ * hopper/tuned_kernel.h, line by line; what differs is how it is launched:
  *   - a tile ends by merging with the answer to the keys before (answer.h), so the instances
  *     are those with `PART` = true
  *   - q, k and v are some rows of each head in memory, which the tensor maps express
  *   - tiles are always taken from a counter.  NCCL's kernels occupy some multiprocessors
  *     while keys travel; blocks that start late on those must not own a fixed share */
-#define PART_OF_A_PROBLEM
-#include "hopper/16_tuned.cu"
+#include "hopper/tuned_kernel.h"
 
 #include "part.h"
 
