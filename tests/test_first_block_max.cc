@@ -14,8 +14,12 @@ struct folded {
     int repairs;
 };
 
+typedef void repair_function(struct rows &, const float (&)[2], const float (&)[2], float,
+                             float (&)[2]);
+
 /* Folds scores s with values v in blocks; both rows of the state see the same scores. */
-static struct folded fold(const std::vector<float> &s, const std::vector<float> &v, size_t block)
+static struct folded fold(const std::vector<float> &s, const std::vector<float> &v, size_t block,
+                          repair_function *repair)
 {
     struct rows r = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}, {0.0f, 0.0f}};
     float o = 0.0f, alpha[2], top[2];
@@ -34,7 +38,7 @@ static struct folded fold(const std::vector<float> &s, const std::vector<float> 
                 sum += p * v[i];
             }
             if (pass == 0 && has_outgrown(r)) {
-                repair_rows(r, l, top, 1.0f, alpha);
+                repair(r, l, top, 1.0f, alpha);
                 o *= alpha[0];
                 repairs++;
                 continue;
@@ -46,7 +50,8 @@ static struct folded fold(const std::vector<float> &s, const std::vector<float> 
     return {r.l[0], o, r.mc[0], repairs};
 }
 
-static void expect_right(const char *name, const std::vector<float> &s, int least_repairs)
+static void expect_right(const char *name, const std::vector<float> &s, int least_repairs,
+                         repair_function *repair)
 {
     std::vector<float> v(s.size());
     for (size_t i = 0; i < v.size(); i++) v[i] = (float)(i % 13) - 6.0f;
@@ -56,7 +61,7 @@ static void expect_right(const char *name, const std::vector<float> &s, int leas
         double p = s[i] == -INFINITY ? 0.0 : exp2(s[i] - m);
         l += p, o += p * v[i];
     }
-    struct folded f = fold(s, v, 64);
+    struct folded f = fold(s, v, 64, repair);
     cr_expect(f.repairs >= least_repairs, "%s: %d repairs, want at least %d", name, f.repairs,
               least_repairs);
     cr_expect(fabs(f.o / f.l - o / l) <= 1e-4 * fmax(1.0, fabs(o / l)),
@@ -66,18 +71,24 @@ static void expect_right(const char *name, const std::vector<float> &s, int leas
               lse, want);
 }
 
-Test(first_block_max, repaired_blocks_give_the_safe_result)
+static void expect_all_right(repair_function *repair)
 {
     std::vector<float> s(4096);
     for (size_t i = 0; i < s.size(); i++) s[i] = (float)(i * 37 % 29) / 8.0f;
-    expect_right("random", s, 0);
+    expect_right("random", s, 0, repair);
     for (size_t i = 0; i < s.size(); i++) s[i] = 1.6f * (float)i;
-    expect_right("steep: every block but the first", s, 62);
+    expect_right("steep: every block but the first", s, 62, repair);
     for (size_t i = 0; i < s.size(); i++) s[i] = (float)(i * 37 % 29) / 8.0f;
     s[3000] = 500.0f;
-    expect_right("late spike", s, 1);
+    expect_right("late spike", s, 1, repair);
     for (size_t i = 0; i < s.size(); i++) s[i] = i < 700 ? -INFINITY : (float)(i % 31);
-    expect_right("first blocks masked", s, 1);
+    expect_right("first blocks masked", s, 1, repair);
     for (size_t i = 0; i < s.size(); i++) s[i] = 5000.0f - 3.0f * (float)i;
-    expect_right("descending", s, 0);
+    expect_right("descending", s, 0, repair);
+}
+
+Test(first_block_max, repaired_blocks_give_the_safe_result)
+{
+    expect_all_right(repair_rows);
+    expect_all_right(repair_mc);
 }

@@ -229,3 +229,15 @@ Test(hopper, rungs_executed_on_the_cpu_are_right, .timeout = 900)
         cr_expect(system(command) == 0, "%s", command);
     }
 }
+
+/* 17 tiles on the 16 multiprocessors of the CPU execution: the last ones are cut. */
+Test(hopper, tiles_of_the_last_wave_are_cut_and_merged, .timeout = 300)
+{
+    char command[256];
+    const char *build = getenv("BUILD");
+    snprintf(command, sizeof command,
+             "%s/05_flash_cuda check --device cpu --variant tuned --dtype bf16 "
+             "--case attention-random-3x3400-d64-b1h17kv17 >/dev/null",
+             build ? build : "build");
+    cr_expect(system(command) == 0, "%s", command);
+}

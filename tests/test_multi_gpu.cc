@@ -5,6 +5,7 @@
 #include <math.h>
 #include <vector>
 
+#include "../05_flash_cuda/hopper/merge_weights.h"
 #include "../05_flash_cuda/multi_gpu/merge.h"
 #include "../05_flash_cuda/multi_gpu/schedule.h"
 
@@ -210,46 +211,41 @@ static void expect_answer(const char *what, const struct parts_case &x, const fl
     }
 }
 
+/* As the ring's kernel does with the rows of a tile. */
 Test(multi_gpu, parts_merged_one_after_another_are_the_whole)
 {
     struct parts_case x = new_parts();
     std::vector<float> o(ROWS * D, NAN), lse(ROWS, NAN);
     cudaLaunchConfig_t config = merge_launch(ROWS, NULL);
     CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, o.data(), lse.data(), ROWS, D));
-    for (size_t r = 0; r < PARTS; r++) {
-        const float *from = &x.parts[r * ROWS * (D + 1)];
-        std::vector<float> part(from, from + ROWS * (D + 1)); /* aligned, as on the GPU */
-        CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, o.data(), lse.data(), part.data(),
-                                      part.data() + ROWS * D, 1, ROWS, 0, ROWS, D));
-    }
+    for (size_t r = 0; r < PARTS; r++)
+        for (size_t row = 0; row < ROWS; row++) {
+            const float *part = &x.parts[r * ROWS * (D + 1)];
+            struct merge_weights w = merge_weights_of(lse[row], part[ROWS * D + row]);
+            lse[row] = w.lse;
+            for (size_t c = row * D; c < (row + 1) * D; c++)
+                o[c] = w.old * o[c] + w.part * part[c];
+        }
     expect_answer("merge", x, o.data(), lse.data());
 }
 
-/* Rows 1 and 2 of each of two heads of 4 rows: no other row may change. */
-Test(multi_gpu, a_part_of_some_rows_changes_those_alone)
+Test(multi_gpu, a_part_without_keys_changes_no_bit)
 {
-    std::vector<float> o(2 * 4 * D), lse(8), part(2 * 2 * D, 3.0f), part_lse(4, 0.0f);
-    for (size_t i = 0; i < o.size(); i++) o[i] = 1.0f;
-    cudaLaunchConfig_t config = merge_launch(4, NULL);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, o.data(), lse.data(), part.data(),
-                                  part_lse.data(), 2, 4, 1, 2, D));
-    for (int row = 0; row < 8; row++) {
-        int inside = row % 4 == 1 || row % 4 == 2;
-        cr_assert(o[row * D] == (inside ? 2.0f : 1.0f), "row %d: %g", row, o[row * D]);
-        cr_assert(fabsf(lse[row] - (inside ? logf(2) : 0.0f)) < 1e-6f);
+    const float unit = -INFINITY, some[] = {0.0f, -3.7f, 88.1f, -1e30f};
+    for (float lse : some) {
+        struct merge_weights after = merge_weights_of(lse, unit);
+        struct merge_weights before = merge_weights_of(unit, lse);
+        cr_assert(after.old == 1 && after.part == 0 && after.lse == lse, "lse %g", lse);
+        cr_assert(before.old == 0 && before.part == 1 && before.lse == lse, "lse %g", lse);
     }
+    struct merge_weights none = merge_weights_of(unit, unit);
+    cr_assert(none.old == 0 && none.part == 0 && none.lse == unit);
 }
 
-/* A value that is NaN, of a part whose weight vanishes: 0 NaN is NaN, as in one kernel. */
-Test(multi_gpu, nan_of_a_part_without_weight_stays)
+Test(multi_gpu, nan_in_a_part_stays)
 {
-    std::vector<float> o(D, 1.0f), lse(1, 0.0f), part(D, 1.0f), part_lse(1, -500.0f);
-    part[5] = NAN;
-    cudaLaunchConfig_t config = merge_launch(1, NULL);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, o.data(), lse.data(), part.data(),
-                                  part_lse.data(), 1, 1, 0, 1, D));
-    for (int c = 0; c < D; c++)
-        cr_assert(c == 5 ? isnan(o[c]) : o[c] == 1.0f, "column %d: %g", c, o[c]);
+    struct merge_weights part = merge_weights_of(1.0f, NAN), old = merge_weights_of(NAN, 1.0f);
+    cr_assert(isnan(part.lse) && isnan(part.old) && isnan(old.lse) && isnan(old.part));
 }
 
 Test(multi_gpu, gathered_parts_fold_to_the_whole)
@@ -280,16 +276,4 @@ Test(multi_gpu, rescaled_sums_are_the_whole)
     CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel<float>, o.data(), lse.data(),
                                   sum.data(), top.data(), ROWS, D));
     expect_answer("reduce", x, o.data(), lse.data());
-}
-
-Test(multi_gpu, the_answer_is_rounded_once)
-{
-    std::vector<float> o(ROWS * D);
-    std::vector<__nv_bfloat16> out(ROWS * D);
-    for (size_t i = 0; i < o.size(); i++) o[i] = 1.0f + (float)i / 1000;
-    cudaLaunchConfig_t config = launch_of(1, MERGE_ROWS * WARP, 0, NULL);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, round_kernel<__nv_bfloat16>, out.data(), o.data(),
-                                  o.size()));
-    for (size_t i = 0; i < o.size(); i++)
-        cr_assert(out[i].bits == __nv_bfloat16(o[i]).bits, "element %zu", i);
 }

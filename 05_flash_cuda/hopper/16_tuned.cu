@@ -1,13 +1,15 @@
 /* arch: sm_90a */
-/* Rung 16: tuned.  Several small changes; notes/hopper.md has the gain of each.
+/* Rung 16: tuned.  Several small changes; notes/hopper.md has the gain of each.  The kernel is in
+ * tuned_kernel.h, to be read beside rung 15; here is which instance a shape takes.
  *
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early
  *   blocks  d = 64, up to 128 queries and keys: main memory is the limit, so three blocks of one
  *           consumer on a multiprocessor, whose copies overlap (causal: one block of two)
+ *   waves   full mask, long sequences: the last wave and a half is cut along the keys
  *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
  *           the blocks that it does not need */
-#include "launch.h"
+#include "tuned_kernel.h"
 
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
 static bool takes_three(const struct problem *p)
@@ -27,260 +29,14 @@ static bool is_short(const struct problem *p)
     return p->dtype == BF16 && p->seqlen_k < (p->causal ? 2048 : 1024);
 }
 
-#include "q_fragments.h"
-#include "scheduler.h"
-#include "store.h"
-
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
-          int PER_SM = 1, class Output = Type>
-struct config {
-    using T = Type;
-    static constexpr bool FLOAT_O = !std::is_same_v<Output, T>; /* a part, merged later */
-    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = KEYS;
-    static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
-    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
-    static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
-    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
-    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS =
-        BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool Q_IN_REGISTERS = D == 128;
-    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
-    static constexpr bool TMA_STORE = D <= 128 && !FLOAT_O; /* shared memory is left for a tile of o */
-};
-
-template <class C> struct memory {
-    struct q_pipeline<C> q;
-    struct kv_pipeline<C> kv;
-    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
-    float c; /* for registers: ptxas loads a parameter again in every block */
-};
-
-/* What a consumer has in registers, and where it is in the pipeline. */
-template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
-    uint32_t p[C::Bc / 4];
-    q_operand<C> q;
-    const typename C::T *q_rows;
-    struct rows rows;
-    struct pipeline_state k_at, v_at;
-};
-
-/* The producer, one thread: Q, then K and V block by block. */
-template <class C>
-static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
-                                               const struct scheduler &s)
-{
-    struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
-    for (int tile = blockIdx.x; tile < s.n_tiles;) {
-        const struct work_tile t = find_tile(s, params, tile);
-        mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-        load_q(sm.q, q_at.index, params, t);
-        advance<C::Q_STAGES>(q_at);
-        int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-        int head_kv = t.head / params.group;
-        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
-        tile = next_tile(s, params, tile);
-        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
-    }
-    mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-    end_of_work(sm.q, q_at.index);
-}
-
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
-/* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
-template <class C>
-static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
-                                              const struct params &params, int row, int n,
-                                              bool mask, const float (&l)[2])
-{
-    float top[2], alpha[2];
-    warp_scores<C>(x.s, x.q, x.q_rows, k);
-    if (mask) mask_block<C>(x.s, params, row, n);
-    row_maxima(x.s, top);
-    repair_rows(x.rows, l, top, x.c, alpha);
-    exponentials(x.s, x.rows, x.c);
-    scale_rows(x.o, alpha);
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.o);
-    warpgroup_fence_operand(x.p);
-}
-
-/* Key block n, and the output of block n - 1 (there is none before block 0). */
-template <class C, bool FIRST>
-static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
-                                            const struct params &params, int w, int row,
-                                            int n, bool mask)
-{
-    constexpr bool LATE = C::GROUP > 0 && (FIRST || C::FIRST_BLOCK_MAX);
-    float top[2], alpha[2];
-    int k_index = x.k_at.index;
-    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
-    acquire_turn(w);
-    wgmma_fence();
-    issue_qk<C, LATE ? 0 : C::GROUP>(x.s, x.q, kv.k[x.k_at.index]);
-    if (!FIRST) {
-        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-        wgmma_fence();
-        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    }
-    if (C::GROUP > 0 && !LATE) wgmma_wait<2>();
-    if (!LATE) release_turn<C>(w);
-    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
-    if (LATE) release_turn<C>(w);
-    if (LATE) mbarrier_wait(&kv.k_full[k_index], x.k_at.phase); /* long over: a fence (notes) */
-    warpgroup_fence_operand(x.s);
-    if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
-    if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST || !C::FIRST_BLOCK_MAX) row_maxima(x.s, top);
-    bool grown = !C::FIRST_BLOCK_MAX && (FIRST || has_grown(x.rows, top, x.c));
-    if (grown) update_maximum(x.rows, top, x.c, alpha);
-    if (FIRST && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.c, alpha);
-    const float l[2] = {x.rows.l[0], x.rows.l[1]};
-    exponentials(x.s, x.rows, x.c);
-    if (!FIRST) {
-        wgmma_wait<0>();
-        warpgroup_fence_operand(x.o);
-        release(kv.v_empty, x.v_at);
-        if (grown) scale_rows(x.o, alpha);
-        warpgroup_fence_operand(x.o);
-    }
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.p);
-    if (C::FIRST_BLOCK_MAX) {
-        advance<C::K_STAGES>(x.k_at);
-        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
-            repair(x, kv.k[k_index], params, row, n, mask, l);
-        mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
-    }
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
-}
-
-/* Writes the consumer's 64 rows of o. */
-template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
-                                                const struct params &params,
-                                                const struct work_tile &t, int w)
-{
-    int first = t.tile * C::Br + 64 * w, row = first + first_row();
-    size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
-    named_barrier_sync(8 + w, 128);
-    if constexpr (C::FLOAT_O)
-        store_floats<C>(x.o, params, row, head);
-    else if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
-    else
-        store_from_registers<C>(x.o, params, row, head);
-}
-
-/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
-template <class C>
-static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
-                                              const struct params &params,
-                                              const struct work_tile &t, int w, int q_index)
-{
-    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
-    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
-    int n_open = blocks_open<C>(params, first);
-    clear(x.rows, x.o);
-    if (n_blocks > 0) {
-        x.q_rows = sm.q.q[q_index] + w * 64 * 64;
-        set_q<C>(x.q, x.q_rows);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
-        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
-        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
-        if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-        for (; n < n_tile; n++) {
-            acquire_turn(w);
-            release_turn<C>(w);
-        }
-        last_pv(x, sm.kv);
-    } else {
-        release_q(&sm.q.empty[q_index], 8 + w);
-        for (; n < n_tile; n++) { /* the other consumer needs these */
-            acquire_turn(w);
-            release_turn<C>(w);
-            skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
-        }
-    }
-    epilogue(x, sm, params, t, w);
-    if (n_blocks > 0) /* what it skips can wait until its o is on the way */
-        for (n = n_blocks; n < n_tile; n++) skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
-}
-
-template <class C>
-static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
-                                               int w)
-{
-    consumer<C> x;
-    struct pipeline_state q_at = {0, 0};
-    x.c = *(volatile float *)&sm.c;
-    x.k_at = x.v_at = {0, 0};
-    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
-    for (;; advance<C::Q_STAGES>(q_at)) {
-        mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
-        const struct work_tile t = sm.q.tile[q_at.index];
-        if (t.tile < 0) break;
-        attend(x, sm, params, t, w, q_at.index);
-    }
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
-}
-
-template <class C>
-static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
-    tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s)
-{
-    memory<C> &sm = dynamic_shared<memory<C>>();
-    if (threadIdx.x == 0) {
-        q_init(sm.q);
-        kv_init(sm.kv);
-        sm.c = params.c;
-        fence_mbarrier_init();
-    }
-    __syncthreads();
-    int w = warpgroup_index();
-    if (w == 0) {
-        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce(sm, params, s);
-    } else {
-        setmaxnreg_inc<C::REGISTERS>();
-        consume(sm, params, w - 1);
-    }
-}
-
 template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
 {
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles, C::BLOCKS);
-    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s);
+    const struct last_waves cut = last_waves_of<C>(s.n_tiles, blocks, p, a);
+    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, cut);
+    merge_last_waves<C>(params, s, cut, blocks, a->stream);
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
@@ -293,11 +49,12 @@ static void launch(const struct problem *p, const struct arrays *a)
     } else if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
     else if (is_tiny(p) && p->causal) launch_as<config<T, 64, 2, 64, 4>>(p, a);
     else if (is_tiny(p)) launch_as<config<T, 64, 1, 64, 3, 3, 3>>(p, a);
-    else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
-    else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    else if constexpr (std::is_same_v<T, __half>) {
+        if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
+        else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    } else launch_as<config<T, 64, 4, 64, 4>>(p, a);
 }
 
-#ifndef PART_OF_A_PROBLEM /* multi_gpu/part_tuned.cu launches the kernel in its own way */
 static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
@@ -317,8 +74,15 @@ static const char *picks(const struct problem *p)
                           : "tiles of 256 queries, 64 keys: four consumers take turns";
 }
 
-/* The counter that gives out work tiles. */
-static size_t workspace(const struct problem *) { return sizeof(int); }
+/* The counter that gives out work tiles, or the parts of cut tiles. */
+static size_t workspace(const struct problem *p)
+{
+    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    if (p->causal || p->seqlen_k < WORTH_A_CUT * 64) return sizeof(int);
+    size_t blocks = (size_t)persistent_blocks(1 << 30);
+    if (d <= 64) return bytes_of_parts(blocks, 256, 64);
+    return bytes_of_parts(blocks, 128, d <= 128 ? 128 : 256);
+}
 
 static struct cost cost(const struct problem *p)
 {
@@ -335,4 +99,3 @@ GPU_VARIANT(tuned) = {
     .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tuned),
 };
-#endif

@@ -99,23 +99,6 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
                             (int)head - batch * params.heads_q, batch);
 }
 
-/* Writes o as floats: what several GPUs merge is not rounded before. */
-template <class C>
-static __device__ __forceinline__ void store_floats(const float (&o)[C::D / 2],
-                                                    const struct params &params, int row,
-                                                    size_t head)
-{
-    float *out = (float *)params.o_rows + (head * params.seqlen_q + row) * params.head_dim_v;
-#pragma unroll
-    for (int i = 0; i < C::D / 8; i++)
-#pragma unroll
-        for (int below = 0; below < 2; below++) {
-            int column = 8 * i + 2 * (threadIdx.x % 4);
-            if (row + 8 * below < params.seqlen_q && column < params.head_dim_v)
-                *(float2 *)(out + (size_t)(8 * below) * params.head_dim_v + column) =
-                    make_float2(o[4 * i + 2 * below], o[4 * i + 2 * below + 1]);
-        }
-}
 
 /* Writes the warpgroup's 64 rows of o, from query `first` on, through shared memory
  * `staged` [64 rows, D], swizzled, and TMA.  Thread 0 of the warpgroup must know that an

@@ -1,5 +1,5 @@
-/* merge.h: kernels that bring the answers of several parts together.  Also executed on the CPU
- * (tests/test_multi_gpu.cc).
+/* merge.h: kernels that bring the parts of several GPUs together (tree.cu).  Also executed on the
+ * CPU (tests/test_multi_gpu.cc).  The ring merges in the attention kernel (hopper/answer.h).
  *
  * A part that has seen some keys holds o, already divided by its l, and lse = m + log l.  That
  * is the element (o, 1, lse) of the monoid (stage 4's monoid.h), and parts merge with its
@@ -30,38 +30,6 @@ static __device__ inline size_t merge_row(void)
     return block_number() * MERGE_ROWS + threadIdx.x / WARP;
 }
 
-/* Four columns, the widest access of a lane; d is a multiple of 8. */
-static __device__ inline struct pack<float, 4> *columns(const float *row, size_t c)
-{
-    return (struct pack<float, 4> *)(row + c);
-}
-
-/* answer = answer . part for rows [first, first + n) of every head: aggregate_merge() with
- * l = 1 on both sides, then the division by the new l.  A part that is the unit changes no bit.
- *   o (heads, all, d), lse (heads, all)   the answer      part_o (heads, n, d), part_lse */
-static __global__ void merge_kernel(float *o, float *lse, const float *part_o,
-                                    const float *part_lse, size_t heads, size_t all,
-                                    size_t first, size_t n, size_t d)
-{
-    size_t part = merge_row();
-    if (part >= heads * n) return;
-    size_t row = part / n * all + first + part % n;
-    int lane = threadIdx.x % WARP;
-    struct se x = {lse[row], 1.0f}, y = {part_lse[part], 1.0f}, both = se_merge(x, y);
-    __syncwarp(); /* every lane has read lse */
-    if (y.m == -INFINITY) return;
-    if (lane == 0) lse[row] = x.m == -INFINITY ? y.m : se_lse(both);
-    float f_x = se_factor(x.m, both.m) / both.l, f_y = se_factor(y.m, both.m) / both.l;
-    for (size_t c = 4 * lane; c < d; c += 4 * WARP) {
-        struct pack<float, 4> v = *columns(part_o + part * d, c);
-        if (x.m != -INFINITY) {
-            struct pack<float, 4> old = *columns(o + row * d, c);
-            for (int e = 0; e < 4; e++) v.e[e] = f_x * old.e[e] + f_y * v.e[e];
-        }
-        *columns(o + row * d, c) = v;
-    }
-}
-
 /* The answer as the unit: o = 0, lse = -INFINITY. */
 static __global__ void unit_kernel(float *o, float *lse, size_t rows, size_t d)
 {
@@ -69,17 +37,6 @@ static __global__ void unit_kernel(float *o, float *lse, size_t rows, size_t d)
     if (row >= rows) return;
     if (threadIdx.x % WARP == 0) lse[row] = -INFINITY;
     for (size_t c = threadIdx.x % WARP; c < d; c += WARP) o[row * d + c] = 0.0f;
-}
-
-/* out = o in the problem's type. */
-template <class T> static __global__ void round_kernel(T *out, const float *o, size_t n)
-{
-    size_t at = (block_number() * MERGE_ROWS * WARP + threadIdx.x) * 8;
-    if (at >= n) return; /* n is a multiple of 8: head_dim_v is */
-    struct pack<float, 8> wide = *(const struct pack<float, 8> *)(o + at);
-    float v[8];
-    for (int e = 0; e < 8; e++) v[e] = wide.e[e];
-    store((struct pack<T, 8> *)(out + at), v);
 }
 
 /* The parts of all ranks, one after another, merged in the order of the ranks: the same bits in

@@ -22,7 +22,7 @@ void part_split(const struct problem *p, const struct part *x)
     a.q = x->q;
     a.k = x->k;
     a.v = x->v;
-    a.o = x->o;
+    a.o = x->answer;
     a.lse = x->lse;
     a.workspace = x->workspace;
     a.stream = x->stream;

@@ -1,13 +1,12 @@
 /* arch: sm_90a */
 /* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is that of
- * hopper/16_tuned.cu, line by line; what differs is how it is launched:
- *   - o goes from registers to memory in float32 (store_floats), so the last instances are
- *     those with `Output` = float
+ * hopper/tuned_kernel.h, line by line; what differs is how it is launched:
+ *   - a tile ends by merging with the answer to the keys before (answer.h), so the instances
+ *     are those with `PART` = true
  *   - q, k and v are some rows of each head in memory, which the tensor maps express
  *   - tiles are always taken from a counter.  NCCL's kernels occupy some multiprocessors
  *     while keys travel; blocks that start late on those must not own a fixed share */
-#define PART_OF_A_PROBLEM
-#include "hopper/16_tuned.cu"
+#include "hopper/tuned_kernel.h"
 
 #include "part.h"
 
@@ -15,7 +14,7 @@
 static CUtensorMap piece_map(const void *array, const struct problem *p, size_t heads,
                              size_t rows, size_t all_rows, size_t columns, int box_rows)
 {
-    static const PFN_cuTensorMapEncodeTiled_v12000 encode = encode_function();
+    static const auto encode = encode_function();
     CUtensorMap map;
     cuuint64_t size[4] = {columns, rows, heads, p->batch};
     cuuint64_t stride[3] = {2 * columns, 2 * columns * all_rows,
@@ -51,19 +50,28 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     params.q = piece_map(x->q, p, p->heads_q, p->seqlen_q, x->q_rows, p->head_dim, C::Br);
     params.k = piece_map(x->k, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim, C::Bc);
     params.v = piece_map(x->v, p, p->heads_kv, p->seqlen_k, x->k_rows, p->head_dim_v, C::Bc);
+    params.o = piece_map(x->o, p, p->heads_q, p->seqlen_q, x->q_rows, p->head_dim_v, 64);
+    params.o_strides.head = (ptrdiff_t)(x->q_rows * p->head_dim_v);
+    params.o_strides.batch = (ptrdiff_t)p->heads_q * params.o_strides.head;
+    params.answer = x->answer;
+    params.answer_rows = (int)x->q_rows;
+    params.merges = x->merges;
+    params.keeps = x->keeps;
     const struct scheduler s = scheduler_of(params, &taken, &a);
-    start<C, memory<C>>(tuned_kernel<C>, persistent_blocks(s.n_tiles), x->stream, params, s);
+    int blocks = persistent_blocks(s.n_tiles);
+    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s,
+                        last_waves_of<C>(s.n_tiles, blocks, &taken, &a));
 }
 
 /* The instances for long sequences: only those are cut between GPUs. */
 template <class T, int D>
 static void launch_part(const struct problem *p, const struct part *x)
 {
-    if constexpr (D == 64) launch_piece<config<T, 64, 3, 128, 3, 3, 1, float>>(p, x);
-    else if constexpr (D == 256) launch_piece<config<T, 256, 2, 64, 2, 2, 1, float>>(p, x);
+    if constexpr (D == 64) launch_piece<config<T, 64, 3, 128, 3, 3, 1, true>>(p, x);
+    else if constexpr (D == 256) launch_piece<config<T, 256, 2, 64, 2, 2, 1, true>>(p, x);
     else if constexpr (std::is_same_v<T, __half>)
-        launch_piece<config<T, 128, 2, 128, 2, 2, 1, float>>(p, x);
-    else launch_piece<config<T, 128, 2, 128, 3, 2, 1, float>>(p, x);
+        launch_piece<config<T, 128, 2, 128, 2, 2, 1, true>>(p, x);
+    else launch_piece<config<T, 128, 2, 128, 3, 2, 1, true>>(p, x);
 }
 
 void part_tuned(const struct problem *p, const struct part *x)

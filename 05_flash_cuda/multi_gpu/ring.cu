@@ -5,6 +5,8 @@
  *         compute stream:  answer = answer . attention(own queries, keys in hand)
  *
  * Liu, Zaharia and Abbeel 2023, "Ring Attention"; stage 4's mpi/ring.c is the same in C.
+ * A kernel merges its tiles with the answer before it writes them (hopper/answer.h).
+ *
  * The copies run under the kernels.  An event after each copy and after each step keeps the two
  * streams in order: keys are used after they have arrived, and a place is overwritten
  * after the kernel that read it.  NCCL's copies are kernels too and need some
@@ -58,33 +60,32 @@ static void clear_answer(struct team *t, struct gpu *g)
 {
     size_t rows = heads_q(&t->p) * g->n_q, d = t->p.head_dim_v;
     cudaLaunchConfig_t config = merge_launch(rows, g->compute);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, g->answer, g->answer + rows * d, rows,
-                                  d));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, g->answer, g->lse, rows, d));
+    CUDA_CHECK(cudaMemsetAsync(g->o, 0, rows * d * dtype_size(t->p.dtype), g->compute));
 }
 
-/* Computes one piece and merges it into the answer.  is_first: it is the answer. */
+/* Computes one piece and merges it into the answer.
+ *   is_first  it is the answer so far      is_last  no other piece follows */
 static void add_piece(struct team *t, struct gpu *g, const struct piece *x, const char *keys,
-                      size_t n_keys, bool is_first)
+                      size_t n_keys, bool is_first, bool is_last)
 {
     struct problem p = problem_of_piece(&t->p, x);
-    size_t size = dtype_size(p.dtype), heads = heads_q(&p), n = p.seqlen_q, d = p.head_dim_v;
-    float *answer_lse = g->answer + heads * g->n_q * d;
+    size_t size = dtype_size(p.dtype), d = p.head_dim_v, first = x->rows.first;
     struct part part = {};
-    part.q = g->q + x->rows.first * p.head_dim * size;
+    part.q = g->q + first * p.head_dim * size;
     part.k = keys + x->cols.first * p.head_dim * size;
     part.v = keys + p.batch * p.heads_kv * n_keys * p.head_dim * size +
              x->cols.first * d * size;
     part.q_rows = g->n_q;
     part.k_rows = n_keys;
-    part.o = is_first ? g->answer : g->part;
-    part.lse = is_first ? answer_lse : g->part + heads * n * d;
+    part.o = (char *)g->o + first * d * size;
+    part.answer = g->answer + first * d;
+    part.lse = g->lse + first;
+    part.merges = !is_first;
+    part.keeps = !is_last;
     part.workspace = g->workspace;
     part.stream = g->compute;
     part_tuned(&p, &part);
-    if (is_first) return;
-    cudaLaunchConfig_t config = merge_launch(heads * n, g->compute);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, g->answer, answer_lse, part.o,
-                                  part.lse, heads, g->n_q, x->rows.first, n, d));
 }
 
 /* Enqueues what one GPU computes in a step. */
@@ -101,28 +102,8 @@ static void compute(struct team *t, struct gpu *g, int step)
     if (step == 0 && !whole && g->n_q) clear_answer(t, g);
     for (int i = 0; i < n; i++)
         add_piece(t, g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
-                  step == 0 && i == 0 && whole);
+                  step == 0 && i == 0 && whole, step + 1 == t->world->ranks && i + 1 == n);
     CUDA_CHECK(cudaEventRecord(g->computed[step], g->compute));
-}
-
-template <class T> static void round_answer(const struct gpu *g, size_t n)
-{
-    cudaLaunchConfig_t config =
-        launch_of((n + 8 * MERGE_ROWS * WARP - 1) / (8 * MERGE_ROWS * WARP),
-                  MERGE_ROWS * WARP, 0, g->compute);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, round_kernel<T>, (T *)g->o, g->answer, n));
-}
-
-/* The answer in the problem's type. */
-static void finish(struct team *t, struct gpu *g)
-{
-    size_t rows = heads_q(&t->p) * g->n_q, n = rows * t->p.head_dim_v;
-    CUDA_CHECK(cudaSetDevice(g->device));
-    if (n == 0) return;
-    if (t->p.dtype == BF16) round_answer<__nv_bfloat16>(g, n);
-    else round_answer<__half>(g, n);
-    CUDA_CHECK(cudaMemcpyAsync(g->lse, g->answer + n, 4 * rows, cudaMemcpyDeviceToDevice,
-                               g->compute));
 }
 
 void ring_attention(struct team *t)
@@ -132,7 +113,6 @@ void ring_attention(struct team *t)
         if (step + 1 < ranks) exchange(t, step);
         for (int i = 0; i < t->world->local; i++) compute(t, &t->gpu[i], step);
     }
-    for (int i = 0; i < t->world->local; i++) finish(t, &t->gpu[i]);
 }
 
 void team_attention(struct team *t)

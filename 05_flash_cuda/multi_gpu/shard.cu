@@ -27,17 +27,18 @@ static struct sizes_of_shard sizes_of(const struct problem *p, enum strategy s, 
         struct chunks keys = keys_of(s, p, r, ranks);
         if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
     }
-    size_t size = dtype_size(p->dtype), answer = 4 * size_times(rows, p->head_dim_v + 1);
+    size_t size = dtype_size(p->dtype), part = 4 * size_times(rows, p->head_dim_v + 1);
     n.q = size * size_times(rows, p->head_dim);
     n.keys = size * size_times(size_times(heads_kv(p), widest), p->head_dim + p->head_dim_v);
-    n.part = answer;
     n.o = size * size_times(rows, p->head_dim_v);
     n.lse = 4 * rows;
     n.workspace = piece_workspace(p, s, ranks);
     n.places = 1;
-    if (is_tree(s)) n.gathered = s == TREE ? size_times(answer, (size_t)ranks) : 4 * rows;
-    else {
-        n.answer = answer;
+    if (is_tree(s)) {
+        n.part = part;
+        n.gathered = s == TREE ? size_times(part, (size_t)ranks) : 4 * rows;
+    } else {
+        n.answer = 4 * size_times(rows, p->head_dim_v);
         n.places = ranks < PLACES ? ranks : PLACES;
     }
     return n;
@@ -76,7 +77,7 @@ static bool shard_new(struct gpu *g, const struct problem *p, enum strategy s, i
     g->q = (char *)take(g, n.q, &short_of);
     for (int i = 0; i < n.places; i++) g->keys_at[i] = (char *)take(g, n.keys, &short_of);
     if (n.answer) g->answer = (float *)take(g, n.answer, &short_of);
-    g->part = (float *)take(g, n.part, &short_of);
+    if (n.part) g->part = (float *)take(g, n.part, &short_of);
     if (n.gathered) g->gathered = (float *)take(g, n.gathered, &short_of);
     g->o = take(g, n.o, &short_of);
     g->lse = (float *)take(g, n.lse, &short_of);

@@ -19,8 +19,8 @@ struct gpu {
     size_t n_q, n_k;
     char *q;                      /* [batch, heads_q, n_q, head_dim] */
     char *keys_at[PLACES];        /* k, then v, of one rank: its own, and arriving ones */
-    float *answer;                /* ring: o, then lse, of what was folded so far */
-    float *part;                  /* o, then lse, of one piece; tree: of this GPU's keys */
+    float *answer;                /* ring: o of what was folded so far; its lse is below */
+    float *part;                  /* tree: o, then lse, of this GPU's keys */
     float *gathered;              /* tree: the parts of all ranks, or their maxima */
     void *o;                      /* the result [batch, heads_q, n_q, head_dim_v] */
     float *lse;

@@ -59,7 +59,9 @@ static void fold_own_keys(struct team *t, struct gpu *g)
                  p.batch * p.heads_kv * g->n_k * p.head_dim * dtype_size(p.dtype);
         part.q_rows = g->n_q;
         part.k_rows = g->n_k;
-        part.o = g->part;
+        part.o = g->o;
+        part.answer = g->part;
+        part.keeps = true;
         part.lse = g->part + rows * d;
         part.workspace = g->workspace;
         part.stream = g->compute;

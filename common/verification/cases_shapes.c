@@ -120,6 +120,13 @@ static void add_large(enum op op)
         add_attention(op, OUTLIER, 4000,
                       SHAPE(.q = 300, .k = 8000, .d = d, .heads = 3, .kv = 1), ONLY_GPU);
     }
+    /* a few more tiles than multiprocessors: the last ones are cut along their keys */
+    add_attention(op, RANDOM, 0, SHAPE(.q = 3, .k = 3400, .heads = 17), EXECUTED);
+    for (size_t d = 64; d <= 256; d *= 2)
+        for (int steep = 0; steep <= 1; steep++)
+            add_attention(op, steep ? STEEP : RANDOM, 0,
+                          SHAPE(.q = 7, .k = d == 128 ? 7300 : 3700, .d = d, .batch = 3,
+                                .heads = 50, .kv = 25), ONLY_GPU);
     /* every instance of stage 5's last rungs: head dims, both masks, short and long tiles */
     for (size_t d = 64; d <= 256; d *= 2)
         for (int causal = 0; causal <= 1; causal++)

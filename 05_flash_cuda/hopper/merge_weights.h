@@ -1,0 +1,31 @@
+/* merge_weights.h: two answers for the same query, of different keys, become one.  Plain
+ * arithmetic, compiled for the GPU (answer.h) and for the CPU (tests/test_multi_gpu.cc).
+ *
+ * An answer is o, already divided by its l, and lse = m + log l.  That is the element (o, 1, lse)
+ * of the monoid (stage 4's monoid.h).  A query that has seen no key has the unit, lse = -inf. */
+#ifndef HOPPER_MERGE_WEIGHTS_H
+#define HOPPER_MERGE_WEIGHTS_H
+
+#include "monoid.h"
+
+/* The merged answer: o = old o_old + part o_part, and its lse. */
+struct merge_weights { float old, part, lse; };
+
+static inline HOST_DEVICE struct se answer_as_se(float lse)
+{
+    struct se x = {lse, lse == -INFINITY ? 0.0f : 1.0f};
+    return x;
+}
+
+/* Merging with the unit changes no bit: the weights are then 1 and 0. */
+static inline HOST_DEVICE struct merge_weights merge_weights_of(float old_lse, float part_lse)
+{
+    struct se old = answer_as_se(old_lse), part = answer_as_se(part_lse);
+    struct se both = se_merge(old, part);
+    struct merge_weights w = {0.0f, 0.0f, se_lse(both)};
+    if (old.l > 0.0f) w.old = se_factor(old.m, both.m) / both.l;
+    if (part.l > 0.0f) w.part = se_factor(part.m, both.m) / both.l;
+    return w;
+}
+
+#endif
