@@ -20,7 +20,7 @@ static inline void oracle_attention(const struct problem *p, const float *q,
                                     const float *k, const float *v, const float *bias,
                                     long double *o, long double *lse)
 {
-    size_t group = p->heads_q / p->heads_kv, d = p->head_dim, dv = p->head_dim_v;
+    size_t group = p->heads_kv ? p->heads_q / p->heads_kv : 1, d = p->head_dim, dv = p->head_dim_v;
     long double *s = malloc((p->seqlen_k + 1) * sizeof *s);
     for (size_t b = 0; b < p->batch; b++)
         for (size_t h = 0; h < p->heads_q; h++)

@@ -3,6 +3,7 @@
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
 #                     MkDocs into build/book.venv
 #   make book-test    a site in headless Chromium; make test runs it where it can
+#                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
 BOOK_WASM := naive safe online monoid tiles module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
 BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow selenium
@@ -53,7 +54,7 @@ $(BUILD)/book.test/invented.csv: tests/book/ladder_figure.py
 	$(Q)python3 $< $@
 
 book-test: $(BUILD)/figures.wasm $(BUILD)/book.venv/done $(TESTED_CSV) $(BUILD)/book.native build
-	$(Q)mkdir -p $(BUILD)/book.test && $(call book_in,$(BUILD)/book.test,$(TESTED_CSV))
-	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(BUILD)/book.test/book \
+	$(Q)$(if $(BOOK),,mkdir -p $(BUILD)/book.test && $(call book_in,$(BUILD)/book.test,$(TESTED_CSV)))
+	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(or $(BOOK),$(BUILD)/book.test/book) \
 	    --native $(BUILD)/book.native --programs $(BUILD) --timeline $(TESTED_CSV) \
 	    $(if $(SHOTS),--shots $(SHOTS))

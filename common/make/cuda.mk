@@ -2,6 +2,7 @@
 #
 #   CUDA         1 when GPU code is compiled; CUDA=0 forbids it
 #   CUDA_ARCH    "80 90a": the architectures; this machine's GPU unless given
+#   QUICK_CUDA   1 compiles faster what runs slower: files for several architectures at -O1
 #   TIMELINE     1 lets the Hopper rungs record what each warp does when (hopper/timeline.h)
 #   NVCC         the compiler; found on the PATH or in /usr/local/cuda/bin
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -27,6 +28,8 @@ CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 NVFLAGS = -std=c++20 -O3 -lineinfo $(if $(WERROR),-Werror all-warnings) \
           -Xcompiler -Wall$(comma)-Wextra$(comma)-fopenmp$(comma)-fPIC \
           $(subst $(comma),\$(comma),$(DIMS)) $(if $(TIMELINE),-DTIMELINE) $(CUFLAGS)
+# Hopper's files stay at -O3: their registers and wgmma are checked (ptxas_check.sh).
+PORTABLE_NVFLAGS = $(if $(QUICK_CUDA),-Xcicc -O1 -Xptxas -O1)
 ifdef CUDA
 LIBS += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/targets/x86_64-linux/lib -lcudart_static -lrt
 endif

@@ -38,7 +38,7 @@ PROGRAMS := $(STAGES:%=$(BUILD)/%)
 #       build/config.link    whether programs get GPU code
 #     (Before version 4.2 make cannot read the files, and compares later.) ---
 CONFIG := $(CC) $(CXX) $(CFLAGS_ALL) $(CXXFLAGS_ALL)
-CONFIG_CUDA := $(NVCC) $(CUDA_ARCH) $(NVFLAGS)
+CONFIG_CUDA := $(NVCC) $(CUDA_ARCH) $(NVFLAGS) $(PORTABLE_NVFLAGS)
 CONFIG_LINK := cuda=$(CUDA) $(if $(CUDA),$(CUDA_ARCH)) nccl=$(NCCL)
 
 # $(call configuration,file,variable)
@@ -80,6 +80,7 @@ $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
 	@mkdir -p $(@D)
 	@echo "  nvcc  $<"
 	$(Q)$(if $(filter $<,$(HOPPER_CU)),$(if $(TIMELINE),SPILLS=allowed) sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
+	    $(if $(filter $<,$(HOPPER_CU)),,$(PORTABLE_NVFLAGS)) \
 	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
 

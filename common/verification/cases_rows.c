@@ -16,7 +16,8 @@ static void add_row_sizes(enum op op)
         add_rows(op, RANDOM, 0, every[i] <= 257 ? 3 : 2, every[i], marks);
     }
     add_rows(op, RANDOM, 0, 1, 1, QUICK);
-    add_rows(op, RANDOM, 0, 257, 3, BOTH);
+    add_rows(op, RANDOM, 0, 257, 3, QUICK);
+    add_rows(op, RANDOM, 0, 67, 3, BOTH); /* several blocks, where a block has 128 / 4 rows */
     add_rows(op, RANDOM, 0, 64, 64, QUICK);
     add_rows(op, RANDOM, 0, 1000, 130, 0);
     add_rows(op, RANDOM, 0, 1, 100003, 0);
