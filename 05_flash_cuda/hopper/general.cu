@@ -55,6 +55,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
                                                const struct call &call)
 {
     struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
+    if (call.list.tile) wait_for_previous_kernel(); /* the one that lists the tiles */
     const int n_tiles = tiles_of(call.list, call.scheduler, params);
     for (int n = blockIdx.x; n < n_tiles;) {
         const struct work_tile t = tile_of(call.list, call.scheduler, params, n);
@@ -178,7 +179,9 @@ template <class C> static void launch_as(const struct problem *p, const struct a
                               scheduler_of(params, p, a), work_list_of(p, a),
                               (int)stored_queries(p)};
     int most = p->packed ? list_tiles<C>(p, a, call.sequences, call.list) : call.scheduler.n_tiles;
-    start<C, memory<C>>(general_kernel<C>, persistent_blocks(most), a->stream, params, call);
+    const int blocks = persistent_blocks(most);
+    if (p->packed) start<C, memory<C>, true>(general_kernel<C>, blocks, a->stream, params, call);
+    else start<C, memory<C>>(general_kernel<C>, blocks, a->stream, params, call);
 }
 
 /* Head dimensions up to 128: 64 keys in a block and not 128, for few keys a query? */
