@@ -23,6 +23,18 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
                       lambda device: torch.cuda.current_stream(device).cuda_stream)
 
 
+def _empty_strided(place):
+    """A function (shape, strides, type) that makes a tensor on "cuda", on its current device, or on
+    "cpu".  That of torch.compile's output does not go through PyTorch's dispatcher."""
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    return getattr(guards, "_empty_strided_" + place, None) or (
+        lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype,
+                                                          device=place))
+
+
+_EMPTY = {place: _empty_strided(place) for place in ("cpu", "cuda")}
+
+
 class Spare:
     """Things that calls use in turn: a call takes one that no other call has, and gives it back.
     pop() and append() of a list are atomic, so calls of several threads may do so."""
@@ -43,13 +55,12 @@ _workspaces = {}  # (device, stream): Spare.  The GPU too finishes the calls of 
 
 
 def _small_workspaces(device, stream):
-    """Those of the current stream; device and stream are None on the CPU."""
-    spare = _workspaces.get((device, stream))
-    if spare is None:
+    """Those of the current stream, each with its address; device and stream are None on the CPU."""
+    def make():
         place = "cpu" if device is None else f"cuda:{device}"
-        spare = Spare(lambda: torch.empty(SMALL, dtype=torch.uint8, device=place))
-        spare = _workspaces.setdefault((device, stream), spare)
-    return spare
+        work = torch.empty(SMALL, dtype=torch.uint8, device=place)
+        return work, work.data_ptr()
+    return _workspaces.setdefault((device, stream), Spare(make))
 
 
 class Prepared:
@@ -63,9 +74,8 @@ class Prepared:
                 raise FiveStepsError(f"{name} is copied")
         self.more = [(name, i) for i, (name, a) in enumerate(arrays.items())
                      if i >= 3 and a is not None]
-        self.o, self.lse = o.shape, lse.shape
-        q = arrays["q"]
-        self.like_q = o.shape == q.shape and q.is_contiguous()  # empty_like() is the fastest
+        self.empty = _EMPTY[o.device.type]
+        self.o, self.lse = ((tuple(a.shape), a.stride(), a.dtype) for a in (o, lse))
         self.device = o.device.index if o.device.type == "cuda" else None
         problem.lse = None  # the library then has lse in its workspace
         self.sizes = {False: library().attention_workspace(problem)}
@@ -79,14 +89,14 @@ class Prepared:
     def run(self, arrays, return_lse, seqlen_k=None):
         """o and lse (or None), or None where the library refuses the call.
         arrays: in the order of the first call's; seqlen_k: where it differs from call to call."""
-        stream = None
-        if self.device is not None:
-            if _current_device() != self.device:
+        device, stream = self.device, None
+        if device is not None:
+            if _current_device() != device:
                 return None
-            stream = _raw_stream(self.device)
+            stream = _raw_stream(device)
         q, k, v = arrays[:3]
-        o = torch.empty_like(q) if self.like_q else q.new_empty(self.o)
-        lse = q.new_empty(self.lse, dtype=torch.float32) if return_lse else None
+        o = self.empty(*self.o)
+        lse = self.empty(*self.lse) if return_lse else None
         problem = self.problems.take()
         _fill(problem, self.begin, q.data_ptr(), k.data_ptr(), v.data_ptr(), 0, o.data_ptr(),
               lse.data_ptr() if return_lse else 0, stream or 0)
@@ -102,13 +112,13 @@ class Prepared:
 
     def compute(self, problem, size, q, stream):
         """The library's code.  A small workspace is one that is kept; but a graph has its own, as
-        it may be replayed beside other calls."""
-        if size > SMALL or (stream is not None and torch.cuda.is_current_stream_capturing()):
+        it may be replayed beside other calls.  CUDA captures no graph on the default stream, 0."""
+        if size > SMALL or (stream and torch.cuda.is_current_stream_capturing()):
             work = q.new_empty(size, dtype=torch.uint8)
             return self.function(problem, work.data_ptr(), size, None)
-        spare = _small_workspaces(self.device, stream)
+        spare = _workspaces.get((self.device, stream)) or _small_workspaces(self.device, stream)
         work = spare.take()
-        code = self.function(problem, work.data_ptr(), SMALL, None)
+        code = self.function(problem, work[1], SMALL, None)
         spare.give_back(work)
         return code
 
@@ -122,8 +132,10 @@ class Repeated:
 
     def __call__(self, arrays, options, return_lse, seqlen_k=None):
         """o and lse, or None: the general way must be taken."""
-        key = (options, *[a if a is None else (a.shape, a.stride(), a.dtype, a.device)
-                          for a in arrays])
+        q, k, v, *more = arrays
+        key = (options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype,
+               k.device, v.shape, v.stride(), v.dtype, v.device,
+               *[a if a is None else (a.shape, a.stride(), a.dtype, a.device) for a in more])
         ready = self.kept.get(key)
         try:
             if ready is None:

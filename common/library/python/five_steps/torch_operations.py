@@ -71,11 +71,19 @@ def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
             q.new_empty(q.shape[:2], dtype=torch.float32))
 
 
-# Each says whether somebody watches the call.  PyTorch may take these names away.
-_WATCHERS = [getattr(place, name, None) for place, name in (
-    (torch._C, "_is_tracing"), (torch._C, "_len_torch_dispatch_stack"),
-    (torch._C, "_len_torch_function_stack"),
-    (getattr(torch._C, "_functorch", None), "peek_interpreter_stack"))]
+def _watcher():
+    """A function that says whether somebody watches the call.  PyTorch may take its names away;
+    then the call counts as watched."""
+    try:
+        tracing, dispatch = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
+        function = torch._C._len_torch_function_stack
+        transformation = torch._C._functorch.peek_interpreter_stack
+    except AttributeError:
+        return lambda: True
+    return lambda: tracing() or dispatch() or function() or transformation()
+
+
+_watched = _watcher()
 _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 _VALUES = {type(None), bool, int, float, str}  # types of options under which a call is kept
 
@@ -83,14 +91,9 @@ _VALUES = {type(None), bool, int, float, str}  # types of options under which a 
 def _is_plain(arrays):
     """Does the call want its result and nothing else?  Tracing, modes, transformations and
     subclasses of tensors need the operator."""
-    if torch.compiler.is_compiling() or None in _WATCHERS:
+    if torch.compiler.is_compiling() or _watched():
         return False
-    if not _PLAIN.issuperset(map(type, arrays)):
-        return False
-    for watches in _WATCHERS:
-        if watches():
-            return False
-    return True
+    return _PLAIN.issuperset(map(type, arrays))
 
 
 def _prepare_attention(arrays, given, _):
