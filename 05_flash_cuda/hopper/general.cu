@@ -111,6 +111,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks tile = blocks_some_see<C>(seq_copy, t_copy.tile * C::Br, C::Br);
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
+    const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
     const struct block_at at = {seq, first + first_row()};
     int n = tile.first;
     clear(x.rows, x.o);
@@ -120,7 +121,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         set_q<C>(x.q, x.q_rows);
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         step<C, FIRST>(x, sm.kv, call.terms, at, w, n++, true);
-        for (; n < min(open.first, seen.end); n++) /* some rows see their first keys here */
+        for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, true);
