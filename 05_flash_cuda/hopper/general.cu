@@ -96,6 +96,14 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
 }
 
+/* The end of the key blocks that some query of the tile sees. */
+template <class C>
+static __device__ __forceinline__ int end_of_tile(const struct rows_of_sequence &seq,
+                                                  const struct work_tile &t)
+{
+    return blocks_some_see<C>(seq, t.tile * C::Br, C::Br).end;
+}
+
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile in stage q_index.  Tile and sequence stay
  * in shared memory where registers are short, and the stage is then released at the end. */
 template <class C>
@@ -112,7 +120,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
     const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
-    const struct block_at at = {seq, first + first_row()};
+    const struct block_at at = {seq, t, w};
     int n = tile.first;
     clear(x.rows, x.o);
     for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);
@@ -125,11 +133,15 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
             step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, true);
+        for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         last_pv(x, sm.kv);
-    } else if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-    const int tile_end = blocks_some_see<C>(seq, t.tile * C::Br, C::Br).end;
-    for (; n < tile_end; n++) pass(x, sm.kv, w);
+    } else {
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
+    }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
+    for (; n < end_of_tile<C>(seq, t); n++) /* what it does not need can wait until here */
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
 }
 
