@@ -14,22 +14,27 @@
 #include "store.h"
 #include "work_list.h"
 
-template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS> struct config {
+template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS,
+          int CONSUMERS = HEAD_DIM == 64 ? 3 : 2, int PER_SM = 1>
+struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 3 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
+    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
     static constexpr bool FIRST_BLOCK_MAX =
         D <= 128 && !BIAS && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 ? 4 : 3;
+    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 && BLOCKS == 1 ? 4 : 3;
     static constexpr int V_STAGES = D == 128 && K_STAGES == 3 ? 2 : K_STAGES;
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 160 : 232;
+    static constexpr int PRODUCER_REGISTERS = BLOCKS > 1 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS =
+        BLOCKS == 3 ? 136 : WARPGROUPS <= 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = D == 64 ? 3 : 0; /* products before the turn passes */
+    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -163,7 +168,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 }
 
 template <class C>
-static __global__ void __launch_bounds__(C::THREADS, 1)
+static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     general_kernel(const __grid_constant__ struct params params,
                    const __grid_constant__ struct call call)
 {
@@ -192,7 +197,7 @@ template <class C> static void launch_as(const struct problem *p, const struct a
                               scheduler_of(params, p, a), work_list_of(p, a),
                               (int)stored_queries(p)};
     int most = p->packed ? list_tiles<C>(p, a, call.sequences, call.list) : call.scheduler.n_tiles;
-    const int blocks = persistent_blocks(most);
+    const int blocks = persistent_blocks(most, C::BLOCKS);
     if (p->packed) start<C, memory<C>, true>(general_kernel<C>, blocks, a->stream, params, call);
     else start<C, memory<C>>(general_kernel<C>, blocks, a->stream, params, call);
 }
@@ -240,7 +245,7 @@ static const char *refuses(const struct problem *p)
 /* The counter that gives out work tiles, their number, and for packed sequences the list. */
 static size_t workspace(const struct problem *p)
 {
-    return 2 * sizeof(int) + (p->packed ? (p->total_q / 128 + p->batch) * 2 * sizeof(int) : 0);
+    return 2 * sizeof(int) + (p->packed ? (p->total_q / 64 + p->batch) * 2 * sizeof(int) : 0);
 }
 
 static struct cost cost(const struct problem *p)
