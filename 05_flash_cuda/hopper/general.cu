@@ -14,8 +14,8 @@
 #include "store.h"
 #include "work_list.h"
 
-template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS,
-          int CONSUMERS = HEAD_DIM == 64 ? 3 : 2, int PER_SM = 1>
+template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
+          int PER_SM = 1>
 struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
@@ -29,9 +29,8 @@ struct config {
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = BLOCKS > 1 ? 24 : WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS =
-        BLOCKS == 3 ? 136 : WARPGROUPS <= 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : 160;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
@@ -202,30 +201,46 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     else start<C, memory<C>>(general_kernel<C>, blocks, a->stream, params, call);
 }
 
-/* Head dimensions up to 128: 64 keys in a block and not 128, for few keys a query? */
-static bool is_short(const struct problem *p)
+/* The geometry of the instance for a shape, chosen by measurement (notes/hopper.md). */
+struct geometry {
+    int keys;      /* in a block */
+    int consumers; /* of 64 queries each */
+    int per_sm;    /* blocks of threads on a multiprocessor */
+};
+
+/* Where queries see few keys, a tile is mostly start and end.  At d = 64 three small blocks of
+ * threads on a multiprocessor then overlap their tiles.  At d = 128 only two fit, and lose. */
+static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
-    return mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
+    const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
+    if (p->head_dim > 128 || p->head_dim_v > 128) return {64, 2, 1};
+    if (p->head_dim > 64 || p->head_dim_v > 64)
+        return {few_keys || p->has_bias ? 64 : 128, 2, 1};
+    if (p->has_bias) return {64, 3, 1};
+    return few_keys ? geometry{64, 1, 3} : geometry{128, 3, 1};
 }
 
-template <class T, int D, int KEYS>
-static void launch_keys(const struct problem *p, const struct arrays *a)
+template <class T, int D, int KEYS, int CONSUMERS, int PER_SM = 1>
+static void launch_geometry(const struct problem *p, const struct arrays *a)
 {
-    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0>>(p, a);
-    else launch_as<config<T, D, KEYS, 0, 0>>(p, a);
+    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0, CONSUMERS, PER_SM>>(p, a);
+    else launch_as<config<T, D, KEYS, 0, 0, CONSUMERS, PER_SM>>(p, a);
 }
 
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    if constexpr (D <= 128) /* o leaves no registers for the bias */
+    constexpr int CONSUMERS = D == 64 ? 3 : 2;
+    const struct geometry g = geometry_of(p);
+    if constexpr (D <= 128) { /* with o of 256 columns no registers are left for the bias */
         if (p->has_bias)
-            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1>>
-                                      : launch_as<config<T, D, 64, 0, 1>>)(p, a);
-    if constexpr (D <= 128)
-        if (!is_short(p)) return launch_keys<T, D, 128>(p, a);
-    launch_keys<T, D, 64>(p, a);
+            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1, CONSUMERS>>
+                                      : launch_as<config<T, D, 64, 0, 1, CONSUMERS>>)(p, a);
+        if (g.keys == 128) return launch_geometry<T, D, 128, CONSUMERS>(p, a);
+    }
+    if constexpr (D == 64) launch_geometry<T, D, 64, 1, 3>(p, a);
+    else launch_geometry<T, D, 64, 2>(p, a);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -248,9 +263,19 @@ static size_t workspace(const struct problem *p)
     return 2 * sizeof(int) + (p->packed ? (p->total_q / 64 + p->batch) * 2 * sizeof(int) : 0);
 }
 
+/* The geometry for a shape in words. */
+static const char *picks(const struct problem *p)
+{
+    const struct geometry g = geometry_of(p);
+    if (g.consumers == 1) return "tiles of 64 queries, 64 keys; three blocks a multiprocessor";
+    if (g.consumers == 3)
+        return g.keys == 64 ? "tiles of 192 queries, 64 keys" : "tiles of 192 queries, 128 keys";
+    return g.keys == 64 ? "tiles of 128 queries, 64 keys" : "tiles of 128 queries, 128 keys";
+}
+
 static struct cost cost(const struct problem *p)
 {
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 192 : 128);
+    return attention_cost(p, 64 * geometry_of(p).consumers);
 }
 
 GPU_VARIANT(general) = {
@@ -262,6 +287,7 @@ GPU_VARIANT(general) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
+    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
