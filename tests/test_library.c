@@ -40,13 +40,17 @@ Test(library, kernels_are_taken_by_name)
         for (int i = 0; i < 2; i++) {
             struct test t = test_new(device, FIVE_STEPS_F32, shape, 1, 0);
             struct framed o = framed_new(t.n_o * 4, 0);
-            const char *name = NULL;
+            const char *name = NULL, *choice = NULL;
             double moved = 0;
             t.p.kernel = names[device][i];
             attend(&t, o.at, NULL);
             compare(&t, o.at, NULL);
             cr_assert(five_steps_attention_kernel(&t.p, &name, &moved, NULL) == 0);
             cr_assert(!strcmp(name, names[device][i]) && moved > 0, "%s, %g", name, moved);
+            cr_assert(five_steps_attention_choice(&t.p, &choice, NULL) == 0);
+            cr_expect(!strncmp(choice, "tile", 4) == !strcmp(name, "register_tiled"), "%s: %s",
+                      name, choice);
+            cr_expect(five_steps_attention_choice(&t.p, NULL, NULL) == FIVE_STEPS_INVALID);
             framed_free(o, names[device][i]);
             test_free(&t);
         }

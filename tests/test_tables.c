@@ -127,6 +127,29 @@ Test(tables, programs_of_projects_check_without_times_or_linkers_words)
     cr_expect(strstr(said, "as it should be") != NULL, "%s", said);
 }
 
+/* Aligned tiles of 64 queries with a window of 256 keys compute 5 blocks of 64. */
+Test(tables, a_window_has_the_bound_of_whole_blocks_beside_its_ratio)
+{
+    static const char *const want[] = { "| ratio | bound |", "| 0.50 | 0.80 |", "| 0.50 |  |" };
+    char command[2048], table[1 << 14];
+    if (!has_python()) cr_skip("no python3");
+    cr_assert(!system("mkdir -p results/hopper"));
+    cr_assert(run("tests/plots/synthetic.py", "good.csv") == 0, "%s", said);
+    cr_assert(!system("awk -F, -v OFS=, 'NR == 1 { print } NR == 2 { $2 = \"window: 256 keys\"; "
+                      "$17 = $18 = 0.002; $NF = \"ideal_s 0.001; bound 0.8\"; print; "
+                      "$2 = \"layout: views\"; sub(\"; bound.*\", \"\", $NF); print }' "
+                      "good.csv > results/hopper/serving.csv && cp good.csv results/a.csv"));
+    write_text("t.md", "<!-- table:serving begin -->\n<!-- table:serving end -->\n");
+    cr_expect(run("common/reports/tables.py", "--results results t.md") == 0, "%s", said);
+    slurp("t.md", table, sizeof table);
+    for (size_t t = 0; t < sizeof want / sizeof *want; t++)
+        cr_expect(strstr(table, want[t]), "not '%s' in:\n%s", want[t], table);
+    snprintf(command, sizeof command, "cd '%s/common/reports' && python3 -B -c 'import "
+             "serving_pairs as s; exit((s.whole_blocks(640, 255, 64), s.whole_blocks(64, 63, 128)) "
+             "!= (64 * 64 * (1 + 2 + 3 + 4 + 6 * 5), 64 * 128))'", root);
+    cr_expect(!system(command), "whole_blocks()");
+}
+
 Test(tables, stage_tables_follow_the_list_of_the_stage)
 {
     static const char *const orders[][2] = {{ "tiled", "threads" }, { "threads", "tiled" }};

@@ -14,22 +14,26 @@
 #include "store.h"
 #include "work_list.h"
 
-template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS> struct config {
+template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
+          int PER_SM = 1>
+struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 3 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
+    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
     static constexpr bool FIRST_BLOCK_MAX =
         D <= 128 && !BIAS && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 ? 4 : 3;
+    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 && BLOCKS == 1 ? 4 : 3;
     static constexpr int V_STAGES = D == 128 && K_STAGES == 3 ? 2 : K_STAGES;
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 160 : 232;
+    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : 160;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = D == 64 ? 3 : 0; /* products before the turn passes */
+    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -55,6 +59,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
                                                const struct call &call)
 {
     struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
+    if (call.list.tile) wait_for_previous_kernel(); /* the one that lists the tiles */
     const int n_tiles = tiles_of(call.list, call.scheduler, params);
     for (int n = blockIdx.x; n < n_tiles;) {
         const struct work_tile t = tile_of(call.list, call.scheduler, params, n);
@@ -95,6 +100,14 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
 }
 
+/* The end of the key blocks that some query of the tile sees. */
+template <class C>
+static __device__ __forceinline__ int end_of_tile(const struct rows_of_sequence &seq,
+                                                  const struct work_tile &t)
+{
+    return blocks_some_see<C>(seq, t.tile * C::Br, C::Br).end;
+}
+
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile in stage q_index.  Tile and sequence stay
  * in shared memory where registers are short, and the stage is then released at the end. */
 template <class C>
@@ -110,7 +123,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks tile = blocks_some_see<C>(seq_copy, t_copy.tile * C::Br, C::Br);
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
-    const struct block_at at = {seq, first + first_row()};
+    const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
+    const struct block_at at = {seq, t, w};
     int n = tile.first;
     clear(x.rows, x.o);
     for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);
@@ -119,15 +133,19 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         set_q<C>(x.q, x.q_rows);
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         step<C, FIRST>(x, sm.kv, call.terms, at, w, n++, true);
-        for (; n < min(open.first, seen.end); n++) /* some rows see their first keys here */
+        for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, true);
+        for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         last_pv(x, sm.kv);
-    } else if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-    const int tile_end = blocks_some_see<C>(seq, t.tile * C::Br, C::Br).end;
-    for (; n < tile_end; n++) pass(x, sm.kv, w);
+    } else {
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
+    }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
+    for (; n < end_of_tile<C>(seq, t); n++) /* what it does not need can wait until here */
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
 }
 
@@ -149,7 +167,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 }
 
 template <class C>
-static __global__ void __launch_bounds__(C::THREADS, 1)
+static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     general_kernel(const __grid_constant__ struct params params,
                    const __grid_constant__ struct call call)
 {
@@ -178,33 +196,51 @@ template <class C> static void launch_as(const struct problem *p, const struct a
                               scheduler_of(params, p, a), work_list_of(p, a),
                               (int)stored_queries(p)};
     int most = p->packed ? list_tiles<C>(p, a, call.sequences, call.list) : call.scheduler.n_tiles;
-    start<C, memory<C>>(general_kernel<C>, persistent_blocks(most), a->stream, params, call);
+    const int blocks = persistent_blocks(most, C::BLOCKS);
+    if (p->packed) start<C, memory<C>, true>(general_kernel<C>, blocks, a->stream, params, call);
+    else start<C, memory<C>>(general_kernel<C>, blocks, a->stream, params, call);
 }
 
-/* Head dimensions up to 128: 64 keys in a block and not 128, for few keys a query? */
-static bool is_short(const struct problem *p)
+/* The geometry of the instance for a shape, chosen by measurement (notes/hopper.md). */
+struct geometry {
+    int keys;      /* in a block */
+    int consumers; /* of 64 queries each */
+    int per_sm;    /* blocks of threads on a multiprocessor */
+};
+
+/* Where queries see few keys, a tile is mostly start and end.  At d = 64 three small blocks of
+ * threads on a multiprocessor then overlap their tiles.  At d = 128 only two fit, and lose. */
+static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
-    return mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
+    const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
+    if (p->head_dim > 128 || p->head_dim_v > 128) return {64, 2, 1};
+    if (p->head_dim > 64 || p->head_dim_v > 64)
+        return {few_keys || p->has_bias ? 64 : 128, 2, 1};
+    if (p->has_bias) return {64, 3, 1};
+    return few_keys ? geometry{64, 1, 3} : geometry{128, 3, 1};
 }
 
-template <class T, int D, int KEYS>
-static void launch_keys(const struct problem *p, const struct arrays *a)
+template <class T, int D, int KEYS, int CONSUMERS, int PER_SM = 1>
+static void launch_geometry(const struct problem *p, const struct arrays *a)
 {
-    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0>>(p, a);
-    else launch_as<config<T, D, KEYS, 0, 0>>(p, a);
+    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0, CONSUMERS, PER_SM>>(p, a);
+    else launch_as<config<T, D, KEYS, 0, 0, CONSUMERS, PER_SM>>(p, a);
 }
 
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    if constexpr (D <= 128) /* o leaves no registers for the bias */
+    constexpr int CONSUMERS = D == 64 ? 3 : 2;
+    const struct geometry g = geometry_of(p);
+    if constexpr (D <= 128) { /* with o of 256 columns no registers are left for the bias */
         if (p->has_bias)
-            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1>>
-                                      : launch_as<config<T, D, 64, 0, 1>>)(p, a);
-    if constexpr (D <= 128)
-        if (!is_short(p)) return launch_keys<T, D, 128>(p, a);
-    launch_keys<T, D, 64>(p, a);
+            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1, CONSUMERS>>
+                                      : launch_as<config<T, D, 64, 0, 1, CONSUMERS>>)(p, a);
+        if (g.keys == 128) return launch_geometry<T, D, 128, CONSUMERS>(p, a);
+    }
+    if constexpr (D == 64) launch_geometry<T, D, 64, 1, 3>(p, a);
+    else launch_geometry<T, D, 64, 2>(p, a);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -224,12 +260,22 @@ static const char *refuses(const struct problem *p)
 /* The counter that gives out work tiles, their number, and for packed sequences the list. */
 static size_t workspace(const struct problem *p)
 {
-    return 2 * sizeof(int) + (p->packed ? (p->total_q / 128 + p->batch) * 2 * sizeof(int) : 0);
+    return 2 * sizeof(int) + (p->packed ? (p->total_q / 64 + p->batch) * 2 * sizeof(int) : 0);
+}
+
+/* The geometry for a shape in words. */
+static const char *picks(const struct problem *p)
+{
+    const struct geometry g = geometry_of(p);
+    if (g.consumers == 1) return "tiles of 64 queries, 64 keys; three blocks a multiprocessor";
+    if (g.consumers == 3)
+        return g.keys == 64 ? "tiles of 192 queries, 64 keys" : "tiles of 192 queries, 128 keys";
+    return g.keys == 64 ? "tiles of 128 queries, 64 keys" : "tiles of 128 queries, 128 keys";
 }
 
 static struct cost cost(const struct problem *p)
 {
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 192 : 128);
+    return attention_cost(p, 64 * geometry_of(p).consumers);
 }
 
 GPU_VARIANT(general) = {
@@ -241,6 +287,7 @@ GPU_VARIANT(general) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
+    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},

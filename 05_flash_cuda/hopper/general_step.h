@@ -18,11 +18,18 @@ template <class C> struct consumer {
     struct pipeline_state k_at, v_at;
 };
 
-/* Which queries a thread has, and what they see. */
+/* Which queries a consumer has, and what they see. */
 struct block_at {
     const struct rows_of_sequence &sequence;
-    int row; /* the thread's first row in the sequence */
+    const struct work_tile &tile;
+    int w; /* the consumer */
 };
+
+/* The thread's first row in the sequence.  Computed where it is used: no register holds it. */
+template <class C> static __device__ __forceinline__ int row_of(const struct block_at &at)
+{
+    return at.tile.tile * C::Br + 64 * at.w + first_row();
+}
 
 /* Steps of a tile.  FIRST: there is no output of a block before.  GROWING: the rows' maxima may
  * grow.  FIXED: weights refer to the maximum that is known (rung 15). */
@@ -46,8 +53,8 @@ static __device__ __forceinline__ void add_terms(float (&s)[C::Bc / 2],
                                                  const struct block_at &at, int n, bool mask)
 {
     if (C::SOFTCAP) cap_scores(s, terms);
-    if (C::BIAS) add_bias<C>(s, terms, at.row, at.sequence.seqlen_q, n, !mask);
-    if (mask) mask_both_ends<C>(s, at.sequence.mask, at.row, n);
+    if (C::BIAS) add_bias<C>(s, terms, row_of<C>(at), at.sequence.seqlen_q, n, !mask);
+    if (mask) mask_both_ends<C>(s, at.sequence.mask, row_of<C>(at), n);
 }
 
 /* Block n again with its maximum (rung 15); `l` is the rows' l without it. */
@@ -133,12 +140,17 @@ static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &k
     release(kv.v_empty, x.v_at);
 }
 
+template <class C> static __device__ __forceinline__ void pass_turn(int w)
+{
+    acquire_turn(w);
+    release_turn<C>(w);
+}
+
 /* A block that other consumers need. */
 template <class C>
 static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
 {
-    acquire_turn(w);
-    release_turn<C>(w);
+    pass_turn<C>(w);
     skip_block(kv, x.k_at, x.v_at, 8 + w);
 }
 

@@ -7,6 +7,7 @@
 
 #include "stage.h"
 #include "cost.h"
+#include "early_start.h"
 #include "mask32.h"
 #include "problem/layout.h"
 #include "gpu/cuda_check.h"
@@ -148,8 +149,9 @@ static inline int persistent_blocks(int n_tiles, int per_sm = 1)
     return n_tiles < n ? n_tiles : n;
 }
 
-/* Launches blocks of C::THREADS threads with sizeof(MEMORY) bytes of shared memory each. */
-template <class C, class MEMORY, class... PARAMETERS>
+/* Launches blocks of C::THREADS threads with sizeof(MEMORY) bytes of shared memory each.
+ * EARLY: before the kernel before it has ended, for which it then waits itself. */
+template <class C, class MEMORY, bool EARLY = false, class... PARAMETERS>
 static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
                   const std::type_identity_t<PARAMETERS> &...parameters)
 {
@@ -160,6 +162,9 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
     config.blockDim = dim3(C::THREADS);
     config.dynamicSmemBytes = sizeof(MEMORY);
     config.stream = (cudaStream_t)stream;
+    cudaLaunchAttribute early = may_start_early();
+    config.attrs = &early;
+    config.numAttrs = EARLY;
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
     timeline_save();
 }

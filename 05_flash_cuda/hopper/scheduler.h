@@ -66,7 +66,9 @@ static struct scheduler scheduler_of(const struct params &params, const struct p
         size_t group = p->heads_q / p->heads_kv;
         while (2 * s.section * head_bytes <= room * group && s.section < s.heads)
             s.section *= 2;
-        CUDA_CHECK(cudaMemsetAsync(s.counter, 0, sizeof(int), (cudaStream_t)a->stream));
+        if (!p->packed) /* else list_tiles_kernel does it */
+            CUDA_CHECK(cudaMemsetAsync(s.counter, 0, sizeof(int),
+                                       (cudaStream_t)a->stream));
     }
     return s;
 }

@@ -57,6 +57,7 @@ static __global__ void __launch_bounds__(N_WEIGHTS)
 {
     int (&end)[N_WEIGHTS] = dynamic_shared<weights>().end;
     const int t = threadIdx.x;
+    dependents_may_start(); /* they wait before they read the list */
     end[t] = 0;
     __syncthreads();
     for_all_tiles<C>(all, list, [&](int, int, int weight) { atomicAdd(&end[weight], 1); });

@@ -225,31 +225,4 @@ template <int N> static __forceinline__ __device__ void copies_wait(void)
 #endif
 }
 
-/* --- Two kernels in a row (sm_90 on).
- * ------------------------------------------------ */
-
-/* 1 where a kernel can start before the one before it has ended. */
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
-enum { STARTS_EARLY = 1 };
-#else
-enum { STARTS_EARLY = 0 };
-#endif
-
-/* Lets the next kernel of the stream, if it was launched with programmatic serialization,
- * start as soon as all blocks have said so: its launch is hidden. */
-static __forceinline__ __device__ void dependents_may_start(void)
-{
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Waits until the kernel before has ended and its results can be read. */
-static __forceinline__ __device__ void wait_for_previous_kernel(void)
-{
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 #endif

@@ -11,6 +11,7 @@
 #ifndef SPLIT_KV_H
 #define SPLIT_KV_H
 
+#include "early_start.h"
 #include "split_kv/call.h"
 #include "portable/mma_sync.h"
 
@@ -248,9 +249,7 @@ static void launch_parts(void (*kernel)(const struct attention, const struct cal
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, call, parts));
     if (parts.n == 1) return;
 
-    cudaLaunchAttribute early = {}; /* may start while the first kernel runs (sm_90) */
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early = may_start_early(); /* while the first kernel runs (sm_90) */
     config.gridDim = dim3((unsigned)parts.all_rows);
     config.blockDim = dim3(MERGE_THREADS);
     config.dynamicSmemBytes = 0;

@@ -157,6 +157,25 @@ int five_steps_attention_kernel(const struct five_steps_attention_problem *given
     return FIVE_STEPS_OK;
 }
 
+static void find_choice(void *context)
+{
+    struct request *r = context;
+    r->choice = r->v->picks ? r->v->picks(&r->p) : "";
+}
+
+int five_steps_attention_choice(const struct five_steps_attention_problem *given,
+                                const char **choice, struct five_steps_error *error)
+{
+    struct five_steps_attention_problem p;
+    struct request r = {.error = error};
+    int status = attention_request(given, &p, &r);
+    if (!status && !r.v) status = fail(&r, FIVE_STEPS_INVALID, "sizes: there are no elements");
+    if (!status && !choice) status = fail(&r, FIVE_STEPS_INVALID, "choice: is NULL");
+    if (!status) status = backend_guard(find_choice, &r, error);
+    if (!status) *choice = r.choice;
+    return status;
+}
+
 /* ---- Softmax. ---- */
 
 static int softmax_request(const struct five_steps_softmax_problem *p, struct request *r)

@@ -158,6 +158,11 @@ int five_steps_attention_kernel(const struct five_steps_attention_problem *p,
                                 const char **name, double *bytes_moved,
                                 struct five_steps_error *error);
 
+/* What that kernel takes for the problem's shape, such as "tiles of 128 queries, 64 keys"; "" for
+ * a kernel that takes the same for all.  A later call may overwrite *choice. */
+int five_steps_attention_choice(const struct five_steps_attention_problem *p,
+                                const char **choice, struct five_steps_error *error);
+
 const char *five_steps_version(void);    /* of the library: FIVE_STEPS_VERSION of its header */
 const char *five_steps_built_with(void); /* "nvcc 80 90a", or "no CUDA" */
 

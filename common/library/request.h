@@ -24,6 +24,7 @@ struct request {
     char *memory;            /* the workspace */
     size_t scratch;          /* bytes that the kernel itself wants */
     double bytes_moved;
+    const char *choice;      /* the kernel's, in words */
 };
 
 /* Writes the code and a line, printf style, into the caller's error; returns the code. */

@@ -12,13 +12,13 @@ Each line has a baseline in the same rounds (rounds.py, sustained):
     call     time of the host for one call of the package      the same call of the C library
 
 `flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
-baseline took, and what the feature would take without any cost.  A result is compared with
+baseline took, and what the feature would take without any cost.  `bound`, of a window, is the most
+that ideal over measured time can be where whole blocks of keys are computed.  A result is compared with
 the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a
 wrong result; 77 without PyTorch or GPU.
 """
 import argparse
 import os
-import random
 import statistics
 import sys
 import time
@@ -30,24 +30,10 @@ from accept import allowed_error  # noqa: E402
 from measurements import Writer  # noqa: E402
 from peers_methods import versions  # noqa: E402
 from rounds import CudaClock, sustained  # noqa: E402
+from serving_pairs import drawn, pairs, window_bound  # noqa: E402
 
 DTYPE = "bf16"
 ROWS = 64  # last queries of a sequence that are compared
-
-
-def pairs(lengths, left=None, causal=False):
-    """Query-key pairs that are visible; causal squares count as exactly half."""
-    if left is not None:
-        return sum(sum(min(i, left) + 1 for i in range(n)) for n in lengths)
-    return sum(n * n / (2 if causal else 1) for n in lengths)
-
-
-def drawn(total, mean):
-    """Lengths between a half and one and a half of the mean whose sum is total."""
-    draw, lengths = random.Random(1), []
-    while sum(lengths) < total:
-        lengths.append(min(draw.randint(mean // 2, 3 * mean // 2), total - sum(lengths)))
-    return lengths
 
 
 def errors(torch, o, q, k, v, left=None, causal=False):
@@ -87,9 +73,10 @@ class Measured:
         """Normal numbers."""
         return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
 
-    def compare(self, feature, baseline, calls, share, shape, flops, moved, checked):
+    def compare(self, feature, baseline, calls, share, shape, flops, moved, checked, bounds=None):
         """calls: {name: function}, the baseline under the name "baseline"; share: {name: ideal
-        time over the baseline's}; flops, moved, checked: {name: ...}."""
+        time over the baseline's}; flops, moved, checked: {name: ...}; bounds: {name: the most that
+        ideal over measured time can be, or None}."""
         times = sustained(self.clock, calls, self.seconds)
         base = times["baseline"].median
         b, hq, hk, nq, nk, d, causal = shape
@@ -98,6 +85,8 @@ class Measured:
                 continue
             ideal = base * share[name]
             error, allowed = checked[name]
+            bound = (bounds or {}).get(name)
+            of_bound = f"; bound {bound:.4g}" if bound else ""
             self.writer.write(
                 stage="05_flash_cuda", variant=f"{feature}: {name}", op="attention", dtype=DTYPE,
                 rows=0, cols=0, batch=b, heads_q=hq, heads_kv=hk, seqlen_q=nq, seqlen_k=nk,
@@ -106,10 +95,10 @@ class Measured:
                 gbps=moved[name] / t.median / 1e9, gflops=flops[name] / t.median / 1e9,
                 ceiling_kind="", ceiling="", pct_ceiling="", max_err=error,
                 allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
-                f"ideal_s {ideal:.6g}")
+                f"ideal_s {ideal:.6g}{of_bound}")
             print(f"{feature:7s} {name:34s} d{d} {'causal' if causal else 'full':6s} "
                   f"{1e3 * t.median:8.3f} ms, ideal {1e3 * ideal:8.3f} ms: "
-                  f"{ideal / t.median:.3f}  {flops[name] / t.median / 1e12:.0f} TFLOP/s  "
+                  f"{ideal / t.median:.3f}{of_bound}  {flops[name] / t.median / 1e12:.0f} TFLOP/s  "
                   f"{moved[name] / t.median / 1e9:.0f} GB/s", flush=True)
 
 
@@ -169,15 +158,15 @@ def windows(m, five_steps):
         h = 2048 // d
         q, k, v = (m.tensor(1, h, n, d) for _ in range(3))
         calls = {"baseline": lambda: five_steps.attention(q, k, v)}
-        share, flops, checked = {}, {}, {}
+        share, flops, checked, bounds = {}, {}, {}, {}
         for left in (8191, 4095, 1023, 255):
             name = f"{left + 1} keys"
             calls[name] = lambda w=left: five_steps.attention(q, k, v, window=(w, 0))
-            work = pairs([n], left=left)
+            work, bounds[name] = pairs([n], left=left), window_bound(n, h, d, left)
             share[name], flops[name] = work / pairs([n]), 4.0 * d * h * work
             checked[name] = errors(m.torch, calls[name]()[0], q[0], k[0], v[0], left=left)
         m.compare("window", "all keys", calls, share, (1, h, h, n, n, d, 0), flops,
-                  dict.fromkeys(share, 8.0 * d * h * n), checked)
+                  dict.fromkeys(share, 8.0 * d * h * n), checked, bounds)
 
 
 def paged(m, five_steps):

@@ -51,6 +51,12 @@ static void add_windows(enum op op)
         s.q = 300, s.k = 290, s.d = 64;
         add_attention(op, i % 2 ? SHIFT_20 : OUTLIER, 150, s, 0);
     }
+    /* several tiles, whose windows begin and end in different blocks; then windows so wide that a
+     * kernel may take larger blocks */
+    add_attention(op, RANDOM, 0, SHAPE(.q = 200, .k = 330, .d = 64, .window = 1, .left = 100,
+                                       .right = 20), BOTH);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 700, .k = 4300, .d = 64, .heads = 2, .window = 1,
+                                       .left = 2500), ONLY_GPU);
     /* more queries than keys: rows that see nothing, also behind the end of the window */
     add_attention(op, RANDOM, 0, SHAPE(.q = 90, .k = 40, .window = 1, .left = 9, .right = 2),
                   QUICK);
@@ -122,6 +128,8 @@ static void add_layouts(enum op op)
     add_attention(op, MARKERS, 0, SHAPE(.q = 64, .k = 64, .batch = 6, .packed = 1), QUICK);
     add_attention(op, RANDOM, 0, SHAPE(.q = 200, .k = 300, .batch = 5, .heads = 6, .kv = 2,
                                        .packed = 1, .causal = 1), 0);
+    add_attention(op, RANDOM, 0, SHAPE(.q = 700, .k = 2500, .d = 64, .batch = 3, .heads = 2,
+                                       .packed = 1, .causal = 1), ONLY_GPU);
     add_attention(op, NAN_V, 5, SHAPE(.q = 30, .k = 70, .batch = 4, .packed = 1, .causal = 1),
                   QUICK);
 }

@@ -173,6 +173,38 @@ class OnGpu(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_threads_on_one_stream(self):
+        """Calls that look alike have a workspace each."""
+        q, k, v = (random(2, 16, 512, 64, seed=s) for s in range(3))
+        want = five_steps.attention(q, k, v, causal=True)
+        wrong = []
+
+        def work():
+            for _ in range(300):
+                if not (five_steps.attention(q, k, v, causal=True) == want).all():
+                    wrong.append(1)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_graphs_beside_calls(self):
+        """A graph that is replayed on a stream of its own, while calls that look alike run."""
+        q, k, v = (random(2, 16, 512, 64, seed=s) for s in range(3))
+        want = five_steps.attention(q, k, v, causal=True)
+        torch.cuda.synchronize()
+        graph, own = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.graph(graph, stream=own):
+            got = five_steps.attention(q, k, v, causal=True)
+        for _ in range(200):
+            with torch.cuda.stream(own):
+                graph.replay()
+            o = five_steps.attention(q, k, v, causal=True)
+            torch.cuda.synchronize()
+            self.assertTrue((o == want).all() and (got == want).all())
+
     def test_operators(self):
         """PyTorch's check, and torch.compile of the whole."""
         from five_steps import torch_operations as t

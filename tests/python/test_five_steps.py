@@ -239,6 +239,17 @@ class Tensors(unittest.TestCase):
             self.assertTrue((o == again).all() and torch.is_tensor(lse))
             self.assertTrue((np.abs(lse.numpy() - want_lse) <= 2e-5).all())
 
+    def test_an_option_that_changed_counts(self):
+        """A scale in a tensor that is written to, a window in a list."""
+        q, k, v = (torch.from_numpy(random(2, 4, n, 16)) for n in (9, 13, 13))
+        scale = torch.tensor(1.0)
+        for value in (0.5, 0.1):
+            scale.fill_(value)
+            for window in ([2, 0], [4, 1]):
+                got = five_steps.attention(q, k, v, scale=scale, window=window)
+                want = defined(q, k, v, scale=value, window=window)[0]
+                self.assertTrue((np.abs(got.numpy() - want) <= 2e-5).all(), (value, window))
+
     def test_packed_sequences_whose_longest_is_known(self):
         """The same as when the library looks for it; a bound that is too small is refused."""
         q, k, v = (torch.from_numpy(random(n, h, 8)) for n, h in ((12, 4), (20, 2), (20, 2)))

@@ -77,6 +77,7 @@ class Library:
             self._declare(name + "_workspace", problem, ctypes.POINTER(_SIZE))
         self._declare("attention_kernel", AttentionProblem,
                       ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_double))
+        self._declare("attention_choice", AttentionProblem, ctypes.POINTER(ctypes.c_char_p))
         self._declare("merge", MergeProblem)
         self.version = self.so.five_steps_version().decode()
         self.built_with = self.so.five_steps_built_with().decode()
@@ -105,6 +106,12 @@ class Library:
         name, moved = ctypes.c_char_p(), ctypes.c_double()
         self._call(self.so.five_steps_attention_kernel, problem, name, moved)
         return name.value.decode(), moved.value
+
+    def attention_choice(self, problem):
+        """What the kernel takes for the problem's shape, in words."""
+        choice = ctypes.c_char_p()
+        self._call(self.so.five_steps_attention_choice, problem, choice)
+        return choice.value.decode()
 
     def softmax_workspace(self, problem):
         """Bytes of workspace in the memory of the problem's device."""

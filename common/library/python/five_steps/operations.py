@@ -46,6 +46,30 @@ def attention_call(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_
     return call
 
 
+def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k):
+    """What a caller gave beside the arrays, checked: the rest of attention_call()'s arguments."""
+    q, cu_seqlens_q, cu_seqlens_k = arrays[0], *arrays[5:]
+    if layout not in ("bhld", "blhd"):
+        raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
+    if scale is not None and (not math.isfinite(scale) or scale == 0):
+        raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
+    if window is not None and (len(window) != 2 or min(window) < -1):
+        raise FiveStepsError(f"window is {window}; give (left, right), -1 for no limit")
+    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
+        raise FiveStepsError("cu_seqlens_q and cu_seqlens_k belong together; give both")
+    left, right = window or (-1, -1)
+    packed = cu_seqlens_q is not None
+    rows_first = packed or layout == "blhd"
+    if rows_first and (q.ndim != 3 if packed else q.ndim < 3):
+        raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
+                             "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
+                             "heads, head_dim]")
+    return (int(max_seqlen_q or 0), int(max_seqlen_k or 0), bool(causal), int(left), int(right),
+            float(softcap or 0), float(scale or 0), rows_first)
+
+
 def compute_attention(arrays, options, _return_lse=True):
     """o, in the layout of q, and lse; arrays and options: the arguments of attention_call()."""
     call = attention_call(*arrays, *options)
@@ -91,28 +115,13 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     or [heads_q, total].  On a GPU, NaN or infinity in a value that is hidden may reach the
     result (0 * NaN).
     """
-    if layout not in ("bhld", "blhd"):
-        raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
-    if scale is not None and (not math.isfinite(scale) or scale == 0):
-        raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
-    if window is not None and (len(window) != 2 or min(window) < -1):
-        raise FiveStepsError(f"window is {tuple(window)}; give (left, right), -1 for no limit")
-    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
-        raise FiveStepsError("cu_seqlens_q and cu_seqlens_k belong together; give both")
-    left, right = window or (-1, -1)
-    packed = cu_seqlens_q is not None
-    rows_first = packed or layout == "blhd"
-    if rows_first and (q.ndim != 3 if packed else q.ndim < 3):
-        raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
-                             "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
-                             "heads, head_dim]")
-    compute = torch_operations().attention if is_tensor(q) else compute_attention
-    o, lse = compute((q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k),
-                     (int(max_seqlen_q or 0), int(max_seqlen_k or 0), bool(causal), int(left),
-                      int(right), float(softcap or 0), float(scale or 0), rows_first),
-                     bool(return_lse))
+    arrays = q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k
+    given = (causal, scale, window if window is None else tuple(window), softcap, layout,
+             max_seqlen_q, max_seqlen_k)
+    if is_tensor(q):
+        o, lse = torch_operations().attention(arrays, given, bool(return_lse))
+    else:
+        o, lse = compute_attention(arrays, attention_options(arrays, *given))
     return (o, lse) if return_lse else o
 
 

@@ -2,8 +2,10 @@
 
 To check arguments and to fill in a problem takes Python longer than a small kernel runs.  A model
 repeats itself: the same shapes, strides, types and options, other addresses.  So a problem is kept
-under all that it depends on, complete but for its addresses.
+under all that it depends on, complete but for its addresses.  A small workspace is kept too.
 """
+import struct
+
 import torch
 
 from .arrays import FiveStepsError
@@ -11,64 +13,114 @@ from .c_library import LibraryError
 from .find import library
 
 KEPT = 1024  # problems of an operation; then all are forgotten
-ALIGNMENT = 16  # of every address on a GPU
+SMALL = 1 << 20  # bytes of a workspace that is kept
 
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+# Fields that lie one after another and are filled in at once: q, k, v, bias, o, lse, stream.
+_fill = struct.Struct("7P").pack_into
+
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream",
+                      lambda device: torch.cuda.current_stream(device).cuda_stream)
 
 
-def _stream_of(device):
-    """The current stream of a CUDA device, both as numbers."""
-    if _raw_stream is not None:
-        return _raw_stream(device)
-    return torch.cuda.current_stream(device).cuda_stream
+def _empty_strided(place):
+    """A function (shape, strides, type) that makes a tensor on "cuda", on its current device, or on
+    "cpu".  That of torch.compile's output does not go through PyTorch's dispatcher."""
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    return getattr(guards, "_empty_strided_" + place, None) or (
+        lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype,
+                                                          device=place))
+
+
+_EMPTY = {place: _empty_strided(place) for place in ("cpu", "cuda")}
+
+
+class Spare:
+    """Things that calls use in turn: a call takes one that no other call has, and gives it back.
+    pop() and append() of a list are atomic, so calls of several threads may do so."""
+
+    def __init__(self, make):
+        self.make, self.items = make, []
+        self.give_back = self.items.append
+
+    def take(self):
+        """One that is there, or a new one."""
+        try:
+            return self.items.pop()
+        except IndexError:
+            return self.make()
+
+
+_workspaces = {}  # (device, stream): Spare.  The GPU too finishes the calls of a stream in order
+
+
+def _small_workspaces(device, stream):
+    """Those of the current stream, each with its address; device and stream are None on the CPU."""
+    def make():
+        place = "cpu" if device is None else f"cuda:{device}"
+        work = torch.empty(SMALL, dtype=torch.uint8, device=place)
+        return work, work.data_ptr()
+    return _workspaces.setdefault((device, stream), Spare(make))
 
 
 class Prepared:
     """A problem of the library without addresses, and its results' shapes."""
 
     def __init__(self, problem, arrays, o, lse):
-        """arrays: {field: tensor or None}.  Raises where the problem uses a copy of one of them."""
+        """arrays: {field: tensor or None}, q, k, v first.  Raises where the problem uses a copy of
+        one of them."""
         for name, a in arrays.items():
             if a is not None and getattr(problem, name) != a.data_ptr():
                 raise FiveStepsError(f"{name} is copied")
-        self.places = [(name, i) for i, (name, a) in enumerate(arrays.items()) if a is not None]
-        self.kind, self.problem = type(problem), type(problem).from_buffer_copy(problem)
-        self.o, self.lse = o.shape, lse.shape
-        q = arrays["q"]
-        self.like_q = o.shape == q.shape and q.is_contiguous()  # empty_like() is the fastest
+        self.more = [(name, i) for i, (name, a) in enumerate(arrays.items())
+                     if i >= 3 and a is not None]
+        self.empty = _EMPTY[o.device.type]
+        self.o, self.lse = ((tuple(a.shape), a.stride(), a.dtype) for a in (o, lse))
         self.device = o.device.index if o.device.type == "cuda" else None
-        self.problem.lse = None  # the library then has lse in its workspace
-        self.sizes = {False: library().attention_workspace(self.problem)}
-        self.problem.lse = lse.data_ptr()
-        self.sizes[True] = library().attention_workspace(self.problem)
+        problem.lse = None  # the library then has lse in its workspace
+        self.sizes = {False: library().attention_workspace(problem)}
+        problem.lse = lse.data_ptr()
+        self.sizes[True] = library().attention_workspace(problem)
+        kind, fields = type(problem), bytes(problem)
+        self.begin = kind.q.offset
+        self.problems = Spare(lambda: kind.from_buffer_copy(fields))
+        self.function = library().so.five_steps_attention
 
     def run(self, arrays, return_lse, seqlen_k=None):
-        """o and lse (or None), or None where the arrays do not lie as the kernel needs them.
+        """o and lse (or None), or None where the library refuses the call.
         arrays: in the order of the first call's; seqlen_k: where it differs from call to call."""
-        problem, together = self.kind.from_buffer_copy(self.problem), 0
-        for name, i in self.places:
-            address = arrays[i].data_ptr()
-            together |= address
-            setattr(problem, name, address)
-        if self.device is not None:
-            if together % ALIGNMENT or torch.cuda.current_device() != self.device:
+        device, stream = self.device, None
+        if device is not None:
+            if _current_device() != device:
                 return None
-            problem.stream = _stream_of(self.device)
-        q, lse, size = arrays[0], None, self.sizes[return_lse]
-        o = torch.empty_like(q) if self.like_q else q.new_empty(self.o)
-        problem.o, problem.lse = o.data_ptr(), None
-        if return_lse:
-            lse = q.new_empty(self.lse, dtype=torch.float32)
-            problem.lse = lse.data_ptr()
+            stream = _raw_stream(device)
+        q, k, v = arrays[:3]
+        o = self.empty(*self.o)
+        lse = self.empty(*self.lse) if return_lse else None
+        problem = self.problems.take()
+        _fill(problem, self.begin, q.data_ptr(), k.data_ptr(), v.data_ptr(), 0, o.data_ptr(),
+              lse.data_ptr() if return_lse else 0, stream or 0)
+        for name, i in self.more:
+            setattr(problem, name, arrays[i].data_ptr())
+        size = self.sizes[return_lse]
         if seqlen_k is not None:
             problem.seqlen_k = seqlen_k
             size = library().attention_workspace(problem)
-        if size:
+        refused = self.compute(problem, size, q, stream)
+        self.problems.give_back(problem)
+        return None if refused else (o, lse)
+
+    def compute(self, problem, size, q, stream):
+        """The library's code.  A small workspace is one that is kept; but a graph has its own, as
+        it may be replayed beside other calls.  CUDA captures no graph on the default stream, 0."""
+        if size > SMALL or (stream and torch.cuda.is_current_stream_capturing()):
             work = q.new_empty(size, dtype=torch.uint8)
-            library().attention(problem, work.data_ptr(), size)
-        else:
-            library().attention(problem, None, 0)
-        return o, lse
+            return self.function(problem, work.data_ptr(), size, None)
+        spare = _workspaces.get((self.device, stream)) or _small_workspaces(self.device, stream)
+        work = spare.take()
+        code = self.function(problem, work[1], SMALL, None)
+        spare.give_back(work)
+        return code
 
 
 class Repeated:
@@ -80,8 +132,10 @@ class Repeated:
 
     def __call__(self, arrays, options, return_lse, seqlen_k=None):
         """o and lse, or None: the general way must be taken."""
-        key = (options, *[a if a is None else (a.shape, a.stride(), a.dtype, a.device)
-                          for a in arrays])
+        q, k, v, *more = arrays
+        key = (options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype,
+               k.device, v.shape, v.stride(), v.dtype, v.device,
+               *[a if a is None else (a.shape, a.stride(), a.dtype, a.device) for a in more])
         ready = self.kept.get(key)
         try:
             if ready is None:

@@ -71,29 +71,38 @@ def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
             q.new_empty(q.shape[:2], dtype=torch.float32))
 
 
-# Each says whether somebody watches the call.  PyTorch may take these names away.
-_WATCHERS = [f for f in (
-    torch.jit.is_tracing, getattr(torch._C, "_len_torch_dispatch_stack", None),
-    getattr(torch._C, "_len_torch_function_stack", None),
-    getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)) if f]
+def _watcher():
+    """A function that says whether somebody watches the call.  PyTorch may take its names away;
+    then the call counts as watched."""
+    try:
+        tracing, dispatch = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
+        function = torch._C._len_torch_function_stack
+        transformation = torch._C._functorch.peek_interpreter_stack
+    except AttributeError:
+        return lambda: True
+    return lambda: tracing() or dispatch() or function() or transformation()
+
+
+_watched = _watcher()
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
+_VALUES = {type(None), bool, int, float, str}  # types of options under which a call is kept
 
 
 def _is_plain(arrays):
     """Does the call want its result and nothing else?  Tracing, modes, transformations and
     subclasses of tensors need the operator."""
-    if torch.compiler.is_compiling() or len(_WATCHERS) < 4:
+    if torch.compiler.is_compiling() or _watched():
         return False
-    for a in arrays:
-        if a is not None and type(a) is not Tensor and type(a) is not torch.nn.Parameter:
-            return False
-    for watches in _WATCHERS:
-        if watches():
-            return False
-    return True
+    return _PLAIN.issuperset(map(type, arrays))
 
 
-def _prepare_attention(arrays, options, _):
-    call = operations.attention_call(*arrays, *options)
+def _prepare_attention(arrays, given, _):
+    packed, window, longest = arrays[5] is not None, given[2] or (), given[5:]
+    if packed and not all(longest):
+        raise FiveStepsError("the longest sequences have to be found again in each call")
+    if not _VALUES.issuperset(map(type, (*window, *given[:2], *given[3:]))):
+        raise FiveStepsError("an option is an object, which may change")
+    call = operations.attention_call(*arrays, *operations.attention_options(arrays, *given))
     o, lse = call.outputs()
     names = ("q", "k", "v", "bias", "sinks", "cu_seqlens_q", "cu_seqlens_k")
     return Prepared(call.problem(o, lse), dict(zip(names, arrays)), o, lse)
@@ -109,13 +118,17 @@ def _prepare_decode(arrays, options, seqlen_k):
 _attentions, _decodes = Repeated(_prepare_attention), Repeated(_prepare_decode)
 
 
-def attention(arrays, options, return_lse):
-    """five_steps::attention; lse may be None where it is not wanted."""
+def attention(arrays, given, return_lse):
+    """five_steps::attention; lse may be None where it is not wanted.
+    given: what the caller gave beside the arrays, not checked yet."""
     _refuse_gradient(arrays)
-    if _is_plain(arrays):
-        lengths_known = arrays[5] is None or (options[0] and options[1])
-        results = _attentions(arrays, options, return_lse) if lengths_known else None
-        return results or operations.compute_attention(arrays, options, return_lse)
+    plain = _is_plain(arrays)
+    results = _attentions(arrays, given, return_lse) if plain else None
+    if results:
+        return results
+    options = operations.attention_options(arrays, *given)
+    if plain:
+        return operations.compute_attention(arrays, options, return_lse)
     return _attention(*arrays, *options)
 
 
