@@ -152,9 +152,9 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, multi-gpu, attempts, ranks, targets, crossover, roofs, decode, "
+                        "machines, multi-gpu, ranks, targets, crossover, roofs, decode, "
                         "gpu-memory, counters, steps-A-B, "
-                        "file-NAME, lesson-N and stage-N-OP")
+                        "attempts, file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 
 
