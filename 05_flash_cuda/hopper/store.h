@@ -99,7 +99,6 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
                             (int)head - batch * params.heads_q, batch);
 }
 
-
 /* Writes the warpgroup's 64 rows of o, from query `first` on, through shared memory
  * `staged` [64 rows, D], swizzled, and TMA.  Thread 0 of the warpgroup must know that an
  * earlier store has read `staged`; barrier `id` is the warpgroup's own. */

@@ -34,6 +34,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
                   largest length, square if it can be: time, rate, share of the
                   ceiling, bytes, error; in stages 1 to 4 the CPU's variants come first
     multi-gpu     several GPUs beside one, from notes/results/multi_gpu
+    attempts      what was tried on a ring of two GPUs, from the same
     ranks         several processes beside as many threads, from the same
     serving       what windows, packed sequences, pages and layouts cost, from hopper/serving.csv
     crossover, roofs, decode, gpu-memory, counters, steps-A-B
@@ -134,6 +135,8 @@ def make_table(where, mark, data):
         return EVERY[name](every)
     if name == "multi-gpu":
         return tables_multi_gpu.multi_gpu_table(data.directory)
+    if name == "attempts":
+        return tables_multi_gpu.attempts_table(data.directory)
     if name == "ranks":
         return tables_multi_gpu.ranks_table(data.directory)
     if name == "serving":
@@ -154,7 +157,7 @@ def make_table(where, mark, data):
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
                         "machines, multi-gpu, ranks, targets, projects, crossover, roofs, decode, "
                         "gpu-memory, counters, steps-A-B, "
-                        "file-NAME, lesson-N and stage-N-OP")
+                        "attempts, file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 
 

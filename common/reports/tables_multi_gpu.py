@@ -1,5 +1,6 @@
 """tables_multi_gpu.py: the tables of several GPUs and of several processes, from
-notes/results/multi_gpu/times.csv and ranks.csv."""
+notes/results/multi_gpu: times.csv, attempts.csv and ranks.csv."""
+import csv
 import statistics
 
 from results import NoData, read_file, si
@@ -53,6 +54,48 @@ def multi_gpu_table(directory):
         table(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
               [line_of(shapes[key]) for key in sorted(shapes)]) + \
         ["", f"*{gpus} x {row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}.*"]
+
+
+def turn_table(rows, turn):
+    """A line for each way in which NCCL chose its number of blocks."""
+    rows = [row for row in rows if row["turn"] == turn and not row["most_blocks"]]
+    one = {row["causal"]: f"{float(row['one_gpu_ms']):.2f} ms (1)" for row in rows}
+    lines = [["one GPU", one["0"], one["1"]]]
+    for way in dict.fromkeys(row["way"] for row in rows):
+        lines.append([way] + [f"{float(row['median_ms']):.2f} ms ({row['speed_up']})"
+                              for row in rows if row["way"] == way])
+    return table(["way", "full", "causal"], lines)
+
+
+def blocks_table(rows):
+    """A line for each way that was tried with fewer blocks, a column for each limit."""
+    cells = {(row["way"], row["most_blocks"], row["causal"]): row
+             for row in rows if row["turn"] == "1"}
+    ways = dict.fromkeys(way for way, limit, _ in cells if limit)
+    limits = sorted({limit for _, limit, _ in cells} - {""}, key=int) + [""]
+
+    def speed_ups(way, limit):
+        pair = [cells.get((way, limit, causal)) for causal in "01"]
+        return ", ".join(row["speed_up"] for row in pair if row)
+    copies = [cells["one kernel", limit, "0"]["copy_ms"] + " ms" for limit in limits]
+    return table(["NCCL's blocks, at most"] + [limit or "no limit" for limit in limits],
+                 [["the copy of the keys lasts"] + copies] +
+                 [[way] + [speed_ups(way, limit) for limit in limits] for way in ways])
+
+
+def attempts_table(directory):
+    """What was tried on a ring of two GPUs: two turns, and limits on NCCL's blocks."""
+    path = directory / "multi_gpu" / "attempts.csv"
+    if not path.exists():
+        raise NoData(f"no file {path}")
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    row = rows[0]
+    return ["64k x 64k, 16 heads, d = 128, bf16. In brackets: speed-up over one GPU in the "
+            "same turn.", ""] + turn_table(rows, "1") + \
+        ["", "Speed-up, full and causal:", ""] + blocks_table(rows) + \
+        ["", "A second turn, with the copy engines:", ""] + turn_table(rows, "2") + \
+        ["", f"*{row['gpus']} x {row['machine']}; {row['compiler']}; commit {row['commit']}; "
+         f"{row['date'][:10]}; median of {row['reps']} calls.*"]
 
 
 def ranks_table(directory):
