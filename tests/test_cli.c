@@ -48,6 +48,9 @@ Test(cli, the_choice_is_explained)
               "%s", printed);
     cr_expect(strstr(printed, "from head_dim 64, 16384 keys: tiles of 192 queries"), "%s",
               printed);
+    cr_expect(strstr(printed, "from head_dim 64, 512 keys: tiles of 64 queries, 64 keys; three "
+                     "blocks a multiprocessor\n    from head_dim 64, 16384 keys: tiles of 192 "
+                     "queries, 128 keys\n"), "%s", printed); /* general */
     cr_expect(run("03_online_softmax", "list --verbose") == 0);
     cr_expect(strstr(printed, "from 512 columns: gpu_registers\n"), "%s", printed);
 }

@@ -204,8 +204,7 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 /* The geometry of the instance for a shape, chosen by measurement (notes/hopper.md). */
 struct geometry {
     int keys;      /* in a block */
-    int consumers; /* of 64 queries each */
-    int per_sm;    /* blocks of threads on a multiprocessor */
+    int consumers; /* of 64 queries each; one alone: three blocks of threads a multiprocessor */
 };
 
 /* Where queries see few keys, a tile is mostly start and end.  At d = 64 three small blocks of
@@ -214,11 +213,11 @@ static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
     const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
-    if (p->head_dim > 128 || p->head_dim_v > 128) return {64, 2, 1};
+    if (p->head_dim > 128 || p->head_dim_v > 128) return {64, 2};
     if (p->head_dim > 64 || p->head_dim_v > 64)
-        return {few_keys || p->has_bias ? 64 : 128, 2, 1};
-    if (p->has_bias) return {64, 3, 1};
-    return few_keys ? geometry{64, 1, 3} : geometry{128, 3, 1};
+        return {few_keys || p->has_bias ? 64 : 128, 2};
+    if (p->has_bias) return {64, 3};
+    return few_keys ? geometry{64, 1} : geometry{128, 3};
 }
 
 template <class T, int D, int KEYS, int CONSUMERS, int PER_SM = 1>
