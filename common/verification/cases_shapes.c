@@ -125,8 +125,8 @@ static void add_large(enum op op)
     for (size_t d = 64; d <= 256; d *= 2)
         for (int steep = 0; steep <= 1; steep++)
             add_attention(op, steep ? STEEP : RANDOM, 0,
-                          SHAPE(.q = 7, .k = d == 128 ? 7300 : 3700, .d = d, .batch = 3,
-                                .heads = 50, .kv = 25), ONLY_GPU);
+                          SHAPE(.q = 7, .k = d == 128 ? 7300 : 3700, .d = d, .heads = 150,
+                                .kv = 2), ONLY_GPU);
     /* every instance of stage 5's last rungs: head dims, both masks, short and long tiles */
     for (size_t d = 64; d <= 256; d *= 2)
         for (int causal = 0; causal <= 1; causal++)
