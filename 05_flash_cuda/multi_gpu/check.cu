@@ -63,12 +63,20 @@ static int is_right(struct team *t, const struct prepared *p)
     return ok;
 }
 
+/* Why the GPUs cannot share a problem, or NULL: arrays with strides are not cut into shards. */
+static const char *team_refuses(const struct problem *p)
+{
+    struct variant shared = tuned_cuda;
+    shared.supports &= ~WITH_STRIDES;
+    return variant_refuses(&shared, p);
+}
+
 /* One case in one type under every strategy that is wanted.  0, or a status that ends it all. */
 static int check_case(struct team *t, const struct test_case *c, enum dtype dtype,
                       const struct options *opt, struct tally tally[N_STRATEGIES])
 {
     struct prepared p = prepare(c, dtype, test_case_seed(c));
-    const char *why = variant_refuses(&tuned_cuda, &p.inputs->problem);
+    const char *why = team_refuses(&p.inputs->problem);
     if (!why) why = not_promised(&tuned_cuda, &p);
     int status = OK;
     for (int s = 0; s < N_STRATEGIES && !status; s++) {
