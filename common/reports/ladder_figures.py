@@ -179,7 +179,7 @@ def draw_crossover(rows):
         + [(key, RUNGS[FIRST_HOPPER - 1:] + [ROOF]) for key in keys]
     tall = 1.15 + 3.0 * -(-len(drawn) // 2)
     figure, axes = plt.subplots(-(-len(drawn) // 2), 2, figsize=(8, tall), squeeze=False)
-    figure.subplots_adjust(left=0.07, right=0.835, top=1 - 0.6 / tall,
+    figure.subplots_adjust(left=0.07, right=0.805, top=1 - 0.6 / tall,
                            bottom=0.95 / tall, hspace=0.36, wspace=0.72)
     for axis in axes.flat[len(drawn):]:
         axis.axis("off")
@@ -213,7 +213,7 @@ def draw_decode(rows):
 
 
 def draw_memory(rows):
-    """Peak memory against the length; methods with the same memory share a label."""
+    """Peak memory against the length; methods within a tenth of each other share a line."""
     panels = by_length(rows)
     key = max((k for k in panels if not k[1]), key=lambda k: (len(panels[k]), k[0] == 128))
     groups = {}
@@ -221,8 +221,9 @@ def draw_memory(rows):
         line = {n: row.peak_bytes / (1 << 20) for n, row in panels[key][name].items()
                 if row.peak_bytes}
         if line:
-            sizes = tuple((n, round(line[n], -1)) for n in sorted(line))
-            groups.setdefault(sizes, []).append(name)
+            alike = next((sizes for sizes in groups if dict(sizes).keys() == line.keys()
+                          and all(abs(line[n] / size - 1) < 0.1 for n, size in sizes)), None)
+            groups.setdefault(alike or tuple(sorted(line.items())), []).append(name)
     if not groups:
         raise NoData("no measurement of the rungs' peak memory")
     figure, axis = plt.subplots(figsize=(8, 4.4))
