@@ -61,8 +61,8 @@ Test(cases, suite_is_complete)
         if (p->op == OP_ATTENTION && p->seqlen_k <= 257) edge[p->seqlen_k] |= 1;
         if (p->op == OP_ATTENTION && p->seqlen_q <= 257) edge[p->seqlen_q] |= 2;
         if (c[i].executed && p->op == OP_ATTENTION)
-            cr_expect(p->seqlen_q <= 300 && p->seqlen_k <= 300 &&
-                          p->batch * p->heads_q <= 8,
+            cr_expect((p->seqlen_q <= 300 && p->seqlen_k <= 300 &&
+                       p->batch * p->heads_q <= 8) || p->seqlen_q <= 3,
                       "%s is too large to execute CUDA kernels on", c[i].name);
     }
     for (int op = 0; op < N_OPS; op++)
@@ -70,7 +70,7 @@ Test(cases, suite_is_complete)
                   per_op[op], quick[op]);
     for (int r = 0; r < N_RECIPES; r++)
         cr_expect(recipes[r] > 0, "recipe %d is not used", r);
-    cr_expect(executed >= 60 && executed <= 130, "%zu", executed);
+    cr_expect(executed >= 60 && executed <= 131, "%zu", executed);
     static const int tiles[] = {16, 32, 48, 64, 128, 176, 256};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int d = -1; d <= 1; d++)

@@ -97,7 +97,7 @@ static int weights(float *s, size_t n, size_t n_rows, const float *m, float *sum
             UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * PANEL, p[u]); sum_i += p[u]);
         }
         for (; j < n; j++) {
-            vfloat p = vexp2((vload(s_i + j * PANEL) - safe) * LOG2E);
+            vfloat p = vexp2(vmin(vset(128), (vload(s_i + j * PANEL) - safe) * LOG2E));
             vstore(s_i + j * PANEL, p);
             sum_i += p;
         }

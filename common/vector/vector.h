@@ -16,7 +16,7 @@
  *     vstream(p, v)                 a store past the cache; p on a VECTOR_BYTES boundary
  *     vset(x)                       x in every lane
  *     vfma(a, b, c)                 a * b + c, rounded once where HAS_FMA
- *     vmax(x, m)                    x > m ? x : m, so m where x is NaN
+ *     vmax(x, m), vmin(x, m)        the larger, the smaller; m where x is NaN
  *     vless(a, b), vequal(a, b)     a mask: which lanes
  *     vselect(mask, a, b)           a where the mask is set, else b
  *     vkeep(mask, a)                a where the mask is set, else 0

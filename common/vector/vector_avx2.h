@@ -17,6 +17,7 @@ INLINE void vstream_end(void) { _mm_sfence(); }
 INLINE vfloat vset(float x) { return _mm256_set1_ps(x); }
 INLINE vfloat vfma(vfloat a, vfloat b, vfloat c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vfloat vmax(vfloat x, vfloat m) { return _mm256_max_ps(x, m); }
+INLINE vfloat vmin(vfloat x, vfloat m) { return _mm256_min_ps(x, m); }
 
 INLINE vmask vless(vfloat a, vfloat b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 INLINE vmask vequal(vfloat a, vfloat b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }

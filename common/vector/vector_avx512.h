@@ -16,6 +16,7 @@ INLINE void vstream_end(void) { _mm_sfence(); }
 INLINE vfloat vset(float x) { return _mm512_set1_ps(x); }
 INLINE vfloat vfma(vfloat a, vfloat b, vfloat c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vfloat vmax(vfloat x, vfloat m) { return _mm512_max_ps(x, m); }
+INLINE vfloat vmin(vfloat x, vfloat m) { return _mm512_min_ps(x, m); }
 
 INLINE vmask vless(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE vmask vequal(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

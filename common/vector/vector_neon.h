@@ -22,6 +22,7 @@ INLINE vmask vequal(vfloat a, vfloat b) { return vceqq_f32(a, b); }
 INLINE vfloat vselect(vmask m, vfloat a, vfloat b) { return vbslq_f32(m, a, b); }
 /* Two instructions: ARM's maximum of a number and NaN is NaN, or the number, on either side. */
 INLINE vfloat vmax(vfloat x, vfloat m) { return vselect(vless(m, x), x, m); }
+INLINE vfloat vmin(vfloat x, vfloat m) { return vselect(vless(x, m), x, m); }
 
 INLINE vfloat vkeep(vmask m, vfloat a)
 {

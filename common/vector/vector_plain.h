@@ -38,6 +38,7 @@ INLINE vfloat vselect(vmask m, vfloat a, vfloat b)
     return (vfloat)((m & (vmask)a) | (~m & (vmask)b));
 }
 INLINE vfloat vmax(vfloat x, vfloat m) { return vselect(x > m, x, m); }
+INLINE vfloat vmin(vfloat x, vfloat m) { return vselect(x < m, x, m); }
 
 INLINE vfloat vload_part(const float *p, size_t n, float rest)
 {

@@ -23,6 +23,7 @@ INLINE vfloat vfma(vfloat a, vfloat b, vfloat c) { return _mm_fmadd_ps(a, b, c);
 INLINE vfloat vfma(vfloat a, vfloat b, vfloat c) { return a * b + c; }
 #endif
 INLINE vfloat vmax(vfloat x, vfloat m) { return _mm_max_ps(x, m); }
+INLINE vfloat vmin(vfloat x, vfloat m) { return _mm_min_ps(x, m); }
 
 INLINE vmask vless(vfloat a, vfloat b) { return _mm_cmplt_ps(a, b); }
 INLINE vmask vequal(vfloat a, vfloat b) { return _mm_cmpeq_ps(a, b); }

@@ -136,7 +136,7 @@ INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
     UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(1)));
 }
 
-/* x[u] = 2^x[u].  With vscale ten instructions instead of twelve, and 0 everywhere below
+/* x[u] = 2^x[u], infinite from 127.5 or 128 on.  With vscale ten instructions instead of twelve, and 0 everywhere below
  * 2^-126: it would take sixty cycles for a denormal. */
 #if HAS_SCALE
 INLINE void vexp2_lockstep(int n, vfloat *x)
@@ -155,6 +155,7 @@ INLINE void vexp2_lockstep(int n, vfloat *x)
 INLINE void vexp2_lockstep(int n, vfloat *x)
 {
     vfloat power[UNROLL_MOST], q[UNROLL_MOST];
+    UNROLL(u, n, x[u] = vmin(vset(128), x[u])); /* in this order NaN stays NaN */
     vexp2_lockstep_parts(n, x, q, power);
     UNROLL(u, n, x[u] = q[u] * power[u]);
 }
