@@ -19,10 +19,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "common" / "grader"))
 import projects  # noqa: E402
 
-GPUS = {"NVIDIA H200": ((50, 75), (30, 60)), "NVIDIA H100 80GB HBM3": ((50, 75), (30, 60)),
-        "NVIDIA A100-SXM4-80GB": ((50, 75), (25, 45)), "Tesla T4": ((45, 70), (20, 40)),
-        "NVIDIA RTX 4000 Ada Generation": ((45, 70), (20, 40)),
-        "NVIDIA GeForce RTX 4090": ((45, 70), (20, 40)), "NVIDIA L40S": ((45, 70), (20, 40))}
+GPUS = {"NVIDIA H200": ((40, 60), (30, 60)), "NVIDIA H100 80GB HBM3": ((40, 60), (30, 60)),
+        "NVIDIA A100-SXM4-80GB": ((40, 60), (25, 45)), "Tesla T4": ((40, 55), (20, 40)),
+        "NVIDIA RTX 4000 Ada Generation": ((40, 55), (20, 40)),
+        "NVIDIA GeForce RTX 4090": ((40, 55), (20, 40)), "NVIDIA L40S": ((40, 55), (20, 40))}
 # name of a project: (what is changed, which family of cases then fails)
 WRONG_PROGRAMS = {
     "gpu_softmax": [("if (x_i[j] == -INFINITY) continue;", "", "mask_row"),
