@@ -65,8 +65,8 @@ enum { MERGE_WARPS = 8 };
 /* o and lse of the tile at cut blockIdx.y + 1; a warp for each row.  blocks: of the attention. */
 template <class C>
 static __global__ void merge_parts(const __grid_constant__ struct params params,
-                                    const struct scheduler s, const struct last_waves cut,
-                                    int blocks)
+                                   const struct scheduler s, const struct last_waves cut,
+                                   int blocks)
 {
     int b = blockIdx.y + 1, row = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
     int at = b * cut.run, lane = threadIdx.x % 32;
@@ -83,8 +83,8 @@ static __global__ void merge_parts(const __grid_constant__ struct params params,
             w.lse;
     for (int c = 2 * lane; c < params.head_dim_v; c += 64) {
         float2 x = *(const float2 *)(o + c), y = *(const float2 *)(o + C::Br * C::D + c);
-        *(uint32_t *)(out + c) = pack<typename C::T>(w.old * x.x + w.part * y.x,
-                                                w.old * x.y + w.part * y.y);
+        *(uint32_t *)(out + c) =
+            pack<typename C::T>(w.old * x.x + w.part * y.x, w.old * x.y + w.part * y.y);
     }
 }
 
@@ -109,10 +109,12 @@ static struct last_waves last_waves_of(int n_tiles, int blocks, const struct pro
                            (float *)a->workspace};
     int over = n_tiles % blocks, rest = blocks + over; /* a wave, and the last one */
     long idle = over ? (long)(blocks - over) * s.blocks / blocks : 0;
-    if (C::IS_PART || C::BLOCKS > 1 || p->causal || n_tiles < blocks || idle < WORTH_A_CUT)
+    long in_runs = (long)rest * s.blocks; /* key blocks: the kernel counts them in an int */
+    if (C::IS_PART || C::BLOCKS > 1 || p->causal || n_tiles < blocks || idle < WORTH_A_CUT ||
+        in_runs > 1 << 30)
         return s;
     s.first = n_tiles - rest;
-    s.run = (int)(((long)rest * s.blocks + blocks - 1) / blocks);
+    s.run = (int)((in_runs + blocks - 1) / blocks);
     return s;
 }
 
