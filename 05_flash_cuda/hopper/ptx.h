@@ -245,6 +245,13 @@ static __device__ __forceinline__ int warpgroup_index(void)
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
 }
 
+/* x, in a form that the compiler takes for a new number: it keeps no result that it computed
+ * from x before.  The whole warp calls it. */
+static __device__ __forceinline__ int as_new(int x)
+{
+    return __shfl_sync(0xffffffffu, x, threadIdx.x % 32);
+}
+
 /* The four lanes that share a row: their maximum, their sum. */
 static __device__ __forceinline__ float quad_max(float x)
 {

@@ -117,7 +117,7 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
 {
     float top[2], alpha[2];
     warp_scores<C>(x.s, x.q, x.q_rows, k);
-    if (mask) mask_block<C>(x.s, params, row, n);
+    if (mask) mask_block<C>(x.s, params, as_new(row), n); /* or step() stores its comparisons */
     row_maxima(x.s, top);
     repair_mc(x.rows, l, top, x.c, alpha);
     exponentials(x.s, x.rows, x.c);
