@@ -28,6 +28,9 @@ static void add_scores(enum op op)
         if (at[i] < 130 && i % 2 == 0)
             add_attention(op, OUTLIER, at[i], SHAPE(.q = 9, .k = at[i] + 1), EXECUTED);
     }
+    /* on the diagonal: the row before does not see the key, also when a block is repaired */
+    for (size_t d = 64; d <= 128; d += 64)
+        add_attention(op, SPIKE, 150, SHAPE(.q = 160, .k = 160, .d = d, .causal = 1), BOTH);
 }
 
 static void add_masks(enum op op)
