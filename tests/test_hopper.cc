@@ -175,6 +175,24 @@ Test(hopper, product_with_registers_and_rows_of_v_is_a_b)
     cr_expect(product_error<true>(true) == 0.0f);
 }
 
+/* One of the two multiplies: the whole warpgroup 0 or the single warp behind it. */
+static __global__ void one_of_two_kernel(int who)
+{
+    struct operands &shared = dynamic_shared<struct operands>();
+    float x[32] = {};
+    if ((int)threadIdx.x / 128 != who) return;
+    wgmma_qk<__half, false>(x, descriptor_qk(shared.a), descriptor_qk(shared.b));
+    wgmma_commit();
+    wgmma_wait<0>();
+}
+
+Test(hopper, product_needs_a_whole_warpgroup_but_not_a_whole_block)
+{
+    launch(160, sizeof(struct operands), one_of_two_kernel, 0);
+    auto said = last_words([] { launch(160, sizeof(struct operands), one_of_two_kernel, 1); });
+    cr_expect(strstr(&said[0], "want a whole warpgroup of 128"), "%s", &said[0]);
+}
+
 /* Executed late, the product is not there yet. */
 Test(hopper, accumulators_read_before_the_wait_are_old)
 {

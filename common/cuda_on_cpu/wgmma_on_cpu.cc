@@ -42,13 +42,14 @@ struct warpgroups {
 UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
 {
     static __thread struct warpgroups *mine;
+    const unsigned of_block = self->threads_per_block / 128, i = self->current->rank / 128;
     if (!mine) mine = new struct warpgroups();
     if (mine->serial != self->serial) {
         mine->serial = self->serial;
-        mine->all.assign(self->n_fibres / 128 + 1, {});
+        mine->all.assign(self->n_blocks * of_block, {});
     }
-    if (self->threads_per_block % 128) fail(where, "wgmma: want whole warpgroups of 128");
-    return &mine->all[(self->current - self->fibres.data()) / 128];
+    if (i >= of_block) fail(where, "wgmma: want a whole warpgroup of 128");
+    return &mine->all[self->current->block->rank * of_block + i];
 }
 
 UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
