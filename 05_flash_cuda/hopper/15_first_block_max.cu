@@ -68,7 +68,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
         int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
         int head_kv = t.head / params.group;
         load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
-        tile = next_tile(s, params, tile);
+        tile = next_tile(s, tile);
         load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
     }
     mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);

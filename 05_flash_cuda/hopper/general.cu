@@ -73,7 +73,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
         int n_blocks = seen.end - seen.first, row = s.k + seen.first * C::Bc;
         int head_kv = t.head / params.group;
         load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, s.batch, row);
-        n = next_tile(call.scheduler, params, n);
+        n = next_tile(call.scheduler, n);
         load_last_v(sm.kv, v_at, params, n_blocks, head_kv, s.batch, row);
     }
     mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);

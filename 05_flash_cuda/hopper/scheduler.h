@@ -13,7 +13,7 @@
 #include "q_pipeline.h"
 
 struct scheduler {
-    int *counter; /* in the workspace: tiles that were taken from it */
+    int *counter; /* in the workspace: tiles that were taken from it; NULL: in a fixed order */
     int heads;    /* of all batches */
     int section;  /* heads that are worked on together */
     int n_tiles;  /* of all heads */
@@ -41,35 +41,36 @@ static __device__ __forceinline__ struct work_tile find_tile(const struct schedu
  * that the number is the same for the whole warp.  Otherwise ptxas keeps every stage and
  * address that depends on it out of the uniform registers that the copy engine wants, and
  * the producer becomes the slowest of all. */
-static __device__ __forceinline__ int next_tile(const struct scheduler &s,
-                                                const struct params &params, int n)
+static __device__ __forceinline__ int next_tile(const struct scheduler &s, int n)
 {
-    int next = params.causal ? (int)gridDim.x + atomicAdd(s.counter, 1)
-                             : n + (int)gridDim.x;
+    int next = s.counter ? (int)gridDim.x + atomicAdd(s.counter, 1) : n + (int)gridDim.x;
     return __shfl_sync(1u, next, 0);
 }
 
 /* ---- the host's side ---- */
 
-/* The schedule for the tiles of `params`; starts the counter at 0. */
+/* Lets blocks take their tiles from the counter, from 0 on. */
+static void count_from_zero(struct scheduler &s, const struct arrays *a)
+{
+    s.counter = (int *)a->workspace;
+    CUDA_CHECK(cudaMemsetAsync(s.counter, 0, sizeof(int), (cudaStream_t)a->stream));
+}
+
+/* The schedule for the tiles of `params`. */
 static struct scheduler scheduler_of(const struct params &params, const struct problem *p,
                                      const struct arrays *a)
 {
-    struct scheduler s;
     size_t head_bytes = 2 * p->seqlen_k * (p->head_dim + p->head_dim_v);
     size_t room = p->seqlen_k <= 512 ? 8u << 20 : 16u << 20; /* of the L2 cache */
-    s.counter = (int *)a->workspace;
-    s.heads = (int)(p->batch * p->heads_q);
+    size_t group = p->heads_q / p->heads_kv;
+    struct scheduler s = {NULL, (int)(p->batch * p->heads_q), 1, 0};
     s.n_tiles = params.tiles * s.heads;
-    s.section = 1;
-    if (params.causal) {
-        size_t group = p->heads_q / p->heads_kv;
+    if (!params.causal) return s;
+    if (p->seqlen_k > 256) /* else a head's few tiles follow one another (notes/hopper.md) */
         while (2 * s.section * head_bytes <= room * group && s.section < s.heads)
             s.section *= 2;
-        if (!p->packed) /* else list_tiles_kernel does it */
-            CUDA_CHECK(cudaMemsetAsync(s.counter, 0, sizeof(int),
-                                       (cudaStream_t)a->stream));
-    }
+    if (p->packed) s.counter = (int *)a->workspace; /* list_tiles_kernel sets it to 0 */
+    else count_from_zero(s, a);
     return s;
 }
 

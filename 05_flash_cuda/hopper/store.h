@@ -100,9 +100,10 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
 }
 
 /* Writes the warpgroup's 64 rows of o, from query `first` on, through shared memory
- * `staged` [64 rows, D], swizzled, and TMA.  Thread 0 of the warpgroup must know that an
- * earlier store has read `staged`; barrier `id` is the warpgroup's own. */
-template <class C>
+ * `staged`, swizzled, and TMA: 64 rows of panels that are PANEL_ROWS high.  Thread 0 of the
+ * warpgroup must know that an earlier store has read `staged`; barrier `id` is the
+ * warpgroup's own. */
+template <class C, int PANEL_ROWS = 64>
 static __device__ __forceinline__ void
 store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
                   const struct params &params, int first, const struct work_tile &t, int id)
@@ -114,7 +115,7 @@ store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
     for (int i = 0; i < C::D / 16; i++) {
         uint32_t chunk = (2 * (i % 4) + lane / 16) ^ (r & 7);
         const float *x = o + 8 * i;
-        stmatrix(base + i / 4 * 64 * 128 + chunk * 16, pack<typename C::T>(x[0], x[1]),
+        stmatrix(base + i / 4 * PANEL_ROWS * 128 + chunk * 16, pack<typename C::T>(x[0], x[1]),
                  pack<typename C::T>(x[2], x[3]), pack<typename C::T>(x[4], x[5]),
                  pack<typename C::T>(x[6], x[7]));
     }
@@ -124,7 +125,8 @@ store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
         for (int i = 0; i < C::D / 64; i++)
-            tma_store_box(&params.o, staged + i * 64 * 64, 64 * i, first, t.head, t.batch);
+            tma_store_box(&params.o, staged + i * PANEL_ROWS * 64, 64 * i, first, t.head,
+                          t.batch);
         tma_store_commit();
     }
 }

@@ -8,7 +8,7 @@
 #include "q_fragments.h"
 
 template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
-          int PER_SM = 1, bool PART = false>
+          bool PART = false>
 struct config {
     using T = Type;
     static constexpr bool IS_PART = PART; /* of the keys: merged with the answer so far */
@@ -19,10 +19,8 @@ struct config {
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
-    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS =
-        BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
@@ -85,7 +83,7 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
         const struct work_tile t = find_tile(s, params, tile);
         struct piece all = {0, blocks_seen<C>(params, t.tile * C::Br + C::Br - 1), -1};
         load(sm, x, params, t, all);
-        tile = next_tile(s, params, tile);
+        tile = next_tile(s, tile);
         load_end(sm, x, params, t, all);
     }
     int at = blockIdx.x * cut.run, end = min(at + cut.run, (s.n_tiles - cut.first) * cut.blocks);
@@ -273,7 +271,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 }
 
 template <class C>
-static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
+static __global__ void __launch_bounds__(C::THREADS, 1)
     tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s,
                  const struct last_waves cut)
 {
