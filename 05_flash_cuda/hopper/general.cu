@@ -33,7 +33,8 @@ struct config {
     static constexpr int REGISTERS = BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : 160;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
+    static constexpr int GROUP = /* products before the turn passes; 0: all */
+        WARPGROUPS > 2 && !FIRST_BLOCK_MAX ? 3 : 0;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 

@@ -23,7 +23,8 @@ struct config {
     static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = WARPGROUPS > 2 ? 3 : 0; /* products before the turn passes */
+    static constexpr int GROUP = /* products before the turn passes; 0: all */
+        WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2) ? 3 : 0;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
