@@ -1,4 +1,4 @@
-/* test_tables_rows.c: the table that tells stage 1's few blocks from its scattered reads. */
+/* test_tables_rows.c: the table that tells stage 1's few blocks from its scattered accesses. */
 #include "report_place.h"
 
 TestSuite(tables_rows, .init = make_place, .fini = remove_place, .timeout = 900);
@@ -32,10 +32,10 @@ Test(tables_rows, each_cause_alone_beside_what_was_counted)
         "| gpu_block_per_row | f32 | [4k, 64k] | 4096 | 2.00 ms | 2.00 |",
         "| gpu_block_per_row | f32 | [16, 16M] | 16 | 80.0 ms, one launch | 80.0 |",
         "| slower by this factor | f32 |\n",
-        "| scattered instead of coalesced reads, [256k, 1k] | 20 |",
-        "| 16 blocks instead of 1024, scattered reads | 2.0 |",
-        "| scattered instead of coalesced reads, 16 blocks each | 0.75 |",
-        "| 16 blocks instead of 4096, coalesced reads | 40 |",
+        "| scattered instead of coalesced accesses, [256k, 1k] | 20 |",
+        "| 16 blocks instead of 1024, scattered accesses | 2.0 |",
+        "| scattered instead of coalesced accesses, 16 blocks each | 0.75 |",
+        "| 16 blocks instead of 4096, coalesced accesses | 40 |",
         "| both: the two kernels at [4k, 64k] | 30 |",
     };
     invent();

@@ -25,7 +25,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     targets       the projects of a course: shares for half and all points, and what of it we measured
     projects      the programs of projects-check: points, and what the judge of a GPU said
     gpu-traffic   GPU softmax: reads and writes of the matrix, predicted and counted; time
-    gpu-blocks    stage 1's GPU softmax: few blocks and scattered reads, each alone
+    gpu-blocks    stage 1's GPU softmax: few blocks and scattered accesses, each alone
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
                   of its fastest attention, at the longest length that all have done

@@ -1,8 +1,8 @@
 """tables_rows.py: stage 1's two softmax kernels on a GPU, with few and with many blocks.  For
 tables.py.
 
-gpu_thread_per_row reads scattered addresses, and it has few blocks where the matrix has few
-rows.  gpu_block_per_row reads coalesced.  Shapes with the same number of elements tell the two
+gpu_thread_per_row reads and writes scattered addresses, and it has few blocks where the matrix
+has few rows.  The accesses of gpu_block_per_row are coalesced.  Shapes with the same number of elements tell the two
 causes apart.  Times are those of results.py; counters, and the time of a shape that was only
 counted, are those of `make profile 1`.
 """
@@ -70,7 +70,7 @@ def measured(rows):
 
 
 def in_order(known):
-    """The rows of each type: scattered reads first, most blocks first."""
+    """The rows of each type: scattered accesses first, most blocks first."""
     return sorted(known.values(), key=lambda row: (TYPES.index(row.dtype),
                                                    row.variant == COALESCED, -row.rows))
 
@@ -108,13 +108,13 @@ def factors(known):
         def slower(slow, fast, text, dtype=dtype):
             if slow and fast:
                 out[text][dtype] = significant(slow.median_s / fast.median_s, 2)
-        scattered = "scattered instead of coalesced reads"
+        scattered = "scattered instead of coalesced accesses"
         slower(many, beside.get(many.rows), f"{scattered}, {shape_of(many)}")
         slower(few, many, f"{fewest:.0f} blocks instead of {blocks_of(many):.0f}, scattered "
-               "reads")
+               "accesses")
         slower(few, beside.get(fewest), f"{scattered}, {fewest:.0f} blocks each")
         slower(beside.get(fewest), beside.get(few.rows), f"{fewest:.0f} blocks instead of "
-               f"{few.rows:.0f}, coalesced reads")
+               f"{few.rows:.0f}, coalesced accesses")
         slower(few, beside.get(few.rows), f"both: the two kernels at {shape_of(few)}")
     return list(out.items())
 
