@@ -36,23 +36,31 @@ static void remove_place(void)
 
 TestSuite(profile, .init = make_place, .fini = remove_place, .timeout = 900);
 
-/* counters.sh of stage 5 with a PATH that begins with `tools`; its exit status. */
-static int profile(const char *tools, const char *roof)
+/* counters.sh of a stage with a PATH that begins with `tools`; its exit status. */
+static int profile_stage(const char *stage, const char *program, const char *tools,
+                         const char *roof)
 {
     char command[1024];
     snprintf(command, sizeof command,
-             "env ASKED=%s/asked %s sh common/reports/counters.sh 05_flash_cuda tests/profile/program "
-             "%s %s > %s/said 2>&1", place, tools, place, roof, place);
+             "env ASKED=%s/asked %s sh common/reports/counters.sh %s tests/profile/%s %s %s "
+             "> %s/said 2>&1", place, tools, stage, program, place, roof, place);
     int status = system(command);
     slurp("said", said, sizeof said);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/* The field of a column in the line of a variant and head_dim, or "none". */
-static const char *field(const char *variant, const char *head_dim, const char *column)
+static int profile(const char *tools, const char *roof)
+{
+    return profile_stage("05_flash_cuda", "program", tools, roof);
+}
+
+/* The field of a column in the line of a variant that has `value_of_key` in the column
+ * `key`, or "none". */
+static const char *field_of(const char *file, const char *variant, const char *key,
+                            const char *value_of_key, const char *column)
 {
     static char text[1 << 14], found[64];
-    slurp("profile_program.csv", text, sizeof text);
+    slurp(file, text, sizeof text);
     char *header = strtok(text, "\n"), names[4096];
     for (char *line; (line = strtok(NULL, "\n"));) {
         char *cell = line, *rest = names;
@@ -62,12 +70,17 @@ static const char *field(const char *variant, const char *head_dim, const char *
         for (char *name; (name = strsep(&rest, ","));) {
             char *value = strsep(&cell, ",");
             mine += !strcmp(name, "variant") && !strcmp(value, variant);
-            mine += !strcmp(name, "head_dim") && !strcmp(value, head_dim);
+            mine += !strcmp(name, key) && !strcmp(value, value_of_key);
             if (!strcmp(name, column)) snprintf(found, sizeof found, "%s", value);
         }
         if (mine == 2) return found;
     }
     return "none";
+}
+
+static const char *field(const char *variant, const char *head_dim, const char *column)
+{
+    return field_of("profile_program.csv", variant, "head_dim", head_dim, column);
 }
 
 static int has_python(void) { return !system("python3 -c '' 2>/dev/null"); }
@@ -98,6 +111,36 @@ Test(profile, counters_of_every_rung_are_in_the_csv)
     last_rung(".", last);
     snprintf(want, sizeof want, "profile/roof bench --quick --variant %s", last);
     cr_expect(strstr(asked, want), "%s", asked);
+}
+
+/* 16 blocks of gpu_block_per_row read [16, 16M]; gpu_thread_per_row would have one block of
+ * 16 threads there and is not asked. */
+Test(profile, stage_1_is_counted_at_shapes_of_few_and_of_many_blocks)
+{
+    if (!has_python()) cr_skip_test("no python3");
+    cr_assert(profile_stage("01_naive", "naive", "PATH=tests/profile:$PATH", "") == 0, "%s", said);
+    static const struct { const char *variant, *rows, *column, *want; } cases[] = {
+        {"gpu_thread_per_row", "4096", "sectors_per_load", "32.0"},
+        {"gpu_thread_per_row", "4096", "l1_hit_pct", "87.4"},
+        {"gpu_thread_per_row", "262144", "l1_pct", "61.5"},
+        {"gpu_thread_per_row", "262144", "active_pct", "99.5"},
+        {"gpu_block_per_row", "262144", "sectors_per_load", "4.0"},
+        {"gpu_block_per_row", "16", "active_pct", "12.1"},
+        {"gpu_block_per_row", "16", "bytes_measured", "1700500000"},
+        {"gpu_block_per_row", "16", "tensor_pct", ""}, /* was not asked for */
+        {"gpu_thread_per_row", "16", "stage", "none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *got = field_of("profile_naive.csv", cases[i].variant, "rows",
+                                   cases[i].rows, cases[i].column);
+        cr_expect_str_eq(got, cases[i].want, "%s [%s, ] %s: got %s, want %s", cases[i].variant,
+                         cases[i].rows, cases[i].column, got, cases[i].want);
+    }
+    char asked[1 << 14];
+    slurp("asked", asked, sizeof asked);
+    cr_expect(strstr(asked, "-k regex:thread_per_row_kernel --launch-skip 2 --launch-count 1 "
+                            "tests/profile/naive bench --quick --variant gpu_thread_per_row"));
+    cr_expect(strstr(asked, "--op softmax --dtype f16 --rows 16 --cols 16777216"), "%s", asked);
 }
 
 Test(profile, without_ncu_or_its_permission_is_a_skip_that_says_so)

@@ -3,10 +3,12 @@
  *
  *     y_j = exp(x_j) / sum_t exp(x_t)
  *
- * gpu_thread_per_row is the loop of stage.c, one row for each thread.  The 32 threads of
- * a warp load together, and here their addresses lie a whole row apart: 32 loads from 32
- * places, each of which brings 32 bytes for the 4 that are wanted.  gpu_block_per_row
- * lets neighbouring threads take neighbouring elements: one load of 128 bytes.
+ * gpu_thread_per_row is the loop of stage.c, one row for each thread.  Two things make it
+ * slow.  The 32 threads of a warp load together, and their addresses lie a whole row apart:
+ * 32 loads from 32 places, each of which brings 32 bytes for the 4 that are wanted.  And
+ * 256 rows make a block, so 4096 rows are 16 blocks: most multiprocessors have no work.
+ * gpu_block_per_row lets neighbouring threads take neighbouring elements, one load of 128
+ * bytes, and makes a block of every row.  notes/gpu_softmax.md measures each cause alone.
  *   x, y [rows, cols]; scores from -60 to 60.  Both read 2 and write 1. */
 #include "stage.h"
 #include "gpu/cuda_check.h"

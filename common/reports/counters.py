@@ -14,6 +14,9 @@ with these columns more, where they were counted:
     shared_pct    shared memory delivered                     warps_pct  warps there, of 64
     conflict_pct  passes through shared memory that only bank conflicts made necessary
     clock_ghz     registers (of a thread)      local_bytes  spilled to and read from memory
+    active_pct    multiprocessors with a block, the mean over the time of the launch
+    sectors_per_load  sectors (32 bytes) of one load of a warp    l1_hit_pct  those that L1 had
+    l1_pct        passes through L1's data, of the most, while L1 had something to do
 
 A NAME with _roof- in it becomes stage "roof", variant "no_softmax".
 """
@@ -34,7 +37,10 @@ SHARES = {"tensor_pct": (("pipe_tensor",), 1), "exp_pct": (("pipe_xu",), 1),
           "fma_pct": (("pipe_fma",), 1), "issue_pct": (("inst_issued",), 1),
           "shared_pct": ((SHARED, "pct"), 1), "warps_pct": (("warps_active",), 1),
           "clock_ghz": (("cycles_elapsed.avg.per",), 2),
-          "registers": (("registers_per_thread",), 0)}
+          "registers": (("registers_per_thread",), 0),
+          "active_pct": (("sm__cycles_active",), 1),
+          "sectors_per_load": (("sectors_per_request",), 1),
+          "l1_hit_pct": (("op_ld_hit_rate",), 1), "l1_pct": (("lsu_wavefronts.avg",), 1)}
 MORE = list(SHARES) + ["conflict_pct", "local_bytes"]
 TIME = "gpu__time_duration.sum"
 

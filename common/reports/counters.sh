@@ -2,14 +2,21 @@
 # What the kernels of a stage do on a GPU, counted by the hardware, into
 # RESULTS/profile_STAGE.csv.            counters.sh STAGE PROGRAM RESULTS [ROOF_PROGRAM]
 #
-# Stages 1 to 4: bytes read from and written to the GPU's memory.  Stage 5: also how busy
-# the units were, the clock, bank conflicts, registers; of every rung, and of the last one
-# built without softmax (ROOF_PROGRAM).  One launch each under ncu (Nsight Compute).
+# Stages 1 to 4: bytes read from and written to the GPU's memory.  Stage 1: also sectors
+# per load, the share that L1 has, how busy L1 was, and how many multiprocessors had work.
+# Stage 5: how busy the units were, the clock, bank conflicts, registers; of every rung, and
+# of the last one built without softmax (ROOF_PROGRAM).  One launch each under ncu (Nsight
+# Compute).
 # Ends with 77 where ncu is missing or may not read the counters.
 stage=$1 program=$2 results=$3 roof=$4
 raw=$(mktemp -d) || exit 1
 trap 'rm -rf "$raw"' EXIT
 bytes=dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum
+loads=pipe_lsu_mem_global_op_ld
+access=$bytes,l1tex__average_t_sectors_per_request_$loads.ratio
+access=$access,l1tex__t_sector_${loads}_hit_rate.pct
+access=$access,l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active
+access=$access,sm__cycles_active.avg.pct_of_peak_sustained_elapsed
 units=$bytes,smsp__cycles_elapsed.avg.per_second,launch__registers_per_thread
 units=$units,sm__inst_issued.avg.pct_of_peak_sustained_elapsed
 units=$units,breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed
@@ -72,6 +79,12 @@ attention() {
     fi
 }
 
+# rows VARIANT TYPE ROWS COLS: a kernel of stage 1 on one shape.
+rows() {
+    only="-k regex:${1#gpu_}_kernel --launch-skip 2 --launch-count 1"
+    count "$1-$2-$4" "$program" "$1" "$access" --op softmax --dtype "$2" --rows "$3" --cols "$4"
+}
+
 n=0 only=
 last=$(sed -n 's/^RUNG(\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 1)
 case $stage in
@@ -84,6 +97,17 @@ case $stage in
     only='-k regex:split_kv|merge_parts --launch-skip 2 --launch-count 2'
     count split_kv "$program" split_kv "$units" --op attention --dtype bf16 --heads-q 16 \
         --heads-kv 16 --seqlen-q 1 --seqlen-k 65536 --head-dim 128 --head-dim-v 128
+    ;;
+01_*)
+    # The same number of elements each time.  A block takes 256 rows of gpu_thread_per_row or
+    # one of gpu_block_per_row, so the first and the last shape are 16 blocks.
+    for type in f32 f16; do
+        for name in $(variants softmax $type); do
+            rows "$name" $type 4096 65536
+            rows "$name" $type 262144 1024
+            case $name in gpu_block_per_row) rows "$name" $type 16 16777216 ;; esac
+        done
+    done
     ;;
 *)
     for name in $(variants softmax .); do

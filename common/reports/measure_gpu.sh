@@ -8,6 +8,7 @@
 #
 #   attention    every rung, roof and library, in turn  h200_attention.csv
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
+#   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
 #   adversarial  difficult data                         hopper/adversarial.csv
 #   softmax      softmax and its peers                  h200_softmax.csv
@@ -44,12 +45,14 @@ float() {
 
 roof=build/roof/05_flash_cuda
 [ -x $roof ] || roof=
-for part in ${*:-attention profile f32 adversarial softmax}; do
+for part in ${*:-attention profile rows f32 adversarial softmax}; do
     case $part in
     attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
         --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
     profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \
         build/05_flash_cuda "$results" $roof ;;
+    rows) anew profile_01_naive.csv sh common/reports/counters.sh 01_naive build/01_naive \
+        "$results" ;;
     f32) anew h200_f32.csv float "$results/h200_f32.csv" ;;
     adversarial) anew hopper/adversarial.csv python3 common/reports/adversarial.py \
         --csv "$results/hopper/adversarial.csv" ;;

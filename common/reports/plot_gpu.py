@@ -136,16 +136,21 @@ def gpu_softmax(rows, dtype):
             and row.dtype == dtype and row.cols]
 
 
+SLOWEST = 10  # percent of a copy's rate: a longer bar would hide the others
+
+
 def counted_softmax(rows):
     """(shape, {variant: row}): each softmax at the shape where most were counted, and the
-    library that was measured beside them; the most traffic first."""
+    library that was measured beside them; the most traffic first.  Without those below
+    SLOWEST: memory does not limit them."""
     counted = [row for row in gpu_softmax(rows, "f32") if row.bytes_measured and row.reps
                and row.ceiling]
     if not counted:
         raise NoData("no GPU softmax has bytes_measured; `make profile 3` counts them")
     shape = collections.Counter((row.rows, row.cols) for row in counted).most_common(1)[0][0]
     here = [row for row in gpu_softmax(rows, "f32") if (row.rows, row.cols) == shape
-            and (row.bytes_measured or row.variant.startswith("pytorch"))]
+            and (row.bytes_measured or row.variant.startswith("pytorch"))
+            and (row.pct_ceiling is None or row.pct_ceiling >= SLOWEST)]
     here.sort(key=lambda row: (row.stage, -row.bytes_predicted, -row.median_s))
     return shape, {row.variant: row for row in here}
 
@@ -190,7 +195,8 @@ def draw_gpu_traffic(rows):
         axis.tick_params(axis="y", length=0)
     caption(figure, list(here.values()),
             f"Does time follow traffic? Softmax of [{si(shape[0])}, {si(shape[1])}] floats",
-            f"The matrix has {one / 1e9:.2f} GB. The number before a name is its stage.")
+            f"The matrix has {one / 1e9:.2f} GB. The number before a name is its stage. "
+            f"Kernels below {SLOWEST} % of a copy are left out.")
     return figure
 
 

@@ -142,15 +142,16 @@ def read_results(directory, machine, roofs=False):
 
 
 def latest_of(rows):
-    """The latest measurement of each kind, with the bytes that a profile counted."""
+    """The latest measurement of each kind, with the bytes that a profile counted.  A line
+    of `make profile` has no repeats: only its bytes count."""
     latest = {}
     for row in sorted(rows, key=lambda row: (not row.reps, row.date)):
         shape = tuple(getattr(row, column) for column in SHAPE)
         key = (row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
                row.causal, row.regime, row.layout, row.machine, shape)
-        if row.reps or key not in latest:
+        if row.reps:
             latest[key] = row
-        else:  # a line of `make profile` has no repeats: only its bytes count
+        elif key in latest:
             latest[key].bytes_measured = row.bytes_measured
     return list(latest.values())
 

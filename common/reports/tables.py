@@ -25,6 +25,7 @@ in README.md, NN_*/README.md, notes/*.md or the files given.  NAME is one of
     targets       the projects of a course: shares for half and all points, and what of it we measured
     projects      the programs of projects-check: points, and what the judge of a GPU said
     gpu-traffic   GPU softmax: reads and writes of the matrix, predicted and counted; time
+    gpu-blocks    stage 1's GPU softmax: few blocks and scattered accesses, each alone
     gpu-rows      GPU softmax by row length and type: percent of a copy, ours and PyTorch
     stages        a line a stage: idea, passes, bytes; memory and speed of its plain and
                   of its fastest attention, at the longest length that all have done
@@ -62,6 +63,7 @@ import tables_gpu
 import tables_ladder
 import tables_lessons
 import tables_multi_gpu
+import tables_rows
 import tables_serving
 import tables_stages
 import tables_text
@@ -139,6 +141,8 @@ def make_table(where, mark, data):
         return tables_multi_gpu.attempts_table(data.directory)
     if name == "ranks":
         return tables_multi_gpu.ranks_table(data.directory)
+    if name == "gpu-blocks":
+        return tables_rows.rows_table(rows, data.directory)
     if name == "serving":
         return tables_serving.serving_table(data.directory)
     if name == "machines":
@@ -155,9 +159,8 @@ def make_table(where, mark, data):
     match = re.fullmatch(r"stage-([1-5])-([a-z_]+)", name)
     if not match:
         raise Malformed(f"{where}: no table '{name}'; there are {', '.join([*USUAL, *EVERY])}, "
-                        "machines, multi-gpu, ranks, targets, projects, crossover, roofs, decode, "
-                        "gpu-memory, counters, steps-A-B, "
-                        "attempts, file-NAME, lesson-N and stage-N-OP")
+                        "machines, gpu-blocks, multi-gpu, ranks, targets, projects, crossover, "
+                        "roofs, decode, gpu-memory, counters, steps-A-B, attempts, file-NAME, lesson-N and stage-N-OP")
     return tables_stages.stage_table(rows, *match.groups())
 
 

@@ -2,6 +2,7 @@
 
     python3 tests/plots/synthetic.py FILE.csv [--gpu | --other]
     python3 tests/plots/synthetic.py DIR --ladder     stage 5's rungs and their profile
+    python3 tests/plots/synthetic.py DIR --blocks     stage 1's kernels on a GPU, their profile
     python3 tests/plots/synthetic.py FILE.csv --matrix   attention on a CPU's matrix unit
 
 --other: a second CPU, twice as fast, at fewer lengths.  A ladder has every 16-bit line twice:
@@ -125,6 +126,29 @@ def matrix_unit():
     return rows
 
 
+def blocks(directory):
+    """Two kernels of stage 1 at two shapes, cold and sustained, and what was counted at
+    three; a copy takes 1 ms."""
+    shapes = {"few": (4096, 65536), "many": (262144, 1024), "sixteen": (16, 1 << 24)}
+    known = {("gpu_thread_per_row", "few"): (60, 31.5, 12.1),
+             ("gpu_thread_per_row", "many"): (30, 32, 99),
+             ("gpu_block_per_row", "few"): (2, 4, 98), ("gpu_block_per_row", "many"): (1.5, 4, 97),
+             ("gpu_block_per_row", "sixteen"): (40, 4, 12)}
+    rows, counted = [], []
+    for (name, shape), (ms, sectors, active) in known.items():
+        row = dict(softmax(1, name, 3, 0.5, 1024), device="gpu", machine="invented GPU",
+                   rows=shapes[shape][0], cols=shapes[shape][1], median_s=ms / 1e3,
+                   bytes_measured="", ceiling=8 * (1 << 28) / 1e-3 / 1e9, flags="cold")
+        counted.append(dict(row, reps="", bytes_measured=3.5 * 4 * (1 << 28), l1_hit_pct=87.5,
+                            median_s=2 * row["median_s"], sectors_per_load=sectors,
+                            l1_pct="", active_pct=active))
+        if shape != "sixteen":
+            rows += [row, dict(row, median_s=row["median_s"] / 2, flags="sustained")]
+    write(directory + "/a.csv", COLUMNS, rows)
+    write(directory + "/profile_01_naive.csv",
+          COLUMNS + [column for column in counted[0] if column not in COLUMNS], counted)
+
+
 def write(path, columns, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
@@ -135,6 +159,9 @@ def write(path, columns, rows):
 def main():
     if "--ladder" in sys.argv:
         ladder(sys.argv[1])
+        return
+    if "--blocks" in sys.argv:
+        blocks(sys.argv[1])
         return
     if "--matrix" in sys.argv:
         write(sys.argv[1], COLUMNS, matrix_unit())
