@@ -25,6 +25,8 @@
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 #include "monoid.h"
+#include "portable/float_arithmetic.h"
+#include "portable/launch.h"
 #include "problem/layout.h"
 
 #ifdef __CUDACC__
@@ -85,24 +87,9 @@ static __device__ void add_scores(float *s, const struct tiles &shared, int warp
         const float *q_i = shared.q[warp * ROWS + r], *k_j = shared.k[lane];
         for (int d = 0; d < cols; d += 4) {
             float4 x = *(const float4 *)(q_i + d), y = *(const float4 *)(k_j + d);
-            s[r] = fmaf(x.x, y.x, s[r]);
-            s[r] = fmaf(x.y, y.y, s[r]);
-            s[r] = fmaf(x.z, y.z, s[r]);
-            s[r] = fmaf(x.w, y.w, s[r]);
+            s[r] = add_dot(s[r], x, y);
         }
     }
-}
-
-static __device__ float warp_max(float x)
-{
-    for (int flip = 16; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
-    return x;
-}
-
-static __device__ float warp_sum(float x)
-{
-    for (int flip = 16; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
-    return x;
 }
 
 /* Merges the tile into the state (m, l, o) of one query.
@@ -113,12 +100,12 @@ static __device__ float warp_sum(float x)
 static __device__ float push_tile(struct se *state, float *o, float s, unsigned visible,
                                   float *p, const float (*v)[MAX_COLS], int lane)
 {
-    float m_new = fmaxf(state->m, warp_max(s));
+    float m_new = fmaxf(state->m, row_max<32>(s));
     float correction = se_factor(state->m, m_new);
     /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
     float p_j =
         visible >> lane & 1 ? expf(s - (m_new == -INFINITY ? 0.0f : m_new)) : 0.0f;
-    state->l = state->l * correction + warp_sum(p_j);
+    state->l = state->l * correction + row_sum<32>(p_j);
     state->m = m_new;
     p[lane] = p_j;
     __syncwarp();
@@ -213,7 +200,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
                 push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, s_j != -INFINITY),
                           shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
-                record(x, (j_0 - keys.first) / Bc, warp_max(s_j), state[r], correction, o[r], c_0,
+                record(x, (j_0 - keys.first) / Bc, row_max<32>(s_j), state[r], correction, o[r], c_0,
                        cols_v, lane);
         }
     }
@@ -244,16 +231,7 @@ static size_t n_blocks(const struct problem *p)
 
 template <class T, bool TRACE> static void launch(const struct work *x)
 {
-    CUDA_CHECK(cudaFuncSetAttribute(tiled_kernel<T, TRACE>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(struct tiles)));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)n_blocks(&x->p));
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = sizeof(struct tiles);
-    config.stream = (cudaStream_t)x->a.stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, tiled_kernel<T, TRACE>, *x));
-    CUDA_CHECK(cudaGetLastError());
+    start<struct tiles>(tiled_kernel<T, TRACE>, n_blocks(&x->p), THREADS, x->a.stream, *x);
 }
 
 static struct work argument(const struct problem *p, const struct arrays *a)

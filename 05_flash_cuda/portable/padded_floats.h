@@ -1,5 +1,4 @@
-/* padded_floats.h: a tile of floats in shared memory as rung 2 uses it, and reductions among the
- * lanes that have one row of it.
+/* padded_floats.h: a tile of floats in shared memory as rung 2 uses it.
  *
  * Rows are 4 floats, 16 bytes, longer than the head, so that neighbouring rows, which different
  * lanes read at the same column, lie in different banks. */
@@ -27,21 +26,6 @@ static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *fr
         int r = i / D, c = i % D;
         to[r][c] = r < n && c < cols ? from[(size_t)r * cols + c] : 0.0f;
     }
-}
-
-/* Reductions among LX lanes, a power of two, that follow one another. */
-template <int LX> static __device__ __forceinline__ float row_max(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
-    return x;
-}
-
-template <int LX> static __device__ __forceinline__ float row_sum(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
-    return x;
 }
 
 #endif
