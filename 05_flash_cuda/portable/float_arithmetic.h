@@ -1,5 +1,5 @@
-/* float_arithmetic.h: what rungs 1 and 2 compute in float32: multiply-adds of four floats, and
- * the maximum and the sum of a row that neighbouring lanes share. */
+/* float_arithmetic.h: what rungs 1 and 2 compute in float32: multiply-adds of four floats,
+ * and the maximum and the sum of a row that neighbouring lanes share. */
 #ifndef FLOAT_ARITHMETIC_H
 #define FLOAT_ARITHMETIC_H
 
@@ -33,8 +33,9 @@ static __device__ __forceinline__ void rescale(float4 *o, float factor)
     o->w *= factor;
 }
 
-/* The maximum of x among LANES neighbouring lanes, a power of two.  In each step a lane reads
- * the x of the lane whose number differs in one bit; after the last step all have the result. */
+/* The maximum of x among LANES neighbouring lanes, a power of two.  In each step a lane
+ * reads the x of the lane whose number differs in one bit.  After the last step all of them
+ * have the result. */
 template <int LANES> static __device__ __forceinline__ float row_max(float x)
 {
 #pragma unroll

@@ -5,8 +5,8 @@
 #include "stage.h"
 #include "gpu/cuda_check.h"
 
-/* Launches `blocks` blocks of `threads` threads with sizeof(MEMORY) bytes of shared memory each.
- * More than 48 KB of it have to be asked for. */
+/* Launches `blocks` blocks of `threads` threads with sizeof(MEMORY) bytes of shared memory
+ * each.  CUDA gives more than 48 KB only to a kernel for which this has been asked. */
 template <class MEMORY, class ARGUMENT>
 static void start(void (*kernel)(ARGUMENT), size_t blocks, int threads, void *stream,
                   const ARGUMENT &argument)
