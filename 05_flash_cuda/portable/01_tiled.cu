@@ -16,9 +16,9 @@
  * size of a warp), then lane c has the output columns c, c + 32, ...
  *
  * Any head_dim (in pieces of MAX_COLS) and head_dim_v (a block for each MAX_COLS of its
- * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed sequences,
- * strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of V does not
- * spread. */
+ * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed
+ * sequences, strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of
+ * V does not spread. */
 #include "stage.h"
 
 #include "cost.h"
@@ -65,8 +65,9 @@ struct work {
     float *trace; /* TRACE: for each tile max s, m, l, correction, o (head_dim_v) */
 };
 
-/* to (n_rows, pitch) = rows of `from` (stride elements each) as float, 0 beyond n rows
- * and cols columns, up to cols rounded up to 4. */
+/* Copies rows to shared memory, as floats.
+ *   from  n rows of `cols` elements, `stride` elements from one row to the next
+ *   to (n_rows, pitch)  what lies beyond them becomes 0, up to a multiple of 4 columns */
 template <class T>
 static __device__ void load_tile(float *to, int pitch, int n_rows, const T *from,
                                  size_t stride, int n, int cols)
@@ -156,6 +157,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
     const struct sequence seq = sequence_of(&p, &x.a, head / (unsigned)p.heads_q);
     int seqlen_q = seq.seqlen_q, head_dim = p.head_dim;
     if (i_0 >= seqlen_q) return; /* the sequence is shorter than others */
+    /* +Br is an int, which min() needs; Br alone is a constant of an enum */
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
     const struct strides at_q = strides_of_q(&p), at_k = strides_of_k(&p), at_v = strides_of_v(&p);
     const T *q = (const T *)x.a.q + query_at(&p, &seq, at_q, h, i_0);
