@@ -101,12 +101,12 @@ static __device__ void add_scores(float *s, const struct tiles &shared, int warp
 static __device__ float push_tile(struct se *state, float *o, float s, unsigned visible,
                                   float *p, const float (*v)[MAX_COLS], int lane)
 {
-    float m_new = fmaxf(state->m, row_max<32>(s));
+    float m_new = fmaxf(state->m, lanes_max<32>(s));
     float correction = se_factor(state->m, m_new);
     /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
     float p_j =
         visible >> lane & 1 ? expf(s - (m_new == -INFINITY ? 0.0f : m_new)) : 0.0f;
-    state->l = state->l * correction + row_sum<32>(p_j);
+    state->l = state->l * correction + lanes_sum<32>(p_j);
     state->m = m_new;
     p[lane] = p_j;
     __syncwarp();
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
                 push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, s_j != -INFINITY),
                           shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
-                record(x, (j_0 - keys.first) / Bc, row_max<32>(s_j), state[r], correction, o[r], c_0,
+                record(x, (j_0 - keys.first) / Bc, lanes_max<32>(s_j), state[r], correction, o[r], c_0,
                        cols_v, lane);
         }
     }

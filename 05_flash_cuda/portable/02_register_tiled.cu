@@ -140,7 +140,7 @@ push_scores(struct se (&state)[S::R], float4 (&o)[S::R][S::GROUPS],
         float max_s = s[a][0], sum = 0.0f;
 #pragma unroll
         for (int b = 1; b < S::C; b++) max_s = fmaxf(max_s, s[a][b]);
-        float m_new = fmaxf(state[a].m, row_max<S::LX>(max_s));
+        float m_new = fmaxf(state[a].m, lanes_max<S::LX>(max_s));
         float correction = se_factor(state[a].m, m_new);
         /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
         float m_safe = m_new == -INFINITY ? 0.0f : m_new;
@@ -208,7 +208,7 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     }
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
-        state[a].l = row_sum<S::LX>(state[a].l);
+        state[a].l = lanes_sum<S::LX>(state[a].l);
         int i = row + S::RY * a;
         if (i >= n_q) continue;
         float *o_i = (float *)x.a.o + (head * seqlen_q + i_0 + i) * head_dim_v;

@@ -36,7 +36,7 @@ static __device__ __forceinline__ void rescale(float4 *o, float factor)
 /* The maximum of x among LANES neighbouring lanes, a power of two.  In each step a lane
  * reads the x of the lane whose number differs in one bit.  After the last step all of them
  * have the result. */
-template <int LANES> static __device__ __forceinline__ float row_max(float x)
+template <int LANES> static __device__ __forceinline__ float lanes_max(float x)
 {
 #pragma unroll
     for (int flip = LANES / 2; flip; flip /= 2)
@@ -44,8 +44,8 @@ template <int LANES> static __device__ __forceinline__ float row_max(float x)
     return x;
 }
 
-/* The sum in the same way. */
-template <int LANES> static __device__ __forceinline__ float row_sum(float x)
+/* The sum in the same way.  (gpu/gpu_rows.h has both for stages 1 to 3.) */
+template <int LANES> static __device__ __forceinline__ float lanes_sum(float x)
 {
 #pragma unroll
     for (int flip = LANES / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
