@@ -7,7 +7,7 @@
  * May be assumed: scores between -60 and 60; each query sees at least one key.  But
  * seqlen_q may differ from seqlen_k, and head_dim from head_dim_v.  Use the given scale.
  *
- * Half of the points: random, nan_k, inf_k.
+ * Half of the points: cases random, nan_k, inf_k.
  * Right or wrong:  make exercise 1 EX=score_row */
 #include "stage.h"
 

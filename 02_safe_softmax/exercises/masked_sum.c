@@ -8,7 +8,7 @@
  * May be assumed: the p_j are right.  A NaN in a visible row of v does spread, to its own
  * column and no other.
  *
- * Half of the points: nan_v, inf_v.
+ * Half of the points: cases nan_v, inf_v.
  * Right or wrong:  make exercise 2 EX=masked_sum */
 #include "stage.h"
 

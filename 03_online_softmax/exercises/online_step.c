@@ -8,7 +8,7 @@
  * masked score (-INFINITY) changes nothing, also when it is the first; a NaN makes l NaN
  * for good.
  *
- * Half of the points: wide, shift_200, shift_up, low, large, mask_first, mask_row.
+ * Half of the points: cases wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */
 #include "stage.h"
 

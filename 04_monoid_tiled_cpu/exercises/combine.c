@@ -11,7 +11,7 @@
  * l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  A NaN in l_t makes all of
  * o_i NaN, a NaN in a column of o_t that column.
  *
- * Half of the points: ascending, shift_200, low, mask_first, mask_row.
+ * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=combine */
 #include "stage.h"
 

@@ -10,7 +10,7 @@
  * May be assumed: in and inout do not overlap.  A rank whose keys are all masked sends the
  * unit: m = -INFINITY, l = 0, o = 0.  A NaN in l stays; a NaN in a column of o stays there.
  *
- * Half of the points: ascending, shift_200, low, mask_first, mask_row.
+ * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=reduction */
 #include "stage.h"
 

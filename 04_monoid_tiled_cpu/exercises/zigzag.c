@@ -8,7 +8,7 @@
  * (which = 1) chunk, 0 .. 2 RANKS - 1.  Every chunk belongs to exactly one rank.
  * A rank whose chunks hold more than their share is stopped, and its last queries stay unwritten.
  *
- * Half of the points: random, markers.
+ * Half of the points: cases random, markers.
  * Right or wrong:  make exercise 4 EX=zigzag */
 #include "stage.h"
 

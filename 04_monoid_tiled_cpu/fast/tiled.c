@@ -89,8 +89,8 @@ static void divide(const struct problem *p, const struct arrays *a, size_t h, st
     *lse = se_lse(x);
 }
 
-/* The tile's rows of o and lse from its aggregate.  p * v is computed for keys with
- * score -INFINITY too, with p = 0: only NaN and infinity show that, and such rows are done again alone. */
+/* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys
+ * by p = 0.  Only NaN and infinity show that; row_alone() computes such rows again. */
 static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
                    const struct tile *t, const struct state *x)
 {

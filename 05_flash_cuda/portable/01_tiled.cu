@@ -16,15 +16,17 @@
  * size of a warp), then lane c has the output columns c, c + 32, ...
  *
  * Any head_dim (in pieces of MAX_COLS) and head_dim_v (a block for each MAX_COLS of its
- * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed sequences,
- * strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of V does not
- * spread. */
+ * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed
+ * sequences, strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of
+ * V does not spread. */
 #include "stage.h"
 
 #include "cost.h"
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 #include "monoid.h"
+#include "portable/float_arithmetic.h"
+#include "portable/launch.h"
 #include "problem/layout.h"
 
 #ifdef __CUDACC__
@@ -63,8 +65,9 @@ struct work {
     float *trace; /* TRACE: for each tile max s, m, l, correction, o (head_dim_v) */
 };
 
-/* to (n_rows, pitch) = rows of `from` (stride elements each) as float, 0 beyond n rows
- * and cols columns, up to cols rounded up to 4. */
+/* Copies rows to shared memory, as floats.
+ *   from  n rows of `cols` elements, `stride` elements from one row to the next
+ *   to (n_rows, pitch)  what lies beyond them becomes 0, up to a multiple of 4 columns */
 template <class T>
 static __device__ void load_tile(float *to, int pitch, int n_rows, const T *from,
                                  size_t stride, int n, int cols)
@@ -85,24 +88,9 @@ static __device__ void add_scores(float *s, const struct tiles &shared, int warp
         const float *q_i = shared.q[warp * ROWS + r], *k_j = shared.k[lane];
         for (int d = 0; d < cols; d += 4) {
             float4 x = *(const float4 *)(q_i + d), y = *(const float4 *)(k_j + d);
-            s[r] = fmaf(x.x, y.x, s[r]);
-            s[r] = fmaf(x.y, y.y, s[r]);
-            s[r] = fmaf(x.z, y.z, s[r]);
-            s[r] = fmaf(x.w, y.w, s[r]);
+            s[r] = add_dot(s[r], x, y);
         }
     }
-}
-
-static __device__ float warp_max(float x)
-{
-    for (int flip = 16; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
-    return x;
-}
-
-static __device__ float warp_sum(float x)
-{
-    for (int flip = 16; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
-    return x;
 }
 
 /* Merges the tile into the state (m, l, o) of one query.
@@ -113,12 +101,12 @@ static __device__ float warp_sum(float x)
 static __device__ float push_tile(struct se *state, float *o, float s, unsigned visible,
                                   float *p, const float (*v)[MAX_COLS], int lane)
 {
-    float m_new = fmaxf(state->m, warp_max(s));
+    float m_new = fmaxf(state->m, lanes_max<32>(s));
     float correction = se_factor(state->m, m_new);
     /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
     float p_j =
         visible >> lane & 1 ? expf(s - (m_new == -INFINITY ? 0.0f : m_new)) : 0.0f;
-    state->l = state->l * correction + warp_sum(p_j);
+    state->l = state->l * correction + lanes_sum<32>(p_j);
     state->m = m_new;
     p[lane] = p_j;
     __syncwarp();
@@ -169,6 +157,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
     const struct sequence seq = sequence_of(&p, &x.a, head / (unsigned)p.heads_q);
     int seqlen_q = seq.seqlen_q, head_dim = p.head_dim;
     if (i_0 >= seqlen_q) return; /* the sequence is shorter than others */
+    /* +Br is an int, which min() needs; Br alone is a constant of an enum */
     int n_q = min(+Br, seqlen_q - i_0), cols_v = min(+MAX_COLS, (int)p.head_dim_v - c_0);
     const struct strides at_q = strides_of_q(&p), at_k = strides_of_k(&p), at_v = strides_of_v(&p);
     const T *q = (const T *)x.a.q + query_at(&p, &seq, at_q, h, i_0);
@@ -213,7 +202,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
                 push_tile(&state[r], o[r], s_j, __ballot_sync(~0u, s_j != -INFINITY),
                           shared.p[warp], shared.v, lane);
             if (TRACE && i == 0)
-                record(x, (j_0 - keys.first) / Bc, warp_max(s_j), state[r], correction, o[r], c_0,
+                record(x, (j_0 - keys.first) / Bc, lanes_max<32>(s_j), state[r], correction, o[r], c_0,
                        cols_v, lane);
         }
     }
@@ -244,16 +233,7 @@ static size_t n_blocks(const struct problem *p)
 
 template <class T, bool TRACE> static void launch(const struct work *x)
 {
-    CUDA_CHECK(cudaFuncSetAttribute(tiled_kernel<T, TRACE>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(struct tiles)));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)n_blocks(&x->p));
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = sizeof(struct tiles);
-    config.stream = (cudaStream_t)x->a.stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, tiled_kernel<T, TRACE>, *x));
-    CUDA_CHECK(cudaGetLastError());
+    start<struct tiles>(tiled_kernel<T, TRACE>, n_blocks(&x->p), THREADS, x->a.stream, *x);
 }
 
 static struct work argument(const struct problem *p, const struct arrays *a)

@@ -15,6 +15,8 @@
 #include "attention.h"
 #include "cost.h"
 #include "monoid.h"
+#include "portable/float_arithmetic.h"
+#include "portable/launch.h"
 #include "portable/padded_floats.h"
 
 #ifndef HEAD_DIMS
@@ -72,22 +74,9 @@ add_scores(float (&s)[S::R][S::C], const float (*q)[S::D + 4], const float (*k)[
         for (int a = 0; a < S::R; a++) {
             float4 x = *(const float4 *)&q[S::RY * a][d];
 #pragma unroll
-            for (int b = 0; b < S::C; b++) {
-                s[a][b] = fmaf(x.x, y[b].x, s[a][b]);
-                s[a][b] = fmaf(x.y, y[b].y, s[a][b]);
-                s[a][b] = fmaf(x.z, y[b].z, s[a][b]);
-                s[a][b] = fmaf(x.w, y[b].w, s[a][b]);
-            }
+            for (int b = 0; b < S::C; b++) s[a][b] = add_dot(s[a][b], x, y[b]);
         }
     }
-}
-
-static __device__ __forceinline__ void add_scaled(float4 *o, float p, float4 v)
-{
-    o->x = fmaf(p, v.x, o->x);
-    o->y = fmaf(p, v.y, o->y);
-    o->z = fmaf(p, v.z, o->z);
-    o->w = fmaf(p, v.w, o->w);
 }
 
 /* o (R, GROUPS) += p v.  p: the thread's first row; v: the thread's first column. */
@@ -151,7 +140,7 @@ push_scores(struct se (&state)[S::R], float4 (&o)[S::R][S::GROUPS],
         float max_s = s[a][0], sum = 0.0f;
 #pragma unroll
         for (int b = 1; b < S::C; b++) max_s = fmaxf(max_s, s[a][b]);
-        float m_new = fmaxf(state[a].m, row_max<S::LX>(max_s));
+        float m_new = fmaxf(state[a].m, lanes_max<S::LX>(max_s));
         float correction = se_factor(state[a].m, m_new);
         /* while all keys were masked, m_new is -inf, and s - m_new would be NaN */
         float m_safe = m_new == -INFINITY ? 0.0f : m_new;
@@ -164,12 +153,7 @@ push_scores(struct se (&state)[S::R], float4 (&o)[S::R][S::GROUPS],
         state[a].l = state[a].l * correction + sum;
         state[a].m = m_new;
 #pragma unroll
-        for (int g = 0; g < S::GROUPS; g++) {
-            o[a][g].x *= correction;
-            o[a][g].y *= correction;
-            o[a][g].z *= correction;
-            o[a][g].w *= correction;
-        }
+        for (int g = 0; g < S::GROUPS; g++) rescale(&o[a][g], correction);
     }
 }
 
@@ -224,7 +208,7 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     }
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
-        state[a].l = row_sum<S::LX>(state[a].l);
+        state[a].l = lanes_sum<S::LX>(state[a].l);
         int i = row + S::RY * a;
         if (i >= n_q) continue;
         float *o_i = (float *)x.a.o + (head * seqlen_q + i_0 + i) * head_dim_v;
@@ -252,16 +236,7 @@ template <class S> static void launch(const struct problem *p, const struct arra
                      (unsigned)(p->heads_q / p->heads_kv)};
     size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
     if (!n_blocks) return;
-    CUDA_CHECK(cudaFuncSetAttribute(register_tiled_kernel<S>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(typename S::tiles)));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)n_blocks);
-    config.blockDim = dim3(S::THREADS);
-    config.dynamicSmemBytes = sizeof(typename S::tiles);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, register_tiled_kernel<S>, x));
-    CUDA_CHECK(cudaGetLastError());
+    start<typename S::tiles>(register_tiled_kernel<S>, n_blocks, S::THREADS, a->stream, x);
 }
 
 /* Calls use(shape) with the shape for the problem's head dims. */

@@ -18,6 +18,7 @@
 #include "attention.h"
 #include "cost.h"
 #include "portable/isolated_v.h"
+#include "portable/launch.h"
 #include "portable/mma_sync.h"
 #include "portable/padded_tile.h"
 
@@ -213,12 +214,7 @@ static void launch(const struct problem *p, const struct arrays *a)
 {
     struct attention x = attention_of(p, a, Br);
     size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = sizeof(struct tile<D>);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, tensor_cores_kernel<T, D>, x));
+    start<struct tile<D>>(tensor_cores_kernel<T, D>, blocks, THREADS, a->stream, x);
 }
 
 template <enum dtype T>

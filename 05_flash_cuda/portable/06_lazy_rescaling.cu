@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "cost.h"
 #include "portable/async_limits.h"
+#include "portable/launch.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
 
@@ -161,15 +162,8 @@ template <enum dtype T, class W>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     struct attention x = attention_of(p, a, W::Br);
-    int bytes = (int)sizeof(typename W::shared);
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * (size_t)x.q_blocks));
-    config.blockDim = dim3(W::THREADS);
-    config.dynamicSmemBytes = bytes;
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaFuncSetAttribute(lazy_rescaling_kernel<T, W>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, lazy_rescaling_kernel<T, W>, x));
+    size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
+    start<typename W::shared>(lazy_rescaling_kernel<T, W>, blocks, W::THREADS, a->stream, x);
 }
 
 /* Calls use(tiling, why) with the first compiled head dimension that holds the problem's;

@@ -1,15 +1,15 @@
-/* padded_floats.h: a tile of floats in shared memory as rung 2 uses it, and reductions among the
- * lanes that have one row of it.
+/* padded_floats.h: a tile of floats in shared memory as rung 2 uses it.
  *
- * Rows are 4 floats, 16 bytes, longer than the head, so that neighbouring rows, which different
- * lanes read at the same column, lie in different banks. */
+ * Rows are 4 floats, 16 bytes, longer than the head, so that neighbouring rows, which
+ * different lanes read at the same column, lie in different banks. */
 #ifndef PADDED_FLOATS_H
 #define PADDED_FLOATS_H
 
 #include "stage.h"
 #include "gpu/cuda_check.h"
 
-/* to (n_rows, D + 4) = rows of `from` (cols each), 0 beyond n rows and beyond cols. */
+/* Copies rows to shared memory.   from (n, cols)
+ *   to (n_rows, D + 4)  what lies beyond `from` becomes 0, up to column D */
 template <int D, int THREADS>
 static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *from, int n,
                                  int cols)
@@ -27,21 +27,6 @@ static __device__ void load_tile(float (*to)[D + 4], int n_rows, const float *fr
         int r = i / D, c = i % D;
         to[r][c] = r < n && c < cols ? from[(size_t)r * cols + c] : 0.0f;
     }
-}
-
-/* Reductions among LX lanes, a power of two, that follow one another. */
-template <int LX> static __device__ __forceinline__ float row_max(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, flip));
-    return x;
-}
-
-template <int LX> static __device__ __forceinline__ float row_sum(float x)
-{
-#pragma unroll
-    for (int flip = LX / 2; flip; flip /= 2) x += __shfl_xor_sync(~0u, x, flip);
-    return x;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* slot.h: 16 keys of K or V in shared memory, as split_kv.cu uses them: asynchronous copies into a
- * slot of a warp's ring, products out of it.  Rung 4's tile (portable/swizzled_tile.h), for a
+ * slot of a warp's buffer, products out of it.  Rung 4's tile (portable/swizzled_tile.h), for a
  * warp on its own. */
 #ifndef SLOT_H
 #define SLOT_H

@@ -10,8 +10,8 @@
  * memory busy:
  *   - the queries of all heads that share a key head (GQA) are the rows of one tile of
  *     16, so K and V are read once for the group
- *   - each warp folds its own keys, 16 at a time, and has its own ring of copies in
- *     flight; no barrier until the warps' states are merged at the end
+ *   - each warp folds its own keys, 16 at a time, and has its own circular buffer of copies
+ *     in flight; no barrier until the warps' states are merged at the end
  *   - the number of parts fills the multiprocessors; a second small kernel merges parts
  *     (split_kv.h)
  *
@@ -22,9 +22,9 @@
 
 constexpr int ROWS = 16, MOST_ROWS = 64;
 
-/* What a warp has in shared memory: a ring of slots, item 2 t being tile t of K, item
+/* What a warp has in shared memory: a circular buffer of slots, item 2 t being tile t of K, item
  * 2 t + 1 tile t of V, 24 KB whatever D; later its state. */
-template <int D> struct ring {
+template <int D> struct buffer {
     static constexpr int SLOTS = 768 / D;
     static constexpr int PANELS = (D + 63) / 64;
     union {
@@ -130,29 +130,29 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
 
 /* Puts the warp's state where all warps find it, relative to the block's maximum. */
 template <int D, int WARPS>
-static __forceinline__ __device__ void publish(struct ring<D> *rings, struct state<D> &f)
+static __forceinline__ __device__ void publish(struct buffer<D> *buffers, struct state<D> &f)
 {
     const float log_2 = 0.693147181f;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane % 4 == 0)
-        for (int r = 0; r < 2; r++) rings[warp].m[lane / 4 + 8 * r] = f.m[r] * log_2;
-    __syncthreads(); /* all maxima are there, and the ring is free */
+        for (int r = 0; r < 2; r++) buffers[warp].m[lane / 4 + 8 * r] = f.m[r] * log_2;
+    __syncthreads(); /* all maxima are there, and the buffer is free */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = lane / 4 + 8 * r;
-        float factor = factor_of(rings[warp].m[row], block_max<WARPS>(rings, row));
+        float factor = factor_of(buffers[warp].m[row], block_max<WARPS>(buffers, row));
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
-        if (lane % 4 == 0) rings[warp].l[row] = factor * f.l[r];
+        if (lane % 4 == 0) buffers[warp].l[row] = factor * f.l[r];
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
-            *(float2 *)&rings[warp].o[row][8 * n + 2 * (lane % 4)] =
+            *(float2 *)&buffers[warp].o[row][8 * n + 2 * (lane % 4)] =
                 make_float2(factor * f.o[n][2 * r], factor * f.o[n][2 * r + 1]);
     }
 }
 
 /* Block (i, part, tile): key head i (b * heads_kv + h), the part's keys, 16 rows of
- * its queries.  The ring: while item i is computed, items up to i + SLOTS - 1 are
+ * its queries.  The buffer: while item i is computed, items up to i + SLOTS - 1 are
  * under way; the newest of them takes the slot of item i - 1, which all lanes have
  * read. */
 template <enum dtype T, int D, int WARPS, bool PLAIN>
@@ -161,9 +161,9 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
                     const struct parts parts)
 {
     const struct call call = known_call<PLAIN>(given);
-    constexpr int SLOTS = ring<D>::SLOTS;
+    constexpr int SLOTS = buffer<D>::SLOTS;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
-    struct ring<D> *rings = &dynamic_shared<struct ring<D>>(); /* one for each warp */
+    struct buffer<D> *buffers = &dynamic_shared<struct buffer<D>>(); /* one for each warp */
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
     const struct head_group g = group_of(call, x, blockIdx.x);
     if (row0 >= g.n_rows) return; /* a shorter sequence than others */
@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
         const struct steps &s = item % 2 ? call.v : call.k;
         const uint16_t *from =
             (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row;
-        start_copy<D>(rings[warp].slot[slot], from, end - j,
+        start_copy<D>(buffers[warp].slot[slot], from, end - j,
                       item % 2 ? x.head_dim_v : x.head_dim, s.row);
         copies_commit();
     };
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
         copies_wait<SLOTS - 2>();
         __syncwarp();
         start(item + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
-        const uint16_t *tile = rings[warp].slot[slot];
+        const uint16_t *tile = buffers[warp].slot[slot];
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
         return tile;
     };
@@ -215,14 +215,14 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
         add_pv<T, D>(f.o, s, next(1));
     }
     copies_wait<0>();
-    publish<D, WARPS>(rings, f);
-    merge_warps<T, WARPS>(rings, x, call, parts, g, row0, min(ROWS, g.n_rows - row0));
+    publish<D, WARPS>(buffers, f);
+    merge_warps<T, WARPS>(buffers, x, call, parts, g, row0, min(ROWS, g.n_rows - row0));
 }
 
 static struct parts plan(const struct problem *p)
 {
-    static_assert(sizeof(struct ring<64>) == sizeof(struct ring<256>), "as for any D");
-    return parts_of(p, ROWS, MOST_WARPS * sizeof(struct ring<128>));
+    static_assert(sizeof(struct buffer<64>) == sizeof(struct buffer<256>), "as for any D");
+    return parts_of(p, ROWS, MOST_WARPS * sizeof(struct buffer<128>));
 }
 
 /* Launches the kernel for inputs of type T and the merge that writes type RESULT. */
@@ -231,7 +231,7 @@ static void launch(struct parts parts, const struct problem *p, const struct arr
 {
     launch_parts<RESULT>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS, PLAIN>
                                                    : split_kv_kernel<T, D, 4, PLAIN>,
-                         parts.warps * sizeof(struct ring<D>), ROWS, parts, p, a);
+                         parts.warps * sizeof(struct buffer<D>), ROWS, parts, p, a);
 }
 
 template <enum dtype T, bool PLAIN, enum dtype RESULT = T>

@@ -85,13 +85,13 @@ static __forceinline__ __device__ void store_part(const struct attention &x,
 }
 
 /* The maximum of row r over the block's warps.
- *   rings  what each warp has in shared memory: m, l (ROWS), in the end o (ROWS, D) */
-template <int WARPS, class RING>
-static __forceinline__ __device__ float block_max(const RING *rings, int r)
+ *   buffers  what each warp has in shared memory: m, l (ROWS), in the end o (ROWS, D) */
+template <int WARPS, class BUFFER>
+static __forceinline__ __device__ float block_max(const BUFFER *buffers, int r)
 {
-    float x = rings[0].m[r];
+    float x = buffers[0].m[r];
 #pragma unroll
-    for (int w = 1; w < WARPS; w++) x = fmaxf(x, rings[w].m[r]);
+    for (int w = 1; w < WARPS; w++) x = fmaxf(x, buffers[w].m[r]);
     return x;
 }
 
@@ -99,9 +99,9 @@ static __forceinline__ __device__ float block_max(const RING *rings, int r)
  * and o have only to be added, and writes the outcome: the result where there is one
  * part, else the part's state.  All threads call it.
  *   row0  first of this block's rows of the group      n_rows  how many */
-template <enum dtype T, int WARPS, class RING>
+template <enum dtype T, int WARPS, class BUFFER>
 static __forceinline__ __device__ void
-merge_warps(const RING *rings, const struct attention &x, const struct call &call,
+merge_warps(const BUFFER *buffers, const struct attention &x, const struct call &call,
             const struct parts &parts, const struct head_group &g, int row0, int n_rows)
 {
     __syncthreads(); /* l and o of all warps are there */
@@ -110,11 +110,11 @@ merge_warps(const RING *rings, const struct attention &x, const struct call &cal
     for (int c = threadIdx.x % ACROSS; c < x.head_dim_v; c += ACROSS)
 #pragma unroll 2
         for (int r = threadIdx.x / ACROSS; r < n_rows; r += 32 * WARPS / ACROSS) {
-            struct column y = {block_max<WARPS>(rings, r), 0.0f, 0.0f};
+            struct column y = {block_max<WARPS>(buffers, r), 0.0f, 0.0f};
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
-                y.l += rings[w].l[r];
-                y.o += rings[w].o[r][c];
+                y.l += buffers[w].l[r];
+                y.o += buffers[w].o[r][c];
             }
             int row = lse_number(call, x, g, row0 + r);
             if (parts.n == 1) store_result<T>(x, result_row(call, x, row), c, y);

@@ -1,10 +1,10 @@
 /* split_kv_f32.cu: few queries and many keys in float32, without tensor cores.
  *
- * The parts, their merge and the ring of copies are those of split_kv.cu; inside a warp
- * works rung 1's fold: for the scores lane j has key j of 32, for the output it has the
- * columns j, j + 32, ..., and p goes from the one to the other through shared memory.
+ * The parts, their merge and the circular buffer of copies are those of split_kv.cu.  Inside
+ * a warp works rung 1's fold: for the scores lane j has key j of 32, for the output it has
+ * the columns j, j + 32, ..., and p goes from the one to the other through shared memory.
  *
- * What a ring holds is a square, 32 keys by 32 columns (square.h): first those of K, each
+ * What a buffer holds is a square, 32 keys by 32 columns (square.h): first those of K, each
  * adding its columns to the scores, then those of V, each giving 32 columns of the output.
  *
  * A multiplication costs less than reading its number from main memory, up to about 16
@@ -29,8 +29,8 @@
 
 constexpr int MOST_ROWS = 32;
 
-/* What a warp has in shared memory: a ring of SLOTS squares, later its state. */
-template <int ROWS, int D, int SLOTS> struct ring {
+/* What a warp has in shared memory: a circular buffer of SLOTS squares, later its state. */
+template <int ROWS, int D, int SLOTS> struct buffer {
     union {
         alignas(128) float slot[SLOTS][KEYS * SIDE];
         float o[ROWS][D];
@@ -39,13 +39,13 @@ template <int ROWS, int D, int SLOTS> struct ring {
     float m[ROWS], l[ROWS];
 };
 
-/* Shared memory of a block: the first of its warps' rings stands here. */
+/* Shared memory of a block: the first of its warps' buffers stands here. */
 template <int ROWS, int D, int SLOTS> struct memory {
     alignas(16) float q[ROWS][D];
-    struct ring<ROWS, D, SLOTS> ring;
+    struct buffer<ROWS, D, SLOTS> buffer;
     static size_t bytes(int warps)
     {
-        return sizeof(struct memory) + (warps - 1) * sizeof(ring);
+        return sizeof(struct memory) + (warps - 1) * sizeof(buffer);
     }
 };
 
@@ -101,23 +101,23 @@ static __forceinline__ __device__ void softmax_step(struct state<ROWS, D> &f,
 
 /* Puts the warp's state where all warps find it, relative to the block's maximum. */
 template <int WARPS, int ROWS, int D, int SLOTS>
-static __forceinline__ __device__ void publish(struct ring<ROWS, D, SLOTS> *rings,
+static __forceinline__ __device__ void publish(struct buffer<ROWS, D, SLOTS> *buffers,
                                                struct state<ROWS, D> &f)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane == 0)
-        for (int r = 0; r < ROWS; r++) rings[warp].m[r] = f.m[r];
-    __syncthreads(); /* all maxima are there, and the ring is free */
+        for (int r = 0; r < ROWS; r++) buffers[warp].m[r] = f.m[r];
+    __syncthreads(); /* all maxima are there, and the buffer is free */
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float factor = factor_of(f.m[r], block_max<WARPS>(rings, r));
+        float factor = factor_of(f.m[r], block_max<WARPS>(buffers, r));
 #pragma unroll
         for (int flip = 16; flip; flip /= 2)
             f.l[r] += __shfl_xor_sync(~0u, f.l[r], flip);
-        if (lane == 0) rings[warp].l[r] = factor * f.l[r];
+        if (lane == 0) buffers[warp].l[r] = factor * f.l[r];
 #pragma unroll
         for (int c = 0; c < D / 32; c++)
-            rings[warp].o[r][32 * c + lane] = factor * f.o[c][r];
+            buffers[warp].o[r][32 * c + lane] = factor * f.o[c][r];
     }
 }
 
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     constexpr int ACROSS = D / 32;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
     auto &shared = dynamic_shared<struct memory<ROWS, D, SLOTS>>();
-    struct ring<ROWS, D, SLOTS> *rings = &shared.ring; /* one for each warp */
+    struct buffer<ROWS, D, SLOTS> *buffers = &shared.buffer; /* one for each warp */
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row0 = blockIdx.z * ROWS;
     const struct head_group g = group_of(call, x, blockIdx.x);
     if (row0 >= g.n_rows) return; /* a shorter sequence than others */
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
             return array + __shfl_sync(~0u, place.page, r) * page_step +
                    (ptrdiff_t)__shfl_sync(~0u, place.row, r) * row_step;
         };
-        start_square(rings[warp].slot[slot], key_at, of_k ? k_by_16 : v_by_16, end - j, c0,
+        start_square(buffers[warp].slot[slot], key_at, of_k ? k_by_16 : v_by_16, end - j, c0,
                      of_k ? x.head_dim : x.head_dim_v);
         copies_commit();
     };
@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
         copies_wait<SLOTS - 2>();
         __syncwarp();
         start(item + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
-        const float *square = rings[warp].slot[slot];
+        const float *square = buffers[warp].slot[slot];
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
         return square;
     };
@@ -197,14 +197,14 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
             s[r] = masked(s[r], x, call, g, row0 + r, j0 + lane, end);
-        softmax_step<ROWS, D>(f, s, rings[warp].p);
+        softmax_step<ROWS, D>(f, s, buffers[warp].p);
 #pragma unroll
         for (int c = 0; c < ACROSS; c++)
-            add_values<ROWS>(f.o[c], rings[warp].p, next(ACROSS + c));
+            add_values<ROWS>(f.o[c], buffers[warp].p, next(ACROSS + c));
     }
     copies_wait<0>();
-    publish<WARPS>(rings, f);
-    merge_warps<F32, WARPS>(rings, x, call, parts, g, row0, n_rows);
+    publish<WARPS>(buffers, f);
+    merge_warps<F32, WARPS>(buffers, x, call, parts, g, row0, n_rows);
 }
 
 /* Rows of a tile: one is enough without groups.  Calls that are not plain have one kernel. */
@@ -221,7 +221,7 @@ static void launch_with(struct parts parts, const struct problem *p,
                       memory<ROWS, D, SLOTS>::bytes(WARPS), ROWS, parts, p, a);
 }
 
-/* A deep ring where shared memory is large enough for it, else (sm_75) a short one. */
+/* A deep buffer where shared memory is large enough for it, else (sm_75) a short one. */
 template <int ROWS, int D, bool PLAIN>
 static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
 {

@@ -4,6 +4,7 @@
 #ifndef SQUARE_H
 #define SQUARE_H
 
+#include "portable/float_arithmetic.h"
 #include "portable/mma_sync.h"
 
 constexpr int KEYS = 32, SIDE = 32; /* a square is KEYS by SIDE floats */
@@ -73,10 +74,7 @@ static __forceinline__ __device__ void add_scores(float (&s)[ROWS], const float 
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             float4 x = *(const float4 *)(q + r * D + c);
-            s[r] = fmaf(x.x, k.x, s[r]);
-            s[r] = fmaf(x.y, k.y, s[r]);
-            s[r] = fmaf(x.z, k.z, s[r]);
-            s[r] = fmaf(x.w, k.w, s[r]);
+            s[r] = add_dot(s[r], x, k);
         }
     }
 }

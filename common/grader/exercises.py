@@ -13,7 +13,7 @@ makes the student's file.
 The head comment may name the families of cases (below) that hold the exercise's point, for
 which half of the marks are given:
 
-     * Half of the points: nan_v, inf_v.
+     * Half of the points: cases nan_v, inf_v.
 
 Exit status: 0 all right; 1 something is not; 2 bad usage or a malformed source."""
 import argparse
@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOLVED = any(ROOT.glob("0*/exercises/solutions"))
 HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
 JUDGE_S = 900  # for one exercise, at home
-HALF = re.compile(r"^ \* Half of the points: ([\w, ]+)\.$", re.M)
+HALF = re.compile(r"^ \* Half of the points: cases ([\w, ]+)\.$", re.M)
 
 
 class Exercise:

@@ -28,9 +28,10 @@
  * Edge cases: a query that sees no key (causal, or a bias of -infinity, or seqlen_k = 0)
  * gives o = 0 and lse = -infinity (with a sink: the sink).  A row of x that is all -infinity
  * gives y = 0 (its logarithm: -infinity).  A problem without elements (batch, heads or
- * seqlen_q = 0) returns 0 at once.  NaN in q, in a visible key or in a visible value gives NaN in exactly the
- * affected elements.  NaN or infinity in a value that is *hidden* meets a weight of 0, and
- * 0 * NaN is NaN, in the fastest GPU kernels: set isolate_v where v may hold such values. */
+ * seqlen_q = 0) returns 0 at once.  NaN in q, in a visible key or in a visible value gives
+ * NaN in exactly the affected elements.  NaN or infinity in a value that is *hidden* meets a
+ * weight of 0, and 0 * NaN is NaN, in the fastest GPU kernels: set isolate_v where v may hold
+ * such values. */
 #ifndef FIVE_STEPS_H
 #define FIVE_STEPS_H
 
@@ -158,8 +159,8 @@ int five_steps_attention_kernel(const struct five_steps_attention_problem *p,
                                 const char **name, double *bytes_moved,
                                 struct five_steps_error *error);
 
-/* What that kernel takes for the problem's shape, such as "tiles of 128 queries, 64 keys"; "" for
- * a kernel that takes the same for all.  A later call may overwrite *choice. */
+/* What that kernel takes for the problem's shape, such as "tiles of 128 queries, 64 keys";
+ * "" for a kernel that takes the same for all.  A later call may overwrite *choice. */
 int five_steps_attention_choice(const struct five_steps_attention_problem *p,
                                 const char **choice, struct five_steps_error *error);
 

@@ -32,3 +32,6 @@ install -m 644 "$library/five_steps.h" "$to/include" &&
     sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$2|" \
         "$library/five_steps.pc.in" > "$to/lib/pkgconfig/five_steps.pc" || exit 1
 echo "installed five_steps $version in $to"
+echo "to compile a program with it:
+  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+  cc main.c \$(pkg-config --cflags --libs five_steps) -lm -o main"

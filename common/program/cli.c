@@ -18,6 +18,11 @@ static int help(const struct stage *stage, const struct options *opt)
 {
     (void)opt;
     printf("%s: %s\n\n"
+           "list   the variants of this stage, one line each\n"
+           "check  compares them with a reference in float64\n"
+           "bench  times them\n"
+           "trace  prints m, l and o after every step of a short row\n"
+           "run    softmax of x, or attention of q, k and v, from and to .npy files\n\n"
            "%s list\n"
            "%s check [--variant V] [--quick] [--case NAME] [--random N]\n"
            "      [--seed S] [--dtype T] [--op O] [--huge]\n"

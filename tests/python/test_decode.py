@@ -61,6 +61,8 @@ class Decode(unittest.TestCase):
         for words, call in (
                 ("hold 24 keys", lambda: five_steps.decode(q, k, v, table, 25)),
                 ("seqlen_k is -1", lambda: five_steps.decode(q, k, v, table, -1)),
+                ("one number", lambda: five_steps.decode(q, k, v, table, [5] * BATCH)),
+                ("one number", lambda: five_steps.decode(q, k, v, table, np.full(BATCH, 5))),
                 ("int64", lambda: five_steps.decode(q, k, v, table.astype("i8"), 5)),
                 ("2 rows", lambda: five_steps.decode(q, k, v, table[:2], 5)),
                 ("head_dim is 8 in q and 5", lambda: five_steps.decode(q, v, k, table, 5)),

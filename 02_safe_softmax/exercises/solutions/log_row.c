@@ -8,7 +8,7 @@
  * May be assumed: x and y do not overlap.  A masked score (-INFINITY) gives -INFINITY,
  * and so does a row of masked scores only.  A NaN in a row makes that row NaN.
  *
- * Half of the points: wide, range_80, shift_up, low, large, vast, mask_row.
+ * Half of the points: cases wide, range_80, shift_up, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=log_row */
 /* forms of the task
  *     log softmax(x)_j = x_j - m - log(l) | -log softmax(x)_j = log(l) - (x_j - m)

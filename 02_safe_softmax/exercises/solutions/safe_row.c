@@ -9,7 +9,7 @@
  * Scores may be 1e30 or -1e5.  Any number of them may be -INFINITY (masked).  If all are masked,
  * y = 0.  A NaN in a row makes that row NaN.
  *
- * Half of the points: wide, range_80, shift_200, low, large, vast, mask_row.
+ * Half of the points: cases wide, range_80, shift_200, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=safe_row */
 /* forms of the task
  *     max_j x_j               | min_j x_j

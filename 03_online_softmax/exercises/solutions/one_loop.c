@@ -10,7 +10,7 @@
  * whose score() is not -INFINITY; the others take no part, whatever v_j holds.  A query
  * that sees none gives o_i = 0 and lse = -INFINITY.  A visible NaN must reach the output.
  *
- * Half of the points: ascending, shift_200, low, nan_v, mask_row, nan_q.
+ * Half of the points: cases ascending, shift_200, low, nan_v, mask_row, nan_q.
  * Right or wrong:  make exercise 3 EX=one_loop */
 #include "stage.h"
 

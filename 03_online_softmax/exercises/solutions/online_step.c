@@ -26,7 +26,7 @@
  * may be masked, or both; a NaN makes l NaN for good.
 #endif
  *
- * Half of the points: wide, shift_200, shift_up, low, large, mask_first, mask_row.
+ * Half of the points: cases wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */
 #include "stage.h"
 

@@ -9,7 +9,7 @@
  * May be assumed: k >= 1; no element is larger than 3e38 in size, of either sign.  mu = 0
  * before the first element.  A NaN makes the mean NaN.
  *
- * Half of the points: near_max, opposite.
+ * Half of the points: cases near_max, opposite.
  * Right or wrong:  make exercise 3 EX=running_mean */
 /* forms of the task
  *     the mean of k - 1 elements by element k. | the mean of k elements by one more.

@@ -13,7 +13,7 @@
  * whole chunks can be masked: m = -INFINITY, l = 0, o = 0.  A NaN in l stays, also when
  * its m is -INFINITY; a NaN in a column of o stays in that column.
  *
- * Half of the points: ascending, shift_200, low, mask_first, mask_row.
+ * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=merge */
 #include "stage.h"
 

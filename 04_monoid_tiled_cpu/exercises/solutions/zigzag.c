@@ -12,7 +12,7 @@
 #endif
  * A rank whose chunks hold more than their share is stopped, and its last queries stay unwritten.
  *
- * Half of the points: random, markers.
+ * Half of the points: cases random, markers.
  * Right or wrong:  make exercise 4 EX=zigzag */
 #include "stage.h"
 

@@ -1,6 +1,9 @@
 /* main.c: a program that uses the installed library.
  *
+ *     export PKG_CONFIG_PATH=PREFIX/lib/pkgconfig
  *     cc main.c $(pkg-config --cflags --libs five_steps) -lm -o main && ./main
+ *
+ * PREFIX is the directory that `make install` was given.
  *
  * Attention of 4 queries over 1000 keys, then the same over the two halves of the keys,
  * merged: the results agree up to rounding, because attention is a fold of a monoid. */

@@ -77,7 +77,9 @@ def compute_decode(arrays, seqlen_k, options, _return_lse=True):
 
 def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
            sinks=None, return_lse=False):
-    """Attention of one query a sequence to its first seqlen_k keys, which lie in pages.
+    """Attention of one query per sequence to its first seqlen_k keys, which lie in pages.  All
+    sequences of a call have the same seqlen_k.  (The C library takes a length for each:
+    cu_seqlens_k.)
 
     q [batch, heads_q, head_dim].  k_pages [pages, heads_kv, page_size, head_dim], v_pages
     [pages, heads_kv, page_size, head_dim_v]: a pool for all sequences.  page_table [batch, pages
@@ -86,6 +88,9 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     in attention().  Gives o [batch, heads_q, head_dim_v] and, with return_lse, lse [batch,
     heads_q] in float32.  On a GPU the table is not checked.
     """
+    if isinstance(seqlen_k, (list, tuple)) or getattr(seqlen_k, "ndim", 0):
+        raise FiveStepsError("seqlen_k is a list; give one number: the sequences of a call have the "
+                             "same number of keys")
     if scale is not None and (not math.isfinite(scale) or scale == 0):
         raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
     if softcap is not None and not 0 < softcap < math.inf:
