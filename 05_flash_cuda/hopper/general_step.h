@@ -65,9 +65,10 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
                                               const float (&l)[2])
 {
     float top[2], alpha[2];
-    const struct block_at again = {at.sequence, at.tile, as_new(at.w)};
+    /* as new, or step() stores its comparisons; with 64 keys it does not */
+    const int w = C::Bc == 128 ? as_new(at.w) : at.w;
     warp_scores<C>(x.s, x.q, x.q_rows, k);
-    add_terms<C>(x.s, terms, again, n, mask); /* or step() stores its comparisons */
+    add_terms<C>(x.s, terms, {at.sequence, at.tile, w}, n, mask);
     row_maxima(x.s, top);
     repair_rows(x.rows, l, top, x.unit, alpha);
     exponentials(x.s, x.rows, x.unit);
