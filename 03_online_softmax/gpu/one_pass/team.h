@@ -18,9 +18,9 @@
 #define ROLE_THREADS 256 /* summers, and as many dividers; a warp more for the producer */
 #define PACKS_EACH 4     /* packs of a chunk for a thread */
 #define CHUNK (ROLE_THREADS * PACKS_EACH) /* packs: 16 KB */
-#define STAGES 13                         /* chunks in the buffer: 208 of the 227 KB of a block */
-#define CLUSTER_MAX 16                    /* blocks in a cluster */
-#define GRID_MAX 256                      /* blocks in a team of a grid */
+#define STAGES 13       /* chunks in the buffer: 208 of the 227 KB of a block */
+#define CLUSTER_MAX 16  /* blocks in a cluster */
+#define GRID_MAX 256    /* blocks in a team of a grid */
 /* Rows whose states may be in flight.  The summers of a block are less than STAGES + 1 rows
  * ahead of its dividers, and those of another block that much ahead of these. */
 #define EXCHANGES 32

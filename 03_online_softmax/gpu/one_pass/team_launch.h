@@ -12,7 +12,7 @@
  * necessary, because a chunk that is nearly empty takes as long as a barrier. */
 static inline struct plan plan_for(const struct problem *p, int blocks)
 {
-    const size_t packs = row_bytes(p) / 16, lines = packs / LINE_PACKS + (packs % LINE_PACKS > 0);
+    const size_t packs = row_bytes(p) / 16, lines = (packs + LINE_PACKS - 1) / LINE_PACKS;
     struct plan plan = {};
     plan.blocks = blocks;
     plan.slice = (int)((lines + blocks - 1) / blocks) * LINE_PACKS;
