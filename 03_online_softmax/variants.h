@@ -16,6 +16,7 @@ extern const struct variant gpu_cub_monoid;                 /* gpu/cub_monoid.cu
 extern const struct variant gpu_registers;                  /* gpu/one_pass/registers.cu */
 extern const struct variant gpu_shared;                     /* gpu/one_pass/shared.cu */
 extern const struct variant gpu_cluster;                    /* gpu/one_pass/cluster.cu */
+extern const struct variant gpu_grid;                       /* gpu/one_pass/grid.cu */
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
 extern const struct variant online_normalised;              /* variants/normalised.c */
@@ -32,6 +33,7 @@ static const struct variant *const variants[] = {
     &gpu_registers,
     &gpu_shared,
     &gpu_cluster,
+    &gpu_grid,
     &gpu_two_pass,
     &gpu_one_pass,
     &online_normalised,

@@ -84,6 +84,13 @@ Test(gpu_softmax, one_pass_is_right_around_every_edge_of_its_dispatch)
     }
 }
 
+/* 17 rows start at every place in a sector of 32 bytes. */
+Test(gpu_softmax, short_rows_of_every_length_are_right)
+{
+    for (enum dtype t = F32; t <= BF16; t++)
+        for (size_t cols = 1; cols <= 130; cols++) expect_right(&gpu_one_pass, t, 17, cols);
+}
+
 Test(gpu_softmax, rows_may_start_anywhere)
 {
     static const struct variant *const all[] = {&gpu_shared, &gpu_two_pass, &gpu_one_pass};

@@ -52,6 +52,40 @@ static __device__ inline void narrow(struct pack<__nv_bfloat16, WIDTH> *y, const
     if (WIDTH == 1) y->e[0] = __nv_bfloat16(v[0]);
 }
 
+/* The largest element of a pack; a NaN only where all are NaN. */
+template <class T, int WIDTH>
+static __device__ inline float pack_max(const struct pack<T, WIDTH> &x)
+{
+    float m = (float)x.e[0];
+    for (int e = 1; e < WIDTH; e++) m = fmaxf(m, (float)x.e[e]);
+    return m;
+}
+
+#ifdef __CUDACC__
+/* Two at a time, for full packs: in smaller ones the two halves cost what the twos save. */
+template <class TWO, class T>
+static __device__ inline float pack_max_of_twos(const struct pack<T, 8> &x)
+{
+    TWO m, other;
+    memcpy(&m, &x.e[0], sizeof m);
+    for (int e = 2; e < 8; e += 2) {
+        memcpy(&other, &x.e[e], sizeof other);
+        m = __hmax2(m, other);
+    }
+    return fmaxf((float)m.x, (float)m.y);
+}
+
+static __device__ inline float pack_max(const struct pack<__half, 8> &x)
+{
+    return pack_max_of_twos<__half2>(x);
+}
+
+static __device__ inline float pack_max(const struct pack<__nv_bfloat16, 8> &x)
+{
+    return pack_max_of_twos<__nv_bfloat162>(x);
+}
+#endif
+
 /* *y = v, rounded to the type of y, in one access.  A plain store, as loads are plain
  * loads: every hint to the caches that was tried (streaming, no allocation, evict first)
  * costs 2 to 6 % of the bandwidth on an H200. */

@@ -26,7 +26,7 @@ COPY, PEER = "copy", "pytorch-softmax"
 ZERO = dict.fromkeys("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
                      "flops gflops".split(), 0)
 ELEMENTS = 1 << 28
-LENGTHS = [1 << k for k in range(8, 21)] + [1000, 3000, 50000, 50257, 100000]
+LENGTHS = [1 << k for k in range(8, 21)] + [100, 1000, 3000, 50000, 50257, 100000, 151936]
 ALL_AT = (1024, 65536)  # lengths at which every variant is measured
 
 

@@ -1,5 +1,6 @@
-/* cluster_ptx.h: the instructions of a Hopper GPU that cluster.h needs: barriers in shared
- * memory (mbarrier), the bulk copy, a store into the shared memory of another block. */
+/* cluster_ptx.h: the instructions of a Hopper GPU that pipeline.h and team.h need: barriers
+ * in shared memory (mbarrier), the bulk copy, a store into the shared memory of another block,
+ * a word in main memory that blocks exchange. */
 #ifndef CLUSTER_PTX_H
 #define CLUSTER_PTX_H
 
@@ -33,16 +34,25 @@ static __device__ inline void barrier_expect(uint64_t *barrier, int bytes)
                  : "memory");
 }
 
-/* Waits until the phase with this phase bit is over. */
+/* Waits until the phase with this phase bit is over.  SCOPE says who has written what the
+ * barrier guards: "cta", the block, or "cluster". */
+#define BARRIER_WAIT(SCOPE, barrier, phase)                                                \
+    asm volatile("{\n\t.reg .pred done;\n"                                                 \
+                 "again%=:\n\t"                                                            \
+                 "mbarrier.try_wait.parity.acquire." SCOPE ".shared::cta.b64 "             \
+                 "done, [%0], %1;\n\t"                                                     \
+                 "@!done bra again%=;\n\t}" ::"r"(shared_address(barrier)),                \
+                 "r"(phase)                                                                \
+                 : "memory")
+
 static __device__ inline void barrier_wait(uint64_t *barrier, int phase)
 {
-    asm volatile("{\n\t.reg .pred done;\n"
-                 "again%=:\n\t"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 "
-                 "done, [%0], %1;\n\t"
-                 "@!done bra again%=;\n\t}" ::"r"(shared_address(barrier)),
-                 "r"(phase)
-                 : "memory");
+    BARRIER_WAIT("cta", barrier, phase);
+}
+
+static __device__ inline void cluster_barrier_wait(uint64_t *barrier, int phase)
+{
+    BARRIER_WAIT("cluster", barrier, phase);
 }
 
 /* Copies `bytes` (a multiple of 16) bytes from global to shared memory, asynchronously; the
@@ -56,20 +66,35 @@ static __device__ inline void bulk_load(void *to, const void *from, int bytes,
                  : "memory");
 }
 
-/* Writes s to `slot` of block `rank` of the cluster; completes 8 bytes on its barrier. */
-static __device__ inline void send(struct state s, struct state *slot,
-                                   uint64_t *barrier, int rank)
+/* Writes the 8 bytes of `word` to `slot` of block `rank` of the cluster, asynchronously; the
+ * store completes 8 bytes on `barrier` there. */
+template <class WORD>
+static __device__ inline void send(WORD word, WORD *slot, uint64_t *barrier, int rank)
 {
-    uint64_t word;
-    memcpy(&word, &s, sizeof word);
+    static_assert(sizeof(WORD) == 8, "one store");
+    uint64_t bits;
+    memcpy(&bits, &word, sizeof bits);
     uint32_t remote_slot, remote_barrier;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot)
         : "r"(shared_address(slot)), "r"(rank));
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier)
         : "r"(shared_address(barrier)), "r"(rank));
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 "
-                 "[%0], %1, [%2];" ::"r"(remote_slot), "l"(word), "r"(remote_barrier)
+                 "[%0], %1, [%2];" ::"r"(remote_slot), "l"(bits), "r"(remote_barrier)
                  : "memory");
+}
+
+/* A word in main memory that blocks write and read at the same time. */
+static __device__ inline void store_shared_word(uint64_t *word, uint64_t bits)
+{
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(bits) : "memory");
+}
+
+static __device__ inline uint64_t load_shared_word(const uint64_t *word)
+{
+    uint64_t bits;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
+    return bits;
 }
 
 #endif

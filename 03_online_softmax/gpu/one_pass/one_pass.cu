@@ -1,4 +1,4 @@
-/* one_pass.cu: the kernel for a row length: registers, cluster, shared or two_pass.
+/* one_pass.cu: the kernel for a row length: registers, cluster, grid, shared or two_pass.
  *
  * One read and one write of main memory where a row fits on the chip (row E5 of the table of
  * traffic), two reads and one write where it does not. */
@@ -14,6 +14,7 @@
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
 extern "C" const struct variant HERE(gpu_cluster);   /* cluster.cu */
+extern "C" const struct variant HERE(gpu_grid);      /* grid.cu */
 extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
 extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 
@@ -21,7 +22,7 @@ extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 static const struct variant *choose(const struct problem *p)
 {
     static const struct variant *const preferred[] = {
-        &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_shared)};
+        &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
     for (const struct variant *v : preferred)
         if (RUNS_IN_THIS_BUILD(variant_does(v, p->op)) && !v->refuses(p)) return v;
     return &HERE(gpu_two_pass);
@@ -55,7 +56,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
-    .idea = "best of these four",
+    .idea = "best of these five",
     .group = IN_GPU,
     .device = GPU_DEVICE,
     .least_arch = 75,

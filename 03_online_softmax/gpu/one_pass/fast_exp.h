@@ -1,0 +1,86 @@
+/* fast_exp.h: exp(x - m) of many x and one m, with two instructions for each x.
+ *
+ *     exp(x - m) = 2^(x log2(e) - M),   M = m log2(e)
+ *
+ * The multiplication and the subtraction are one instruction, and M is computed once.  But M is
+ * rounded, so every power of this m is 2^(m log2(e) - M) times too large.  A sum of such powers
+ * has the same factor; `unscaled` removes it from the sum.
+ *
+ * The factor stays below 2^65 while |m| <= 2^30.  Beyond that, neighbouring floats are at least
+ * 128 apart, so exp(x - m) is 1 or smaller than any float.  2^(x - m) is the same: there the
+ * factor of x is 1 instead of log2(e). */
+#ifndef FAST_EXP_H
+#define FAST_EXP_H
+
+#include "gpu/state.h"
+
+#ifdef __CUDACC__
+
+/* The powers of one m: 2^(x * unit - shift). */
+struct powers { float unit, shift; };
+
+static __device__ inline struct powers powers_of(float m)
+{
+    const float limit = 1 << 30;
+    struct powers p;
+    p.unit = fabsf(m) > limit ? 1.0f : LOG2E;
+    p.shift = m * p.unit;
+    return p;
+}
+
+/* 2^x. */
+static __device__ inline float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ inline float power(struct powers p, float x)
+{
+    return exp2_of(fmaf(x, p.unit, -p.shift));
+}
+
+/* What a sum of powers of m (or 1, for one power) has to be multiplied by. */
+static __device__ inline float unscaled(struct powers p, float m)
+{
+    return exp2_of(-fmaf(m, p.unit, -p.shift));
+}
+
+/* A state (m, l) whose l is a sum of powers of m.  Empty: shift = -INFINITY. */
+struct power_sum { float m, l; struct powers of; };
+
+static __device__ inline struct power_sum empty_sum(void)
+{
+    return (struct power_sum){-INFINITY, 0.0f, {LOG2E, -INFINITY}};
+}
+
+/* Takes the elements of N packs, like push() of state.h.  When m passes the limit of
+ * powers_of(), it rises by at least 128, and nothing is left of the sum so far. */
+template <class T, int W, int N>
+static __device__ inline void push(struct power_sum *s, const struct pack<T, W> (&x)[N])
+{
+    float m_new = pack_max(x[0]);
+    for (int k = 1; k < N; k++) m_new = fmaxf(m_new, pack_max(x[k]));
+    if (m_new > s->m) {
+        const struct powers now = powers_of(m_new);
+        s->l *= now.unit == s->of.unit ? exp2_of(s->of.shift - now.shift) : 0.0f;
+        s->m = m_new;
+        s->of = now;
+    }
+    const struct powers p = {s->of.unit, s->m == -INFINITY ? 0.0f : s->of.shift};
+    float sum[4] = {s->l, 0.0f, 0.0f, 0.0f};
+    for (int k = 0; k < N; k++)
+        for (int e = 0; e < W; e++) sum[e % 4] += power(p, (float)x[k].e[e]);
+    s->l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static __device__ inline struct state state_of(struct power_sum s)
+{
+    struct state all = {s.m, s.l};
+    if (s.m != -INFINITY) all.l *= unscaled(s.of, s.m);
+    return all;
+}
+
+#endif
+#endif

@@ -1,0 +1,75 @@
+/* grid.cu: softmax with one read and one write: the row in the shared memories of many blocks,
+ * up to all of the GPU, that exchange their states in main memory (Hopper).  A row that is too
+ * large for a cluster fits.  pipeline.h has the kernel; this file chooses how a row is cut.
+ *
+ * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
+ * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+#include "stage.h"
+#include "gpu/cuda_check.h"
+#include "gpu/gpu_rows.h"
+#include "team_launch.h"
+
+#ifdef __CUDACC__
+
+/* The blocks that share a row: as few as have slices of 44 KB, so that the buffer has room for
+ * several rows; then as many as make the teams use every multiprocessor. */
+static struct plan plan_of(const struct problem *p)
+{
+    const size_t blocks = device_attribute(cudaDevAttrMultiProcessorCount);
+    size_t teams = blocks / (row_bytes(p) / (44 << 10) + 1);
+    if (teams > p->rows) teams = p->rows;
+    if (teams == 0) teams = 1;
+    const size_t each = blocks / teams;
+    return plan_for(p, (int)(each < GRID_MAX ? each : GRID_MAX));
+}
+
+static const char *grid_refuses(const struct problem *p)
+{
+    const size_t blocks = device_attribute(cudaDevAttrMultiProcessorCount);
+    if (row_bytes(p) / blocks > 127 << 10)
+        return "rows of more than 127 KB for each multiprocessor";
+    return team_refuses<true>(plan_of(p));
+}
+
+/* The state of every block of a row. */
+static size_t words_of(const struct problem *p)
+{
+    return p->rows * plan_of(p).blocks;
+}
+
+static size_t grid_workspace(const struct problem *p)
+{
+    return words_of(p) * sizeof(uint64_t);
+}
+
+static void grid(const struct problem *p, const struct arrays *a)
+{
+    launch_teams<true>(p, a, plan_of(p), words_of(p), 0xff); /* NOT_WRITTEN */
+}
+
+#else /* the execution on the CPU has no bulk copy */
+#define grid_refuses NULL
+#define grid_workspace NULL
+#endif
+
+/* 1 read, 1 write; each exponential twice, because x is kept, not exp(x - m). */
+static struct cost cost(const struct problem *p)
+{
+    return traffic(p, 2, 2);
+}
+
+GPU_VARIANT(gpu_grid) = {
+    .name = "gpu_grid",
+    .idea = "row in many blocks",
+    .group = IN_GPU,
+    .device = GPU_DEVICE,
+    .least_arch = 90,
+    .types = ALL_TYPES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .refuses = grid_refuses,
+    .workspace = grid_workspace,
+    .cost = cost,
+    .does = {{OP_SOFTMAX, GPU_ONLY(grid)}, {OP_LOGSOFTMAX, GPU_ONLY(grid)}},
+    .on_gpu = GPU_TWIN(gpu_grid),
+};
