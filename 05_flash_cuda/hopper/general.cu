@@ -132,8 +132,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     if (seen.first < seen.end) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         step<C, FIRST>(x, sm.kv, call.terms, at, w, n++, true);
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w); /* rung 16 says why here */
         for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);

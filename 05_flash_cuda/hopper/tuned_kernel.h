@@ -227,8 +227,9 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     if (n < n_blocks) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         step<C, true>(x, sm.kv, params, w, row, n, n_open <= n);
+        /* not before a product: an arrival can overtake the loads of the fragments */
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         for (n++; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
         if (!C::EARLY_RELEASE) {

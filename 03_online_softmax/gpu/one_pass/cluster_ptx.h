@@ -55,6 +55,13 @@ static __device__ inline void cluster_barrier_wait(uint64_t *barrier, int phase)
     BARRIER_WAIT("cluster", barrier, phase);
 }
 
+/* Orders this thread's reads of shared memory before a later bulk copy into the same place.  An
+ * arrival alone does not: it can overtake reads that wait behind stores. */
+static __device__ inline void reads_before_copies(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* Copies `bytes` (a multiple of 16) bytes from global to shared memory, asynchronously; the
  * copy completes on the barrier. */
 static __device__ inline void bulk_load(void *to, const void *from, int bytes,

@@ -198,6 +198,7 @@ static __device__ inline void divide_slices(struct team_shared &shared,
             struct pack<T, W> x[PACKS_EACH];
             for (int k = 0; k < PACKS_EACH; k++)
                 if (i + k * ROLE_THREADS < packs) x[k] = chunk[i + k * ROLE_THREADS];
+            reads_before_copies();
             __syncwarp();
             if (i % WARP == 0) barrier_arrive(&shared.empty[at.stage]);
             for (int k = 0; k < PACKS_EACH; k++)
