@@ -6,9 +6,20 @@
  * Arrays start at multiples of 16 bytes, the workspace of 1024. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "stage.h"
+
+#include "gpu/cuda_check.h"
+
+/* A CUDA error ends the measuring program. */
+void cuda_failed(const char *file, int line, const char *call, const char *name,
+                 const char *text)
+{
+    fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, text, name);
+    exit(1);
+}
 
 /* The variant's descriptor is a symbol of this library: its name and "_cuda". */
 static const struct variant *find(const char *name)

@@ -61,8 +61,8 @@ def compile_library(path, arch):
     rooms = sorted({f"-I{room}" for name in sources
                     for room in (pathlib.Path(name).parts[0], pathlib.Path(name).parent)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([nvcc, "-shared", "-std=c++20", "-O3", "-Xcompiler", "-fPIC", "-gencode",
-                    f"arch=compute_{arch},code=sm_{arch}", "-Icommon", *rooms,
+    subprocess.run([nvcc, "-shared", "-Xlinker", "-z,defs", "-std=c++20", "-O3", "-Xcompiler",
+                    "-fPIC", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Icommon", *rooms,
                     "-I04_monoid_tiled_cpu", "-o", str(path),
                     "common/library/softmax_run.cu", *sources], check=True)
 
