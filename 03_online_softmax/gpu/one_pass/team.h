@@ -114,8 +114,7 @@ static __device__ inline void send_state(struct team_shared &shared, const struc
 }
 
 /* A warp of a grid's block: waits for the states of the team and merges them.  A lane loads all
- * words that it misses at once, then sleeps, because the words of a row lie in few lines, and
- * all blocks load these. */
+ * words that it misses at once, then sleeps: the blocks all load the same few lines. */
 template <class T>
 static __device__ inline void relay_states(struct team_shared &shared,
                                            const struct work<T> &w, int lane)
