@@ -38,7 +38,8 @@ def draw_traffic(rows):
     axis.set_ylim(low, high)
     label_ends(axis, ends)
     caption(figure, chosen, "Does the hardware move the bytes that the model predicts?",
-            "Below the line: a cache kept what the model reads again.")
+            "Below the line: a cache kept what the model reads again.  Above it: scattered "
+            "loads, whose sectors came more than once.")
     return figure
 
 
@@ -73,9 +74,10 @@ def draw_error(rows):
                       color=COLOURS[key[0]] if share <= 1 else "red")
         at = min(groups[key][worst], 1.3)
         more = len(groups[key]) - 1
-        axis.annotate(worst + (f" and {more} more" if more else ""), (at, place), (6, 0),
-                      textcoords="offset points", fontsize=7.5, va="center",
-                      color=COLOURS[key[0]])
+        left = 0.6 < at <= 1  # or the name would cross the limit
+        axis.annotate(worst + (f" and {more} more" if more else ""), (at, place),
+                      (-6 if left else 6, 0), textcoords="offset points", fontsize=7.5,
+                      va="center", ha="right" if left else "left", color=COLOURS[key[0]])
     axis.axvline(1, color="black", linewidth=1)
     axis.set_yticks(range(len(keys)))
     axis.set_yticklabels([f"{stage}  {kind}, {dtype} ({where})"

@@ -68,8 +68,8 @@ import tables_serving
 import tables_stages
 import tables_text
 from accept import accepted
-from results import (Malformed, NoData, choose_machine, footnotes, latest_of, read_all,
-                     still_listed, usual)
+from results import (SHAPE, Malformed, NoData, choose_machine, footnotes, latest_of, read_all,
+                     read_file, still_listed, usual)
 from tables_text import table
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
@@ -82,10 +82,27 @@ USUAL = {"stages": tables_stages.stages_table, "attention": tables_stages.attent
          "ladder": tables_gpu.ladder_table,
          "ladder-f32": lambda rows: tables_gpu.ladder_table(rows, f32=True),
          "gpu-traffic": tables_gpu.gpu_traffic_table, "gpu-rows": tables_gpu.gpu_rows_table}
-# made from both regimes and all layouts
+# the last rungs beside the libraries, measured more often than the whole ladder: a run of its
+# own, because runs differ by more than two rungs do
+LAST_RUNGS = pathlib.Path("hopper", "last_rungs.csv")
+# made from both regimes and all layouts, and from that run
 EVERY = {"hopper": tables_gpu.hopper_table, "headline": tables_gpu.headline,
          "hopper-sustained": lambda every: tables_gpu.hopper_table(every, "sustained"),
          "untuned": tables_gpu.untuned_table, "layouts": tables_gpu.layouts_table}
+
+
+def latest_run(rows, others):
+    """rows and others; of a problem that both have measured only the later run, because a ratio
+    of two runs is none."""
+    def problem(row):
+        return (row.op, row.dtype, row.device, row.causal, row.layout,
+                *(getattr(row, column) for column in SHAPE))
+    latest = [{}, {}]
+    for dates, some in zip(latest, (rows, others)):
+        for row in some:
+            dates[problem(row)] = max(row.date, dates.get(problem(row), ""))
+    return [row for mine, other, some in ((*latest, rows), (*latest[::-1], others))
+            for row in some if mine[problem(row)] >= other.get(problem(row), "")]
 
 
 class Data:
@@ -93,19 +110,25 @@ class Data:
 
     def __init__(self, directory, machine):
         self.directory, self.machine, self.chosen = directory, machine, {}
-        self.all = still_listed(latest_of(read_all(directory, machine, roofs=True)))
-        for row in self.all:
+        rows, newer = read_all(directory, machine, roofs=True), directory / LAST_RUNGS
+        self.all = still_listed(latest_of(rows))
+        if newer.exists():
+            rows = latest_run(rows, read_file(newer))
+        self.beside_peers = still_listed(latest_of(rows))
+        for row in self.all + self.beside_peers:
             limit = float("inf") if row.allowed_err is None else row.allowed_err
             if row.max_err is not None and not accepted(row.max_err, limit):
                 raise Malformed(f"{directory}: {row.variant} of {row.date}: error "
                                 f"{row.max_err:g}, allowed {limit:g}: a wrong result is not "
                                 "published")
 
-    def of(self, machine):
+    def of(self, machine, beside_peers=False):
         """Both regimes, one CPU and one GPU."""
-        if machine not in self.chosen:
-            self.chosen[machine] = choose_machine(self.all, machine)
-        return self.chosen[machine]
+        key = machine, beside_peers
+        if key not in self.chosen:
+            self.chosen[key] = choose_machine(self.beside_peers if beside_peers else self.all,
+                                              machine)
+        return self.chosen[key]
 
 
 def file_table(where, name):
@@ -134,7 +157,8 @@ def make_table(where, mark, data):
     if name in USUAL:
         return USUAL[name](rows)
     if name in EVERY:
-        return EVERY[name](every)
+        every = data.of(machine or data.machine, beside_peers=True)
+        return EVERY[name]([row for row in every if row.stage != "roof"])
     if name == "multi-gpu":
         return tables_multi_gpu.multi_gpu_table(data.directory)
     if name == "attempts":

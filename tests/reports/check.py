@@ -23,6 +23,7 @@ import peers_gpu  # noqa: E402
 import peers_shapes  # noqa: E402
 import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
+import tables  # noqa: E402
 import timeline  # noqa: E402
 
 
@@ -266,6 +267,18 @@ def softmax_rows_are_checked_too():
     assert shown == {"copy": 100.0, "pytorch-softmax": 50.0}, shown
     assert [line["variant"] for line in lines] == ["copy", "pytorch-softmax"]
     assert len(writer.wrong) == 1 and "gpu_x" in writer.wrong[0]
+
+
+def a_ratio_is_of_one_run():
+    """Of a problem in both files only the later run's rows count, whatever it left out."""
+    def row(variant, keys, date):
+        shape = dict.fromkeys(tables.SHAPE, 0)
+        return argparse.Namespace(**{**shape, "seqlen_k": keys}, variant=variant, op="attention",
+                                  dtype="bf16", device="gpu", causal=0, layout="bhld", date=date)
+    ladder = [row("a", 1, "1"), row("b", 1, "1"), row("a", 2, "1"), row("a", 3, "3")]
+    later = [row("b", 1, "2"), row("b", 3, "2")]
+    assert [(r.variant, r.seqlen_k, r.date) for r in tables.latest_run(ladder, later)] == \
+        [("a", 2, "1"), ("a", 3, "3"), ("b", 1, "2")]
 
 
 def marks_of_a_launch_become_bars():
