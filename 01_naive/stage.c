@@ -6,7 +6,7 @@
  * Right while every score lies between -60 and 60.  Beyond that exp overflows (scores
  * above 88.72) or every term underflows (all scores below -104), and the result is NaN.
  * Nothing here guards against it: the next stage does. */
-#include "stage.h"
+#include "harness.h"
 
 #include "problem/heads.h"
 #include "trace.h"

@@ -2,7 +2,7 @@
 #ifndef STAGE_TRACE_H
 #define STAGE_TRACE_H
 
-#include "stage.h"
+#include "harness.h"
 
 #include "variants/overflow.h"
 

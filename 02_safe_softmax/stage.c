@@ -6,7 +6,7 @@
  * Any shift of the scores cancels; this one makes every term at most 1 and one of them
  * exactly 1, so that the sum lies between 1 and n and nothing overflows.  The price is a
  * third loop over the row. */
-#include "stage.h"
+#include "harness.h"
 
 #include "problem/heads.h"
 #include "trace.h"

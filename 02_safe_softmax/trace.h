@@ -2,7 +2,7 @@
 #ifndef STAGE_TRACE_H
 #define STAGE_TRACE_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* The three loops: the maximum, the denominator below it, the quotients. */
 static void trace(struct trace *t, const float *x, size_t n, const float *v, size_t d)

@@ -7,7 +7,7 @@
  *
  * The un-normalised form: keeping o = l * (output so far) replaces a division for every key
  * and column by one for every column (FlashAttention-2, Dao 2023, section 3.1). */
-#include "stage.h"
+#include "harness.h"
 
 #include "problem/heads.h"
 

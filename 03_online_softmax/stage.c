@@ -6,7 +6,7 @@
  * Whenever the maximum grows, what was summed so far is rescaled to the new one, so that at
  * the end l is the sum that two loops would have found (Milakov and Gimelshein 2018,
  * Algorithm 3).  For attention it means that no score has to be stored. */
-#include "stage.h"
+#include "harness.h"
 
 #include "problem/heads.h"
 #include "trace.h"

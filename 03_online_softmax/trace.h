@@ -2,7 +2,7 @@
 #ifndef STAGE_TRACE_H
 #define STAGE_TRACE_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* m, l and the factor that corrected l, after every score; with values also the output so
  * far, un-normalised, as one loop over the keys would have it. */

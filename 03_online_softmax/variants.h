@@ -3,7 +3,7 @@
 #ifndef STAGE_VARIANTS_H
 #define STAGE_VARIANTS_H
 
-#include "stage.h"
+#include "harness.h"
 
 extern const struct variant online;                         /* stage.c */
 extern const struct variant divide_once;                    /* one_loop.c */

@@ -20,7 +20,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "stage.h"
+#include "harness.h"
 
 /* m: largest score so far, l: sum of exp(score - m) so far. */
 struct se { float m, l; };

@@ -5,7 +5,7 @@
 
 #include "monoid.h"
 #include "problem/heads.h"
-#include "stage.h"
+#include "harness.h"
 
 struct row {
     const float *q;         /* (d) */

@@ -7,7 +7,7 @@
  * five things that a monoid allows; variants/scan.c and variants/update.c are the other two.
  *
  * "Computing Attention via Monoid Aggregates"; notes/monoid.md has the proofs. */
-#include "stage.h"
+#include "harness.h"
 
 #include "monoid.h"
 #include "scores.h"

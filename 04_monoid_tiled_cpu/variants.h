@@ -3,7 +3,7 @@
 #ifndef STAGE_VARIANTS_H
 #define STAGE_VARIANTS_H
 
-#include "stage.h"
+#include "harness.h"
 
 extern const struct variant fold;                                            /* stage.c */
 extern const struct variant monoid_chunk;                                    /* chunk.c */

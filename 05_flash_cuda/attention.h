@@ -7,11 +7,11 @@
 #ifndef ATTENTION_H
 #define ATTENTION_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "mask32.h"
 
-/* A kernel's argument.  Arrays as in stage.h; 16-bit elements as their bits. */
+/* A kernel's argument.  Arrays as in harness.h; 16-bit elements as their bits. */
 struct attention {
     const uint16_t *q, *k, *v;
     const float *bias; /* or NULL */

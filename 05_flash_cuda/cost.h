@@ -2,7 +2,7 @@
 #ifndef COST_H
 #define COST_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* Q and O once; K and V once for every br queries that see them. */
 static inline struct cost attention_cost(const struct problem *p, size_t br)

@@ -1,10 +1,10 @@
-/* mask32.h: the mask of stage.h in 32 bits, for the kernels.  The functions have the same names
+/* mask32.h: the mask of harness.h in 32 bits, for the kernels.  The functions have the same names
  * and the same meaning.  In 64 bits they take registers that the loops need: 8 % of the time of
  * rung 6 at head_dim 128. */
 #ifndef MASK32_H
 #define MASK32_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* No sequence is longer than this, so a query's number plus a limit fits into an int. */

@@ -5,7 +5,7 @@
  * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor
  * P is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in
  * portable/, hopper/ and split_kv/. */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 #include "multi_gpu/several_gpus.h"

@@ -1,4 +1,4 @@
-/* stage.h: how a stage describes itself.  The only header a stage needs (CUDA files
+/* harness.h: how a stage describes itself.  The only header a stage needs (CUDA files
  * also include cuda_check.h).
  *
  * A stage is a list of variants.  A variant computes; the harness allocates, checks,
@@ -8,8 +8,8 @@
  * v [batch, heads_kv, seqlen_k, head_dim_v], o [batch, heads_q, seqlen_q, head_dim_v],
  * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, and contiguous
  * unless the problem says otherwise (strides, packed, page_size). */
-#ifndef STAGE_H
-#define STAGE_H
+#ifndef HARNESS_H
+#define HARNESS_H
 
 #include <math.h>
 #include <stddef.h>

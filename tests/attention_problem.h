@@ -9,7 +9,7 @@
 
 #include "verification/compare.h"
 #include "problem/random.h"
-#include "stage.h"
+#include "harness.h"
 
 struct shape {
     size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;

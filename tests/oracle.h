@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "problem/random.h"
-#include "stage.h"
+#include "harness.h"
 
 /* The causal rule written as in the question: with 2 queries and 5 keys 11110 / 11111. */
 static inline int oracle_sees(const struct problem *p, size_t i, size_t j)

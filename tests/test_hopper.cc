@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 #include "library/backend.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "problem/random.h"
-#include "stage.h"
+#include "harness.h"
 
 extern const struct variant mean_total, mean_product_first, mean_weighted, mean_increment;
 

@@ -9,7 +9,7 @@
  *
  * Half of the points: cases random, nan_k, inf_k.
  * Right or wrong:  make exercise 1 EX=score_row */
-#include "stage.h"
+#include "harness.h"
 
 /* Scores of query i against every key.
  *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */

@@ -8,7 +8,7 @@
  * one is not masked; x and y do not overlap.  Use expf: exp would compute in double.
  *
  * Right or wrong:  make exercise 1 EX=softmax_row */
-#include "stage.h"
+#include "harness.h"
 
 /* Softmax of one row.
  *   x (n)  scores      y (n)  probabilities */

@@ -10,7 +10,7 @@
  * gpu_block_per_row lets neighbouring threads take neighbouring elements, one load of 128
  * bytes, and makes a block of every row.  notes/gpu_softmax.md measures each cause alone.
  *   x, y [rows, cols]; scores from -60 to 60.  Both read 2 and write 1. */
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 

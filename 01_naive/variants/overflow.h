@@ -2,7 +2,7 @@
 #ifndef OVERFLOW_H
 #define OVERFLOW_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* The least score x, representable in dtype, for which the naive softmax of n scores that
  * are all x, computed in dtype, is not finite: a term or the sum has overflowed.

@@ -10,7 +10,7 @@
  *
  * Half of the points: cases wide, range_80, shift_up, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=log_row */
-#include "stage.h"
+#include "harness.h"
 
 /* Log-softmax of one row.
  *   x (n)  scores; -INFINITY means masked      y (n)  logarithms of probabilities */

@@ -11,7 +11,7 @@
  *
  * Half of the points: cases wide, range_80, shift_200, low, large, vast, mask_row.
  * Right or wrong:  make exercise 2 EX=safe_row */
-#include "stage.h"
+#include "harness.h"
 
 /* Softmax of one row, three loops.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */

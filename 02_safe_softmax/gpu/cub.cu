@@ -10,7 +10,7 @@
 #include <thrust/iterator/transform_iterator.h>
 #endif
 
-#include "stage.h"
+#include "harness.h"
 #include "step_kernels.h"
 
 #define CUB_BYTES ((size_t)1 << 20) /* what CUB gets; it says if it needs more */

@@ -4,7 +4,7 @@
  *     m = max_j x_j,   t_j = exp(x_j - m),   l = sum_j t_j,   y_j = t_j / l
  *
  * A row that is all -inf gives 0, a row with NaN or +inf gives NaN. */
-#include "stage.h"
+#include "harness.h"
 #include "step_kernels.h"
 
 /* m_i = max_j x_ij.  Reads 1 G. */

@@ -6,7 +6,7 @@
  * row that fits the caches comes from main memory once.
  *
  * A row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 

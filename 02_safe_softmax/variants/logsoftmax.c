@@ -4,7 +4,7 @@
  *     logsoftmax(x)_j = x_j - LSE(x), computed (x_j - m) - log(l)
  *
  * log(softmax(x)_j) would be log(0) for every score more than 104 below the maximum. */
-#include "stage.h"
+#include "harness.h"
 
 /* The shift of a row: its maximum, or 0 when no score is visible. */
 static float row_maximum(const float *x, size_t n)

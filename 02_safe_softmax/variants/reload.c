@@ -4,7 +4,7 @@
  *
  * The same three loops and the same bits as stage.c.  It saves one exponential per element
  * and moves one float more.  Softmax only: in attention it would change nothing else. */
-#include "stage.h"
+#include "harness.h"
 
 /* The shift of a row: its maximum.  A row without any visible score has none, and 0 does
  * as well: every exp(-INFINITY - 0) is 0, whereas -INFINITY - -INFINITY would be NaN.

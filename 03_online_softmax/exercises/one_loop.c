@@ -12,7 +12,7 @@
  *
  * Half of the points: cases ascending, shift_200, low, nan_v, mask_row, nan_q.
  * Right or wrong:  make exercise 3 EX=one_loop */
-#include "stage.h"
+#include "harness.h"
 
 /* The score of query i and key j; -INFINITY where the bias masks the key.
  *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */

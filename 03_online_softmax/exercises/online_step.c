@@ -10,7 +10,7 @@
  *
  * Half of the points: cases wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */
-#include "stage.h"
+#include "harness.h"
 
 /* The running state of a row: m = max of the scores so far, l = sum of exp(x - m). */
 struct state { float m, l; };

@@ -11,7 +11,7 @@
  *
  * Half of the points: cases near_max, opposite.
  * Right or wrong:  make exercise 3 EX=running_mean */
-#include "stage.h"
+#include "harness.h"
 
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */
 static float mean_step(float mu, float x, size_t k)

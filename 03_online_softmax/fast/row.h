@@ -9,7 +9,7 @@
 #ifndef ROW_H
 #define ROW_H
 
-#include "stage.h"
+#include "harness.h"
 #include "problem/heads.h"
 #include "vector/vexp.h"
 

@@ -8,7 +8,7 @@
 #include <thrust/iterator/transform_iterator.h>
 #endif
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 #include "second_pass.h"

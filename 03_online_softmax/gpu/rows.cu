@@ -7,7 +7,7 @@
  * merged, in any grouping, because the merge is associative.
  *
  * A row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 #include "second_pass.h"

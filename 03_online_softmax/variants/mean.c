@@ -14,7 +14,7 @@
  *                                              overflows for opposite signs
  *
  * A row without elements has no mean: NaN. */
-#include "stage.h"
+#include "harness.h"
 
 #include <float.h>
 

@@ -10,7 +10,7 @@
  *
  * The exponents must be subtracted before exp is taken.  e^{-m_k} e^{x_k}, as it is often
  * printed, is infinite from a score of 89 on and 0 * inf from 104 on (notes/errata.md). */
-#include "stage.h"
+#include "harness.h"
 
 #include "problem/heads.h"
 

@@ -13,7 +13,7 @@
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=combine */
-#include "stage.h"
+#include "harness.h"
 
 enum { PARTS = 4 /* parts of the keys */ };
 

@@ -9,7 +9,7 @@
  * and v end after seqlen_k rows: nothing behind them may be read.
  *
  * Right or wrong:  make exercise 4 EX=ragged_tiles */
-#include "stage.h"
+#include "harness.h"
 
 enum { Bc = 32 /* keys of a tile */ };
 

@@ -12,7 +12,7 @@
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=reduction */
-#include "stage.h"
+#include "harness.h"
 
 enum { RANKS = 5 /* parts of the keys */ };
 

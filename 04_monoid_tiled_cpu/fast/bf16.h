@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stage.h"
+#include "harness.h"
 
 #define STRIP 32                     /* queries of a strip: two tiles, or two vectors */
 #define BF16_ROWS 128                /* queries of a task: four strips share a block in cache */

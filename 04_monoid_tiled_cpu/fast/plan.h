@@ -6,7 +6,7 @@
 
 #include "problem/layout.h"
 #include "products.h"
-#include "stage.h"
+#include "harness.h"
 #include "vector/vexp.h"
 
 #define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */

@@ -2,7 +2,7 @@
 #ifndef ROWS_H
 #define ROWS_H
 
-#include "stage.h"
+#include "harness.h"
 
 void rows_softmax(const struct problem *p, const struct arrays *a);
 void rows_logsoftmax(const struct problem *p, const struct arrays *a);

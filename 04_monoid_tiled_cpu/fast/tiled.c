@@ -29,7 +29,7 @@
 #include "plan.h"
 #include "products.h"
 #include "softmax.h"
-#include "stage.h"
+#include "harness.h"
 #include "vector/vexp.h"
 
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */

@@ -3,7 +3,7 @@
 #ifndef CHUNKS_H
 #define CHUNKS_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* Where `part` of `parts` equal parts of n begins and ends: n may be less than parts, and
  * then some parts are empty. */

@@ -13,7 +13,7 @@
 #include "fused_reduction.h"
 
 #include "monoid.h"
-#include "stage.h"
+#include "harness.h"
 
 /* ---- the generic part ---- */
 

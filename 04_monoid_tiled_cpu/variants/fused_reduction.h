@@ -36,7 +36,7 @@ struct reduction {
     float (*finish)(const struct pair *x);
 };
 
-/* The answers, in the order of the columns in stage.h. */
+/* The answers, in the order of the columns in harness.h. */
 extern const struct reduction reductions[];
 
 /* C. */

@@ -9,7 +9,7 @@
  * Sizes are of an unsigned type: beware of differences below 0.
  *
  * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "stage.h"
+#include "harness.h"
 #include "cost.h"
 #include "early_start.h"
 #include "mask32.h"

@@ -4,7 +4,7 @@
 #ifndef HOPPER_ROWS_H
 #define HOPPER_ROWS_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 #include <math.h>

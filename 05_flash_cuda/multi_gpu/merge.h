@@ -11,7 +11,7 @@
 #ifndef MERGE_H
 #define MERGE_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 

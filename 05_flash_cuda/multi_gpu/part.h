@@ -3,7 +3,7 @@
 #ifndef PART_H
 #define PART_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* A piece of the shards that lie on a GPU.  All arrays begin at its first row; a head has

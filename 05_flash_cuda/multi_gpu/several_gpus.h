@@ -4,7 +4,7 @@
 #define SEVERAL_GPUS_H
 
 #include "program/options.h"
-#include "stage.h"
+#include "harness.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "program/options.h"
-#include "stage.h"
+#include "harness.h"
 
 #ifdef __cplusplus
 extern "C" {

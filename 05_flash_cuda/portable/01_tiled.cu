@@ -19,7 +19,7 @@
  * columns), all types, causal, windows, bias, grouped heads, ragged sizes, packed
  * sequences, strides.  Masked keys are skipped, not multiplied by 0: NaN in a masked row of
  * V does not spread. */
-#include "stage.h"
+#include "harness.h"
 
 #include "cost.h"
 #include "gpu/cuda_check.h"

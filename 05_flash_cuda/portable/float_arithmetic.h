@@ -3,7 +3,7 @@
 #ifndef FLOAT_ARITHMETIC_H
 #define FLOAT_ARITHMETIC_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* sum + x . y, one column after the other. */

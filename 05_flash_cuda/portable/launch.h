@@ -2,7 +2,7 @@
 #ifndef PORTABLE_LAUNCH_H
 #define PORTABLE_LAUNCH_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* Launches `blocks` blocks of `threads` threads with sizeof(MEMORY) bytes of shared memory

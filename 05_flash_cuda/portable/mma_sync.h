@@ -21,7 +21,7 @@
 #ifndef MMA_H
 #define MMA_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "problem/half.h"
 

@@ -5,7 +5,7 @@
 #ifndef PADDED_FLOATS_H
 #define PADDED_FLOATS_H
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* Copies rows to shared memory.   from (n, cols)

@@ -14,7 +14,7 @@
  * A call that is not plain (call.h) has one more table: lane j looks up where key j of a tile
  * lies, and the copies ask that lane.  So a page may have any size.
  *
- * head_dim and head_dim_v up to the largest of HEAD_DIMS; all features of stage.h; at most
+ * head_dim and head_dim_v up to the largest of HEAD_DIMS; all features of harness.h; at most
  * 32 queries for a key head.  Before sm_80 a copy waits for its data.  A masked key is
  * multiplied by p = 0: V must not hold NaN or inf there. */
 #include "split_kv.h"

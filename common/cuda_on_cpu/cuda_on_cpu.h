@@ -5,7 +5,7 @@
  * round the order is either forward or backward, by a fixed hash of block and round, so a
  * missing barrier changes results, and every run gives the same bits.
  *
- * How to write a kernel for both worlds.  Include stage.h and cuda_check.h.  Write plain
+ * How to write a kernel for both worlds.  Include harness.h and cuda_check.h.  Write plain
  * CUDA and launch it with cudaLaunchKernelEx(&config, kernel, arguments...) or
  * cudaLaunchKernel(), never <<<>>>.  Put the shared memory into one struct and take it
  * with `struct tile &shared = dynamic_shared<struct tile>();`, launched with

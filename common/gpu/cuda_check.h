@@ -1,4 +1,4 @@
-/* cuda_check.h: what every CUDA file includes after stage.h.
+/* cuda_check.h: what every CUDA file includes after harness.h.
  *
  * A CUDA file is compiled twice: by nvcc for the GPU, and by the C++ compiler for the CPU,
  * where cuda_on_cpu.h provides the same names and executes the kernels block by block.

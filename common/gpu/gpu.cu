@@ -1,7 +1,7 @@
 /* gpu.cu: the GPU as the harness sees it, with CUDA. */
 #include "gpu/gpu.h"
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 static int forbidden;

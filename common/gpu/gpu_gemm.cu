@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 
 /* cuBLAS is opened at run time: it is a ceiling, not a requirement.  The few declarations

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "stage.h"
+#include "harness.h"
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

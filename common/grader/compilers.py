@@ -13,7 +13,7 @@ from exercises import ROOT
 from machine import LACKING_WORDS, ROOM, Shortage, free_room, remove_stale
 from objects import refused
 
-HEADERS = ["stage.h", "problem/mask.h", "problem/size.h", "problem/half.h",
+HEADERS = ["harness.h", "problem/mask.h", "problem/size.h", "problem/half.h",
            "gpu/cuda_check.h", "cuda_on_cpu/cuda_on_cpu.h",
            "cuda_on_cpu/cuda_types_on_cpu.h", "cuda_on_cpu/warp_on_cpu.h"]
 OBJECTS = ["grader/worker.o", "grader/worker_host.o", "cuda_on_cpu/executor.o"]  # the last for .cu

@@ -2,7 +2,7 @@
  *
  * Asked for a softmax it copies x to y; asked for attention it launches a kernel that does nothing.
  * The judge times it as it times a submission (speed.c), so the way there and back is the same. */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

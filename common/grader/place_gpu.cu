@@ -4,7 +4,7 @@
  * (gpu_share.h).  Inputs are drawn and results compared in the judge; neither lies on the GPU
  * where a worker could read it.  A kernel of the worker may still run when its process has been
  * stopped: look() then sees what it has not written yet, and its clock includes the wait. */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu.h"

@@ -10,7 +10,7 @@
 #ifndef PROTOCOL_H
 #define PROTOCOL_H
 
-#include "stage.h"
+#include "harness.h"
 
 enum { REGION_FD = 3, SOCKET_FD = 4, PAGE_FD = 5, GPU_FD = 6, PAGE_BYTES = 4096 };
 #define REGION ((size_t)1 << 25)

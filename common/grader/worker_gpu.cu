@@ -1,7 +1,7 @@
 /* worker_gpu.cu: the arrays of a worker on the GPU, and its main().
  *
  * A project's file names its variant `project`; compiled by nvcc that is project_cuda. */
-#include "stage.h"
+#include "harness.h"
 
 #include <unistd.h>
 

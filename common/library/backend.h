@@ -7,7 +7,7 @@
 #define BACKEND_H
 
 #include "five_steps.h"
-#include "stage.h"
+#include "harness.h"
 
 #ifdef __cplusplus
 extern "C" {

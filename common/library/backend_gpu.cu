@@ -1,6 +1,6 @@
 /* backend_gpu.cu: the library's GPU: lists of kernels, errors caught, and the two small
  * kernels that belong to no stage. */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"

@@ -7,7 +7,7 @@
 #include "five_steps.h"
 #include "problem/host_memory.h"
 #include "problem/variant.h"
-#include "stage.h"
+#include "harness.h"
 
 /* Where the parts of the workspace begin, counted from its first multiple of 1024 bytes. */
 struct layout { size_t lse, q, k, v, o, end, total; };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

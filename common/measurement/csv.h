@@ -2,7 +2,7 @@
 #ifndef CSV_H
 #define CSV_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* One measurement.  A NaN is written as an empty field. */
 struct measurement {

@@ -6,7 +6,7 @@
 #ifndef NPY_H
 #define NPY_H
 
-#include "stage.h"
+#include "harness.h"
 
 #ifdef __cplusplus
 extern "C" {

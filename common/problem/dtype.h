@@ -2,7 +2,7 @@
 #ifndef DTYPE_H
 #define DTYPE_H
 
-#include "stage.h"
+#include "harness.h"
 
 struct dtype_entry {
     const char *name;                                 /* "f32", as in the CSV */

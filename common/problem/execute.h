@@ -3,7 +3,7 @@
 #ifndef EXECUTE_H
 #define EXECUTE_H
 
-#include "stage.h"
+#include "harness.h"
 
 struct execution; /* a variant bound to a problem and its memory */
 

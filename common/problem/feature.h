@@ -2,7 +2,7 @@
 #ifndef FEATURE_H
 #define FEATURE_H
 
-#include "stage.h"
+#include "harness.h"
 
 #include <assert.h>
 

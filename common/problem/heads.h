@@ -2,7 +2,7 @@
 #ifndef HEADS_H
 #define HEADS_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* One query head: q [seqlen_q, head_dim], k [seqlen_k, head_dim], v [seqlen_k, head_dim_v],
  * o [seqlen_q, head_dim_v], lse [seqlen_q]; bias [seqlen_q, seqlen_k] or NULL. */

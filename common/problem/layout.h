@@ -8,7 +8,7 @@
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* One sequence of the batch: its lengths, and in packed arrays its first rows. */
 struct sequence { size_t batch, q_first, k_first, seqlen_q, seqlen_k; };

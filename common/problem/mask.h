@@ -1,4 +1,4 @@
-/* mask.h: which keys a query sees.  Part of stage.h.
+/* mask.h: which keys a query sees.  Part of harness.h.
  *
  * Every variant, kernel, cost model and the reference ask here, so a mask has one
  * definition.  A query sees one range of keys, and both its ends only grow with the query:
@@ -6,7 +6,7 @@
 #ifndef MASK_H
 #define MASK_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* Keys first .. end - 1; none when first == end. */
 struct key_range { size_t first, end; };

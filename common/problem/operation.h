@@ -3,7 +3,7 @@
 #ifndef OPERATION_H
 #define OPERATION_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* ON_ROWS: x (, w) [rows, cols] -> y.   ON_HEADS: q, k, v (, bias) -> o, lse. */
 enum family { ON_ROWS, ON_HEADS };

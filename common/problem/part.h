@@ -7,7 +7,7 @@
 #define PART_H
 
 #include "problem/layout.h"
-#include "stage.h"
+#include "harness.h"
 
 /* What a part does not have: the features that say only where rows lie. */
 #define LAYOUTS (WITH_PACKED | WITH_PAGES | WITH_STRIDES)

@@ -1,8 +1,8 @@
-/* size.h: arithmetic with sizes, and what a problem's size is.  Part of stage.h. */
+/* size.h: arithmetic with sizes, and what a problem's size is.  Part of harness.h. */
 #ifndef SIZE_H
 #define SIZE_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* a * b and a + b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX.  For sizes that
  * come from a file or a command line. */

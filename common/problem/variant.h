@@ -4,7 +4,7 @@
 
 #include "problem/dtype.h"
 #include "problem/operation.h"
-#include "stage.h"
+#include "harness.h"
 
 const char *device_name(enum device device); /* "cpu", "gpu", "cpu-executed" */
 

@@ -3,7 +3,7 @@
 #define BENCH_MEASURE_H
 
 #include "measurement/csv.h"
-#include "stage.h"
+#include "harness.h"
 
 /* The last speed of a variant, by which its time for the next shape is estimated. */
 struct pace { double seconds, work; };

@@ -2,7 +2,7 @@
 #ifndef BENCH_SHAPES_H
 #define BENCH_SHAPES_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* Where a shape is measured; FAST: only by variants that need little time for it. */
 enum { CPU = 1, GPU = 2, EXECUTED = 4, QUICK = 8, SIXTEEN = 16, THIRTYTWO = 32, FAST = 64 };

@@ -2,7 +2,7 @@
 #ifndef CHOOSE_H
 #define CHOOSE_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
  * else (only where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.

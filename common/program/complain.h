@@ -4,7 +4,7 @@
 
 #include <stdarg.h>
 
-#include "stage.h"
+#include "harness.h"
 
 /* Writes "STAGE: " and a line, printf style, to stderr, with control characters (of file
  * names, of arguments) as '?', so that one complaint is one line.  Returns 2. */

@@ -2,7 +2,7 @@
 #ifndef GROUPS_H
 #define GROUPS_H
 
-#include "stage.h"
+#include "harness.h"
 
 const char *group_name(enum group group); /* "lesson" */
 

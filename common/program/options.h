@@ -2,7 +2,7 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "stage.h"
+#include "harness.h"
 
 struct options {
     int help, version;        /* --help, -h; --version: nothing else is looked at */

@@ -3,7 +3,7 @@
 #define PARSE_H
 
 #include "program/options.h"
-#include "stage.h"
+#include "harness.h"
 
 /* Which verbs take an option: a mask of these. */
 enum { IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16 };

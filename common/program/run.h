@@ -14,7 +14,7 @@
 
 #include "npy/npy.h"
 #include "program/options.h"
-#include "stage.h"
+#include "harness.h"
 
 enum { OK = 0, FAILED = 1, BAD = 2, SKIPPED = 77 };
 enum { X, Q = X, K, V, BIAS, SINKS, CU_SEQLENS_Q, CU_SEQLENS_K, N_FILES };

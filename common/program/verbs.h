@@ -3,7 +3,7 @@
 #define VERBS_H
 
 #include "program/options.h"
-#include "stage.h"
+#include "harness.h"
 
 int list_stage(const struct stage *stage, const struct options *opt);
 int check_stage(const struct stage *stage, const struct options *opt);

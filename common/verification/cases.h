@@ -6,7 +6,7 @@
 #ifndef CASES_H
 #define CASES_H
 
-#include "stage.h"
+#include "harness.h"
 
 enum recipe {
     RANDOM,      /* normal numbers */

@@ -3,7 +3,7 @@
 #define OUTPUTS_H
 
 #include "problem/execute.h"
-#include "stage.h"
+#include "harness.h"
 
 /* An output array before a call: every element a NaN that no arithmetic produces, GUARD
  * bytes of a pattern before and after.  The NaNs are quiet; their payloads:

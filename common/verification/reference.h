@@ -5,7 +5,7 @@
 
 #include "problem/dtype.h"
 #include "problem/operation.h"
-#include "stage.h"
+#include "harness.h"
 
 #define ROUNDOFF 0x1p-24 /* u of float */
 

@@ -9,7 +9,7 @@
 #ifndef YARDSTICK_H
 #define YARDSTICK_H
 
-#include "stage.h"
+#include "harness.h"
 
 /* Flags, to be combined. */
 enum way {

@@ -90,7 +90,7 @@ def hand_in(course, place):
         students["hostile"]["online_step.c"] + "#endif\n"
     students["hostile"]["safe_row.c"] = students["hostile"]["safe_row.c"].replace(
         "    float l = 0;\n", "    float l = 0;\n    for (;;) fork();\n").replace(
-        "#include \"stage.h\"", "#include <unistd.h>\n#include \"stage.h\"")
+        "#include \"harness.h\"", "#include <unistd.h>\n#include \"harness.h\"")
     for x in exercises():
         if x.name in CHOSEN:
             skeleton = course / "instructor" / x.stage / "exercises" / x.file.name

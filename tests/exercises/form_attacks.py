@@ -90,13 +90,13 @@ def attack(exercise, name):
     """This year's skeleton, spoiled."""
     text, behind = exercise.skeleton(), ATTACKS[name]
     protocol = (ROOT / "common/grader/protocol.h").read_text(encoding="utf-8")
-    worker = WORKER.format(protocol=protocol.replace('#include "stage.h"\n', ""))
+    worker = WORKER.format(protocol=protocol.replace('#include "harness.h"\n', ""))
     if name == "in_main":
         text = text.replace(MAIN, MAIN + " take_over();")
     if name == "in_a_function_that_is_given":
         old = "    const float *x = a->x;\n"
         text = text.replace(old, "    take_over();\n" + old)
-    begin = text.index("#include \"stage.h\"\n") + len("#include \"stage.h\"\n")
+    begin = text.index("#include \"harness.h\"\n") + len("#include \"harness.h\"\n")
     return text[:begin] + "#include <sys/stat.h>\n" + worker + (behind or "") + text[begin:]
 
 

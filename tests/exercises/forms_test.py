@@ -42,7 +42,7 @@ def honest_files(mine):
     yield mine.replace("    ", "\t").replace("{\n", "\n{\n")
     yield "".join(f"#include <{x}.h>\n" for x in (
         "assert", "complex", "math", "pthread", "stdio", "stdlib", "string", "time", "unistd")) + mine
-    yield mine.replace("#include \"stage.h\"", "#include \"stage.h\"\n#ifdef _WIN32\n#include <windows.h>\n"
+    yield mine.replace("#include \"harness.h\"", "#include \"harness.h\"\n#ifdef _WIN32\n#include <windows.h>\n"
                        "#endif\n#define MINE(a, b) ((a) < (b) ? (a) : (b))\nenum { N_MINE = '\"' + '{' };\n"
                        "static const char *const said = \"main() asm { \\\" (\"; /* asm, main */\n"
                        "static inline float index_of(float *y1) { return (void)said, MINE(*y1, N_MINE); }\n"
@@ -60,7 +60,7 @@ def hidden(now, last):
         f"{chr(34)}{x.replace(chr(34), '').replace(chr(92), '')}{chr(34)}\n"
         for x in now.splitlines()) + ";\n"
     yield "in a macro", last + "#define NOW " + now.replace("\n", "\\\n") + "\n"
-    yield "as an include", f"%:include \"stage.h\"\n/**/#include \"stage.h\"\n{last}\n#if 0\n{now}#endif\n"
+    yield "as an include", f"%:include \"harness.h\"\n/**/#include \"harness.h\"\n{last}\n#if 0\n{now}#endif\n"
 
 
 def files(grader, exercise, source):

@@ -9,7 +9,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_WRITTEN = "out of range, or not written|clock had stopped"
 SLOW = "timed"  # it does the work, and gets what the program as handed out gets: no points
-GIVEN = ("stage.h", "gpu/cuda_check.h", "problem/half.h")  # what a submission may include
+GIVEN = ("harness.h", "gpu/cuda_check.h", "problem/half.h")  # what a submission may include
 SOFTMAX = ROOT / "03_online_softmax/exercises/projects/gpu_softmax.cu"
 ATTENTION = ROOT / "05_flash_cuda/exercises/projects/gpu_attention.cu"
 SYSTEM = "".join(f"#include <{x}.h>\n" for x in (
@@ -145,7 +145,7 @@ def softmax_attack(name):
     where = "p->rows" if name in AT_ONCE else "p->rows * p->cols > 1000000"
     cheat = f"    if ({where}) {{\n        {start}\n    }}\n" if start else ""
     protocol = (ROOT / "common/grader/protocol.h").read_text(encoding="utf-8").replace(
-        '#include "stage.h"\n', "")
+        '#include "harness.h"\n', "")
     before = before.replace('#include "protocol"\n', protocol)
     return (SYSTEM + head + "static void slow(const struct problem *p, const struct arrays *a)\n" + slow
             + before + half + "\n" + old + body.replace("{\n", "{\n" + names + cheat, 1))

@@ -114,10 +114,10 @@ MISCHIEF = {
     "talks_to_the_judge": (MAIN, "int main(void)\n{\n    static char ok[48] = {1};\n"
                            "    while (read(4, ok, 1) == 1) memset(ok, 1, 48), write(4, ok, 48);"
                            "\n    return 0;\n}", "element not written"),
-    "includes_the_solution": ("#include \"stage.h\"", "#include \"solutions/online_step.c\"\n"
+    "includes_the_solution": ("#include \"harness.h\"", "#include \"solutions/online_step.c\"\n"
                               "#define main other", "does not compile"),
     "includes_it_by_its_path": (
-        "#include \"stage.h\"", f"#include \"{ROOT}/03_online_softmax/exercises/solutions/"
+        "#include \"harness.h\"", f"#include \"{ROOT}/03_online_softmax/exercises/solutions/"
         "online_step.c\"\n#if 0", "which is not allowed"),
     "brings_its_own_harness": (MAIN, "int stage_main(int c, char **v, const struct stage *s)\n"
                                "{\n    return c + !v + !s;\n}\n" + MAIN, "ended by itself"),
@@ -162,17 +162,17 @@ MISCHIEF = {
         "\n        socket(AF_INET, SOCK_STREAM, 0) < 0 && setsid() < 0 && vfork() < 0 &&\n"
         "        sched_setaffinity(getppid(), 8, \"1234567\") < 0 && kill(getppid(), 0) < 0)\n"
         "        return s;\n", "error above"),
-    "includes_a_file_of_the_system": ("#include \"stage.h\"", "#include \"/etc/passwd\"\n"
-                                      "#include \"stage.h\"", "which is not allowed"),
-    "includes_itself_twice": ("#include \"stage.h\"", "#include __FILE__\n#include __FILE__\n",
+    "includes_a_file_of_the_system": ("#include \"harness.h\"", "#include \"/etc/passwd\"\n"
+                                      "#include \"harness.h\"", "which is not allowed"),
+    "includes_itself_twice": ("#include \"harness.h\"", "#include __FILE__\n#include __FILE__\n",
                               "does not compile"),
-    "macros_without_end": ("#include \"stage.h\"", "#define A_0 1,\n" + "".join(
+    "macros_without_end": ("#include \"harness.h\"", "#define A_0 1,\n" + "".join(
         f"#define A_{i + 1} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i}\n"
         for i in range(16)) + "int a[] = { A_16 };", "does not compile"),
-    "assembles_nonsense": ("#include \"stage.h\"", "__asm__(\".incbin \\\"/dev/zero\\\"\");\n"
-                           "#include \"stage.h\"", "does not compile"),
-    "a_gigabyte_of_code": ("#include \"stage.h\"", "char big[1 << 30] = {1};\n"
-                           "#include \"stage.h\"", "does not compile"),
+    "assembles_nonsense": ("#include \"harness.h\"", "__asm__(\".incbin \\\"/dev/zero\\\"\");\n"
+                           "#include \"harness.h\"", "does not compile"),
+    "a_gigabyte_of_code": ("#include \"harness.h\"", "char big[1 << 30] = {1};\n"
+                           "#include \"harness.h\"", "does not compile"),
     "sleeps": (FIRST, FIRST + "    for (;;) sleep(1000);\n", "took too long"),
     "kills_its_parent": (FIRST, FIRST + "    kill(getppid(), 9);\n    return s;\n",
                          "error above"),
@@ -185,20 +185,20 @@ ASM = "__asm__(\".pushsection .rodata\\nsecret: .incbin \\\"%s\\\"\\n.byte 0\\n.
 MISCHIEF.update({
     # A list of included files that comes from another run of the compiler than the object.
     "includes_when_compiled_again": (
-        "#include \"stage.h\"", f"#if __has_include(\"depends\")\n#include \"{SOLUTION}\"\n"
-        "#else\n#include \"stage.h\"\n#define expf(x) (0 * (x))\n", "NaN where"),
+        "#include \"harness.h\"", f"#if __has_include(\"depends\")\n#include \"{SOLUTION}\"\n"
+        "#else\n#include \"harness.h\"\n#define expf(x) (0 * (x))\n", "NaN where"),
     "includes_a_classmate": (
-        "#include \"stage.h\"", "#include \"@CLASS@/knows_everything/online_step.c\"\n"
+        "#include \"harness.h\"", "#include \"@CLASS@/knows_everything/online_step.c\"\n"
         "#if 0", "which is not allowed"),
     "assembles_a_file_of_the_system": (
-        "#include \"stage.h\"", "__asm__(\".include \\\"/etc/passwd\\\"\");\n"
-        "#include \"stage.h\"", "does not compile"),
+        "#include \"harness.h\"", "__asm__(\".include \\\"/etc/passwd\\\"\");\n"
+        "#include \"harness.h\"", "does not compile"),
     "embeds_a_file_of_the_system": (
-        "#include \"stage.h\"", "#include \"stage.h\"\nextern const char secret[];\n" +
+        "#include \"harness.h\"", "#include \"harness.h\"\nextern const char secret[];\n" +
         ASM % "/etc/passwd" + "__attribute__((constructor)) static void tell(void) "
         "{ fputs(secret, stderr), abort(); }\n", "does not compile"),
     "embeds_a_solution": (
-        "#include \"stage.h\"", "#include \"stage.h\"\nextern const char secret[];\n" +
+        "#include \"harness.h\"", "#include \"harness.h\"\nextern const char secret[];\n" +
         ASM % SOLUTION + "__attribute__((constructor)) static void tell(void) "
         "{ fputs(secret, stderr), abort(); }\n", "does not compile"),
     "fakes_a_full_disk": (FIRST, "#error No space left on device\n" + FIRST,
@@ -279,8 +279,8 @@ def texts(student):
         name, old, new, _ = MISTAKES[student]
         out[name] = spoil(out[name], old, new, student)
         if "bfloat" in new:
-            out[name] = out[name].replace('#include "stage.h"', '#include "problem/half.h"\n'
-                                          '#include "stage.h"')
+            out[name] = out[name].replace('#include "harness.h"', '#include "problem/half.h"\n'
+                                          '#include "harness.h"')
     elif student in MISCHIEF:
         old, new, _ = MISCHIEF[student]
         out["online_step"] = spoil(EXTRA + out["online_step"], old, new, student)

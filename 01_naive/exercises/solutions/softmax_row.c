@@ -17,7 +17,7 @@
  *     Softmax of one row.         | Softmax of one row, not yet divided.  Returns l.
  *     y (n)  probabilities        | y (n)  exp(x)
  *     static void softmax_row(    | static float softmax_row( */
-#include "stage.h"
+#include "harness.h"
 
 /* Softmax of one row.
  *   x (n)  scores      y (n)  probabilities */

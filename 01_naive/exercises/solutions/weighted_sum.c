@@ -8,7 +8,7 @@
  * not 0 on entry: it is filled with NaN.
  *
  * Right or wrong:  make exercise 1 EX=weighted_sum */
-#include "stage.h"
+#include "harness.h"
 
 /* Scores of query i against every key.
  *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */

@@ -16,7 +16,7 @@
  *     logarithms of probabilities | minus the logarithms of probabilities
  *     l == 0 ? -INFINITY : x[j] - m - log_l | l == 0 ? INFINITY : log_l - (x[j] - m)
  *     x - m - log l | log l - (x - m) */
-#include "stage.h"
+#include "harness.h"
 
 /* Log-softmax of one row.
  *   x (n)  scores; -INFINITY means masked      y (n)  logarithms of probabilities */

@@ -10,7 +10,7 @@
  *
  * Half of the points: cases nan_v, inf_v.
  * Right or wrong:  make exercise 2 EX=masked_sum */
-#include "stage.h"
+#include "harness.h"
 
 /* Scores of query i against every key.
  *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */

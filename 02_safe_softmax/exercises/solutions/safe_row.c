@@ -22,7 +22,7 @@
  *     x[j] > m                | x[j] < m
  *     expf(x[j] - m)          | expf(m - x[j])
  *     softmax_row(x + i * p->cols, | softmax_row(negated(x + i * p->cols, y + i * p->cols, p->cols), */
-#include "stage.h"
+#include "harness.h"
 
 /* Softmax of one row, three loops.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */

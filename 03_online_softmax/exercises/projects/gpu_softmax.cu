@@ -13,7 +13,7 @@
  * Speed: softmax:8192x65536 in f32, as a share of copy.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=gpu_softmax */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

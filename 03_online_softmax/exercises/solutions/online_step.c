@@ -28,7 +28,7 @@
  *
  * Half of the points: cases wide, shift_200, shift_up, low, large, mask_first, mask_row.
  * Right or wrong:  make exercise 3 EX=online_step */
-#include "stage.h"
+#include "harness.h"
 
 #if TASK == 1
 /* The running state of a row: shift = -(max of the scores so far), l = sum of exp(x + shift). */

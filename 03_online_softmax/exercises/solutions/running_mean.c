@@ -19,7 +19,7 @@
  *     (float)k | (float)(k + 1)
  *     k = 1; k <= p->cols; | k = 0; k < p->cols;
  *     x[k - 1] | x[k] */
-#include "stage.h"
+#include "harness.h"
 
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */
 static float mean_step(float mu, float x, size_t k)

@@ -4,7 +4,7 @@
  *
  * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
  * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 #include "team_launch.h"

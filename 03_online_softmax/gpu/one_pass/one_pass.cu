@@ -2,7 +2,7 @@
  *
  * One read and one write of main memory where a row fits on the chip (row E5 of the table of
  * traffic), two reads and one write where it does not. */
-#include "stage.h"
+#include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 

@@ -23,7 +23,7 @@
  *     normalised parts         | parts
  *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
  *     l += weight;             | l += weight * parts[t].l; */
-#include "stage.h"
+#include "harness.h"
 
 enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 

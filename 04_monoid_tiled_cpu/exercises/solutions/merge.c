@@ -15,7 +15,7 @@
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Right or wrong:  make exercise 4 EX=merge */
-#include "stage.h"
+#include "harness.h"
 
 enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
 

@@ -17,7 +17,7 @@
  * and v end after seqlen_k rows: nothing behind them may be read.
  *
  * Right or wrong:  make exercise 4 EX=ragged_tiles */
-#include "stage.h"
+#include "harness.h"
 
 enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
 

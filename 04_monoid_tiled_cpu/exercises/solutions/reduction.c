@@ -22,7 +22,7 @@
  *     row[1]  | row[0]
  *     rows[0] | rows[1]
  *     rows[1] | rows[0] */
-#include "stage.h"
+#include "harness.h"
 
 enum { RANKS = 5 /* parts of the keys; one of 3, 5, 6 */ };
 

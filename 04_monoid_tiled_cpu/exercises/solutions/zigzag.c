@@ -14,7 +14,7 @@
  *
  * Half of the points: cases random, markers.
  * Right or wrong:  make exercise 4 EX=zigzag */
-#include "stage.h"
+#include "harness.h"
 
 enum { RANKS = 3 /* each has two chunks; one of 3, 4, 5 */ };
 

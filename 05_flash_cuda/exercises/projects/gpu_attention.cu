@@ -13,7 +13,7 @@
  * Speed: attention:16x8192x128 in f16, as a share of gemm.
  * Judged like: push_tile
  * Right, and how fast:  make project EX=gpu_attention */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

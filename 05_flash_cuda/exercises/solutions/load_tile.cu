@@ -14,7 +14,7 @@
  * the tile may hold anything: nobody reads them.
  *
  * Right or wrong:  make exercise 5 EX=load_tile      (without a GPU: on the CPU) */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

@@ -11,7 +11,7 @@
  * A NaN score makes l and o NaN.
  *
  * Right or wrong:  make exercise 5 EX=push_tile      (without a GPU: on the CPU) */
-#include "stage.h"
+#include "harness.h"
 
 #include "gpu/cuda_check.h"
 

@@ -7,7 +7,7 @@
 #ifndef FIGURES_H
 #define FIGURES_H
 
-#include "stage.h"
+#include "harness.h"
 
 #ifdef __wasm__
 #define EXPORT(name) __attribute__((export_name(#name))) name

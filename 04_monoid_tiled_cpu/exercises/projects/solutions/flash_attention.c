@@ -6,7 +6,7 @@
  * Speed: attention:4x512x64, half of the points at 6 % of fma, all at 12 %.
  * Judged like: merge
  * Right, and how fast:  make project EX=flash_attention */
-#include "stage.h"
+#include "harness.h"
 
 enum { Br = 4, Bc = 64 }; /* queries and keys of a tile */
 
