@@ -34,6 +34,10 @@ class Numpy:
         """The same elements, one after another, in the machine's byte order."""
         return self.numpy.ascontiguousarray(a)
 
+    def repeated(self, a, shape):
+        """A view of that shape which shows a again and again."""
+        return self.numpy.broadcast_to(a, shape)
+
     @staticmethod
     def strides(a):
         """Elements from one index of each dimension to the next, or None where the library
@@ -110,6 +114,11 @@ class Torch:
     def contiguous(a):
         """The same elements, one after another."""
         return a.contiguous()
+
+    @staticmethod
+    def repeated(a, shape):
+        """A view of that shape which shows a again and again."""
+        return a.expand(shape)
 
     @staticmethod
     def strides(a):

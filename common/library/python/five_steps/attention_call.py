@@ -45,8 +45,18 @@ class AttentionCall:
 
     def usable(self):
         """Copies the arrays that the library cannot use as they lie."""
-        self.views = [a if self.kind.strides(a) else self.kind.contiguous(a)
-                      for a in self.views]
+        self.views = [self._usable(a) for a in self.views]
+
+    def _usable(self, a):
+        """The library takes strides that are all 0 for those of a contiguous array.  So of an array
+        whose rows are all the same row one head is copied, and repeated for each batch and head."""
+        steps = self.kind.strides(a)
+        if steps is None:
+            return self.kind.contiguous(a)
+        if any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
+            return a
+        head = self.kind.contiguous(a[(0,) * (a.ndim - 2)])
+        return self.kind.repeated(head, tuple(a.shape))
 
     def contiguous(self):
         """Copies all that are not contiguous."""
@@ -106,9 +116,10 @@ class AttentionCall:
         return o, self.kind.empty_float(lse, self.like)
 
     def _strides(self, a):
-        """Those of a view; a batch or head that is not there has 0."""
-        steps = self.kind.strides(a)[:-1]
-        return c_library.Strides(*([0] * (3 - len(steps)) + steps))
+        """Those of a view.  The library leaves aside the stride of a dimension of one element; 1
+        there, as for a batch or head that is not there, keeps the others from being all 0."""
+        steps = [1 if n == 1 else step for step, n in zip(self.kind.strides(a), a.shape[:-1])]
+        return c_library.Strides(*([1] * (3 - len(steps)) + steps))
 
     def problem(self, o, lse, rows_first=None):
         """The library's problem; o lies as q did, or with its rows after the heads."""
