@@ -3,7 +3,7 @@
 # needs_VERB lists what the verb needs from the machine; require.sh knows how to find and how
 # to install each.  What is not listed here needs a compiler.  preflight.sh looks at folders.
 # A program that only some part needs is no need: that part is skipped, with a line.
-needs_all := compiler git matplotlib
+needs_all := compiler git pandas
 needs_stage := $(if $(GIVEN),compiler)
 needs_diff :=
 needs_bench := compiler git
@@ -16,18 +16,18 @@ needs_projects-check := $(needs_grade)
 needs_course := python3
 needs_board := python3
 needs_exercises-built := $(needs_grade)
-needs_map := compiler matplotlib
+needs_map := compiler pandas
 needs_book := python3 venv wasm git
 needs_book-test := compiler $(needs_book) browser
 needs_mpi := compiler git mpi
-needs_plot := compiler matplotlib
-needs_tables := matplotlib
-needs_tables-check := matplotlib
-needs_test := compiler git criterion python3
+needs_plot := compiler pandas
+needs_tables := pandas
+needs_tables-check := pandas
+needs_test := compiler git criterion pytest
 needs_test-long := $(needs_test)
 needs_tests-built := $(needs_test)
 needs_sanitize := $(needs_test)
-needs_gallery := compiler git patch criterion matplotlib
+needs_gallery := compiler git patch criterion pandas
 needs_uninstall :=
 needs_help :=
 needs_clean :=

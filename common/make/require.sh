@@ -16,6 +16,10 @@ table() {
     patch)      apt=patch dnf=patch brew=gpatch proof=patch ;;
     python3)    apt=python3 dnf=python3 brew=python proof=python3 ;;
     matplotlib) apt=python3-matplotlib dnf=python3-matplotlib brew=python-matplotlib ;;
+    pandas)     apt="python3-matplotlib python3-pandas" dnf="python3-matplotlib python3-pandas"
+                brew="python-matplotlib" ;;
+    pytest)     apt="python3-matplotlib python3-pandas python3-pytest python3-pytest-xdist"
+                apt="$apt python3-hypothesis" brew=python dnf=$apt ;;
     criterion)  apt=libcriterion-dev dnf=criterion-devel brew=criterion ;;
     mpi)        apt="openmpi-bin libopenmpi-dev" dnf="openmpi openmpi-devel" brew=open-mpi
                 proof="mpicc mpirun" ;;
@@ -72,11 +76,21 @@ have_wasm() {
 
 have_venv() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
-# The first interpreter that can import matplotlib; its path is kept in build/python.
-have_matplotlib() {
-    for python in "$build/venv/bin/python" python3 /usr/bin/python3 python; do
+# The Python packages of a need.
+modules() {
+    case $1 in
+    matplotlib) echo matplotlib ;;
+    pandas)     echo matplotlib, pandas ;;
+    pytest)     echo matplotlib, pandas, pytest, hypothesis ;;
+    esac
+}
+
+# The first interpreter that can import the packages; its path is kept in build/python.
+have_packages() {
+    for python in "$(cat "$build/python" 2>/dev/null)" "$build/venv/bin/python" python3 \
+                  /usr/bin/python3 python; do
         command -v "$python" >/dev/null 2>&1 || continue
-        if "$python" -c 'import matplotlib' >/dev/null 2>&1; then
+        if "$python" -c "import $(modules "$1")" >/dev/null 2>&1; then
             mkdir -p "$build"
             command -v "$python" >"$build/python"
             return 0
@@ -87,7 +101,10 @@ have_matplotlib() {
 
 # have NEED
 have() {
-    case $1 in compiler | criterion | matplotlib | wasm | venv) "have_$1"; return ;; esac
+    case $1 in
+    compiler | criterion | wasm | venv) "have_$1"; return ;;
+    matplotlib | pandas | pytest) have_packages "$1"; return ;;
+    esac
     table "$1"
     for program in $proof; do
         command -v "$program" >/dev/null 2>&1 || return 1
@@ -138,12 +155,14 @@ if [ "${NO_INSTALL:-}" != 1 ]; then
             { tail -n 5 "$log" >&2; }
         look "$@" && exit 0
     fi
-    case $missing in *matplotlib*)
+    case $missing in *matplotlib* | *pandas* | *pytest*)
         if command -v python3 >/dev/null 2>&1; then
-            echo "installing matplotlib into $build/venv"
+            wanted=$(for need in $missing; do modules "$need"; done | tr -d ,)
+            case $wanted in *pytest*) wanted="$wanted pytest-xdist" ;; esac
+            echo "installing" $wanted "into $build/venv"
             mkdir -p "$build"
             python3 -m venv "$build/venv" >/dev/null 2>&1 &&
-                "$build/venv/bin/python" -m pip install -q matplotlib >"$build/install.log" 2>&1
+                "$build/venv/bin/python" -m pip install -q $wanted >"$build/install.log" 2>&1
             look "$@" && exit 0
         fi ;;
     esac

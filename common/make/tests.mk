@@ -32,10 +32,11 @@ tests-built: build library $(BUILD)/tests exercises-built \
              $(if $(findstring sanitize,$(BUILD)),,fuzz-run-built)
 
 test: tests-built
-	$(Q)BUILD=$(BUILD) sh tests/run.sh $(BUILD)
+	$(Q)$(PYTHON) tests/run.py $(BUILD)
 
 test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
+	$(Q)LONG=1 BUILD=$(BUILD) $(PYTHON) -m pytest tests -m long
 
 sanitize:
 	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
