@@ -171,7 +171,7 @@ Test(contract, each_operation_has_its_entries)
         enum op found = N_OPS;
         cr_assert(o->name && o->unit, "operation %d has no name or unit", op);
         cr_expect(op_find(o->name, &found) && found == (enum op)op, "%s", o->name);
-        cr_expect((o->family == ON_ROWS) == (o->y_cols != NULL), "%s", o->name);
+        cr_expect(o->inputs && o->outputs, "%s", o->name);
         cr_expect(op_checks[op].reference && op_checks[op].allow && op_checks[op].add_cases,
                   "%s", o->name);
         size_t cases = 0;

@@ -3,7 +3,7 @@
 #ifndef OPERATION_H
 #define OPERATION_H
 
-#include "harness.h"
+#include "problem/arrays.h"
 
 /* ON_ROWS: x (, w) [rows, cols] -> y.   ON_HEADS: q, k, v (, bias) -> o, lse. */
 enum family { ON_ROWS, ON_HEADS };
@@ -13,10 +13,8 @@ struct operation {
     enum family family;
     const char *unit;     /* `list` gives the cost for one: "elem" (element), "score", "key" */
     int is_benched;       /* bench measures it */
-    /* ON_ROWS */
-    size_t (*y_cols)(const struct problem *p); /* numbers of y for each row */
-    int y_rank;                                /* 1: y [rows], 2: y [rows, cols of y] */
-    int takes_w;
+    unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
+    size_t (*results)(const struct problem *p); /* ON_ROWS: columns of y; NULL: y [rows] */
     /* ON_HEADS */
     int one_query;        /* seqlen_q = 1 */
     int per_prefix;       /* an answer for each prefix of the keys, not for each query */
@@ -46,9 +44,6 @@ struct sizes {
     size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index, sinks, cu_seqlens, pages;
 };
 struct sizes problem_sizes(const struct problem *p);
-
-/* Bytes of all arrays of p together, SIZE_MAX when they are no size_t. */
-size_t problem_bytes(const struct problem *p);
 
 /* ON_HEADS: answers of one (batch, head). */
 static inline size_t rows_per_head(const struct problem *p)

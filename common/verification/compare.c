@@ -30,8 +30,9 @@ static void locate(struct verdict *v, const struct problem *p, size_t i)
 {
     size_t rows = p->packed ? p->total_q : rows_per_head(p), dv = p->head_dim_v;
     if (v->array[0] == 'y') {
-        size_t width = operations[p->op].y_cols(p);
-        v->rank = operations[p->op].y_rank;
+        struct extents y = array_extents(p, ARRAY_Y);
+        size_t width = y.rank == 2 ? y.size[1] : 1;
+        v->rank = (int)y.rank;
         v->index[0] = i / width;
         v->index[1] = i % width;
         return;

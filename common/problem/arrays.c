@@ -1,0 +1,144 @@
+/* arrays.c: the one list of arrays, and what follows from it. */
+#include "problem/arrays.h"
+
+#include "problem/feature.h"
+#include "problem/layout.h"
+#include "problem/operation.h"
+
+#define AT(name) offsetof(struct arrays, name)
+#define BY(name) offsetof(struct problem, name##_strides)
+
+const struct array_entry array_list[N_ARRAYS] = {
+    [ARRAY_X] = {"x", AT(x), OF_PROBLEM, {ROWS, COLS}, 0, 0},
+    [ARRAY_W] = {"w", AT(w), OF_PROBLEM, {ROWS, COLS}, 0, 0},
+    [ARRAY_Y] = {"y", AT(y), OF_PROBLEM, {ROWS, RESULTS}, 0, 0},
+    [ARRAY_Q] = {"q", AT(q), OF_PROBLEM, {BATCHES, HEADS_Q, QUERIES, HEAD_DIM}, 0, BY(q)},
+    [ARRAY_K] = {"k", AT(k), OF_PROBLEM, {PAGES_OR_BATCHES, HEADS_KV, KEYS, HEAD_DIM}, 0,
+                 BY(k)},
+    [ARRAY_V] = {"v", AT(v), OF_PROBLEM, {PAGES_OR_BATCHES, HEADS_KV, KEYS, HEAD_DIM_V}, 0,
+                 BY(v)},
+    [ARRAY_BIAS] = {"bias", AT(bias), FLOAT, {SEQLEN_Q, SEQLEN_K}, WITH_BIAS, 0},
+    [ARRAY_SINKS] = {"sinks", AT(sinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
+    [ARRAY_CU_SEQLENS_Q] = {"cu-seqlens-q", AT(cu_seqlens_q), INT32, {SUMS}, WITH_PACKED, 0},
+    [ARRAY_CU_SEQLENS_K] = {"cu-seqlens-k", AT(cu_seqlens_k), INT32, {SUMS}, WITH_PACKED, 0},
+    [ARRAY_PAGE_TABLE] = {"page-table", AT(page_table), INT32, {SEQUENCES, SEQUENCE_PAGES},
+                          WITH_PAGES, 0},
+    [ARRAY_INDEX] = {"index", AT(index), SIZE, {UPDATES}, 0, 0},
+    [ARRAY_K_NEW] = {"k-new", AT(k_new), OF_PROBLEM, {BATCHES, HEADS_KV, UPDATES, HEAD_DIM},
+                     0, 0},
+    [ARRAY_V_NEW] = {"v-new", AT(v_new), OF_PROBLEM, {BATCHES, HEADS_KV, UPDATES, HEAD_DIM_V},
+                     0, 0},
+    [ARRAY_O] = {"o", AT(o), OF_PROBLEM, {BATCHES, HEADS_Q, ANSWERS, HEAD_DIM_V}, 0, BY(o)},
+    [ARRAY_LSE] = {"lse", AT(lse), FLOAT, {BATCHES, HEADS_Q, ANSWERS}, 0, 0},
+};
+
+static size_t dimension(const struct problem *p, enum dimension d)
+{
+    switch (d) {
+    case NO_DIMENSION: return 0;
+    case ROWS: return p->rows;
+    case COLS: return p->cols;
+    case RESULTS: return operations[p->op].results(p);
+    case BATCHES: return p->packed ? 1 : p->batch;
+    case PAGES_OR_BATCHES: return p->page_size ? p->n_pages : p->packed ? 1 : p->batch;
+    case HEADS_Q: return p->heads_q;
+    case HEADS_KV: return p->heads_kv;
+    case QUERIES: return stored_queries(p);
+    case KEYS: return stored_keys(p);
+    case ANSWERS: return p->packed ? p->total_q : rows_per_head(p);
+    case SEQLEN_Q: return p->seqlen_q;
+    case SEQLEN_K: return p->seqlen_k;
+    case HEAD_DIM: return p->head_dim;
+    case HEAD_DIM_V: return p->head_dim_v;
+    case SUMS: return size_plus(p->batch, 1);
+    case SEQUENCES: return p->batch;
+    case SEQUENCE_PAGES: return p->pages_per_sequence;
+    case UPDATES: return p->n_updates;
+    }
+    return 0;
+}
+
+enum role array_role(const struct problem *p, enum array i)
+{
+    const struct operation *op = &operations[p->op];
+    unsigned feature = array_list[i].feature;
+    if (feature && !(problem_features(p) & feature)) return ABSENT;
+    return op->outputs & HAS(i) ? OUTPUT : op->inputs & HAS(i) ? INPUT : ABSENT;
+}
+
+struct extents array_extents(const struct problem *p, enum array i)
+{
+    struct extents s = {0, {0}};
+    if (array_role(p, i) == ABSENT) return s;
+    const enum dimension *d = array_list[i].dimensions;
+    while (s.rank < MOST_DIMENSIONS && d[s.rank] != NO_DIMENSION) {
+        if (d[s.rank] == RESULTS && !operations[p->op].results) break; /* one a row */
+        s.size[s.rank] = dimension(p, d[s.rank]);
+        s.rank++;
+    }
+    return s;
+}
+
+static size_t product(const struct extents *s)
+{
+    size_t n = s->rank > 0;
+    for (size_t t = 0; t < s->rank; t++) n = size_times(n, s->size[t]);
+    return n;
+}
+
+size_t array_dense_count(const struct problem *p, enum array i)
+{
+    struct extents s = array_extents(p, i);
+    return product(&s);
+}
+
+static struct strides strides_of(const struct problem *p, enum array i)
+{
+    struct strides none = {0, 0, 0};
+    if (!array_list[i].strides) return none;
+    return *(const struct strides *)(const void *)((const char *)p + array_list[i].strides);
+}
+
+size_t array_count(const struct problem *p, enum array i)
+{
+    struct extents s = array_extents(p, i);
+    struct strides by = strides_of(p, i);
+    const size_t stride[] = {by.batch, by.head, by.row};
+    size_t n = product(&s), last = 0;
+    if (n == 0 || !(by.batch || by.head || by.row)) return n;
+    for (int t = 0; t < 3; t++)
+        last = size_plus(last, size_times(s.size[t] - 1, stride[t]));
+    return size_plus(last, s.size[3]);
+}
+
+size_t array_at(const struct problem *p, enum array array, size_t i)
+{
+    struct strides by = strides_of(p, array);
+    if (!(by.batch || by.head || by.row)) return i;
+    struct extents s = array_extents(p, array);
+    size_t width = s.size[3], row = i / width, head = row / s.size[2];
+    return head / s.size[1] * by.batch + head % s.size[1] * by.head + row % s.size[2] * by.row +
+           i % width;
+}
+
+size_t array_element(const struct problem *p, enum array i)
+{
+    switch (array_list[i].number) {
+    case FLOAT: return sizeof(float);
+    case INT32: return sizeof(int32_t);
+    case SIZE: return sizeof(size_t);
+    default: return dtype_size(p->dtype);
+    }
+}
+
+size_t array_bytes(const struct problem *p, enum array i)
+{
+    return size_times(array_count(p, i), array_element(p, i));
+}
+
+size_t problem_bytes(const struct problem *p)
+{
+    size_t all = 0;
+    for (int i = 0; i < N_ARRAYS; i++) all = size_plus(all, array_bytes(p, (enum array)i));
+    return all;
+}
