@@ -83,6 +83,11 @@ struct problem {
     /* Keys in pages: k [n_pages, heads_kv, page_size, head_dim], v likewise; 0: no pages. */
     size_t page_size, n_pages, pages_per_sequence;
     struct strides q_strides, k_strides, v_strides, o_strides;
+    /* A bias for each batch or head, or one that repeats: that of query i and key j stands at
+     * batch * b + head * h + row * i + j, modulo 2^64 (a row stride of -1 is a Toeplitz matrix,
+     * such as ALiBi's).  Without has_bias_strides: bias [seqlen_q, seqlen_k] for all heads. */
+    int has_bias_strides;
+    struct strides bias_strides;
 };
 
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
@@ -142,7 +147,8 @@ enum feature {
     WITH_PACKED = 1 << 8,     /* sequences of different lengths, one after another */
     WITH_PAGES = 1 << 9,      /* keys and values in pages */
     WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
-    FEATURES_END = 1 << 11
+    WITH_BIAS_STRIDES = 1 << 11, /* a bias for each batch or head, or one that repeats */
+    FEATURES_END = 1 << 12
 };
 
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a

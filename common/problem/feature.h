@@ -31,6 +31,7 @@ static inline unsigned problem_features(const struct problem *p)
     if (p->packed) features |= WITH_PACKED;
     if (p->page_size) features |= WITH_PAGES;
     if (has_strides(p)) features |= WITH_STRIDES;
+    if (p->has_bias && p->has_bias_strides) features |= WITH_BIAS_STRIDES;
     return features;
 }
 
@@ -51,6 +52,7 @@ static inline const char *feature_text(unsigned features)
         {WITH_PACKED, "packed sequences (cu_seqlens)"},
         {WITH_PAGES, "keys in pages"},
         {WITH_STRIDES, "strides"},
+        {WITH_BIAS_STRIDES, "a bias of each batch or head"},
     };
     enum { N_TEXTS = sizeof table / sizeof(struct words) };
     static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");

@@ -64,6 +64,13 @@ static inline HOST_DEVICE struct strides strides_of_o(const struct problem *p)
     return strides_or(p->o_strides, p->heads_q, stored_queries(p), p->head_dim_v);
 }
 
+/* The element of the bias that belongs to query i of head h of batch b, and to key 0. */
+static inline HOST_DEVICE size_t bias_at(const struct problem *p, size_t b, size_t h, size_t i)
+{
+    if (!p->has_bias_strides) return i * p->seqlen_k;
+    return b * p->bias_strides.batch + h * p->bias_strides.head + i * p->bias_strides.row;
+}
+
 /* The element at which row i of head h of the sequence begins, in q or o. */
 static inline HOST_DEVICE size_t query_at(const struct problem *p, const struct sequence *s,
                                           struct strides strides, size_t h, size_t i)
