@@ -13,6 +13,8 @@
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/stack_switch.h"
 
+#include <signal.h>
+
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -102,7 +104,7 @@ struct block {
     char *shared; /* launch.shared_bytes, ends at a guard page */
 };
 
-/* One CPU thread that executes blocks. */
+/* What one CPU thread executes blocks with. */
 struct worker {
     const struct launch *launch;
     context scheduler;
@@ -110,12 +112,14 @@ struct worker {
     std::vector<struct fibre> fibres;
     std::vector<struct block> blocks;
     std::vector<char *> shared_maps; /* per block: guard page, SHARED_MOST, guard page */
-    std::vector<char *> stacks;
+    std::vector<char *> stacks; /* of some fibres each, above a guard page */
+    char *signal_stack; /* a fault on an overflowing stack is reported from here */
+    stack_t signal_stack_before;
     size_t shared_mapped; /* bytes of shared memory that can be accessed */
     unsigned n_fibres, n_blocks, threads_per_block;
     unsigned cluster_arrived, cluster_phase;
     uint64_t cluster, coins; /* which one it executes; coins tossed in it */
-    uint64_t serial;         /* counts the clusters that it has executed */
+    uint64_t serial;         /* of that cluster among all that were ever executed */
     bool (*finish_one)(void); /* completes a pending copy, if there is one; or NULL */
     const char *function; /* the kernel's name, once it has told it */
     char sync;            /* an address for the thread sanitizer */
@@ -133,11 +137,13 @@ int describe(char *text, size_t size, const struct fibre *f, const struct caller
 /* As fail(), for another fibre than the current one, where it waits. */
 [[noreturn]] void fail_at(const struct fibre *f, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+[[noreturn]] void report_overflow(const struct fibre *f);
 [[noreturn]] void report_deadlock(const struct worker *w);
 void catch_faults(void);
 
 /* --- memory.cc --- */
 char *map(size_t bytes, int protection);
+void protect(char *start, size_t bytes, int protection);
 void place_shared(struct worker *w, unsigned n, size_t bytes);
 void poison(const struct worker *w, const struct block *b);
 void check_front(const struct block *b);

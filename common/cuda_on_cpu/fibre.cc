@@ -12,6 +12,8 @@ namespace cuda_on_cpu
 static const size_t COLOURS = 16 << 10; /* stacks start at different cache lines: */
 static const size_t COLOUR = 5 * 64;    /* 256 of one alignment would evict each other */
 
+static const uint64_t UNTOUCHED = 0x5eafa11ade5eafa1; /* the lowest word of a stack */
+
 __thread struct worker *self;
 
 UNSEEN static void to_scheduler(void)
@@ -41,6 +43,7 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
 #ifdef ASAN
     __sanitizer_finish_switch_fiber(w->asan, NULL, NULL);
 #endif
+    if (*(uint64_t *)f->stack != UNTOUCHED) report_overflow(f);
     w->current = NULL;
 }
 
@@ -111,7 +114,9 @@ UNSEEN static void fibre_main(void)
     }
 }
 
-/* Enough fibres for n threads. */
+/* Enough fibres for n threads.  A guard page for each would need more mappings than a process
+ * may have (vm.max_map_count) where many workers execute large blocks: one lies below all their
+ * stacks, and a word at the low end of each stack tells whether it was overrun. */
 void grow_fibres(struct worker *w, unsigned n)
 {
     /* Fibres that are parked point to themselves, so they must not move: room for the
@@ -120,16 +125,18 @@ void grow_fibres(struct worker *w, unsigned n)
     if (w->fibres.capacity() < MOST) w->fibres.reserve(MOST);
     size_t had = w->fibres.size();
     if (had >= n) return;
-    size_t page = sysconf(_SC_PAGESIZE), bytes = (n - had) * STACK_BYTES;
+    size_t page = sysconf(_SC_PAGESIZE), bytes = page + (n - had) * STACK_BYTES;
     char *stacks = map(bytes, PROT_READ | PROT_WRITE);
+    protect(stacks, page, PROT_NONE);
+    w->stacks.push_back(stacks);
 #ifdef MADV_NOHUGEPAGE
     madvise(stacks, bytes, MADV_NOHUGEPAGE); /* of each stack little is touched */
 #endif
     w->fibres.resize(n);
     for (size_t i = had; i < n; i++) {
         struct fibre *f = &w->fibres[i];
-        f->stack = stacks + (i - had) * STACK_BYTES;
-        mprotect(f->stack, page, PROT_NONE); /* of very many some may be refused */
+        f->stack = stacks + page + (i - had) * STACK_BYTES;
+        *(uint64_t *)f->stack = UNTOUCHED;
         (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
         context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS,
                      fibre_main);

@@ -17,25 +17,28 @@ namespace cuda_on_cpu
 
 static const size_t SHARED_UNASKED = 48 << 10; /* without cudaFuncSetAttribute */
 
-/* Workers stay for the next launch; the list keeps those reachable whose thread ends. */
-static void worker_new(void)
+static std::mutex idle_mutex;
+static std::vector<struct worker *> idle; /* workers stay for the next launch */
+
+static struct worker *idle_worker(void)
 {
-    static std::mutex mutex;
-    static std::vector<struct worker *> all;
-    self = new struct worker();
-    stack_t old; /* a fault on an overflowing stack is reported from another one */
-    if (sigaltstack(NULL, &old) == 0 && (old.ss_flags & SS_DISABLE)) {
-        stack_t other = {};
-        other.ss_size = 64 << 10;
-        other.ss_sp = map(other.ss_size, PROT_READ | PROT_WRITE);
-        sigaltstack(&other, NULL);
-    }
-    std::lock_guard<std::mutex> lock(mutex);
-    all.push_back(self);
+    std::lock_guard<std::mutex> lock(idle_mutex);
+    if (idle.empty()) return new struct worker();
+    struct worker *w = idle.back();
+    idle.pop_back();
+    return w;
 }
 
-static void worker_prepare(struct worker *w, const struct launch *l)
+/* The calling CPU thread gets a worker that is ready for the launch. */
+static void begin_work(const struct launch *l)
 {
+    struct worker *w = self = idle_worker();
+    const size_t signal_bytes = 64 << 10;
+    if (!w->signal_stack) w->signal_stack = map(signal_bytes, PROT_READ | PROT_WRITE);
+    stack_t ours = {};
+    ours.ss_sp = w->signal_stack;
+    ours.ss_size = signal_bytes;
+    sigaltstack(&ours, &w->signal_stack_before);
     w->launch = l;
     w->n_blocks = l->cluster.x * l->cluster.y * l->cluster.z;
     w->threads_per_block = l->block.x * l->block.y * l->block.z;
@@ -47,6 +50,14 @@ static void worker_prepare(struct worker *w, const struct launch *l)
     place_shared(w, w->n_blocks, l->shared_bytes);
     blockDim = l->block;
     gridDim = l->grid;
+}
+
+static void end_work(void)
+{
+    sigaltstack(&self->signal_stack_before, NULL);
+    std::lock_guard<std::mutex> lock(idle_mutex);
+    idle.push_back(self);
+    self = NULL;
 }
 
 static std::mutex limits_mutex;
@@ -93,10 +104,12 @@ enum cudaError_t execute(const struct launch *l)
                (l->cluster.x * l->cluster.y * l->cluster.z);
 #pragma omp parallel if (n > 1)
     {
-        if (!self) worker_new();
-        worker_prepare(self, l);
 #pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < n; i++) run_cluster(self, i);
+        for (size_t i = 0; i < n; i++) {
+            if (!self) begin_work(l); /* threads without blocks need no worker */
+            run_cluster(self, i);
+        }
+        if (self) end_work();
     }
     return cudaSuccess;
 }

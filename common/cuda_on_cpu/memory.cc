@@ -1,6 +1,7 @@
 /* memory.cc: the shared memory of blocks: where it lies, its bounds, what it holds at first. */
 #include "cuda_on_cpu/executor.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,15 +10,24 @@
 namespace cuda_on_cpu
 {
 
+[[noreturn]] static void no_memory(const char *call, size_t bytes)
+{
+    fprintf(stderr, "no memory to execute CUDA threads on the CPU: %s of %zu bytes: %s "
+            "(fewer threads, OMP_NUM_THREADS, need less)\n", call, bytes, strerror(errno));
+    fflush(stdout);
+    _exit(1); /* other CPU threads are at work */
+}
+
 char *map(size_t bytes, int protection)
 {
-    char *p = (char *)mmap(NULL, bytes, protection,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) {
-        fprintf(stderr, "no memory to execute a block of CUDA threads on the CPU\n");
-        exit(1);
-    }
-    return p;
+    void *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) no_memory("mmap", bytes);
+    return (char *)p;
+}
+
+void protect(char *start, size_t bytes, int protection)
+{
+    if (bytes && mprotect(start, bytes, protection)) no_memory("mprotect", bytes);
 }
 
 /* Shared memory for n blocks of `bytes` each, whose end touches a guard page. */
@@ -26,12 +36,12 @@ void place_shared(struct worker *w, unsigned n, size_t bytes)
     size_t page = sysconf(_SC_PAGESIZE), most = (SHARED_MOST + page - 1) / page * page;
     size_t mapped = (bytes + page - 1) / page * page;
     if (mapped != w->shared_mapped)
-        for (char *m : w->shared_maps) mprotect(m + page, most, PROT_NONE);
+        for (char *m : w->shared_maps) protect(m + page, most, PROT_NONE);
     while (w->shared_maps.size() < n)
         w->shared_maps.push_back(map(page + most + page, PROT_NONE));
     for (unsigned i = 0; i < n; i++) {
         char *end = w->shared_maps[i] + page + most;
-        mprotect(end - mapped, mapped, PROT_READ | PROT_WRITE);
+        protect(end - mapped, mapped, PROT_READ | PROT_WRITE);
         w->blocks[i].shared = bytes ? end - (bytes + 15) / 16 * 16 : NULL;
     }
     w->shared_mapped = mapped;

@@ -72,6 +72,14 @@ void fail_at(const struct fibre *f, const char *format, ...)
     fail_of(f, f->where, format, list);
 }
 
+[[noreturn]] void report_overflow(const struct fibre *f)
+{
+    char text[1024];
+    int n = describe(text, sizeof text, f, NULL);
+    n += snprintf(text + n, sizeof text - n, "its stack of %zu bytes overflows", STACK_BYTES);
+    stop(text, n);
+}
+
 /* An access that the machine refuses: next to the shared memory or anywhere else. */
 static struct sigaction before_us[2]; /* SIGSEGV, SIGBUS */
 static void on_fault(int signal, siginfo_t *info, void *)
@@ -83,15 +91,14 @@ static void on_fault(int signal, siginfo_t *info, void *)
     const struct fibre *f = self->current;
     const char *at = (const char *)info->si_addr;
     const char *low = f->block->shared, *high = low + self->launch->shared_bytes;
+    for (const char *guard : self->stacks)
+        if (at >= guard && at < guard + sysconf(_SC_PAGESIZE)) report_overflow(f);
     char text[1024];
     int n = describe(text, sizeof text, f, NULL);
     if (low && at >= high && at < high + SHARED_MOST)
         n += snprintf(text + n, sizeof text - n,
                       "access %zu bytes past the end of its %zu bytes of shared memory",
                       (size_t)(at - high), self->launch->shared_bytes);
-    else if (at >= f->stack && at < f->stack + STACK_BYTES)
-        n += snprintf(text + n, sizeof text - n, "its stack of %zu bytes overflows",
-                      STACK_BYTES);
     else if (low && at < low && at > low - SHARED_MOST)
         n += snprintf(text + n, sizeof text - n,
                       "access %zu bytes before the start of its shared memory",

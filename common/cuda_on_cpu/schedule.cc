@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 
+#include <atomic>
 #include <numeric>
 
 namespace cuda_on_cpu
@@ -83,7 +84,8 @@ UNSEEN bool executes_now(void)
 UNSEEN void run_cluster(struct worker *w, size_t cluster)
 {
     w->cluster_arrived = w->cluster_phase = 0;
-    w->serial++;
+    static std::atomic<uint64_t> clusters;
+    w->serial = ++clusters;
     w->cluster = cluster;
     w->coins = 0;
     for (unsigned i = 0; i < w->n_blocks; i++) block_begin(w, cluster, i);
