@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -54,6 +55,7 @@ static CUtensorMap map_of(uint16_t *array, size_t rows, size_t columns)
     cuuint64_t size[4] = {columns, rows, 1, 1};
     cuuint64_t stride[3] = {2 * columns, 2 * columns * rows, 2 * columns * rows};
     cuuint32_t box[4] = {64, 64, 1, 1}, step[4] = {1, 1, 1, 1};
+    CUDA_CHECK(cudaSetDevice(0)); /* the driver wants a context */
     cr_assert(cuTensorMapEncodeTiled(
                   &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, array, size, stride, box, step,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
@@ -233,6 +235,40 @@ Test(hopper, block_that_does_not_wait_for_its_copy_is_reported)
     auto said = last_words(
         [&] { launch(1, sizeof(struct tile), hasty_kernel, map_of(from.data(), 64, 64)); });
     cr_expect(strstr(&said[0], "before an asynchronous copy has completed"), "%s", &said[0]);
+}
+
+extern "C" const struct variant tuned, general;
+
+/* Queries all 0, one key: o = v.  Without a context in its thread, a launch ends the process. */
+static void attend_in_this_thread(const struct variant *v, bool *right)
+{
+    std::vector<uint16_t> q(64), o(64);
+    float lse = NAN;
+    struct problem p = {};
+    p.op = OP_ATTENTION;
+    p.dtype = BF16;
+    p.batch = p.heads_q = p.heads_kv = p.seqlen_q = p.seqlen_k = 1;
+    p.head_dim = p.head_dim_v = 64;
+    p.scale = 0.125f;
+    std::vector<uint16_t> values(64, 0x3f80);
+    std::vector<char> workspace(v->workspace(&p) + 1024);
+    struct arrays a = {};
+    a.q = a.k = q.data();
+    a.v = values.data();
+    a.o = o.data();
+    a.lse = &lse;
+    a.workspace = workspace.data();
+    variant_does(v, OP_ATTENTION)(&p, &a);
+    *right = o == values && lse == 0.0f;
+}
+
+Test(hopper, kernels_start_in_a_thread_that_has_called_nothing_before)
+{
+    for (const struct variant *v : {&tuned, &general}) {
+        bool right = false;
+        std::thread(attend_in_this_thread, v, &right).join();
+        cr_expect(right, "%s", v->name);
+    }
 }
 
 /* The first rung with these instructions, the last one, and the one beside the ladder. */

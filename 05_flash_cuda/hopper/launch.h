@@ -76,6 +76,15 @@ static decltype(&cuTensorMapEncodeTiled) encode_function(void) { return cuTensor
 /* The shape of an array [batch, heads, rows, columns]. */
 struct shape4 { size_t batch, heads, rows, columns; };
 
+/* Makes the device's context current in a thread that has none yet: the driver, unlike the
+ * runtime, does not do so by itself. */
+static void make_context_current(void)
+{
+    int device;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaSetDevice(device));
+}
+
 /* The map of an array of 16-bit values, read or written in boxes of box_rows rows and 64
  * columns, swizzled.  Rows keep a dimension of their own: what lies beyond the last one is
  * zeros, not the next head. */
@@ -90,13 +99,16 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4
     cuuint64_t size[4] = {n.columns, n.rows, n.heads, n.batch};
     cuuint64_t stride[3] = {2 * s.row, 2 * s.head, 2 * s.batch};
     cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
-    CUresult status =
-        encode(&map,
-               dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-               4, (void *)array, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto type = dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                    : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    CUresult status = CUDA_SUCCESS;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        status = encode(&map, type, 4, (void *)array, size, stride, box, step,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        if (status != CUDA_ERROR_INVALID_CONTEXT) break;
+        make_context_current();
+    }
     if (status != CUDA_SUCCESS) {
         char text[32];
         snprintf(text, sizeof text, "error %d", (int)status);

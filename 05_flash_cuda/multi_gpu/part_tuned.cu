@@ -14,23 +14,9 @@
 static CUtensorMap piece_map(const void *array, const struct problem *p, size_t heads,
                              size_t rows, size_t all_rows, size_t columns, int box_rows)
 {
-    static const auto encode = encode_function();
-    CUtensorMap map;
-    cuuint64_t size[4] = {columns, rows, heads, p->batch};
-    cuuint64_t stride[3] = {2 * columns, 2 * columns * all_rows,
-                            2 * columns * all_rows * heads};
-    cuuint32_t box[4] = {64, (cuuint32_t)box_rows, 1, 1}, step[4] = {1, 1, 1, 1};
-    CUresult status =
-        encode(&map,
-               p->dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-               4, (void *)array, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status != CUDA_SUCCESS)
-        cuda_failed(__FILE__, __LINE__, "cuTensorMapEncodeTiled", "refused",
-                    "the map of a piece");
-    return map;
+    const struct shape4 shape = {p->batch, heads, rows, columns};
+    const struct strides strides = {columns * all_rows * heads, columns * all_rows, columns};
+    return tensor_map(array, p->dtype, shape, strides, box_rows);
 }
 
 template <class C> static void launch_piece(const struct problem *p, const struct part *x)

@@ -103,6 +103,7 @@ static inline enum cudaError_t cudaGetDevice(int *device)
     *device = 0;
     return cudaSuccess;
 }
+enum cudaError_t cudaSetDevice(int device);
 static inline enum cudaError_t cudaMemsetAsync(void *p, int byte, size_t n,
                                                cudaStream_t stream = NULL)
 {

@@ -128,6 +128,9 @@ struct worker {
     size_t stack_size;
 };
 extern __thread struct worker *self;
+/* Whether this host thread has a current context, as the driver's calls want it: it gets one by
+ * cudaSetDevice() or a launch. */
+extern __thread bool has_context;
 
 /* --- report.cc --- */
 /* "file:line: kernel, block, thread: " of a fibre; returns its length. */

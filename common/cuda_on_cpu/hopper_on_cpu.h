@@ -24,7 +24,11 @@
 
 typedef uint64_t cuuint64_t;
 typedef uint32_t cuuint32_t;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+enum CUresult {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_INVALID_CONTEXT = 201
+};
 enum CUtensorMapDataType {
     CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
     CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9

@@ -60,6 +60,7 @@ static void end_work(void)
     self = NULL;
 }
 
+__thread bool has_context;
 static std::mutex limits_mutex;
 static std::map<const void *, size_t> limits; /* cudaFuncSetAttribute */
 static enum cudaError_t last_error;
@@ -95,6 +96,7 @@ enum cudaError_t execute(const struct launch *l)
 {
     enum cudaError_t error = launch_refused(l);
     if (error) return last_error = error;
+    has_context = true;
     static std::once_flag once;
     std::call_once(once, [] {
         catch_faults();
@@ -146,6 +148,12 @@ const char *cudaGetErrorString(enum cudaError_t error)
     case cudaErrorInvalidConfiguration: return "grid, block or cluster size not allowed";
     default: return "shared memory beyond the limit, or another invalid argument";
     }
+}
+
+enum cudaError_t cudaSetDevice(int)
+{
+    cuda_on_cpu::has_context = true;
+    return cudaSuccess;
 }
 
 enum cudaError_t cudaGetLastError(void)

@@ -107,6 +107,7 @@ enum CUresult cuTensorMapEncodeTiled(
     const cuuint32_t *step, enum CUtensorMapInterleave, enum CUtensorMapSwizzle,
     enum CUtensorMapL2promotion, enum CUtensorMapFloatOOBfill)
 {
+    if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
     if (rank != 4 || (uintptr_t)array % 16) return CUDA_ERROR_INVALID_VALUE;
     *map = {};
     map->array = (char *)array;

@@ -1,8 +1,8 @@
 """test_cuda.py: the Python package on a GPU against the definition in float64.  Skipped by name
 where PyTorch is missing or sees no GPU."""
 import math
-import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 try:
     import torch
@@ -46,6 +46,12 @@ def defined(q, k, v, causal=False, scale=None, bias=None, window=(-1, -1), softc
         s = torch.cat([s, column], -1)
         v = torch.nn.functional.pad(v, (0, 0, 0, 1))
     return (torch.softmax(s, -1) @ v).nan_to_num(), torch.logsumexp(s, -1)
+
+
+def in_threads(work, arguments):
+    """What work returns for each argument, in a new thread each; raises what one of them does."""
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(work, arguments))
 
 
 class OnGpu(unittest.TestCase):
@@ -166,11 +172,7 @@ class OnGpu(unittest.TestCase):
                     error = (o.double() - want).abs().max().item()
                     if not error < ALLOWED[o.dtype]:
                         wrong.append((n, error))
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, range(4))
         self.assertEqual(wrong, [])
 
     def test_threads_on_one_stream(self):
@@ -179,16 +181,20 @@ class OnGpu(unittest.TestCase):
         want = five_steps.attention(q, k, v, causal=True)
         wrong = []
 
-        def work():
+        def work(_):
             for _ in range(300):
                 if not (five_steps.attention(q, k, v, causal=True) == want).all():
                     wrong.append(1)
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, range(4))
         self.assertEqual(wrong, [])
+
+    def test_threads_that_have_called_nothing_before(self):
+        """A new thread has no current context, which the copy engine's maps need."""
+        q, k, v = (random(2, 4, 512, 64, seed=s) for s in range(3))
+        want = five_steps.attention(q, k, v, causal=True)
+        for _ in range(10):
+            for o in in_threads(lambda _: five_steps.attention(q, k, v, causal=True), range(4)):
+                self.assertTrue((o == want).all())
 
     def test_graphs_beside_calls(self):
         """A graph that is replayed on a stream of its own, while calls that look alike run."""
