@@ -55,14 +55,13 @@ BUILD := build
 RESULTS ?= $(BUILD)/results
 HEAD_DIMS ?= 64 128
 
-# --- The verbs that a stage's number may follow.  numbers.mk turns `make stage 3` into
+# --- The verbs that a stage's number may follow.  request.mk turns `make stage 3` into
 #     the target stage-03_online_softmax, which needs the program build/03_online_softmax. ---
 NUMBERED := stage diff trace bench profile exercise
 
 # What must hold before anything is done.  Where it does not, REFUSED is set, one line has
 # been printed, and make ends with status 2.
-include common/make/numbers.mk common/make/compilers.mk common/make/cuda.mk
-include common/make/needs.mk
+include common/make/compilers.mk common/make/cuda.mk common/make/request.mk
 ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all

@@ -18,9 +18,6 @@ endif
 ifeq ($(CUDA),0)
 override CUDA :=
 endif
-ifdef CUDA
-$(if $(NVCC),,$(call refuse,make cuda needs nvcc; it is not on the PATH nor in /usr/local/cuda/bin))
-endif
 
 CUDA_ARCH ?= $(or $(patsubst 90,90a,$(GPU_HERE)),80 90a)
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))

@@ -21,7 +21,7 @@ plot: $(BUILD)/03_online_softmax
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9
 map: $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/reports/plot_map.py --program $< --out $(BUILD)/plots --head $(HEAD)
+	$(Q)$(PYTHON) common/reports/plot_map.py --program $< --out $(BUILD)/plots --head $(call quoted,$(HEAD))
 
 tables tables-check:
 	$(Q)$(PYTHON) common/reports/tables.py --results notes/results \

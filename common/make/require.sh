@@ -4,176 +4,155 @@
 #   CC, CXX       the compilers of the need `compiler`; several words are fine
 #   NO_INSTALL=1  never install anything
 # Status 0: all are there.  1: the last lines on stderr say what is missing.
+# A bare machine may lack awk and sed: this is the shell alone.
 set -u
 build=${BUILD:-build}
 
-# The table.  A new need is a line: the packages on Debian, Fedora and Homebrew, and the
-# programs that prove that they are there (or a function have_NEED below).
-table() {
-    case $1 in
-    compiler)   compiler_packages ;;
-    git)        apt=git dnf=git brew=git proof=git ;;
-    patch)      apt=patch dnf=patch brew=gpatch proof=patch ;;
-    python3)    apt=python3 dnf=python3 brew=python proof=python3 ;;
-    matplotlib) apt=python3-matplotlib dnf=python3-matplotlib brew=python-matplotlib ;;
-    pandas)     apt="python3-matplotlib python3-pandas" dnf="python3-matplotlib python3-pandas"
-                brew="python-matplotlib" ;;
-    pytest)     apt="python3-matplotlib python3-pandas python3-pytest python3-pytest-xdist"
-                apt="$apt python3-hypothesis" brew=python dnf=$apt ;;
-    criterion)  apt=libcriterion-dev dnf=criterion-devel brew=criterion ;;
-    mpi)        apt="openmpi-bin libopenmpi-dev" dnf="openmpi openmpi-devel" brew=open-mpi
-                proof="mpicc mpirun" ;;
-    clang)      apt="clang libomp-dev" dnf="clang libomp-devel" brew=llvm proof=clang ;;
-    aarch64)    apt="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
-                dnf="gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user" brew=
-                proof="aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64" ;;
-    wasm)       apt="clang lld" dnf="clang lld" brew="llvm lld" ;;
-    venv)       apt=python3-venv dnf=python3 brew=python ;;
-    browser)    apt="chromium chromium-driver" dnf="chromium chromedriver"
-                brew="--cask chromium chromedriver" proof="chromium chromedriver" ;;
-    *) echo "require.sh: nothing known about '$1'" >&2; exit 2 ;;
-    esac
-}
+# need | Debian, Ubuntu | Fedora | Homebrew | what proves that it is there: programs, or `import` and
+# Python packages, or `run` and a command
+table='
+git | git | git | git | git
+patch | patch | patch | gpatch | patch
+python3 | python3 | python3 | python | python3
+venv | python3-venv | python3 | python | run python3 -c "import ensurepip, venv"
+pandas | python3-matplotlib python3-pandas | python3-matplotlib python3-pandas | python \
+    | import matplotlib, pandas
+pytest | python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy \
+    | python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy | python \
+    | import matplotlib, pandas, numpy, pytest, hypothesis
+criterion | libcriterion-dev | criterion-devel | criterion | run includes criterion/criterion.h
+mpi | openmpi-bin libopenmpi-dev | openmpi openmpi-devel | open-mpi | mpicc mpirun
+clang | clang libomp-dev | clang libomp-devel | llvm | clang
+wasm | clang lld | clang lld | llvm lld | clang wasm-ld
+browser | chromium chromium-driver | chromium chromedriver | --cask chromium chromedriver \
+    | chromium chromedriver
+aarch64 | gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+    | gcc-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu qemu-user \
+    | | aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64
+'
 
-# The words of CC and CXX that are programs, and are not there.
-missing_compilers() {
+# The packages of the compilers in CC and CXX that are not there: one that was named is a package
+# of its own name, any other is gcc's.
+compilers() {
+    names= apt= dnf= brew=
     for word in ${CC:-cc} ${CXX:-c++}; do
+        case $word in -* | *=*) continue ;; esac
+        command -v "$word" >/dev/null 2>&1 && continue
+        names="$names $word"
         case $word in
-        -* | *=*) ;;
-        *) command -v "$word" >/dev/null 2>&1 || echo "$word" ;;
+        clang++*)       apt="$apt clang${word#clang++}" dnf="$dnf clang" brew="$brew llvm" ;;
+        clang*)         apt="$apt $word" dnf="$dnf clang" brew="$brew llvm" ;;
+        gcc-* | g++-*)  apt="$apt $word" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
+        ccache)         apt="$apt ccache" dnf="$dnf ccache" brew="$brew ccache" ;;
+        *)              apt="$apt gcc g++" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
         esac
     done
 }
 
-# A compiler that was named is a package of its own name; any other is gcc's.
-compiler_packages() {
-    apt= dnf= brew=
-    for word in $(missing_compilers); do
-        case $word in
-        ccache)       apt="$apt ccache" dnf="$dnf ccache" brew="$brew ccache" ;;
-        clang++*)     apt="$apt clang${word#clang++}" dnf="$dnf clang" brew="$brew llvm" ;;
-        clang*)       apt="$apt $word" dnf="$dnf clang" brew="$brew llvm" ;;
-        gcc-* | g++-*) apt="$apt $word" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
-        *)            apt="$apt gcc g++" dnf="$dnf gcc gcc-c++" brew="$brew gcc" ;;
-        esac
+includes() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
+
+# The first Python that imports the packages; its path is kept in build/python.
+imports() {
+    kept=
+    [ ! -f "$build/python" ] || read -r kept <"$build/python"
+    for python in "$kept" "$build/venv/bin/python" python3 /usr/bin/python3 python; do
+        "$python" -c "import $*" >/dev/null 2>&1 || continue
+        mkdir -p "$build"
+        command -v "$python" >"$build/python"
+        return 0
     done
-}
-
-have_compiler() { [ -z "$(missing_compilers)" ]; }
-
-have_criterion() {
-    printf '#include <criterion/criterion.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1
-}
-
-# clang that knows WebAssembly, and its linker, with or without a version in their names.
-have_wasm() {
-    for version in "" -19 -18 -17 -16 -15 -14; do
-        command -v "clang$version" >/dev/null 2>&1 &&
-            command -v "wasm-ld$version" >/dev/null 2>&1 && return 0
-    done
+    modules="${modules:+$modules, }$*"
     return 1
 }
 
-have_venv() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1; }
-
-# The Python packages of a need.
-modules() {
+# proved PROOF...
+proved() {
     case $1 in
-    matplotlib) echo matplotlib ;;
-    pandas)     echo matplotlib, pandas ;;
-    pytest)     echo matplotlib, pandas, pytest, hypothesis ;;
+    import) shift; imports "$@" ;;
+    run) shift; eval "$*" 2>/dev/null ;;
+    *) for program in "$@"; do command -v "$program" >/dev/null 2>&1 || return 1; done ;;
     esac
 }
 
-# The first interpreter that can import the packages; its path is kept in build/python.
-have_packages() {
-    for python in "$(cat "$build/python" 2>/dev/null)" "$build/venv/bin/python" python3 \
-                  /usr/bin/python3 python; do
-        command -v "$python" >/dev/null 2>&1 || continue
-        if "$python" -c "import $(modules "$1")" >/dev/null 2>&1; then
-            mkdir -p "$build"
-            command -v "$python" >"$build/python"
-            return 0
-        fi
-    done
-    return 1
+# look_up NEED: its line of the table.
+look_up() {
+    if [ "$1" = compiler ]; then
+        compilers
+        return
+    fi
+    # shellcheck disable=SC2162  # read joins the lines that end with a backslash
+    while IFS='|' read name apt dnf brew proof; do
+        [ "${name%% *}" = "$1" ] && names=$1 && return
+    done <<END
+$table
+END
+    echo "require.sh: nothing known about '$1'" >&2
+    exit 2
 }
 
-# have NEED
-have() {
-    case $1 in
-    compiler | criterion | wasm | venv) "have_$1"; return ;;
-    matplotlib | pandas | pytest) have_packages "$1"; return ;;
-    esac
-    table "$1"
-    for program in $proof; do
-        command -v "$program" >/dev/null 2>&1 || return 1
-    done
-}
-
-# Each word once.  (The shell alone: a bare machine may lack awk and sed.)
+# words LIST: each word once.
 words() {
     line=
-    for word in "$@"; do
+    for word in $1; do
         case " $line " in *" $word "*) ;; *) line="$line${line:+ }$word" ;; esac
     done
     echo "$line"
 }
 
-# look NEED...: which are missing, by the names that a reader knows, and in which packages.
-look() {
-    missing= names= apts= dnfs= brews=
+# missing NEED...: are some?  Collects their names, their packages and their Python modules.
+missing() {
+    lack= apts= dnfs= brews= modules=
     for need in "$@"; do
-        case " $missing " in *" $need "*) continue ;; esac
-        table "$need"
-        have "$need" && continue
-        missing="$missing $need" apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
-        name=$need
-        # shellcheck disable=SC2046  # one word for each compiler
-        [ "$need" = compiler ] && name=$(words $(missing_compilers))
-        names=$names${names:+, }$name
+        look_up "$need"
+        # shellcheck disable=SC2086  # a proof is words
+        { [ "$need" = compiler ] && [ -z "$names" ]; } ||
+            { [ "$need" != compiler ] && proved $proof; } && continue
+        names=$(words "$names")
+        case ", $lack," in *", $names,"*) ;; *) lack="$lack${lack:+, }$names" ;; esac
+        apts="$apts $apt" dnfs="$dnfs $dnf" brews="$brews $brew"
     done
-    [ -z "$missing" ]
+    [ -n "$lack" ]
 }
 
-look "$@" && exit 0
+# as_root COMMAND...: by sudo where that asks no password.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+install_packages() {
+    command -v apt-get >/dev/null 2>&1 && as_root true 2>/dev/null || return
+    apts=$(words "$apts")
+    echo "installing $apts"
+    # shellcheck disable=SC2086  # a list of packages
+    set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $apts
+    { as_root "$@" || { as_root apt-get update && as_root "$@"; }; } >"$build/install.log" 2>&1 ||
+        tail -n 5 "$build/install.log" >&2
+}
+
+# Where no package helps: an environment of our own.
+install_modules() {
+    [ -n "$modules" ] && command -v python3 >/dev/null 2>&1 || return
+    modules=$(words "$(echo "$modules" | tr -d ,)")
+    case $modules in *pytest*) modules="$modules pytest-xdist" ;; esac
+    echo "installing $modules into $build/venv"
+    # shellcheck disable=SC2086  # a list of modules
+    python3 -m venv "$build/venv" >/dev/null 2>&1 &&
+        "$build/venv/bin/python" -m pip install -q $modules >"$build/install.log" 2>&1
+}
+
+missing "$@" || exit 0
 if [ "${NO_INSTALL:-}" != 1 ]; then
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo="sudo -n"
-    if command -v apt-get >/dev/null 2>&1 && { [ -z "$sudo" ] || sudo -n true 2>/dev/null; }
-    then
-        # shellcheck disable=SC2086  # the lists are words on purpose
-        apts=$(words $apts)
-        echo "installing $apts"
-        log=$build/install.log
-        mkdir -p "$build"
-        export DEBIAN_FRONTEND=noninteractive
-        # shellcheck disable=SC2086
-        $sudo apt-get install -y --no-install-recommends $apts >"$log" 2>&1 ||
-            { $sudo apt-get update >>"$log" 2>&1 &&
-              $sudo apt-get install -y --no-install-recommends $apts >>"$log" 2>&1; } ||
-            { tail -n 5 "$log" >&2; }
-        look "$@" && exit 0
-    fi
-    case $missing in *matplotlib* | *pandas* | *pytest*)
-        if command -v python3 >/dev/null 2>&1; then
-            wanted=$(for need in $missing; do modules "$need"; done | tr -d ,)
-            case $wanted in *pytest*) wanted="$wanted pytest-xdist" ;; esac
-            echo "installing" $wanted "into $build/venv"
-            mkdir -p "$build"
-            python3 -m venv "$build/venv" >/dev/null 2>&1 &&
-                "$build/venv/bin/python" -m pip install -q $wanted >"$build/install.log" 2>&1
-            look "$@" && exit 0
-        fi ;;
-    esac
+    mkdir -p "$build"
+    for way in packages modules; do
+        install_$way
+        missing "$@" || exit 0
+    done
 fi
 {
-    echo "missing: $names; install with one of"
-    # shellcheck disable=SC2086
-    echo "    sudo apt-get install $(words $apts)"
-    # shellcheck disable=SC2086
-    [ -z "${dnfs# }" ] || echo "    sudo dnf install $(words $dnfs)"
-    # shellcheck disable=SC2086
-    [ -z "${brews# }" ] || echo "    brew install $(words $brews)"
+    echo "missing: $lack; install with one of"
+    echo "    sudo apt-get install $(words "$apts")"
+    dnfs=$(words "$dnfs") brews=$(words "$brews")
+    [ -z "$dnfs" ] || echo "    sudo dnf install $dnfs"
+    [ -z "$brews" ] || echo "    brew install $brews"
 } >&2
 exit 1

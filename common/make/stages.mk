@@ -1,4 +1,4 @@
-# stages.mk: what the verbs do with one stage; numbers.mk explains how a number gets here.
+# stages.mk: what the verbs do with one stage; request.mk explains how a number gets here.
 #
 # A program ends with 77 where it cannot do its work on this machine and has said why in a
 # line `skipped: ...`: for make that is no error.
@@ -55,7 +55,7 @@ trace:
 	@:
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
-	$(Q)$(BUILD)/$* trace --row $(ROW)
+	$(Q)$(BUILD)/$* trace --row $(call quoted,$(ROW))
 
 diff:
 	$(if $(RUNG),@sh common/make/diff.sh rung $(call quoted,$(RUNG)),@:)

@@ -49,12 +49,13 @@ PROBLEMS ?= 2000
 SEED ?= 1
 differential: build
 	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; \
-	  $(BUILD)/$$s check --random $(PROBLEMS) --seed $(SEED) || status=1; done; exit $$status
+	  $(BUILD)/$$s check --random $(call quoted,$(PROBLEMS)) --seed $(call quoted,$(SEED)) || status=1; done; exit $$status
 
 SECONDS ?= 60
 fuzz: fuzz-run-built
-	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(SECONDS) $(skip_is_fine)
+	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(call quoted,$(SECONDS)) $(skip_is_fine)
 
 gallery:
 	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) \
-	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) $(BUG)
+	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) \
+	    $(foreach b,$(BUG),$(call quoted,$(b)))

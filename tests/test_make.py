@@ -1,0 +1,255 @@
+"""test_make.py: make itself: what it refuses and in which words, what it needs and names, what it
+skips, when it compiles, and what it must not touch.  Everything is built in the test's own folder,
+or not at all."""
+import os
+import pathlib
+import re
+import shlex
+import shutil
+
+import pytest
+
+from helpers import ROOT, run
+
+INHERITED = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "BUILD", "CC", "CXX", "WERROR",
+             "CUDA", "NO_INSTALL", "JOBS")
+TOOLS = ("make sh id mkdir cat rm grep tail head sed tr find cmp date ls sort awk diff touch mktemp "
+         "dirname basename env true")
+
+
+def make(*words, tree=ROOT, env=None, **how):
+    """make in the sources, with everything that it builds in this folder's b; later words win."""
+    return run("make", f"BUILD={os.getcwd()}/b", "CUDA=0", *words, cwd=tree, timeout=600,
+               env=dict.fromkeys(INHERITED) | (env or {}), **how)
+
+
+def write(path, text="", mode=0o644):
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
+    os.chmod(path, mode)
+
+
+@pytest.fixture
+def bare(place):
+    """The environment of a machine with the shell's tools and make; no compiler, python, apt."""
+    (place / "bin").mkdir()
+    for tool in TOOLS.split():
+        (place / "bin" / tool).symlink_to(shutil.which(tool))
+    return {"PATH": f"{place}/bin"}
+
+
+# --- What cannot be meant. ---
+
+STAGES = "; valid stages: 1 2 3 4 5\n"
+
+
+@pytest.mark.parametrize("request_, line", [
+    ("stage 9", f"no stage '9'{STAGES}"),
+    ("-k stage 3 9", f"no stage '9'{STAGES}"),
+    ("-s -j2 stage 9 3", f"no stage '9'{STAGES}"),
+    ("-n bench 0", f"no stage '0'{STAGES}"),
+    ("stage test", f"no stage 'test'{STAGES}"),
+    ("-j4 stage tests", f"no stage 'tests'{STAGES}"),
+    ("stage '1;ls'", f"no stage '1;ls'{STAGES}"),
+    ("stage %", f"no stage '%'{STAGES}"),
+    ("stage '*'", f"no stage '*'{STAGES}"),
+    ("3", "a stage number follows a verb: make stage 3\n"),
+    ("3 stage", "a stage number follows a verb: make stage 3\n"),
+    ("test 2", "a stage number follows a verb: make stage 2\n"),
+    ("diff", "make diff needs a stage number: make diff 3\n"),
+    ("trace", "make trace needs a stage number: make trace 3\n"),
+    ("diff RUNG=99", "no rung '99'; stage 5 has the rungs 1 2 3 "),
+    ("""diff RUNG="x'y" """, "no rung 'x'y'; stage 5 has the rungs 1 "),
+    ("diff 3 FILE=nowhere.c", "make diff: no file 02_safe_softmax/nowhere.c; FILE="),
+    ("exercise 1 EX=nosuch", "EX: no exercise 'nosuch'; "),
+    ("gallery BUG='max_from_zero nosuch'", "BUG: no planted bug 'nosuch'; "),
+    ("grade", "make grade needs SUBMISSIONS=dir: one folder for each student\n"),
+    ("grade SUBMISSIONS=nowhere", "SUBMISSIONS: 'nowhere' is no folder "),
+    ("grade SUBMISSIONS=HERE/file", "SUBMISSIONS: 'HERE/file' is no folder "),
+    ("grade SUBMISSIONS=HERE/class OUT=HERE/file/x", "OUT: cannot write into 'HERE/file/x'"),
+    ("grade SUBMISSIONS=HERE/class OUT=HERE/class/../class/x/y", "OUT: 'HERE/class/.."),
+    ("grade SUBMISSIONS=HERE/class OUT=HERE/class", "OUT: 'HERE/class' lies in "),
+    ("stage 1 BUILD=HERE/file/b", "BUILD: cannot write into 'HERE/file/b'"),
+    ("BUILD=/proc/nowhere", "BUILD: cannot write into '/proc/nowhere'"),
+    ("build BUILD='a b'", "BUILD: 'a b' holds a character "),
+    ("plot RESULTS='a;b'", "RESULTS: 'a;b' holds a character "),
+    ("plot RESULTS=HERE/file", "RESULTS: cannot write into 'HERE/file'"),
+    ("cuda NVCC=", "make cuda needs nvcc; "),
+])
+def test_what_cannot_be_meant_is_refused_with_one_line(place, request_, line):
+    write("file")
+    (place / "class/ada").mkdir(parents=True)
+    done = make("NO_INSTALL=1", *shlex.split(request_.replace("HERE", str(place))), want=2)
+    assert done.err.startswith(line.replace("HERE", str(place))), done
+    assert done.err.count("\n") == 1 and not done.out, done
+    assert not os.path.exists("b/obj") and os.listdir("class") == ["ada"]
+
+
+def test_what_a_user_gives_reaches_the_program_as_one_word(place):
+    program, python = place / "b/03_online_softmax", place / "b/python"
+    write(program, '#!/bin/sh\nprintf "[%s]" "$@"\n', 0o755)
+    for verb, name in (("trace 3", "ROW"), ("differential", "PROBLEMS"), ("differential", "SEED")):
+        done = make("-o", program, "-o", "build", *verb.split(), f"{name}=1;$HOME 'x", want=None)
+        assert "[1;$HOME 'x]" in done.out, done
+    write(python, str(program))
+    done = make("NO_INSTALL=1", "-o", program, "map", "HEAD=$(id)", "PYTHON=" + str(program))
+    assert "[$(id)]" in done.out, done
+
+
+def test_a_folder_of_submissions_may_have_any_name(place):
+    name = place / """it's $HOME "x" """.strip()
+    name.mkdir()
+    done = make("-o", "exercises-built", "grade", "EX=nosuch", f"SUBMISSIONS={name}", want=2)
+    assert "no stage or exercise 'nosuch'" in done.err, done
+
+
+# --- What is missing. ---
+
+@pytest.mark.parametrize("request_, missing, command", [
+    ("exercise", "missing: python3;", "apt-get install python3\n"),
+    ("NO_INSTALL=1 exercise", "missing: python3;", "brew install python\n"),
+    ("stage 1", "missing: cc g++;", "dnf install gcc gcc-c++\n"),
+    ("stage 1 CXX=sh CC=gcc-77", "missing: gcc-77;", "apt-get install gcc-77\n"),
+    ("stage 1 CXX=sh CC='ccache sh -m64'", "missing: ccache;", "apt-get install ccache\n"),
+    ("b/01_naive CC=clang-77", "missing: clang-77 clang++-77;", "install clang-77\n"),
+    ("gallery CC=sh CXX=sh", "missing: git, patch, criterion", "install git patch "),
+    ("grade SUBMISSIONS=HERE/bin CC=sh CXX=sh", "missing: python3;", "install python3\n"),
+])
+def test_missing_tools_are_named_with_the_command_that_installs_them(
+        place, bare, request_, missing, command):
+    words = shlex.split(request_.replace("HERE", str(place)))
+    done = make(*(w.replace("b/", f"{place}/b/") for w in words), env=bare, want=2)
+    assert missing in done.err and command in done.err, done
+    assert "***" not in done.err and not os.path.exists("b/obj"), done
+
+
+@pytest.mark.parametrize("needs, packages", [
+    ("git", "git"), ("patch", "gpatch"), ("python3", "python3"), ("criterion", "libcriterion-dev"),
+    ("mpi", "openmpi-bin libopenmpi-dev"), ("browser", "chromium chromium-driver"),
+    ("aarch64", "gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"),
+    ("git patch git mpi", "git patch openmpi-bin libopenmpi-dev"),
+])
+def test_every_need_names_its_packages(bare, needs, packages):
+    done = run("sh", ROOT / "common/make/require.sh", *needs.split(), env=bare, want=1)
+    assert "missing: " in done.err and f" {packages}\n" in done.err, done
+
+
+def require(need, env=None, want=0):
+    return run("sh", ROOT / "common/make/require.sh", need, want=want,
+               env={"NO_INSTALL": 1} | dict.fromkeys(INHERITED) | (env or {}))
+
+
+def test_needs_are_found_where_they_are(bare):
+    require("nonsense", want=2)
+    require("compiler", {"CC": "env A=1 sh -m64", "CXX": "sh"})
+    # Another interpreter than the first on the PATH may have the packages.
+    write("bin/python3", "#!/bin/sh\nexit 1\n", 0o755)
+    has = run("/usr/bin/python3", "-c", "import matplotlib, pandas", want=None).code == 0
+    require("pandas", bare | {"BUILD": "b"}, want=0 if has else 1)
+    assert os.path.exists("b/python") == has
+
+
+def test_what_needs_no_tool_runs_without_it(bare):
+    for request in ("help", "stage", "diff 2", "diff RUNG=2", "diff 1"):
+        done = make(*request.split(), env=bare)
+        assert done.out and not done.err, done
+
+
+def test_a_target_that_cannot_run_here_is_skipped(place, bare):
+    (place / "bin/git").symlink_to(shutil.which("git"))
+    (place / "b/sanitize/quick").mkdir(parents=True)
+    (place / "b/sanitize/quick/fuzz_run").symlink_to("/bin/true")
+    for name in ("01_naive", "03_online_softmax", "05_flash_cuda"):
+        write(f"b/{name}", "#!/bin/sh\necho skipped: nothing here; exit 77\n", 0o755)
+    for old, request in (("fuzz-run-built", "fuzz"), (place / "b/01_naive", "profile 1"),
+                         (place / "b/05_flash_cuda", "profile 5"),
+                         (place / "b/03_online_softmax", "stage 3"),
+                         (place / "b/03_online_softmax", "bench 3")):
+        done = make("CC=sh", "CXX=sh", "-o", old, *request.split(), env=bare)
+        assert re.search(r"^skipped: ", done.out + done.err, re.M), done
+        assert "***" not in done.err, done
+    write("b/03_online_softmax", "#!/bin/sh\nexit 1\n", 0o755)
+    make("CC=sh", "CXX=sh", "-o", place / "b/03_online_softmax", "stage", "3", env=bare, want=2)
+
+
+def test_a_dry_run_makes_and_installs_nothing(place):
+    (place / "class").mkdir()
+    for request in ("", "test", "stage 3", "bench", "exercise 2",
+                    f"grade SUBMISSIONS={place}/class OUT={place}/marks"):
+        assert make("CC=gcc-77", "-n", *request.split()).out
+        assert os.listdir(place) == ["class"], request
+
+
+# --- What it shows. ---
+
+def test_every_rung_is_compared_with_the_one_before_it():
+    rungs = sorted(ROOT.glob("05_flash_cuda/*/[0-9][0-9]_*.cu"), key=lambda path: path.name)
+    assert len(rungs) > 10
+    for before, rung in zip([None, *rungs], rungs):
+        said = make("diff", f"RUNG={int(rung.name[:2])}").out
+        assert f"/{rung.name}" in said
+        if before:
+            assert f"/{before.name}" in said
+            assert re.search(r"\n[1-9]\d* lines added, [1-9]\d* removed\n$", said), said[-200:]
+        else:
+            assert "is the first rung" in said
+
+
+def test_diff_counts_the_lines_that_it_shows():
+    write("one/f.c", "a\nb\n--x\n")
+    write("two/f.c", "a\n++y\nc\nd\n")
+    done = run("sh", ROOT / "common/make/diff.sh", "two", "f.c", "one", "two")
+    assert done.out.endswith("\n3 lines added, 2 removed\n"), done
+
+
+def test_makefiles_are_short_and_help_fits_a_terminal():
+    assert all(len(line) <= 90 for line in make("help").out.splitlines())
+    assert len((ROOT / "Makefile").read_text(encoding="utf-8").splitlines()) <= 140
+    for path in (ROOT / "common/make").glob("*.mk"):
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(f"# {path.name}:") and text.count("\n") <= 120, path
+
+
+# --- When it compiles. ---
+
+def copied(*parts):
+    for part in ("Makefile", *parts):
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, part)
+        else:
+            shutil.copy(ROOT / part, part)
+
+
+def test_a_new_file_in_a_room_needs_no_line_in_a_makefile(place):
+    copied("common", "02_safe_softmax")
+    new = {"02_safe_softmax/fast/new.c": "o", "common/npy/new.c": "o",
+           "02_safe_softmax/newroom/inner/new.cu": "cpu.o"}
+    for path in new:
+        write(path)
+    said = make("-n", "BUILD=b", "b/02_safe_softmax", tree=place).out
+    for path, suffix in new.items():
+        assert f" b/obj/{path.rpartition('.')[0]}.{suffix}" in said
+    assert "exercises/" not in said
+
+
+def test_an_object_depends_on_the_headers_that_it_includes(place):
+    copied("common")
+    there = ("BUILD=b", "b/obj/common/npy/npy.o")
+    make(*there, tree=place)
+    make("-q", *there, tree=place)
+    os.utime("common/npy/npy.h", (4e9, 4e9))
+    make("-q", *there, tree=place, want=1)
+    os.utime("common/npy/npy.h", (1e9, 1e9))
+    make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
+
+
+def test_cpu_objects_are_the_same_with_gpu_code(place):
+    """`make cuda` after `make` compiles GPU code only, and links the programs again.  (nvcc is
+    not called, so any name will do.)"""
+    kernel = place / "b/obj/01_naive/gpu/rows.cpu.o"
+    columns = place / "b/obj/common/measurement/csv.o"
+    make(kernel, columns)
+    for settings, target, remade in (("CUDA=0", kernel, 0), ("CUDA=1", kernel, 0),
+                                     ("CUDA=1 CXXFLAGS=-O1", kernel, 1),
+                                     ("CUDA=0", columns, 0), ("CUDA=1", columns, 1)):
+        make("-q", "NO_INSTALL=1", "NVCC=/no/nvcc", *settings.split(), target, want=remade)
