@@ -25,7 +25,7 @@ struct plan {
 };
 
 /* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised.  m is the point to
- * which l and o are relative, not always the maximum (fold_tiles.h). */
+ * which l and o are relative, not always the maximum (fold.h). */
 struct state { float *m, *l, *o; };
 
 /* One thread's memory: qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols),

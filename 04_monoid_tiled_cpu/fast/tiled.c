@@ -19,12 +19,12 @@
  * merged in order.  The number of parts depends on the shape alone, so the number of
  * threads changes no bit of the result.
  *
- * plan.h cuts the problem into tiles and parts, fold_tiles.h folds keys into a tile, and
+ * plan.h cuts the problem into tiles and parts, fold.h folds keys into a tile, and
  * fold_rows.h folds them into one or two rows. */
 #include <omp.h>
 
 #include "fold_rows.h"
-#include "fold_tiles.h"
+#include "fold.h"
 #include "monoid.h"
 #include "plan.h"
 #include "products.h"

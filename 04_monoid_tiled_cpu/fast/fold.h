@@ -1,4 +1,4 @@
-/* fold_tiles.h: folds the keys of a tile of Br queries, Bc keys at a time.
+/* fold.h: folds the keys of a tile of Br queries, Bc keys at a time.
  *
  * A tile of keys meets the panels of the tile of queries one after the other: scores, weights,
  * values.  So the scores of a panel are still in the first-level cache when they become weights
