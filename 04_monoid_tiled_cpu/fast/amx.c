@@ -12,9 +12,9 @@
 #include "bf16.h"
 
 #ifdef MODEL /* tests/test_amx.c */
-#define AMX_ATTENTION amx_model_attention
+#define AMX(name) amx_model_##name
 #else
-#define AMX_ATTENTION amx_attention
+#define AMX(name) amx_##name
 #endif
 
 #if (defined __AMX_BF16__ || defined __AMXBF16__) && !defined MODEL
@@ -56,16 +56,16 @@ static void tiles_end(void)
 static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a_row,
                           size_t a_step, const uint32_t *b, float *c, int add)
 {
-    enum { C_STRIDE = STRIP * 4, B_STRIDE = STRIP * 4 };
+    enum { C_STRIDE = PANEL * 4, B_STRIDE = PANEL * 4 };
     size_t r = 0;
     __asm__ volatile("" ::: "memory"); /* compilers forget that a tile load reads memory */
     for (; r + 32 <= rows; r += 32) {
-        float *c_r = c + r * STRIP;
+        float *c_r = c + r * PANEL;
         if (add) {
             tile_load(0, c_r, C_STRIDE);
             tile_load(1, c_r + 16, C_STRIDE);
-            tile_load(2, c_r + 16 * STRIP, C_STRIDE);
-            tile_load(3, c_r + 16 * STRIP + 16, C_STRIDE);
+            tile_load(2, c_r + 16 * PANEL, C_STRIDE);
+            tile_load(3, c_r + 16 * PANEL + 16, C_STRIDE);
         } else {
             tile_zero(0);
             tile_zero(1);
@@ -73,7 +73,7 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
             tile_zero(3);
         }
         for (size_t t = 0; t < steps; t++) {
-            const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * BF16_STEP / 2 * STRIP;
+            const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * KEY_STEP / 2 * PANEL;
             tile_load(6, b_t, B_STRIDE);
             tile_load(4, a_t, a_row * 4);
             tile_product(0, 4, 6);
@@ -85,11 +85,11 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
         }
         tile_store(0, c_r, C_STRIDE);
         tile_store(1, c_r + 16, C_STRIDE);
-        tile_store(2, c_r + 16 * STRIP, C_STRIDE);
-        tile_store(3, c_r + 16 * STRIP + 16, C_STRIDE);
+        tile_store(2, c_r + 16 * PANEL, C_STRIDE);
+        tile_store(3, c_r + 16 * PANEL + 16, C_STRIDE);
     }
     if (r == rows) return;
-    float *c_r = c + r * STRIP;
+    float *c_r = c + r * PANEL;
     if (add) {
         tile_load(0, c_r, C_STRIDE);
         tile_load(1, c_r + 16, C_STRIDE);
@@ -98,7 +98,7 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
         tile_zero(1);
     }
     for (size_t t = 0; t < steps; t++) {
-        const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * BF16_STEP / 2 * STRIP;
+        const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * KEY_STEP / 2 * PANEL;
         tile_load(4, a_t, a_row * 4);
         tile_load(6, b_t, B_STRIDE);
         tile_load(7, b_t + 16, B_STRIDE);
@@ -109,9 +109,9 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
     tile_store(1, c_r + 16, C_STRIDE);
 }
 
-#include "bf16_fold.h"
+size_t AMX(workspace)(const struct problem *p) { return tiles_workspace(p); }
 
-void AMX_ATTENTION(const struct problem *p, const struct arrays *a)
+void AMX(attention)(const struct problem *p, const struct arrays *a)
 {
     bf16_attention(p, a);
 }

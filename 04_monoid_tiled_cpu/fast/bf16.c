@@ -1,20 +1,24 @@
 /* bf16.c: the variants dot_bf16 and amx: what they need, cost and promise.  Their code is in
  * files of the same names, compiled for instructions that this machine may lack; this file is
  * not, and asks the processor first. */
-#include "bf16.h"
+#include "harness.h"
 
-#include <omp.h>
-#include <stddef.h>
+/* Of dot_bf16.c and amx.c. */
+variant_function dot_bf16_attention, amx_attention;
+size_t dot_bf16_workspace(const struct problem *p), amx_workspace(const struct problem *p);
+extern const int dot_bf16_is_compiled, amx_is_compiled; /* 0: the compiler knew no such thing */
+double amx_products(void); /* the ceiling of the matrix unit: some products, in flops */
 
 #if defined __x86_64__ && defined __linux__
 #include <cpuid.h>
+#include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Bits of EDX and EAX of leaf 7. */
 enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512_BF16 = 1 << 5 };
 
-/* The vectors that bf16_fold.h is compiled for; the operating system saves them too. */
+/* The vectors that bf16.h is compiled for; the operating system saves them too. */
 static int has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
@@ -52,12 +56,6 @@ static const char *lacks_dot_bf16(void) { return "AVX512-BF16"; }
 static const char *lacks_amx(void) { return "AMX for bf16"; }
 #endif
 
-static size_t workspace(const struct problem *p)
-{
-    struct bf16_plan plan = bf16_plan_of(p);
-    return bf16_values_bytes(&plan) + (size_t)omp_get_max_threads() * bf16_thread_bytes(&plan);
-}
-
 /* v is read once more, and v^T written and read: passes over an input, not over the scores. */
 static struct cost cost(const struct problem *p)
 {
@@ -66,15 +64,17 @@ static struct cost cost(const struct problem *p)
                          .exps = score_count(p)};
 }
 
+#define SUPPORTED (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS)
+
 const struct variant bf16_dot = {
     .name = "dot_bf16",
     .idea = "products of bf16 pairs",
     .group = IN_FAST,
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
+    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = SUPPORTED,
     .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
     .lacks = lacks_dot_bf16,
-    .workspace = workspace, .cost = cost,
+    .workspace = dot_bf16_workspace, .cost = cost,
     .does = {{OP_ATTENTION, dot_bf16_attention}},
 };
 
@@ -82,11 +82,11 @@ const struct variant bf16_amx = {
     .name = "amx",
     .idea = "products on a matrix unit",
     .group = IN_FAST,
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = BASIC_FEATURES,
+    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = SUPPORTED,
     .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
     .lacks = lacks_amx,
     .matrix_flops = amx_products,
-    .workspace = workspace, .cost = cost,
+    .workspace = amx_workspace, .cost = cost,
     .does = {{OP_ATTENTION, amx_attention}},
 };

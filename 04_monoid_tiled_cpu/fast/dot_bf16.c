@@ -5,12 +5,11 @@
  * vector.  Where the instruction is missing its model computes the same with shifts and
  * multiply-adds: tests/test_dot_bf16.c runs it. */
 #include "bf16.h"
-#include "vector/vector.h"
 
 #ifdef MODEL /* tests/test_dot_bf16.c */
-#define DOT_ATTENTION dot_model_attention
+#define DOT(name) dot_model_##name
 #else
-#define DOT_ATTENTION dot_bf16_attention
+#define DOT(name) dot_bf16_##name
 #endif
 
 #if defined __AVX512BF16__ && !defined MODEL
@@ -48,10 +47,10 @@ rows_product(size_t steps, const uint32_t *a, size_t a_row, size_t a_step, const
 {
     vfloat sum[UNROLL_MOST][UNROLL_MOST];
     UNROLL(r, ROWS_AT_ONCE, UNROLL(n, VECTORS_AT_ONCE,
-           sum[r][n] = add ? vload(c + r * STRIP + n * LANES) : vset(0)));
+           sum[r][n] = add ? vload(c + r * PANEL + n * LANES) : vset(0)));
     for (size_t t = 0; t < steps; t++)
-        for (size_t pair = 0; pair < BF16_STEP / 2; pair++) {
-            const float *b_t = (const float *)(const void *)(b + (t * BF16_STEP / 2 + pair) * STRIP);
+        for (size_t pair = 0; pair < KEY_STEP / 2; pair++) {
+            const float *b_t = (const float *)(const void *)(b + (t * KEY_STEP / 2 + pair) * PANEL);
             const uint32_t *a_t = a + t * a_step + pair;
             vfloat x[UNROLL_MOST];
             UNROLL(n, VECTORS_AT_ONCE, x[n] = vload(b_t + n * LANES));
@@ -59,23 +58,23 @@ rows_product(size_t steps, const uint32_t *a, size_t a_row, size_t a_step, const
                    UNROLL(n, VECTORS_AT_ONCE, sum[r][n] = dot_pairs(y, x[n], sum[r][n])));
         }
     UNROLL(r, ROWS_AT_ONCE,
-           UNROLL(n, VECTORS_AT_ONCE, vstore(c + r * STRIP + n * LANES, sum[r][n])));
+           UNROLL(n, VECTORS_AT_ONCE, vstore(c + r * PANEL + n * LANES, sum[r][n])));
 }
 
 static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a_row,
                           size_t a_step, const uint32_t *b, float *c, int add)
 {
     for (size_t r = 0; r < rows; r += ROWS_AT_ONCE)
-        for (size_t n = 0; n < STRIP; n += VECTORS_AT_ONCE * LANES)
-            rows_product(steps, a + r * a_row, a_row, a_step, b + n, c + r * STRIP + n, add);
+        for (size_t n = 0; n < PANEL; n += VECTORS_AT_ONCE * LANES)
+            rows_product(steps, a + r * a_row, a_row, a_step, b + n, c + r * PANEL + n, add);
 }
 
 static void tiles_begin(void) {}
 static void tiles_end(void) {}
 
-#include "bf16_fold.h"
+size_t DOT(workspace)(const struct problem *p) { return tiles_workspace(p); }
 
-void DOT_ATTENTION(const struct problem *p, const struct arrays *a)
+void DOT(attention)(const struct problem *p, const struct arrays *a)
 {
     bf16_attention(p, a);
 }

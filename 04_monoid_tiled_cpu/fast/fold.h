@@ -1,63 +1,84 @@
-/* fold.h: folds the keys of a tile of Br queries, Bc keys at a time.
+/* fold.h: the fold of stage.c in tiles: Br queries, Bc keys at a time, on all cores.
  *
- * A tile of keys meets the panels of the tile of queries one after the other: scores, weights,
- * values.  So the scores of a panel are still in the first-level cache when they become weights
- * and when the weights are used, however many queries share the tile of keys.
+ *     (o, l, m)_i = fold over blocks of keys of SE(R^dv) x SE(R)
+ * A key or value is fetched once for Br queries, and nothing larger than a block of scores is ever
+ * stored (Rabe and Staats 2021; Dao et al. 2022).  A block of keys meets the panels of the tile of
+ * queries one after the other: scores, weights, values.  So the scores of a panel are still in the
+ * nearest cache when they become weights and when the weights are used.  Scores are kept
+ * transposed, one query per lane: keys and values are used as they lie in memory, and maximum,
+ * sum and exponential of a block need no step across lanes.
  *
- * Weights are exp(s - m).  Any reference point m gives the same o / l, so m need not be the
- * maximum: it is that of the first tile, and a later tile raises it only when its weights
- * outgrow it.  Almost no tile looks for a maximum (stage 5, rung 15, does the same). */
-#ifndef FOLD_TILES_H
-#define FOLD_TILES_H
+ * Weights are e^(s - m).  Any reference point m gives the same o / l, so m need not be the
+ * maximum: it is that of the first block, and a later block raises it only when its weights
+ * outgrow it.  Almost no block looks for a maximum (stage 5, rung 15, does the same).
+ *
+ * The heads of a group that share keys are adjacent in q and o: their query rows are one long
+ * list, cut into tiles.  Nothing is copied: rows lie where strides, packed sequences and pages
+ * have them.  A block of keys ends where its page does, and keys outside of the windows of all
+ * its queries are not visited.  A sink joins the fold at its end.
+ *
+ * Few queries make few tiles.  Then each tile's keys are cut into parts, folded apart and
+ * merged in order.  The number of parts depends on the shape alone, so the number of
+ * threads changes no bit of the result.
+ *
+ * tiled.c (float) and bf16.h include this file.  They give it, beside what plan.h asks for:
+ *     LOG2_M, NATURAL_M     log2 and ln of what one more in m means: m counts powers of it
+ *     struct scratch        one thread's memory, with s (Bc, PANEL) and correction (PANEL)
+ *     scratch_floats(), scratch_at(), prepared_floats()     its size, its place; shared memory
+ *     score_unit()          what the product of scores still has to be multiplied by
+ *     pack_queries(), block_of_keys(), scores_product()     a panel's scores of a block
+ *     lane_weights(), values_product(), fold_end()          their weights, times the values
+ *     score_alone(), add_value(), write_row()               one query and key; the answer */
+#ifndef FOLD_H
+#define FOLD_H
 
+#include <float.h>
+
+#include "monoid.h"
 #include "plan.h"
 
-#define MOST_SUM 256 /* a tile's weights; so a score exceeds m by at most ln 256, in units of
-                      * which s - m is rounded */
+#define MOST_SUM (4 * Bc) /* of a block's weights; so a score exceeds m by little, in units of
+                           * which s - m is rounded */
 
-_Static_assert(Br % PANEL == 0, "a tile is whole panels");
-_Static_assert(Bc < MOST_SUM, "weights of at most 1 cannot outgrow m");
-
-/* The queries of each panel as columns, times scale; 0 beyond the last row.
- *   qt (head_dim, PANEL) of each panel */
-static void pack_queries(const struct problem *p, const struct arrays *a,
-                         const struct plan *plan, const struct tile *t, float *qt)
+/* c tanh(s unit / c) of n floats, the last vector whole. */
+static void cap_scores(float *s, size_t n, float unit, float c)
 {
-    for (size_t r = 0; r < round_up(t->n_rows, PANEL); r++) {
-        const float *q = r < t->n_rows ? q_row(p, a, plan, t, r) : NULL;
-        float *column = qt + r / PANEL * PANEL * p->head_dim + r % PANEL;
-        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q ? q[d] * p->scale : 0;
-    }
+    for (size_t j = 0; j < n; j += LANES) vstore(s + j, vtanh(vload(s + j) * unit / c) * c);
 }
 
-/* Adds the bias and hides what is masked: -INFINITY, whatever was computed there.
+/* Multiplies by unit, adds the bias and hides what is masked: -INFINITY, whatever was computed.
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
 static void mask_scores(const struct problem *p, const struct arrays *a, const struct tile *t,
-                        size_t row, size_t n_rows, size_t j0, size_t n, float *s)
+                        size_t row, size_t n_rows, size_t j0, size_t n, float unit, float *s)
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        size_t i = (t->first + row + r) % t->s.seqlen_q;
-        struct key_range sees = mask_keys(t->mask, i);
-        size_t first = smaller(larger(sees.first, j0) - j0, n);
-        size_t last = larger(smaller(larger(sees.end, j0) - j0, n), first);
-        if (p->has_bias) {
-            const float *bias = a->bias + i * p->seqlen_k + j0;
-            for (size_t j = first; j < last; j++) {
-                float with_bias = s[j * PANEL + r] + bias[j];
-                s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
-            }
+    float first[PANEL], end[PANEL]; /* keys of the block that a row sees */
+    for (size_t r = 0; r < PANEL; r++) {
+        struct key_range sees = r < n_rows ? row_sees(t, row + r) : (struct key_range){0, 0};
+        first[r] = (float)smaller(larger(sees.first, j0) - j0, n);
+        end[r] = (float)smaller(larger(sees.end, j0) - j0, n);
+    }
+    for (size_t j = 0; j < n; j++)
+        for (size_t i = 0; i < PANEL; i += LANES) {
+            vfloat hidden = vset(-INFINITY), at = vset((float)j);
+            vfloat x = vselect(vless(at, vload(first + i)), hidden,
+                               vload(s + j * PANEL + i) * unit);
+            vstore(s + j * PANEL + i, vselect(vless(at, vload(end + i)), x, hidden));
         }
-        for (size_t j = 0; j < first; j++) s[j * PANEL + r] = -INFINITY;
-        for (size_t j = last; j < n; j++) s[j * PANEL + r] = -INFINITY;
+    for (size_t r = 0; p->has_bias && r < n_rows; r++) {
+        const float *bias = bias_of(p, a, t, row + r, j0);
+        for (size_t j = (size_t)first[r]; j < (size_t)end[r]; j++) {
+            float with_bias = s[j * PANEL + r] + bias[j];
+            s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
+        }
     }
 }
 
-/* The largest of m and of n scores, in each lane.  Four maxima: each waits four cycles for the
- * one before it, and a core can start two in one cycle.   s (n, PANEL) */
-INLINE vfloat column_max(const float *s, size_t n, vfloat m)
+/* The largest of n scores, in each lane.  Four maxima: each waits four cycles for the one before
+ * it, and a core can start two in one cycle.   s (n, PANEL) */
+INLINE vfloat column_max(const float *s, size_t n)
 {
     vfloat top[UNROLL_MOST];
-    UNROLL(u, 4, top[u] = m);
+    UNROLL(u, 4, top[u] = vset(-INFINITY));
     size_t j = 0;
     for (; j + 4 <= n; j += 4) UNROLL(u, 4, top[u] = vmax(vload(s + (j + u) * PANEL), top[u]));
     for (; j < n; j++) top[0] = vmax(vload(s + j * PANEL), top[0]);
@@ -65,78 +86,59 @@ INLINE vfloat column_max(const float *s, size_t n, vfloat m)
 }
 
 /* m moves to where no score exceeds it, LANES queries at a time:
- *     m_new = max(m, s_j),  correction = correction * exp(m - m_new)
- *   s (n, PANEL)
+ *     m_new = max(m, s_j unit),  correction = e^(m - m_new)
  * While a row has seen no key m is -INFINITY and 0 stands in for it, else the difference of
  * two infinities would be NaN. */
-static void raise_reference(const float *s, size_t n, size_t n_rows, float *m,
+static void raise_reference(const float *s, size_t n, size_t n_rows, float unit, float *m,
                             float *correction)
 {
     for (size_t i = 0; i < n_rows; i += LANES) {
-        vfloat old = vload(m + i), m_new = column_max(s + i, n, old);
+        vfloat old = vload(m + i), m_new = vmax(column_max(s + i, n) * unit, old);
         vfloat safe = vclear(vequal(m_new, vset(-INFINITY)), m_new);
-        vstore(correction + i, vload(correction + i) * vexp2((old - safe) * LOG2E));
+        vstore(correction + i, vload(correction + i) * vexp2((old - safe) * LOG2_M));
         vstore(m + i, m_new);
     }
 }
 
-/* Scores to weights, LANES queries at a time:  p_j = exp(s_j - m),  sum = sum p_j.
- * s (n, PANEL) becomes p.  Returns 0 when a sum exceeds MOST_SUM or is NaN. */
-static int weights(float *s, size_t n, size_t n_rows, const float *m, float *sum)
+/* s (n, PANEL) becomes weights, sum (PANEL) their sums, LANES queries at a time.  Returns 0 when
+ * a sum exceeds MOST_SUM or is NaN. */
+static int weights(float *s, size_t n, size_t n_rows, float unit, const float *m, float *sum)
 {
     vfloat fits = vset(1); /* 0 in the lanes of sums that do not */
     for (size_t i = 0; i < n_rows; i += LANES) {
-        float *s_i = s + i;
-        vfloat safe = vload(m + i), sum_i = vset(0);
+        vfloat safe = vload(m + i);
         safe = vclear(vequal(safe, vset(-INFINITY)), safe);
-        size_t j = 0;
-        for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
-            vfloat p[UNROLL_MOST];
-            UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s_i + (j + u) * PANEL) - safe) * LOG2E);
-            vexp2_lockstep(VEXP_AT_ONCE, p);
-            UNROLL(u, VEXP_AT_ONCE, vstore(s_i + (j + u) * PANEL, p[u]); sum_i += p[u]);
-        }
-        for (; j < n; j++) {
-            vfloat p = vexp2(vmin(vset(128), (vload(s_i + j * PANEL) - safe) * LOG2E));
-            vstore(s_i + j * PANEL, p);
-            sum_i += p;
-        }
+        vfloat sum_i = lane_weights(s + i, n, unit, safe);
         vstore(sum + i, sum_i);
         fits = vkeep(vless(sum_i, vset(MOST_SUM)), fits);
     }
     return !vany(vequal(fits, vset(0)));
 }
 
-/* The values copied to rows of whole vectors, 0 in between, for head_dim_v that is not a
- * multiple of LANES. */
-static void pad_values(const struct problem *p, const struct keys *keys, size_t cols,
-                       float *padded)
+/* One panel of a tile: rows row .. row + n_rows - 1, what they see, their aggregates. */
+struct panel { size_t row, n_rows; struct sight sight; float *m, *l; };
+
+/* s = the scores of the first n keys of a block, capped, biased and masked, and -INFINITY up to
+ * the next whole step.  Returns what they must be multiplied by to be in units of m. */
+static float panel_scores(const struct problem *p, const struct arrays *a,
+                          const struct plan *plan, const struct tile *t,
+                          const struct panel *panel, const struct keys *keys, size_t n,
+                          struct scratch *w)
 {
-    for (size_t j = 0; j < keys->n; j++) {
-        memcpy(padded + j * cols, keys->v + j * keys->v_stride,
-               p->head_dim_v * sizeof(float));
-        for (size_t c = p->head_dim_v; c < cols; c++) padded[j * cols + c] = 0;
+    float unit = score_unit(p);
+    const struct sight *sight = &panel->sight;
+    scores_product(p, plan, keys, n, panel->row, panel->n_rows, w);
+    if (p->softcap > 0) {
+        cap_scores(w->s, n * PANEL, unit, p->softcap);
+        unit = 1;
     }
-}
-
-/* The state of the panel that begins at row `row`. */
-static struct state panel_of(const struct state *x, size_t row, size_t cols)
-{
-    return (struct state){.m = x->m + row, .l = x->l + row, .o = x->o + row * cols};
-}
-
-/* s (n, PANEL) = the scores of keys j0 .. j0 + n - 1 and of the panel that begins at row `row`,
- * capped, biased and masked. */
-static void panel_scores(const struct problem *p, const struct arrays *a,
-                         const struct products *products, const struct tile *t,
-                         const struct sight *sight, size_t row, size_t n_rows, size_t j0,
-                         size_t n, const struct keys *keys, struct scratch *w)
-{
-    products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
-                     n_rows, w->s);
-    if (p->softcap > 0) cap_scores(w->s, n * PANEL, p->softcap);
-    if (p->has_bias || j0 < sight->all.first || j0 + n > sight->all.end)
-        mask_scores(p, a, t, row, n_rows, j0, n, w->s);
+    if (p->has_bias || keys->j < sight->all.first || keys->j + n > sight->all.end ||
+        !(unit > FLT_MIN)) { /* -INFINITY times 0 would be NaN */
+        mask_scores(p, a, t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
+        unit = 1;
+    }
+    for (size_t x = n * PANEL; x < round_up(n, KEY_STEP) * PANEL; x++) w->s[x] = -INFINITY;
+    return unit * (LOG2E / LOG2_M);
 }
 
 /* Has a row seen no key yet? */
@@ -147,49 +149,187 @@ static int some_unit(const float *m, size_t n_rows)
     return some;
 }
 
-/* Folds a tile of keys, which begins at key j0, into the panel that begins at row `row`, up to
- * the last key that one of its rows sees.  The weights take the place of the scores, so weights
- * that outgrow m cost a second product. */
+/* Folds a block of keys into a panel, up to the last key that one of its rows sees.  The weights
+ * take the place of the scores, so weights that outgrow m cost a second product. */
 static void fold_panel(const struct problem *p, const struct arrays *a,
-                       const struct plan *plan, const struct products *products,
-                       const struct tile *t, const struct sight *sight, size_t row, size_t j0,
-                       const struct keys *keys, struct state x, struct scratch *w)
-{
-    if (j0 + keys->n <= sight->some.first || j0 >= sight->some.end) return;
-    size_t n = smaller(keys->n, sight->some.end - j0), n_rows = smaller(t->n_rows - row, PANEL);
-    float sum[PANEL], *correction = w->correction;
-    for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
-    panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
-    if (some_unit(x.m, n_rows)) raise_reference(w->s, n, n_rows, x.m, correction);
-    if (!weights(w->s, n, n_rows, x.m, sum)) {
-        panel_scores(p, a, products, t, sight, row, n_rows, j0, n, keys, w);
-        raise_reference(w->s, n, n_rows, x.m, correction);
-        weights(w->s, n, n_rows, x.m, sum);
-    }
-    for (size_t r = 0; r < n_rows; r++) x.l[r] = sfma(x.l[r], correction[r], sum[r]);
-    products->values(w->s, n, keys->v, keys->v_stride, plan->cols, correction, n_rows, x.o);
-}
-
-/* Folds keys begin .. end - 1 into x, a tile of keys at a time. */
-static void fold_tiles(const struct problem *p, const struct arrays *a,
-                       const struct plan *plan, const struct products *products,
-                       const struct tile *t, size_t begin, size_t end, struct state *x,
+                       const struct plan *plan, const struct tile *t,
+                       const struct panel *panel, const struct keys *keys, struct state *x,
                        struct scratch *w)
 {
-    struct sight sight[Br / PANEL];
-    for (size_t row = 0; row < t->n_rows; row += PANEL)
-        sight[row / PANEL] = sight_of(t, row, smaller(t->n_rows - row, PANEL));
-    pack_queries(p, a, plan, t, w->qt);
-    for (size_t j0 = begin, n; j0 < end; j0 += n) {
-        struct keys keys = keys_from(p, a, t, j0, smaller(end - j0, Bc));
+    const struct key_range some = panel->sight.some;
+    if (keys->j + keys->n <= some.first || keys->j >= some.end) return;
+    size_t n = smaller(keys->n, some.end - keys->j), n_rows = panel->n_rows;
+    size_t whole = round_up(n, KEY_STEP);
+    float sum[PANEL], *correction = w->correction, *m = panel->m, *l = panel->l;
+    for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
+    float unit = panel_scores(p, a, plan, t, panel, keys, n, w);
+    if (some_unit(m, n_rows)) raise_reference(w->s, n, n_rows, unit, m, correction);
+    if (!weights(w->s, whole, n_rows, unit, m, sum)) {
+        panel_scores(p, a, plan, t, panel, keys, n, w);
+        raise_reference(w->s, n, n_rows, unit, m, correction);
+        weights(w->s, whole, n_rows, unit, m, sum);
+    }
+    for (size_t r = 0; r < n_rows; r++) l[r] = sfma(l[r], correction[r], sum[r]);
+    values_product(plan, keys, whole, panel->row, n_rows, x, w);
+}
+
+/* Folds keys begin .. end - 1 into x, a block of keys at a time.  m and l are those of the unit. */
+static void fold_tile(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                      const struct tile *t, size_t begin, size_t end, struct state *x,
+                      struct scratch *w)
+{
+    struct panel panels[Br / PANEL];
+    for (size_t row = 0; row < t->n_rows; row += PANEL) {
+        size_t n_rows = smaller(t->n_rows - row, PANEL);
+        panels[row / PANEL] = (struct panel){row, n_rows, sight_of(t, row, n_rows), x->m + row,
+                                             x->l + row};
+    }
+    pack_queries(p, a, plan, t, w);
+    for (size_t j = begin / KEY_STEP * KEY_STEP, n; j < end; j += n) {
+        struct keys keys = block_of_keys(p, a, plan, t, j, smaller(end - j, Bc), w);
         n = keys.n;
-        if (plan->cols != p->head_dim_v) {
-            pad_values(p, &keys, plan->cols, w->v);
-            keys.v = w->v, keys.v_stride = plan->cols;
-        }
         for (size_t row = 0; row < t->n_rows; row += PANEL)
-            fold_panel(p, a, plan, products, t, &sight[row / PANEL], row, j0, &keys,
-                       panel_of(x, row, plan->cols), w);
+            fold_panel(p, a, plan, t, &panels[row / PANEL], &keys, x, w);
+    }
+    fold_end(plan, t, x, w);
+}
+
+/* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
+ * 0: what a row gets when NaN or infinity stood in its tile.
+ *   o (head_dim_v)  un-normalised */
+static struct se row_alone(const struct problem *p, const struct arrays *a,
+                           const struct plan *plan, const struct tile *t, size_t row, float *o)
+{
+    struct key_range sees = row_sees(t, row);
+    const element *q = q_row(p, a, plan, t, row);
+    struct se x = se_unit();
+    for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
+    for (size_t j = sees.first; j < sees.end; j++) {
+        float bias = p->has_bias ? *bias_of(p, a, t, row, j) : 0;
+        if (bias == -INFINITY) continue;
+        struct keys key = keys_from(p, a, t, j, 1);
+        float s = score_alone(p, q, key.k);
+        if (p->softcap > 0) s = vtanh(vset(s / p->softcap))[0] * p->softcap;
+        s += bias;
+        if (s == -INFINITY) continue; /* it weighs 0, and its value may hold NaN */
+        float m_new = s > x.m ? s : x.m, safe = m_new == -INFINITY ? 0 : m_new;
+        float factor = sexp(x.m - safe), p_j = sexp(s - safe);
+        x.l = sfma(x.l, factor, p_j);
+        add_value(factor, o, p_j, key.v, p->head_dim_v);
+        x.m = m_new;
+    }
+    return x;
+}
+
+/* 0 when some x[c] is NaN or infinite. */
+static int all_finite(const float *x, size_t n)
+{
+    int finite = 1;
+    for (size_t c = 0; c < n; c++) finite &= fabsf(x[c]) < INFINITY;
+    return finite;
+}
+
+/* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys
+ * by p = 0.  Only NaN and infinity show that; row_alone() computes such rows again.  The sink
+ * is one more element of the fold. */
+static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                   const struct tile *t, const struct state *x)
+{
+    for (size_t r = 0; r < t->n_rows; r++) {
+        struct query q = query_of(plan, t, r);
+        struct se s = {.m = x->m[r] * NATURAL_M, .l = x->l[r]};
+        float *sum = x->o + r * plan->cols, factor = 1;
+        float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
+        if (!all_finite(sum, p->head_dim_v)) s = row_alone(p, a, plan, t, r, sum);
+        if (sink != -INFINITY && !isnan(s.l)) {
+            struct se with_sink = se_merge(s, se_lift(sink));
+            factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);
+            s = with_sink;
+        }
+        write_row(s, sum, factor, p->head_dim_v,
+                  (element *)a->o + query_at(p, &t->s, strides_of_o(p), q.h, q.i));
+        if (a->lse) a->lse[lse_at(p, &t->s, q.h, q.i)] = se_lse(s);
+    }
+}
+
+/* x . y for the tile's rows, into x: the operation of the monoid, y the later keys. */
+static void merge(const struct plan *plan, size_t n_rows, struct state *x,
+                  const struct state *y)
+{
+    for (size_t r = 0; r < n_rows; r++) {
+        float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r], safe = m == -INFINITY ? 0 : m;
+        float a = sexp2((x->m[r] - safe) * LOG2_M), b = sexp2((y->m[r] - safe) * LOG2_M);
+        x->m[r] = m;
+        x->l[r] = x->l[r] * a + y->l[r] * b;
+        float *ox = x->o + r * plan->cols;
+        const float *oy = y->o + r * plan->cols;
+        for (size_t c = 0; c < plan->cols; c++) ox[c] = ox[c] * a + oy[c] * b;
+    }
+}
+
+typedef void fold_function(const struct problem *p, const struct arrays *a,
+                           const struct plan *plan, const struct tile *t, size_t begin,
+                           size_t end, struct state *x, struct scratch *w);
+
+/* One part of one tile: the aggregate of its keys, from the unit. */
+static void fold_part(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                      fold_function *fold, const struct tile *t, size_t part, struct state *x,
+                      struct scratch *w)
+{
+    for (size_t r = 0; r < Br; r++) {
+        x->m[r] = -INFINITY;
+        x->l[r] = 0;
+    }
+    size_t begin = larger(part * plan->part_keys, t->some_see.first);
+    size_t end = smaller((part + 1) * plan->part_keys, t->some_see.end);
+    if (begin < end) fold(p, a, plan, t, begin, end, x, w);
+    else memset(x->o, 0, Br * plan->cols * sizeof(float));
+}
+
+/* Floats of one thread, whole cache lines. */
+static size_t thread_floats(const struct problem *p, const struct plan *plan)
+{
+    return round_up(scratch_floats(p, plan), 16);
+}
+
+/* Bytes: what prepare() writes, scratch of each thread, and a state of each thread or, of tiles
+ * in parts, of each part. */
+static size_t tiles_workspace(const struct problem *p)
+{
+    struct plan plan = plan_of(p);
+    size_t threads = (size_t)omp_get_max_threads();
+    size_t states = plan.parts > 1 ? plan.tiles * plan.parts : threads;
+    return (prepared_floats(p, &plan) + threads * thread_floats(p, &plan) +
+            states * state_floats(&plan)) * sizeof(float);
+}
+
+/* All tiles and parts, each by one thread from begin to end; then the parts of each tile are
+ * merged in order.  The last tile, with the most visible keys, goes first.  Called by every
+ * thread of a team.
+ *   memory  behind what was prepared */
+static void tiles_of_thread(const struct problem *p, const struct arrays *a,
+                            const struct plan *plan, fold_function *fold, float *memory)
+{
+    size_t tiles = plan->tiles, tasks = tiles * plan->parts, me = (size_t)omp_get_thread_num();
+    float *states = memory + thread_floats(p, plan) * (size_t)omp_get_max_threads();
+    struct scratch w = scratch_at(p, plan, memory + thread_floats(p, plan) * me);
+#pragma omp for schedule(dynamic, 1)
+    for (size_t task = 0; task < tasks; task++) {
+        size_t index = tiles - 1 - task / plan->parts, part = task % plan->parts;
+        struct tile t = tile_at(p, a, plan, index);
+        struct state x = state_at(plan, states, plan->parts > 1 ? index * plan->parts + part : me);
+        fold_part(p, a, plan, fold, &t, part, &x, &w);
+        if (plan->parts == 1) finish(p, a, plan, &t, &x);
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (size_t index = 0; index < (plan->parts > 1 ? tiles : 0); index++) {
+        struct tile t = tile_at(p, a, plan, index);
+        struct state x = state_at(plan, states, index * plan->parts);
+        for (size_t part = 1; part < plan->parts; part++) {
+            struct state y = state_at(plan, states, index * plan->parts + part);
+            merge(plan, t.n_rows, &x, &y);
+        }
+        finish(p, a, plan, &t, &x);
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef FOLD_ROWS_H
 #define FOLD_ROWS_H
 
-#include "plan.h"
+#include "fold.h"
 
 /* Asks for the row AHEAD rows on, columns 0 .. n - 1.  A core fetches ahead by itself only
  * within a page of 4 KiB, and a page holds few keys.   row (n), rows `stride` apart */
@@ -56,7 +56,7 @@ static void row_scores(const struct problem *p, const float *q, const struct key
         s[j] = vdot(q, k_j, p->head_dim) * p->scale;
     }
     for (size_t j = n; j % LANES; j++) s[j] = 0;
-    if (p->softcap > 0) cap_scores(s, n, p->softcap);
+    if (p->softcap > 0) cap_scores(s, n, 1, p->softcap);
     for (size_t j = 0; bias && j < n; j++)
         s[j] = bias[j] == -INFINITY ? -INFINITY : s[j] + bias[j];
     for (size_t j = n; j % LANES; j++) s[j] = -INFINITY;
@@ -68,8 +68,7 @@ static void fold_row(const struct problem *p, const struct arrays *a, const stru
                      const struct tile *t, size_t r, size_t first, size_t n, struct state *x,
                      float *s)
 {
-    size_t i = (t->first + r) % t->s.seqlen_q;
-    const float *bias = p->has_bias ? a->bias + i * p->seqlen_k + first : NULL;
+    const float *bias = bias_of(p, a, t, r, first);
     struct keys keys = keys_from(p, a, t, first, n);
     vfloat m_lanes = vset(x->m[r]), sum = {0};
     row_scores(p, q_row(p, a, plan, t, r), &keys, n, bias, s);
@@ -97,7 +96,7 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
     for (size_t j0 = begin, n_keys; j0 < end; j0 += n_keys) {
         n_keys = keys_from(p, a, t, j0, smaller(end - j0, CHUNK)).n;
         for (size_t r = 0; r < t->n_rows; r++) {
-            struct key_range sees = mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
+            struct key_range sees = row_sees(t, r);
             size_t first = larger(j0, sees.first), last = smaller(j0 + n_keys, sees.end);
             if (first < last) fold_row(p, a, plan, t, r, first, last - first, x, w->s);
         }

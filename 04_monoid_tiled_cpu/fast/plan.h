@@ -1,19 +1,26 @@
-/* plan.h: the problem as tiles and parts, and where the rows and keys of a tile lie. */
+/* plan.h: the problem as tiles and parts, and where the rows and keys of a tile lie.
+ *
+ * The file that includes it says what it computes with:
+ *     element               what q, k, v and o consist of
+ *     Br, PANEL             query rows of a tile; of a panel, which shares one product
+ *     Bc, KEY_STEP          keys of a block; what the number of keys of a product is a multiple of
+ *     COLS_STEP             the same for columns of v */
 #ifndef PLAN_H
 #define PLAN_H
 
 #include <omp.h>
 
+#include "monoid.h"
 #include "problem/layout.h"
-#include "products.h"
 #include "harness.h"
 #include "vector/vexp.h"
 
-#define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */
-#define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
 #define ENOUGH_TASKS 64   /* with fewer tiles than this the keys are cut into parts ... */
 #define LEAST_PART 512    /* ... of at least so many keys */
 #define LOG2E 0x1.715476p+0f
+
+_Static_assert(Br % PANEL == 0, "a tile is whole panels");
+_Static_assert(LEAST_PART % KEY_STEP == 0, "a part is whole steps of keys");
 
 /* The problem as tiles and parts.  A group is the query heads of a sequence that share keys. */
 struct plan {
@@ -21,16 +28,13 @@ struct plan {
     size_t tiles;      /* of all groups; of packed sequences at least as many as there are */
     size_t parts;      /* of the keys of a tile */
     size_t part_keys;
-    size_t cols;       /* head_dim_v rounded up to whole vectors */
+    size_t cols;       /* head_dim_v rounded up to COLS_STEP */
+    const struct products *products; /* of float: which loops multiply */
 };
 
 /* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised.  m is the point to
  * which l and o are relative, not always the maximum (fold.h). */
 struct state { float *m, *l, *o; };
-
-/* One thread's memory: qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols),
- * correction (PANEL). */
-struct scratch { float *qt, *s, *v, *correction; };
 
 /* One tile of queries of one group. */
 struct tile {
@@ -58,7 +62,7 @@ static size_t tiles_of(size_t group, size_t seqlen_q)
 static struct plan plan_of(const struct problem *p)
 {
     struct plan plan = {.group = p->heads_kv ? p->heads_q / p->heads_kv : 0, .parts = 1};
-    plan.cols = round_up(p->head_dim_v, LANES);
+    plan.cols = round_up(p->head_dim_v, COLS_STEP);
     plan.tiles = p->batch * tiles_of(plan.group, p->seqlen_q);
     if (p->packed) plan.tiles = plan.group * p->total_q / Br + p->batch;
     plan.tiles *= p->heads_kv;
@@ -67,7 +71,7 @@ static struct plan plan_of(const struct problem *p)
         size_t most = (p->seqlen_k + LEAST_PART - 1) / LEAST_PART;
         if (plan.parts > most) plan.parts = most ? most : 1;
     }
-    plan.part_keys = round_up((p->seqlen_k + plan.parts - 1) / plan.parts, 8);
+    plan.part_keys = round_up((p->seqlen_k + plan.parts - 1) / plan.parts, larger(8, KEY_STEP));
     return plan;
 }
 
@@ -76,34 +80,10 @@ static size_t state_floats(const struct plan *plan)
     return Br * (plan->cols + 2);
 }
 
-static size_t scratch_floats(const struct problem *p, const struct plan *plan)
-{
-    return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols;
-}
-
-/* Each thread has scratch and one state; each part of each tile a state. */
-static size_t tiled_workspace(const struct problem *p)
-{
-    struct plan plan = plan_of(p);
-    size_t threads = (size_t)omp_get_max_threads();
-    size_t states = plan.parts > 1 ? plan.tiles * plan.parts : threads;
-    return (threads * round_up(scratch_floats(p, &plan), 16) + states * state_floats(&plan))
-        * sizeof(float);
-}
-
 static struct state state_at(const struct plan *plan, float *memory, size_t index)
 {
     float *m = memory + index * state_floats(plan);
     return (struct state){.m = m, .l = m + Br, .o = m + 2 * Br};
-}
-
-static struct scratch scratch_at(const struct problem *p, const struct plan *plan,
-                                 float *memory, size_t thread)
-{
-    float *qt = memory + thread * round_up(scratch_floats(p, plan), 16);
-    float *s = qt + Br * p->head_dim;
-    return (struct scratch){.qt = qt, .s = s, .v = s + Bc * PANEL,
-                            .correction = s + Bc * PANEL + Bc * plan->cols};
 }
 
 /* The sequence, head and rows of tile number `index`, counted sequence by sequence; n_rows is
@@ -132,6 +112,20 @@ static struct tile tile_rows(const struct problem *p, const struct arrays *a,
     return t;
 }
 
+/* Row r of a tile: query i of head h of its sequence. */
+struct query { size_t h, i; };
+
+static struct query query_of(const struct plan *plan, const struct tile *t, size_t r)
+{
+    size_t row = t->first + r;
+    return (struct query){t->kv * plan->group + row / t->s.seqlen_q, row % t->s.seqlen_q};
+}
+
+static struct key_range row_sees(const struct tile *t, size_t r)
+{
+    return mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
+}
+
 /* The keys that all of some rows of a tile see, and those that at least one of them sees. */
 struct sight { struct key_range all, some; };
 
@@ -140,7 +134,7 @@ static struct sight sight_of(const struct tile *t, size_t first, size_t n_rows)
 {
     struct sight sight = {.all = {0, t->s.seqlen_k}, .some = {t->s.seqlen_k, 0}};
     for (size_t r = first; r < first + n_rows; r++) {
-        struct key_range sees = mask_keys(t->mask, (t->first + r) % t->s.seqlen_q);
+        struct key_range sees = row_sees(t, r);
         sight.all.first = larger(sight.all.first, sees.first);
         sight.all.end = smaller(sight.all.end, sees.end);
         sight.some.first = smaller(sight.some.first, sees.first);
@@ -158,24 +152,15 @@ static struct tile tile_at(const struct problem *p, const struct arrays *a,
     return t;
 }
 
-/* Row r of a tile: query i of head h of its sequence. */
-struct query { size_t h, i; };
-
-static struct query query_of(const struct plan *plan, const struct tile *t, size_t r)
-{
-    size_t row = t->first + r;
-    return (struct query){t->kv * plan->group + row / t->s.seqlen_q, row % t->s.seqlen_q};
-}
-
-static const float *q_row(const struct problem *p, const struct arrays *a,
-                          const struct plan *plan, const struct tile *t, size_t r)
+static const element *q_row(const struct problem *p, const struct arrays *a,
+                            const struct plan *plan, const struct tile *t, size_t r)
 {
     struct query q = query_of(plan, t, r);
-    return (const float *)a->q + query_at(p, &t->s, strides_of_q(p), q.h, q.i);
+    return (const element *)a->q + query_at(p, &t->s, strides_of_q(p), q.h, q.i);
 }
 
-/* Keys that lie together: rows k_stride and v_stride apart. */
-struct keys { const float *k, *v; size_t k_stride, v_stride, n; };
+/* n keys from number j on that lie together: rows k_stride and v_stride apart. */
+struct keys { const element *k, *v; size_t k_stride, v_stride, j, n; };
 
 /* Those from key j on, at most `most`; they end where the page does. */
 static struct keys keys_from(const struct problem *p, const struct arrays *a,
@@ -184,15 +169,17 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
     struct strides of_k = strides_of_k(p), of_v = strides_of_v(p);
     size_t page = p->page_size ? p->page_size - j % p->page_size : most;
     return (struct keys){
-        .k = (const float *)a->k + key_at(p, a, &t->s, of_k, t->kv, j),
-        .v = (const float *)a->v + key_at(p, a, &t->s, of_v, t->kv, j),
-        .k_stride = of_k.row, .v_stride = of_v.row, .n = smaller(most, page)};
+        .k = (const element *)a->k + key_at(p, a, &t->s, of_k, t->kv, j),
+        .v = (const element *)a->v + key_at(p, a, &t->s, of_v, t->kv, j),
+        .k_stride = of_k.row, .v_stride = of_v.row, .j = j, .n = smaller(most, page)};
 }
 
-/* c tanh(s / c) of n floats, the last vector whole. */
-static void cap_scores(float *s, size_t n, float c)
+/* The bias of row r for the keys from j on, or NULL. */
+static const float *bias_of(const struct problem *p, const struct arrays *a,
+                            const struct tile *t, size_t r, size_t j)
 {
-    for (size_t j = 0; j < n; j += LANES) vstore(s + j, vtanh(vload(s + j) / c) * c);
+    size_t i = (t->first + r) % t->s.seqlen_q;
+    return p->has_bias ? a->bias + i * p->seqlen_k + j : NULL;
 }
 
 #endif

@@ -1,178 +1,158 @@
-/* tiled.c: attention in tiles, at the speed of the multiply-add units.
+/* tiled.c: attention in float by the fold of fold.h, at the speed of the multiply-add units.
  *
- *     (o, l, m)_i = fold over tiles of keys of SE(R^dv) x SE(R)
- * The fold of stage.c, Br queries and Bc keys at a time, so that a key or value is fetched
- * once for Br queries and nothing larger than a tile is ever stored.  Rabe and Staats 2021;
- * Dao et al. 2022.  Three variants, each one idea more: tiles, the micro-kernels of
- * microkernel.c, all cores.
- *
- * The exponential is 2^((s - m) * log2(e)): the factor could be multiplied into q instead,
- * but then large scores would be rounded in units that their exact values do not fit.
- * The heads of a group that share keys are adjacent in q and o: their query rows are one
- * long list, cut into tiles, whatever the head they belong to.
- *
- * Nothing is copied: rows lie where strides, packed sequences and pages have them
- * (problem/layout.h).  A tile of keys ends where its page does, and keys outside of the
- * windows of all its queries are not visited.  A sink joins the fold at its end.
- *
- * Few queries make few tiles.  Then each tile's keys are cut into parts, folded apart and
- * merged in order.  The number of parts depends on the shape alone, so the number of
- * threads changes no bit of the result.
- *
- * plan.h cuts the problem into tiles and parts, fold.h folds keys into a tile, and
- * fold_rows.h folds them into one or two rows. */
-#include <omp.h>
-
-#include "fold_rows.h"
-#include "fold.h"
-#include "monoid.h"
-#include "plan.h"
+ * Three variants, each one idea more: tiles, the micro-kernels of microkernel.c, all cores.
+ * The products are those of products.h.  The exponential is 2^((s - m) * log2(e)): the factor
+ * could be multiplied into q instead, but then large scores would be rounded in units that
+ * their exact values do not fit.  One or two queries, a decode step, go through the keys row by
+ * row (fold_rows.h). */
 #include "products.h"
 #include "softmax.h"
-#include "harness.h"
-#include "vector/vexp.h"
 
-#define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
+typedef float element;
+#define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */
+#define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
+#define KEY_STEP 1
+#define COLS_STEP LANES
+#define LOG2_M LOG2E
+#define NATURAL_M 1
+#include "plan.h"
 
 #define SUPPORTED                                                                          \
     (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
      WITH_PAGES | WITH_STRIDES)
+#define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 
-/* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
- * 0: what a row gets when NaN or infinity stood in its tile.
- *   o (head_dim_v)  un-normalised */
-static struct se row_alone(const struct problem *p, const struct arrays *a,
-                           const struct plan *plan, const struct tile *t, size_t row, float *o)
+/* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL). */
+struct scratch { float *qt, *s, *v, *correction; };
+
+static size_t scratch_floats(const struct problem *p, const struct plan *plan)
 {
-    size_t i = (t->first + row) % t->s.seqlen_q;
-    struct key_range sees = mask_keys(t->mask, i);
-    const float *q = q_row(p, a, plan, t, row);
-    struct se x = se_unit();
-    for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
-    for (size_t j = sees.first; j < sees.end; j++) {
-        float bias = p->has_bias ? a->bias[i * p->seqlen_k + j] : 0;
-        if (bias == -INFINITY) continue;
-        struct keys key = keys_from(p, a, t, j, 1);
-        float s = vdot(q, key.k, p->head_dim) * p->scale;
-        if (p->softcap > 0) s = vtanh(vset(s / p->softcap))[0] * p->softcap;
-        s += bias;
-        if (s == -INFINITY) continue; /* it weighs 0, and its value may hold NaN */
-        float m_new = s > x.m ? s : x.m, safe = m_new == -INFINITY ? 0 : m_new;
-        float factor = sexp(x.m - safe), p_j = sexp(s - safe);
-        x.l = sfma(x.l, factor, p_j);
-        vaxpy(factor, o, p_j, key.v, p->head_dim_v);
-        x.m = m_new;
-    }
-    return x;
+    return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols;
 }
 
-/* 0 when some x[c] is NaN or infinite. */
-static int all_finite(const float *x, size_t n)
+static struct scratch scratch_at(const struct problem *p, const struct plan *plan, float *qt)
 {
-    int finite = 1;
-    for (size_t c = 0; c < n; c++) finite &= fabsf(x[c]) < INFINITY;
-    return finite;
+    float *s = qt + Br * p->head_dim, *v = s + Bc * PANEL;
+    return (struct scratch){.qt = qt, .s = s, .v = v, .correction = v + Bc * plan->cols};
 }
 
-/* o (head_dim_v) = sum / l, and lse, where the sink is one more element of the fold.  o may
- * be sum. */
-static void divide(const struct problem *p, const struct arrays *a, size_t h, struct se x,
-                   const float *sum, float *o, float *lse)
+static size_t prepared_floats(const struct problem *p, const struct plan *plan)
 {
-    float factor = 1;
-    if (p->has_sinks && a->sinks[h] != -INFINITY && !isnan(x.l)) {
-        struct se with_sink = se_merge(x, se_lift(a->sinks[h]));
-        factor = x.m == -INFINITY ? 0 : se_factor(x.m, with_sink.m);
-        x = with_sink;
-    }
-    for (size_t c = 0; c < p->head_dim_v; c++) o[c] = se_divide(x, sum[c] * factor);
-    *lse = se_lse(x);
+    (void)p, (void)plan;
+    return 0;
 }
 
-/* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys
- * by p = 0.  Only NaN and infinity show that; row_alone() computes such rows again. */
-static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                   const struct tile *t, const struct state *x)
+/* q is multiplied by the scale before the product. */
+static float score_unit(const struct problem *p)
 {
-    for (size_t r = 0; r < t->n_rows; r++) {
-        struct query q = query_of(plan, t, r);
-        struct se s = {.m = x->m[r], .l = x->l[r]};
-        float *o = (float *)a->o + query_at(p, &t->s, strides_of_o(p), q.h, q.i), lse;
-        divide(p, a, q.h, s, x->o + r * plan->cols, o, &lse);
-        if (!all_finite(o, p->head_dim_v)) {
-            s = row_alone(p, a, plan, t, r, o);
-            divide(p, a, q.h, s, o, o, &lse);
-        }
-        if (a->lse) a->lse[lse_at(p, &t->s, q.h, q.i)] = lse;
+    (void)p;
+    return 1;
+}
+
+/* The queries of each panel as columns, times scale; 0 beyond the last row.
+ *   w->qt (head_dim, PANEL) of each panel */
+static void pack_queries(const struct problem *p, const struct arrays *a,
+                         const struct plan *plan, const struct tile *t, struct scratch *w)
+{
+    for (size_t r = 0; r < round_up(t->n_rows, PANEL); r++) {
+        const float *q = r < t->n_rows ? q_row(p, a, plan, t, r) : NULL;
+        float *column = w->qt + r / PANEL * PANEL * p->head_dim + r % PANEL;
+        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q ? q[d] * p->scale : 0;
     }
 }
 
-/* x . y for the tile's rows, into x: the operation of the monoid, y the later keys. */
-static void merge(const struct plan *plan, size_t n_rows, struct state *x,
-                  const struct state *y)
+/* Keys as they lie in memory.  Where head_dim_v is not whole vectors, their values are copied to
+ * rows that are, 0 in between. */
+static struct keys block_of_keys(const struct problem *p, const struct arrays *a,
+                                 const struct plan *plan, const struct tile *t, size_t j,
+                                 size_t most, struct scratch *w)
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r], safe = m == -INFINITY ? 0 : m;
-        float a = sexp2((x->m[r] - safe) * LOG2E), b = sexp2((y->m[r] - safe) * LOG2E);
-        x->m[r] = m;
-        x->l[r] = x->l[r] * a + y->l[r] * b;
-        float *ox = x->o + r * plan->cols;
-        const float *oy = y->o + r * plan->cols;
-        for (size_t c = 0; c < plan->cols; c++) ox[c] = ox[c] * a + oy[c] * b;
+    struct keys keys = keys_from(p, a, t, j, most);
+    if (plan->cols == p->head_dim_v) return keys;
+    for (size_t i = 0; i < keys.n; i++) {
+        memcpy(w->v + i * plan->cols, keys.v + i * keys.v_stride, p->head_dim_v * sizeof(float));
+        for (size_t c = p->head_dim_v; c < plan->cols; c++) w->v[i * plan->cols + c] = 0;
     }
+    keys.v = w->v, keys.v_stride = plan->cols;
+    return keys;
 }
 
-/* One part of one tile: the aggregate of its keys, from the unit. */
-static void fold_part(const struct problem *p, const struct arrays *a,
-                      const struct plan *plan, const struct products *products,
-                      const struct tile *t, size_t part, struct state *x, struct scratch *w)
+static void scores_product(const struct problem *p, const struct plan *plan,
+                           const struct keys *keys, size_t n, size_t row, size_t n_rows,
+                           struct scratch *w)
 {
-    for (size_t r = 0; r < Br; r++) {
-        x->m[r] = -INFINITY;
-        x->l[r] = 0;
+    plan->products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
+                           n_rows, w->s);
+}
+
+/* s (n, PANEL), at a vector of queries, becomes e^(s - m); returns the sums. */
+INLINE vfloat lane_weights(float *s, size_t n, float unit, vfloat m)
+{
+    vfloat sum = vset(0);
+    size_t j = 0;
+    (void)unit;
+    for (; j + VEXP_AT_ONCE <= n; j += VEXP_AT_ONCE) {
+        vfloat p[UNROLL_MOST];
+        UNROLL(u, VEXP_AT_ONCE, p[u] = (vload(s + (j + u) * PANEL) - m) * LOG2E);
+        vexp2_lockstep(VEXP_AT_ONCE, p);
+        UNROLL(u, VEXP_AT_ONCE, vstore(s + (j + u) * PANEL, p[u]); sum += p[u]);
     }
+    for (; j < n; j++) {
+        vfloat p = vexp2(vmin(vset(128), (vload(s + j * PANEL) - m) * LOG2E));
+        vstore(s + j * PANEL, p);
+        sum += p;
+    }
+    return sum;
+}
+
+static void values_product(const struct plan *plan, const struct keys *keys, size_t n, size_t row,
+                           size_t n_rows, struct state *x, struct scratch *w)
+{
+    plan->products->values(w->s, n, keys->v, keys->v_stride, plan->cols, w->correction, n_rows,
+                           x->o + row * plan->cols);
+}
+
+static void fold_end(const struct plan *plan, const struct tile *t, struct state *x,
+                     struct scratch *w)
+{
+    (void)plan, (void)t, (void)x, (void)w;
+}
+
+static float score_alone(const struct problem *p, const float *q, const float *k)
+{
+    return vdot(q, k, p->head_dim) * p->scale;
+}
+
+static void add_value(float factor, float *o, float p_j, const float *v, size_t n)
+{
+    vaxpy(factor, o, p_j, v, n);
+}
+
+/* o (n) = sum / l */
+static void write_row(struct se x, const float *sum, float factor, size_t n, float *o)
+{
+    for (size_t c = 0; c < n; c++) o[c] = se_divide(x, sum[c] * factor);
+}
+
+#include "fold.h"
+#include "fold_rows.h"
+
+static void fold_keys(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                      const struct tile *t, size_t begin, size_t end, struct state *x,
+                      struct scratch *w)
+{
     memset(x->o, 0, Br * plan->cols * sizeof(float));
-    size_t begin = part * plan->part_keys, end = begin + plan->part_keys;
-    begin = larger(begin, t->some_see.first);
-    end = smaller(end, t->some_see.end);
-    if (plan->group * t->s.seqlen_q <= DECODE_ROWS) fold_rows(p, a, plan, t, begin, end, x, w);
-    else fold_tiles(p, a, plan, products, t, begin, end, x, w);
+    int decode = plan->group * t->s.seqlen_q <= DECODE_ROWS;
+    (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
 }
 
-/* All tiles and parts on so many threads, each by one thread from begin to end; then the
- * parts of each tile are merged in order.  The last tile, with the most visible keys, goes
- * first. */
 static void attention_tiles(const struct problem *p, const struct arrays *a,
                             const struct products *products, int threads)
 {
     struct plan plan = plan_of(p);
-    size_t tiles = plan.tiles, tasks = tiles * plan.parts;
-    size_t scratch = round_up(scratch_floats(p, &plan), 16) * (size_t)omp_get_max_threads();
-    float *memory = a->workspace, *states = memory + scratch;
+    plan.products = products;
 #pragma omp parallel num_threads(threads)
-    {
-        size_t me = (size_t)omp_get_thread_num();
-        struct scratch w = scratch_at(p, &plan, memory, me);
-#pragma omp for schedule(dynamic, 1)
-        for (size_t task = 0; task < tasks; task++) {
-            size_t index = tiles - 1 - task / plan.parts, part = task % plan.parts;
-            struct tile t = tile_at(p, a, &plan, index);
-            struct state x = state_at(&plan, states,
-                                      plan.parts > 1 ? index * plan.parts + part : me);
-            fold_part(p, a, &plan, products, &t, part, &x, &w);
-            if (plan.parts == 1) finish(p, a, &plan, &t, &x);
-        }
-#pragma omp for schedule(dynamic, 1)
-        for (size_t index = 0; index < (plan.parts > 1 ? tiles : 0); index++) {
-            struct tile t = tile_at(p, a, &plan, index);
-            struct state x = state_at(&plan, states, index * plan.parts);
-            for (size_t part = 1; part < plan.parts; part++) {
-                struct state y = state_at(&plan, states, index * plan.parts + part);
-                merge(&plan, t.n_rows, &x, &y);
-            }
-            finish(p, a, &plan, &t, &x);
-        }
-    }
+    tiles_of_thread(p, a, &plan, fold_keys, a->workspace);
 }
 
 static void loop_scores(const float *k, size_t k_stride, size_t n_keys, size_t head_dim,
@@ -231,10 +211,9 @@ static struct cost tiled_cost(const struct problem *p)
     return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
                          .exps = (double)p->batch * (double)p->heads_q * scores};
 }
-
 static size_t workspace(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? tiled_workspace(p) : rows_workspace(p);
+    return p->op == OP_ATTENTION ? tiles_workspace(p) : rows_workspace(p);
 }
 
 static struct cost cost(const struct problem *p)
@@ -249,7 +228,7 @@ const struct variant tiled_loops = {
     .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = tiled_workspace, .cost = tiled_cost,
+    .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
 };
 
@@ -260,7 +239,7 @@ const struct variant tiled_microkernel = {
     .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
     .max_score = INFINITY,
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = tiled_workspace, .cost = tiled_cost,
+    .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
 };
 

@@ -1,7 +1,7 @@
-/* bf16_transpose.h: 16 x 16 numbers of 32 bits, rows to columns: pairs of bf16, and floats.
+/* transpose.h: 16 x 16 numbers of 32 bits, rows to columns: pairs of bf16, and floats.
  * On vectors of 16 it takes four rounds of 16 exchanges, otherwise a loop. */
-#ifndef BF16_TRANSPOSE_H
-#define BF16_TRANSPOSE_H
+#ifndef TRANSPOSE_H
+#define TRANSPOSE_H
 
 #include "problem/half.h"
 #include "vector/vector.h"
@@ -68,16 +68,16 @@ static void transpose_pairs_of_rows(const uint16_t *from, size_t stride, uint32_
 }
 
 /* to (16, 16) from 16 rows of 16 floats. */
-static void transpose_floats(const float *from, size_t stride, float *to)
+static void transpose_floats(const float *from, size_t stride, float *to, size_t to_stride)
 {
 #if LANES == 16
     vfloat x[6 * UNROLL_MOST];
     UNROLL(h, 2, UNROLL(i, 8, x[8 * h + i] = vload(from + (size_t)(8 * h + i) * stride)));
     transpose16(x);
-    UNROLL(h, 2, UNROLL(i, 8, vstore(to + (8 * h + i) * 16, x[8 * h + i])));
+    UNROLL(h, 2, UNROLL(i, 8, vstore(to + (8 * h + i) * to_stride, x[8 * h + i])));
 #else
     for (size_t t = 0; t < 16; t++)
-        for (size_t i = 0; i < 16; i++) to[i * 16 + t] = from[t * stride + i];
+        for (size_t i = 0; i < 16; i++) to[i * to_stride + t] = from[t * stride + i];
 #endif
 }
 
