@@ -5,13 +5,13 @@
 #include <math.h>
 #include <omp.h>
 
-#include "../04_monoid_tiled_cpu/fast/bf16.h"
 #include "program/verbs.h"
 
-extern const struct variant bf16_amx; /* has the same memory, promises and types */
+extern const struct variant bf16_amx; /* has the same promises and types */
 
 /* 0 when every case passes. */
-static inline int check_model(const char *name, variant_function *attention)
+static inline int check_model(const char *name, variant_function *attention,
+                              size_t (*workspace)(const struct problem *))
 {
     struct variant v = bf16_amx;
     const struct variant *variants[] = {&v, NULL};
@@ -19,6 +19,7 @@ static inline int check_model(const char *name, variant_function *attention)
     struct options quick = {.quick = 1};
     v.name = name;
     v.lacks = NULL;
+    v.workspace = workspace;
     v.does[0].function = attention;
     return check_stage(&stage, &quick);
 }

@@ -81,5 +81,5 @@ Test(amx, the_model_has_the_bits_of_the_unit)
 
 Test(amx, attention_on_the_model_passes_every_case)
 {
-    cr_expect(check_model("amx_model", amx_model_attention) == 0);
+    cr_expect(check_model("amx_model", amx_model_attention, amx_model_workspace) == 0);
 }

@@ -14,5 +14,5 @@ Test(dot_bf16, a_multiply_add_takes_both_halves_of_a_pair)
 
 Test(dot_bf16, attention_on_the_model_passes_every_case)
 {
-    cr_expect(check_model("dot_model", dot_model_attention) == 0);
+    cr_expect(check_model("dot_model", dot_model_attention, dot_model_workspace) == 0);
 }

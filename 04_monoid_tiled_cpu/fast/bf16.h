@@ -95,12 +95,12 @@ static void prepare(const struct problem *p, const struct arrays *a, const struc
 static void pack_queries(const struct problem *p, const struct arrays *a,
                          const struct plan *plan, const struct tile *t, struct scratch *w)
 {
-    size_t d = p->head_dim;
+    size_t d = p->head_dim, rows = round_up(t->n_rows, PANEL);
     const uint16_t *q = q_row(p, a, plan, t, 0);
-    memset(w->sums, 0, Br * plan->cols * sizeof(float));
+    memset(w->sums, 0, rows * plan->cols * sizeof(float));
     w->vt = (const uint16_t *)a->workspace +
             (t->s.batch * p->heads_kv + t->kv) * whole_keys(p) * plan->cols;
-    for (size_t r = 0; r < Br; r += 16) {
+    for (size_t r = 0; r < rows; r += 16) {
         uint32_t *panel = w->q + r / PANEL * PANEL * whole_dim(p) / 2 + r % PANEL;
         size_t whole = r + 16 <= t->n_rows ? d / KEY_STEP * KEY_STEP : 0;
         for (size_t i = 0; i < whole; i += KEY_STEP)

@@ -235,8 +235,9 @@ static int all_finite(const float *x, size_t n)
 static void finish(const struct problem *p, const struct arrays *a, const struct plan *plan,
                    const struct tile *t, const struct state *x)
 {
+    if (!t->n_rows) return;
+    struct query q = query_of(plan, t, 0);
     for (size_t r = 0; r < t->n_rows; r++) {
-        struct query q = query_of(plan, t, r);
         struct se s = {.m = x->m[r] * NATURAL_M, .l = x->l[r]};
         float *sum = x->o + r * plan->cols, factor = 1;
         float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
@@ -249,6 +250,7 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
         write_row(s, sum, factor, p->head_dim_v,
                   (element *)a->o + query_at(p, &t->s, strides_of_o(p), q.h, q.i));
         if (a->lse) a->lse[lse_at(p, &t->s, q.h, q.i)] = se_lse(s);
+        if (++q.i == t->s.seqlen_q) q.i = 0, q.h++;
     }
 }
 

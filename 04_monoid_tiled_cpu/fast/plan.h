@@ -129,18 +129,14 @@ static struct key_range row_sees(const struct tile *t, size_t r)
 /* The keys that all of some rows of a tile see, and those that at least one of them sees. */
 struct sight { struct key_range all, some; };
 
-/* That of rows first .. first + n_rows - 1. */
+/* That of rows first .. first + n_rows - 1, which are queries i .. end - 1 or, of several heads,
+ * from some query to the last and on from query 0. */
 static struct sight sight_of(const struct tile *t, size_t first, size_t n_rows)
 {
-    struct sight sight = {.all = {0, t->s.seqlen_k}, .some = {t->s.seqlen_k, 0}};
-    for (size_t r = first; r < first + n_rows; r++) {
-        struct key_range sees = row_sees(t, r);
-        sight.all.first = larger(sight.all.first, sees.first);
-        sight.all.end = smaller(sight.all.end, sees.end);
-        sight.some.first = smaller(sight.some.first, sees.first);
-        sight.some.end = larger(sight.some.end, sees.end);
-    }
-    return sight;
+    if (!n_rows) return (struct sight){{0, 0}, {0, 0}};
+    size_t i = (t->first + first) % t->s.seqlen_q, end = i + n_rows;
+    if (end > t->s.seqlen_q) i = 0, end = t->s.seqlen_q;
+    return (struct sight){all_rows_see(t->mask, i, end), some_row_sees(t->mask, i, end)};
 }
 
 static struct tile tile_at(const struct problem *p, const struct arrays *a,
