@@ -64,7 +64,8 @@ static struct cost cost(const struct problem *p)
                          .exps = score_count(p)};
 }
 
-#define SUPPORTED (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS)
+#define SUPPORTED                                                              \
+    (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_BIAS_STRIDES)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",

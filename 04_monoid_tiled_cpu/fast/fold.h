@@ -48,8 +48,9 @@ static void cap_scores(float *s, size_t n, float unit, float c)
 
 /* Multiplies by unit, adds the bias and hides what is masked: -INFINITY, whatever was computed.
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
-static void mask_scores(const struct problem *p, const struct arrays *a, const struct tile *t,
-                        size_t row, size_t n_rows, size_t j0, size_t n, float unit, float *s)
+static void mask_scores(const struct problem *p, const struct arrays *a,
+                        const struct plan *plan, const struct tile *t, size_t row,
+                        size_t n_rows, size_t j0, size_t n, float unit, float *s)
 {
     float first[PANEL], end[PANEL]; /* keys of the block that a row sees */
     for (size_t r = 0; r < PANEL; r++) {
@@ -65,7 +66,7 @@ static void mask_scores(const struct problem *p, const struct arrays *a, const s
             vstore(s + j * PANEL + i, vselect(vless(at, vload(end + i)), x, hidden));
         }
     for (size_t r = 0; p->has_bias && r < n_rows; r++) {
-        const float *bias = bias_of(p, a, t, row + r, j0);
+        const float *bias = bias_of(p, a, plan, t, row + r, j0);
         for (size_t j = (size_t)first[r]; j < (size_t)end[r]; j++) {
             float with_bias = s[j * PANEL + r] + bias[j];
             s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
@@ -134,7 +135,7 @@ static float panel_scores(const struct problem *p, const struct arrays *a,
     }
     if (p->has_bias || keys->j < sight->all.first || keys->j + n > sight->all.end ||
         !(unit > FLT_MIN)) { /* -INFINITY times 0 would be NaN */
-        mask_scores(p, a, t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
+        mask_scores(p, a, plan, t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
         unit = 1;
     }
     for (size_t x = n * PANEL; x < round_up(n, KEY_STEP) * PANEL; x++) w->s[x] = -INFINITY;
@@ -205,7 +206,7 @@ static struct se row_alone(const struct problem *p, const struct arrays *a,
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
-        float bias = p->has_bias ? *bias_of(p, a, t, row, j) : 0;
+        float bias = p->has_bias ? *bias_of(p, a, plan, t, row, j) : 0;
         if (bias == -INFINITY) continue;
         struct keys key = keys_from(p, a, t, j, 1);
         float s = score_alone(p, q, key.k);

@@ -68,7 +68,7 @@ static void fold_row(const struct problem *p, const struct arrays *a, const stru
                      const struct tile *t, size_t r, size_t first, size_t n, struct state *x,
                      float *s)
 {
-    const float *bias = bias_of(p, a, t, r, first);
+    const float *bias = bias_of(p, a, plan, t, r, first);
     struct keys keys = keys_from(p, a, t, first, n);
     vfloat m_lanes = vset(x->m[r]), sum = {0};
     row_scores(p, q_row(p, a, plan, t, r), &keys, n, bias, s);

@@ -172,10 +172,10 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
 
 /* The bias of row r for the keys from j on, or NULL. */
 static const float *bias_of(const struct problem *p, const struct arrays *a,
-                            const struct tile *t, size_t r, size_t j)
+                            const struct plan *plan, const struct tile *t, size_t r, size_t j)
 {
-    size_t i = (t->first + r) % t->s.seqlen_q;
-    return p->has_bias ? a->bias + i * p->seqlen_k + j : NULL;
+    struct query q = query_of(plan, t, r);
+    return p->has_bias ? a->bias + bias_at(p, t->s.batch, q.h, q.i) + j : NULL;
 }
 
 #endif

@@ -19,7 +19,7 @@ typedef float element;
 
 #define SUPPORTED                                                                          \
     (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
-     WITH_PAGES | WITH_STRIDES)
+     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES)
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 
 /* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL). */
