@@ -1,5 +1,5 @@
-/* harness.h: how a stage describes itself.  The only header a stage needs (CUDA files
- * also include cuda_check.h).
+/* harness.h: how a stage describes itself to the harness.  A lesson, stage.c, includes stage.h
+ * instead; its neighbour variants.c includes this.
  *
  * A stage is a list of variants.  A variant computes; the harness allocates, checks,
  * times, prints and reads files.
@@ -110,7 +110,7 @@ struct arrays {
     const size_t *index;        /* [n_updates] the key row that update u replaces */
     const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
     size_t *merges;             /* scan, update: [1], the number of merges made, or NULL */
-    void *workspace;            /* variant.workspace(problem) bytes, 1024-byte aligned */
+    void *workspace;            /* variant_scratch() bytes, 1024-byte aligned */
     void *stream;               /* cudaStream_t of a GPU variant; NULL: the default one */
 };
 
@@ -175,6 +175,16 @@ variant_function needs_gpu;
 /* A function and the operation that it does. */
 struct op_function { enum op op; variant_function *function; };
 
+/* One row, x (n) -> y: the harness goes through the rows, and ignores what is returned. */
+typedef float function_of_row(const float *x, float *y, size_t n);
+struct row_operation { enum op op; function_of_row *function; };
+
+/* One head of attention (stage.h): the harness goes through batches and heads. */
+struct head;
+typedef void function_of_head(const struct head *h);
+struct head_operation { enum op op; function_of_head *function; };
+enum { MOST_OF_A_KIND = 3 };
+
 /* One way of doing a stage.  Fields that do not apply are left out (0 or NULL). */
 struct variant {
     const char *name;
@@ -201,17 +211,26 @@ struct variant {
     const char *(*picks)(const struct problem *p);
     size_t (*workspace)(const struct problem *p); /* bytes */
     struct cost (*cost)(const struct problem *p);
-    struct op_function does[N_OPS + 1]; /* {{OP_SOFTMAX, softmax}, ...}; a NULL ends it */
+    /* What it does: {{OP_SOFTMAX, softmax_row}}, an operation in one of three ways.  With all_cores
+     * the harness hands rows, or some queries of a head, to each core. */
+    struct row_operation by_row[MOST_OF_A_KIND];
+    struct head_operation by_head[MOST_OF_A_KIND];
+    int stores_scores;             /* by_head: the harness gives it memory for s and p */
+    struct op_function does[N_OPS + 1]; /* the whole problem */
     const struct variant *on_gpu;  /* the same kernel compiled for the GPU: GPU_TWIN(name) */
 };
 
-/* The function of v that does op, or NULL. */
-static inline variant_function *variant_does(const struct variant *v, enum op op)
-{
-    for (int i = 0; i < N_OPS && v->does[i].function; i++)
-        if (v->does[i].op == op) return v->does[i].function;
-    return NULL;
-}
+/* Does v do op? */
+int variant_does(const struct variant *v, enum op op);
+
+/* Is its function for op one that only a GPU has? */
+int variant_only_on_gpu(const struct variant *v, enum op op);
+
+/* Bytes of a->workspace for p. */
+size_t variant_scratch(const struct variant *v, const struct problem *p);
+
+/* Computes p, whose arrays v can reach. */
+void variant_call(const struct variant *v, const struct problem *p, const struct arrays *a);
 
 struct trace; /* where a trace goes */
 struct options; /* a command line (program/options.h) */
@@ -238,6 +257,10 @@ struct stage {
     /* Ends with NULL.  The plain one first; of several that do a problem equally well, `run`
      * takes the last (program/choose.h). */
     const struct variant *const *variants;
+    /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
+     * attention, on a query with these scores. */
+    int traces_attention;
+    void (*after_trace)(void);             /* prints what follows a trace, or NULL */
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
     const char *const *strategies; /* of several ranks: values of --strategy, NULL */

@@ -63,9 +63,9 @@ static inline void free_arrays(struct arrays *a)
 static inline void run_variant(const struct variant *v, const struct problem *p,
                                struct arrays *a)
 {
-    size_t bytes = v->workspace ? v->workspace(p) : 0;
+    size_t bytes = variant_scratch(v, p);
     a->workspace = aligned_alloc(1024, (bytes + 2047) / 1024 * 1024);
-    variant_does(v, p->op)(p, a);
+    variant_call(v, p, a);
     free(a->workspace);
     a->workspace = NULL;
 }

@@ -29,7 +29,7 @@ static float *fenced(size_t n, int fence_first)
 static void call_variant(const struct variant *v, const struct problem *p, struct arrays *a)
 {
     a->workspace = memory_new(v->workspace(p));
-    variant_does(v, p->op)(p, a);
+    variant_call(v, p, a);
     memory_free(a->workspace);
 }
 

@@ -189,8 +189,7 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
     const struct test_case *c = test_cases(&n);
     for (size_t i = 0; i < n; i++) {
         const struct problem *p = &c[i].problem;
-        variant_function *f = variant_does(v, p->op);
-        if (!f || (dtype != F32 && !c[i].halves)) continue;
+        if (!variant_does(v, p->op) || (dtype != F32 && !c[i].halves)) continue;
         if (c[i].only_gpu || p->seqlen_q * p->seqlen_k > 50000) continue;
         if (problem_features(p) & ~v->supports) continue;
         for (int s = 0; s < seeds; s++) {

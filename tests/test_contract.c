@@ -247,7 +247,7 @@ Test(contract, sizes_that_overflow_are_as_large_as_can_be)
     static const struct variant *const quadratic[] = {
         &naive_simd, &naive_threads, &safe_simd, &safe_threads};
     for (int i = 0; i < 4; i++)
-        cr_expect(quadratic[i]->workspace(&p) == SIZE_MAX, "%s", quadratic[i]->name);
+        cr_expect(variant_scratch(quadratic[i], &p) == SIZE_MAX, "%s", quadratic[i]->name);
     cr_expect(size_times(SIZE_MAX, 2) == SIZE_MAX && size_plus(SIZE_MAX, 1) == SIZE_MAX);
 }
 

@@ -124,7 +124,7 @@ Test(fused, fused_and_unfused_agree_with_the_exact_answer)
             exact(d, want, size);
             for (int u = 0; u < 2; u++) {
                 struct arrays a = {.x = d->x, .w = d->w, .y = y[u]};
-                variant_does(u ? &reduction_unfused : &reduction_fused, p.op)(&p, &a);
+                variant_call(u ? &reduction_unfused : &reduction_fused, &p, &a);
                 for (size_t f = 0; f < N_FUSED; f++)
                     expect(u ? "unfused" : "fused", f, y[u][f], want[f], size[f], n);
             }

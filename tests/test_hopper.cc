@@ -258,7 +258,7 @@ static void attend_in_this_thread(const struct variant *v, bool *right)
     a.o = o.data();
     a.lse = &lse;
     a.workspace = workspace.data();
-    variant_does(v, OP_ATTENTION)(&p, &a);
+    variant_call(v, &p, &a);
     *right = o == values && lse == 0.0f;
 }
 

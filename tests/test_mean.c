@@ -17,7 +17,7 @@ static float mean_of(const struct variant *v, const float *x, size_t n)
     float y = -1.0f;
     struct problem p = {.op = OP_MEAN, .rows = 1, .cols = n};
     struct arrays a = {.x = x, .y = &y};
-    variant_does(v, OP_MEAN)(&p, &a);
+    variant_call(v, &p, &a);
     return y;
 }
 

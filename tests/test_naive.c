@@ -3,7 +3,7 @@
 
 #define main unused_main_of_stage_1
 #define stage naive_stage
-#include "../01_naive/stage.c"
+#include "../01_naive/variants.c"
 #undef main
 #undef stage
 
@@ -11,14 +11,14 @@ static void run_softmax(const float *x, float *y, size_t n)
 {
     struct problem p = {.op = OP_SOFTMAX, .rows = 1, .cols = n};
     struct arrays a = {.x = x, .y = y};
-    variant_does(&naive, OP_SOFTMAX)(&p, &a);
+    variant_call(&naive, &p, &a);
 }
 
 /* The largest float x with a finite exp(x) is 0x1.62e42ep6: ln(2^128) = 88.722839... lies
  * between it and its successor. */
 Test(naive, float_overflows_at_the_first_failing_score)
 {
-    cr_assert(first_failing_score(F32, 1) == 0x1.62e430p6f);
+    cr_assert(first_failing_score(softmax_row, 1) == 0x1.62e430p6f);
     const float good[1] = {0x1.62e42ep6f}, bad[1] = {0x1.62e430p6f};
     float y[1];
     run_softmax(good, y, 1);
@@ -32,14 +32,14 @@ Test(naive, float_overflows_at_the_first_failing_score)
  * exp(88.5) = 2.7e38, exp(89) = 4.5e38 > 3.4e38. */
 Test(naive, sixteen_bit_types_overflow_where_the_table_says)
 {
-    cr_assert(first_failing_score(F16, 1) == 11.09375f);
-    cr_assert(first_failing_score(BF16, 1) == 89.0f);
+    cr_assert(first_failing_score_16(F16, 1) == 11.09375f);
+    cr_assert(first_failing_score_16(BF16, 1) == 89.0f);
 }
 
 /* 1024 equal terms overflow ln(1024) = 6.93 earlier: at 81.79. */
 Test(naive, sum_overflows_before_any_term)
 {
-    float first = first_failing_score(F32, 1024);
+    float first = first_failing_score(softmax_row, 1024);
     cr_assert(fabs((double)first - (128 - 10) * 0.69314718055994531) < 1e-4, "got %.9g", first);
     static float x[1024], y[1024];
     for (int j = 0; j < 1024; j++) x[j] = first;
@@ -70,7 +70,7 @@ Test(naive, attention_stores_two_matrices_of_scores)
     for (size_t n = 16; n <= 4096; n *= 4) {
         struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
                             .seqlen_q = n, .seqlen_k = n, .head_dim = 8, .head_dim_v = 8};
-        cr_assert(naive.workspace(&p) == 2 * n * n * sizeof(float));
+        cr_assert(variant_scratch(&naive, &p) == 2 * n * n * sizeof(float));
     }
 }
 

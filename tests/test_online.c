@@ -63,7 +63,7 @@ Test(online, normalised_output_is_attention_after_every_key)
                             .seqlen_q = 1, .seqlen_k = n, .head_dim = 1, .head_dim_v = 1,
                             .scale = 1};
         struct arrays a = {.q = &q, .k = k, .v = v, .o = &o, .lse = &lse};
-        variant_does(&online_normalised, OP_ATTENTION)(&p, &a);
+        variant_call(&online_normalised, &p, &a);
         double l = 0, sum = 0;
         for (size_t j = 0; j < n; j++) {
             l += exp(k[j]);
@@ -82,7 +82,7 @@ Test(online, attention_stores_no_score)
                         .seqlen_q = 4096, .seqlen_k = 4096, .head_dim = 64,
                         .head_dim_v = 64};
     for (int i = 0; i < 3; i++) {
-        cr_assert(!v[i]->workspace || v[i]->workspace(&p) == 0, "%s", v[i]->name);
+        cr_assert(variant_scratch(v[i], &p) == 0, "%s", v[i]->name);
         cr_assert(v[i]->cost(&p).bytes == attention_io_bytes(&p), "%s", v[i]->name);
     }
 }

@@ -15,7 +15,7 @@ static void run_softmax(const struct variant *v, const float *x, float *y, size_
 {
     struct problem p = {.op = OP_SOFTMAX, .rows = 1, .cols = n};
     struct arrays a = {.x = x, .y = y};
-    variant_does(v, OP_SOFTMAX)(&p, &a);
+    variant_call(v, &p, &a);
 }
 
 /* In real arithmetic every term lies in (0, 1]; in float it may underflow to 0.  The term

@@ -98,7 +98,7 @@ struct decode {
             a.q = wide[0].data(), a.k = wide[1].data(), a.v = wide[2].data();
             a.o = wide_o.data();
         }
-        variant_does(rung, OP_ATTENTION)(&p, &a);
+        variant_call(rung, &p, &a);
         for (size_t i = 0; p.dtype == F32 && i < o.size(); i++)
             o[i] = float_to_half(wide_o[i]);
     }

@@ -5,17 +5,32 @@
  * it ln(n) earlier. */
 #include "overflow.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "problem/half.h"
+
+/* Does the row of n scores x come out as n weights 1 / n? */
+static int row_survives(function_of_row *softmax_row, size_t n, float x)
+{
+    float *row = malloc(2 * n * sizeof *row), y = NAN;
+    for (size_t j = 0; row && j < n; j++) row[j] = x;
+    if (row) {
+        softmax_row(row, row + n, n);
+        y = row[n];
+    }
+    free(row);
+    return y > 0;
+}
 
 /* x rounded to the type, as a float. */
 static float rounded(enum dtype dtype, float x)
 {
-    if (dtype == F32) return x;
     return dtype == F16 ? half_to_float(float_to_half(x)) : bfloat_to_float(float_to_bfloat(x));
 }
 
 /* Is the denominator of n equal scores x finite when every operation rounds to dtype? */
-static int survives(enum dtype dtype, size_t n, float x)
+static int sum_survives(enum dtype dtype, size_t n, float x)
 {
     float term = rounded(dtype, expf(x)), l = 0;
     for (size_t j = 0; j < n; j++) {
@@ -27,16 +42,38 @@ static int survives(enum dtype dtype, size_t n, float x)
     return 1;
 }
 
-/* Positive floats sort like their bits, and so are those of a 16-bit type: its
- * values are the floats whose low bits (13 of float16, 16 of bfloat16) are 0. */
-float first_failing_score(enum dtype dtype, size_t n)
+/* Halves the interval between 1, which survives, and 128, which does not.  Positive floats sort
+ * like their bits, and so do those of a 16-bit type: its values are the floats whose low bits (13
+ * of float16, 16 of bfloat16) are 0. */
+static float first_failing(function_of_row *softmax_row, enum dtype dtype, size_t n)
 {
     uint32_t step = dtype == F32 ? 1u : dtype == F16 ? 1u << 13 : 1u << 16;
     uint32_t good = f32_bits(1.0f) / step, bad = f32_bits(128.0f) / step;
     while (bad - good > 1) {
         uint32_t middle = good + (bad - good) / 2;
-        if (survives(dtype, n, f32_from_bits(middle * step))) good = middle;
+        float x = f32_from_bits(middle * step);
+        int survives = dtype == F32 ? row_survives(softmax_row, n, x) : sum_survives(dtype, n, x);
+        if (survives) good = middle;
         else bad = middle;
     }
     return f32_from_bits(bad * step);
+}
+
+float first_failing_score(function_of_row *softmax_row, size_t n)
+{
+    return first_failing(softmax_row, F32, n);
+}
+
+float first_failing_score_16(enum dtype dtype, size_t n)
+{
+    return first_failing(NULL, dtype, n);
+}
+
+void print_first_failing_scores(function_of_row *softmax_row)
+{
+    printf("the first score at which n equal scores overflow, by type:\n");
+    printf("%9s %12s %12s %12s\n", "n", "f32", "f16", "bf16");
+    for (size_t n = 1; n <= (size_t)1 << 20; n *= 1024)
+        printf("%9zu %12.6f %12.6f %12.6f\n", n, first_failing_score(softmax_row, n),
+               first_failing_score_16(F16, n), first_failing_score_16(BF16, n));
 }

@@ -35,7 +35,7 @@ int local_attention(const struct shard *w, const float *q, struct key_range rows
     size_t bytes = tiled_all_cores.workspace(&p);
     a.workspace = bytes ? memory_new(bytes) : NULL;
     if (bytes && !a.workspace) return -1;
-    variant_does(&tiled_all_cores, OP_ATTENTION)(&p, &a);
+    variant_call(&tiled_all_cores, &p, &a);
     memory_free(a.workspace);
     return 1;
 }

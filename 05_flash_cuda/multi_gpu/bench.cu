@@ -113,7 +113,7 @@ static void one_gpu_new(struct one_gpu *x, const struct problem *p)
 static void run_one(void *context)
 {
     struct one_gpu *x = (struct one_gpu *)context;
-    variant_does(x->v, OP_ATTENTION)(&x->p, &x->a);
+    variant_call(x->v, &x->p, &x->a);
 }
 
 static void one_gpu_free(struct one_gpu *x)

@@ -26,7 +26,6 @@
     extern "C" const struct variant name##_cuda
 #define GPU_TWIN(name) NULL
 #define GPU_ONLY(f) f
-#define RUNS_IN_THIS_BUILD(f) 1
 
 /* The block's shared memory as a T; launch with sizeof(T) bytes of it. */
 template <class T> static __device__ __forceinline__ T &dynamic_shared()
@@ -38,7 +37,6 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #define GPU_DEVICE GPU_ON_CPU
 #define GPU_ONLY(f) needs_gpu
-#define RUNS_IN_THIS_BUILD(f) ((f) != needs_gpu)
 #define GPU_VARIANT(name)                                                                  \
     extern "C" __attribute__((weak)) const struct variant name##_cuda;                     \
     extern "C" const struct variant name;                                                  \

@@ -53,14 +53,14 @@ static void bind(struct arrays *a, char *const at[N_ARRAYS])
 }
 
 /* Computes, and waits until the device has done it. */
-static void call(const struct variant *v, variant_function *function, const struct problem *p,
+static void call(const struct variant *v, const struct problem *p,
                  char *const at[N_ARRAYS])
 {
     struct arrays a = {0};
     bind(&a, at);
-    size_t scratch = v->workspace ? v->workspace(p) : 0;
+    size_t scratch = variant_scratch(v, p);
     if (scratch) a.workspace = memory_for_work(scratch);
-    function(p, &a);
+    variant_call(v, p, &a);
     memory_wait();
     if (scratch) memory_free_work(a.workspace);
 }
@@ -71,8 +71,7 @@ static void compute(const struct variant *v, const struct request *q, char *regi
 {
     struct fenced f[N_ARRAYS];
     char *there[N_ARRAYS] = {0}, *at[N_ARRAYS] = {0};
-    variant_function *function = variant_does(v, q->problem.op);
-    if (!function) _exit(3);
+    if (!variant_does(v, q->problem.op)) _exit(3);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!q->span[i].bytes) continue;
         f[i] = fenced_new(q->span[i].bytes);
@@ -80,7 +79,7 @@ static void compute(const struct variant *v, const struct request *q, char *regi
         there[i] = i == AT_INDEX ? f[i].data : memory_to_device(f[i].data, q->span[i].bytes);
         at[i] = there[i] + (i >= AT_Y ? q->guard : 0);
     }
-    call(v, function, &q->problem, at);
+    call(v, &q->problem, at);
     for (int i = 0; i < N_ARRAYS; i++) {
         if (!q->span[i].bytes) continue;
         if (i != AT_INDEX) memory_from_device(f[i].data, there[i], q->span[i].bytes);
@@ -93,12 +92,11 @@ static void compute(const struct variant *v, const struct request *q, char *regi
 static void compute_in_place(const struct variant *v, const struct request *q, char *region)
 {
     char *at[N_ARRAYS] = {0};
-    variant_function *function = variant_does(v, q->problem.op);
-    if (!function) _exit(3);
+    if (!variant_does(v, q->problem.op)) _exit(3);
     char *place = memory_of_judge(q->gpu_bytes, region);
     for (int i = 0; i < N_ARRAYS; i++)
         if (q->span[i].bytes) at[i] = place + q->span[i].offset + (i >= AT_Y ? q->guard : 0);
-    call(v, function, &q->problem, at);
+    call(v, &q->problem, at);
 }
 
 int stage_main(int argc, char **argv, const struct stage *stage)

@@ -107,7 +107,7 @@ static void attend(void *context)
     if (request_has_no_keys(r))
         backend_no_keys(r->p.dtype, n.lse, r->p.head_dim_v, r->a.o, r->a.lse, r->a.stream);
     else
-        variant_does(r->v, r->p.op)(&r->p, &r->a);
+        variant_call(r->v, &r->p, &r->a);
 }
 
 int five_steps_attention(const struct five_steps_attention_problem *given, void *workspace,

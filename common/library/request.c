@@ -176,7 +176,7 @@ int request_choose(struct request *r, const char *name)
 static void ask_scratch(void *context)
 {
     struct request *r = context;
-    r->scratch = r->v->workspace ? r->v->workspace(&r->p) : 0;
+    r->scratch = variant_scratch(r->v, &r->p);
 }
 
 /* Room for n floats at the end of the layout, on a multiple of 1024 bytes. */

@@ -59,7 +59,7 @@ extern "C" size_t softmax_workspace(const char *variant, const char *dtype, size
 {
     const struct variant *v = find(variant);
     struct problem p = problem_of(dtype, rows, cols);
-    return v && v->workspace ? v->workspace(&p) : 0;
+    return v ? variant_scratch(v, &p) : 0;
 }
 
 /* Bytes of main memory that the variant moves according to its own model. */
@@ -83,6 +83,6 @@ extern "C" int softmax_run(const char *variant, const char *dtype, size_t rows, 
     a.y = y;
     a.workspace = workspace;
     a.stream = stream;
-    variant_does(v, OP_SOFTMAX)(&p, &a);
+    variant_call(v, &p, &a);
     return 0;
 }

@@ -23,10 +23,13 @@ COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
             $(patsubst %.cc,$(BUILD)/obj/%.o,$(call sources_of,common,.cc)) \
             $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(wildcard common/gpu/*.cu)))
 
+# The lesson, stage.c, is no object of its own: variants.c beside it includes it.
+LESSONS := $(patsubst %/variants.c,%/stage.c,$(wildcard $(STAGES:%=%/variants.c)))
+
 MAIN_CU := 05_flash_cuda/stage.cu
 twins_of = $(foreach f,$(filter-out $(MAIN_CU),$(call sources_of,$(1),.cu)),\
              $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
-objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1),.c)) \
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(LESSONS),$(call sources_of,$(1),.c))) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call sources_of,$(1),.cu)) \
              $(call twins_of,$(1))
 PROGRAMS := $(STAGES:%=$(BUILD)/%)

@@ -94,7 +94,7 @@ struct execution *execution_new(const struct variant *v, const struct problem *p
     e->a = *host;
     e->on_gpu = v->device == ON_GPU;
     if (e->on_gpu) bind_gpu(e, host, why);
-    size_t scratch = v->workspace ? v->workspace(p) : 0;
+    size_t scratch = variant_scratch(v, p);
     e->a.workspace = NULL;
     if (!*why && scratch) {
         e->a.workspace = e->on_gpu ? gpu_alloc(scratch) : memory_new(scratch);
@@ -114,14 +114,14 @@ struct execution *execution_new(const struct variant *v, const struct problem *p
 
 void execution_run(struct execution *e)
 {
-    variant_does(e->v, e->p.op)(&e->p, &e->a);
+    variant_call(e->v, &e->p, &e->a);
     if (e->on_gpu) gpu_wait();
 }
 
 void execution_run_nowait(void *e_)
 {
     struct execution *e = e_;
-    variant_does(e->v, e->p.op)(&e->p, &e->a);
+    variant_call(e->v, &e->p, &e->a);
 }
 
 void execution_fetch(struct execution *e)

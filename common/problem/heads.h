@@ -1,15 +1,9 @@
-/* heads.h: the arrays of one head of attention, so that a stage can say "for each head". */
+/* heads.h: from a problem to its heads: what the harness does for a variant by_head. */
 #ifndef HEADS_H
 #define HEADS_H
 
 #include "harness.h"
-
-/* One query head: q [seqlen_q, head_dim], k [seqlen_k, head_dim], v [seqlen_k, head_dim_v],
- * o [seqlen_q, head_dim_v], lse [seqlen_q]; bias [seqlen_q, seqlen_k] or NULL. */
-struct head {
-    const float *q, *k, *v, *bias;
-    float *o, *lse;
-};
+#include "stage.h"
 
 /* The soft cap on a scaled score: c tanh(s / c), between -c and c and almost s where s is
  * small (Gemma 2, 2024).  c = 0: none. */
@@ -36,6 +30,12 @@ static inline struct head head_of(const struct problem *p, const struct arrays *
         .bias = a->bias,
         .o = (float *)a->o + bh * p->seqlen_q * p->head_dim_v,
         .lse = a->lse + bh * p->seqlen_q,
+        .seqlen_q = p->seqlen_q,
+        .seqlen_k = p->seqlen_k,
+        .head_dim = p->head_dim,
+        .head_dim_v = p->head_dim_v,
+        .scale = p->scale,
+        .last = problem_mask(p).last,
     };
     return head;
 }

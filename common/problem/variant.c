@@ -22,7 +22,7 @@ void needs_gpu(const struct problem *p, const struct arrays *a)
 static int is_gpu_only(const struct variant *v)
 {
     for (int op = 0; op < N_OPS; op++)
-        if (variant_does(v, (enum op)op) == needs_gpu) return 1;
+        if (variant_only_on_gpu(v, (enum op)op)) return 1;
     return 0;
 }
 

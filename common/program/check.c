@@ -107,7 +107,7 @@ static size_t operations_here(const struct run *run, enum op *ops)
         int done = 0;
         for (size_t i = 0; i < run->n_entries; i++)
             done |= !run->entries[i].unavailable[0] &&
-                    variant_does(run->entries[i].v, (enum op)op) != NULL;
+                    variant_does(run->entries[i].v, (enum op)op);
         if (run->opt->has_op ? op != (int)run->opt->op : !done) continue;
         for (int k = 0; k < (op == OP_ATTENTION ? 4 : 1); k++) ops[n++] = (enum op)op;
     }

@@ -33,7 +33,7 @@ static int check_huge_variant(const struct scene *s, const struct variant *v)
 {
     struct arrays a = s->device;
     struct outputs out[SPOTS];
-    size_t scratch = v->workspace ? v->workspace(&s->p) : 0;
+    size_t scratch = variant_scratch(v, &s->p);
     int ok = 1;
     a.workspace = scratch ? gpu_alloc(scratch) : NULL;
     if (scratch && !a.workspace) return -1;
@@ -41,7 +41,7 @@ static int check_huge_variant(const struct scene *s, const struct variant *v)
         out[t] = outputs_new(&s->spots[t].p);
         move_outputs(s, &s->spots[t], &out[t], 1);
     }
-    variant_does(v, s->p.op)(&s->p, &a);
+    variant_call(v, &s->p, &a);
     gpu_wait();
     for (int t = 0; t < SPOTS; t++) {
         const struct spot *spot = &s->spots[t];

@@ -44,7 +44,7 @@ static void append(char *text, const char *word)
 static void device_text(const struct variant *v, char *text)
 {
     int gpu = v->device == ON_GPU || v->only_arch ||
-              variant_does(v, main_op(v)) == needs_gpu;
+              variant_only_on_gpu(v, main_op(v));
     if (!gpu) snprintf(text, CELL, "%s", device_name(v->device));
     else if (v->only_arch) snprintf(text, CELL, "gpu sm_%da", v->only_arch);
     else snprintf(text, CELL, "gpu sm_%d+", v->least_arch);

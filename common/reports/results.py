@@ -276,7 +276,7 @@ def listed(stage):
     names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
                             "\n".join(texts.values())))
     block = re.search(r"\bvariants\[\] = \{(.*?)\};",
-                      texts.get("variants.h", texts.get("stage.cu", "")), re.S)
+                      texts.get("variants.h") or texts.get("variants.c") or texts.get("stage.cu", ""), re.S)
     listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
         r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M),
                      block[1]) if block else ""

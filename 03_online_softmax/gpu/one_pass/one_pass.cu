@@ -24,7 +24,7 @@ static const struct variant *choose(const struct problem *p)
     static const struct variant *const preferred[] = {
         &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
     for (const struct variant *v : preferred)
-        if (RUNS_IN_THIS_BUILD(variant_does(v, p->op)) && !v->refuses(p)) return v;
+        if (!variant_only_on_gpu(v, p->op) && !v->refuses(p)) return v;
     return &HERE(gpu_two_pass);
 }
 
@@ -41,7 +41,7 @@ static const char *picks(const struct problem *p)
 static size_t workspace(const struct problem *p)
 {
     const struct variant *v = choose(p);
-    return v->workspace ? v->workspace(p) : 0;
+    return variant_scratch(v, p);
 }
 
 static struct cost cost(const struct problem *p)
@@ -51,7 +51,7 @@ static struct cost cost(const struct problem *p)
 
 static void one_pass(const struct problem *p, const struct arrays *a)
 {
-    variant_does(choose(p), p->op)(p, a);
+    variant_call(choose(p), p, a);
 }
 
 GPU_VARIANT(gpu_one_pass) = {

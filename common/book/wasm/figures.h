@@ -35,6 +35,9 @@ struct step {
 extern struct step steps[MOST_STEPS];
 extern int n_steps, loop;
 
+/* The steps of a stage's softmax_row on the first n scores; returns their number. */
+int traced_row(function_of_row *softmax_row, int n);
+
 float to_type(float x, int type); /* rounded to enum dtype and back */
 
 #endif

@@ -51,6 +51,38 @@ void trace_state(struct trace *t, const char *step, size_t index, float x, float
     for (size_t c = 0; c < n_o && c < MOST_DIMS; c++) s->o[c] = o[c];
 }
 
+void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
+
+/* What a stage watches, as steps: a new one where j grows, a new loop where it falls. */
+static void collect(const char *name, size_t j, double number, const float *row, size_t n)
+{
+    struct step *s = n_steps ? &steps[n_steps - 1] : NULL;
+    if (name[0] == 'y') return;
+    if (!s || s->index != (float)j) {
+        if (n_steps == MOST_STEPS) return;
+        if (!s || s->index > (float)j) loop++;
+        steps[n_steps++] = (struct step){.index = (float)j, .x = scores[j], .m = s ? s->m : NAN,
+                                         .l = NAN, .correction = 1, .loop = (float)loop};
+        s = &steps[n_steps - 1];
+    }
+    if (name[0] == 'm') s->m = (float)number;
+    if (name[0] == 'l') s->l = (float)number;
+    if (name[0] == 'c') s->correction = (float)number;
+    if (name[0] != 'o') return;
+    s->n_o = (float)n;
+    for (size_t c = 0; c < n && c < MOST_DIMS; c++) s->o[c] = row[c];
+}
+
+/* The steps and the weights of softmax_row on the row of n scores. */
+int traced_row(function_of_row *softmax_row, int n)
+{
+    n_steps = loop = 0;
+    watcher = collect;
+    softmax_row(scores, weights, (size_t)n);
+    watcher = NULL;
+    return n_steps;
+}
+
 void trace_note(struct trace *t, const char *format, ...)
 {
     (void)t;

@@ -1,0 +1,58 @@
+/* variants.c: the variants of stage 1, and its program.  Their order in the list is that of `list`;
+ * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
+ * lines here. */
+#include "harness.h"
+
+#include "stage.c"
+#include "variants/overflow.h"
+
+/* Softmax: x is read twice, y written once.  Attention: S written, read twice, P written,
+ * read: 5 floats per score beyond reading q, k, v and writing o. */
+static struct cost cost(const struct problem *p)
+{
+    if (p->op == OP_ATTENTION) {
+        double n = score_count(p);
+        return (struct cost){.passes = 5, .bytes = 5 * 4 * n + attention_io_bytes(p),
+                             .exps = 2 * n};
+    }
+    double n = (double)p->rows * (double)p->cols;
+    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
+}
+
+const struct variant naive = {
+    .name = "naive",
+    .idea = "exp(x) / sum exp(x); S and P stored",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
+    .max_score = 60,
+    .cost = cost,
+    .by_row = {{OP_SOFTMAX, softmax_row}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .stores_scores = 1,
+};
+
+extern const struct variant naive_simd;                            /* fast/simd.c */
+extern const struct variant naive_threads;                         /* fast/threads.c */
+extern const struct variant gpu_thread_per_row, gpu_block_per_row; /* gpu/rows.cu */
+
+static const struct variant *const variants[] = {
+    &naive,
+    &gpu_thread_per_row,
+    &gpu_block_per_row,
+    &naive_simd,
+    &naive_threads,
+    NULL,
+};
+
+static void overflow_table(void) { print_first_failing_scores(softmax_row); }
+
+static const struct stage stage = {
+    .number = 1,
+    .name = "01_naive",
+    .idea = "exp(x) / sum: two loops, and it overflows",
+    .variants = variants,
+    .after_trace = overflow_table,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
