@@ -68,56 +68,71 @@ enum role array_role(const struct problem *p, enum array i)
 
 struct extents array_extents(const struct problem *p, enum array i)
 {
-    struct extents s = {0, {0}};
-    if (array_role(p, i) == ABSENT) return s;
+    struct extents e = {0, {0}};
+    if (array_role(p, i) == ABSENT) return e;
     const enum dimension *d = array_list[i].dimensions;
-    while (s.rank < MOST_DIMENSIONS && d[s.rank] != NO_DIMENSION) {
-        if (d[s.rank] == RESULTS && !operations[p->op].results) break; /* one a row */
-        s.size[s.rank] = dimension(p, d[s.rank]);
-        s.rank++;
+    for (; e.rank < MOST_DIMENSIONS && d[e.rank] != NO_DIMENSION; e.rank++) {
+        if (d[e.rank] == RESULTS && !operations[p->op].results) break; /* one per row */
+        e.size[e.rank] = dimension(p, d[e.rank]);
     }
-    return s;
+    return e;
 }
 
-static size_t product(const struct extents *s)
+static size_t product(const struct extents *e)
 {
-    size_t n = s->rank > 0;
-    for (size_t t = 0; t < s->rank; t++) n = size_times(n, s->size[t]);
+    size_t n = e->rank > 0;
+    for (size_t t = 0; t < e->rank; t++) n = size_times(n, e->size[t]);
     return n;
 }
 
 size_t array_dense_count(const struct problem *p, enum array i)
 {
-    struct extents s = array_extents(p, i);
-    return product(&s);
+    struct extents e = array_extents(p, i);
+    return product(&e);
 }
 
-static struct strides strides_of(const struct problem *p, enum array i)
+static struct strides given_strides(const struct problem *p, enum array i)
 {
     struct strides none = {0, 0, 0};
     if (!array_list[i].strides) return none;
     return *(const struct strides *)(const void *)((const char *)p + array_list[i].strides);
 }
 
+struct strides array_strides(const struct problem *p, enum array i)
+{
+    struct extents e = array_extents(p, i);
+    return strides_or(given_strides(p, i), e.size[1], e.size[2], e.rank > 3 ? e.size[3] : 1);
+}
+
+int array_has_rows(enum array i)
+{
+    return array_list[i].dimensions[2] != NO_DIMENSION;
+}
+
+int array_is_of_keys(enum array i)
+{
+    return array_list[i].dimensions[2] == KEYS;
+}
+
 size_t array_count(const struct problem *p, enum array i)
 {
-    struct extents s = array_extents(p, i);
-    struct strides by = strides_of(p, i);
+    struct extents e = array_extents(p, i);
+    struct strides by = given_strides(p, i);
     const size_t stride[] = {by.batch, by.head, by.row};
-    size_t n = product(&s), last = 0;
+    size_t n = product(&e), last = 0;
     if (n == 0 || !(by.batch || by.head || by.row)) return n;
     for (int t = 0; t < 3; t++)
-        last = size_plus(last, size_times(s.size[t] - 1, stride[t]));
-    return size_plus(last, s.size[3]);
+        last = size_plus(last, size_times(e.size[t] - 1, stride[t]));
+    return size_plus(last, e.size[3]);
 }
 
 size_t array_at(const struct problem *p, enum array array, size_t i)
 {
-    struct strides by = strides_of(p, array);
+    struct strides by = given_strides(p, array);
     if (!(by.batch || by.head || by.row)) return i;
-    struct extents s = array_extents(p, array);
-    size_t width = s.size[3], row = i / width, head = row / s.size[2];
-    return head / s.size[1] * by.batch + head % s.size[1] * by.head + row % s.size[2] * by.row +
+    struct extents e = array_extents(p, array);
+    size_t width = e.size[3], row = i / width, head = row / e.size[2];
+    return head / e.size[1] * by.batch + head % e.size[1] * by.head + row % e.size[2] * by.row +
            i % width;
 }
 

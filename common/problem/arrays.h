@@ -19,6 +19,10 @@ enum array {
     N_ARRAYS
 };
 
+/* Bytes of a pattern that lie before and after every output given to execute(): they travel
+ * to the GPU and back, so that a write outside is seen. */
+#define GUARD 256
+
 #define HAS(array) (1u << (array)) /* for sets of arrays */
 
 enum role { ABSENT, INPUT, OUTPUT };
@@ -60,12 +64,19 @@ struct extents array_extents(const struct problem *p, enum array i);
  * have the array, SIZE_MAX when they are more than a size_t counts. */
 size_t array_count(const struct problem *p, enum array i);
 
-/* Elements without those in between. */
+/* Elements without those in between, as extents multiply to. */
 size_t array_dense_count(const struct problem *p, enum array i);
 
 /* Bytes of an element; of the array, SIZE_MAX when they are no size_t. */
 size_t array_element(const struct problem *p, enum array i);
 size_t array_bytes(const struct problem *p, enum array i);
+
+/* Strides from batch to batch, head to head and row to row, of an array that has these. */
+struct strides array_strides(const struct problem *p, enum array i);
+
+/* Is it an array of rows, [batches, heads, rows (, width)]?  Are these the rows of keys? */
+int array_has_rows(enum array i);
+int array_is_of_keys(enum array i);
 
 /* Where element i of the array lies, counted without the elements in between. */
 size_t array_at(const struct problem *p, enum array array, size_t i);

@@ -10,74 +10,36 @@
 #include "problem/part.h"
 #include "problem/variant.h"
 
-enum { N_INPUTS = 13, N_OUTPUTS = 3 };
-
-/* An array on the host and its copy on the GPU.  Outputs carry GUARD bytes on both sides. */
-struct mirror {
-    void *host;      /* first element, or NULL */
-    size_t bytes;
-    char *device;    /* start of the device allocation: the front guard of an output */
-};
+/* An array's copy on the GPU, of an output with GUARD bytes on both sides. */
+struct mirror { char *host, *device; size_t bytes; };
 
 struct execution {
     const struct variant *v;
     struct problem p;
     struct arrays a;                 /* where the variant works */
-    struct mirror out[N_OUTPUTS];
-    char *device[N_INPUTS + 1];
-    int n_device;
+    struct mirror mirror[N_ARRAYS];
     int on_gpu;
 };
 
-/* Uploads bytes from h; NULL and *why set when the GPU is full. */
-static void *upload(struct execution *e, const void *h, size_t bytes, const char **why)
+/* Moves array i to the GPU.  NULL, or why it could not be done. */
+static const char *upload(struct execution *e, enum array i)
 {
-    if (!h || *why) return NULL;
-    char *d = gpu_alloc(bytes ? bytes : 1);
-    if (!d) {
-        *why = "the inputs do not fit into the GPU's memory";
-        return NULL;
-    }
-    gpu_upload(d, h, bytes);
-    e->device[e->n_device++] = d;
-    return d;
-}
-
-static void *upload_output(struct mirror *m, void *h, size_t bytes, const char **why)
-{
-    if (!h || *why) return NULL;
-    m->device = gpu_alloc(size_plus(bytes, 2 * GUARD));
-    if (!m->device) {
-        *why = "the outputs do not fit into the GPU's memory";
-        return NULL;
-    }
-    m->host = h;
-    m->bytes = bytes;
-    gpu_upload(m->device, (const char *)h - GUARD, bytes + 2 * GUARD);
-    return m->device + GUARD;
-}
-
-static void bind_gpu(struct execution *e, const struct arrays *h, const char **why)
-{
-    struct sizes n = problem_sizes(&e->p);
-    size_t size = dtype_size(e->p.dtype);
-    struct arrays *a = &e->a;
-    a->x = upload(e, h->x, size_times(n.x, size), why);
-    a->w = upload(e, h->w, size_times(n.w, size), why);
-    a->q = upload(e, h->q, size_times(n.q, size), why);
-    a->k = upload(e, h->k, size_times(n.k, size), why);
-    a->v = upload(e, h->v, size_times(n.v, size), why);
-    a->bias = upload(e, h->bias, size_times(n.bias, sizeof(float)), why);
-    a->sinks = upload(e, h->sinks, size_times(n.sinks, sizeof(float)), why);
-    a->cu_seqlens_q = upload(e, h->cu_seqlens_q, size_times(n.cu_seqlens, sizeof(int32_t)), why);
-    a->cu_seqlens_k = upload(e, h->cu_seqlens_k, size_times(n.cu_seqlens, sizeof(int32_t)), why);
-    a->page_table = upload(e, h->page_table, size_times(n.pages, sizeof(int32_t)), why);
-    a->index = upload(e, h->index, size_times(n.index, sizeof(size_t)), why);
-    a->k_new = upload(e, h->k_new, size_times(n.k_new, size), why);
-    a->v_new = upload(e, h->v_new, size_times(n.v_new, size), why);
-    a->y = upload_output(&e->out[0], h->y, size_times(n.y, size), why);
-    a->o = upload_output(&e->out[1], h->o, size_times(n.o, size), why);
-    a->lse = upload_output(&e->out[2], h->lse, size_times(n.lse, sizeof(float)), why);
+    enum role role = array_role(&e->p, i);
+    size_t guard = role == OUTPUT ? GUARD : 0;
+    struct mirror *m = &e->mirror[i];
+    m->host = array_of(&e->a, i);
+    if (!m->host) return NULL;
+    array_set(&e->a, i, NULL);
+    if (role == ABSENT) return NULL;
+    m->host -= guard;
+    m->bytes = size_plus(array_bytes(&e->p, i), 2 * guard);
+    m->device = gpu_alloc(m->bytes ? m->bytes : 1);
+    if (!m->device)
+        return role == INPUT ? "the inputs do not fit into the GPU's memory"
+                             : "the outputs do not fit into the GPU's memory";
+    gpu_upload(m->device, m->host, m->bytes);
+    array_set(&e->a, i, m->device + guard);
+    return NULL;
 }
 
 struct execution *execution_new(const struct variant *v, const struct problem *p,
@@ -93,7 +55,7 @@ struct execution *execution_new(const struct variant *v, const struct problem *p
     e->p = *p;
     e->a = *host;
     e->on_gpu = v->device == ON_GPU;
-    if (e->on_gpu) bind_gpu(e, host, why);
+    for (int i = 0; e->on_gpu && i < N_ARRAYS && !*why; i++) *why = upload(e, i);
     size_t scratch = variant_scratch(v, p);
     e->a.workspace = NULL;
     if (!*why && scratch) {
@@ -126,18 +88,18 @@ void execution_run_nowait(void *e_)
 
 void execution_fetch(struct execution *e)
 {
-    for (int i = 0; i < N_OUTPUTS; i++)
-        if (e->out[i].device)
-            gpu_download((char *)e->out[i].host - GUARD, e->out[i].device,
-                         e->out[i].bytes + 2 * GUARD);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct mirror *m = &e->mirror[i];
+        if (m->device && array_role(&e->p, i) == OUTPUT)
+            gpu_download(m->host, m->device, m->bytes);
+    }
 }
 
 void execution_free(struct execution *e)
 {
     if (!e) return;
-    for (int i = 0; i < e->n_device; i++) gpu_free(e->device[i]);
-    for (int i = 0; i < N_OUTPUTS; i++)
-        if (e->out[i].device) gpu_free(e->out[i].device);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (e->mirror[i].device) gpu_free(e->mirror[i].device);
     if (e->a.workspace) {
         if (e->on_gpu) gpu_free(e->a.workspace);
         else memory_free(e->a.workspace);

@@ -27,8 +27,4 @@ int execute_in_parts(const struct variant *v, const struct problem *p);
 const char *execute(const struct variant *v, const struct problem *p,
                     const struct arrays *host);
 
-/* GUARD bytes lie before and after every output array given to execution_new(); they
- * travel to the GPU and back, so that a write outside is seen. */
-#define GUARD 256
-
 #endif

@@ -1,15 +1,10 @@
 /* part.c: gather a sequence, scatter its answer. */
 #include "problem/part.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "problem/dtype.h"
-#include "problem/execute.h"
 #include "problem/host_memory.h"
-#include "problem/operation.h"
-
-enum { Q, K, V, BIAS, O, LSE };
 
 struct problem problem_without_layout(const struct problem *p)
 {
@@ -22,45 +17,57 @@ struct problem problem_without_layout(const struct problem *p)
     return plain;
 }
 
-/* n elements of `size` bytes with GUARD bytes on both sides; NULL without memory. */
-static void *allocate(struct part *part, int which, size_t n, size_t size)
+/* Where row i of head h begins. */
+static size_t row_at(const struct rows *r, enum array array, struct strides by, size_t h,
+                     size_t i)
 {
-    char *memory = memory_new(size_plus(size_times(n, size), 2 * GUARD));
-    part->memory[which] = memory;
-    return memory ? memory + GUARD : NULL;
+    return array_is_of_keys(array) ? key_at(r->p, r->a, &r->s, by, h, i)
+                                   : query_at(r->p, &r->s, by, h, i);
 }
 
-static void copy_row(char *to, size_t row, const void *from, size_t at, size_t bytes,
-                     size_t size)
+void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
+               const void *from, const struct rows *rows_from)
 {
-    memcpy(to + row * bytes, (const char *)from + at * size, bytes);
-}
-
-static void gather(const struct part *part, const struct problem *p, const struct arrays *a,
-                   char *q, char *k, char *v)
-{
-    const struct sequence *s = &part->s;
-    size_t size = dtype_size(p->dtype), d = p->head_dim * size, dv = p->head_dim_v * size;
-    for (size_t h = 0; h < p->heads_q; h++)
-        for (size_t i = 0; i < s->seqlen_q; i++)
-            copy_row(q, h * s->seqlen_q + i, a->q, query_at(p, s, strides_of_q(p), h, i), d,
-                     size);
-    for (size_t h = 0; h < p->heads_kv; h++)
-        for (size_t j = 0; j < s->seqlen_k; j++) {
-            size_t row = h * s->seqlen_k + j;
-            copy_row(k, row, a->k, key_at(p, a, s, strides_of_k(p), h, j), d, size);
-            copy_row(v, row, a->v, key_at(p, a, s, strides_of_v(p), h, j), dv, size);
-        }
+    struct extents e = array_extents(rows_to->p, i);
+    struct strides by_to = array_strides(rows_to->p, i);
+    struct strides by_from = array_strides(rows_from->p, i);
+    const struct sequence *s = &rows_to->s;
+    size_t rows = array_is_of_keys(i) ? s->seqlen_k : s->seqlen_q;
+    size_t bytes = (e.rank > 3 ? e.size[3] : 1) * size;
+    for (size_t h = 0; h < e.size[1]; h++)
+        for (size_t row = 0; row < rows; row++)
+            memcpy((char *)to + row_at(rows_to, i, by_to, h, row) * size,
+                   (const char *)from + row_at(rows_from, i, by_from, h, row) * size, bytes);
 }
 
 /* bias [seqlen_q, seqlen_k] of the longest sequences; the part has its own lengths. */
-static float *gather_bias(struct part *part, const struct problem *p, const float *bias)
+static void gather_bias(const struct part *part, const struct problem *p, const float *bias,
+                        float *own)
 {
     size_t n = part->s.seqlen_k;
-    float *own = allocate(part, BIAS, part->s.seqlen_q * n, sizeof *own);
-    for (size_t i = 0; own && i < part->s.seqlen_q; i++)
+    for (size_t i = 0; i < part->s.seqlen_q; i++)
         memcpy(own + i * n, bias + i * p->seqlen_k, n * sizeof *own);
-    return own;
+}
+
+static struct rows rows_of(const struct part *part)
+{
+    struct sequence s = {0, 0, 0, part->s.seqlen_q, part->s.seqlen_k};
+    return (struct rows){&part->p, &part->a, s};
+}
+
+/* Gives the part an array i of its own; 0 without memory. */
+static int part_array(struct part *part, const struct problem *p, const struct arrays *a,
+                      enum array i)
+{
+    struct rows of_part = rows_of(part), whole = {p, a, part->s};
+    char *memory = memory_new(size_plus(array_bytes(&part->p, i), 2 * GUARD));
+    if (!memory) return 0;
+    part->memory[i] = memory;
+    array_set(&part->a, i, memory + GUARD);
+    if (i == ARRAY_BIAS) gather_bias(part, p, a->bias, (float *)(void *)(memory + GUARD));
+    else if (array_role(p, i) == INPUT)
+        rows_copy(i, array_element(p, i), memory + GUARD, &of_part, array_of(a, i), &whole);
+    return 1;
 }
 
 const char *part_new(struct part *part, const struct problem *p, const struct arrays *a,
@@ -71,27 +78,20 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
     part->p.batch = 1;
     part->p.seqlen_q = part->s.seqlen_q;
     part->p.seqlen_k = part->s.seqlen_k;
-    struct sizes n = problem_sizes(&part->p);
-    size_t size = dtype_size(p->dtype);
-    char *q = allocate(part, Q, n.q, size), *k = allocate(part, K, n.k, size);
-    char *v = allocate(part, V, n.v, size);
-    const float *bias = p->has_bias ? gather_bias(part, p, a->bias) : NULL;
-    void *o = allocate(part, O, n.o, size), *lse = allocate(part, LSE, n.lse, sizeof(float));
-    if (!q || !k || !v || !o || !lse || (p->has_bias && !bias)) {
-        part_free(part);
-        return "no memory for a copy of one sequence";
+    for (int i = 0; i < N_ARRAYS; i++) {
+        if (array_role(&part->p, i) == ABSENT) continue;
+        if ((array_has_rows(i) || i == ARRAY_BIAS) && !part_array(part, p, a, i)) {
+            part_free(part);
+            return "no memory for a copy of one sequence";
+        }
     }
-    gather(part, p, a, q, k, v);
-    part->a.q = q, part->a.k = k, part->a.v = v, part->a.bias = bias;
-    part->a.o = o, part->a.lse = lse;
     return NULL;
 }
 
 void part_without_keys(const struct part *part)
 {
-    struct sizes n = problem_sizes(&part->p);
-    memset(part->a.o, 0, n.o * dtype_size(part->p.dtype));
-    for (size_t i = 0; i < n.lse; i++) part->a.lse[i] = -INFINITY;
+    memset(part->a.o, 0, array_bytes(&part->p, ARRAY_O));
+    for (size_t i = 0; i < array_count(&part->p, ARRAY_LSE); i++) part->a.lse[i] = -INFINITY;
 }
 
 void part_add_sinks(const struct part *part)
@@ -112,17 +112,14 @@ void part_add_sinks(const struct part *part)
 
 void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a)
 {
-    const struct sequence *s = &part->s;
-    size_t size = dtype_size(p->dtype), bytes = p->head_dim_v * size;
-    for (size_t h = 0; h < p->heads_q; h++)
-        for (size_t i = 0; i < s->seqlen_q; i++) {
-            size_t row = h * s->seqlen_q + i, at = query_at(p, s, strides_of_o(p), h, i);
-            memcpy((char *)a->o + at * size, (const char *)part->a.o + row * bytes, bytes);
-            if (a->lse) a->lse[lse_at(p, s, h, i)] = part->a.lse[row];
-        }
+    struct rows of_part = rows_of(part), whole = {p, a, part->s};
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(p, i) == OUTPUT && array_of(a, i))
+            rows_copy(i, array_element(p, i), array_of(a, i), &whole, array_of(&part->a, i),
+                      &of_part);
 }
 
 void part_free(struct part *part)
 {
-    for (int i = 0; i < 6; i++) memory_free(part->memory[i]);
+    for (int i = 0; i < N_ARRAYS; i++) memory_free(part->memory[i]);
 }

@@ -6,8 +6,8 @@
 #ifndef PART_H
 #define PART_H
 
+#include "problem/arrays.h"
 #include "problem/layout.h"
-#include "harness.h"
 
 /* What a part does not have: the features that say only where rows lie. */
 #define LAYOUTS (WITH_PACKED | WITH_PAGES | WITH_STRIDES)
@@ -15,11 +15,22 @@
 /* p without these features; batch, seqlen_q and seqlen_k stay. */
 struct problem problem_without_layout(const struct problem *p);
 
+/* The rows of one sequence, wherever a problem has them. */
+struct rows {
+    const struct problem *p;
+    const struct arrays *a; /* for the page table */
+    struct sequence s;
+};
+
+/* Copies these rows of array i, whose elements have `size` bytes. */
+void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
+               const void *from, const struct rows *rows_from);
+
 struct part {
     struct problem p;    /* batch 1 */
-    struct arrays a;     /* o and lse not written yet; GUARD bytes on both sides */
+    struct arrays a;     /* outputs not written yet; GUARD bytes on both sides */
     struct sequence s;   /* in the whole problem */
-    void *memory[6];
+    void *memory[N_ARRAYS];
 };
 
 /* Sequence b of p.  Returns NULL, or why it could not be made. */
@@ -33,7 +44,7 @@ void part_without_keys(const struct part *part);
  * monoid, with the weight of one key and no value: (o, lse) . (0, sink). */
 void part_add_sinks(const struct part *part);
 
-/* Copies the part's o and lse to their places in the whole problem's. */
+/* Copies the part's outputs to their places in the whole problem's. */
 void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a);
 void part_free(struct part *part);
 
