@@ -33,9 +33,9 @@ static struct fixture fixture_new(void)
     f.a = (struct arrays){.q = f.q, .k = f.k, .v = f.v};
     f.s = standard_new(&small, &f.a);
     for (size_t i = 0; i < n.o; i++)
-        ((float *)f.out.o.data)[i] = (float)f.s->reference->o[i];
+        ((float *)f.out.array[ARRAY_O].data)[i] = (float)f.s->answer[ARRAY_O].want[i];
     for (size_t i = 0; i < n.lse; i++)
-        ((float *)f.out.lse.data)[i] = (float)f.s->reference->lse[i];
+        ((float *)f.out.array[ARRAY_LSE].data)[i] = (float)f.s->answer[ARRAY_LSE].want[i];
     return f;
 }
 
@@ -69,7 +69,7 @@ Test(compare, accepts_the_rounded_reference)
 Test(compare, rejects_nan)
 {
     struct fixture f = fixture_new();
-    ((float *)f.out.o.data)[7] = NAN; /* head 1, query 0, column 1 */
+    ((float *)f.out.array[ARRAY_O].data)[7] = NAN; /* head 1, query 0, column 1 */
     expect_rejected(&f, "NaN where a number is expected", "[0, 1, 0, 1]");
     fixture_free(&f);
 }
@@ -77,7 +77,7 @@ Test(compare, rejects_nan)
 Test(compare, rejects_infinity)
 {
     struct fixture f = fixture_new();
-    ((float *)f.out.lse.data)[4] = INFINITY;
+    ((float *)f.out.array[ARRAY_LSE].data)[4] = INFINITY;
     expect_rejected(&f, "wrong infinity", "[0, 1, 1]");
     fixture_free(&f);
 }
@@ -86,7 +86,7 @@ Test(compare, rejects_missing_element)
 {
     struct fixture f = fixture_new();
     struct outputs fresh = outputs_new(&small);
-    memcpy((float *)f.out.o.data + 11, (float *)fresh.o.data + 11, sizeof(float));
+    memcpy((float *)f.out.array[ARRAY_O].data + 11, (float *)fresh.array[ARRAY_O].data + 11, sizeof(float));
     expect_rejected(&f, "element not written", "[0, 1, 2, 1]");
     outputs_free(&fresh);
     fixture_free(&f);
@@ -96,12 +96,12 @@ Test(compare, rejects_missing_element)
 Test(compare, rejects_missing_element_where_nan_is_due)
 {
     struct fixture f = fixture_new();
-    f.s->reference->o[0] = NAN;
-    ((uint32_t *)f.out.o.data)[0] = 0x7fc0dead;
+    f.s->answer[ARRAY_O].want[0] = NAN;
+    ((uint32_t *)f.out.array[ARRAY_O].data)[0] = 0x7fc0dead;
     expect_rejected(&f, "element not written", "[0, 0, 0, 0]");
-    ((float *)f.out.o.data)[0] = NAN;
+    ((float *)f.out.array[ARRAY_O].data)[0] = NAN;
     cr_expect(compare(f.s, &f.out).ok);
-    ((float *)f.out.o.data)[0] = 1;
+    ((float *)f.out.array[ARRAY_O].data)[0] = 1;
     expect_rejected(&f, "NaN expected", "[0, 0, 0, 0]");
     fixture_free(&f);
 }
@@ -109,8 +109,8 @@ Test(compare, rejects_missing_element_where_nan_is_due)
 Test(compare, rejects_the_other_infinity_and_a_number_for_it)
 {
     struct fixture f = fixture_new();
-    float *lse = f.out.lse.data;
-    f.s->reference->lse[0] = -INFINITY;
+    float *lse = f.out.array[ARRAY_LSE].data;
+    f.s->answer[ARRAY_LSE].want[0] = -INFINITY;
     lse[0] = -INFINITY;
     cr_expect(compare(f.s, &f.out).ok);
     lse[0] = INFINITY;
@@ -124,8 +124,8 @@ Test(compare, rejects_write_outside)
 {
     for (int k = 0; k < 4; k++) {
         struct fixture f = fixture_new();
-        unsigned char *o = f.out.o.data, *lse = f.out.lse.data;
-        size_t end = f.out.lse.n * sizeof(float);
+        unsigned char *o = f.out.array[ARRAY_O].data, *lse = f.out.array[ARRAY_LSE].data;
+        size_t end = f.out.array[ARRAY_LSE].n * sizeof(float);
         if (k == 0) o[-1] = 0;
         if (k == 1) o[-GUARD] = 0;
         if (k == 2) lse[end] = 0;
@@ -139,8 +139,8 @@ Test(compare, rejects_write_outside)
 Test(compare, draws_the_line_at_the_allowed_error)
 {
     struct fixture f = fixture_new();
-    float *o = f.out.o.data;
-    double want = f.s->reference->o[5], allowed = f.s->o_allowed[5];
+    float *o = f.out.array[ARRAY_O].data;
+    double want = f.s->answer[ARRAY_O].want[5], allowed = f.s->answer[ARRAY_O].allowed[5];
     o[5] = (float)(want + 0.97 * allowed);
     cr_expect(compare(f.s, &f.out).ok, "just below: error %.9g",
               fabs(o[5] - want) / allowed);
@@ -149,8 +149,8 @@ Test(compare, draws_the_line_at_the_allowed_error)
     o[5] = (float)(want - 1.03 * allowed);
     expect_rejected(&f, "error above the allowed", "[0, 0, 2, 1]");
     o[5] = (float)want;
-    ((float *)f.out.lse.data)[5] =
-        (float)(f.s->reference->lse[5] + 1.03 * f.s->lse_allowed[5]);
+    ((float *)f.out.array[ARRAY_LSE].data)[5] =
+        (float)(f.s->answer[ARRAY_LSE].want[5] + 1.03 * f.s->answer[ARRAY_LSE].allowed[5]);
     expect_rejected(&f, "error above the allowed", "[0, 1, 2]");
     fixture_free(&f);
 }
@@ -175,7 +175,7 @@ Test(compare, half_outputs_are_guarded_too)
         struct arrays a = {.x = x};
         struct standard *s = standard_new(&p, &a);
         struct outputs out = outputs_new(&p);
-        uint16_t *y = out.y.data;
+        uint16_t *y = out.array[ARRAY_Y].data;
         cr_expect(d == F16 ? isnan(half_to_float(y[0])) : isnan(bfloat_to_float(y[0])));
         y[0] = y[1] = y[2] = third;
         cr_expect(compare(s, &out).ok, "%s", compare(s, &out).reason);
@@ -204,7 +204,7 @@ Test(compare, half_yardstick_rounds_p)
     cr_expect(o[0] == 1 - 0x1p-11f, "%.9g", o[0]);
     struct standard *s = standard_new(&p, &a);
     double want = 2 * (1 - (double)o[0]) + 2 * 0x1p-11;
-    cr_expect(fabs(s->o_allowed[0] / want - 1) < 1e-3, "%g, not %g", s->o_allowed[0],
+    cr_expect(fabs(s->answer[ARRAY_O].allowed[0] / want - 1) < 1e-3, "%g, not %g", s->answer[ARRAY_O].allowed[0],
               want);
     standard_free(s);
     free(o);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "oracle.h"
+#include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/half.h"
 #include "problem/xcalloc.h"
@@ -21,15 +22,14 @@ static struct verdict in_lanes(size_t n, uint64_t seed)
                         .seqlen_q = 1, .seqlen_k = n, .head_dim = 64, .head_dim_v = 8,
                         .scale = 0.125f};
     struct random g = {seed};
-    struct sizes size = problem_sizes(&p);
-    float *q = oracle_normals(&g, size.q, 1), *k = oracle_normals(&g, size.k, 1);
-    float *v = oracle_normals(&g, size.v, 1), s[8], m = -INFINITY, l = 0;
+    float *q = oracle_normals(&g, array_count(&p, ARRAY_Q), 1), *k = oracle_normals(&g, array_count(&p, ARRAY_K), 1);
+    float *v = oracle_normals(&g, array_count(&p, ARRAY_V), 1), s[8], m = -INFINITY, l = 0;
     q[0] = 4;
     for (size_t j = 0; j < n; j++) k[64 * j] = -400;
     struct arrays a = {.q = q, .k = k, .v = v};
     struct standard *standard = standard_new(&p, &a);
     struct outputs out = outputs_new(&p);
-    float *o = out.o.data, *lse = out.lse.data;
+    float *o = out.array[ARRAY_O].data, *lse = out.array[ARRAY_LSE].data;
     for (size_t j = 0; j < n; j++) {
         float lane[16] = {0};
         for (size_t t = 0; t < 64; t++)

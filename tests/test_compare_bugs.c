@@ -73,15 +73,15 @@ static struct verdict with_bug(enum bug bug, size_t n, float shift, uint64_t see
                         .seqlen_q = 32, .seqlen_k = n, .head_dim = 64, .head_dim_v = 64,
                         .scale = 0.125f, .causal = bug == CAUSAL_OFF_BY_ONE};
     struct random g = {seed};
-    struct sizes size = problem_sizes(&p);
-    float *q = oracle_normals(&g, size.q, 1), *k = oracle_normals(&g, size.k, 1);
-    float *v = oracle_normals(&g, size.v, 1);
-    for (size_t i = 0; shift != 0 && i < size.q; i += 64) q[i] = 4;
-    for (size_t i = 0; shift != 0 && i < size.k; i += 64) k[i] = shift * 2;
+    size_t n_q = array_count(&p, ARRAY_Q), n_k = array_count(&p, ARRAY_K);
+    float *q = oracle_normals(&g, n_q, 1), *k = oracle_normals(&g, n_k, 1);
+    float *v = oracle_normals(&g, n_k, 1);
+    for (size_t i = 0; shift != 0 && i < n_q; i += 64) q[i] = 4;
+    for (size_t i = 0; shift != 0 && i < n_k; i += 64) k[i] = shift * 2;
     struct arrays a = {.q = q, .k = k, .v = v};
     struct standard *s = standard_new(&p, &a);
     struct outputs out = outputs_new(&p);
-    tiled(&p, &a, out.o.data, out.lse.data, bug);
+    tiled(&p, &a, out.array[ARRAY_O].data, out.array[ARRAY_LSE].data, bug);
     struct verdict verdict = compare(s, &out);
     outputs_free(&out);
     standard_free(s);

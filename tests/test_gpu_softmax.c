@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/problem/arrays.h"
 #include "../common/problem/execute.h"
 #include "../common/problem/half.h"
 

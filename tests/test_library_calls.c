@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "library/five_steps.h"
+#include "problem/dtype.h"
 #include "problem/feature.h"
 #include "verification/cases.h"
 #include "verification/compare.h"

@@ -16,16 +16,16 @@ static double oracle_distance(struct problem p, float width, uint64_t seed)
     struct arrays a = {.q = q, .k = k, .v = v, .bias = bias};
     long double *o = malloc(n.o * sizeof *o), *lse = malloc(n.lse * sizeof *lse);
     oracle_attention(&p, q, k, v, bias, o, lse);
-    struct reference *r = reference_new(&p, &a);
+    struct standard *r = standard_new(&p, &a);
     double worst = 0, unit = 1e-15 * (1 + r->max_score);
     for (size_t i = 0; i < n.o; i++)
-        worst = fmax(worst, fabs((double)(r->o[i] - o[i])) / unit);
+        worst = fmax(worst, fabs((double)(r->answer[ARRAY_O].want[i] - o[i])) / unit);
     for (size_t i = 0; i < n.lse; i++) {
-        if (lse[i] == -INFINITY && r->lse[i] == -INFINITY) continue;
-        double difference = fabs((double)(r->lse[i] - lse[i])) / unit;
+        if (lse[i] == -INFINITY && r->answer[ARRAY_LSE].want[i] == -INFINITY) continue;
+        double difference = fabs((double)(r->answer[ARRAY_LSE].want[i] - lse[i])) / unit;
         if (!(difference <= worst)) worst = difference;
     }
-    reference_free(r);
+    standard_free(r);
     free(q), free(k), free(v), free(bias), free(o), free(lse);
     return worst;
 }
@@ -61,20 +61,20 @@ Test(reference, causal_is_aligned_bottom_right)
     struct arrays a = {.q = q, .k = k, .v = v};
     struct problem p = heads_problem(1, 1, 1, 2, 5, 1, 1);
     p.causal = 1;
-    struct reference *r = reference_new(&p, &a);
-    NEAR(r->o[0], 1.5, "row 0: %g", r->o[0]);
-    NEAR(r->o[1], 2.0, "row 1: %g", r->o[1]);
-    NEAR(r->lse[0], logl(4), "lse 0: %g", r->lse[0]);
-    reference_free(r);
+    struct standard *r = standard_new(&p, &a);
+    NEAR(r->answer[ARRAY_O].want[0], 1.5, "row 0: %g", r->answer[ARRAY_O].want[0]);
+    NEAR(r->answer[ARRAY_O].want[1], 2.0, "row 1: %g", r->answer[ARRAY_O].want[1]);
+    NEAR(r->answer[ARRAY_LSE].want[0], logl(4), "lse 0: %g", r->answer[ARRAY_LSE].want[0]);
+    standard_free(r);
     p.seqlen_q = 5;
     p.seqlen_k = 2;
-    r = reference_new(&p, &a);
+    r = standard_new(&p, &a);
     for (int i = 0; i < 3; i++)
-        cr_expect(r->o[i] == 0 && r->lse[i] == -INFINITY, "row %d: %g %g", i, r->o[i],
-                  r->lse[i]);
-    cr_expect(r->o[3] == 0 && r->lse[3] == 0 && r->o[4] == 0.5);
+        cr_expect(r->answer[ARRAY_O].want[i] == 0 && r->answer[ARRAY_LSE].want[i] == -INFINITY, "row %d: %g %g", i, r->answer[ARRAY_O].want[i],
+                  r->answer[ARRAY_LSE].want[i]);
+    cr_expect(r->answer[ARRAY_O].want[3] == 0 && r->answer[ARRAY_LSE].want[3] == 0 && r->answer[ARRAY_O].want[4] == 0.5);
     cr_expect(r->empty_rows == 3);
-    reference_free(r);
+    standard_free(r);
 }
 
 /* Four query heads, two key heads: heads 0, 1 read key head 0, heads 2, 3 key head 1. */
@@ -83,10 +83,10 @@ Test(reference, query_heads_share_key_heads_in_groups)
     float q[8] = {0}, k[4] = {0}, v[4] = {1, 2, 3, 4}; /* batch 2, one key each */
     struct arrays a = {.q = q, .k = k, .v = v};
     struct problem p = heads_problem(2, 4, 2, 1, 1, 1, 1);
-    struct reference *r = reference_new(&p, &a);
+    struct standard *r = standard_new(&p, &a);
     static const double want[] = {1, 1, 2, 2, 3, 3, 4, 4};
-    for (int i = 0; i < 8; i++) cr_expect(r->o[i] == want[i], "head %d: %g", i, r->o[i]);
-    reference_free(r);
+    for (int i = 0; i < 8; i++) cr_expect(r->answer[ARRAY_O].want[i] == want[i], "head %d: %g", i, r->answer[ARRAY_O].want[i]);
+    standard_free(r);
 }
 
 /* Row i of a fresh problem of 3 queries, 4 keys, d = dv = 2; the bias masks key 3. */
@@ -105,15 +105,15 @@ static void spoil_new(struct spoiled *s)
 /* Which of the six elements of o, and then of the three of lse, are NaN: "NN....N..". */
 static void expect_nans(const struct spoiled *s, const char *pattern, const char *what)
 {
-    struct reference *r = reference_new(&s->p, &s->a);
+    struct standard *r = standard_new(&s->p, &s->a);
     for (int i = 0; i < 9; i++) {
-        double x = i < 6 ? r->o[i] : r->lse[i - 6];
+        double x = i < 6 ? r->answer[ARRAY_O].want[i] : r->answer[ARRAY_LSE].want[i - 6];
         cr_expect(!isnan(x) == (pattern[i] == '.'), "%s: element %d is %g", what, i, x);
     }
     int none = !strcmp(pattern, ".........") || r->v_is_finite == 0;
     cr_expect(none == (r->max_score < INFINITY), "%s: scores up to %g", what,
               r->max_score);
-    reference_free(r);
+    standard_free(r);
 }
 
 Test(reference, nan_reaches_exactly_what_it_must)
@@ -148,11 +148,11 @@ Test(reference, infinite_value_is_infinite_in_its_column)
     struct spoiled s;
     spoil_new(&s);
     s.v[2] = -INFINITY;
-    struct reference *r = reference_new(&s.p, &s.a);
+    struct standard *r = standard_new(&s.p, &s.a);
     for (int i = 0; i < 3; i++)
-        cr_expect(r->o[2 * i] == -INFINITY && isfinite(r->o[2 * i + 1]), "row %d", i);
+        cr_expect(r->answer[ARRAY_O].want[2 * i] == -INFINITY && isfinite(r->answer[ARRAY_O].want[2 * i + 1]), "row %d", i);
     cr_expect(!r->v_is_finite);
-    reference_free(r);
+    standard_free(r);
 }
 
 Test(reference, log_form_sums_log_probabilities)
@@ -161,10 +161,10 @@ Test(reference, log_form_sums_log_probabilities)
     struct arrays a = {.q = q, .k = k, .v = v};
     struct problem p = heads_problem(1, 1, 1, 1, 3, 1, 1);
     p.op = OP_LOGSOFTMAX_ATTENTION;
-    struct reference *r = reference_new(&p, &a);
+    struct standard *r = standard_new(&p, &a);
     long double lse = logl(1 + expl(1) + expl(2));
-    NEAR(r->o[0], -lse + (1 - lse) * 10 + (2 - lse) * 100, "%.17g", r->o[0]);
-    reference_free(r);
+    NEAR(r->answer[ARRAY_O].want[0], -lse + (1 - lse) * 10 + (2 - lse) * 100, "%.17g", r->answer[ARRAY_O].want[0]);
+    standard_free(r);
 }
 
 Test(reference, scan_is_attention_on_every_prefix)
@@ -177,7 +177,7 @@ Test(reference, scan_is_attention_on_every_prefix)
     float *q = oracle_normals(&g, n.q, 3), *k = oracle_normals(&g, n.k, 1);
     float *v = oracle_normals(&g, n.v, 1);
     struct arrays a = {.q = q, .k = k, .v = v};
-    struct reference *r = reference_new(&p, &a);
+    struct standard *r = standard_new(&p, &a);
     for (size_t j = 0; j < p.seqlen_k; j++) {
         long double o[8 * 5], lse[8];
         float some_k[4 * 37 * 6], some_v[4 * 37 * 5];
@@ -188,13 +188,13 @@ Test(reference, scan_is_attention_on_every_prefix)
         }
         oracle_attention(&prefix, q, some_k, some_v, NULL, o, lse);
         for (size_t h = 0; h < 8; h++) {
-            NEAR(r->lse[h * 37 + j], lse[h], "lse of head %zu, prefix %zu", h, j);
+            NEAR(r->answer[ARRAY_LSE].want[h * 37 + j], lse[h], "lse of head %zu, prefix %zu", h, j);
             for (size_t c = 0; c < 5; c++)
-                NEAR(r->o[(h * 37 + j) * 5 + c], o[h * 5 + c], "head %zu prefix %zu", h,
+                NEAR(r->answer[ARRAY_O].want[(h * 37 + j) * 5 + c], o[h * 5 + c], "head %zu prefix %zu", h,
                      j);
         }
     }
-    reference_free(r);
+    standard_free(r);
     free(q), free(k), free(v);
 }
 
@@ -208,7 +208,7 @@ Test(reference, later_update_of_a_key_wins)
     struct problem p = heads_problem(1, 1, 1, 1, 3, 1, 1);
     p.op = OP_UPDATE;
     p.n_updates = 3;
-    struct reference *r = reference_new(&p, &a);
-    NEAR(r->o[0], (20 + 10 + 3) / 3.0, "%g", r->o[0]);
-    reference_free(r);
+    struct standard *r = standard_new(&p, &a);
+    NEAR(r->answer[ARRAY_O].want[0], (20 + 10 + 3) / 3.0, "%g", r->answer[ARRAY_O].want[0]);
+    standard_free(r);
 }

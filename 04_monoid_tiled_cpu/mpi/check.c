@@ -20,7 +20,7 @@ static int check_case(const struct team *t, const struct test_case *c, enum stra
     if (!why) {
         shard_cut(&w, s, &in->arrays);
         why = shard_attention(&w, s);
-        shard_gather(&w, s, out.o.data, out.lse.data);
+        shard_gather(&w, s, out.array[ARRAY_O].data, out.array[ARRAY_LSE].data);
     }
     char text[512];
     if (ranks_complain(why, text, sizeof text, t->comm)) {

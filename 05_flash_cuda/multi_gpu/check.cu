@@ -28,9 +28,9 @@ static void gather(struct team *t, const struct outputs *out)
             size_t n = range_size(rows), first = i / CHUNKS * p->seqlen_q + rows.first;
             std::vector<float> o(n * p->head_dim_v);
             shard_fetch(t, r, i / CHUNKS, (int)(i % CHUNKS), o.data(),
-                        (float *)out->lse.data + first);
+                        (float *)out->array[ARRAY_LSE].data + first);
             for (size_t k = 0; k < o.size(); k++)
-                dtypes[p->dtype].store(out->o.data, first * p->head_dim_v + k, o[k]);
+                dtypes[p->dtype].store(out->array[ARRAY_O].data, first * p->head_dim_v + k, o[k]);
         }
 }
 

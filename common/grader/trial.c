@@ -118,12 +118,13 @@ static void print_small(const struct prepared *p)
     const struct problem *problem = &p->inputs->problem;
     struct sizes n = problem_sizes(problem);
     const struct arrays *a = &p->inputs->arrays;
-    const struct reference *r = p->standard->reference;
+    const struct answer *y = &p->standard->answer[ARRAY_Y], *o = &p->standard->answer[ARRAY_O];
+    const struct answer *lse = &p->standard->answer[ARRAY_LSE];
     const struct { const char *name; const void *data; size_t n; } all[] = {
         {"x", a->x, n.x}, {"w", a->w, n.w}, {"q", a->q, n.q}, {"k", a->k, n.k},
         {"v", a->v, n.v}, {"bias", a->bias, n.bias}, {"k_new", a->k_new, n.k_new},
-        {"v_new", a->v_new, n.v_new}, {"y", r->y, r->n_y}, {"o", r->o, r->n_o},
-        {"lse", r->lse, r->n_lse}};
+        {"v_new", a->v_new, n.v_new}, {"y", y->want, y->n}, {"o", o->want, o->n},
+        {"lse", lse->want, lse->n}};
     int count = sizeof all / sizeof *all;
     for (int i = 0; i < count; i++)
         if (all[i].data && all[i].n > SMALL) return;

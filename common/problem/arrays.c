@@ -136,6 +136,11 @@ size_t array_at(const struct problem *p, enum array array, size_t i)
            i % width;
 }
 
+enum dtype array_dtype(const struct problem *p, enum array i)
+{
+    return array_list[i].number == OF_PROBLEM ? p->dtype : F32;
+}
+
 size_t array_element(const struct problem *p, enum array i)
 {
     switch (array_list[i].number) {

@@ -67,6 +67,9 @@ size_t array_count(const struct problem *p, enum array i);
 /* Elements without those in between, as extents multiply to. */
 size_t array_dense_count(const struct problem *p, enum array i);
 
+/* The type of an array of floating-point numbers. */
+enum dtype array_dtype(const struct problem *p, enum array i);
+
 /* Bytes of an element; of the array, SIZE_MAX when they are no size_t. */
 size_t array_element(const struct problem *p, enum array i);
 size_t array_bytes(const struct problem *p, enum array i);

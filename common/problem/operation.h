@@ -1,5 +1,5 @@
 /* operation.h: the operations, one entry each: their names, arrays and flops.  How each is
- * checked stands in verification/op_checks.c, in the same order. */
+ * checked stands in verification/standard.c, its cases in cases.c. */
 #ifndef OPERATION_H
 #define OPERATION_H
 
@@ -14,6 +14,7 @@ struct operation {
     const char *unit;     /* `list` gives the cost for one: "elem" (element), "score", "key" */
     int is_benched;       /* bench measures it */
     unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
+    unsigned optional;        /* outputs that a variant may leave alone, but not write in part */
     size_t (*results)(const struct problem *p); /* ON_ROWS: columns of y; NULL: y [rows] */
     /* ON_HEADS */
     int one_query;        /* seqlen_q = 1 */

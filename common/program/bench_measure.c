@@ -17,7 +17,7 @@
 #include "verification/compare.h"
 
 /* Inputs and outputs of one measurement, in host memory. */
-struct data { void *x, *w, *q, *k, *v; struct outputs out; struct arrays a; };
+struct data { struct outputs out; struct arrays a; };
 
 /* Normal random numbers.  Drawing 2^28 of them would take longer than the measurement, so
  * a block of 65 536 is repeated, each time in another order. */
@@ -33,40 +33,29 @@ static void fill(void *to, size_t n, enum dtype dtype, uint64_t seed)
     }
 }
 
-static void *new_input(size_t n, enum dtype dtype, uint64_t seed, int *short_of_memory)
+static void data_free(struct data *d, const struct problem *p)
 {
-    if (n == 0) return NULL;
-    void *x = memory_new(size_times(n, dtype_size(dtype)));
-    if (x) fill(x, n, dtype, seed);
-    else *short_of_memory = 1;
-    return x;
-}
-
-static void data_free(struct data *d)
-{
-    memory_free(d->x), memory_free(d->w), memory_free(d->q), memory_free(d->k);
-    memory_free(d->v);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(p, i) == INPUT) memory_free(array_of(&d->a, i));
     outputs_free(&d->out);
 }
 
 /* Random inputs of p, the same for every variant; 0 when memory is short. */
 static int data_new(struct data *d, const struct problem *p)
 {
-    struct sizes n = problem_sizes(p);
-    int lacking = problem_bytes(p) > memory_available();
     *d = (struct data){0};
-    if (lacking) return 0;
-    d->x = new_input(n.x, p->dtype, 1, &lacking);
-    d->w = new_input(n.w, p->dtype, 2, &lacking);
-    d->q = new_input(n.q, p->dtype, 3, &lacking);
-    d->k = new_input(n.k, p->dtype, 4, &lacking);
-    d->v = new_input(n.v, p->dtype, 5, &lacking);
-    if (lacking) {
-        data_free(d);
-        return 0;
+    if (problem_bytes(p) > memory_available()) return 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        if (array_role(p, i) != INPUT) continue;
+        void *x = memory_new(array_bytes(p, i));
+        if (!x) {
+            data_free(d, p);
+            return 0;
+        }
+        fill(x, array_count(p, i), array_dtype(p, i), (uint64_t)i + 1);
+        array_set(&d->a, i, x);
     }
     d->out = outputs_new(p); /* its NaN filling touches every page before the clock starts */
-    d->a = (struct arrays){.x = d->x, .w = d->w, .q = d->q, .k = d->k, .v = d->v};
     outputs_bind(&d->out, &d->a);
     return 1;
 }
@@ -153,15 +142,15 @@ static const char *ceiling_kind(const struct variant *v, const struct problem *p
 
 /* The arrays that a measurement against memory on the CPU moves. */
 static struct ceiling_memory memory_of(const char *kind, const struct problem *p,
-                                       const struct data *d, int threads)
+                                       const struct arrays *a, int threads)
 {
-    struct sizes n = problem_sizes(p);
-    size_t floats = sizeof(float) / dtype_size(p->dtype);
+    size_t of_y = array_bytes(p, ARRAY_Y) / sizeof(float);
+    size_t of_k = array_bytes(p, ARRAY_K) / sizeof(float);
+    size_t of_v = array_bytes(p, ARRAY_V) / sizeof(float);
     if (strcmp(kind, "read"))
-        return (struct ceiling_memory){.x = d->x, .y = d->a.y, .n = n.y / floats,
-                                       .threads = threads};
-    return (struct ceiling_memory){.x = d->k, .n = n.k / floats, .more = d->v,
-                                   .n_more = n.v / floats, .threads = threads};
+        return (struct ceiling_memory){.x = a->x, .y = a->y, .n = of_y, .threads = threads};
+    return (struct ceiling_memory){.x = a->k, .n = of_k, .more = a->v, .n_more = of_v,
+                                   .threads = threads};
 }
 
 static double ceiling_of(const char *kind, const struct variant *v, const struct problem *p,
@@ -264,14 +253,14 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     else e = execution_new(v, &p, &d.a, &why);
     if (!e) {
         printf("%-18s %-46s not measured: %s\n", v->name, shape, why);
-        data_free(&d);
+        data_free(&d, &p);
         return 77;
     }
     struct cost cost = v->cost ? v->cost(&p) : (struct cost){0};
     int threads = gpu ? 0
                   : v->all_cores || v->device == GPU_ON_CPU ? omp_get_max_threads() : 1;
     const char *kind = ceiling_kind(v, &p, threads, cost.bytes);
-    struct ceiling_memory memory = memory_of(kind, &p, &d, threads);
+    struct ceiling_memory memory = memory_of(kind, &p, &d.a, threads);
     int of_memory = !gpu && (!strcmp(kind, "read") || !strcmp(kind, "copy"));
     struct timing t = time_execution(e, gpu, seconds, of_memory ? ceiling_memory_look : NULL,
                                      &memory);
@@ -280,7 +269,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     execution_fetch(e);
     execution_free(e);
     int wrong = verify(&p, &d, &err, &allowed);
-    data_free(&d);
+    data_free(&d, &p);
     struct measurement m = {
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
         .threads = threads, .ceiling_kind = kind, 

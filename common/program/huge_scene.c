@@ -174,9 +174,9 @@ void move_outputs(const struct scene *s, const struct spot *spot,
     size_t size = dtype_size(p->dtype), row = spot->head * p->seqlen_q + spot->i;
     char *y = (char *)s->device.y, *o = (char *)s->device.o;
     struct { char *device; void *host; size_t bytes; } parts[] = {
-        {y ? y + spot->i * p->cols * size : NULL, out->y.data, out->y.n * size},
-        {o ? o + row * p->head_dim_v * size : NULL, out->o.data, out->o.n * size},
-        {o ? (char *)(s->device.lse + row) : NULL, out->lse.data, out->lse.n * 4},
+        {y ? y + spot->i * p->cols * size : NULL, out->array[ARRAY_Y].data, out->array[ARRAY_Y].n * size},
+        {o ? o + row * p->head_dim_v * size : NULL, out->array[ARRAY_O].data, out->array[ARRAY_O].n * size},
+        {o ? (char *)(s->device.lse + row) : NULL, out->array[ARRAY_LSE].data, out->array[ARRAY_LSE].n * 4},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i].device) continue;

@@ -1,10 +1,12 @@
 /* allowed.c: the rule of acceptance (design: the reference and the rule). */
+#include "verification/allowed.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "problem/xcalloc.h"
-#include "verification/standard.h"
+#include "verification/reference.h"
 #include "verification/yardstick.h"
 
 static double larger(double a, double b)
@@ -46,14 +48,13 @@ static double own_error(const float *own, const double *want, const double *boun
 static double *row_errors(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
-    const struct reference *r = s->reference;
+    const struct answer *y = &s->answer[ARRAY_Y];
     double *err = xcalloc(p->rows, sizeof *err);
     for (int way = 0; way < SCALED_Q; way++) {
         float *own = yardstick_rows(p, a, way);
         for (size_t i = 0; i < p->rows; i++)
-            err[i] = larger(
-                err[i], own_error(own, r->y, is_float(p) ? r->y_bound_safe : NULL,
-                                  i * p->cols, p->cols, &s->broken));
+            err[i] = larger(err[i], own_error(own, y->want, is_float(p) ? y->bound_safe : NULL,
+                                              i * p->cols, p->cols, &s->broken));
         free(own);
     }
     return err;
@@ -63,16 +64,15 @@ static double *row_errors(struct standard *s, const struct arrays *a)
 static double *head_errors(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
-    const struct reference *r = s->reference;
-    size_t heads = p->batch * p->heads_q, n = r->n_o / heads;
+    const struct answer *o = &s->answer[ARRAY_O];
+    size_t heads = p->batch * p->heads_q, n = o->n / heads;
     double *err = xcalloc(heads, sizeof *err);
     for (int way = 0; way < N_WAYS; way++) {
         if (way & LANES && n > FEW_RESULTS) break;
         float *own = yardstick_attention(p, a, way);
         for (size_t h = 0; h < heads; h++)
-            err[h] = larger(
-                err[h], own_error(own, r->o, is_float(p) ? r->o_bound_safe : NULL,
-                                  h * n, n, &s->broken));
+            err[h] = larger(err[h], own_error(own, o->want, is_float(p) ? o->bound_safe : NULL,
+                                              h * n, n, &s->broken));
         free(own);
     }
     return err;
@@ -80,31 +80,31 @@ static double *head_errors(struct standard *s, const struct arrays *a)
 
 /* What rounding p and o to 16 bits may cost element i of o: p moves it by at most
  * u sum p|v|, or by least_half / l a key where p is denormal; o by u |o|. */
-static double half_error(const struct problem *p, const struct reference *r, size_t i,
-                         double max_v)
+static double half_error(const struct standard *s, size_t i, double max_v)
 {
+    const struct problem *p = &s->problem;
     size_t row = i / p->head_dim_v;
     struct key_range keys = row_keys(p, row % rows_per_head(p));
     double n_keys = (double)(keys.end - keys.first);
-    double tiny = dtypes[p->dtype].least_step * (1 + n_keys * r->weight[row] * max_v);
-    return dtypes[p->dtype].roundoff * (r->o_mass[i] + fabs(r->o[i])) + tiny;
+    double tiny = dtypes[p->dtype].least_step * (1 + n_keys * s->weight[row] * max_v);
+    return dtypes[p->dtype].roundoff * (s->o_mass[i] + fabs(s->answer[ARRAY_O].want[i])) + tiny;
 }
 
 /* The rule for o of attention, scan and update. */
 static void allow_o(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
-    const struct reference *r = s->reference;
-    size_t heads = p->batch * p->heads_q, n = r->n_o / heads;
+    const struct answer *o = &s->answer[ARRAY_O];
+    size_t heads = p->batch * p->heads_q, n = o->n / heads;
     double *err_safe = head_errors(s, a);
-    for (size_t i = 0; i < r->n_o; i++) {
-        double max_v = r->max_v[i / n];
-        double rule = 2 * err_safe[i / n] + ROUNDOFF * r->max_s[i / n] * max_v;
+    for (size_t i = 0; i < o->n; i++) {
+        double max_v = s->max_v[i / n];
+        double rule = 2 * err_safe[i / n] + ROUNDOFF * s->max_s[i / n] * max_v;
         if (is_float(p)) {
             rule += 1e-6 * larger(1, max_v);
-            s->o_allowed[i] = r->o_bound[i] < rule ? r->o_bound[i] : rule;
+            o->allowed[i] = o->bound[i] < rule ? o->bound[i] : rule;
         } else {
-            s->o_allowed[i] = rule + half_error(p, r, i, max_v);
+            o->allowed[i] = rule + half_error(s, i, max_v);
         }
     }
     free(err_safe);
@@ -115,13 +115,12 @@ static void allow_o(struct standard *s, const struct arrays *a)
 static void allow_rows(struct standard *s, const struct arrays *a, double extra)
 {
     const struct problem *p = &s->problem;
-    const struct reference *r = s->reference;
+    const struct answer *y = &s->answer[ARRAY_Y];
     double *err_safe = row_errors(s, a);
-    s->y_allowed = xcalloc(r->n_y, sizeof(double));
-    for (size_t i = 0; i < r->n_y; i++) {
-        double bound = r->y_bound[i], twice = 2 * err_safe[i / p->cols];
-        if (!is_float(p)) s->y_allowed[i] = twice + rounding(p, r->y[i]) + bound;
-        else s->y_allowed[i] = twice + extra < bound ? twice + extra : bound;
+    for (size_t i = 0; i < y->n; i++) {
+        double bound = y->bound[i], twice = 2 * err_safe[i / p->cols];
+        if (!is_float(p)) y->allowed[i] = twice + rounding(p, y->want[i]) + bound;
+        else y->allowed[i] = twice + extra < bound ? twice + extra : bound;
     }
     free(err_safe);
 }
@@ -133,35 +132,30 @@ void allow_logsoftmax(struct standard *s, const struct arrays *a)
     allow_rows(s, a, INFINITY);
 }
 
-void allow_bound(struct standard *s, const struct arrays *a)
+void allow_bounds(struct standard *s, const struct arrays *a)
 {
-    const struct reference *r = s->reference;
+    const struct answer *y = &s->answer[ARRAY_Y];
     (void)a;
-    s->y_allowed = xcalloc(r->n_y, sizeof(double));
-    for (size_t i = 0; i < r->n_y; i++)
-        s->y_allowed[i] = r->y_bound[i] + rounding(&s->problem, r->y[i]);
+    for (size_t i = 0; i < y->n; i++)
+        y->allowed[i] = y->bound[i] + rounding(&s->problem, y->want[i]);
 }
 
 static void allow_lse(struct standard *s)
 {
-    const struct reference *r = s->reference;
-    s->lse_allowed = xcalloc(r->n_lse, sizeof(double));
-    memcpy(s->lse_allowed, r->lse_bound, r->n_lse * sizeof(double));
+    const struct answer *lse = &s->answer[ARRAY_LSE];
+    memcpy(lse->allowed, lse->bound, lse->n * sizeof(double));
 }
 
 void allow_attention(struct standard *s, const struct arrays *a)
 {
-    s->o_allowed = xcalloc(s->reference->n_o, sizeof(double));
     allow_o(s, a);
     allow_lse(s);
 }
 
 void allow_log_form(struct standard *s, const struct arrays *a)
 {
-    const struct reference *r = s->reference;
+    const struct answer *o = &s->answer[ARRAY_O];
     (void)a;
-    s->o_allowed = xcalloc(r->n_o, sizeof(double));
-    for (size_t i = 0; i < r->n_o; i++)
-        s->o_allowed[i] = r->o_bound[i] + half_error(&s->problem, r, i, 0);
+    for (size_t i = 0; i < o->n; i++) o->allowed[i] = o->bound[i] + half_error(s, i, 0);
     allow_lse(s);
 }

@@ -41,7 +41,7 @@ struct shape {
 struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struct shape s,
                                 int marks);
 
-/* The cases of each kind of operation (op_checks.c). */
+/* The cases of each kind of operation (cases.c). */
 void cases_of_softmax(enum op op);
 void cases_of_mean(enum op op);
 void cases_of_fused(enum op op);

@@ -1,41 +1,6 @@
 /* cases_calls.c: what calls from real models ask for: windows, soft caps, sinks, packed
  * sequences, pages, strides, each alone and together. */
-#include <stdio.h>
-
-#include "problem/feature.h"
 #include "verification/case_list.h"
-#include "verification/inputs_layout.h"
-
-void lay_out(struct problem *p, enum rows_lie lie)
-{
-    size_t row_q = p->heads_q * p->head_dim, row_k = p->heads_kv * p->head_dim;
-    size_t row_v = p->heads_kv * p->head_dim_v, row_o = p->heads_q * p->head_dim_v;
-    if (p->packed) packed_totals(p);
-    if (p->page_size) {
-        p->pages_per_sequence = (p->seqlen_k + p->page_size - 1) / p->page_size;
-        p->n_pages = p->batch * p->pages_per_sequence + 2;
-    }
-    if (lie == CONTIGUOUS) return;
-    if (lie == QKV_SLICES) row_q = row_k = row_v = row_q + row_k + row_v, row_o += 8;
-    size_t keys = p->page_size ? p->page_size : p->seqlen_k;
-    p->q_strides = (struct strides){p->seqlen_q * row_q, p->head_dim, row_q};
-    p->k_strides = (struct strides){keys * row_k, p->head_dim, row_k};
-    p->v_strides = (struct strides){keys * row_v, p->head_dim_v, row_v};
-    p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
-}
-
-void features_name(const struct problem *p, enum rows_lie lie, char *text, size_t size)
-{
-    static const char *const lies[] = {"", "-blhd", "-qkv"};
-    char window[60] = "", cap[24] = "", page[32] = "";
-    if (p->has_window)
-        snprintf(window, sizeof window, "-window%td,%td", p->window_left, p->window_right);
-    if (p->softcap > 0) snprintf(cap, sizeof cap, "-cap%g", (double)p->softcap);
-    if (p->page_size) snprintf(page, sizeof page, "-page%zu", p->page_size);
-    snprintf(text, size, "%s%s%s%s%s%s%s%s", p->causal ? "-causal" : "",
-             p->has_bias ? "-bias" : "", window, cap, p->has_sinks ? "-sinks" : "",
-             p->packed ? "-packed" : "", page, lies[lie]);
-}
 
 /* Windows narrower and wider than a tile, one-sided, of one key, beside every kind of mask. */
 static void add_windows(enum op op)

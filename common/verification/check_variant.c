@@ -1,6 +1,7 @@
 /* check_variant.c: one variant on one case. */
 #include "verification/check_variant.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,39 +27,30 @@ void prepared_free(struct prepared *p)
 const char *not_promised(const struct variant *v, const struct prepared *p)
 {
     static char text[64];
-    const struct reference *r = p->standard->reference;
-    if (isfinite(v->max_score) && !(r->max_score <= v->max_score)) {
-        snprintf(text, sizeof text, "scores up to %.4g", r->max_score);
+    const struct standard *s = p->standard;
+    if (isfinite(v->max_score) && !(s->max_score <= v->max_score)) {
+        snprintf(text, sizeof text, "scores up to %.4g", s->max_score);
         return text;
     }
-    if (r->empty_rows && !v->masked_rows) return "a fully masked row";
-    if (!r->v_is_finite && !v->isolates_v) return "NaN or inf in v";
+    if (s->empty_rows && !v->masked_rows) return "a fully masked row";
+    if (!s->v_is_finite && !v->isolates_v) return "NaN or inf in v";
     return NULL;
 }
 
 /* A number that changes when an input does. */
 static uint64_t fingerprint(const struct inputs *in)
 {
-    struct sizes n = problem_sizes(&in->problem);
-    size_t size = dtype_size(in->problem.dtype);
-    const struct arrays *a = &in->arrays;
-    const void *array[] = {a->x,     a->w,     a->q,     a->k,     a->v,
-                           a->bias,  a->index, a->k_new, a->v_new, a->sinks,
-                           a->cu_seqlens_q, a->cu_seqlens_k, a->page_table};
-    size_t bytes[] = {n.x * size,    n.w * size,
-                      n.q * size,    n.k * size,
-                      n.v * size,    n.bias * sizeof(float),
-                      n.index * sizeof(size_t), n.k_new * size,
-                      n.v_new * size, n.sinks * sizeof(float),
-                      n.cu_seqlens * sizeof(int32_t), n.cu_seqlens * sizeof(int32_t),
-                      n.pages * sizeof(int32_t)};
     uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
-        for (size_t k = 0; array[i] && k < bytes[i]; k += 2) {
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const char *array = array_of(&in->arrays, i);
+        size_t bytes = array ? array_bytes(&in->problem, i) : 0;
+        if (array_role(&in->problem, i) != INPUT) continue;
+        for (size_t k = 0; k < bytes; k += 2) {
             uint16_t word;
-            memcpy(&word, (const char *)array[i] + k, 2);
+            memcpy(&word, array + k, 2);
             hash = hash * 0x100000001b3u + word + 1;
         }
+    }
     return hash;
 }
 
@@ -79,7 +71,7 @@ static int reads_before_writing(const struct variant *v, const struct prepared *
     struct verdict again = compare(p->standard, &out);
     outputs_free(&out);
     if (could_not || isnan(again.got)) return 0;
-    int here = !again.ok && again.array[0] == found->array[0] &&
+    int here = !again.ok && again.array == found->array &&
                !memcmp(again.index, found->index, sizeof again.index);
     return !(here && again.got == (double)filling);
 }

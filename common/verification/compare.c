@@ -1,12 +1,10 @@
 /* compare.c: is a result accepted? */
 #include "verification/compare.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "problem/layout.h"
-#include "verification/op_checks.h"
+#include "problem/operation.h"
 
 /* NULL when got will do for want, else why not.  Written so that NaN fails. */
 static const char *reject(double got, double want, double allowed, int untouched)
@@ -18,33 +16,12 @@ static const char *reject(double got, double want, double allowed, int untouched
     return !(fabs(got - want) <= allowed) ? "error above the allowed" : NULL;
 }
 
-/* Where element i of an output, counted without gaps, lies in its memory. */
-static size_t element_at(const struct problem *p, const char *array, size_t i)
+/* The index of element i, counted without gaps. */
+static void locate(struct verdict *v, const struct problem *p, enum array array, size_t i)
 {
-    size_t dv = p->head_dim_v;
-    return array[0] == 'o' ? o_row_at(p, i / dv) + i % dv : i;
-}
-
-/* The index of element i in an array whose last dimensions are d1, d2, d3. */
-static void locate(struct verdict *v, const struct problem *p, size_t i)
-{
-    size_t rows = p->packed ? p->total_q : rows_per_head(p), dv = p->head_dim_v;
-    if (v->array[0] == 'y') {
-        struct extents y = array_extents(p, ARRAY_Y);
-        size_t width = y.rank == 2 ? y.size[1] : 1;
-        v->rank = (int)y.rank;
-        v->index[0] = i / width;
-        v->index[1] = i % width;
-        return;
-    }
-    v->rank = v->array[0] == 'o' ? 4 : 3;
-    if (v->rank == 4) {
-        v->index[3] = i % dv;
-        i /= dv;
-    }
-    v->index[2] = i % rows;
-    v->index[1] = i / rows % p->heads_q;
-    v->index[0] = i / rows / p->heads_q;
+    struct extents e = array_extents(p, array);
+    v->rank = (int)e.rank;
+    for (size_t t = e.rank; t-- > 0; i /= e.size[t]) v->index[t] = i % e.size[t];
 }
 
 static size_t count_untouched(const struct output *out)
@@ -58,35 +35,9 @@ static size_t count_untouched(const struct output *out)
     return n;
 }
 
-/* Judges one array, adding to v; returns v->ok. */
-static int compare_output(struct verdict *v, const struct problem *p, const char *array,
-                          const struct output *out, const double *want,
-                          const double *allowed)
+/* What is wrong with an array as a whole; returns v->ok. */
+static int reject_all(struct verdict *v, const char *array, const char *reason)
 {
-    if (!out->data) return 1;
-    size_t n = array[0] == 'o' ? problem_sizes(p).lse * p->head_dim_v : out->n;
-    for (size_t i = 0; i < n; i++) {
-        int untouched;
-        double got = output_element(out, element_at(p, array, i), &untouched);
-        double err = fabs(got - want[i]);
-        const char *reason = reject(got, want[i], allowed[i], untouched);
-        double ratio = isfinite(err) && err > 0 ? err / allowed[i] : 0;
-        if (!reason && ratio <= v->worst && v->array) continue;
-        v->worst = ratio > v->worst ? ratio : v->worst;
-        v->array = array;
-        v->got = got;
-        v->want = want[i];
-        v->err = err;
-        v->allowed = allowed[i];
-        locate(v, p, i);
-        if (reason) {
-            v->reason = reason;
-            return v->ok = 0;
-        }
-    }
-    const char *reason = output_damage(out);
-    if (!reason && count_untouched(out) != out->n - n) reason = "written between two rows";
-    if (!reason) return 1;
     v->array = array;
     v->rank = 0;
     v->reason = reason;
@@ -94,25 +45,54 @@ static int compare_output(struct verdict *v, const struct problem *p, const char
     return v->ok = 0;
 }
 
+/* Judges one array, adding to v; returns v->ok. */
+static int compare_output(struct verdict *v, const struct problem *p, enum array array,
+                          const struct output *out, const struct answer *right)
+{
+    const char *name = array_list[array].name;
+    if (!out->data) return 1;
+    for (size_t i = 0; i < right->n; i++) {
+        int untouched;
+        double got = output_element(out, array_at(p, array, i), &untouched);
+        double want = right->want[i], allowed = right->allowed[i], err = fabs(got - want);
+        const char *reason = reject(got, want, allowed, untouched);
+        double ratio = isfinite(err) && err > 0 ? err / allowed : 0;
+        if (!reason && ratio <= v->worst && v->array) continue;
+        v->worst = ratio > v->worst ? ratio : v->worst;
+        v->array = name;
+        v->got = got;
+        v->want = want;
+        v->err = err;
+        v->allowed = allowed;
+        locate(v, p, array, i);
+        if (reason) {
+            v->reason = reason;
+            return v->ok = 0;
+        }
+    }
+    const char *reason = output_damage(out);
+    if (!reason && count_untouched(out) != out->n - right->n)
+        reason = "written between two rows";
+    return reason ? reject_all(v, name, reason) : 1;
+}
+
+/* Was an output that may be left alone left alone, and not written in part? */
+static int is_left_alone(const struct problem *p, enum array i, const struct output *out)
+{
+    return operations[p->op].optional & HAS(i) && count_untouched(out) == out->n &&
+           !(out->data && output_damage(out));
+}
+
 struct verdict compare(const struct standard *s, const struct outputs *out)
 {
-    const struct reference *r = s->reference;
     struct verdict v = {.ok = 1};
     if (s->broken) {
-        v.ok = 0;
-        v.reason = s->broken;
-        v.array = "yardstick";
-        v.got = v.want = v.err = v.allowed = NAN;
+        reject_all(&v, "yardstick", s->broken);
         return v;
     }
-    /* the log form may leave lse alone, but not write a part of it */
-    int lse_is_optional = op_checks[s->problem.op].lse_is_optional &&
-                          count_untouched(&out->lse) == out->lse.n &&
-                          !(out->lse.data && output_damage(&out->lse));
-    if (compare_output(&v, &s->problem, "y", &out->y, r->y, s->y_allowed) &&
-        compare_output(&v, &s->problem, "o", &out->o, r->o, s->o_allowed) &&
-        !lse_is_optional)
-        compare_output(&v, &s->problem, "lse", &out->lse, r->lse, s->lse_allowed);
+    for (int i = 0; i < N_ARRAYS && v.ok; i++)
+        if (!is_left_alone(&s->problem, i, &out->array[i]))
+            compare_output(&v, &s->problem, i, &out->array[i], &s->answer[i]);
     return v;
 }
 

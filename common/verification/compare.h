@@ -5,14 +5,12 @@
 #include "verification/outputs.h"
 #include "verification/standard.h"
 
-enum { MAX_RANK = 4 };
-
 struct verdict {
     int ok;
     const char *reason;       /* why not, in words: "error above the allowed", ... */
-    const char *array;        /* "y", "o" or "lse" */
+    const char *array;        /* "y", "o", "lse", ... */
     int rank;
-    size_t index[MAX_RANK];   /* where: the first failure, or the largest err / allowed */
+    size_t index[MOST_DIMENSIONS];   /* where: the first failure, or the largest err / allowed */
     double got, want, err, allowed;
     double worst;             /* largest err / allowed */
 };

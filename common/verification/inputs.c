@@ -91,35 +91,85 @@ static void bias_recipe(const struct test_case *c, struct random *r, float *bias
 }
 
 /* The recipes that plant a NaN or an inf in q, k or v. */
-static void plant(const struct test_case *c, struct floats *f, const struct sizes *n)
+static void plant(const struct test_case *c, struct floats *f)
 {
     const struct problem *p = &c->problem;
+    float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K], *v = f->array[ARRAY_V];
+    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K], n_v = f->n[ARRAY_V];
     int minus_inf = c->recipe == MINUS_INF || c->recipe == MINUS_INF_V ||
                     c->recipe == MINUS_INF_ALL;
-    for (size_t i = 0; minus_inf && i < n->q; i += p->head_dim) f->q[i] = 1;
-    for (size_t i = 0; minus_inf && i < n->k; i += p->head_dim)
+    for (size_t i = 0; minus_inf && i < n_q; i += p->head_dim) q[i] = 1;
+    for (size_t i = 0; minus_inf && i < n_k; i += p->head_dim)
         if (c->recipe == MINUS_INF_ALL || i / p->head_dim % p->seqlen_k == c->at)
-            f->k[i] = -INFINITY;
-    for (size_t i = 0; i < n->q; i++)
+            k[i] = -INFINITY;
+    for (size_t i = 0; i < n_q; i++)
         if (c->recipe == NAN_Q && i / p->head_dim % p->seqlen_q == c->at &&
             i % p->head_dim == 0)
-            f->q[i] = NAN;
-    for (size_t i = 0; i < n->k; i++)
+            q[i] = NAN;
+    for (size_t i = 0; i < n_k; i++)
         if (i / p->head_dim % p->seqlen_k == c->at) {
-            if (c->recipe == NAN_K) f->k[i] = NAN;
-            if (c->recipe == INF_K) f->k[i] = INFINITY;
+            if (c->recipe == NAN_K) k[i] = NAN;
+            if (c->recipe == INF_K) k[i] = INFINITY;
         }
-    for (size_t i = 0; i < n->v; i++)
+    for (size_t i = 0; i < n_v; i++)
         if (i / p->head_dim_v % p->seqlen_k == c->at) {
             if (c->recipe == NAN_V || c->recipe == NAN_V_FAR || c->recipe == MINUS_INF_V)
-                f->v[i] = NAN;
-            if (c->recipe == INF_V) f->v[i] = INFINITY;
-            if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2)
-                f->v[i] = NAN;
+                v[i] = NAN;
+            if (c->recipe == INF_V) v[i] = INFINITY;
+            if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2) v[i] = NAN;
         }
 }
 
-/* x [n], owned, as the problem's type, owned. */
+/* Array i, if the problem reads it, of normal numbers. */
+static void draw(struct floats *f, const struct problem *p, struct random *r, enum array i)
+{
+    if (array_role(p, i) != INPUT || f->array[i]) return;
+    f->n[i] = array_count(p, i);
+    f->array[i] = normals(r, f->n[i], 1);
+}
+
+/* A logit per query head, near the scores' size; every fourth is -INFINITY, which is none. */
+static void sink_recipe(const struct problem *p, float *sink)
+{
+    for (size_t h = 0; h < p->heads_q; h++) sink[h] = h % 4 == 3 ? -INFINITY : 2 * sink[h];
+}
+
+/* Which rows are replaced. */
+static size_t *draw_index(const struct test_case *c, struct random *r)
+{
+    size_t *index = xcalloc(c->problem.n_updates, sizeof *index);
+    for (size_t u = 0; u < c->problem.n_updates; u++)
+        index[u] = random_below(r, c->problem.seqlen_k);
+    index[0] = c->at < c->problem.seqlen_k ? c->at : 0; /* what is special, goes */
+    return index;
+}
+
+/* The order of the draws is fixed: another would change the inputs of every case. */
+static struct floats make(const struct test_case *c, enum dtype dtype, struct random *r,
+                          size_t **index)
+{
+    const struct problem *p = &c->problem;
+    struct floats f = {{0}, {0}};
+    draw(&f, p, r, ARRAY_X);
+    draw(&f, p, r, ARRAY_W);
+    for (size_t i = 0; i < p->rows; i++)
+        row_recipe(c, r, f.array[ARRAY_X] + i * p->cols, p->cols, i, dtype);
+    draw(&f, p, r, ARRAY_Q);
+    draw(&f, p, r, ARRAY_K);
+    draw(&f, p, r, ARRAY_V);
+    if (on_heads(p)) attention_recipe(c, r, &f, dtype);
+    draw(&f, p, r, ARRAY_BIAS);
+    if (f.n[ARRAY_BIAS]) bias_recipe(c, r, f.array[ARRAY_BIAS]);
+    if (on_heads(p)) plant(c, &f);
+    draw(&f, p, r, ARRAY_K_NEW);
+    draw(&f, p, r, ARRAY_V_NEW);
+    if (array_role(p, ARRAY_INDEX) == INPUT) *index = draw_index(c, r);
+    draw(&f, p, r, ARRAY_SINKS);
+    if (f.n[ARRAY_SINKS]) sink_recipe(p, f.array[ARRAY_SINKS]);
+    return f;
+}
+
+/* x [n], owned, as numbers of that type, owned. */
 static void *narrow(float *x, size_t n, enum dtype dtype)
 {
     if (!x || dtype_size(dtype) == sizeof *x) return x;
@@ -129,66 +179,20 @@ static void *narrow(float *x, size_t n, enum dtype dtype)
     return y;
 }
 
-static struct floats make(const struct test_case *c, enum dtype dtype, struct random *r)
-{
-    const struct problem *p = &c->problem;
-    struct sizes n = problem_sizes(p);
-    struct floats f = {0};
-    if (n.x) f.x = normals(r, n.x, 1);
-    if (n.w) f.w = normals(r, n.w, 1);
-    for (size_t i = 0; n.x && i < p->rows; i++)
-        row_recipe(c, r, f.x + i * p->cols, p->cols, i, dtype);
-    if (!n.q) return f;
-    f.q = normals(r, n.q, 1);
-    f.k = normals(r, n.k, 1);
-    f.v = normals(r, n.v, 1);
-    attention_recipe(c, r, &f, &n, dtype);
-    if (n.bias) {
-        f.bias = normals(r, n.bias, 1);
-        bias_recipe(c, r, f.bias);
-    }
-    plant(c, &f, &n);
-    if (n.k_new) {
-        f.k_new = normals(r, n.k_new, 1);
-        f.v_new = normals(r, n.v_new, 1);
-    }
-    return f;
-}
-
-/* A logit per query head, near the scores' size; every fourth is -INFINITY, which is none. */
-static float *sinks(const struct problem *p, struct random *r)
-{
-    float *sink = normals(r, p->heads_q, 2);
-    for (size_t h = 3; h < p->heads_q; h += 4) sink[h] = -INFINITY;
-    return sink;
-}
-
 struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t seed)
 {
     struct inputs *in = xcalloc(1, sizeof *in);
     struct test_case plain = *of, *c = &plain;
     struct random r = {seed};
-    c->problem = in->problem = problem_without_layout(&of->problem);
-    struct floats f = make(c, dtype, &r);
-    struct sizes n = problem_sizes(&c->problem);
+    size_t *index = NULL;
+    c->problem = problem_without_layout(&of->problem);
+    struct floats f = make(c, dtype, &r, &index);
+    in->problem = c->problem;
     in->problem.dtype = dtype;
-    struct arrays *a = &in->arrays;
-    a->x = narrow(f.x, n.x, dtype);
-    a->w = narrow(f.w, n.w, dtype);
-    a->q = narrow(f.q, n.q, dtype);
-    a->k = narrow(f.k, n.k, dtype);
-    a->v = narrow(f.v, n.v, dtype);
-    a->bias = f.bias;
-    a->k_new = narrow(f.k_new, n.k_new, dtype);
-    a->v_new = narrow(f.v_new, n.v_new, dtype);
-    if (n.index) {
-        size_t *index = xcalloc(n.index, sizeof *index);
-        for (size_t u = 0; u < n.index; u++)
-            index[u] = random_below(&r, c->problem.seqlen_k);
-        index[0] = c->at < c->problem.seqlen_k ? c->at : 0; /* what is special, goes */
-        a->index = index;
-    }
-    if (n.sinks) a->sinks = sinks(&c->problem, &r);
+    for (int i = 0; i < N_ARRAYS; i++)
+        array_set(&in->arrays, i,
+                  narrow(f.array[i], f.n[i], array_dtype(&in->problem, i)));
+    in->arrays.index = index;
     if (problem_features(&of->problem) & LAYOUTS) inputs_lay_out(in, of, &r);
     return in;
 }
@@ -196,10 +200,6 @@ struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t
 void inputs_free(struct inputs *in)
 {
     if (!in) return;
-    const struct arrays *a = &in->arrays;
-    const void *owned[] = {a->x, a->w, a->q, a->k, a->v, a->bias, a->index, a->k_new,
-                           a->v_new, a->sinks, a->cu_seqlens_q, a->cu_seqlens_k,
-                           a->page_table};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free((void *)owned[i]);
+    for (int i = 0; i < N_ARRAYS; i++) free(array_of(&in->arrays, i));
     free(in);
 }

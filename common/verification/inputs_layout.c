@@ -1,12 +1,11 @@
 /* inputs_layout.c: strides, packed sequences and pages of a case. */
 #include "verification/inputs_layout.h"
 
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "problem/dtype.h"
-#include "problem/layout.h"
-#include "problem/operation.h"
+#include "problem/part.h"
 #include "problem/xcalloc.h"
 
 size_t packed_length(size_t longest, size_t b, int salt)
@@ -48,53 +47,32 @@ static int32_t *page_table(const struct problem *p, struct random *r)
     return pages;
 }
 
-static void *new_array(size_t n, enum dtype dtype)
+/* Array i of the layout's problem p, filled with the rows of in's plain one; NaN between. */
+static void move_array(struct inputs *in, const struct problem *p, enum array i)
 {
-    void *array = xcalloc(n, dtype_size(dtype));
-    for (size_t i = 0; i < n; i++) dtypes[dtype].store(array, i, NAN);
-    return array;
-}
-
-static void move_rows(const struct inputs *in, const struct problem *p,
-                      const struct sequence *s, void *q, void *k, void *v)
-{
-    const struct problem *from = &in->problem;
-    size_t size = dtype_size(p->dtype), d = p->head_dim * size, dv = p->head_dim_v * size;
-    const char *old_q = in->arrays.q, *old_k = in->arrays.k, *old_v = in->arrays.v;
-    for (size_t h = 0; h < p->heads_q; h++)
-        for (size_t i = 0; i < s->seqlen_q; i++) {
-            size_t row = (s->batch * p->heads_q + h) * from->seqlen_q + i;
-            memcpy((char *)q + query_at(p, s, strides_of_q(p), h, i) * size, old_q + row * d,
-                   d);
-        }
-    for (size_t h = 0; h < p->heads_kv; h++)
-        for (size_t j = 0; j < s->seqlen_k; j++) {
-            size_t row = (s->batch * p->heads_kv + h) * from->seqlen_k + j;
-            size_t at_k = key_at(p, &in->arrays, s, strides_of_k(p), h, j);
-            size_t at_v = key_at(p, &in->arrays, s, strides_of_v(p), h, j);
-            memcpy((char *)k + at_k * size, old_k + row * d, d);
-            memcpy((char *)v + at_v * size, old_v + row * dv, dv);
-        }
+    enum dtype type = array_dtype(p, i);
+    char *to = xcalloc(array_count(p, i), dtype_size(type));
+    for (size_t e = 0, n = array_count(p, i); e < n; e++) dtypes[type].store(to, e, NAN);
+    for (size_t b = 0; b < p->batch; b++) {
+        struct rows laid_out = {p, &in->arrays, sequence_of(p, &in->arrays, b)};
+        struct sequence plain = {b, 0, 0, laid_out.s.seqlen_q, laid_out.s.seqlen_k};
+        struct rows from = {&in->problem, &in->arrays, plain};
+        rows_copy(i, dtype_size(type), to, &laid_out, array_of(&in->arrays, i), &from);
+    }
+    free(array_of(&in->arrays, i));
+    array_set(&in->arrays, i, to);
 }
 
 void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random *r)
 {
     struct problem p = c->problem;
-    struct arrays *a = &in->arrays;
     p.dtype = in->problem.dtype;
-    struct sizes n = problem_sizes(&p);
     if (p.packed) {
-        a->cu_seqlens_q = prefix_sums(&p, p.seqlen_q, 1);
-        a->cu_seqlens_k = prefix_sums(&p, p.seqlen_k, 2);
+        in->arrays.cu_seqlens_q = prefix_sums(&p, p.seqlen_q, 1);
+        in->arrays.cu_seqlens_k = prefix_sums(&p, p.seqlen_k, 2);
     }
-    if (p.page_size) a->page_table = page_table(&p, r);
-    void *q = new_array(n.q, p.dtype), *k = new_array(n.k, p.dtype);
-    void *v = new_array(n.v, p.dtype);
-    for (size_t b = 0; b < p.batch; b++) {
-        struct sequence s = sequence_of(&p, a, b);
-        move_rows(in, &p, &s, q, k, v);
-    }
-    free((void *)a->q), free((void *)a->k), free((void *)a->v);
-    a->q = q, a->k = k, a->v = v;
+    if (p.page_size) in->arrays.page_table = page_table(&p, r);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_has_rows(i) && array_role(&p, i) == INPUT) move_array(in, &p, i);
     in->problem = p;
 }

@@ -29,92 +29,96 @@ void fill_tiny(struct random *r, float *x, size_t n, enum dtype dtype)
 }
 
 /* Queries all ones, and keys whose score is about target(j). */
-static void scored_keys(const struct test_case *c, struct floats *f,
-                        const struct sizes *n)
+static void scored_keys(const struct test_case *c, struct floats *f)
 {
     const struct problem *p = &c->problem;
+    float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K];
+    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K];
     float unit = 1 / (p->scale * (float)p->head_dim);
     if (c->recipe == STEEP) {
-        for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.01f * f->q[i];
-        for (size_t i = 0; i < n->k; i++) {
+        for (size_t i = 0; i < n_q; i++) q[i] = 1 + 0.01f * q[i];
+        for (size_t i = 0; i < n_k; i++) {
             size_t j = i / p->head_dim % p->seqlen_k;
-            f->k[i] = unit * (75.0f / 64.0f) * (float)j;
+            k[i] = unit * (75.0f / 64.0f) * (float)j;
         }
         return;
     }
     if (c->recipe == OUTLIER || c->recipe == SPIKE) {
         float above = c->recipe == SPIKE ? 500.0f : 20.0f;
-        for (size_t i = 0; i < n->q; i++) f->q[i] = 1 + 0.1f * f->q[i];
-        for (size_t i = 0; i < n->k; i++) {
+        for (size_t i = 0; i < n_q; i++) q[i] = 1 + 0.1f * q[i];
+        for (size_t i = 0; i < n_k; i++) {
             size_t j = i / p->head_dim % p->seqlen_k;
-            f->k[i] = 0.1f * f->k[i] + (j == c->at ? above * unit : 0);
+            k[i] = 0.1f * k[i] + (j == c->at ? above * unit : 0);
         }
         return;
     }
-    for (size_t i = 0; i < n->q; i++)
-        f->q[i] = 1 + 0.25f * (float)(i / p->head_dim % p->seqlen_q % 3);
-    for (size_t i = 0; i < n->k; i++) {
+    for (size_t i = 0; i < n_q; i++)
+        q[i] = 1 + 0.25f * (float)(i / p->head_dim % p->seqlen_q % 3);
+    for (size_t i = 0; i < n_k; i++) {
         size_t j = i / p->head_dim % p->seqlen_k;
-        f->k[i] = unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
+        k[i] = unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
     }
 }
 
 /* Component 0 of every query and key adds `shift` to every score. */
-static void shift_scores(const struct problem *p, struct floats *f, const struct sizes *n,
-                         float shift)
+static void shift_scores(const struct problem *p, struct floats *f, float shift)
 {
+    float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K];
+    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K];
     float q_0 = shift < -1000 ? 32 : 4;
-    for (size_t i = 0; i < n->q; i += p->head_dim) f->q[i] = q_0;
-    for (size_t i = 0; i < n->k; i += p->head_dim) f->k[i] = shift / (p->scale * q_0);
+    for (size_t i = 0; i < n_q; i += p->head_dim) q[i] = q_0;
+    for (size_t i = 0; i < n_k; i += p->head_dim) k[i] = shift / (p->scale * q_0);
 }
 
 void attention_recipe(const struct test_case *c, struct random *r, struct floats *f,
-                      const struct sizes *n, enum dtype dtype)
+                      enum dtype dtype)
 {
     const struct problem *p = &c->problem;
+    float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K], *v = f->array[ARRAY_V];
+    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K], n_v = f->n[ARRAY_V];
     size_t d = p->head_dim, head = p->seqlen_k * d;
     switch (c->recipe) {
-    case WIDE: multiply(f->q, n->q, 30); break;
+    case WIDE: multiply(q, n_q, 30); break;
     case EQUAL:
-        for (size_t i = 0; i < n->k; i++) f->k[i] = f->k[i / head * head + i % d];
+        for (size_t i = 0; i < n_k; i++) k[i] = k[i / head * head + i % d];
         break;
     case ASCENDING: case DESCENDING: case OUTLIER: case STEEP: case SPIKE:
-        scored_keys(c, f, n);
+        scored_keys(c, f);
         break;
-    case SHIFT_20: shift_scores(p, f, n, -20); break;
-    case SHIFT_200: shift_scores(p, f, n, -200); break;
-    case LOW: shift_scores(p, f, n, -1e5f); break;
+    case SHIFT_20: shift_scores(p, f, -20); break;
+    case SHIFT_200: shift_scores(p, f, -200); break;
+    case LOW: shift_scores(p, f, -1e5f); break;
     case LARGE:
-        multiply(f->q, n->q, 100);
-        multiply(f->k, n->k, 100);
-        spread(r, f->v, n->v, 1e4f);
+        multiply(q, n_q, 100);
+        multiply(k, n_k, 100);
+        spread(r, v, n_v, 1e4f);
         break;
     case VAST:
-        multiply(f->q, n->q, 1e15f);
-        multiply(f->k, n->k, 1e15f);
+        multiply(q, n_q, 1e15f);
+        multiply(k, n_k, 1e15f);
         break;
     case ZERO_Q:
-        fill(f->q, n->q, 0);
-        spread(r, f->v, n->v, 1e4f);
+        fill(q, n_q, 0);
+        spread(r, v, n_v, 1e4f);
         break;
     case MARKERS:
-        fill(f->q, n->q, 0);
-        for (size_t i = 0; i < n->v; i++) {
+        fill(q, n_q, 0);
+        for (size_t i = 0; i < n_v; i++) {
             size_t j = i / p->head_dim_v % p->seqlen_k;
-            f->v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
+            v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
         }
         break;
     case NAN_V_FAR: /* exp(-55 - 55) is below every float, and times NaN is NaN */
-        shift_scores(p, f, n, 55);
-        for (size_t i = 0; i < n->q; i++)
-            if (i % d) f->q[i] = 0;
-        for (size_t i = 0; i < n->k; i += d)
-            if (i / d % p->seqlen_k == c->at) f->k[i] = -f->k[i];
+        shift_scores(p, f, 55);
+        for (size_t i = 0; i < n_q; i++)
+            if (i % d) q[i] = 0;
+        for (size_t i = 0; i < n_k; i += d)
+            if (i / d % p->seqlen_k == c->at) k[i] = -k[i];
         break;
     case TINY:
-        fill_tiny(r, f->q, n->q, dtype);
-        fill_tiny(r, f->k, n->k, dtype);
-        fill_tiny(r, f->v, n->v, dtype);
+        fill_tiny(r, q, n_q, dtype);
+        fill_tiny(r, k, n_k, dtype);
+        fill_tiny(r, v, n_v, dtype);
         break;
     default: break;
     }

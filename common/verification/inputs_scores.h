@@ -7,12 +7,15 @@
 #include "problem/random.h"
 #include "verification/cases.h"
 
-/* The arrays while they are float. */
-struct floats { float *x, *w, *q, *k, *v, *bias, *k_new, *v_new; };
+/* The arrays while they are float, and how many elements they have. */
+struct floats {
+    float *array[N_ARRAYS];
+    size_t n[N_ARRAYS];
+};
 
 /* Normal on entry: queries, keys and values as c's recipe wants them. */
 void attention_recipe(const struct test_case *c, struct random *r, struct floats *f,
-                      const struct sizes *n, enum dtype dtype);
+                      enum dtype dtype);
 
 /* +-0, +-denormal, +-1; the denormal is one in the problem's type. */
 void fill_tiny(struct random *r, float *x, size_t n, enum dtype dtype);

@@ -7,7 +7,6 @@
 
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
-#include "problem/operation.h"
 
 enum { GUARD_BYTE = 0xa5 };
 
@@ -37,53 +36,47 @@ static void output_fill(struct output *out)
 
 struct outputs outputs_new(const struct problem *p)
 {
-    struct sizes n = problem_sizes(p);
-    struct outputs out = {output_new(n.y, p->dtype), output_new(n.o, p->dtype),
-                          output_new(n.lse, F32)};
+    struct outputs out = {{{0}}};
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(p, i) == OUTPUT)
+            out.array[i] = output_new(array_count(p, i), array_dtype(p, i));
     outputs_fill(&out);
     return out;
 }
 
 void outputs_fill(struct outputs *out)
 {
-    output_fill(&out->y);
-    output_fill(&out->o);
-    output_fill(&out->lse);
+    for (int i = 0; i < N_ARRAYS; i++) output_fill(&out->array[i]);
 }
 
 void outputs_fill_with(struct outputs *out, float x)
 {
-    struct output *const all[] = {&out->y, &out->o, &out->lse};
-    for (int k = 0; k < 3; k++)
-        for (size_t i = 0; all[k]->data && i < all[k]->n; i++)
-            dtypes[all[k]->dtype].store(all[k]->data, i, x);
+    for (int k = 0; k < N_ARRAYS; k++) {
+        struct output *o = &out->array[k];
+        for (size_t i = 0; i < o->n; i++) dtypes[o->dtype].store(o->data, i, x);
+    }
 }
 
 void outputs_bind(const struct outputs *out, struct arrays *a)
 {
-    a->y = out->y.data;
-    a->o = out->o.data;
-    a->lse = out->lse.data;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (out->array[i].data) array_set(a, i, out->array[i].data);
 }
 
 void outputs_free(struct outputs *out)
 {
-    memory_free(out->y.frame);
-    memory_free(out->o.frame);
-    memory_free(out->lse.frame);
+    for (int i = 0; i < N_ARRAYS; i++) memory_free(out->array[i].frame);
     memset(out, 0, sizeof *out);
-}
-
-static int output_equal(const struct output *a, const struct output *b)
-{
-    return a->n == b->n &&
-           (!a->n || !memcmp(a->data, b->data, a->n * dtype_size(a->dtype)));
 }
 
 int outputs_equal(const struct outputs *a, const struct outputs *b)
 {
-    return output_equal(&a->y, &b->y) && output_equal(&a->o, &b->o) &&
-           output_equal(&a->lse, &b->lse);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct output *x = &a->array[i], *y = &b->array[i];
+        if (x->n != y->n) return 0;
+        if (x->n && memcmp(x->data, y->data, x->n * dtype_size(x->dtype))) return 0;
+    }
+    return 1;
 }
 
 const char *output_damage(const struct output *out)

@@ -2,8 +2,7 @@
 #ifndef OUTPUTS_H
 #define OUTPUTS_H
 
-#include "problem/execute.h"
-#include "harness.h"
+#include "problem/arrays.h"
 
 /* An output array before a call: every element a NaN that no arithmetic produces, GUARD
  * bytes of a pattern before and after.  The NaNs are quiet; their payloads:
@@ -15,13 +14,14 @@ struct output {
     unsigned char *frame;
 };
 
-struct outputs { struct output y, o, lse; };
+/* All outputs of a problem; data NULL for arrays that are none. */
+struct outputs { struct output array[N_ARRAYS]; };
 
-/* The outputs of p (data NULL for those it has not), filled.  Exits 1 without memory. */
+/* The outputs of p, filled.  Exits 1 without memory. */
 struct outputs outputs_new(const struct problem *p);
 void outputs_fill(struct outputs *out); /* again, before the next call */
 void outputs_fill_with(struct outputs *out, float x); /* with an ordinary number */
-void outputs_bind(const struct outputs *out, struct arrays *a); /* sets a->y, o, lse */
+void outputs_bind(const struct outputs *out, struct arrays *a); /* points a at them */
 void outputs_free(struct outputs *out);
 /* Same bits in every element? */
 int outputs_equal(const struct outputs *a, const struct outputs *b);

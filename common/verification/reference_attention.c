@@ -141,7 +141,7 @@ static void finish_sums(struct scratch *w, const double *v, size_t dv, size_t n_
 }
 
 /* o = sum_j p_j v_j with its bounds. */
-static void value_row(struct reference *r, struct scratch *w, const struct scores *s,
+static void value_row(struct standard *r, struct scratch *w, const struct scores *s,
                       const double *v, size_t dv, size_t n_keys, size_t row)
 {
     double n = (double)s->n, R = n - 1, flush = 0, largest = 0;
@@ -160,19 +160,20 @@ static void value_row(struct reference *r, struct scratch *w, const struct score
                                                   2 * R * (KAPPA + 1) + 5 * n));
     double safe = rigorous(both_sums + ROUNDOFF * (s->d_mean + 2 * n));
     flush *= 2 * s->max_v + 2;
+    struct answer *o = &r->answer[ARRAY_O];
     for (size_t c = 0; c < dv; c++) {
         size_t at = row * dv + c;
-        r->o[at] = w->sum[c];
+        o->want[at] = w->sum[c];
         r->o_mass[at] = w->mass[c];
-        r->o_bound[at] = w->error[c] * (1 + any) + w->mass[c] * any + flush;
-        r->o_bound_safe[at] = w->error[c] * (1 + safe) + w->mass[c] * safe + flush;
-        if (largest > 1 || any == INFINITY) r->o_bound[at] = INFINITY;
-        if (largest > 1 || safe == INFINITY) r->o_bound_safe[at] = INFINITY;
+        o->bound[at] = w->error[c] * (1 + any) + w->mass[c] * any + flush;
+        o->bound_safe[at] = w->error[c] * (1 + safe) + w->mass[c] * safe + flush;
+        if (largest > 1 || any == INFINITY) o->bound[at] = INFINITY;
+        if (largest > 1 || safe == INFINITY) o->bound_safe[at] = INFINITY;
     }
 }
 
 /* o = sum_j (s_j - lse) v_j with its bound. */
-static void log_value_row(struct reference *r, struct scratch *w, const struct scores *s,
+static void log_value_row(struct standard *r, struct scratch *w, const struct scores *s,
                           const double *v, size_t dv, size_t n_keys, size_t row,
                           double lse, double lse_error)
 {
@@ -186,14 +187,15 @@ static void log_value_row(struct reference *r, struct scratch *w, const struct s
         for (size_t c = 0; c < dv; c++) w->error[c] += fabs(v[j * dv + c]) * x;
     }
     finish_sums(w, v, dv, n_keys, w->p);
+    struct answer *o = &r->answer[ARRAY_O];
     for (size_t c = 0; c < dv; c++) {
-        r->o[row * dv + c] = w->sum[c];
+        o->want[row * dv + c] = w->sum[c];
         r->o_mass[row * dv + c] = w->mass[c];
-        r->o_bound[row * dv + c] = r->o_bound_safe[row * dv + c] = w->error[c] + FLUSH;
+        o->bound[row * dv + c] = o->bound_safe[row * dv + c] = w->error[c] + FLUSH;
     }
 }
 
-static void attention_row(struct reference *r, const struct problem *p,
+static void attention_row(struct standard *r, const struct problem *p,
                           const struct arrays *a, struct scratch *w,
                           const struct keys *keys, size_t row, struct scores *s)
 {
@@ -208,26 +210,27 @@ static void attention_row(struct reference *r, const struct problem *p,
                                keys->stride, bias, seen);
     *s = normalise(w, keys->v_max + kv * p->seqlen_k, seen.end, sink);
     s->max_raw = max_raw;
+    double *o = r->answer[ARRAY_O].want + row * dv, *lse_bound = r->answer[ARRAY_LSE].bound;
     if (s->is_nan || s->n == 0) {
-        r->lse[row] = s->is_nan ? NAN : -INFINITY;
-        for (size_t c = 0; c < dv; c++) r->o[row * dv + c] = s->is_nan ? NAN : 0;
+        r->answer[ARRAY_LSE].want[row] = s->is_nan ? NAN : -INFINITY;
+        for (size_t c = 0; c < dv; c++) o[c] = s->is_nan ? NAN : 0;
         return;
     }
     double ln_l = log(s->l), lse = s->m + ln_l;
     double relative = exp_sum_error(s->d_mean, s->n) + ROUNDOFF * s->eta_mean;
-    r->lse[row] = lse;
-    r->lse_bound[row] = rigorous(relative) +
+    r->answer[ARRAY_LSE].want[row] = lse;
+    lse_bound[row] = rigorous(relative) +
                         ROUNDOFF * (2 * (1 + fabs(ln_l)) + fabs(lse) + 2 * fabs(s->m));
     r->weight[row] = 1 / s->l;
     memset(w->sum, 0, 4 * dv * sizeof(double)); /* sum, low, mass, error lie in a row */
     if (p->op == OP_LOGSOFTMAX_ATTENTION)
-        log_value_row(r, w, s, v, dv, seen.end, row, lse, r->lse_bound[row]);
+        log_value_row(r, w, s, v, dv, seen.end, row, lse, lse_bound[row]);
     else
         value_row(r, w, s, v, dv, seen.end, row);
 }
 
 /* Adds a row to the maxima of its head and to those of the problem. */
-static void count_row(struct reference *r, const struct scores *s, size_t head)
+static void count_row(struct standard *r, const struct scores *s, size_t head)
 {
     double range = s->is_nan ? INFINITY : s->max_s;
     double max_s = s->max_raw > s->max_s ? s->max_raw : s->max_s;
@@ -237,31 +240,25 @@ static void count_row(struct reference *r, const struct scores *s, size_t head)
     r->empty_rows += !s->is_nan && s->keys == 0;
 }
 
-static void reference_alloc(struct reference *r, const struct problem *p)
+static void details_alloc(struct standard *r, const struct problem *p)
 {
     size_t heads = p->batch * p->heads_q;
-    r->n_lse = heads * rows_per_head(p);
-    r->n_o = r->n_lse * p->head_dim_v;
-    r->o = xcalloc(r->n_o, sizeof(double));
-    r->o_bound = xcalloc(r->n_o, sizeof(double));
-    r->o_bound_safe = xcalloc(r->n_o, sizeof(double));
-    r->o_mass = xcalloc(r->n_o, sizeof(double));
-    r->lse = xcalloc(r->n_lse, sizeof(double));
-    r->lse_bound = xcalloc(r->n_lse, sizeof(double));
-    r->weight = xcalloc(r->n_lse, sizeof(double));
+    r->o_mass = xcalloc(r->answer[ARRAY_O].n, sizeof(double));
+    r->weight = xcalloc(r->answer[ARRAY_LSE].n, sizeof(double));
     r->max_s = xcalloc(heads, sizeof(double));
     r->max_v = xcalloc(heads, sizeof(double));
 }
 
-void reference_attention(struct reference *r, const struct problem *p,
+void reference_attention(struct standard *r, const struct problem *p,
                          const struct arrays *a)
 {
-    reference_alloc(r, p);
+    details_alloc(r, p);
     struct keys keys = keys_new(p, a, &r->v_is_finite);
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v;
+    size_t n_rows = r->answer[ARRAY_LSE].n;
     float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
-    struct scores *stats = xcalloc(r->n_lse, sizeof *stats);
-    double work = (double)r->n_lse * (double)p->seqlen_k * (double)(d + dv);
+    struct scores *stats = xcalloc(n_rows, sizeof *stats);
+    double work = (double)n_rows * (double)p->seqlen_k * (double)(d + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
         double *m = xcalloc(d + 3 * keys.stride + 4 * dv, sizeof *m);
@@ -275,14 +272,14 @@ void reference_attention(struct reference *r, const struct problem *p,
                             .mass = columns + 2 * dv,
                             .error = columns + 3 * dv};
 #pragma omp for schedule(dynamic, 8)
-        for (size_t row = 0; row < r->n_lse; row++) {
+        for (size_t row = 0; row < n_rows; row++) {
             size_t query = row / rows * p->seqlen_q + row_query(p, row % rows);
             for (size_t t = 0; t < d; t++) w.q[t] = q[query * d + t];
             attention_row(r, p, a, &w, &keys, row, &stats[row]);
         }
         free(m);
     }
-    for (size_t row = 0; row < r->n_lse; row++) count_row(r, &stats[row], row / rows);
+    for (size_t row = 0; row < n_rows; row++) count_row(r, &stats[row], row / rows);
     free(stats);
     free(q);
     keys_free(&keys);

@@ -43,7 +43,7 @@ static struct row row_of(const float *x, size_t n)
 
 /* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-125, and
  * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-125. */
-static void softmax_row(struct reference *r, const float *x, const float *w, size_t n,
+static void softmax_row(struct answer *y, const float *x, const float *w, size_t n,
                         size_t i)
 {
     size_t first = i * n;
@@ -54,14 +54,14 @@ static void softmax_row(struct reference *r, const float *x, const float *w, siz
                            (KAPPA_SAFE + 2) * ROUNDOFF);
     for (size_t j = 0; j < n; j++) {
         double d = row.m - x[j], p = row.l > 0 ? exp(-d) / row.l : 0;
-        r->y[first + j] = row.max_abs == INFINITY ? NAN : p;
+        y->want[first + j] = row.max_abs == INFINITY ? NAN : p;
         if (!(p > 0)) {
-            r->y_bound[first + j] = r->y_bound_safe[first + j] = FLUSH;
+            y->bound[first + j] = y->bound_safe[first + j] = FLUSH;
             continue;
         }
-        r->y_bound[first + j] =
+        y->bound[first + j] =
             p * both(any, rigorous(ARGUMENT * d * ROUNDOFF)) + FLUSH;
-        r->y_bound_safe[first + j] = p * both(safe, rigorous(d * ROUNDOFF)) + FLUSH;
+        y->bound_safe[first + j] = p * both(safe, rigorous(d * ROUNDOFF)) + FLUSH;
     }
 }
 
@@ -71,7 +71,7 @@ static void softmax_row(struct reference *r, const float *x, const float *w, siz
  * The last term lets a program form L = log sum exp(x) itself, as naive ones must; they
  * overflow beyond 89.  A program that subtracts m + ln l at once at m = 1e4 errs by
  * 1e4 u and is rejected. */
-static void logsoftmax_row(struct reference *r, const float *x, const float *w, size_t n,
+static void logsoftmax_row(struct answer *y, const float *x, const float *w, size_t n,
                            size_t i)
 {
     size_t first = i * n;
@@ -83,11 +83,11 @@ static void logsoftmax_row(struct reference *r, const float *x, const float *w, 
                  2 * (lse < 89 ? lse : 89) * ROUNDOFF;
     double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen)) + steps;
     for (size_t j = 0; j < n; j++) {
-        double d = row.m - x[j], y = x[j] == -INFINITY ? -INFINITY : -d - ln_l;
-        r->y[first + j] = row.max_abs == INFINITY ? NAN : y;
-        double last = isfinite(y) ? (d + fabs(y)) * ROUNDOFF : 0;
-        r->y_bound[first + j] = any + last;
-        r->y_bound_safe[first + j] = safe + last;
+        double d = row.m - x[j], value = x[j] == -INFINITY ? -INFINITY : -d - ln_l;
+        y->want[first + j] = row.max_abs == INFINITY ? NAN : value;
+        double last = isfinite(value) ? (d + fabs(value)) * ROUNDOFF : 0;
+        y->bound[first + j] = any + last;
+        y->bound_safe[first + j] = safe + last;
     }
 }
 
@@ -110,21 +110,21 @@ static void mean_and_extent(const float *x, size_t n, double *mean, double *max_
  * product, quotient and sum round to (3 - 1/k) u max|x|: 3n/2 + 1.  Increment form: its
  * difference is at most 2 max|x| and divided by k, (1 + 4/k) u max|x|: n/2 + 5.  Proof in
  * notes/streaming.md. */
-static void mean_row(struct reference *r, const float *x, const float *w, size_t n,
+static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
                      size_t row)
 {
     (void)w;
     double max_abs;
-    mean_and_extent(x, n, &r->y[row], &max_abs);
-    r->y_bound[row] = (1.5 * (double)n + 4) * ROUNDOFF * max_abs + FLUSH;
+    mean_and_extent(x, n, &y->want[row], &max_abs);
+    y->bound[row] = (1.5 * (double)n + 4) * ROUNDOFF * max_abs + FLUSH;
 }
 
 /* lse and sum p w: the bounds of log-sum-exp and of attention with exact scores.
  * sum (x - lse) w: as in reference_attention.c, again with exact scores. */
-static void fused_softmax(struct reference *r, const float *x, const float *w, size_t n,
+static void fused_softmax(struct answer *y, const float *x, const float *w, size_t n,
                           size_t row)
 {
-    double *y = r->y + row * N_FUSED, *bound = r->y_bound + row * N_FUSED;
+    double *want = y->want + row * N_FUSED, *bound = y->bound + row * N_FUSED;
     struct row s = row_of(x, n);
     double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.n_seen);
     struct sum dot = {0, 0}, log_dot = {0, 0};
@@ -139,12 +139,12 @@ static void fused_softmax(struct reference *r, const float *x, const float *w, s
     }
     double lse_error = rigorous(rel) + 2 * ROUNDOFF * (1 + fabs(ln_l)) +
                        2 * ROUNDOFF * (fabs(lse) + fabs(s.m));
-    y[FUSED_LSE] = lse;
+    want[FUSED_LSE] = lse;
     bound[FUSED_LSE] = lse_error;
-    y[FUSED_SOFTMAX_DOT] = sum_value(&dot);
+    want[FUSED_SOFTMAX_DOT] = sum_value(&dot);
     bound[FUSED_SOFTMAX_DOT] =
         mass * rigorous(rel + count * 2 * ROUNDOFF) + FLUSH * w_abs;
-    y[FUSED_LOGSOFTMAX_DOT] = sum_value(&log_dot);
+    want[FUSED_LOGSOFTMAX_DOT] = sum_value(&log_dot);
     bound[FUSED_LOGSOFTMAX_DOT] = count * ROUNDOFF * size + lse_error * w_abs;
 }
 
@@ -154,7 +154,7 @@ static void fused_softmax(struct reference *r, const float *x, const float *w, s
  * by Cauchy-Schwarz their mean by e_x sd_w + e_w sd_x times sqrt(2) in sequence and
  * sqrt(2 log2 n) <= 8 in a merge tree.  The terms' own roundings and additions give
  * (n + 8) u sd_x sd_w. */
-static void fused_moments(struct reference *r, const float *x, const float *w, size_t n,
+static void fused_moments(struct answer *y, const float *x, const float *w, size_t n,
                           size_t row)
 {
     double mean_x, mean_w, max_x, max_w, u_n = ((double)n + 8) * ROUNDOFF;
@@ -168,10 +168,10 @@ static void fused_moments(struct reference *r, const float *x, const float *w, s
     }
     double var = sum_value(&xx) / (double)n, sd_x = sqrt(var);
     double sd_w = sqrt(sum_value(&ww) / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
-    double *y = r->y + row * N_FUSED, *bound = r->y_bound + row * N_FUSED;
-    y[FUSED_VARIANCE] = var;
+    double *want = y->want + row * N_FUSED, *bound = y->bound + row * N_FUSED;
+    want[FUSED_VARIANCE] = var;
     bound[FUSED_VARIANCE] = 2 * u_n * var + 8 * e_x * sd_x + e_x * e_x + FLUSH;
-    y[FUSED_COVARIANCE] = sum_value(&xw) / (double)n;
+    want[FUSED_COVARIANCE] = sum_value(&xw) / (double)n;
     bound[FUSED_COVARIANCE] =
         2 * u_n * sd_x * sd_w + 4 * (e_x * sd_w + e_w * sd_x) + e_x * e_w + FLUSH;
 }
@@ -190,56 +190,51 @@ static double score_range(const float *x, size_t n, size_t *empty)
     return largest;
 }
 
-static void fused_row(struct reference *r, const float *x, const float *w, size_t n,
+static void fused_row(struct answer *y, const float *x, const float *w, size_t n,
                       size_t i)
 {
-    fused_softmax(r, x, w, n, i);
-    fused_moments(r, x, w, n, i);
+    fused_softmax(y, x, w, n, i);
+    fused_moments(y, x, w, n, i);
 }
 
-/* Row i of x (n), and of w (n) where the operation has it, to r->y and its bounds. */
-typedef void row_function(struct reference *r, const float *x, const float *w, size_t n,
+/* Row i of x (n), and of w (n) where the operation has it, to y and its bounds. */
+typedef void row_function(struct answer *y, const float *x, const float *w, size_t n,
                           size_t i);
 
-static void all_rows(struct reference *r, const struct problem *p, const struct arrays *a,
+static void all_rows(struct standard *r, const struct problem *p, const struct arrays *a,
                      row_function *row)
 {
-    struct sizes sizes = problem_sizes(p);
     size_t n = p->cols;
-    r->n_y = sizes.y;
-    r->y = xcalloc(r->n_y, sizeof(double));
-    r->y_bound = xcalloc(r->n_y, sizeof(double));
-    r->y_bound_safe = xcalloc(r->n_y, sizeof(double));
-    float *x = widen(a->x, p->dtype, sizes.x);
-    float *w = sizes.w ? widen(a->w, p->dtype, sizes.w) : NULL;
+    float *x = widen(a->x, p->dtype, p->rows * n);
+    float *w = array_count(p, ARRAY_W) ? widen(a->w, p->dtype, p->rows * n) : NULL;
     for (size_t i = 0; i < p->rows; i++) {
         double range = score_range(x + i * n, n, &r->empty_rows);
         r->max_score = range > r->max_score ? range : r->max_score;
     }
 #pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++)
-        row(r, x + i * n, w ? w + i * n : NULL, n, i);
+        row(&r->answer[ARRAY_Y], x + i * n, w ? w + i * n : NULL, n, i);
     free(x);
     free(w);
 }
 
-void reference_softmax(struct reference *r, const struct problem *p, const struct arrays *a)
+void reference_softmax(struct standard *r, const struct problem *p, const struct arrays *a)
 {
     all_rows(r, p, a, softmax_row);
 }
 
-void reference_logsoftmax(struct reference *r, const struct problem *p,
+void reference_logsoftmax(struct standard *r, const struct problem *p,
                           const struct arrays *a)
 {
     all_rows(r, p, a, logsoftmax_row);
 }
 
-void reference_mean(struct reference *r, const struct problem *p, const struct arrays *a)
+void reference_mean(struct standard *r, const struct problem *p, const struct arrays *a)
 {
     all_rows(r, p, a, mean_row);
 }
 
-void reference_fused(struct reference *r, const struct problem *p, const struct arrays *a)
+void reference_fused(struct standard *r, const struct problem *p, const struct arrays *a)
 {
     all_rows(r, p, a, fused_row);
 }

@@ -1,30 +1,110 @@
-/* standard.c: what is accepted as right, whatever the operation. */
+/* standard.c: the answer of a problem and what is allowed, whatever its operation. */
 #include "verification/standard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "problem/feature.h"
 #include "problem/part.h"
 #include "problem/xcalloc.h"
-#include "verification/op_checks.h"
+#include "verification/allowed.h"
+#include "verification/reference.h"
+
+/* How each operation is checked, in the order of problem/operation.c. */
+static const struct check {
+    /* fills in the right answer and its bounds */
+    void (*reference)(struct standard *s, const struct problem *p, const struct arrays *a);
+    /* sets the allowed errors */
+    void (*allow)(struct standard *s, const struct arrays *a);
+} checks[] = {
+    [OP_SOFTMAX] = {reference_softmax, allow_softmax},
+    [OP_LOGSOFTMAX] = {reference_logsoftmax, allow_logsoftmax},
+    [OP_ATTENTION] = {reference_attention, allow_attention},
+    [OP_LOGSOFTMAX_ATTENTION] = {reference_attention, allow_log_form},
+    [OP_MEAN] = {reference_mean, allow_bounds},
+    [OP_SCAN] = {reference_attention, allow_attention},
+    [OP_UPDATE] = {reference_attention, allow_attention},
+    [OP_FUSED_REDUCTION] = {reference_fused, allow_bounds},
+};
+_Static_assert(sizeof checks / sizeof *checks == N_OPS, "each operation's entry");
+
+static struct standard *room_for(const struct problem *p)
+{
+    struct standard *s = xcalloc(1, sizeof *s);
+    s->problem = *p;
+    s->v_is_finite = 1;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct answer *of = &s->answer[i];
+        if (array_role(p, i) != OUTPUT) continue;
+        of->n = array_dense_count(p, i);
+        double **const parts[] = {&of->want, &of->bound, &of->bound_safe, &of->allowed};
+        for (int k = 0; k < 4; k++) *parts[k] = xcalloc(of->n, sizeof(double));
+    }
+    return s;
+}
+
+static struct standard *standard_of_plain(const struct problem *p, const struct arrays *a)
+{
+    struct standard *s = room_for(p);
+    checks[p->op].reference(s, p, a);
+    checks[p->op].allow(s, a);
+    return s;
+}
+
+/* Copies the answers of a part to their rows. */
+static void take_part(struct standard *s, struct standard *part, const struct part *from)
+{
+    struct problem dense = s->problem;
+    dense.q_strides = dense.k_strides = dense.v_strides = dense.o_strides =
+        (struct strides){0, 0, 0};
+    struct sequence own = {0, 0, 0, from->s.seqlen_q, from->s.seqlen_k};
+    struct rows to = {&dense, &from->a, from->s}, of_part = {&from->p, &from->a, own};
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct answer *x = &s->answer[i], *y = &part->answer[i];
+        if (!x->n) continue;
+        rows_copy(i, sizeof(double), x->want, &to, y->want, &of_part);
+        rows_copy(i, sizeof(double), x->allowed, &to, y->allowed, &of_part);
+    }
+    if (part->max_score > s->max_score) s->max_score = part->max_score;
+    s->empty_rows += part->empty_rows;
+    s->v_is_finite &= part->v_is_finite;
+    if (part->broken && !s->broken) s->broken = part->broken, part->broken = NULL;
+}
+
+/* Packed sequences, pages and strides: each sequence is gathered and judged as a plain
+ * problem, and its rows are put where they belong. */
+static struct standard *standard_of_parts(const struct problem *p, const struct arrays *a)
+{
+    struct standard *s = room_for(p);
+    for (size_t b = 0; b < p->batch; b++) {
+        struct part part;
+        const char *why = part_new(&part, p, a, b);
+        if (why) {
+            fprintf(stderr, "standard.c: %s\n", why);
+            exit(1);
+        }
+        if (part.s.seqlen_q) {
+            struct standard *of_part = standard_of_plain(&part.p, &part.a);
+            take_part(s, of_part, &part);
+            standard_free(of_part);
+        }
+        part_free(&part);
+    }
+    return s;
+}
 
 struct standard *standard_new(const struct problem *p, const struct arrays *a)
 {
-    if (problem_features(p) & LAYOUTS) return standard_of_parts(p, a);
-    struct standard *s = xcalloc(1, sizeof *s);
-    s->problem = *p;
-    s->reference = reference_new(p, a);
-    op_checks[p->op].allow(s, a);
-    return s;
+    return problem_features(p) & LAYOUTS ? standard_of_parts(p, a) : standard_of_plain(p, a);
 }
 
 void standard_free(struct standard *s)
 {
     if (!s) return;
-    reference_free(s->reference);
-    free(s->y_allowed);
-    free(s->o_allowed);
-    free(s->lse_allowed);
-    free(s->broken);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct answer *of = &s->answer[i];
+        free(of->want), free(of->bound), free(of->bound_safe), free(of->allowed);
+    }
+    free(s->o_mass), free(s->weight), free(s->max_s), free(s->max_v), free(s->broken);
     free(s);
 }

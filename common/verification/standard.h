@@ -1,10 +1,21 @@
-/* standard.h: what is accepted as right: the reference and the allowed error. */
+/* standard.h: what is accepted as right: the answer in float64 and the allowed error. */
 #ifndef STANDARD_H
 #define STANDARD_H
 
-#include "verification/reference.h"
+#include "problem/arrays.h"
 
-/* The reference of one problem and the largest error allowed in each element.
+/* One output, element by element, without the gaps that strides leave.
+ *   want        the right answer, in double with compensated sums
+ *   bound       no float algorithm of these stages may err more (INFINITY: the input is too
+ *               ill-conditioned for any statement)
+ *   bound_safe  the same for the plain three-pass computation: fewer roundings
+ *   allowed     what is accepted */
+struct answer {
+    size_t n;
+    double *want, *bound, *bound_safe, *allowed;
+};
+
+/* The answers of one problem, and what the rule of acceptance has to know about it.
  *
  * f32 o            2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved
  *                  bound.  err_safe, the error of the harness's own float three-pass
@@ -13,29 +24,22 @@
  * 16-bit o, y      twice the error of the straightforward 16-bit computation (scores in
  *                  float, p and the result rounded), per (batch, head) or row, and one
  *                  rounding of p and of the result; o also u max|s| max|v|
- * lse, log-softmax and the operations beyond: the proved bound (and 16-bit rounding)
- *
- * broken is NULL, or says how the harness's own computation exceeded its proved bound:
- * then nothing may be accepted by it. */
+ * lse, log-softmax and the operations beyond: the proved bound (and 16-bit rounding) */
 struct standard {
     struct problem problem;
-    struct reference *reference;
-    double *y_allowed, *o_allowed, *lse_allowed;
-    char *broken;
+    struct answer answer[N_ARRAYS]; /* n = 0 for what is no output */
+    double *o_mass;      /* per element of o: sum_j p_j |v_jc|, what a relative error of p does */
+    double *weight;      /* per row of o: 1 / l, the weight of the largest score */
+    double *max_s, *max_v; /* per (batch, head_q): largest finite |score| and |v| not masked */
+    double max_score;    /* the largest of all |scores| or |x|, INFINITY for inf or NaN */
+    size_t empty_rows;   /* fully masked rows */
+    int v_is_finite;     /* v holds neither inf nor NaN anywhere */
+    char *broken;        /* NULL, or how the harness's own computation exceeded its proved
+                          * bound: then nothing may be accepted by it */
 };
 
+/* Exits 1 when memory is short. */
 struct standard *standard_new(const struct problem *p, const struct arrays *a);
 void standard_free(struct standard *s);
-
-/* The same for a problem with a layout, where it is called by standard_new(). */
-struct standard *standard_of_parts(const struct problem *p, const struct arrays *a);
-
-/* Each sets the allowed errors of s, whose reference is there, for one kind of operation
- * (op_checks.c says which). */
-void allow_softmax(struct standard *s, const struct arrays *a);
-void allow_logsoftmax(struct standard *s, const struct arrays *a);
-void allow_bound(struct standard *s, const struct arrays *a);     /* y: its proved bound */
-void allow_attention(struct standard *s, const struct arrays *a);
-void allow_log_form(struct standard *s, const struct arrays *a);
 
 #endif

@@ -1,0 +1,14 @@
+/* allowed.h: the rule of acceptance: the allowed errors of a standard whose reference is
+ * there, for each kind of operation (standard.c says which). */
+#ifndef ALLOWED_H
+#define ALLOWED_H
+
+#include "verification/standard.h"
+
+void allow_softmax(struct standard *s, const struct arrays *a);
+void allow_logsoftmax(struct standard *s, const struct arrays *a);
+void allow_bounds(struct standard *s, const struct arrays *a); /* y: its proved bound */
+void allow_attention(struct standard *s, const struct arrays *a);
+void allow_log_form(struct standard *s, const struct arrays *a);
+
+#endif
