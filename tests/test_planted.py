@@ -1,0 +1,35 @@
+"""test_planted.py: the planted bugs of `make gallery` still fit the code they are planted in."""
+import csv
+import sys
+
+import pytest
+
+from helpers import BUILD, ROOT, SANITIZED, run
+
+PATCHES = sorted((ROOT / "tests/planted").glob("*.patch"))
+GALLERY = ROOT / "notes/results/planted/gallery.csv"
+
+
+@pytest.mark.parametrize("patch", PATCHES + sorted((ROOT / "tests/mpi/planted").glob("*.patch")),
+                         ids=lambda path: path.stem)
+def test_patch_applies_to_the_sources(patch):
+    run("git", "apply", "--check", patch, cwd=ROOT)
+
+
+def test_every_patch_tells_its_story_and_was_caught():
+    for patch in PATCHES:
+        lines = patch.read_text(encoding="utf-8").splitlines()
+        for word in ("Story", "Family", "Program", "Variant", "Caught by"):
+            assert any(line.startswith(f"{word}: ") for line in lines), f"{patch.name}: {word}"
+    with open(GALLERY, encoding="utf-8") as file:
+        verdicts = {row["bug"]: row["verdict"] for row in csv.DictReader(file)}
+    assert set(verdicts.values()) == {"caught"}
+    assert set(verdicts) <= {patch.stem for patch in PATCHES} and len(PATCHES) >= 54
+
+
+@pytest.mark.long
+def test_every_bug_is_caught_by_the_case_that_was_written_for_it():
+    if SANITIZED:
+        pytest.skip("the gallery builds without sanitizers")
+    run(sys.executable, ROOT / "tests/planted/gallery.py", "--quick", "--build", BUILD,
+        cwd=ROOT, timeout=3600)
