@@ -26,7 +26,7 @@
 #   make machines        the CPU code built by gcc and clang for other machines, ARM too
 #   make fuzz            hostile files and options, also by libFuzzer (SECONDS=60)
 #   make differential    PROBLEMS=2000 random problems for each stage, from SEED=1
-#   make gallery         plant every known bug and see which case catches it (BUG=name QUICK=1)
+#   make gallery         plant every known bug: which case catches it? (BUG=name QUICK=1)
 #
 # Use it
 #   make library         build/libfive_steps.so and .a: attention in your own C program

@@ -41,6 +41,7 @@ def run(*command, want=0, timeout=120, cwd=None, env=None, stdin=""):
     timeout  seconds, after which the program and all that it started are killed
     cwd, stdin, env    as for subprocess; env is added to the environment (None removes a name)
     """
+    __tracebackhide__ = True
     command = [str(word) for word in command]
     whole = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"} | os.environ | (env or {})
     whole = {name: str(value) for name, value in whole.items() if value is not None}
@@ -172,6 +173,7 @@ def values_of(p, v, seen):
 def compare(got, want, allowed=1e-5, what="array"):
     """Every element: NaN where NaN is wanted, the same infinity, or |got - want| <= allowed (a
     number, or an array of them)."""
+    __tracebackhide__ = True
     got, want = np.asarray(got, "f8"), np.asarray(want, "f8")
     assert got.shape == want.shape, f"{what}: shape {got.shape}, want {want.shape}"
     allowed = np.broadcast_to(allowed, want.shape)

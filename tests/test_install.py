@@ -1,0 +1,94 @@
+"""test_install.py: the library as it is installed: the files, the names that it exports, what it
+may call, and the example, built in C and in C++ against the installed tree."""
+import os
+import re
+import shlex
+import shutil
+
+import pytest
+
+from helpers import BUILD, ROOT, SANITIZED, run
+
+CC = shlex.split(os.environ.get("CC", "cc"))
+CXX = shlex.split(os.environ.get("CXX", "c++"))
+SHARED, ARCHIVE = BUILD / "libfive_steps.so", BUILD / "libfive_steps.a"
+INSTALL = ["sh", ROOT / "common/library/install.sh"]
+EXAMPLE = ROOT / "common/library/example/main.c"
+FILES = ["include/five_steps.h", "lib/libfive_steps.a", "lib/libfive_steps.so",
+         "lib/libfive_steps.so.1", "lib/pkgconfig/five_steps.pc"]
+
+
+def install(prefix, *words, want=0, **env):
+    return run(*INSTALL, *(words or (BUILD, "-lm -lgomp -lpthread")), want=want, cwd=ROOT,
+               env={"PREFIX": prefix} | env)
+
+
+def symbols(*options):
+    lines = run("nm", *options).out.splitlines()
+    return [line.split()[-2:] for line in lines if len(line.split()) > 1]
+
+
+def without_cuda():
+    return b"no CUDA" in SHARED.read_bytes()
+
+
+def test_every_file_is_in_its_place_and_is_removed_again(place):
+    install("/opt/five", DESTDIR=place)
+    there = place / "opt/five"
+    assert all((there / name).stat().st_size for name in FILES)
+    assert os.readlink(there / "lib/libfive_steps.so") == "libfive_steps.so.1"
+    assert "prefix=/opt/five\n" in (there / FILES[-1]).read_text(encoding="utf-8")
+    install("/opt/five", "--remove", DESTDIR=place)
+    assert not [path for path in place.rglob("*") if not path.is_dir()]
+
+
+def test_a_prefix_that_cannot_be_is_one_line_and_2(place):
+    (place / "file").touch()
+    for prefix, word in (("relative", "relative"), (place / "file/x", "cannot be written")):
+        said = install(prefix, want=2)
+        assert word in said.err and (said.out + said.err).count("\n") == 1, said
+
+
+def test_only_five_steps_names_are_exported():
+    """And those are the functions that the header declares."""
+    exported = symbols("-D", "--defined-only", SHARED)
+    assert all(name.startswith("five_steps_") for _, name in exported), exported
+    header = (ROOT / "common/library/five_steps.h").read_text(encoding="utf-8")
+    declared = set(re.findall(r"\b(five_steps_\w+)\(", re.sub(r"/\*.*?\*/", "", header, flags=re.S)))
+    assert {name for kind, name in exported if kind == "T"} == declared
+    assert all(name.startswith("five_steps_")
+               for kind, name in symbols("--defined-only", "--extern-only", ARCHIVE)
+               if kind.isupper())
+
+
+def test_nothing_that_ends_the_process_or_prints_is_called():
+    if SANITIZED or not without_cuda():
+        pytest.skip("a runtime that is part of the library prints (a sanitizer's, CUDA's)")
+    called = {name.partition("@")[0] for _, name in symbols("-D", "--undefined-only", SHARED)}
+    bad = re.compile(r"_?exit|_Exit|abort|quick_exit|__assert_fail|v?f?printf|f?puts|perror|stderr|"
+                     r"stdout|__v?f?printf_chk")
+    assert not [name for name in called if bad.fullmatch(name)]
+
+
+@pytest.mark.skipif(SANITIZED, reason="a program without sanitizers cannot load a library with them")
+def test_the_example_is_built_in_c_and_in_cpp_and_runs(place):
+    install(place)
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", EXAMPLE, f"-I{place}/include"]
+    shared = [f"-L{place}/lib", "-lfive_steps", "-lm", "-o", "main"]
+    for compiler in (CC + ["-std=c99"], CXX + ["-x", "c++", "-std=c++11"]):
+        run(*compiler, *strict, *shared)
+        assert "five_steps 1." in run("./main", env={"LD_LIBRARY_PATH": f"{place}/lib"}).out
+    if without_cuda():
+        run(*CC, *strict, place / "lib/libfive_steps.a", "-lm", "-lgomp", "-lpthread", "-o", "main")
+        run("./main")
+
+
+@pytest.mark.skipif(SANITIZED, reason="a program without sanitizers cannot load a library with them")
+def test_pkg_config_knows_it(place):
+    if not shutil.which("pkg-config"):
+        pytest.skip("no pkg-config")
+    install(place)
+    flags = run("pkg-config", "--cflags", "--libs", "five_steps",
+                env={"PKG_CONFIG_PATH": f"{place}/lib/pkgconfig"}).out.split()
+    run(*CC, EXAMPLE, *flags, "-lm", "-o", "main")
+    run("./main", env={"LD_LIBRARY_PATH": f"{place}/lib"})
