@@ -23,20 +23,20 @@ static const char *same_everywhere(const struct team *t, const struct problem *p
 static const char *read_shard(const struct options *o, struct shard *w, enum strategy s)
 {
     const struct problem *p = &w->whole;
-    const char *why = slices_read(o->q, &w->queries, p->batch * p->heads_q, p->head_dim,
+    const char *why = slices_read(o->file[ARRAY_Q], &w->queries, p->batch * p->heads_q, p->head_dim,
                                   (float *)w->q);
     size_t hk = p->batch * p->heads_kv, all = p->seqlen_k;
-    if (!why) why = slices_read(o->k, &w->keys, hk, p->head_dim, (float *)w->k);
-    if (!why) why = slices_read(o->v, &w->keys, hk, p->head_dim_v, (float *)w->v);
-    if (why || !o->bias) return why;
+    if (!why) why = slices_read(o->file[ARRAY_K], &w->keys, hk, p->head_dim, (float *)w->k);
+    if (!why) why = slices_read(o->file[ARRAY_V], &w->keys, hk, p->head_dim_v, (float *)w->v);
+    if (why || !o->file[ARRAY_BIAS]) return why;
     if (s == RING || s == RING_UNBALANCED)
-        return slices_read(o->bias, &w->queries, 1, all, (float *)w->bias);
+        return slices_read(o->file[ARRAY_BIAS], &w->queries, 1, all, (float *)w->bias);
     size_t n = chunks_size(&w->keys);
     float *row = memory_new((all ? all : 1) * sizeof *row);
     if (!row) return "no memory for a row of the bias";
     for (size_t i = 0; i < p->seqlen_q && !why; i++) {
         struct chunks one = {{{i, i + 1}, {0, 0}}};
-        why = slices_read(o->bias, &one, 1, all, row);
+        why = slices_read(o->file[ARRAY_BIAS], &one, 1, all, row);
         if (!why) copy_rows((float *)w->bias + i * n, n, 0, row, all, w->keys.at[FRONT].first,
                             n, 1, 1);
     }
@@ -75,7 +75,7 @@ static struct slices slices_of(struct answer *a, int ranks)
 static const char *write_answer(const struct team *t, const struct shard *w, enum strategy s,
                                 const struct npy *q, struct npy_writer writer[2])
 {
-    size_t n = t->opt->lse ? 2 : 1;
+    size_t n = t->opt->file[ARRAY_LSE] ? 2 : 1;
     struct answer answer[2] = {{w, s, 0}, {w, s, 1}};
     struct slices slices[2];
     const char *why = NULL;
@@ -106,7 +106,7 @@ int run_ranks(const struct team *t)
     struct problem p = {0};
     struct shard w;
     while (o->strategy && strcmp(o->strategy, strategy_names[s])) s++;
-    const char *why = !o->q ? "run: give --q, --k, --v and --o" : slices_problem(o, head, &p);
+    const char *why = !o->file[ARRAY_Q] ? "run: give --q, --k, --v and --o" : slices_problem(o, head, &p);
     int status = agree(t, why, BAD);
     if (!status) status = agree(t, same_everywhere(t, &p), BAD);
     if (!status && !o->strategy) s = p.seqlen_q < 64 ? TREE : RING;
@@ -115,7 +115,7 @@ int run_ranks(const struct team *t)
     status = agree(t, shard_new(&w, &p, s, t->comm), BAD);
     if (!status) status = agree(t, read_shard(o, &w, s), BAD);
     if (!status) status = agree(t, shard_attention(&w, s), FAILED);
-    if (status && !t->me) npy_writer_abort(writer, o->lse ? 2 : 1);
+    if (status && !t->me) npy_writer_abort(writer, o->file[ARRAY_LSE] ? 2 : 1);
     if (!status) {
         if (!t->me)
             printf("%s: %s on %d ranks, %s\n", mpi_stage.name, strategy_names[s], t->ranks,

@@ -18,9 +18,9 @@ const char *slices_problem(const struct options *o, struct npy head[N_FILES],
                            struct problem *p)
 {
     static char text[1024];
-    const char *path[N_FILES] = {o->q, o->k, o->v, o->bias};
+    const char *path[N_FILES] = {o->file[ARRAY_Q], o->file[ARRAY_K], o->file[ARRAY_V], o->file[ARRAY_BIAS]};
     const char *why = NULL;
-    if (o->has_window || o->softcap != 0 || o->sinks || o->cu_seqlens_q || o->cu_seqlens_k)
+    if (o->score.has_window || o->score.softcap != 0 || o->file[ARRAY_SINKS] || o->file[ARRAY_CU_SEQLENS_Q] || o->file[ARRAY_CU_SEQLENS_K])
         return "several ranks do not support --window, --softcap, --sinks or --cu-seqlens";
     for (int i = 0; i < N_FILES && !why; i++)
         if (path[i]) why = npy_read_rows(path[i], 0, 0, &head[i]);
@@ -29,18 +29,18 @@ const char *slices_problem(const struct options *o, struct npy head[N_FILES],
     *p = (struct problem){.op = OP_ATTENTION, .batch = dim(q, 3), .heads_q = dim(q, 2),
                           .heads_kv = dim(k, 2), .seqlen_q = dim(q, 1), .seqlen_k = dim(k, 1),
                           .head_dim = dim(q, 0), .head_dim_v = dim(v, 0),
-                          .causal = o->causal, .has_bias = o->bias != NULL};
-    p->scale = o->has_scale ? o->scale : 1 / sqrtf((float)p->head_dim);
+                          .causal = o->score.causal, .has_bias = o->file[ARRAY_BIAS] != NULL};
+    p->scale = o->has_scale ? o->score.scale : 1 / sqrtf((float)p->head_dim);
     int heads = p->heads_kv ? p->heads_q % p->heads_kv == 0 : p->heads_q == 0;
     int ok = q->ndim == k->ndim && k->ndim == v->ndim && q->ndim <= 4 && p->head_dim &&
              p->head_dim_v && dim(k, 0) == p->head_dim && dim(k, 3) == p->batch &&
              dim(v, 3) == p->batch && dim(v, 2) == p->heads_kv && dim(v, 1) == p->seqlen_k &&
-             heads && (!o->bias || (head[BIAS].ndim == 2 && dim(&head[BIAS], 1) == p->seqlen_q &&
+             heads && (!o->file[ARRAY_BIAS] || (head[BIAS].ndim == 2 && dim(&head[BIAS], 1) == p->seqlen_q &&
                                     dim(&head[BIAS], 0) == p->seqlen_k));
     if (ok) return NULL;
     snprintf(text, sizeof text, "shapes do not fit: --q %s has %zu rows, --k %s %zu, --v %s "
-             "%zu; give [.., heads, seqlen, head_dim] alike", o->q, dim(q, 1), o->k, dim(k, 1),
-             o->v, dim(v, 1));
+             "%zu; give [.., heads, seqlen, head_dim] alike", o->file[ARRAY_Q], dim(q, 1), o->file[ARRAY_K], dim(k, 1),
+             o->file[ARRAY_V], dim(v, 1));
     return text;
 }
 
@@ -67,9 +67,9 @@ const char *slices_read(const char *path, const struct chunks *c, size_t heads, 
 
 const char *slices_begin(const struct options *o, struct npy_writer writer[2])
 {
-    const char *why = npy_writer_begin(&writer[0], o->o);
-    if (why || !o->lse) return why;
-    why = npy_writer_begin(&writer[1], o->lse);
+    const char *why = npy_writer_begin(&writer[0], o->file[ARRAY_O]);
+    if (why || !o->file[ARRAY_LSE]) return why;
+    why = npy_writer_begin(&writer[1], o->file[ARRAY_LSE]);
     if (why) npy_writer_abort(writer, 1);
     return why;
 }

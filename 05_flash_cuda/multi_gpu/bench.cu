@@ -33,7 +33,7 @@ static struct problem bench_problem(const struct options *o)
     p.seqlen_k = o->seqlen_k ? o->seqlen_k : p.seqlen_q;
     p.head_dim = o->head_dim ? o->head_dim : 128;
     p.head_dim_v = o->head_dim_v ? o->head_dim_v : p.head_dim;
-    p.causal = o->causal;
+    p.causal = o->score.causal;
     p.scale = 1 / sqrtf((float)p.head_dim);
     return p;
 }

@@ -35,9 +35,9 @@ static const char *read_shards(struct team *t, const struct options *o)
         struct gpu *g = &t->gpu[i];
         char *v = g->keys_at[0] + hk * g->n_k * p->head_dim * dtype_size(p->dtype);
         CUDA_CHECK(cudaSetDevice(g->device));
-        why = upload(o->q, &g->queries, hq, p->head_dim, p->dtype, g->q);
-        if (!why) why = upload(o->k, &g->keys, hk, p->head_dim, p->dtype, g->keys_at[0]);
-        if (!why) why = upload(o->v, &g->keys, hk, p->head_dim_v, p->dtype, v);
+        why = upload(o->file[ARRAY_Q], &g->queries, hq, p->head_dim, p->dtype, g->q);
+        if (!why) why = upload(o->file[ARRAY_K], &g->keys, hk, p->head_dim, p->dtype, g->keys_at[0]);
+        if (!why) why = upload(o->file[ARRAY_V], &g->keys, hk, p->head_dim_v, p->dtype, v);
     }
     return why;
 }
@@ -74,7 +74,7 @@ static struct slices slices_of(struct answer *a)
 static int write_answer(struct team *t, const struct options *o, const struct npy *q,
                         struct npy_writer writer[2])
 {
-    size_t n = o->lse ? 2 : 1;
+    size_t n = o->file[ARRAY_LSE] ? 2 : 1;
     struct answer answer[2] = {{t, false}, {t, true}};
     struct slices slices[2];
     const char *why = NULL;
@@ -115,7 +115,7 @@ int run_on_gpus(struct team *t, const struct options *o)
     struct npy head[N_FILES] = {};
     struct npy_writer writer[2];
     struct problem p = {}, first;
-    const char *why = o->q ? slices_problem(o, head, &p) : "run: give --q, --k, --v and --o";
+    const char *why = o->file[ARRAY_Q] ? slices_problem(o, head, &p) : "run: give --q, --k, --v and --o";
     if (!why) why = choose_type(o, &head[Q], &p);
     int s = p.seqlen_q < 64 ? TREE : RING, status = world_agree(w, why, BAD);
     for (int i = 0; o->strategy && i < N_STRATEGIES; i++)
@@ -129,7 +129,7 @@ int run_on_gpus(struct team *t, const struct options *o)
     if (status) return status;
     status = world_agree(w, shards_new(t, &p, (enum strategy)s), BAD);
     if (!status) status = world_agree(w, read_shards(t, o), BAD);
-    if (status && w->first == 0) npy_writer_abort(writer, o->lse ? 2 : 1);
+    if (status && w->first == 0) npy_writer_abort(writer, o->file[ARRAY_LSE] ? 2 : 1);
     if (!status) {
         team_attention(t);
         team_wait(t);

@@ -32,6 +32,18 @@ const struct array_entry array_list[N_ARRAYS] = {
     [ARRAY_LSE] = {"lse", AT(lse), FLOAT, {BATCHES, HEADS_Q, ANSWERS}, 0, 0},
 };
 
+const char *dimension_name(enum dimension d)
+{
+    static const char *const names[] = {
+        [ROWS] = "rows", [COLS] = "cols", [RESULTS] = "results", [BATCHES] = "batch",
+        [PAGES_OR_BATCHES] = "batch", [HEADS_Q] = "heads_q", [HEADS_KV] = "heads_kv",
+        [QUERIES] = "seqlen_q", [KEYS] = "seqlen_k", [ANSWERS] = "seqlen_q",
+        [SEQLEN_Q] = "seqlen_q", [SEQLEN_K] = "seqlen_k", [HEAD_DIM] = "head_dim",
+        [HEAD_DIM_V] = "head_dim_v", [SUMS] = "sequences + 1", [SEQUENCES] = "sequences",
+        [SEQUENCE_PAGES] = "pages_per_sequence", [UPDATES] = "n_updates"};
+    return names[d];
+}
+
 static size_t dimension(const struct problem *p, enum dimension d)
 {
     switch (d) {

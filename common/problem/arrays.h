@@ -74,6 +74,9 @@ enum dtype array_dtype(const struct problem *p, enum array i);
 size_t array_element(const struct problem *p, enum array i);
 size_t array_bytes(const struct problem *p, enum array i);
 
+/* A dimension's name, as in "give [seqlen_q, seqlen_k]". */
+const char *dimension_name(enum dimension d);
+
 /* Strides from batch to batch, head to head and row to row, of an array that has these. */
 struct strides array_strides(const struct problem *p, enum array i);
 

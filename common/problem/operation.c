@@ -19,21 +19,26 @@ static size_t fused(const struct problem *p)
                HAS(ARRAY_SINKS) | HAS(ARRAY_CU_SEQLENS_Q) | HAS(ARRAY_CU_SEQLENS_K) | \
                HAS(ARRAY_PAGE_TABLE))
 #define NEW_ROWS (HAS(ARRAY_INDEX) | HAS(ARRAY_K_NEW) | HAS(ARRAY_V_NEW))
+#define Q_K_V_FILES (Q_K_V & ~HAS(ARRAY_PAGE_TABLE))
+#define X_Y (HAS(ARRAY_X) | HAS(ARRAY_Y))
+#define X_W_Y (X_Y | HAS(ARRAY_W))
 #define O_LSE (HAS(ARRAY_O) | HAS(ARRAY_LSE))
 
 const struct operation operations[] = {
     [OP_SOFTMAX] = {.name = "softmax", .family = ON_ROWS, .unit = "elem", .is_benched = 1,
-                    .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y), .results = as_x},
+                    .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y), .files = X_Y,
+                    .results = as_x},
     [OP_LOGSOFTMAX] = {.name = "logsoftmax", .family = ON_ROWS, .unit = "elem",
                        .is_benched = 1, .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y),
-                       .results = as_x},
+                       .files = X_Y, .results = as_x},
     [OP_ATTENTION] = {.name = "attention", .family = ON_HEADS, .unit = "score",
-                      .is_benched = 1, .inputs = Q_K_V, .outputs = O_LSE},
+                      .is_benched = 1, .inputs = Q_K_V, .outputs = O_LSE,
+                      .files = Q_K_V_FILES | O_LSE},
     [OP_LOGSOFTMAX_ATTENTION] = {.name = "logsoftmax_attention", .family = ON_HEADS,
                                  .unit = "score", .inputs = Q_K_V, .outputs = O_LSE,
-                                 .optional = HAS(ARRAY_LSE)},
+                                 .optional = HAS(ARRAY_LSE), .files = Q_K_V_FILES | O_LSE},
     [OP_MEAN] = {.name = "mean", .family = ON_ROWS, .unit = "elem", .inputs = HAS(ARRAY_X),
-                 .outputs = HAS(ARRAY_Y)},
+                 .outputs = HAS(ARRAY_Y), .files = X_Y},
     [OP_SCAN] = {.name = "scan", .family = ON_HEADS, .unit = "key", .inputs = Q_K_V,
                  .outputs = O_LSE, .one_query = 1, .per_prefix = 1},
     [OP_UPDATE] = {.name = "update", .family = ON_HEADS, .unit = "key",
@@ -41,7 +46,7 @@ const struct operation operations[] = {
                    .updates = 1},
     [OP_FUSED_REDUCTION] = {.name = "fused_reduction", .family = ON_ROWS, .unit = "elem",
                             .inputs = HAS(ARRAY_X) | HAS(ARRAY_W), .outputs = HAS(ARRAY_Y),
-                            .results = fused},
+                            .files = X_W_Y, .results = fused},
 };
 _Static_assert(sizeof operations / sizeof *operations == N_OPS, "each operation's entry");
 
@@ -53,6 +58,14 @@ int op_find(const char *name, enum op *op)
             return 1;
         }
     return 0;
+}
+
+unsigned files_needed(enum op op)
+{
+    unsigned needed = operations[op].files;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_list[i].feature) needed &= ~HAS(i);
+    return operations[op].outputs & HAS(ARRAY_LSE) ? needed & ~HAS(ARRAY_LSE) : needed;
 }
 
 double problem_pairs(const struct problem *p)

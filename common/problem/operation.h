@@ -15,6 +15,7 @@ struct operation {
     int is_benched;       /* bench measures it */
     unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
     unsigned optional;        /* outputs that a variant may leave alone, but not write in part */
+    unsigned files;           /* arrays that `run` reads and writes; 0: it does not do it */
     size_t (*results)(const struct problem *p); /* ON_ROWS: columns of y; NULL: y [rows] */
     /* ON_HEADS */
     int one_query;        /* seqlen_q = 1 */
@@ -30,6 +31,9 @@ static inline int on_heads(const struct problem *p)
 {
     return operations[p->op].family == ON_HEADS;
 }
+
+/* The files of `run` that must be given; not those of features, nor lse beside o. */
+unsigned files_needed(enum op op);
 
 /* Sets *op to the operation of that name; 0 when there is none. */
 int op_find(const char *name, enum op *op);

@@ -37,7 +37,7 @@ static int asks_rows(const struct options *opt)
 static int asks_heads(const struct options *opt)
 {
     return opt->batch || opt->heads_q || opt->heads_kv || opt->seqlen_q || opt->seqlen_k ||
-           opt->head_dim || opt->head_dim_v || opt->causal;
+           opt->head_dim || opt->head_dim_v || opt->score.causal;
 }
 
 /* The shape given on the command line, if any. */
@@ -58,7 +58,7 @@ static int own_shape(const struct options *opt, struct shape *s)
         p->seqlen_k = opt->seqlen_k ? opt->seqlen_k : p->seqlen_q;
         p->head_dim = opt->head_dim ? opt->head_dim : 64;
         p->head_dim_v = opt->head_dim_v ? opt->head_dim_v : p->head_dim;
-        p->causal = opt->causal;
+        p->causal = opt->score.causal;
     }
     return 1;
 }

@@ -59,8 +59,8 @@ const struct variant *choice_default(const struct stage *stage, const struct pro
                                      int isolate, enum dtype *type)
 {
     const struct variant *v = choice_of(stage, p, isolate, type);
-    if (v || !on_heads(p)) return v;
-    struct problem plain = problem_without_layout(p); /* execute() does the rest */
+    if (v || !on_heads(p) || stage->number < 4) return v; /* 1 to 3 do what they teach */
+    struct problem plain = problem_without_layout(p);     /* execute() does the rest */
     plain.has_sinks = 0;
     return choice_of(stage, &plain, isolate, type);
 }

@@ -30,7 +30,7 @@ static int help(const struct stage *stage, const struct options *opt)
            "      [--batch N --heads-q N --heads-kv N --seqlen-q N --seqlen-k N\n"
            "       --head-dim N --head-dim-v N] [--causal] [--dtype T]\n"
            "%s trace [--row 3,2,5,1]\n"
-           "%s run --x x.npy --y y.npy [--log]\n"
+           "%s run --x x.npy --y y.npy [--log] [--op O]\n"
            "%s run --q q.npy --k k.npy --v v.npy --o o.npy [--lse l.npy] [--bias b.npy]\n"
            "      [--causal] [--window L,R] [--scale s] [--softcap c] [--sinks s.npy]\n"
            "      [--cu-seqlens-q cq.npy --cu-seqlens-k ck.npy]\n"

@@ -2,7 +2,7 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "harness.h"
+#include "problem/arrays.h"
 
 struct options {
     int help, version;        /* --help, -h; --version: nothing else is looked at */
@@ -19,14 +19,10 @@ struct options {
     enum dtype dtype;         /* --dtype */
     int threads;              /* --threads, 0: all */
     int on_cpu;               /* --device cpu: execute CUDA kernels on the CPU */
-    const char *x, *y, *q, *k, *v, *o, *lse, *bias; /* file names or NULL */
-    const char *sinks, *cu_seqlens_q, *cu_seqlens_k; /* file names or NULL */
-    int log, causal;
+    const char *file[N_ARRAYS]; /* --q FILE ...: the file of each array, or NULL */
+    int log;
+    struct problem score;     /* what options say of it: causal, scale, window, softcap */
     int has_scale;
-    float scale;
-    int has_window;
-    struct window { ptrdiff_t left, right; } window; /* --window L,R */
-    float softcap;            /* --softcap, 0: none */
     size_t gpus;              /* --gpus: so many GPUs of this machine, 0: not given */
     const char *strategy;     /* --strategy: how several ranks share the work */
     const char *timeline;     /* --timeline: CSV of what each GPU does when */

@@ -17,59 +17,62 @@ enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, OP, DEVICE
 
 /* One option: which verbs take it and where its value goes. */
 struct option {
-    const char *name;
+    const char *name;      /* without its two dashes */
     unsigned verbs;
     enum kind kind;
     size_t offset, given;  /* offsets into struct options; given: SIZE_MAX or a flag's */
 };
 
 #define AT(field) offsetof(struct options, field)
+#define SCORE(field) offsetof(struct options, score.field)
 #define NO_FLAG ((size_t)-1)
 
 static const struct option table[] = {
-    {"--variant", COMPUTES, TEXT, AT(variant), NO_FLAG},
-    {"--quick", IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
-    {"--verbose", COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
-    {"--seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
-    {"--case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
-    {"--random", IN_CHECK, COUNT, AT(random), NO_FLAG},
-    {"--huge", IN_CHECK, FLAG, AT(huge), NO_FLAG},
-    {"--csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
-    {"--dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
-    {"--threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
-    {"--device", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
-    {"--x", IN_RUN, TEXT, AT(x), NO_FLAG},
-    {"--y", IN_RUN, TEXT, AT(y), NO_FLAG},
-    {"--q", IN_RUN, TEXT, AT(q), NO_FLAG},
-    {"--k", IN_RUN, TEXT, AT(k), NO_FLAG},
-    {"--v", IN_RUN, TEXT, AT(v), NO_FLAG},
-    {"--o", IN_RUN, TEXT, AT(o), NO_FLAG},
-    {"--lse", IN_RUN, TEXT, AT(lse), NO_FLAG},
-    {"--bias", IN_RUN, TEXT, AT(bias), NO_FLAG},
-    {"--log", IN_RUN, FLAG, AT(log), NO_FLAG},
-    {"--causal", IN_RUN | IN_BENCH, FLAG, AT(causal), NO_FLAG},
-    {"--scale", IN_RUN, NUMBER, AT(scale), AT(has_scale)},
-    {"--window", IN_RUN, WINDOW, AT(window), AT(has_window)},
-    {"--softcap", IN_RUN, POSITIVE, AT(softcap), NO_FLAG},
-    {"--sinks", IN_RUN, TEXT, AT(sinks), NO_FLAG},
-    {"--cu-seqlens-q", IN_RUN, TEXT, AT(cu_seqlens_q), NO_FLAG},
-    {"--cu-seqlens-k", IN_RUN, TEXT, AT(cu_seqlens_k), NO_FLAG},
-    {"--gpus", COMPUTES, COUNT, AT(gpus), NO_FLAG},
-    {"--strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
-    {"--timeline", IN_BENCH, TEXT, AT(timeline), NO_FLAG},
-    {"--row", IN_TRACE, TEXT, AT(row), NO_FLAG},
-    {"--op", IN_BENCH | IN_CHECK, OP, AT(op), AT(has_op)},
-    {"--rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
-    {"--cols", IN_BENCH, COUNT, AT(cols), NO_FLAG},
-    {"--batch", IN_BENCH, COUNT, AT(batch), NO_FLAG},
-    {"--heads-q", IN_BENCH, COUNT, AT(heads_q), NO_FLAG},
-    {"--heads-kv", IN_BENCH, COUNT, AT(heads_kv), NO_FLAG},
-    {"--seqlen-q", IN_BENCH, COUNT, AT(seqlen_q), NO_FLAG},
-    {"--seqlen-k", IN_BENCH, COUNT, AT(seqlen_k), NO_FLAG},
-    {"--head-dim", IN_BENCH, COUNT, AT(head_dim), NO_FLAG},
-    {"--head-dim-v", IN_BENCH, COUNT, AT(head_dim_v), NO_FLAG},
+    {"variant", COMPUTES, TEXT, AT(variant), NO_FLAG},
+    {"quick", IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
+    {"verbose", COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
+    {"seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
+    {"case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
+    {"random", IN_CHECK, COUNT, AT(random), NO_FLAG},
+    {"huge", IN_CHECK, FLAG, AT(huge), NO_FLAG},
+    {"csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
+    {"dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
+    {"threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
+    {"device", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
+    {"log", IN_RUN, FLAG, AT(log), NO_FLAG},
+    {"causal", IN_RUN | IN_BENCH, FLAG, SCORE(causal), NO_FLAG},
+    {"scale", IN_RUN, NUMBER, SCORE(scale), AT(has_scale)},
+    {"window", IN_RUN, WINDOW, SCORE(window_left), SCORE(has_window)},
+    {"softcap", IN_RUN, POSITIVE, SCORE(softcap), NO_FLAG},
+    {"gpus", COMPUTES, COUNT, AT(gpus), NO_FLAG},
+    {"strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
+    {"timeline", IN_BENCH, TEXT, AT(timeline), NO_FLAG},
+    {"row", IN_TRACE, TEXT, AT(row), NO_FLAG},
+    {"op", IN_BENCH | IN_CHECK | IN_RUN, OP, AT(op), AT(has_op)},
+    {"rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
+    {"cols", IN_BENCH, COUNT, AT(cols), NO_FLAG},
+    {"batch", IN_BENCH, COUNT, AT(batch), NO_FLAG},
+    {"heads-q", IN_BENCH, COUNT, AT(heads_q), NO_FLAG},
+    {"heads-kv", IN_BENCH, COUNT, AT(heads_kv), NO_FLAG},
+    {"seqlen-q", IN_BENCH, COUNT, AT(seqlen_q), NO_FLAG},
+    {"seqlen-k", IN_BENCH, COUNT, AT(seqlen_k), NO_FLAG},
+    {"head-dim", IN_BENCH, COUNT, AT(head_dim), NO_FLAG},
+    {"head-dim-v", IN_BENCH, COUNT, AT(head_dim_v), NO_FLAG},
 };
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
+enum { N_FIXED = sizeof table / sizeof table[0], N_OPTIONS = N_FIXED + N_ARRAYS };
+
+/* Option k: of the table, then one for the file of each array, "q". */
+static struct option option_at(int k)
+{
+    struct option file = {NULL, IN_RUN, TEXT, AT(file), NO_FLAG};
+    if (k < N_FIXED) return table[k];
+    file.name = array_list[k - N_FIXED].name;
+    file.offset += (size_t)(k - N_FIXED) * sizeof(const char *);
+    for (int op = 0; op < N_OPS; op++)
+        if (operations[op].files & HAS(k - N_FIXED)) return file;
+    file.name = "";
+    return file;
+}
 
 /* A whole number from 1 to 2^40, nothing before or after it. */
 static int parse_count(const char *text, size_t *value)
@@ -95,10 +98,11 @@ static const char *parse_side(const char *text, char last, ptrdiff_t *value)
     return end;
 }
 
-static int parse_window(const char *text, struct window *w)
+/* Both sides; in struct problem the right one follows the left one. */
+static int parse_window(const char *text, ptrdiff_t sides[2])
 {
-    const char *comma = parse_side(text, ',', &w->left);
-    return comma && parse_side(comma + 1, 0, &w->right);
+    const char *comma = parse_side(text, ',', &sides[0]);
+    return comma && parse_side(comma + 1, 0, &sides[1]);
 }
 
 static int parse_seed(const char *text, uint64_t *value)
@@ -143,7 +147,7 @@ static const char *store(const struct option *o, const char *text, struct option
         return parse_number(text, (float *)at) && *(float *)at > 0
                    ? NULL : "a finite number above 0";
     case WINDOW:
-        return parse_window(text, (struct window *)at)
+        return parse_window(text, (ptrdiff_t *)at)
                    ? NULL : "L,R: keys to the left and to the right, -1 for no limit";
     case SEED:
         return parse_seed(text, (uint64_t *)at) ? NULL : "a whole number";
@@ -159,33 +163,85 @@ static const char *store(const struct option *o, const char *text, struct option
     return NULL;
 }
 
-/* What must be given together, and what cannot be. */
-static int validate_run(const struct stage *stage, const struct options *opt)
+/* Is it an option of attention, one that changes the scores? */
+static int of_score(const struct option *o)
 {
-    int softmax = opt->x || opt->y || opt->log;
-    int attention = opt->q || opt->k || opt->v || opt->o || opt->lse || opt->bias ||
-                    opt->causal || opt->has_scale || opt->has_window || opt->softcap != 0 ||
-                    opt->sinks || opt->cu_seqlens_q || opt->cu_seqlens_k;
-    if (softmax && attention)
-        return complain(stage, "run: --x, --y, --log (softmax) cannot go with --q, --k, --v, "
-                               "--o, --lse, --bias, --causal, --scale, --window, --softcap, "
-                               "--sinks, --cu-seqlens-q, --cu-seqlens-k (attention)");
-    if (!softmax && !attention)
-        return complain(stage, "run: give --x and --y (softmax) or --q, --k, --v and --o "
-                               "(attention)");
-    const struct { const char *name, *value; int needed; } files[] = {
-        {"--x", opt->x, softmax},   {"--y", opt->y, softmax},   {"--q", opt->q, attention},
-        {"--k", opt->k, attention}, {"--v", opt->v, attention}, {"--o", opt->o, attention},
-    };
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (files[i].needed && !files[i].value)
-            return complain(stage, "run: %s is missing: name a .npy file", files[i].name);
-    if (!opt->cu_seqlens_q != !opt->cu_seqlens_k)
+    return o->offset >= AT(score) && o->offset < AT(score) + sizeof(struct problem);
+}
+
+/* Adds "--name" to a list in text [size]; before: ", " or " and ". */
+static void add_name(char *text, size_t size, const char *before, const char *name)
+{
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "%s--%s", n ? before : "", name);
+}
+
+/* The options that belong to op in text: those that it needs, or all that it takes. */
+static void names_of(enum op op, int all, char *text, size_t size)
+{
+    const struct operation *o = &operations[op];
+    unsigned set = all ? o->files : files_needed(op);
+    text[0] = 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const char *before = all || set >> (i + 1) ? ", " : " and ";
+        if (set & HAS(i)) add_name(text, size, before, array_list[i].name);
+    }
+    for (int k = 0; all && k < N_FIXED; k++)
+        if (o->family == ON_HEADS && of_score(&table[k]))
+            add_name(text, size, ", ", table[k].name);
+    if (all && o->family == ON_ROWS) add_name(text, size, ", ", "log");
+}
+
+enum op run_operation(const struct options *opt)
+{
+    int rows = opt->file[ARRAY_X] || opt->file[ARRAY_Y];
+    if (opt->log && (!opt->has_op || opt->op == OP_SOFTMAX)) return OP_LOGSOFTMAX;
+    return opt->has_op ? opt->op : rows ? OP_SOFTMAX : OP_ATTENTION;
+}
+
+static unsigned files_given(const struct options *opt)
+{
+    unsigned given = 0;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (opt->file[i]) given |= HAS(i);
+    return given;
+}
+
+/* What must be given together, and what cannot be. */
+static int validate_run(const struct stage *stage, const struct options *opt,
+                        const unsigned char *seen)
+{
+    unsigned given = files_given(opt);
+    enum op op = run_operation(opt);
+    int scores = 0;
+    char first[256], second[256];
+    for (int k = 0; k < N_FIXED; k++) scores |= seen[k] && of_score(&table[k]);
+    if (!opt->has_op && !given && !scores && !opt->log) {
+        names_of(OP_SOFTMAX, 0, first, sizeof first);
+        names_of(OP_ATTENTION, 0, second, sizeof second);
+        return complain(stage, "run: give %s (softmax) or %s (attention)", first, second);
+    }
+    if (!operations[op].files)
+        return complain(stage, "--op: run does not do %s", op_name(op));
+    if (given & ~operations[op].files || (scores && operations[op].family == ON_ROWS) ||
+        (opt->log && op != OP_LOGSOFTMAX)) {
+        names_of(OP_SOFTMAX, 1, first, sizeof first);
+        names_of(OP_ATTENTION, 1, second, sizeof second);
+        return complain(stage, "run: %s (softmax) cannot go with %s (attention)", first, second);
+    }
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (files_needed(op) & ~given & HAS(i))
+            return complain(stage, "run: --%s is missing: name a .npy file", array_list[i].name);
+    if (!opt->file[ARRAY_CU_SEQLENS_Q] != !opt->file[ARRAY_CU_SEQLENS_K])
         return complain(stage, "run: --cu-seqlens-%s is missing: packed sequences need both "
                                "--cu-seqlens-q and --cu-seqlens-k",
-                        opt->cu_seqlens_q ? "k" : "q");
-    if (opt->lse && !strcmp(opt->lse, opt->o))
-        return complain(stage, "run: --lse and --o both name '%s'; give two files", opt->o);
+                        opt->file[ARRAY_CU_SEQLENS_Q] ? "k" : "q");
+    for (int i = 0; i < N_ARRAYS; i++)
+        for (int k = 0; k < i; k++)
+            if (operations[op].outputs & HAS(i) & given && operations[op].outputs & HAS(k) &&
+                opt->file[k] && !strcmp(opt->file[i], opt->file[k]))
+                return complain(stage, "run: --%s and --%s both name '%s'; give two files",
+                                array_list[i].name, array_list[k].name, opt->file[k]);
     return 0;
 }
 
@@ -240,24 +296,24 @@ static int parse_option(int argc, char **argv, int *i, const struct verb *verb,
 {
     const char *name = argv[*i], *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    for (int k = 0; k < N_OPTIONS; k++) {
-        const struct option *o = &table[k];
-        if (strlen(o->name) != length || strncmp(o->name, name, length)) continue;
+    for (int k = 0; length > 2 && !strncmp(name, "--", 2) && k < N_OPTIONS; k++) {
+        struct option found = option_at(k), *o = &found;
+        if (strlen(o->name) != length - 2 || strncmp(o->name, name + 2, length - 2)) continue;
         if (!(o->verbs & verb->bit))
-            return complain(stage, "%s: not an option of %s", o->name, verb->name);
-        if (seen[k]++) return complain(stage, "%s is given twice; give it once", o->name);
+            return complain(stage, "--%s: not an option of %s", o->name, verb->name);
+        if (seen[k]++) return complain(stage, "--%s is given twice; give it once", o->name);
         const char *value = "";
         if (o->kind == FLAG) {
-            if (equals) return complain(stage, "%s takes no value", o->name);
+            if (equals) return complain(stage, "--%s takes no value", o->name);
         } else if (equals) {
             value = equals + 1;
         } else if (++*i < argc) {
             value = argv[*i];
         } else {
-            return complain(stage, "%s: its value is missing", o->name);
+            return complain(stage, "--%s: its value is missing", o->name);
         }
         const char *right = store(o, value, opt);
-        if (right) return complain(stage, "%s: '%s' is not %s", o->name, value, right);
+        if (right) return complain(stage, "--%s: '%s' is not %s", o->name, value, right);
         if (o->given != NO_FLAG) *(int *)((char *)opt + o->given) = 1;
         return 0;
     }
@@ -281,6 +337,6 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
     int status = validate_variant(stage, opt);
     if (!status) status = validate_strategy(stage, opt);
     if (!status) status = validate_gpus(stage, opt);
-    if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt);
+    if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt, seen);
     return status;
 }

@@ -19,4 +19,7 @@ struct verb {
 int options_parse(int argc, char **argv, const struct verb *verb, const struct stage *stage,
                   struct options *opt);
 
+/* The operation that `run` is asked for: --op, or that of the files. */
+enum op run_operation(const struct options *opt);
+
 #endif

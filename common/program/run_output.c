@@ -1,95 +1,78 @@
-/* run_output.c: the memory and the files of a run's outputs. */
-#include <stdint.h>
+/* run_output.c: the files of a run's outputs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "problem/dtype.h"
-#include "problem/execute.h"
 #include "problem/host_memory.h"
 #include "problem/operation.h"
 #include "program/run.h"
 
-int run_open_output(struct run *r, const char *option, const char *path)
+/* Is array i an output with a file? */
+static int is_written(const struct run *r, enum array i)
 {
-    if (!path) return OK;
-    struct npy_writer *w = &r->writer[r->n_writers];
-    const char *why = npy_writer_begin(w, path);
-    if (why) return bad(r, "%s: %s", option, why);
-    r->n_writers++;
-    if (w != r->writer && !w->direct && !strcmp(w->target, r->writer[0].target))
-        return bad(r, "%s: %s is the file of the other output too; give two", option, path);
-    return OK;
+    return array_role(&r->p, i) == OUTPUT && r->opt->file[i];
 }
 
-/* Bytes of the first output (y or o) and of lse; SIZE_MAX when they are no size_t. */
-static size_t output_bytes(const struct run *r, int which)
+int run_open_outputs(struct run *r)
 {
-    struct sizes n = problem_sizes(&r->p);
-    if (which) return size_times(n.lse, sizeof(float));
-    return size_times(on_heads(&r->p) ? n.o : n.y, dtype_size(r->p.dtype));
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct npy_writer *w = &r->writer[i];
+        const char *path = r->opt->file[i];
+        if (!is_written(r, i)) continue;
+        const char *why = npy_writer_begin(w, path);
+        if (why) return bad(r, "--%s: %s", array_list[i].name, why);
+        for (int k = 0; k < i && !w->direct; k++)
+            if (r->writer[k].target && !strcmp(w->target, r->writer[k].target))
+                return bad(r, "--%s: %s is the file of the other output too; give two",
+                           array_list[i].name, path);
+    }
+    return OK;
 }
 
 /* Three tiny files can ask for an output of any size: v of no keys may have any head_dim.
  * Without rows such an output is empty, but no reader takes its shape. */
 int run_outputs_fit(const struct run *r)
 {
-    const struct npy *q = &r->in[Q];
-    size_t extent = on_heads(&r->p) ? r->p.head_dim_v : 1;
-    for (size_t t = 0; t + (on_heads(&r->p)) < q->ndim; t++)
-        if (q->shape[t]) extent = size_times(extent, q->shape[t]);
-    if (extent <= PTRDIFF_MAX / 8 &&
-        size_plus(output_bytes(r, 0), output_bytes(r, 1)) <= memory_available())
-        return OK;
-    return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
-               on_heads(&r->p) ? "q" : "x", r->path[X]);
-}
-
-int run_allocate_outputs(struct run *r)
-{
-    size_t first = output_bytes(r, 0), second = output_bytes(r, 1);
-    r->out[0] = memory_new(size_plus(first, 2 * GUARD));
-    r->out[1] = memory_new(size_plus(second, 2 * GUARD));
-    if (!r->out[0] || !r->out[1])
-        return bad(r, "--%s: %s: the output does not fit into memory; give fewer rows",
-                   on_heads(&r->p) ? "q" : "x", r->path[X]);
-    if (on_heads(&r->p)) {
-        r->a.o = r->out[0] + GUARD;
-        r->a.lse = (float *)(void *)(r->out[1] + GUARD);
-    } else {
-        r->a.y = r->out[0] + GUARD;
+    size_t bytes = 0, widest = 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        size_t shape[NPY_MAX_DIMS], extent = 1;
+        if (array_role(&r->p, i) != OUTPUT) continue;
+        bytes = size_plus(bytes, array_bytes(&r->p, i));
+        for (size_t rank = run_file_shape(r, i, shape), t = 0; t < rank; t++)
+            if (shape[t]) extent = size_times(extent, shape[t]);
+        if (extent > widest) widest = extent;
     }
-    return OK;
+    if (widest <= PTRDIFF_MAX / 8 && bytes <= memory_available()) return OK;
+    return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X,
+                    "the output does not fit into memory; give fewer rows");
 }
 
-/* The first output in float: o and y are written as f32 whatever type they have. */
-static int output_floats(struct run *r, size_t count, const float **data)
+/* Output i in float, as it is written whatever type it has; NULL without memory. */
+static const float *floats(struct run *r, enum array i)
 {
-    const void *out = r->out[0] + GUARD;
-    *data = out;
-    if (r->p.dtype == F32) return OK;
-    float *wide = memory_new(size_times(count, sizeof(float)));
-    if (!wide) return bad(r, "no memory for the output in f32");
-    for (size_t i = 0; i < count; i++) wide[i] = dtypes[r->p.dtype].load(out, i);
-    memory_free(r->out[0]);
-    r->out[0] = (char *)wide;
-    *data = wide;
-    return OK;
+    struct output *out = &r->out.array[i];
+    if (out->dtype == F32 || out->n == 0) return out->data;
+    float *wide = memory_new(size_times(out->n, sizeof *wide));
+    if (!wide) return NULL;
+    for (size_t e = 0; e < out->n; e++) wide[e] = dtypes[out->dtype].load(out->data, e);
+    memory_free(r->converted[i]);
+    return r->converted[i] = wide;
 }
 
 int run_write_outputs(struct run *r)
 {
-    const struct npy *q = &r->in[Q];
-    struct sizes n = problem_sizes(&r->p);
-    size_t shape[NPY_MAX_DIMS];
-    const float *data;
-    memcpy(shape, q->shape, sizeof shape);
-    if (on_heads(&r->p)) shape[q->ndim - 1] = r->p.head_dim_v;
-    int status = output_floats(r, on_heads(&r->p) ? n.o : n.y, &data);
-    if (status) return status;
-    npy_writer_set(&r->writer[0], q->ndim, shape, data);
-    if (r->n_writers == 2) npy_writer_set(&r->writer[1], q->ndim - 1, q->shape, r->a.lse);
-    const char *why = npy_writer_commit(r->writer, r->n_writers);
-    r->n_writers = 0;
+    struct npy_writer writers[N_ARRAYS];
+    size_t n = 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        size_t shape[NPY_MAX_DIMS];
+        if (!is_written(r, i)) continue;
+        const float *data = floats(r, i);
+        if (!data && r->out.array[i].n) return bad(r, "no memory for the output in f32");
+        npy_writer_set(&r->writer[i], run_file_shape(r, i, shape), shape, data);
+        writers[n++] = r->writer[i];
+        r->writer[i] = (struct npy_writer){0};
+    }
+    const char *why = npy_writer_commit(writers, n);
     if (!why) return OK;
     fprintf(stderr, "%s: %s\n", r->stage->name, why);
     return FAILED;

@@ -1,17 +1,16 @@
 /* run_shape.c: which problem the shapes and types of the input files describe. */
 #include <math.h>
+#include <string.h>
 
 #include "problem/dtype.h"
 #include "problem/operation.h"
 #include "program/run.h"
 
-static int softmax_shape(struct run *r)
+static int rows_shape(struct run *r)
 {
-    const struct npy *x = &r->in[X];
+    const struct npy *x = &r->in[ARRAY_X];
     if (x->ndim == 0)
-        return bad(r, "--x: %s: a single number without dimensions; give [rows, cols]",
-                   r->path[X]);
-    r->p.op = r->opt->log ? OP_LOGSOFTMAX : OP_SOFTMAX;
+        return bad_file(r, ARRAY_X, "a single number without dimensions; give [rows, cols]");
     r->p.cols = x->shape[x->ndim - 1];
     r->p.rows = r->p.cols ? x->count / r->p.cols : 0;
     return OK;
@@ -25,138 +24,141 @@ static size_t dim(const struct npy *a, size_t from_end)
 
 static int attention_ranks(const struct run *r)
 {
-    static const char *const names[] = {"--q", "--k", "--v"};
-    for (int i = Q; i <= V; i++) {
-        size_t n = r->in[i].ndim;
-        if (n < 2 || n > 4)
-            return bad(r, "%s: %s: %s has %zu dimensions; give [seqlen, head_dim], [heads, "
-                       "seqlen, head_dim] or [batch, heads, seqlen, head_dim]", names[i],
-                       r->path[i], npy_describe(&r->in[i]), n);
-        if (n != r->in[Q].ndim)
-            return bad(r, "%s: %s: %s has %zu dimensions, q %s has %zu; give them alike",
-                       names[i], r->path[i], npy_describe(&r->in[i]), n,
-                       npy_describe(&r->in[Q]), r->in[Q].ndim);
+    for (int i = ARRAY_Q; i <= ARRAY_V; i++) {
+        const struct npy *a = &r->in[i], *q = &r->in[ARRAY_Q];
+        if (a->ndim < 2 || a->ndim > 4)
+            return bad_file(r, i, "%s has %zu dimensions; give [seqlen, head_dim], [heads, "
+                            "seqlen, head_dim] or [batch, heads, seqlen, head_dim]",
+                            npy_describe(a), a->ndim);
+        if (a->ndim != q->ndim)
+            return bad_file(r, i, "%s has %zu dimensions, q %s has %zu; give them alike",
+                            npy_describe(a), a->ndim, npy_describe(q), q->ndim);
     }
     return OK;
 }
 
 /* The prefix sums of --cu-seqlens-q or -k: 0 first, never falling, `total` last.  Sets the
  * number of sequences and the longest. */
-static int packed_lengths(const struct run *r, int which, size_t total, size_t *batch,
+static int packed_lengths(const struct run *r, enum array i, size_t total, size_t *batch,
                           size_t *longest)
 {
-    const struct npy *a = &r->in[which];
-    const char *option = which == CU_SEQLENS_Q ? "--cu-seqlens-q" : "--cu-seqlens-k";
+    const struct npy *a = &r->in[i];
     const int32_t *sums = a->data;
     if (a->ndim != 1 || a->count == 0)
-        return bad(r, "%s: %s: is %s; give one dimension, [sequences + 1]", option,
-                   r->path[which], npy_describe(a));
+        return bad_file(r, i, "is %s; give one dimension, [sequences + 1]", npy_describe(a));
     if (sums[0] != 0)
-        return bad(r, "%s: %s: begins with %d; give prefix sums, 0 first", option,
-                   r->path[which], sums[0]);
+        return bad_file(r, i, "begins with %d; give prefix sums, 0 first", sums[0]);
     *longest = 0;
     for (size_t b = 0; b + 1 < a->count; b++) {
         if (sums[b + 1] < sums[b])
-            return bad(r, "%s: %s: falls from %d to %d at element %zu; give prefix sums",
-                       option, r->path[which], sums[b], sums[b + 1], b + 1);
+            return bad_file(r, i, "falls from %d to %d at element %zu; give prefix sums",
+                            sums[b], sums[b + 1], b + 1);
         size_t n = (size_t)(sums[b + 1] - sums[b]);
         if (n > *longest) *longest = n;
     }
     *batch = a->count - 1;
     if ((size_t)sums[*batch] == total) return OK;
-    return bad(r, "%s: %s: ends with %d, but the sequences of --%c have %zu rows", option,
-               r->path[which], sums[*batch], which == CU_SEQLENS_Q ? 'q' : 'k', total);
+    return bad_file(r, i, "ends with %d, but the sequences of --%c have %zu rows", sums[*batch],
+                    i == ARRAY_CU_SEQLENS_Q ? 'q' : 'k', total);
 }
 
 /* q, k and v hold several sequences, one after another: p's lengths become the longest. */
 static int packed_shape(struct run *r)
 {
     struct problem *p = &r->p;
+    const struct npy *q = &r->in[ARRAY_Q];
     size_t batch_k;
-    if (!r->path[CU_SEQLENS_Q]) return OK;
-    if (r->in[Q].ndim > 3)
-        return bad(r, "--q: %s: %s has 4 dimensions; packed sequences have [heads, total, "
-                   "head_dim]", r->path[Q], npy_describe(&r->in[Q]));
+    if (!r->opt->file[ARRAY_CU_SEQLENS_Q]) return OK;
+    if (q->ndim > 3)
+        return bad_file(r, ARRAY_Q, "%s has 4 dimensions; packed sequences have [heads, total, "
+                        "head_dim]", npy_describe(q));
     p->packed = 1;
     p->total_q = p->seqlen_q, p->total_k = p->seqlen_k;
-    int status = packed_lengths(r, CU_SEQLENS_Q, p->total_q, &p->batch, &p->seqlen_q);
+    int status = packed_lengths(r, ARRAY_CU_SEQLENS_Q, p->total_q, &p->batch, &p->seqlen_q);
     if (!status)
-        status = packed_lengths(r, CU_SEQLENS_K, p->total_k, &batch_k, &p->seqlen_k);
+        status = packed_lengths(r, ARRAY_CU_SEQLENS_K, p->total_k, &batch_k, &p->seqlen_k);
     if (status || batch_k == p->batch) return status;
-    return bad(r, "--cu-seqlens-k: %s: has %zu sequences, --cu-seqlens-q has %zu; give them "
-               "alike", r->path[CU_SEQLENS_K], batch_k, p->batch);
+    return bad_file(r, ARRAY_CU_SEQLENS_K, "has %zu sequences, --cu-seqlens-q has %zu; give them "
+                    "alike", batch_k, p->batch);
 }
 
-/* Window, soft cap and sinks. */
-static int score_options(struct run *r)
+size_t run_file_shape(const struct run *r, enum array i, size_t *shape)
 {
-    struct problem *p = &r->p;
-    const struct npy *sinks = &r->in[SINKS];
-    p->causal = r->opt->causal;
-    p->scale = r->opt->has_scale ? r->opt->scale : 1 / sqrtf((float)p->head_dim);
-    p->has_window = r->opt->has_window;
-    p->window_left = r->opt->window.left, p->window_right = r->opt->window.right;
-    p->softcap = r->opt->softcap;
-    p->has_sinks = r->path[SINKS] != NULL;
-    if (p->has_sinks && (sinks->ndim != 1 || sinks->count != p->heads_q))
-        return bad(r, "--sinks: %s: is %s; give [heads_q] = [%zu]", r->path[SINKS],
-                   npy_describe(sinks), p->heads_q);
-    return OK;
+    const struct npy *q = &r->in[on_heads(&r->p) ? ARRAY_Q : ARRAY_X];
+    struct extents e = array_extents(&r->p, i);
+    size_t skip = array_has_rows(i) ? 4 - q->ndim : 0, rank = e.rank - skip;
+    memcpy(shape, e.size + skip, rank * sizeof *shape);
+    if (on_heads(&r->p)) return rank;
+    memcpy(shape, q->shape, q->ndim * sizeof *shape);
+    if (e.rank == 2) shape[q->ndim - 1] = e.size[1];
+    return q->ndim - (e.rank < 2);
+}
+
+/* Is the file of array i, whose shape follows from those of q, k and v, or of x, right? */
+static int has_its_shape(const struct run *r, enum array i)
+{
+    const struct npy *a = &r->in[i];
+    size_t shape[NPY_MAX_DIMS], rank = run_file_shape(r, i, shape);
+    const enum dimension *d = array_list[i].dimensions;
+    char names[160] = "", sizes[160] = "";
+    if (a->ndim == rank && !memcmp(a->shape, shape, rank * sizeof *shape)) return OK;
+    if (array_has_rows(i)) d += 4 - r->in[ARRAY_Q].ndim;
+    for (size_t t = 0; t < rank; t++) {
+        size_t n = strlen(names), m = strlen(sizes);
+        snprintf(names + n, sizeof names - n, "%s%s", t ? ", " : "", dimension_name(d[t]));
+        snprintf(sizes + m, sizeof sizes - m, "%s%zu", t ? ", " : "", shape[t]);
+    }
+    return bad_file(r, i, "is %s; give [%s] = [%s]", npy_describe(a), names, sizes);
 }
 
 static int attention_shape(struct run *r)
 {
-    const struct npy *q = &r->in[Q], *k = &r->in[K], *v = &r->in[V], *bias = &r->in[BIAS];
+    const struct npy *q = &r->in[ARRAY_Q], *k = &r->in[ARRAY_K], *v = &r->in[ARRAY_V];
     int status = attention_ranks(r);
     if (status) return status;
     struct problem *p = &r->p;
-    p->op = OP_ATTENTION;
     p->batch = dim(q, 3), p->heads_q = dim(q, 2), p->heads_kv = dim(k, 2);
     p->seqlen_q = dim(q, 1), p->seqlen_k = dim(k, 1);
     p->head_dim = dim(q, 0), p->head_dim_v = dim(v, 0);
     if (p->head_dim == 0 || p->head_dim_v == 0)
-        return bad(r, "--%s: %s: head_dim is 0; give at least 1", p->head_dim ? "v" : "q",
-                   r->path[p->head_dim ? V : Q]);
+        return bad_file(r, p->head_dim ? ARRAY_V : ARRAY_Q, "head_dim is 0; give at least 1");
     if (dim(k, 0) != p->head_dim)
-        return bad(r, "--k: %s: head_dim is %zu in k %s and %zu in q %s; give them alike",
-                   r->path[K], dim(k, 0), npy_describe(k), p->head_dim, npy_describe(q));
+        return bad_file(r, ARRAY_K, "head_dim is %zu in k %s and %zu in q %s; give them alike",
+                        dim(k, 0), npy_describe(k), p->head_dim, npy_describe(q));
     if (dim(k, 3) != p->batch || dim(v, 3) != p->batch)
-        return bad(r, "--%s: %s: the batch differs: q %s, k %s, v %s; give them alike",
-                   dim(k, 3) != p->batch ? "k" : "v", r->path[dim(k, 3) != p->batch ? K : V],
-                   npy_describe(q), npy_describe(k), npy_describe(v));
+        return bad_file(r, dim(k, 3) != p->batch ? ARRAY_K : ARRAY_V,
+                        "the batch differs: q %s, k %s, v %s; give them alike",
+                        npy_describe(q), npy_describe(k), npy_describe(v));
     if (dim(v, 1) != p->seqlen_k || dim(v, 2) != p->heads_kv)
-        return bad(r, "--v: %s: k %s and v %s differ in heads or seqlen; give them alike",
-                   r->path[V], npy_describe(k), npy_describe(v));
+        return bad_file(r, ARRAY_V, "k %s and v %s differ in heads or seqlen; give them alike",
+                        npy_describe(k), npy_describe(v));
     if (p->heads_kv == 0 ? p->heads_q != 0 : p->heads_q % p->heads_kv != 0)
-        return bad(r, "--k: %s: %zu query heads cannot share %zu key-value heads; heads of q "
-                   "must be a multiple of heads of k", r->path[K], p->heads_q, p->heads_kv);
-    status = packed_shape(r);
-    if (!status) status = score_options(r);
-    if (status) return status;
-    if (r->path[BIAS] && (bias->ndim != 2 || bias->shape[0] != p->seqlen_q ||
-                          bias->shape[1] != p->seqlen_k))
-        return bad(r, "--bias: %s: is %s; give [seqlen_q, seqlen_k] = [%zu, %zu]",
-                   r->path[BIAS], npy_describe(bias), p->seqlen_q, p->seqlen_k);
-    p->has_bias = r->path[BIAS] != NULL;
-    return OK;
+        return bad_file(r, ARRAY_K, "%zu query heads cannot share %zu key-value heads; heads of "
+                        "q must be a multiple of heads of k", p->heads_q, p->heads_kv);
+    if (!r->opt->has_scale) p->scale = 1 / sqrtf((float)p->head_dim);
+    p->has_bias = r->opt->file[ARRAY_BIAS] != NULL;
+    p->has_sinks = r->opt->file[ARRAY_SINKS] != NULL;
+    return packed_shape(r);
 }
 
 /* The problem's type: --dtype, else what the files have in common. */
 static int choose_type(struct run *r)
 {
-    static const char *const names[] = {"--q", "--k", "--v"};
-    int attention = on_heads(&r->p);
-    r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[Q].dtype;
-    for (int i = K; attention && !r->opt->has_dtype && i <= V; i++)
-        if (r->in[i].dtype != r->p.dtype)
-            return bad(r, "%s: %s: is %s but q is %s; give them alike or choose with --dtype",
-                       names[i], r->path[i], dtype_name(r->in[i].dtype),
-                       dtype_name(r->p.dtype));
+    enum array first = on_heads(&r->p) ? ARRAY_Q : ARRAY_X;
+    r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[first].dtype;
+    for (int i = 0; i < N_ARRAYS && !r->opt->has_dtype; i++)
+        if (array_role(&r->p, i) == INPUT && array_list[i].number == OF_PROBLEM &&
+            r->in[i].dtype != r->p.dtype)
+            return bad_file(r, i, "is %s but %s is %s; give them alike or choose with --dtype",
+                            dtype_name(r->in[i].dtype), array_list[first].name,
+                            dtype_name(r->p.dtype));
     return OK;
 }
 
 int run_choose_problem(struct run *r)
 {
-    int status = r->opt->x ? softmax_shape(r) : attention_shape(r);
+    int status = on_heads(&r->p) ? attention_shape(r) : rows_shape(r);
+    for (int i = 0; i < N_ARRAYS && !status; i++)
+        if (array_role(&r->p, i) == INPUT && r->opt->file[i]) status = has_its_shape(r, i);
     return status ? status : choose_type(r);
 }

@@ -39,23 +39,33 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
         return SKIPPED;
     }
     if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
-        r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[V], *type)))
+        r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[ARRAY_V], *type)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
     *chosen = v;
     return OK;
 }
 
+/* Nobody does it: because of a feature that is taught later, or whatever the reason. */
+static int no_variant(const struct run *r)
+{
+    unsigned missing = problem_features(&r->p);
+    for (size_t i = 0; r->stage->variants[i]; i++)
+        if (variant_does(r->stage->variants[i], r->p.op))
+            missing &= ~r->stage->variants[i]->supports;
+    if (missing)
+        return bad(r, "this stage does not support %s; stages 4 and 5 do", feature_text(missing));
+    return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X, "no variant of this stage does "
+                    "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
+}
+
 /* The variant named by --variant, or the default; sets the type that is computed in. */
 int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
 {
-    int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[V], r->p.dtype);
+    int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[ARRAY_V], r->p.dtype);
     if (r->opt->variant) return named_variant(r, isolate, chosen, type);
     *chosen = choice_default(r->stage, &r->p, isolate, type);
-    if (!*chosen)
-        return bad(r, "--%s: %s: no variant of this stage does this %s; %s list shows what "
-                   "they do", on_heads(&r->p) ? "q" : "x", r->path[X],
-                   op_name(r->p.op), r->stage->name);
+    if (!*chosen) return no_variant(r);
     return OK;
 }
 
@@ -102,9 +112,9 @@ void run_describe(const struct run *r, const struct variant *v)
             p->has_sinks && !(v->supports & WITH_SINKS) ? ", the sinks are merged in" : "");
     size_t batch = p->packed ? 1 : p->batch;
     size_t n_q = stored_queries(p), n_k = stored_keys(p);
-    say(r, "attention of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, "
-        "%zu], scale %g%s%s%s", batch, p->heads_q, n_q, p->head_dim, batch, p->heads_kv, n_k,
-        p->head_dim, batch, p->heads_kv, n_k, p->head_dim_v, p->scale,
+    say(r, "%s of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, %zu], "
+        "scale %g%s%s%s", op_name(p->op), batch, p->heads_q, n_q, p->head_dim, batch,
+        p->heads_kv, n_k, p->head_dim, batch, p->heads_kv, n_k, p->head_dim_v, p->scale,
         p->causal ? ", causal" : "", p->has_bias ? ", bias" : "",
         p->has_sinks ? ", sinks" : "");
     if (p->has_window) say(r, ", window %td,%td", p->window_left, p->window_right);
