@@ -1,6 +1,7 @@
 /* test_library.c: attention of the C library as its callers meet it.  Expected values come from
  * the definition in long double (oracle.h).  FIVE_STEPS_GPU is the GPU's code executed on the
  * CPU here: the same kernels, the same launchers, the same checks. */
+#include <omp.h>
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -115,6 +116,17 @@ static void no_v(struct five_steps_attention_problem *p) { p->v = NULL; }
 static void no_o(struct five_steps_attention_problem *p) { p->o = NULL; }
 static void odd_k(struct five_steps_attention_problem *p) { p->k = (const char *)p->k + 1; }
 static void no_such_kernel(struct five_steps_attention_problem *p) { p->kernel = "fast"; }
+static void two_lines(struct five_steps_attention_problem *p) { p->kernel = "two\nlines"; }
+static void o_is_q(struct five_steps_attention_problem *p) { p->o = (void *)p->q; }
+static void rows_overlap(struct five_steps_attention_problem *p)
+{
+    p->o_strides = (struct five_steps_strides){256, 64, 8};
+}
+static void endless(struct five_steps_attention_problem *p)
+{
+    p->seqlen_k = (size_t)1 << 62, p->k_strides.row = p->v_strides.row = 0;
+    p->k_strides.batch = p->v_strides.batch = 16;
+}
 static void wraps(struct five_steps_attention_problem *p)
 {
     p->batch = (size_t)1 << 62, p->seqlen_q = 16; /* times 4 heads: 0 modulo 2^64 */
@@ -129,6 +141,8 @@ static const struct spoiled anywhere[] = {
     {"q: is NULL", FIVE_STEPS_INVALID, no_q},       {"v: is NULL", FIVE_STEPS_INVALID, no_v},
     {"o: is NULL", FIVE_STEPS_INVALID, no_o},       {"k: starts", FIVE_STEPS_INVALID, odd_k},
     {"'fast'", FIVE_STEPS_INVALID, no_such_kernel}, {"sizes", FIVE_STEPS_INVALID, wraps},
+    {"two?lines", FIVE_STEPS_INVALID, two_lines},   {"output too", FIVE_STEPS_INVALID, o_is_q},
+    {"o overlap", FIVE_STEPS_INVALID, rows_overlap}, {"2^40", FIVE_STEPS_INVALID, endless},
 };
 
 static void with_bias_in_wgmma(struct five_steps_attention_problem *p)
@@ -210,12 +224,33 @@ Test(library, a_workspace_that_is_too_small_is_refused)
     uint16_t o[192];
     size_t bytes;
     t.p.o = o;
+    omp_set_num_threads(1); /* with more a smaller workspace may do */
     cr_assert(!five_steps_attention_workspace(&t.p, &bytes, &error) && bytes > 0);
     void *work = malloc(bytes);
     cr_expect(five_steps_attention(&t.p, work, bytes - 1, &error) == FIVE_STEPS_WORKSPACE);
     cr_expect(strstr(error.message, "are needed"), "%s", error.message);
     cr_expect(five_steps_attention(&t.p, NULL, bytes, &error) == FIVE_STEPS_WORKSPACE);
     free(work);
+    test_free(&t);
+}
+
+/* What was enough for one thread is enough when there are eight. */
+Test(library, a_workspace_is_enough_whatever_threads_come_later)
+{
+    const size_t shape[7] = {2, 4, 2, 300, 500, 64, 64};
+    struct test t = test_new(CPU, FIVE_STEPS_F32, shape, 1, 0);
+    struct five_steps_error error;
+    float *o = malloc(t.n_o * sizeof *o);
+    size_t bytes;
+    t.p.o = o;
+    omp_set_num_threads(1);
+    cr_assert(!five_steps_attention_workspace(&t.p, &bytes, &error));
+    void *work = malloc(bytes);
+    omp_set_num_threads(8);
+    cr_assert(five_steps_attention(&t.p, work, bytes, &error) == 0, "%s", error.message);
+    cr_assert(omp_get_max_threads() == 8);
+    compare(&t, o, NULL);
+    free(work), free(o);
     test_free(&t);
 }
 

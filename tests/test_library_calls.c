@@ -13,7 +13,10 @@
 
 TestSuite(library_calls, .timeout = 900);
 
-enum { CALL = WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | WITH_PAGES | WITH_STRIDES };
+enum {
+    CALL = WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | WITH_PAGES | WITH_STRIDES |
+           WITH_BIAS_STRIDES
+};
 
 static struct five_steps_strides strides_of(struct strides s)
 {
@@ -38,7 +41,8 @@ static struct five_steps_attention_problem library_problem(const struct problem 
         .page_table = a->page_table, .page_size = p->page_size, .n_pages = p->n_pages,
         .pages_per_sequence = p->pages_per_sequence, .q_strides = strides_of(p->q_strides),
         .k_strides = strides_of(p->k_strides), .v_strides = strides_of(p->v_strides),
-        .o_strides = strides_of(p->o_strides)};
+        .o_strides = strides_of(p->o_strides), .bias_is_strided = p->has_bias_strides,
+        .bias_strides = strides_of(p->bias_strides)};
 }
 
 /* One case in one type on one device; returns the library's code. */
@@ -78,7 +82,7 @@ Test(library_calls, cases_of_the_suite_are_right)
         const struct problem *p = &c[i].problem;
         if (p->op != OP_ATTENTION || !c[i].quick || !(problem_features(p) & CALL)) continue;
         cr_expect(try_case(&c[i], F32, FIVE_STEPS_CPU) == FIVE_STEPS_OK);
-        if (c[i].halves && p->page_size == 0) try_case(&c[i], BF16, FIVE_STEPS_CPU);
+        if (c[i].halves) try_case(&c[i], BF16, FIVE_STEPS_CPU), try_case(&c[i], F16, FIVE_STEPS_CPU);
         if (!c[i].executed) continue;
         if (try_case(&c[i], F32, FIVE_STEPS_GPU)) refused++;
         else computed++;

@@ -25,9 +25,8 @@ int backend_arch(const char **why);
 int backend_guard(void (*work)(void *context), void *context,
                   struct five_steps_error *error);
 
-/* Without keys: o (rows, cols) = 0 and lse (rows) = -INFINITY. */
-void backend_no_keys(enum dtype type, size_t rows, size_t cols, void *o, float *lse,
-                     void *stream);
+/* Attention without keys: o = 0 and lse = -INFINITY, or the sink. */
+void backend_no_keys(const struct problem *p, const struct arrays *a);
 void backend_merge(enum dtype type, const struct five_steps_merge_problem *p);
 
 const char *backend_built_with(void);

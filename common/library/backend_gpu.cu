@@ -6,6 +6,7 @@
 #include "gpu/gpu_rows.h"
 #include "library/backend.h"
 #include "library/merge.h"
+#include "problem/layout.h"
 
 #include <stdio.h>
 
@@ -111,12 +112,13 @@ void merge_kernel(struct five_steps_merge_problem p)
 
 template <class T>
 static __global__ __launch_bounds__(THREADS)
-void no_keys_kernel(T *o, float *lse, size_t rows, size_t cols)
+void no_keys_kernel(struct problem p, T *o, float *lse, const float *sinks, size_t rows)
 {
-    size_t row = row_of_warp();
+    size_t row = row_of_warp(), head = row / stored_queries(&p) % p.heads_q;
     if (row >= rows) return;
-    if (threadIdx.x % WARP == 0) lse[row] = -INFINITY;
-    for (size_t c = threadIdx.x % WARP; c < cols; c += WARP) o[row * cols + c] = T(0.0f);
+    if (threadIdx.x % WARP == 0) lse[row] = sinks ? sinks[head] : -INFINITY;
+    T *o_i = o + o_row_at(&p, row);
+    for (size_t c = threadIdx.x % WARP; c < p.head_dim_v; c += WARP) o_i[c] = T(0.0f);
 }
 
 /* f((T *)NULL) with the type's T. */
@@ -132,12 +134,13 @@ static cudaLaunchConfig_t a_warp_a_row(size_t rows, void *stream)
     return launch_of((rows + THREADS / WARP - 1) / (THREADS / WARP), THREADS, 0, stream);
 }
 
-void backend_no_keys(enum dtype type, size_t rows, size_t cols, void *o, float *lse,
-                     void *stream)
+void backend_no_keys(const struct problem *p, const struct arrays *a)
 {
-    cudaLaunchConfig_t config = a_warp_a_row(rows, stream);
-    with_element(type, [&]<class T>(T *) {
-        CUDA_CHECK(cudaLaunchKernelEx(&config, no_keys_kernel<T>, (T *)o, lse, rows, cols));
+    size_t rows = (p->packed ? 1 : p->batch) * p->heads_q * stored_queries(p);
+    cudaLaunchConfig_t config = a_warp_a_row(rows, a->stream);
+    with_element(p->dtype, [&]<class T>(T *) {
+        CUDA_CHECK(cudaLaunchKernelEx(&config, no_keys_kernel<T>, *p, (T *)a->o, a->lse, a->sinks,
+                                      rows));
     });
 }
 

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.1.0"
+#define FIVE_STEPS_VERSION "1.2.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
@@ -108,6 +108,13 @@ struct five_steps_attention_problem {
     /* All 0: contiguous.  Rows of inputs may overlap or repeat; rows of o may not.  What lies
      * between the rows is not touched. */
     struct five_steps_strides q_strides, k_strides, v_strides, o_strides;
+
+    /* Since 1.2. */
+    /* bias_is_strided = 1: a bias for each batch or head, or one that repeats.  That of query i
+     * of head h of batch b and key j is element b * batch + h * head + i * row + j, modulo 2^64;
+     * 0: bias [seqlen_q, seqlen_k] serves all. */
+    int bias_is_strided;
+    struct five_steps_strides bias_strides;
 };
 
 /* Softmax of each row. */

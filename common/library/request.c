@@ -1,174 +1,112 @@
-/* request.c: checks that all functions of the library share, the choice of the kernel, the
- * workspace, and 16-bit numbers on the CPU, which computes in float. */
-#include "library/request.h"
-
-#include <stdarg.h>
+/* request.c: the choice of the kernel, the workspace, and 16-bit numbers where the CPU computes in
+ * float. */
+#include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "library/backend.h"
-#include "library/merge.h"
+#include "library/request.h"
 #include "problem/feature.h"
 #include "problem/half.h"
 #include "problem/layout.h"
+#include "problem/operation.h"
 
 enum { ALIGNMENT = 1024 };
 
 /* The CPU's kernels: stage 4.  The last that supports a problem is taken. */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores;
+extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, bf16_dot, bf16_amx;
 static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel,
-                                               &tiled_all_cores};
-
-int fail(struct request *r, int code, const char *format, ...)
-{
-    if (r->error) {
-        va_list arguments;
-        va_start(arguments, format);
-        r->error->code = code;
-        vsnprintf(r->error->message, sizeof r->error->message, format, arguments);
-        va_end(arguments);
-    }
-    return code;
-}
-
-int request_begin(struct request *r, const void *problem, size_t size, size_t oldest,
-                  size_t known)
-{
-    if (r->error) *r->error = (struct five_steps_error){.code = FIVE_STEPS_OK};
-    if (!problem) return fail(r, FIVE_STEPS_INVALID, "problem: is NULL");
-    if (size != known && size != oldest)
-        return fail(r, FIVE_STEPS_INVALID, "size: is %zu, but the problem of this library "
-                    "(version %s) has %zu bytes", size, FIVE_STEPS_VERSION, known);
-    return FIVE_STEPS_OK;
-}
-
-int request_place(struct request *r, int device, int type)
-{
-    static const enum dtype types[] = {
-        [FIVE_STEPS_F32] = F32, [FIVE_STEPS_F16] = F16, [FIVE_STEPS_BF16] = BF16};
-    const char *why = NULL;
-    if (type < 0 || type >= (int)(sizeof types / sizeof *types))
-        return fail(r, FIVE_STEPS_INVALID, "type: %d is none of FIVE_STEPS_F32, "
-                    "FIVE_STEPS_F16, FIVE_STEPS_BF16", type);
-    if (device != FIVE_STEPS_CPU && device != FIVE_STEPS_GPU)
-        return fail(r, FIVE_STEPS_INVALID, "device: %d is neither FIVE_STEPS_CPU nor "
-                    "FIVE_STEPS_GPU", device);
-    r->type = types[type];
-    r->on_gpu = device == FIVE_STEPS_GPU;
-    r->p.dtype = r->on_gpu ? r->type : F32;
-    if (r->on_gpu && !(r->arch = backend_arch(&why)))
-        return fail(r, FIVE_STEPS_NO_GPU, "device: no GPU: %s", why);
-    return FIVE_STEPS_OK;
-}
-
-size_t request_bytes(const struct request *r)
-{
-    struct sizes n = problem_sizes(&r->p);
-    const size_t all[] = {n.x,    n.y, n.q,   n.k,     n.v,          n.bias,
-                          n.o,    n.lse, n.sinks, n.cu_seqlens, n.pages};
-    size_t sum = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        sum = size_plus(sum, size_times(all[i], 2 * sizeof(float)));
-    return sum;
-}
+                                               &tiled_all_cores, &bf16_dot, &bf16_amx};
 
 int request_is_empty(const struct request *r)
 {
-    struct sizes n = problem_sizes(&r->p);
-    return n.y == 0 && n.o == 0;
+    return array_count(&r->given, ARRAY_O) == 0 && array_count(&r->given, ARRAY_Y) == 0;
 }
 
 /* ---- The kernel. ---- */
 
-/* Why v does not do the problem, in `text`; 0 when it does. */
-struct question { struct request *r; const struct variant *v; char text[160]; };
-
-static void refuse(struct question *q, const char *format, const char *what)
+/* What v is asked.  A kernel of the CPU that does not know the caller's 16-bit numbers gets floats,
+ * one after another, and of the pages a copy of those that sequences use. */
+static struct problem asked_of(const struct variant *v, const struct request *r)
 {
-    snprintf(q->text, sizeof q->text, format, what);
+    const struct strides none = {0, 0, 0};
+    struct problem p = r->given;
+    if (r->on_gpu || v->types & TYPE(p.dtype)) return p;
+    p.dtype = F32;
+    p.q_strides = p.k_strides = p.v_strides = p.o_strides = none;
+    if (!p.page_size) return p;
+    p.pages_per_sequence = (p.seqlen_k + p.page_size - 1) / p.page_size;
+    p.n_pages = size_times(p.batch, p.pages_per_sequence);
+    return p;
 }
+
+/* Why v does not do the problem, in `text`; "" when it does. */
+struct question { struct request *r; const struct variant *v; char text[160]; };
 
 static void ask(void *context)
 {
     struct question *q = context;
     const struct variant *v = q->v;
     const struct request *r = q->r;
-    unsigned missing = problem_features(&r->p) & ~v->supports;
-    if (!variant_does(v, r->p.op)) refuse(q, "%s", op_name(r->p.op));
-    else if (!(v->types & TYPE(r->p.dtype))) refuse(q, "%s", dtype_name(r->p.dtype));
-    else if (missing) refuse(q, "%s", feature_text(missing));
-    else if (r->isolate_v && !v->isolates_v) refuse(q, "%s", "isolate_v");
+    const struct problem p = asked_of(v, r);
+    unsigned missing = problem_features(&p) & ~v->supports;
+    const char *lacking = v->lacks ? v->lacks() : NULL, *why = NULL;
+    if (!variant_does(v, p.op)) why = op_name(p.op);
+    else if (!(v->types & TYPE(p.dtype))) why = dtype_name(p.dtype);
+    else if (missing) why = feature_text(missing);
+    else if (r->isolate_v && !v->isolates_v) why = "isolate_v";
+    else if (lacking) snprintf(q->text, sizeof q->text, "this machine: it lacks %s", lacking);
     else if (v->only_arch && r->arch != v->only_arch)
         snprintf(q->text, sizeof q->text, "this GPU: it is sm_%d, the kernel for sm_%d",
                  r->arch, v->only_arch);
     else if (r->arch < v->least_arch)
         snprintf(q->text, sizeof q->text, "this GPU: it is sm_%d, the kernel for sm_%d and "
                  "newer", r->arch, v->least_arch);
-    else {
-        const char *why = v->refuses ? v->refuses(&r->p) : NULL;
-        if (why) refuse(q, "%s", why);
-    }
+    else if (v->refuses) why = v->refuses(&p);
+    if (why) snprintf(q->text, sizeof q->text, "%s", why);
 }
 
-/* 0 with q->text empty: v supports the problem. */
 static int supports(struct question *q, const struct variant *v)
 {
     q->v = v;
     q->text[0] = 0;
-    return backend_guard(ask, q, q->r->error);
+    int status = backend_guard(ask, q, q->r->error);
+    if (status || q->text[0]) return status;
+    q->r->v = v;
+    q->r->p = asked_of(v, q->r);
+    return FIVE_STEPS_OK;
 }
 
 /* The kernels of the operation on the device, *n of them. */
 static const struct variant *const *kernels_of(const struct request *r, size_t *n)
 {
-    int attention = r->p.op == OP_ATTENTION;
+    int attention = r->given.op == OP_ATTENTION;
     *n = sizeof on_cpu / sizeof *on_cpu;
     if (!r->on_gpu) return on_cpu;
     *n = attention ? n_backend_attention : n_backend_softmax;
     return attention ? backend_attention : backend_softmax;
 }
 
-static int choose_named(struct request *r, const char *name)
-{
-    size_t i = 0, n;
-    const struct variant *const *all = kernels_of(r, &n);
-    struct question q = {.r = r};
-    while (i < n && !(all[i] && !strcmp(all[i]->name, name))) i++;
-    if (i == n) return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
-    int status = supports(&q, all[i]);
-    if (status) return status;
-    if (q.text[0])
-        return fail(r, FIVE_STEPS_UNSUPPORTED, "kernel %s does not support %s", name, q.text);
-    r->v = all[i];
-    return FIVE_STEPS_OK;
-}
-
 int request_choose(struct request *r, const char *name)
 {
-    size_t n;
+    size_t n, named = 0;
     const struct variant *const *all = kernels_of(r, &n);
-    struct question q = {.r = r};
-    if (name) return choose_named(r, name);
-    for (size_t i = n; i-- > 0;) {
-        if (!all[i]) continue;
+    struct question q = {.r = r}, first = {.r = r};
+    for (size_t i = n; i-- > 0 && !r->v;) {
+        if (!all[i] || (name && strcmp(all[i]->name, name))) continue;
         int status = supports(&q, all[i]);
         if (status) return status;
-        if (q.text[0]) continue;
-        r->v = all[i];
-        return FIVE_STEPS_OK;
+        named = 1;
+        /* Without a name: say what the first kernel lacks; it supports the most. */
+        if (!first.v || name || variant_does(q.v, r->given.op)) first = q;
     }
-    /* Say what the first one for this type lacks: it supports the most. */
-    char last[sizeof q.text];
-    memcpy(last, q.text, sizeof last);
-    for (size_t i = 0; i < n; i++)
-        if (all[i] && all[i]->types & TYPE(r->p.dtype)) {
-            int status = supports(&q, all[i]);
-            return status ? status : fail(r, FIVE_STEPS_UNSUPPORTED, "no kernel supports "
-                                          "this: %s does not support %s", all[i]->name,
-                                          q.text);
-        }
-    return fail(r, FIVE_STEPS_UNSUPPORTED, "no kernel supports %s", last);
+    if (r->v) return FIVE_STEPS_OK;
+    if (name && !named)
+        return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
+    return fail(r, FIVE_STEPS_UNSUPPORTED, "%s%s does not support %s",
+                name ? "kernel " : "no kernel supports this: ", first.v ? first.v->name : "none",
+                first.text);
 }
 
 /* ---- The workspace. ---- */
@@ -179,102 +117,144 @@ static void ask_scratch(void *context)
     r->scratch = variant_scratch(r->v, &r->p);
 }
 
-/* Room for n floats at the end of the layout, on a multiple of 1024 bytes. */
-static size_t place(struct layout *l, size_t n)
+/* Is the kernel's array another one than the caller's? */
+static int has_own(const struct request *r, enum array i)
 {
-    size_t at = l->end;
-    l->end = size_plus(at, size_times(size_plus(size_times(n, sizeof(float)), ALIGNMENT - 1)
-                                      / ALIGNMENT, ALIGNMENT));
+    int copied = r->p.dtype != r->given.dtype &&
+                 (array_list[i].number == OF_PROBLEM || i == ARRAY_PAGE_TABLE);
+    int unwanted = i == ARRAY_LSE && !r->theirs.lse;
+    return array_role(&r->p, i) != ABSENT && (copied || unwanted);
+}
+
+/* Room for so many bytes at the end of the workspace, on a multiple of 1024 bytes. */
+static size_t place(struct request *r, size_t bytes)
+{
+    size_t at = r->total;
+    r->total = size_plus(at, size_times(size_plus(bytes, ALIGNMENT - 1) / ALIGNMENT, ALIGNMENT));
     return at;
 }
 
-int request_layout(struct request *r, int own_lse)
+int request_layout(struct request *r)
 {
-    struct sizes n = problem_sizes(&r->p);
-    r->layout = (struct layout){.end = 0};
-    r->scratch = 0;
+    r->total = r->scratch = 0;
     if (!r->v) return FIVE_STEPS_OK;
     int status = backend_guard(ask_scratch, r, r->error);
     if (status) return status;
-    struct layout *l = &r->layout;
-    place(l, size_plus(r->scratch, sizeof(float) - 1) / sizeof(float));
-    if (own_lse) l->lse = place(l, n.lse);
-    if (r->p.dtype != r->type) {
-        l->q = place(l, size_plus(n.q, n.x));
-        l->k = place(l, n.k), l->v = place(l, n.v), l->o = place(l, size_plus(n.o, n.y));
-    }
-    l->total = l->end ? size_plus(l->end, ALIGNMENT - 1) : 0;
-    if (l->total <= PTRDIFF_MAX) return FIVE_STEPS_OK;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (has_own(r, (enum array)i)) r->at[i] = place(r, array_bytes(&r->p, (enum array)i));
+    r->at_scratch = place(r, r->scratch);
+    if (r->total) r->total = size_plus(r->total, ALIGNMENT - 1);
+    if (r->total <= PTRDIFF_MAX) return FIVE_STEPS_OK;
     return fail(r, FIVE_STEPS_INVALID, "sizes: the workspace has more bytes than memory has "
                 "addresses");
 }
 
-int request_workspace(struct request *r, void *workspace, size_t bytes)
-{
-    if (bytes < r->layout.total || (r->layout.total && !workspace))
-        return fail(r, FIVE_STEPS_WORKSPACE, "workspace: has %zu bytes, but %zu are needed",
-                    workspace ? bytes : 0, r->layout.total);
-    r->memory = (char *)workspace;
-    if (r->layout.total) r->memory += -(uintptr_t)workspace % ALIGNMENT;
-    r->a.workspace = r->layout.total ? r->memory : NULL;
-    return FIVE_STEPS_OK;
-}
+/* ---- 16-bit numbers as floats. ---- */
 
-/* ---- 16-bit numbers on the CPU. ---- */
-
-static float load(enum dtype type, const void *array, size_t i)
+float load_number(enum dtype type, const void *array, size_t i)
 {
     if (type == F32) return ((const float *)array)[i];
     uint16_t bits = ((const uint16_t *)array)[i];
     return type == F16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
-static void store(enum dtype type, void *array, size_t i, float x)
+void store_number(enum dtype type, void *array, size_t i, float x)
 {
     if (type == F32) ((float *)array)[i] = x;
     else ((uint16_t *)array)[i] = type == F16 ? float_to_half(x) : float_to_bfloat(x);
 }
 
-const void *request_input(struct request *r, size_t at, const void *array, size_t n)
+/* The page of the caller's pool that is copy number `page`, or -1 where no query looks. */
+static ptrdiff_t page_of_copy(const struct request *r, size_t page)
 {
-    if (r->p.dtype == r->type) return array;
-    float *copy = (float *)(void *)(r->memory + at);
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < n; i++) copy[i] = load(r->type, array, i);
-    return copy;
+    size_t b = page / r->p.pages_per_sequence, t = page % r->p.pages_per_sequence;
+    struct sequence s = sequence_of(&r->given, &r->theirs, b);
+    struct mask mask = mask_of_lengths(&r->given, s.seqlen_q, s.seqlen_k);
+    struct key_range seen = {0, 0};
+    if (s.seqlen_q) seen = some_row_sees(mask, 0, s.seqlen_q);
+    if ((t + 1) * r->p.page_size <= seen.first || t * r->p.page_size >= seen.end) return -1;
+    return r->theirs.page_table[b * r->given.pages_per_sequence + t];
 }
 
-void *request_output(struct request *r, size_t at, void *array)
+/* The rows of array i between the caller's array and its float copy: read or, of an output,
+ * written. */
+static void convert_rows(const struct request *r, enum array i)
 {
-    return r->p.dtype == r->type ? array : r->memory + at;
-}
-
-void request_deliver(struct request *r, const void *from, void *to, size_t n)
-{
-    if (r->p.dtype == r->type) return;
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < n; i++) store(r->type, to, i, load(F32, from, i));
-}
-
-void request_deliver_rows(struct request *r, const void *from, void *to)
-{
-    if (r->p.dtype == r->type) return;
-    size_t rows = problem_sizes(&r->p).lse, n = r->p.head_dim_v;
+    struct extents n = array_extents(&r->p, i);
+    size_t width = n.size[n.rank - 1], rows = width ? array_dense_count(&r->p, i) / width : 0;
+    size_t of_page = n.rank == 4 ? n.size[1] * n.size[2] : 1; /* rows */
+    int in_pages = r->p.page_size && (i == ARRAY_K || i == ARRAY_V);
+    int out = array_role(&r->p, i) == OUTPUT;
+    enum dtype type = r->given.dtype;
+    void *theirs = array_of(&r->theirs, i);
+    float *ours = array_of(&r->a, i);
 #pragma omp parallel for schedule(static)
     for (size_t row = 0; row < rows; row++) {
-        size_t at = o_row_at(&r->p, row);
-        for (size_t c = 0; c < n; c++) store(r->type, to, at + c, load(F32, from, at + c));
+        ptrdiff_t page = in_pages ? page_of_copy(r, row / of_page) : 0;
+        if (page < 0) continue;
+        size_t source = in_pages ? (size_t)page * of_page + row % of_page : row;
+        size_t at = array_at(&r->given, i, source * width);
+        for (size_t c = 0; c < width; c++)
+            if (out) store_number(type, theirs, at + c, ours[row * width + c]);
+            else ours[row * width + c] = load_number(type, theirs, at + c);
     }
 }
 
-void merge_rows(enum dtype type, const struct five_steps_merge_problem *p)
+/* ---- The call. ---- */
+
+/* The workspace was measured with as many threads as there were then.  Where there are more now, as
+ * many are used as it has room for; *threads: as many as there are. */
+static void fit_threads(struct request *r, size_t bytes, int *threads)
 {
-    size_t n = p->head_dim_v;
-#pragma omp parallel for schedule(static)
-    for (size_t row = 0; row < p->rows; row++) {
-        struct merge_weights w = merge_weights_of(p->lse1[row], p->lse2[row]);
-        for (size_t i = row * n; i < (row + 1) * n; i++)
-            store(type, p->o, i, merge_element(w, load(type, p->o1, i), load(type, p->o2, i)));
-        p->lse[row] = w.lse;
+    *threads = omp_get_max_threads();
+    for (int n = *threads; r->total > bytes && !r->on_gpu && n > 1; n--) {
+        omp_set_num_threads(n - 1);
+        request_layout(r);
     }
+}
+
+static int bind(struct request *r, void *workspace, size_t bytes)
+{
+    if (bytes < r->total || (r->total && !workspace))
+        return fail(r, FIVE_STEPS_WORKSPACE, "workspace: has %zu bytes, but %zu are needed",
+                    workspace ? bytes : 0, r->total);
+    char *memory = workspace;
+    if (r->total) memory += -(uintptr_t)workspace % ALIGNMENT;
+    r->a = r->theirs;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (has_own(r, (enum array)i)) array_set(&r->a, (enum array)i, memory + r->at[i]);
+    r->a.workspace = r->total ? memory + r->at_scratch : NULL;
+    if (r->p.dtype == r->given.dtype) return FIVE_STEPS_OK;
+    if (r->p.page_size)
+        for (size_t page = 0; page < r->p.n_pages; page++)
+            ((int32_t *)(uintptr_t)r->a.page_table)[page] = (int32_t)page;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_list[i].number == OF_PROBLEM && array_role(&r->p, (enum array)i) == INPUT)
+            convert_rows(r, (enum array)i);
+    return FIVE_STEPS_OK;
+}
+
+/* What runs inside the guard. */
+static void compute(void *context)
+{
+    struct request *r = context;
+    if (r->on_gpu && r->p.op == OP_ATTENTION && r->p.seqlen_k == 0)
+        backend_no_keys(&r->p, &r->a);
+    else
+        variant_call(r->v, &r->p, &r->a);
+}
+
+int request_run(struct request *r, void *workspace, size_t bytes)
+{
+    int threads, status = request_layout(r);
+    if (status) return status;
+    fit_threads(r, bytes, &threads);
+    status = bind(r, workspace, bytes);
+    if (!status) status = backend_guard(compute, r, r->error);
+    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+    if (status || r->p.dtype == r->given.dtype) return status;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_list[i].number == OF_PROBLEM && array_role(&r->p, (enum array)i) == OUTPUT)
+            convert_rows(r, (enum array)i);
+    return FIVE_STEPS_OK;
 }

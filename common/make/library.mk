@@ -7,9 +7,9 @@
 LIBRARY := $(BUILD)/libfive_steps
 FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
-LIBRARY_C := $(addprefix common/library/,five_steps.c request.c call.c) \
-             $(addprefix common/problem/,host_memory.c operation.c dtype.c xcalloc.c) \
-             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c) \
+LIBRARY_C := $(addprefix common/library/,five_steps.c describe.c request.c) \
+             $(addprefix common/problem/,arrays.c heads.c host_memory.c operation.c dtype.c xcalloc.c) \
+             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
 LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/library/backend_gpu.cuda.o \
@@ -20,10 +20,10 @@ LIBRARY_LINK := $(if $(CUDA),$(CXX),$(CC))
 $(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  cc    $< (position-independent)"
-	$(Q)$(CC) $(CFLAGS_ALL) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(INSTRUCTIONS) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
 
 # The tests have the GPU's code executed on the CPU.
-LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o request.o call.o \
+LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o describe.o request.o \
                               backend_gpu.cpu.o)
 $(LIBRARY_TEST_O): private CFLAGS += -fexceptions
 

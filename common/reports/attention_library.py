@@ -26,7 +26,7 @@ class Library:
 
     def predicted(self, name, dtype, shape):
         """Bytes that the rung moves according to its own model."""
-        return self.library.attention_kernel(self.problem(name, dtype, shape))[1]
+        return self.library.kernel(self.problem(name, dtype, shape))[1]
 
     def method(self, torch, name, dtype, shape, q, k, v):
         """A function that computes attention with a rung, or None if it refuses.  q, k and v may
@@ -36,7 +36,7 @@ class Library:
         strides = {f"{field}_strides": c_library.Strides(*x.stride()[:3])
                    for field, x in (("q", q), ("k", k), ("v", v), ("o", o))}
         try:
-            size = self.library.attention_workspace(self.problem(name, dtype, shape, **strides))
+            size = self.library.workspace("attention", self.problem(name, dtype, shape, **strides))
         except c_library.LibraryError as error:
             lacks = error.code == c_library.INVALID and str(error).startswith("kernel")
             if error.code != c_library.UNSUPPORTED and not lacks:

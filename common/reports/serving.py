@@ -210,7 +210,7 @@ def host_seconds(torch, call, calls=400, blocks=15):
 
 def call_of_c(torch, five_steps, arrays, **fields):
     """The C library's call on the same arrays as ctypes makes it, nothing else."""
-    from five_steps import c_library, find
+    from five_steps import c_library
     q, k, v = arrays
     b, hq, nq, d = q.shape
     o = torch.empty_like(q)
@@ -220,10 +220,10 @@ def call_of_c(torch, five_steps, arrays, **fields):
         seqlen_q=nq, seqlen_k=k.shape[2], head_dim=d, head_dim_v=d, q=q.data_ptr(),
         k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(), lse=lse.data_ptr(),
         stream=torch.cuda.current_stream().cuda_stream, **fields)
-    library = find.library()
-    size = library.attention_workspace(problem)
+    library = c_library.library()
+    size = library.workspace("attention", problem)
     work = torch.empty(max(size, 1), device="cuda", dtype=torch.uint8)
-    function, address, error = library.so.five_steps_attention, work.data_ptr(), c_library._Error()
+    function, address, error = library.so.five_steps_attention, work.data_ptr(), c_library.Error()
     keep = arrays, o, lse, work
 
     def call():
@@ -273,7 +273,7 @@ def main():
         return 77
     import five_steps
     writer = Writer(args.csv, torch.cuda.get_device_name(),
-                    five_steps.find.library().built_with.replace(",", " "), versions(torch))
+                    five_steps.c_library.library().built_with.replace(",", " "), versions(torch))
     clock = CudaClock(torch, torch.zeros(64 << 20, device="cuda"))
     measured = Measured(torch, clock, writer, args.seconds)
     with torch.no_grad():

@@ -9,9 +9,7 @@ NumPy arrays in, NumPy arrays out; PyTorch tensors in, tensors of the same type 
 out.  PyTorch is not needed, and is imported only where a tensor comes in.
 """
 from .arrays import FiveStepsError
-from .operations import attention, merge, softmax
-from .paged import decode
-from .c_library import LibraryError
+from .c_library import VERSION as __version__, LibraryError
+from .operations import append, attention, decode, merge, softmax
 
-__all__ = ["attention", "decode", "softmax", "merge", "FiveStepsError", "LibraryError"]
-__version__ = "1.1.0"
+__all__ = ["append", "attention", "decode", "softmax", "merge", "FiveStepsError", "LibraryError"]

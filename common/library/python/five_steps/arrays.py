@@ -6,8 +6,8 @@ from . import c_library
 
 
 class FiveStepsError(ValueError):
-    """An argument that cannot be, or that is not supported yet.  code: the library's, if it was
-    the library that refused."""
+    """An argument that cannot be, or that is not supported.  code: the library's, if it was the
+    library that refused."""
 
     def __init__(self, message, code=None):
         super().__init__(message)
@@ -16,64 +16,67 @@ class FiveStepsError(ValueError):
 
 class Numpy:
     """Arrays in host memory."""
-    device, stream = c_library.CPU, None
 
     def __init__(self):
         import numpy  # pylint: disable=import-outside-toplevel
-        self.numpy = numpy
+        self.module = numpy
         self.types = {numpy.dtype("f4"): c_library.F32, numpy.dtype("f2"): c_library.F16}
+        self.i32, self.f32, self.bool = numpy.dtype("i4"), numpy.dtype("f4"), numpy.dtype("?")
+        self.byte = numpy.dtype("u1")
+        self.wanted = "float32 or float16"
 
-    def type_of(self, name, a):
-        """The library's number for the array's type."""
-        if a.dtype not in self.types:
-            raise FiveStepsError(f"{name} is {a.dtype}; give float32 or float16, for example "
-                                 f"{name}.astype('f4')")
-        return self.types[a.dtype]
+    @staticmethod
+    def is_integer(a):
+        """Are the elements integers?"""
+        return a.dtype.kind in "iu"
+
+    @staticmethod
+    def to(a, dtype):
+        """The elements in another type."""
+        return a.astype(dtype, copy=False)
 
     def contiguous(self, a):
-        """The same elements, one after another, in the machine's byte order."""
-        return self.numpy.ascontiguousarray(a)
+        """The same elements, one after another."""
+        return self.module.ascontiguousarray(a)
 
-    def repeated(self, a, shape):
+    def expanded(self, a, shape):
         """A view of that shape which shows a again and again."""
-        return self.numpy.broadcast_to(a, shape)
+        return self.module.broadcast_to(a, shape)
 
     @staticmethod
     def strides(a):
         """Elements from one index of each dimension to the next, or None where the library
         cannot use the array as it lies."""
-        steps = [s // a.itemsize for s in a.strides]
         whole = all(s % a.itemsize == 0 and s >= 0 for s in a.strides)
-        usable = whole and a.flags.aligned and a.dtype.isnative
-        return steps if usable and (steps[-1] == 1 or a.shape[-1] == 1) else None
-
-    def integers(self, name, a):
-        """Prefix sums: int32, one after another."""
-        if a.dtype != self.numpy.int32 or a.ndim != 1 or a.size == 0:
-            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 [sequences + 1]")
-        return self.contiguous(a)
+        if not (whole and a.flags.aligned and a.dtype.isnative):
+            return None
+        return [s // a.itemsize for s in a.strides]
 
     @staticmethod
-    def longest(sums):
-        """The largest difference of neighbours."""
-        return int((sums[1:] - sums[:-1]).max(initial=0))
+    def largest(a):
+        """The largest element, a Python number."""
+        return int(a.max(initial=0))
+
+    def range(self, n, _like):
+        """0 to n - 1, int32."""
+        return self.module.arange(n, dtype="i4")
+
+    def sums(self, a):
+        """0 and the sums of the first 1, 2, ... elements, int32."""
+        return self.module.concatenate([[0], self.module.cumsum(a)]).astype("i4")
+
+    def empty(self, shape, like, dtype=None):
+        """An array for results, or a workspace."""
+        return self.module.empty(shape, dtype or like.dtype)
+
+    def masked(self, visible):
+        """0 where visible, else -infinity, float32."""
+        return self.module.where(visible, self.module.float32(0), self.module.float32("-inf"))
 
     @staticmethod
     def copy(to, a):
         """The elements of a into an array of the same shape."""
         to[...] = a
-
-    def empty(self, shape, like):
-        """An array for results."""
-        return self.numpy.empty(shape, like.dtype)
-
-    def empty_float(self, shape, _like):
-        """The same in float32."""
-        return self.numpy.empty(shape, "f4")
-
-    def workspace(self, size, _like):
-        """Bytes."""
-        return self.numpy.empty(size, "u1")
 
     @staticmethod
     def address(a):
@@ -85,7 +88,13 @@ class Numpy:
         """Two dimensions in each other's place."""
         return a.swapaxes(first, second)
 
-    def place(self, _like):
+    @staticmethod
+    def device(_a):
+        """Where an array lies."""
+        return "cpu"
+
+    @staticmethod
+    def place(_like):
         """Device and stream."""
         return {"device": c_library.CPU, "stream": None}
 
@@ -100,23 +109,30 @@ class Torch:
 
     def __init__(self):
         import torch  # pylint: disable=import-outside-toplevel
-        self.torch = torch
+        self.module = torch
         self.types = {torch.float32: c_library.F32, torch.float16: c_library.F16,
                       torch.bfloat16: c_library.BF16}
+        self.i32, self.f32, self.bool = torch.int32, torch.float32, torch.bool
+        self.byte = torch.uint8
+        self.wanted = "float32, float16 or bfloat16"
 
-    def type_of(self, name, a):
-        """The library's number for the tensor's type."""
-        if a.dtype not in self.types:
-            raise FiveStepsError(f"{name} is {a.dtype}; give float32, float16 or bfloat16")
-        return self.types[a.dtype]
+    def is_integer(self, a):
+        """Are the elements integers?"""
+        return not (a.dtype.is_floating_point or a.dtype.is_complex or a.dtype == self.bool)
+
+    @staticmethod
+    def to(a, dtype):
+        """The elements in another type."""
+        return a.to(dtype)
 
     @staticmethod
     def contiguous(a):
-        """The same elements, one after another."""
-        return a.contiguous()
+        """The same elements, one after another; on a GPU at a multiple of 16 bytes."""
+        a = a.contiguous()
+        return a if a.device.type == "cpu" or a.data_ptr() % 16 == 0 else a.clone()
 
     @staticmethod
-    def repeated(a, shape):
+    def expanded(a, shape):
         """A view of that shape which shows a again and again."""
         return a.expand(shape)
 
@@ -124,44 +140,40 @@ class Torch:
     def strides(a):
         """Elements from one index of each dimension to the next, or None where the library
         cannot use the tensor as it lies: on a GPU rows begin at multiples of 16 bytes."""
-        steps, unit = list(a.stride()), 1
-        if a.device.type != "cpu":
-            unit = 16 // a.element_size()
-            if a.data_ptr() % 16:
-                return None
-        if steps[-1] != 1 and a.shape[-1] != 1:
-            return None
+        steps = list(a.stride())
+        if a.device.type == "cpu":
+            return steps
+        unit = 16 // a.element_size()
         aligned = all(s % unit == 0 for s, n in zip(steps[:-1], a.shape) if n > 1)
-        return steps if aligned else None
-
-    def integers(self, name, a):
-        """Prefix sums: int32, one after another."""
-        if a.dtype != self.torch.int32 or a.ndim != 1 or a.numel() == 0:
-            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 [sequences + 1]")
-        return a.contiguous()
+        return steps if aligned and a.data_ptr() % 16 == 0 else None
 
     @staticmethod
-    def longest(sums):
-        """The largest difference of neighbours.  On a GPU the host waits for it."""
-        return int((sums[1:] - sums[:-1]).max()) if sums.numel() > 1 else 0
+    def largest(a):
+        """The largest element, a Python number.  On a GPU the host waits for it."""
+        return int(a.max()) if a.numel() else 0
+
+    def range(self, n, like):
+        """0 to n - 1, int32."""
+        return self.module.arange(n, dtype=self.i32, device=like.device)
+
+    def sums(self, a):
+        """0 and the sums of the first 1, 2, ... elements, int32."""
+        return self.module.nn.functional.pad(self.module.cumsum(a, 0, dtype=self.i32), (1, 0))
+
+    @staticmethod
+    def empty(shape, like, dtype=None):
+        """A tensor for results, or a workspace."""
+        return like.new_empty(shape, dtype=dtype or like.dtype)
+
+    def masked(self, visible):
+        """0 where visible, else -infinity, float32."""
+        zero = self.module.zeros(visible.shape, dtype=self.f32, device=visible.device)
+        return zero.masked_fill_(visible.logical_not(), float("-inf"))
 
     @staticmethod
     def copy(to, a):
         """The elements of a into a tensor of the same shape."""
         to.copy_(a)
-
-    @staticmethod
-    def empty(shape, like):
-        """A tensor for results."""
-        return like.new_empty(shape)
-
-    def empty_float(self, shape, like):
-        """The same in float32."""
-        return like.new_empty(shape, dtype=self.torch.float32)
-
-    def workspace(self, size, like):
-        """Bytes on the tensor's device."""
-        return like.new_empty(size, dtype=self.torch.uint8)
 
     @staticmethod
     def address(a):
@@ -173,18 +185,24 @@ class Torch:
         """Two dimensions in each other's place."""
         return a.transpose(first, second)
 
+    @staticmethod
+    def device(a):
+        """Where a tensor lies."""
+        return str(a.device)
+
     def place(self, like):
         """Device and stream."""
         if like.device.type == "cpu":
             return {"device": c_library.CPU, "stream": None}
-        if like.device.type == "cuda":
-            stream = self.torch.cuda.current_stream(like.device).cuda_stream
-            return {"device": c_library.GPU, "stream": stream}
-        raise FiveStepsError(f"a tensor on {like.device}; give CPU or CUDA tensors")
+        stream = self.module.cuda.current_stream(like.device).cuda_stream
+        return {"device": c_library.GPU, "stream": stream}
 
     def on_device(self, like):
         """A context in which the tensor's device is the current one."""
-        return self.torch.cuda.device_of(like)
+        return self.module.cuda.device_of(like)
+
+
+_KINDS = {}
 
 
 def is_tensor(a):
@@ -193,28 +211,57 @@ def is_tensor(a):
     return torch is not None and isinstance(a, torch.Tensor)
 
 
-def kind_of(**arrays):
-    """Numpy or Torch; all arrays that are not None are of that kind, on one device."""
-    given = {name: a for name, a in arrays.items() if a is not None}
-    tensors = [name for name, a in given.items() if is_tensor(a)]
-    if len(tensors) == len(given):
-        devices = {a.device for a in given.values()}
-        if len(devices) > 1:
-            raise FiveStepsError(f"{', '.join(given)} lie on different devices: "
-                                 f"{', '.join(sorted(map(str, devices)))}")
-        return Torch()
-    kind = Numpy()
+_OPTIONAL = {"bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "sums_q", "sums_k",
+             "page_table", "out"}
+
+
+def kind_of(arrays):
+    """Numpy or Torch.  arrays {name: array or None}: all that are given are of that kind, on one
+    device."""
+    given = {name: a for name, a in arrays.items() if a is not None or name not in _OPTIONAL}
+    cls = Torch if any(map(is_tensor, given.values())) else Numpy
+    kind = _KINDS.get(cls) or _KINDS.setdefault(cls, cls())
+    expected = kind.module.Tensor if cls is Torch else kind.module.ndarray
     for name, a in given.items():
-        if not isinstance(a, kind.numpy.ndarray):
-            raise FiveStepsError(f"{name} is a {type(a).__name__}; give NumPy arrays, or "
-                                 "PyTorch tensors throughout")
+        if not isinstance(a, expected):
+            raise FiveStepsError(f"{name} is a {type(a).__name__}; give NumPy arrays, or PyTorch "
+                                 "tensors throughout")
+    devices = {kind.device(a): name for name, a in given.items()}
+    if len(devices) > 1:
+        raise FiveStepsError("arrays lie on different devices: " + ", ".join(
+            f"{name} on {device}" for device, name in sorted(devices.items())))
+    where = next(iter(devices), "cpu").split(":")[0]
+    if where not in ("cpu", "cuda"):
+        raise FiveStepsError(f"{devices.popitem()[1]} is a tensor on {where}; give CPU or CUDA tensors")
     return kind
 
 
-def same_type(kind, **arrays):
-    """The one type of the arrays."""
-    types = {name: kind.type_of(name, a) for name, a in arrays.items()}
-    if len(set(types.values())) > 1:
+def type_of(kind, arrays):
+    """The library's number for the one type of the arrays {name: array}."""
+    for name, a in arrays.items():
+        if a.dtype not in kind.types:
+            raise FiveStepsError(f"{name} is {a.dtype}; give {kind.wanted}")
+    if len({a.dtype for a in arrays.values()}) > 1:
         raise FiveStepsError("types differ: " + ", ".join(
             f"{name} is {a.dtype}" for name, a in arrays.items()))
-    return next(iter(types.values()))
+    return kind.types[next(iter(arrays.values())).dtype]
+
+
+def usable(kind, a):
+    """a [..., rows, width], copied where the library cannot use it as it lies.  The library takes
+    strides that are all 0 for those of a contiguous array.  So of an array whose rows are all one
+    row a head is copied, and repeated for each batch and head."""
+    steps = kind.strides(a)
+    if steps is None or (steps[-1] != 1 and a.shape[-1] != 1):
+        return kind.contiguous(a)
+    if any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
+        return a
+    return kind.expanded(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
+
+
+def strides_of(kind, a):
+    """Those of the three dimensions before the last of a usable array.  The library leaves aside
+    the stride of a dimension of one element; 1 there, as for a batch or head that is not there,
+    keeps the others from being all 0."""
+    steps = [1 if n == 1 else s for s, n in zip(kind.strides(a), a.shape[:-1])]
+    return c_library.Strides(*([1] * (3 - len(steps)) + steps))

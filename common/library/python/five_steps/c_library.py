@@ -1,60 +1,73 @@
-"""c_library.py: libfive_steps by ctypes, as five_steps.h declares it.  Addresses in, nothing
-converted: NumPy and PyTorch are not imported here."""
-import ctypes
+"""c_library.py: libfive_steps by ctypes.  The structures, constants and functions are read from
+five_steps.h, so the header is the only place that describes them.
+
+The library is searched for in this order: $FIVE_STEPS_LIBRARY; beside this file (installed); in
+build/ (this repository); where the linker looks."""
+import ctypes.util
+import functools
 import os
+import re
 
-CPU, GPU = 0, 1
-F32, F16, BF16 = 0, 1, 2
-INVALID, UNSUPPORTED, WORKSPACE, NO_GPU, CUDA = 1, 2, 3, 4, 5
-TYPES = {"f32": F32, "f16": F16, "bf16": BF16}
-
-_SIZE, _INT, _POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.abspath(os.path.join(HERE, *[os.pardir] * 4))
 
 
-class _Error(ctypes.Structure):
-    _fields_ = [("code", _INT), ("message", ctypes.c_char * 244)]
+def _header():
+    for folder in (HERE, os.path.join(TREE, "common", "library")):
+        path = os.path.join(folder, "five_steps.h")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+    raise ImportError(f"five_steps.h was not found in {HERE}")
 
 
-class _Problem(ctypes.Structure):
-    """A problem whose `size` is set by itself."""
-
-    def __init__(self, **fields):
-        super().__init__(size=ctypes.sizeof(type(self)), **fields)
+_HEADER = _header()
+_TYPES = {"size_t": ctypes.c_size_t, "int": ctypes.c_int, "float": ctypes.c_float,
+          "ptrdiff_t": ctypes.c_ssize_t, "double": ctypes.c_double}
 
 
-class Strides(ctypes.Structure):
-    """struct five_steps_strides: elements from one batch, head and row to the next."""
-    _fields_ = [(n, _SIZE) for n in ("batch", "head", "row")]
+def _constants():
+    """FIVE_STEPS_F32 and the others, without their prefix."""
+    values = {}
+    for body in re.findall(r"enum five_steps_\w+ \{(.*?)\}", _HEADER, re.DOTALL):
+        for i, entry in enumerate(body.split(",")):
+            name, _, value = entry.partition("=")
+            values[name.strip().removeprefix("FIVE_STEPS_")] = int(value) if value else i
+    return values
 
 
-class AttentionProblem(_Problem):
-    """struct five_steps_attention_problem."""
-    _fields_ = ([("size", _SIZE), ("device", _INT), ("type", _INT)]
-                + [(n, _SIZE) for n in ("batch", "heads_q", "heads_kv", "seqlen_q",
-                                        "seqlen_k", "head_dim", "head_dim_v")]
-                + [("causal", _INT), ("isolate_v", _INT), ("scale", ctypes.c_float)]
-                + [(n, _POINTER) for n in ("q", "k", "v", "bias", "o", "lse", "stream")]
-                + [("kernel", ctypes.c_char_p), ("window", _INT), ("softcap", ctypes.c_float),
-                   ("window_left", ctypes.c_ssize_t), ("window_right", ctypes.c_ssize_t)]
-                + [(n, _POINTER) for n in ("sinks", "cu_seqlens_q", "cu_seqlens_k")]
-                + [(n, _SIZE) for n in ("total_q", "total_k")] + [("page_table", _POINTER)]
-                + [(n, _SIZE) for n in ("page_size", "n_pages", "pages_per_sequence")]
-                + [(n, Strides) for n in ("q_strides", "k_strides", "v_strides", "o_strides")])
+def _fields(body):
+    """[(name, ctypes type)] of a struct's members."""
+    for line in filter(None, map(str.strip, body.split(";"))):
+        kind, names = re.fullmatch(r"(?:const )?((?:struct )?\w+) (.*)", line, re.DOTALL).groups()
+        for name in names.split(","):
+            pointer, name, count = re.fullmatch(r"\s*(\*?)(\w+)(?:\[(\d+)\])?", name).groups()
+            if count:
+                yield name, ctypes.c_char * int(count)
+            elif pointer:
+                yield name, ctypes.c_char_p if kind == "char" else ctypes.c_void_p
+            else:
+                yield name, _STRUCTS[kind] if kind.startswith("struct") else _TYPES[kind]
 
 
-class SoftmaxProblem(_Problem):
-    """struct five_steps_softmax_problem."""
-    _fields_ = [("size", _SIZE), ("device", _INT), ("type", _INT), ("rows", _SIZE),
-                ("cols", _SIZE), ("log", _INT), ("x", _POINTER), ("y", _POINTER),
-                ("stream", _POINTER), ("kernel", ctypes.c_char_p)]
+_STRUCTS = {}
+for _name, _body in re.findall(r"\nstruct (five_steps_\w+) \{(.*?)\n?\};", _HEADER, re.DOTALL):
+    _STRUCTS["struct " + _name] = type(_name, (ctypes.Structure,), {"_fields_": list(_fields(_body))})
+
+globals().update(_constants())  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPORTED, ...
+VERSION = re.search(r'FIVE_STEPS_VERSION "(.*)"', _HEADER)[1]
+Strides = _STRUCTS["struct five_steps_strides"]
+Error = _STRUCTS["struct five_steps_error"]
 
 
-class MergeProblem(_Problem):
-    """struct five_steps_merge_problem."""
-    _fields_ = [("size", _SIZE), ("device", _INT), ("type", _INT), ("rows", _SIZE),
-                ("head_dim_v", _SIZE), ("o1", _POINTER), ("o2", _POINTER),
-                ("lse1", _POINTER), ("lse2", _POINTER), ("o", _POINTER),
-                ("lse", _POINTER), ("stream", _POINTER)]
+def problem(name, **fields):
+    """A struct five_steps_NAME_problem; its field size says which fields its writer knows."""
+    kind = _STRUCTS[f"struct five_steps_{name}_problem"]
+    return kind(size=ctypes.sizeof(kind), **fields)
+
+
+AttentionProblem = functools.partial(problem, "attention")
+TYPES = {"f32": F32, "f16": F16, "bf16": BF16}  # noqa: F821  pylint: disable=undefined-variable
 
 
 class LibraryError(RuntimeError):
@@ -66,63 +79,52 @@ class LibraryError(RuntimeError):
 
 
 class Library:
-    """A libfive_steps.so.  Problems are the structures above; addresses are integers."""
+    """A libfive_steps.so."""
 
     def __init__(self, path):
         self.so = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)
         for name in ("version", "built_with"):
-            getattr(self.so, "five_steps_" + name).restype = ctypes.c_char_p
-        for name, problem in (("attention", AttentionProblem), ("softmax", SoftmaxProblem)):
-            self._declare(name, problem, _POINTER, _SIZE)
-            self._declare(name + "_workspace", problem, ctypes.POINTER(_SIZE))
-        self._declare("attention_kernel", AttentionProblem,
-                      ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_double))
-        self._declare("attention_choice", AttentionProblem, ctypes.POINTER(ctypes.c_char_p))
-        self._declare("merge", MergeProblem)
-        self.version = self.so.five_steps_version().decode()
-        self.built_with = self.so.five_steps_built_with().decode()
+            function = getattr(self.so, "five_steps_" + name)
+            function.restype = ctypes.c_char_p
+            setattr(self, name, function().decode())
+        if self.version != VERSION:
+            raise ImportError(f"{path} has version {self.version}; the package needs {VERSION}")
+        for name, arguments in re.findall(r"\nint (five_steps_\w+)\((.*?)\);", _HEADER, re.DOTALL):
+            kinds = [re.sub(r"const |\s*\w+$", "", a.strip()) for a in arguments.split(",")]
+            getattr(self.so, name).argtypes = [
+                ctypes.POINTER(_STRUCTS[kind[:-2]]) if kind.startswith("struct") else
+                ctypes.c_size_t if kind == "size_t" else ctypes.c_void_p for kind in kinds]
 
-    def _declare(self, name, problem, *more):
-        getattr(self.so, "five_steps_" + name).argtypes = [
-            ctypes.POINTER(problem), *more, ctypes.POINTER(_Error)]
-
-    def _call(self, function, problem, *more):
-        error = _Error()
-        if function(problem, *more, error):
+    def call(self, name, described, *more):
+        """five_steps_NAME(described, more..., error); raises LibraryError."""
+        error = Error()
+        if getattr(self.so, "five_steps_" + name)(described, *more, error):
             raise LibraryError(error.code, error.message.decode(errors="replace"))
 
-    def attention_workspace(self, problem):
+    def workspace(self, name, described):
         """Bytes of workspace in the memory of the problem's device."""
-        size = _SIZE()
-        self._call(self.so.five_steps_attention_workspace, problem, size)
+        size = ctypes.c_size_t()
+        self.call(name + "_workspace", described, ctypes.addressof(size))
         return size.value
 
-    def attention(self, problem, workspace, size):
-        """Computes, or (GPU) starts to."""
-        self._call(self.so.five_steps_attention, problem, workspace, size)
+    def kernel(self, described):
+        """Of an attention problem: the kernel's name, the bytes that it moves by its own model, and
+        what it takes for the problem's shape, in words."""
+        name, moved, choice = ctypes.c_char_p(), ctypes.c_double(), ctypes.c_char_p()
+        self.call("attention_kernel", described, ctypes.addressof(name), ctypes.addressof(moved))
+        self.call("attention_choice", described, ctypes.addressof(choice))
+        return name.value.decode(), moved.value, choice.value.decode()
 
-    def attention_kernel(self, problem):
-        """The kernel's name, and the bytes that it moves by its own model."""
-        name, moved = ctypes.c_char_p(), ctypes.c_double()
-        self._call(self.so.five_steps_attention_kernel, problem, name, moved)
-        return name.value.decode(), moved.value
 
-    def attention_choice(self, problem):
-        """What the kernel takes for the problem's shape, in words."""
-        choice = ctypes.c_char_p()
-        self._call(self.so.five_steps_attention_choice, problem, choice)
-        return choice.value.decode()
-
-    def softmax_workspace(self, problem):
-        """Bytes of workspace in the memory of the problem's device."""
-        size = _SIZE()
-        self._call(self.so.five_steps_softmax_workspace, problem, size)
-        return size.value
-
-    def softmax(self, problem, workspace, size):
-        """Computes, or (GPU) starts to."""
-        self._call(self.so.five_steps_softmax, problem, workspace, size)
-
-    def merge(self, problem):
-        """Computes, or (GPU) starts to."""
-        self._call(self.so.five_steps_merge, problem)
+@functools.lru_cache(maxsize=None)
+def library():
+    """The library, loaded once."""
+    named = os.environ.get("FIVE_STEPS_LIBRARY")
+    tried = [named] if named else [
+        os.path.join(HERE, "libfive_steps.so"), os.path.join(TREE, "build", "libfive_steps.so"),
+        *filter(None, [ctypes.util.find_library("five_steps")])]
+    for path in tried:
+        if os.path.exists(path) or os.sep not in path:
+            return Library(path)
+    raise ImportError("libfive_steps.so was not found in " + ", ".join(tried)
+                      + "; build it with `make library`, or set FIVE_STEPS_LIBRARY")

@@ -1,12 +1,9 @@
-"""operations.py: attention, softmax and merge on arrays of either kind."""
-import functools
+"""operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
 import math
 
 from . import c_library
-from .arrays import FiveStepsError, is_tensor, kind_of, same_type
-from .attention_call import AttentionCall
-from .find import library
-
+from .arrays import FiveStepsError, is_tensor, kind_of, type_of
+from .calls import attention_call, decode_call, run, score_options, whole
 
 _torch_operations = []  # the module, once a tensor came in
 
@@ -19,78 +16,26 @@ def torch_operations():
     return _torch_operations[0]
 
 
-def call_library(name, kind, like, problem):
-    """Runs "attention" or "softmax" of the library with the workspace that it asks for."""
-    try:
-        with kind.on_device(like):
-            size = getattr(library(), name + "_workspace")(problem)
-            work = kind.workspace(max(size, 1), like)
-            getattr(library(), name)(problem, kind.address(work), size)
-    except c_library.LibraryError as error:
-        if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
-            raise FiveStepsError(str(error), error.code) from None
-        raise
-
-
-def attention_call(q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-                   causal, window_left, window_right, softcap, scale, rows_first):
-    """The arguments as a checked call.  rows_first: the rows lie before the heads; a max_seqlen
-    of 0 is found from the prefix sums."""
-    kind = kind_of(q=q, k=k, v=v, bias=bias, sinks=sinks, cu_seqlens_q=cu_seqlens_q,
-                   cu_seqlens_k=cu_seqlens_k)
-    call = AttentionCall(kind, q, k, v, rows_first)
-    call.add_scores(bias, sinks, causal, (window_left, window_right), softcap, scale)
-    if cu_seqlens_q is not None:
-        call.add_packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    call.check_scores()
-    return call
-
-
 def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k):
     """What a caller gave beside the arrays, checked: the rest of attention_call()'s arguments."""
-    q, cu_seqlens_q, cu_seqlens_k = arrays[0], *arrays[5:]
+    q, sums_q, sums_k = arrays[0], *arrays[6:]
     if layout not in ("bhld", "blhd"):
         raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
-    if scale is not None and (not math.isfinite(scale) or scale == 0):
-        raise FiveStepsError(f"scale is {scale}; give a finite number other than 0")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise FiveStepsError(f"softcap is {softcap}; give a finite number above 0")
-    if window is not None and (len(window) != 2 or min(window) < -1):
-        raise FiveStepsError(f"window is {window}; give (left, right), -1 for no limit")
-    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
+    if (sums_q is None) != (sums_k is None):
         raise FiveStepsError("cu_seqlens_q and cu_seqlens_k belong together; give both")
-    left, right = window or (-1, -1)
-    packed = cu_seqlens_q is not None
+    packed = sums_q is not None
     rows_first = packed or layout == "blhd"
-    if rows_first and (q.ndim != 3 if packed else q.ndim < 3):
+    if rows_first and hasattr(q, "ndim") and (q.ndim != 3 if packed else q.ndim < 3):
         raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
                              "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
                              "heads, head_dim]")
-    return (int(max_seqlen_q or 0), int(max_seqlen_k or 0), bool(causal), int(left), int(right),
-            float(softcap or 0), float(scale or 0), rows_first)
-
-
-def compute_attention(arrays, options, _return_lse=True):
-    """o, in the layout of q, and lse; arrays and options: the arguments of attention_call()."""
-    call = attention_call(*arrays, *options)
-    o, lse = call.outputs()
-    if math.prod(o.shape) == 0:
-        return o, lse
-    run = functools.partial(call_library, "attention", call.kind, call.like)
-    try:
-        run(call.problem(o, lse))
-    except FiveStepsError as error:
-        if error.code != c_library.UNSUPPORTED or call.is_contiguous():
-            raise
-        plain = call.kind.contiguous(call.heads_first(o))  # no kernel takes the rows as they lie
-        run(call.contiguous().problem(plain, lse, rows_first=False))
-        call.kind.copy(o, call.heads_first(plain))
-    return o, lse
+    return (whole("max_seqlen_q", max_seqlen_q or 0, 0), whole("max_seqlen_k", max_seqlen_k or 0, 0),
+            *score_options(causal, scale, window, softcap), rows_first)
 
 
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
-              bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld",
-              return_lse=False, max_seqlen_q=None, max_seqlen_k=None):
+              bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld", return_lse=False,
+              max_seqlen_q=None, max_seqlen_k=None, alibi_slopes=None, out=None):
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
@@ -102,45 +47,153 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     scale is 1/sqrt(head_dim) unless given.
     window=(left, right): query i sees key i + seqlen_k - seqlen_q, `left` keys
     before it and `right` keys after it; -1: no limit.
-    softcap c: scores become c tanh(s / c) before the bias.
+    softcap c: scores become c tanh(s / c) before the bias; None or 0: they stay.
     sinks [heads_q], float32: logits that take part in the denominator only.
-    bias [seqlen_q, seqlen_k], float32.
-    cu_seqlens_q, cu_seqlens_k [sequences + 1], int32: q, k and v hold sequences one after
+    bias: added to the scores; [seqlen_q, seqlen_k], or what is broadcast to [batch, heads_q,
+    seqlen_q, seqlen_k], such as [batch, 1, 1, seqlen_k].  float32 is not copied; booleans are True
+    where a key is visible.
+    alibi_slopes [heads_q] or [batch, heads_q], float32: a bias of -slope times the distance
+    |i + seqlen_k - seqlen_q - j|, which is never written out.
+    cu_seqlens_q, cu_seqlens_k [sequences + 1], integers: q, k and v hold sequences one after
     another, [total, heads, head_dim] whatever the layout.  The sizes of a bias are those of the
     longest sequence.
     max_seqlen_q, max_seqlen_k: the longest sequences, or more.  Without them the host reads the
     prefix sums, and on a GPU waits for them.
+    out: where o is written; it overlaps no input.
 
-    With return_lse also the logarithm of the denominator, float32, [batch, heads_q, seqlen_q]
-    or [heads_q, total].  On a GPU, NaN or infinity in a value that is hidden may reach the
-    result (0 * NaN).
+    Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
+    [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
+    hidden may reach the result (0 * NaN).  Raises FiveStepsError for arguments that cannot be.
     """
-    arrays = q, k, v, bias, sinks, cu_seqlens_q, cu_seqlens_k
-    given = (causal, scale, window if window is None else tuple(window), softcap, layout,
-             max_seqlen_q, max_seqlen_k)
+    arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
+    given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k
     if is_tensor(q):
-        o, lse = torch_operations().attention(arrays, given, bool(return_lse))
+        o, lse = torch_operations().attention(arrays, given, bool(return_lse), out)
     else:
-        o, lse = compute_attention(arrays, attention_options(arrays, *given))
+        o, lse = attention_call(arrays, *attention_options(arrays, *given), out).compute()
     return (o, lse) if return_lse else o
+
+
+def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="heads_first"):
+    """Writes n new keys and values per sequence into the cache, behind its first seqlen_k.
+
+    k_new, v_new [batch, n, heads_kv, head_dim].  k_pages, v_pages, page_table, layout as in
+    decode(); seqlen_k: the keys that are there already, a number or [batch].  Gives the numbers of
+    keys afterwards.
+    """
+    kind = kind_of({"k_new": k_new, "v_new": v_new, "k_pages": k_pages, "v_pages": v_pages,
+                    "page_table": page_table})
+    batch, n = k_new.shape[:2]
+    size = k_pages.shape[1 if layout == "pages_first" else 2]
+    lengths = seqlen_k if hasattr(seqlen_k, "ndim") else kind.range(batch, k_new) * 0 + seqlen_k
+    rows = lengths[:, None] + kind.range(n, k_new)
+    table = kind.range(batch, k_new)[:, None] if page_table is None else page_table
+    if kind.device(k_new) == "cpu" and batch * n and not (
+            0 <= int(rows.min()) and int(rows.max()) < size * table.shape[1]):
+        raise FiveStepsError(f"seqlen_k and {n} new keys reach {int(rows.max()) + 1}; the pages of a "
+                             f"sequence hold {size * table.shape[1]} keys")
+    pages = table[kind.range(batch, k_new)[:, None], rows // size]
+    for pool, new in ((k_pages, k_new), (v_pages, v_new)):
+        if layout == "pages_first":
+            pool[pages, rows % size] = new
+        else:
+            pool[pages, :, rows % size] = new
+    return seqlen_k + n
+
+
+def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
+           sinks=None, alibi_slopes=None, layout="heads_first", max_seqlen_k=None, k_new=None,
+           v_new=None, return_lse=False, out=None):
+    """Attention of the newest queries of each sequence to its keys, which lie in pages.
+
+    q [batch, heads_q, head_dim], or [batch, n, heads_q, head_dim] for n new queries per sequence,
+    of which each sees the keys up to its own.  k_pages [pages, heads_kv, page_size, head_dim],
+    v_pages [pages, heads_kv, page_size, head_dim_v]: a pool for all sequences; with
+    layout="pages_first" [pages, page_size, heads_kv, ...].  Neither is copied.  page_table [batch,
+    pages of one], integers: key j of sequence b lies in page page_table[b, j // page_size], row
+    j % page_size.  None: a padded cache, sequence b has page b alone.
+    seqlen_k: the number of keys of every sequence, or of each, [batch].  max_seqlen_k: the most, or
+    more; without it a call on a GPU takes what the pages hold.
+    k_new, v_new [batch, n, heads_kv, ...]: written into the pages first, behind seqlen_k keys.
+    window=w: a query sees the w keys before its own only.  scale, softcap, sinks, alibi_slopes, out
+    as in attention().
+
+    Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
+    float32.  On a GPU neither the table nor the lengths are checked.
+    """
+    if layout not in ("heads_first", "pages_first"):
+        raise FiveStepsError(f"layout is '{layout}'; give 'heads_first' or 'pages_first'")
+    if isinstance(seqlen_k, (list, tuple)):
+        raise FiveStepsError("seqlen_k is a list; give a number, or an array [batch] of integers")
+    if (k_new is None) != (v_new is None):
+        raise FiveStepsError("k_new and v_new belong together; give both")
+    if k_new is not None:
+        seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout)
+    left = -1 if window is None else whole("window", window, 0)
+    _, left, _, softcap, scale = score_options(False, scale, (left, -1), softcap)
+    kind = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table})
+    if page_table is None:  # each sequence has one long page
+        page_table = kind.range(q.shape[0], q)[:, None]
+    sums = None, None
+    if getattr(seqlen_k, "ndim", 0):
+        sums, seqlen_k = _sums(kind, q, seqlen_k, max_seqlen_k, k_pages.shape[
+            1 if layout == "pages_first" else 2] * page_table.shape[-1])
+    arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, *sums
+    options = whole("seqlen_k", seqlen_k, 0), left, softcap, scale, layout == "pages_first"
+    if is_tensor(q):
+        o, lse = torch_operations().decode(arrays, options, bool(return_lse), out)
+    else:
+        o, lse = compute_decode(arrays, options, out)
+    return (o, lse) if return_lse else o
+
+
+def _sums(kind, q, lengths, longest, room):
+    """The prefix sums of the sequences' queries and keys, and a bound on the latter."""
+    batch, n = q.shape[0], q.shape[1] if q.ndim == 4 else 1
+    if not kind.is_integer(lengths) or tuple(lengths.shape) != (batch,):
+        raise FiveStepsError(f"seqlen_k is {lengths.dtype} {list(lengths.shape)}; give a number, or "
+                             f"int32 [batch] = [{batch}]")
+    if kind.device(lengths) == "cpu" and batch:
+        least, most = int(lengths.min()), int(lengths.max())
+        if least < 0 or most > room:
+            raise FiveStepsError(f"seqlen_k goes from {least} to {most}; the pages of a sequence hold "
+                                 f"{room} keys")
+        longest = max(most, longest or 0)
+    return (kind.range(batch + 1, q) * n, kind.sums(lengths)), min(longest or room, room)
+
+
+def compute_decode(arrays, options, out=None):
+    """o in the shape of q, and lse [batch, heads_q] or [batch, heads_q, n]."""
+    call = decode_call(arrays, *options, out)
+    o, lse = call.compute()
+    if out is not None and o is not out:
+        call.kind.copy(out, o)
+        o = out
+    return o, decode_lse(call.kind, lse, arrays[0], arrays[6] is not None)
+
+
+def decode_lse(kind, lse, q, packed):
+    """The library's lse as that of q's rows.  packed: it is [heads, sequences * queries]."""
+    if packed:
+        lse = kind.swap(lse.reshape(lse.shape[0], q.shape[0], -1), 0, 1)
+    return lse[..., 0] if q.ndim == 3 else lse
 
 
 def compute_softmax(x):
     """Softmax of the last dimension."""
-    kind = kind_of(x=x)
+    kind = kind_of({"x": x})
     x = kind.contiguous(x)
     y = kind.empty(tuple(x.shape), x)
-    cols = x.shape[-1]
-    problem = c_library.SoftmaxProblem(
-        type=kind.type_of("x", x), rows=math.prod(x.shape[:-1]), cols=cols,
+    problem = c_library.problem(
+        "softmax", type=type_of(kind, {"x": x}), rows=math.prod(x.shape[:-1]), cols=x.shape[-1],
         x=kind.address(x), y=kind.address(y), **kind.place(x))
-    call_library("softmax", kind, x, problem)
+    run(kind, x, "softmax", problem)
     return y
 
 
 def softmax(x, dim=-1):
     """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity."""
-    kind = kind_of(x=x)
+    kind, dim = kind_of({"x": x}), whole("dim", dim, -64)
     if x.ndim == 0:
         raise FiveStepsError("x is a single number; give at least one dimension")
     if not -x.ndim <= dim < x.ndim:
@@ -151,28 +204,22 @@ def softmax(x, dim=-1):
 
 def compute_merge(o1, lse1, o2, lse2):
     """The SE monoid's operation on partial results."""
-    kind = kind_of(o1=o1, lse1=lse1, o2=o2, lse2=lse2)
-    number = same_type(kind, o1=o1, o2=o2)
+    kind = kind_of({"o1": o1, "lse1": lse1, "o2": o2, "lse2": lse2})
+    number = type_of(kind, {"o1": o1, "o2": o2})
     for name, lse, o in (("lse1", lse1, o1), ("lse2", lse2, o2)):
-        if kind.type_of(name, lse) != c_library.F32:
+        if lse.dtype != kind.f32:
             raise FiveStepsError(f"{name} is {lse.dtype}; give float32")
         if tuple(o.shape) != tuple(o1.shape) or tuple(lse.shape) != tuple(o1.shape[:-1]):
             raise FiveStepsError(f"{name} is {list(lse.shape)}, its o {list(o.shape)}, o1 "
                                  f"{list(o1.shape)}; give o1 and o2 alike, and of each lse the "
                                  "shape of o without its last dimension")
     o1, lse1, o2, lse2 = (kind.contiguous(a) for a in (o1, lse1, o2, lse2))
-    o, lse = kind.empty(tuple(o1.shape), o1), kind.empty_float(tuple(lse1.shape), o1)
-    problem = c_library.MergeProblem(
-        type=number, rows=math.prod(lse1.shape), head_dim_v=o1.shape[-1],
+    o, lse = kind.empty(tuple(o1.shape), o1), kind.empty(tuple(lse1.shape), o1, kind.f32)
+    problem = c_library.problem(
+        "merge", type=number, rows=math.prod(lse1.shape), head_dim_v=o1.shape[-1],
         o1=kind.address(o1), o2=kind.address(o2), lse1=kind.address(lse1),
         lse2=kind.address(lse2), o=kind.address(o), lse=kind.address(lse), **kind.place(o1))
-    try:
-        with kind.on_device(o1):
-            library().merge(problem)
-    except c_library.LibraryError as error:
-        if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
-            raise FiveStepsError(str(error)) from None
-        raise
+    run(kind, o1, "merge", problem)
     return o, lse
 
 

@@ -9,8 +9,7 @@ import struct
 import torch
 
 from .arrays import FiveStepsError
-from .c_library import LibraryError
-from .find import library
+from .c_library import LibraryError, library
 
 KEPT = 1024  # problems of an operation; then all are forgotten
 SMALL = 1 << 20  # bytes of a workspace that is kept
@@ -51,44 +50,45 @@ class Spare:
             return self.make()
 
 
-_workspaces = {}  # (device, stream): Spare.  The GPU too finishes the calls of a stream in order
-
-
-def _small_workspaces(device, stream):
-    """Those of the current stream, each with its address; device and stream are None on the CPU."""
-    def make():
-        place = "cpu" if device is None else f"cuda:{device}"
-        work = torch.empty(SMALL, dtype=torch.uint8, device=place)
-        return work, work.data_ptr()
-    return _workspaces.setdefault((device, stream), Spare(make))
+_workspaces = Spare(lambda: torch.empty(SMALL, dtype=torch.uint8))  # in the host's memory
 
 
 class Prepared:
     """A problem of the library without addresses, and its results' shapes."""
 
-    def __init__(self, problem, arrays, o, lse):
-        """arrays: {field: tensor or None}, q, k, v first.  Raises where the problem uses a copy of
-        one of them."""
-        for name, a in arrays.items():
-            if a is not None and getattr(problem, name) != a.data_ptr():
+    def __init__(self, call, arrays, moving=None):
+        """call: a Call that was made from arrays, pairs (field, tensor or None), q, k, v first.
+        moving: the field that each call fills in anew, or None.  Raises FiveStepsError where the
+        problem uses a copy of an array, or an array that is none of them."""
+        problem, names, o, lse = call.problem(), set(), call.o, call.lse
+        self.more = []
+        for i, (name, a) in enumerate(arrays):
+            if a is None:
+                continue
+            if getattr(problem, name) != a.data_ptr():
                 raise FiveStepsError(f"{name} is copied")
-        self.more = [(name, i) for i, (name, a) in enumerate(arrays.items())
-                     if i >= 3 and a is not None]
+            names.add(name)
+            self.more += [(name, i)] if i >= 3 else []
+        moves_total = moving and "total_k" in call.fields and o.device.type == "cpu"
+        if set(call.kept) != names | {"o", "lse"} or problem.o != o.data_ptr() or moves_total \
+                or problem.seqlen_k == 0 or o.numel() == 0:
+            raise FiveStepsError("something has to be computed again in each call")
+        self.moving = moving
         self.empty = _EMPTY[o.device.type]
         self.o, self.lse = ((tuple(a.shape), a.stride(), a.dtype) for a in (o, lse))
         self.device = o.device.index if o.device.type == "cuda" else None
         problem.lse = None  # the library then has lse in its workspace
-        self.sizes = {False: library().attention_workspace(problem)}
+        self.sizes = {False: library().workspace("attention", problem)}
         problem.lse = lse.data_ptr()
-        self.sizes[True] = library().attention_workspace(problem)
+        self.sizes[True] = library().workspace("attention", problem)
         kind, fields = type(problem), bytes(problem)
         self.begin = kind.q.offset
         self.problems = Spare(lambda: kind.from_buffer_copy(fields))
         self.function = library().so.five_steps_attention
 
-    def run(self, arrays, return_lse, seqlen_k=None):
+    def run(self, arrays, return_lse, moved):
         """o and lse (or None), or None where the library refuses the call.
-        arrays: in the order of the first call's; seqlen_k: where it differs from call to call."""
+        arrays: in the order of the first call's."""
         device, stream = self.device, None
         if device is not None:
             if _current_device() != device:
@@ -103,23 +103,22 @@ class Prepared:
         for name, i in self.more:
             setattr(problem, name, arrays[i].data_ptr())
         size = self.sizes[return_lse]
-        if seqlen_k is not None:
-            problem.seqlen_k = seqlen_k
-            size = library().attention_workspace(problem)
-        refused = self.compute(problem, size, q, stream)
+        if self.moving:
+            setattr(problem, self.moving, moved)
+            size = moved and library().workspace("attention", problem)
+        refused = (self.moving and not moved) or self.compute(problem, size)
         self.problems.give_back(problem)
         return None if refused else (o, lse)
 
-    def compute(self, problem, size, q, stream):
-        """The library's code.  A small workspace is one that is kept; but a graph has its own, as
-        it may be replayed beside other calls.  CUDA captures no graph on the default stream, 0."""
-        if size > SMALL or (stream and torch.cuda.is_current_stream_capturing()):
-            work = q.new_empty(size, dtype=torch.uint8)
+    def compute(self, problem, size):
+        """The library's code.  On a GPU PyTorch's allocator knows when the stream is done with the
+        workspace; on the CPU a small one is kept."""
+        if size > SMALL or self.device is not None:
+            work = self.empty((max(size, 16),), (1,), torch.uint8)
             return self.function(problem, work.data_ptr(), size, None)
-        spare = _workspaces.get((self.device, stream)) or _small_workspaces(self.device, stream)
-        work = spare.take()
-        code = self.function(problem, work[1], SMALL, None)
-        spare.give_back(work)
+        work = _workspaces.take()
+        code = self.function(problem, work.data_ptr(), SMALL, None)
+        _workspaces.give_back(work)
         return code
 
 
@@ -127,11 +126,12 @@ class Repeated:
     """One operation: its problems, each prepared at its first call."""
 
     def __init__(self, prepare):
-        """prepare(arrays, options, ...): a Prepared; raises FiveStepsError where that cannot be."""
+        """prepare(arrays, options): a Prepared; raises FiveStepsError where that cannot be."""
         self.prepare, self.kept = prepare, {}
 
-    def __call__(self, arrays, options, return_lse, seqlen_k=None):
-        """o and lse, or None: the general way must be taken."""
+    def __call__(self, arrays, options, return_lse, moved=None):
+        """o and lse, or None: the general way must be taken.  moved: an option that differs from
+        call to call; it stands before the others."""
         q, k, v, *more = arrays
         key = (options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype,
                k.device, v.shape, v.stride(), v.dtype, v.device,
@@ -139,10 +139,10 @@ class Repeated:
         ready = self.kept.get(key)
         try:
             if ready is None:
-                ready = self.prepare(arrays, options, seqlen_k)
+                ready = self.prepare(arrays, options if moved is None else (moved, *options))
                 if len(self.kept) >= KEPT:
                     self.kept.clear()
                 self.kept[key] = ready
-            return ready.run(arrays, return_lse, seqlen_k)
+            return ready.run(arrays, return_lse, moved)
         except (FiveStepsError, LibraryError):  # the general way says more
             return None

@@ -1,0 +1,320 @@
+"""calls.py: the arguments of attention and decode, checked, as a problem of the library."""
+import math
+import operator
+
+from . import c_library
+from .arrays import FiveStepsError, kind_of, strides_of, type_of, usable
+
+FAR = 1 << 40  # no sequence is longer
+
+
+def whole(name, value, least):
+    """value as a Python integer."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise FiveStepsError(f"{name} is {value!r}; give a whole number") from None
+    if number < least:
+        raise FiveStepsError(f"{name} is {number}; give {least} or more")
+    return number
+
+
+def real(name, value, given):
+    """value as a float32's number; `given` says which numbers are fine: a test and its words."""
+    is_fine, words = given
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise FiveStepsError(f"{name} is {value!r}; give {words}") from None
+    rounded = c_library.ctypes.c_float(number).value
+    if not math.isfinite(rounded) or not is_fine(rounded) or (rounded == 0) != (number == 0):
+        raise FiveStepsError(f"{name} is {number}; give {words}")
+    return number
+
+
+SCALE = (lambda x: x != 0), "a finite number that is not 0 in float32"
+SOFTCAP = (lambda x: x >= 0), "None, or a finite number above 0 in float32"
+
+
+def score_options(causal, scale, window, softcap):
+    """(causal, left, right, softcap, scale): what acts on the scores, checked; 0 for what is not
+    given, and -1 for no limit of the window."""
+    left, right = -1, -1
+    if window is not None:
+        try:
+            left, right = window
+        except (TypeError, ValueError):
+            raise FiveStepsError(f"window is {window!r}; give (left, right), -1 for no limit") from None
+        left, right = (min(whole("window", w, -1), FAR) for w in (left, right))
+    return (bool(causal), left, right, 0.0 if softcap is None else real("softcap", softcap, SOFTCAP),
+            0.0 if scale is None else real("scale", scale, SCALE))
+
+
+class Call:
+    """A problem of attention on its way: its arrays, which have to live until it is done, and its
+    fields."""
+
+    def __init__(self, arrays):
+        """arrays {name: array or None}: all that were given; q first."""
+        self.kind = kind_of(arrays)
+        self.like = arrays["q"]
+        self.fields, self.kept, self.in_memory = {}, {}, ()
+
+    def keep(self, name, a):
+        """The array becomes the problem's of that name."""
+        self.kept[name] = a
+        self.fields[name] = self.kind.address(a)
+
+    def keep_rows(self, **arrays):
+        """The same of q, k or v [..., rows, width], with its strides."""
+        for name, a in arrays.items():
+            a = usable(self.kind, a)
+            self.keep(name, a)
+            self.fields[name + "_strides"] = strides_of(self.kind, a)
+
+    def scores(self, causal, left, right, softcap, scale):
+        """What acts on the scores."""
+        self.fields.update(causal=causal, window=(left, right) != (-1, -1), window_left=left,
+                           window_right=right, softcap=softcap, scale=scale)
+
+    def sinks(self, sinks):
+        """A logit per query head."""
+        if sinks is None:
+            return
+        heads = self.fields["heads_q"]
+        if sinks.dtype != self.kind.f32 or tuple(sinks.shape) != (heads,):
+            raise FiveStepsError(f"sinks is {sinks.dtype} {list(sinks.shape)}; give float32 [heads_q] "
+                                 f"= [{heads}]")
+        self.keep("sinks", self.kind.contiguous(sinks))
+
+    def bias(self, bias):
+        """Added to the scores: [seqlen_q, seqlen_k], or what is broadcast to [batch, heads_q,
+        seqlen_q, seqlen_k].  Of booleans: True where a key is visible."""
+        if bias is None:
+            return
+        kind, f = self.kind, self.fields
+        shape = f["batch"], f["heads_q"], f["seqlen_q"], f["seqlen_k"]
+        fits = bias.ndim <= 4 and all(n in (1, want) for n, want in zip(
+            tuple(bias.shape)[::-1], shape[::-1]))
+        if not fits or not bias.ndim:
+            raise FiveStepsError(f"bias is {list(bias.shape)}; give what is broadcast to [batch, "
+                                 f"heads_q, seqlen_q, seqlen_k] = {list(shape)}")
+        if bias.dtype == kind.bool:
+            bias = kind.masked(bias)
+        elif bias.dtype not in kind.types:
+            raise FiveStepsError(f"bias is {bias.dtype}; give {kind.wanted}, or booleans")
+        bias = kind.to(bias, kind.f32)
+        if bias.shape[-1] != shape[-1] or kind.strides(bias) is None or kind.strides(bias)[-1] != 1:
+            bias = kind.contiguous(kind.expanded(bias, (*bias.shape[:-1], shape[-1])))
+        self.keep("bias", bias)
+        steps = [0] * (4 - bias.ndim) + [0 if n == 1 else step for n, step in
+                                         zip(bias.shape, kind.strides(bias))]
+        steps[2] = steps[2] if bias.ndim > 1 else 0
+        if shape[2] > 1 and steps[:3] == [0, 0, shape[3]] or shape[2] == 1 and steps[:2] == [0, 0]:
+            return  # one for all heads, as a bias without strides lies
+        f.update(bias_is_strided=1, bias_strides=c_library.Strides(*steps[:3]))
+
+    def alibi(self, slopes, ahead):
+        """A bias of -slope |i + seqlen_k - seqlen_q - j|: a Toeplitz matrix per head, of which one
+        row of all distances is written.  ahead: seqlen_k - seqlen_q, a number or one per sequence.
+        slopes: float32, [heads_q] or [batch, heads_q]."""
+        kind, f = self.kind, self.fields
+        if slopes is None:
+            return
+        heads, nq, nk = f["heads_q"], f["seqlen_q"], f["seqlen_k"]
+        if slopes.dtype != kind.f32 or tuple(slopes.shape) not in ((heads,), (f["batch"], heads)):
+            raise FiveStepsError(f"alibi_slopes is {slopes.dtype} {list(slopes.shape)}; give float32 "
+                                 f"[heads_q] or [batch, heads_q] = {[f['batch'], heads]}")
+        if "bias" in f:
+            raise FiveStepsError("bias and alibi_slopes are both given; give their sum as a bias")
+        steps = kind.range(nq + nk - 1, slopes) - (nq - 1)  # j - i of the matrix's diagonals
+        if hasattr(ahead, "shape"):
+            ahead = ahead[:, None, None]
+        distances = kind.contiguous(kind.to(abs(steps - ahead) * -slopes[..., None], kind.f32))
+        self.keep("bias", distances)
+        f["bias"] += 4 * (nq - 1)
+        f.update(bias_is_strided=1, bias_strides=c_library.Strides(
+            (nq + nk - 1) * heads if distances.ndim == 3 else 0, nq + nk - 1, 2 ** 64 - 1))
+
+    def integers(self, name, a, shape):
+        """An array of integers of that shape, one after another, in 32 bits."""
+        if not self.kind.is_integer(a) or tuple(a.shape) != shape:
+            raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 {list(shape)}")
+        return self.kind.contiguous(self.kind.to(a, self.kind.i32))
+
+    def results(self, shape, out, view, of_lse):
+        """o of that shape, or `out`; view(o) has its heads before its rows, as lse [..., heads,
+        rows] has."""
+        kind = self.kind
+        if out is not None and (tuple(out.shape) != tuple(shape) or out.dtype != self.like.dtype):
+            raise FiveStepsError(f"out is {out.dtype} {list(out.shape)}; give {self.like.dtype} "
+                                 f"{list(shape)}")
+        self.o = kind.empty(shape, self.like) if out is None else out
+        self.lse = kind.empty(of_lse, self.like, kind.f32)
+        self.view = view(self.o)
+        self.keep_rows(o=self.view)
+        self.keep("lse", self.lse)
+
+    def straighten(self):
+        """Copies the rows that no kernel takes as they lie.  False: all were copied before."""
+        rows = {name: self.kept[name] for name in ("q", "k", "v", "o")}
+        copies = {name: self.kind.contiguous(a) for name, a in rows.items()}
+        self.keep_rows(**copies)
+        return any(copies[name] is not a for name, a in rows.items())
+
+    def problem(self):
+        """The library's."""
+        return c_library.problem("attention", **self.fields, **self.kind.place(self.like))
+
+    def compute(self):
+        """o and lse [..., heads, rows]."""
+        if self.fields["seqlen_k"] == 0 or math.prod(self.o.shape) == 0:
+            sinks = self.kept.get("sinks")
+            self.o[...] = 0
+            self.lse[...] = float("-inf") if sinks is None else sinks[:, None]
+            return self.o, self.lse
+        try:
+            run(self.kind, self.like, "attention", self.problem())
+        except FiveStepsError as error:
+            if error.code != c_library.UNSUPPORTED or not self.straighten():
+                raise
+            run(self.kind, self.like, "attention", self.problem())
+        if self.kept["o"] is not self.view:
+            self.kind.copy(self.view, self.kept["o"])
+        return self.o, self.lse
+
+
+def run(kind, like, name, problem):
+    """The library's function of that name; attention and softmax with the workspace that they ask
+    for."""
+    so = c_library.library()
+    try:
+        with kind.on_device(like):
+            work = []
+            if name != "merge":
+                size = so.workspace(name, problem)
+                memory = kind.empty((max(size, 1),), like, kind.byte)
+                work = [kind.address(memory), size]
+            so.call(name, problem, *work)
+    except c_library.LibraryError as error:
+        if error.code in (c_library.INVALID, c_library.UNSUPPORTED):
+            raise FiveStepsError(str(error), error.code) from None
+        raise
+
+
+def _sizes(**arrays):
+    """The sizes of q, k and v [batch, heads, rows, width] (or without batch and heads), checked
+    against each other."""
+    dimensions = {name: a.ndim for name, a in arrays.items()}
+    if len(set(dimensions.values())) > 1 or not 2 <= dimensions["q"] <= 4:
+        raise FiveStepsError("give q, k and v alike: [seqlen, head_dim], [heads, seqlen, head_dim] or "
+                             "[batch, heads, seqlen, head_dim]; dimensions: " + ", ".join(
+                                 f"{n} {name}" for name, n in dimensions.items()))
+    (b, hq, nq, d), (bk, hk, nk, dk), (bv, hv, nv, dv) = (
+        (1,) * (4 - a.ndim) + tuple(a.shape) for a in arrays.values())
+    if d != dk:
+        raise FiveStepsError(f"head_dim is {d} in q and {dk} in k")
+    if (bk, bv) != (b, b):
+        raise FiveStepsError(f"batch is {b} in q, {bk} in k and {bv} in v")
+    if (hv, nv) != (hk, nk):
+        raise FiveStepsError(f"k has {hk} heads of {nk} keys, v {hv} of {nv}")
+    if hk == 0 and hq or hk and hq % hk:
+        raise FiveStepsError(f"heads_q: {hq} is no multiple of heads_kv {hk}")
+    if d == 0 or dv == 0:
+        raise FiveStepsError(f"head_dim is {d}, head_dim_v is {dv}; give 1 or more")
+    return {"batch": b, "heads_q": hq, "heads_kv": hk, "seqlen_q": nq, "seqlen_k": nk,
+            "head_dim": d, "head_dim_v": dv}
+
+
+def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
+                   rows_first, out=None):
+    """arrays: q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k.  rows_first: the rows
+    lie before the heads; a max_seqlen of 0 is found from the prefix sums."""
+    names = ("q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k")
+    given = dict(zip(names, arrays))
+    call = Call({**given, "out": out})
+    kind, rows = call.kind, {name: given[name] for name in "qkv"}
+    number = type_of(kind, rows)
+
+    def view(a):
+        return kind.swap(a, -3, -2) if rows_first else a
+    views = {name: view(a) for name, a in rows.items()}
+    f = call.fields
+    f.update(type=number, **_sizes(**views))
+    ahead = f["seqlen_k"] - f["seqlen_q"]
+    if given["cu_seqlens_q"] is not None:
+        ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
+    call.keep_rows(**views)
+    call.scores(causal, left, right, softcap, scale)
+    call.sinks(given["sinks"])
+    call.bias(given["bias"])
+    call.alibi(given["alibi_slopes"], ahead)
+    q = rows["q"]
+    call.results((*q.shape[:-1], f["head_dim_v"]), out, view, tuple(views["q"].shape[:-1]))
+    return call
+
+
+def _packed(call, sums_q, sums_k, longest_q, longest_k):
+    """Sequences one after another: batch is their number, the lengths are the longest.  Gives
+    seqlen_k - seqlen_q of each."""
+    kind, f = call.kind, call.fields
+    if sums_q.ndim != 1 or sums_q.shape[0] == 0 or sums_q.shape != sums_k.shape:
+        raise FiveStepsError(f"cu_seqlens_q is {list(sums_q.shape)}, cu_seqlens_k {list(sums_k.shape)}; "
+                             "give both alike, [sequences + 1]")
+    sums = {"cu_seqlens_q": sums_q, "cu_seqlens_k": sums_k}
+    for name, a in sums.items():
+        sums[name] = call.integers(name, a, tuple(a.shape))
+        call.keep(name, sums[name])
+    lengths = [a[1:] - a[:-1] for a in sums.values()]
+    longest = [given or kind.largest(n) for given, n in zip((longest_q, longest_k), lengths)]
+    f.update(total_q=f["seqlen_q"], total_k=f["seqlen_k"], batch=sums_q.shape[0] - 1,
+             seqlen_q=min(longest[0], f["seqlen_q"]), seqlen_k=min(longest[1], f["seqlen_k"]))
+    return lengths[1] - lengths[0]
+
+
+def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
+    """arrays: q, k, v, page_table, sinks, alibi_slopes, and prefix sums of the numbers of queries and
+    keys, or None where every sequence has seqlen_k keys; with them seqlen_k is the most."""
+    names = ("q", "k_pages", "v_pages", "page_table", "sinks", "alibi_slopes", "sums_q", "sums_k")
+    q, k, v, table, sinks, slopes, sums_q, sums_k = arrays
+    call = Call({**dict(zip(names, arrays)), "out": out})
+    kind, f, short = call.kind, call.fields, q.ndim == 3
+    f["type"] = type_of(kind, {"q": q, "k_pages": k, "v_pages": v})
+    q = q[:, None] if short else q
+    k, v = (kind.swap(a, -3, -2) if pages_first and a.ndim == 4 else a for a in (k, v))
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
+        raise FiveStepsError(f"q is {list(arrays[0].shape)}, k_pages {list(arrays[1].shape)}, v_pages "
+                             f"{list(arrays[2].shape)}; give q [batch, heads_q, head_dim] or [batch, "
+                             "queries, heads_q, head_dim], k_pages and v_pages [pages, heads_kv, "
+                             "page_size, head_dim]; only their head_dim may differ")
+    batch, n = q.shape[:2]
+    f.update(_sizes(q=kind.swap(q, -3, -2)[:1], k=k[:1], v=v[:1]), batch=batch, page_size=k.shape[2],
+             n_pages=k.shape[0], seqlen_q=n, seqlen_k=seqlen_k)
+    if table.ndim != 2:
+        raise FiveStepsError(f"page_table is {list(table.shape)}; give int32 [batch, pages of one]")
+    call.keep("page_table", call.integers("page_table", table, (batch, table.shape[1])))
+    f["pages_per_sequence"] = table.shape[1]
+    room = f["page_size"] * table.shape[1]
+    if seqlen_k > room:
+        raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} keys")
+    call.scores(n > 1, left, -1, softcap, scale)
+    call.sinks(sinks)
+    call.keep_rows(k=k, v=v)
+    shape = (*arrays[0].shape[:-1], f["head_dim_v"])
+    if sums_k is None:
+        call.alibi(slopes, seqlen_k - n)
+        call.keep_rows(q=kind.swap(q, -3, -2))
+        call.results(shape, out, lambda o: kind.swap(o[:, None] if short else o, -3, -2),
+                     (batch, f["heads_q"], n))
+        return call
+
+    def packed(a):  # the queries of all sequences, one after another
+        return kind.swap(a.reshape(batch * n, *a.shape[-2:]), -3, -2)
+    call.keep("cu_seqlens_q", sums_q)
+    call.keep("cu_seqlens_k", sums_k)
+    f.update(total_q=batch * n, total_k=int(sums_k[-1]) if kind.device(sums_k) == "cpu" else
+             batch * room)
+    call.alibi(slopes, sums_k[1:] - sums_k[:-1] - n)
+    call.keep_rows(q=packed(q))
+    call.results(shape, None, packed, (f["heads_q"], batch * n))
+    return call

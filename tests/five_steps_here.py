@@ -1,0 +1,51 @@
+"""five_steps_here.py: the Python package of this tree over the library under test, for arrays of
+either kind."""
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from helpers import BUILD, ROOT, SANITIZED
+
+if SANITIZED:
+    pytest.skip("the interpreter has no sanitizer", allow_module_level=True)
+os.environ["FIVE_STEPS_LIBRARY"] = str(BUILD / "libfive_steps.so")
+sys.path.insert(0, str(ROOT / "common/library/python"))
+import five_steps  # noqa: E402  pylint: disable=wrong-import-position
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+KINDS = ["numpy", pytest.param("torch", marks=pytest.mark.skipif(
+    torch is None, reason="PyTorch is not installed"))]
+TYPES = {"f4": 2e-5, "f2": 4e-3, "bf16": 3e-2}  # and the error that is allowed
+
+
+def given(kind, a, dtype="f4"):
+    """An array as a caller of that kind has it; floats in the type, others as they are.  Views stay
+    views where the type stays."""
+    if not isinstance(a, np.ndarray):
+        return a
+    if a.dtype.kind == "f" and dtype != "bf16":
+        a = a.astype(dtype, copy=False)
+    if kind == "numpy":
+        return a
+    tensor = torch.from_numpy(a)
+    return tensor.bfloat16() if a.dtype.kind == "f" and dtype == "bf16" else tensor
+
+
+def taken(a):
+    """A result as a NumPy array in float64."""
+    return np.asarray(a.double() if torch and torch.is_tensor(a) else a, "f8")
+
+
+def call(kind, function, *arrays, dtype="f4", **options):
+    """five_steps.function on arrays of the kind; every result as NumPy's.  Biases, sinks and slopes
+    stay float32."""
+    result = getattr(five_steps, function)(
+        *(given(kind, a, dtype) for a in arrays),
+        **{name: given(kind, value) for name, value in options.items()})
+    return tuple(map(taken, result)) if isinstance(result, tuple) else taken(result)
