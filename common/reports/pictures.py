@@ -1,23 +1,22 @@
-"""pictures.py: draws what the lessons describe: memories, tiles, a timeline.
-
-    python3 common/reports/pictures.py --out DIR [--format svg|png]
-
-memories    the memories of a CPU core and of a GPU's multiprocessor, from small to large
-tiles       one tile of the score matrix, and where its numbers live in stages 4 and 5
-timeline    the last kernel: what the copy engine, the tensor cores and two warpgroups do when
-
-The timeline is computed from cycle counts, not measured (see `simulate`).  The same
-version of matplotlib gives the same bytes.  Exit status: 0 drawn; 2 bad usage; 77 no
-matplotlib.
-"""
-import argparse
+"""pictures.py: what the lessons describe, drawn: memories, tiles, the lanes of a warp, a recorded
+timeline, and the attention map of a real sentence."""
 import pathlib
 import re
+import subprocess
+import tempfile
 
-from style import matplotlib, plt, save
+import numpy as np
+
+from ladder import LAST, number_of
+from registry import figure
+from results import NoData, each, need, read_lines
+from style import GREY as CAPTION
+from style import caption, offset, plt
 
 Q, K, V, S, O = "#9ecae1", "#a1d99b", "#dadaeb", "#fdd0a2", "#fcbba1"
 GREY, PALE, DARK = "#d9d9d9", "#f4f4f4", "#444444"
+COLOURS = [Q, S, K, V, O, GREY, "#c7e9c0", "#fdae6b"]
+LOOK = {"svg_hashsalt": "notes", "font_size": 9}
 
 
 def canvas(width, height, size):
@@ -58,8 +57,10 @@ def pyramid(axes, x, title, levels):
             arrow(axes, (x + 24, y - 2.6), (x + 24, y), "<->")
 
 
-def memories(out):
-    """Sizes: a core of a recent server CPU; an H200 from its data sheet."""
+@figure("memories.svg", "notes", savefig_dpi=100, **LOOK)
+def memories(data):  # pylint: disable=unused-argument
+    """The memories of a CPU core and of a GPU's multiprocessor, from small to large: a core of a
+    recent server CPU; an H200 from its data sheet."""
     fig, axes = canvas(104, 54, (8, 4.5))
     pyramid(axes, 2, "CPU: each core", [
         ("registers", "32 × 64 bytes", "of one core", S),
@@ -75,10 +76,12 @@ def memories(out):
         ("the host's memory", "hundreds of GiB", "behind a bus; copied before and after", GREY)])
     label(axes, 52, 51.8, "Top: small and fast.  Bottom: large and slow.  On a CPU the caches "
           "fill themselves; a GPU's program fills shared memory.", 9, ha="center")
-    keep(fig, out, "memories")
+    return fig
 
 
-def tiles(out):
+@figure("tiles.svg", "notes", savefig_dpi=100, **LOOK)
+def tiles(data):  # pylint: disable=unused-argument
+    """One tile of the score matrix, and where its numbers live in stages 4 and 5."""
     fig, axes = canvas(112, 66, (8, 4.71))
     left, top, columns, rows, cell = 18, 14, 8, 5, 5
     for i in range(rows):
@@ -113,7 +116,7 @@ def tiles(out):
           "exists at a time. The loop goes along a strip of Br", 9)
     label(axes, 2, 61.2, "queries, folds each tile of Bc keys into m, l and o, and discards it. "
           "The strips are independent and run in parallel.", 9)
-    keep(fig, out, "tiles")
+    return fig
 
 
 def tile_size(name):
@@ -139,121 +142,229 @@ def where(axes, x):
     label(axes, x + 17, 46, "main memory: q, k, v, o, lse only", 8.5, ha="center")
 
 
-# --- The timeline. ---
+# --- What the last rung does, recorded ---
 
-# Cycles for 64 queries x 128 keys, head_dim 128, on one multiprocessor: a product m64n128k16
-# takes n / 2 cycles, eight of them make a tile; the exponential unit takes 16 a cycle.
-PRODUCT, EXPONENTIALS, PACK = 8 * 128 // 2, 64 * 128 // 16, 96
-LOAD, ISSUE, STAGES = 128 * 128 * 2 // 40, 30, 2  # a tile at 40 bytes a cycle
-
-
-def simulate(n_tiles):
-    """Spans (lane, begin, end, text, colour) of two warpgroups in turn.
-
-    A warpgroup waits for its turn, issues S = Q K^T of tile n and O += P V of tile n - 1,
-    passes the turn on, and computes exponentials as soon as S is there.  The tensor cores
-    execute in the order of issue.  The producer refills a stage that both have released."""
-    spans, tensor, turn = [], 0, 0
-    ready = [0, 0]                    # when a warpgroup can take its next turn
-    freed = {}                        # (matrix, tile): when the last reader let go
-    arrived = {}
-    engine = 0
-
-    def load(matrix, n):
-        nonlocal engine
-        begin = max(engine, freed.get((matrix, n - STAGES), 0))
-        engine = begin + LOAD
-        arrived[matrix, n] = engine
-        spans.append(("copy", begin, engine, f"{matrix}{n}", K if matrix == "K" else V))
-
-    load("K", 0)
-    for n in range(n_tiles + 1):
-        if n + 1 < n_tiles:
-            load("K", n + 1)
-        if n < n_tiles:
-            load("V", n)
-        for w in (0, 1):
-            begin = max(ready[w], turn, arrived.get(("K", n), 0) if n < n_tiles else 0)
-            turn = begin + ISSUE * 2
-            spans.append((w, begin, turn, "", DARK))
-            start = max(tensor, begin + ISSUE)
-            scores = start
-            if n < n_tiles:
-                tensor = scores = start + PRODUCT
-                spans.append(("tensor", start, tensor, f"S{n}", (Q, O)[w]))
-            values = scores
-            if n > 0:
-                start = max(tensor, arrived["V", n - 1])
-                tensor = values = start + PRODUCT
-                spans.append(("tensor", start, tensor, f"PV{n - 1}", (Q, O)[w]))
-                freed["V", n - 1] = values
-            if n < n_tiles:
-                freed["K", n] = scores
-                end = scores + EXPONENTIALS
-                spans.append((w, scores, end, f"exp {n}", S))
-                ready[w] = max(end, values) + PACK
-                spans.append((w, max(end, values), ready[w], "", GREY))
-    return spans
+FROM, UNTIL = 9000, 18000  # cycles: the pipeline is full
+KINDS = {"s": ("softmax", S), "p": ("waits for products", Q), "qv": ("issues products", DARK),
+         "t": ("waits for its turn", GREY), "ku": ("waits for K, V", "#efefef"),
+         "c": ("issues copies", K), "e": ("waits for an empty stage", "#efefef"),
+         "o": ("stores o", O)}
 
 
-def timeline(out):
-    spans = simulate(5)
-    begin, end = 0, 7700
-    fig = plt.figure(figsize=(8, 3.9))
-    axes = fig.add_axes([0.15, 0.29, 0.835, 0.62])
-    lanes = {"copy": 3, "tensor": 2, 0: 1, 1: 0}
-    for lane, start, stop, text, colour in spans:
-        if start >= end or stop <= begin:
-            continue
-        start, stop = max(start, begin), min(stop, end)
-        y = lanes[lane]
-        axes.add_patch(plt.Rectangle((start, y - 0.33), stop - start, 0.66, facecolor=colour,
-                                     edgecolor="white", linewidth=0.8))
-        if stop - start > 300:
-            axes.text((start + stop) / 2, y, text, fontsize=8, ha="center", va="center")
-    axes.set_xlim(begin, end)
-    axes.set_ylim(-0.5, 3.5)
-    axes.set_yticks([3, 2, 1, 0])
-    axes.set_yticklabels(["producer warp:\ncopy engine", "tensor cores", "consumer\n"
-                          "warpgroup 0", "consumer\nwarpgroup 1"], fontsize=9)
+@figure("timeline.svg", "notes", savefig_dpi=100, **LOOK)
+def timeline(data):
+    """The last rung: what its producer and its two consumer warpgroups do when, from time stamps
+    (timeline.py)."""
+    lines = data.file("hopper/timeline.csv", read_lines)
+    last = LAST if (lines.variant == LAST).any() else lines.variant.iloc[-1]
+    lines = lines[(lines.variant == last) & (lines.head_dim == "128") & (lines.causal == "0")]
+    lines = each(need(lines, "timeline.csv lacks the last rung at head_dim 128"))
+    fig = plt.figure(figsize=(8, 1.5 + 0.62 * len(lines)))
+    axes = fig.add_axes([0.13, 0.42, 0.855, 0.47])
+    kinds = {letter: kind for letters, kind in KINDS.items() for letter in letters}
+    for y, line in enumerate(lines):
+        end = int(line.begin)
+        for bar in line.bars.split():
+            begin, end = end, end + int(bar[1:])
+            if bar[0] in kinds and begin < UNTIL and end > FROM:
+                axes.barh(y, end - begin, left=begin, height=0.7, color=kinds[bar[0]][1],
+                          linewidth=0)
+    axes.set_xlim(FROM, UNTIL)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_yticks(range(len(lines)))
+    axes.set_yticklabels([line.role.replace("consumer ", "consumer\nwarpgroup ") for line in lines],
+                         fontsize=9)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("cycles of one multiprocessor, computed from cycle counts, not measured",
-                    fontsize=9)
-    axes.tick_params(axis="x", labelsize=8.5)
+    axes.set_xlabel("cycles of one multiprocessor since the launch", fontsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title("The last kernel at head_dim 128: two warpgroups of 64 queries, "
-                   "tiles of 128 keys", fontsize=10, loc="left", x=-0.15, weight="bold")
-    legend = [(Q, "products of warpgroup 0"), (O, "of warpgroup 1"), (S, "exponentials"),
-              (GREY, "pack P"), (DARK, "a turn: issue S(n), PV(n-1)")]
-    x = 0.012
-    for colour, text in legend:
-        fig.patches.append(plt.Rectangle((x, 0.115), 0.014, 0.032, facecolor=colour,
+    for n, (text, colour) in enumerate(KINDS.values()):
+        x, y = 0.012 + 0.24 * (n % 4), 0.2 - 0.055 * (n // 4)
+        fig.patches.append(plt.Rectangle((x, y - 0.015), 0.014, 0.032, facecolor=colour,
+                                         edgecolor="#999999", linewidth=0.4,
                                          transform=fig.transFigure))
-        fig.text(x + 0.018, 0.13, text, fontsize=8, va="center")
-        x += 0.034 + 0.0102 * len(text)
-    fig.text(0.012, 0.045, "While one warpgroup computes exponentials, the tensor cores multiply "
-             "for the other.", fontsize=9, va="center")
-    keep(fig, out, "timeline")
+        fig.text(x + 0.02, y, text, fontsize=8, va="center")
+    row = lines[0]
+    caption(fig, [row], f"What rung {number_of(last)} does when: head_dim 128, "
+            f"{row.seqlen} keys, {row.dtype}",
+            "While one warpgroup computes its softmax, the tensor cores multiply for the other. "
+            f"Time stamps make the kernel {row.slowdown} times as slow.")
+    return fig
 
 
-def keep(fig, out, name):
-    """out: directory and format."""
-    where, kind = out
-    path = where / f"{name}.{kind}"
-    save(fig, path)
-    print(path)
+# --- The lanes of a warp, the banks of shared memory ---
+
+def lane_of_c(row, column):
+    """Lane and register that hold an element of C (16 x 8), as in mma_sync.h."""
+    return 4 * (row % 8) + column // 2, 2 * (row // 8) + column % 2
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True, type=pathlib.Path)
-    parser.add_argument("--format", default="svg", choices=("svg", "png"))
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    matplotlib.rcParams.update({"svg.hashsalt": "notes", "font.size": 9, "savefig.dpi": 100})
-    for draw in (memories, tiles, timeline):
-        draw((arguments.out, arguments.format))
+def lane_of_a(row, column):
+    """The same for A (16 x 16); a register holds two elements."""
+    return 4 * (row % 8) + column % 8 // 2, row // 8 + 2 * (column // 8)
 
 
-if __name__ == "__main__":
-    main()
+def lane_of_b(row, column):
+    """The same for B (16 x 8)."""
+    return 4 * column + row % 8 // 2, row // 8
+
+
+def grid(axes, x0, y0, rows, columns, cell):
+    """Cells with a colour and a text; cell(row, column) gives both.  y grows down."""
+    for row in range(rows):
+        for column in range(columns):
+            colour, text = cell(row, column)
+            axes.add_patch(plt.Rectangle((x0 + column, y0 + row), 1, 1, facecolor=colour,
+                                         edgecolor="white", linewidth=0.6))
+            axes.text(x0 + column + 0.5, y0 + row + 0.52, text, fontsize=5, ha="center",
+                      va="center")
+
+
+def cells(width, height, size):
+    fig, axes = plt.subplots(figsize=size, layout="constrained")
+    axes.set_xlim(-1, width)
+    axes.set_ylim(height, -2.4)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return fig, axes
+
+
+def legend(axes, x, y, names):
+    for i, name in enumerate(names):
+        axes.add_patch(plt.Rectangle((x + 3 * i, y), 0.9, 0.9, facecolor=COLOURS[i]))
+        axes.text(x + 3 * i + 1.1, y + 0.5, name, fontsize=7, va="center")
+
+
+@figure("fragments.png", "notes", font_size=9, savefig_dpi=160)
+def fragments(data):  # pylint: disable=unused-argument
+    """C fragments beside the A fragment that they become, and B: the number in a cell is its lane,
+    the colour its register."""
+    fig, axes = cells(55, 18.6, (8.2, 3.3))
+
+    def held(where):
+        def cell(row, column):
+            lane, register = where(row, column)
+            return COLOURS[register], str(lane)
+        return cell
+    for tile in range(2):
+        grid(axes, 8.6 * tile, 0, 16, 8, held(lane_of_c))
+        axes.text(8.6 * tile + 4, -0.5, f"C of keys {8 * tile}-{8 * tile + 7}",
+                  fontsize=8, ha="center")
+    axes.annotate("", (22, 8), (17.2, 8), arrowprops={"arrowstyle": "->"})
+    axes.text(19.6, 7.4, "exp, pack", fontsize=7, ha="center")
+    grid(axes, 22.6, 0, 16, 16, held(lane_of_a))
+    axes.text(30.6, -0.5, "A = P, 16 queries x 16 keys", fontsize=8, ha="center")
+    axes.text(40, 8, "x", fontsize=12, ha="center", va="center")
+    grid(axes, 41.4, 0, 16, 8, held(lane_of_b))
+    axes.text(45.4, -0.5, "B = V, 16 keys x 8", fontsize=8, ha="center")
+    legend(axes, 2.5, 17, [f"c[{i}]" for i in range(4)])
+    legend(axes, 25, 17, [f"a[{i}]" for i in range(4)])
+    legend(axes, 42.5, 17, ["b0", "b1"])
+    axes.set_title("Two neighbouring results hold the same elements in the same lanes as "
+                   "one operand", fontsize=9)
+    return fig
+
+
+@figure("swizzle.png", "notes", font_size=9, savefig_dpi=160)
+def swizzle(data):  # pylint: disable=unused-argument
+    """Eight rows of 128 bytes in shared memory: plain, padded, swizzled.  Bank group (16 bytes wide, 8 in all) of piece p of row r; ldmatrix reads piece 2 of
+    all eight rows at once."""
+    fig, axes = cells(34, 10.6, (8.2, 3.0))
+    layouts = (("rows of 128 bytes:\n8 reads meet one group", lambda r, p: p),
+               ("one piece of padding:\n8 different groups",
+                lambda r, p: (r * 9 + p) % 8),
+               ("swizzle p ^ (r % 8):\n8 different groups", lambda r, p: p ^ r % 8))
+    for i, (name, place) in enumerate(layouts):
+        x0 = 12 * i
+
+        def cell(row, column, place=place):
+            piece = [p for p in range(8) if place(row, p) == column][0]
+            return COLOURS[piece], str(piece)
+        grid(axes, x0, 0, 8, 8, cell)
+        for row in range(8):
+            axes.add_patch(plt.Rectangle((x0 + place(row, 2), row), 1, 1, fill=False,
+                                         edgecolor="black", linewidth=1.4))
+            axes.text(x0 - 0.3, row + 0.5, str(row), fontsize=6, ha="right", va="center")
+        axes.text(x0 + 4, -0.4, name, fontsize=8, ha="center")
+        axes.text(x0 + 4, 9, "bank group", fontsize=7, ha="center")
+    axes.text(17, 10.2, "rows down, 16-byte pieces by number and colour; framed: what one "
+              "ldmatrix reads", fontsize=7, ha="center")
+    return fig
+
+
+# --- The attention map ---
+
+def attention_map(program, fixture):
+    """softmax(q k^T / sqrt(head_dim)) [heads, seqlen, seqlen]."""
+    q = np.load(fixture / "q.npy")
+    heads, seqlen, _ = q.shape
+    with tempfile.TemporaryDirectory() as place:
+        identity, o = f"{place}/identity.npy", f"{place}/map.npy"
+        np.save(identity, np.broadcast_to(np.eye(seqlen, dtype="<f4"),
+                                          (heads, seqlen, seqlen)))
+        done = subprocess.run([program, "run", "--q", fixture / "q.npy", "--k",
+                               fixture / "k.npy", "--v", identity, "--o", o],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise NoData(f"{program} run failed: {lines[-1]}")
+        return np.load(o)
+
+
+@figure("map.png", "map")
+def attention(data):
+    """Which tokens attend to which in the fixture's sentence, computed by a stage program.  The
+    largest weights between different words are named."""
+    program, fixture, head = data.options.program, data.options.fixture, data.options.head
+    if not program:
+        raise NoData("--program names the stage program that computes it")
+    try:
+        maps = attention_map(program, fixture)
+        p = maps[head]
+        tokens = (fixture / "tokens.txt").read_text(encoding="utf-8").split()
+    except (OSError, ValueError, IndexError) as error:
+        raise NoData(str(error)) from None
+    n = len(tokens)
+    about = fixture / "README.md"
+    model = re.search(r"\*\*Model\*\*: [\w-]+/(\S+),", about.read_text(encoding="utf-8")) \
+        if about.exists() else None
+    drawn = plt.figure(figsize=(8, 9.6))
+    axis = drawn.add_axes([0.115, 0.16, 0.79, 0.75])
+    image = axis.imshow(np.sqrt(p), cmap="magma_r", vmin=0, vmax=1, aspect="auto")
+    axis.set_yticks(range(n))
+    axis.set_yticklabels(tokens, fontsize=7)
+    axis.set_xticks([])
+    axis.tick_params(length=1.5, pad=1.5)
+    for i, token in enumerate(tokens):  # on two levels: a line is wider than a cell
+        line = {"arrowstyle": "-", "color": "#bbbbbb", "linewidth": 0.4, "shrinkA": 0,
+                "shrinkB": 0}
+        axis.annotate(token, (i, n - 0.5), (0, -3 - 47 * (i % 2)), rotation=90, fontsize=7,
+                      textcoords="offset points", ha="center", va="top",
+                      arrowprops=line if i % 2 else None)
+    name_largest(axis, p, tokens)
+    bar = drawn.add_axes([0.92, 0.16, 0.018, 0.75])
+    marks = [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
+    drawn.colorbar(image, cax=bar, ticks=[mark ** 0.5 for mark in marks])
+    bar.set_yticklabels([f"{100 * mark:g} %" for mark in marks], fontsize=8)
+    drawn.text(0.01, 0.988, "Which tokens does each token attend to?", fontsize=10, va="top",
+                weight="bold")
+    drawn.text(0.01, 0.966, "Row i shows how query i, the token at the left, divides its "
+                "weight of 100 % among the keys, the tokens below.\n"
+                f"This is head {head} of {len(maps)}, counted from 0, of a layer of "
+                f"{model[1] if model else 'a model'}. The colour follows the square root of the "
+                "weight.",
+                fontsize=8, va="top")
+    drawn.text(0.01, 0.008, f"computed by {pathlib.Path(program).name} from {fixture}",
+                fontsize=7.5, color=CAPTION, va="bottom")
+    return drawn
+
+
+def name_largest(axis, p, tokens, count=12):
+    """Writes query and key beside the largest weights that join two different places, the
+    sentence's begin and end left out."""
+    p = p[1:-1, 1:-1] * (1 - np.eye(len(tokens) - 2))
+    for at in np.argsort(p, axis=None)[::-1][:count]:
+        i, j = (int(x) + 1 for x in np.unravel_index(at, p.shape))
+        left = j > len(tokens) / 2
+        offset(axis, f"{tokens[i]} \N{RIGHTWARDS ARROW} {tokens[j]}", (j, i), (-8 if left else 8, 0),
+               fontsize=8.5, ha="right" if left else "left",
+               bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.75})

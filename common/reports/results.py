@@ -1,22 +1,34 @@
-"""results.py: reads the CSV files that `bench` wrote, for the figures and tables.
+"""results.py: the CSV files that `bench` wrote as pandas tables, for figures and tables.
 
-One line is a measurement.  Of the same measurement made several times the latest counts.
+The header of a file is its schema: columns are found by name, and one that a file lacks is
+empty.  A column of text that is not in TEXTS holds numbers; an empty number is 0, an empty
+error NaN.  Of the same measurement made several times the latest counts.
 """
-import argparse
 import collections
 import csv
-import math
+import functools
 import pathlib
 import re
 
+import pandas as pd
+
+from accept import accepted
+from words import si
+
 TEXTS = ("stage variant op device dtype ceiling_kind date commit machine compiler "
          "flags").split()
-NUMBERS = ("rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v "
-           "causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps "
-           "gflops ceiling pct_ceiling peak_bytes max_err allowed_err").split()
+SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
+NUMBERS = SHAPE + ("causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps "
+                   "gflops ceiling pct_ceiling peak_bytes max_err allowed_err").split()
+ERRORS = ("max_err", "allowed_err")
 ALWAYS = ("stage", "variant", "op", "device", "median_s")
 STAGES = ("1", "2", "3", "4", "5", "peer", "roof")
-SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
+CONDITIONS = ["op", "dtype", "device", "causal", "layout"]
+KIND = CONDITIONS + SHAPE + ["stage", "variant", "threads", "regime", "machine"]
+PLACES = {"gpu": "GPU", "cpu": "CPU"}  # kernels executed on the CPU are their own kind
+# the last rungs beside the libraries, measured more often than the whole ladder: a run of its
+# own, because runs differ by more than two rungs do
+LAST_RUNGS = pathlib.Path("hopper", "last_rungs.csv")
 
 # What a measurement computed, all but the length.  size: elements of a softmax, (query)
 # tokens of a square attention in 16 bits or of 2048 columns over all heads, else the batch;
@@ -33,164 +45,231 @@ class NoData(Exception):
     """A figure or table that cannot be made; the text says what is missing."""
 
 
-def read_number(where, column, text):
-    """A number, or None when the field is empty."""
-    if text.strip() == "":
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        raise Malformed(f"{where}: {column} is '{text}', not a number") from None
-    if not math.isfinite(value) and column != "max_err":
-        raise Malformed(f"{where}: {column} is '{text}', not a finite number")
-    return value
+def need(rows, why):
+    """rows, or NoData when there are none."""
+    if not len(rows):
+        raise NoData(why)
+    return rows
 
 
-def read_file(path):
-    """The measurements in one CSV file, a namespace each."""
+def each(rows):
+    """The rows as tuples with names, a list."""
+    return list(rows.itertuples(index=False))
+
+
+# --- Reading ---
+
+def read_lines(path):
+    """A CSV file as a table of texts."""
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Malformed(f"{path}: cannot be read ({error})") from None
     if not lines:
         raise Malformed(f"{path}: is empty; `bench --csv` writes a header and lines")
-    header = [column.strip() for column in lines[0]]
-    for column in TEXTS + NUMBERS:
+    header, *lines = [[cell.strip() for cell in line] for line in lines]
+    for column in header:
         if header.count(column) != 1:
-            raise Malformed(f"{path}: has {header.count(column)} columns '{column}', "
-                            "not one")
-    if len(lines) == 1:
+            raise Malformed(f"{path}: has {header.count(column)} columns '{column}', not one")
+    if not lines:
         raise Malformed(f"{path}: has a header and no measurements")
-    out = []
-    for number, line in enumerate(lines[1:], 2):
-        where = f"{path}:{number}"
+    for number, line in enumerate(lines, 2):
         if len(line) != len(header):
-            raise Malformed(f"{where}: has {len(line)} fields, the header {len(header)}")
-        fields = dict(zip(header, line))
-        row = argparse.Namespace(**{column: fields[column].strip() for column in TEXTS})
-        for column in NUMBERS:
-            setattr(row, column, read_number(where, column, fields[column]))
-        for column in ALWAYS:
-            if getattr(row, column) in (None, ""):
-                raise Malformed(f"{where}: {column} is empty")
-        row.stage = stage_of(where, row.stage)
-        row.regime, row.layout = conditions_of(row)
-        row.file = path.name
-        row.length = row.seqlen_k if "attention" in row.op else row.cols
-        out.append(row)
-    return out
+            raise Malformed(f"{path}:{number}: has {len(line)} fields, the header {len(header)}")
+    return pd.DataFrame(lines, columns=header)
 
 
-def stage_of(where, text):
-    """'1' to '5' of '3' or '03_online_softmax'; 'peer'; 'roof'."""
-    short = text.split("_")[0].lstrip("0")
-    if short not in STAGES:
-        raise Malformed(f"{where}: stage is '{text}', not 1 to 5, peer or roof")
-    return short
+def numbers(path, texts, column):
+    """The numbers of a column; Malformed names the first text that is none."""
+    values = pd.to_numeric(texts, errors="coerce").astype(float)
+    bad = (texts != "") & (values.isna() | values.abs().eq(float("inf")))
+    if column == "max_err":  # may be NaN, and is then never published
+        bad &= values.isna() & ~texts.str.lower().isin(("nan", "-nan"))
+    if bad.any():
+        at = bad.idxmax()
+        raise Malformed(f"{path}:{at + 2}: {column} is '{texts[at]}', not a finite number")
+    return values if column in ERRORS else values.fillna(0.0)
 
 
-def conditions_of(row):
-    """(regime, layout) that the flags of a GPU's line say; unless they say otherwise one
-    call at a time on a flushed cache, arrays [batch, heads, length, head_dim]."""
-    said = row.flags.split("; ") if row.device == "gpu" else []
-    return ("sustained" if "sustained" in said else "cold",
-            "blhd" if "blhd" in said else "bhld")
+def read_file(path):
+    """The measurements in one CSV file, and what follows from them: stage is '1' to '5',
+    'peer' or 'roof'; regime and layout are said by the flags of a GPU's line."""
+    rows = read_lines(path)
+    for column in ALWAYS:
+        if column not in rows:
+            raise Malformed(f"{path}: has no column '{column}'")
+        if (rows[column] == "").any():
+            raise Malformed(f"{path}:{(rows[column] == '').idxmax() + 2}: {column} is empty")
+    rows = rows.reindex(columns=[*rows, *(c for c in TEXTS + NUMBERS if c not in rows)],
+                        fill_value="")
+    said = rows.max_err != ""
+    for column in rows.columns.difference(TEXTS):
+        rows[column] = numbers(path, rows[column], column)
+    short = rows.stage.str.split("_").str[0].str.lstrip("0")
+    if not short.isin(STAGES).all():
+        at = (~short.isin(STAGES)).idxmax()
+        raise Malformed(f"{path}:{at + 2}: stage is '{rows.stage[at]}', not 1 to 5, peer or roof")
+    flags = [text.split("; ") if device == "gpu" else []
+             for text, device in zip(rows["flags"], rows.device)]
+    rows = rows.assign(
+        stage=short, file=path.name, on=rows.device.map(PLACES).fillna("on CPU"),
+        regime=["sustained" if "sustained" in said else "cold" for said in flags],
+        layout=["blhd" if "blhd" in said else "bhld" for said in flags],
+        length=rows.seqlen_k.where(rows.op.str.contains("attention"), rows.cols),
+        wrong=[text and not accepted(error, allowed) for text, error, allowed in
+               zip(said, rows.max_err, rows.allowed_err.fillna(float("inf")))])
+    return rows.assign(work=[work_of(row) for row in each(rows)])
 
 
-def usual(rows):
-    """The measurements of the usual conditions."""
-    return [row for row in rows if (row.regime, row.layout) == ("cold", "bhld")]
-
+# --- Choosing ---
 
 def choose_machine(rows, machine, quiet=True):
     """Of the CPU and of the GPU the rows of one machine: of those whose name contains
     `machine` (where none does: of all) the one with the most rows.  Files cpu_*.csv hold
     further machines: they count where they are named, or where there is no other."""
-    out = []
-    for on_gpu in (False, True):
-        mine = [row for row in rows if (row.device == "gpu") == on_gpu]
-        first = [row for row in mine if not row.file.startswith("cpu_")] or mine
-        named = [row.machine for row in (mine if machine else first)
-                 if machine in row.machine] or [row.machine for row in first]
-        if not named:
+    chosen = []
+    for mine in (rows[rows.device != "gpu"], rows[rows.device == "gpu"]):
+        if mine.empty:
             continue
-        chosen = max(sorted(set(named)), key=collections.Counter(named).get)
-        out += [row for row in mine if row.machine == chosen]
-        for other in sorted({row.machine for row in mine} - {chosen}):
+        first = mine[~mine.file.str.startswith("cpu_")]
+        first = mine if first.empty else first
+        named = (mine if machine else first).machine
+        named = named[named.str.contains(machine, regex=False)]
+        named = (first.machine if named.empty else named).value_counts().sort_index()
+        chosen.append(mine[mine.machine == named.idxmax()])
+        for other in sorted({*mine.machine} - {named.idxmax()}):
             if not quiet:
                 print(f"left out: the measurements of '{other}' (--machine chooses)")
-    return out
-
-
-def read_all(directory, machine="", roofs=False):
-    """Every measurement under directory, also of other machines; machine is a part of the
-    name of at least one."""
-    files = sorted(directory.glob("*.csv"))
-    if not files:
-        raise Malformed(f"{directory}: has no .csv files; `make bench` writes them")
-    rows = [row for path in files for row in read_file(path)]
-    if not any(machine in row.machine for row in rows):
-        raise Malformed(f"{directory}: no measurement of a machine '{machine}'")
-    return [row for row in rows if roofs or row.stage != "roof"]
-
-
-def read_results(directory, machine, roofs=False):
-    """The usual measurements of one machine, the latest of each kind; roofs, kernels that
-    leave a part of the work out, only where they are asked for."""
-    rows = choose_machine(read_all(directory, machine, roofs), machine, quiet=False)
-    return usual(still_listed(latest_of(rows)))
+    return pd.concat(chosen) if chosen else rows
 
 
 def latest_of(rows):
     """The latest measurement of each kind, with the bytes that a profile counted.  A line
     of `make profile` has no repeats: only its bytes count."""
-    latest = {}
-    for row in sorted(rows, key=lambda row: (not row.reps, row.date)):
-        shape = tuple(getattr(row, column) for column in SHAPE)
-        key = (row.stage, row.variant, row.op, row.device, row.dtype, row.threads,
-               row.causal, row.regime, row.layout, row.machine, shape)
-        if row.reps:
-            latest[key] = row
-        elif key in latest:
-            latest[key].bytes_measured = row.bytes_measured
-    return list(latest.values())
+    rows = rows.assign(counted=rows.reps == 0).sort_values(["counted", "date"], kind="stable")
+    rows = rows.assign(place=rows.groupby(KIND, sort=False).ngroup())
+    latest, counted = (some.drop_duplicates("place", keep="last").set_index("place")
+                       for some in (rows[rows.reps > 0], rows[rows.reps == 0]))
+    bytes_measured = counted.bytes_measured.reindex(latest.index).fillna(latest.bytes_measured)
+    return latest.assign(bytes_measured=bytes_measured).sort_index()
 
 
-MOST_PERCENT = 105  # a share above this is none: see ceiling_exceeded() in common/measurement
-CACHED, WRONG = "†", "‡"
-MARKS = {CACHED: "ceiling wrong or model wrong: a cache served a pass",
-         WRONG: "ceiling wrong or model wrong"}
+def latest_run(rows, others):
+    """rows and others; of a problem that both have measured only the later run, because a ratio
+    of two runs is none."""
+    both = pd.concat([rows.assign(run=0), others.assign(run=1)], ignore_index=True)
+    problem = CONDITIONS + SHAPE
+    both["newest"] = both.groupby(problem + ["run"]).date.transform("max")
+    return both[both.newest == both.groupby(problem).newest.transform("max")]
 
 
-def mark_of(row):
-    """'' or the mark of a share of the ceiling that cannot be one."""
-    if not row.pct_ceiling or row.pct_ceiling <= MOST_PERCENT:
-        return ""
-    if row.ceiling_kind == "copy" and row.ceiling and row.rows and row.cols:
-        size = 4 if row.dtype == "f32" else 2
-        once = 2 * size * row.rows * row.cols / row.median_s / 1e9  # x read, y written
-        if 100 * once <= MOST_PERCENT * row.ceiling:
-            return CACHED
-    return WRONG
+@functools.cache
+def listed(stage):
+    """The variants of a stage in the order of its list, which is the order of its ideas:
+    {name: place}."""
+    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
+    texts = [path.read_text(encoding="utf-8") for pattern in ("*.[ch]", "*.cu", "*/*.c", "*/*.cu",
+             "*/*/*.cu") for path in sorted(here.glob(pattern))] if here else []
+    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
+                            "\n".join(texts)))
+    blocks = (re.search(r"\bvariants\[\] = \{(.*?)\};", text, re.S) for text in texts)
+    block = next((block[1] for block in blocks if block), "")
+    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
+        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M), block)
+    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
+    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
 
 
-def share_of(row, kind=""):
-    """'98 %', '98 % of fma' or '187 %† of copy'; '' when no ceiling was measured."""
-    if not row.pct_ceiling:
-        return ""
-    return f"{row.pct_ceiling:.0f} %{mark_of(row)}" + (f" of {kind}" if kind else "")
+def still_listed(rows):
+    """rows without the variants of stages 1 to 4 that their stage does not list any more."""
+    return rows[[stage not in "1234" or not listed(stage) or variant in listed(stage)
+                 for stage, variant in zip(rows.stage, rows.variant)]]
 
 
-def footnotes(lines):
-    """Lines of Markdown that explain the marks in the lines of a table."""
-    text = "\n".join(lines)
-    notes = [f"{mark} {why}" for mark, why in MARKS.items() if mark in text]
-    return ["", "*" + "; ".join(notes) + ".*"] if notes else []
+class Data:
+    """The measurements in a directory, of one CPU and one GPU.
+
+        all           the latest of each kind, of every machine
+        every         of the chosen machines, in both regimes and all layouts, and beside_peers:
+                      of a problem that last_rungs.csv has measured later that run's
+        rows          the usual ones: cold, arrays [batch, heads, length, head_dim]
+        with_roofs    and kernels that leave a part of the work out
+    """
+
+    def __init__(self, directory, machine="", quiet=True):
+        self.directory, self.machine, self.quiet = directory, machine, quiet
+
+    @functools.cached_property
+    def all(self):
+        files = sorted(self.directory.glob("*.csv"))
+        if not files:
+            raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
+        self.read = pd.concat([read_file(path) for path in files], ignore_index=True)
+        if not self.read.machine.str.contains(self.machine, regex=False).any():
+            raise Malformed(f"{self.directory}: no measurement of a machine '{self.machine}'")
+        return still_listed(latest_of(self.read))
+
+    @functools.cached_property
+    def chosen(self):
+        return choose_machine(self.all, self.machine, self.quiet)
+
+    @functools.cached_property
+    def every(self):
+        return self.chosen[self.chosen.stage != "roof"]
+
+    @functools.cached_property
+    def with_roofs(self):
+        return self.chosen.query("regime == 'cold' and layout == 'bhld'")
+
+    @functools.cached_property
+    def rows(self):
+        return self.with_roofs[self.with_roofs.stage != "roof"]
+
+    @functools.cached_property
+    def both_runs(self):
+        rows, newer = self.all, self.directory / LAST_RUNGS
+        if newer.exists():
+            rows = still_listed(latest_of(latest_run(self.read, read_file(newer))))
+        return rows
+
+    @functools.cached_property
+    def beside_peers(self):
+        rows = choose_machine(self.both_runs, self.machine)
+        return rows[rows.stage != "roof"]
+
+    def at(self, machine):
+        """The same of other machines."""
+        other = Data(self.directory, machine or self.machine)
+        other.all, other.both_runs = self.all, self.both_runs
+        if not self.read.machine.str.contains(machine, regex=False).any():
+            raise Malformed(f"no measurement of a machine '{machine}'")
+        return other
+
+    def refuse_wrong(self):
+        """A wrong result is not published."""
+        for rows in (self.all, self.both_runs):
+            for row in each(rows[rows.wrong.astype(bool)])[:1]:
+                raise Malformed(f"{self.directory}: {row.variant} of {row.date}: error "
+                                f"{row.max_err:g}, allowed {row.allowed_err:g}: a wrong result "
+                                "is not published")
+
+    def file(self, name, read=read_file):
+        """A file below the directory."""
+        path = self.directory / name
+        if not path.exists():
+            raise NoData(f"no file {path}")
+        return read(path)
+
+
+# --- The same work ---
+
+def is_square(rows):
+    return rows.seqlen_q == rows.seqlen_k
 
 
 def work_of(row):
     if "softmax" in row.op and not row.seqlen_k:
-        return Work(row.op, row.dtype, (row.rows or 0) * (row.cols or 0), *[None] * 6)
+        return Work(row.op, row.dtype, row.rows * row.cols, *[None] * 6)
     square = row.seqlen_q == row.seqlen_k
     tokens = square and (row.dtype != "f32" or row.heads_q * row.head_dim == 2048)
     return Work(row.op, row.dtype, row.batch * row.seqlen_q if tokens else row.batch,
@@ -202,19 +281,13 @@ def same_work(rows):
     """The measurements of the work (all but the length) that most stages have done, peers
     not counted; of equals with as many queries as keys, float32, without causal mask, softmax
     from main memory, the most lengths."""
-    groups = collections.defaultdict(list)
-    for row in rows:
-        groups[work_of(row)].append(row)
-    if not groups:
-        raise NoData("no measurements of it")
+    groups = dict(list(need(rows, "no measurements of it").groupby("work", sort=False)))
 
     def worth(work):
-        group = groups[work]
-        lengths = len({row.length for row in group})
-        return (len({row.stage for row in group} - {"peer"}), work.queries is None,
+        lengths = groups[work].length.nunique()
+        return (len({*groups[work].stage} - {"peer"}), work.queries is None,
                 work.dtype == "f32", not work.causal, lengths > 1,
                 work.size if "softmax" in work.op else 0, lengths, str(work))
-
     return groups[max(groups, key=worth)]
 
 
@@ -235,66 +308,18 @@ def describe_work(row):
            f"{one}{causal}"
 
 
-def where_of(row):
-    """'CPU' or 'GPU'; kernels executed on the CPU are their own kind."""
-    return {"gpu": "GPU", "cpu": "CPU"}.get(row.device, "on CPU")
-
-
 def best_lines(rows, column, biggest=False):
     """For every stage and device its best variant: {label: rows by length}, where best is
     the variant with the most lengths and of these the one best at its last length."""
-    lines = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for row in rows:
-        value = getattr(row, column)
-        if value is None or not value > 0 or row.length is None:
-            continue
-        known = lines[row.stage, where_of(row)][row.variant].get(row.length)
-        if known is None or row.median_s < known.median_s:
-            lines[row.stage, where_of(row)][row.variant][row.length] = row
-    out = {}
-    for (stage, where), variants in sorted(lines.items()):
-        def worth(name):
-            last = getattr(variants[name][max(variants[name])], column)
-            return max(variants[name]), len(variants[name]), last if biggest else -last
-        chosen = variants.items() if stage == "peer" else \
-            [(name := max(variants, key=worth), variants[name])]
-        for name, points in chosen:
-            label = f"{stage} {name}" if stage != "peer" else name
-            out[f"{label} ({where})"] = [points[n] for n in sorted(points)]
-    if not out:
-        raise NoData(f"no measurement has {column}")
+    rows, out = rows[(rows[column] > 0) & (rows.length > 0)], {}
+    for (stage, on), mine in need(rows, f"no measurement has {column}").groupby(["stage", "on"]):
+        lines = {name: line.sort_values("median_s", kind="stable").drop_duplicates("length")
+                 .sort_values("length") for name, line in mine.groupby("variant", sort=False)}
+
+        def worth(name, lines=lines):
+            last = lines[name].iloc[-1]
+            return last.length, len(lines[name]), last[column] if biggest else -last[column]
+        for name in lines if stage == "peer" else [max(lines, key=worth)]:
+            label = name if stage == "peer" else f"{stage} {name}"
+            out[f"{label} ({on})"] = each(lines[name])
     return out
-
-
-def listed(stage):
-    """The variants of a stage in the order of its list, which is the order of its ideas:
-    {name: place}."""
-    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
-    texts = {path.name: path.read_text(encoding="utf-8")
-             for pattern in ("variants.h", "*.c", "*.cu", "*/*.c", "*/*.cu", "*/*/*.cu")
-             for path in here.glob(pattern)} if here else {}
-    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
-                            "\n".join(texts.values())))
-    block = re.search(r"\bvariants\[\] = \{(.*?)\};",
-                      texts.get("variants.h") or texts.get("variants.c") or texts.get("stage.cu", ""), re.S)
-    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
-        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M),
-                     block[1]) if block else ""
-    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
-    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
-
-
-def still_listed(rows):
-    """rows without the variants of stages 1 to 4 that their stage does not list any more."""
-    known = {stage: listed(stage) for stage in "1234"}
-    return [row for row in rows if not known.get(row.stage)
-            or row.variant in known[row.stage]]
-
-
-def si(value):
-    """'4k' for 4096; powers of two in units of 1024."""
-    value = int(value)
-    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
-        if value >= unit and value % unit == 0:
-            return f"{value // unit}{name}"
-    return str(value)

@@ -1,221 +1,335 @@
-"""tables_gpu.py: the last rung beside the libraries, every rung at one length, and softmax, on a
-GPU.  For tables.py.
-"""
-import collections
+"""tables_gpu.py: softmax on a GPU, and the last rung beside the libraries."""
 import math
+import pathlib
+import re
+
+import pandas as pd
 
 from ladder import LAST, RUNGS
-from results import NoData, share_of, si, work_of
-from tables_text import provenance, seconds, significant, table
+from registry import table
+from results import NoData, each, is_square, need, read_file, read_lines
+from words import (grid, in_brackets, markdown, panel_text, provenance, seconds,
+                   share_of, si, significant)
 
-
-def ladder_table(rows, f32=False):
-    """A line a variant, a column a type, head dimension and mask, at the longest length."""
-    chosen = [row for row in rows if row.op == "attention" and row.device == "gpu"
-              and row.stage in ("5", "peer") and row.gflops
-              and row.seqlen_q == row.seqlen_k and (row.dtype == "f32") == f32]
-    if not chosen:
-        raise NoData("no measurement of stage 5 on a GPU")
-    chosen = [row for row in chosen if is_tuned(
-        (row.head_dim, row.causal, row.length, row.heads_q, row.heads_kv))] or chosen
-    most = {}  # the largest work of a type, head_dim and mask stands for the others
-    for row in chosen:
-        kind = (row.dtype, row.head_dim, row.causal)
-        most[kind] = max(most.get(kind, 0), row.batch * row.heads_q * row.seqlen_q)
-    chosen = [row for row in chosen if most[row.dtype, row.head_dim, row.causal]
-              == row.batch * row.heads_q * row.seqlen_q]
-    widths = collections.defaultdict(set)
-    for row in chosen:
-        widths[work_of(row)].add(row.length)
-    chosen = [row for row in chosen if row.length == max(widths[work_of(row)])]
-    works = sorted({work_of(row) + (row.length,) for row in chosen},
-                   key=lambda work: (work[5], str(work)))
-    lines = collections.defaultdict(dict)
-    place = {name: n for n, name in enumerate(RUNGS)}
-    for row in sorted(chosen, key=lambda row: (row.stage == "peer",
-                                               place.get(row.variant, len(place)))):
-        lines[row.variant][work_of(row) + (row.length,)] = row
-    cells = []
-    for name, line in lines.items():
-        cells.append([name])
-        for work in works:
-            share = f" ({share_of(line[work])})" \
-                if work in line and line[work].pct_ceiling else ""
-            cells[-1].append(significant(line[work].gflops / 1000) + share
-                             if work in line else "")
-    header = [f"d = {w[5]:.0f}{', causal' if w[7] else ''}, {si(w[9])} keys"
-              for w in works]
-    types = ", ".join(sorted({row.dtype for row in chosen}))
-    return ([f"TFLOP/s (percent of the ceiling), {types}, cold.", ""]
-            + table(["variant"] + header, cells) + provenance(chosen))
-
-
-BEST_PEERS = ("pytorch-cudnn", "flash-attention-3")
-SHORT = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3"}
+BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
+              "flash-attention-4": "FlashAttention-4"}
 REGIMES = {"cold": "one call at a time, the L2 cache flushed before it",
            "sustained": "calls back to back"}
 
 
-def beside_peers(every, regime="cold", layout="bhld"):
-    """The last rung and the faster of cuDNN and FlashAttention-3 on 16-bit problems of many
-    queries: {(head_dim, causal, length, heads_q, heads_kv): (our row, the peer's row)}."""
-    known = {}
-    for row in every:
-        if row.op == "attention" and row.dtype == "bf16" and row.gflops and row.reps \
-                and (row.regime, row.layout) == (regime, layout) \
-                and row.variant in (LAST, *BEST_PEERS) \
-                and row.seqlen_q == row.seqlen_k and row.head_dim == row.head_dim_v:
-            key = (row.head_dim, row.causal or 0, row.length, row.heads_q, row.heads_kv,
-                   row.batch)
-            known.setdefault(key, {})[row.variant] = row
-    out = {}
-    for key, line in sorted(known.items()):
+def is_tuned(rows):
+    """Lengths, heads and head_dim are those that the ladder was measured at."""
+    return rows.head_dim.isin((64, 128, 256)) & (rows.heads_q == rows.heads_kv) \
+        & rows.length.map(lambda n: n > 0 and math.log2(n) % 1 == 0)
+
+
+def rungs_first(rows):
+    """The rows in the order of the ladder, then our other kernels, then the libraries."""
+    place = {name: n for n, name in enumerate(RUNGS)}
+    return sorted(each(rows), key=lambda row: (row.stage == "peer",
+                                               place.get(row.variant, len(place))))
+
+
+def ladder_table(data, f32):
+    rows = data.rows.query("op == 'attention' and device == 'gpu' and stage in ('5', 'peer') "
+                           "and gflops > 0")
+    rows = rows[is_square(rows) & ((rows.dtype == "f32") == f32)]
+    need(rows, "no measurement of stage 5 on a GPU")
+    rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows
+    # the largest work of a type, head_dim and mask stands for the others, at its longest
+    size = rows.batch * rows.heads_q * rows.seqlen_q
+    rows = rows[size == size.groupby([rows.dtype, rows.head_dim, rows.causal]).transform("max")]
+    rows = rows[rows.length == rows.length.groupby(rows.work.map(str)).transform("max")]
+    works = sorted({(*row.work, row.length) for row in each(rows)},
+                   key=lambda work: (work[5], str(work)))
+    cells, names = {}, {}
+    for row in rungs_first(rows):
+        names[row.variant] = True
+        cells[row.variant, (*row.work, row.length)] = \
+            significant(row.gflops / 1000) + in_brackets(share_of(row))
+    header = [f"{panel_text(work[5], work[7])}, {si(work[9])} keys" for work in works]
+    return ([f"TFLOP/s (percent of the ceiling), {', '.join(sorted({*rows.dtype}))}, cold.", ""]
+            + grid(["variant", *header], cells, names, works) + provenance(each(rows)))
+
+
+@table("ladder")
+def ladder(data):
+    """Stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal, at the longest length."""
+    return ladder_table(data, False)
+
+
+@table("ladder-f32")
+def ladder_f32(data):
+    """The same in float32."""
+    return ladder_table(data, True)
+
+
+# --- The last rung beside the libraries ---
+
+def beside_peers(data, regime="cold", layout="bhld", tuned=None):
+    """The last rung and the fastest of the libraries on 16-bit problems of many queries:
+    {(head_dim, causal, length, heads_q, heads_kv): (our row, the peer's row)}."""
+    rows = data.beside_peers.query(
+        "op == 'attention' and dtype == 'bf16' and gflops > 0 and reps > 0 and regime == @regime "
+        "and layout == @layout and head_dim == head_dim_v and seqlen_q == seqlen_k")
+    rows = rows[rows.variant.isin((LAST, *BEST_PEERS))]
+    if tuned is not None:
+        rows = rows[is_tuned(rows) == tuned]
+    out, shape = {}, ["head_dim", "causal", "length", "heads_q", "heads_kv"]
+    for key, problem in rows.groupby(shape + ["batch"]):
+        line = {row.variant: row for row in each(problem)}
         peers = [line[name] for name in BEST_PEERS if name in line]
         if LAST in line and peers:
             out[key[:5]] = line[LAST], min(peers, key=lambda row: row.median_s)
-    if not out:
-        raise NoData(f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
-    return out
-
-
-def is_tuned(key):
-    """Whether lengths, heads and head_dim are those that the ladder was measured at."""
-    head_dim, _, length, heads_q, heads_kv = key
-    return head_dim in (64, 128, 256) and heads_q == heads_kv and math.log2(length) % 1 == 0
+    return need(out, f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
 
 
 def peers_text(pairs):
     """'cuDNN' or 'the better of cuDNN and FlashAttention-3', whatever was measured."""
-    names = [SHORT[name] for name in BEST_PEERS
+    names = [text for name, text in BEST_PEERS.items()
              if any(peer.variant == name for _, peer in pairs)]
-    return names[0] if len(names) == 1 else f"the better of {' and '.join(names)}"
+    if len(names) == 1:
+        return names[0]
+    best = "better" if len(names) == 2 else "best"
+    return f"the {best} of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def hopper_table(every, regime="cold"):
-    """A line a head dimension and mask, a column a length."""
-    known = {key: pair for key, pair in beside_peers(every, regime).items() if is_tuned(key)}
+def ratio(pair):
+    """'812 (1.13)'."""
+    ours, peer = pair
+    return f"{significant(ours.gflops / 1000)} ({peer.median_s / ours.median_s:.2f})"
+
+
+def all_rows(pairs):
+    return [row for pair in pairs for row in pair]
+
+
+@table("hopper(?:-(sustained))?")
+def hopper(data, regime):
+    """The last rung: TFLOP/s and the ratio to the best library by length, cold; hopper-sustained:
+    calls back to back."""
+    regime = regime or "cold"
+    known = beside_peers(data, regime, tuned=True)
+    cells = {(panel_text(*key[:2]), key[2]): ratio(pair) for key, pair in known.items()}
     lengths = sorted({key[2] for key in known})
-    cells = []
-    for head_dim, causal in sorted({key[:2] for key in known}):
-        line = {key[2]: pair for key, pair in known.items() if key[:2] == (head_dim, causal)}
-        cells.append([f"d = {head_dim:.0f}{', causal' if causal else ''}"]
-                     + [f"{significant(line[n][0].gflops / 1000)} "
-                        f"({line[n][1].median_s / line[n][0].median_s:.2f})"
-                        if n in line else "" for n in lengths])
     return ([f"TFLOP/s (times as fast as {peers_text(known.values())}), {regime}: "
              f"{REGIMES[regime]}.", ""]
-            + table(["bf16"] + [si(length) for length in lengths], cells)
-            + provenance([row for pair in known.values() for row in pair]))
+            + grid(["bf16", *map(si, lengths)], cells,
+                   dict.fromkeys(panel_text(*key[:2]) for key in sorted(known)), lengths)
+            + provenance(all_rows(known.values())))
 
 
-def untuned_table(every):
-    """A line a shape that nothing was tuned on: speed and ratio in both regimes."""
-    known = {regime: {} for regime in REGIMES}
+@table("untuned")
+def untuned(data):
+    """The same at lengths, groups and head dimensions that nothing was tuned on."""
+    known = {}
     for regime in REGIMES:
         try:
-            known[regime] = {key: pair for key, pair in beside_peers(every, regime).items()
-                             if not is_tuned(key)}
+            known[regime] = beside_peers(data, regime, tuned=False)
         except NoData:
             pass
-    keys = sorted({key for line in known.values() for key in line})
-    if not keys:
-        raise NoData("no measurement of the untuned shapes; peers_gpu.py --parts untuned")
-    cells = []
-    for key in keys:
-        head_dim, causal, length, heads_q, heads_kv = key
-        heads = f"{heads_q:.0f} heads" + (f" on {heads_kv:.0f}" if heads_q != heads_kv else "")
-        cells.append([f"{length:.0f} keys, d = {head_dim:.0f}, {heads}"
-                      + (", causal" if causal else "")])
-        for regime in REGIMES:
-            pair = known[regime].get(key)
-            cells[-1].append(f"{significant(pair[0].gflops / 1000)} "
-                             f"({pair[1].median_s / pair[0].median_s:.2f})" if pair else "")
+    need(known, "no measurement of the untuned shapes; peers_gpu.py --parts untuned")
+    names, cells = {}, {}
+    for key in sorted({key for line in known.values() for key in line}):
+        for regime, line in known.items():
+            if key in line:
+                names[key] = (f"{key[2]:.0f} keys, d = {key[0]:.0f}, {key[3]:.0f} heads"
+                              + (f" on {key[4]:.0f}" if key[3] != key[4] else "")
+                              + (", causal" if key[1] else ""))
+                cells[names[key], regime] = ratio(line[key])
     pairs = [pair for line in known.values() for pair in line.values()]
     return ([f"TFLOP/s (times as fast as {peers_text(pairs)}), bf16.", ""]
-            + table(["shape", *REGIMES], cells)
-            + provenance([row for pair in pairs for row in pair]))
+            + grid(["shape", *REGIMES], cells, names.values(), REGIMES)
+            + provenance(all_rows(pairs)))
 
 
-def layouts_table(every):
-    """Arrays stored as [batch, length, heads, head_dim]: used as they lie."""
-    known = beside_peers(every, "cold", "blhd")
-    cells = [[f"d = {key[0]:.0f}{', causal' if key[1] else ''}, {si(key[2])} keys",
-              significant(ours.gflops / 1000), significant(peer.gflops / 1000),
-              f"{peer.median_s / ours.median_s:.2f}"]
+@table("layouts")
+def layouts(data):
+    """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
+    known = beside_peers(data, "cold", "blhd")
+    cells = [[f"{panel_text(*key[:2])}, {si(key[2])} keys", significant(ours.gflops / 1000),
+              significant(peer.gflops / 1000), f"{peer.median_s / ours.median_s:.2f}"]
              for key, (ours, peer) in known.items()]
     return (["TFLOP/s, bf16, cold.", ""]
-            + table(["arrays [batch, length, heads, head_dim]", "ours",
-                     peers_text(known.values()), "ratio"], cells)
-            + provenance([row for pair in known.values() for row in pair]))
+            + markdown(["arrays [batch, length, heads, head_dim]", "ours",
+                        peers_text(known.values()), "ratio"], cells)
+            + provenance(all_rows(known.values())))
 
 
-def headline(every):
+@table("headline")
+def headline(data):
     """One sentence: head_dim 128 without mask, of the lengths from 4k on the one at which
     both medians are nearest to their minima."""
-    known = {key: pair for key, pair in beside_peers(every).items()
-             if key[:2] == (128, 0) and key[2] >= 4096 and is_tuned(key)}
-    if not known:
-        raise NoData("no measurement of the last rung beside cuDNN at d = 128")
+    known = {key: pair for key, pair in beside_peers(data, tuned=True).items()
+             if key[:2] == (128, 0) and key[2] >= 4096}
+    need(known, "no measurement of the last rung beside cuDNN at d = 128")
     key = min(known, key=lambda key: max(row.median_s / (row.min_s or row.median_s)
                                          for row in known[key]))
     ours, peer = known[key]
     return [f"On one {ours.machine} the last kernel reaches "
             f"**{significant(ours.gflops / 1000)} TFLOP/s, "
-            f"{peer.median_s / ours.median_s:.2f} times as fast as {SHORT[peer.variant]}** "
+            f"{peer.median_s / ours.median_s:.2f} times as fast as {BEST_PEERS[peer.variant]}** "
             f"(bf16, head_dim 128, {si(key[2])} keys, no mask; {REGIMES['cold']})."]
 
 
-def gpu_softmax(rows):
-    chosen = [row for row in rows if row.op == "softmax" and row.device == "gpu"
-              and row.stage in ("1", "2", "3", "peer") and row.cols and row.median_s]
-    if not chosen:
-        raise NoData("no measurement of softmax on a GPU")
-    return chosen
+# --- Softmax ---
+
+def gpu_softmax(data):
+    rows = data.rows.query("op == 'softmax' and device == 'gpu' and cols > 0 and median_s > 0 "
+                           "and stage in ('1', '2', '3', 'peer')")
+    return need(rows, "no measurement of softmax on a GPU")
 
 
-def gpu_traffic_table(rows):
-    """At the shape where most variants have counters."""
-    chosen = [row for row in gpu_softmax(rows) if row.dtype == "f32"]
-    shapes = collections.Counter((row.rows, row.cols) for row in chosen
-                                 if row.bytes_measured)
-    if not shapes:
-        raise NoData("no GPU softmax has bytes_measured")
-    shape = shapes.most_common(1)[0][0]
-    chosen = [row for row in chosen if (row.rows, row.cols) == shape and row.reps]
-    one = shape[0] * shape[1] * 4
+@table("gpu-traffic")
+def gpu_traffic(data):
+    """GPU softmax: reads and writes of the matrix, predicted and counted, and time, at the shape
+    where most variants have counters."""
+    rows = gpu_softmax(data).query("dtype == 'f32'")
+    counted = need(rows[rows.bytes_measured > 0], "no GPU softmax has bytes_measured")
+    height, width = counted.groupby(["rows", "cols"], sort=False).size().idxmax()
+    one = height * width * 4
+    rows = each(rows.query("rows == @height and cols == @width and reps > 0"))
     cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
               f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
               seconds(row.median_s), share_of(row)]
-             for row in sorted(chosen, key=lambda row: row.stage)]
-    return ([f"[{si(shape[0])}, {si(shape[1])}] floats, G = {one / 1e9:.3f} GB.", ""]
-            + table(["variant", "predicted", "counted", "median",
-                     "predicted bytes / time, of a copy's"], cells) + provenance(chosen))
+             for row in sorted(rows, key=lambda row: row.stage)]
+    return ([f"[{si(height)}, {si(width)}] floats, G = {one / 1e9:.3f} GB.", ""]
+            + markdown(["variant", "predicted", "counted", "median",
+                        "predicted bytes / time, of a copy's"], cells) + provenance(rows))
 
 
 def ours_of(rows):
-    """Our softmax that was measured at most row lengths, of equals the fastest."""
-    done = collections.defaultdict(dict)
-    for row in rows:
-        if row.stage in "123":
-            done[row.variant][row.dtype, row.cols] = row.median_s
-    return min(done, key=lambda name: (-len(done[name]), sum(done[name].values())))
+    """Our softmax that was measured at most row lengths and types, of equals the fastest."""
+    done = need(rows[rows.stage.isin([*"123"])],
+                "no softmax of ours on a GPU at several row lengths")
+    done = done.drop_duplicates(["variant", "dtype", "cols"], keep="last")
+    known = done.groupby("variant", sort=False).median_s.agg(["count", "sum"])
+    return known.sort_values(["count", "sum"], ascending=[False, True]).index[0]
 
 
-def gpu_rows_table(rows):
-    """Time of a copy over time of the softmax, the same shape and round."""
-    chosen = [row for row in gpu_softmax(rows) if row.rows > 1]
-    known = {(row.variant, row.dtype, row.cols): row for row in chosen}
-    dtypes = [t for t in ("f32", "f16", "bf16") if ("copy", t) in
-              {key[:2] for key in known}]
-    ours = ours_of(chosen)
-    names = [(ours, "ours"), ("pytorch-softmax", "PyTorch")]
+@table("gpu-rows")
+def gpu_rows(data):
+    """GPU softmax by row length and type: percent of a copy of the same shape in the same round,
+    ours and PyTorch."""
+    rows = gpu_softmax(data).query("rows > 1")
+    ours = ours_of(rows)
+    times = rows.drop_duplicates(["variant", "dtype", "cols"], keep="last").set_index(
+        ["variant", "dtype", "cols"]).median_s
+    names = {ours: "ours", "pytorch-softmax": "PyTorch"}
+    dtypes = [t for t in ("f32", "f16", "bf16") if ((rows.variant == "copy")
+                                                    & (rows.dtype == t)).any()]
+    cells = {}
+    for name in names:
+        for dtype, cols in times[name].index if name in times else ():
+            copy = times.get(("copy", dtype, cols))
+            if copy:
+                cells[si(cols), (dtype, name)] = f"{100 * copy / times[name, dtype, cols]:.0f} %"
+    lengths = sorted({*rows.cols[rows.variant == ours]})
+    columns = [(dtype, name) for dtype in dtypes for name in names]
+    return (grid(["row length", *(f"{dtype} {names[name]}" for dtype, name in columns)], cells,
+                 map(si, lengths), columns)
+            + provenance(each(rows[rows.variant == ours])))
 
-    def share(name, dtype, cols):
-        one, copy = known.get((name, dtype, cols)), known.get(("copy", dtype, cols))
-        return f"{100 * copy.median_s / one.median_s:.0f} %" if one and copy else ""
-    lengths = sorted({cols for name, _, cols in known if name == ours})
-    cells = [[si(cols)] + [share(name, dtype, cols) for dtype in dtypes
-                           for name, _ in names] for cols in lengths]
-    return (table(["row length"] + [f"{dtype} {text}" for dtype in dtypes
-                                    for _, text in names], cells)
-            + provenance([row for row in chosen if row.variant == ours]))
+
+# --- Stage 1's two kernels ---
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "01_naive/gpu/rows.cu"
+PROFILE = "profile_01_naive.csv"
+SCATTERED, COALESCED = "gpu_thread_per_row", "gpu_block_per_row"
+# column of the profile: its header here, and what is added to the number
+COUNTED = {"sectors_per_load": ("sectors per load", ""),
+           "l1_hit_pct": ("of these from L1", " %"), "l1_pct": ("L1 busy", " %"),
+           "active_pct": ("multiprocessors with work", " %")}
+
+
+def both_kernels(rows):
+    """Their lines, with the blocks of a launch: a block has a row, or each of its threads.
+    Scattered accesses first, most blocks first."""
+    rows = rows[rows.variant.isin((SCATTERED, COALESCED)) & (rows.op == "softmax")
+                & (rows.device == "gpu") & rows.dtype.isin(("f32", "f16"))]
+    threads = int(re.search(r"#define THREADS (\d+)", SOURCE.read_text(encoding="utf-8"))[1])
+    blocks = rows.rows.where(rows.variant == COALESCED, -(-rows.rows // threads))
+    return rows.assign(blocks=blocks, coalesced=rows.variant == COALESCED)
+
+
+def counted_rows(data, machine):
+    """What `make profile 1` counted on this machine, each number also as the text it is."""
+    path = data.directory / PROFILE
+    if not path.exists():
+        return None
+    texts = read_lines(path).reindex(columns=[*COUNTED], fill_value="").add_suffix("_text")
+    rows = both_kernels(pd.concat([read_file(path), texts], axis=1))
+    return rows[rows.machine == machine].drop_duplicates(["dtype", "variant", "rows"], keep="last")
+
+
+def factor_lines(known):
+    """What one cause alone changes, by type: {text: {type: how many times slower}}."""
+    out = {}
+    for dtype in ("f32", "f16"):
+        mine = known[known.dtype == dtype].sort_values("blocks", kind="stable")
+        scattered = each(mine[~mine.coalesced])
+        if len(scattered) < 2:
+            continue
+        beside = {row.rows: row for row in each(mine[mine.coalesced])}
+        few, many = scattered[0], scattered[-1]
+        fewest, shape = f"{few.blocks:.0f} blocks", shape_text(few)
+        for slow, fast, text in (
+                (many, beside.get(many.rows),
+                 f"scattered instead of coalesced accesses, {shape_text(many)}"),
+                (few, many, f"{fewest} instead of {many.blocks:.0f}, scattered accesses"),
+                (few, beside.get(few.blocks),
+                 f"scattered instead of coalesced accesses, {fewest} each"),
+                (beside.get(few.blocks), beside.get(few.rows),
+                 f"{fewest} instead of {few.rows:.0f}, coalesced accesses"),
+                (few, beside.get(few.rows), f"both: the two kernels at {shape}")):
+            if slow and fast:
+                out.setdefault(text, {})[dtype] = significant(slow.median_s / fast.median_s, 2)
+    return out
+
+
+def shape_text(row):
+    return f"[{si(row.rows)}, {si(row.cols)}]"
+
+
+@table("gpu-blocks")
+def gpu_blocks(data):
+    """Stage 1's GPU softmax: few blocks and scattered accesses, each alone.
+
+    gpu_thread_per_row reads and writes scattered addresses, and it has few blocks where the
+    matrix has few rows; the accesses of gpu_block_per_row are coalesced.  Shapes with the same
+    number of elements tell the two causes apart.  Counters, and the time of a shape that was
+    only counted, are those of `make profile 1`."""
+    known = both_kernels(data.rows).query("reps > 0")
+    kernels = known.groupby(["dtype", "rows", "cols"]).variant.transform("nunique")
+    known = known[kernels == 2]
+    if known[known.variant == SCATTERED].blocks.nunique() < 2:
+        raise NoData("stage 1 was not measured on a GPU with few and with many blocks")
+    counted = counted_rows(data, known.machine.iloc[0])
+    lines, used = {}, each(known)
+    if counted is not None and len(counted):
+        lines = {(row.dtype, row.variant, row.rows): row for row in each(counted)}
+        alike = counted[(counted.rows * counted.cols).isin(known.rows * known.cols)]
+        known = pd.concat([known, alike]).drop_duplicates(["dtype", "variant", "rows"])
+        used += each(counted)
+    known = known.sort_values(["dtype", "coalesced", "rows"], ascending=[False, True, False])
+    cells = []
+    for row in each(known):
+        one = row.rows * row.cols * (4 if row.dtype == "f32" else 2)  # bytes of one pass
+        copy = 2 * one / row.ceiling / 1e9 if row.ceiling else None
+        cells.append([row.variant, row.dtype, shape_text(row), f"{row.blocks:.0f}",
+                      seconds(row.median_s) + ("" if row.reps else ", one launch"),
+                      significant(row.median_s / copy) if copy else ""])
+        if lines:
+            line = lines.get((row.dtype, row.variant, row.rows))
+            moved = line.bytes_measured if line else 0
+            cells[-1] += [f"{moved / one:.2f} G" if moved else ""] + [
+                getattr(line, name + "_text") + unit if line and getattr(line, name + "_text")
+                else "" for name, (_, unit) in COUNTED.items()]
+    header = ["kernel", "type", "shape", "blocks", "time", "copies"]
+    if lines:
+        header += ["counted"] + [name for name, _ in COUNTED.values()]
+    types = [dtype for dtype in ("f32", "f16") if dtype in {*known.dtype}]
+    change = [[text] + [times.get(dtype, "") for dtype in types]
+              for text, times in factor_lines(known).items()]
+    return (markdown(header, cells) + [""]
+            + markdown(["slower by this factor", *types], change) + provenance(used))

@@ -1,0 +1,32 @@
+"""registry.py: the names of all tables and figures, each beside the function that makes it."""
+import re
+
+TABLES, FIGURES = {}, {}
+
+
+def table(pattern):
+    """Registers a function (data, *parts of the name) -> lines of Markdown.  `pattern` is the
+    name, or a regular expression whose groups are the parts."""
+    def register(make):
+        TABLES[pattern] = make
+        return make
+    return register
+
+
+def figure(name, group, **settings):
+    """Registers a function data -> a figure of matplotlib, drawn into the file `name` with these
+    settings of matplotlib.  Figures of one group are drawn together (plot.py)."""
+    def register(draw):
+        FIGURES[name] = group, draw, {key.replace("_", "."): value
+                                      for key, value in settings.items()}
+        return draw
+    return register
+
+
+def find_table(name):
+    """(function, parts) of the table, or None."""
+    for pattern, make in TABLES.items():
+        match = re.fullmatch(pattern, name)
+        if match:
+            return make, match.groups()
+    return None

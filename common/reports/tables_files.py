@@ -1,0 +1,251 @@
+"""tables_files.py: tables of single files: several machines, serving, a course, and any file as
+it stands."""
+import pathlib
+import re
+
+from registry import table
+from results import Malformed, NoData, each, need, read_lines
+from words import markdown, si, significant
+
+
+def source(row, *more):
+    """The provenance of a file that is one run: its first line's."""
+    date = row.date[:10]
+    return ["", "*" + "; ".join([row.machine, row.compiler, f"commit {row.commit}", date, *more])
+            + ".*"]
+
+
+@table("file-(.+)")
+def file(data, name):  # pylint: disable=unused-argument
+    """notes/results/NAME.csv as it stands."""
+    path = pathlib.Path("notes/results") / f"{name}.csv"
+    if not path.exists():
+        raise NoData(f"no file {path}")
+    lines = read_lines(path)
+    header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
+    return markdown(header, lines.values.tolist())
+
+
+# --- Several GPUs, several processes ---
+
+def problem_of(row):
+    """A row's problem in words."""
+    if row.seqlen_q == 1:
+        return f"decoding: 1 query, {si(row.seqlen_k)} keys"
+    if row.seqlen_q != row.seqlen_k:
+        return f"{si(row.seqlen_q)} queries, {si(row.seqlen_k)} keys"
+    return f"{si(row.seqlen_q)} x {si(row.seqlen_k)}" + (", causal" if row.causal else "")
+
+
+def way_of(row):
+    """'ring' of 'ring-2'."""
+    return row.variant.rsplit("-", 1)[0]
+
+
+def machines_line(rows):
+    """The cells of one problem: each method's latest time."""
+    times = {row.variant: row for row in rows}
+    single = times.get("tuned") or times.get("split_kv")
+    best, *others = sorted((row for name, row in times.items()
+                            if row.stage == "5" and name.rsplit("-", 1)[-1].isdigit()),
+                           key=lambda row: row.median_s)
+    others = [row for row in times.values() if row in others]
+    peer = min((row for row in rows if row.stage == "peer"), key=lambda row: row.median_s,
+               default=None)
+    return [problem_of(best),
+            f"{1e3 * single.median_s:.2f} ms" if single else "does not fit",
+            f"{way_of(best)}: {1e3 * best.median_s:.2f} ms",
+            f"{single.median_s / best.median_s:.2f}" if single else "",
+            ", ".join(f"{way_of(row)} {1e3 * row.median_s:.2f}" for row in others),
+            f"{1e3 * peer.median_s:.2f} ms ({peer.median_s / best.median_s:.2f})"
+            if peer else ""]
+
+
+@table("multi-gpu")
+def multi_gpu(data):
+    """Several GPUs beside one, from multi_gpu/times.csv."""
+    rows, shapes = each(data.file("multi_gpu/times.csv")), {}
+    for row in rows:
+        shapes.setdefault((row.seqlen_q == 1, row.seqlen_q != row.seqlen_k, -row.seqlen_q,
+                           row.causal, row.seqlen_k), []).append(row)
+    gpus = int(max(row.threads for row in rows))
+    row = rows[0]
+    return ["16 heads, d = 128, bf16. Speed-up: one GPU's time over that of the fastest way. "
+            "Peer: PyTorch's context_parallel in the same run (its time over ours).", ""] + \
+        markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
+                 [machines_line(shapes[key]) for key in sorted(shapes)]) + \
+        ["", f"*{gpus} x {row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}.*"]
+
+
+def turn_table(rows):
+    """A line for each way in which NCCL chose its number of blocks."""
+    rows = rows[rows.most_blocks == ""]
+    one = {row.causal: f"{float(row.one_gpu_ms):.2f} ms (1)" for row in each(rows)}
+    lines = [["one GPU", one["0"], one["1"]]]
+    for way, mine in rows.groupby("way", sort=False):
+        lines.append([way, *(f"{float(row.median_ms):.2f} ms ({row.speed_up})"
+                             for row in each(mine))])
+    return markdown(["way", "full", "causal"], lines)
+
+
+def blocks_table(rows):
+    """A line for each way that was tried with fewer blocks, a column for each limit."""
+    cells = {(row.way, row.most_blocks, row.causal): row for row in each(rows)}
+    ways = dict.fromkeys(way for way, limit, _ in cells if limit)
+    limits = sorted({*rows.most_blocks} - {""}, key=int) + [""]
+
+    def speed_ups(way, limit):
+        pair = [cells.get((way, limit, causal)) for causal in "01"]
+        return ", ".join(row.speed_up for row in pair if row)
+    copies = [cells["one kernel", limit, "0"].copy_ms + " ms" for limit in limits]
+    return markdown(["NCCL's blocks, at most", *(limit or "no limit" for limit in limits)],
+                    [["the copy of the keys lasts", *copies]] +
+                    [[way, *(speed_ups(way, limit) for limit in limits)] for way in ways])
+
+
+@table("attempts")
+def attempts(data):
+    """What was tried on a ring of two GPUs, from multi_gpu/attempts.csv: two turns, and limits on
+    NCCL's blocks."""
+    rows = data.file("multi_gpu/attempts.csv", read_lines)
+    first, second = rows[rows.turn == "1"], rows[rows.turn == "2"]
+    row = each(rows)[0]
+    return ["64k x 64k, 16 heads, d = 128, bf16. In brackets: speed-up over one GPU in the "
+            "same turn.", "", *turn_table(first), "", "Speed-up, full and causal:", "",
+            *blocks_table(first), "", "A second turn, with the copy engines:", "",
+            *turn_table(second),
+            "", f"*{row.gpus} x {row.machine}; {row.compiler}; commit {row.commit}; "
+            f"{row.date[:10]}; median of {row.reps} calls.*"]
+
+
+@table("ranks")
+def ranks(data):
+    """Several processes beside as many threads, from multi_gpu/ranks.csv."""
+    rows = data.file("multi_gpu/ranks.csv")
+    methods, row = list(rows.variant.unique()), each(rows)[0]
+    times, lines = rows.groupby(["causal", "variant"]).median_s.median(), []
+    for causal in sorted({*rows.causal}):
+        one = times[causal, "all_cores"]
+        lines.append(["causal" if causal else "full"] + [
+            f"{1e3 * times[causal, name]:.0f} ms"
+            + ("" if name == "all_cores" else f" ({one / times[causal, name]:.2f})")
+            for name in methods])
+    return [f"{row.heads_q:.0f} heads, {si(row.seqlen_k)} queries and keys, "
+            f"d = {row.head_dim:.0f}, f32. In brackets: times as fast as threads.", ""] + \
+        markdown(["mask"] + [f"{row.threads:.0f} threads" if name == "all_cores" else
+                             "{}, {} ranks".format(*name.rsplit("-", 1)) for name in methods],
+                 lines) + source(row, f"median of {len(rows) // len(methods) // len(lines)} rounds")
+
+
+# --- Serving ---
+
+BASELINES = {"layout": "arrays [B, H, L, D]", "packed": "a batch of equal lengths",
+             "window": "the share of the pairs in the time of all keys",
+             "paged": "the same keys in a row"}
+
+
+def number_in(row, name):
+    """ideal_s or bound of the row's flags; None where it is not there."""
+    found = re.search(rf"{name} ([0-9.e+-]+)", row.flags)
+    return float(found[1]) if found else None
+
+
+def serving_shape(row):
+    """Heads, lengths, d and mask in words."""
+    heads = f"{row.heads_q:.0f}" + ("" if row.heads_q == row.heads_kv else f"/{row.heads_kv:.0f}")
+    lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
+        else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
+    return f"{row.batch:.0f} x {heads} heads, {lengths}, d = {row.head_dim:.0f}" \
+        + (", causal" if row.causal else "")
+
+
+@table("serving")
+def serving(data):
+    """What windows, packed sequences, pages and layouts cost, and the host's time of a call, from
+    hopper/serving.csv."""
+    rows, cells, calls = each(data.file("hopper/serving.csv")), [], []
+    for row in rows:
+        feature, _, name = row.variant.partition(": ")
+        ideal, bound = number_in(row, "ideal_s"), number_in(row, "bound")
+        if feature == "call":
+            calls.append(f"{1e6 * row.median_s:.1f} µs of the host from Python, "
+                         f"{1e6 * ideal:.1f} µs from C ({serving_shape(row)})")
+            continue
+        speed = f"{row.gbps:.0f} GB/s" if feature == "paged" else \
+            f"{row.gflops / 1000:.0f} TFLOP/s"
+        cells.append([feature, name.replace(";", ","), serving_shape(row),
+                      f"{1e3 * row.median_s:.3f} ms", speed, f"{ideal / row.median_s:.2f}",
+                      f"{bound:.2f}" if bound else ""])
+    return ["bf16, calls back to back, through the Python package. Ratio: the time of "
+            + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
+            + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
+            "computes whole blocks of keys.", "",
+            *markdown(["feature", "", "shape", "time", "speed", "ratio", "bound"], cells),
+            "", "One call takes " + "; ".join(calls) + "."] + source(rows[0])
+
+
+# --- A course ---
+
+TARGETS = pathlib.Path("common/grader/targets.csv")
+CPU_SPEED = re.compile(r"^ \* Speed: \S+, half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
+                       re.M)
+BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+# by a project's ceiling: the operation, the types, the length of its rows or keys
+GPU_WORK = {"copy": ("softmax", ("f32",), 65536), "gemm": ("attention", ("f16", "bf16"), 8192)}
+
+
+def cpu_targets():
+    """Projects in C: the head of each file names its shares, its solution reaches the second."""
+    for path in sorted(pathlib.Path(".").glob("0*/exercises/projects/*.c")):
+        found = CPU_SPEED.search(path.read_text(encoding="utf-8"))
+        if not found:
+            raise Malformed(f"{path}: no line 'Speed: ...'")
+        half, ceiling, most = found.groups()
+        yield [f"`{path.stem}`", "any CPU, one core", f"{half} % of {ceiling}",
+               f"{most} % of {ceiling}", "reached by its solution"]
+
+
+def judged_share(row):
+    """Percent of the ceiling, as the judge counts: softmax reads and writes each row once."""
+    if row.op == "attention":
+        return row.pct_ceiling
+    return 100 * 2e-9 * row.rows * row.cols * BYTES[row.dtype] / row.median_s / row.ceiling
+
+
+def best_measured(rows, pattern, kind):
+    """Our fastest kernel at the project's row length or head dimension on such a GPU, or None."""
+    op, dtypes, length = GPU_WORK[kind]
+    rows = rows.query(
+        "device == 'gpu' and op == @op and dtype in @dtypes and stage not in ('peer', 'roof') and "
+        "ceiling_kind == @kind and ceiling > 0 and length == @length and head_dim in (0, 128) and "
+        "causal == 0 and regime == 'cold'")
+    return max(each(rows[rows.machine.str.contains(pattern)]), key=judged_share, default=None)
+
+
+@table("targets")
+def targets(data):
+    """The projects of a course: shares for half and all points, and what of it we measured."""
+    lines = list(cpu_targets())
+    for line in each(read_lines(TARGETS)):
+        found = None if line.pattern == "." else \
+            best_measured(data.all, line.pattern, line.ceiling)
+        lines.append([f"`{line.project}`", line.machine, f"{line.half_at} % of {line.ceiling}",
+                      f"{line.all_at} % of {line.ceiling}",
+                      f"{significant(judged_share(found), 2)} % by `{found.variant}`, "
+                      f"{found.machine.split('; ')[-1]}" if found else "no"])
+    return markdown(["project", "machine", "half of the points", "all", "measured"], lines)
+
+
+@table("projects")
+def projects(data):
+    """The programs of projects-check: points, and what the judge of a GPU said."""
+    lines = each(data.file("course/projects.csv", read_lines))
+    sources = {f"{x.machine}; driver {x.driver}; commit {x.commit}; {x.date}" for x in lines}
+    if len(sources) != 1 or any(x.ok != "1" for x in lines):
+        raise Malformed(f"{data.directory}/course/projects.csv: not one run, or a program is not "
+                        "judged as it should be")
+    # without the times, and without the linker's details
+    cells = [[f"`{x.project}`", x.program, f"{x.points} of {x.of}",
+              re.sub(r"(% of \w+), .*|: \(.*", r"\1", x.said), x.runs, x.seconds] for x in lines]
+    return markdown(["project", "program", "points", "what the judge says", "runs", "seconds"],
+                    need(cells, "no program was judged")) + ["", f"*{sources.pop()}.*"]

@@ -1,0 +1,103 @@
+"""words.py: numbers, units and Markdown, for tables and figures."""
+
+MOST_PERCENT = 105  # a share above this is none: see ceiling_exceeded() in common/measurement
+CACHED, WRONG = "†", "‡"
+MARKS = {CACHED: "ceiling wrong or model wrong: a cache served a pass",
+         WRONG: "ceiling wrong or model wrong"}
+
+
+def si(value):
+    """'4k' for 4096; powers of two in units of 1024."""
+    value = int(value)
+    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit}{name}"
+    return str(value)
+
+
+def significant(value, digits=3):
+    """'1234', '12.3', '0.00123': at least so many digits, never an exponent."""
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - int(f"{abs(value):e}".split("e")[1]))
+    return f"{value:.{places}f}"
+
+
+def rate(gflops):
+    """'10.4 GFLOP/s', '3.13 TFLOP/s': TFLOP/s from 1000 GFLOP/s on."""
+    return f"{significant(gflops)} GFLOP/s" if gflops < 999.5 \
+        else f"{significant(gflops / 1000)} TFLOP/s"
+
+
+def seconds(value):
+    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * scale >= 1 or unit == "µs":
+            return f"{significant(value * scale)} {unit}"
+
+
+def panel_text(head_dim, causal):
+    return f"d = {head_dim:.0f}{', causal' if causal else ''}"
+
+
+def mark_of(row):
+    """'' or the mark of a share of the ceiling that cannot be one."""
+    if row.pct_ceiling <= MOST_PERCENT:
+        return ""
+    if row.ceiling_kind == "copy" and row.ceiling and row.rows and row.cols:
+        size = 4 if row.dtype == "f32" else 2
+        once = 2 * size * row.rows * row.cols / row.median_s / 1e9  # x read, y written
+        if 100 * once <= MOST_PERCENT * row.ceiling:
+            return CACHED
+    return WRONG
+
+
+def share_of(row, kind=""):
+    """'98 %', '98 % of fma' or '187 %† of copy'; '' when no ceiling was measured."""
+    if not row.pct_ceiling:
+        return ""
+    return f"{row.pct_ceiling:.0f} %{mark_of(row)}" + (f" of {kind}" if kind else "")
+
+
+def in_brackets(text):
+    return f" ({text})" if text else ""
+
+
+def footnotes(lines):
+    """Lines of Markdown that explain the marks in the lines of a table."""
+    text = "\n".join(lines)
+    notes = [f"{mark} {why}" for mark, why in MARKS.items() if mark in text]
+    return ["", "*" + "; ".join(notes) + ".*"] if notes else []
+
+
+def markdown(header, lines):
+    """A table: the first column and those of prose left, the others right."""
+    prose = [max((len(line[c]) for line in lines), default=0) > 40
+             for c in range(len(header))]
+    rule = [":--" if left or not c else "--:" for c, left in enumerate(prose)]
+    return ["| " + " | ".join(cells) + " |" for cells in [header, rule] + lines]
+
+
+def grid(header, cells, names, columns):
+    """A table of cells {(name, column): text}, empty where there is none."""
+    return markdown(header, [[name] + [cells.get((name, column), "") for column in columns]
+                             for name in names])
+
+
+def days_of(dates):
+    """'2026-01-02', or the first and the last of several days with ' to ' between."""
+    days = sorted({date[:10] for date in dates if date})
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
+
+
+def provenance(rows):
+    """The sentence under a table that says where it comes from; rows: tuples or lines."""
+    rows = list(rows)
+    if rows and isinstance(rows[0], dict):
+        values = {name: {row[name] for row in rows} for name in rows[0]}
+    else:
+        values = {name: {getattr(row, name) for row in rows}
+                  for name in ("machine", "compiler", "commit", "date")}
+    machine, compiler, commit = (", ".join(sorted(values[name] - {""}))
+                                 for name in ("machine", "compiler", "commit"))
+    when = days_of(values["date"]) or "unknown date"
+    return ["", f"*{machine}; {compiler}; commit {commit}; {when}.*"]
