@@ -6,22 +6,14 @@ PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 
 .PHONY: map plot tables tables-check
 plot: $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $<
-	$(Q)$(PYTHON) common/reports/figures.py --out $(PLOTS)
-	$(Q)$(PYTHON) common/reports/figures_mma.py --out $(PLOTS)
-	$(Q)$(PYTHON) common/reports/pictures.py --out $(PLOTS)
-	$(Q)$(PYTHON) common/reports/roofline.py --results $(RESULTS) --out $(PLOTS)
-	$(Q)$(PYTHON) common/reports/roofline_matrix.py --results $(RESULTS) --out $(PLOTS) || \
-	    [ $$? = 1 ]
-	$(Q)$(PYTHON) common/reports/ladder_figures.py --results $(RESULTS) --out $(PLOTS) || \
-	    [ $$? = 1 ]
-	$(Q)$(PYTHON) common/reports/multi_gpu.py --results $(RESULTS)/multi_gpu \
-	    --out $(PLOTS) || [ $$? = 1 ]
+	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $< \
+	    bench map ladder roofline machines notes
 
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9
 map: $(BUILD)/03_online_softmax
-	$(Q)$(PYTHON) common/reports/plot_map.py --program $< --out $(BUILD)/plots --head $(call quoted,$(HEAD))
+	$(Q)$(PYTHON) common/reports/plot.py --program $< --out $(BUILD)/plots \
+	    --head $(call quoted,$(HEAD))
 
 tables tables-check:
 	$(Q)$(PYTHON) common/reports/tables.py --results notes/results \

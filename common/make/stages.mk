@@ -69,5 +69,5 @@ profile:
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
 	$(Q){ sh common/reports/counters.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
-	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/ladder_figures.py \
+	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/plot.py ladder \
 	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)

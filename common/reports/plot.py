@@ -26,7 +26,7 @@ except ImportError as missing:
           "(apt install python3-matplotlib python3-pandas)", file=sys.stderr)
     sys.exit(77)
 from registry import FIGURES
-from results import Data, Malformed, NoData
+from results import Data, NoData, guarded
 
 
 def draw_all(names, data, out):
@@ -45,7 +45,7 @@ def draw_all(names, data, out):
     return drawn
 
 
-def main():
+def main(argv=None):
     """Draws what the files have; returns the exit status."""
     groups = {group for group, _, _ in FIGURES.values()}
     parser = argparse.ArgumentParser(description="Draws the figures from CSV files.")
@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--head", type=int, default=9, help="head of the attention map")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.list:
         for name, (group, draw, _) in FIGURES.items():
             print(f"{group:9} {name:20} {' '.join(draw.__doc__.split())}")
@@ -77,11 +77,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Malformed as error:
-        print(f"plot.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        print(f"plot.py: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
+    sys.exit(guarded("plot.py", main))

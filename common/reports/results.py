@@ -9,6 +9,7 @@ import csv
 import functools
 import pathlib
 import re
+import sys
 
 import pandas as pd
 
@@ -50,6 +51,17 @@ def need(rows, why):
     if not len(rows):
         raise NoData(why)
     return rows
+
+
+def guarded(name, work):
+    """The exit status of work(); 2 with one line where a file cannot be used."""
+    try:
+        return work()
+    except Malformed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 2
 
 
 def each(rows):

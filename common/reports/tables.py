@@ -26,7 +26,7 @@ import tables_files  # noqa: F401
 import tables_gpu  # noqa: F401
 import tables_ladder  # noqa: F401
 from registry import TABLES, find_table
-from results import Data, Malformed, NoData
+from results import Data, Malformed, NoData, guarded
 from words import footnotes
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
@@ -81,7 +81,7 @@ def replace(path, text):
     os.replace(beside, path)
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--results", type=pathlib.Path, default="notes/results")
     parser.add_argument("--machine", default="", help="part of the machine's name")
@@ -89,7 +89,7 @@ def main():
                         "a file would change")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.list:
         for name, make in TABLES.items():
             print(f"{name:32} {' '.join(make.__doc__.split(chr(10) * 2)[0].split())}")
@@ -119,11 +119,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Malformed as error:
-        print(f"tables.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        print(f"tables.py: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(guarded("tables.py", main))

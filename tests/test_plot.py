@@ -1,0 +1,91 @@
+"""The figures: drawn from CSV, and the same from the same CSV."""
+import pathlib
+
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("matplotlib")
+import invented  # noqa: E402
+from helpers import BUILD, ROOT  # noqa: E402
+import plot  # noqa: E402
+import results  # noqa: E402
+from test_tables import write  # noqa: E402
+
+PROGRAM = BUILD / "03_online_softmax"
+FIXTURE = ROOT / "tests/fixture"
+
+
+@pytest.fixture
+def drawn(capsys):
+    """drawn(OUT, options...): (status, names of the files in OUT, what was said)."""
+    def draw(out, *options):
+        status = results.guarded("plot.py", lambda: plot.main(
+            ["--out", out, "--fixture", str(FIXTURE), *map(str, options)]))
+        return status, sorted(path.name for path in pathlib.Path(out).glob("*")), \
+            "".join(capsys.readouterr())
+    return draw
+
+
+def twice(drawn, wanted, *options):
+    """The files wanted, and only these, are drawn, the same again."""
+    for out in ("one", "two"):
+        status, names, said = drawn(out, "--results", "results", *options)
+        assert status == 0 and names == sorted(wanted), said
+    for name in wanted:
+        first, second = (pathlib.Path(out, name).read_bytes() for out in ("one", "two"))
+        assert first == second and (first[:4] == b"\x89PNG" or first[:5] == b"<?xml"), name
+
+
+def test_every_figure_of_the_bench_is_drawn_and_is_the_same_again(drawn):
+    write(invented.stages(gpu=True))
+    twice(drawn, ["arc.png", "ceiling.png", "error.png", "flash.png", "ladder.png", "length.png",
+                  "map.png", "memory.png", "traffic.png"], "--program", PROGRAM)
+
+
+def test_rooflines_are_drawn_and_are_the_same_again(drawn):
+    write(invented.stages(gpu=True))
+    twice(drawn, ["roofline_cpu.png", "roofline_gpu.png"], "roofline")
+
+
+def test_pictures_need_no_measurement(drawn):
+    pictures = ["memories.svg", "tiles.svg", "fragments.png", "swizzle.png", "kinks.svg"]
+    twice(drawn, pictures, *pictures)
+
+
+def test_the_ladder_is_drawn_and_is_the_same_again(drawn):
+    rows, counted = invented.ladder()
+    write(rows), write(counted, "profile_05_flash_cuda.csv")
+    twice(drawn, ["staircase.png", "crossover.png", "decode.png", "gpu_memory.png"], "ladder")
+    pathlib.Path("results/profile_05_flash_cuda.csv").unlink()
+    status, _, said = drawn("two", "--results", "results", "ladder")
+    assert status == 0 and "staircase.png not drawn: no file" in said
+
+
+def test_the_matrix_unit_is_drawn_beside_the_exponentials(drawn):
+    """Without the ceiling of the matrix unit there is nothing to draw, and a line says so."""
+    rows = invented.matrix()
+    write(rows)
+    twice(drawn, ["roofline_matrix.png"], "roofline_matrix.png")
+    write(rows.replace({"ceiling_kind": {"gemm": "exp"}}))
+    status, _, said = drawn("three", "--results", "results", "roofline_matrix.png")
+    assert status == 1 and "no measurement of amx beside ceiling 'gemm'" in said
+
+
+@pytest.mark.parametrize("options, word", [
+    (["--head", "12"], "out of bounds"), (["--fixture", "nowhere"], "nowhere"),
+    (["--program", "./nothing"], "nothing")])
+def test_what_stops_the_map_is_named(drawn, options, word):
+    status, names, said = drawn("out", "--program", PROGRAM, *options)
+    assert status == 1 and word in said and not names
+
+
+def test_missing_columns_skip_a_figure_with_one_line(drawn):
+    write(invented.stages().drop(columns="peak_bytes"))
+    status, names, said = drawn("out", "--results", "results")
+    assert status == 0 and {"length.png"} <= {*names} and "ladder.png" not in names
+    assert "ladder.png not drawn: no measurement of stage 5 on a GPU" in said
+    assert "memory.png not drawn: no measurements of it" in said
+    status, _, said = drawn("out", "--results", "missing")
+    assert status == 2 and "missing: has no .csv files" in said
+    with pytest.raises(SystemExit):
+        drawn("out", "dance")

@@ -1,0 +1,302 @@
+"""The tables: made from CSV, once, and one line for every malformed file."""
+import pathlib
+import re
+
+import pytest
+
+pytest.importorskip("pandas")
+import invented  # noqa: E402
+import results  # noqa: E402
+import tables  # noqa: E402
+
+
+def write(rows, name="a.csv"):
+    path = pathlib.Path("results", name)
+    path.parent.mkdir(exist_ok=True, parents=True)
+    rows.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def made(capsys):
+    """made(NAME...): (status, text of t.md after its tables were made, what was said)."""
+    def make(*names, text=None, options=()):
+        results.listed.cache_clear()
+        page = pathlib.Path("t.md")
+        page.write_text(text if text is not None else "".join(
+            f"<!-- table:{name} begin -->\n<!-- table:{name} end -->\n" for name in names))
+        status = results.guarded("tables.py", lambda: tables.main(
+            ["--results", "results", *options, "t.md"]))
+        return status, page.read_text(), "".join(capsys.readouterr())
+    return make
+
+
+def holds(text, *wanted):
+    for want in wanted:
+        assert want in text, f"not '{want}' in:\n{text}"
+
+
+def test_tables_of_the_ladder_say_where_each_rung_wins(made):
+    rows, counted = invented.ladder()
+    write(rows), write(counted, "profile_05_flash_cuda.csv")
+    status, text, said = made("crossover", "roofs", "gpu-memory", "counters", "steps-3-4", "ladder",
+                              "ladder-f32", "decode", "stage-5-attention", "hopper", "headline")
+    assert status == 0, said
+    last = invented.LAST
+    holds(text, "| 4 `async_copies` over 3 `tensor_cores` | always | always |",
+          "| 8 `warp_specialized` over 7 `wgmma` | from 1k | from 1k |",
+          "| 9 `ping_pong` over 8 `warp_specialized` | up to 512 | up to 512 |",
+          "| 11 `tma_store` over 10 `intra_warpgroup_overlap` | never | never |",
+          "| split_kv | 6711 |",  # 67 MB in 10 us
+          "| register_tiled | 114 (0 %) | 114 (0 %) |",
+          "| d = 64 | 900 (83 %) |",  # 743 of the roof's 900
+          "the last kernel reaches **743 TFLOP/s, 2.48 times as fast as cuDNN** (bf16, head_dim "
+          "128, 4k keys, no mask; one call at a time", "| `pytorch-math` | 1024 |",
+          "| 4 async_copies | 128 | 149 | 19 | 50 |  | 30 | 40 | 0.5 | 12 | 1.7 |",
+          "| 1.14 | 1.14 | tensor cores busy 13 to 19 %; shared memory busy 40 to 40 % |",
+          f"| `split_kv` over {len(invented.RUNGS)} `{last}`, one query |  | from 4k |",
+          f"| {last} | 819 |",  # 67 MB in 82 us
+          f"`{last}`, `pytorch-cudnn` | 256 |")
+    ladder = text[text.index("table:ladder begin"):text.index("table:ladder end")]
+    assert "no_softmax" not in ladder  # a roof is no rung
+
+
+def test_a_library_that_is_measured_appears_in_the_tables(made):
+    rows, _ = invented.ladder()
+    fourth = rows[rows.variant == "pytorch-cudnn"].assign(variant="flash-attention-4")
+    write(rows), write(fourth.assign(gflops=fourth.gflops * 2, median_s=fourth.median_s / 2),
+                       "b.csv")
+    status, text, said = made("hopper", "ladder", "headline", "gpu-memory")
+    assert status == 0, said
+    holds(text, "(times as fast as FlashAttention-4)", " 743 (1.24) |",
+          "1.24 times as fast as FlashAttention-4**", "| flash-attention-4 | 600 (",
+          "`flash-attention-4`")
+
+
+def cut_line(text):
+    return text[:900]
+
+
+@pytest.mark.parametrize("spoil, word", [
+    (lambda text: None, "no .csv files"),
+    (lambda text: "", "is empty"),
+    (lambda text: text.split("\n")[0], "no measurements"),
+    (lambda text: text.replace("median_s", "median", 1), "'median_s'"),
+    (lambda text: text.replace("min_s", "median_s", 1), "'median_s'"),
+    (lambda text: re.sub("(?m)^(1,simd.*?),", r"\1;", text, count=1), "has 34 fields"),
+    (lambda text: re.sub("(.*\n.*\n.*\n.*)\n", r"\1,\n", text, count=1), "a.csv:4: has 36 fields"),
+    (lambda text: text.replace(",20.0,", ",many,", 1).replace(",20,", ",many,", 1), "'many'"),
+    (lambda text: text.replace(",20.0,", ",nan,", 1).replace(",20,", ",nan,", 1), "'nan'"),
+    (lambda text: text.replace("\n1,", "\n9,", 1), "'9'"),
+    (lambda text: text.replace("\n1,", "\n,", 1), "stage"),
+    (lambda text: "\0" * 200, "a.csv"),
+    (lambda text: b"\xff\xfe", "cannot be read"),
+    (cut_line, "fields")])
+def test_malformed_csv_is_refused_with_one_line(made, spoil, word):
+    path = write(invented.stages())
+    spoiled = spoil(path.read_text())
+    if spoiled is None:
+        path.unlink()
+    else:
+        path.write_bytes(spoiled if isinstance(spoiled, bytes) else spoiled.encode())
+    old = "<!-- table:memory begin -->\nold\n<!-- table:memory end -->\n"
+    status, text, said = made(text=old)
+    assert status == 2 and said.count("\n") == 1 and word in said and text == old, said
+
+
+def test_columns_are_read_by_name(made):
+    """In any order; one that an old file lacks is empty, one that is new does no harm."""
+    rows = invented.stages()
+    write(rows)
+    want = made("attention", "stage-4-attention")[1]
+    write(rows.assign(watts=3)[["watts", *rows.columns[::-1]]])
+    assert made("attention", "stage-4-attention")[1] == want
+    write(rows.drop(columns=["peak_bytes", "flags", "min_s"]))
+    status, text, said = made("attention", "stage-4-attention")
+    assert status == 0 and text == want, said
+    assert made("memory")[0] == 1  # a table that needs the column says so
+
+
+def test_tables_are_rewritten_once_and_checked(made):
+    write(invented.stages(gpu=True))
+    names = ["attention", "softmax", "memory", "ladder", "stages", "stage-4-attention",
+             "stage-3-softmax"]
+    status, text, _ = made(*names, options=["--check"])
+    assert status == 1 and "|" not in text
+    status, text, said = made(*names)
+    assert status == 0 and len(re.findall(r"(?m)^\| :-- \|", text)) == 7, said
+    assert made(text=text, options=["--check"])[0] == 0
+    assert made(text=text.replace("invented GPU", "other GPU"), options=["--check"])[0] == 1
+
+
+def test_programs_of_projects_check_without_times_or_linkers_words(made):
+    """One run of projects-check, in which every program was judged as it should be."""
+    write(invented.stages(gpu=True))
+    csv = pathlib.Path("results/course/projects.csv")
+    csv.parent.mkdir()
+    end = ",1,3,2,Some GPU,570,2026-01-01,abc\n"
+    csv.write_text("project,program,points,of,said,ok,runs,seconds,machine,driver,date,commit\n"
+                   f'p,fast,9.5,40,"61.2 % of copy, 3 ms"{end}'
+                   f'p,links,0.0,40,"does not link: (.text): x"{end}')
+    status, text, said = made("projects")
+    assert status == 0, said
+    holds(text, "| fast | 9.5 of 40 | 61.2 % of copy | 3 | 2 |\n",
+          "| links | 0.0 of 40 | does not link | 3 | 2 |\n",
+          "\n*Some GPU; driver 570; commit abc; 2026-01-01.*\n")
+    csv.write_text(csv.read_text().replace('x",1,3', 'x",0,3'))
+    status, _, said = made("projects")
+    assert status == 2 and "as it should be" in said
+
+
+def test_a_window_has_the_bound_of_whole_blocks_beside_its_ratio(made):
+    rows = invented.stages()
+    write(rows)
+    (first,) = rows[:1].to_dict("records")
+    first |= {"median_s": 0.002, "min_s": 0.002}
+    write(invented.table([
+        first | {"variant": "window: 256 keys", "flags": "ideal_s 0.001; bound 0.8"},
+        first | {"variant": "layout: views", "flags": "ideal_s 0.001"}]), "hopper/serving.csv")
+    _, text, said = made("serving")
+    holds(text + said, "| ratio | bound |", "| 0.50 | 0.80 |", "| 0.50 |  |")
+
+
+def test_stage_tables_follow_the_list_of_the_stage(made):
+    write(invented.stages(gpu=True))
+    for order in (("tiled", "threads"), ("threads", "tiled")):
+        pathlib.Path("04_here").mkdir(exist_ok=True)
+        pathlib.Path("04_here/variants.c").write_text(
+            "... *const variants[] = {\n &%s,\n &%s,\n NULL,\n};\n" % order)
+        assert re.search(r"(?m)^. (tiled|threads) ", made("stage-4-attention")[1])[1] == order[0]
+
+
+@pytest.mark.parametrize("spoil, want", [
+    (lambda rows: rows.seqlen_k > 4096, "4.0e-07 / 2.0e-06 at 4k |"),
+    (lambda rows: rows.seqlen_k > 0, "4.0e-07 / – |")])
+def test_stage_tables_say_at_which_length_an_error_was_compared(made, spoil, want):
+    """Where the reference was too slow the longest length that was compared; the error alone
+    where no bound is known."""
+    rows = invented.stages()
+    rows.loc[spoil(rows), ["allowed_err"] + ["max_err"] * ("at" in want)] = float("nan")
+    write(rows)
+    holds(made("stage-4-attention")[1], want)
+
+
+@pytest.mark.parametrize("mark, has, lacks, want", [
+    ("attention", "*invented machine", "other machine", 0),
+    ("attention@other", "*other machine", "invented", 0),
+    ("machines", "| invented machine, 16 cores at 2.0 GHz | 2.00 | 1.90 | 1.70 | 40.0 | "
+     "610 (64 %) |", "@", 0),
+    ("machines", "| other machine; 16 cores | 4.00 | 3.80 | 3.40 | 80.0 |", "@", 0),
+    ("attention@nobody", "", "|", 2),
+    ("untuned?", "Not measured yet: no measurement of the untuned", "|", 0),
+    ("untuned", "", "|", 1)])
+def test_a_table_names_its_machine_and_may_ask_for_another(made, mark, has, lacks, want):
+    rows = invented.stages()
+    write(rows)
+    other = rows[rows.seqlen_k != 256]
+    other = other.assign(machine="other machine; 16 cores", median_s=other.median_s / 2,
+                         gflops=2 * other.gflops)
+    # more lines do not make a further machine the first one
+    write(invented.pd.concat([other] * 3), "cpu_b.csv")
+    status, text, said = made(mark)
+    assert status == want and has in text and lacks not in text, f"{said}\n{text}"
+
+
+def test_regimes_are_not_mixed(made):
+    """Sustained lines are twice as fast here; they stay out of the tables of the cold ones."""
+    write(invented.ladder()[0])
+    holds(made("hopper")[1], " 743 (2.48) |")
+    holds(made("hopper-sustained")[1], " 1486 (2.48) |")
+    ladder = made("ladder")[1]
+    assert " 743 (" in ladder and " 1486 (" not in ladder
+
+
+@pytest.mark.parametrize("error", ["nan", "1", "inf"])
+def test_a_wrong_result_is_not_published(made, error):
+    path = write(invented.stages())
+    path.write_text(path.read_text().replace(",4e-07,", f",{error},", 1))
+    status, _, said = made("attention")
+    assert status == 2 and "not published" in said
+
+
+@pytest.mark.parametrize("text, word", [
+    ("<!-- table:dance begin -->\n<!-- table:dance end -->\n", "'dance'"),
+    ("\n<!-- table:ladder begin -->\n", "t.md:2"),
+    ("<!-- table:ladder end -->\n", "t.md:1"),
+    ("<!-- table:ladder begin -->\n<!-- table:memory end -->\n", "t.md:2"),
+    ("<!-- table:ladder begin -->\n<!-- table:ladder begin -->\n", "t.md:2"),
+    ("<!-- table:stage-6-softmax begin -->\n<!-- table:stage-6-softmax end -->\n",
+     "'stage-6-softmax'")])
+def test_marks_without_partner_and_unknown_tables_are_refused(made, text, word):
+    write(invented.stages(gpu=True))
+    status, now, said = made(text=text)
+    assert status == 2 and word in said and now == text
+
+
+@pytest.mark.parametrize("change, share, note", [
+    ({"pct_ceiling": 130}, "130 %† of copy",
+     "*† ceiling wrong or model wrong: a cache served a pass.*"),
+    ({"pct_ceiling": 900, "median_s": 0.0001}, "900 %‡ of copy",
+     "*‡ ceiling wrong or model wrong.*")])
+def test_tables_mark_what_exceeds_the_ceiling(made, change, share, note):
+    """A share above the ceiling is none: the table says so, and why where that is known."""
+    write(invented.stages().assign(**change))
+    holds(made("stage-3-softmax")[1], share, note)
+
+
+def test_a_ratio_is_of_one_run():
+    """Of a problem in both files only the later run's rows count, whatever it left out."""
+    def rows(*lines):
+        same = dict.fromkeys([*results.SHAPE, "causal"], 0) | {
+            "op": "attention", "dtype": "bf16", "device": "gpu", "layout": "bhld"}
+        return invented.pd.DataFrame([same | {"variant": name, "seqlen_k": keys, "date": date}
+                                      for name, keys, date in lines])
+    ladder = rows(("a", 1, "1"), ("b", 1, "1"), ("a", 2, "1"), ("a", 3, "3"))
+    kept = results.latest_run(ladder, rows(("b", 1, "2"), ("b", 3, "2")))
+    assert [*zip(kept.variant, kept.seqlen_k, kept.date)] == \
+        [("a", 2, "1"), ("a", 3, "3"), ("b", 1, "2")]
+
+
+# --- Stage 1: few blocks and scattered accesses ---
+
+def test_each_cause_alone_beside_what_was_counted(made):
+    """Cold medians; the profile's own time only where nothing else was measured."""
+    rows, counted = invented.blocks()
+    write(rows), write(counted, "profile_01_naive.csv")
+    status, text, said = made("gpu-blocks")
+    assert status == 0, said
+    holds(text, "| gpu_thread_per_row | f32 | [256k, 1k] | 1024 | 30.0 ms | 30.0 | "
+          "3.50 G | 32.0 | 87.5 % |  | 99.0 % |",
+          "| gpu_thread_per_row | f32 | [4k, 64k] | 16 | 60.0 ms | 60.0 | "
+          "3.50 G | 31.5 | 87.5 % |  | 12.1 % |",
+          "| gpu_block_per_row | f32 | [4k, 64k] | 4096 | 2.00 ms | 2.00 |",
+          "| gpu_block_per_row | f32 | [16, 16M] | 16 | 80.0 ms, one launch | 80.0 |",
+          "| slower by this factor | f32 |\n",
+          "| scattered instead of coalesced accesses, [256k, 1k] | 20 |",
+          "| 16 blocks instead of 1024, scattered accesses | 2.0 |",
+          "| scattered instead of coalesced accesses, 16 blocks each | 0.75 |",
+          "| 16 blocks instead of 4096, coalesced accesses | 40 |",
+          "| both: the two kernels at [4k, 64k] | 30 |")
+    # a line without repeats has no time of its own: no other table shows [16, 16M]
+    text = made("stage-1-softmax")[1]
+    holds(text, "| gpu_block_per_row | GPU | f32 | 64k | 2.00 ms |",
+          " / 3758 |")  # 3.5 G of 1074 MB were counted
+    assert "16M" not in text
+
+
+@pytest.mark.parametrize("machine", ["other GPU", None])
+def test_without_a_profile_of_this_machine_there_are_times_only(made, machine):
+    rows, counted = invented.blocks()
+    write(rows)
+    if machine:
+        write(counted.assign(machine=machine), "profile_01_naive.csv")
+    text = made("gpu-blocks")[1]
+    holds(text, "| blocks | time | copies |\n", "| 1024 | 30.0 ms | 30.0 |\n")
+    assert "16M" not in text and "16 blocks each" not in text
+
+
+def test_few_and_many_blocks_are_needed(made):
+    rows, _ = invented.blocks()
+    write(rows[rows.rows != 262144])
+    status, _, said = made("gpu-blocks")
+    assert status == 1 and "with few and with many blocks" in said
