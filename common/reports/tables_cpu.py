@@ -241,10 +241,10 @@ LESSONS = {
     "1": [("1", "naive"), ("1", "simd"), ("1", "threads")],
     "2": [("1", "naive"), ("2", "recompute"), ("2", "reload"), ("2", "simd"),
           ("2", "overlapped"), ("2", "threads")],
-    "3": [("1", "naive"), ("2", "recompute"), ("3", "online"), ("3", "divide_once"),
+    "3": [("1", "naive"), ("2", "recompute"), ("3", "online"),
           ("3", "simd"), ("3", "streaming"), ("3", "two_pass"), ("3", "one_look"),
           ("3", "threads")],
-    "4": [("1", "naive"), ("3", "divide_once"), ("4", "fold"), ("4", "tiled"),
+    "4": [("1", "naive"), ("3", "online"), ("4", "fold"), ("4", "tiled"),
           ("4", "microkernel"), ("4", "all_cores")],
 }
 
