@@ -1,6 +1,7 @@
 """tables_cpu.py: the tables of the stages, mostly on a CPU."""
+from ladder import listed
 from registry import table
-from results import NoData, best_lines, describe_work, each, listed, need, same_work
+from results import NoData, best_lines, describe_work, each, need, same_work
 from words import (grid, in_brackets, markdown, provenance, rate, seconds, share_of, si,
                    significant)
 
