@@ -66,7 +66,7 @@ static CUtensorMap map_of(uint16_t *array, size_t rows, size_t columns)
 
 struct tile {
     alignas(1024) uint16_t x[64 * 64];
-    uint64_t full;
+    uint64_t full, empty;
 };
 
 static __global__ void copy_kernel(CUtensorMap from, CUtensorMap to, int row, uint16_t *seen)
@@ -237,37 +237,116 @@ Test(hopper, block_that_does_not_wait_for_its_copy_is_reported)
     cr_expect(strstr(&said[0], "before an asynchronous copy has completed"), "%s", &said[0]);
 }
 
-extern "C" const struct variant tuned, general;
+/* --- Tiles and proxies: the thread that starts a copy, and what the others have done there --- */
 
-/* Queries all 0, one key: o = v.  Without a context in its thread, a launch ends the process. */
-static void attend_in_this_thread(const struct variant *v, bool *right)
+enum order { ORDERED, NO_FENCE, NO_WARP_BARRIER };
+
+/* A warp reads a tile, its lane 0 arrives, a thread of another warp copies over the tile. */
+static __global__ void overwrite_kernel(CUtensorMap from, enum order order)
 {
-    std::vector<uint16_t> q(64), o(64);
-    float lse = NAN;
-    struct problem p = {};
-    p.op = OP_ATTENTION;
-    p.dtype = BF16;
-    p.batch = p.heads_q = p.heads_kv = p.seqlen_q = p.seqlen_k = 1;
-    p.head_dim = p.head_dim_v = 64;
-    p.scale = 0.125f;
-    std::vector<uint16_t> values(64, 0x3f80);
-    std::vector<char> workspace(v->workspace(&p) + 1024);
-    struct arrays a = {};
-    a.q = a.k = q.data();
-    a.v = values.data();
-    a.o = o.data();
-    a.lse = &lse;
-    a.workspace = workspace.data();
-    variant_call(v, &p, &a);
-    *right = o == values && lse == 0.0f;
+    struct tile &shared = dynamic_shared<struct tile>();
+    if (threadIdx.x == 0) mbarrier_init(&shared.full, 1), mbarrier_init(&shared.empty, 1);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        uint32_t r[4];
+        ldmatrix(r, shared_address(shared.x + 8 * threadIdx.x));
+        if (order != NO_FENCE) fence_proxy_async();
+        if (order != NO_WARP_BARRIER) __syncwarp();
+        if (threadIdx.x == 0) mbarrier_arrive(&shared.empty);
+    } else if (threadIdx.x == 32) {
+        mbarrier_wait(&shared.empty, 0);
+        mbarrier_arrive_expect_tx(&shared.full, sizeof shared.x);
+        tma_load_box(shared.x, &from, &shared.full, 0, 0, 0, 0);
+        mbarrier_wait(&shared.full, 0);
+    }
 }
 
+Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
+{
+    std::vector<uint16_t> from(64 * 64);
+    const CUtensorMap map = map_of(from.data(), 64, 64);
+    const size_t bytes = sizeof(struct tile);
+    launch(64, bytes, overwrite_kernel, map, ORDERED);
+    auto said = last_words([&] { launch(64, bytes, overwrite_kernel, map, NO_FENCE); });
+    cr_expect(strstr(&said[0], "has read this tile, line") &&
+              strstr(&said[0], "without fence_proxy_async()"), "%s", &said[0]);
+    said = last_words([&] { launch(64, bytes, overwrite_kernel, map, NO_WARP_BARRIER); });
+    cr_expect(strstr(&said[0], "no barrier or arrival orders it before"), "%s", &said[0]);
+}
+
+/* --- The rungs that consist of these instructions --- */
+
+extern "C" const struct variant first_block_max, tuned, general;
+
+/* Attention of one head of 64 columns; o and lse as the variant rounds them. */
+struct head_of_64 {
+    size_t queries, keys;
+    std::vector<uint16_t> q, k, v, o;
+    std::vector<float> lse;
+
+    head_of_64(size_t queries, size_t keys)
+        : queries(queries), keys(keys), q(queries * 64), k(keys * 64), v(keys * 64),
+          o(queries * 64, 0xffff), lse(queries, NAN)
+    {
+    }
+    void run(const struct variant *by)
+    {
+        struct problem p = {};
+        p.op = OP_ATTENTION;
+        p.dtype = BF16;
+        p.batch = p.heads_q = p.heads_kv = 1;
+        p.seqlen_q = queries;
+        p.seqlen_k = keys;
+        p.head_dim = p.head_dim_v = 64;
+        p.scale = 0.125f;
+        std::vector<char> workspace(by->workspace(&p) + 1024);
+        struct arrays a = {};
+        a.q = q.data();
+        a.k = k.data();
+        a.v = v.data();
+        a.o = o.data();
+        a.lse = lse.data();
+        a.workspace = workspace.data();
+        variant_call(by, &p, &a);
+    }
+};
+
+/* Without a context in its thread, a launch ends the process. */
 Test(hopper, kernels_start_in_a_thread_that_has_called_nothing_before)
 {
-    for (const struct variant *v : {&tuned, &general}) {
-        bool right = false;
-        std::thread(attend_in_this_thread, v, &right).join();
-        cr_expect(right, "%s", v->name);
+    for (const struct variant *by : {&tuned, &general}) {
+        struct head_of_64 x(1, 1);
+        x.v.assign(64, float_to_bfloat(1.0f));
+        std::thread([&] { x.run(by); }).join();
+        cr_expect(x.o == x.v && x.lse[0] == 0.0f, "%s", by->name);
+    }
+}
+
+/* Scores rise by 64 in each block of 64 keys, so every block but the first is repaired, and its
+ * keys are read by ordinary loads before the copy engine writes others there.  Key 768 + 4 i, of
+ * score 768 + 4 i, outweighs those before it e^4 times. */
+Test(hopper, blocks_that_are_repaired_give_the_safe_result)
+{
+    const size_t keys = 1024;
+    for (const struct variant *by : {&first_block_max, &tuned, &general}) {
+        struct head_of_64 x(100, keys);
+        double m = 1020.0, l = 0.0, o = 0.0;
+        for (size_t i = 0; i < 100; i++) x.q[i * 64] = float_to_bfloat(1.0f);
+        for (size_t j = 0; j < keys; j++) {
+            float score = (float)(j / 4 * 4), value = (float)(j / 4 % 7);
+            x.k[j * 64] = float_to_bfloat(8.0f * score);
+            for (size_t d = 0; d < 64; d++) x.v[j * 64 + d] = float_to_bfloat(value);
+            double p = exp((double)bfloat_to_float(x.k[j * 64]) / 8 - m);
+            l += p, o += p * value;
+        }
+        x.run(by);
+        for (size_t i = 0; i < 100; i++) {
+            cr_assert(fabs(x.lse[i] - (m + log(l))) < 1e-3, "%s: lse[%zu] = %g, want %g",
+                      by->name, i, x.lse[i], m + log(l));
+            for (size_t d = 0; d < 64; d++)
+                cr_assert(fabs(bfloat_to_float(x.o[i * 64 + d]) - o / l) < 0.02,
+                          "%s: o[%zu, %zu]", by->name, i, d);
+        }
     }
 }
 

@@ -92,6 +92,8 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
 {
     float top[2], alpha[2];
     warp_scores<C>(x.s, x.q, x.q_rows, k);
+    fence_proxy_async(); /* the warp's ordinary loads of K come before its release */
+    __syncwarp();
     if (mask) mask_block<C>(x.s, params, as_new(row), n); /* or step() stores its comparisons */
     row_maxima(x.s, top);
     repair_rows(x.rows, l, top, x.c, alpha);

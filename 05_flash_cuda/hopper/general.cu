@@ -1,12 +1,12 @@
 /* arch: sm_90a */
 /* What a model asks of attention beside the plain operation, in one kernel with the structure of
- * rung 16.  What is added:
+ * rung 16 and its step (step.h).  What is added:
  *
  *   windows  blocks of keys outside of a tile's window are neither loaded nor computed; only
  *            blocks at its two edges are masked (key_blocks.h)
  *   packed   sequences of different lengths: a list of tiles, the heaviest first, is sorted on
- *            the GPU (work_list.h).  A copy may run over the end of a sequence: what it brings
- *            is masked, and the last rows of o leave from registers
+ *            the GPU (work_list.h).  A copy may run over the end of a sequence: its keys are
+ *            masked, its values replaced by zeros, and the last rows of o leave from registers
  *   scores   soft cap, bias, sinks (score_terms.h); the first two are compiled in where they are
  *            asked for, so the plain path stays as it is */
 #include "general_step.h"
@@ -81,6 +81,24 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     end_of_work(sm.q, q_at.index);
 }
 
+/* o = o / l, and lse of the thread's rows, at `lse` where there are n_rows. */
+template <class C>
+static __device__ __forceinline__ void normalize(consumer<C> &x, const struct score_terms &terms,
+                                                 int head, float *lse, int n_rows)
+{
+    const float offset = score_offset<C>(terms);
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float l = quad_sum(x.rows.l[i]), sum = natural_log(x.rows.mc[i] + offset, l);
+        if (C::BIAS) sum = x.rows.m[i] + natural_log(0.0f, l); /* m is not scaled there */
+        factor[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
+        if (terms.sinks) factor[i] *= add_sink(&sum, terms.sinks[head]);
+        if (threadIdx.x % 4 == 0 && 8 * i < n_rows) lse[8 * i] = sum;
+    }
+    scale_rows(x.o, factor);
+}
+
 /* Writes the consumer's 64 rows of o and lse, from query `first` of the sequence on. */
 template <class C>
 static __device__ __forceinline__ void
@@ -89,9 +107,7 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
 {
     const int row = first + first_row(), n_rows = seq.seqlen_q - row;
     const size_t head = (size_t)seq.batch * params.heads_q + t.head;
-    end_of_unit(x.rows, score_offset<C>(call.terms));
-    if (call.terms.sinks) add_sink(x.rows, x.o, call.terms.sinks[t.head]);
-    normalize(x.o, x.rows, params.lse + head * call.lse_rows + seq.q + row, n_rows);
+    normalize<C>(x, call.terms, t.head, params.lse + head * call.lse_rows + seq.q + row, n_rows);
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
     if (C::TMA_STORE && first + 64 <= seq.seqlen_q)
@@ -125,21 +141,23 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
     const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
-    const struct block_at at = {seq, t, w};
+    const struct general_scores scores = {call.terms, seq, t, w};
     int n = tile.first;
     clear(x.rows, x.o);
     for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);
     if (seen.first < seen.end) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
-        step<C, FIRST>(x, sm.kv, call.terms, at, w, n++, true);
+        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w); /* rung 16 says why here */
         for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
-            step<C, GROWING>(x, sm.kv, call.terms, at, w, n, true);
-        for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, false);
-        for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, call.terms, at, w, n, true);
+            step<C, GROWING>(x, sm.kv, scores, w, n, true);
+        for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
+        for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
         for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
-        last_pv(x, sm.kv);
+        const int valid = call.list.tile ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
+        typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * C::D : sm.q.q[q_index] + w * 64 * 64;
+        last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
     } else {
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
         for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);

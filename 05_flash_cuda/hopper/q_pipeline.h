@@ -39,9 +39,10 @@ static __device__ __forceinline__ void end_of_work(q_pipeline<C> &q, int index)
 }
 
 /* Releases a stage of Q for the warpgroup, after all its warps have read queries and work tile;
- * barrier `id` is the warpgroup's own. */
+ * barrier `id` is the warpgroup's own.  The fence: queries may have been read by ordinary loads. */
 static __device__ __forceinline__ void release_q(uint64_t *q_empty, int id)
 {
+    fence_proxy_async();
     named_barrier_sync(id, 128);
     mbarrier_arrive_if(q_empty, threadIdx.x % 128 == 0);
 }

@@ -8,28 +8,30 @@
 #ifndef HOPPER_SCORE_TERMS_H
 #define HOPPER_SCORE_TERMS_H
 
-#include "tile.h"
+#include "merge_weights.h"
+#include "store.h"
 
 #define LOG2E 1.44269504f
 
 struct score_terms {
     float c;           /* scale log2(e): log2 of the weight of a product, if nothing is added */
-    float cap, to_cap; /* soft cap log2(e); 2 scale log2(e) / soft cap */
+    float scale, cap, to_cap; /* to_cap: 2 scale log2(e) / cap */
     const float *bias; /* [seqlen_q, seqlen_k] */
     int seqlen_k;      /* of the bias */
     int pairs;         /* two neighbours of the bias can be loaded as one */
     const float *sinks; /* [heads_q] or NULL */
 };
 
-/* The unit of the scores, and their offset. */
+/* The unit of the scores, and their offset.  With a bias they are what they are, so that the
+ * least float, a usual mask, stays finite. */
 template <class C> static __device__ __forceinline__ float score_unit(const score_terms &t)
 {
-    return C::BIAS ? 1.0f : C::SOFTCAP ? 2.0f * t.cap : t.c;
+    return C::BIAS ? LOG2E : C::SOFTCAP ? 2.0f * LOG2E * t.cap : t.c;
 }
 
 template <class C> static __device__ __forceinline__ float score_offset(const score_terms &t)
 {
-    return C::SOFTCAP && !C::BIAS ? t.cap : 0.0f;
+    return C::SOFTCAP && !C::BIAS ? LOG2E * t.cap : 0.0f;
 }
 
 /* tanh(x) = 1 - 2 r, r = 1 / (1 + e^(2 x)).  A score becomes -r: the 1 is in the offset, the 2
@@ -63,7 +65,7 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
                                                 int row, int seqlen_q, int n, bool all)
 {
     asm("" : "+r"(row), "+r"(n)); /* addresses are computed here, not kept in registers */
-    const float scale = C::SOFTCAP ? 2.0f * t.cap : t.c, shift = C::SOFTCAP ? t.cap : 0.0f;
+    const float scale = C::SOFTCAP ? 2.0f * t.cap : t.scale, shift = C::SOFTCAP ? t.cap : 0.0f;
     const int first = n * C::Bc + 2 * (threadIdx.x % 4), last = t.seqlen_k - 1 - first;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -75,29 +77,33 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
             if (all && t.pairs) two = load_pair(b + 2 * (i - 2 * r));
             else two = make_float2(b[min(2 * (i - 2 * r), last)],
                                    b[min(2 * (i - 2 * r) + 1, last)]);
-            s[i] = two.x == -INFINITY ? two.x : fmaf(s[i], scale, fmaf(two.x, LOG2E, shift));
-            s[i + 1] = two.y == -INFINITY ? two.y : fmaf(s[i + 1], scale, fmaf(two.y, LOG2E, shift));
+            s[i] = two.x == -INFINITY ? two.x : fmaf(s[i], scale, two.x + shift);
+            s[i + 1] = two.y == -INFINITY ? two.y : fmaf(s[i + 1], scale, two.y + shift);
         }
     }
 }
 
-/* The end of the scores' own unit: from here on m is log2 of a weight, with the offset. */
-static __device__ __forceinline__ void end_of_unit(struct rows &r, float offset)
+/* Far from 0 the rounding of m unit alone would make 2^0 overflow or vanish (a finite mask of
+ * -1e30 in all of a row): there m is subtracted from the scores.  Returns the rows with the mc that
+ * the exponentials then take. */
+template <int N>
+static __device__ __forceinline__ struct rows subtract_large(float (&s)[N], struct rows r)
 {
-    for (int i = 0; i < 2; i++)
-        if (r.m[i] != -INFINITY) r.m[i] = r.mc[i] += offset;
+    const bool large = fmaxf(fabsf(r.mc[0]), fabsf(r.mc[1])) > 0x1p20f;
+    if (!__any_sync(0xffffffffu, large)) return r;
+#pragma unroll
+    for (int i = 0; i < N; i++) s[i] -= r.m[i / 2 % 2] == -INFINITY ? 0.0f : r.m[i / 2 % 2];
+    r.mc[0] = r.mc[1] = 0.0f;
+    return r;
 }
 
-/* Adds a sink to both rows of the thread: one more key, whose value is 0. */
-template <int N>
-static __device__ __forceinline__ void add_sink(struct rows &r, float (&o)[N], float sink)
+/* A sink is one more key, of value 0: the row's o and lse, merged with it (merge_weights.h).
+ * Returns the factor of o. */
+static __device__ __forceinline__ float add_sink(float *lse, float sink)
 {
-    const float score = sink * LOG2E, top[2] = {score, score};
-    float alpha[2];
-    update_maximum(r, top, 1.0f, alpha);
-    scale_rows(o, alpha);
-    if (threadIdx.x % 4 == 0) /* one of the four lanes that share the rows */
-        for (int i = 0; i < 2; i++) r.l[i] += exp2_fast(score - r.mc[i]);
+    const struct se keys = answer_as_se(*lse), all = se_merge(keys, se_lift(sink));
+    *lse = se_lse(all);
+    return se_divide(all, keys.l > 0.0f ? se_factor(keys.m, all.m) : 0.0f);
 }
 
 /* ---- the host's side ---- */
@@ -106,8 +112,9 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
 {
     struct score_terms t = {};
     t.c = p->scale * LOG2E;
-    t.cap = p->softcap * LOG2E;
-    if (p->softcap > 0.0f) t.to_cap = 2.0f * t.c / p->softcap;
+    t.scale = p->scale;
+    t.cap = p->softcap;
+    if (p->softcap > 0.0f) t.to_cap = 2.0f * t.c / t.cap;
     if (p->has_bias) t.bias = a->bias;
     t.seqlen_k = (int)p->seqlen_k;
     t.pairs = p->seqlen_k % 2 == 0 && (uintptr_t)a->bias % 8 == 0;

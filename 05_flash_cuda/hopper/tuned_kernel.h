@@ -5,7 +5,7 @@
 
 #include "answer.h"
 #include "last_waves.h"
-#include "q_fragments.h"
+#include "step.h"
 
 template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
           bool PART = false>
@@ -36,14 +36,23 @@ template <class C> struct memory {
     float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
-/* What a consumer has in registers, and where it is in the pipeline. */
-template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
-    uint32_t p[C::Bc / 4];
-    q_operand<C> q;
-    const typename C::T *q_rows;
-    struct rows rows;
-    struct pipeline_state k_at, v_at;
+/* Which rows of queries a thread has, and the mask on their scores. */
+struct causal_scores {
+    const struct params &params;
+    int row; /* the thread's first */
+
+    template <class C>
+    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
+    {
+        if (mask) mask_block<C>(s, params, row, n);
+    }
+    /* The same rows, or step() stores its comparisons. */
+    __device__ __forceinline__ struct causal_scores again() const { return {params, as_new(row)}; }
+    template <class C>
+    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const
+    {
+        exponentials(s, r, unit);
+    }
 };
 
 /* Where the producer is in the pipelines. */
@@ -99,94 +108,6 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     end_of_work(sm.q, x.q_at.index);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
-/* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
-template <class C>
-static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
-                                              const struct params &params, int row, int n,
-                                              bool mask, const float (&l)[2])
-{
-    float top[2], alpha[2];
-    warp_scores<C>(x.s, x.q, x.q_rows, k);
-    if (mask) mask_block<C>(x.s, params, as_new(row), n); /* or step() stores its comparisons */
-    row_maxima(x.s, top);
-    repair_mc(x.rows, l, top, x.c, alpha);
-    exponentials(x.s, x.rows, x.c);
-    scale_rows(x.o, alpha);
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.o);
-    warpgroup_fence_operand(x.p);
-}
-
-/* Key block n, and the output of block n - 1 (there is none before block 0). */
-template <class C, bool FIRST>
-static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
-                                            const struct params &params, int w, int row,
-                                            int n, bool mask)
-{
-    constexpr bool LATE = C::GROUP > 0 && (FIRST || C::FIRST_BLOCK_MAX);
-    float top[2], alpha[2];
-    int k_index = x.k_at.index;
-    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
-    acquire_turn(w);
-    wgmma_fence();
-    issue_qk<C, LATE ? 0 : C::GROUP>(x.s, x.q, kv.k[x.k_at.index]);
-    if (!FIRST) {
-        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-        wgmma_fence();
-        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    }
-    if (C::GROUP > 0 && !LATE) wgmma_wait<2>();
-    if (!LATE) release_turn<C>(w);
-    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
-    if (LATE) release_turn<C>(w);
-    if (LATE) mbarrier_wait(&kv.k_full[k_index], x.k_at.phase); /* long over: a fence (notes) */
-    warpgroup_fence_operand(x.s);
-    if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
-    if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST || !C::FIRST_BLOCK_MAX) row_maxima(x.s, top);
-    bool grown = !C::FIRST_BLOCK_MAX && (FIRST || has_grown(x.rows, top, x.c));
-    if (grown) update_maximum(x.rows, top, x.c, alpha);
-    if (FIRST && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.c, alpha);
-    const float l[2] = {x.rows.l[0], x.rows.l[1]};
-    exponentials(x.s, x.rows, x.c);
-    if (!FIRST) {
-        wgmma_wait<0>();
-        warpgroup_fence_operand(x.o);
-        release(kv.v_empty, x.v_at);
-        if (grown) scale_rows(x.o, alpha);
-        warpgroup_fence_operand(x.o);
-    }
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.p);
-    if (C::FIRST_BLOCK_MAX) {
-        advance<C::K_STAGES>(x.k_at);
-        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
-            repair(x, kv.k[k_index], params, row, n, mask, l);
-        mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
-    }
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    wgmma_fence();
-    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(x.o);
-    release(kv.v_empty, x.v_at);
-}
-
 /* Writes the consumer's 64 rows of o. */
 template <class C>
 static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
@@ -227,28 +148,22 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     if (n < n_blocks) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
-        step<C, true>(x, sm.kv, params, w, row, n, n_open <= n);
+        const struct causal_scores scores = {params, row};
+        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, n_open <= n);
         /* not before a product: an arrival can overtake the loads of the fragments */
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
-        for (n++; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
-        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
+        for (n++; n < n_open; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
+        for (; n < n_blocks; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
         if (!C::EARLY_RELEASE) {
             asm volatile("" ::: "memory");
             piece.part = sm.piece[q_index].part; /* again: it took no register so far */
             release_q(&sm.q.empty[q_index], 8 + w);
         }
-        for (int i = n; i < piece.end; i++) {
-            acquire_turn(w);
-            release_turn<C>(w);
-        }
+        for (int i = n; i < piece.end; i++) pass_turn<C>(w);
         last_pv(x, sm.kv);
     } else {
         release_q(&sm.q.empty[q_index], 8 + w);
-        for (; n < piece.end; n++) { /* the other consumer needs these */
-            acquire_turn(w);
-            release_turn<C>(w);
-            skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
-        }
+        for (; n < piece.end; n++) pass(x, sm.kv, w);
     }
     epilogue(x, sm, params, cut, t, piece, w);
     for (; n < piece.end; n++) /* they can wait until o is on its way */
@@ -261,7 +176,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
-    x.c = *(volatile float *)&sm.c;
+    x.unit = *(volatile float *)&sm.c;
     x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {

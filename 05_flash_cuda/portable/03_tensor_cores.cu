@@ -1,6 +1,6 @@
 /* 03_tensor_cores.cu: rung 3, the two matrix products run on tensor cores.
  *
- *     S = c Q K^T,  c = scale log2(e);   m, l, O = fold over key blocks of (P = 2^(S - m), V)
+ *     S = scale Q K^T;   m, l, O = fold over key blocks of (P = exp(S - m), V)
  *
  * In rung 2 each thread did one fused multiply-add in an instruction.  Here a warp multiplies
  * 16 x 16 by 16 x 8 in one instruction (mma_sync.h).  A block has four warps of 16 queries
@@ -10,7 +10,7 @@
  * fragments, which hold the same elements in the same lanes: P never leaves the
  * registers.
  *
- * The exponential is 2^x, which is one instruction; the factor log2(e) is part of c.  A lane
+ * A lane
  * sums its own columns of P, and the four lanes of a row add up their sums once, at the end.
  *
  * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256,
@@ -70,7 +70,7 @@ static __forceinline__ __device__ void multiply_qk(float (&s)[Bc / 8][4],
     }
 }
 
-/* s = c s + log2(e) bias, and -inf where the key is masked: by causal, by the bias, or beyond
+/* s = scale s + bias, and -inf where the key is masked: by causal, by the bias, or beyond
  * seqlen_k.
  *   i  query of the lane's upper row      j0  key of s[0]'s first column
  *   partial  0: every query of the block sees every key of it, and there is no bias */
@@ -79,11 +79,10 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[Bc / 8][4],
                                                       const struct attention &x, int i,
                                                       int j0, int partial)
 {
-    const float LOG2_E = 1.44269504f, c = x.scale * LOG2_E;
 #pragma unroll
     for (int n = 0; n < Bc / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] *= c;
+        for (int e = 0; e < 4; e++) s[n][e] *= x.scale;
     if (!partial) return;
 #pragma unroll
     for (int n = 0; n < Bc / 8; n++)
@@ -95,16 +94,16 @@ static __forceinline__ __device__ void scale_and_mask(float (&s)[Bc / 8][4],
             if (x.bias && row < x.seqlen_q && key < end)
                 bias = x.bias[(size_t)row * x.seqlen_k + key];
             bool is_masked = key >= end || bias == -INFINITY; /* whatever Q and K hold */
-            s[n][e] = is_masked ? -INFINITY : fmaf(bias, LOG2_E, s[n][e]);
+            s[n][e] = is_masked ? -INFINITY : s[n][e] + bias;
         }
 }
 
 /* Folds the scores of a key block into m and l, and turns them into P:
- *     m_new = max(m, max_j s_j),   p_j = 2^(s_j - m_new)
- *     l     = l 2^(m - m_new) + sum_j p_j (this lane's columns)
- * and o is multiplied by 2^(m - m_new).  The elements of a row lie in the four lanes of a
+ *     m_new = max(m, max_j s_j),   p_j = exp(s_j - m_new)
+ *     l     = l exp(m - m_new) + sum_j p_j (this lane's columns)
+ * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes of a
  * group, so two exchanges make the maximum of the row.  While m_new is -inf (no visible key
- * yet) 0 takes its place: 2^(-inf - 0) = 0, and -inf - -inf never arises. */
+ * yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf never arises. */
 template <int D, int Bc>
 static __forceinline__ __device__ void softmax_step(struct state<D> &f,
                                                     float (&s)[Bc / 8][4])
@@ -118,14 +117,14 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
         m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
         m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
         float base = m_new == -INFINITY ? 0.0f : m_new;
-        float alpha = exp2_fast(f.m[r] - base);
+        float alpha = __expf(f.m[r] - base);
         f.m[r] = m_new;
         f.l[r] *= alpha;
 #pragma unroll
         for (int n = 0; n < Bc / 8; n++)
 #pragma unroll
             for (int c = 2 * r; c < 2 * r + 2; c++)
-                f.l[r] += s[n][c] = exp2_fast(s[n][c] - base);
+                f.l[r] += s[n][c] = __expf(s[n][c] - base);
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
 #pragma unroll

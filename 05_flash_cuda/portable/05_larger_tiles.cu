@@ -54,8 +54,7 @@ template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
 /* Folds the scores of a key block into m, l and o and turns them into P:
  *     m_new = max(m, max_j s_j),  alpha = 2^(c (m - m_new))
  *     p_j   = 2^(c s_j - c m_new),  l = l alpha + sum_j p_j (this lane's columns),  o = o alpha
- * While m_new is -inf (no visible key yet) 0 takes its place in the differences:
- * -inf - -inf never arises. */
+ * While m_new is -inf no key was visible: alpha = 1, so that -inf - -inf never arises. */
 template <class W>
 static __forceinline__ __device__ void softmax_step(typename W::state &f,
                                                     typename W::scores &s, float c)
@@ -70,8 +69,8 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
                 m_new = fmaxf(m_new, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
             m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
             m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
-            float base = m_new == -INFINITY ? 0.0f : m_new;
-            float alpha = exp2_fast((f.m[i][r] - base) * c);
+            float alpha = m_new == -INFINITY ? 1.0f : exp2_fast((f.m[i][r] - m_new) * c);
+            float base = base_of<W>(s[i], r, m_new, c);
             f.m[i][r] = m_new;
             f.l[i][r] *= alpha;
 #pragma unroll
@@ -83,7 +82,7 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
             for (int n = 0; n < W::Bc / 8; n++)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; e++)
-                    f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base * c));
+                    f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base));
         }
 }
 
@@ -129,12 +128,12 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
         if (W::BIAS) add_bias<W>(s, x, row, j0);
         if (t >= n_open) mask_block<W>(s, x, row, j0);
-        softmax_step<W>(f, s, x.scale * 1.44269504f);
+        softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
         add_pv<T, W>(f, s, shared.v[t % 2]);
     }
     copies_wait<0>(); /* Q, should there be no key block */
     __syncthreads();
-    store<T, W>(f, shared, h, x);
+    store<T, W>(f, shared, h, x, unit_of<W>(x));
 }
 
 template <enum dtype T, class W>

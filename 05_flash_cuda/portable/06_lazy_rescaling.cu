@@ -99,7 +99,7 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float base = f.m[i][r] == -INFINITY ? 0.0f : f.m[i][r] * c;
+            float base = base_of<W>(s[i], r, f.m[i][r], c);
 #pragma unroll
             for (int n = 0; n < W::Bc / 8; n++)
 #pragma unroll
@@ -150,12 +150,12 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
         multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
         if (W::BIAS) add_bias<W>(s, x, row, j0);
         if (t >= n_open) mask_block<W>(s, x, row, j0);
-        softmax_step<W>(f, s, x.scale * 1.44269504f);
+        softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
         add_pv<T, W>(f, s, shared.v[t % 2]);
     }
     copies_wait<0>(); /* Q, should there be no key block */
     __syncthreads();
-    store<T, W>(f, shared, h, x);
+    store<T, W>(f, shared, h, x, unit_of<W>(x));
 }
 
 template <enum dtype T, class W>

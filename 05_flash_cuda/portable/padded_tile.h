@@ -61,7 +61,7 @@ static __forceinline__ __device__ int load_tile(uint16_t *to, const uint16_t *fr
     return nonfinite;
 }
 
-/* o = O / l and lse = m ln 2 + ln l; a query without visible keys gets 0 and -inf.
+/* o = O / l and lse = m + ln l; a query without visible keys gets 0 and -inf.
  *   o  C fragments of the numerator   m, l  of the lane's two queries, l its own part
  *   first  the warp's first query */
 template <enum dtype T, int D>
@@ -80,7 +80,7 @@ static __forceinline__ __device__ void store(const float (&o)[D / 8][4], const f
         float scale = sum == 0.0f ? 0.0f : 1.0f / sum;
         if (t == 0)
             *lse_row(x, h, row) =
-                sum == 0.0f ? -INFINITY : fmaf(m[r], 0.693147181f, logf(sum));
+                sum == 0.0f ? -INFINITY : m[r] + logf(sum);
         uint16_t *o_i = o_row(x, h, row);
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {

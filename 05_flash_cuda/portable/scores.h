@@ -1,13 +1,18 @@
 /* scores.h: bias and mask of a warp's scores, the C fragments s[MT][Bc / 8][4] of rungs 4 to 6
- * (swizzled_tile.h says what W is).  Scores are not scaled: the exponent's multiply-add does
- * that. */
+ * (swizzled_tile.h says what W is).  Without a bias scores are not scaled: the exponent's
+ * multiply-add does that. */
 #ifndef SCORES_H
 #define SCORES_H
 
 #include "attention.h"
 
-/* s = s + bias / scale (the scale is multiplied in later), and -inf where the bias is,
- * whatever Q and K hold.
+/* What a score is multiplied by in the exponent.  With a bias it is scaled before. */
+template <class W> static __forceinline__ __device__ float unit_of(const struct attention &x)
+{
+    return W::BIAS ? 1.0f : x.scale;
+}
+
+/* s = scale s + bias, and -inf where the bias is, whatever Q and K hold.
  *   row  query of the lane's first row      j0  first key of the block */
 template <class W>
 static __forceinline__ __device__ void add_bias(typename W::scores &s,
@@ -25,9 +30,22 @@ static __forceinline__ __device__ void add_bias(typename W::scores &s,
             for (int n = 0; n < W::Bc / 8; n++)
                 if (query < x.seqlen_q && j0 + c % 2 + 8 * n < x.seqlen_k) {
                     float b = bias[8 * n];
-                    s[i][n][c] = b == -INFINITY ? b : s[i][n][c] + __fdividef(b, x.scale);
+                    s[i][n][c] = b == -INFINITY ? b : fmaf(s[i][n][c], x.scale, b);
                 }
         }
+}
+
+/* The number that 2^(c s - base) refers row r of s to: c m, or 0 while no key was visible, since
+ * -inf - -inf is NaN.  Far from 0 the rounding of c m alone would make 2^0 overflow or vanish (a
+ * finite mask of -1e30 in all of a row): there m is subtracted from the scores first. */
+template <class W>
+static __forceinline__ __device__ float base_of(float (&s)[W::Bc / 8][4], int r, float m, float c)
+{
+    const float base = m == -INFINITY ? 0.0f : m * c;
+    if (fabsf(base) < 0x1p20f) return base;
+#pragma unroll
+    for (int n = 0; n < W::Bc / 8; n++) s[n][2 * r] -= m, s[n][2 * r + 1] -= m;
+    return 0.0f;
 }
 
 /* s = -inf where the key is masked. */

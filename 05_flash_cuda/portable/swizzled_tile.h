@@ -135,13 +135,13 @@ static __forceinline__ __device__ void add_pv(typename W::state &f,
 }
 
 /* o = O / l as 16-bit elements, in the warp's own rows of the Q tile, from where 16
- * bytes a lane leave together; lse = m scale + ln l.  A query without visible keys: 0
+ * bytes a lane leave together; lse = m unit + ln l.  A query without visible keys: 0
  * and -inf. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void store(typename W::state &f,
                                              typename W::shared &shared,
                                              const struct head &h,
-                                             const struct attention &x)
+                                             const struct attention &x, float unit)
 {
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT;
 #pragma unroll
@@ -166,7 +166,7 @@ static __forceinline__ __device__ void store(typename W::state &f,
                     pack<T>(f.o[i][n][2 * r] * inverse, f.o[i][n][2 * r + 1] * inverse));
             if (lane % 4 == 0 && h.q0 + row < x.seqlen_q)
                 *lse_row(x, h, h.q0 + row) =
-                    l == 0.0f ? -INFINITY : f.m[i][r] * x.scale + logf(l);
+                    l == 0.0f ? -INFINITY : f.m[i][r] * unit + logf(l);
         }
     __syncwarp();
     for (int n = lane; n < 16 * W::MT * W::D / 8; n += 32) {

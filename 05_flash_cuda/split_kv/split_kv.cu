@@ -35,7 +35,7 @@ template <int D> struct buffer {
 };
 
 template <int D> struct state {
-    float o[D / 8][4], m[2], l[2]; /* m in units of log 2; l this lane's part */
+    float o[D / 8][4], m[2], l[2]; /* l: this lane's part */
 };
 
 /* The queries of a tile, rows row0 ... of the group, as A fragments; what lies beyond its rows
@@ -61,20 +61,20 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
         }
 }
 
-/* s = (capped scale s + bias) log2(e), -inf where the key is masked.
+/* s = capped scale s + bias, -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
  *   open  the keys that all rows see */
 static __forceinline__ __device__ void
 scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
                const struct head_group &g, int row0, int j0, int end, struct key_range32 open)
 {
-    const float log2_e = 1.44269504f;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++)
-            if (call.softcap > 0.0f) s[n][c] = capped(s[n][c] * x.scale, call.softcap) * log2_e;
-            else s[n][c] *= x.scale * log2_e;
+        for (int c = 0; c < 4; c++) {
+            s[n][c] *= x.scale;
+            if (call.softcap > 0.0f) s[n][c] = capped(s[n][c], call.softcap);
+        }
     if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -86,14 +86,13 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
             float &score = s[i / 2][2 * r + i % 2], bias = 0.0f;
             bool is_masked = key >= min(end, seen.end) || key < seen.first;
             if (x.bias && !is_masked && row < g.n_rows)
-                bias = x.bias[(size_t)query * x.seqlen_k + key] * log2_e;
+                bias = x.bias[(size_t)query * x.seqlen_k + key];
             score = is_masked || bias == -INFINITY ? -INFINITY : score + bias;
         }
     }
 }
 
-/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3, in powers of
- * 2). */
+/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3). */
 template <int D>
 static __forceinline__ __device__ void softmax_step(struct state<D> &f,
                                                     float (&s)[KEYS / 8][4])
@@ -110,7 +109,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
     }
     if (__any_sync(~0u, m_new[0] > f.m[0] || m_new[1] > f.m[1]))
         for (int r = 0; r < 2; r++) {
-            float alpha = m_new[r] > f.m[r] ? exp2_fast(f.m[r] - m_new[r]) : 1.0f;
+            float alpha = m_new[r] > f.m[r] ? __expf(f.m[r] - m_new[r]) : 1.0f;
             f.l[r] *= alpha;
             f.m[r] = m_new[r];
 #pragma unroll
@@ -124,7 +123,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             float base = f.m[c / 2] == -INFINITY ? 0.0f : f.m[c / 2];
-            f.l[c / 2] += s[n][c] = exp2_fast(s[n][c] - base);
+            f.l[c / 2] += s[n][c] = __expf(s[n][c] - base);
         }
 }
 
@@ -132,10 +131,9 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
 template <int D, int WARPS>
 static __forceinline__ __device__ void publish(struct buffer<D> *buffers, struct state<D> &f)
 {
-    const float log_2 = 0.693147181f;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane % 4 == 0)
-        for (int r = 0; r < 2; r++) buffers[warp].m[lane / 4 + 8 * r] = f.m[r] * log_2;
+        for (int r = 0; r < 2; r++) buffers[warp].m[lane / 4 + 8 * r] = f.m[r];
     __syncthreads(); /* all maxima are there, and the buffer is free */
 #pragma unroll
     for (int r = 0; r < 2; r++) {

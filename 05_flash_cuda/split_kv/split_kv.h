@@ -49,18 +49,20 @@ static __forceinline__ __device__ void store(const struct attention &x, size_t a
     else x.o[at] = (uint16_t)pack<T>(value, 0.0f);
 }
 
-/* c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), with an error of 2^-22 c. */
+/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
 static __forceinline__ __device__ float capped(float s, float c)
 {
-    return c - __fdividef(2.0f * c, 1.0f + exp2_fast(s * (2.88539008f / c)));
+    const float x = s / c;
+    return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
 }
 
-/* The column with a key of score `sink` and value 0 merged into it. */
+/* The column with a key of score `sink` and value 0 merged into it.  A sink of +inf or NaN gives
+ * NaN, as a score does: inf - inf. */
 static __forceinline__ __device__ struct column with_sink(struct column y, float sink)
 {
     if (sink == -INFINITY) return y;
     float m = fmaxf(y.m, sink), factor = factor_of(y.m, m);
-    return {m, y.l * factor + factor_of(sink, m), y.o * factor};
+    return {m, y.l * factor + __expf(sink - m), y.o * factor};
 }
 
 /* Writes one column of a row's result: o / l; with column 0 lse = m + log l. */

@@ -51,6 +51,7 @@ UNSEEN static bool barrier_count(int id, int threads, int vote, const struct cal
                      (bar->file != where.file && strcmp(bar->file, where.file))))
         fail(where, "divergent barrier: others of its block wait at the one in line %u",
              bar->line);
+    order_in_block(f);
     TSAN(__tsan_release(bar));
     bar->votes += vote != 0;
     return ++bar->arrived == bar->expected;

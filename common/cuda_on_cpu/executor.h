@@ -64,6 +64,14 @@ struct copy {
     size_t bytes, bytes_read;
 };
 
+/* An ordinary access to a row of 128 bytes of shared memory: proxies.cc. */
+enum access_order { NOT_FENCED, FENCED, IN_WARP };
+struct access {
+    uint32_t row, line;
+    bool is_write;
+    enum access_order order;
+};
+
 struct fibre {
     context registers;
     char *stack;
@@ -83,6 +91,7 @@ struct fibre {
     struct caller where;
     std::vector<struct copy> *copies;
     std::vector<size_t> *groups; /* ends of the committed groups in `copies` */
+    std::vector<struct access> *accesses;
     void *tsan, *asan;
 };
 
@@ -161,6 +170,11 @@ void wake(struct fibre *f);
 void wait_for(const void *what, describe_function *describe, const char *name,
               const struct caller &where);
 void wake_waiters(struct block *b, const void *what);
+
+/* --- proxies.cc: what orders a thread's accesses --- */
+void order_in_warp(struct fibre *f);
+void order_in_block(struct fibre *f);
+void order_by_arrival(struct fibre *f);
 
 /* --- schedule.cc --- */
 void order_read(void);

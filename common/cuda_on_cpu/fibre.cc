@@ -142,6 +142,7 @@ void grow_fibres(struct worker *w, unsigned n)
                      fibre_main);
         f->copies = new std::vector<struct copy>;
         f->groups = new std::vector<size_t>;
+        f->accesses = new std::vector<struct access>;
         TSAN(f->tsan = __tsan_create_fiber(0));
     }
 }

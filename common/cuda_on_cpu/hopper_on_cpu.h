@@ -11,7 +11,10 @@
  * executor.h).  So a kernel that does not wait for a tile, a product or a store computes with
  * what was there before, and one that releases a tile too early with what comes after.
  *
- * Not modelled: speed, bank conflicts, what the fences order, TMA multicast, clusters, rounding
+ * Proxies.  A copy to or from a tile that threads have read by ldmatrix or written by stmatrix is
+ * reported unless a fence_proxy_async() and an arrival or a barrier lie between (proxies.cc).
+ *
+ * Not modelled: speed, bank conflicts, the other fences, TMA multicast, clusters, rounding
  * of the tensor cores (products are exact in float, the sum over k runs upwards in float). */
 #ifndef HOPPER_ON_CPU_H
 #define HOPPER_ON_CPU_H
@@ -74,6 +77,8 @@ void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
 void wgmma_wait_groups(int groups_left, const struct caller &where);
 void set_registers(int n, const struct caller &where);
 void stmatrix(void *row, const uint32_t *r, const struct caller &where);
+void note_access(uint32_t address, bool is_write, const struct caller &where);
+void check_accesses(uint32_t address, size_t bytes, bool copy_reads, const struct caller &where);
 
 } // namespace cuda_on_cpu
 
@@ -116,7 +121,7 @@ void tma_store_box(const CUtensorMap *map, const void *from, int column, int row
 void tma_store_commit(void);
 void tma_store_wait(void);
 static inline void tma_store_wait_read(void) { tma_store_wait(); }
-static inline void fence_proxy_async(void) {}
+void fence_proxy_async(void);
 
 /* ---- numbers, fragments of one warp ---- */
 
@@ -130,12 +135,14 @@ template <class T> static inline uint32_t pack(float low, float high)
 
 static inline void ldmatrix(uint32_t *r, uint32_t address, CALLER)
 {
+    cuda_on_cpu::note_access(address, false, where);
     cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), false, where);
 }
 static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
                             uint32_t r3, CALLER)
 {
     const uint32_t r[4] = {r0, r1, r2, r3};
+    cuda_on_cpu::note_access(address, true, where);
     cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, where);
 }
 template <class T>

@@ -35,6 +35,7 @@ static void block_begin(struct worker *w, size_t cluster, unsigned i)
                     t / l->block.x / l->block.y};
         f->block = b;
         f->cluster_arrived = false;
+        f->accesses->clear();
     }
 }
 

@@ -75,6 +75,7 @@ UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct caller &where)
 UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct caller &where)
 {
     struct mbarrier *b = mbarrier_at(bar, where);
+    order_by_arrival(self->current);
     TSAN(__tsan_release(bar));
     if (!b->missing)
         fail(where, "arrives at an mbarrier that has all its %d arrivals (%d bytes of its "
@@ -204,20 +205,21 @@ static bool finish_a_load(void)
 }
 
 UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *shared,
-                                          int column, int row, int head, int batch,
+                                          bool is_store, int column, int row, int head, int batch,
                                           const struct caller &where)
 {
     uint32_t address = shared_address(shared, where);
     size_t bytes = map->box[0] * map->box[1] * 2;
     if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
     shared_at(address, bytes, where);
+    check_accesses(address, bytes, is_store, where);
     return {*map, self->current->block, (char *)shared, NULL, {column, row, head, batch}};
 }
 
 UNSEEN void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row,
                      int head, int batch, const struct caller &where)
 {
-    struct transfer t = transfer_of(map, to, column, row, head, batch, where);
+    struct transfer t = transfer_of(map, to, false, column, row, head, batch, where);
     t.bar = mbarrier_at(bar, where);
     self->finish_one = finish_a_load;
     struct transfers *u = under_way();
@@ -235,7 +237,7 @@ UNSEEN static std::vector<struct transfer> &my_stores(void)
 UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
                       int batch, const struct caller &where)
 {
-    my_stores().push_back(transfer_of(map, from, column, row, head, batch, where));
+    my_stores().push_back(transfer_of(map, from, true, column, row, head, batch, where));
 }
 
 UNSEEN void tma_store_wait(void)

@@ -50,7 +50,10 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
     f->mask = mask;
     f->compute = compute;
     f->operand = operand;
-    if (orders) TSAN(__tsan_release((char *)f + 1));
+    if (orders) {
+        order_in_warp(f);
+        TSAN(__tsan_release((char *)f + 1));
+    }
     *waiting |= 1u << mine;
     if ((*waiting & mask) == mask && warp_meet(f, orders, name, where)) return;
     wait_as(AT_WARP, name, where);

@@ -1,0 +1,148 @@
+/* step.h: a consumer's step over one block of keys, as the kernels beside and behind the ladder
+ * take it (tuned_kernel.h, general.cu): rung 15's, with two things left open.
+ *
+ *   SCORES  what turns products into scores: scores.finish<C>(s, n, mask) for key block n, and
+ *           scores.again() for the same, in a form that shares no result with the first
+ *   KIND    what is done about the maximum */
+#ifndef HOPPER_STEP_H
+#define HOPPER_STEP_H
+
+#include "pipeline.h"
+#include "q_fragments.h"
+
+/* What a consumer has in registers, and where it is in the pipeline. */
+template <class C> struct consumer {
+    float s[C::Bc / 2], o[C::D / 2], unit; /* log2(weight) = unit s + an offset */
+    uint32_t p[C::Bc / 4];
+    q_operand<C> q;
+    const typename C::T *q_rows;
+    struct rows rows;
+    struct pipeline_state k_at, v_at;
+};
+
+/* FIRST_BLOCK: there is no output of a block before.  GROWING: the rows' maxima may grow.  FIXED:
+ * weights refer to the maximum that is known (rung 15). */
+enum step_kind { FIRST_BLOCK, GROWING, FIXED };
+
+/* The kind of a block after the first that all rows see. */
+template <class C> constexpr step_kind LATER = C::FIRST_BLOCK_MAX ? FIXED : GROWING;
+
+/* When a consumer passes its turn at the tensor cores on. */
+enum turn_passes { WHEN_ISSUED, AFTER_FIRST_PRODUCTS, WITH_SCORES };
+
+template <class C, enum step_kind KIND>
+constexpr turn_passes PASSES =
+    !C::GROUP ? WHEN_ISSUED
+              : KIND == FIRST_BLOCK || C::FIRST_BLOCK_MAX ? WITH_SCORES : AFTER_FIRST_PRODUCTS;
+
+/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
+static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
+
+template <class C> static __device__ __forceinline__ void release_turn(int w)
+{
+    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
+    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
+
+template <class C> static __device__ __forceinline__ void pass_turn(int w)
+{
+    acquire_turn(w);
+    release_turn<C>(w);
+}
+
+/* A block that other consumers need. */
+template <class C>
+static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
+{
+    pass_turn<C>(w);
+    skip_block(kv, x.k_at, x.v_at, 8 + w);
+}
+
+/* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet.  The warp
+ * has read K by ordinary loads: the fence and the barrier put them before its release of K. */
+template <class C, enum step_kind KIND, class SCORES>
+static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
+                                              const SCORES &scores, int n, bool mask,
+                                              const float (&l)[2])
+{
+    float top[2], alpha[2];
+    warp_scores<C>(x.s, x.q, x.q_rows, k);
+    fence_proxy_async();
+    __syncwarp();
+    scores.again().template finish<C>(x.s, n, mask);
+    row_maxima(x.s, top);
+    if (KIND == FIXED) repair_mc(x.rows, l, top, x.unit, alpha);
+    else repair_rows(x.rows, l, top, x.unit, alpha);
+    exponentials(x.s, x.rows, x.unit);
+    scale_rows(x.o, alpha);
+    pack_weights<typename C::T>(x.s, x.p);
+    warpgroup_fence_operand(x.o);
+    warpgroup_fence_operand(x.p);
+}
+
+/* Key block n, and the output of the block before. */
+template <class C, enum step_kind KIND, class SCORES>
+static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
+                                            const SCORES &scores, int w, int n, bool mask)
+{
+    constexpr turn_passes TURN = PASSES<C, KIND>;
+    float top[2], alpha[2];
+    const int k_index = x.k_at.index;
+    mbarrier_wait(&kv.k_full[k_index], x.k_at.phase);
+    acquire_turn(w);
+    wgmma_fence();
+    issue_qk<C, TURN == AFTER_FIRST_PRODUCTS ? C::GROUP : 0>(x.s, x.q, kv.k[k_index]);
+    if (KIND != FIRST_BLOCK) {
+        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+        wgmma_fence();
+        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    }
+    if (TURN == AFTER_FIRST_PRODUCTS) wgmma_wait<2>();
+    if (TURN != WITH_SCORES) release_turn<C>(w);
+    wgmma_wait<KIND == FIRST_BLOCK ? 0 : 1>(); /* Q K^T has completed, P V may still run */
+    if (TURN == WITH_SCORES) {
+        release_turn<C>(w);
+        mbarrier_wait(&kv.k_full[k_index], x.k_at.phase); /* long over: a fence (notes) */
+    }
+    warpgroup_fence_operand(x.s);
+    if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
+    scores.template finish<C>(x.s, n, mask);
+    bool grown = false;
+    if (KIND != FIXED) {
+        row_maxima(x.s, top);
+        grown = KIND == FIRST_BLOCK || has_grown(x.rows, top, x.unit);
+    }
+    if (grown && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.unit, alpha);
+    else if (grown) update_maximum(x.rows, top, x.unit, alpha);
+    const float l[2] = {x.rows.l[0], x.rows.l[1]};
+    scores.template weigh<C>(x.s, x.rows, x.unit);
+    if (KIND != FIRST_BLOCK) {
+        wgmma_wait<0>();
+        warpgroup_fence_operand(x.o);
+        release(kv.v_empty, x.v_at);
+        if (grown) scale_rows(x.o, alpha);
+        warpgroup_fence_operand(x.o);
+    }
+    pack_weights<typename C::T>(x.s, x.p);
+    warpgroup_fence_operand(x.p);
+    if (C::FIRST_BLOCK_MAX) {
+        advance<C::K_STAGES>(x.k_at);
+        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
+            repair<C, KIND>(x, kv.k[k_index], scores, n, mask, l);
+        mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
+    }
+}
+
+/* The output of the last block. */
+template <class C>
+static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
+{
+    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
+    wgmma_fence();
+    issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(x.o);
+    release(kv.v_empty, x.v_at);
+}
+
+#endif
