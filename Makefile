@@ -9,7 +9,8 @@
 #   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
 #   make on_ramp         four tiny CUDA kernels, before the first GPU file of stage 1
 #   make map             draw which word attends to which in a sentence (HEAD=9)
-#   make exercise 3      build and judge your solutions of a stage (EX=online_step: of one)
+#   make exercise 3      judge your answers to a stage's exercises (EX=online_step: to one)
+#   make hint 3          a hint for one: EX=merge, the next one each time
 #
 # Measure
 #   make bench 3         time a stage (alone: all of them); CSV files in build/results/
@@ -35,12 +36,12 @@
 # Teach
 #   make book            the READMEs and notes as a web site, with figures that compute
 #   make exercise        list the exercises
-#   make check           build and judge all your solutions
+#   make check           judge all your answers
 #   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #   make project         how fast are your projects? (EX=online_softmax: one of them)
 #   make grade-projects  mark projects by their speed (SUBMISSIONS=dir OUT=dir)
-#   make projects-check  on a GPU: is the judge right about programs that cheat?
+#   make similar         whose answers are alike (SUBMISSIONS=dir LAST=dir)
 #   make board           a page with the marks of a class (MARKS=dir OUT=file NAMES=1)
 #
 #   make help            this text
@@ -57,7 +58,7 @@ HEAD_DIMS ?= 64 128
 
 # --- The verbs that a stage's number may follow.  request.mk turns `make stage 3` into
 #     the target stage-03_online_softmax, which needs the program build/03_online_softmax. ---
-NUMBERED := stage diff trace bench profile exercise
+NUMBERED := stage diff trace bench profile exercise hint
 
 # What must hold before anything is done.  Where it does not, REFUSED is set, one line has
 # been printed, and make ends with status 2.
@@ -67,7 +68,7 @@ ifeq ($(REFUSED),)
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
 include common/make/programs.mk common/make/library.mk common/make/roof.mk common/make/stages.mk
-include common/make/exercises.mk common/make/projects.mk common/make/reports.mk common/make/tests.mk
+include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
 include common/make/book.mk
 include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
 include common/make/mpi.mk common/make/nccl.mk

@@ -2,7 +2,7 @@
 
     make board MARKS=marks OUT=board.html [NAMES=1]
 
-MARKS is the folder that one run wrote, or a folder of such folders (slurm_array.sh).
+MARKS is the folder that `make grade` and `make grade-projects` wrote, or a folder of such folders (slurm_array.sh).
 
 One file without scripts and without anything from elsewhere, to be put on any web server.
 Without NAMES each student stands under an alias, which only their own feedback tells.
@@ -31,7 +31,9 @@ def fail(text):
 
 def cell(mark):
     kind = "full" if mark["marks"] == mark["points"] else "part" if mark["marks"] else "none"
-    return f'<td class="{kind}">{mark["marks"]:g}</td>'
+    timed = mark.get("timed") or {}
+    share = timed.get("share", 0) / (timed.get("solution") or 100)
+    return f'<td class="{kind}">{mark["marks"]:g}{f"<br><small>{share:.0%}</small>" if timed else ""}</td>'
 
 
 def page(grades, names):
@@ -52,7 +54,8 @@ def page(grades, names):
 <html lang="en"><head><meta charset="utf-8"><title>Softmax to FlashAttention: the board</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>
 <h1>The board</h1>
-<p>{len(students)} students, {grades['points']} points. Green: all points of an exercise; yellow: some.</p>
+<p>{len(students)} students, {grades['points']} points. Green: all points; yellow: some. Below the points of a
+project: its speed as a share of the reference solution's, or on a GPU of the ceiling.</p>
 <div><table><thead><tr><th></th><th>student</th><th>marks</th>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
@@ -61,21 +64,40 @@ def page(grades, names):
 
 
 def read(marks):
-    """The grades of one run, or of several put together."""
-    paths = [marks / "grades.json"] if (marks / "grades.json").exists() else \
-        sorted(marks.glob("*/grades.json")) or [marks / "grades.json"]
+    """The grades of one run, or of several put together, with those of the projects."""
     together = None
-    for path in paths:
-        grades = json.loads(path.read_text(encoding="utf-8"))
+    for folder in [marks] if list(marks.glob("*s.json")) else sorted(marks.glob("*/")) or [marks]:
+        grades = with_projects(folder)
         if together is None:
             together = grades
         elif set(grades["students"]) & set(together["students"]):
-            fail(f"MARKS: '{path}' has a student who has marks already")
+            fail(f"MARKS: '{folder}' has a student who has marks already")
         elif grades["points"] != together["points"]:
-            fail(f"MARKS: '{path}' is about other exercises than '{paths[0]}'")
+            fail(f"MARKS: '{folder}' is about other exercises than the folder before it")
         else:
             together["students"].update(grades["students"])
     return together
+
+
+def with_projects(folder):
+    """What make grade and make grade-projects wrote there; who is in one only has 0 in the other."""
+    both = [json.loads(path.read_text(encoding="utf-8"))
+            for path in (folder / "grades.json", folder / "projects.json") if path.exists()]
+    if not both:
+        raise FileNotFoundError(2, "No such file or directory")
+    first = both[0]
+    for more in both[1:]:
+        first["points"] += more["points"]
+        empty = [{x: {**y, "marks": 0, "timed": None} for x, y in next(iter(z["students"].values()))[
+            "exercises"].items()} for z in (first, more)]
+        for student in {**first["students"], **more["students"]}:
+            parts = [z["students"].get(student) for z in (first, more)]
+            known = parts[0] or parts[1]
+            first["students"][student] = {
+                "marks": round(sum(x["marks"] for x in parts if x), 1), "alias": known["alias"],
+                "exercises": {y: z for x, none in zip(parts, empty)
+                              for y, z in (x["exercises"] if x else none).items()}}
+    return first
 
 
 def main():

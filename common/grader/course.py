@@ -1,6 +1,6 @@
 """course.py: a course: a repository for students, and the instructor's folder beside it.
 
-    make course OUT=dir SEED=text [UPTO=3] [ASSISTANTS=hints]
+    make course OUT=dir SEED=text [UPTO=3] [ASSISTANTS=explain]
 
 OUT/students     the stages up to UPTO, skeletons, the public cases, `make check`, which needs
                  no network; no solutions and no hidden cases
@@ -9,8 +9,11 @@ OUT/instructor   everything, with the solutions of this course, course.json and 
 The seed decides which form of a task and which tile sizes the students see
 (exercises.py), and which hidden numbers and shapes the grader draws.  It is in no file of the
 students.  Who knows the seed knows the hidden cases: choose a text that nobody guesses.
-ASSISTANTS says what AGENTS.md tells a language model in the students' repository: hints (the
-default), none, or free.
+ASSISTANTS says what COURSE.md tells the students, and AGENTS.md a language model, about help:
+explain (the default), none, or free.
+
+The same OUT and SEED with a later UPTO add the next stages: one commit more in students/, which
+students get by `git pull` and which touches no file of the stages that they have.
 
 Exit status: 0 done; 2 bad usage."""
 import argparse
@@ -31,7 +34,7 @@ DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 
 AGENTS = {
-    "hints": """# For a language model in this repository
+    "explain": """# For a language model in this repository
 
 This is coursework. The person who asks you learns by writing the code. Help as a good teaching
 assistant would:
@@ -56,25 +59,40 @@ must be able to explain each line of it. Explain what you write.
 """,
 }
 
+ALLOWED = {
+    "explain": "Talk about ideas and about error messages with anybody. Nobody else, no web page and no "
+               "language model writes your part; they may explain.",
+    "none": "Talk about ideas with your fellow students. Language models may help with tools and the "
+            "shell, not with the exercises.",
+    "free": "Any help is allowed. You name it in your work log, and you can explain each line.",
+}
+
 HANDOUT = """# The course
 
 Read and run stage by stage: start with [stage 1](01_naive/README.md). `make stage 1` builds and checks
 it. You need a C and C++ compiler, GNU make, git and python3. You need no network and no GPU.
 
-Your work lies in `0*/exercises/`. Each file says at the top what is asked. Write only where
-it says `Your code`; you may add functions and includes, but must not change the code that is given.
+You need Linux. On a Mac or under Windows use the container: `docker build -t course -f Containerfile .`,
+then `docker run --rm -it -v "$PWD:/course" course`. The judge needs NumPy.
 
-    make exercise 1      build and judge your solutions of stage 1
-    make check           all exercises
-    make project         the projects: is each right, and how fast is it?
+Your work lies in `0*/exercises/`. Each file says at the top what is asked. Your part stands between the
+lines `>>> your part` and `<<< end of your part`: write there, add functions, `#include` and `#define`
+there. What you change elsewhere does not count, neither here nor for your marks.
 
-`make check` judges with public cases. Your marks come from other numbers and other shapes, with the
-same rules. Hand in the files of `0*/exercises/`, under their names. A project is one file of
-`0*/exercises/projects/`; its first lines say what counts.
+    make exercise 1              judge your files of stage 1
+    make hint 1 EX=softmax_row   a hint, the next one each time
+    make check                   all exercises
+    make project                 the projects: is each right, and how fast is it?
+
+`make check` judges as the grader does, with public cases. Your marks come from other numbers and some
+other shapes, with the same rules. Hand in the files of `0*/exercises/`, under their names. A project is
+one file of `0*/exercises/projects/`; its first lines say what counts.
+
+**Help.** {allowed}
 
 {later}
-| exercise | points | task |
-|:--|--:|:--|
+| exercise | points | time | task |
+|:--|--:|:--|:--|
 {rows}
 """
 
@@ -88,7 +106,9 @@ Keep this folder and the seed to yourself. It holds the solutions.
 | what | command |
 |:--|:--|
 | give to students | publish `../students` (a git repository with one commit) |
-| grade | `make grade SUBMISSIONS=dir OUT=marks LATE=late.csv` |
+| the next stages | in the repository: `make course` with the same OUT and SEED and a later UPTO |
+| grade | `make grade SUBMISSIONS=dir OUT=marks LATE=late.csv` (`STRICT=1`: only in a complete jail) |
+| whose answers are alike | `make similar SUBMISSIONS=dir LAST=last_year` |
 | grade the projects | `make grade-projects SUBMISSIONS=dir OUT=marks LATE=late.csv` (those in CUDA need a GPU) |
 | publish the board | `make board MARKS=marks OUT=board.html` (`NAMES=1`: with names) |
 | grade on Gradescope | zip this folder as `instructor/`, with `adapters/gradescope_setup.sh` as `setup.sh` and `adapters/gradescope_run.sh` as `run_autograder` |
@@ -136,7 +156,7 @@ class Draw:
 
 
 def copy_tree(target):
-    shutil.copytree(ROOT, target, ignore=NOT_COPIED, symlinks=True)
+    shutil.copytree(ROOT, target, ignore=NOT_COPIED, symlinks=True, dirs_exist_ok=True)
 
 
 def write_exercise(repository, exercise, text, solved):
@@ -147,22 +167,42 @@ def write_exercise(repository, exercise, text, solved):
     beside.mkdir(exist_ok=True)
     for path, content in ((folder / exercise.file.name, skeleton),
                           (beside / exercise.file.name, text if solved else skeleton)):
+        if solved and path.parent == folder:
+            continue  # the grader has no use for it
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             path.write_text(content, encoding="utf-8")  # else make need not compile it again
 
 
-def commit(repository):
+def commit(repository, message):
     """One commit, if git is there; a student begins with `git clone`."""
     name = ["-c", "user.name=course", "-c", "user.email=course@localhost"]
+    begin = [] if (repository / ".git").exists() else [["init", "-q"]]
     try:
-        for command in (["init", "-q"], ["add", "-A"], [*name, "commit", "-q", "-m", "The course"]):
+        for command in (*begin, ["add", "-A"], [*name, "commit", "-q", "--allow-empty", "-m", message]):
             subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         print("course: no git; students/ is a folder without a commit")
 
 
+def before(out, seed, upto):
+    """The course that lies there already, if this one continues it, else None."""
+    path = out / "instructor/course.json"
+    if not path.exists():
+        return None
+    course = json.loads(path.read_text(encoding="utf-8"))
+    if course["secret"] != Draw(seed).secret:
+        fail(f"OUT: '{out}' holds a course of another SEED")
+    if len(course["stages"]) >= upto:
+        fail(f"OUT: '{out}' holds these stages already; UPTO={len(course['stages']) + 1} adds the next")
+    return course
+
+
 def create(out, seed, upto, assistants):
-    draw = Draw(seed)
+    draw, earlier = Draw(seed), before(out, seed, upto)
+    if earlier:  # all but the history is made anew
+        for path in (out / "students").iterdir():
+            if path.name != ".git":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     stages = sorted(x.name for x in ROOT.glob("0*") if x.is_dir() and int(x.name[:2]) <= upto)
     students, instructor = out / "students", out / "instructor"
     copy_tree(instructor)
@@ -175,7 +215,7 @@ def create(out, seed, upto, assistants):
         if exercise.stage in stages:
             write_exercise(students, exercise, text, False)
             rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
-                        f"| {exercise.points} | {exercise.title} |")
+                        f"| {exercise.points} | {exercise.time} | {exercise.title} |")
     course = {"secret": draw.secret, "stages": stages, "draw": DRAWN, "forms": forms,
               "late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS}
     (instructor / "course.json").write_text(json.dumps(course, indent=2) + "\n", encoding="utf-8")
@@ -184,14 +224,15 @@ def create(out, seed, upto, assistants):
               if forms_of(x.solution.read_text(encoding="utf-8")) > 1]
     (instructor / "START.md").write_text(START.format(rows="\n".join(varied)), encoding="utf-8")
     (students / "COURSE.md").write_text(HANDOUT.format(
-        rows="\n".join(rows), later=later_words(upto)), encoding="utf-8")
+        rows="\n".join(rows), later=later_words(upto), allowed=ALLOWED[assistants]), encoding="utf-8")
     (students / "AGENTS.md").write_text(AGENTS[assistants], encoding="utf-8")
     (students / ".gitignore").write_text("build/\n", encoding="utf-8")
     adapters = ROOT / "common/grader/adapters"
-    shutil.copytree(adapters, instructor / "adapters")
+    shutil.copytree(adapters, instructor / "adapters", dirs_exist_ok=True)
     (students / ".github/workflows").mkdir(parents=True)
     shutil.copy2(adapters / "classroom.yml", students / ".github/workflows/check.yml")
-    commit(students)
+    shutil.copy2(adapters / "Containerfile", students / "Containerfile")
+    commit(students, f"Stages up to {upto}" if earlier else "The course")
     print(f"{students}: {len(stages)} stages, {len(rows)} exercises; make check")
     print(f"{instructor}: START.md says how to grade")
 
@@ -201,18 +242,21 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--upto", default="5")
-    parser.add_argument("--assistants", default="hints", choices=list(AGENTS))
+    parser.add_argument("--assistants", default="explain", choices=list(AGENTS))
     options = parser.parse_args()
     out = pathlib.Path(options.out)
     if not SOLVED or (ROOT / "course.json").exists():
         fail("a course is made from the repository itself, not from a course")
+    if not options.out:
+        fail("OUT: where?  make course OUT=../course SEED=\"a text that nobody guesses\"")
     if not options.seed.strip():
         fail("SEED: give a text that nobody guesses: make course OUT=dir SEED=text")
     if options.upto not in ("1", "2", "3", "4", "5"):
         fail(f"UPTO: no stage '{options.upto}'; the last stage of the course, 1 to 5")
     if out.resolve().is_relative_to(ROOT) and not out.resolve().is_relative_to(ROOT / "build"):
         fail(f"OUT: '{out}' lies in this repository; choose a folder beside it")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and \
+            not (out / "instructor/course.json").exists():
         fail(f"OUT: '{out}' exists and is not empty")
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,21 +1,19 @@
-"""exercises.py: the exercises of the stages, their skeletons, and the verdict on a file.
+"""exercises.py: the exercises of the stages, and what `make exercise` does.
 
-    exercises.py list [NN_stage]             one line an exercise
-    exercises.py write                       skeletons from solutions
-    exercises.py check                       are the committed skeletons those?
-    exercises.py skeleton NAME               one skeleton on stdout
-    exercises.py run [NN_stage] [--ex NAME] [--gpu]  what `make exercise` does
+    exercises.py list [NN_stage]              one line for each exercise
+    exercises.py skeleton NAME                the student's file, on stdout
+    exercises.py hint NN_stage --ex NAME [--step N]   the next hint
+    exercises.py run [NN_stage] [--ex NAME] ...       judges the student's files
 
-In a repository for students, which has no solutions, NN_*/exercises/skeletons/ takes their
-place.  Each exercise has one source, NN_*/exercises/solutions/NAME.c (or .cu), from which forms.py
-makes the student's file.
+The source of an exercise is its solution, NN_*/exercises/solutions/NAME.c (or .cu); a repository for
+students has skeletons/ in its place.  forms.py makes the student's file from it:
+NN_*/exercises/NAME.c, written once, when it is not there.  Its head comment holds
 
-The head comment may name the families of cases (below) that hold the exercise's point, for
-which half of the marks are given:
+     * Half of the points: cases nan_v, inf_v.     the families that hold the exercise's point
+     * Time: 40 minutes.
+     * Hint: ...                                    one at a time; not in the student's file
 
-     * Half of the points: cases nan_v, inf_v.
-
-Exit status: 0 all right; 1 something is not; 2 bad usage or a malformed source."""
+Exit status: 0 all right; 1 something is not; 2 bad usage; 3 this machine cannot judge."""
 import argparse
 import os
 import pathlib
@@ -23,39 +21,54 @@ import re
 import subprocess
 import sys
 
-import processes
 from forms import fail, formed, skeleton_of
-from objects import refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOLVED = any(ROOT.glob("0*/exercises/solutions"))
 HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
-JUDGE_S = 900  # for one exercise, at home
 HALF = re.compile(r"^ \* Half of the points: cases ([\w, ]+)\.$", re.M)
+TIME = re.compile(r"^ \* Time: (.*)\.$", re.M)
+HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
+OPS = {"SOFTMAX": "softmax", "LOGSOFTMAX": "logsoftmax", "ATTENTION": "attention", "MEAN": "mean"}
 
 
 class Exercise:
-    """name, stage ('03_online_softmax'), number, points, title, and its two files."""
-    fixed_form = True  # the code that it gives must be used
+    """name, stage ('03_online_softmax'), number, points, title, time, hints, and its files."""
+    whole_file, any_call, flags = False, False, []  # as those of projects are
 
-    def __init__(self, solution):
-        self.solution, self.name = solution, solution.stem
-        self.stage = solution.parents[2].name
-        self.file = solution.parents[1] / solution.name
-        text = solution.read_text(encoding="utf-8")
-        found, half = HEAD.search(text.split("\n", 1)[0]), HALF.search(text)
+    def __init__(self, source):
+        self.source, self.name = source, source.stem
+        self.solution = source if SOLVED else None
+        self.stage = source.parents[2].name
+        self.file = source.parents[1] / source.name
+        text = source.read_text(encoding="utf-8")
+        found, half, time = HEAD.search(text.split("\n", 1)[0]), HALF.search(text), TIME.search(text)
         if not found or int(found[1]) != int(self.stage[:2]):
-            fail(f"{solution}: line 1 is not 'exercise of stage N, P points: ...'")
+            fail(f"{source}: line 1 is not 'exercise of stage N, P points: ...'")
         self.number, self.points, self.title = int(found[1]), int(found[2]), found[3]
         self.half = half[1].split(", ") if half else []  # recipes: nan_v, inf_v
+        self.time = time[1] if time else ""
+        self.hints = [re.sub(r"\n \* +", " ", x) for x in HINTS.findall(formed(text))]
 
-    def is_skeleton(self):
-        return self.file.exists() and \
-            self.file.read_text(encoding="utf-8", errors="replace") == self.skeleton()
+    @property
+    def promises(self):
+        """What its variant says of itself: operation, largest score, masked rows, isolates_v."""
+        text = self.source.read_text(encoding="utf-8")
+        op = re.search(r"\{OP_(\w+),", text) or re.search(r"\.(softmax|logsoftmax|attention|mean)_", text)
+        most = re.search(r"\.max_score = ([\w.]+?)f?,", text)
+        return (OPS[op[1].upper()], float(most[1].replace("INFINITY", "inf")) if most else 0.0,
+                ".masked_rows = 1" in text, ".isolates_v = 1" in text)
 
     def skeleton(self):
-        text = formed(self.solution.read_text(encoding="utf-8"))
-        return skeleton_of(text, self.solution) if SOLVED else text
+        text = formed(self.source.read_text(encoding="utf-8"))
+        return HINTS.sub("", skeleton_of(text, self.source) if SOLVED else text)
+
+    def start(self):
+        """The student's file, written if there is none."""
+        if not self.file.exists():
+            self.file.write_text(self.skeleton(), encoding="utf-8")
+            print(f"wrote {self.file.relative_to(ROOT)}: edit it, then `make exercise {self.number} "
+                  f"EX={self.name}`", flush=True)
 
 
 def exercises():
@@ -81,205 +94,140 @@ def chosen(stage, name):
     return of_stage
 
 
-class Case:
-    """A line `case` of the judge."""
-
-    def __init__(self, fields):
-        (self.name, self.dtype, elements, self.why, self.where, self.got, self.want,
-         self.err, self.allowed) = fields
-        self.elements, self.ok = int(elements), self.why == "ok"
-        self.arrays = []  # of a small one: (name, "is" or "expected", numbers)
-        self.skipped = self.why.startswith("not run")
-
-    @property
-    def family(self):
-        """attention-outlier@16-33x300-d64 -> attention-outlier"""
-        return re.sub(r"@\d+$", "", "-".join(self.name.split("-")[:2]))
-
-
-class Verdict:
-    """What the judge said of one worker."""
-
-    def __init__(self, output):
-        self.cases, self.said, self.speed, self.jailed = [], [], None, 0
-        self.timed, self.untimed = None, "it was not timed"
-        self.complete = False
-        # Not splitlines(): what a submission says may hold stranger ends of a line.
-        for line in output.split("\n"):
-            kind, *fields = line.split("\t")
-            if kind == "case":
-                self.cases.append(Case(fields))
-            elif kind == "array" and self.cases and fields[0] == self.cases[-1].name:
-                self.cases[-1].arrays.append(fields[1:])
-            elif kind == "said":
-                self.said.append("\t".join(fields))
-            elif kind == "speed":
-                self.speed = float(fields[1]) / float(fields[0])
-            elif kind == "timed":
-                self.timed = dict(zip(
-                    ("median", "least", "solution", "ratio", "share", "name", "ceiling",
-                     "mhz_before", "mhz_after", "runs"),
-                    (float(x) if x[0].isdigit() else x for x in fields)))
-            elif kind == "untimed":
-                self.untimed = fields[0]
-            elif kind == "jail":
-                self.jailed = int(fields[0])
-            elif kind == "done":
-                self.complete = True
-
-    @property
-    def failed(self):
-        return [case for case in self.cases if not case.ok]
-
-    @property
-    def smallest(self):
-        """The failing case with the fewest elements, of those that were run; of several
-        the first."""
-        return min(self.failed, key=lambda case: (case.skipped, case.elements))
-
-    def families(self):
-        """Family -> did all its cases pass?"""
-        passed = {}
-        for case in self.cases:
-            passed[case.family] = passed.get(case.family, True) and case.ok
-        return passed
-
-
-def judge(build, solution, worker, *options, timeout=JUDGE_S):
-    """Runs the judge; its exit status (or LATE), its verdict, what went wrong."""
-    environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
-                   "OMP_NUM_THREADS": "2"}
-    status, out, err = processes.run([f"{build}/judge", solution, worker, *options], timeout,
-                                     env=environment)
-    return status, Verdict(out), err.strip()
-
-
-def numbers_of(case):
-    """The inputs and the right answer of a small case, a line an array."""
-    return [f"{name} {'=' if kind == 'is' else 'should be'} {numbers}"
-            for name, kind, numbers in case.arrays]
-
-
-def verdict_line(verdict):
-    """The smallest case that fails, in a line."""
-    case = verdict.smallest
-    return f"{case.name}: {case.where + ': ' if case.where else ''}{case.why}"
-
-
-def report(exercise, verdict):
+def report(exercise, verdict, program):
     """Prints what a student wants to know; returns whether all is right."""
-    total, failed = len(verdict.cases), verdict.failed
+    from judge import numbers_of, said_by_program
+    if verdict.note:
+        print(f"   note: {verdict.note}")
+    if verdict.why:
+        print(f"   FAILED: it {verdict.why}")
+        for line in verdict.log.splitlines()[:12]:
+            print(f"       {line}")
+        return False
+    total, failed = len(verdict.results), verdict.failed
     if not failed:
         print(f"   passed: all {total} cases")
-        if verdict.speed:
-            print(f"   speed: {verdict.speed:.2f} times that of the reference solution, "
-                  f"on one shape{', executed on the CPU' if exercise.number == 5 else ''} "
-                  "(for information)")
         return True
     families = verdict.families()
     wrong = [name for name, passed in families.items() if not passed]
-    case = verdict.smallest
+    case, (why, where, got, want, allowed), said = verdict.smallest
     print(f"   FAILED: {len(failed)} of {total} cases, {len(wrong)} of {len(families)} "
           f"families: {', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''}")
-    print(f"   the smallest: {case.name} ({case.elements} elements)")
-    print(f"       {case.where + ': ' if case.where else ''}{case.why}")
-    if case.where:
-        print(f"       got {case.got}  want {case.want}  error {case.err}  "
-              f"allowed {case.allowed}")
+    print(f"   the smallest: {case.name} ({case.size} elements)")
+    print(f"       {where + ': ' if where else ''}{why}")
+    if where:
+        print(f"       got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}")
     for line in numbers_of(case):
         print(f"       {line}")
-    for line in verdict.said[:4]:
+    for line in said_by_program(said):
         print(f"       it said: {line}")
-    print(f"       to see it again: build/exercises/{exercise.name} check "
-          f"--case {case.name}")
+    print(f"       to see it again: {again(program, case)}")
     print("       what the names of cases mean: enum recipe in common/verification/cases.h")
     return False
 
 
-def sub_make(make, targets):
-    """Builds with all cores.  What the outer make was told (CC=clang) holds here too, but
-    its jobs are its own.  Returns whether all could be built."""
-    environment = dict(os.environ)
-    environment["MAKEFLAGS"] = re.sub(r"(^| )(-j\d*|--jobserver-\S+)", "",
-                                      environment.get("MAKEFLAGS", ""))
-    command = [make, "--no-print-directory", "-s", f"-j{os.cpu_count() or 1}", *targets]
-    return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
-                          check=False).returncode == 0
+def again(program, case):
+    """Keeps the case's files beside the program; the command that runs it on them."""
+    import numpy as np
+    folder = program.with_suffix(".case")
+    folder.mkdir(exist_ok=True)
+    for name, array in case.inputs.items():
+        np.save(folder / f"{name}.npy", array)
+    shown = [program, "run", *case.flags]
+    for name in (*case.inputs, *case.outputs):
+        shown += [f"--{name}", folder / f"{name}.npy"]
+    here = pathlib.Path.cwd()
+    return " ".join(str(x.relative_to(here)) if isinstance(x, pathlib.Path) and x.is_relative_to(here)
+                    else str(x) for x in shown)
 
 
-def run(build, stage, name, make, gpu):
-    """make exercise: every file is built and judged; one that fails stops no other."""
-    right, of_stage = 0, chosen(stage, name)
-    for exercise in of_stage:
-        print(f"== {exercise.file.relative_to(ROOT)}: {exercise.title} "
-              f"({exercise.points} points)", flush=True)
-        if exercise.is_skeleton():
-            print("   not begun: it is still the skeleton", flush=True)
-        folder = f"{build}/exercises"
-        judged = [f"{build}/judge", f"{folder}/solution/{exercise.name}.worker",
-                  f"{folder}/{exercise.name}.worker"]
-        # one after the other: the compiler's complaints come once
-        if not sub_make(make, [f"{folder}/{exercise.name}"]) or not sub_make(make, judged):
-            print("   FAILED: it does not compile", flush=True)
-            continue
-        why = refused(pathlib.Path(build) / "obj/exercises" / f"{exercise.name}.o")
-        if why:
-            print(f"   FAILED: it {why}", flush=True)
-            continue
-        status, verdict, error = judge(build, f"{folder}/solution/{exercise.name}.worker",
-                                       f"{folder}/{exercise.name}.worker", "--speed",
-                                       "--cpu", "5", *([] if SOLVED else ["--skeleton"]))
-        if status == processes.LATE:
-            print(f"   FAILED: took longer than {JUDGE_S} s in all")
-            continue
-        if status or not verdict.complete:
-            print(f"   FAILED: the judge could not work: {error or status}")
-            continue
-        ok = report(exercise, verdict)
-        if ok and gpu and exercise.number == 5:
-            print("   and on the GPU:", flush=True)
-            ok = subprocess.run([f"{build}/exercises/{exercise.name}", "check"], cwd=ROOT,
-                                check=False).returncode == 0
-        right += ok
-        sys.stdout.flush()
+def on_gpu(judge, exercise, program, options):
+    """The same source by nvcc, and its whole suite on the GPU."""
+    twin = program.with_name(program.name + ".gpu.o")
+    text = judge.spliced(exercise, exercise.file.read_text(encoding="utf-8", errors="replace"))[0]
+    source = twin.with_suffix(".cu")
+    source.write_text(text, encoding="utf-8")
+    for command in ([*options.nvcc.split(), f"-I{ROOT}/common", "-c", source, "-o", twin],
+                    [*options.link.split(), twin, program.with_name(program.name + ".cpu.o"),
+                     f"{options.build}/libharness.a", *options.libs.split(), "-o", program],
+                    [program, "check"]):
+        if subprocess.run([str(x) for x in command], check=False).returncode:
+            return False
+    return True
+
+
+def run(options, stage, name):
+    """make exercise: every file is judged; one that fails stops no other."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from judge import Judge, Shortage
+    right, of_stage, judge = 0, chosen(stage, name), Judge(options)
+    try:
+        for exercise in of_stage:
+            exercise.start()
+            print(f"== {exercise.file.relative_to(ROOT)}: {exercise.title} "
+                  f"({exercise.points} points)", flush=True)
+            data = exercise.file.read_bytes()
+            if data.decode(errors="replace") == exercise.skeleton():
+                print("   not begun: it is still the skeleton", flush=True)
+            program = pathlib.Path(options.build).resolve() / "exercises" / exercise.name
+            found = judge.write_cases(exercise, 0)
+            verdict = judge.verdict(exercise, data, found, keep=program)
+            ok = report(exercise, verdict, program)
+            if ok and options.nvcc and exercise.number == 5:
+                print("   and on the GPU:", flush=True)
+                ok = on_gpu(judge, exercise, program, options)
+            right += ok
+            sys.stdout.flush()
+    except Shortage as error:
+        print(f"exercises: {error}", file=sys.stderr)
+        return 3
+    finally:
+        judge.close()
     print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}")
     return 0 if right == len(of_stage) else 1
 
 
-def differing():
-    return [x for x in exercises() if not x.is_skeleton()]
+def hint(build, exercise, step):
+    """One hint, the next at each call; the last stays."""
+    if not exercise.hints:
+        print(f"{exercise.name} has no hints; the smallest failing case of `make exercise "
+              f"{exercise.number} EX={exercise.name}` is one")
+        return
+    counter = pathlib.Path(build) / "exercises" / f"{exercise.name}.hints"
+    seen = int(counter.read_text()) if counter.exists() else 0
+    step = min(step or seen + 1, len(exercise.hints))
+    counter.parent.mkdir(parents=True, exist_ok=True)
+    counter.write_text(str(max(seen, step)))
+    print(f"{exercise.name}, hint {step} of {len(exercise.hints)}: {exercise.hints[step - 1]}")
+
+
+def add_tools(parser):
+    """How submissions are compiled; the make fragments fill it in."""
+    for name in ("cc", "cxx", "link", "libs", "nvcc", "gpu-libs"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--build", default="build")
 
 
 def main():
     parser = argparse.ArgumentParser(description="the exercises of the stages")
-    parser.add_argument("verb", choices=["list", "write", "check", "skeleton", "run"])
+    parser.add_argument("verb", choices=["list", "skeleton", "hint", "run"])
     parser.add_argument("which", nargs="?")
     parser.add_argument("--ex", default="")
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--make", default="make")
-    parser.add_argument("--gpu", action="store_true", help="stage 5 on the GPU as well")
+    parser.add_argument("--step", type=int, default=0)
+    add_tools(parser)
     options = parser.parse_args()
     if options.verb == "list":
-        for x in exercises():
-            if options.which in (None, x.stage):
-                path = f"{x.stage}/exercises/{x.file.name}"
-                print(f"{path:45} {x.points:3} points  {x.title}")
-    elif options.verb == "write":
-        for x in differing():
-            x.file.write_text(x.skeleton(), encoding="utf-8")
-            print(f"wrote {x.file.relative_to(ROOT)}")
-    elif options.verb == "check":
-        for x in differing():
-            print(f"{x.file.relative_to(ROOT)} is not what its source generates: edited? "
-                  "(exercises.py write brings the skeleton back)")
-        return 1 if differing() else 0
+        for x in chosen(options.which, ""):
+            path = f"{x.stage}/exercises/{x.file.name}"
+            print(f"{path:45} {x.points:3} points  {x.time + ':' if x.time else '':12} {x.title}")
     elif options.verb == "skeleton":
-        x = [x for x in exercises() if x.name == options.which]
-        if not x:
-            fail(f"no exercise '{options.which}'")
-        sys.stdout.write(x[0].skeleton())
+        sys.stdout.write(chosen(None, options.which)[0].skeleton())
+    elif options.verb == "hint":
+        if not options.ex:
+            fail("hint: which exercise?  make hint 3 EX=online_step")
+        hint(options.build, chosen(options.which, options.ex)[0], options.step)
     else:
-        return run(options.build, options.which, options.ex, options.make, options.gpu)
+        return run(options, options.which, options.ex)
     return 0
 
 

@@ -1,6 +1,11 @@
 """forms.py: the student's file and the forms of a task, from the source of an exercise.
 
-The source is the solution, with marked regions:
+The source is the solution, with marked regions.  The student's part lies between two lines that
+the student sees too; the judge takes only that from a file that is handed in:
+
+    /* >>> your part ... */    functions, includes, macros    /* <<< end of your part */
+
+In it lies what the skeleton does not have:
 
     /* solution begin */
         what solves it
@@ -21,6 +26,7 @@ one form and one number."""
 import re
 import sys
 
+PART, PART_END = "/* >>> your part", "/* <<< end of your part"
 BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
 TABLE = re.compile(r"^/\* forms of the task\n(.*?\*/)\n+", re.S | re.M)
 IF = re.compile(r"#\s*if(?:n?def)?\b")
@@ -100,3 +106,14 @@ def skeleton_of(text, path):
     if region or BEGIN not in text:
         fail(f"{path}: no complete region '{BEGIN} ... {MIDDLE} ... {END}'")
     return "\n".join(lines) + "\n"
+
+
+def parts_of(text):
+    """A file as (before, the student's part, behind), or None where the two lines are not there
+    once each.  Both belong to what is given."""
+    lines = text.split("\n")
+    first, last = ([i for i, line in enumerate(lines) if line.lstrip().startswith(mark)]
+                   for mark in (PART, PART_END))
+    if len(first) != 1 or len(last) != 1 or first > last:
+        return None
+    return lines[:first[0] + 1], lines[first[0] + 1:last[0]], lines[last[0]:]

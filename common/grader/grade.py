@@ -1,89 +1,256 @@
 """grade.py: marks for a folder of submissions.
 
-    make grade SUBMISSIONS=dir [OUT=build/grades] [EX="3 merge"] [LATE=table]
+    make grade SUBMISSIONS=dir [OUT=build/grades] [EX="3 merge"] [LATE=table] [STRICT=1]
 
 Under SUBMISSIONS lies a folder for each student, with files named like the exercises
-(online_step.c, at any depth), or files STUDENT-EXERCISE.c side by side.  EX picks stages
-or exercises; without it all count.
-
-Each file is compiled in a directory of its own, with the system's headers and the
-harness's few, and run by the judge (common/grader): in a process without the reference,
-limited in time and memory, that cannot write files, start programs or open connections.
-The marks come from the judge's comparison, not from anything the submission prints or
-returns.  The numbers in the cases are drawn from the submission's own text, so that a
-table of right answers is of no use, and the same file always gets the same marks.
+(online_step.c, at any depth), or files STUDENT-EXERCISE.c side by side.  EX picks stages or
+exercises; without it all count.  The judge (judge.py) is the one of `make exercise`; in the
+instructor's folder of a course (course.py) the numbers of the cases come from the course's
+secret, and hidden shapes are added.
 
     share = (families of cases right) / (families)
     marks = points * share, or where the exercise names the families that hold its point
             points * (share + share among those) / 2
 
-A family is what the names of cases begin with (softmax-mask_row): it counts as right when
-all its cases are.  The families that count are those which, with the same numbers, the
-solution gets right and the skeleton does not: what vanishes for some numbers, and what is
-right without doing anything, earns nothing.  All points are given only when every case passes.
+A family is what the names of cases begin with (softmax-mask_row): it counts as right when all
+its cases are.  The families that count are those which the solution gets right and the skeleton
+does not.  All points are given only when every case passes.
 
-Writes OUT/grades.json, OUT/junit.xml, OUT/class.png, and for each student
-OUT/feedback/STUDENT.txt and OUT/gradescope/STUDENT/results.json.  The same submissions
-give the same files.
+Each submission is judged in a process of its own, within JOB_S seconds.  Writes OUT/grades.json,
+OUT/junit.xml, OUT/class.png, and for each student OUT/feedback/STUDENT.txt and
+OUT/gradescope/STUDENT/results.json.  The same submissions give the same files.
 
-In the instructor's folder of a course (course.py) the numbers depend on the course's secret
-too, hidden shapes are drawn from it, and the code that an exercise gives must still be there:
-a file for another form of the task earns nothing.  LATE is a table of lines `student,hours`;
-course.json says what a late day costs.
-
-A lack of memory, room or processes on this machine is no mark: the run stops, writes no
-results, and says so.  Exit status: 0 graded; 2 bad usage; 3 this machine cannot grade now,
-or the solutions themselves do not get full marks here, or the grader itself failed with
-some mark, which it names; 128 + n after signal n."""
+A lack of memory, room or processes on this machine is no mark: the run stops, writes no results,
+and says so.  Exit status: 0 graded; 2 bad usage; 3 this machine cannot grade now, or the grader
+itself failed with some mark, which it names; 128 + n after signal n."""
 import argparse
-import concurrent.futures
+import json
 import os
 import pathlib
-import shutil
+import signal
 import sys
 import tempfile
+import time
 
-import processes
-from grader import Grader
-from machine import Shortage, jobs_here
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
+
+# pylint: disable=wrong-import-position
+from exercises import ROOT, add_tools
+from judge import Judge, Shortage, kill_group, numbers_of, said_by_program
 from marks import draw, late_hours, late_words, total_of, write_results
-from submissions import collect, fail, printable, wanted
+from submissions import collect, contents, fail, printable, wanted
+
+COURSE = ROOT / "course.json"  # in an instructor's folder only
+JOB_S, ROOM, MEMORY = 300, 64 << 20, 1 << 30  # of one submission: seconds, bytes
 
 
-def result(job):
-    """Of a job of the pool.  Looks up now and then: Python handles a signal only then."""
-    while True:
-        try:
-            return job.result(timeout=0.2)
-        except concurrent.futures.TimeoutError:
-            if job.done():
-                raise
+class Mark:
+    """One exercise of one student."""
+
+    def __init__(self, exercise, marks, why, failing=(), details=(), families=0):
+        self.exercise, self.marks, self.why = exercise, marks, printable(why)
+        self.failing, self.details = list(failing), [printable(x) for x in details]
+        self.families, self.timed = families, None
+
+    @property
+    def full(self):
+        return self.marks == self.exercise.points
+
+    @property
+    def words(self):
+        """What the student reads."""
+        lines = [self.why, *self.details]
+        if self.failing:
+            lines.append(f"{len(self.failing)} of {self.families} families of cases are "
+                         "wrong: " + ", ".join(self.failing[:8])
+                         + (", ..." if len(self.failing) > 8 else ""))
+        return "\n".join(lines)
 
 
-def grade(grader, students, hours):
-    """student -> marks in the order of the exercises; a job a core."""
-    pool = concurrent.futures.ThreadPoolExecutor(jobs_here(grader.place))
+# --- jobs: each in a process of its own ---
+
+def in_child(work, path):
+    """Does the work in a new process group; its result, or what went wrong, goes into a file."""
+    pid = os.fork()
+    if pid:
+        return pid
     try:
-        for job in [pool.submit(grader.prepare, x) for x in grader.chosen]:
-            result(job)
-        jobs = {name: [pool.submit(grader.mark, x, student) for x in grader.chosen]
-                for name, student in students.items()}
-        table = {}
-        for student, marks in jobs.items():
-            table[student] = [result(job) for job in marks]
-            total = total_of(table[student], hours.get(student, 0), grader.course)
-            right, late = sum(m.full for m in table[student]), late_words(
-                hours.get(student, 0), grader.course)
-            print(f"{student:30} {total:6.1f}   {right} of {len(grader.chosen)} right"
-                  + (f"   {late}" if late else ""), flush=True)
-            for note in students[student].notes:
-                print(f"    {student}: {printable(note)}", flush=True)
-    except BaseException:
-        processes.kill_all()
-        raise
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            result = ["done", work()]
+        except (Shortage, MemoryError) as error:
+            result = ["shortage", str(error) or "no memory"]
+        except OSError as error:
+            result = ["shortage", str(error)]
+        except Exception as error:  # pylint: disable=broad-except
+            result = ["failed", f"{type(error).__name__}: {error}"]
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(result, file)
     finally:
-        pool.shutdown(cancel_futures=True)
+        os._exit(0)
+
+
+def run_jobs(jobs, at_once, place, seconds=JOB_S):
+    """jobs: key -> work().  Yields (key, kind, result) as they end; kind: done, shortage, failed,
+    late.  Nothing of a job outlives this."""
+    waiting, running = list(jobs.items())[::-1], {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                key, work = waiting.pop()
+                path = pathlib.Path(tempfile.mkstemp(dir=place)[1])
+                running[in_child(work, path)] = (key, path, time.monotonic() + seconds)
+            time.sleep(0.005)
+            for pid, (key, path, end) in list(running.items()):
+                late = time.monotonic() > end
+                if late:
+                    kill_group(pid)
+                if os.waitpid(pid, 0 if late else os.WNOHANG)[0] != pid:
+                    continue
+                kill_group(pid)
+                del running[pid]
+                text = "" if late else path.read_text(encoding="utf-8")
+                path.unlink()
+                kind, result = json.loads(text) if text else \
+                    ("late" if late else "failed", "the judge's process ended")
+                yield key, kind, result
+    finally:
+        for pid in running:
+            kill_group(pid)
+            os.waitpid(pid, 0)
+
+
+# --- one exercise ---
+
+class Grader(Judge):
+    """The judge, with what a class needs: cases once for all, and what each is worth."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
+        self.failures, self.cases, self.counted, self.other = [], {}, {}, {}
+        if self.isolation and (options.strict or self.course.get("strict")):
+            raise Shortage("the jail is not complete on this machine, and STRICT asks for it: "
+                           + ISOLATION[2 - self.isolation])
+
+    @property
+    def seed(self):
+        return int(self.course.get("secret", "0")[:14], 16)
+
+    def prepare(self, exercise):
+        """The solution must be right, and the skeleton wrong where half of the points are."""
+        self.known_of(exercise)
+        self.cases[exercise.name] = self.write_cases(exercise, self.seed, self.course.get("draw", 0))
+        found, passed = self.cases[exercise.name], []
+        for data, kind in ((exercise.source.read_bytes(), "solution"),
+                           (exercise.skeleton().encode(), "skeleton")):
+            program = self.folder()
+            why, log, _ = self.built(exercise, data.decode(), program)
+            if why:
+                raise Shortage(f"the {kind} of {exercise.name} {why}\n{log[:2000]}")
+            results = self.run_cases(program / "program", found)
+            if kind == "solution" and any(wrong for _, wrong, _ in results):
+                case, wrong, said = next(x for x in results if x[1])
+                raise Shortage(f"the solution of {exercise.name} is not right on this machine: "
+                               f"{case.name}: {wrong[0]} {said[:200]}")
+            self.other.setdefault(exercise.name, program / "program")
+            passed.append({x[0].family for x in results} - {x[0].family for x in results if x[1]})
+        self.counted[exercise.name] = sorted(passed[0] - passed[1])
+        for recipe in exercise.half:
+            if not any(x.endswith("-" + recipe) for x in self.counted[exercise.name]):
+                raise Shortage(f"{exercise.name}: no family '{recipe}' that could be half of its points")
+
+    def mark(self, exercise, student):
+        """(marks, why, failing families, details, families)"""
+        paths = student.files.get(exercise.name)
+        if not paths:
+            close = student.close.get(exercise.name)
+            return 0, "not handed in" + (f": '{close}' is not called {exercise.file.name}" if close
+                                         else ""), [], student.notes[:4], 0
+        data, why = contents(paths[0])
+        if why:
+            return 0, why, [], [], 0
+        details = [] if len(paths) == 1 else [f"{len(paths)} files are called {exercise.file.name}: one "
+                                              f"counts, in '{paths[0].parent.name}'"]
+        if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
+            return 0, "the skeleton, unchanged", [], details, 0
+        verdict = self.verdict(exercise, data, self.cases[exercise.name], self.other[exercise.name])
+        details += [verdict.note] if verdict.note else []
+        if verdict.why:
+            return 0, verdict.why, [], details + verdict.log.splitlines()[:12], 0
+        if verdict.right:
+            return exercise.points, "right", [], details, 0
+        return self.weigh(exercise, verdict, details)
+
+    def weigh(self, exercise, verdict, details):
+        families = verdict.families()
+        failing, counted = [x for x in families if not families[x]], self.counted[exercise.name]
+        point = [x for x in counted if x.split("-", 1)[1] in exercise.half] or counted
+        # exact: in units of 1 / (2 * both counts)
+        right, right_point = (sum(x not in failing for x in some) for some in (counted, point))
+        units = right * len(point) + right_point * len(counted)
+        tenths = exercise.points * 10 * units // (2 * len(counted) * len(point))
+        case, (why, where, got, want, allowed), said = verdict.smallest
+        details = [*details, f"{len(verdict.failed)} of {len(verdict.results)} cases fail; above: the smallest"]
+        if where:
+            details.append(f"got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}")
+        details += numbers_of(case)
+        if not self.isolation:  # what it says cannot be from files that it should not read
+            details += [f"it said: {line}" for line in said_by_program(said)]
+        details.append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
+        return (min(tenths, exercise.points * 10 - 1) / 10,  # never all of them
+                f"{case.name}: {where + ': ' if where else ''}{why}", failing, details, len(families))
+
+
+ISOLATION = ["none", "no new processes", "no new processes, no writing, files hidden"]
+
+
+def jobs_here(place):
+    """How many submissions at once: one for each core, if memory and room suffice."""
+    room = os.statvfs(place)
+    room = room.f_bavail * room.f_frsize
+    if room < ROOM:
+        raise Shortage(f"{place.parent} has {room >> 20} MiB of room left, a submission may need "
+                       f"{ROOM >> 20}; TMPDIR=folder chooses another place")
+    try:
+        text = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
+        memory = int(text.split("MemAvailable:")[1].split()[0]) << 10
+    except (OSError, IndexError, ValueError):
+        memory = MEMORY * 64
+    if memory < MEMORY:
+        raise Shortage(f"{memory >> 20} MiB of memory are free, a submission may need {MEMORY >> 20}")
+    return max(1, min(len(os.sched_getaffinity(0)), room // ROOM, memory // MEMORY))
+
+
+def grade(grader, students, chosen, hours):
+    """student -> marks in the order of the exercises."""
+    for x in chosen:  # here, so that all jobs have what it finds
+        grader.prepare(x)
+    jobs = {(name, x.name): (lambda x=x, student=student: grader.mark(x, student))
+            for name, student in students.items() for x in chosen}
+    by_name, table = {x.name: x for x in chosen}, {name: {} for name in students}
+    for (name, exercise), kind, result in run_jobs(jobs, jobs_here(grader.place), grader.place):
+        if kind == "shortage":
+            raise Shortage(result)
+        if kind == "failed":
+            grader.failures.append(f"{name}, {exercise}: {result}")
+            result = (0, f"the grader failed: {result}")
+        if kind == "late":
+            result = (0, f"judging it took longer than {JOB_S} s")
+        table[name][exercise] = Mark(by_name[exercise], *result)
+        if len(table[name]) == len(chosen):
+            table[name] = [table[name][x.name] for x in chosen]
+            print_student(name, students[name], table[name], hours.get(name, 0), grader.course)
     return table
+
+
+def print_student(name, student, marks, late, course):
+    words = late_words(late, course)
+    print(f"{name:30} {total_of(marks, late, course):6.1f}   {sum(m.full for m in marks)} of "
+          f"{len(marks)} right" + (f"   {words}" if words else ""), flush=True)
+    for note in student.notes:
+        print(f"    {name}: {printable(note)}", flush=True)
 
 
 def check_out(out, folder):
@@ -102,46 +269,33 @@ def check_out(out, folder):
         fail(2, f"OUT: nothing can be written in '{out}': {error.strerror}")
 
 
-def read_options():
-    parser = argparse.ArgumentParser(description="marks for a folder of submissions")
-    for name in ("submissions", "out", "build", "cc", "cxx", "link"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--ex", default="")
-    parser.add_argument("--late", default="")
-    return parser.parse_args()
-
-
-def interrupted(number):
-    processes.kill_all()
+def interrupted(number, _):
     sys.exit(128 + number)
 
 
-def graded(options, chosen, work, kind=Grader):
-    """What work(grader) returns, and the grader; nothing of the work stays behind."""
+def with_grader(options, work, kind=Grader):
+    """work(grader); nothing of it stays behind."""
     grader = None
-    processes.on_signals(interrupted)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupted)
     try:
-        grader = kind(options, chosen)
+        grader = kind(options)
         return work(grader), grader
-    except (Shortage, MemoryError) as error:
-        fail(3, f"stopped, nobody has a mark from this run: {error or 'no memory'}")
-    except (OSError, RuntimeError) as error:  # no thread, no room, no process
-        fail(3, f"stopped, nobody has a mark from this run: {error}")
+    except (Shortage, MemoryError, OSError) as error:
+        return fail(3, f"stopped, nobody has a mark from this run: {error or 'no memory'}")
     finally:
         if grader:
-            shutil.rmtree(grader.place, ignore_errors=True)
+            grader.close()
 
 
-def main():
-    options = read_options()
+def read_class(options, chosen):
+    """The students, whose hours are late; what cannot be graded is said before the work."""
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
     sys.stdout.reconfigure(errors="replace")
     sys.stderr.reconfigure(errors="replace")
-    if not folder.is_dir():
-        fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
-    if not os.access(folder, os.R_OK | os.X_OK):
-        fail(2, f"SUBMISSIONS: '{folder}' cannot be read")
-    chosen = wanted(options.ex.split())
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+        fail(2, f"SUBMISSIONS: '{folder}' is no folder that can be read")
     students, ignored = collect(folder, chosen)
     if not students:
         fail(2, f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file "
@@ -150,16 +304,30 @@ def main():
     hours = late_hours(options.late, students)
     for line in ignored:
         print(f"grade: {line}")
-    table, grader = graded(options, chosen, lambda grader: grade(grader, students, hours))
-    write_results(out, table, chosen, grader.jailed, grader, hours)
+    return students, hours, out
+
+
+def add_class(parser):
+    for name in ("submissions", "out", "ex", "late"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--strict", action="store_true", help="only in a complete jail")
+    add_tools(parser)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="marks for a folder of submissions")
+    add_class(parser)
+    options = parser.parse_args()
+    chosen = wanted(options.ex.split())
+    students, hours, out = read_class(options, chosen)
+    table, grader = with_grader(options, lambda grader: grade(grader, students, chosen, hours))
+    isolation = ISOLATION[2 - grader.isolation] if grader.isolation < 3 else ISOLATION[0]
+    write_results(out, table, chosen, isolation, grader.course, hours)
     draw(out / "class.png", table, chosen,
          {x: total_of(table[x], hours.get(x, 0), grader.course) for x in table})
-    if grader.jailed == 0:
-        print("grade: this kernel has no system-call filter (seccomp): submissions could "
-              "write files and start processes; read notes/instructor.md")
-    elif grader.jailed == 1 or not grader.compiler_is_jailed:
-        print("grade: this kernel cannot hide files (Landlock): submissions could read "
-              "what you can; read notes/instructor.md")
+    if grader.isolation:
+        print(f"grade: isolation on this machine: {isolation}; submissions could do the rest; read "
+              "notes/instructor.md (STRICT=1 refuses to grade here)")
     print(f"{len(students)} students, {len(chosen)} exercises: {out}/grades.json")
     for line in grader.failures:
         print(f"grade: the grader failed with {printable(line)}: look at this mark yourself",

@@ -10,10 +10,11 @@ import shutil
 
 # What students do not get.
 HIDDEN = ["tests", ".ci", ".github", "common/grader/course.py", "common/grader/handout.py",
-          "common/grader/board.py", "common/grader/adapters", "notes/instructor.md",
+          "common/grader/board.py", "common/grader/similar.py",
+          "common/grader/adapters", "notes/instructor.md",
           "notes/planted_bugs.md"]
 # Verbs of `make` that need one of these, or a stage with its number.
-HIDDEN_VERBS = ["course", "grade", "grade-projects", "projects-check", "board", "book", "tables"]
+HIDDEN_VERBS = ["course", "grade", "grade-projects", "board", "similar", "book", "tables"]
 VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: ["diff RUNG=8", "cuda", "profile 5"]}
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")

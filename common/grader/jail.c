@@ -1,56 +1,73 @@
-/* jail.c: see jail.h. */
-#include "jail.h"
-
-#include "system_calls.h"
-
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#ifdef __linux__
+/* jail.c: runs a program that may compute, and little else.
+ *
+ *     jail [--compiler | --gpu] [--cpu S] [--memory MiB] [--core] [--read PATH]...
+ *          --write FOLDER -- COMMAND ARGUMENTS
+ *     jail --complete
+ *
+ * The program reads the libraries of the system, itself and each PATH, and writes below FOLDER
+ * (Landlock, Linux 5.13).  It starts no thread, no process and no connection, sends no signal and
+ * changes no limit (seccomp).  Both work without root and inside a container, where namespaces
+ * (bubblewrap, unshare) are often forbidden.
+ *
+ *   --compiler  a compiler on somebody else's source: it reads the system's tools and headers
+ *               too, and starts its parts
+ *   --gpu       it reaches the GPU's devices and starts threads, as CUDA does.  CUDA reserves
+ *               terabytes of addresses: --memory then counts what is written
+ *   --core      it has one core and cannot choose another
+ *   --complete  is all of that in force on this machine?  Exit status: 0 yes; 1 no filter of
+ *               system calls; 2 files cannot be hidden
+ *
+ * Other exit statuses are the program's; 127: there is none. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <linux/audit.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
-#if __has_include(<linux/landlock.h>) && defined(SYS_landlock_create_ruleset)
+#include <unistd.h>
+#if __has_include(<linux/landlock.h>)
 #include <linux/landlock.h>
-#define HAVE_LANDLOCK 1
 #endif
 
-#endif
+enum { MOST_PATHS = 64, FILE_MIB = 1024, COMPILED_MIB = 16, OPEN_FILES = 1024 };
 
-static void limit(int what, rlim_t value)
+struct jail {
+    int compiler, gpu, one_core;
+    double cpu_s;
+    size_t memory_mib;
+    const char *read[MOST_PATHS], *write, *program;
+    int n_read;
+};
+
+static void limit(int what, size_t value)
 {
-    struct rlimit r = {value, value};
-    setrlimit(what, &r);
+    setrlimit(what, &(struct rlimit){(rlim_t)value, (rlim_t)value});
 }
 
-/* At its end comes a signal that says so; a second later one that cannot be caught. */
-static void limit_cpu(double seconds)
+/* At the end of the processor time comes a signal that says so, then one that cannot be caught. */
+static void limit_all(const struct jail *j)
 {
-    struct rlimit r = {(rlim_t)seconds + 1, (rlim_t)seconds + 2};
-    setrlimit(RLIMIT_CPU, &r);
+    rlim_t seconds = (rlim_t)j->cpu_s + 1;
+    setrlimit(RLIMIT_CPU, &(struct rlimit){seconds, seconds + 1});
+    limit(RLIMIT_FSIZE, (size_t)(j->compiler ? COMPILED_MIB : FILE_MIB) << 20);
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_NOFILE, OPEN_FILES);
+    limit(j->gpu ? RLIMIT_DATA : RLIMIT_AS, j->memory_mib << 20);
 }
 
-#ifdef THIS_ARCH
-/* A copy of the path at an address that nobody can guess. */
-static const char *hidden_copy(const char *path)
-{
-    uint64_t r = 0;
-    size_t n = strlen(path) + 1;
-    if (syscall(SYS_getrandom, &r, sizeof r, 0) != sizeof r || n > 4096) return path;
-    char *page = mmap((void *)(r & 0x3ffffffff000), 8192, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return page == MAP_FAILED ? path : memcpy(page + (r & 0xfff), path, n);
-}
-
-/* The last core that we may use; the judge is free to use the others. */
+/* The last core that we may use: the judge is free to use the others. */
 static void take_one_core(void)
 {
     cpu_set_t may, one;
@@ -61,36 +78,27 @@ static void take_one_core(void)
     sched_setaffinity(0, sizeof one, &one);
 }
 
-/* Root's rights but those of opening files: not needed, and they would reach into the
- * judge. */
+/* Root's rights but those of opening files. */
 static void drop_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
     if (syscall(SYS_capget, &head, data)) return;
-    uint32_t keep = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
-    data[0].permitted &= keep;
-    data[0].effective &= keep;
-    data[0].inheritable = data[1].permitted = data[1].effective = data[1].inheritable = 0;
+    uint32_t keep = data[0].permitted & (1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    memset(data, 0, sizeof data);
+    data[0].permitted = data[0].effective = keep;
     syscall(SYS_capset, &head, data);
 }
-#endif
 
-#if defined(THIS_ARCH) && defined(HAVE_LANDLOCK)
+/* --- files --- */
+
+#ifdef LANDLOCK_ACCESS_FS_EXECUTE
 #define TO_READ                                                                            \
-    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |                           \
-     LANDLOCK_ACCESS_FS_READ_DIR)
-/* the rights of the first version: up to making links */
-#define ALL_RIGHTS ((uint64_t)(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1)
+    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define TO_WRITE ((uint64_t)(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) /* all of version 1 */
 #define OF_FILES                                                                           \
     ((uint64_t)(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |                \
                 LANDLOCK_ACCESS_FS_WRITE_FILE))
-
-static int new_rules(void)
-{
-    struct landlock_ruleset_attr all = {ALL_RIGHTS};
-    return (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
-}
 
 static int may(int rules, const char *path, uint64_t access)
 {
@@ -98,10 +106,8 @@ static int may(int rules, const char *path, uint64_t access)
     struct stat s;
     rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
     if (rule.parent_fd < 0) return 0;
-    if (fstat(rule.parent_fd, &s) == 0 && !S_ISDIR(s.st_mode))
-        rule.allowed_access &= OF_FILES;
-    int failed = (int)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH,
-                              &rule, 0);
+    if (fstat(rule.parent_fd, &s) == 0 && !S_ISDIR(s.st_mode)) rule.allowed_access &= OF_FILES;
+    long failed = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
     close(rule.parent_fd);
     return !failed;
 }
@@ -116,112 +122,149 @@ static const char *const libraries[] = {
     "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/local/lib",
     "/usr/local/lib64", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/nix/store",
     "/gnu/store", "/sys/devices/system/cpu", NULL};
-
-/* What a compiler needs beyond libraries. */
 static const char *const tools[] = {
     "/usr/bin", "/usr/libexec", "/usr/include", "/usr/share/locale", "/usr/local/bin",
-    "/usr/local/libexec", "/usr/local/include", "/bin", NULL};
-
-/* What the driver of a GPU needs beyond libraries, to read and to write. */
-static const char *const devices_read[] = {
+    "/usr/local/libexec", "/usr/local/include", "/bin", "/dev/urandom", NULL};
+static const char *const driver[] = {
     "/proc/self", "/proc/driver", "/proc/devices", "/proc/cpuinfo", "/proc/meminfo",
     "/proc/modules", "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/sys",
     "/usr/local/cuda", "/usr/local/nvidia", "/run/opengl-driver", "/etc/nvidia", NULL};
 static const char *const devices[] = {
     "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
     "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm",
-    "/dev/nvidia-caps", "/dev/null", NULL};
-/* The driver gives its threads names, in task/NUMBER/comm, and fails if it may not.  What is
- * written here ends with the process. */
-static const char own_threads[] = "/proc/self/task";
+    "/dev/nvidia-caps", NULL};
 
-static void may_use_gpu(int rules)
+static int hide_files(const struct jail *j)
 {
-    may_all(rules, devices_read, TO_READ);
-    may_all(rules, devices, OF_FILES);
-    may(rules, own_threads, LANDLOCK_ACCESS_FS_WRITE_FILE);
-}
-
-/* From here on only the program and the libraries can be read. */
-static int hide_files(const char *program, int gpu)
-{
-    int rules = new_rules();
+    struct landlock_ruleset_attr all = {TO_WRITE};
+    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
     if (rules < 0) return 0;
-    int hidden = may(rules, program, TO_READ);
     may_all(rules, libraries, TO_READ);
-    if (gpu) may_use_gpu(rules);
+    if (j->compiler) may_all(rules, tools, TO_READ);
+    if (j->gpu) {
+        may_all(rules, driver, TO_READ);
+        may_all(rules, devices, OF_FILES);
+        may(rules, "/proc/self/task", LANDLOCK_ACCESS_FS_WRITE_FILE); /* names of threads */
+    }
+    may(rules, "/dev/null", OF_FILES);
+    for (int i = 0; i < j->n_read; i++) may(rules, j->read[i], TO_READ);
+    if (j->program) may(rules, j->program, TO_READ);
+    int hidden = !j->write || may(rules, j->write, TO_WRITE);
     hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return hidden;
 }
-
-/* From here on only the system's tools, headers and libraries and `readable` can be read,
- * and only below `writable` can be written. */
-static int hide_files_from_compiler(const char *const *readable, const char *writable)
-{
-    int rules = new_rules();
-    if (rules < 0) return 0;
-    may_all(rules, libraries, TO_READ);
-    may_all(rules, tools, TO_READ);
-    may_all(rules, readable, TO_READ);
-    may(rules, "/dev/null", OF_FILES);
-    may(rules, "/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE);
-    int hidden = may(rules, writable, ALL_RIGHTS) &&
-                 syscall(SYS_landlock_restrict_self, rules, 0) == 0;
-    close(rules);
-    return hidden;
-}
 #else
-static int hide_files(const char *program, int gpu) { return (void)program, (void)gpu, 0; }
-static int hide_files_from_compiler(const char *const *readable, const char *writable)
-{
-    return (void)readable, (void)writable, 0;
-}
+static int hide_files(const struct jail *j) { return (void)j, 0; }
 #endif
 
-int jail_enter(const struct limits *limits, const char **program)
-{
-    int hidden = 0, filtered = 0;
-    setpgid(0, 0);
-    if (chdir("/")) return 0;
-    limit_cpu(20 * limits->cpu_s);
-    limit(RLIMIT_FSIZE, 1 << 20);
-    limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_NOFILE, limits->gpu ? 1024 : 64); /* CUDA opens its devices many times */
+/* --- system calls --- */
+
+#ifdef __x86_64__
+#define THIS_ARCH AUDIT_ARCH_X86_64
+#define OF_THIS_ARCH SYS_fork, SYS_vfork, SYS_chmod, SYS_chown, SYS_mknod, SYS_utime,
+#elif defined(__aarch64__)
+#define THIS_ARCH AUDIT_ARCH_AARCH64
+#define OF_THIS_ARCH
+#endif
+
 #ifdef THIS_ARCH
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (limits->one_core) take_one_core();
-    drop_capabilities();
-    *program = hidden_copy(*program);
-    limit(limits->gpu ? RLIMIT_DATA : RLIMIT_AS, limits->memory);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
-        hidden = limits->hide_files && hide_files(*program, limits->gpu);
-        filtered = limits->any_call ? 0
-                   : limits->gpu    ? filter_calls_of_gpu(*program)
-                                    : filter_calls(*program, limits->one_core);
+/* What reaches out of the process, or changes the jail. */
+static const int denied[] = {
+    OF_THIS_ARCH SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kill, SYS_tkill,
+    SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_connect, SYS_accept, SYS_accept4,
+    SYS_execveat, SYS_setsid, SYS_setpgid, SYS_setpriority, SYS_unshare, SYS_setns, SYS_mount,
+    SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
+    SYS_keyctl, SYS_add_key, SYS_request_key, SYS_setrlimit, SYS_shmget, SYS_shmat, SYS_msgget,
+    SYS_semget, SYS_mq_open, SYS_truncate, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_mknodat,
+    SYS_setxattr, SYS_utimensat, SYS_sched_setaffinity, SYS_sched_setscheduler,
+    SYS_sched_setparam, SYS_io_uring_setup, SYS_pidfd_open, SYS_pidfd_send_signal,
+    SYS_inotify_init1, SYS_fanotify_init, SYS_prctl /* its own is over */};
+static const int without_gpu[] = {SYS_socket, SYS_socketpair, SYS_clone, SYS_memfd_create};
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
+#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+#define REFUSE(error) RETURN(SECCOMP_RET_ERRNO | (error))
+#define ALLOW RETURN(SECCOMP_RET_ALLOW)
+/* Skips n instructions when what was loaded is not the value. */
+#define UNLESS(value, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(value), 0, n)
+
+static size_t deny(struct sock_filter *f, const int *calls, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        f[2 * i] = (struct sock_filter)UNLESS(calls[i], 1);
+        f[2 * i + 1] = (struct sock_filter)REFUSE(EPERM);
     }
-#else
-    (void)program;
-    limit(RLIMIT_AS, limits->memory);
-#endif
-    return filtered ? 1 + hidden : 0;
+    return 2 * n;
 }
 
-int jail_compiler(const struct limits *limits, size_t file_bytes,
-                  const char *const *readable, const char *writable)
+#define N_OF(a) (sizeof(a) / sizeof *(a))
+static int filter_calls(const struct jail *j)
 {
-    int hidden = 0;
-    limit_cpu(limits->cpu_s);
-    limit(RLIMIT_FSIZE, file_bytes);
-    limit(RLIMIT_CORE, 0);
-#ifdef THIS_ARCH
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    drop_capabilities();
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
-        hidden = hide_files_from_compiler(readable, writable);
+    const struct sock_filter first[] = {
+        LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
+        RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr),
+        /* numbers of another calling convention, x32 */
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1), REFUSE(ENOSYS),
+        UNLESS(SYS_clone3, 1), REFUSE(ENOSYS), /* the C library then takes clone */
+    }, last[] = {
+        /* of CUDA: threads, not processes */
+        UNLESS(SYS_clone, 4), LOAD(args[0]),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW, REFUSE(EPERM),
+        UNLESS(SYS_tgkill, 4), LOAD(args[0]), UNLESS(getpid(), 1), ALLOW, REFUSE(EPERM),
+        UNLESS(SYS_prlimit64, 4), LOAD(args[2]), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
+        ALLOW,
+    };
+    static struct sock_filter f[N_OF(first) + N_OF(last) + 2 * N_OF(denied) + 2 * N_OF(without_gpu)];
+    size_t n = N_OF(first);
+    memcpy(f, first, sizeof first);
+    n += deny(f + n, denied, N_OF(denied) - (size_t)j->gpu);
+    if (!j->gpu) n += deny(f + n, without_gpu, N_OF(without_gpu));
+    memcpy(f + n, last, sizeof last);
+    struct sock_fprog rules = {.len = (unsigned short)(n + N_OF(last)), .filter = f};
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &rules) == 0;
+}
 #else
-    (void)readable, (void)writable;
+static int filter_calls(const struct jail *j) { return (void)j, 0; }
 #endif
-    limit(RLIMIT_AS, limits->memory);
-    return hidden;
+
+static int read_options(struct jail *j, char **word)
+{
+    for (; *word && strcmp(*word, "--"); word++) {
+        int has = word[1] != NULL;
+        if (!strcmp(*word, "--compiler")) j->compiler = 1;
+        else if (!strcmp(*word, "--gpu")) j->gpu = 1;
+        else if (!strcmp(*word, "--core")) j->one_core = 1;
+        else if (!strcmp(*word, "--cpu") && has) j->cpu_s = atof(*++word);
+        else if (!strcmp(*word, "--memory") && has) j->memory_mib = strtoull(*++word, NULL, 10);
+        else if (!strcmp(*word, "--write") && has) j->write = *++word;
+        else if (!strcmp(*word, "--read") && has && j->n_read < MOST_PATHS) j->read[j->n_read++] = *++word;
+        else return 0;
+    }
+    return *word && word[1] && j->write && j->cpu_s > 0 && j->memory_mib > 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct jail j = {.cpu_s = 30, .memory_mib = 2048};
+    int ask = argc == 2 && !strcmp(argv[1], "--complete");
+    if (!ask && !read_options(&j, argv + 1)) {
+        fprintf(stderr, "usage: jail [--compiler|--gpu] [--cpu S] [--memory MiB] [--core] "
+                        "[--read PATH]... --write FOLDER -- COMMAND ARGUMENTS\n");
+        return 2;
+    }
+    char **command = argv + argc;
+    for (char **word = argv + 1; !ask && command == argv + argc; word++)
+        if (!strcmp(*word, "--")) command = word + 1;
+    if (!ask && !j.compiler) j.program = *command;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (j.one_core) take_one_core();
+    drop_capabilities();
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    int hidden = hide_files(&j), filtered = j.compiler || filter_calls(&j);
+    if (ask) return !filtered ? 1 : !hidden ? 2 : 0;
+    limit_all(&j);
+    execvp(*command, command);
+    fprintf(stderr, "jail: %s: %s\n", *command, strerror(errno));
+    return 127;
 }

@@ -33,10 +33,6 @@ def feedback(student, marks, total, points):
     return "\n".join(lines)
 
 
-ISOLATION = ["none", "no new processes, no writing",
-             "no new processes, no writing, files hidden"]
-
-
 def late_hours(path, students):
     """student -> hours, from a table of lines `student,hours`."""
     hours = {}
@@ -91,18 +87,17 @@ def gradescope(marks, total, points, late=""):
                  "visibility": "visible"} for i, m in enumerate(marks, 1)]}
 
 
-def write_results(out, table, chosen, jailed, grader, hours):
+def write_results(out, table, chosen, isolation, course, hours):
     points = sum(x.points for x in chosen)
-    isolation = ISOLATION[min(jailed, 1 + grader.compiler_is_jailed)]
     grades = {"points": points, "isolation": isolation, "students": {}}
     for student, marks in table.items():
-        total = total_of(marks, hours.get(student, 0), grader.course)
-        late = late_words(hours.get(student, 0), grader.course)
+        total = total_of(marks, hours.get(student, 0), course)
+        late = late_words(hours.get(student, 0), course)
         if late:
             marks[0].details.append(late)
-        if grader.course:
-            marks[0].details.append(f"on the board you are {alias(student, grader.course)}")
-        grades["students"][student] = {"marks": total, "alias": alias(student, grader.course),
+        if course:
+            marks[0].details.append(f"on the board you are {alias(student, course)}")
+        grades["students"][student] = {"marks": total, "alias": alias(student, course),
                                        "late_hours": hours.get(student, 0), "exercises": {
             m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
                               "failing_families": m.failing} for m in marks}}
@@ -124,6 +119,23 @@ def write_results(out, table, chosen, jailed, grader, hours):
     xml.indent(top)
     document = xml.ElementTree(top)
     document.write(out / "junit.xml", encoding="utf-8", xml_declaration=True)
+
+
+def write_projects(out, table, points, course, hours):
+    """The same of projects: projects.json, and feedback beside that of the exercises."""
+    results = {"points": points, "students": {}}
+    for student, marks in table.items():
+        late = late_words(hours.get(student, 0), course)
+        total = total_of(marks, hours.get(student, 0), course)
+        if late:
+            marks[0].details.append(late)
+        results["students"][student] = {
+            "marks": total, "alias": alias(student, course), "late_hours": hours.get(student, 0),
+            "exercises": {m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
+                                            "timed": m.timed} for m in marks}}
+        write_text(out / "feedback" / f"{student}-projects.txt", feedback(student, marks, total, points))
+        write_json(out / "gradescope" / student / "projects.json", gradescope(marks, total, points, late))
+    write_json(out / "projects.json", results)
 
 
 def counts(marks):

@@ -10,43 +10,55 @@ A project is one file, NN_*/exercises/projects/NAME.c or .cu, whose head comment
      * Judged like: safe_row
 
 the second for a GPU: targets.csv has the shares for each.  It must be right in all cases of the
-exercise of that name, with the hidden ones; then the judge times it (speed.c).  A CUDA project is
-judged twice: its kernel executed on the CPU, in the strict jail, then on the GPU, with the clock.
-Without a GPU it is judged right or wrong at home, and not graded.  The marks follow the share of the
-ceiling that was measured in the same run: 0 for the share of the program as it was handed out, half
-at the first share named, all at the second, in between in proportion.  A speed above the ceiling is
-an error and earns nothing.
+exercise of that name, with the hidden ones.  Then the judge times it:
 
-Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for Gradescope,
-OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no points;
-2 bad usage; 3 this machine cannot grade now."""
+    work      a problem of about that shape, drawn anew for each run from the system's random
+              numbers, its scores shifted by a random number in each row, some of them -infinity
+    clock     the judge's, from the start of the process to its end, on one core.  What reading and
+              writing the files takes is measured with a program that does no more (yardstick.c), on
+              the same files, and taken off
+    answers   all of them are compared, after each run
+    ceiling   the memory's copy or multiply-adds, measured between the runs; and where the solution
+              is, it runs in turn too: if it does not reach the share for all points, the machine is
+              too busy, and nobody gets marks
+    marks     0 for the share of the program as it was handed out, half at the first share named,
+              all at the second, in between in proportion
+
+A CUDA project is executed on the CPU for the cases.  With a GPU its program reads and writes the
+large problem there, and its own `bench` says the share: that clock is in its process, so read the
+code of the fastest.  Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for
+Gradescope, OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no
+points; 2 bad usage; 3 this machine cannot grade now."""
 import argparse
 import csv
 import os
 import pathlib
 import re
+import select
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
+import time
 
-import grade
-import processes
-from exercises import ROOT, SOLVED, Verdict, verdict_line
-from grader import Grader, Mark
-from machine import Shortage, jobs_here
-from marks import (alias, feedback, gradescope, late_hours, late_words, total_of, write_json,
-                   write_text)
-from submissions import collect, contents, fail, same_text
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+# pylint: disable=wrong-import-position
+import numpy as np
+
+from cases import attention_case, rows_case
+from exercises import chosen as exercises_of
+from grade import Grader, Mark, add_class, jobs_here, read_class, run_jobs, with_grader
+from judge import ROOT, Shortage, kill_group
+from marks import write_projects
+from submissions import contents, fail
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
-SPEED = re.compile(r"^ \* Speed: (\S+), half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
-                   re.M)
-GPU_SPEED = re.compile(r"^ \* Speed: (\S+) in (\w+), as a share of (\w+)\.$", re.M)
-TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
+SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the points at (\S+) % of (\w+), "
+                   r"all at (\S+) %|as a share of (\w+))\.$", re.M)
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
-RUNS, TIMED_S, CASE_S = 15, 600, 5
-OF_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")  # which GPU, and its libraries
+TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
+LEAST_ROUNDS, RUNS, TIMED_CPU_S, TIMED_MIB, JOB_S, MOST = 16, 5, 60, 3072, 900, 110
 NOISE = 1.25  # a share that is not this many times the first program's earns nothing
 
 
@@ -71,39 +83,83 @@ def targets(project, gpu):
 
 class Project:
     """What an exercise is to the grader, with the work that is timed."""
-    fixed_form = False
+    whole_file, any_call = True, True
 
     def __init__(self, file):
         text = file.read_text(encoding="utf-8")
-        self.on_gpu, self.dtype = file.suffix == ".cu", "f32"
-        head, like = HEAD.search(text), LIKE.search(text)
-        speed = (GPU_SPEED if self.on_gpu else SPEED).search(text)
+        head, like, speed = HEAD.search(text), LIKE.search(text), SPEED.search(text)
         if not head or not speed or not like:
             fail(2, f"{file}: no project's head comment")
         self.file, self.name, self.stage = file, file.stem, file.parents[2].name
+        self.on_gpu = file.suffix == ".cu"
         self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
-        if self.on_gpu:
-            self.work, self.dtype, self.ceiling = speed.groups()
-            self.half_at, self.all_at = targets(self.name, gpu_name())
-        else:
-            self.work, self.half_at, self.ceiling, self.all_at = (
-                speed[1], float(speed[2]), speed[3], float(speed[4]))
-        self.like, self.half = like[1], []
-        self.solution = file  # as handed out it is right
+        self.op, self.shape = speed[1], [int(x) for x in speed[2].split("x")]
+        self.dtype, self.ceiling = speed[3] or "f32", speed[5] or speed[7]
+        self.half_at, self.all_at = targets(self.name, gpu_name()) if self.on_gpu else \
+            (float(speed[4]), float(speed[6]))
+        self.flags = ["--variant", self.name, "--dtype", self.dtype] if self.on_gpu else []
+        self.like = exercises_of(None, like[1])[0]
+        self.promises = self.like.promises
+        solution = file.parent / "solutions" / file.name
+        self.solution = solution if solution.exists() else None
 
     def skeleton(self):
         return self.file.read_text(encoding="utf-8")
 
     def marks(self, share, base):
-        """For a share of the ceiling, in tenths; base: what the first program gets."""
+        """The points for a share of the ceiling; base: the program as handed out."""
         if share < base * NOISE:
             return 0.0
-        low, high = (base, self.half_at) if share < self.half_at else (self.half_at, self.all_at)
-        part = min(1.0, (share - low) / max(high - low, 1e-9)) / 2
-        return int(self.points * 10 * (part + (share >= self.half_at) / 2) + 1e-6) / 10
+        low, middle, high = base, max(self.half_at, base), max(self.all_at, base)
+        part = 1.0 if share >= high else \
+            0.5 + 0.5 * (share - middle) / (high - middle) if share >= middle else \
+            0.5 * (share - low) / (middle - low)
+        return int(10 * self.points * part) / 10
+
+    def fresh(self):
+        """Inputs that nobody has seen."""
+        rng = np.random.default_rng()
+        if self.op == "softmax":
+            rows, cols = self.shape[0] + rng.integers(16), self.shape[1] + rng.integers(-64, 64)
+            x = rng.uniform(-6, 6, (rows, cols)) + rng.uniform(-300, 300, (rows, 1))
+            x[rng.random((rows, cols)) < 0.01] = -np.inf
+            return {"x": x.astype(np.float32)}
+        heads, n, d = self.shape
+        n += int(rng.integers(-24, 24))
+        q, k, v = (rng.standard_normal((1, heads, n, d)).astype(np.float32) for _ in range(3))
+        q[..., 0], k[..., 0] = rng.uniform(-300, 300, (1, heads, n)), np.sqrt(d) + 0.01 * k[..., 0]
+        return {"q": q, "k": k, "v": v}
 
 
-def projects(names=()):
+def change(x, seed):
+    """What rounds.c does to an input before a round."""
+    rows = x.reshape(-1, x.shape[-1])
+    i = np.arange(len(rows), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        r = (np.uint64(seed * 1000003 + 1) + i) * np.uint64(0x9e3779b97f4a7c15)
+        r = (r ^ r >> np.uint64(29)) * np.uint64(0xbf58476d1ce4e5b9)
+    rows[np.arange(len(rows)), (r >> np.uint64(40)) % np.uint64(rows.shape[1])] = \
+        (r >> np.uint64(8) & np.uint64(0xffff)).astype(np.float32) * np.float32(2 ** -13) - np.float32(4)
+
+
+def conversation(rounds):
+    """Says the bytes, each when the round before it has been answered."""
+    def talk(process, seconds):
+        end = time.monotonic() + seconds
+        with process.stdin, process.stdout:
+            for byte in rounds:
+                try:
+                    os.write(process.stdin.fileno(), bytes([byte]))
+                except BrokenPipeError:
+                    return
+                ready = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
+                if not ready or len(os.read(process.stdout.fileno(), 1)) != 1:
+                    kill_group(process.pid)
+                    return
+    return talk
+
+
+def projects(names):
     found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c*"))]
     for name in names:
         if name not in [x.name for x in found]:
@@ -111,189 +167,247 @@ def projects(names=()):
     return [x for x in found if not names or x.name in names]
 
 
-def judged(build, project, worker, seed, draw, *options):
-    """The judge's verdict on a worker; why there is none."""
-    environment = {"PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive",
-                   "OMP_NUM_THREADS": "1", **{x: os.environ[x] for x in OF_GPU if x in os.environ}}
-    status, out, err = processes.run(
-        [f"{build}/judge", f"{build}/exercises/solution/{project.like}.worker", worker,
-         "--quick", "--cpu", str(CASE_S), "--memory", "1024", "--seed", str(seed), "--draw",
-         str(draw), "--dtype", project.dtype, *options,
-         *([] if SOLVED and not project.on_gpu else ["--skeleton"])], TIMED_S, env=environment)
-    verdict = Verdict(out)
-    if status == processes.LATE:
-        return None, "took too long"
-    if status or not verdict.complete or not verdict.cases:
-        return None, err.strip() or f"the judge ended with {status}"
-    return verdict, ""
-
-
-def timed(build, project, worker, seed, draw, gpu_worker=None):
-    """The verdict on cases and time.  gpu_worker: the same program, compiled for the GPU."""
-    clock = ["--timed", project.work, "--runs", str(RUNS)]
-    if not project.on_gpu:
-        return judged(build, project, worker, seed, draw, *clock)
-    verdict, why = judged(build, project, worker, seed, draw, "--executed")
-    if not verdict or verdict.failed or not gpu_worker:
-        if verdict:
-            verdict.untimed = "no GPU was found"
-        return verdict, why
-    return judged(build, project, gpu_worker, seed, draw, "--gpu",
-                  f"{build}/exercises/projects/copier.gpu_worker", *clock)
-
-
-def words(project, verdict, base):
-    """What a student reads, and the marks."""
-    if verdict.failed:
-        return f"{len(verdict.failed)} of {len(verdict.cases)} cases are wrong, so the speed does " \
-            f"not count; the smallest: {verdict_line(verdict)}", 0.0
-    if not verdict.timed:
-        return f"right in all {len(verdict.cases)} cases, but no speed: {verdict.untimed}", 0.0
-    share, marks = verdict.timed["share"], project.marks(verdict.timed["share"], base)
-    return (f"right in all {len(verdict.cases)} cases; {verdict.timed['median'] * 1e3:.3g} ms, "
-            f"{share:.3g} % of {project.ceiling} ({verdict.timed['ceiling']:.3g} "
-            f"{'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same run); as handed out: "
-            f"{base:.3g} %; half of the points at {project.half_at:g} %, all at "
-            f"{project.all_at:g} %"), marks
-
-
 class ProjectGrader(Grader):
     """One program at a time: nothing else may run beside what is timed."""
 
-    def __init__(self, options, chosen):
-        super().__init__(options, chosen)
-        self.base = {}
+    def __init__(self, options):
+        super().__init__(options)
+        self.base, self.others, place = {}, {}, self.folder()
+        self.rounds = f"{place}/rounds.o"
+        ok, log = self.call([*self.compile[".c"], "-w", f"-I{ROOT}/common", "-c",
+                             f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], place)
+        if not ok:
+            raise Shortage(f"rounds.c: {log[:800]}")
+        self.readable.append(self.rounds)
+        self.yardstick = self.helper(ROOT / "common/grader/yardstick.c")
 
-    def worker(self, project, data, seed):
-        folder = pathlib.Path(tempfile.mkdtemp(dir=self.place))
+    def helper(self, source):
+        """The folder with a program of ours, built as a submission is."""
+        class Whole:  # pylint: disable=too-few-public-methods
+            file, name, solution, whole_file, any_call = source, source.stem, None, True, True
+        folder = self.folder()
+        why, log, _ = self.built(Whole, source.read_text(encoding="utf-8"), folder)
+        if why:
+            raise Shortage(f"{source.name} {why}\n{log[:800]}")
+        return self.timeable(folder)
+
+    def timeable(self, folder):
+        """Links what lies there with rounds.c, too."""
+        ok, log = self.linked(["object.o", self.rounds], "timed", folder)
+        if not ok:
+            raise Shortage(f"rounds.c: {log[:800]}")
+        return folder
+
+    def fma(self):
+        status, said, _ = self.jailed(["--core", "--cpu", "30", "--memory", str(TIMED_MIB)],
+                                      [f"{self.yardstick}/timed", "fma"], self.yardstick, 60)
+        if status:
+            raise Shortage(f"the ceiling cannot be measured: {said[:200]}")
+        return float(said)
+
+    def seconds(self, project, folder, variant, inputs, rounds):
+        """Processor time of so many rounds; its results, or what went wrong."""
+        out = self.folder()
+        for name, array in inputs.items():
+            array.tofile(out / name)
+        shape = inputs["x"].shape if "x" in inputs else inputs["q"].shape[1:]
+        words = [f"{folder}/timed", project.op, *map(str, shape), str(out), *variant]
+        status, said, taken = self.jailed(["--core", "--cpu", str(TIMED_CPU_S), "--memory", str(TIMED_MIB)],
+                                          words, out, TIMED_CPU_S + 60, (), conversation(rounds))
         try:
-            why, log = self.build_worker(project, data, folder)
-            if not why and project.on_gpu:
-                why, log = self.build_for_gpu(project, folder)
+            got = {x: np.fromfile(out / x, np.float32) for x in ("y", "o", "lse") if (out / x).exists()}
+        except (OSError, MemoryError):
+            got = {}
+        shutil.rmtree(out, ignore_errors=True)
+        return taken, got, "" if status == 0 else self.died(status) or f"ended with status {status}: {said[-200:]}"
+
+    @staticmethod
+    def right(project, inputs, rounds, got):
+        """What is wrong with the last round, or None."""
+        inputs = {name: array.copy() for name, array in inputs.items()}
+        for i, byte in enumerate(rounds):
+            for k, name in enumerate(x for x in "xqk" if x in inputs):
+                change(inputs[name], byte + 256 * (2 * i + k))
+        case = rows_case("timed", "softmax", inputs["x"]) if "x" in inputs else attention_case(
+            "timed", *inputs.values(), None, 0, 1 / np.sqrt(np.float32(project.shape[2])))
+        for name, (want, _) in case.outputs.items():
+            if name not in got or got[name].size != want.size:
+                return f"no {name} was written", "", 0, 0, 0
+            got[name] = got[name].reshape(want.shape)
+        return case.wrong(got)
+
+    def timed(self, project, folder):
+        """{share, solution, ...} or why there is none."""
+        copies = project.op == "softmax"
+        who = {"nothing": (self.yardstick, ["nothing"]), "it": (self.timeable(folder), [])}
+        if copies:
+            who["copy"] = self.yardstick, ["copy"]
+        if project.name in self.others:
+            who["solution"] = self.others[project.name], []
+        least, ceiling = dict.fromkeys(who, np.inf), 0.0
+        for i in range(RUNS):
+            inputs, rounds = project.fresh(), os.urandom(LEAST_ROUNDS + os.urandom(1)[0] % 16)
+            ceiling = 0.0 if copies else max(ceiling, self.fma())
+            n = next(iter(inputs.values())).size
+            work = len(rounds) * (8.0 * n if copies else 4.0 * n * inputs["q"].shape[2])
+            for name in sorted(who, reverse=bool(i & 1)):
+                taken, got, why = self.seconds(project, *who[name], inputs, rounds)
+                wrong = self.right(project, inputs, rounds, got) if name in ("it", "solution") and not why else None
+                why = why or wrong and f"{wrong[1]}: {wrong[0]}"
+                if why and name == "it":
+                    return None, f"timed: {why}"
+                if why:
+                    raise Shortage(f"{project.name}, {name}, timed: {why}")
+                least[name] = min(least[name], taken / work)
+        net = {name: least[name] - least["nothing"] for name in who}  # seconds for a byte or a flop
+        best = net["copy"] if copies else 1e-9 / ceiling
+        share, solution = (100 * best / net[x] if x in net else 0.0 for x in ("it", "solution"))
+        if not 0 < share <= MOST:
+            return None, f"faster than possible: {share:.0f} % of {project.ceiling}"
+        if "solution" in net and not solution >= project.all_at:
+            raise Shortage(f"{project.name}: the solution reaches {solution:.3g} % of {project.ceiling} here "
+                           f"and now, and should reach {project.all_at:g} %: this machine is too busy, or "
+                           "none for speed marks")
+        return {"share": round(share, 3), "solution": round(solution, 3), "least": round(net["it"] * work, 6),
+                "name": project.ceiling, "ceiling": round(1e-9 / best, 3), "runs": RUNS}, ""
+
+    def on_gpu(self, project, folder):
+        """The same source by nvcc: right on the GPU, and the share that its bench says."""
+        for command in ([*shlex.split(self.options.nvcc), "-w", f"-I{ROOT}/common", "-c", project.file.name,
+                         "-o", "gpu.o"],
+                        [*shlex.split(self.options.link), "object.o", "gpu.o",
+                         f"{self.build}/libharness.a", *shlex.split(self.options.libs), "-o", "program"]):
+            status, log, _ = self.jailed(["--compiler", "--cpu", "120", "--memory", "8192"], command, folder, 240,
+                                      [*self.readable, str(pathlib.Path(command[0]).resolve().parents[1])])
+            if status:
+                return None, f"does not compile for the GPU: {log[:300]}"
+        size = ["--op", project.op, "--dtype", project.dtype, "--csv", "bench.csv"]
+        names = ("rows", "cols") if project.op == "softmax" else ("heads-q", "seqlen-q", "head-dim")
+        for name, value in zip(names, project.shape):
+            size += [f"--{name}", str(value)]
+        if project.op != "softmax":
+            size += ["--batch", "1", "--heads-kv", str(project.shape[0]), "--seqlen-k", str(project.shape[1]),
+                     "--head-dim-v", str(project.shape[2])]
+        status, said, _ = self.jailed(["--gpu", "--cpu", "300", "--memory", "4096"],
+                                   ["./program", "bench", *size], folder, 600, [str(folder)])
+        if status or not (folder / "bench.csv").exists():
+            return None, f"bench on the GPU: {said[-300:]}"
+        with open(folder / "bench.csv", newline="", encoding="utf-8") as file:
+            rows = [x for x in csv.DictReader(file) if "cpu" not in x["device"].lower()]
+        share = float(rows[0]["pct_ceiling"]) if rows else 0.0
+        if not 0 < share <= 1.2 * MOST:
+            return None, f"no speed on the GPU: {share} % of {project.ceiling}"
+        return {"share": share, "solution": 0, "least": float(rows[0]["min_s"]), "name": project.ceiling,
+                "ceiling": float(rows[0]["ceiling"]), "runs": int(float(rows[0]["reps"]))}, ""
+
+    def speed_of(self, project, folder):
+        if not project.on_gpu:
+            return self.timed(project, folder)
+        return self.on_gpu(project, folder) if self.options.nvcc else (None, "no GPU was found")
+
+    def judged(self, project, data, base):
+        """marks, why, the compiler's words, timed"""
+        folder = self.folder()
+        try:
+            why, log, _ = self.program(project, data, folder)
             if why:
-                return None, self.without_places(why + "\n" + log, folder).strip()
-            for _ in range(2):
-                verdict, why = timed(self.build, project, str(folder / "worker"), seed,
-                                     self.course.get("draw", 8), str(folder / "gpu_worker"))
-                if verdict or why == "took too long":
-                    return verdict, why
-            raise Shortage(f"{project.name}: {why}")
+                return 0.0, why, log.splitlines()[:12], None
+            if project.name not in self.cases:
+                self.cases[project.name] = self.write_cases(project, self.seed, self.course.get("draw", 8))
+            results = self.run_cases(folder / "program", self.cases[project.name])
+            failed = [x for x in results if x[1]]
+            if failed:
+                case, wrong, _ = min(failed, key=lambda x: x[0].size)
+                return 0.0, (f"{len(failed)} of {len(results)} cases are wrong, so the speed does not count; "
+                             f"the smallest: {case.name}: {wrong[1] + ': ' if wrong[1] else ''}{wrong[0]}"), [], None
+            timed, why = self.speed_of(project, folder)
+            if not timed:
+                return 0.0, f"right in all {len(results)} cases, but no speed: {why}", [], None
+            share = timed["share"]
+            return project.marks(share, base), (
+                f"right in all {len(results)} cases; {share:.3g} % of {project.ceiling} "
+                f"({timed['ceiling']:.3g} {'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same "
+                "run)" + (f"; as handed out: {base:.3g} %" if base else "") + f"; half of the points at "
+                f"{project.half_at:g} %, all at {project.all_at:g} %"), [], timed
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def first(self, project):
-        """The share of the program as it was handed out."""
-        verdict, why = self.worker(project, project.file.read_bytes(), 0)
-        if not verdict or not verdict.timed:
-            raise Shortage(f"{project.name} as handed out: {why or verdict.untimed}")
-        self.base[project.name] = verdict.timed["share"]
+        """The solution, where there is one, and the share of the program as it was handed out."""
+        if project.solution:
+            self.others[project.name] = self.helper(project.solution)
+        marks, why, _, timed = self.judged(project, project.file.read_bytes(), 0)
+        if not timed:
+            raise Shortage(f"{project.name} as handed out: {marks} points: {why}")
+        self.base[project.name] = timed["share"]
 
     def marked(self, project, student):
         paths = student.files.get(project.name)
         if not paths:
-            return Mark(project, 0, "not handed in", (), student.notes[:4])
+            return 0.0, "not handed in", student.notes[:4], None
         data, why = contents(paths[0])
-        if not why and same_text(data, project.skeleton()):
+        if not why and data.replace(b"\r\n", b"\n").decode(errors="replace") == project.skeleton():
             why = "the program as it was handed out"
-        if why:
-            return Mark(project, 0, why)
-        verdict, why = self.worker(project, data, self.seed_of(data))
-        if not verdict:
-            first, *rest = why.split("\n")
-            return Mark(project, 0, first, (), rest[:12])
-        text, marks = words(project, verdict, self.base[project.name])
-        mark = Mark(project, marks, text)
-        mark.timed = verdict.timed
-        return mark
+        return (0.0, why, [], None) if why else self.judged(project, data, self.base[project.name])
 
 
-def at_home(build, names, make, gpu):
-    """make project: builds each with make, and says how fast it is.  Without a GPU a CUDA project
-    is right or wrong, and no more."""
-    from exercises import sub_make  # pylint: disable=import-outside-toplevel
-    right, chosen = 0, projects(names)
-    for project in chosen:
-        print(f"== {project.file.relative_to(ROOT)}: {project.title} ({project.points} points)",
-              flush=True)
-        worker = f"{build}/exercises/projects/{project.name}.worker"
-        on_gpu = worker.replace(".worker", ".gpu_worker") if gpu and project.on_gpu else None
-        if not sub_make(make, [f"{build}/judge", worker, *([on_gpu] if on_gpu else []),
-                               f"{build}/exercises/solution/{project.like}.worker"]):
-            print("   FAILED: it does not compile")
-            continue
-        verdict, why = timed(build, project, worker, 0, 8, on_gpu)
-        text, marks = words(project, verdict, 0) if verdict else (why, 0)
-        print(f"   {text.replace('; as handed out: 0 %', '')}", flush=True)
-        right += marks > 0 or bool(project.on_gpu and not gpu and verdict and not verdict.failed)
-    return 0 if right == len(chosen) else 1
+def at_home(options):
+    """make project.  Without a GPU a CUDA project is right or wrong, and no more."""
+    right, found = 0, projects(options.ex.split())
 
+    def work(judge):
+        count = 0
+        for project in found:
+            print(f"== {project.file.relative_to(ROOT)}: {project.title} ({project.points} points)", flush=True)
+            marks, why, log, _ = judge.judged(project, project.file.read_bytes(), 0)
+            print("\n".join([f"   {why}", *("       " + x for x in log)]), flush=True)
+            count += marks > 0 or why.endswith("no GPU was found")
+        return count
 
-def write(out, table, grader, hours):
-    results = {"points": sum(x.points for x in grader.chosen), "students": {}}
-    for student, marks in table.items():
-        total, late = total_of(marks, hours.get(student, 0), grader.course), late_words(
-            hours.get(student, 0), grader.course)
-        if late:
-            marks[0].details.append(late)
-        results["students"][student] = {
-            "marks": total, "alias": alias(student, grader.course),
-            "late_hours": hours.get(student, 0), "exercises": {
-                m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
-                                  "timed": getattr(m, "timed", None)} for m in marks}}
-        write_text(out / "feedback" / f"{student}-projects.txt",
-                         feedback(student, marks, total, results["points"]))
-        write_json(out / "gradescope" / student / "projects.json",
-                         gradescope(marks, total, results["points"], late))
-    write_json(out / "projects.json", results)
+    options.strict = False
+    right, _ = with_grader(options, work, ProjectGrader)
+    return 0 if right == len(found) else 1
 
 
 def grade_all(options):
-    folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
-    chosen = projects(options.ex.split())
+    found = projects(options.ex.split())
     if not options.nvcc:
-        for project in [x for x in chosen if x.on_gpu]:
+        for project in [x for x in found if x.on_gpu]:
             print(f"grade: {project.name} is not graded here: it needs a GPU and nvcc")
-        chosen = [x for x in chosen if not x.on_gpu]
-        if not chosen:
+        found = [x for x in found if not x.on_gpu]
+        if not found:
             fail(3, "no project can be graded without a GPU")
-    if not folder.is_dir():
-        fail(2, f"SUBMISSIONS: '{folder}' is no folder of submissions")
-    students, ignored = collect(folder, chosen)
-    if not students:
-        fail(2, f"SUBMISSIONS: no student in '{folder}'")
-    grade.check_out(out, folder)
-    hours = late_hours(options.late, students)
-    for line in ignored:
-        print(f"grade: {line}")
+    students, hours, out = read_class(options, found)
 
     def work(grader):
-        table = {}
         jobs_here(grader.place)  # is there room and memory?
-        for project in chosen:
+        for project in found:
             grader.first(project)
-        for name, student in students.items():
-            table[name] = [grader.marked(x, student) for x in chosen]
-            total = total_of(table[name], hours.get(name, 0), grader.course)
-            print(f"{name:30} {total:6.1f}", flush=True)
+        jobs = {(name, x.name): (lambda x=x, student=student: grader.marked(x, student))
+                for name, student in students.items() for x in found}
+        by_name, table = {x.name: x for x in found}, {name: [] for name in students}
+        for (name, project), kind, result in run_jobs(jobs, 1, grader.place, JOB_S):
+            if kind == "shortage":
+                raise Shortage(result)
+            result = result if kind == "done" else (0.0, f"judging it failed: {result}", [], None)
+            mark = Mark(by_name[project], result[0], result[1], (), result[2])
+            mark.timed = result[3]
+            table[name].append(mark)
+            print(f"{name:30} {project:16} {mark.marks:5.1f}   {mark.why}", flush=True)
         return table
-    table, grader = grade.graded(options, chosen, work, ProjectGrader)
-    write(out, table, grader, hours)
-    print(f"{len(students)} students, {len(chosen)} projects: {out}/projects.json")
+
+    table, grader = with_grader(options, work, ProjectGrader)
+    write_projects(out, table, sum(x.points for x in found), grader.course, hours)
+    print(f"{len(students)} students, {len(found)} projects: {out}/projects.json")
     return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description="projects that are graded for speed")
     parser.add_argument("verb", choices=["run", "grade"])
-    for name in ("submissions", "out", "cc", "cxx", "link", "nvcc", "gpu-link", "ex", "late"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--make", default="make")
-    parser.add_argument("--gpu", action="store_true", help="CUDA projects on the GPU as well")
+    add_class(parser)
     options = parser.parse_args()
-    if options.verb == "run":
-        return at_home(options.build, options.ex.split(), options.make, options.gpu)
-    return grade_all(options)
+    return at_home(options) if options.verb == "run" else grade_all(options)
 
 
 if __name__ == "__main__":

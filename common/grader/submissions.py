@@ -121,7 +121,3 @@ def contents(path):
     if b"\0" in data:
         return data, "the file is no plain text (UTF-16? save it as UTF-8)"
     return data, ""
-
-
-def same_text(data, text):
-    return data.replace(b"\r\n", b"\n").decode(errors="replace") == text

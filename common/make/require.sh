@@ -15,6 +15,7 @@ git | git | git | git | git
 patch | patch | patch | gpatch | patch
 python3 | python3 | python3 | python | python3
 venv | python3-venv | python3 | python | run python3 -c "import ensurepip, venv"
+numpy | python3-numpy | python3-numpy | python | import numpy
 pandas | python3-matplotlib python3-pandas | python3-matplotlib python3-pandas | python \
     | import matplotlib, pandas
 pytest | python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy \

@@ -35,6 +35,7 @@ static float softmax_row(float *s, size_t n)
     return logf(l);
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* o_i = sum_j p_j v_j.   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
 static void weighted_sum(const struct problem *p, const float *p_i, const float *v,
                          float *o_i)
@@ -50,6 +51,7 @@ static void weighted_sum(const struct problem *p, const float *p_i, const float 
     (void)p, (void)p_i, (void)v, (void)o_i;
     solution end */
 }
+/* <<< end of your part */
 
 /* Attention of one query.   s (seqlen_k)  scratch: scores, then probabilities
  * Returns lse. */

@@ -40,6 +40,7 @@ static float softmax_row(const float *s, float *p_i, size_t n)
     return m + logf(l);
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* o_i = sum_j p_j v_j.
  *   s_i, p_i (seqlen_k)  scores and probabilities   v (seqlen_k, head_dim_v)
  *   o_i (head_dim_v) */
@@ -58,6 +59,7 @@ static void weighted_sum(const struct problem *p, const float *s_i, const float 
     (void)p, (void)s_i, (void)p_i, (void)v, (void)o_i;
     solution end */
 }
+/* <<< end of your part */
 
 /* Attention of one query.   s (2, seqlen_k)  scratch: scores, probabilities
  * Returns lse. */

@@ -25,6 +25,7 @@ static float score(const struct problem *p, const float *q_i, const float *k_j,
     return p->scale * dot + (bias_i ? bias_i[j] : 0);
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* One query against all its keys.  Returns lse.
  *   q_i (head_dim)  k (seqlen_k, head_dim)  v (seqlen_k, head_dim_v)  o_i (head_dim_v)
  *   bias_i (seqlen_k) or NULL */
@@ -57,6 +58,7 @@ static float attention_row(const struct problem *p, size_t i, const float *q_i,
     return 0;
     solution end */
 }
+/* <<< end of your part */
 
 /* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
 static void attention(const struct problem *p, const struct arrays *a)

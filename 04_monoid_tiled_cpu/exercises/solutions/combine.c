@@ -66,6 +66,7 @@ static void attend_part(const struct problem *p, const float *q_i, const float *
 #endif
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* o_i (head_dim_v) = the attention over the keys of all parts.  Returns lse. */
 static float combine(const struct problem *p, const struct part *parts, size_t n_parts,
                      float *o_i)
@@ -88,6 +89,7 @@ static float combine(const struct problem *p, const struct part *parts, size_t n
     return 0;
     solution end */
 }
+/* <<< end of your part */
 
 /* One query, its parts on several threads.  Returns lse.
  *   scratch (PARTS, head_dim_v)  o of the parts */

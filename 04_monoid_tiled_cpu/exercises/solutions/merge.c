@@ -54,6 +54,7 @@ static void push(const struct problem *p, struct aggregate *x, float s, const fl
     x->m = m_new;
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* x = x merged with y: the aggregate of the keys of both. */
 static void merge(const struct problem *p, struct aggregate *x, const struct aggregate *y)
 {
@@ -77,6 +78,7 @@ static void merge(const struct problem *p, struct aggregate *x, const struct agg
     (void)p, (void)x, (void)y;
     solution end */
 }
+/* <<< end of your part */
 
 /* The score of query i and key j; -INFINITY where the bias masks the key.
  *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */

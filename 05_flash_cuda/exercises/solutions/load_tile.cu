@@ -42,6 +42,7 @@ static __device__ int keys_seen(const struct problem &p, int i)
     return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
 }
 
+/* >>> your part: functions, #include and #define may be added here */
 /* Copies n keys and values into shared memory, by all threads of the block together.
  *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc
  * Before: all threads have finished with the tile that was there.  After: all threads see
@@ -65,6 +66,7 @@ static __device__ void load_tile(struct tile &shared, const float *k, const floa
     (void)shared, (void)k, (void)v, (void)n, (void)head_dim, (void)head_dim_v;
     solution end */
 }
+/* <<< end of your part */
 
 /* Takes a tile into the state of the thread's query.
  *   s (Bc)  scores; -INFINITY: masked, or behind the end of the keys

@@ -4,5 +4,5 @@
 set -eu
 root=${AUTOGRADER:-/autograder}
 apt-get update
-apt-get install -y --no-install-recommends gcc g++ make git python3
+apt-get install -y --no-install-recommends gcc g++ make git python3-numpy
 make -C "$root/source/instructor" -j4 ARCH_FLAGS="${ARCH_FLAGS-}" exercises-built
