@@ -40,10 +40,10 @@ test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(PYTHON) -m pytest tests -m long
 
 sanitize:
-	$(Q)sh tests/sanitize.sh $(BUILD)/sanitize
+	$(Q)BUILD=$(BUILD) $(PYTHON) -m pytest -v -rs tests/sanitize.py -k "not quick"
 
 machines:
-	$(Q)sh tests/machines.sh $(BUILD)/machines
+	$(Q)BUILD=$(BUILD) $(PYTHON) -m pytest -v -rs tests/machine_code.py tests/machines.py
 
 # Problems drawn at random, every variant against the reference.
 PROBLEMS ?= 2000
