@@ -1,7 +1,7 @@
 # fuzz.mk: the five stages in one program under address sanitizer, for tests/fuzz/fuzz_run.c.
 #
 #   $(BUILD)/fuzz_run   built in a tree of its own, $(BUILD)/sanitize/quick, which the quick
-#                       sanitizer run of tests/sanitize.sh shares: same flags, same objects
+#                       sanitizer run of tests/sanitize.py shares: same flags, same objects
 
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow
 ASAN := $(BUILD)/sanitize/quick
