@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
@@ -44,17 +43,28 @@ static double own_error(const float *own, const double *want, const double *boun
     return worst;
 }
 
-/* err_safe of each row: the worst of the ways in which the harness computes softmax. */
-static double *row_errors(struct standard *s, const struct arrays *a)
+/* err_safe of each row: the worst of the ways in which the harness computes softmax.  Relative:
+ * that of the row's largest element, which is the denominator's; in 16 bits the largest as a
+ * share of a rounding. */
+static double *row_errors(struct standard *s, const struct arrays *a, double *relative)
 {
     const struct problem *p = &s->problem;
     const struct answer *y = &s->answer[ARRAY_Y];
     double *err = xcalloc(p->rows, sizeof *err);
     for (int way = 0; way < SCALED_Q; way++) {
         float *own = yardstick_rows(p, a, way);
-        for (size_t i = 0; i < p->rows; i++)
+        for (size_t i = 0; i < p->rows; i++) {
+            size_t first = i * p->cols, top = first;
             err[i] = larger(err[i], own_error(own, y->want, is_float(p) ? y->bound_safe : NULL,
-                                              i * p->cols, p->cols, &s->broken));
+                                              first, p->cols, &s->broken));
+            for (size_t j = first; j < first + p->cols; j++) {
+                double share = fabs(own[j] - y->want[j]) / rounding(p, y->want[j]);
+                if (!is_float(p) && isfinite(share)) relative[i] = larger(relative[i], share);
+                if (y->want[j] > y->want[top]) top = j;
+            }
+            if (is_float(p) && y->want[top] > 0)
+                relative[i] = larger(relative[i], fabs(own[top] / y->want[top] - 1));
+        }
         free(own);
     }
     return err;
@@ -110,52 +120,58 @@ static void allow_o(struct standard *s, const struct arrays *a)
     free(err_safe);
 }
 
-/* The rule for softmax and log-softmax: twice the error of the harness's own computation
- * and, in float, `extra`; never more than the bound. */
-static void allow_rows(struct standard *s, const struct arrays *a, double extra)
+static double smaller(double a, double b)
+{
+    return b < a ? b : a;
+}
+
+/* The rule for softmax and log-softmax. */
+static void allow_rows(struct standard *s, const struct arrays *a, int logarithm)
 {
     const struct problem *p = &s->problem;
     const struct answer *y = &s->answer[ARRAY_Y];
-    double *err_safe = row_errors(s, a);
+    double *relative = xcalloc(p->rows, sizeof *relative);
+    double *err = row_errors(s, a, relative);
     for (size_t i = 0; i < y->n; i++) {
-        double bound = y->bound[i], twice = 2 * err_safe[i / p->cols];
-        if (!is_float(p)) y->allowed[i] = twice + rounding(p, y->want[i]) + bound;
-        else y->allowed[i] = twice + extra < bound ? twice + extra : bound;
+        double twice = 2 * err[i / p->cols], of_row = 2 * relative[i / p->cols];
+        double rule = !is_float(p) ? y->likely[i]
+                      : logarithm  ? twice + y->likely[i]
+                                   : smaller(twice + 1e-6, of_row * y->want[i] + y->likely[i]);
+        y->allowed[i] = smaller(rule, y->bound[i]) + (of_row + 1) * rounding(p, y->want[i]);
     }
-    free(err_safe);
+    free(err);
+    free(relative);
 }
 
-void allow_softmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 1e-6); }
+void allow_softmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 0); }
+void allow_logsoftmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 1); }
 
-void allow_logsoftmax(struct standard *s, const struct arrays *a)
+/* The likely bound, and never more than the proved one. */
+static void allow_likely(struct standard *s, enum array i)
 {
-    allow_rows(s, a, INFINITY);
+    const struct answer *of = &s->answer[i];
+    for (size_t e = 0; e < of->n; e++) of->allowed[e] = smaller(of->likely[e], of->bound[e]);
 }
 
 void allow_bounds(struct standard *s, const struct arrays *a)
 {
     const struct answer *y = &s->answer[ARRAY_Y];
     (void)a;
-    for (size_t i = 0; i < y->n; i++)
-        y->allowed[i] = y->bound[i] + rounding(&s->problem, y->want[i]);
-}
-
-static void allow_lse(struct standard *s)
-{
-    const struct answer *lse = &s->answer[ARRAY_LSE];
-    memcpy(lse->allowed, lse->bound, lse->n * sizeof(double));
+    allow_likely(s, ARRAY_Y);
+    for (size_t i = 0; i < y->n; i++) y->allowed[i] += rounding(&s->problem, y->want[i]);
 }
 
 void allow_attention(struct standard *s, const struct arrays *a)
 {
     allow_o(s, a);
-    allow_lse(s);
+    allow_likely(s, ARRAY_LSE);
 }
 
 void allow_log_form(struct standard *s, const struct arrays *a)
 {
     const struct answer *o = &s->answer[ARRAY_O];
     (void)a;
-    for (size_t i = 0; i < o->n; i++) o->allowed[i] = o->bound[i] + half_error(s, i, 0);
-    allow_lse(s);
+    allow_likely(s, ARRAY_O);
+    for (size_t i = 0; i < o->n; i++) o->allowed[i] += half_error(s, i, 0);
+    allow_likely(s, ARRAY_LSE);
 }

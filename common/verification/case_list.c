@@ -53,6 +53,10 @@ static const char *const recipe_names[N_RECIPES] = {
     [MINUS_INF_V] = "minus_inf_v",
     [MINUS_INF_ALL] = "minus_inf_all",
     [TINY] = "tiny",
+    [FINITE] = "finite",
+    [SINK_INF] = "sink_inf",
+    [SINK_NAN] = "sink_nan",
+    [SINK_HUGE] = "sink_huge",
 };
 
 const char *recipe_name(enum recipe recipe)

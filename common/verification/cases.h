@@ -47,6 +47,10 @@ enum recipe {
     MINUS_INF_V, /* the same, and value `at` is NaN: nobody looks at it */
     MINUS_INF_ALL, /* every key does: all rows are as if fully masked */
     TINY,        /* +0, -0, denormals and ones */
+    FINITE,      /* q = 0, and -10^at (38: the least float) masks row 3 and a third elsewhere */
+    SINK_INF,    /* the sink of head 0 is inf: NaN in all its rows */
+    SINK_NAN,
+    SINK_HUGE,   /* 3e38: all the weight of its rows */
     N_RECIPES
 };
 

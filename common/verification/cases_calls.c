@@ -50,6 +50,14 @@ static void add_caps_and_sinks(enum op op)
         s.q = 120, s.k = 200, s.causal = 1, s.softcap = caps[i];
         add_attention(op, kinds[i], 0, s, i == 1 ? QUICK : 0);
     }
+    for (int kind = SINK_INF; kind <= SINK_HUGE; kind++) {
+        add_attention(op, (enum recipe)kind, 0, SHAPE(.q = 9, .k = 70, .heads = 3, .kv = 1,
+                                                      .sinks = 1), EXECUTED);
+        add_attention(op, (enum recipe)kind, 0, SHAPE(.q = 40, .k = 20, .heads = 2, .causal = 1,
+                                                      .sinks = 1), 0);
+    }
+    for (float cap = 1e4f; cap < 1e9f; cap *= 10) /* so far above the scores that it does nothing */
+        add_attention(op, RANDOM, 0, SHAPE(.q = 9, .k = 70, .softcap = cap), EXECUTED);
     add_attention(op, MASK_ROW, 3, SHAPE(.q = 18, .k = 70, .bias = 1, .heads = 2, .sinks = 1),
                   QUICK);
     add_attention(op, MASK_FIRST, 70, SHAPE(.q = 18, .k = 70, .bias = 1, .sinks = 1), QUICK);

@@ -126,10 +126,23 @@ static void add_nans(enum op op)
     add_attention(op, INF_SCORE, 200, SHAPE(.q = 20, .k = 300, .bias = 1), 0);
 }
 
+/* Masks that are numbers: beside others they weigh nothing, and in a row of nothing else they
+ * are scores like any other. */
+static void add_finite_masks(enum op op)
+{
+    static const size_t powers[] = {4, 9, 11, 15, 30, 38};
+    for (size_t i = 0; i < sizeof powers / sizeof *powers; i++) {
+        add_attention(op, FINITE, powers[i], SHAPE(.q = 18, .k = 70, .bias = 1), EXECUTED);
+        add_attention(op, FINITE, powers[i],
+                      SHAPE(.q = 66, .k = 300, .d = 40, .heads = 2, .kv = 1, .bias = 1), 0);
+    }
+}
+
 void attention_scores(enum op op)
 {
     add_scores(op);
     add_masks(op);
+    add_finite_masks(op);
     add_nans(op);
     add_scales(op);
 }

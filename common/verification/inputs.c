@@ -4,6 +4,7 @@
  * comes from the seed by exact arithmetic, so a case is the same on every machine. */
 #include "verification/cases.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,11 @@ static void bias_recipe(const struct test_case *c, struct random *r, float *bias
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < n; j++) {
             float *b = &bias[i * n + j];
+            if (recipe == FINITE) {
+                float mask = c->at == 38 ? -FLT_MAX : -powf(10, (float)c->at);
+                *b = i == 3 || random_below(r, 3) == 0 ? mask : 0;
+                continue;
+            }
             int masked = is_masked(c, r, i, j, n) || (spoiled && j == c->at);
             if (recipe == MASK_ROW && random_below(r, 5) == 0) masked = 1;
             if (exact) *b = 0;
@@ -129,9 +135,13 @@ static void draw(struct floats *f, const struct problem *p, struct random *r, en
 }
 
 /* A logit per query head, near the scores' size; every fourth is -INFINITY, which is none. */
-static void sink_recipe(const struct problem *p, float *sink)
+static void sink_recipe(const struct test_case *c, float *sink)
 {
-    for (size_t h = 0; h < p->heads_q; h++) sink[h] = h % 4 == 3 ? -INFINITY : 2 * sink[h];
+    for (size_t h = 0; h < c->problem.heads_q; h++)
+        sink[h] = h % 4 == 3 ? -INFINITY : 2 * sink[h];
+    if (c->recipe == SINK_INF) sink[0] = INFINITY;
+    if (c->recipe == SINK_NAN) sink[0] = NAN;
+    if (c->recipe == SINK_HUGE) sink[0] = 3e38f;
 }
 
 /* Which rows are replaced. */
@@ -165,7 +175,7 @@ static struct floats make(const struct test_case *c, enum dtype dtype, struct ra
     draw(&f, p, r, ARRAY_V_NEW);
     if (array_role(p, ARRAY_INDEX) == INPUT) *index = draw_index(c, r);
     draw(&f, p, r, ARRAY_SINKS);
-    if (f.n[ARRAY_SINKS]) sink_recipe(p, f.array[ARRAY_SINKS]);
+    if (f.n[ARRAY_SINKS]) sink_recipe(c, f.array[ARRAY_SINKS]);
     return f;
 }
 

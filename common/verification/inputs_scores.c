@@ -97,6 +97,7 @@ void attention_recipe(const struct test_case *c, struct random *r, struct floats
         multiply(q, n_q, 1e15f);
         multiply(k, n_k, 1e15f);
         break;
+    case FINITE: fill(q, n_q, 0); break;
     case ZERO_Q:
         fill(q, n_q, 0);
         spread(r, v, n_v, 1e4f);

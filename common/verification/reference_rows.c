@@ -49,18 +49,21 @@ static void softmax_row(struct answer *y, const float *x, const float *w, size_t
     size_t first = i * n;
     (void)w;
     struct row row = row_of(x, n);
-    double any = rigorous(exp_sum_error(row.d_mean, row.n_seen) + (KAPPA + 4) * ROUNDOFF);
+    double last = (KAPPA + 4) * ROUNDOFF;
+    double any = rigorous(exp_sum_error(row.d_mean, row.n_seen, WORST) + last);
+    double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY) + last);
     double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen) +
                            (KAPPA_SAFE + 2) * ROUNDOFF);
     for (size_t j = 0; j < n; j++) {
         double d = row.m - x[j], p = row.l > 0 ? exp(-d) / row.l : 0;
         y->want[first + j] = row.max_abs == INFINITY ? NAN : p;
         if (!(p > 0)) {
-            y->bound[first + j] = y->bound_safe[first + j] = FLUSH;
+            y->bound[first + j] = y->bound_safe[first + j] = y->likely[first + j] = FLUSH;
             continue;
         }
-        y->bound[first + j] =
-            p * both(any, rigorous(ARGUMENT * d * ROUNDOFF)) + FLUSH;
+        double argument = rigorous(ARGUMENT * d * ROUNDOFF);
+        y->bound[first + j] = p * both(any, argument) + FLUSH;
+        y->likely[first + j] = p * both(likely, argument) + FLUSH;
         y->bound_safe[first + j] = p * both(safe, rigorous(d * ROUNDOFF)) + FLUSH;
     }
 }
@@ -79,14 +82,16 @@ static void logsoftmax_row(struct answer *y, const float *x, const float *w, siz
     struct row row = row_of(x, n);
     double ln_l = row.l > 0 ? log(row.l) : 0, lse = fabs(row.m + ln_l);
     double steps = 2 * (1 + fabs(ln_l)) * ROUNDOFF;
-    double any = rigorous(exp_sum_error(row.d_mean, row.n_seen)) + steps +
-                 2 * (lse < 89 ? lse : 89) * ROUNDOFF;
+    double own_lse = 2 * (lse < 89 ? lse : 89) * ROUNDOFF + steps;
+    double any = rigorous(exp_sum_error(row.d_mean, row.n_seen, WORST)) + own_lse;
+    double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY)) + own_lse;
     double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen)) + steps;
     for (size_t j = 0; j < n; j++) {
         double d = row.m - x[j], value = x[j] == -INFINITY ? -INFINITY : -d - ln_l;
         y->want[first + j] = row.max_abs == INFINITY ? NAN : value;
         double last = isfinite(value) ? (d + fabs(value)) * ROUNDOFF : 0;
         y->bound[first + j] = any + last;
+        y->likely[first + j] = likely + last;
         y->bound_safe[first + j] = safe + last;
     }
 }
@@ -116,19 +121,20 @@ static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
     (void)w;
     double max_abs;
     mean_and_extent(x, n, &y->want[row], &max_abs);
-    y->bound[row] = (1.5 * (double)n + 4) * ROUNDOFF * max_abs + FLUSH;
+    double u = ROUNDOFF * max_abs, all = (double)n;
+    y->bound[row] = (1.5 * all + 4) * u + FLUSH;
+    y->likely[row] = (1.5 * roundings(LIKELY, all) + 4) * u + FLUSH;
 }
 
 /* lse and sum p w: the bounds of log-sum-exp and of attention with exact scores.
  * sum (x - lse) w: as in reference_attention.c, again with exact scores. */
-static void fused_softmax(struct answer *y, const float *x, const float *w, size_t n,
-                          size_t row)
+static void fused_softmax(const float *x, const float *w, size_t n, enum luck luck,
+                          double *want, double *bound)
 {
-    double *want = y->want + row * N_FUSED, *bound = y->bound + row * N_FUSED;
     struct row s = row_of(x, n);
-    double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.n_seen);
+    double ln_l = log(s.l), lse = s.m + ln_l, rel = exp_sum_error(s.d_mean, s.n_seen, luck);
     struct sum dot = {0, 0}, log_dot = {0, 0};
-    double mass = 0, size = 0, w_abs = 0, count = 6 * (double)n + 8;
+    double mass = 0, size = 0, w_abs = 0, count = 6 * roundings(luck, (double)n) + 8;
     for (size_t j = 0; j < n; j++) {
         double p = exp(x[j] - s.m) / s.l;
         sum_add(&dot, p * w[j]);
@@ -154,10 +160,10 @@ static void fused_softmax(struct answer *y, const float *x, const float *w, size
  * by Cauchy-Schwarz their mean by e_x sd_w + e_w sd_x times sqrt(2) in sequence and
  * sqrt(2 log2 n) <= 8 in a merge tree.  The terms' own roundings and additions give
  * (n + 8) u sd_x sd_w. */
-static void fused_moments(struct answer *y, const float *x, const float *w, size_t n,
-                          size_t row)
+static void fused_moments(const float *x, const float *w, size_t n, enum luck luck,
+                          double *want, double *bound)
 {
-    double mean_x, mean_w, max_x, max_w, u_n = ((double)n + 8) * ROUNDOFF;
+    double mean_x, mean_w, max_x, max_w, u_n = (roundings(luck, (double)n) + 8) * ROUNDOFF;
     struct sum xx = {0, 0}, ww = {0, 0}, xw = {0, 0};
     mean_and_extent(x, n, &mean_x, &max_x);
     mean_and_extent(w, n, &mean_w, &max_w);
@@ -168,7 +174,6 @@ static void fused_moments(struct answer *y, const float *x, const float *w, size
     }
     double var = sum_value(&xx) / (double)n, sd_x = sqrt(var);
     double sd_w = sqrt(sum_value(&ww) / (double)n), e_x = u_n * max_x, e_w = u_n * max_w;
-    double *want = y->want + row * N_FUSED, *bound = y->bound + row * N_FUSED;
     want[FUSED_VARIANCE] = var;
     bound[FUSED_VARIANCE] = 2 * u_n * var + 8 * e_x * sd_x + e_x * e_x + FLUSH;
     want[FUSED_COVARIANCE] = sum_value(&xw) / (double)n;
@@ -193,8 +198,12 @@ static double score_range(const float *x, size_t n, size_t *empty)
 static void fused_row(struct answer *y, const float *x, const float *w, size_t n,
                       size_t i)
 {
-    fused_softmax(y, x, w, n, i);
-    fused_moments(y, x, w, n, i);
+    double *want = y->want + i * N_FUSED;
+    for (int luck = WORST; luck <= LIKELY; luck++) {
+        double *bound = (luck == LIKELY ? y->likely : y->bound) + i * N_FUSED;
+        fused_softmax(x, w, n, (enum luck)luck, want, bound);
+        fused_moments(x, w, n, (enum luck)luck, want, bound);
+    }
 }
 
 /* Row i of x (n), and of w (n) where the operation has it, to y and its bounds. */

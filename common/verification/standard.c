@@ -37,8 +37,9 @@ static struct standard *room_for(const struct problem *p)
         struct answer *of = &s->answer[i];
         if (array_role(p, i) != OUTPUT) continue;
         of->n = array_dense_count(p, i);
-        double **const parts[] = {&of->want, &of->bound, &of->bound_safe, &of->allowed};
-        for (int k = 0; k < 4; k++) *parts[k] = xcalloc(of->n, sizeof(double));
+        double **const parts[] = {&of->want, &of->bound, &of->bound_safe, &of->likely,
+                                  &of->allowed};
+        for (int k = 0; k < 5; k++) *parts[k] = xcalloc(of->n, sizeof(double));
     }
     return s;
 }
@@ -103,7 +104,8 @@ void standard_free(struct standard *s)
     if (!s) return;
     for (int i = 0; i < N_ARRAYS; i++) {
         struct answer *of = &s->answer[i];
-        free(of->want), free(of->bound), free(of->bound_safe), free(of->allowed);
+        free(of->want), free(of->bound), free(of->bound_safe), free(of->likely);
+        free(of->allowed);
     }
     free(s->o_mass), free(s->weight), free(s->max_s), free(s->max_v), free(s->broken);
     free(s);

@@ -9,10 +9,12 @@
  *   bound       no float algorithm of these stages may err more (INFINITY: the input is too
  *               ill-conditioned for any statement)
  *   bound_safe  the same for the plain three-pass computation: fewer roundings
+ *   likely      the same as bound where roundings do not conspire: sums of n terms grow the
+ *               error by 4 sqrt(n) units, not by n
  *   allowed     what is accepted */
 struct answer {
     size_t n;
-    double *want, *bound, *bound_safe, *allowed;
+    double *want, *bound, *bound_safe, *likely, *allowed;
 };
 
 /* The answers of one problem, and what the rule of acceptance has to know about it.
@@ -20,11 +22,15 @@ struct answer {
  * f32 o            2 err_safe + 1e-6 max(1, max|v|) + u max|s| max|v|, and the proved
  *                  bound.  err_safe, the error of the harness's own float three-pass
  *                  computation, and both maxima are taken per (batch, head).
- * f32 softmax      2 err_safe + 1e-6 per row, and the proved bound
- * 16-bit o, y      twice the error of the straightforward 16-bit computation (scores in
- *                  float, p and the result rounded), per (batch, head) or row, and one
- *                  rounding of p and of the result; o also u max|s| max|v|
- * lse, log-softmax and the operations beyond: the proved bound (and 16-bit rounding) */
+ * f32 softmax      2 err_safe + 1e-6 per row, 2 err_safe relative to the largest element and
+ *                  the likely bound, and the proved bound
+ * 16-bit o         twice the error of the straightforward 16-bit computation (scores in
+ *                  float, p and o rounded) per (batch, head), one rounding of p and of o, and
+ *                  u max|s| max|v|
+ * 16-bit y         the likely bound, a rounding, and twice the straightforward computation's
+ *                  largest error, as a share of a rounding
+ * log-softmax      2 err_safe and the likely bound, and the proved bound
+ * lse, and the operations beyond: the likely bound and the proved bound */
 struct standard {
     struct problem problem;
     struct answer answer[N_ARRAYS]; /* n = 0 for what is no output */
