@@ -5,7 +5,8 @@
  *
  * Right while every score lies between -60 and 60.  Beyond that exp overflows (scores
  * above 88.72) or every term underflows (all scores below -104), and the result is NaN.
- * Nothing here guards against it: the next stage does.  (variants.c includes this file.) */
+ * Nothing here guards against it: the next stage does.
+ * (variants.c includes this file.) */
 #include "stage.h"
 
 /* Softmax of one row, two loops.
@@ -32,30 +33,25 @@ static float softmax_row(const float *x, float *y, size_t n)
 }
 
 /* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where the bias masks key j */
+ *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* whatever k_j holds */
+    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
     float dot = 0;
     for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
     return h->scale * dot + bias;
 }
 
-/* Scores of query i against every key, -INFINITY where a key is masked.   s_i (seqlen_k) */
-static void score_row(const struct head *h, size_t i, float *s_i)
-{
-    for (size_t j = 0; j < h->seqlen_k; j++)
-        s_i[j] = j < visible(h, i) ? score(h, i, j) : -INFINITY;
-}
-
 /* Output of one query: the mean of the value rows, weighted by its probabilities.
  *     o_i = sum_j p_j v_j
- *   p_i (seqlen_k)   o_i (head_dim_v) */
-static void weighted_sum(const struct head *h, const float *p_i, float *o_i)
+ *   s_i, p_i (seqlen_k)   o_i (head_dim_v)
+ * A masked key is left out, not multiplied by 0: v_j may hold NaN, and 0 * NaN is NaN. */
+static void weighted_sum(const struct head *h, const float *s_i, const float *p_i, float *o_i)
 {
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
     for (size_t j = 0; j < h->seqlen_k; j++) {
+        if (s_i[j] == -INFINITY) continue;
         const float *v_j = v_row(h, j);
         for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
     }
@@ -66,8 +62,10 @@ static void weighted_sum(const struct head *h, const float *p_i, float *o_i)
  * S and P have seqlen_q * seqlen_k numbers each: the memory that grows with seqlen^2. */
 static void attention_head(const struct head *h)
 {
-    for (size_t i = 0; i < h->seqlen_q; i++) score_row(h, i, s_row(h, i));
+    for (size_t i = 0; i < h->seqlen_q; i++)
+        for (size_t j = 0; j < h->seqlen_k; j++) s_row(h, i)[j] = score(h, i, j);
     for (size_t i = 0; i < h->seqlen_q; i++)
         h->lse[i] = softmax_row(s_row(h, i), p_row(h, i), h->seqlen_k);
-    for (size_t i = 0; i < h->seqlen_q; i++) weighted_sum(h, p_row(h, i), o_row(h, i));
+    for (size_t i = 0; i < h->seqlen_q; i++)
+        weighted_sum(h, s_row(h, i), p_row(h, i), o_row(h, i));
 }

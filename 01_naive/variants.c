@@ -10,13 +10,7 @@
  * read: 5 floats per score beyond reading q, k, v and writing o. */
 static struct cost cost(const struct problem *p)
 {
-    if (p->op == OP_ATTENTION) {
-        double n = score_count(p);
-        return (struct cost){.passes = 5, .bytes = 5 * 4 * n + attention_io_bytes(p),
-                             .exps = 2 * n};
-    }
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
+    return p->op == OP_ATTENTION ? cost_of_scores(p, 5, 2) : cost_of_rows(p, 3, 2);
 }
 
 const struct variant naive = {
@@ -26,6 +20,7 @@ const struct variant naive = {
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = 60,
+    .isolates_v = 1,
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},

@@ -35,9 +35,11 @@ static inline float *o_row(const struct head *h, size_t i) { return h->o + i * h
 static inline float *s_row(const struct head *h, size_t i) { return h->s + i * h->seqlen_k; }
 static inline float *p_row(const struct head *h, size_t i) { return h->p + i * h->seqlen_k; }
 
-/* The bias of query i and key j, 0 where there is none. */
+/* What is added to the score of query i and key j: the bias, 0 where there is none, and -INFINITY
+ * where the key is hidden. */
 static inline float bias_of(const struct head *h, size_t i, size_t j)
 {
+    if (j >= visible(h, i)) return -INFINITY;
     return h->bias ? h->bias[i * h->seqlen_k + j] : 0;
 }
 

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pandas")
 import invented  # noqa: E402
+import ladder  # noqa: E402
 import results  # noqa: E402
 import tables  # noqa: E402
 
@@ -21,7 +22,7 @@ def write(rows, name="a.csv"):
 def made(capsys):
     """made(NAME...): (status, text of t.md after its tables were made, what was said)."""
     def make(*names, text=None, options=()):
-        results.listed.cache_clear()
+        ladder.listed.cache_clear()
         page = pathlib.Path("t.md")
         page.write_text(text if text is not None else "".join(
             f"<!-- table:{name} begin -->\n<!-- table:{name} end -->\n" for name in names))

@@ -56,4 +56,21 @@ static inline double score_count(const struct problem *p)
            (double)p->seqlen_k;
 }
 
+/* The cost of attention that moves so many floats per score beyond q, k, v and o, and of an
+ * operation on rows that moves so many per element and writes one of them to a fresh line;
+ * exps: per score or element. */
+static inline struct cost cost_of_scores(const struct problem *p, double floats, double exps)
+{
+    double n = score_count(p), bytes = 4 * floats * n + attention_io_bytes(p);
+    struct cost cost = {floats, bytes, exps * n, 0};
+    return cost;
+}
+
+static inline struct cost cost_of_rows(const struct problem *p, double floats, double exps)
+{
+    double n = (double)p->rows * (double)p->cols;
+    struct cost cost = {floats, 4 * floats * n, exps * n, 4 * n};
+    return cost;
+}
+
 #endif

@@ -7,11 +7,11 @@
     x30      scores 30 times as large    spike    one late key far above all others
     steep    scores rise by 70 every 64 keys: every block of every row is repaired
 
-Speed beside the last rung that looks for maxima and beside cuDNN, in turn in one process;
+Speed beside the last rung that looks for maxima and beside cuDNN, FlashAttention-3
+and -4, in turn in one process;
 and the largest error against float64, as a share of the largest |v|.  A wrong result, or NaN,
 is not written; then the exit status is 1.
 """
-import argparse
 import csv
 import math
 import os
@@ -20,11 +20,12 @@ import sys
 from accept import accepted, compare, reference
 from attention_library import Library
 from ladder import LAST, RUNGS
-from peers_methods import PEERS, torch_method
+from measurements import command_line, torch_or_skip
+from peers_methods import FLASH, PEERS, torch_method
 from peers_shapes import flops_of
 from rounds import CudaClock, cold
 
-METHODS = (RUNGS[RUNGS.index("first_block_max") - 1], LAST, "pytorch-cudnn")
+METHODS = (RUNGS[RUNGS.index("first_block_max") - 1], LAST, "pytorch-cudnn", *FLASH)
 
 
 def inputs(torch, data, heads, seqlen, head_dim):
@@ -46,18 +47,11 @@ def inputs(torch, data, heads, seqlen, head_dim):
 
 def main():
     """Runs the measurements; returns the exit status."""
-    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p = command_line(__doc__)
     p.add_argument("--csv", default="build/results/hopper/adversarial.csv")
     p.add_argument("--library", default="build/libfive_steps.so")
     args = p.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("adversarial: PyTorch is not installed; skipped")
-        return 77
-    if not torch.cuda.is_available():
-        print("adversarial: PyTorch sees no GPU; skipped")
-        return 77
+    torch = torch_or_skip("adversarial")
     torch.manual_seed(1)
     library = Library(args.library)
     flush = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")

@@ -2,9 +2,9 @@
 measurement, and the rooflines."""
 import collections
 
-from ladder import number_of
+from ladder import listed, number_of
 from registry import figure
-from results import NoData, best_lines, describe_work, each, is_square, listed, need, same_work
+from results import NoData, best_lines, describe_work, each, is_square, need, same_work
 from style import (COLOURS, GREY, caption, label_ends, length_axis, matplotlib, name_of,
                    new_figure, offset, plain, plt, stacked, value_axis)
 from words import si, significant

@@ -1,5 +1,6 @@
-"""ladder.py: the rungs of stage 5 in order, from the table that lists them.  Without pandas:
-the scripts that measure need it too."""
+"""ladder.py: the rungs of stage 5 and the variants of the other stages in order, from the sources
+that list them.  Without pandas: the scripts that measure need it too."""
+import functools
 import pathlib
 import re
 
@@ -28,3 +29,20 @@ LAST_PORTABLE = RUNGS[FIRST_HOPPER - 1] if RUNGS else None
 def number_of(name):
     """'3' for tensor_cores; the name itself for what is no rung."""
     return str(RUNGS.index(name) + 1) if name in RUNGS else name
+
+
+@functools.cache
+def listed(stage):
+    """The variants of a stage in the order of its list, which is the order of its ideas:
+    {name: place}."""
+    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
+    texts = [path.read_text(encoding="utf-8") for pattern in ("*.[ch]", "*.cu", "*/*.c", "*/*.cu",
+             "*/*/*.cu") for path in sorted(here.glob(pattern))] if here else []
+    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
+                            "\n".join(texts)))
+    blocks = (re.search(r"\bvariants\[\] = \{(.*?)\};", text, re.S) for text in texts)
+    block = next((block[1] for block in blocks if block), "")
+    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
+        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M), block)
+    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
+    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}

@@ -35,7 +35,7 @@ softmax() {
 attention() {
     bench 01_naive attention naive threads
     bench 02_safe_softmax attention recompute threads
-    bench 03_online_softmax attention online divide_once threads
+    bench 03_online_softmax attention online two_loops threads
     bench 04_monoid_tiled_cpu attention fold tiled microkernel all_cores
 }
 # the other forms of the fold, and the kernels executed on the CPU, on the quick shapes

@@ -7,7 +7,7 @@
 # the file stays as it was.
 #
 #   attention    every rung, roof and library, in turn  h200_attention.csv
-#   last_rungs   the last three beside cuDNN and FA3    hopper/last_rungs.csv (if named)
+#   last_rungs   the last three beside cuDNN, FA3, FA4    hopper/last_rungs.csv (if named)
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
 #   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
@@ -52,7 +52,7 @@ for part in ${*:-attention profile rows f32 adversarial softmax}; do
         --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
     last_rungs) anew hopper/last_rungs.csv python3 common/reports/peers_gpu.py \
         --variants tile_per_head_dim,first_block_max,tuned \
-        --backends pytorch-cudnn,flash-attention-3 --parts lengths,untuned,layouts \
+        --backends pytorch-cudnn,flash-attention-3,flash-attention-4 --parts lengths,untuned,layouts \
         --csv "$results/hopper/last_rungs.csv" ;;
     profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \
         build/05_flash_cuda "$results" $roof ;;

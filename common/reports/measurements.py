@@ -1,25 +1,38 @@
-"""measurements.py: writes measurements as lines of CSV, and what machine they are of.
+"""measurements.py: writes measurements as lines of CSV, and what machine they are of.  What the
+scripts that measure share; they need no pandas.
 
 The columns are those of `bench`.  `flags` says the regime, the layout and whether the method
 writes lse ("cold; bhld; lse").  What does not fit into a column stands beside the CSV in a
-file with the same stem, STEM.machine.txt: driver, CUDA, cuDNN and FlashAttention-3 versions,
-power limit, clocks.
+file with the same stem, STEM.machine.txt: driver, CUDA and libraries' versions, power limit,
+clocks.
 """
+import argparse
 import datetime
+import importlib
 import math
 import os
+import pathlib
+import re
 import subprocess
+import sys
 
 from accept import accepted
 
-COLUMNS = ("stage variant op device dtype rows cols batch heads_q heads_kv seqlen_q "
-           "seqlen_k head_dim head_dim_v causal threads median_s min_s reps "
-           "bytes_predicted bytes_measured flops gbps gflops ceiling_kind ceiling "
-           "pct_ceiling peak_bytes max_err allowed_err date commit machine compiler "
-           "flags").split()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUERIES = ("name", "driver_version", "power.limit", "power.max_limit", "clocks.max.sm",
            "clocks.max.mem", "clocks.sm", "clocks.mem", "temperature.gpu", "ecc.mode.current",
            "vbios_version")
+
+
+def read_columns():
+    """The header that `bench` writes: the only list of the columns stands in C."""
+    text = "".join(path.read_text(encoding="utf-8")
+                   for path in sorted((ROOT / "common/measurement").glob("*.c")))
+    header = re.search(r'((?:\s*"[^"\n]*")+);', text[text.index('"stage,variant,'):])
+    return "".join(re.findall(r'"([^"\n]*)"', header[0])).split(",")
+
+
+COLUMNS = read_columns()
 
 
 def output_of(command):
@@ -34,6 +47,29 @@ def commit_here():
     """The commit of the sources; COMMIT in the environment overrides it."""
     return os.environ.get("COMMIT") or \
         output_of(["git", "rev-parse", "--short=10", "HEAD"]).strip() or "unknown"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def command_line(doc):
+    """A parser that describes the script by the first line of its docstring."""
+    return argparse.ArgumentParser(description=doc.strip().splitlines()[0])
+
+
+def torch_or_skip(name, gpus=1):
+    """PyTorch; without it or without that many GPUs a line, and the program ends with 77."""
+    try:
+        torch = importlib.import_module("torch")
+        seen = torch.cuda.device_count() if gpus and torch.cuda.is_available() else 0
+        if seen >= gpus:
+            return torch
+        why = f"PyTorch sees {seen} GPUs, not {gpus}"
+    except ImportError:
+        why = "PyTorch is not installed"
+    print(f"{name}: {why}; skipped")
+    sys.exit(77)
 
 
 def describe_machine(versions):
@@ -51,7 +87,7 @@ class Writer:
     """Appends measurements to a CSV file; without a path it only counts."""
 
     def __init__(self, path, machine, compiler, versions=None):
-        self.path, self.file, self.wrong = path, None, []
+        self.file, self.wrong = None, []
         self.common = {"device": "gpu", "threads": 0, "commit": commit_here(),
                        "machine": machine.replace(",", " "), "compiler": compiler}
         if not path:
@@ -68,16 +104,33 @@ class Writer:
 
     def write(self, **fields):
         """One line, unless its error is above the allowed one or NaN: such a result is
-        never published but remembered in `wrong`.  Returns whether it was written."""
+        never published but remembered in `wrong`.  Returns whether it was written.  Rates
+        follow from bytes_predicted and flops where they are not given."""
         error, allowed = fields.get("max_err", ""), fields.get("allowed_err", "")
         limit = math.inf if allowed == "" else allowed
         if error != "" and not accepted(error, limit):
             self.wrong.append(f"{fields['variant']}: error {error:.3g}, allowed {limit:.3g}")
             return False
-        now = datetime.datetime.now(datetime.timezone.utc)
-        row = {**self.common, **fields, "date": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        for rate, amount in (("gbps", "bytes_predicted"), ("gflops", "flops")):
+            if fields.get(amount) not in (None, ""):
+                fields.setdefault(rate, float(fields[amount]) / fields["median_s"] / 1e9)
+        row = {**self.common, **fields, "date": now()}
         if self.file:
             text = [row.get(column, "") for column in COLUMNS]
             print(",".join(f"{x:.6g}" if isinstance(x, float) else str(x).replace(",", ";")
                            for x in text), file=self.file, flush=True)
         return True
+
+    def status(self, name):
+        """Names what was wrong; the exit status."""
+        for line in self.wrong:
+            print(f"{name}: WRONG, not written: {line}", file=sys.stderr)
+        return 1 if self.wrong else 0
+
+
+def fields_of(shape, dtype):
+    """The columns of an attention: (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim,
+    causal)."""
+    names = "batch heads_q heads_kv seqlen_q seqlen_k head_dim causal".split()
+    return {"op": "attention", "dtype": dtype, "rows": 0, "cols": 0, **dict(zip(names, shape)),
+            "head_dim_v": shape[5]}

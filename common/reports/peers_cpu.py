@@ -11,14 +11,13 @@ shapes are square, where PyTorch's alignment of the mask is ours.  A result that
 is not written.  Exit status: 0 done, also when there is no such shape; 1 a wrong result; 77
 no PyTorch.
 """
-import argparse
 import csv
-import datetime
 import os
 import pathlib
 import sys
 import time
 
+from measurements import command_line, now, torch_or_skip
 from rounds import ATTEMPTS, Times
 
 SHAPE = ("op dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
@@ -83,10 +82,9 @@ def measured(torch, line):
     scaled = {c: f"{float(line[c]) * ratio:.6g}" for c in ("gbps", "gflops", "pct_ceiling")
               if line[c]}
     name = "pytorch-softmax" if line["op"] == "softmax" else "pytorch-flash"
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return dict(line, stage="peer", variant=name, median_s=f"{times.median:.9g}",
                 min_s=f"{times.least:.9g}", reps=times.calls, bytes_measured="",
-                peak_bytes="", max_err="", allowed_err="", date=now,
+                peak_bytes="", max_err="", allowed_err="", date=now(),
                 compiler=f"torch {torch.__version__}",
                 flags="sustained" + ("" if times.stable else "; unstable"), **scaled)
 
@@ -115,17 +113,12 @@ def append(path, torch):
 
 def main():
     """Runs the measurements; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--csv", type=pathlib.Path, required=True)
     path = parser.parse_args().csv
     # large pages, as the bench's arrays have
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    try:
-        import torch
-    except ImportError:
-        print("peers_cpu.py: no PyTorch here; skipped", file=sys.stderr)
-        return 77
-    return append(path, torch)
+    return append(path, torch_or_skip("peers_cpu.py", gpus=0))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""peers_gpu.py: PyTorch's attention, FlashAttention-3 and our rungs, in turn, in one process.
+"""peers_gpu.py: PyTorch's attention, FlashAttention-3 and -4 and our rungs, in turn, in one process.
 
     python3 common/reports/peers_gpu.py --variants all --csv build/results/peers.csv [--quick]
 
 Each shape is measured cold and, where --parts says so, sustained (rounds.py); the ceiling, a
 matrix product or a read, takes part in the rounds, and its best repeat counts.  Inputs are
-normal random numbers.  PyTorch's and FlashAttention-3's lines have the stage "peer", the last
+normal random numbers.  The libraries' lines have the stage "peer", the last
 rung without its softmax (build/roof05.so, where it was built) the stage "roof".  A result
 whose error is above the allowed one, or NaN, is not written; then the exit status is 1.
 
@@ -18,7 +18,6 @@ and clocks stand in STEM.machine.txt beside the CSV (measurements.py).  peak_byt
 bench means by it: inputs, outputs and all that one call took beside them, here from PyTorch's
 allocator.  Exit status: 0; 1 a wrong result; 77 without PyTorch or GPU.
 """
-import argparse
 import os
 import sys
 import warnings
@@ -26,8 +25,9 @@ import warnings
 from accept import compare, reference
 from attention_library import Library
 from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
-from measurements import Writer
-from peers_methods import FA3, PEERS, WRITES_LSE, torch_method, versions, with_memory
+from measurements import Writer, command_line, fields_of, torch_or_skip
+from peers_methods import (FLASH, PEERS, WRITES_LSE, compilers, torch_method, versions,
+                           with_memory)
 from peers_shapes import (QUICK, SOFTMAX_COLS, bytes_of, flops_of, is_decode, planned,
                           shape_of)
 from rounds import CudaClock, cold, sustained
@@ -64,7 +64,7 @@ def sustained_names(times, names):
     """The two fastest rungs, the libraries that keep up with them, and the ceiling."""
     rungs = sorted((n for n in times if n in names and n not in PEERS and n != ROOF),
                    key=lambda n: times[n].median)[:2]
-    return rungs + [n for n in ("pytorch-cudnn", "pytorch-flash", FA3, CEILING)
+    return rungs + [n for n in ("pytorch-cudnn", "pytorch-flash", *FLASH, CEILING)
                     if n in times]
 
 
@@ -84,8 +84,7 @@ def publish(writer, about, times, checked, ceiling_work):
         fields.pop("once", None)
         if writer.write(
                 variant=name, median_s=t.median, min_s=t.least, reps=t.calls,
-                gbps=fields["bytes_predicted"] / t.median / 1e9,
-                gflops=fields["flops"] / t.median / 1e9, ceiling=ceiling,
+                ceiling=ceiling,
                 pct_ceiling=100 * work / t.median / 1e9 / ceiling, max_err=error,
                 allowed_err=allowed, **fields,
                 flags="; ".join([t.regime, note] + ([] if t.stable else ["unstable"]))):
@@ -93,21 +92,16 @@ def publish(writer, about, times, checked, ceiling_work):
     return written
 
 
-def about_of(name, shape, dtype, layout, kind, peak, libraries):
+def about_of(name, shape, dtype, layout, kind, peak, libraries, compiler=None):
     """The fields of a line that do not depend on time."""
-    b, hq, hk, nq, nk, d, causal = shape
     library = libraries.get(name)
     once = bytes_of(shape, dtype)
     lse = "lse" if library or name in WRITES_LSE else "no lse"
     out = {"stage": "peer" if name in PEERS else "roof" if name == ROOF else "05_flash_cuda",
-           "op": "attention", "dtype": dtype, "rows": 0, "cols": 0, "batch": b, "heads_q": hq,
-           "heads_kv": hk, "seqlen_q": nq, "seqlen_k": nk, "head_dim": d, "head_dim_v": d,
-           "causal": causal, "flops": flops_of(shape), "ceiling_kind": kind, "once": once,
+           **fields_of(shape, dtype), "flops": flops_of(shape), "ceiling_kind": kind, "once": once,
            "bytes_predicted": library.predicted(rung_of(name), dtype, shape)
            if library else once, "peak_bytes": peak, "note": f"{layout}; {lse}"}
-    if library:
-        out["compiler"] = library.compiler
-    return out
+    return out | ({"compiler": compiler} if compiler else {})
 
 
 def measure_attention(torch, problem, names, libraries, writer, clock, seconds):
@@ -133,7 +127,9 @@ def measure_attention(torch, problem, names, libraries, writer, clock, seconds):
         if f:
             methods[name] = f
             about[name] = about_of(name, shape, dtype, layout, ceiling_kind,
-                                   more + q.nbytes + k.nbytes + v.nbytes, libraries)
+                                   more + q.nbytes + k.nbytes + v.nbytes, libraries,
+                                   libraries[name].compiler if name in libraries else
+                                   compilers(torch)[name])
     known = reference(torch, shape, dtype, q, k, v)
     checked = {n: compare(shape, f(), known) for n, f in methods.items() if n != ROOF}
     # a library has a rule of its own: its error is published, unless it is NaN
@@ -187,7 +183,7 @@ def measure_softmax(torch, cols, writer, clock, seconds):
 
 def parse():
     """The command line."""
-    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p = command_line(__doc__)
     p.add_argument("--csv", help="append the measurements to this file")
     p.add_argument("--library", default="build/libfive_steps.so", help="our rungs (if it exists)")
     p.add_argument("--roof", default="build/roof05.so",
@@ -222,21 +218,13 @@ def choose_methods(args):
 def main():
     """Runs the measurements; returns the exit status."""
     args = parse()
-    try:
-        import torch
-    except ImportError:
-        print("peers: PyTorch is not installed; skipped")
-        return 77
-    if not torch.cuda.is_available():
-        print("peers: PyTorch sees no GPU; skipped")
-        return 77
+    torch = torch_or_skip("peers")
     warnings.filterwarnings("ignore")  # PyTorch says at length why a backend refuses
     torch.manual_seed(1)
     memory = torch.cuda.get_device_properties(0).total_memory
     clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
     writer = Writer(args.csv, torch.cuda.get_device_name(),
-                    f"torch {torch.__version__}; cuDNN {torch.backends.cudnn.version()}",
-                    versions(torch))
+                    compilers(torch)["pytorch-cudnn"], versions(torch))
     names, libraries = choose_methods(args)
     shapes = args.shape or (QUICK if args.quick else [])
     parts = [] if shapes else args.parts.split(",")
@@ -249,9 +237,7 @@ def main():
             print_shape(problem[0], problem[1], problem[3], regime, times)
     for cols in SOFTMAX_COLS if "softmax" in parts else []:
         measure_softmax(torch, cols, writer, clock, args.seconds)
-    for line in writer.wrong:
-        print(f"peers: WRONG, not written: {line}", file=sys.stderr)
-    return 1 if writer.wrong else 0
+    return writer.status("peers")
 
 
 if __name__ == "__main__":

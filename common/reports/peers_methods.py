@@ -1,31 +1,36 @@
 """peers_methods.py: attention by the libraries beside our rungs, as functions to time.
 
 Each takes tensors of the layout "bhld" [batch, heads, length, head_dim], or views of arrays
-stored as "blhd" [batch, length, heads, head_dim], as they lie.
+stored as "blhd" [batch, length, heads, head_dim], as they lie.  The functions are PyTorch's:
+where q, k and v ask for gradients, a backward pass can follow.
 """
+import functools
+import importlib
+import importlib.metadata
 import inspect
 
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
-FA3 = "flash-attention-3"
-PEERS = [*BACKENDS, FA3]
+FA3, FA4 = "flash-attention-3", "flash-attention-4"
+# the module whose flash_attn_func(q, k, v, causal=...) takes arrays blhd; the installed package
+FLASH = {FA3: ("flash_attn_interface", "flash_attn_3"), FA4: ("flash_attn.cute", "flash-attn-4")}
+PEERS = [*BACKENDS, *FLASH]
 # FlashAttention writes lse always; PyTorch's others only where a gradient is asked for.
-WRITES_LSE = ("pytorch-flash", FA3)
+WRITES_LSE = ("pytorch-flash", *FLASH)
 
 
-def fa3_module():
-    """FlashAttention-3's Python module, or None."""
+@functools.cache
+def flash_module(name):
+    """The Python module of FlashAttention-3 or -4, or None."""
     try:
-        import flash_attn_interface
-        return flash_attn_interface
+        return importlib.import_module(FLASH[name][0])
     except ImportError:
         return None
 
 
-def fa3_method(shape, q, k, v):
-    """FlashAttention-3, whose module has flash_attn_func(q, k, v, causal=...) on blhd; views
-    with other strides need no copy."""
-    module = fa3_module()
+def flash_method(name, shape, q, k, v):
+    """FlashAttention-3 or -4; views with other strides need no copy."""
+    module = flash_module(name)
     if module is None or q.element_size() != 2:
         return None
     causal, attend = bool(shape[6]), module.flash_attn_func
@@ -58,15 +63,17 @@ def sdpa_method(torch, name, shape, q, k, v):
 
 def torch_method(torch, name, shape, q, k, v):
     """A function that computes attention with a library, or None where it refuses."""
-    if shape[6] and shape[3] != shape[4] and name != FA3:
+    if name in FLASH:
+        f, refusals = flash_method(name, shape, q, k, v), Exception  # of a compiler of its own
+    elif shape[6] and shape[3] != shape[4]:
         return None  # PyTorch aligns the mask at the top left
-    f = fa3_method(shape, q, k, v) if name == FA3 else \
-        sdpa_method(torch, name, shape, q, k, v)
+    else:
+        f, refusals = sdpa_method(torch, name, shape, q, k, v), (RuntimeError, ValueError)
     if f is None:
         return None
     try:
         f()
-    except (AssertionError, RuntimeError, ValueError):
+    except (AssertionError, refusals):
         torch.cuda.synchronize()
         return None
     return f
@@ -89,11 +96,27 @@ def with_memory(torch, make):
     return f, torch.cuda.max_memory_allocated() - before
 
 
+def version_of(name):
+    """The version of FlashAttention-3 or -4; None where it cannot be imported."""
+    module = flash_module(name)
+    if module is None:
+        return None
+    try:
+        return importlib.metadata.version(FLASH[name][1])
+    except importlib.metadata.PackageNotFoundError:
+        return getattr(module, "__version__", "no version in its module")
+
+
+def compilers(torch):
+    """What the column `compiler` says of a library: {name: text}."""
+    own = f"torch {torch.__version__}; cuDNN {torch.backends.cudnn.version()}"
+    return {name: f"{name} {version_of(name)}" if name in FLASH else own
+            for name in PEERS if name not in FLASH or version_of(name)}
+
+
 def versions(torch):
     """What stands in the file beside the CSV."""
-    out = {"PyTorch": torch.__version__, "CUDA of PyTorch": str(torch.version.cuda),
-           "cuDNN": str(torch.backends.cudnn.version())}
-    module = fa3_module()
-    if module is not None:
-        out["FlashAttention-3"] = getattr(module, "__version__", "no version in its module")
-    return out
+    known = {"PyTorch": torch.__version__, "CUDA of PyTorch": torch.version.cuda,
+             "cuDNN": torch.backends.cudnn.version(),
+             **{name: version_of(name) for name in FLASH}}
+    return {name: str(text) for name, text in known.items() if text is not None}

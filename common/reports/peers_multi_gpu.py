@@ -8,13 +8,12 @@ measures it.  Each backend and each way of moving keys (all-gather, all-to-all) 
 the fastest of a backend counts.  The time of a call is the longest of all GPUs, by events.
 Exit status: 0; 77 without PyTorch or with one GPU.
 """
-import argparse
 import os
 import statistics
 import sys
 import time
 
-from measurements import Writer
+from measurements import Writer, command_line, fields_of, torch_or_skip
 
 HEADS, DIM = 16, 128
 
@@ -84,29 +83,21 @@ def worker(rank, options, gpus):
         median = statistics.median(best[0])
         print(f"context-parallel-{name}  {gpus} GPUs  {1e3 * median:.3f} ms  "
               f"{1e-12 * flops / median:.1f} TFLOP/s  {best[1]}", flush=True)
-        writer.write(stage="peer", variant=f"context-parallel-{name}-{gpus}", op="attention",
-                     dtype="bf16", rows=0, cols=0, batch=1, heads_q=HEADS, heads_kv=HEADS,
-                     seqlen_q=options.seqlen, seqlen_k=options.seqlen, head_dim=DIM,
-                     head_dim_v=DIM, causal=1, threads=gpus, median_s=median,
+        shape = (1, HEADS, HEADS, options.seqlen, options.seqlen, DIM, 1)
+        writer.write(stage="peer", variant=f"context-parallel-{name}-{gpus}",
+                     **fields_of(shape, "bf16"), threads=gpus, median_s=median,
                      min_s=min(best[0]), reps=len(best[0]), flops=f"{flops:.15g}",
-                     gflops=flops / median / 1e9, flags=f"keys by {best[1]}")
+                     flags=f"keys by {best[1]}")
     torch.distributed.destroy_process_group()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--csv")
     parser.add_argument("--seqlen", type=int, default=65536)
     options = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("skipped: no PyTorch")
-        return 77
+    torch = torch_or_skip("peers_multi_gpu", gpus=2)
     gpus = torch.cuda.device_count()
-    if gpus < 2:
-        print(f"skipped: {gpus} GPUs")
-        return 77
     began = time.time()
     torch.multiprocessing.spawn(worker, args=(options, gpus), nprocs=gpus)
     print(f"context_parallel: {time.time() - began:.0f} s in all", file=sys.stderr)

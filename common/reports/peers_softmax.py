@@ -9,7 +9,6 @@ cold, and the fastest of ours, PyTorch and the copy also sustained (rounds.py). 
 in the columns of `bench` to FILE; a result whose error is above the allowed one, or NaN, is
 not written.  Exit status: 0 done; 1 a wrong result; 77 no PyTorch, GPU or nvcc.
 """
-import argparse
 import ctypes
 import pathlib
 import shutil
@@ -17,8 +16,8 @@ import subprocess
 import sys
 
 from accept import ROUNDOFF
-from measurements import Writer
-from results import listed
+from measurements import Writer, command_line, torch_or_skip
+from ladder import listed
 from rounds import CudaClock, cold, sustained
 
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -156,20 +155,13 @@ def measure(writer, clock, work, seconds):
 
 def main():
     """Runs the measurements; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--csv", required=True)
     parser.add_argument("--library", type=pathlib.Path, default="build/softmax.so")
     parser.add_argument("--seconds", type=float, default=0.15, help="for all of a shape")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("peers_softmax.py: no PyTorch here; skipped", file=sys.stderr)
-        return 77
-    if not torch.cuda.is_available():
-        print("peers_softmax.py: no GPU here; skipped", file=sys.stderr)
-        return 77
+    torch = torch_or_skip("peers_softmax.py")
     arch = "".join(map(str, torch.cuda.get_device_capability()))
     library = Library(options.library, arch + ("a" if arch == "90" else ""))
     every = library.variants()
@@ -187,9 +179,7 @@ def main():
         few = [v for v in every if v[0] == "3"]
         measure(writer, clock, Work(torch, library, *shape, x, y,
                                     every if shape[2] in ALL_AT else few), options.seconds)
-    for line in writer.wrong:
-        print(f"peers_softmax.py: WRONG, not written: {line}", file=sys.stderr)
-    return 1 if writer.wrong else 0
+    return writer.status("peers_softmax.py")
 
 
 if __name__ == "__main__":

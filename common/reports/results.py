@@ -8,12 +8,12 @@ import collections
 import csv
 import functools
 import pathlib
-import re
 import sys
 
 import pandas as pd
 
 from accept import accepted
+from ladder import listed
 from words import si
 
 TEXTS = ("stage variant op device dtype ceiling_kind date commit machine compiler "
@@ -173,23 +173,6 @@ def latest_run(rows, others):
     problem = CONDITIONS + SHAPE
     both["newest"] = both.groupby(problem + ["run"]).date.transform("max")
     return both[both.newest == both.groupby(problem).newest.transform("max")]
-
-
-@functools.cache
-def listed(stage):
-    """The variants of a stage in the order of its list, which is the order of its ideas:
-    {name: place}."""
-    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
-    texts = [path.read_text(encoding="utf-8") for pattern in ("*.[ch]", "*.cu", "*/*.c", "*/*.cu",
-             "*/*/*.cu") for path in sorted(here.glob(pattern))] if here else []
-    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
-                            "\n".join(texts)))
-    blocks = (re.search(r"\bvariants\[\] = \{(.*?)\};", text, re.S) for text in texts)
-    block = next((block[1] for block in blocks if block), "")
-    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
-        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M), block)
-    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
-    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
 
 
 def still_listed(rows):

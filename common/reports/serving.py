@@ -17,7 +17,6 @@ that ideal over measured time can be where whole blocks of keys are computed.  A
 the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a
 wrong result; 77 without PyTorch or GPU.
 """
-import argparse
 import os
 import statistics
 import sys
@@ -27,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
 from accept import allowed_error  # noqa: E402
-from measurements import Writer  # noqa: E402
+from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
 from peers_methods import versions  # noqa: E402
 from rounds import CudaClock, sustained  # noqa: E402
 from serving_pairs import drawn, pairs, window_bound  # noqa: E402
@@ -79,7 +78,7 @@ class Measured:
         ideal over measured time can be, or None}."""
         times = sustained(self.clock, calls, self.seconds)
         base = times["baseline"].median
-        b, hq, hk, nq, nk, d, causal = shape
+        d, causal = shape[5:]
         for name, t in times.items():
             if name == "baseline":
                 continue
@@ -88,13 +87,9 @@ class Measured:
             bound = (bounds or {}).get(name)
             of_bound = f"; bound {bound:.4g}" if bound else ""
             self.writer.write(
-                stage="05_flash_cuda", variant=f"{feature}: {name}", op="attention", dtype=DTYPE,
-                rows=0, cols=0, batch=b, heads_q=hq, heads_kv=hk, seqlen_q=nq, seqlen_k=nk,
-                head_dim=d, head_dim_v=d, causal=causal, median_s=t.median, min_s=t.least,
-                reps=t.calls, flops=flops[name], bytes_predicted=moved[name],
-                gbps=moved[name] / t.median / 1e9, gflops=flops[name] / t.median / 1e9,
-                ceiling_kind="", ceiling="", pct_ceiling="", max_err=error,
-                allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
+                stage="05_flash_cuda", variant=f"{feature}: {name}", **fields_of(shape, DTYPE),
+                median_s=t.median, min_s=t.least, reps=t.calls, flops=flops[name],
+                bytes_predicted=moved[name], max_err=error, allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
                 f"ideal_s {ideal:.6g}{of_bound}")
             print(f"{feature:7s} {name:34s} d{d} {'causal' if causal else 'full':6s} "
                   f"{1e3 * t.median:8.3f} ms, ideal {1e3 * ideal:8.3f} ms: "
@@ -246,11 +241,9 @@ def overhead(m, five_steps):
         c_alone = c_with[0] - empty[0]
         error, allowed = errors(torch, ours()[0], *(x[0] for x in arrays))
         m.writer.write(
-            stage="05_flash_cuda", variant="call: attention", op="attention", dtype=DTYPE, rows=0,
-            cols=0, batch=b, heads_q=h, heads_kv=h, seqlen_q=nq, seqlen_k=nk, head_dim=d,
-            head_dim_v=d, causal=0, median_s=python[0], min_s=python[1], reps=400 * 15,
-            bytes_predicted="", flops="", gbps="", gflops="", ceiling_kind="", ceiling="",
-            pct_ceiling="", max_err=error, allowed_err=allowed,
+            stage="05_flash_cuda", variant="call: attention",
+            **fields_of((b, h, h, nq, nk, d, 0), DTYPE), median_s=python[0], min_s=python[1],
+            reps=400 * 15, max_err=error, allowed_err=allowed,
             flags=f"host; C library; baseline_s {c_alone:.6g}; ideal_s {c_alone:.6g}")
         print(f"call    {b}x{h} {nq}x{nk} d{d}: Python {1e6 * python[0]:.1f} us, C "
               f"{1e6 * c_alone:.1f} us: {1e6 * (python[0] - c_alone):.1f} us more", flush=True)
@@ -258,19 +251,12 @@ def overhead(m, five_steps):
 
 def main():
     """The exit status."""
-    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p = command_line(__doc__)
     p.add_argument("--csv", help="append the measurements to this file")
     p.add_argument("--seconds", type=float, default=0.6, help="for each comparison")
     p.add_argument("--parts", default="layouts,packed,windows,paged,overhead")
     args = p.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("serving: PyTorch is not installed; skipped")
-        return 77
-    if not torch.cuda.is_available():
-        print("serving: PyTorch sees no GPU; skipped")
-        return 77
+    torch = torch_or_skip("serving")
     import five_steps
     writer = Writer(args.csv, torch.cuda.get_device_name(),
                     five_steps.c_library.library().built_with.replace(",", " "), versions(torch))
@@ -280,9 +266,7 @@ def main():
         for part in args.parts.split(","):
             {"layouts": layouts, "packed": packed, "windows": windows, "paged": paged,
              "overhead": overhead}[part](measured, five_steps)
-    for line in writer.wrong:
-        print(f"serving: WRONG, not written: {line}", file=sys.stderr)
-    return 1 if writer.wrong else 0
+    return writer.status("serving")
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ each, whose outputs must be the same bits; then `launches` calls in a row withou
 between them.  A race shows as a bit that moves, a lost arrival as a hang.  Exit status 1
 on a difference, 77 without PyTorch or GPU.
 """
-import argparse
 import math
 import sys
 
 from attention_library import Library
 from ladder import RUNGS
+from measurements import command_line, torch_or_skip
 
 # batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
 SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
@@ -70,20 +70,13 @@ def check(torch, library, name, shape, growing, repeats):
 
 def main():
     """Runs the checks; returns the exit status."""
-    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    p = command_line(__doc__)
     p.add_argument("--library", default="build/libfive_steps.so")
     p.add_argument("--variants", default=",".join(CHECKED))
     p.add_argument("--repeats", type=int, default=250)
     p.add_argument("--launches", type=int, default=4000)
     args = p.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("stress: PyTorch is not installed; skipped")
-        return 77
-    if not torch.cuda.is_available():
-        print("stress: PyTorch sees no GPU; skipped")
-        return 77
+    torch = torch_or_skip("stress")
     torch.manual_seed(1)
     library, failed = Library(args.library), 0
     for name in args.variants.split(","):

@@ -5,9 +5,9 @@ and 2 in float32, the others in bfloat16.
 """
 import functools
 
-from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, number_of
+from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
-from results import Malformed, NoData, each, is_square, listed, need, read_lines
+from results import Malformed, NoData, each, is_square, need, read_lines
 from words import grid, in_brackets, markdown, panel_text, provenance, si, significant
 
 NOISE = 1.02  # a difference below this is none

@@ -18,9 +18,7 @@ does from cycle `begin` on, a letter and a number of cycles each:
 `slowdown` is the time of this build over that of the normal one, --plain.  Exit status 77 without
 PyTorch or GPU.
 """
-import argparse
 import csv
-import datetime
 import os
 import statistics
 import sys
@@ -28,7 +26,7 @@ import tempfile
 
 from attention_library import Library
 from ladder import RUNGS
-from measurements import commit_here
+from measurements import command_line, commit_here, now, torch_or_skip
 
 SHAPES = ((64, 0), (64, 1), (128, 0), (128, 1))  # head_dim, causal
 BATCH, SEQLEN, COLUMNS = 4, 1024, 2048
@@ -123,26 +121,19 @@ def measure(torch, marked, plain, rung, shape):
                "heads": heads, "seqlen": SEQLEN, "head_dim": head_dim, "causal": causal,
                "role": role, "begin": begin, "slowdown": f"{slowdown:.2f}",
                "bars": " ".join(f"{letter}{cycles}" for letter, cycles in bars),
-               "date": datetime.date.today().isoformat(), "commit": commit_here(),
+               "date": now()[:10], "commit": commit_here(),
                "machine": torch.cuda.get_device_name(),
                "compiler": marked.compiler.replace(",", " ")}
 
 
 def main():
     """Records all rungs; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = command_line(__doc__)
     parser.add_argument("--csv", default="build/results/hopper/timeline.csv")
     parser.add_argument("--library", default="build/timeline/libfive_steps.so")
     parser.add_argument("--plain", default="build/libfive_steps.so")
     args = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        print("timeline: PyTorch is not installed; skipped")
-        return 77
-    if not torch.cuda.is_available():
-        print("timeline: PyTorch sees no GPU; skipped")
-        return 77
+    torch = torch_or_skip("timeline")
     torch.manual_seed(1)
     marked, plain = Library(args.library), Library(args.plain)
     rows = []

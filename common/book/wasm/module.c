@@ -53,17 +53,39 @@ void trace_state(struct trace *t, const char *step, size_t index, float x, float
 
 void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
 
-/* What a stage watches, as steps: a new one where j grows, a new loop where it falls. */
+static size_t n_scores, next; /* the first step of this loop that is not there yet */
+
+/* Step j of this loop, with the state before it. */
+static struct step *add_step(size_t j, float m, float l)
+{
+    if (n_steps == MOST_STEPS) n_steps--;
+    steps[n_steps] = (struct step){.index = (float)j, .x = scores[j], .m = m, .l = l,
+                                   .correction = 1, .loop = (float)loop};
+    next = j + 1;
+    return &steps[n_steps++];
+}
+
+/* Steps that nobody watched change nothing: masked scores. */
+static void pass_over(size_t end)
+{
+    while (next < end)
+        add_step(next, n_steps ? steps[n_steps - 1].m : -INFINITY,
+                 n_steps ? steps[n_steps - 1].l : 0);
+}
+
+/* What a stage watches, as steps: a new loop begins where j falls. */
 static void collect(const char *name, size_t j, double number, const float *row, size_t n)
 {
     struct step *s = n_steps ? &steps[n_steps - 1] : NULL;
     if (name[0] == 'y') return;
-    if (!s || s->index != (float)j) {
-        if (n_steps == MOST_STEPS) return;
-        if (!s || s->index > (float)j) loop++;
-        steps[n_steps++] = (struct step){.index = (float)j, .x = scores[j], .m = s ? s->m : NAN,
-                                         .l = NAN, .correction = 1, .loop = (float)loop};
-        s = &steps[n_steps - 1];
+    if (j + 1 < next) {
+        pass_over(n_scores);
+        next = 0;
+        loop++;
+    }
+    if (j + 1 != next) {
+        pass_over(j);
+        s = add_step(j, n_steps ? steps[n_steps - 1].m : NAN, NAN);
     }
     if (name[0] == 'm') s->m = (float)number;
     if (name[0] == 'l') s->l = (float)number;
@@ -76,10 +98,11 @@ static void collect(const char *name, size_t j, double number, const float *row,
 /* The steps and the weights of softmax_row on the row of n scores. */
 int traced_row(function_of_row *softmax_row, int n)
 {
-    n_steps = loop = 0;
+    n_steps = 0, loop = 1, next = 0, n_scores = (size_t)n;
     watcher = collect;
     softmax_row(scores, weights, (size_t)n);
     watcher = NULL;
+    pass_over((size_t)n);
     return n_steps;
 }
 

@@ -1,30 +1,30 @@
 /* online.c: stage 3 for the figures. */
 #include "figures.h"
 
-#include "../../../03_online_softmax/stage.c"
+#include "../../../03_online_softmax/variants.c"
+#include "problem/heads.h"
 
-/* As naive_row(), in one loop: online_step() of stage 3, whose state is rounded to the type
- * after each score. */
+/* As naive_row(), in one loop whose l is rounded to the type after each score. */
 int EXPORT(online_row)(int n, int type)
 {
-    struct state s = {-INFINITY, 0};
+    float m = -INFINITY, l = 0;
     n_steps = 0, loop = 1;
-    if (type == F32) {
-        trace(NULL, scores, (size_t)n, NULL, 0);
-        softmax_row(scores, weights, (size_t)n);
-        return n_steps;
-    }
+    if (type == F32) return traced_row(softmax_row, n);
     for (int j = 0; j < n; j++) {
-        struct state before = s;
-        s = online_step(s, scores[j]);
-        s.l = to_type(s.l, type);
-        trace_state(NULL, "element", (size_t)j, scores[j], s.m, s.l, NULL, 0,
-                    s.m > before.m ? expf(before.m - s.m) : 1);
+        float m_new = scores[j] > m ? scores[j] : m;
+        float correction = m_new == m ? 1 : expf(m - m_new);
+        if (scores[j] != -INFINITY) l = to_type(l * correction + expf(scores[j] - m_new), type);
+        m = m_new;
+        trace_state(NULL, "element", (size_t)j, scores[j], m, l, NULL, 0, correction);
     }
     for (int j = 0; j < n; j++)
-        weights[j] = s.l == 0 ? 0 : to_type(expf(scores[j] - s.m) / s.l, type);
+        weights[j] = l == 0 ? 0 : to_type(expf(scores[j] - m) / l, type);
     return n_steps;
 }
 
-void online_attention(const struct problem *p, const struct arrays *a) { attention(p, a); }
+void online_attention(const struct problem *p, const struct arrays *a)
+{
+    struct head h = head_of(p, a, 0);
+    attention_head(&h);
+}
 struct cost online_cost(const struct problem *p) { return cost(p); }

@@ -1,12 +1,30 @@
-/* variants.h: the variants of stage 3.  Their order is that of `list`; of several that do a
- * problem equally well, `run` takes the last.  A new variant is a file and two lines here. */
-#ifndef STAGE_VARIANTS_H
-#define STAGE_VARIANTS_H
-
+/* variants.c: the variants of stage 3, and its program.  Their order in the list is that of `list`;
+ * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
+ * lines here. */
 #include "harness.h"
 
-extern const struct variant online;                         /* stage.c */
-extern const struct variant divide_once;                    /* one_loop.c */
+#include "stage.c"
+
+/* Softmax: x is read twice, y written once.  Attention: nothing of size seqlen^2 exists. */
+static struct cost cost(const struct problem *p)
+{
+    return p->op == OP_ATTENTION ? cost_of_scores(p, 0, 2) : cost_of_rows(p, 3, 3);
+}
+
+const struct variant online = {
+    .name = "online",
+    .idea = "m and l in one loop; S never stored",
+    .device = ON_CPU,
+    .types = TYPE(F32),
+    .supports = BASIC_FEATURES,
+    .max_score = INFINITY,
+    .masked_rows = 1,
+    .isolates_v = 1,
+    .cost = cost,
+    .by_row = {{OP_SOFTMAX, softmax_row}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+};
+
 extern const struct variant online_simd;                    /* fast/simd.c */
 extern const struct variant online_streaming;               /* fast/streaming.c */
 extern const struct variant online_one_look;                /* fast/one_look.c */
@@ -19,7 +37,7 @@ extern const struct variant gpu_cluster;                    /* gpu/one_pass/clus
 extern const struct variant gpu_grid;                       /* gpu/one_pass/grid.cu */
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
-extern const struct variant online_normalised;              /* variants/normalised.c */
+extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
 extern const struct variant log_online;                     /* variants/logsoftmax.c */
 extern const struct variant online_two_pass;                /* variants/powers_of_two.c */
 extern const struct variant mean_total, mean_product_first; /* variants/mean.c */
@@ -27,7 +45,6 @@ extern const struct variant mean_weighted, mean_increment;  /* variants/mean.c *
 
 static const struct variant *const variants[] = {
     &online,
-    &divide_once,
     &gpu_online,
     &gpu_cub_monoid,
     &gpu_registers,
@@ -36,6 +53,7 @@ static const struct variant *const variants[] = {
     &gpu_grid,
     &gpu_two_pass,
     &gpu_one_pass,
+    &two_loops,
     &online_normalised,
     &log_online,
     &mean_total,
@@ -50,4 +68,12 @@ static const struct variant *const variants[] = {
     NULL,
 };
 
-#endif
+static const struct stage stage = {
+    .number = 3,
+    .name = "03_online_softmax",
+    .idea = "streaming maximum and denominator: two loops, attention without S",
+    .variants = variants,
+    .traces_attention = 1,
+};
+
+int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

@@ -1,0 +1,87 @@
+"""`make profile` with a stand-in for ncu (tests/profile/): what it asks, and what it makes of
+the counters."""
+import csv
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+from helpers import ROOT, run
+
+sys.path.insert(0, str(ROOT / "common/reports"))
+from ladder import LAST  # noqa: E402
+
+TOOLS = ROOT / "tests/profile"
+BESIDE = {"PATH": f"{TOOLS}:{os.environ['PATH']}"}
+
+
+def profile(place, stage="05_flash_cuda", program="program", roof="", env=None, want=0):
+    """What counters.sh of a stage says, and what it asked ncu."""
+    done = run("sh", "common/reports/counters.sh", stage, TOOLS / program, place, roof, cwd=ROOT,
+               env={"ASKED": place / "asked"} | (BESIDE if env is None else env), want=want)
+    asked = place / "asked"
+    return done, asked.read_text() if asked.exists() else ""
+
+
+def lines_of(name):
+    with open(name, encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_counters_of_every_rung_are_in_the_csv(place):
+    _, asked = profile(place, roof=TOOLS / "roof")
+    known = {(line["variant"], line["head_dim"]): line for line in lines_of("profile_program.csv")}
+    for variant, d, column, want in (
+            ("lazy_rescaling", "128", "tensor_pct", "71.2"),
+            ("lazy_rescaling", "64", "exp_pct", "40.0"),
+            ("lazy_rescaling", "64", "bytes_measured", "1700500000"),  # Mbyte and Gbyte
+            ("lazy_rescaling", "64", "median_s", "0.0025"),
+            ("lazy_rescaling", "64", "gflops", "800000"),
+            ("lazy_rescaling", "64", "reps", ""),  # so that it is no measured time
+            ("lazy_rescaling", "64", "conflict_pct", "25.0"), ("tiled", "64", "dtype", "f32"),
+            ("lazy_rescaling", "64", "local_bytes", "96"),
+            ("lazy_rescaling", "64", "clock_ghz", "1.75"),
+            ("split_kv", "128", "median_s", "0.003"), ("split_kv", "128", "registers", "168"),
+            ("no_softmax", "128", "stage", "roof")):
+        assert known[variant, d][column] == want, (variant, d, column)
+    assert ("study", "64") not in known
+    assert "regex:tiled_kernel" in asked
+    assert f"{TOOLS}/roof bench --quick --variant {LAST}" in asked
+
+
+def test_stage_1_is_counted_at_shapes_of_few_and_of_many_blocks(place):
+    """16 blocks of gpu_block_per_row read [16, 16M]; gpu_thread_per_row would have one block of
+    16 threads there and is not asked."""
+    _, asked = profile(place, "01_naive", "naive")
+    known = {(line["variant"], line["rows"]): line for line in lines_of("profile_naive.csv")}
+    for variant, rows, column, want in (
+            ("gpu_thread_per_row", "4096", "sectors_per_load", "32.0"),
+            ("gpu_thread_per_row", "4096", "l1_hit_pct", "87.4"),
+            ("gpu_thread_per_row", "262144", "l1_pct", "61.5"),
+            ("gpu_thread_per_row", "262144", "active_pct", "99.5"),
+            ("gpu_block_per_row", "262144", "sectors_per_load", "4.0"),
+            ("gpu_block_per_row", "16", "active_pct", "12.1"),
+            ("gpu_block_per_row", "16", "bytes_measured", "1700500000"),
+            ("gpu_block_per_row", "16", "tensor_pct", "")):  # was not asked for
+        assert known[variant, rows][column] == want, (variant, rows, column)
+    assert ("gpu_thread_per_row", "16") not in known
+    assert "-k regex:thread_per_row_kernel --launch-skip 2 --launch-count 1 " \
+        f"{TOOLS}/naive bench --quick --variant gpu_thread_per_row" in asked
+    assert "--op softmax --dtype f16 --rows 16 --cols 16777216" in asked
+
+
+@pytest.mark.parametrize("env, says", [
+    (None, "skipped: ncu (Nsight Compute) is not on the PATH"),
+    (BESIDE | {"REFUSES": "1"}, "skipped: this machine refuses the counters")])
+def test_without_ncu_or_its_permission_is_a_skip_that_says_so(place, env, says):
+    if env is None:  # the tools, but no ncu: a PATH of links to what the script needs
+        tools = place / "bin"
+        tools.mkdir()
+        for name in ("sh", "mktemp", "rm", "cat", "grep", "awk", "sed", "tail", "basename"):
+            pathlib.Path(tools, name).symlink_to(shutil.which(name))
+        env = {"PATH": tools}
+    done, _ = profile(place, env=env, want=77)
+    assert says in done.err + done.out
+    assert not list(place.glob("*.csv"))

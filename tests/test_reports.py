@@ -1,0 +1,342 @@
+"""The measuring scripts, with clocks, tensors and libraries that are stand-ins: what is measured
+how often, and that no wrong result is published."""
+import csv
+import importlib.util
+import math
+import pathlib
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from helpers import ROOT, run
+
+REPORTS = ROOT / "common/reports"
+sys.path.insert(0, str(REPORTS))
+import accept  # noqa: E402
+import measurements  # noqa: E402
+import peers_cpu  # noqa: E402
+import peers_gpu  # noqa: E402
+import peers_methods  # noqa: E402
+import peers_shapes  # noqa: E402
+import peers_softmax  # noqa: E402
+import rounds  # noqa: E402
+import serving_pairs  # noqa: E402
+import timeline  # noqa: E402
+
+SHAPE = (1, 2, 2, 4, 4, 8, 0)
+
+
+class Tensor(np.ndarray):
+    """An array with the methods of a tensor that the scripts call."""
+
+    def double(self):
+        return self.astype("f8").view(Tensor)
+
+    def abs(self):
+        return np.abs(self)
+
+    def element_size(self):
+        return self.itemsize
+
+
+def tensor(*shape, dtype="f4", fill=0.0):
+    return np.full(shape, fill, dtype).view(Tensor)
+
+
+class Clock:
+    """Time is what the calls add to it; `order` is who called, "flush" among them."""
+
+    def __init__(self):
+        self.now, self.order = 0.0, []
+
+    def flush(self):
+        self.order.append("flush")
+
+    def record(self):
+        return self.now
+
+    def wait(self):
+        pass
+
+    @staticmethod
+    def seconds(begin, end):
+        return end - begin
+
+    def method(self, name, seconds):
+        """A call that takes the next of `seconds`, the last one for ever."""
+        left = list(seconds)
+
+        def call():
+            self.order.append(name)
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+        return call
+
+
+def times(median, spread=1.0, regime="cold"):
+    return rounds.Times([median / spread, median, median * spread], 3, regime)
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def published(checked, medians):
+    """(lines, wrong) that publish() writes for these errors."""
+    path = pathlib.Path("a.csv")
+    path.unlink(missing_ok=True)
+    writer = measurements.Writer(str(path), "invented, GPU", "cc", {"driver": "1"})
+    shape = peers_shapes.tokens(4096, 128, 0)
+    about = {name: peers_gpu.about_of(name, shape, "bf16", "bhld", "gemm", 1, {})
+             for name in medians}
+    known = {name: times(t) for name, t in medians.items()}
+    known[peers_gpu.CEILING] = times(2.0, 1.25)
+    peers_gpu.publish(writer, about, known, checked, 8e12)
+    writer.file.close()
+    assert "driver: 1" in pathlib.Path("a.machine.txt").read_text()
+    return lines_of(path), writer
+
+
+def test_nan_is_never_accepted():
+    assert math.isnan(accept.worst([0.0, math.nan])) and math.isnan(accept.worst([math.nan, 0]))
+    assert math.isnan(accept.worst([])) and accept.worst([1, 3, 2]) == 3
+    assert accept.accepted(1, 1) and not accept.accepted(1.1, 1)
+    assert not accept.accepted(math.nan, 1) and not accept.accepted(1, math.nan)
+    o = tensor(1, 2, 4, 8)
+    known = [(tensor(4, 8), 0.1)] * 2
+    o[0, 1, 3, 7] = 0.05
+    error, allowed = accept.compare(SHAPE, o, known)
+    assert abs(error - 0.05) < 1e-6 and accept.accepted(error, allowed)
+    o[0, 0, 3, 7] = math.nan
+    error, allowed = accept.compare(SHAPE, o, known)
+    assert math.isnan(error) and not accept.accepted(error, allowed)
+
+
+def test_a_wrong_result_is_not_published(capsys):
+    right = {"pytorch-cudnn": (1e-3, 2e-3), "pytorch-flash": (1e-3, 2e-3)}
+    medians = dict.fromkeys(right, 1.0)
+    lines, writer = published(right, medians)
+    assert len(lines) == 2 and writer.status("x") == 0
+    for bad in ((math.nan, 2e-3), (1e-3, math.nan), (3e-3, 2e-3), (math.nan, ""),
+                (math.inf, 2e-3)):
+        lines, writer = published({**right, "pytorch-flash": bad}, medians)
+        assert [line["variant"] for line in lines] == ["pytorch-cudnn"], bad
+        assert len(writer.wrong) == 1 and "pytorch-flash" in writer.wrong[0]
+        assert writer.status("x") == 1 and "WRONG, not written" in capsys.readouterr().err
+
+
+def test_a_line_says_its_conditions():
+    (flash, cudnn), _ = published({}, {"pytorch-flash": 1.0, "pytorch-cudnn": 1.0})
+    assert flash["flags"] == "cold; bhld; lse" and cudnn["flags"] == "cold; bhld; no lse"
+    assert flash["machine"] == "invented  GPU" and flash["op"] == "attention"
+    # the ceiling is the best of its repeats: 8e12 in 2 / 1.25 s
+    assert abs(float(flash["ceiling"]) - 8e12 / 1.6 / 1e9) < 1
+    flops = 4 * 128 * 4 * 16 * 4096**2
+    assert abs(float(flash["pct_ceiling"]) - 100 * flops / 5e12) < 0.01
+    assert abs(float(flash["gflops"]) / (flops / 1e9) - 1) < 1e-4
+    once = 2 * 128 * 4 * 4 * 16 * 4096  # bytes of q, k, v and o
+    assert abs(float(flash["gbps"]) / (once / 1e9) - 1) < 1e-4
+
+
+def test_the_columns_are_those_of_bench():
+    assert measurements.COLUMNS[:3] == ["stage", "variant", "op"]
+    assert measurements.COLUMNS[-2:] == ["compiler", "flags"] and len(measurements.COLUMNS) > 34
+    with open(ROOT / "notes/results/cpu.csv", encoding="utf-8") as file:
+        old = file.readline().strip().split(",")
+    assert {*old} <= {*measurements.COLUMNS}
+
+
+def test_cold_calls_are_flushed_shuffled_and_equally_many():
+    clock = Clock()
+    methods = {name: clock.method(name, [t]) for name, t in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
+    seen = rounds.cold(clock, methods, 60)
+    assert {t.calls for t in seen.values()} == {10}
+    assert [seen[name].median for name in "abc"] == [1, 2, 3]
+    calls = clock.order[3:]  # after the first, unmeasured calls
+    assert calls[::2] == ["flush"] * (len(calls) // 2) and "flush" not in calls[1::2]
+    orders = {tuple(calls[1::2][n:n + 3]) for n in range(3, 33, 3)}
+    assert len(orders) > 2 and all(sorted(order) == ["a", "b", "c"] for order in orders)
+
+
+def test_sustained_calls_are_not_flushed_and_equally_many():
+    clock = Clock()
+    methods = {name: clock.method(name, [t]) for name, t in (("a", 1.0), ("b", 3.0))}
+    seen = rounds.sustained(clock, methods, 200, blocks=5)
+    assert "flush" not in clock.order and "aaaaaaaaaa" in "".join(clock.order)
+    assert {t.calls for t in seen.values()} == {50} and seen["b"].median == 3
+    assert seen["a"].regime == "sustained"
+
+
+@pytest.mark.parametrize("seconds, stable, attempts", [
+    ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0], True, 2),
+    ([1.0, 2.0, 3.0, 4.0, 5.0] * 20, False, 3)])  # never quiet: it says so
+def test_an_unstable_method_is_measured_again(seconds, stable, attempts):
+    clock = Clock()
+    seen = rounds.cold(clock, {"a": clock.method("a", seconds)}, 5, 5, 5)
+    assert seen["a"].stable == stable and clock.order.count("a") == 2 + attempts * 5
+    assert rounds.Times([1.0, 1.04], 2, "cold").stable
+
+
+def test_the_parts_hold_the_shapes_that_are_named():
+    assert peers_shapes.tokens(4096, 128, 1) == (4, 16, 16, 4096, 4096, 128, 1)
+    untuned = peers_shapes.planned(["untuned"], "bf16")
+    assert {1000, 3000, 5000, 12345} <= {s[0][4] for s in untuned}
+    assert {80, 96, 192} <= {s[0][5] for s in untuned}
+    assert any(s[0][1:3] == (32, 8) for s in untuned)
+    assert all(s[2] == ("cold", "sustained") for s in untuned)
+    assert {s[3] for s in peers_shapes.planned(["layouts"], "bf16")} == {"blhd"}
+    assert peers_shapes.pairs_of((1, 1, 1, 2, 4, 8, 1)) == 3 + 4
+    assert peers_shapes.pairs_of((2, 1, 1, 4, 4, 8, 1)) == 16
+    assert peers_shapes.is_decode((1, 32, 4, 1, 9, 64, 0))
+    for text in ("1,2,3", "1,1,1,1,1,1,1,1"):
+        with pytest.raises(peers_shapes.argparse.ArgumentTypeError):
+            peers_shapes.shape_of(text)
+    # tiles of 64 queries with a window of 256 keys compute five blocks of 64
+    assert serving_pairs.whole_blocks(640, 255, 64) == 64 * 64 * (1 + 2 + 3 + 4 + 6 * 5)
+    assert serving_pairs.whole_blocks(64, 63, 128) == 64 * 128
+
+
+# --- Libraries ---
+
+@pytest.fixture
+def flash(monkeypatch):
+    """Modules of FlashAttention-3 and -4 whose attention is v; what they were called with."""
+    peers_methods.flash_module.cache_clear()
+    calls = []
+
+    def attend(q, k, v, causal=False):
+        calls.append((q.shape, causal))
+        if q.shape[-1] > 128:
+            raise NotImplementedError("head_dim")
+        return v, None
+    for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
+        module = types.ModuleType(name)
+        module.flash_attn_func, module.__version__ = attend, "4.0b1"
+        monkeypatch.setitem(sys.modules, name, module)
+    yield calls
+    peers_methods.flash_module.cache_clear()
+
+
+TORCH = types.SimpleNamespace(
+    __version__="0", version=types.SimpleNamespace(cuda="13"),
+    backends=types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 9)),
+    cuda=types.SimpleNamespace(synchronize=lambda: None))
+
+
+class Half(Tensor):
+    """PyTorch's transpose() swaps two dimensions."""
+
+    def transpose(self, *axes):
+        return np.swapaxes(self, *axes)
+
+
+@pytest.mark.parametrize("name", peers_methods.FLASH)
+def test_flash_attention_is_called_on_arrays_blhd(flash, name):
+    q, k, v = (tensor(1, 2, 4, 8, dtype="f2", fill=fill).view(Half) for fill in (1, 2, 3))
+    f = peers_methods.torch_method(TORCH, name, (1, 2, 2, 4, 4, 8, 1), q, k, v)
+    assert f().shape == (1, 2, 4, 8) and f()[0, 0, 0, 0] == 3
+    assert flash[0] == ((1, 4, 2, 8), True)
+    wide = tensor(1, 2, 4, 256, dtype="f2").view(Half)  # what it refuses is left out
+    assert peers_methods.torch_method(TORCH, name, (1, 2, 2, 4, 4, 256, 0), wide, wide, wide) is None
+    single = tensor(1, 2, 4, 8).view(Half)
+    assert peers_methods.torch_method(TORCH, name, SHAPE, single, single, single) is None
+    assert peers_methods.compilers(TORCH)[name] == f"{name} 4.0b1"
+    assert peers_methods.versions(TORCH)[name] == "4.0b1"
+    assert name in peers_methods.PEERS and name in peers_methods.WRITES_LSE
+
+
+def test_a_library_that_is_not_installed_is_left_out():
+    peers_methods.flash_module.cache_clear()
+    if importlib.util.find_spec("flash_attn"):
+        pytest.skip("FlashAttention is installed")
+    assert "flash-attention-4" not in peers_methods.compilers(TORCH)
+    assert "flash-attention-4" not in peers_methods.versions(TORCH)
+    q = tensor(1, 2, 4, 8, dtype="f2").view(Half)
+    assert peers_methods.torch_method(TORCH, "flash-attention-4", SHAPE, q, q, q) is None
+
+
+@pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
+                                    "stress", "adversarial", "timeline", "peers_cpu"])
+def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
+    """In a line that says why; before that it reads its options."""
+    more = [] if script == "stress" else ["--csv", "a.csv"]
+    if script == "peers_cpu" and importlib.util.find_spec("torch"):
+        pytest.skip("PyTorch is installed: it would measure")
+    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *more,
+               want=77, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.out.count("\n") == 1 and "; skipped" in done.out
+    assert not pathlib.Path("a.csv").exists()
+    assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
+
+
+class FakeTorch:
+    """PyTorch as far as peers_cpu.append() needs it."""
+    __version__ = "0"
+
+    def __init__(self, finite):
+        self.finite, self.nn, self.functional = finite, self, self
+
+    def randn(self, *_, **__):
+        return self
+
+    empty = softmax = isfinite = randn
+
+    def set_num_threads(self, _):
+        pass
+
+    def all(self):
+        return self.finite
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_pytorch_on_the_cpu_is_checked_too(finite, monkeypatch, capsys):
+    line = dict.fromkeys(measurements.COLUMNS, "0") | {
+        "stage": "01_naive", "variant": "naive", "op": "softmax", "device": "cpu", "dtype": "f32",
+        "rows": "2", "cols": "3", "threads": "1", "median_s": "0.5", "gbps": "1", "gflops": "",
+        "pct_ceiling": "10"}
+    path = pathlib.Path("a.csv")
+    path.write_text("\n".join([",".join(line), ",".join(line.values()), ""]))
+    ticks = iter([n / 8 for n in range(1000)])  # a call takes an eighth of a second
+    monkeypatch.setattr(peers_cpu.seconds_of, "__defaults__", (ticks.__next__,))
+    assert peers_cpu.append(path, FakeTorch(finite)) == (0 if finite else 1)
+    lines = lines_of(path)
+    assert len(lines) == (2 if finite else 1)
+    if finite:
+        assert lines[1]["flags"] == "sustained" and lines[1]["stage"] == "peer"
+        assert float(lines[1]["median_s"]) == 0.125 and float(lines[1]["gbps"]) == 4
+    else:
+        assert "WRONG" in capsys.readouterr().err
+
+
+def test_softmax_rows_are_checked_too():
+    """The copy is the ceiling; a NaN beside it is not published."""
+    stages = {"copy": "peer", "pytorch-softmax": "peer", "gpu_x": "3"}
+    work = types.SimpleNamespace(dtype="f32", rows=4, cols=8, stages=stages,
+                                 predicted=dict.fromkeys(stages, 256.0))
+    writer = measurements.Writer("a.csv", "GPU", "cc")
+    shown = peers_softmax.publish(
+        writer, work, {"copy": times(1.0), "pytorch-softmax": times(2.0), "gpu_x": times(1.25)},
+        {"pytorch-softmax": (1e-7, 1e-6), "gpu_x": (math.nan, 1e-6)})
+    writer.file.close()
+    assert shown == {"copy": 100.0, "pytorch-softmax": 50.0}
+    assert [line["variant"] for line in lines_of("a.csv")] == ["copy", "pytorch-softmax"]
+    assert len(writer.wrong) == 1 and "gpu_x" in writer.wrong[0]
+
+
+def test_marks_of_a_launch_become_bars():
+    """The clock comes round; waits are named by what follows; neighbours that do the same are
+    one bar; nothing that begins after the window is kept."""
+    marks = timeline.read_marks(
+        ["0 w 4294967290", "0 c 10", "0 w 30", "4 w 4294967295", "4 w 40", "4 t 50", "4 q 70",
+         "4 w 90", "4 v 100", "4 p 120", "4 s 400", "4 s 450", "4 p 500", "4 w 510", "4 s 520",
+         "4 o 600", "4 w 700"])
+    assert timeline.roles(marks) == {"producer": 0, "consumer 0": 4}
+    assert timeline.roles([0, 1, 2, 3]) == {"warpgroup": 0}
+    assert timeline.bars_of(marks[0]) == (0, [("e", 16), ("c", 20)])
+    begin, bars = timeline.bars_of(marks[4])
+    assert begin == 5 and sum(cycles for _, cycles in bars) == 701
+    assert " ".join(f"{letter}{cycles}" for letter, cycles in bars) == \
+        "x41 k10 t20 q20 u10 v20 p280 s100 p20 s80 o100"
+    assert timeline.bars_of(marks[4], window=60) == (5, bars[:3])
