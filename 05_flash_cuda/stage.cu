@@ -8,7 +8,7 @@
 #include "harness.h"
 
 #include "gpu/cuda_check.h"
-#include "multi_gpu/several_gpus.h"
+#include "multi_gpu/strategies.h"
 
 #include <vector>
 
@@ -71,17 +71,14 @@ static void trace_row(struct trace *t, const float *x, size_t n, const float *v,
     }
 }
 
-static const char *const strategies[] = {"tree", "tree-reduce", "ring", "ring-unbalanced",
-                                         NULL};
-
 static const struct stage flash_cuda = {
     .number = 5,
     .name = "05_flash_cuda",
     .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
     .variants = variants,
     .trace = trace_row,
-    .strategies = strategies,
-    .on_gpus = several_gpus,
+    .strategies = gpu_strategies,
+    .on_ranks = on_ranks,
 };
 
 int main(int argc, char **argv) { return stage_main(argc, argv, &flash_cuda); }

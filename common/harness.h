@@ -250,6 +250,14 @@ void trace_note(struct trace *t, const char *format, ...)
 #endif
     ;
 
+/* A way to share one attention problem between several ranks (common/ranks). */
+struct strategy {
+    const char *name, *idea;
+    int is_ring;   /* queries are cut too, and keys travel; else a tree: keys alone are cut */
+    int is_zigzag; /* ring: two chunks a rank, which balance a causal mask */
+    int reduces;   /* tree: the machine's own reduction, in any order; else merged by rank */
+};
+
 struct stage {
     int number;                            /* 1 to 5 */
     const char *name;                      /* the directory: "03_online_softmax" */
@@ -263,9 +271,11 @@ struct stage {
     void (*after_trace)(void);             /* prints what follows a trace, or NULL */
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
-    const char *const *strategies; /* of several ranks: values of --strategy, NULL */
-    /* A stage that takes --gpus: check, bench or run (`verb`, a bit of program/parse.h). */
-    int (*on_gpus)(const struct stage *stage, unsigned verb, const struct options *opt);
+    const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */
+    /* check, bench or run (`verb`, a bit of program/parse.h) on several ranks: with --gpus, or
+     * always where the program is of several ranks. */
+    int (*on_ranks)(const struct stage *stage, unsigned verb, const struct options *opt);
+    const char *ranks;             /* "3 ranks": a program of several; else NULL */
 };
 
 /* The program: parses the command line, does the verb, returns the exit status

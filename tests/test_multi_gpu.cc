@@ -7,7 +7,11 @@
 
 #include "../05_flash_cuda/hopper/merge_weights.h"
 #include "../05_flash_cuda/multi_gpu/merge.h"
-#include "../05_flash_cuda/multi_gpu/schedule.h"
+#include "../05_flash_cuda/multi_gpu/strategies.h"
+#include "ranks/schedule.h"
+
+static const struct strategy *const RING = &gpu_strategies[2],
+                             *const RING_UNBALANCED = &gpu_strategies[3];
 
 static struct problem problem_of(size_t seqlen_q, size_t seqlen_k, int causal)
 {
@@ -46,13 +50,13 @@ static void mark(const struct problem &p, const struct piece &x, const struct ch
 }
 
 /* All steps of all ranks together see each visible pair once, and no other. */
-static void expect_each_pair_once(const struct problem &p, enum strategy s, int ranks)
+static void expect_each_pair_once(const struct problem &p, const struct strategy *s, int ranks)
 {
     std::vector<int> seen(p.seqlen_q * p.seqlen_k);
     for (int me = 0; me < ranks; me++)
-        for (int step = 0; step < (is_tree(s) ? 1 : ranks); step++) {
+        for (int step = 0; step < (s->is_ring ? ranks : 1); step++) {
             struct chunks queries = queries_of(s, &p, me, ranks);
-            struct chunks keys = keys_of(s, &p, is_tree(s) ? me : owner_of(me, step, ranks),
+            struct chunks keys = keys_of(s, &p, s->is_ring ? owner_of(me, step, ranks) : me,
                                          ranks);
             struct piece pieces[MOST_PIECES];
             int n = pieces_of(&p, &queries, &keys, pieces);
@@ -63,8 +67,8 @@ static void expect_each_pair_once(const struct problem &p, enum strategy s, int 
         struct key_range sees = visible_keys(&p, i);
         for (size_t j = 0; j < p.seqlen_k; j++) {
             int want = sees.first <= j && j < sees.end, got = seen[i * p.seqlen_k + j];
-            cr_assert(got == want, "strategy %d, %d ranks, %zu x %zu%s, query %zu key %zu: "
-                      "seen %d times, want %d", (int)s, ranks, p.seqlen_q, p.seqlen_k,
+            cr_assert(got == want, "strategy %s, %d ranks, %zu x %zu%s, query %zu key %zu: "
+                      "seen %d times, want %d", s->name, ranks, p.seqlen_q, p.seqlen_k,
                       p.causal ? " causal" : "", i, j, got, want);
         }
     }
@@ -74,16 +78,16 @@ Test(multi_gpu, every_visible_pair_is_computed_once)
 {
     const size_t sizes[][2] = {{1, 1},   {1, 40},  {40, 1},  {3, 5},   {16, 16}, {17, 17},
                                {64, 64}, {37, 53}, {53, 37}, {7, 100}, {100, 7}, {0, 9}};
-    for (int s = 0; s < N_STRATEGIES; s++)
+    for (const struct strategy *s = gpu_strategies; s->name; s++)
         for (int ranks = 1; ranks <= 8; ranks++)
             for (auto &size : sizes)
                 for (int causal = 0; causal < 2; causal++)
                     expect_each_pair_once(problem_of(size[0], size[1], causal),
-                                          (enum strategy)s, ranks);
+                                          s, ranks);
 }
 
 /* Pairs that `me` computes in a step, counted as the kernel's time is. */
-static double work_of(const struct problem &p, enum strategy s, int me, int step, int ranks)
+static double work_of(const struct problem &p, const struct strategy *s, int me, int step, int ranks)
 {
     struct chunks queries = queries_of(s, &p, me, ranks);
     struct chunks keys = keys_of(s, &p, owner_of(me, step, ranks), ranks);

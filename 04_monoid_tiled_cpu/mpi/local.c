@@ -1,5 +1,5 @@
-/* local.c: what a rank does alone: the kernel of fast/ on a piece of the problem, and the
- * merge of two answers. */
+/* local.c: what a rank does alone: the kernel of fast/ on a piece of the problem, and the merge
+ * with the answer so far. */
 #include "ranks.h"
 
 #include <string.h>
@@ -9,60 +9,68 @@
 
 extern const struct variant tiled_all_cores; /* fast/tiled.c */
 
-/* The piece as a problem of its own.  Its causal mask is shifted: local query i and key j are
- * rows.first + i and cols.first + j of the whole. */
-static struct problem piece(const struct shard *w, struct key_range rows,
-                            struct key_range cols)
+/* (o, lse) = (o, lse) . part, for rows `first` ... of every head. */
+static void merge_part(size_t first, size_t rows)
 {
-    struct problem p = w->whole;
-    ptrdiff_t whole = (ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q + p.shift;
-    p.seqlen_q = range_size(rows);
-    p.seqlen_k = range_size(cols);
-    ptrdiff_t own = (ptrdiff_t)p.seqlen_k - (ptrdiff_t)p.seqlen_q;
-    p.shift = whole + (ptrdiff_t)rows.first - (ptrdiff_t)cols.first - own;
-    if (p.causal && p.seqlen_q && visible_keys(&p, 0).end == p.seqlen_k) p.causal = 0;
-    if (!p.causal) p.shift = 0;
-    return p;
-}
-
-int local_attention(const struct shard *w, const float *q, struct key_range rows,
-                    const float *k, const float *v, struct key_range cols,
-                    const float *bias, float *o, float *lse)
-{
-    struct problem p = piece(w, rows, cols);
-    if (!p.seqlen_q || !p.seqlen_k || visible_keys(&p, p.seqlen_q - 1).end == 0) return 0;
-    struct arrays a = {.q = q, .k = k, .v = v, .bias = bias, .o = o, .lse = lse};
-    size_t bytes = tiled_all_cores.workspace(&p);
-    a.workspace = bytes ? memory_new(bytes) : NULL;
-    if (bytes && !a.workspace) return -1;
-    variant_call(&tiled_all_cores, &p, &a);
-    memory_free(a.workspace);
-    return 1;
-}
-
-void answer_unit(size_t rows, size_t d, float *o, float *lse)
-{
-    memset(o, 0, rows * d * sizeof *o);
-    for (size_t i = 0; i < rows; i++) lse[i] = -INFINITY;
-}
-
-void answer_merge(size_t rows, size_t d, float *o, float *lse, const float *o2,
-                  const float *lse2)
-{
-#pragma omp parallel for schedule(static) if (rows * d > 1 << 14)
-    for (size_t i = 0; i < rows; i++) {
-        struct aggregate x = {lse[i], 1, o + i * d, d};
-        struct aggregate y = {lse2[i], 1, (float *)o2 + i * d, d};
+    size_t heads = whole.batch * whole.heads_q, d = whole.head_dim_v;
+#pragma omp parallel for schedule(static) if (heads * rows * d > 1 << 14)
+    for (size_t r = 0; r < heads * rows; r++) {
+        size_t own = r / rows * shard.n_q + first + r % rows;
+        struct aggregate x = {shard.lse[own], 1, shard.o + own * d, d};
+        struct aggregate y = {shard.part_lse[r], 1, shard.part_o + r * d, d};
         if (y.m == -INFINITY) continue; /* not a bit of x may change */
         aggregate_merge(&x, &y);
-        aggregate_finish(&x, x.o, &lse[i]);
+        aggregate_finish(&x, x.o, &shard.lse[own]);
     }
 }
 
-void copy_rows(float *to_array, size_t to_rows, size_t to_first, const float *from_array,
-               size_t from_rows, size_t from_first, size_t n, size_t heads, size_t d)
+/* The bias of a piece, an array of its own.  column: its first one in the whole */
+static const float *bias_of(const struct piece *x, size_t column)
 {
-    for (size_t h = 0; h < heads && n; h++)
-        memcpy(to_array + (h * to_rows + to_first) * d,
-               from_array + (h * from_rows + from_first) * d, n * d * sizeof *to_array);
+    size_t n = range_size(x->cols);
+    const float *from = shard.bias + x->rows.first * shard.bias_columns + column -
+                        shard.bias_first;
+    if (!whole.has_bias) return NULL;
+    for (size_t i = 0; i < range_size(x->rows); i++)
+        memcpy(shard.part_bias + i * n, from + i * shard.bias_columns, n * sizeof *from);
+    return shard.part_bias;
+}
+
+/* The attention of one piece, merged.  n_k: keys of a head in `keys` */
+static void fold_piece(const struct piece *x, const float *keys, size_t n_k, size_t column)
+{
+    struct problem p = problem_of_piece(&whole, x);
+    size_t d = p.head_dim, dv = p.head_dim_v, hq = p.heads_q, hk = p.heads_kv;
+    p.q_strides = (struct strides){hq * shard.n_q * d, shard.n_q * d, d};
+    p.k_strides = (struct strides){hk * n_k * d, n_k * d, d};
+    p.v_strides = (struct strides){hk * n_k * dv, n_k * dv, dv};
+    const float *v = keys + p.batch * hk * n_k * d;
+    struct arrays a = {
+        .q = shard.q + x->rows.first * d, .k = keys + x->cols.first * d,
+        .v = v + x->cols.first * dv, .bias = bias_of(x, column),
+        .o = shard.part_o, .lse = shard.part_lse};
+    size_t bytes = tiled_all_cores.workspace(&p);
+    a.workspace = bytes ? memory_new(bytes) : NULL;
+    if (bytes && !a.workspace) world_abort("no memory for a piece of the attention");
+    variant_call(&tiled_all_cores, &p, &a);
+    memory_free(a.workspace);
+    merge_part(x->rows.first, range_size(x->rows));
+}
+
+void fold_keys(const float *keys, int owner, MPI_Request *pending)
+{
+    struct chunks cols = keys_of(strategy, &whole, owner, world.ranks);
+    size_t row = 0, n_k = chunks_size(&cols);
+    for (int c = 0; c < CHUNKS; row += range_size(shard.queries.at[c++])) {
+        size_t col = 0;
+        for (int b = 0; b < CHUNKS; col += range_size(cols.at[b++])) {
+            struct piece x;
+            int ignored;
+            if (!piece_of(&whole, shard.queries.at[c], cols.at[b], &x)) continue;
+            x.rows = (struct key_range){row, row + range_size(shard.queries.at[c])};
+            x.cols = (struct key_range){col, col + range_size(cols.at[b])};
+            fold_piece(&x, keys, n_k, cols.at[b].first);
+            if (pending) MPI_Testall(2, pending, &ignored, MPI_STATUSES_IGNORE);
+        }
+    }
 }

@@ -14,55 +14,33 @@
 
 #include <mpi.h>
 
-#include "chunks.h"
+#include "ranks/shards.h"
 
-/* What a problem may ask for when it is cut between ranks. */
-enum { RANK_FEATURES = BASIC_FEATURES | WITH_SHIFT };
+enum { PLACES = 3 };
 
-/* What one rank has of a problem.  Arrays are contiguous over the rows it holds.
- *   q [batch, heads_q, n_q, head_dim]      k, v [batch, heads_kv, n_k, ...]
- *   bias [n_q, n_k] (tree), [n_q, keys of all ranks] (ring)
- *   o [batch, heads_q, n_q, head_dim_v]    lse [batch, heads_q, n_q] */
+/* What this rank holds of the problem `whole`. */
 struct shard {
-    struct problem whole;        /* the problem of all ranks together */
-    struct chunks queries, keys; /* global rows of it that this rank holds */
-    const float *q, *k, *v, *bias;
-    float *o, *lse;
-    MPI_Comm ranks;
+    struct chunks queries, keys; /* rows of the whole; a shard's chunks lie one after another */
+    size_t n_q, n_k;             /* their numbers */
+    float *q;                    /* [batch, heads_q, n_q, head_dim] */
+    float *keys_at[PLACES];      /* of one rank: k [batch, heads_kv, n, head_dim], then v; the
+                                  * rank's own, and arriving ones (schedule.h) */
+    float *bias;                 /* [n_q, bias_columns], from column bias_first of the whole */
+    size_t bias_columns, bias_first;
+    float *o, *lse;              /* the answer so far [batch, heads_q, n_q, ...] */
+    float *part_o, *part_lse;    /* of one piece: [batch, heads_q, rows, ...] */
+    float *part_bias;
+    float *packed[2];            /* tree: rows of (m, l, o), this rank's and an arriving one's */
 };
+extern struct shard shard;
 
-enum strategy { TREE, TREE_FIXED_ORDER, RING, RING_UNBALANCED, N_STRATEGIES };
+/* answer = answer . attention(own queries, keys), every visible piece of it.
+ *   keys     those of rank `owner`
+ *   pending  two requests that MPI may move on between the pieces, or NULL */
+void fold_keys(const float *keys, int owner, MPI_Request *pending);
 
-/* The rows of queries and keys that `rank` holds under the strategy. */
-struct chunks strategy_queries(enum strategy s, const struct problem *whole, int rank,
-                               int ranks);
-struct chunks strategy_keys(enum strategy s, const struct problem *whole, int rank, int ranks);
-
-/* The answer of this rank's queries, in w->o and w->lse.  Every rank calls it.  TREE leaves
- * the answer on rank 0 only.  NULL, or why it failed here. */
-const char *tree_attention(const struct shard *w, int fixed_order);
-const char *ring_attention(const struct shard *w, enum strategy s);
-
-/* --- local.c --- */
-
-/* The answer of the queries `rows` (global) over the keys `cols` (global), all heads, by the
- * fastest variant of stage 4.  Keys that the causal mask hides are hidden.
- *   q, bias (rows.first first), k, v (cols.first first)   o, lse  the answer
- * Returns 0 when no query sees a key: then nothing is written.  -1 without memory. */
-int local_attention(const struct shard *w, const float *q, struct key_range rows,
-                    const float *k, const float *v, struct key_range cols,
-                    const float *bias, float *o, float *lse);
-
-/* (o, lse) = (o, lse) . (o2, lse2), row by row.  rows x d. */
-void answer_merge(size_t rows, size_t d, float *o, float *lse, const float *o2,
-                  const float *lse2);
-
-/* The unit: o = 0, lse = -INFINITY. */
-void answer_unit(size_t rows, size_t d, float *o, float *lse);
-
-/* Copies rows [range) of every head between an array that holds `from` rows a head and one
- * that holds `to`.   heads x rows x d */
-void copy_rows(float *to_array, size_t to_rows, size_t to_first, const float *from_array,
-               size_t from_rows, size_t from_first, size_t n, size_t heads, size_t d);
+/* The answer of all ranks: each rank's queries on that rank, or (tree) all on rank 0. */
+void ring_attention(void);
+void tree_attention(void);
 
 #endif

@@ -14,10 +14,7 @@
  * merges them by rank: the same bits for every run with as many ranks. */
 #include "ranks.h"
 
-
-
 #include "monoid.h"
-#include "problem/host_memory.h"
 
 /* One row of the reduction, in memory as MPI moves it: m, l, then o (d). */
 static struct aggregate row_view(float *row, size_t d)
@@ -25,67 +22,42 @@ static struct aggregate row_view(float *row, size_t d)
     return (struct aggregate){row[0], row[1], row + 2, d};
 }
 
-/* b = a . b, element by element: the operation of the monoid as MPI calls it. */
-static void merge_rows(void *a, void *b, int *count, MPI_Datatype *type)
+/* b = a . b, row by row. */
+static void merge_rows(float *a, float *b, size_t n, size_t d)
+{
+    for (size_t i = 0; i < n; i++, a += d + 2, b += d + 2) {
+        struct aggregate x = row_view(a, d), y = row_view(b, d);
+        aggregate_merge(&y, &x);
+        b[0] = y.m;
+        b[1] = y.l;
+    }
+}
+
+/* The operation of the monoid as MPI calls it. */
+static void merge_for_mpi(void *a, void *b, int *count, MPI_Datatype *type)
 {
     MPI_Aint lower, extent;
     MPI_Type_get_extent(*type, &lower, &extent);
-    size_t width = (size_t)extent / sizeof(float), d = width - 2;
-    for (int i = 0; i < *count; i++) {
-        float *row = (float *)b + (size_t)i * width;
-        struct aggregate x = row_view((float *)a + (size_t)i * width, d);
-        struct aggregate y = row_view(row, d);
-        aggregate_merge(&y, &x);
-        row[0] = y.m;
-        row[1] = y.l;
-    }
+    merge_rows(a, b, (size_t)*count, (size_t)extent / sizeof(float) - 2);
 }
 
-/* Reduces count rows of d + 2 floats to rank 0. */
-static int reduce_rows(float *rows, int count, size_t d, MPI_Comm ranks)
+static void reduce_rows(float *rows, int n, MPI_Datatype row)
 {
-    int me, status;
-    MPI_Datatype type;
     MPI_Op op;
-    MPI_Comm_rank(ranks, &me);
-    MPI_Type_contiguous((int)d + 2, MPI_FLOAT, &type);
-    MPI_Type_commit(&type);
-    MPI_Op_create(merge_rows, 1, &op);
-    status = MPI_Reduce(me ? rows : MPI_IN_PLACE, rows, count, type, op, 0, ranks);
+    MPI_Op_create(merge_for_mpi, 1, &op);
+    MPI_Reduce(world.first ? rows : MPI_IN_PLACE, rows, n, row, op, 0, MPI_COMM_WORLD);
     MPI_Op_free(&op);
-    MPI_Type_free(&type);
-    return status;
 }
 
 /* The same in a fixed order: rank r's rows arrive after those of ranks 0 .. r - 1. */
-static int gather_rows(float *rows, int count, size_t d, MPI_Comm ranks)
+static void gather_rows(float *rows, int n, MPI_Datatype row)
 {
     enum { TAG = 1 };
-    int me, n, status = MPI_SUCCESS;
-    MPI_Datatype type;
-    MPI_Comm_rank(ranks, &me);
-    MPI_Comm_size(ranks, &n);
-    MPI_Type_contiguous((int)d + 2, MPI_FLOAT, &type);
-    MPI_Type_commit(&type);
-    if (me) {
-        status = MPI_Send(rows, count, type, 0, TAG, ranks);
-    } else {
-        float *next = memory_new((size_t)count * (d + 2) * sizeof *next);
-        for (int r = 1; r < n && next && status == MPI_SUCCESS; r++) {
-            status = MPI_Recv(next, count, type, r, TAG, ranks, MPI_STATUS_IGNORE);
-            for (size_t i = 0; i < (size_t)count; i++) {
-                struct aggregate x = row_view(rows + i * (d + 2), d);
-                struct aggregate y = row_view(next + i * (d + 2), d);
-                aggregate_merge(&x, &y);
-                rows[i * (d + 2)] = x.m;
-                rows[i * (d + 2) + 1] = x.l;
-            }
-        }
-        if (!next) status = MPI_ERR_NO_MEM;
-        memory_free(next);
+    if (world.first) MPI_Send(rows, n, row, 0, TAG, MPI_COMM_WORLD);
+    for (int r = 1; !world.first && r < world.ranks; r++) {
+        MPI_Recv(shard.packed[1], n, row, r, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        merge_rows(shard.packed[1], rows, (size_t)n, whole.head_dim_v);
     }
-    MPI_Type_free(&type);
-    return status;
 }
 
 /* An answer as rows of the reduction.  An answer that is the unit has l = 0. */
@@ -99,31 +71,19 @@ static void pack(size_t n, size_t d, const float *o, const float *lse, float *ro
     }
 }
 
-const char *tree_attention(const struct shard *w, int fixed_order)
+void tree_attention(void)
 {
-    const struct problem *p = &w->whole;
-    size_t n = p->batch * p->heads_q * p->seqlen_q, d = p->head_dim_v;
-    struct key_range queries = {0, p->seqlen_q};
-    int me;
-    MPI_Comm_rank(w->ranks, &me);
-    float *rows = memory_new(size_times(size_times(n, d + 2), sizeof *rows));
-    int done = rows ? local_attention(w, w->q, queries, w->k, w->v, w->keys.at[FRONT], w->bias,
-                                      w->o, w->lse) : -1;
-    /* A rank that failed takes part with the unit; the failure is told afterwards. */
-    int failed = done < 0, any;
-    MPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, w->ranks);
-    if (any || n > 1u << 30) {
-        memory_free(rows);
-        return failed ? "no memory for the rows of the reduction" : any ? "" : "too many rows";
-    }
-    if (done == 0) answer_unit(n, d, w->o, w->lse);
-    pack(n, d, w->o, w->lse, rows);
-    int status = fixed_order ? gather_rows(rows, (int)n, d, w->ranks)
-                             : reduce_rows(rows, (int)n, d, w->ranks);
-    for (size_t i = 0; !me && i < n; i++) {
+    size_t n = whole.batch * whole.heads_q * whole.seqlen_q, d = whole.head_dim_v;
+    float *rows = shard.packed[0];
+    MPI_Datatype row;
+    MPI_Type_contiguous((int)d + 2, MPI_FLOAT, &row);
+    MPI_Type_commit(&row);
+    fold_keys(shard.keys_at[0], world.first, NULL);
+    pack(n, d, shard.o, shard.lse, rows);
+    (strategy->reduces ? reduce_rows : gather_rows)(rows, (int)n, row);
+    MPI_Type_free(&row);
+    for (size_t i = 0; !world.first && i < n; i++) {
         struct aggregate x = row_view(rows + i * (d + 2), d);
-        aggregate_finish(&x, w->o + i * d, &w->lse[i]);
+        aggregate_finish(&x, shard.o + i * d, &shard.lse[i]);
     }
-    memory_free(rows);
-    return status == MPI_SUCCESS ? NULL : "MPI could not reduce the answers";
 }

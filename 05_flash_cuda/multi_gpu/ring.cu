@@ -20,56 +20,56 @@
 static size_t heads_q(const struct problem *p) { return p->batch * p->heads_q; }
 
 /* Bytes of the keys and values of a rank. */
-static size_t bytes_of_keys(const struct team *t, int rank)
+static size_t bytes_of_keys(int rank)
 {
-    const struct problem *p = &t->p;
-    struct chunks keys = keys_of(t->strategy, p, rank, t->world->ranks);
+    const struct problem *p = &whole;
+    struct chunks keys = keys_of(strategy, p, rank, world.ranks);
     return p->batch * p->heads_kv * chunks_size(&keys) * (p->head_dim + p->head_dim_v) *
            dtype_size(p->dtype);
 }
 
 /* Enqueues the exchange of one step on all GPUs of this process. */
-static void exchange(struct team *t, int step)
+static void exchange(int step)
 {
-    int ranks = t->world->ranks;
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
+    int ranks = world.ranks;
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
         CUDA_CHECK(cudaSetDevice(g->device));
         if (step >= 2) CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->computed[step - 1], 0));
         CUDA_CHECK(cudaEventRecord(g->copy_began[step], g->copy));
     }
-    NCCL_CHECK(t, ncclGroupStart());
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
+    NCCL_CHECK(ncclGroupStart());
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
         int now = owner_of(g->rank, step, ranks), next = owner_of(g->rank, step + 1, ranks);
-        NCCL_CHECK(t, ncclSend(g->keys_at[place_of_step(step)], bytes_of_keys(t, now),
+        NCCL_CHECK(ncclSend(g->keys_at[place_of_step(step)], bytes_of_keys(now),
                                ncclUint8, (g->rank + 1) % ranks, g->comm, g->copy));
-        NCCL_CHECK(t, ncclRecv(g->keys_at[place_of_step(step + 1)], bytes_of_keys(t, next),
+        NCCL_CHECK(ncclRecv(g->keys_at[place_of_step(step + 1)], bytes_of_keys(next),
                                ncclUint8, (g->rank - 1 + ranks) % ranks, g->comm, g->copy));
     }
-    NCCL_CHECK(t, ncclGroupEnd());
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
+    NCCL_CHECK(ncclGroupEnd());
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
         CUDA_CHECK(cudaSetDevice(g->device));
         CUDA_CHECK(cudaEventRecord(g->arrived[step + 1], g->copy));
     }
 }
 
 /* The answer becomes the unit. */
-static void clear_answer(struct team *t, struct gpu *g)
+static void clear_answer(struct gpu *g)
 {
-    size_t rows = heads_q(&t->p) * g->n_q, d = t->p.head_dim_v;
+    size_t rows = heads_q(&whole) * g->n_q, d = whole.head_dim_v;
     cudaLaunchConfig_t config = merge_launch(rows, g->compute);
     CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, g->answer, g->lse, rows, d));
-    CUDA_CHECK(cudaMemsetAsync(g->o, 0, rows * d * dtype_size(t->p.dtype), g->compute));
+    CUDA_CHECK(cudaMemsetAsync(g->o, 0, rows * d * dtype_size(whole.dtype), g->compute));
 }
 
 /* Computes one piece and merges it into the answer.
  *   is_first  it is the answer so far      is_last  no other piece follows */
-static void add_piece(struct team *t, struct gpu *g, const struct piece *x, const char *keys,
+static void add_piece(struct gpu *g, const struct piece *x, const char *keys,
                       size_t n_keys, bool is_first, bool is_last)
 {
-    struct problem p = problem_of_piece(&t->p, x);
+    struct problem p = problem_of_piece(&whole, x);
     size_t size = dtype_size(p.dtype), d = p.head_dim_v, first = x->rows.first;
     struct part part = {};
     part.q = g->q + first * p.head_dim * size;
@@ -89,44 +89,28 @@ static void add_piece(struct team *t, struct gpu *g, const struct piece *x, cons
 }
 
 /* Enqueues what one GPU computes in a step. */
-static void compute(struct team *t, struct gpu *g, int step)
+static void compute(struct gpu *g, int step)
 {
-    int owner = owner_of(g->rank, step, t->world->ranks);
-    struct chunks keys = keys_of(t->strategy, &t->p, owner, t->world->ranks);
+    int owner = owner_of(g->rank, step, world.ranks);
+    struct chunks keys = keys_of(strategy, &whole, owner, world.ranks);
     struct piece pieces[MOST_PIECES];
-    int n = pieces_of(&t->p, &g->queries, &keys, pieces);
+    int n = pieces_of(&whole, &g->queries, &keys, pieces);
     CUDA_CHECK(cudaSetDevice(g->device));
     if (step > 0) CUDA_CHECK(cudaStreamWaitEvent(g->compute, g->arrived[step], 0));
     CUDA_CHECK(cudaEventRecord(g->compute_began[step], g->compute));
-    bool whole = n > 0 && range_size(pieces[0].rows) == g->n_q;
-    if (step == 0 && !whole && g->n_q) clear_answer(t, g);
+    bool all_rows = n > 0 && range_size(pieces[0].rows) == g->n_q;
+    if (step == 0 && !all_rows && g->n_q) clear_answer(g);
     for (int i = 0; i < n; i++)
-        add_piece(t, g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
-                  step == 0 && i == 0 && whole, step + 1 == t->world->ranks && i + 1 == n);
+        add_piece(g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
+                  step == 0 && i == 0 && all_rows, step + 1 == world.ranks && i + 1 == n);
     CUDA_CHECK(cudaEventRecord(g->computed[step], g->compute));
 }
 
-void ring_attention(struct team *t)
+void ring_attention(void)
 {
-    int ranks = t->world->ranks;
+    int ranks = world.ranks;
     for (int step = 0; step < ranks; step++) {
-        if (step + 1 < ranks) exchange(t, step);
-        for (int i = 0; i < t->world->local; i++) compute(t, &t->gpu[i], step);
-    }
-}
-
-void team_attention(struct team *t)
-{
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
-        CUDA_CHECK(cudaEventRecord(g->began, g->compute));
-        CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->began, 0));
-    }
-    if (is_tree(t->strategy)) tree_attention(t);
-    else ring_attention(t);
-    for (int i = 0; i < t->world->local; i++) {
-        CUDA_CHECK(cudaSetDevice(t->gpu[i].device));
-        CUDA_CHECK(cudaEventRecord(t->gpu[i].ended, t->gpu[i].compute));
+        if (step + 1 < ranks) exchange(step);
+        for (int i = 0; i < world.local; i++) compute(&gpus[i], step);
     }
 }

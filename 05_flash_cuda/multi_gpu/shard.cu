@@ -1,144 +1,154 @@
 /* shard.cu: what lies in the memory of each GPU, and how it gets there and back. */
 #include "team.h"
 
-#include <stdlib.h>
 #include <vector>
 
 #include "gpu/gpu_rows.h"
+#include "part.h"
 extern "C" {
+#include "gpu/gpu.h"
 #include "problem/dtype.h"
 #include "problem/operation.h"
 }
+#include "strategies.h"
 
-static size_t heads_q(const struct problem *p) { return p->batch * p->heads_q; }
-static size_t heads_kv(const struct problem *p) { return p->batch * p->heads_kv; }
+const struct stage stage_on_mpi = {
+    .number = 5,
+    .name = "05_flash_cuda_mpi",
+    .idea = "the last rung on several GPUs, a process for each",
+    .strategies = gpu_strategies,
+    .on_ranks = on_ranks,
+};
 
-/* Sizes in bytes of the arrays of a rank.  A ring of R > 1 ranks has room for the keys of
- * others beside its own: two places, or one for R = 2. */
-struct sizes_of_shard { size_t q, keys, answer, part, gathered, o, lse, workspace; int places; };
+const struct kind_of_rank kind_of_rank = {
+    .name = "GPU",
+    .stage = "05_flash_cuda",
+    .kernel = &tuned_cuda,
+    .features = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,
+    .device = ON_GPU,
+    .example = {.op = OP_ATTENTION, .heads_q = 16, .seqlen_q = 65536, .head_dim = 128},
+    .quick = 8192,
+    .least_calls = 5,
+    .most_calls = 20,
+};
 
-static struct sizes_of_shard sizes_of(const struct problem *p, enum strategy s, int rank,
-                                      int ranks)
-{
-    struct sizes_of_shard n = {};
-    struct chunks queries = queries_of(s, p, rank, ranks);
-    size_t rows = size_times(heads_q(p), chunks_size(&queries)), widest = 0;
-    for (int r = 0; r < ranks; r++) {
-        struct chunks keys = keys_of(s, p, r, ranks);
-        if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
-    }
-    size_t size = dtype_size(p->dtype), part = 4 * size_times(rows, p->head_dim_v + 1);
-    n.q = size * size_times(rows, p->head_dim);
-    n.keys = size * size_times(size_times(heads_kv(p), widest), p->head_dim + p->head_dim_v);
-    n.o = size * size_times(rows, p->head_dim_v);
-    n.lse = 4 * rows;
-    n.workspace = piece_workspace(p, s, ranks);
-    n.places = 1;
-    if (is_tree(s)) {
-        n.part = part;
-        n.gathered = s == TREE ? size_times(part, (size_t)ranks) : 4 * rows;
-    } else {
-        n.answer = 4 * size_times(rows, p->head_dim_v);
-        n.places = ranks < PLACES ? ranks : PLACES;
-    }
-    return n;
-}
+struct problem whole;
+const struct strategy *strategy;
 
-size_t shard_bytes(const struct problem *whole, enum strategy s, int rank, int ranks)
-{
-    struct sizes_of_shard n = sizes_of(whole, s, rank, ranks);
-    return n.q + n.keys * n.places + n.answer + n.part + n.gathered + n.o + n.lse + n.workspace;
-}
+static size_t heads_q(void) { return whole.batch * whole.heads_q; }
+static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
+static size_t number(void) { return dtype_size(whole.dtype); } /* its bytes */
 
-/* Memory of the present GPU; sets *short_of when there is not enough. */
-static void *take(struct gpu *g, size_t bytes, bool *short_of)
+/* Memory of the present GPU; NULL when there is not enough. */
+static void *take(struct gpu *g, size_t bytes)
 {
     void *memory = NULL;
-    if (*short_of) return NULL;
+    g->bytes += bytes;
     cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 16);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        *short_of = true;
+        g->lacking = true;
         return NULL;
     }
     CUDA_CHECK(error);
     return g->owned[g->n_owned++] = memory;
 }
 
-static bool shard_new(struct gpu *g, const struct problem *p, enum strategy s, int ranks)
+/* A ring of R > 1 ranks has room for the keys of others beside its own: two places, or one for
+ * R = 2. */
+static void shard_new(struct gpu *g, int ranks)
 {
-    struct sizes_of_shard n = sizes_of(p, s, g->rank, ranks);
-    bool short_of = false;
-    g->queries = queries_of(s, p, g->rank, ranks);
-    g->keys = keys_of(s, p, g->rank, ranks);
+    size_t widest = 0, d = whole.head_dim_v;
+    g->queries = queries_of(strategy, &whole, g->rank, ranks);
+    g->keys = keys_of(strategy, &whole, g->rank, ranks);
     g->n_q = chunks_size(&g->queries);
     g->n_k = chunks_size(&g->keys);
+    g->bytes = 0;
+    g->lacking = false;
+    for (int r = 0; r < ranks; r++) {
+        struct chunks keys = keys_of(strategy, &whole, r, ranks);
+        if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
+    }
+    size_t rows = size_times(heads_q(), g->n_q), part = 4 * size_times(rows, d + 1);
+    size_t keys = number() * size_times(size_times(heads_kv(), widest), whole.head_dim + d);
     CUDA_CHECK(cudaSetDevice(g->device));
-    g->q = (char *)take(g, n.q, &short_of);
-    for (int i = 0; i < n.places; i++) g->keys_at[i] = (char *)take(g, n.keys, &short_of);
-    if (n.answer) g->answer = (float *)take(g, n.answer, &short_of);
-    if (n.part) g->part = (float *)take(g, n.part, &short_of);
-    if (n.gathered) g->gathered = (float *)take(g, n.gathered, &short_of);
-    g->o = take(g, n.o, &short_of);
-    g->lse = (float *)take(g, n.lse, &short_of);
-    g->workspace = take(g, n.workspace, &short_of);
-    return !short_of;
+    g->q = (char *)take(g, number() * size_times(rows, whole.head_dim));
+    for (int i = 0; i < (strategy->is_ring ? PLACES : 1) && i < ranks; i++)
+        g->keys_at[i] = (char *)take(g, keys);
+    if (strategy->is_ring) {
+        g->answer = (float *)take(g, 4 * size_times(rows, d));
+    } else {
+        g->part = (float *)take(g, part);
+        g->gathered = (float *)take(g, strategy->reduces ? 4 * rows
+                                                         : size_times(part, (size_t)ranks));
+    }
+    g->o = take(g, number() * size_times(rows, d));
+    g->lse = (float *)take(g, 4 * rows);
+    g->workspace = take(g, piece_workspace(&whole, strategy, ranks));
 }
 
-const char *shards_new(struct team *t, const struct problem *whole, enum strategy s)
+const char *shards_new(const struct problem *p, const struct strategy *s)
 {
     static char text[160];
-    t->p = *whole;
-    t->strategy = s;
-    t->patience = 15 + problem_flops(whole) / (1e13 * t->world->ranks); /* a GPU does 60e13 */
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
-        if (shard_new(g, whole, s, t->world->ranks)) continue;
-        snprintf(text, sizeof text, "rank %d: its part of %.1f GB does not fit into the "
-                 "GPU's memory", g->rank,
-                 1e-9 * (double)shard_bytes(whole, s, g->rank, t->world->ranks));
-        return text;
+    const char *why = NULL;
+    whole = *p;
+    strategy = s;
+    team_patience = 15 + problem_flops(p) / (1e13 * world.ranks); /* a GPU does 60e13 */
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
+        shard_new(g, world.ranks);
+        if (!g->lacking || why) continue;
+        snprintf(text, sizeof text, "rank %d: its part of %.1f GB does not fit into the GPU's "
+                 "memory", g->rank, 1e-9 * (double)g->bytes);
+        why = text;
     }
-    return NULL;
+    return why;
 }
 
-void shards_free(struct team *t)
+void shards_free(void)
 {
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
         CUDA_CHECK(cudaSetDevice(g->device));
         for (int k = 0; k < g->n_owned; k++) CUDA_CHECK(cudaFree(g->owned[k]));
         g->n_owned = 0;
     }
 }
 
-/* Rows of both chunks of every head: from the host array [heads, all, d] to [heads, n, d]. */
-static void cut(const struct chunks *c, const void *from, size_t all, void *to, size_t heads,
-                size_t row_bytes)
+double shard_bytes(void)
 {
-    size_t row = 0, n = chunks_size(c);
-    for (int i = 0; i < CHUNKS; row += range_size(c->at[i++])) {
-        size_t size = range_size(c->at[i]);
-        if (size == 0 || heads == 0) continue;
-        CUDA_CHECK(cudaMemcpy2D((char *)to + row * row_bytes, n * row_bytes,
-                                (const char *)from + c->at[i].first * row_bytes,
-                                all * row_bytes, size * row_bytes, heads,
-                                cudaMemcpyHostToDevice));
-    }
+    size_t most = 0;
+    for (int i = 0; i < world.local; i++)
+        if (gpus[i].bytes > most) most = gpus[i].bytes;
+    return (double)most;
 }
 
-void shards_cut(struct team *t, const struct arrays *host)
+/* Few queries read every key once: their ceiling is the memory, not the tensor cores. */
+double ranks_ceiling(struct measurement *m)
 {
-    const struct problem *p = &t->p;
-    size_t size = dtype_size(p->dtype);
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
-        char *v = g->keys_at[0] + heads_kv(p) * g->n_k * p->head_dim * size;
-        CUDA_CHECK(cudaSetDevice(g->device));
-        cut(&g->queries, host->q, p->seqlen_q, g->q, heads_q(p), p->head_dim * size);
-        cut(&g->keys, host->k, p->seqlen_k, g->keys_at[0], heads_kv(p), p->head_dim * size);
-        cut(&g->keys, host->v, p->seqlen_k, v, heads_kv(p), p->head_dim_v * size);
-    }
+    bool decodes = !part_split_refuses(&m->p);
+    CUDA_CHECK(cudaSetDevice(gpus[0].device));
+    m->ceiling_kind = decodes ? "read" : "gemm";
+    m->threads = world.local;
+    return world.local * (decodes ? gpu_read_gbps() : gpu_gemm_gflops(m->p.dtype));
+}
+
+void shard_put(int i, enum array which, size_t first, size_t n, const float *rows)
+{
+    struct gpu *g = &gpus[i];
+    bool is_q = which == ARRAY_Q;
+    size_t d = which == ARRAY_V ? whole.head_dim_v : whole.head_dim;
+    size_t heads = is_q ? heads_q() : heads_kv(), all = is_q ? g->n_q : g->n_k;
+    char *to = is_q ? g->q : g->keys_at[0];
+    if (which == ARRAY_V) to += heads * g->n_k * whole.head_dim * number();
+    std::vector<char> narrow(heads * n * d * number());
+    for (size_t k = 0; k < heads * n * d; k++)
+        dtypes[whole.dtype].store(narrow.data(), k, rows[k]);
+    size_t row = d * number();
+    if (heads == 0 || n == 0) return;
+    CUDA_CHECK(cudaSetDevice(g->device));
+    CUDA_CHECK(cudaMemcpy2D(to + first * row, all * row, narrow.data(), n * row, n * row, heads,
+                            cudaMemcpyHostToDevice));
 }
 
 /* Element i is nearly normal: the sum of four uniform numbers, drawn from i and the seed. */
@@ -167,47 +177,53 @@ void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed)
     else CUDA_CHECK(cudaLaunchKernelEx(&config, draw_kernel<__half>, (__half *)x, n, seed));
 }
 
-void shards_draw(struct team *t, uint64_t seed)
+void shards_draw(uint64_t seed)
 {
-    const struct problem *p = &t->p;
-    for (int i = 0; i < t->world->local; i++) {
-        struct gpu *g = &t->gpu[i];
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
         uint64_t own = seed + ((uint64_t)(g->rank + 1) << 44);
         CUDA_CHECK(cudaSetDevice(g->device));
-        draw_normal(g->q, heads_q(p) * g->n_q * p->head_dim, p->dtype,
-                    is_tree(t->strategy) ? seed : own);
-        draw_normal(g->keys_at[0], heads_kv(p) * g->n_k * (p->head_dim + p->head_dim_v),
-                    p->dtype, own + ((uint64_t)1 << 42));
+        draw_normal(g->q, heads_q() * g->n_q * whole.head_dim, whole.dtype,
+                    strategy->is_ring ? own : seed);
+        draw_normal(g->keys_at[0], heads_kv() * g->n_k * (whole.head_dim + whole.head_dim_v),
+                    whole.dtype, own + ((uint64_t)1 << 42));
         CUDA_CHECK(cudaDeviceSynchronize());
     }
 }
 
-/* The rows from this process's own GPU. */
-static void fetch_own(const struct team *t, const struct gpu *g, size_t h, int c, float *o,
-                      float *lse)
+void shard_take(int i, size_t first, size_t n, float *o, float *lse)
 {
-    const struct problem *p = &t->p;
-    size_t first = c == FRONT ? 0 : range_size(g->queries.at[FRONT]);
-    size_t row = h * g->n_q + first, n = range_size(g->queries.at[c]);
-    size_t size = dtype_size(p->dtype), count = n * p->head_dim_v;
+    const struct gpu *g = &gpus[i];
+    size_t d = whole.head_dim_v, size = number();
     CUDA_CHECK(cudaSetDevice(g->device));
-    if (lse) CUDA_CHECK(cudaMemcpy(lse, g->lse + row, 4 * n, cudaMemcpyDeviceToHost));
+    if (lse) CUDA_CHECK(cudaMemcpy(lse, g->lse + first, 4 * n, cudaMemcpyDeviceToHost));
     if (!o) return;
-    std::vector<char> narrow(count * size);
-    CUDA_CHECK(cudaMemcpy(narrow.data(), (char *)g->o + row * p->head_dim_v * size,
-                          count * size, cudaMemcpyDeviceToHost));
-    for (size_t i = 0; i < count; i++) o[i] = dtypes[p->dtype].load(narrow.data(), i);
+    std::vector<char> narrow(n * d * size);
+    CUDA_CHECK(cudaMemcpy(narrow.data(), (char *)g->o + first * d * size, n * d * size,
+                          cudaMemcpyDeviceToHost));
+    for (size_t k = 0; k < n * d; k++) o[k] = dtypes[whole.dtype].load(narrow.data(), k);
 }
 
-void shard_fetch(struct team *t, int rank, size_t h, int c, float *o, float *lse)
+double shards_attention(void)
 {
-    const struct world *w = t->world;
-    struct chunks queries = queries_of(t->strategy, &t->p, rank, w->ranks);
-    size_t n = range_size(queries.at[c]);
-    int here = rank >= w->first && rank < w->first + w->local;
-    if (n == 0) return;
-    if (here) fetch_own(t, &t->gpu[rank - w->first], h, c, o, lse);
-    int owner = rank / w->local; /* every process has as many GPUs */
-    if (owner && o && (here || w->first == 0)) world_send(o, n * t->p.head_dim_v, owner);
-    if (owner && lse && (here || w->first == 0)) world_send(lse, n, owner);
+    double longest = 0;
+    for (int i = 0; i < world.local; i++) {
+        struct gpu *g = &gpus[i];
+        CUDA_CHECK(cudaSetDevice(g->device));
+        CUDA_CHECK(cudaEventRecord(g->began, g->compute));
+        CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->began, 0));
+    }
+    if (strategy->is_ring) ring_attention();
+    else tree_attention();
+    for (int i = 0; i < world.local; i++) {
+        CUDA_CHECK(cudaSetDevice(gpus[i].device));
+        CUDA_CHECK(cudaEventRecord(gpus[i].ended, gpus[i].compute));
+    }
+    team_wait();
+    for (int i = 0; i < world.local; i++) {
+        float ms = 0;
+        CUDA_CHECK(cudaEventElapsedTime(&ms, gpus[i].began, gpus[i].ended));
+        if (1e-3 * ms > longest) longest = 1e-3 * ms;
+    }
+    return longest;
 }

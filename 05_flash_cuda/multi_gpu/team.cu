@@ -4,51 +4,49 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
-#include <time.h>
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+extern "C" {
+#include "measurement/timing.h"
 }
 
-__attribute__((format(printf, 2, 3), noreturn)) static void
-fail(const struct team *t, const char *format, ...)
+struct gpu gpus[MOST_RANKS];
+double team_patience;
+
+__attribute__((format(printf, 1, 2), noreturn)) static void
+fail(const char *format, ...)
 {
     char text[400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    world_abort(t->world, text);
+    world_abort(text);
 }
 
-void nccl_check(const struct team *t, ncclResult_t result, const char *call)
+void nccl_check(ncclResult_t result, const char *call)
 {
     if (result != ncclSuccess)
-        fail(t, "rank %d: %.80s: %s", t->world->first, call, ncclGetErrorString(result));
+        fail("rank %d: %.80s: %s", world.first, call, ncclGetErrorString(result));
 }
 
 /* NULL when this machine has the GPUs that this process needs. */
-static const char *missing(const struct world *w)
+static const char *missing(void)
 {
     static char text[160];
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess) n = 0;
     cudaGetLastError();
-    if (w->device + w->local > n) {
+    if (world.place + world.local > n) {
         snprintf(text, sizeof text, "skipped: %d GPU%s needed on this machine, which has %d",
-                 w->device + w->local, w->device + w->local > 1 ? "s" : "", n);
+                 world.place + world.local, world.place + world.local > 1 ? "s" : "", n);
         return text;
     }
-    for (int i = 0; i < w->local; i++) {
+    for (int i = world.place; i < world.place + world.local; i++) {
         int major = 0;
-        CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                          w->device + i));
+        CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i));
         if (major == 9) continue;
-        snprintf(text, sizeof text, "skipped: GPU %d is sm_%d0; the last rung needs sm_90",
-                 w->device + i, major);
+        snprintf(text, sizeof text, "skipped: GPU %d is sm_%d0; the last rung needs sm_90", i,
+                 major);
         return text;
     }
     return NULL;
@@ -71,29 +69,27 @@ static void open_gpu(struct gpu *g)
     }
 }
 
-int team_open(struct team *t, const struct world *w)
+const char *ranks_open(void)
 {
-    memset(t, 0, sizeof *t);
-    t->world = w;
-    t->patience = 15;
-    int status = world_agree(w, missing(w), 77);
-    if (status) return status;
+    const char *why = missing();
     ncclUniqueId id;
+    world.patience = 30;
+    if (world_max(why != NULL) > 0) return why; /* nobody begins what another cannot */
     memset(&id, 0, sizeof id);
-    if (w->first == 0) NCCL_CHECK(t, ncclGetUniqueId(&id));
+    if (world.first == 0) NCCL_CHECK(ncclGetUniqueId(&id));
     world_share(&id, sizeof id);
-    for (int i = 0; i < w->local; i++) {
-        t->gpu[i].rank = w->first + i;
-        t->gpu[i].device = w->device + i;
-        open_gpu(&t->gpu[i]);
+    for (int i = 0; i < world.local; i++) {
+        gpus[i].rank = world.first + i;
+        gpus[i].device = world.place + i;
+        open_gpu(&gpus[i]);
     }
-    NCCL_CHECK(t, ncclGroupStart());
-    for (int i = 0; i < w->local; i++) {
-        CUDA_CHECK(cudaSetDevice(t->gpu[i].device));
-        NCCL_CHECK(t, ncclCommInitRank(&t->gpu[i].comm, w->ranks, id, t->gpu[i].rank));
+    NCCL_CHECK(ncclGroupStart());
+    for (int i = 0; i < world.local; i++) {
+        CUDA_CHECK(cudaSetDevice(gpus[i].device));
+        NCCL_CHECK(ncclCommInitRank(&gpus[i].comm, world.ranks, id, gpus[i].rank));
     }
-    NCCL_CHECK(t, ncclGroupEnd());
-    return 0;
+    NCCL_CHECK(ncclGroupEnd());
+    return NULL;
 }
 
 static void close_gpu(struct gpu *g)
@@ -111,22 +107,22 @@ static void close_gpu(struct gpu *g)
     }
 }
 
-void team_close(struct team *t)
+void ranks_close(void)
 {
-    NCCL_CHECK(t, ncclGroupStart());
-    for (int i = 0; i < t->world->local; i++) NCCL_CHECK(t, ncclCommDestroy(t->gpu[i].comm));
-    NCCL_CHECK(t, ncclGroupEnd());
-    for (int i = 0; i < t->world->local; i++) close_gpu(&t->gpu[i]);
+    NCCL_CHECK(ncclGroupStart());
+    for (int i = 0; i < world.local; i++) NCCL_CHECK(ncclCommDestroy(gpus[i].comm));
+    NCCL_CHECK(ncclGroupEnd());
+    for (int i = 0; i < world.local; i++) close_gpu(&gpus[i]);
 }
 
 /* Is there still work on this GPU?  Ends everything on an error of CUDA or NCCL. */
-static bool is_busy(const struct team *t, const struct gpu *g)
+static bool is_busy(const struct gpu *g)
 {
     ncclResult_t error;
     CUDA_CHECK(cudaSetDevice(g->device));
-    NCCL_CHECK(t, ncclCommGetAsyncError(g->comm, &error));
+    NCCL_CHECK(ncclCommGetAsyncError(g->comm, &error));
     if (error != ncclSuccess && error != ncclInProgress)
-        fail(t, "rank %d: NCCL: %s", g->rank, ncclGetErrorString(error));
+        fail("rank %d: NCCL: %s", g->rank, ncclGetErrorString(error));
     cudaError_t compute = cudaStreamQuery(g->compute), copy = cudaStreamQuery(g->copy);
     if (compute == cudaErrorNotReady) compute = cudaSuccess, copy = cudaErrorNotReady;
     CUDA_CHECK(compute);
@@ -135,25 +131,14 @@ static bool is_busy(const struct team *t, const struct gpu *g)
     return false;
 }
 
-void team_wait(struct team *t)
+void team_wait(void)
 {
-    double began = now();
-    for (int i = 0; i < t->world->local; i++)
-        while (is_busy(t, &t->gpu[i])) {
-            if (now() - began > t->patience)
-                fail(t, "rank %d: no end after %.0f s; another rank has stopped, or the link",
-                     t->gpu[i].rank, t->patience);
+    double began = seconds_now();
+    for (int i = 0; i < world.local; i++)
+        while (is_busy(&gpus[i])) {
+            if (seconds_now() - began > team_patience)
+                fail("rank %d: no end after %.0f s; another rank has stopped, or the link",
+                     gpus[i].rank, team_patience);
             sched_yield();
         }
-}
-
-double team_seconds(const struct team *t)
-{
-    double longest = 0;
-    for (int i = 0; i < t->world->local; i++) {
-        float ms = 0;
-        CUDA_CHECK(cudaEventElapsedTime(&ms, t->gpu[i].began, t->gpu[i].ended));
-        if (1e-3 * ms > longest) longest = 1e-3 * ms;
-    }
-    return world_max(longest);
 }

@@ -7,8 +7,10 @@
 # mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
 MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
 MPI_PROGRAM := $(BUILD)/04_monoid_tiled_cpu_mpi
-SLICES_O := $(BUILD)/obj/04_monoid_tiled_cpu/mpi/slices.o
-MPI_O := $(filter-out $(SLICES_O),$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c)))
+RANKS_ROOM := $(BUILD)/obj/common/ranks
+RANKS_O := $(RANKS_ROOM)/shards.o $(RANKS_ROOM)/bench.o $(RANKS_ROOM)/run.o
+WORLD_MPI_O := $(RANKS_ROOM)/world_mpi.o
+MPI_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c))
 MPI_PARTS := $(filter-out %/stage.o,$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)
 with_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
@@ -17,12 +19,12 @@ ifneq ($(and $(MPICC),$(wildcard 04_monoid_tiled_cpu)),)
 build: $(MPI_PROGRAM)
 endif
 
-$(MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
+$(MPI_O) $(WORLD_MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  mpicc $<"
 	$(Q)$(with_cc) $(CFLAGS_ALL) $(INCLUDE) -c $< -o $@
 
-$(MPI_PROGRAM): $(MPI_O) $(SLICES_O) $(MPI_PARTS)
+$(MPI_PROGRAM): $(MPI_O) $(WORLD_MPI_O) $(RANKS_O) $(MPI_PARTS)
 	@echo "  link  $@"
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) -lstdc++ -o $@
 

@@ -19,32 +19,25 @@ endif
 endif
 
 ifeq ($(NCCL),0)
-MULTI_GPU_O := $(BUILD)/obj/$(MULTI_GPU)/none.o
+MULTI_GPU_O := $(RANKS_ROOM)/none.o
 else
 MULTI_GPU_CU := $(wildcard $(MULTI_GPU)/*.cu)
-MULTI_GPU_PARTS := $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o) \
-                   $(SLICES_O)
-MULTI_GPU_O := $(MULTI_GPU_PARTS) $(BUILD)/obj/$(MULTI_GPU)/one_process.o
+MULTI_GPU_PARTS := $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o) $(RANKS_O)
+MULTI_GPU_O := $(MULTI_GPU_PARTS) $(RANKS_ROOM)/world_one.o
 NCCL_LIBS := $(NCCL_SO) -Wl,-rpath,$(dir $(NCCL_SO))
 $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): NVFLAGS += -I$(dir $(NCCL_H))
 endif
 
 $(BUILD)/05_flash_cuda: $(MULTI_GPU_O)
 $(BUILD)/05_flash_cuda: private LIBS += $(NCCL_LIBS)
-$(BUILD)/roof/05_flash_cuda $(BUILD)/fuzz_run: $(BUILD)/obj/$(MULTI_GPU)/none.o
+$(BUILD)/roof/05_flash_cuda $(BUILD)/fuzz_run: $(RANKS_ROOM)/none.o
 
 # One process for each GPU.
 ifneq ($(and $(MPICC),$(filter-out 0,$(NCCL)$(NCCL_LIBS))),)
 NCCL_MPI := $(BUILD)/05_flash_cuda_mpi
-NCCL_MPI_O := $(BUILD)/obj/$(MULTI_GPU)/mpi/processes.o
 cuda: $(NCCL_MPI)
 
-$(NCCL_MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  mpicc $<"
-	$(Q)$(with_cc) $(CFLAGS_ALL) $(INCLUDE) -c $< -o $@
-
-$(NCCL_MPI): $(NCCL_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
+$(NCCL_MPI): $(WORLD_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
              $(filter-out %/stage.cpu.o,$(call objects_of,05_flash_cuda))
 	@echo "  link  $@"
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) $(NCCL_LIBS) -lstdc++ -o $@

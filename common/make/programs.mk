@@ -11,7 +11,7 @@
 FORCE:
 
 # Rooms that are no part of a stage's or of every program.  A room may have rooms.
-APART := %/mpi/ %/multi_gpu/ common/book/% %/exercises/ %/exercises/solutions/ %/exercises/skeletons/ %/exercises/projects/ \
+APART := %/mpi/ common/ranks/ %/multi_gpu/ common/book/% %/exercises/ %/exercises/solutions/ %/exercises/skeletons/ %/exercises/projects/ \
          %/exercises/projects/solutions/ %/on_ramp/ common/grader/ common/library/%
 rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/ $(1)/*/*/))
 sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))

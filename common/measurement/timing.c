@@ -29,6 +29,14 @@ static double one_call(struct execution *e, int on_gpu)
     return seconds_now() - begin;
 }
 
+struct timing timing_of(double *t, int n)
+{
+    qsort(t, (size_t)n, sizeof t[0], by_size);
+    double median = n % 2 ? t[n / 2] : (t[n / 2 - 1] + t[n / 2]) / 2;
+    return (struct timing){.median_s = median, .min_s = t[0], .reps = n,
+                           .spread = (t[n - 1 - n / 10] - t[n / 10]) / median};
+}
+
 struct timing time_execution(struct execution *e, int on_gpu, double seconds,
                              void (*between)(void *), void *what)
 {
@@ -46,8 +54,5 @@ struct timing time_execution(struct execution *e, int on_gpu, double seconds,
         begin += seconds_now() - pause;
         t[n++] = one_call(e, on_gpu);
     }
-    qsort(t, (size_t)n, sizeof t[0], by_size);
-    double median = n % 2 ? t[n / 2] : (t[n / 2 - 1] + t[n / 2]) / 2;
-    return (struct timing){.median_s = median, .min_s = t[0], .reps = n,
-                           .spread = (t[n - 1 - n / 10] - t[n / 10]) / median};
+    return timing_of(t, n);
 }

@@ -6,6 +6,8 @@
 
 struct timing { double median_s, min_s, spread; int reps; }; /* spread: (p90 - p10) / median */
 
+struct timing timing_of(double *seconds, int n); /* of n calls; sorts them */
+
 double seconds_now(void); /* a monotonic clock */
 
 /* Warms up with one call, then repeats it: at least 20 times or for `seconds`, never fewer

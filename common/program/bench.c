@@ -7,7 +7,7 @@
 #include "measurement/csv.h"
 #include "problem/host_memory.h"
 #include "problem/variant.h"
-#include "program/bench_measure.h"
+#include "program/bench.h"
 #include "program/bench_shapes.h"
 #include "program/complain.h"
 #include "program/verbs.h"
@@ -40,26 +40,32 @@ static int asks_heads(const struct options *opt)
            opt->head_dim || opt->head_dim_v || opt->score.causal;
 }
 
+static size_t given_or(size_t given, size_t unless) { return given ? given : unless; }
+
+struct problem bench_heads(const struct options *o, const struct problem *unless)
+{
+    struct problem p = {.op = OP_ATTENTION, .causal = o->score.causal, .batch = given_or(o->batch, 1)};
+    p.heads_q = given_or(o->heads_q, given_or(o->heads_kv, unless->heads_q));
+    p.heads_kv = given_or(o->heads_kv, p.heads_q);
+    p.seqlen_q = given_or(o->seqlen_q, given_or(o->seqlen_k, unless->seqlen_q));
+    p.seqlen_k = given_or(o->seqlen_k, p.seqlen_q);
+    p.head_dim = given_or(o->head_dim, unless->head_dim);
+    p.head_dim_v = given_or(o->head_dim_v, p.head_dim);
+    return p;
+}
+
 /* The shape given on the command line, if any. */
 static int own_shape(const struct options *opt, struct shape *s)
 {
     int rows = asks_rows(opt), heads = asks_heads(opt);
     if (!rows && !heads) return 0;
-    struct problem *p = &s->p;
+    const struct problem unless = {.heads_q = 1, .seqlen_q = 1024, .head_dim = 64};
     *s = (struct shape){.where = CPU | GPU | EXECUTED | QUICK};
-    p->op = rows ? OP_SOFTMAX : OP_ATTENTION;
-    p->rows = rows && !opt->rows ? 1 : opt->rows;
-    p->cols = rows && !opt->cols ? 1 : opt->cols;
-    if (heads) {
-        p->batch = opt->batch ? opt->batch : 1;
-        p->heads_q = opt->heads_q ? opt->heads_q : opt->heads_kv ? opt->heads_kv : 1;
-        p->heads_kv = opt->heads_kv ? opt->heads_kv : p->heads_q;
-        p->seqlen_q = opt->seqlen_q ? opt->seqlen_q : opt->seqlen_k ? opt->seqlen_k : 1024;
-        p->seqlen_k = opt->seqlen_k ? opt->seqlen_k : p->seqlen_q;
-        p->head_dim = opt->head_dim ? opt->head_dim : 64;
-        p->head_dim_v = opt->head_dim_v ? opt->head_dim_v : p->head_dim;
-        p->causal = opt->score.causal;
-    }
+    if (heads) s->p = bench_heads(opt, &unless);
+    if (!rows) return 1;
+    s->p.op = OP_SOFTMAX;
+    s->p.rows = given_or(opt->rows, 1);
+    s->p.cols = given_or(opt->cols, 1);
     return 1;
 }
 
@@ -82,9 +88,7 @@ static const char *given_sizes(const struct options *opt)
     return text;
 }
 
-/* Do the options fit together, and their arrays into memory? */
-static int validate(const struct stage *stage, const struct options *opt,
-                    const struct problem *own)
+int bench_fits(const struct stage *stage, const struct options *opt, const struct problem *own)
 {
     int rows = operations[opt->op].family == ON_ROWS;
     if (opt->has_op && !operations[opt->op].is_benched)
@@ -100,6 +104,13 @@ static int validate(const struct stage *stage, const struct options *opt,
     if (on_heads(own) && own->heads_q % own->heads_kv)
         return complain(stage, "--heads-q: %zu is not a multiple of --heads-kv %zu",
                         own->heads_q, own->heads_kv);
+    return 0;
+}
+
+/* Do the arrays of the shape asked for fit into memory? */
+static int fits_memory(const struct stage *stage, const struct options *opt,
+                       const struct problem *own)
+{
     struct problem p = *own;
     p.dtype = opt->has_dtype ? opt->dtype : F32;
     size_t room = memory_available() / 16 * 15; /* the rest is for all that is not counted */
@@ -191,7 +202,8 @@ int bench_stage(const struct stage *stage, const struct options *opt)
     int one = own_shape(opt, &own);
     const struct shape *list = one ? &own : bench_shapes;
     size_t n = one ? 1 : n_bench_shapes;
-    int status = validate(stage, opt, one ? &own.p : NULL);
+    int status = bench_fits(stage, opt, one ? &own.p : NULL);
+    if (!status && one) status = fits_memory(stage, opt, &own.p);
     if (!status) status = supported(stage, opt, list, n);
     if (status) return status;
     struct csv *csv = opt->csv ? csv_open(opt->csv, &why) : NULL;

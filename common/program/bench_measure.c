@@ -1,5 +1,5 @@
 /* bench_measure.c: one measurement of bench, beside what the machine can do at most. */
-#include "program/bench_measure.h"
+#include "program/bench.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -209,7 +209,7 @@ static void print_units(const char *kind, int threads)
            : "; not a whole number: is another program running?");
 }
 
-static void print_measurement(const struct measurement *m, double spread)
+void bench_print(const struct measurement *m, double spread, const char *more)
 {
     char shape[128], speed[32];
     bench_describe(&m->p, shape, sizeof shape);
@@ -217,9 +217,9 @@ static void print_measurement(const struct measurement *m, double spread)
         snprintf(speed, sizeof speed, "%.1f GFLOP/s", m->gflops);
     else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
     const char *why = ceiling_exceeded(m->pct_ceiling, percent_once(m));
-    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s\n",
+    printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s%s\n",
            m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
-           m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "");
+           m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "", more);
     fflush(stdout);
 }
 
@@ -282,7 +282,7 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     m.gflops = m.flops / t.median_s / 1e9;
     add_ceiling(&m, &cost);
     if (!gpu) print_units(kind, threads);
-    print_measurement(&m, t.spread);
+    bench_print(&m, t.spread, "");
     *pace = (struct pace){t.min_s, bench_work(&p)};
     why = csv ? csv_write(csv, &m) : NULL;
     if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);

@@ -14,7 +14,7 @@ static int is_candidate(const struct run *run, const struct entry *e,
 {
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
-    if (c->only_gpu && e->v->device != ON_GPU && !run->opt->only_case) return 0;
+    if (c->only_gpu && e->v->device != ON_GPU && !e->v->least_arch && !run->opt->only_case) return 0;
     if (e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case) return 1;
     /* A kernel for one architecture: it was named, and needs larger cases to fill its tiles. */
     return e->v->only_arch && !run->opt->quick &&
@@ -30,7 +30,8 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (!why) why = not_promised(e->v, p);
     struct verdict verdict = {0};
     if (!why) {
-        int repeat = c->quick && (c->recipe == RANDOM || c->recipe == ASCENDING);
+        /* The parts of several ranks may be merged in any order. */
+        int repeat = c->quick && !run->stage->ranks && (c->recipe == RANDOM || c->recipe == ASCENDING);
         verdict = check_variant(e->v, p, repeat, &could_not);
         why = could_not;
     }

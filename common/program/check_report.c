@@ -7,13 +7,14 @@
 
 #include "measurement/timing.h"
 #include "problem/variant.h"
+#include "program/complain.h"
 #include "program/groups.h"
 
 void progress(struct run *run, size_t i, size_t n, const char *name)
 {
     double t = seconds_now();
     int terminal = isatty(STDERR_FILENO);
-    if (t - run->reported < (terminal ? 0.1 : 10)) return;
+    if (!complains() || t - run->reported < (terminal ? 0.1 : 10)) return;
     run->reported = t;
     if (terminal) fprintf(stderr, "\r\033[Kchecking %zu/%zu  %s", i, n, name);
     else fprintf(stderr, "checking %s: case %zu of %zu, %.0f s\n", run->stage->name, i, n,
@@ -136,6 +137,10 @@ int conclude(const struct run *run)
     if (!passed && !failed)
         printf("; nothing was checked: %s",
                skipped ? "what was asked for is not promised or not supported" : why);
-    printf("\n%zu checks passed, %zu failed, %zu skipped\n", passed, failed, skipped);
+    printf("\n");
+    if (run->stage->ranks) printf("%s on %s: ", run->stage->name, run->stage->ranks);
+    printf("%zu checks passed, %zu failed", passed, failed);
+    if (!run->stage->ranks) printf(", %zu skipped", skipped);
+    printf("\n");
     return failed ? 1 : passed ? 0 : 77;
 }

@@ -1,6 +1,4 @@
 /* cli.c: the command line of a stage program. */
-#include "program/cli.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -12,74 +10,71 @@
 #include "gpu/gpu.h"
 #include "library/five_steps.h"
 #include "program/complain.h"
+#include "program/parse.h"
 #include "program/verbs.h"
 
-static int help(const struct stage *stage, const struct options *opt)
-{
-    (void)opt;
-    printf("%s: %s\n\n"
-           "list   the variants of this stage, one line each\n"
-           "check  compares them with a reference in float64\n"
-           "bench  times them\n"
-           "trace  prints m, l and o after every step of a short row\n"
-           "run    softmax of x, or attention of q, k and v, from and to .npy files\n\n"
-           "%s list\n"
-           "%s check [--variant V] [--quick] [--case NAME] [--random N]\n"
-           "      [--seed S] [--dtype T] [--op O] [--huge]\n"
-           "%s bench [--variant V] [--quick] [--csv FILE] [--op O] [--rows N --cols N]\n"
-           "      [--batch N --heads-q N --heads-kv N --seqlen-q N --seqlen-k N\n"
-           "       --head-dim N --head-dim-v N] [--causal] [--dtype T]\n"
-           "%s trace [--row 3,2,5,1]\n"
-           "%s run --x x.npy --y y.npy [--log] [--op O]\n"
-           "%s run --q q.npy --k k.npy --v v.npy --o o.npy [--lse l.npy] [--bias b.npy]\n"
-           "      [--causal] [--window L,R] [--scale s] [--softcap c] [--sinks s.npy]\n"
-           "      [--cu-seqlens-q cq.npy --cu-seqlens-k ck.npy]\n"
-           "      [--dtype f16|bf16|f32] [--variant V]\n\n"
-           "check, bench and run also take --threads N, --device cpu and --verbose, and\n"
-           "stage 5's --gpus N [--strategy tree|tree-reduce|ring|ring-unbalanced]; list\n"
-           "--verbose shows which kernel a GPU variant picks for some shapes.\n"
-           "--help and --version may follow every verb.\n"
-           "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n",
-           stage->name, stage->idea, stage->name, stage->name, stage->name, stage->name,
-           stage->name, stage->name);
-    return 0;
-}
+enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
 
-int print_version(const struct stage *stage)
-{
-    printf("%s %s\n", stage->name, FIVE_STEPS_VERSION);
-    return 0;
-}
+static int help(const struct stage *stage, const struct options *opt);
 
 static int version(const struct stage *stage, const struct options *opt)
 {
     (void)opt;
-    return print_version(stage);
+    printf("%s %s\n", stage->name, FIVE_STEPS_VERSION);
+    return 0;
 }
 
 static const struct verb verbs[] = {
-    {"list", IN_LIST, list_stage},    {"check", IN_CHECK, check_stage},
-    {"bench", IN_BENCH, bench_stage}, {"trace", IN_TRACE, trace_stage},
-    {"run", IN_RUN, run_stage},       {"help", 0, help},
-    {"version", 0, version},
+    {"list", "the variants of this stage, one line each", IN_LIST, list_stage},
+    {"check", "compares them with a reference in float64", IN_CHECK, check_stage},
+    {"bench", "times them", IN_BENCH, bench_stage},
+    {"trace", "prints m, l and o after every step of a short row", IN_TRACE, trace_stage},
+    {"run", "softmax of --x to --y, or attention of --q, --k and --v to --o: .npy files", IN_RUN,
+     run_stage},
+    {"help", NULL, 0, help},
+    {"version", NULL, 0, version},
 };
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
-int command_parse(int argc, char **argv, const struct stage *stage, const struct verb **verb,
-                  struct options *opt)
+/* A program of several ranks does not trace. */
+static int has_verb(const struct stage *stage, const struct verb *verb)
 {
-    if (argc < 2)
-        return complain(stage, "give a verb: list, check, bench, trace, run or help");
-    const char *name = argv[1];
+    return !(stage->ranks && verb->bit == IN_TRACE);
+}
+
+static int help(const struct stage *stage, const struct options *opt)
+{
+    (void)opt;
+    printf("%s: %s\n\n%s%s VERB [OPTION ...]\n\n", stage->name, stage->idea,
+           stage->ranks ? "mpirun -n R " : "", stage->name);
+    for (int i = 0; i < N_VERBS; i++) {
+        if (!verbs[i].what || !has_verb(stage, &verbs[i])) continue;
+        printf("%-6s %s", verbs[i].name, verbs[i].what);
+        options_help(stage, &verbs[i]);
+    }
+    for (int i = 0; stage->strategies && stage->strategies[i].name; i++)
+        printf("%s%s", i ? ", " : "\nStrategies: ", stage->strategies[i].name);
+    printf("\n--help and --version may follow every verb.\n"
+           "Exit status: 0 done or passed, 1 failed, 2 bad usage or input, 77 skipped.\n");
+    return 0;
+}
+
+/* Sets *verb and *opt from the command line.  Returns 0, or 2 after one line on stderr that names
+ * the culprit. */
+static int command_parse(int argc, char **argv, const struct stage *stage,
+                         const struct verb **verb, struct options *opt)
+{
+    const char *name = argc > 1 ? argv[1] : "", *trace = stage->ranks ? "" : "trace, ";
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
     if (!strcmp(name, "--version")) name = "version";
     for (int i = 0; i < N_VERBS; i++) {
-        if (strcmp(name, verbs[i].name)) continue;
+        if (strcmp(name, verbs[i].name) || !has_verb(stage, &verbs[i])) continue;
         *verb = &verbs[i];
         return options_parse(argc - 2, argv + 2, *verb, stage, opt);
     }
-    return complain(stage, "'%s': unknown verb; there are list, check, bench, trace, run "
-                           "and help", argv[1]);
+    if (argc < 2) return complain(stage, "give a verb: list, check, bench, %srun or help", trace);
+    return complain(stage, "'%s': unknown verb; there are list, check, bench, %srun and help",
+                    name, trace);
 }
 
 /* Without this the first file that is opened would take the place of a stream that the
@@ -93,15 +88,15 @@ static void occupy_streams(void)
 int stage_main(int argc, char **argv, const struct stage *stage)
 {
     struct options opt;
-    const struct verb *verb;
+    const struct verb *verb = NULL;
     occupy_streams();
     int status = command_parse(argc, argv, stage, &verb, &opt);
     if (status) return status;
     if (opt.threads) omp_set_num_threads(opt.threads);
     if (opt.on_cpu) gpu_forbid();
-    status = opt.help ? help(stage, &opt) : opt.version ? print_version(stage)
-             : opt.gpus                   ? stage->on_gpus(stage, verb->bit, &opt)
-                                          : verb->function(stage, &opt);
+    int on_ranks = verb->bit & COMPUTES && (opt.gpus || stage->ranks);
+    status = opt.help ? help(stage, &opt) : opt.version ? version(stage, &opt)
+             : on_ranks ? stage->on_ranks(stage, verb->bit, &opt) : verb->function(stage, &opt);
     if ((fflush(stdout) || ferror(stdout)) && !status) {
         fprintf(stderr, "%s: cannot write the standard output: %s\n", stage->name,
                 strerror(errno));

@@ -4,13 +4,24 @@
 #include <ctype.h>
 #include <stdio.h>
 
+static int silent;
+static char last[8192];
+
+void complain_silently(int yes) { silent = yes; }
+int complains(void) { return !silent; }
+const char *complained(void) { return last; }
+
+void announce(const struct stage *stage, const char *text)
+{
+    fprintf(stderr, "%s: ", stage->name);
+    for (const char *c = text; *c; c++) fputc(iscntrl((unsigned char)*c) ? '?' : *c, stderr);
+    fputc('\n', stderr);
+}
+
 int complain_list(const struct stage *stage, const char *format, va_list arguments)
 {
-    char text[8192];
-    vsnprintf(text, sizeof text, format, arguments);
-    for (char *c = text; *c; c++)
-        if (iscntrl((unsigned char)*c)) *c = '?';
-    fprintf(stderr, "%s: %s\n", stage->name, text);
+    vsnprintf(last, sizeof last, format, arguments);
+    if (!silent) announce(stage, last);
     return 2;
 }
 

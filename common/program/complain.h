@@ -12,4 +12,12 @@ int complain(const struct stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int complain_list(const struct stage *stage, const char *format, va_list arguments);
 
+/* Of several processes one speaks: in the others complaints are kept, and not printed. */
+void complain_silently(int yes);
+int complains(void);          /* does this process print? */
+const char *complained(void); /* the last complaint */
+
+/* Prints the line in any case. */
+void announce(const struct stage *stage, const char *text);
+
 #endif

@@ -11,13 +11,14 @@
 #include "problem/operation.h"
 #include "program/complain.h"
 
-enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
+enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN, OF_RANKS = 1 << 8 };
 
 enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, OP, DEVICE };
 
-/* One option: which verbs take it and where its value goes. */
+/* One option: its value as the help shows it, which verbs take it and where its value goes. */
 struct option {
     const char *name;      /* without its two dashes */
+    const char *value;     /* NULL: it has none */
     unsigned verbs;
     enum kind kind;
     size_t offset, given;  /* offsets into struct options; given: SIZE_MAX or a flag's */
@@ -28,43 +29,43 @@ struct option {
 #define NO_FLAG ((size_t)-1)
 
 static const struct option table[] = {
-    {"variant", COMPUTES, TEXT, AT(variant), NO_FLAG},
-    {"quick", IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
-    {"verbose", COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
-    {"seed", IN_CHECK, SEED, AT(seed), AT(has_seed)},
-    {"case", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
-    {"random", IN_CHECK, COUNT, AT(random), NO_FLAG},
-    {"huge", IN_CHECK, FLAG, AT(huge), NO_FLAG},
-    {"csv", IN_BENCH, TEXT, AT(csv), NO_FLAG},
-    {"dtype", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
-    {"threads", COMPUTES, COUNT, AT(threads), NO_FLAG},
-    {"device", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
-    {"log", IN_RUN, FLAG, AT(log), NO_FLAG},
-    {"causal", IN_RUN | IN_BENCH, FLAG, SCORE(causal), NO_FLAG},
-    {"scale", IN_RUN, NUMBER, SCORE(scale), AT(has_scale)},
-    {"window", IN_RUN, WINDOW, SCORE(window_left), SCORE(has_window)},
-    {"softcap", IN_RUN, POSITIVE, SCORE(softcap), NO_FLAG},
-    {"gpus", COMPUTES, COUNT, AT(gpus), NO_FLAG},
-    {"strategy", COMPUTES, TEXT, AT(strategy), NO_FLAG},
-    {"timeline", IN_BENCH, TEXT, AT(timeline), NO_FLAG},
-    {"row", IN_TRACE, TEXT, AT(row), NO_FLAG},
-    {"op", IN_BENCH | IN_CHECK | IN_RUN, OP, AT(op), AT(has_op)},
-    {"rows", IN_BENCH, COUNT, AT(rows), NO_FLAG},
-    {"cols", IN_BENCH, COUNT, AT(cols), NO_FLAG},
-    {"batch", IN_BENCH, COUNT, AT(batch), NO_FLAG},
-    {"heads-q", IN_BENCH, COUNT, AT(heads_q), NO_FLAG},
-    {"heads-kv", IN_BENCH, COUNT, AT(heads_kv), NO_FLAG},
-    {"seqlen-q", IN_BENCH, COUNT, AT(seqlen_q), NO_FLAG},
-    {"seqlen-k", IN_BENCH, COUNT, AT(seqlen_k), NO_FLAG},
-    {"head-dim", IN_BENCH, COUNT, AT(head_dim), NO_FLAG},
-    {"head-dim-v", IN_BENCH, COUNT, AT(head_dim_v), NO_FLAG},
+    {"variant", "V", COMPUTES, TEXT, AT(variant), NO_FLAG},
+    {"quick", NULL, IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
+    {"verbose", NULL, COMPUTES | IN_LIST, FLAG, AT(verbose), NO_FLAG},
+    {"seed", "S", IN_CHECK, SEED, AT(seed), AT(has_seed)},
+    {"case", "NAME", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
+    {"random", "N", IN_CHECK, COUNT, AT(random), NO_FLAG},
+    {"huge", NULL, IN_CHECK, FLAG, AT(huge), NO_FLAG},
+    {"csv", "FILE", IN_BENCH, TEXT, AT(csv), NO_FLAG},
+    {"dtype", "T", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
+    {"threads", "N", COMPUTES, COUNT, AT(threads), NO_FLAG},
+    {"device", "cpu", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
+    {"log", NULL, IN_RUN, FLAG, AT(log), NO_FLAG},
+    {"causal", NULL, IN_RUN | IN_BENCH, FLAG, SCORE(causal), NO_FLAG},
+    {"scale", "S", IN_RUN, NUMBER, SCORE(scale), AT(has_scale)},
+    {"window", "L,R", IN_RUN, WINDOW, SCORE(window_left), SCORE(has_window)},
+    {"softcap", "C", IN_RUN, POSITIVE, SCORE(softcap), NO_FLAG},
+    {"gpus", "N", COMPUTES | OF_RANKS, COUNT, AT(gpus), NO_FLAG},
+    {"strategy", "S", COMPUTES | OF_RANKS, TEXT, AT(strategy), NO_FLAG},
+    {"timeline", "FILE", IN_BENCH | OF_RANKS, TEXT, AT(timeline), NO_FLAG},
+    {"row", "3,2,5,1", IN_TRACE, TEXT, AT(row), NO_FLAG},
+    {"op", "O", IN_BENCH | IN_CHECK | IN_RUN, OP, AT(op), AT(has_op)},
+    {"rows", "N", IN_BENCH, COUNT, AT(rows), NO_FLAG},
+    {"cols", "N", IN_BENCH, COUNT, AT(cols), NO_FLAG},
+    {"batch", "N", IN_BENCH, COUNT, AT(batch), NO_FLAG},
+    {"heads-q", "N", IN_BENCH, COUNT, AT(heads_q), NO_FLAG},
+    {"heads-kv", "N", IN_BENCH, COUNT, AT(heads_kv), NO_FLAG},
+    {"seqlen-q", "N", IN_BENCH, COUNT, AT(seqlen_q), NO_FLAG},
+    {"seqlen-k", "N", IN_BENCH, COUNT, AT(seqlen_k), NO_FLAG},
+    {"head-dim", "N", IN_BENCH, COUNT, AT(head_dim), NO_FLAG},
+    {"head-dim-v", "N", IN_BENCH, COUNT, AT(head_dim_v), NO_FLAG},
 };
 enum { N_FIXED = sizeof table / sizeof table[0], N_OPTIONS = N_FIXED + N_ARRAYS };
 
 /* Option k: of the table, then one for the file of each array, "q". */
 static struct option option_at(int k)
 {
-    struct option file = {NULL, IN_RUN, TEXT, AT(file), NO_FLAG};
+    struct option file = {NULL, "FILE", IN_RUN, TEXT, AT(file), NO_FLAG};
     if (k < N_FIXED) return table[k];
     file.name = array_list[k - N_FIXED].name;
     file.offset += (size_t)(k - N_FIXED) * sizeof(const char *);
@@ -245,49 +246,55 @@ static int validate_run(const struct stage *stage, const struct options *opt,
     return 0;
 }
 
-/* Is the variant one of the stage's? */
-static int validate_variant(const struct stage *stage, const struct options *opt)
+static const char *variant_name(const struct stage *stage, size_t i)
 {
-    if (!opt->variant) return 0;
+    return stage->variants[i] ? stage->variants[i]->name : NULL;
+}
+
+static const char *strategy_name(const struct stage *stage, size_t i)
+{
+    return stage->strategies[i].name;
+}
+
+/* Is `given` one of the stage's names?  what: "variant", as in --variant */
+static int validate_name(const struct stage *stage, const char *what, const char *given,
+                         const char *(*name)(const struct stage *stage, size_t i))
+{
     char names[1024] = "";
-    for (size_t i = 0; stage->variants[i]; i++) {
-        if (!strcmp(stage->variants[i]->name, opt->variant)) return 0;
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", stage->variants[i]->name);
+    size_t n = 0;
+    for (size_t i = 0; given && name(stage, i); i++) {
+        if (!strcmp(name(stage, i), given)) return 0;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              name(stage, i));
     }
-    return complain(stage, "--variant: no variant '%s'; there are %s", opt->variant, names);
+    if (!given) return 0;
+    return complain(stage, "--%s: no %s '%s'; there are %s", what, what, given, names);
+}
+
+static int validate_names(const struct stage *stage, const struct options *opt)
+{
+    if (opt->strategy && !stage->strategies)
+        return complain(stage, "--strategy: this program is one process; the programs of "
+                               "several ranks take it");
+    int status = validate_name(stage, "strategy", opt->strategy, strategy_name);
+    return status ? status : validate_name(stage, "variant", opt->variant, variant_name);
 }
 
 /* --gpus, and what goes with it alone. */
 static int validate_gpus(const struct stage *stage, const struct options *opt)
 {
-    if (opt->gpus && !stage->on_gpus)
-        return complain(stage, "--gpus: %s", stage->strategies
+    int takes_gpus = stage->on_ranks && !stage->ranks;
+    if (opt->gpus && !takes_gpus)
+        return complain(stage, "--gpus: %s", stage->ranks
                         ? "mpirun -n says how many processes there are" : "stage 5 takes it");
     if (opt->gpus > 64) return complain(stage, "--gpus: give 1 to 64");
     if (opt->gpus && opt->variant)
         return complain(stage, "--variant: cannot go with --gpus, which takes the last rung");
-    if (!opt->gpus && stage->on_gpus && opt->strategy)
+    if (!opt->gpus && takes_gpus && opt->strategy)
         return complain(stage, "--strategy: goes with --gpus N");
-    if (opt->timeline && !opt->gpus && (stage->on_gpus || stage->number != 5))
+    if (opt->timeline && !opt->gpus && !(stage->ranks && stage->number == 5))
         return complain(stage, "--timeline: several GPUs write it; stage 5 takes --gpus N");
     return 0;
-}
-
-/* Is the strategy one of the stage's, and has it any? */
-static int validate_strategy(const struct stage *stage, const struct options *opt)
-{
-    char names[256] = "";
-    if (!opt->strategy) return 0;
-    if (!stage->strategies)
-        return complain(stage, "--strategy: this program is one process; the programs of "
-                               "several ranks take it");
-    for (size_t i = 0; stage->strategies[i]; i++) {
-        if (!strcmp(stage->strategies[i], opt->strategy)) return 0;
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", stage->strategies[i]);
-    }
-    return complain(stage, "--strategy: no strategy '%s'; there are %s", opt->strategy, names);
 }
 
 static int parse_option(int argc, char **argv, int *i, const struct verb *verb,
@@ -334,9 +341,26 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
         int status = parse_option(argc, argv, &i, verb, stage, opt, seen);
         if (status) return status;
     }
-    int status = validate_variant(stage, opt);
-    if (!status) status = validate_strategy(stage, opt);
+    int status = validate_names(stage, opt);
     if (!status) status = validate_gpus(stage, opt);
     if (!status && verb->bit == IN_RUN) status = validate_run(stage, opt, seen);
     return status;
+}
+
+void options_help(const struct stage *stage, const struct verb *verb)
+{
+    enum { INDENT = 7, WIDTH = 90 };
+    int column = WIDTH;
+    for (int k = 0; k < N_OPTIONS; k++) {
+        char text[64];
+        const struct option o = option_at(k);
+        int is_hidden = (o.verbs & OF_RANKS && !stage->on_ranks) ||
+                        (o.offset == AT(gpus) && stage->ranks);
+        if (!(o.verbs & verb->bit) || !*o.name || is_hidden) continue;
+        int n = snprintf(text, sizeof text, o.value ? "[--%s %s]" : "[--%s]", o.name, o.value);
+        if (column + 1 + n > WIDTH) column = printf("\n%*s", INDENT, "") - 1;
+        else column += printf(" ");
+        column += printf("%s", text);
+    }
+    printf("\n");
 }

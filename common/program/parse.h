@@ -10,7 +10,8 @@ enum { IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16 };
 
 struct verb {
     const char *name;
-    unsigned bit; /* IN_LIST ... */
+    const char *what; /* it does, in the help; NULL: not a line of its own */
+    unsigned bit;     /* IN_LIST ... */
     int (*function)(const struct stage *stage, const struct options *opt);
 };
 
@@ -18,6 +19,9 @@ struct verb {
  * stderr that names the culprit. */
 int options_parse(int argc, char **argv, const struct verb *verb, const struct stage *stage,
                   struct options *opt);
+
+/* Prints the options of a verb, as the help shows them. */
+void options_help(const struct stage *stage, const struct verb *verb);
 
 /* The operation that `run` is asked for: --op, or that of the files. */
 enum op run_operation(const struct options *opt);

@@ -1,118 +1,140 @@
-/* bench.c: the time of one problem on several ranks, from the first that begins to the last
- * that ends. */
-#include <omp.h>
+/* bench.c: the time of one problem on several ranks, from the first that begins to the last that
+ * ends; on GPUs in turns with one of them. */
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-#include "measurement/ceiling.h"
-#include "measurement/csv.h"
-#include "problem/host_memory.h"
+#include "measurement/timing.h"
 #include "problem/operation.h"
-#include "problem/random.h"
-#include "program.h"
-#include "shard.h"
+#include "problem/variant.h"
+#include "program/bench.h"
+#include "program/complain.h"
+#include "ranks/shards.h"
 
-static struct problem bench_problem(const struct options *o)
+enum { FAILED = 1, BAD = 2, MOST = 1000, MOST_STRATEGIES = 4 };
+
+/* Times of calls. */
+struct calls { double seconds[MOST * MOST_STRATEGIES]; int n; };
+
+/* A pause as long as the last call, so that the power limit counts for no method more than for
+ * another: GPUs that compute without a pause lower their clocks after a while. */
+static void rest(double seconds)
 {
-    struct problem p = {.op = OP_ATTENTION, .batch = o->batch ? o->batch : 1};
-    p.heads_q = o->heads_q ? o->heads_q : o->heads_kv ? o->heads_kv : 8;
-    p.heads_kv = o->heads_kv ? o->heads_kv : p.heads_q;
-    p.seqlen_q = o->seqlen_q ? o->seqlen_q : o->seqlen_k ? o->seqlen_k : o->quick ? 1024 : 4096;
-    p.seqlen_k = o->seqlen_k ? o->seqlen_k : p.seqlen_q;
-    p.head_dim = o->head_dim ? o->head_dim : 64;
-    p.head_dim_v = o->head_dim_v ? o->head_dim_v : p.head_dim;
-    p.causal = o->score.causal;
-    p.scale = 1 / sqrtf((float)p.head_dim);
-    return p;
+    if (kind_of_rank.device == ON_GPU) usleep((useconds_t)(1e6 * fmin(fmax(seconds, 0.005), 0.1)));
 }
 
-static void fill(float *x, size_t n, uint64_t seed)
+static double one_call(void)
 {
-    struct random r = {seed};
-    for (size_t i = 0; i < n; i++) x[i] = random_normal(&r);
+    world_max(0); /* all processes are ready */
+    return world_max(shards_attention());
 }
 
-static int by_size(const void *a, const void *b)
+/* Calls of one GPU and of all in turn, so that both find the machine in the same state. */
+static void take_turns(const struct problem *p, struct calls *all, struct calls *one)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    double last = one_call(), single;
+    int n = last > 0 ? (int)fmin(1 / last, MOST) : MOST; /* the same on every process */
+    if (n < kind_of_rank.least_calls) n = kind_of_rank.least_calls;
+    if (n > kind_of_rank.most_calls) n = kind_of_rank.most_calls;
+    for (int i = -1; i < n; i++) {
+        rest(last);
+        if (world.first == 0 && alone(p, &single)) {
+            rest(single);
+            if (i >= 0) one->seconds[one->n++] = single;
+        }
+        last = one_call();
+        if (i >= 0) all->seconds[all->n++] = last;
+    }
 }
 
-/* Seconds of one call: from the moment that all ranks begin until the last one has ended. */
-static double one_call(const struct team *t, const struct shard *w, enum strategy s,
-                       const char **why)
+/* Prints and writes one line, of calls on so many ranks. */
+static const char *report(struct measurement *m, struct calls *calls, int ranks, struct csv *csv)
 {
-    MPI_Barrier(t->comm);
-    double began = MPI_Wtime(), took, longest;
-    *why = shard_attention(w, s);
-    took = MPI_Wtime() - began;
-    MPI_Allreduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, t->comm);
-    return longest;
+    struct timing t = timing_of(calls->seconds, calls->n);
+    char more[64];
+    m->median_s = t.median_s, m->min_s = t.min_s, m->reps = t.reps;
+    m->bytes_predicted = attention_io_bytes(&m->p);
+    m->bytes_measured = m->max_err = m->allowed_err = NAN;
+    m->flops = problem_flops(&m->p);
+    m->gbps = m->bytes_predicted / m->median_s / 1e9;
+    m->gflops = m->flops / m->median_s / 1e9;
+    m->pct_ceiling = 100 * (strcmp(m->ceiling_kind, "read") ? m->gflops : m->gbps) / m->ceiling;
+    snprintf(more, sizeof more, "  %d %s%s, %.1f MB each", ranks, kind_of_rank.name,
+             ranks > 1 ? "s" : "", 1e-6 * m->peak_bytes);
+    bench_print(m, t.spread, more);
+    return csv ? csv_write(csv, m) : NULL;
 }
 
-static int bench_one(const struct team *t, const struct problem *p, enum strategy s,
-                     double ceiling, struct csv *csv)
+static int bench_strategy(const struct strategy *s, struct measurement m, struct calls *one,
+                          const char *timeline, struct csv *csv)
 {
-    enum { MOST = 1000 };
-    static double seconds[MOST];
-    struct shard w;
-    memory_peak_reset();
-    double base = (double)memory_peak(), peak;
-    const char *why = shard_new(&w, p, s, t->comm);
-    int status = agree(t, why, FAILED);
-    if (status) return status;
-    size_t n_q = chunks_size(&w.queries), n_k = chunks_size(&w.keys);
-    size_t hq = p->batch * p->heads_q, hk = p->batch * p->heads_kv;
-    fill((float *)w.q, hq * n_q * p->head_dim, 1 + (uint64_t)t->me);
-    fill((float *)w.k, hk * n_k * p->head_dim, 1001 + (uint64_t)t->me);
-    fill((float *)w.v, hk * n_k * p->head_dim_v, 2001 + (uint64_t)t->me);
-    double first = one_call(t, &w, s, &why);
-    int reps = first > 0 ? (int)(1 / first) : MOST;
-    reps = reps < 3 ? 3 : reps > MOST ? MOST : reps; /* the same on every rank */
-    for (int i = 0; i < reps && !why; i++) seconds[i] = one_call(t, &w, s, &why);
-    double mine = (double)memory_peak() - base;
-    MPI_Reduce(&mine, &peak, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
-    shard_free(&w);
-    status = agree(t, why, FAILED);
-    if (status || t->me) return status;
-    qsort(seconds, (size_t)reps, sizeof *seconds, by_size);
+    static struct calls all;
     char name[64];
-    snprintf(name, sizeof name, "%s-%d", strategy_names[s], t->ranks);
-    struct measurement m = {
-        .stage = "04_monoid_tiled_cpu", .variant = name, .p = *p, .device = ON_CPU,
-        .threads = t->ranks * omp_get_max_threads(), .median_s = seconds[reps / 2],
-        .min_s = seconds[0], .reps = reps, .bytes_predicted = NAN, .bytes_measured = NAN,
-        .flops = problem_flops(p), .gbps = NAN, .ceiling_kind = "fma", .ceiling = ceiling,
-        .peak_bytes = peak, .max_err = NAN, .allowed_err = NAN};
-    m.gflops = m.flops / m.median_s / 1e9;
-    m.pct_ceiling = 100 * m.gflops / ceiling;
-    printf("%-18s q%zu k%zu h%zu d%zu%s  %10.3f ms  min %10.3f  %8.1f GFLOP/s  %5.1f%% of fma"
-           "  %7.1f MiB a rank\n", name, p->seqlen_q, p->seqlen_k, p->heads_q, p->head_dim,
-           p->causal ? " causal" : "", 1e3 * m.median_s, 1e3 * m.min_s, m.gflops,
-           m.pct_ceiling, peak / (1 << 20));
-    const char *wrong = csv ? csv_write(csv, &m) : NULL;
-    if (wrong) fprintf(stderr, "%s: --csv: cannot write: %s\n", mpi_stage.name, wrong);
-    return wrong ? FAILED : OK;
+    all.n = 0;
+    int status = world_agree(shards_new(&m.p, s), FAILED);
+    if (!status) {
+        shards_draw(7);
+        take_turns(&m.p, &all, one);
+        m.peak_bytes = world_max(shard_bytes());
+        snprintf(name, sizeof name, "%s-%d", s->name, world.ranks);
+        m.variant = name;
+        const char *why = world.first ? NULL : report(&m, &all, world.ranks, csv);
+        if (!why && timeline) why = timeline_write(timeline);
+        status = world_agree(why, FAILED);
+    }
+    shards_free();
+    return status;
 }
 
-int bench_ranks(const struct team *t)
+/* Which strategies are worth a measurement: on GPUs a ring of one query has nothing to share, and
+ * the tree of a long prompt would hold all of it on each. */
+static int is_wanted(const struct strategy *s, const struct problem *p, const char *given)
 {
-    struct problem p = bench_problem(t->opt);
+    if (given) return !strcmp(s->name, given);
+    if (kind_of_rank.device != ON_GPU) return 1;
+    return s->is_ring ? p->seqlen_q >= 64 : p->seqlen_q <= 4096;
+}
+
+static int bench_all(const struct stage *stage, const struct options *opt,
+                     const struct problem *p, struct csv *csv)
+{
+    static struct calls one;
+    struct measurement m = {.stage = kind_of_rank.stage, .p = *p, .device = kind_of_rank.device};
+    int status = 0;
+    world_max(0);
+    m.ceiling = world_sum(ranks_ceiling(&m)); /* all at the same time */
+    m.threads = (int)world_sum(m.threads);
+    for (const struct strategy *s = stage->strategies; s->name && !status; s++)
+        if (is_wanted(s, p, opt->strategy))
+            status = bench_strategy(s, m, &one, opt->timeline, csv);
+    m.ceiling /= world.ranks;
+    m.threads = 1;
     const char *why = NULL;
-    if (p.heads_q % p.heads_kv) why = "--heads-q: is not a multiple of --heads-kv";
-    int status = agree(t, t->me ? NULL : why, BAD);
+    if (world.first == 0 && alone_done(&m) && !status && one.n) why = report(&m, &one, 1, csv);
+    return status ? status : world_agree(why, FAILED);
+}
+
+int bench_on_ranks(const struct stage *stage, const struct options *opt)
+{
+    const struct variant *v = stage->variants[0];
+    struct problem example = kind_of_rank.example, p;
+    if (opt->quick) example.seqlen_q = kind_of_rank.quick;
+    p = bench_heads(opt, &example);
+    p.dtype = opt->has_dtype ? opt->dtype : v->types & TYPE(F32) ? F32 : BF16;
+    p.scale = 1 / sqrtf((float)p.head_dim);
+    int status = bench_fits(stage, opt, &p);
     if (status) return status;
-    struct csv *csv = t->opt->csv && t->me == 0 ? csv_open(t->opt->csv, &why) : NULL;
-    status = agree(t, why, BAD);
-    if (status) return status;
-    MPI_Barrier(t->comm);
-    double mine = ceiling_fma_gflops(0), ceiling; /* all ranks at the same time */
-    MPI_Allreduce(&mine, &ceiling, 1, MPI_DOUBLE, MPI_SUM, t->comm);
-    for (int s = 0; s < N_STRATEGIES && !status; s++)
-        if (wanted(t->opt, (enum strategy)s))
-            status = bench_one(t, &p, (enum strategy)s, ceiling, csv);
-    MPI_Bcast(&status, 1, MPI_INT, 0, t->comm);
+    if (opt->rows || opt->cols || (opt->has_op && opt->op != OP_ATTENTION))
+        return complain(stage, "bench: several ranks compute attention alone");
+    if (variant_refuses(v, &p))
+        return complain(stage, "several %ss do not support %s", kind_of_rank.name,
+                        variant_refuses(v, &p));
+    const char *why = NULL;
+    struct csv *csv = opt->csv && world.first == 0 ? csv_open(opt->csv, &why) : NULL;
+    status = world_agree(why, BAD);
+    if (!status) status = bench_all(stage, opt, &p, csv);
     why = csv ? csv_close(csv) : NULL;
-    if (why) fprintf(stderr, "%s: --csv: %s\n", mpi_stage.name, why);
-    return status;
+    if (why) complain(stage, "--csv: %s", why);
+    return status ? status : why ? FAILED : 0;
 }

@@ -1,132 +1,200 @@
-/* slices.c: the part of a .npy file that one rank holds, and an output file written in slices,
- * so that no rank ever holds the whole. */
-#include "slices.h"
-
+/* run.c: attention of real data on several ranks.  Each process reads the rows of its ranks and
+ * nothing else, and process 0 writes the output slice by slice as it comes: nobody holds the
+ * whole. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "problem/host_memory.h"
+#include "problem/operation.h"
+#include "problem/variant.h"
+#include "program/choose.h"
+#include "program/complain.h"
+#include "program/parse.h"
+#include "program/run.h"
+#include "ranks/shards.h"
 
-/* Size `from_end` places before the last of a file's shape; 1 where it has none. */
-static size_t dim(const struct npy *a, size_t from_end)
+/* --- The inputs. --- */
+
+/* Do all of a process's steps agree with the others'?  The complaint is kept (complain.h). */
+static int agree(int status)
 {
-    if (from_end == 1) return a->rows_there;
-    return from_end < a->ndim ? a->shape[a->ndim - 1 - from_end] : 1;
+    return world_agree(status ? complained() : NULL, BAD);
 }
 
-const char *slices_problem(const struct options *o, struct npy head[N_FILES],
-                           struct problem *p)
+/* Reads the headers alone and asks `run` what they mean. */
+static int problem_of_headers(struct run *r)
 {
-    static char text[1024];
-    const char *path[N_FILES] = {o->file[ARRAY_Q], o->file[ARRAY_K], o->file[ARRAY_V], o->file[ARRAY_BIAS]};
-    const char *why = NULL;
-    if (o->score.has_window || o->score.softcap != 0 || o->file[ARRAY_SINKS] || o->file[ARRAY_CU_SEQLENS_Q] || o->file[ARRAY_CU_SEQLENS_K])
-        return "several ranks do not support --window, --softcap, --sinks or --cu-seqlens";
-    for (int i = 0; i < N_FILES && !why; i++)
-        if (path[i]) why = npy_read_rows(path[i], 0, 0, &head[i]);
-    if (why) return why;
-    const struct npy *q = &head[Q], *k = &head[K], *v = &head[V];
-    *p = (struct problem){.op = OP_ATTENTION, .batch = dim(q, 3), .heads_q = dim(q, 2),
-                          .heads_kv = dim(k, 2), .seqlen_q = dim(q, 1), .seqlen_k = dim(k, 1),
-                          .head_dim = dim(q, 0), .head_dim_v = dim(v, 0),
-                          .causal = o->score.causal, .has_bias = o->file[ARRAY_BIAS] != NULL};
-    p->scale = o->has_scale ? o->score.scale : 1 / sqrtf((float)p->head_dim);
-    int heads = p->heads_kv ? p->heads_q % p->heads_kv == 0 : p->heads_q == 0;
-    int ok = q->ndim == k->ndim && k->ndim == v->ndim && q->ndim <= 4 && p->head_dim &&
-             p->head_dim_v && dim(k, 0) == p->head_dim && dim(k, 3) == p->batch &&
-             dim(v, 3) == p->batch && dim(v, 2) == p->heads_kv && dim(v, 1) == p->seqlen_k &&
-             heads && (!o->file[ARRAY_BIAS] || (head[BIAS].ndim == 2 && dim(&head[BIAS], 1) == p->seqlen_q &&
-                                    dim(&head[BIAS], 0) == p->seqlen_k));
-    if (ok) return NULL;
-    snprintf(text, sizeof text, "shapes do not fit: --q %s has %zu rows, --k %s %zu, --v %s "
-             "%zu; give [.., heads, seqlen, head_dim] alike", o->file[ARRAY_Q], dim(q, 1), o->file[ARRAY_K], dim(k, 1),
-             o->file[ARRAY_V], dim(v, 1));
-    return text;
-}
-
-const char *slices_read(const char *path, const struct chunks *c, size_t heads, size_t d,
-                        float *to)
-{
-    size_t row = 0, n = chunks_size(c);
-    for (int i = 0; i < CHUNKS; row += range_size(c->at[i++])) {
-        struct npy part;
-        size_t size = range_size(c->at[i]);
-        if (!size) continue;
-        const char *why = npy_read_rows(path, c->at[i].first, c->at[i].end, &part);
-        if (why) return why;
-        float *wide = part.dtype == F32 ? part.data : memory_new(part.count * sizeof *wide);
-        if (!wide) return "no memory to widen float16";
-        if (part.dtype != F32) npy_widen(&part, wide);
-        for (size_t h = 0; h < heads; h++)
-            memcpy(to + (h * n + row) * d, wide + h * size * d, size * d * sizeof *to);
-        if (part.dtype != F32) memory_free(wide);
-        npy_free(&part);
+    const unsigned taken = HAS(ARRAY_Q) | HAS(ARRAY_K) | HAS(ARRAY_V) | HAS(ARRAY_BIAS) |
+                           HAS(ARRAY_O) | HAS(ARRAY_LSE);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct npy *a = &r->in[i];
+        const char *path = r->opt->file[i], *why = NULL;
+        if (path && !(taken & HAS(i)))
+            return bad(r, "several ranks do not support --%s", array_list[i].name);
+        if (!path || !(operations[r->p.op].inputs & HAS(i))) continue;
+        why = npy_read_rows(path, 0, 0, a);
+        if (why) return bad(r, "%s", why);
+        a->shape[a->ndim - 2] = a->rows_there;
     }
-    return NULL;
+    return run_choose_problem(r);
 }
 
-const char *slices_begin(const struct options *o, struct npy_writer writer[2])
+/* The type that the ranks compute in: a 16-bit file may be widened, f32 is not rounded unasked. */
+static int choose_rank_type(struct run *r)
 {
-    const char *why = npy_writer_begin(&writer[0], o->file[ARRAY_O]);
-    if (why || !o->file[ARRAY_LSE]) return why;
-    why = npy_writer_begin(&writer[1], o->file[ARRAY_LSE]);
-    if (why) npy_writer_abort(writer, 1);
+    const struct variant *v = r->stage->variants[0];
+    enum dtype type;
+    if (!choice_type(v, &r->p, 0, &type))
+        return bad(r, "several %ss do not support %s%s", kind_of_rank.name,
+                   variant_refuses(v, &r->p),
+                   r->p.dtype == F32 ? "; --dtype bf16 or f16 rounds it" : "");
+    r->p.dtype = type;
+    return OK;
+}
+
+/* Do all processes see the same problem? */
+static const char *same_everywhere(const struct problem *p)
+{
+    struct problem first = *p;
+    world_share(&first, sizeof first);
+    return memcmp(&first, p, sizeof first) ? "its files have other shapes than those of rank 0"
+                                           : NULL;
+}
+
+/* The strategy that was asked for; else the tree for few queries, the ring for many. */
+static const struct strategy *choose_strategy(const struct run *r)
+{
+    const struct strategy *s = r->stage->strategies;
+    for (; r->opt->strategy ? strcmp(s->name, r->opt->strategy) != 0
+                            : s->is_ring != (r->p.seqlen_q >= 64); s++) continue;
+    return s;
+}
+
+static const char *rows_of_files(const void *from, enum array which, struct key_range rows,
+                                 float **numbers)
+{
+    const struct options *opt = from;
+    struct npy part;
+    const char *why = npy_read_rows(opt->file[which], rows.first, rows.end, &part);
+    if (why) return why;
+    *numbers = memory_new(size_times(part.count, sizeof **numbers));
+    if (*numbers) npy_widen(&part, *numbers);
+    else why = "no memory for rows of a file";
+    npy_free(&part);
     return why;
 }
 
-/* --- the output --- */
+/* --- The outputs. --- */
 
-/* Chunk `at` of a head in the order of the rows: front chunks of all ranks, then the back
- * chunks from the last rank to the first. */
-static struct key_range rows_at(struct slices *s, size_t at, int *rank, int *chunk)
+/* o or lse in the order of the file: head by head, and in a head the front chunks of all ranks,
+ * then the back chunks from the last rank to the first. */
+struct slices {
+    int is_lse, ranks;  /* ranks that hold the answer */
+    float *memory;      /* room for the longest chunk */
+    size_t head, at;    /* where we are: chunk `at` of 2 ranks in that head */
+};
+
+static struct key_range chunk_at(const struct slices *s, size_t at, int *rank, int *chunk)
 {
     size_t ranks = (size_t)s->ranks;
     *chunk = at < ranks ? FRONT : BACK;
     *rank = (int)(at < ranks ? at : 2 * ranks - 1 - at);
-    struct chunks c = s->chunks(s->context, *rank);
-    return c.at[*chunk];
+    return queries_of(strategy, &whole, *rank, world.ranks).at[*chunk];
 }
 
-const char *slices_new(struct slices *s)
+static size_t width_of(const struct slices *s) { return s->is_lse ? 1 : whole.head_dim_v; }
+
+static const char *slices_new(struct slices *s, int is_lse)
 {
     size_t longest = 1;
     int rank, chunk;
+    *s = (struct slices){.is_lse = is_lse, .ranks = strategy->is_ring ? world.ranks : 1};
     for (size_t at = 0; at < 2 * (size_t)s->ranks; at++) {
-        size_t n = range_size(rows_at(s, at, &rank, &chunk));
+        size_t n = range_size(chunk_at(s, at, &rank, &chunk));
         if (n > longest) longest = n;
     }
-    s->head = s->at = 0;
-    s->memory = memory_new(size_times(size_times(longest, s->width), sizeof *s->memory));
+    s->memory = memory_new(size_times(size_times(longest, width_of(s)), sizeof *s->memory));
     return s->memory ? NULL : "no memory for a slice of the output";
 }
 
-size_t slices_next(void *slices, const float **data)
+/* The next slice, fetched from its rank: every process calls it as often. */
+static size_t slices_next(void *slices, const float **data)
 {
     struct slices *s = slices;
-    for (; s->head < s->heads; s->head++, s->at = 0)
+    for (; s->head < whole.batch * whole.heads_q; s->head++, s->at = 0)
         while (s->at < 2 * (size_t)s->ranks) {
             int rank, chunk;
-            size_t n = range_size(rows_at(s, s->at++, &rank, &chunk));
+            size_t n = range_size(chunk_at(s, s->at++, &rank, &chunk));
             if (n == 0) continue;
-            s->fetch(s->context, rank, s->head, chunk, s->memory);
+            answer_fetch(rank, s->head, chunk, s->is_lse ? NULL : s->memory,
+                         s->is_lse ? s->memory : NULL);
             *data = s->memory;
-            return n * s->width;
+            return n * width_of(s);
         }
     return 0;
 }
 
-void slices_free(struct slices *s)
+/* Writes o and lse: all appear, or none.  Process 0 writes; the others send, also what a full
+ * disk does not take any more. */
+static int write_answer(struct run *r)
 {
-    memory_free(s->memory);
-    s->memory = NULL;
+    static const enum array outputs[] = {ARRAY_O, ARRAY_LSE};
+    struct npy_writer writer[2];
+    struct slices slices[2];
+    size_t n = r->opt->file[ARRAY_LSE] ? 2 : 1, shape[NPY_MAX_DIMS];
+    const char *why = NULL;
+    const float *ignored;
+    for (size_t i = 0; i < n; i++) {
+        const char *here = slices_new(&slices[i], outputs[i] == ARRAY_LSE);
+        if (here) why = here;
+    }
+    int status = world_agree(why, FAILED);
+    why = NULL;
+    for (size_t i = 0; i < n && !status && world.first == 0; i++) {
+        size_t rank = run_file_shape(r, outputs[i], shape);
+        writer[i] = r->writer[outputs[i]];
+        memset(&r->writer[outputs[i]], 0, sizeof *writer);
+        npy_writer_stream(&writer[i], rank, shape, slices_next, &slices[i]);
+    }
+    if (!status && world.first == 0) why = npy_writer_commit(writer, n);
+    for (size_t i = 0; i < n; i++) {
+        while (!status && slices_next(&slices[i], &ignored)) continue;
+        memory_free(slices[i].memory);
+    }
+    return status ? status : world_agree(why, FAILED);
 }
 
-void slices_write(struct npy_writer *w, struct slices *s, const struct npy *q, int is_lse,
-                  size_t head_dim_v)
+static int do_run(struct run *r)
 {
-    size_t shape[NPY_MAX_DIMS];
-    memcpy(shape, q->shape, sizeof shape);
-    shape[q->ndim - 2] = q->rows_there;
-    shape[q->ndim - 1] = head_dim_v;
-    npy_writer_stream(w, q->ndim - (size_t)is_lse, shape, slices_next, s);
+    int status = agree(problem_of_headers(r));
+    if (!status) status = agree(choose_rank_type(r));
+    if (!status) status = world_agree(same_everywhere(&r->p), BAD);
+    if (!status) status = agree(world.first ? OK : run_open_outputs(r));
+    if (status) return status;
+    const struct strategy *s = choose_strategy(r);
+    status = world_agree(shards_new(&r->p, s), BAD);
+    if (!status) status = world_agree(shards_fill(rows_of_files, r->opt), BAD);
+    if (!status) {
+        shards_attention();
+        say(r, "%s: %s on %s, %s\n", r->stage->name, s->name, r->stage->ranks, s->idea);
+        status = write_answer(r);
+    }
+    shards_free();
+    return status;
+}
+
+int run_on_ranks(const struct stage *stage, const struct options *opt)
+{
+    struct run r = {.stage = stage, .opt = opt, .report = stdout, .p = opt->score};
+    int speaks = complains();
+    r.p.op = run_operation(opt);
+    complain_silently(1); /* world_agree() says it once, with the rank */
+    int status = do_run(&r);
+    complain_silently(!speaks);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        npy_writer_abort(&r.writer[i], 1);
+        npy_free(&r.in[i]);
+    }
+    return status;
 }

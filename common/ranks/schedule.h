@@ -1,39 +1,72 @@
-/* schedule.h: which pieces of the attention matrix a GPU computes in which step.  Plain
- * arithmetic of the host: tests/test_multi_gpu.cc runs it for up to eight ranks.
+/* schedule.h: which rows of a sequence lie on which rank, and which pieces of the attention matrix
+ * a rank computes in which step.  Plain arithmetic, the same for processes (stage 4) and GPUs
+ * (stage 5): tests/test_multi_gpu.cc runs it for up to eight ranks.
  *
- * A shard of the sequence has a front and a back chunk (mpi/chunks.h).  Queries and keys of a
- * shard lie one chunk after the other, so a run of chunks is a run of rows.  A piece is a
- * rectangle of local queries and local keys, and one launch of the kernel. */
+ * A shard of a sequence has a front and a back chunk.  Queries and keys of a shard lie one chunk
+ * after the other, so a run of chunks is a run of rows.  A piece is a rectangle of local queries
+ * and local keys, and one call of the kernel. */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 
-#include "mpi/chunks.h"
+#include "harness.h"
 
-/* How the work is shared between GPUs. */
-enum strategy {
-    TREE,            /* keys are cut; all parts are gathered and merged by rank */
-    TREE_REDUCE,     /* the same by a maximum and a sum over the ranks */
-    RING,            /* queries and keys are cut; keys travel; zigzag chunks */
-    RING_UNBALANCED, /* the same with contiguous chunks */
-    N_STRATEGIES
-};
+/* --- Which rows. --- */
 
-static inline int is_tree(enum strategy s) { return s == TREE || s == TREE_REDUCE; }
+/* Where `part` of `parts` equal parts of n begins and ends: n may be less than parts, and
+ * then some parts are empty. */
+static inline struct key_range part_of(size_t n, size_t part, size_t parts)
+{
+    struct key_range range = {n / parts * part, n / parts * (part + 1)};
+    size_t rest = n % parts; /* the first `rest` parts are longer by one */
+    range.first += part < rest ? part : rest;
+    range.end += part + 1 < rest ? part + 1 : rest;
+    return range;
+}
+
+static inline size_t range_size(struct key_range r)
+{
+    return r.end - r.first;
+}
+
+/* Rows and keys that lie together on a rank: front and back chunk, or one and an empty one. */
+enum { FRONT, BACK, CHUNKS };
+struct chunks { struct key_range at[CHUNKS]; };
+
+/* The chunks of n rows that `rank` of `ranks` holds.
+ * zigzag: chunks rank and 2 ranks - 1 - rank of 2 ranks equal ones.  Under a causal mask late
+ * queries see many keys and early ones few; a front and a back chunk together see the same
+ * number on every rank.  Without zigzag: one contiguous part. */
+static inline struct chunks chunks_of(size_t n, size_t rank, size_t ranks, int zigzag)
+{
+    struct chunks c = {{part_of(n, rank, ranks), {0, 0}}};
+    if (zigzag) {
+        c.at[FRONT] = part_of(n, rank, 2 * ranks);
+        c.at[BACK] = part_of(n, 2 * ranks - 1 - rank, 2 * ranks);
+    }
+    return c;
+}
+
+static inline size_t chunks_size(const struct chunks *c)
+{
+    return range_size(c->at[FRONT]) + range_size(c->at[BACK]);
+}
 
 /* The queries and the keys of the whole problem that lie on a rank. */
-static inline struct chunks queries_of(enum strategy s, const struct problem *whole, int rank,
-                                       int ranks)
+static inline struct chunks queries_of(const struct strategy *s, const struct problem *whole,
+                                       int rank, int ranks)
 {
     struct chunks all = {{{0, whole->seqlen_q}, {0, 0}}};
-    if (is_tree(s)) return all;
-    return chunks_of(whole->seqlen_q, (size_t)rank, (size_t)ranks, s == RING);
+    if (!s->is_ring) return all;
+    return chunks_of(whole->seqlen_q, (size_t)rank, (size_t)ranks, s->is_zigzag);
 }
 
-static inline struct chunks keys_of(enum strategy s, const struct problem *whole, int rank,
-                                    int ranks)
+static inline struct chunks keys_of(const struct strategy *s, const struct problem *whole,
+                                    int rank, int ranks)
 {
-    return chunks_of(whole->seqlen_k, (size_t)rank, (size_t)ranks, s == RING);
+    return chunks_of(whole->seqlen_k, (size_t)rank, (size_t)ranks, s->is_zigzag);
 }
+
+/* --- Which pieces. --- */
 
 /* Local queries x local keys, all heads.  causal: local query i sees local keys
  * 0 ... i + last of the piece, else all. */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # fuzz.sh BUILD SECONDS: combinations of files and options of `run`, then libFuzzer (clang)
-# on the .npy parser and on the command line, each for that many seconds.  A finding fails.
+# on the .npy parser, each for that many seconds.  A finding fails.
 # Those of `run` print the seed that repeats them; those of libFuzzer are kept under
 # BUILD/fuzz, and running the program on that file repeats them.
 set -u
@@ -13,7 +13,7 @@ LSAN_OPTIONS=suppressions=tests/leaks.txt:print_suppressions=0 \
 for clang in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 ""; do
     command -v "${clang:-false}" > /dev/null && break
 done
-[ "$clang" ] || { echo "skipped: fuzz npy and cli need clang (apt install clang)"; exit $failed; }
+[ "$clang" ] || { echo "skipped: fuzz npy needs clang (apt install clang)"; exit $failed; }
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -Icommon -fno-omit-frame-pointer
        -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all"
 mkdir -p "$build"
@@ -40,7 +40,4 @@ fuzz() {
     fi
 }
 fuzz npy 600 common/npy/npy.c common/npy/npy_header.c common/npy/npy_source.c
-fuzz cli 400 common/program/cli.c common/program/parse.c common/program/complain.c \
-    common/problem/dtype.c common/problem/operation.c common/problem/host_memory.c \
-    common/problem/xcalloc.c common/gpu/gpu_none.c -fopenmp
 exit $failed

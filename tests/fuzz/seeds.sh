@@ -1,9 +1,9 @@
 #!/bin/sh
 # seeds.sh DIR: the inputs that fuzzing starts from: DIR/npy a valid file of each version,
-# type and order, DIR/cli a command line of each verb and option.
+# type and order.
 set -eu
 dir=$1
-mkdir -p "$dir/npy" "$dir/cli"
+mkdir -p "$dir/npy"
 
 # npy NAME VERSION DESCR FORTRAN SHAPE BYTES: a header of 118 bytes, then that many zeros.
 npy() {
@@ -25,21 +25,3 @@ npy scalar 1 '<f4' False '()' 4
 npy empty 1 '=f4' False '(0, 4)' 0
 npy wraps 1 '<f4' False '(4611686018427387904, 4)' 0
 npy integers 1 '<i8' False '(9,)' 72
-
-# cli WORDS...: a command line, a word a line.
-n=0
-cli() { n=$((n + 1)); printf '%s\n' "$@" | head -c -1 > "$dir/cli/$n"; }
-cli list
-cli help
-cli list --device cpu
-cli check --quick --variant online --dtype bf16 --seed 0x7f --threads 2
-cli check --case ragged --verbose
-cli bench --csv a.csv --op attention --causal
-cli bench --rows 4 --cols=8
-cli bench --batch 1 --heads-q 4 --heads-kv 2 --seqlen-q 8 --seqlen-k 9 --head-dim 64 \
-    --head-dim-v 32
-cli trace --row 3,2,5,1
-cli run --x x.npy --y y.npy --log
-cli run --q q --k k --v v --o o --scale 3e38
-cli run --q q --k k --v v --o o --lse l --bias b --causal --scale -0.5e-3 --variant tiled
-cli run --q q --k k --v v --o o --window 7,-1 --softcap 30 --sinks s --cu-seqlens-q c --cu-seqlens-k d

@@ -100,7 +100,7 @@ faults() {
         --o "$place/o.npy"
     fails 2 'short.npy' "a file cut off" 3 run --q $f/q.npy --k "$place/short.npy" --v $f/v.npy \
         --o "$place/o.npy"
-    fails 2 'shapes do not fit' "shapes that do not fit" 2 run --q $f/lse.npy --k $f/k.npy \
+    fails 2 'give them alike' "shapes that do not fit" 2 run --q $f/lse.npy --k $f/k.npy \
         --v $f/v.npy --o "$place/o.npy"
     fails 2 'no/such' "an output that cannot be written" 2 run --q $f/q.npy --k $f/k.npy \
         --v $f/v.npy --o "$place/no/such/o.npy"

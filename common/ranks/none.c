@@ -1,9 +1,9 @@
 /* none.c: stands in for several GPUs in a program without CUDA or NCCL. */
-#include "multi_gpu/several_gpus.h"
+#include "ranks/world.h"
 
 #include <stdio.h>
 
-int several_gpus(const struct stage *stage, unsigned verb, const struct options *opt)
+int on_ranks(const struct stage *stage, unsigned verb, const struct options *opt)
 {
     (void)verb, (void)opt;
     fprintf(stderr, "%s: --gpus: skipped: this program was built without NCCL; install it "

@@ -1,0 +1,167 @@
+/* processes.c: the program 04_monoid_tiled_cpu_mpi: each rank is a process with its cores.  What a
+ * shard is in its memory; common/ranks has the verbs. */
+#include "ranks.h"
+
+#include <limits.h>
+#include <omp.h>
+#include <string.h>
+
+#include "measurement/ceiling.h"
+#include "problem/host_memory.h"
+#include "problem/random.h"
+
+extern const struct variant tiled_all_cores;
+
+static const struct strategy strategies[] = {
+    {"tree", "keys are cut; one reduction with the monoid as MPI_Op", 0, 0, 1},
+    {"tree-fixed", "the same, merged by rank: the same bits in every run", 0, 0, 0},
+    {"ring", "keys and queries are cut; keys travel; zigzag chunks balance a causal mask", 1, 1, 0},
+    {"ring-unbalanced", "the same with contiguous chunks, for comparison", 1, 0, 0},
+    {NULL, NULL, 0, 0, 0},
+};
+
+const struct stage stage_on_mpi = {
+    .number = 4,
+    .name = "04_monoid_tiled_cpu_mpi",
+    .idea = "the same fold on several machines: keys cut between MPI ranks",
+    .strategies = strategies,
+    .on_ranks = on_ranks,
+};
+
+const struct kind_of_rank kind_of_rank = {
+    .name = "rank", .stage = "04_monoid_tiled_cpu", .kernel = &tiled_all_cores, .features = BASIC_FEATURES | WITH_SHIFT,
+    .device = ON_CPU,
+    .example = {.op = OP_ATTENTION, .heads_q = 8, .seqlen_q = 4096, .head_dim = 64},
+    .quick = 1024, .least_calls = 3, .most_calls = 1000,
+};
+
+struct shard shard;
+static double memory_before; /* bytes */
+struct problem whole;
+const struct strategy *strategy;
+
+const char *ranks_open(void) { return NULL; }
+void ranks_close(void) {}
+
+static size_t heads_q(void) { return whole.batch * whole.heads_q; }
+static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
+
+/* n * d floats; sets *lacking where there is no memory. */
+static float *floats(size_t n, size_t d, int *lacking)
+{
+    float *x = memory_new(size_times(size_times(n, d), sizeof *x));
+    if (!x) *lacking = 1;
+    return x;
+}
+
+const char *shards_new(const struct problem *p, const struct strategy *s)
+{
+    int lacking = 0, me = world.first, ranks = world.ranks;
+    size_t widest = 0, rows, d = p->head_dim_v;
+    memory_peak_reset();
+    memory_before = (double)memory_peak();
+    whole = *p;
+    strategy = s;
+    shard = (struct shard){.queries = queries_of(s, p, me, ranks),
+                           .keys = keys_of(s, p, me, ranks)};
+    shard.n_q = chunks_size(&shard.queries);
+    shard.n_k = chunks_size(&shard.keys);
+    shard.bias_first = s->is_ring ? 0 : shard.keys.at[FRONT].first;
+    shard.bias_columns = !p->has_bias ? 0 : s->is_ring ? p->seqlen_k : shard.n_k;
+    for (int r = 0; r < ranks; r++) {
+        struct chunks keys = keys_of(s, p, r, ranks);
+        if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
+    }
+    rows = range_size(shard.queries.at[FRONT]);
+    if (range_size(shard.queries.at[BACK]) > rows) rows = range_size(shard.queries.at[BACK]);
+    shard.q = floats(heads_q() * shard.n_q, p->head_dim, &lacking);
+    for (int i = 0; i < (s->is_ring ? PLACES : 1) && i < ranks; i++)
+        shard.keys_at[i] = floats(heads_kv() * widest, p->head_dim + d, &lacking);
+    shard.bias = floats(shard.n_q, shard.bias_columns, &lacking);
+    shard.o = floats(heads_q() * shard.n_q, d, &lacking);
+    shard.lse = floats(heads_q(), shard.n_q, &lacking);
+    shard.part_o = floats(heads_q() * rows, d, &lacking);
+    shard.part_lse = floats(heads_q(), rows, &lacking);
+    shard.part_bias = floats(rows, p->has_bias ? widest : 0, &lacking);
+    for (int i = 0; i < (s->is_ring ? 0 : s->reduces || me ? 1 : 2); i++)
+        shard.packed[i] = floats(heads_q() * shard.n_q, d + 2, &lacking);
+    /* MPI counts in an int the floats of a message, or its rows. */
+    if (heads_kv() * widest * (p->head_dim + d) > INT_MAX || heads_q() * shard.n_q > INT_MAX)
+        return "its part of the keys or queries is too large for a message; give more ranks";
+    return lacking ? "its part of the arrays does not fit into memory" : NULL;
+}
+
+void shards_free(void)
+{
+    float *const owned[] = {shard.q, shard.bias, shard.o, shard.lse, shard.part_o,
+                            shard.part_lse, shard.part_bias, shard.packed[0], shard.packed[1],
+                            shard.keys_at[0], shard.keys_at[1], shard.keys_at[2]};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
+    memset(&shard, 0, sizeof shard);
+}
+
+/* n rows of every head of an array that has n_all: where they are in memory. */
+static void copy_rows(float *to, const float *from, size_t heads, size_t n_all, size_t first,
+                      size_t n, size_t d)
+{
+    for (size_t h = 0; h < heads && n; h++)
+        memcpy(to + (h * n_all + first) * d, from + h * n * d, n * d * sizeof *to);
+}
+
+void shard_put(int i, enum array which, size_t first, size_t n, const float *rows)
+{
+    (void)i;
+    size_t d = whole.head_dim, dv = whole.head_dim_v, n_k = shard.n_k;
+    float *k = shard.keys_at[0], *v = k + heads_kv() * n_k * d;
+    if (which == ARRAY_Q) copy_rows(shard.q, rows, heads_q(), shard.n_q, first, n, d);
+    if (which == ARRAY_K) copy_rows(k, rows, heads_kv(), n_k, first, n, d);
+    if (which == ARRAY_V) copy_rows(v, rows, heads_kv(), n_k, first, n, dv);
+    for (size_t r = 0; which == ARRAY_BIAS && r < n; r++)
+        memcpy(shard.bias + (first + r) * shard.bias_columns,
+               rows + r * whole.seqlen_k + shard.bias_first, shard.bias_columns * sizeof *rows);
+}
+
+static void draw(float *x, size_t n, uint64_t seed)
+{
+    struct random r = {seed};
+    for (size_t i = 0; i < n; i++) x[i] = random_normal(&r);
+}
+
+void shards_draw(uint64_t seed)
+{
+    seed += (uint64_t)world.first;
+    draw(shard.q, heads_q() * shard.n_q * whole.head_dim, seed);
+    draw(shard.keys_at[0], heads_kv() * shard.n_k * (whole.head_dim + whole.head_dim_v),
+         seed + 1000);
+}
+
+double shards_attention(void)
+{
+    double began = MPI_Wtime();
+    memset(shard.o, 0, heads_q() * shard.n_q * whole.head_dim_v * sizeof *shard.o);
+    for (size_t i = 0; i < heads_q() * shard.n_q; i++) shard.lse[i] = -INFINITY;
+    (strategy->is_ring ? ring_attention : tree_attention)();
+    return MPI_Wtime() - began;
+}
+
+void shard_take(int i, size_t first, size_t n, float *o, float *lse)
+{
+    (void)i;
+    size_t d = whole.head_dim_v;
+    if (o) memcpy(o, shard.o + first * d, n * d * sizeof *o);
+    if (lse) memcpy(lse, shard.lse + first, n * sizeof *lse);
+}
+
+double shard_bytes(void) { return (double)memory_peak() - memory_before; }
+
+double ranks_ceiling(struct measurement *m)
+{
+    m->ceiling_kind = "fma";
+    m->threads = omp_get_max_threads();
+    return ceiling_fma_gflops(0);
+}
+
+/* Of GPUs alone. */
+int alone(const struct problem *p, double *seconds) { return (void)p, (void)seconds, 0; }
+int alone_done(struct measurement *m) { return (void)m, 0; }
+const char *timeline_write(const char *path) { return (void)path, NULL; }
