@@ -40,6 +40,7 @@ def test_every_file_is_in_its_place_and_is_removed_again(place):
     assert "prefix=/opt/five\n" in (there / FILES[-1]).read_text(encoding="utf-8")
     install("/opt/five", "--remove", DESTDIR=place)
     assert not [path for path in place.rglob("*") if not path.is_dir()]
+    assert "is not installed" in install("/opt/five", "--remove", DESTDIR=place).out
 
 
 def test_a_prefix_that_cannot_be_is_one_line_and_2(place):
@@ -84,11 +85,50 @@ def test_the_example_is_built_in_c_and_in_cpp_and_runs(place):
 
 
 @pytest.mark.skipif(SANITIZED, reason="a program without sanitizers cannot load a library with them")
-def test_pkg_config_knows_it(place):
+@pytest.mark.parametrize("folder", ["plain", "a b", "this&that", "back\\slash|bar"])
+def test_pkg_config_knows_it(place, folder):
     if not shutil.which("pkg-config"):
         pytest.skip("no pkg-config")
-    install(place)
-    flags = run("pkg-config", "--cflags", "--libs", "five_steps",
-                env={"PKG_CONFIG_PATH": f"{place}/lib/pkgconfig"}).out.split()
+    to = place / folder
+    install(to)
+    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "five_steps",
+                            env={"PKG_CONFIG_PATH": f"{to}/lib/pkgconfig"}).out)
     run(*CC, EXAMPLE, *flags, "-lm", "-o", "main")
-    run("./main", env={"LD_LIBRARY_PATH": f"{place}/lib"})
+    run("./main")
+
+
+# --- The Python package. ---
+
+PACKAGE = ROOT / "common/library/python"
+ASK = """
+import five_steps, numpy, sys
+from five_steps.c_library import library
+assert five_steps.__file__.startswith(sys.prefix), five_steps.__file__
+assert library().version == five_steps.__version__
+print(library().so._name, five_steps.softmax(numpy.zeros((1, 4), "f4")))
+"""
+
+
+@pytest.mark.long
+def test_the_wheel_is_installed_in_a_fresh_environment_and_serves_any_processor(place):
+    """Made by the backend from an sdist, as an index would have it."""
+    run("python3", "-m", "venv", "venv")
+    pip = ["venv/bin/pip", "--disable-pip-version-check", "-q"]
+    if run(*pip, "install", "build", want=None, timeout=300).code:
+        pytest.skip("no package index")
+    run("venv/bin/python", "-m", "build", "-o", "dist", PACKAGE, timeout=1200, env={"CUDA": ""})
+    wheel, = (place / "dist").glob("*.whl")
+    listed = run("unzip", "-l", wheel).out
+    for name in ("py.typed", "five_steps.h", "LICENSE", "libfive_steps.so", "libfive_steps-v3.so",
+                 "libfive_steps-v4.so"):
+        assert name in listed, listed
+    assert "Requires-Dist: numpy\n" in run("unzip", "-p", wheel, "*/METADATA").out
+    run(*pip, "install", wheel, timeout=300)
+    assert "[0.25 0.25 0.25 0.25]" in run("venv/bin/python", "-c", ASK).out
+    if not shutil.which("qemu-x86_64"):
+        pytest.skip("no qemu-x86_64: not tried on other processors")
+    run("unzip", "-q", wheel)
+    for level, processor in (("", "Nehalem"), ("-v3", "Haswell")):
+        shutil.copy(f"five_steps/libfive_steps{level}.so", "libfive_steps.so.1")
+        run(*CC, EXAMPLE, "-Ifive_steps", "libfive_steps.so.1", "-lm", "-o", "main")
+        run("qemu-x86_64", "-cpu", processor, "-E", f"LD_LIBRARY_PATH={place}", "./main", timeout=300)

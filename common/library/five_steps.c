@@ -190,3 +190,18 @@ int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps
 const char *five_steps_version(void) { return FIVE_STEPS_VERSION; }
 
 const char *five_steps_built_with(void) { return backend_built_with(); }
+
+#ifdef __x86_64__
+int five_steps_cpu_level(void)
+{
+    int v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+    int v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    int v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+    return 1 + v2 + v3 + v4;
+}
+#else
+int five_steps_cpu_level(void) { return 0; }
+#endif

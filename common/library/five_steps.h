@@ -174,6 +174,10 @@ int five_steps_attention_choice(const struct five_steps_attention_problem *p,
 const char *five_steps_version(void);    /* of the library: FIVE_STEPS_VERSION of its header */
 const char *five_steps_built_with(void); /* "nvcc 80 90a", or "no CUDA" */
 
+/* The level of x86-64 that this processor has: 4 (AVX-512), 3 (AVX2, FMA), 2, or 1; 0 elsewhere.
+ * Where the library was compiled for a higher one, no other function may be called. */
+int five_steps_cpu_level(void);
+
 #ifdef __cplusplus
 }
 #endif

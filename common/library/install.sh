@@ -16,12 +16,17 @@ case $prefix in
 esac
 to=$destination$prefix
 if [ "$1" = --remove ]; then
+    [ -e "$to/include/five_steps.h" ] || [ -e "$to/lib/libfive_steps.a" ] ||
+        { echo "five_steps is not installed in $to"; exit 0; }
     rm -f "$to/include/five_steps.h" "$to/lib/libfive_steps.a" "$to/lib/libfive_steps.so" \
         "$to/lib/libfive_steps.so.$major" "$to/lib/libfive_steps.so.$version" \
         "$to/lib/pkgconfig/five_steps.pc" || refuse "$to: cannot be written to"
     echo "removed five_steps from $to"
     exit 0
 fi
+# For sed, which gives & \ and | a meaning.
+quoted() { printf '%s' "$1" | sed 's/[&\|]/\\&/g'; }
+
 mkdir -p "$to/include" "$to/lib/pkgconfig" 2>/dev/null && [ -w "$to/lib" ] ||
     refuse "$to: cannot be written to; give PREFIX=a directory of yours"
 install -m 644 "$library/five_steps.h" "$to/include" &&
@@ -29,7 +34,7 @@ install -m 644 "$library/five_steps.h" "$to/include" &&
     install -m 755 "$1/libfive_steps.so" "$to/lib/libfive_steps.so.$version" &&
     ln -sf "libfive_steps.so.$version" "$to/lib/libfive_steps.so.$major" &&
     ln -sf "libfive_steps.so.$major" "$to/lib/libfive_steps.so" &&
-    sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$2|" \
+    sed -e "s|@PREFIX@|$(quoted "$prefix")|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$2|" \
         "$library/five_steps.pc.in" > "$to/lib/pkgconfig/five_steps.pc" || exit 1
 echo "installed five_steps $version in $to"
 echo "to compile a program with it:

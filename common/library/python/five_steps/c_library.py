@@ -87,6 +87,7 @@ class Library:
             function = getattr(self.so, "five_steps_" + name)
             function.restype = ctypes.c_char_p
             setattr(self, name, function().decode())
+        self.level = self.so.five_steps_cpu_level()
         if self.version != VERSION:
             raise ImportError(f"{path} has version {self.version}; the package needs {VERSION}")
         for name, arguments in re.findall(r"\nint (five_steps_\w+)\((.*?)\);", _HEADER, re.DOTALL):
@@ -117,14 +118,25 @@ class Library:
 
 
 @functools.lru_cache(maxsize=None)
-def library():
-    """The library, loaded once."""
+def _loaded(path):
+    return Library(path)
+
+
+@functools.lru_cache(maxsize=None)
+def library(device=CPU):  # noqa: F821  pylint: disable=undefined-variable
+    """The library for problems on that device.  An installed package has one with the GPU's code for
+    any processor, and the CPU's part for better ones."""
     named = os.environ.get("FIVE_STEPS_LIBRARY")
     tried = [named] if named else [
         os.path.join(HERE, "libfive_steps.so"), os.path.join(TREE, "build", "libfive_steps.so"),
         *filter(None, [ctypes.util.find_library("five_steps")])]
     for path in tried:
         if os.path.exists(path) or os.sep not in path:
-            return Library(path)
-    raise ImportError("libfive_steps.so was not found in " + ", ".join(tried)
-                      + "; build it with `make library`, or set FIVE_STEPS_LIBRARY")
+            break
+    else:
+        raise ImportError("libfive_steps.so was not found in " + ", ".join(tried)
+                          + "; build it with `make library`, or set FIVE_STEPS_LIBRARY")
+    found = _loaded(path)
+    better = [path.removesuffix(".so") + f"-v{level}.so" for level in range(found.level, 2, -1)]
+    better = [path for path in better if os.path.exists(path)] if device == CPU else []  # noqa: F821
+    return _loaded(better[0]) if better else found

@@ -26,8 +26,8 @@ def real(name, value, given):
         number = float(value)
     except (TypeError, ValueError):
         raise FiveStepsError(f"{name} is {value!r}; give {words}") from None
-    rounded = c_library.ctypes.c_float(number).value
-    if not math.isfinite(rounded) or not is_fine(rounded) or (rounded == 0) != (number == 0):
+    vanishes, overflows = 0 < abs(number) <= 2.0 ** -150, abs(number) >= 2.0 ** 128
+    if vanishes or overflows or math.isnan(number) or not is_fine(number):
         raise FiveStepsError(f"{name} is {number}; give {words}")
     return number
 
@@ -187,7 +187,7 @@ class Call:
 def run(kind, like, name, problem):
     """The library's function of that name; attention and softmax with the workspace that they ask
     for."""
-    so = c_library.library()
+    so = c_library.library(problem.device)
     try:
         with kind.on_device(like):
             work = []

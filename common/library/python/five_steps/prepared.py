@@ -78,13 +78,14 @@ class Prepared:
         self.o, self.lse = ((tuple(a.shape), a.stride(), a.dtype) for a in (o, lse))
         self.device = o.device.index if o.device.type == "cuda" else None
         problem.lse = None  # the library then has lse in its workspace
-        self.sizes = {False: library().workspace("attention", problem)}
+        self.library = library(problem.device)
+        self.sizes = {False: self.library.workspace("attention", problem)}
         problem.lse = lse.data_ptr()
-        self.sizes[True] = library().workspace("attention", problem)
+        self.sizes[True] = self.library.workspace("attention", problem)
         kind, fields = type(problem), bytes(problem)
         self.begin = kind.q.offset
         self.problems = Spare(lambda: kind.from_buffer_copy(fields))
-        self.function = library().so.five_steps_attention
+        self.function = self.library.so.five_steps_attention
 
     def run(self, arrays, return_lse, moved):
         """o and lse (or None), or None where the library refuses the call.
@@ -105,7 +106,7 @@ class Prepared:
         size = self.sizes[return_lse]
         if self.moving:
             setattr(problem, self.moving, moved)
-            size = moved and library().workspace("attention", problem)
+            size = moved and self.library.workspace("attention", problem)
         refused = (self.moving and not moved) or self.compute(problem, size)
         self.problems.give_back(problem)
         return None if refused else (o, lse)

@@ -1,0 +1,224 @@
+"""test_python_cuda.py: the Python package on a GPU against the definition in float64: types, views,
+packed sequences, pages, captured graphs, threads with a stream each, a second GPU."""
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("PyTorch sees no GPU", allow_module_level=True)
+
+import helpers  # noqa: E402
+from five_steps_here import five_steps  # noqa: E402
+from helpers import compare  # noqa: E402
+
+ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+types = pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+sixteen_bits = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+
+
+def random(*shape, dtype=torch.bfloat16, seed=1):
+    """Normal numbers on the GPU."""
+    draw = torch.Generator(device="cuda").manual_seed(seed + sum(shape))
+    return torch.randn(*shape, device="cuda", generator=draw).to(dtype)
+
+
+def problem(*sizes, dtype=torch.bfloat16, keys=None):
+    """q, k and v [batch, heads, length, dim]."""
+    return [random(*(sizes if i == 0 or keys is None else keys), dtype=dtype, seed=i) for i in range(3)]
+
+
+def exact(a):
+    return a.double().cpu().numpy() if torch.is_tensor(a) else a
+
+
+def agrees(got, q, k, v, **options):
+    """o and lse are those of the definition."""
+    want = helpers.attention(*map(exact, (q, k, v)), **{n: exact(a) for n, a in options.items()})
+    compare(exact(got[0]), want[0], ALLOWED[got[0].dtype])
+    compare(exact(got[1]), want[1], 2e-3, what="lse")
+
+
+def in_threads(work, arguments):
+    """What work returns for each argument, in a new thread each; raises what one of them does."""
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(work, arguments))
+
+
+OPTIONS = [{}, {"causal": True}, {"window": (100, 0)}, {"window": (5, 9)}, {"softcap": 2.0, "scale": 0.3},
+           {"sinks": random(8, dtype=torch.float32)}, {"bias": random(200, 333, dtype=torch.float32)},
+           {"causal": True, "softcap": 5.0, "sinks": random(8, dtype=torch.float32)}]
+
+
+@types
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "+".join(o) or "plain")
+def test_every_option_in_every_type(dtype, options):
+    q, k, v = problem(2, 8, 200, 64, dtype=dtype, keys=(2, 2, 333, 64))
+    agrees(five_steps.attention(q, k, v, return_lse=True, **options), q, k, v, **options)
+
+
+@types
+@pytest.mark.parametrize("shape", [(2, 1, 1, 333), (1, 8, 200, 333), (2, 8, 200, 333)], ids=str)
+def test_a_bias_is_broadcast(dtype, shape):
+    q, k, v = problem(2, 8, 200, 64, dtype=dtype, keys=(2, 2, 333, 64))
+    bias = random(*shape, dtype=torch.float32)
+    o, lse = five_steps.attention(q, k, v, bias=bias, return_lse=True)
+    full = bias.expand(2, 8, 200, 333)
+    for b, h in ((0, 0), (1, 7)):
+        agrees((o[b, h], lse[b, h]), q[b, h], k[b, h // 4], v[b, h // 4], bias=full[b, h])
+
+
+def test_a_tensor_at_an_odd_address_and_no_keys():
+    """The first is copied; without keys o = 0 and lse = -infinity, or the sink."""
+    room = random(4 * 100 * 64 + 1)
+    q, k, v = room[1:].reshape(1, 4, 100, 64), *problem(1, 4, 100, 64)[1:]
+    agrees(five_steps.attention(q, k, v, return_lse=True), q, k, v)
+    sinks = random(4, dtype=torch.float32)
+    for more, want in (({}, -np.inf), ({"sinks": sinks}, exact(sinks)[:, None])):
+        o, lse = five_steps.attention(q, k[:, :, :0], v[:, :, :0], return_lse=True, **more)
+        assert (o == 0).all()
+        compare(exact(lse), np.broadcast_to(want, lse.shape), 1e-6)
+
+
+def test_views_are_used_as_they_lie():
+    """Slices of a packed QKV tensor and rows before heads: the same bits as contiguous arrays, and
+    no memory for copies."""
+    views = random(2, 512, 3, 8, 128).unbind(2)  # [batch, length, heads, dim]
+    for more in ({}, {"causal": True}, {"window": (64, 0)}):
+        want = five_steps.attention(*(a.transpose(1, 2).contiguous() for a in views), **more)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        got = five_steps.attention(*views, layout="blhd", **more)
+        took = torch.cuda.max_memory_allocated() - before
+        assert torch.equal(got.transpose(1, 2), want), more
+        assert took < got.nbytes + (1 << 20), "a view was copied"
+
+
+@sixteen_bits
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (50, 0), "softcap": 3.0}])
+def test_packed_sequences(dtype, options):
+    """Each sequence for itself gives the same."""
+    lengths = [1, 130, 0, 257, 64]
+    sums = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+    q, k, v = problem(sum(lengths), 4, 64, dtype=dtype, keys=(sum(lengths), 2, 64))
+    o, lse = five_steps.attention(q, k, v, cu_seqlens_q=sums, cu_seqlens_k=sums, return_lse=True, **options)
+    for begin, n in zip(sums.tolist(), lengths):
+        part = slice(begin, begin + n)
+        if n:
+            agrees((o[part].transpose(0, 1), lse[:, part]),
+                   *(a[part].transpose(0, 1) for a in (q, k, v)), **options)
+
+
+@pytest.mark.parametrize("page", [16, 64, 256])
+@pytest.mark.parametrize("layout", ["heads_first", "pages_first"])
+def test_pages(page, layout):
+    """Keys in pages against keys in a row; one number of keys, and one for each sequence."""
+    pages = 1024 // page
+    table = torch.randperm(3 * pages, device="cuda").int().reshape(3, pages)
+    q = random(3, 8, 128)
+    pools = [random(3 * pages, 2, page, 128, seed=s) for s in (2, 3)]
+    k, v = (pool[table].transpose(1, 2).reshape(3, 2, 1024, 128) for pool in pools)
+    pools = [pool.transpose(1, 2).contiguous() if layout == "pages_first" else pool for pool in pools]
+    for n, more in ((1, {}), (page + 1, {}), (1000, {"window": 300}),
+                    (1024, {"softcap": 4.0, "sinks": random(8, dtype=torch.float32)}), ([1, 700, 1024], {})):
+        keys = torch.tensor(n, dtype=torch.int32, device="cuda") if isinstance(n, list) else n
+        o, lse = five_steps.decode(q, *pools, table, keys, layout=layout, return_lse=True, **more)
+        more = dict(more, window=(more["window"], -1)) if "window" in more else more
+        for b, each in enumerate(n if isinstance(n, list) else [n] * 3):
+            agrees((o[b, :, None], lse[b, :, None]), q[b, :, None], k[b, :, :each], v[b, :, :each], **more)
+
+
+@types
+def test_softmax(dtype):
+    for cols in (1, 100, 1000, 50257):
+        x = random(7, cols, dtype=dtype)
+        compare(exact(five_steps.softmax(x)), helpers.softmax(exact(x)), ALLOWED[dtype] / 4)
+
+
+def test_merged_halves_are_the_whole():
+    q, k, v = problem(1, 4, 256, 64)
+    halves = [five_steps.attention(q, k[:, :, part], v[:, :, part], return_lse=True)
+              for part in (slice(0, 100), slice(100, 256))]
+    agrees(five_steps.merge(*halves[0], *halves[1]), q, k, v)
+
+
+def test_a_captured_graph_computes_anew():
+    q, k, v = problem(2, 8, 300, 64)
+    pools = [random(20, 8, 16, 64, seed=s) for s in (4, 5)]
+    table = torch.randperm(20, device="cuda").int().reshape(2, 10)
+    lengths = torch.tensor([150, 31], dtype=torch.int32, device="cuda")
+
+    def work():
+        o, lse = five_steps.attention(q, k, v, causal=True, return_lse=True)
+        steps = [five_steps.decode(q[:, :, 0].contiguous(), *pools, table, n) for n in (150, lengths)]
+        return (*five_steps.merge(o, lse, o, lse), *steps, five_steps.softmax(o))
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = work()
+    for seed in (7, 8):
+        for a in (q, k, v, *pools):
+            a.copy_(random(*a.shape, seed=seed))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(got, work()))
+
+
+def test_threads_with_a_stream_each():
+    def work(n):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            q, k, v = problem(2, 4, 64 + 32 * n, 64)
+            for _ in range(20):
+                agrees(five_steps.attention(q, k, v, causal=True, return_lse=True), q, k, v, causal=True)
+    in_threads(work, range(4))
+
+
+def test_threads_that_have_called_nothing_before():
+    """A new thread has no current context, which the copy engine's maps need; calls that look alike
+    have a workspace each."""
+    q, k, v = problem(2, 16, 512, 64)
+    want = five_steps.attention(q, k, v, causal=True)
+    for _ in range(10):
+        in_threads(lambda _: [torch.testing.assert_close(
+            five_steps.attention(q, k, v, causal=True), want, rtol=0, atol=0) for _ in range(30)], range(4))
+
+
+def test_graphs_beside_calls():
+    """A graph that is replayed on a stream of its own, while calls that look alike run."""
+    q, k, v = problem(2, 16, 512, 64)
+    want = five_steps.attention(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    graph, own = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=own):
+        got = five_steps.attention(q, k, v, causal=True)
+    for _ in range(200):
+        with torch.cuda.stream(own):
+            graph.replay()
+        o = five_steps.attention(q, k, v, causal=True)
+        torch.cuda.synchronize()
+        assert torch.equal(o, want) and torch.equal(got, want)
+
+
+def test_operators_and_compile():
+    from five_steps import torch_operations as t
+    q = random(2, 3, 64, 64)
+    torch.library.opcheck(t._attention, (q, q, q, *[None] * 5, 0, 0, True, -1, -1, 0.0, 0.0, False))
+
+    def f(q, k, v):
+        return five_steps.softmax(five_steps.attention(2 * q, k, v, causal=True))
+    with torch.no_grad():
+        got = torch.compile(f, fullgraph=True, backend="aot_eager")(q, q, q)
+        assert torch.equal(got, f(q, q, q))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_the_tensors_device_counts():
+    """Not the current one; also on a side stream and in a graph."""
+    q, k, v = problem(1, 2, 100, 64)
+    want = five_steps.attention(q, k, v)
+    there = [a.to("cuda:1") for a in (q, k, v)]
+    assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)
+    with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
+        assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)

@@ -1,0 +1,212 @@
+"""test_python_torch.py: the Python package as PyTorch's users meet it, on the CPU: derivatives,
+repeated calls, torch.compile, autocast, threads, and the models of transformers."""
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import helpers  # noqa: E402
+from five_steps_here import five_steps  # noqa: E402
+from helpers import compare, normal  # noqa: E402
+
+SUMS_Q, SUMS_K = (torch.tensor(a, dtype=torch.int32) for a in ([0, 3, 3, 12], [0, 5, 7, 20]))
+
+
+def tensors(*shapes, seed=1):
+    return [torch.from_numpy(normal(*shape, seed=seed + i)) for i, shape in enumerate(shapes)]
+
+
+def problem(seed=1):
+    return tensors((2, 4, 9, 16), (2, 4, 13, 16), (2, 4, 13, 16), seed=seed)
+
+
+# --- Derivatives are never silently left out. ---
+
+def test_a_gradient_is_refused():
+    q = torch.randn(2, 3, 8, requires_grad=True)
+    with pytest.raises(five_steps.FiveStepsError, match="no_grad"):
+        five_steps.attention(q, q, q)
+    with torch.no_grad():
+        five_steps.attention(q, q, q)
+
+
+FUNCTIONS = {
+    "attention": lambda q: five_steps.attention(q, q.detach(), q.detach()),
+    "decode": lambda q: five_steps.decode(q[:, :, 0], q.detach(), q.detach(), None, 3),
+    "softmax": lambda q: five_steps.softmax(q, 1),
+    "merge": lambda q: five_steps.merge(q, q[..., 0].detach(), q, q[..., 0].detach())[0]}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("way", ["make_dual", "jvp", "jacfwd", "linearize"])
+def test_a_forward_derivative_is_refused(function, way):
+    """They gave a tangent of 0, or None."""
+    q = torch.randn(2, 2, 4, 8)
+    with pytest.raises((five_steps.FiveStepsError, RuntimeError), match="forward-mode"):
+        if way == "make_dual":
+            with torch.autograd.forward_ad.dual_level():
+                function(torch.autograd.forward_ad.make_dual(q, q))
+        elif way == "jvp":
+            torch.func.jvp(function, (q,), (q,))
+        else:
+            getattr(torch.func, way)(*((function,) if way == "jacfwd" else (function, q)))(q)
+
+
+# --- Calls that repeat. ---
+
+def test_a_call_that_looks_like_an_earlier_one():
+    """It takes its own arrays, its own options, and lse where it asks for it."""
+    for seed, causal in enumerate((False, True, False, True)):
+        q, k, v = problem(seed)
+        want, want_lse = helpers.attention(q, k, v, causal=causal)
+        o = five_steps.attention(q, k, v, causal=causal)
+        again, lse = five_steps.attention(q, k, v, causal=causal, return_lse=True)
+        compare(o, want, 2e-5)
+        compare(lse, want_lse, 2e-5)
+        assert torch.equal(o, again)
+
+
+def test_an_option_that_changed_counts():
+    """A scale in a tensor that is written to, a window in a list, a bias of other values."""
+    q, k, v = problem()
+    scale, bias = torch.tensor(1.0), torch.zeros(9, 13)
+    for value in (0.5, 0.1):
+        scale.fill_(value)
+        bias.normal_()
+        for window in ([2, 0], [4, 1]):
+            got = five_steps.attention(q, k, v, scale=scale, window=window, bias=bias)
+            want, _ = helpers.attention(q, k, v, scale=value, window=window, bias=bias.numpy())
+            compare(got, want, 2e-5)
+
+
+def test_a_decoding_loop():
+    """The number of keys grows from call to call, then goes back."""
+    k, v = tensors((2, 3, 20, 8), (2, 3, 20, 8))
+    for n in (1, 5, 20, 3, 0):
+        q = torch.randn(2, 3, 8)
+        o = five_steps.decode(q, k, v, None, n)
+        compare(o, helpers.attention(q[:, :, None], k[:, :, :n], v[:, :, :n])[0][:, :, 0], 2e-5)
+
+
+def test_packed_sequences_whose_longest_is_known():
+    """The same as when the library looks for it; a bound that is too small is refused."""
+    q, k, v = tensors((12, 4, 8), (20, 2, 8), (20, 2, 8))
+    sums = {"cu_seqlens_q": SUMS_Q, "cu_seqlens_k": SUMS_K}
+    want = five_steps.attention(q, k, v, causal=True, **sums)
+    for more in (0, 3):
+        assert torch.equal(want, five_steps.attention(q, k, v, causal=True, max_seqlen_q=12 + more,
+                                                      max_seqlen_k=20 + more, **sums))
+    with pytest.raises(five_steps.FiveStepsError, match="longest"):
+        five_steps.attention(q, k, v, max_seqlen_q=1, max_seqlen_k=20, **sums)
+
+
+def test_threads_do_not_meet():
+    """A thread that dies fails the test: result() raises what it raised."""
+    def often(seed):
+        q, k, v = problem(seed)
+        want = five_steps.attention(q, k, v)
+        return all(torch.equal(want, five_steps.attention(q, k, v)) for _ in range(50))
+    with ThreadPoolExecutor(4) as threads:
+        assert all(job.result() for job in [threads.submit(often, seed) for seed in range(8)])
+
+
+# --- PyTorch around it. ---
+
+def test_types_and_kinds_that_do_not_fit():
+    q, k, v = problem()
+    for words, arrays in (("k is a ndarray", (q, k.numpy(), v)), ("on meta", [a.to("meta") for a in (q, k, v)]),
+                          ("devices", (q, k.to("meta"), v)), ("float64", [a.double() for a in (q, k, v)]),
+                          ("k is a NoneType", (q, None, v)), ("types differ", (q, k.half(), v))):
+        with pytest.raises(five_steps.FiveStepsError, match=words):
+            five_steps.attention(*arrays)
+
+
+def test_autocast_is_honoured():
+    """As PyTorch's own attention: q, k and v are cast."""
+    q, k, v = problem()
+    with torch.autocast("cpu", torch.bfloat16):
+        o = five_steps.attention(q, k, v)
+    assert o.dtype == torch.bfloat16
+    assert torch.equal(o, five_steps.attention(*(a.bfloat16() for a in (q, k, v))))
+
+
+def test_opcheck():
+    """PyTorch's own check of the operators and their fake kernels."""
+    from five_steps import torch_operations as t
+    (q, lse), sums = tensors((2, 3, 8), (2, 3)), torch.tensor([0, 2]).int()
+    for options in ((None,) * 5 + (0, 0, True, -1, -1, 0.0, 0.0, False),
+                    (torch.randn(3, 3), torch.randn(2), None, None, None, 0, 0, True, 4, 0, 20.0, 0.5, False),
+                    (None, torch.randn(3), None, sums, sums, 2, 0, False, -1, -1, 0.0, 0.0, True)):
+        torch.library.opcheck(t._attention, (q, q, q, *options))
+    torch.library.opcheck(t._softmax, (q,))
+    torch.library.opcheck(t._merge, (q, lse, q, lse))
+    cache, table = torch.randn(2, 3, 4, 8), torch.tensor([[0], [1]]).int()
+    torch.library.opcheck(t._decode, (q, cache, cache, table, None, None, None, None, 3, -1, 0.0, 0.0, False))
+
+
+def test_compiled_without_a_graph_break():
+    """torch.compile of a function that calls the operators."""
+    def f(q, k, v):
+        o, lse = five_steps.attention(2 * q, k, v, causal=True, window=(3, 0), softcap=5.0, return_lse=True)
+        turned = five_steps.attention(*(a.transpose(1, 2) for a in (q, k, v)), layout="blhd",
+                                      sinks=q[0, :, 0, 0])
+        o = o + turned.transpose(1, 2)
+        o = o + five_steps.decode(q[:, :, 0], k, v, None, 4)[:, :, None]
+        return five_steps.softmax(o, 1) + lse[..., None]
+    arrays = tensors((1, 2, 5, 8), (1, 2, 5, 8), (1, 2, 5, 8))
+    with torch.no_grad():
+        got = torch.compile(f, fullgraph=True, backend="eager")(*arrays)
+        assert torch.equal(got, f(*arrays))
+
+
+# --- transformers. ---
+
+SMALL = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0,
+         "max_position_embeddings": 128}
+MODELS = {"llama": ("LlamaConfig", {}),
+          "mistral": ("MistralConfig", {"sliding_window": 5}),
+          "gemma2": ("Gemma2Config", {"sliding_window": 6, "attn_logit_softcapping": 3.0}),
+          "gpt_oss": ("GptOssConfig", {"sliding_window": 7, "num_local_experts": 2,
+                                       "num_experts_per_tok": 1})}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_models_of_transformers_agree_with_eager(name, padded):
+    """Prefill with and without padding, then decoding from the cache, then a static cache."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import five_steps.transformers  # noqa: F401
+    kind, more = MODELS[name]
+    config = getattr(transformers, kind)(**SMALL, **more)
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    tokens = torch.randint(1, 97, (2, 12))
+    seen = torch.ones_like(tokens)
+    if padded:
+        seen[0, :5], tokens[0, :5] = 0, 0
+    results = {}
+    for way in ("eager", "five_steps"):
+        model.set_attn_implementation(way)
+        with torch.no_grad():
+            logits = model(tokens, attention_mask=seen).logits[seen.bool()]
+            text = [model.generate(tokens, attention_mask=seen, max_new_tokens=9, do_sample=False, **cache)
+                    for cache in ({}, {"cache_implementation": "static"})]
+        results[way] = logits, *text
+    compare(results["five_steps"][0], results["eager"][0].numpy(), 1e-4, what="logits")
+    for mine, eager in zip(results["five_steps"][1:], results["eager"][1:]):
+        assert torch.equal(mine, eager)
+
+
+# --- The two models of common/library/models. ---
+
+@pytest.mark.parametrize("model, says", [(["encoder.py"], "\nagree"),
+                                         (["generate.py", "--steps", "0", "--tokens", "60"], "same text")])
+def test_the_models_agree_with_pytorch(model, says):
+    result = helpers.run(sys.executable, helpers.ROOT / "common/library/models" / model[0], *model[1:],
+                         want=(0, 77), timeout=600, env={"PYTHONPATH": helpers.ROOT / "common/library/python"})
+    if result.code == 77:
+        pytest.skip(result.out.strip() or result.err.strip())
+    assert says in result.out, result
