@@ -14,6 +14,10 @@ extern "C" {
 
 #define NPY_MAX_DIMS 32
 
+/* Formats such a line, printf style; control characters (of file names, of header text)
+ * become '?'. */
+const char *npy_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* An array in memory: row-major, native byte order, whatever the file had. */
 struct npy {
     enum dtype dtype;              /* F32: data is float; F16: uint16_t (half.h) */
@@ -75,8 +79,8 @@ struct npy_writer {
 };
 
 /* Resolves path and makes sure that a file can be created beside it; leaves nothing
- * behind, so that an interrupted computation does not either, and removes the temporaries
- * that killed runs left for the same file.  A failure is the path's fault (exit 2). */
+ * behind, so that an interrupted computation does not either.  A failure is the path's fault
+ * (exit 2). */
 const char *npy_writer_begin(struct npy_writer *w, const char *path);
 
 /* What to write: data (the product of shape) is not copied. */
@@ -89,8 +93,8 @@ void npy_writer_stream(struct npy_writer *w, size_t ndim, const size_t *shape,
                        size_t (*next)(void *context, const float **data), void *context);
 
 /* Writes all n files as f32, version 1.0, each to a temporary beside its target, and when
- * every one is complete renames them.  On failure (disk full: exit 1), also of the second
- * rename, removes the temporaries and leaves or restores the old files.  Frees the writers in any case. */
+ * every one is complete renames them.  On failure (disk full: exit 1) removes the temporaries
+ * and leaves the old files.  Frees the writers in any case. */
 const char *npy_writer_commit(struct npy_writer *w, size_t n);
 
 void npy_writer_abort(struct npy_writer *w, size_t n); /* frees n begun writers */
