@@ -5,8 +5,7 @@
  *
  * Right while every score lies between -60 and 60.  Beyond that exp overflows (scores
  * above 88.72) or every term underflows (all scores below -104), and the result is NaN.
- * Nothing here guards against it: the next stage does.
- * (variants.c includes this file.) */
+ * Nothing here guards against it: the next stage does. */
 #include "stage.h"
 
 /* Softmax of one row, two loops.

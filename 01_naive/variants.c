@@ -16,7 +16,6 @@ static struct cost cost(const struct problem *p)
 const struct variant naive = {
     .name = "naive",
     .idea = "exp(x) / sum exp(x); S and P stored",
-    .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = 60,

@@ -5,8 +5,7 @@
  *
  * Any shift of the scores cancels.  This one makes every term at most 1 and one of them
  * exactly 1, so that the sum lies between 1 and n and nothing overflows.  The price is a
- * third loop over the row.
- * (variants.c includes this file.) */
+ * third loop over the row. */
 #include "stage.h"
 
 /* Softmax of one row, three loops.

@@ -15,7 +15,6 @@ static struct cost cost(const struct problem *p)
 const struct variant recompute = {
     .name = "recompute",
     .idea = "subtract the maximum; three loops",
-    .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,

@@ -3,9 +3,8 @@
  *     m_new = max(m, x_j)
  *     l     = l * exp(m - m_new) + exp(x_j - m_new)
  *
- * When the maximum grows, the sum so far is corrected to it: at the end l is what two loops
- * would have found (Milakov and Gimelshein 2018, Algorithm 3).  Attention corrects its output
- * in the same loop, and stores no score.  (variants.c includes this file.) */
+ * When the maximum grows, the sum so far is corrected to it (Milakov and Gimelshein 2018,
+ * Algorithm 3).  Attention corrects its output too, in the same loop, and stores no score. */
 #include "stage.h"
 
 /* Softmax of one row, two loops.
@@ -21,7 +20,8 @@ static float softmax_row(const float *x, float *y, size_t n)
     for (size_t j = 0; j < n; j++) {
         if (x[j] == -INFINITY) continue; /* masked; -INFINITY - -INFINITY would be NaN */
         float m_new = x[j] > m ? x[j] : m, correction = expf(m - m_new);
-        l = l * correction + expf(x[j] - m_new);
+        float weight = expf(x[j] - m_new);
+        l = l * correction + weight;
         m = m_new;
         watch("m", j, m);
         watch("correction", j, correction);

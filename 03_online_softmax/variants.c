@@ -14,7 +14,6 @@ static struct cost cost(const struct problem *p)
 const struct variant online = {
     .name = "online",
     .idea = "m and l in one loop; S never stored",
-    .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,
@@ -38,7 +37,6 @@ extern const struct variant gpu_grid;                       /* gpu/one_pass/grid
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
 extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
-extern const struct variant log_online;                     /* variants/logsoftmax.c */
 extern const struct variant online_two_pass;                /* variants/powers_of_two.c */
 extern const struct variant mean_total, mean_product_first; /* variants/mean.c */
 extern const struct variant mean_weighted, mean_increment;  /* variants/mean.c */
@@ -55,7 +53,6 @@ static const struct variant *const variants[] = {
     &gpu_one_pass,
     &two_loops,
     &online_normalised,
-    &log_online,
     &mean_total,
     &mean_product_first,
     &mean_weighted,

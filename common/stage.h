@@ -1,7 +1,7 @@
-/* stage.h: what a lesson sees: one row of scores, or one head of attention.
+/* stage.h: what a lesson, stage.c, sees: one row of scores, or one head of attention.
  *
- * The harness (harness.h and the rooms below it) takes files, batches, heads and groups of heads
- * apart.  It calls the functions of a stage once for each row, or once for each head. */
+ * The harness takes files, batches and heads apart.  It calls the functions of a stage once for
+ * each row, or once for each head.  It finds them in variants.c, which includes stage.c. */
 #ifndef STAGE_H
 #define STAGE_H
 
@@ -50,12 +50,12 @@ extern void (*watcher)(const char *name, size_t j, double number, const float *r
 
 static inline void watch(const char *name, size_t j, double number)
 {
-    if (watcher) watcher(name, j, number, NULL, 0);
+    if (__builtin_expect(!!watcher, 0)) watcher(name, j, number, NULL, 0);
 }
 
 static inline void watch_row(const char *name, size_t j, const float *row, size_t n)
 {
-    if (watcher) watcher(name, j, NAN, row, n);
+    if (__builtin_expect(!!watcher, 0)) watcher(name, j, NAN, row, n);
 }
 
 #endif

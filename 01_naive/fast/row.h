@@ -7,7 +7,7 @@
 #define ROW_H
 
 #include "harness.h"
-#include "problem/heads.h"
+#include "vector/head.h"
 #include "vector/vexp.h"
 
 /* Pass 1 of a row: sum_j exp(x_j).  Four sums, so that an addition need not wait for the one
@@ -41,61 +41,18 @@ static inline float softmax_row(const float *x, float *y, size_t n)
     return l;
 }
 
-/* Scores of query i against every key; -INFINITY where masked.
- *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
-static inline void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
-                      const float *bias_i, float *s)
+/* The same; returns lse. */
+static inline float softmax_lse(const float *x, float *y, size_t n)
 {
-    struct key_range keys = visible_keys(p, i);
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        s[j] = -INFINITY;
-        if (j < keys.first || j >= keys.end) continue;
-        if (bias_i && bias_i[j] == -INFINITY) continue;
-        s[j] = p->scale * vdot(q_i, k + j * p->head_dim, p->head_dim) + (bias_i ? bias_i[j] : 0);
-    }
+    return logf(softmax_row(x, y, n));
 }
 
-/* o_i = sum_j p_j v_j.   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
-static inline void weighted_sum(const struct problem *p, const float *p_i, const float *v, float *o_i)
-{
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < p->seqlen_k; j++)
-        vaxpy(1, o_i, p_i[j], v + j * p->head_dim_v, p->head_dim_v);
-}
-
-/* The three steps S, P, O, each over all queries of a head before the next, as in stage.c;
- * the queries of a step are shared by `threads` threads. */
-static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
-{
-    size_t n = p->seqlen_k;
-    float *s = a->workspace, *prob = s + p->seqlen_q * n;
-    for (size_t bh = 0; bh < n_heads(p); bh++) {
-        struct head h = head_of(p, a, bh);
-#pragma omp parallel num_threads(threads)
-        {
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                score_row(p, i, h.q + i * p->head_dim, h.k, bias_row(p, &h, i), s + i * n);
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                h.lse[i] = logf(softmax_row(s + i * n, prob + i * n, n));
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                weighted_sum(p, prob + i * n, h.v, h.o + i * p->head_dim_v);
-        }
-    }
-}
+static void attention_head(const struct head *h) { stored_attention(h, softmax_lse); }
 
 /* As stage.c: vectors and threads move the same bytes. */
-static inline struct cost cost(const struct problem *p)
+static struct cost cost(const struct problem *p)
 {
-    if (p->op == OP_ATTENTION) {
-        double n = score_count(p);
-        return (struct cost){.passes = 5, .bytes = 5 * 4 * n + attention_io_bytes(p),
-                             .exps = 2 * n};
-    }
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .exps = 2 * n, .rfo_bytes = 4 * n};
+    return p->op == OP_ATTENTION ? cost_of_scores(p, 5, 2) : cost_of_rows(p, 3, 2);
 }
 
 #endif

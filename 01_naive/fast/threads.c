@@ -2,8 +2,6 @@
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
  * Each row is computed as in simd.c. */
-#include <omp.h>
-
 #include "row.h"
 
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
@@ -44,16 +42,9 @@ static void softmax_threads(const struct problem *p, const struct arrays *a)
     for (size_t i = 0; i < p->rows; i++) softmax_row(x + i * n, y + i * n, n);
 }
 
-static void attention_threads(const struct problem *p, const struct arrays *a)
-{
-    attention_with(p, a, omp_get_max_threads());
-}
-
-/* S and P of one head; for softmax one sum a chunk. */
+/* One sum a chunk. */
 static size_t workspace(const struct problem *p)
 {
-    size_t scores = size_times(p->seqlen_q, p->seqlen_k);
-    if (p->op == OP_ATTENTION) return size_times(scores, 2 * sizeof(float));
     return (p->cols / CHUNK + 1) * sizeof(float);
 }
 
@@ -61,12 +52,14 @@ const struct variant naive_threads = {
     .name = "threads",
     .idea = "rows, or parts of one, on all cores",
     .group = IN_FAST,
-    .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = 60,
+    .isolates_v = 1,
     .workspace = workspace,
     .cost = cost,
-    .does = {{OP_SOFTMAX, softmax_threads}, {OP_ATTENTION, attention_threads}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .stores_scores = 1,
+    .does = {{OP_SOFTMAX, softmax_threads}},
 };

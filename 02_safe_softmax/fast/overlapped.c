@@ -39,7 +39,6 @@ const struct variant safe_overlapped = {
     .name = "overlapped",
     .idea = "next row's maximum early",
     .group = IN_FAST,
-    .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,

@@ -8,7 +8,7 @@
 #define ROW_H
 
 #include "harness.h"
-#include "problem/heads.h"
+#include "vector/head.h"
 #include "vector/vexp.h"
 
 #define AT_ONCE VEXP_AT_ONCE /* vectors in flight */
@@ -115,7 +115,7 @@ INLINE struct state softmax_registers(int vectors, const float *x, float *y, siz
 }
 
 /* Three loops, the exponential evaluated and stored in the second. */
-static inline struct state softmax_row(const float *x, float *y, size_t n)
+static inline struct state softmax_state(const float *x, float *y, size_t n)
 {
     switch ((n + LANES - 1) / LANES) {
     case 1: return softmax_registers(1, x, y, n);
@@ -128,84 +128,31 @@ static inline struct state softmax_row(const float *x, float *y, size_t n)
     return (struct state){m, l};
 }
 
-static inline void logsoftmax_row(const float *x, float *y, size_t n)
+static inline float softmax_lse(const float *x, float *y, size_t n)
+{
+    struct state row = softmax_state(x, y, n);
+    return row.m + logf(row.l);
+}
+
+static inline float logsoftmax_row(const float *x, float *y, size_t n)
 {
     float m = shift_of(largest(x, n)), l = exp_sum(x, n, m);
     subtract(x, y, n, m, l == 0 ? 0 : logf(l));
+    return l;
 }
 
-/* Scores of query i against every key; -INFINITY where masked.
- *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
-static inline void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
-                      const float *bias_i, float *s)
-{
-    struct key_range keys = visible_keys(p, i);
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        s[j] = -INFINITY;
-        if (j < keys.first || j >= keys.end) continue;
-        if (bias_i && bias_i[j] == -INFINITY) continue;
-        s[j] = p->scale * vdot(q_i, k + j * p->head_dim, p->head_dim) + (bias_i ? bias_i[j] : 0);
-    }
-}
+static inline void attention_head(const struct head *h) { stored_attention(h, softmax_lse); }
 
-/* o_i = sum_j p_j v_j over the keys whose score is above -INFINITY.
- *   s_i, p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
-static inline void weighted_sum(const struct problem *p, const float *s_i, const float *p_i,
-                                const float *v, float *o_i)
-{
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        if (s_i[j] == -INFINITY) continue; /* v_j may hold NaN */
-        vaxpy(1, o_i, p_i[j], v + j * p->head_dim_v, p->head_dim_v);
-    }
-}
-
-/* The three steps S, P, O, each over all queries of a head before the next, as in stage.c;
- * the queries of a step are shared by `threads` threads. */
-static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
-{
-    size_t n = p->seqlen_k;
-    float *s = a->workspace, *prob = s + p->seqlen_q * n;
-    for (size_t bh = 0; bh < n_heads(p); bh++) {
-        struct head h = head_of(p, a, bh);
-#pragma omp parallel num_threads(threads)
-        {
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                score_row(p, i, h.q + i * p->head_dim, h.k, bias_row(p, &h, i), s + i * n);
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++) {
-                struct state row = softmax_row(s + i * n, prob + i * n, n);
-                h.lse[i] = row.m + logf(row.l);
-            }
-#pragma omp for schedule(static)
-            for (size_t i = 0; i < p->seqlen_q; i++)
-                weighted_sum(p, s + i * n, prob + i * n, h.v, h.o + i * p->head_dim_v);
-        }
-    }
-}
-
-/* As stage.c: recomputing moves 4 floats per element, reloading 5. */
-static inline struct cost cost_of(const struct problem *p, double passes, double exps)
-{
-    if (p->op == OP_ATTENTION) {
-        double n = score_count(p);
-        return (struct cost){.passes = 7, .bytes = 7 * 4 * n + attention_io_bytes(p),
-                             .exps = n};
-    }
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = passes, .bytes = passes * 4 * n, .exps = exps * n,
-                         .rfo_bytes = 4 * n};
-}
-
+/* Recomputing moves 4 floats per element, reloading 5; attention reloads. */
 static inline struct cost cost_recompute(const struct problem *p)
 {
-    return p->op == OP_LOGSOFTMAX ? cost_of(p, 4, 1) : cost_of(p, 4, 2);
+    if (p->op == OP_ATTENTION) return cost_of_scores(p, 7, 1);
+    return cost_of_rows(p, 4, p->op == OP_LOGSOFTMAX ? 1 : 2);
 }
 
 static inline struct cost cost_reload(const struct problem *p)
 {
-    return p->op == OP_LOGSOFTMAX ? cost_of(p, 4, 1) : cost_of(p, 5, 1);
+    return p->op == OP_SOFTMAX ? cost_of_rows(p, 5, 1) : cost_recompute(p);
 }
 
 #endif

@@ -2,8 +2,6 @@
  *
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
  * Each row as in row.h: the exponentials are stored and rescaled. */
-#include <omp.h>
-
 #include "row.h"
 
 #define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
@@ -56,7 +54,7 @@ static void all_rows(const struct problem *p, const struct arrays *a, int logari
 #pragma omp parallel for schedule(static) if (p->rows > 1 && p->rows * n >= LEAST_WORK)
     for (size_t i = 0; i < p->rows; i++) {
         if (logarithm) logsoftmax_row(x + i * n, y + i * n, n);
-        else softmax_row(x + i * n, y + i * n, n);
+        else softmax_state(x + i * n, y + i * n, n);
     }
 }
 
@@ -70,16 +68,9 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
     all_rows(p, a, 1);
 }
 
-static void attention_threads(const struct problem *p, const struct arrays *a)
-{
-    attention_with(p, a, omp_get_max_threads());
-}
-
-/* S and P of one head; for softmax one float a chunk. */
+/* One float a chunk. */
 static size_t workspace(const struct problem *p)
 {
-    size_t scores = size_times(p->seqlen_q, p->seqlen_k);
-    if (p->op == OP_ATTENTION) return size_times(scores, 2 * sizeof(float));
     return (p->cols / CHUNK + 1) * sizeof(float);
 }
 
@@ -87,7 +78,6 @@ const struct variant safe_threads = {
     .name = "threads",
     .idea = "all cores; exp stored",
     .group = IN_FAST,
-    .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -96,6 +86,7 @@ const struct variant safe_threads = {
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost_reload,
-    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
-             {OP_ATTENTION, attention_threads}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .stores_scores = 1,
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads}},
 };

@@ -6,16 +6,6 @@
  * and moves one float more.  Softmax only: in attention it would change nothing else. */
 #include "harness.h"
 
-/* The shift of a row: its maximum.  A row without any visible score has none, and 0 does
- * as well: every exp(-INFINITY - 0) is 0, whereas -INFINITY - -INFINITY would be NaN.
- *   x (n)  scores; a NaN is passed over here and found by the sum */
-static float row_maximum(const float *x, size_t n)
-{
-    float m = -INFINITY;
-    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
-    return m == -INFINITY ? 0 : m;
-}
-
 /* Softmax of one row; loop 2 stores the exponentials, loop 3 rescales them.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
  * Returns lse = m + log(l).  A row that is all -INFINITY gives y = 0, lse = -INFINITY.
@@ -23,7 +13,9 @@ static float row_maximum(const float *x, size_t n)
 static float softmax_row(const float *x, float *y, size_t n)
 {
     /* loop 1: maximum */
-    float m = row_maximum(x, n);
+    float m = -INFINITY;
+    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
+    if (m == -INFINITY) m = 0; /* all are masked; -INFINITY - -INFINITY would be NaN */
 
     /* loop 2: denominator */
     float l = 0;
@@ -34,30 +26,17 @@ static float softmax_row(const float *x, float *y, size_t n)
     return m + logf(l);
 }
 
-static void softmax(const struct problem *p, const struct arrays *a)
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
-}
-
 /* x is read twice, y written, read and written. */
-static struct cost cost(const struct problem *p)
-{
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 5, .bytes = 5 * 4 * n, .exps = n, .rfo_bytes = 4 * n};
-}
+static struct cost cost(const struct problem *p) { return cost_of_rows(p, 5, 1); }
 
 extern const struct variant reload;
 const struct variant reload = {
     .name = "reload",
     .idea = "exp stored, rescaled in the third loop",
     .group = IN_ASIDES,
-    .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
     .cost = cost,
-    .does = {{OP_SOFTMAX, softmax}},
+    .by_row = {{OP_SOFTMAX, softmax_row}},
 };

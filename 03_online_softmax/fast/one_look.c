@@ -15,7 +15,6 @@ const struct variant online_one_look = {
     .name = "one_look",
     .idea = "one correction per block",
     .group = IN_FAST,
-    .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,

@@ -10,7 +10,7 @@
 #define ROW_H
 
 #include "harness.h"
-#include "problem/heads.h"
+#include "vector/head.h"
 #include "vector/vexp.h"
 
 #define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
@@ -100,60 +100,42 @@ static inline void each_row(const struct problem *p, const struct arrays *a, fir
 }
 
 /* Attention of one query in one loop over blocks of keys; no score outlives its block.
- *   q_i (head_dim)   k (seqlen_k, head_dim)   v (seqlen_k, head_dim_v)
- *   bias_i (seqlen_k) or NULL   o_i (head_dim_v)
+ *   o (head_dim_v)
  * Returns lse.  Masked keys are left out; if there is no other, o = 0, lse = -INFINITY. */
-static inline float attention_row(const struct problem *p, size_t i, const float *q_i,
-                           const float *k, const float *v, const float *bias_i, float *o_i)
+static inline float attention_row(const struct head *h, size_t i, float *o)
 {
     enum { KEYS = 64 };
-    float s[KEYS];
-    struct key_range keys = visible_keys(p, i);
-    size_t n = keys.end, dv = p->head_dim_v;
-    float m = -INFINITY, l = 0;
-    for (size_t d = 0; d < dv; d++) o_i[d] = 0;
-    for (size_t j0 = keys.first; j0 < n; j0 += KEYS) {
+    float s[KEYS], m = -INFINITY, l = 0;
+    size_t n = visible(h, i), dv = h->head_dim_v;
+    for (size_t d = 0; d < dv; d++) o[d] = 0;
+    for (size_t j0 = 0; j0 < n; j0 += KEYS) {
         size_t n_keys = n - j0 < KEYS ? n - j0 : KEYS;
-        for (size_t j = 0; j < n_keys; j++) {
-            float bias = bias_i ? bias_i[j0 + j] : 0;
-            s[j] = p->scale * vdot(q_i, k + (j0 + j) * p->head_dim, p->head_dim) + bias;
-            if (bias == -INFINITY) s[j] = -INFINITY; /* whatever the key holds */
-        }
+        vector_scores(h, i, j0, n_keys, s);
         struct state block = online_row(s, n_keys);
         float m_new = block.m > m ? block.m : m, shift = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(m - shift);
         l = l * factor + block.l * sexp((block.m == -INFINITY ? shift : block.m) - shift);
-        for (size_t d = 0; d < dv; d++) o_i[d] *= factor;
+        for (size_t d = 0; d < dv; d++) o[d] *= factor;
         for (size_t j = 0; j < n_keys; j++) {
             if (s[j] == -INFINITY) continue; /* v_j may hold NaN */
-            vaxpy(1, o_i, sexp(s[j] - shift), v + (j0 + j) * dv, dv);
+            vaxpy(1, o, sexp(s[j] - shift), v_row(h, j0 + j), dv);
         }
         m = m_new;
     }
-    for (size_t d = 0; d < dv; d++) o_i[d] = l == 0 ? 0 : o_i[d] / l;
+    for (size_t d = 0; d < dv; d++) o[d] = l == 0 ? 0 : o[d] / l;
     return m + logf(l);
 }
 
-static inline void attention_with(const struct problem *p, const struct arrays *a, int threads)
+static inline void attention_head(const struct head *h)
 {
-#pragma omp parallel for schedule(dynamic, 8) num_threads(threads)
-    for (size_t row = 0; row < n_heads(p) * p->seqlen_q; row++) {
-        size_t i = row % p->seqlen_q;
-        struct head h = head_of(p, a, row / p->seqlen_q);
-        h.lse[i] = attention_row(p, i, h.q + i * p->head_dim, h.k, h.v, bias_row(p, &h, i),
-                                 h.o + i * p->head_dim_v);
-    }
+    for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, o_row(h, i));
 }
 
 /* x is read twice, y written once. */
 static inline struct cost cost(const struct problem *p)
 {
-    if (p->op == OP_ATTENTION)
-        return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
-                             .exps = 2 * score_count(p)};
-    double n = (double)p->rows * (double)p->cols;
-    return (struct cost){.passes = 3, .bytes = 3 * 4 * n, .rfo_bytes = 4 * n,
-                         .exps = (p->op == OP_LOGSOFTMAX ? 1 : 2) * n};
+    if (p->op == OP_ATTENTION) return cost_of_scores(p, 0, 2);
+    return cost_of_rows(p, 3, p->op == OP_LOGSOFTMAX ? 1 : 2);
 }
 
 #endif

@@ -13,7 +13,6 @@ const struct variant online_streaming = {
     .name = "streaming",
     .idea = "y stored past the cache",
     .group = IN_FAST,
-    .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,

@@ -77,22 +77,16 @@ static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
     all_rows(p, a, subtract);
 }
 
-static void attention_threads(const struct problem *p, const struct arrays *a)
-{
-    attention_with(p, a, omp_get_max_threads());
-}
-
 /* A state a chunk of a row. */
 static size_t workspace(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? 0 : (p->cols / CHUNK + 1) * sizeof(struct state);
+    return (p->cols / CHUNK + 1) * sizeof(struct state);
 }
 
 const struct variant online_threads = {
     .name = "threads",
     .idea = "one_look on all cores",
     .group = IN_FAST,
-    .device = ON_CPU,
     .all_cores = 1,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
@@ -101,6 +95,6 @@ const struct variant online_threads = {
     .isolates_v = 1,
     .workspace = workspace,
     .cost = cost_streaming_large,
-    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads},
-             {OP_ATTENTION, attention_threads}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .does = {{OP_SOFTMAX, softmax_threads}, {OP_LOGSOFTMAX, logsoftmax_threads}},
 };

@@ -19,72 +19,43 @@
 #include <float.h>
 
 /* Mean of x (n) as total and count.  Reads n floats. */
-static float total_of_row(const float *x, size_t n)
+static float total_row(const float *x, float *y, size_t n)
 {
     float total = 0.0f;
     for (size_t j = 0; j < n; j++) total += x[j];
-    return total / (float)n;
+    return *y = total / (float)n;
 }
 
 /* Mean of x (n), each old mean weighted by its share (k - 1) / k of the elements.  The
  * weight and both products are rounded at every step, and nothing pulls the mean back: it
  * drifts.  Reads n floats. */
-static float weighted_of_row(const float *x, size_t n)
+static float weighted_row(const float *x, float *y, size_t n)
 {
     float mu = n ? 0.0f : NAN;
     for (size_t k = 1; k <= n; k++) {
         float weight = (float)(k - 1) / (float)k;
         mu = mu * weight + x[k - 1] / (float)k;
     }
-    return mu;
+    return *y = mu;
 }
 
 /* The same as C reads mu * (k - 1) / k from left to right: mu (k - 1) comes first, and at
  * k = 3 it is twice the mean. */
-static float product_first_of_row(const float *x, size_t n)
+static float product_first_row(const float *x, float *y, size_t n)
 {
     float mu = n ? 0.0f : NAN;
     for (size_t k = 1; k <= n; k++)
         mu = mu * (float)(k - 1) / (float)k + x[k - 1] / (float)k;
-    return mu;
+    return *y = mu;
 }
 
 /* Mean of x (n) by increments (Welford 1962).  The correction shrinks with the distance
  * x - mu, and with it its rounding error.  Reads n floats. */
-static float increment_of_row(const float *x, size_t n)
+static float increment_row(const float *x, float *y, size_t n)
 {
     float mu = n ? 0.0f : NAN;
     for (size_t k = 1; k <= n; k++) mu += (x[k - 1] - mu) / (float)k;
-    return mu;
-}
-
-/* y (rows) = mean of each row of x (rows, cols). */
-static void each_row(const struct problem *p, const struct arrays *a,
-                     float (*mean)(const float *x, size_t n))
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++) y[i] = mean(x + i * p->cols, p->cols);
-}
-
-static void total(const struct problem *p, const struct arrays *a)
-{
-    each_row(p, a, total_of_row);
-}
-
-static void weighted(const struct problem *p, const struct arrays *a)
-{
-    each_row(p, a, weighted_of_row);
-}
-
-static void product_first(const struct problem *p, const struct arrays *a)
-{
-    each_row(p, a, product_first_of_row);
-}
-
-static void increment(const struct problem *p, const struct arrays *a)
-{
-    each_row(p, a, increment_of_row);
+    return *y = mu;
 }
 
 /* One pass over x; one float per row written. */
@@ -104,7 +75,7 @@ const struct variant mean_total = {
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
     .cost = cost,
-    .does = {{OP_MEAN, total}},
+    .by_row = {{OP_MEAN, total_row}},
 };
 
 const struct variant mean_product_first = {
@@ -114,7 +85,7 @@ const struct variant mean_product_first = {
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
     .cost = cost,
-    .does = {{OP_MEAN, product_first}},
+    .by_row = {{OP_MEAN, product_first_row}},
 };
 
 const struct variant mean_weighted = {
@@ -124,7 +95,7 @@ const struct variant mean_weighted = {
     .types = TYPE(F32),
     .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
     .cost = cost,
-    .does = {{OP_MEAN, weighted}},
+    .by_row = {{OP_MEAN, weighted_row}},
 };
 
 const struct variant mean_increment = {
@@ -134,5 +105,5 @@ const struct variant mean_increment = {
     .types = TYPE(F32),
     .max_score = FLT_MAX / 2.0f,
     .cost = cost,
-    .does = {{OP_MEAN, increment}},
+    .by_row = {{OP_MEAN, increment_row}},
 };

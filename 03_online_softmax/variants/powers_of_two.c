@@ -95,7 +95,6 @@ const struct variant online_two_pass = {
     .name = "two_pass",
     .idea = "a power of two for the maximum",
     .group = IN_ASIDES,
-    .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,

@@ -1,0 +1,41 @@
+/* head.h: scores and weighted sums of one head in vectors, for the fast/ folders of stages 1 to 3. */
+#ifndef VECTOR_HEAD_H
+#define VECTOR_HEAD_H
+
+#include "stage.h"
+#include "vector/vector.h"
+
+/* s (n) = scores of query i and the keys from `first` on, which it sees; -INFINITY where the bias
+ * masks a key, whatever it holds. */
+static inline void vector_scores(const struct head *h, size_t i, size_t first, size_t n, float *s)
+{
+    const float *q_i = q_row(h, i), *bias_i = h->bias ? h->bias + i * h->seqlen_k + first : NULL;
+    for (size_t j = 0; j < n; j++) {
+        s[j] = bias_i ? bias_i[j] : 0;
+        if (s[j] == -INFINITY) continue;
+        s[j] = h->scale * vdot(q_i, k_row(h, first + j), h->head_dim) + s[j];
+    }
+}
+
+/* Attention that stores S and P, the three steps of stages 1 and 2.
+ *   softmax  y (n) = softmax of x (n); returns lse */
+INLINE void stored_attention(const struct head *h,
+                             float (*softmax)(const float *x, float *y, size_t n))
+{
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        size_t n = visible(h, i);
+        vector_scores(h, i, 0, n, s_row(h, i));
+        for (size_t j = n; j < h->seqlen_k; j++) s_row(h, i)[j] = -INFINITY;
+    }
+    for (size_t i = 0; i < h->seqlen_q; i++)
+        h->lse[i] = softmax(s_row(h, i), p_row(h, i), h->seqlen_k);
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        const float *s_i = s_row(h, i), *p_i = p_row(h, i);
+        float *o_i = o_row(h, i);
+        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
+        for (size_t j = 0; j < visible(h, i); j++)
+            if (s_i[j] != -INFINITY) vaxpy(1, o_i, p_i[j], v_row(h, j), h->head_dim_v);
+    }
+}
+
+#endif
