@@ -26,12 +26,17 @@ static int has_avx512(void)
            __builtin_cpu_supports("fma");
 }
 
+/* The processor is asked once: in a virtual machine CPUID takes longer than a small problem. */
 static const char *lacks_dot_bf16(void)
 {
+    static int has = -1;
     unsigned a = 0, b, c, d;
     if (!dot_bf16_is_compiled) return "a compiler that knows AVX512-BF16";
-    __get_cpuid_count(7, 1, &a, &b, &c, &d);
-    return has_avx512() && (a & AVX512_BF16) ? NULL : "AVX512-BF16";
+    if (has < 0) {
+        __get_cpuid_count(7, 1, &a, &b, &c, &d);
+        has = has_avx512() && (a & AVX512_BF16);
+    }
+    return has ? NULL : "AVX512-BF16";
 }
 
 /* Tiles are 8 KiB of state that Linux does not save for a process unless it asks. */
@@ -43,12 +48,16 @@ static int tiles_permitted(void)
 
 static const char *lacks_amx(void)
 {
-    static int permitted = -1;
+    static int has = -1, permitted;
     unsigned a, b, c, d = 0;
     if (!amx_is_compiled) return "a compiler that knows AMX";
-    __get_cpuid_count(7, 0, &a, &b, &c, &d);
-    if (!has_avx512() || !(d & AMX_BF16) || !(d & AMX_TILE)) return "AMX for bf16";
-    if (permitted < 0) permitted = tiles_permitted();
+    if (has < 0) {
+        __get_cpuid_count(7, 0, &a, &b, &c, &d);
+        int tiles = has_avx512() && (d & AMX_BF16) && (d & AMX_TILE);
+        permitted = tiles && tiles_permitted();
+        has = tiles;
+    }
+    if (!has) return "AMX for bf16";
     return permitted ? NULL : "an operating system that permits AMX";
 }
 #else
