@@ -18,6 +18,7 @@ RUNG(async_copies, BF16, "1.3 to 1.6",
 RUNG(larger_tiles, BF16, "1.3 to 1.5",
      "32 queries per warp halve the reads of shared memory for each product",
      "tensor_pct shared_pct")
+BESIDE(general_mma)
 RUNG(lazy_rescaling, BF16, "1.05 to 1.1",
      "o is scaled a few times per row instead of once per block: d / Bc of about 5.5 instructions per score",
      "tensor_pct issue_pct")

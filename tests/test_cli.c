@@ -32,8 +32,8 @@ Test(cli, the_choice_is_explained)
     static const struct { const char *options, *want; } cases[] = {
         {"--verbose", "variant register_tiled (cpu-executed, f32)"},
         {"--verbose", "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread"},
-        {"--verbose", "\n  not tensor_cores, async_copies, larger_tiles, lazy_rescaling: does not "
-                      "compute in f32\n"},
+        {"--verbose", "\n  not tensor_cores, async_copies, larger_tiles, general_mma, lazy_rescaling: "
+                      "does not compute in f32\n"},
         {"--verbose --dtype f16", "takes blocks of 128 queries and 64 keys; head dims up to 64"},
         {"--verbose --dtype f16", "not split_kv: does not support more than 64 queries"},
     };

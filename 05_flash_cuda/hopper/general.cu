@@ -301,7 +301,7 @@ GPU_VARIANT(general) = {
     .idea = "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED,
+                WITH_PACKED | WITH_BIAS_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

@@ -25,7 +25,10 @@ struct general_scores {
     __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
     {
         if (C::SOFTCAP) cap_scores(s, terms);
-        if (C::BIAS) add_bias<C>(s, terms, row<C>(), sequence.seqlen_q, n, !mask);
+        if (C::BIAS)
+            add_bias<C>(s, terms, terms.bias + tile.batch * terms.bias_strides.batch +
+                                      tile.head * terms.bias_strides.head,
+                        row<C>(), sequence.seqlen_q, n, !mask);
         if (mask) mask_both_ends<C>(s, sequence.mask, row<C>(), n);
     }
     /* The same consumer, or step() stores its comparisons. */

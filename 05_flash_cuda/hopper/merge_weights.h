@@ -28,4 +28,13 @@ static inline HOST_DEVICE struct merge_weights merge_weights_of(float old_lse, f
     return w;
 }
 
+/* A sink is one more key, of value 0: the row's o and lse, merged with it.
+ * Returns the factor of o. */
+static inline HOST_DEVICE float add_sink(float *lse, float sink)
+{
+    const struct se keys = answer_as_se(*lse), all = se_merge(keys, se_lift(sink));
+    *lse = se_lse(all);
+    return se_divide(all, keys.l > 0.0f ? se_factor(keys.m, all.m) : 0.0f);
+}
+
 #endif

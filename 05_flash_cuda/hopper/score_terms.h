@@ -16,8 +16,9 @@
 struct score_terms {
     float c;           /* scale log2(e): log2 of the weight of a product, if nothing is added */
     float scale, cap, to_cap; /* to_cap: 2 scale log2(e) / cap */
-    const float *bias; /* [seqlen_q, seqlen_k] */
-    int seqlen_k;      /* of the bias */
+    const float *bias;
+    struct strides bias_strides; /* from batch to batch, head to head, query to query */
+    int seqlen_k;                /* columns of the bias */
     int pairs;         /* two neighbours of the bias can be loaded as one */
     const float *sinks; /* [heads_q] or NULL */
 };
@@ -57,12 +58,13 @@ static __device__ __forceinline__ float2 load_pair(const float *p)
 #endif
 }
 
-/* Adds the bias of query `row` and row + 8 and of key block n.
+/* Adds the bias of query `row` and row + 8 and of key block n; `bias` is that of query 0.
  *   all  every key of the block exists: else a key beyond the last gets any number of the row,
  *        and is masked afterwards */
 template <class C>
 static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const score_terms &t,
-                                                int row, int seqlen_q, int n, bool all)
+                                                const float *bias, int row, int seqlen_q, int n,
+                                                bool all)
 {
     asm("" : "+r"(row), "+r"(n)); /* addresses are computed here, not kept in registers */
     const float scale = C::SOFTCAP ? 2.0f * t.cap : t.scale, shift = C::SOFTCAP ? t.cap : 0.0f;
@@ -70,7 +72,7 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float *b =
-            t.bias + (size_t)min(row + 8 * r, seqlen_q - 1) * t.seqlen_k + first;
+            bias + (ptrdiff_t)min(row + 8 * r, seqlen_q - 1) * (ptrdiff_t)t.bias_strides.row + first;
 #pragma unroll
         for (int i = 2 * r; i < C::Bc / 2; i += 4) {
             float2 two;
@@ -97,15 +99,6 @@ static __device__ __forceinline__ struct rows subtract_large(float (&s)[N], stru
     return r;
 }
 
-/* A sink is one more key, of value 0: the row's o and lse, merged with it (merge_weights.h).
- * Returns the factor of o. */
-static __device__ __forceinline__ float add_sink(float *lse, float sink)
-{
-    const struct se keys = answer_as_se(*lse), all = se_merge(keys, se_lift(sink));
-    *lse = se_lse(all);
-    return se_divide(all, keys.l > 0.0f ? se_factor(keys.m, all.m) : 0.0f);
-}
-
 /* ---- the host's side ---- */
 
 static struct score_terms score_terms_of(const struct problem *p, const struct arrays *a)
@@ -117,7 +110,9 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
     if (p->softcap > 0.0f) t.to_cap = 2.0f * t.c / t.cap;
     if (p->has_bias) t.bias = a->bias;
     t.seqlen_k = (int)p->seqlen_k;
-    t.pairs = p->seqlen_k % 2 == 0 && (uintptr_t)a->bias % 8 == 0;
+    t.bias_strides = p->has_bias_strides ? p->bias_strides : strides{0, 0, p->seqlen_k};
+    t.pairs = (t.bias_strides.batch | t.bias_strides.head | t.bias_strides.row) % 2 == 0 &&
+              (uintptr_t)a->bias % 8 == 0;
     if (p->has_sinks) t.sinks = a->sinks;
     return t;
 }

@@ -154,7 +154,8 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
     int i_0 = blockIdx.x % x.q_blocks * Br; /* the block's first query and column */
     int c_0 = blockIdx.x / x.q_blocks % x.col_blocks * MAX_COLS;
     unsigned head = blockIdx.x / x.q_blocks / x.col_blocks, h = head % (unsigned)p.heads_q;
-    const struct sequence seq = sequence_of(&p, &x.a, head / (unsigned)p.heads_q);
+    unsigned b = head / (unsigned)p.heads_q;
+    const struct sequence seq = sequence_of(&p, &x.a, b);
     int seqlen_q = seq.seqlen_q, head_dim = p.head_dim;
     if (i_0 >= seqlen_q) return; /* the sequence is shorter than others */
     /* +Br is an int, which min() needs; Br alone is a constant of an enum */
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
             int i = i_0 + warp * ROWS + r, j = j_0 + lane;
             const struct key_range32 sees = mask_keys(mask, i);
             bool masked = j < sees.first || j >= sees.end || i >= seqlen_q;
-            float bias = p.has_bias && !masked ? x.a.bias[i * p.seqlen_k + j] : 0.0f;
+            float bias = p.has_bias && !masked ? x.a.bias[bias_at(&p, b, h, i) + j] : 0.0f;
             masked |= bias == -INFINITY;
             float scaled = s[r] * p.scale;
             if (p.softcap > 0.0f) scaled = p.softcap * tanhf(scaled / p.softcap);
@@ -285,7 +286,7 @@ GPU_VARIANT(tiled) = {
     .least_arch = 75,
     .types = ALL_TYPES,
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

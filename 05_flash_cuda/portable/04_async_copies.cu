@@ -160,14 +160,6 @@ template <int D, int... MORE, class F> static void with_tiling(const struct prob
     }
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    with_tiling<HEADS>(p, [&](auto w) {
-        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
-        else launch<BF16, decltype(w)>(p, a);
-    });
-}
-
 /* The instance for p in words. */
 static const char *picks(const struct problem *p)
 {
@@ -180,6 +172,14 @@ static const char *picks(const struct problem *p)
 }
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    with_tiling<HEADS>(p, [&](auto w) {
+        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
+        else launch<BF16, decltype(w)>(p, a);
+    });
+}
 
 GPU_VARIANT(async_copies) = {
     .name = "async_copies",

@@ -48,6 +48,13 @@ static __forceinline__ __device__ float base_of(float (&s)[W::Bc / 8][4], int r,
     return 0.0f;
 }
 
+/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
+static __forceinline__ __device__ float capped(float s, float c)
+{
+    const float x = s / c;
+    return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
+}
+
 /* s = -inf where the key is masked. */
 template <class W>
 static __forceinline__ __device__ void mask_block(typename W::scores &s,

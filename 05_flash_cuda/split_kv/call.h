@@ -20,7 +20,7 @@ struct steps { ptrdiff_t batch, head; int row; };
 struct call {
     bool is_plain;
     struct sequences sequences;
-    struct steps q, k, v, o;
+    struct steps q, k, v, o, bias;
     const int32_t *page_table; /* [sequences, pages_per_sequence], or NULL: no pages */
     int page_size, pages_per_sequence;
     int heads_of_group; /* query heads that share a key head */
@@ -85,6 +85,24 @@ static __forceinline__ __device__ ptrdiff_t q_element(const struct call &call,
            (ptrdiff_t)(g.seq.q + r % g.seq.seqlen_q) * call.q.row;
 }
 
+/* The bias of a query and key 0. */
+static __forceinline__ __device__ const float *bias_row(const struct call &call,
+                                                        const struct attention &x, int sequence,
+                                                        int head, int query)
+{
+    return x.bias + sequence * call.bias.batch + head * call.bias.head +
+           (ptrdiff_t)query * call.bias.row;
+}
+
+/* The same of row r of the group. */
+static __forceinline__ __device__ const float *bias_row(const struct call &call,
+                                                        const struct attention &x,
+                                                        const struct head_group &g, int r)
+{
+    int head = call.is_plain ? 0 : g.head_kv * call.heads_of_group + r / g.seq.seqlen_q;
+    return bias_row(call, x, g.sequence, head, r % g.seq.seqlen_q);
+}
+
 /* Where the result of a row goes. */
 struct result_row {
     int number;  /* in lse */
@@ -139,7 +157,8 @@ static struct steps steps_of(struct strides s)
 static bool is_plain(const struct problem *p)
 {
     return !(problem_features(p) &
-             (WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_SOFTCAP | WITH_SINKS));
+             (WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_SOFTCAP | WITH_SINKS |
+              WITH_BIAS_STRIDES));
 }
 
 /* Query heads that share a key head. */
@@ -155,6 +174,7 @@ static struct call call_of(const struct problem *p, const struct arrays *a)
     c.sequences = sequences_of(p, a);
     c.q = steps_of(strides_of_q(p)), c.k = steps_of(strides_of_k(p));
     c.v = steps_of(strides_of_v(p)), c.o = steps_of(strides_of_o(p));
+    c.bias = steps_of(p->has_bias_strides ? p->bias_strides : strides{0, 0, p->seqlen_k});
     c.page_table = p->page_size ? a->page_table : NULL;
     c.page_size = (int)p->page_size;
     c.pages_per_sequence = (int)p->pages_per_sequence;
@@ -165,14 +185,23 @@ static struct call call_of(const struct problem *p, const struct arrays *a)
     return c;
 }
 
+/* Whether rows of 16-bit numbers are a multiple of 16 bytes apart. */
+[[maybe_unused]] static bool copies_of_16_bytes(const struct problem *p)
+{
+    const struct strides all[] = {p->q_strides, p->k_strides, p->v_strides, p->o_strides};
+    size_t any = 0;
+    for (const struct strides &s : all) any |= s.batch | s.head | s.row;
+    return any % 8 == 0;
+}
+
 /* Rows of o and lse, of all heads. */
-static size_t all_rows_of(const struct problem *p)
+[[maybe_unused]] static size_t all_rows_of(const struct problem *p)
 {
     return p->heads_q * (p->packed ? p->total_q : p->batch * p->seqlen_q);
 }
 
 /* The most keys that the queries of a sequence see together. */
-static size_t most_keys(const struct problem *p)
+[[maybe_unused]] static size_t most_keys(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
     return mask_clamp(m.last - m.first + (ptrdiff_t)p->seqlen_q, m.seqlen_k);

@@ -86,7 +86,7 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
             float &score = s[i / 2][2 * r + i % 2], bias = 0.0f;
             bool is_masked = key >= min(end, seen.end) || key < seen.first;
             if (x.bias && !is_masked && row < g.n_rows)
-                bias = x.bias[(size_t)query * x.seqlen_k + key];
+                bias = bias_row(call, x, g, row)[key];
             score = is_masked || bias == -INFINITY ? -INFINITY : score + bias;
         }
     }
@@ -265,15 +265,6 @@ static const char *picks(const struct problem *p)
     return split_picks(plan(p));
 }
 
-/* Whether rows of 16-bit numbers are a multiple of 16 bytes apart. */
-static bool copies_of_16_bytes(const struct problem *p)
-{
-    const struct strides all[] = {p->q_strides, p->k_strides, p->v_strides, p->o_strides};
-    size_t any = 0;
-    for (const struct strides &s : all) any |= s.batch | s.head | s.row;
-    return any % 8 == 0;
-}
-
 static const char *refuses(const struct problem *p)
 {
     if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
@@ -295,7 +286,7 @@ GPU_VARIANT(split_kv) = {
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES,
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

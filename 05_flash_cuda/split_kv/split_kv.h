@@ -14,6 +14,7 @@
 #include "early_start.h"
 #include "split_kv/call.h"
 #include "portable/mma_sync.h"
+#include "portable/scores.h"
 
 #include <atomic>
 
@@ -47,13 +48,6 @@ static __forceinline__ __device__ void store(const struct attention &x, size_t a
 {
     if constexpr (T == F32) ((float *)x.o)[at] = value;
     else x.o[at] = (uint16_t)pack<T>(value, 0.0f);
-}
-
-/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
-static __forceinline__ __device__ float capped(float s, float c)
-{
-    const float x = s / c;
-    return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
 }
 
 /* The column with a key of score `sink` and value 0 merged into it.  A sink of +inf or NaN gives

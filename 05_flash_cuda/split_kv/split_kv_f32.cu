@@ -62,7 +62,7 @@ static __forceinline__ __device__ float masked(float s, const struct attention &
     s *= x.scale;
     if (call.softcap > 0.0f) s = capped(s, call.softcap);
     if (!x.bias || row >= g.n_rows) return s;
-    float bias = x.bias[(size_t)query * x.seqlen_k + j];
+    float bias = bias_row(call, x, g, row)[j];
     return bias == -INFINITY ? bias : s + bias;
 }
 
@@ -278,7 +278,7 @@ GPU_VARIANT(split_kv_f32) = {
     .least_arch = 75,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES,
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
