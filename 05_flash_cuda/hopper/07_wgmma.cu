@@ -13,7 +13,7 @@ template <class Type, int HEAD_DIM> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = 1, Br = 64 * WARPGROUPS;
     static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 1, V_STAGES = 1, K_RELEASES = 1;
+    static constexpr int K_STAGES = 1, V_STAGES = 1;
     static constexpr int THREADS = 128 * WARPGROUPS;
 };
 

@@ -13,7 +13,7 @@ template <class Type, int HEAD_DIM> struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
     static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2, K_RELEASES = 1;
+    static constexpr int K_STAGES = 2, V_STAGES = 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
 };
 

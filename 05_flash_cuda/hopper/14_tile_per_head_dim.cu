@@ -7,13 +7,6 @@
  *   d = 128   queries in registers: no product Q K^T reads them from shared memory.
  *   d = 256   as before: o leaves no registers for more. */
 #include "launch.h"
-
-/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
-static bool takes_three(const struct problem *p)
-{
-    return !p->causal && p->seqlen_k >= 8192;
-}
-
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -23,7 +16,7 @@ struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES, K_RELEASES = 1;
+    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
@@ -213,6 +206,12 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
     start<C, memory<C>>(tile_per_head_dim_kernel<C>, blocks, a->stream, params, s);
+}
+
+/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
+static bool takes_three(const struct problem *p)
+{
+    return !p->causal && p->seqlen_k >= 8192;
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */

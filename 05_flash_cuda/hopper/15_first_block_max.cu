@@ -10,13 +10,6 @@
  * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
  * both are computed as in rung 14. */
 #include "launch.h"
-
-/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
-static bool takes_three(const struct problem *p)
-{
-    return !p->causal && p->seqlen_k >= 8192;
-}
-
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
@@ -252,6 +245,12 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
     start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
+}
+
+/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
+static bool takes_three(const struct problem *p)
+{
+    return !p->causal && p->seqlen_k >= 8192;
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */

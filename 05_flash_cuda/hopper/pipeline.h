@@ -33,13 +33,19 @@ template <class C> struct kv_pipeline {
     uint64_t v_full[C::V_STAGES], v_empty[C::V_STAGES];
 };
 
-/* K_RELEASES: arrivals by which a warpgroup releases a stage of K, one for all of it or one
- * for each of its four warps. */
+/* Arrivals by which a warpgroup releases a stage of K: one for all of it, or what a kernel says
+ * whose warps do so each for itself. */
+template <class C> constexpr int releases_of_k(void)
+{
+    if constexpr (requires { C::K_RELEASES; }) return C::K_RELEASES;
+    else return 1;
+}
+
 template <class C> static __device__ __forceinline__ void kv_init(kv_pipeline<C> &kv)
 {
     for (int i = 0; i < C::K_STAGES; i++) {
         mbarrier_init(&kv.k_full[i], 1);
-        mbarrier_init(&kv.k_empty[i], C::K_RELEASES * C::WARPGROUPS);
+        mbarrier_init(&kv.k_empty[i], releases_of_k<C>() * C::WARPGROUPS);
     }
     for (int i = 0; i < C::V_STAGES; i++) {
         mbarrier_init(&kv.v_full[i], 1);
@@ -114,7 +120,7 @@ static __device__ __forceinline__ void skip_block(kv_pipeline<C> &kv,
     mbarrier_wait(&kv.v_full[v_at.index], v_at.phase);
     named_barrier_sync(id, 128);
     mbarrier_arrive_if(&kv.k_empty[k_at.index],
-                       threadIdx.x % (128 / C::K_RELEASES) == 0);
+                       threadIdx.x % (128 / releases_of_k<C>()) == 0);
     advance<C::K_STAGES>(k_at);
     release(kv.v_empty, v_at);
 }

@@ -13,14 +13,9 @@
  *
  * Q, K and V all lie so.  V is never transposed: wgmma reads it across.
  *
- * How wgmma finds a tile: by a descriptor, 64 bits.
- *
- *     bits  0-13  address / 16                      62-63  1: 128-byte swizzle
- *     bits 16-29  bytes from panel to panel / 16    (V only: its columns span panels)
- *     bits 32-45  bytes from 8 rows to the next 8 / 16 = 64
- *
- * The next 16 columns of Q or K: address + 32 bytes, descriptor + 2.  The next 16 rows of
- * V: address + 2048 bytes, descriptor + 128.
+ * How wgmma finds a tile: by a descriptor, 64 bits (descriptor() below).  The next 16 columns of
+ * Q or K: address + 32 bytes, descriptor + 2.  The next 16 rows of V: address + 2048 bytes,
+ * descriptor + 128.
  *
  * How D lies in registers.  Thread t of the warpgroup, warp w = t / 32, lane l:
  *
@@ -37,17 +32,30 @@
 
 #include <type_traits>
 
-/* The descriptor of Q or K rows at `p`: columns are the reduction. */
-static __device__ __forceinline__ uint64_t descriptor_qk(const void *p)
+/* A descriptor from its fields (PTX ISA, "Matrix descriptor"); bytes count in units of 16.
+ *   p         where the tile begins                              bits  0-13
+ *   to_panel  bytes from a panel of 64 columns to the next       bits 16-29
+ *   to_rows   bytes from 8 rows to the next 8                    bits 32-45
+ *   swizzle   1: 128 bytes                                       bits 62-63 */
+static __device__ __forceinline__ uint64_t descriptor(const void *p, int to_panel, int to_rows)
 {
-    return 0x4000004000010000ull | ((shared_address(p) & 0x3ffff) >> 4);
+    const uint64_t swizzle = 1;
+    return swizzle << 62 | (uint64_t)(to_rows >> 4) << 32 | (uint64_t)(to_panel >> 4) << 16 |
+           (shared_address(p) & 0x3ffff) >> 4;
 }
 
-/* The descriptor of V at `p`, a tile of `rows` rows: rows are the reduction. */
+/* The descriptor of Q or K rows at `p`: columns are the reduction, 16 of them a product.  They lie
+ * in one panel, so to_panel is not looked at; the manual wants 1 unit there. */
+static __device__ __forceinline__ uint64_t descriptor_qk(const void *p)
+{
+    return descriptor(p, 16, 8 * 128);
+}
+
+/* The descriptor of V at `p`, a tile of `rows` rows: rows are the reduction, and a product takes
+ * all columns, panel after panel. */
 static __device__ __forceinline__ uint64_t descriptor_v(const void *p, int rows)
 {
-    return 0x4000004000000000ull | ((uint64_t)(rows * 128 >> 4) << 16) |
-           ((shared_address(p) & 0x3ffff) >> 4);
+    return descriptor(p, rows * 128, 8 * 128);
 }
 
 #ifdef __CUDACC__ /* else the same functions in cuda_on_cpu/hopper_on_cpu.h */
