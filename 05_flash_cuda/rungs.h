@@ -37,11 +37,8 @@ RUNG(intra_warpgroup_overlap, BF16, "1.1",
 RUNG(tma_store, BF16, "1.0",
      "o is a hundredth of the traffic at 16k keys; short sequences may gain a few percent",
      "tensor_pct")
-RUNG(persistent, BF16, "1.0; causal 0.8",
-     "without a mask 15.5 waves of equal tiles lose 3 %; with one, a fixed order of unequal tiles is worse than the hardware's",
-     "tensor_pct")
-RUNG(heavy_first, BF16, "1.0; causal 1.4",
-     "free blocks take the heaviest tile left, so all end at about the same time",
+RUNG(heavy_first, BF16, "1.0",
+     "without a mask 15.5 waves of equal tiles lose 3 %; with one, blocks that take the heaviest tile left all end at about the same time, as they do by the hardware's order",
      "tensor_pct")
 RUNG(tile_per_head_dim, BF16, "1.0; d = 64 1.2",
      "at d = 64 exponentials take as long as products, so four consumers must share the two units",

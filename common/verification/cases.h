@@ -16,8 +16,8 @@ enum recipe {
     ASCENDING,   /* scores rise from -30 to 30: a new maximum at every step */
     DESCENDING,  /* and fall: the first is the maximum */
     OUTLIER,     /* the key at `at` wins by 20 */
-    STEEP,       /* scores rise by 75 every 64 keys: rung 15 of stage 5 repairs every block */
-    SPIKE,       /* the key at `at` wins by 500: rung 15 repairs one block */
+    STEEP,       /* scores rise by 75 every 64 keys: rung 14 of stage 5 repairs every block */
+    SPIKE,       /* the key at `at` wins by 500: rung 14 repairs one block */
     SHIFT_20,    /* a common component shifts all scores to -20: a stray 0 would win */
     SHIFT_200,   /* to -200 */
     SHIFT_UP,    /* to +10000 (rows only) */

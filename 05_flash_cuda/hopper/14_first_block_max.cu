@@ -1,11 +1,14 @@
 /* arch: sm_90a */
-/* Rung 14: a tile for each head dimension.
+/* Rung 14: the maximum of the first key block only, and a repair.
  *
- *   d = 64    four consumers of 64 queries, 64 keys; for long sequences three, 128 keys.  The
- *             exponential unit needs as many cycles as the tensor cores, so both must always
- *             have work, and two consumers are too few.
- *   d = 128   queries in registers: no product Q K^T reads them from shared memory.
- *   d = 256   as before: o leaves no registers for more. */
+ * m need not be the maximum (rung 6): it must keep 2^(s c - m c) in range, and a bfloat16
+ * reaches from 2^-126 to 2^127.  So m is the maximum of the row's first block; the loop has no
+ * maximum, no exchange between lanes, no rescaling.  After each block the warp votes whether some
+ * l has passed 2^76, so that a row may be 2^90 above m.  Nothing is lost yet: P V of this block has
+ * not been issued, and its K is still in the pipeline (the price: K is released later).  The warp
+ * alone computes the block again with its maximum (rows.h), by rung 3's mma.sync, whose scores lie
+ * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
+ * both are computed as in rung 13. */
 #include "launch.h"
 #include "q_fragments.h"
 #include "scheduler.h"
@@ -16,7 +19,9 @@ struct config {
     using T = Type;
     static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
     static constexpr int Bc = KEYS;
+    static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
     static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
+    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
@@ -29,6 +34,7 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
@@ -36,6 +42,7 @@ template <class C> struct consumer {
     float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
     uint32_t p[C::Bc / 4];
     q_operand<C> q;
+    const typename C::T *q_rows;
     struct rows rows;
     struct pipeline_state k_at, v_at;
 };
@@ -66,7 +73,28 @@ static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(
 
 template <class C> static __device__ __forceinline__ void release_turn(int w)
 {
+    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
+}
+
+/* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
+template <class C>
+static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
+                                              const struct params &params, int row, int n,
+                                              bool mask, const float (&l)[2])
+{
+    float top[2], alpha[2];
+    warp_scores<C>(x.s, x.q, x.q_rows, k);
+    fence_proxy_async(); /* the warp's ordinary loads of K come before its release */
+    __syncwarp();
+    if (mask) mask_block<C>(x.s, params, as_new(row), n); /* or step() stores its comparisons */
+    row_maxima(x.s, top);
+    repair_rows(x.rows, l, top, x.c, alpha);
+    exponentials(x.s, x.rows, x.c);
+    scale_rows(x.o, alpha);
+    pack_weights<typename C::T>(x.s, x.p);
+    warpgroup_fence_operand(x.o);
+    warpgroup_fence_operand(x.p);
 }
 
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
@@ -76,6 +104,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             int n, bool mask)
 {
     float top[2], alpha[2];
+    int k_index = x.k_at.index;
     mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
     acquire_turn(w);
     wgmma_fence();
@@ -88,11 +117,13 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     release_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
     warpgroup_fence_operand(x.s);
-    release(kv.k_empty, x.k_at);
+    if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    row_maxima(x.s, top);
-    bool grown = FIRST || has_grown(x.rows, top, x.c);
+    if (FIRST || !C::FIRST_BLOCK_MAX) row_maxima(x.s, top);
+    bool grown = !C::FIRST_BLOCK_MAX && (FIRST || has_grown(x.rows, top, x.c));
     if (grown) update_maximum(x.rows, top, x.c, alpha);
+    if (FIRST && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.c, alpha);
+    const float l[2] = {x.rows.l[0], x.rows.l[1]};
     exponentials(x.s, x.rows, x.c);
     if (!FIRST) {
         wgmma_wait<0>();
@@ -103,6 +134,12 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
     pack_weights<typename C::T>(x.s, x.p);
     warpgroup_fence_operand(x.p);
+    if (C::FIRST_BLOCK_MAX) {
+        advance<C::K_STAGES>(x.k_at);
+        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
+            repair(x, kv.k[k_index], params, row, n, mask, l);
+        mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
+    }
 }
 
 /* The output of the last block. */
@@ -146,7 +183,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     int n_open = blocks_open<C>(params, first);
     clear(x.rows, x.o);
     if (n_blocks > 0) {
-        set_q<C>(x.q, sm.q.q[q_index] + w * 64 * 64);
+        x.q_rows = sm.q.q[q_index] + w * 64 * 64;
+        set_q<C>(x.q, x.q_rows);
         step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
@@ -167,7 +205,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
-    x.c = params.c;
+    x.c = *(volatile float *)&sm.c;
     x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
@@ -181,12 +219,13 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    tile_per_head_dim_kernel(const __grid_constant__ struct params params, const struct scheduler s)
+    first_block_max_kernel(const __grid_constant__ struct params params, const struct scheduler s)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
         q_init(sm.q);
         kv_init(sm.kv);
+        sm.c = params.c;
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -205,7 +244,7 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(tile_per_head_dim_kernel<C>, blocks, a->stream, params, s);
+    start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
 }
 
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
@@ -246,13 +285,13 @@ static struct cost cost(const struct problem *p)
     return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
 }
 
-GPU_VARIANT(tile_per_head_dim) = {
-    .name = "tile_per_head_dim",
-    .idea = "a tile per head_dim",
+GPU_VARIANT(first_block_max) = {
+    .name = "first_block_max",
+    .idea = "first block's maximum",
     HOPPER_VARIANT,
     .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(tile_per_head_dim),
+    .on_gpu = GPU_TWIN(first_block_max),
 };

@@ -1,32 +1,24 @@
 /* arch: sm_90a */
-/* Rung 15: the maximum of the first key block only, and a repair.
+/* Rung 12: persistent blocks, heavy tiles first (Graham's LPT rule; FlashAttention-3 does both).
  *
- * m need not be the maximum (rung 6): it must keep 2^(s c - m c) in range, and a bfloat16
- * reaches from 2^-126 to 2^127.  So m is the maximum of the row's first block; the loop has no
- * maximum, no exchange between lanes, no rescaling.  After each block the warp votes whether some
- * l has passed 2^76, so that a row may be 2^90 above m.  Nothing is lost yet: P V of this block has
- * not been issued, and its K is still in the pipeline (the price: K is released later).  The warp
- * alone computes the block again with its maximum (rows.h), by rung 3's mma.sync, whose scores lie
- * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
- * both are computed as in rung 14. */
+ * In rung 11 every tile takes extra time to start and end.  Here one block per multiprocessor works
+ * through many tiles: its producer goes on to the next tile's Q, K and V while the consumers finish
+ * the tile before, and tells them with each Q which tile it is (q_pipeline.h).
+ *
+ * Under a causal mask the last tile of a sequence has as many key blocks as the sequence, the
+ * first one has one.  So a block that is free takes the next tile from a counter, the heaviest
+ * first, and heads go by in sections that fit the L2 cache (scheduler.h). */
 #include "launch.h"
-#include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES>
-struct config {
+template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = KEYS;
-    static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
-    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 256 ? 64 : 128;
+    static constexpr int K_STAGES = 2, V_STAGES = 2;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -34,15 +26,13 @@ template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
-    float c; /* for registers: ptxas loads a parameter again in every block */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */
 template <class C> struct consumer {
     float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
     uint32_t p[C::Bc / 4];
-    q_operand<C> q;
-    const typename C::T *q_rows;
+    uint64_t q; /* descriptor */
     struct rows rows;
     struct pipeline_state k_at, v_at;
 };
@@ -73,28 +63,7 @@ static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(
 
 template <class C> static __device__ __forceinline__ void release_turn(int w)
 {
-    asm("" : "+r"(w)); /* or the number below takes a register for the whole loop */
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
-/* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet. */
-template <class C>
-static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
-                                              const struct params &params, int row, int n,
-                                              bool mask, const float (&l)[2])
-{
-    float top[2], alpha[2];
-    warp_scores<C>(x.s, x.q, x.q_rows, k);
-    fence_proxy_async(); /* the warp's ordinary loads of K come before its release */
-    __syncwarp();
-    if (mask) mask_block<C>(x.s, params, as_new(row), n); /* or step() stores its comparisons */
-    row_maxima(x.s, top);
-    repair_rows(x.rows, l, top, x.c, alpha);
-    exponentials(x.s, x.rows, x.c);
-    scale_rows(x.o, alpha);
-    pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.o);
-    warpgroup_fence_operand(x.p);
 }
 
 /* Key block n, and the output of block n - 1 (there is none before block 0). */
@@ -104,7 +73,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             int n, bool mask)
 {
     float top[2], alpha[2];
-    int k_index = x.k_at.index;
     mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
     acquire_turn(w);
     wgmma_fence();
@@ -117,13 +85,11 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     release_turn<C>(w);
     wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
     warpgroup_fence_operand(x.s);
-    if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
+    release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST || !C::FIRST_BLOCK_MAX) row_maxima(x.s, top);
-    bool grown = !C::FIRST_BLOCK_MAX && (FIRST || has_grown(x.rows, top, x.c));
+    row_maxima(x.s, top);
+    bool grown = FIRST || has_grown(x.rows, top, x.c);
     if (grown) update_maximum(x.rows, top, x.c, alpha);
-    if (FIRST && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.c, alpha);
-    const float l[2] = {x.rows.l[0], x.rows.l[1]};
     exponentials(x.s, x.rows, x.c);
     if (!FIRST) {
         wgmma_wait<0>();
@@ -134,12 +100,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
     pack_weights<typename C::T>(x.s, x.p);
     warpgroup_fence_operand(x.p);
-    if (C::FIRST_BLOCK_MAX) {
-        advance<C::K_STAGES>(x.k_at);
-        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
-            repair(x, kv.k[k_index], params, row, n, mask, l);
-        mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
-    }
 }
 
 /* The output of the last block. */
@@ -183,8 +143,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     int n_open = blocks_open<C>(params, first);
     clear(x.rows, x.o);
     if (n_blocks > 0) {
-        x.q_rows = sm.q.q[q_index] + w * 64 * 64;
-        set_q<C>(x.q, x.q_rows);
+        x.q = descriptor_qk(sm.q.q[q_index] + w * 64 * 64);
         step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
@@ -205,7 +164,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
-    x.c = *(volatile float *)&sm.c;
+    x.c = params.c;
     x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
@@ -219,47 +178,33 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    first_block_max_kernel(const __grid_constant__ struct params params, const struct scheduler s)
+    heavy_first_kernel(const __grid_constant__ struct params params, const struct scheduler s)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
         q_init(sm.q);
         kv_init(sm.kv);
-        sm.c = params.c;
         fence_mbarrier_init();
     }
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
+        setmaxnreg_dec<40>();
         if (threadIdx.x == 0) produce(sm, params, s);
     } else {
-        setmaxnreg_inc<C::REGISTERS>();
+        setmaxnreg_inc<232>();
         consume(sm, params, w - 1);
     }
 }
 
-template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
-{
-    const struct params params = params_of(p, a, C::Br, C::Bc);
-    const struct scheduler s = scheduler_of(params, p, a);
-    int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
-}
-
-/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
-static bool takes_three(const struct problem *p)
-{
-    return !p->causal && p->seqlen_k >= 8192;
-}
-
-/* The instance for a shape, each chosen by measurement (notes/hopper.md). */
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
-    else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
-    else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    using C = config<T, D>;
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    const struct scheduler s = scheduler_of(params, p, a);
+    int blocks = persistent_blocks(s.n_tiles);
+    start<C, memory<C>>(heavy_first_kernel<C>, blocks, a->stream, params, s);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -267,31 +212,17 @@ static void attention(const struct problem *p, const struct arrays *a)
     LAUNCH_FOR(launch, p, a);
 }
 
-/* The instance for a shape in words. */
-static const char *picks(const struct problem *p)
-{
-    if (p->head_dim > 128 || p->head_dim_v > 128) return "tiles of 128 queries, 64 keys";
-    if (p->head_dim > 64 || p->head_dim_v > 64)
-        return "tiles of 128 queries, 128 keys; queries in registers";
-    return takes_three(p) ? "tiles of 192 queries, 128 keys: no mask, 8192 keys or more"
-                          : "tiles of 256 queries, 64 keys: four consumers take turns";
-}
-
 /* The counter that gives out work tiles. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
 
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
+static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
-GPU_VARIANT(first_block_max) = {
-    .name = "first_block_max",
-    .idea = "first block's maximum",
+GPU_VARIANT(heavy_first) = {
+    .name = "heavy_first",
+    .idea = "heaviest tiles first",
     HOPPER_VARIANT,
-    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(first_block_max),
+    .on_gpu = GPU_TWIN(heavy_first),
 };

@@ -1,22 +1,27 @@
 /* arch: sm_90a */
-/* Rung 12: persistent blocks.  One block per multiprocessor works through many tiles.
+/* Rung 13: a tile for each head dimension.
  *
- * In rung 11 every tile takes extra time to start and end: barriers, the first copies of Q and K,
- * and the last store.  Here the producer goes on to the next tile's Q, K and V while the consumers finish
- * the tile before.  With each Q tile it tells them which tile it is (q_pipeline.h).  Stage
- * indices and phases are carried from tile to tile.  Block b takes the tiles b, b + blocks, ...
- * Under a causal mask, where tiles take different times, that is slower than rung 11. */
+ *   d = 64    four consumers of 64 queries, 64 keys; for long sequences three, 128 keys.  The
+ *             exponential unit needs as many cycles as the tensor cores, so both must always
+ *             have work, and two consumers are too few.
+ *   d = 128   queries in registers: no product Q K^T reads them from shared memory.
+ *   d = 256   as before: o leaves no registers for more. */
 #include "launch.h"
-#include "q_pipeline.h"
+#include "q_fragments.h"
+#include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM> struct config {
+template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES>
+struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = KEYS;
+    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -30,7 +35,7 @@ template <class C> struct memory {
 template <class C> struct consumer {
     float s[C::Bc / 2], o[C::D / 2], c; /* c = scale log2(e) */
     uint32_t p[C::Bc / 4];
-    uint64_t q; /* descriptor */
+    q_operand<C> q;
     struct rows rows;
     struct pipeline_state k_at, v_at;
 };
@@ -38,17 +43,18 @@ template <class C> struct consumer {
 /* The producer, one thread: Q, then K and V block by block. */
 template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
-                                               int n_tiles)
+                                               const struct scheduler &s)
 {
     struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
-    for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
-        const struct work_tile t = work_tile_of(params, tile);
+    for (int tile = blockIdx.x; tile < s.n_tiles;) {
+        const struct work_tile t = find_tile(s, params, tile);
         mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
         load_q(sm.q, q_at.index, params, t);
         advance<C::Q_STAGES>(q_at);
         int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
         int head_kv = t.head / params.group;
         load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
+        tile = next_tile(s, tile);
         load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
     }
     mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
@@ -140,7 +146,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     int n_open = blocks_open<C>(params, first);
     clear(x.rows, x.o);
     if (n_blocks > 0) {
-        x.q = descriptor_qk(sm.q.q[q_index] + w * 64 * 64);
+        set_q<C>(x.q, sm.q.q[q_index] + w * 64 * 64);
         step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
@@ -175,7 +181,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    persistent_kernel(const __grid_constant__ struct params params, int n_tiles)
+    tile_per_head_dim_kernel(const __grid_constant__ struct params params, const struct scheduler s)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -186,22 +192,35 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        setmaxnreg_dec<40>();
-        if (threadIdx.x == 0) produce(sm, params, n_tiles);
+        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce(sm, params, s);
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<C::REGISTERS>();
         consume(sm, params, w - 1);
     }
 }
 
+template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
+{
+    const struct params params = params_of(p, a, C::Br, C::Bc);
+    const struct scheduler s = scheduler_of(params, p, a);
+    int blocks = persistent_blocks(s.n_tiles);
+    start<C, memory<C>>(tile_per_head_dim_kernel<C>, blocks, a->stream, params, s);
+}
+
+/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
+static bool takes_three(const struct problem *p)
+{
+    return !p->causal && p->seqlen_k >= 8192;
+}
+
+/* The instance for a shape, each chosen by measurement (notes/hopper.md). */
 template <class T, int D>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    using C = config<T, D>;
-    const struct params params = params_of(p, a, C::Br, C::Bc);
-    int n_tiles = n_work_tiles(params, p);
-    int blocks = persistent_blocks(n_tiles);
-    start<C, memory<C>>(persistent_kernel<C>, blocks, a->stream, params, n_tiles);
+    if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
+    else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
+    else launch_as<config<T, 64, 4, 64, 4>>(p, a);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -209,13 +228,31 @@ static void attention(const struct problem *p, const struct arrays *a)
     LAUNCH_FOR(launch, p, a);
 }
 
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+/* The instance for a shape in words. */
+static const char *picks(const struct problem *p)
+{
+    if (p->head_dim > 128 || p->head_dim_v > 128) return "tiles of 128 queries, 64 keys";
+    if (p->head_dim > 64 || p->head_dim_v > 64)
+        return "tiles of 128 queries, 128 keys; queries in registers";
+    return takes_three(p) ? "tiles of 192 queries, 128 keys: no mask, 8192 keys or more"
+                          : "tiles of 256 queries, 64 keys: four consumers take turns";
+}
 
-GPU_VARIANT(persistent) = {
-    .name = "persistent",
-    .idea = "blocks take new tiles",
+/* The counter that gives out work tiles. */
+static size_t workspace(const struct problem *) { return sizeof(int); }
+
+static struct cost cost(const struct problem *p)
+{
+    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
+}
+
+GPU_VARIANT(tile_per_head_dim) = {
+    .name = "tile_per_head_dim",
+    .idea = "a tile per head_dim",
     HOPPER_VARIANT,
+    .picks = picks,
+    .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(persistent),
+    .on_gpu = GPU_TWIN(tile_per_head_dim),
 };
