@@ -62,16 +62,13 @@ NUMBERED := stage diff trace bench profile exercise hint
 
 # What must hold before anything is done.  Where it does not, REFUSED is set, one line has
 # been printed, and make ends with status 2.
-include common/make/compilers.mk common/make/cuda.mk common/make/request.mk
+include common/make/compilers.mk common/make/request.mk
 ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
-include common/make/programs.mk common/make/library.mk common/make/roof.mk common/make/stages.mk
-include common/make/exercises.mk common/make/reports.mk common/make/tests.mk
-include common/make/book.mk
-include common/make/fuzz.mk common/make/on_ramp.mk common/make/instructions.mk
-include common/make/mpi.mk common/make/nccl.mk
+include $(addprefix common/make/,programs.mk library.mk roof.mk exercises.mk stages.mk \
+                                 reports.mk tests.mk book.mk mpi.mk nccl.mk)
 
 all: build summary
 

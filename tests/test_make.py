@@ -113,7 +113,7 @@ def test_a_folder_of_submissions_may_have_any_name(place):
     ("stage 1 CXX=sh CC='ccache sh -m64'", "missing: ccache;", "apt-get install ccache\n"),
     ("b/01_naive CC=clang-77", "missing: clang-77 clang++-77;", "install clang-77\n"),
     ("gallery CC=sh CXX=sh", "missing: git, patch, criterion", "install git patch "),
-    ("grade SUBMISSIONS=HERE/bin CC=sh CXX=sh", "missing: python3;", "install python3\n"),
+    ("grade SUBMISSIONS=HERE/bin CC=gcc-77 CXX=sh", "missing: gcc-77;", "install gcc-77\n"),
 ])
 def test_missing_tools_are_named_with_the_command_that_installs_them(
         place, bare, request_, missing, command):

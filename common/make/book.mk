@@ -19,12 +19,11 @@ WASM_LD = $$(for c in wasm-ld wasm-ld-19 wasm-ld-18 wasm-ld-17 wasm-ld-16 wasm-l
 
 .PHONY: book book-test
 $(WASM_O): $(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  wasm  $<"
+	$(call says,wasm )
 	$(Q)$(WASM_CC) $(WASM_FLAGS) -I01_naive -MMD -MP -c $< -o $@
 
 $(BUILD)/figures.wasm: $(WASM_O)
-	@echo "  link  $@"
+	$(call says,link ,$@)
 	$(Q)$(WASM_LD) --no-entry --allow-undefined-file=common/book/wasm/imports.txt \
 	    -z stack-size=65536 --gc-sections --strip-all $^ -o $@
 

@@ -18,8 +18,7 @@ LIBRARY_NAMES := -Wl,--version-script=common/library/five_steps.map
 LIBRARY_LINK := $(if $(CUDA),$(CXX),$(CC))
 
 $(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  cc    $< (position-independent)"
+	$(call says,cc   ,$< (position-independent))
 	$(Q)$(CC) $(CFLAGS_ALL) $(INSTRUCTIONS) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
 
 # The tests have the GPU's code executed on the CPU.
@@ -31,7 +30,7 @@ $(BUILD)/obj/common/library/backend_gpu.cuda.o: private PROVENANCE = \
     '-DCUDA_COMPILER="nvcc $(CUDA_ARCH)"'
 
 $(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map $(BUILD)/config.link
-	@echo "  link  $@"
+	$(call says,link ,$@)
 	$(Q)$(LIBRARY_LINK) -shared -Wl,-soname,$(LIBRARY_SONAME) \
 	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections \
 	    $(FAST) $(CFLAGS) $(filter %.o,$^) $(LIBS) -o $@
@@ -39,7 +38,7 @@ $(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map $(BU
 # All objects as one, in which every other name is local: what the archive's user calls
 # `merge` stays the user's.
 $(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O) $(BUILD)/config.link
-	@echo "  ar    $@"
+	$(call says,ar   ,$@)
 	$(Q)rm -f $@ && $(LD) -r $(filter %.o,$^) -o $(BUILD)/obj/five_steps.o
 	$(Q)objcopy -w --keep-global-symbol='five_steps_*' $(BUILD)/obj/five_steps.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/five_steps.o

@@ -20,12 +20,11 @@ build: $(MPI_PROGRAM)
 endif
 
 $(MPI_O) $(WORLD_MPI_O): $(BUILD)/obj/%.o: %.c $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  mpicc $<"
+	$(call says,mpicc)
 	$(Q)$(with_cc) $(CFLAGS_ALL) $(INCLUDE) -c $< -o $@
 
 $(MPI_PROGRAM): $(MPI_O) $(WORLD_MPI_O) $(RANKS_O) $(MPI_PARTS)
-	@echo "  link  $@"
+	$(call says,link ,$@)
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) -lstdc++ -o $@
 
 # mpicc is looked up anew after an installation.

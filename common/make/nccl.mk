@@ -39,6 +39,6 @@ cuda: $(NCCL_MPI)
 
 $(NCCL_MPI): $(WORLD_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
              $(filter-out %/stage.cpu.o,$(call objects_of,05_flash_cuda))
-	@echo "  link  $@"
+	$(call says,link ,$@)
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) $(NCCL_LIBS) -lstdc++ -o $@
 endif

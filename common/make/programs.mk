@@ -23,14 +23,14 @@ COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
             $(patsubst %.cc,$(BUILD)/obj/%.o,$(call sources_of,common,.cc)) \
             $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(wildcard common/gpu/*.cu)))
 
-# The lesson, stage.c, is no object of its own: variants.c beside it includes it.
-LESSONS := $(patsubst %/variants.c,%/stage.c,$(wildcard $(STAGES:%=%/variants.c)))
+# The lesson, stage.c or stage.cu, is no object of its own: the file variants beside it includes it.
+LESSONS := $(subst /variants.,/stage.,$(wildcard $(STAGES:%=%/variants.c*)))
 
-MAIN_CU := 05_flash_cuda/stage.cu
-twins_of = $(foreach f,$(filter-out $(MAIN_CU),$(call sources_of,$(1),.cu)),\
+sources = $(filter-out $(LESSONS),$(call sources_of,$(1),$(2)))
+twins_of = $(foreach f,$(filter-out %/stage.cu %/variants.cu,$(call sources,$(1),.cu)),\
              $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
-objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(LESSONS),$(call sources_of,$(1),.c))) \
-             $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call sources_of,$(1),.cu)) \
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources,$(1),.c)) \
+             $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call sources,$(1),.cu)) \
              $(call twins_of,$(1))
 PROGRAMS := $(STAGES:%=$(BUILD)/%)
 
@@ -61,31 +61,39 @@ $(eval $(call configuration,$(BUILD)/config.link,CONFIG_LINK))
 
 # --- Objects. ---
 $(BUILD)/obj/%.o: %.c $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  cc    $<"
+	$(call says,cc   )
 	$(Q)$(CC) $(CFLAGS_ALL) $(INSTRUCTIONS) $(PROVENANCE) $(INCLUDE) -c $< -o $@
 
 $(BUILD)/obj/%.o: %.cc $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  c++   $<"
+	$(call says,c++  )
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(INCLUDE) -c $< -o $@
 
 # On the CPU a kernel spends its time in barriers and wgmma: -O1 saves most of its compilation, and
 # under address sanitizer, where -O1 takes three times as long, -O0 does.
 $(BUILD)/obj/%.cpu.o: %.cu $(BUILD)/config
-	@mkdir -p $(@D)
-	@echo "  c++   $<"
+	$(call says,c++  )
 	$(Q)$(CXX) -x c++ $(CXXFLAGS_ALL:-O3=-O1) $(if $(findstring =address,$(CXXFLAGS)),-O0) \
 	    -Wno-unknown-pragmas $(INCLUDE) -c $< -o $@
 
 # ptxas_check.sh makes spilled registers and a serialized wgmma errors in Hopper kernels.
+is_hopper = $(if $(filter $<,$(HOPPER_CU)),$(1),$(2))
 $(BUILD)/obj/%.cuda.o: %.cu $(BUILD)/config.cuda
-	@mkdir -p $(@D)
-	@echo "  nvcc  $<"
-	$(Q)$(if $(filter $<,$(HOPPER_CU)),$(if $(TIMELINE),SPILLS=allowed) sh common/make/ptxas_check.sh) $(NVCC) $(NVFLAGS) \
-	    $(if $(filter $<,$(HOPPER_CU)),,$(PORTABLE_NVFLAGS)) \
-	    $(call gencode,$(if $(filter $<,$(HOPPER_CU)),90a,$(CUDA_ARCH))) \
+	$(call says,nvcc )
+	$(Q)$(call is_hopper,$(if $(TIMELINE),SPILLS=allowed) sh common/make/ptxas_check.sh) \
+	    $(NVCC) $(NVFLAGS) $(call is_hopper,,$(PORTABLE_NVFLAGS)) \
+	    $(call gencode,$(call is_hopper,90a,$(CUDA_ARCH))) \
 	    -MMD -MP $(PROVENANCE) $(INCLUDE) -c $< -o $@
+
+# Files with instructions beyond ARCH_FLAGS, where the compiler knows them: the program asks the
+# processor before it calls them.  processor.c runs on any machine: it asks for those of the rest.
+knows = $(shell $(CC) $(1) -E -x c /dev/null >/dev/null 2>&1 && echo $(1))
+AVX512 := -mavx2 -mfma -mavx512f -mavx512dq -mavx512bw -mavx512vl
+%/fast/dot_bf16.o: INSTRUCTIONS = $(call knows,$(AVX512) -mavx512bf16)
+%/fast/amx.o: INSTRUCTIONS = $(call knows,$(AVX512) -mamx-tile -mamx-bf16)
+LEAST_x86_64 := -march=x86-64
+LEAST_aarch64 := -march=armv8-a
+$(BUILD)/obj/common/program/processor.o: INSTRUCTIONS = $(call knows,\
+    $(LEAST_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))))
 
 # The compiler and its flags are columns of the CSV.  This object is part of every program with
 # a GPU's code or its stand-in: remade, it has them all linked again.
@@ -98,9 +106,10 @@ $(BUILD)/obj/common/measurement/csv.o: \
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # --- Programs. ---
+link = $(Q)$(CXX) $(FAST) $(CXXFLAGS) $(filter %.o %.a,$^) $(LIBS) -o $@
 define program
 $(BUILD)/$(1): $(call objects_of,$(1)) $(COMMON_O)
-	@echo "  link  $$@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $$^ $$(LIBS) -o $$@
+	$$(call says,link ,$$@)
+	$$(link)
 endef
 $(foreach s,$(STAGES),$(eval $(call program,$(s))))

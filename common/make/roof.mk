@@ -11,21 +11,19 @@ ROOF_O := $(LAST_CU:%.cu=$(BUILD)/obj/roof/%.cuda.o)
 ROOF := $(if $(CUDA),$(if $(HOPPER_HERE),$(BUILD)/roof05.so))
 
 $(BUILD)/obj/roof/%.cuda.o: %.cu $(BUILD)/config.cuda
-	@mkdir -p $(@D)
-	@echo "  nvcc  $< without softmax"
+	$(call says,nvcc ,$< without softmax)
 	$(Q)SPILLS=allowed sh common/make/ptxas_check.sh $(NVCC) $(NVFLAGS) \
 	    $(call gencode,90a) -DNO_SOFTMAX -MMD -MP $(INCLUDE) -c $< -o $@
 
 $(BUILD)/roof05.so: $(ROOF_O) $(LIBRARY_O) $(BUILD)/obj/common/library/backend_gpu.cuda.o
-	@echo "  link  $@"
+	$(call says,link ,$@)
 	$(Q)$(CXX) -shared $(LIBRARY_NAMES) $(FAST) $^ $(LIBS) -o $@
 
 ifneq ($(ROOF),)
 $(BUILD)/roof/05_flash_cuda: $(ROOF_O) $(COMMON_O) \
                              $(filter-out $(LAST_O),$(call objects_of,05_flash_cuda))
-	@mkdir -p $(@D)
-	@echo "  link  $@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $^ $(LIBS) -o $@
+	$(call says,link ,$@)
+	$(link)
 roof_of_05_flash_cuda := $(BUILD)/roof/05_flash_cuda
 profile-05_flash_cuda: $(BUILD)/roof/05_flash_cuda
 endif

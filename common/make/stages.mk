@@ -15,8 +15,11 @@ endef
 $(foreach n,$(NUMBERS),$(eval $(call numbered,$(n),$(filter 0$(n)_%,$(STAGES)))))
 
 # Alone, `make stage` lists; the ideas come from the programs' descriptors.
+list = printf 'stage %s  %s  %s\n' $(1) $(2) "$$(sed -n \
+    '/^\(static \)\{0,1\}\(const \)\{0,1\}struct stage/,/};/s/.*\.idea = "\(.*\)",.*/\1/p' \
+    $(wildcard $(2)/variants.c* $(2)/stage.c*) | head -n 1)"
 stage:
-	$(if $(GIVEN),@:,@sh common/make/list.sh $(STAGES))
+	@$(if $(GIVEN),:,$(foreach n,$(NUMBERS),$(call list,$(n),$(filter 0$(n)_%,$(STAGES)));))
 
 $(STAGES:%=stage-%): stage-%: $(BUILD)/%
 	@echo "== $*: check"
@@ -71,3 +74,21 @@ $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	$(Q){ sh common/reports/counters.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
 	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/plot.py ladder \
 	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)
+
+# The on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on the
+# CPU, and on the GPU too where there is one.
+RAMP := 01_naive/gpu/on_ramp
+RAMP_CPU := $(patsubst $(RAMP)/%.cu,$(BUILD)/on_ramp/%,$(sort $(wildcard $(RAMP)/*.cu)))
+$(BUILD)/on_ramp/%: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(KERNELS_O) $(BUILD)/config
+	$(call says,c++  )
+	$(Q)$(CXX) -x c++ $(filter-out -MMD -MP,$(CXXFLAGS_ALL)) -Icommon $< -x none $(KERNELS_O) \
+	    $(LIBS) -o $@
+
+$(BUILD)/on_ramp/%.gpu: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(BUILD)/config.cuda
+	$(call says,nvcc )
+	$(Q)$(NVCC) $(NVFLAGS) $(call gencode,$(CUDA_ARCH)) -Icommon $< -o $@
+
+.PHONY: on_ramp
+on_ramp: $(RAMP_CPU) $(if $(CUDA),$(RAMP_CPU:=.gpu))
+	@for p in $^; do echo "== $$p"; $$p || exit 1; done
+tests-built: $(RAMP_CPU)

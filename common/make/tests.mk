@@ -1,32 +1,32 @@
-# tests.mk: one Criterion program of all tests, and the tools that look further.
+# tests.mk: the Criterion program, pytest beside it (tests/run.py), and the tools that look further.
 #
 #   SECONDS     of fuzzing, for each target
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz differential gallery
+.PHONY: test test-long tests-built sanitize machines fuzz fuzz-run-built differential gallery
 
-TEST_O = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/test_*.c)) \
-         $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/test_*.cc))
+TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
 $(TEST_O): private CFLAGS += -O1
 $(TEST_O): private CXXFLAGS += -O1
+# It includes a kernel of stage 5, whose loops nvcc alone is told to unroll.
+$(BUILD)/obj/tests/test_part_tuned.o: private CXXFLAGS_ALL += -I05_flash_cuda -Wno-unknown-pragmas
+
 # A test may include a stage's file to reach what is static in it; the library gives what
 # that file lists, and nothing that the test has itself.  The twins on the GPU are linked as
 # they are: a weak name takes nothing out of a library.
-PARTS_O = $(filter-out %/stage.o %/variants.o %/stage.cpu.o %.cuda.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
+PARTS_O = $(filter-out %/stage.o %/stage.cpu.o %/variants.o %/variants.cpu.o %.cuda.o,\
+              $(foreach s,$(STAGES),$(call objects_of,$(s))))
 TWINS_O = $(foreach s,$(STAGES),$(call twins_of,$(s)))
 $(BUILD)/libparts.a: $(PARTS_O)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
-$(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(TWINS_O) $(BUILD)/libparts.a $(COMMON_O)
-	@echo "  link  $@"
-	$(Q)$(CXX) $(FAST) $(CXXFLAGS) $(filter %.o,$^) $(BUILD)/libparts.a $(LIBS) \
-	    -lcriterion -o $@
-
-# It includes a kernel of stage 5, whose loops nvcc alone is told to unroll.
-$(BUILD)/obj/tests/test_part_tuned.o: private CXXFLAGS_ALL += -I05_flash_cuda -Wno-unknown-pragmas
+$(BUILD)/tests: LIBS += -lcriterion
+$(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(TWINS_O) $(COMMON_O) $(BUILD)/libparts.a
+	$(call says,link ,$@)
+	$(link)
 
 # A build under sanitizers has no second one inside.
 tests-built: build library $(BUILD)/tests exercises-built \
@@ -35,28 +35,50 @@ tests-built: build library $(BUILD)/tests exercises-built \
 test: tests-built
 	$(Q)$(PYTHON) tests/run.py $(BUILD)
 
+PYTEST = BUILD=$(BUILD) $(PYTHON) -m pytest
 test-long: test
 	$(Q)LONG=1 BUILD=$(BUILD) $(BUILD)/tests --filter '*/*_long' --timeout 3600
-	$(Q)LONG=1 BUILD=$(BUILD) $(PYTHON) -m pytest tests -m long
+	$(Q)LONG=1 $(PYTEST) tests -m long
 
 sanitize:
-	$(Q)BUILD=$(BUILD) $(PYTHON) -m pytest -v -rs tests/sanitize.py -k "not quick"
+	$(Q)$(PYTEST) -v -rs tests/sanitize.py -k "not quick"
 
 machines:
-	$(Q)BUILD=$(BUILD) $(PYTHON) -m pytest -v -rs tests/machine_code.py tests/machines.py
-
-# Problems drawn at random, every variant against the reference.
-PROBLEMS ?= 2000
-SEED ?= 1
-differential: build
-	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; \
-	  $(BUILD)/$$s check --random $(call quoted,$(PROBLEMS)) --seed $(call quoted,$(SEED)) || status=1; done; exit $$status
-
-SECONDS ?= 60
-fuzz: fuzz-run-built
-	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(call quoted,$(SECONDS)) $(skip_is_fine)
+	$(Q)$(PYTEST) -v -rs tests/machine_code.py tests/machines.py
 
 gallery:
 	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) $(if $(QUICK),--quick) \
 	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) \
 	    $(foreach b,$(BUG),$(call quoted,$(b)))
+
+# Problems drawn at random, every variant against the reference.
+PROBLEMS ?= 2000
+SEED ?= 1
+differential: build
+	$(Q)status=0; for s in $(STAGES); do echo "== $$s"; $(BUILD)/$$s check \
+	    --random $(call quoted,$(PROBLEMS)) --seed $(call quoted,$(SEED)) || status=1; done; \
+	    exit $$status
+
+# --- The five stages in one program under address sanitizer, for tests/fuzz/fuzz_run.c: built in a
+#     tree that tests/sanitize.py shares, with the same flags. ---
+SECONDS ?= 60
+fuzz: fuzz-run-built
+	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(call quoted,$(SECONDS)) $(skip_is_fine)
+
+ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow
+ASAN := $(BUILD)/sanitize/quick
+fuzz-run-built:
+	$(Q)$(MAKE) --no-print-directory BUILD=$(ASAN) CFLAGS="$(ASAN_FLAGS)" \
+	    CXXFLAGS="$(ASAN_FLAGS)" CUDA=0 $(ASAN)/fuzz_run
+
+# A stage's object with its main under another name.
+define main_of
+$(BUILD)/obj/main_%.o: $(BUILD)/obj/%/$(1)
+	$$(Q)objcopy --redefine-sym main=main_$$* $$< $$@
+endef
+$(foreach o,variants.o variants.cpu.o stage.o stage.cpu.o,$(eval $(call main_of,$(o))))
+
+$(BUILD)/fuzz_run: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/fuzz/fuzz_run.c tests/fuzz/run_*.c)) \
+                   $(STAGES:%=$(BUILD)/obj/main_%.o) $(COMMON_O) $(BUILD)/libparts.a
+	$(call says,link ,$@)
+	$(link)
