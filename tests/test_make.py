@@ -234,12 +234,12 @@ def test_a_new_file_in_a_room_needs_no_line_in_a_makefile(place):
 
 def test_an_object_depends_on_the_headers_that_it_includes(place):
     copied("common")
-    there = ("BUILD=b", "b/obj/common/npy/npy.o")
+    there = ("BUILD=b", "b/obj/common/problem/dtype.o")
     make(*there, tree=place)
     make("-q", *there, tree=place)
-    os.utime("common/npy/npy.h", (4e9, 4e9))
+    os.utime("common/problem/dtype.h", (4e9, 4e9))
     make("-q", *there, tree=place, want=1)
-    os.utime("common/npy/npy.h", (1e9, 1e9))
+    os.utime("common/problem/dtype.h", (1e9, 1e9))
     make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
 
 

@@ -11,7 +11,7 @@ RANKS_ROOM := $(BUILD)/obj/common/ranks
 RANKS_O := $(RANKS_ROOM)/shards.o $(RANKS_ROOM)/bench.o $(RANKS_ROOM)/run.o
 WORLD_MPI_O := $(RANKS_ROOM)/world_mpi.o
 MPI_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c))
-MPI_PARTS := $(filter-out %/stage.o,$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)
+MPI_PARTS := $(filter-out $(MAINS),$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)
 with_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 .PHONY: mpi

@@ -38,7 +38,7 @@ NCCL_MPI := $(BUILD)/05_flash_cuda_mpi
 cuda: $(NCCL_MPI)
 
 $(NCCL_MPI): $(WORLD_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
-             $(filter-out %/stage.cpu.o,$(call objects_of,05_flash_cuda))
+             $(filter-out $(MAINS),$(call objects_of,05_flash_cuda))
 	$(call says,link ,$@)
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) $(NCCL_LIBS) -lstdc++ -o $@
 endif

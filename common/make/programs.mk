@@ -27,6 +27,8 @@ COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
 LESSONS := $(subst /variants.,/stage.,$(wildcard $(STAGES:%=%/variants.c*)))
 
 sources = $(filter-out $(LESSONS),$(call sources_of,$(1),$(2)))
+# The objects with a program's main.
+MAINS := $(foreach m,stage variants,%/$(m).o %/$(m).cpu.o)
 twins_of = $(foreach f,$(filter-out %/stage.cu %/variants.cu,$(call sources,$(1),.cu)),\
              $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources,$(1),.c)) \

@@ -16,8 +16,7 @@ $(BUILD)/obj/tests/test_part_tuned.o: private CXXFLAGS_ALL += -I05_flash_cuda -W
 # A test may include a stage's file to reach what is static in it; the library gives what
 # that file lists, and nothing that the test has itself.  The twins on the GPU are linked as
 # they are: a weak name takes nothing out of a library.
-PARTS_O = $(filter-out %/stage.o %/stage.cpu.o %/variants.o %/variants.cpu.o %.cuda.o,\
-              $(foreach s,$(STAGES),$(call objects_of,$(s))))
+PARTS_O = $(filter-out $(MAINS) %.cuda.o,$(foreach s,$(STAGES),$(call objects_of,$(s))))
 TWINS_O = $(foreach s,$(STAGES),$(call twins_of,$(s)))
 $(BUILD)/libparts.a: $(PARTS_O)
 	@rm -f $@
