@@ -50,6 +50,22 @@
 
 #define VECTOR_BYTES (4 * LANES)
 
+#ifndef HAS_PARTS
+INLINE vfloat vload_part(const float *p, size_t n, float rest)
+{
+    float a[LANES] = {rest, rest, rest, rest};
+    memcpy(a, p, n * sizeof(float));
+    return vload(a);
+}
+
+INLINE void vstore_part(float *p, size_t n, vfloat v)
+{
+    float a[LANES];
+    vstore(a, v);
+    memcpy(p, a, n * sizeof(float));
+}
+#endif
+
 /* The same register as integers: ~ & | and << are operators. */
 typedef int32_t vint __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vuint __attribute__((vector_size(VECTOR_BYTES))); /* may wrap round */

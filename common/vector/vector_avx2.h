@@ -7,6 +7,7 @@
 
 #define LANES 8
 #define HAS_FMA 1
+#define HAS_PARTS 1 /* loads and stores of some lanes */
 typedef __m256 vfloat;
 typedef __m256 vmask;
 

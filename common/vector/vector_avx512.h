@@ -6,6 +6,7 @@
 
 #define LANES 16
 #define HAS_FMA 1
+#define HAS_PARTS 1 /* loads and stores of some lanes */
 typedef __m512 vfloat;
 typedef __mmask16 vmask;
 

@@ -34,20 +34,6 @@ INLINE vfloat vclear(vmask m, vfloat a)
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a), m));
 }
 
-INLINE vfloat vload_part(const float *p, size_t n, float rest)
-{
-    float a[LANES] = {rest, rest, rest, rest};
-    memcpy(a, p, n * sizeof(float));
-    return vload(a);
-}
-
-INLINE void vstore_part(float *p, size_t n, vfloat v)
-{
-    float a[LANES];
-    vstore(a, v);
-    memcpy(p, a, n * sizeof(float));
-}
-
 INLINE vfloat vexchange(vfloat v, int by)
 {
     return by == 2 ? vextq_f32(v, v, 2) : vrev64q_f32(v);

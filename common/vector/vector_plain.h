@@ -40,20 +40,6 @@ INLINE vfloat vselect(vmask m, vfloat a, vfloat b)
 INLINE vfloat vmax(vfloat x, vfloat m) { return vselect(x > m, x, m); }
 INLINE vfloat vmin(vfloat x, vfloat m) { return vselect(x < m, x, m); }
 
-INLINE vfloat vload_part(const float *p, size_t n, float rest)
-{
-    float a[LANES] = {rest, rest, rest, rest};
-    memcpy(a, p, n * sizeof(float));
-    return vload(a);
-}
-
-INLINE void vstore_part(float *p, size_t n, vfloat v)
-{
-    float a[LANES];
-    vstore(a, v);
-    memcpy(p, a, n * sizeof(float));
-}
-
 INLINE vfloat vexchange(vfloat v, int by)
 {
     return by == 2 ? (vfloat){v[2], v[3], v[0], v[1]} : (vfloat){v[1], v[0], v[3], v[2]};

@@ -34,20 +34,6 @@ INLINE vfloat vselect(vmask m, vfloat a, vfloat b)
     return _mm_or_ps(vkeep(m, a), vclear(m, b));
 }
 
-INLINE vfloat vload_part(const float *p, size_t n, float rest)
-{
-    float a[LANES] = {rest, rest, rest, rest};
-    memcpy(a, p, n * sizeof(float));
-    return vload(a);
-}
-
-INLINE void vstore_part(float *p, size_t n, vfloat v)
-{
-    float a[LANES];
-    vstore(a, v);
-    memcpy(p, a, n * sizeof(float));
-}
-
 INLINE vfloat vexchange(vfloat v, int by)
 {
     return by == 2 ? _mm_shuffle_ps(v, v, 0x4e) : _mm_shuffle_ps(v, v, 0xb1);
