@@ -20,7 +20,14 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "harness.h"
+/* A function of the host, and in CUDA also of the device. */
+#ifndef HOST_DEVICE
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
+#endif
 
 /* m: largest score so far, l: sum of exp(score - m) so far. */
 struct se { float m, l; };

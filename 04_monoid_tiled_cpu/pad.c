@@ -1,104 +1,68 @@
-/* pad.c: third use of a monoid: a ragged end is filled with the unit.
+/* pad.c: a ragged end is filled with the unit.
  *
  * A loop of constant length is what vector units and GPUs want.  The unit changes nothing, so
  * it may stand where there is no key.  A zero key may not: its score is 0, not -INFINITY. */
-#include "scores.h"
+#include "monoid.h"
+#include "score.h"
 
-#define CHUNK 32 /* keys in a chunk */
+enum { CHUNK = 32 }; /* keys in a chunk: no more and no fewer */
 
-/* x = the fold of CHUNK keys, no more and no fewer: k (CHUNK, d), v (CHUNK, dv). */
-static void fold_full_chunk(const struct row *r, size_t j, const float *k, const float *v,
-                            struct aggregate *x)
+/* Physical padding: the last keys are copied to where zero keys with a bias of -INFINITY, that is,
+ * units, follow them.  Zero keys alone would not do: their score is 0, not -INFINITY, and they
+ * would take weight from the others.
+ *   h->scratch  o of a chunk, then k (CHUNK, head_dim), v (CHUNK, head_dim_v), bias (CHUNK) */
+static void pad_last_keys(const struct head *h, size_t i, size_t first, float *k, float *v,
+                          float *bias)
 {
-    aggregate_unit(x);
+    size_t d = h->head_dim, dv = h->head_dim_v, rest = visible(h, i) - first;
+    for (size_t c = 0; c < CHUNK * d; c++) k[c] = c < rest * d ? k_row(h, first)[c] : 0;
+    for (size_t c = 0; c < CHUNK * dv; c++) v[c] = c < rest * dv ? v_row(h, first)[c] : 0;
     for (size_t t = 0; t < CHUNK; t++)
-        aggregate_push(x, score_of(r, k + t * r->d, j + t), v + t * r->dv);
+        bias[t] = t < rest ? bias_of(h, i, first + t) : -INFINITY;
 }
 
-/* Physical padding: the last chunk is copied to where it is followed by zero keys with a
- * bias of -INFINITY, that is, by units.  Zero keys alone would not do: their score is 0,
- * not -INFINITY, and they would take weight from the others.
- * workspace: o, the chunk's k and v, a bias for every key, the last chunk full. */
-static void attention_padded(const struct problem *p, const struct arrays *a)
+void attention_padded(const struct head *h)
 {
-    size_t d = p->head_dim, dv = p->head_dim_v;
-    float *o = a->workspace, *k = o + dv, *v = k + CHUNK * d, *bias = v + CHUNK * dv;
-    for (size_t i = 0; i < row_count(p); i++) {
-        struct row r = row_of(p, a, i), padded = r;
-        struct aggregate all = {.o = r.o, .d = dv}, chunk = {.o = o, .d = dv};
-        size_t rest = r.n % CHUNK, full = r.n - rest;
+    size_t d = h->head_dim, dv = h->head_dim_v;
+    float *k = h->scratch + dv, *v = k + CHUNK * d, *bias = v + CHUNK * dv;
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        struct aggregate all = {.o = o_row(h, i), .d = dv};
+        struct aggregate chunk = {.o = h->scratch, .d = dv};
         aggregate_unit(&all);
-        for (size_t j = 0; j < full; j += CHUNK) {
-            fold_full_chunk(&r, j, r.k + j * d, r.v + j * dv, &chunk);
+        for (size_t j = 0; j < visible(h, i); j += CHUNK) {
+            struct head part = *h; /* query i and CHUNK keys from j on */
+            part.q = q_row(h, i), part.k = k_row(h, j), part.v = v_row(h, j);
+            part.bias = h->bias ? h->bias + i * h->seqlen_k + j : NULL;
+            if (j + CHUNK > visible(h, i)) {
+                pad_last_keys(h, i, j, k, v, bias);
+                part.k = k, part.v = v, part.bias = bias;
+            }
+            aggregate_unit(&chunk);
+            for (size_t t = 0; t < CHUNK; t++)
+                aggregate_push(&chunk, score(&part, 0, t), v_row(&part, t));
             aggregate_merge(&all, &chunk);
         }
-        for (size_t c = 0; c < CHUNK * d; c++)
-            k[c] = c < rest * d ? r.k[full * d + c] : 0;
-        for (size_t c = 0; c < CHUNK * dv; c++)
-            v[c] = c < rest * dv ? r.v[full * dv + c] : 0;
-        for (size_t t = 0; t < CHUNK; t++)
-            bias[t] = t >= rest ? -INFINITY : r.bias ? r.bias[full + t] : 0.0f;
-        padded.bias = bias;
-        fold_full_chunk(&padded, 0, k, v, &chunk);
-        aggregate_merge(&all, &chunk);
-        aggregate_finish(&all, r.o, r.lse);
+        aggregate_finish(&all, all.o, &h->lse[i]);
     }
 }
 
-static size_t workspace_padded(const struct problem *p)
+/* Masked reads: nothing is copied; a lane beyond the last key is the unit instead of a read.  This
+ * is the padding of stage 5's kernels.   h->scratch (head_dim_v)  o of a chunk */
+void attention_masked_reads(const struct head *h)
 {
-    return ((CHUNK + 1) * (p->head_dim + p->head_dim_v) + CHUNK) * sizeof(float);
-}
-
-/* Masked reads: nothing is copied; every chunk has CHUNK lanes, and a lane beyond the
- * last key is the unit instead of a read.  This is the padding of stage 5's kernels. */
-static void attention_masked_reads(const struct problem *p, const struct arrays *a)
-{
-    for (size_t i = 0; i < row_count(p); i++) {
-        struct row r = row_of(p, a, i);
-        struct aggregate all = {.o = r.o, .d = r.dv};
-        struct aggregate chunk = {.o = a->workspace, .d = r.dv};
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
+        struct aggregate chunk = {.o = h->scratch, .d = h->head_dim_v};
         aggregate_unit(&all);
-        for (size_t j = 0; j < r.n; j += CHUNK) {
+        for (size_t j = 0; j < visible(h, i); j += CHUNK) {
             aggregate_unit(&chunk);
-            for (size_t t = 0; t < CHUNK; t++) {
-                int inside = j + t < r.n;
-                float s = inside ? row_score(&r, j + t) : -INFINITY;
-                aggregate_push(&chunk, s, inside ? r.v + (j + t) * r.dv : NULL);
+            for (size_t t = j; t < j + CHUNK; t++) {
+                int inside = t < visible(h, i);
+                float s = inside ? score(h, i, t) : -INFINITY;
+                aggregate_push(&chunk, s, inside ? v_row(h, t) : v_row(h, j)); /* any row will do */
             }
             aggregate_merge(&all, &chunk);
         }
-        aggregate_finish(&all, r.o, r.lse);
+        aggregate_finish(&all, all.o, &h->lse[i]);
     }
 }
-
-static size_t workspace_chunk(const struct problem *p)
-{
-    return p->head_dim_v * sizeof(float);
-}
-
-const struct variant monoid_padded = {
-    .name = "padded",
-    .idea = "last chunk padded",
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace_padded,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention_padded}},
-};
-
-const struct variant monoid_masked_reads = {
-    .name = "masked_reads",
-    .idea = "reads beyond masked",
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace_chunk,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention_masked_reads}},
-};

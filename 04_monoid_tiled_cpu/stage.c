@@ -1,86 +1,75 @@
-/* Stage 4: the monoid: attention is one fold.
+/* Stage 4: attention of some keys is a partial result, and partial results can be merged.
  *
- *     (v1, m1) . (v2, m2) = (e^{m1 - m} v1 + e^{m2 - m} v2, m),   m = max(m1, m2)
+ *     (o1, l1, m1) . (o2, l2, m2) = (f1 o1 + f2 o2, f1 l1 + f2 l2, m)
+ *     m = max(m1, m2),   f1 = e^(m1 - m),   f2 = e^(m2 - m)
  *
- * is associative and has a unit, so it is a monoid (monoid.h), and the loop of stage 3 is
- * its fold.  This file is that fold.  chunk.c, threads.c and pad.c beside it are three of the
- * five things that a monoid allows; variants/scan.c and variants/update.c are the other two.
+ * A partial result of some keys is what stage 3 knows after them: their largest score m, and
+ * relative to it the sums l = sum e^(s_j - m) and o = sum e^(s_j - m) v_j.  monoid.h has it as
+ * `struct aggregate` with three functions: aggregate_unit (no keys), aggregate_push (one more
+ * key: the step of stage 3), aggregate_merge (the line above).
  *
- * "Computing Attention via Monoid Aggregates"; notes/monoid.md has the proofs. */
-#include "harness.h"
-
+ * Merging is associative, so keys may be cut into chunks anywhere ("Computing Attention via Monoid
+ * Aggregates"; notes/monoid.md has the proof).  pad.c, tile.c and threads.c make use of that.
+ * (variants.c includes this file.) */
 #include "monoid.h"
+#include "score.h"
 #include "scores.h"
-#include "trace.h"
-#include "variants.h"
+#include "stage.h"
 
-/* Softmax of a row as a quotient of two folds: the one-hot vectors e_j in SE(R^n) by the
- * ones in SE(R).
- *     y = fold (e_j, x_j) / fold (1, x_j)
- *   x (n) scores; -INFINITY means masked     y (n) probabilities, the vector being folded
- * All of x masked gives y = 0.  After j elements y is 0 from j on, so only what lies
- * before is rescaled, and only when the maximum rises: n^2 / 2 products at worst. */
-static void softmax_row(const float *x, float *y, size_t n)
-{
-    struct se ones = se_unit();
-    for (size_t j = 0; j < n; j++) {
-        struct se one = se_lift(x[j]), sum = se_merge(ones, one);
-        if (ones.m != sum.m)
-            for (size_t c = 0; c < j; c++) y[c] *= se_factor(ones.m, sum.m);
-        y[j] = one.l == 0.0f ? 0.0f : one.l * se_factor(one.m, sum.m);
-        ones = sum;
-    }
-    for (size_t j = 0; j < n; j++) y[j] = se_divide(ones, y[j]);
-}
+#define CHUNK 32 /* keys, or scores, of a chunk */
 
-static void softmax(const struct problem *p, const struct arrays *a)
+/* x = the partial result of the keys first .. end - 1 for query i: stage 3's loop. */
+static void fold_keys(const struct head *h, size_t i, size_t first, size_t end,
+                      struct aggregate *x)
 {
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
-}
-
-static void logsoftmax(const struct problem *p, const struct arrays *a)
-{
-    for (size_t i = 0; i < p->rows; i++) {
-        const float *x = (const float *)a->x + i * p->cols;
-        write_row(x, p->cols, fold_scores(x, p->cols), 1, (float *)a->y + i * p->cols);
+    aggregate_unit(x);
+    for (size_t j = first; j < end; j++) {
+        aggregate_push(x, score(h, i, j), v_row(h, j));
+        watch("m", j, x->m);
+        watch("l", j, x->l);
+        watch_row("o", j, x->o, h->head_dim_v);
     }
 }
 
-/* Attention of every row as one fold in SE(R^dv) x SE(R).  head_dim and head_dim_v may
- * differ: the first is summed away in the score, the second is the length of o. */
-static void attention(const struct problem *p, const struct arrays *a)
+/* Attention of one head, all keys of a query in one fold.  head_dim and head_dim_v may differ:
+ * the first is summed away in the score, the second is the length of o. */
+static void attention_head(const struct head *h)
 {
-    for (size_t i = 0; i < row_count(p); i++) {
-        struct row r = row_of(p, a, i);
-        struct aggregate x = {.o = r.o, .d = r.dv};
-        fold_keys(&r, 0, r.n, &x);
-        aggregate_push_sink(&x, r.sink);
-        aggregate_finish(&x, r.o, r.lse);
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
+        fold_keys(h, i, 0, visible(h, i), &all);
+        aggregate_finish(&all, all.o, &h->lse[i]); /* o / l, and m + log l */
     }
 }
 
-const struct variant fold = {
-    .name = "fold",
-    .idea = "one key after another",
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .cost = cost,
-    .does = {{OP_SOFTMAX, softmax}, {OP_LOGSOFTMAX, logsoftmax},
-             {OP_ATTENTION, attention}},
-};
+/* The same in chunks: each folded alone, then merged.  On a GPU a chunk is what fits into fast
+ * memory.   h->scratch (head_dim_v)  the o of a chunk */
+static void attention_in_chunks(const struct head *h)
+{
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
+        struct aggregate chunk = {.o = h->scratch, .d = h->head_dim_v};
+        aggregate_unit(&all);
+        for (size_t j = 0; j < visible(h, i); j += CHUNK) {
+            fold_keys(h, i, j, smaller(j + CHUNK, visible(h, i)), &chunk);
+            aggregate_merge(&all, &chunk);
+        }
+        aggregate_finish(&all, all.o, &h->lse[i]);
+    }
+}
 
-static const struct stage stage = {
-    .number = 4,
-    .name = "04_monoid_tiled_cpu",
-    .idea = "attention is one fold in a monoid: chunk, thread, pad, scan, update it",
-    .variants = variants,
-    .trace = trace,
-};
+/* Softmax of a row needs the fold of its scores alone: (l, m) without o. */
+static float softmax_row(const float *x, float *y, size_t n)
+{
+    struct se all = fold_scores(x, n);
+    write_softmax(x, y, n, all);
+    return se_lse(all);
+}
 
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+static struct se fold_scores_in_chunks(const float *x, size_t n)
+{
+    struct se all = se_unit();
+    for (size_t j = 0; j < n; j += CHUNK)
+        all = se_merge(all, fold_scores(x + j, smaller(CHUNK, n - j)));
+    return all;
+}

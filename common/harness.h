@@ -209,7 +209,7 @@ struct variant {
     double (*matrix_flops)(void);
     /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
     const char *(*picks)(const struct problem *p);
-    size_t (*workspace)(const struct problem *p); /* bytes */
+    size_t (*workspace)(const struct problem *p); /* bytes; by_head: of h->scratch */
     struct cost (*cost)(const struct problem *p);
     /* What it does: {{OP_SOFTMAX, softmax_row}}, an operation in one of three ways.  With all_cores
      * the harness hands rows, or some queries of a head, to each core. */
@@ -268,7 +268,8 @@ struct stage {
     /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
      * attention, on a query with these scores. */
     int traces_attention;
-    void (*after_trace)(void);             /* prints what follows a trace, or NULL */
+    /* Prints what follows the trace of scores x (n) and values v (n, 2); or NULL. */
+    void (*after_trace)(const float *x, size_t n, const float *v);
     /* Follow one row of scores x [n] with values v [n, d] through the stage. */
     void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
     const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */

@@ -14,6 +14,7 @@ struct head {
     const float *bias;      /* (seqlen_q, seqlen_k), added to the scores; or NULL */
     float *o, *lse;         /* (seqlen_q, head_dim_v) (seqlen_q) */
     float *s, *p;           /* (seqlen_q, seqlen_k) each, for a stage that stores them; or NULL */
+    float *scratch;         /* memory for a stage that needs some more, or NULL */
     size_t seqlen_q, seqlen_k, head_dim, head_dim_v;
     float scale;            /* multiplies q . k */
     ptrdiff_t last;         /* query i sees the keys 0 to i + last, of those that exist */

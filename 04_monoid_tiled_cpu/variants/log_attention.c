@@ -10,7 +10,9 @@
  *
  * A masked key is left out of the sum: its log-weight is -INFINITY, and with it every
  * output would be infinite or NaN.  A row without visible keys gives 0. */
-#include "row.h"
+#include "aside.h"
+#include "monoid.h"
+#include "score.h"
 
 /* An element (m, l, a, z); a and z (d) are the caller's.  Unit: m = -INFINITY, else 0. */
 struct log_aggregate { float m, l; float *a, *z; size_t d; };
@@ -55,25 +57,24 @@ static void log_merge(struct log_aggregate *x, const struct log_aggregate *y)
 
 #define CHUNK 64 /* keys folded before a merge: shorter sums, smaller errors */
 
-/* One loop over the keys.  workspace: z, then a and z of a chunk. */
-static void streamed(const struct problem *p, const struct arrays *a)
+/* One loop over the keys.   h->scratch: z, then a and z of a chunk. */
+static void streamed(const struct head *h)
 {
-    size_t dv = p->head_dim_v;
-    float *z = a->workspace;
-    for (size_t i = 0; i < row_count(p); i++) {
-        struct row r = row_of(p, a, i);
-        struct log_aggregate all = {.a = r.o, .z = z, .d = dv};
+    size_t dv = h->head_dim_v;
+    float *z = h->scratch;
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        struct log_aggregate all = {.a = o_row(h, i), .z = z, .d = dv};
         struct log_aggregate chunk = {.a = z + dv, .z = z + 2 * dv, .d = dv};
         log_unit(&all);
-        for (size_t first = 0; first < r.n; first += CHUNK) {
+        for (size_t first = 0; first < visible(h, i); first += CHUNK) {
             log_unit(&chunk);
-            for (size_t j = first; j < smaller(first + CHUNK, r.n); j++)
-                log_push(&chunk, row_score(&r, j), r.v + j * dv);
+            for (size_t j = first; j < smaller(first + CHUNK, visible(h, i)); j++)
+                log_push(&chunk, score(h, i, j), v_row(h, j));
             log_merge(&all, &chunk);
         }
         float log_l = all.l == 0.0f ? 0.0f : logf(all.l);
-        for (size_t c = 0; c < dv; c++) r.o[c] -= log_l * z[c];
-        *r.lse = all.m + logf(all.l);
+        for (size_t c = 0; c < dv; c++) all.a[c] -= log_l * z[c];
+        h->lse[i] = all.m + logf(all.l);
     }
 }
 
@@ -83,47 +84,36 @@ static size_t workspace(const struct problem *p)
 }
 
 /* Two loops over the keys: m and l first, then s - m - log l from left to right. */
-static void two_passes(const struct problem *p, const struct arrays *a)
+static void two_passes(const struct head *h)
 {
-    for (size_t i = 0; i < row_count(p); i++) {
-        struct row r = row_of(p, a, i);
+    for (size_t i = 0; i < h->seqlen_q; i++) {
         struct se x = se_unit();
-        for (size_t j = 0; j < r.n; j++) x = se_merge(x, se_lift(row_score(&r, j)));
+        float *o_i = o_row(h, i);
+        for (size_t j = 0; j < visible(h, i); j++) x = se_merge(x, se_lift(score(h, i, j)));
         float log_l = logf(x.l);
-        for (size_t c = 0; c < r.dv; c++) r.o[c] = 0.0f;
-        for (size_t j = 0; j < r.n; j++) {
-            float s = row_score(&r, j);
+        for (size_t c = 0; c < h->head_dim_v; c++) o_i[c] = 0.0f;
+        for (size_t j = 0; j < visible(h, i); j++) {
+            float s = score(h, i, j);
             if (s == -INFINITY) continue;
-            for (size_t c = 0; c < r.dv; c++)
-                r.o[c] += (s - x.m - log_l) * r.v[j * r.dv + c];
+            for (size_t c = 0; c < h->head_dim_v; c++)
+                o_i[c] += (s - x.m - log_l) * v_row(h, j)[c];
         }
-        *r.lse = x.m + log_l;
+        h->lse[i] = x.m + log_l;
     }
 }
 
 const struct variant log_attention_two_passes = {
     .name = "log_two_passes",
     .idea = "lse first, then the sum",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .cost = row_cost,
-    .does = {{OP_LOGSOFTMAX_ATTENTION, two_passes}},
+    ASIDE,
+    .cost = aside_cost,
+    .by_head = {{OP_LOGSOFTMAX_ATTENTION, two_passes}},
 };
 
 const struct variant log_attention_streamed = {
     .name = "log_streamed",
     .idea = "one loop; sum of v kept",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace,
-    .cost = row_cost,
-    .does = {{OP_LOGSOFTMAX_ATTENTION, streamed}},
+    ASIDE,
+    .workspace = workspace, .cost = aside_cost,
+    .by_head = {{OP_LOGSOFTMAX_ATTENTION, streamed}},
 };

@@ -8,7 +8,9 @@
  *
  * This is not yet causal attention.  There query i sees keys 0 .. i with its own scores
  * q_i . k_j; a scan has one query, and its scores say nothing about another's. */
-#include "row.h"
+#include "aside.h"
+#include "monoid.h"
+#include "score.h"
 
 /* Turns x[j] into x[0] . ... . x[j] in place for j < n.  Two sweeps over a binary tree
  * whose node for the 2^t elements that end at j lies in x[j]:
@@ -36,13 +38,13 @@ static void scan(const struct problem *p, const struct arrays *a)
 {
     size_t n = p->seqlen_k, dv = p->head_dim_v, total = 0, merges;
     struct aggregate *x = a->workspace;
-    for (size_t head = 0; head < row_count(p); head++) {
-        struct row r = row_of(p, a, head);
+    for (size_t head = 0; head < n_heads(p); head++) {
+        struct head h = head_of(p, a, head);
         float *o = (float *)a->o + head * n * dv, *lse = a->lse + head * n;
         for (size_t j = 0; j < n; j++) {
             x[j].o = o + j * dv;
             x[j].d = dv;
-            aggregate_lift(&x[j], row_score(&r, j), r.v + j * dv);
+            aggregate_lift(&x[j], score(&h, 0, j), v_row(&h, j));
         }
         prefix_scan(x, n, &merges, NULL);
         for (size_t j = 0; j < n; j++) aggregate_finish(&x[j], x[j].o, lse + j);
@@ -61,17 +63,17 @@ static size_t workspace(const struct problem *p)
 static void serial(const struct problem *p, const struct arrays *a)
 {
     size_t n = p->seqlen_k, dv = p->head_dim_v;
-    for (size_t head = 0; head < row_count(p); head++) {
-        struct row r = row_of(p, a, head);
+    for (size_t head = 0; head < n_heads(p); head++) {
+        struct head h = head_of(p, a, head);
         float *o = (float *)a->o + head * n * dv, *lse = a->lse + head * n;
         struct aggregate x = {.o = a->workspace, .d = dv};
         aggregate_unit(&x);
         for (size_t j = 0; j < n; j++) {
-            aggregate_push(&x, row_score(&r, j), r.v + j * dv);
+            aggregate_push(&x, score(&h, 0, j), v_row(&h, j));
             aggregate_finish(&x, o + j * dv, lse + j);
         }
     }
-    if (a->merges) *a->merges = row_count(p) * n;
+    if (a->merges) *a->merges = n_heads(p) * n;
 }
 
 static size_t workspace_serial(const struct problem *p)
@@ -81,46 +83,28 @@ static size_t workspace_serial(const struct problem *p)
 
 /* Every key and value is read once, every prefix's answer written; the tree rewrites the
  * answers about twice. */
-static struct cost cost_serial(const struct problem *p)
+static struct cost cost_with(const struct problem *p, double answers)
 {
-    double keys = (double)row_count(p) * p->seqlen_k;
-    struct cost c = {.bytes = 4 * keys * (p->head_dim + 2.0 * p->head_dim_v + 1),
-                     .exps = 2 * keys};
-    return c;
+    double keys = (double)n_heads(p) * (double)p->seqlen_k;
+    double floats = (double)p->head_dim + (1 + answers) * (double)p->head_dim_v + 1;
+    return (struct cost){.bytes = 4 * keys * floats, .exps = 2 * keys};
 }
 
-static struct cost cost(const struct problem *p)
-{
-    double keys = (double)row_count(p) * p->seqlen_k;
-    struct cost c = {.bytes = 4 * keys * (p->head_dim + 6.0 * p->head_dim_v + 1),
-                     .exps = 2 * keys};
-    return c;
-}
+static struct cost cost_serial(const struct problem *p) { return cost_with(p, 1); }
+static struct cost cost(const struct problem *p) { return cost_with(p, 5); }
 
 const struct variant scan_serial = {
     .name = "scan_serial",
     .idea = "prefixes: n merges",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace_serial,
-    .cost = cost_serial,
+    ASIDE,
+    .workspace = workspace_serial, .cost = cost_serial,
     .does = {{OP_SCAN, serial}},
 };
 
 const struct variant scan_work_efficient = {
     .name = "scan",
     .idea = "prefixes: 2 log n rounds",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace,
-    .cost = cost,
+    ASIDE,
+    .workspace = workspace, .cost = cost,
     .does = {{OP_SCAN, scan}},
 };

@@ -7,9 +7,11 @@
  * and a new k_j or v_j redoes only the nodes above leaf j, ceil(log2 n) merges instead of
  * the n - 1 of a new fold.  SE has no inverse in float (the weight of a removed key is
  * lost in rounding as soon as it is small), so subtracting the old key would not do. */
-#include "row.h"
-
 #include <string.h>
+
+#include "aside.h"
+#include "monoid.h"
+#include "score.h"
 
 /* Smallest power of two that is at least n, and at least 1. */
 static size_t leaves_for(size_t n)
@@ -30,16 +32,16 @@ static void merge_children(struct aggregate *node, size_t i)
 
 /* Fills nodes 1 .. 2 leaves - 1, o (2 leaves, dv) being their memory.  The leaves beyond
  * the last key are units. */
-static void tree_build(const struct row *r, struct aggregate *node, float *o,
+static void tree_build(const struct head *h, struct aggregate *node, float *o,
                        size_t leaves)
 {
     for (size_t i = 1; i < 2 * leaves; i++) {
-        node[i].o = o + i * r->dv;
-        node[i].d = r->dv;
+        node[i].o = o + i * h->head_dim_v;
+        node[i].d = h->head_dim_v;
     }
     for (size_t j = 0; j < leaves; j++)
-        if (j < r->n)
-            aggregate_lift(&node[leaves + j], row_score(r, j), r->v + j * r->dv);
+        if (j < h->seqlen_k)
+            aggregate_lift(&node[leaves + j], score(h, 0, j), v_row(h, j));
         else
             aggregate_unit(&node[leaves + j]);
     for (size_t i = leaves - 1; i >= 1; i--) merge_children(node, i);
@@ -64,17 +66,17 @@ static void update(const struct problem *p, const struct arrays *a)
     size_t merges = 0, group = p->heads_q / p->heads_kv;
     struct aggregate *node = a->workspace;
     float *o = (float *)(node + 2 * leaves);
-    for (size_t head = 0; head < row_count(p); head++) {
-        struct row r = row_of(p, a, head);
+    for (size_t head = 0; head < n_heads(p); head++) {
+        struct head h = head_of(p, a, head);
         size_t head_kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
-        tree_build(&r, node, o, leaves);
+        tree_build(&h, node, o, leaves);
         for (size_t u = 0; u < p->n_updates; u++) {
             size_t j = a->index[u], row_new = head_kv * p->n_updates + u;
             const float *k = (const float *)a->k_new + row_new * d;
             const float *v = (const float *)a->v_new + row_new * dv;
-            merges += tree_update(node, leaves, j, score_of(&r, k, j), v);
+            merges += tree_update(node, leaves, j, score_of(&h, 0, k, j), v);
         }
-        aggregate_finish(&node[1], r.o, r.lse);
+        aggregate_finish(&node[1], h.o, h.lse);
     }
     if (a->merges) *a->merges = merges;
 }
@@ -93,21 +95,21 @@ static void refold(const struct problem *p, const struct arrays *a)
     size_t *last = a->workspace;
     for (size_t j = 0; j < p->seqlen_k; j++) last[j] = 0;
     for (size_t u = 0; u < p->n_updates; u++) last[a->index[u]] = u + 1;
-    for (size_t head = 0; head < row_count(p); head++) {
-        struct row r = row_of(p, a, head);
+    for (size_t head = 0; head < n_heads(p); head++) {
+        struct head h = head_of(p, a, head);
         size_t head_kv = head / p->heads_q * p->heads_kv + head % p->heads_q / group;
         const float *k_new = (const float *)a->k_new + head_kv * p->n_updates * d;
         const float *v_new = (const float *)a->v_new + head_kv * p->n_updates * dv;
-        struct aggregate x = {.o = r.o, .d = dv};
+        struct aggregate x = {.o = h.o, .d = dv};
         aggregate_unit(&x);
-        for (size_t j = 0; j < r.n; j++) {
-            const float *k = last[j] ? k_new + (last[j] - 1) * d : r.k + j * d;
-            const float *v = last[j] ? v_new + (last[j] - 1) * dv : r.v + j * dv;
-            aggregate_push(&x, score_of(&r, k, j), v);
+        for (size_t j = 0; j < p->seqlen_k; j++) {
+            const float *k = last[j] ? k_new + (last[j] - 1) * d : k_row(&h, j);
+            const float *v = last[j] ? v_new + (last[j] - 1) * dv : v_row(&h, j);
+            aggregate_push(&x, score_of(&h, 0, k, j), v);
         }
-        aggregate_finish(&x, r.o, r.lse);
+        aggregate_finish(&x, h.o, h.lse);
     }
-    if (a->merges) *a->merges = row_count(p) * p->seqlen_k;
+    if (a->merges) *a->merges = n_heads(p) * p->seqlen_k;
 }
 
 static size_t workspace_refold(const struct problem *p)
@@ -118,27 +120,15 @@ static size_t workspace_refold(const struct problem *p)
 const struct variant update_refold = {
     .name = "update_refold",
     .idea = "fold everything again",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace_refold,
-    .cost = row_cost,
+    ASIDE,
+    .workspace = workspace_refold, .cost = aside_cost,
     .does = {{OP_UPDATE, refold}},
 };
 
 const struct variant update_tree = {
     .name = "update",
     .idea = "a tree: redo log2 n merges",
-    .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .workspace = workspace,
-    .cost = row_cost,
+    ASIDE,
+    .workspace = workspace, .cost = aside_cost,
     .does = {{OP_UPDATE, update}},
 };

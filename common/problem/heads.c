@@ -45,6 +45,7 @@ static void each_head(const struct variant *v, const struct problem *p, const st
 #pragma omp parallel for schedule(dynamic) if (v->all_cores)
         for (size_t t = 0; t < together * parts; t++) {
             struct head h = head_of(p, a, first + t / parts);
+            h.scratch = a->workspace; /* of a variant that works on one core */
             if (v->stores_scores) {
                 h.s = a->workspace;
                 h.p = h.s + p->seqlen_q * p->seqlen_k;

@@ -121,7 +121,7 @@ static void trace_variant(const struct stage *stage, const float *x, size_t n, c
         end_loop();
     }
     watcher = NULL;
-    if (stage->after_trace) stage->after_trace();
+    if (stage->after_trace) stage->after_trace(x, n, v);
 }
 
 struct trace { int header; /* is the table's header out? */ };
