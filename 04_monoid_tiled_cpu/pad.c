@@ -18,7 +18,7 @@ static void pad_last_keys(const struct head *h, size_t i, size_t first, float *k
     for (size_t c = 0; c < CHUNK * d; c++) k[c] = c < rest * d ? k_row(h, first)[c] : 0;
     for (size_t c = 0; c < CHUNK * dv; c++) v[c] = c < rest * dv ? v_row(h, first)[c] : 0;
     for (size_t t = 0; t < CHUNK; t++)
-        bias[t] = t < rest ? bias_of(h, i, first + t) : -INFINITY;
+        bias[t] = t >= rest ? -INFINITY : bias_of(h, i, first + t);
 }
 
 void attention_padded(const struct head *h)

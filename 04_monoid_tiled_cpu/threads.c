@@ -9,8 +9,8 @@
 #include "scores.h"
 #include "tile.h"
 
-enum { PARTS = 16,        /* of a row; fixed, so that threads do not change an answer */
-       SMALL = 1 << 14 }; /* so few scores are not worth waking threads for */
+#define PARTS 16        /* of a row; fixed, so that threads do not change an answer */
+#define SMALL (1 << 14) /* so few scores are not worth waking threads for */
 
 /* One head.   h->scratch  PARTS partial results for each query, then their o */
 static void attention_of_head(const struct head *h)

@@ -54,14 +54,14 @@ function_of_head attention_in_tiles;                              /* tile.c */
 variant_function attention_on_threads, rows_on_threads;           /* threads.c */
 size_t threads_workspace(const struct problem *p);
 
-#define FLOAT                                                                              \
+#define LESSON                                                                              \
     .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
     .masked_rows = 1, .isolates_v = 1, .cost = cost
 
 static const struct variant fold = {
     .name = "fold",
     .idea = "one key after another",
-    FLOAT,
+    LESSON,
     .by_row = {{OP_SOFTMAX, softmax_row}, {OP_LOGSOFTMAX, logsoftmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},
 };
@@ -69,7 +69,7 @@ static const struct variant fold = {
 static const struct variant chunk = {
     .name = "chunk",
     .idea = "chunks of keys, merged",
-    FLOAT,
+    LESSON,
     .workspace = one_row_of_o,
     .by_row = {{OP_SOFTMAX, softmax_row_in_chunks}, {OP_LOGSOFTMAX, logsoftmax_row_in_chunks}},
     .by_head = {{OP_ATTENTION, attention_in_chunks}},
@@ -78,7 +78,7 @@ static const struct variant chunk = {
 static const struct variant padded = {
     .name = "padded",
     .idea = "last chunk padded",
-    FLOAT,
+    LESSON,
     .workspace = a_padded_chunk,
     .by_head = {{OP_ATTENTION, attention_padded}},
 };
@@ -86,7 +86,7 @@ static const struct variant padded = {
 static const struct variant masked_reads = {
     .name = "masked_reads",
     .idea = "reads beyond masked",
-    FLOAT,
+    LESSON,
     .workspace = one_row_of_o,
     .by_head = {{OP_ATTENTION, attention_masked_reads}},
 };
@@ -94,7 +94,7 @@ static const struct variant masked_reads = {
 static const struct variant tile = {
     .name = "tile",
     .idea = "16 queries by 32 keys",
-    FLOAT,
+    LESSON,
     .by_head = {{OP_ATTENTION, attention_in_tiles}},
 };
 
@@ -102,7 +102,7 @@ static const struct variant threads = {
     .name = "threads",
     .idea = "tiles in 16 parts on any threads",
     .all_cores = 1,
-    FLOAT,
+    LESSON,
     .workspace = threads_workspace,
     .does = {{OP_SOFTMAX, rows_on_threads}, {OP_LOGSOFTMAX, rows_on_threads},
              {OP_ATTENTION, attention_on_threads}},

@@ -44,7 +44,8 @@ static inline float bias_of(const struct head *h, size_t i, size_t j)
     return h->bias ? h->bias[i * h->seqlen_k + j] : 0;
 }
 
-/* While `make trace` runs, somebody watches.  Otherwise watch() does nothing.
+/* While `make trace` runs, somebody watches.  Otherwise watch() does nothing, and the compiler is
+ * told to expect that.
  *   name  of the variable: a column of the trace      j  which step of the loop, from 0
  *   number or row (n)  its value after that step */
 extern void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);

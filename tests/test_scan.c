@@ -9,26 +9,6 @@
 #include "../04_monoid_tiled_cpu/variants/scan.c"
 #include "attention_problem.h"
 
-static const size_t lengths[] = {0, 1,  2,  3,  4,  5,   7,   8,
-                                 9, 31, 32, 33, 100, 127, 128, 129};
-#define N_LENGTHS (sizeof lengths / sizeof *lengths)
-
-Test(scan, every_prefix_matches_the_reference)
-{
-    const struct variant *const both[] = {&scan_serial, &scan_work_efficient};
-    for (int f = 0; f < 2; f++)
-        for (size_t i = 0; i < N_LENGTHS; i++)
-            for (int bias = 0; bias < 2; bias++) {
-                struct shape shape = {2, 4, 2, 1, lengths[i], 8, 5};
-                struct problem p = problem_of(OP_SCAN, shape, 0, bias);
-                struct arrays a = random_arrays(&p, i, 1.5f);
-                char what[32];
-                snprintf(what, sizeof what, "n = %zu, bias %d", lengths[i], bias);
-                expect_accepted(both[f], &p, &a, what);
-                free_arrays(&a);
-            }
-}
-
 /* n elements that know their own place: element j adds 2^j, so that any missing, doubled
  * or misplaced operand shows.  All scores are equal: the sums are exact. */
 static struct aggregate *marked(size_t n, float *o)

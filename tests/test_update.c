@@ -59,15 +59,16 @@ Test(update, tree_equals_a_new_tree_bit_for_bit)
     struct random r = {3};
     for (int j = 0; j < N; j++) k[j] = 3.0f * random_normal(&r);
     for (int j = 0; j < N * DV; j++) v[j] = random_normal(&r);
-    struct row row = {.q = &q, .k = k, .v = v, .n = N, .d = 1, .dv = DV, .scale = 1.0f};
-    tree_build(&row, node[0], o[0], LEAVES);
+    struct head head = {.q = &q, .k = k, .v = v, .seqlen_q = 1, .seqlen_k = N, .head_dim = 1,
+                        .head_dim_v = DV, .scale = 1.0f};
+    tree_build(&head, node[0], o[0], LEAVES);
     for (int u = 0; u < 300; u++) {
         size_t j = random_below(&r, N);
         k[j] = u % 7 ? 3.0f * random_normal(&r) : -INFINITY; /* now and then a mask */
         for (int c = 0; c < DV; c++) v[j * DV + c] = random_normal(&r);
-        size_t merges = tree_update(node[0], LEAVES, j, row_score(&row, j), v + j * DV);
+        size_t merges = tree_update(node[0], LEAVES, j, score(&head, 0, j), v + j * DV);
         cr_assert(merges == 6, "%zu merges", merges);
-        tree_build(&row, node[1], o[1], LEAVES);
+        tree_build(&head, node[1], o[1], LEAVES);
         for (int i = 1; i < 2 * LEAVES; i++)
             cr_assert(memcmp(&node[0][i].m, &node[1][i].m, sizeof(float)) == 0 &&
                           memcmp(&node[0][i].l, &node[1][i].l, sizeof(float)) == 0,

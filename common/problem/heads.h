@@ -27,7 +27,7 @@ static inline struct head head_of(const struct problem *p, const struct arrays *
         .q = (const float *)a->q + bh * p->seqlen_q * p->head_dim,
         .k = (const float *)a->k + kv * p->seqlen_k * p->head_dim,
         .v = (const float *)a->v + kv * p->seqlen_k * p->head_dim_v,
-        .bias = a->bias,
+        .bias = p->has_bias ? a->bias : NULL,
         .o = (float *)a->o + bh * p->seqlen_q * p->head_dim_v,
         .lse = a->lse + bh * p->seqlen_q,
         .seqlen_q = p->seqlen_q,
