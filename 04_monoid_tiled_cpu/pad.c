@@ -30,8 +30,9 @@ void attention_padded(const struct head *h)
         struct aggregate chunk = {.o = h->scratch, .d = dv};
         aggregate_unit(&all);
         for (size_t j = 0; j < visible(h, i); j += CHUNK) {
-            struct head part = *h; /* query i and CHUNK keys from j on */
+            struct head part = *h; /* query i alone, which sees CHUNK keys from j on */
             part.q = q_row(h, i), part.k = k_row(h, j), part.v = v_row(h, j);
+            part.seqlen_k = CHUNK, part.last = CHUNK - 1;
             part.bias = h->bias ? h->bias + i * h->seqlen_k + j : NULL;
             if (j + CHUNK > visible(h, i)) {
                 pad_last_keys(h, i, j, k, v, bias);

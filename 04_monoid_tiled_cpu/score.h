@@ -4,8 +4,8 @@
 
 #include "stage.h"
 
-/* s = scale * q_i . k_j + bias_ij, where key j is k_j (head_dim); -INFINITY where the bias masks
- * it, whatever k_j holds.  The sum is in whatever order suits the vector units. */
+/* s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked, whatever k_j (head_dim)
+ * holds.  The sum is in whatever order suits the vector units. */
 static inline float score_of(const struct head *h, size_t i, const float *k_j, size_t j)
 {
     const float *q_i = q_row(h, i), bias = bias_of(h, i, j);

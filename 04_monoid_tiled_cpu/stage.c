@@ -24,8 +24,9 @@ static void fold_keys(const struct head *h, size_t i, size_t first, size_t end,
 {
     aggregate_unit(x);
     for (size_t j = first; j < end; j++) {
-        aggregate_push(x, score(h, i, j), v_row(h, j));
+        float correction = aggregate_push(x, score(h, i, j), v_row(h, j));
         watch("m", j, x->m);
+        watch("correction", j, correction);
         watch("l", j, x->l);
         watch_row("o", j, x->o, h->head_dim_v);
     }

@@ -23,8 +23,7 @@ static void fold_tile(const struct head *h, size_t i, size_t rows, size_t first,
 {
     float s[Br][Bc];
     for (size_t r = 0; r < rows; r++)
-        for (size_t j = first; j < end; j++)
-            s[r][j - first] = j < visible(h, i + r) ? score(h, i + r, j) : -INFINITY;
+        for (size_t j = first; j < end; j++) s[r][j - first] = score(h, i + r, j);
     for (size_t r = 0; r < rows; r++) {
         float m_new = x[r].m;
         for (size_t j = first; j < end; j++)

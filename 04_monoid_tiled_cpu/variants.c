@@ -157,7 +157,7 @@ static void trace_chunks(const float *x, size_t n, const float *v)
 {
     float q = 1, o[2][2];
     struct head h = {.q = &q, .k = x, .v = v, .seqlen_q = 1, .seqlen_k = n, .head_dim = 1,
-                     .head_dim_v = 2, .scale = 1};
+                     .head_dim_v = 2, .scale = 1, .last = (ptrdiff_t)n - 1};
     struct aggregate all = {.o = o[0], .d = 2}, chunk = {.o = o[1], .d = 2};
     aggregate_unit(&all);
     printf("the same in chunks of 2 keys, each folded alone and merged\n%-11s %12s %12s %12s\n",

@@ -22,6 +22,7 @@ typedef uint16_t element;
 #define COLS_STEP 16
 #define LOG2_M 1
 #define NATURAL_M 0x1.62e43p-1f
+#define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */
 #include "plan.h"
 
 /* c (rows, PANEL) = or += sum over the steps t of a_t (rows, 16 pairs) . b_t (16 pairs, PANEL)

@@ -23,6 +23,7 @@
  *
  * tiled.c (float) and bf16.h include this file.  They give it, beside what plan.h asks for:
  *     LOG2_M, NATURAL_M     log2 and ln of what one more in m means: m counts powers of it
+ *     MOST_M                beyond such an m, rows are computed again alone
  *     struct scratch        one thread's memory, with s (Bc, PANEL) and correction (PANEL)
  *     scratch_floats(), scratch_at(), prepared_floats()     its size, its place; shared memory
  *     score_unit()          what the product of scores still has to be multiplied by
@@ -46,7 +47,8 @@ static void cap_scores(float *s, size_t n, float unit, float c)
     for (size_t j = 0; j < n; j += LANES) vstore(s + j, vtanh(vload(s + j) * unit / c) * c);
 }
 
-/* Multiplies by unit, adds the bias and hides what is masked: -INFINITY, whatever was computed.
+/* Multiplies by unit, adds the bias, hides what is masked (-INFINITY, whatever was computed), and
+ * changes to units of m.
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
 static void mask_scores(const struct problem *p, const struct arrays *a,
                         const struct plan *plan, const struct tile *t, size_t row,
@@ -58,6 +60,7 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
         first[r] = (float)smaller(larger(sees.first, j0) - j0, n);
         end[r] = (float)smaller(larger(sees.end, j0) - j0, n);
     }
+    if (!p->has_bias) unit *= LOG2E / LOG2_M;
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < PANEL; i += LANES) {
             vfloat hidden = vset(-INFINITY), at = vset((float)j);
@@ -69,7 +72,9 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
         const float *bias = bias_of(p, a, plan, t, row + r, j0);
         for (size_t j = (size_t)first[r]; j < (size_t)end[r]; j++) {
             float with_bias = s[j * PANEL + r] + bias[j];
-            s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : with_bias;
+            float to_m = with_bias * (LOG2E / LOG2_M);
+            if (to_m == -INFINITY && with_bias != -INFINITY) to_m = -FLT_MAX;
+            s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : to_m;
         }
     }
 }
@@ -137,9 +142,9 @@ static float panel_scores(const struct problem *p, const struct arrays *a,
         !(unit > FLT_MIN)) { /* -INFINITY times 0 would be NaN */
         mask_scores(p, a, plan, t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
         unit = 1;
-    }
+    } else unit *= LOG2E / LOG2_M;
     for (size_t x = n * PANEL; x < round_up(n, KEY_STEP) * PANEL; x++) w->s[x] = -INFINITY;
-    return unit * (LOG2E / LOG2_M);
+    return unit;
 }
 
 /* Has a row seen no key yet? */
@@ -242,7 +247,8 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
         struct se s = {.m = x->m[r] * NATURAL_M, .l = x->l[r]};
         float *sum = x->o + r * plan->cols, factor = 1;
         float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
-        if (!all_finite(sum, p->head_dim_v)) s = row_alone(p, a, plan, t, r, sum);
+        int beyond = fabsf(s.m) > MOST_M && s.m != -INFINITY;
+        if (beyond || !all_finite(sum, p->head_dim_v)) s = row_alone(p, a, plan, t, r, sum);
         if (sink != -INFINITY && !isnan(s.l)) {
             struct se with_sink = se_merge(s, se_lift(sink));
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);

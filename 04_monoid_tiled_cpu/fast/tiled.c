@@ -15,6 +15,7 @@ typedef float element;
 #define COLS_STEP LANES
 #define LOG2_M LOG2E
 #define NATURAL_M 1
+#define MOST_M INFINITY
 #include "plan.h"
 
 #define SUPPORTED                                                                          \

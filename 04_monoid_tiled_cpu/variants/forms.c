@@ -233,7 +233,9 @@ const struct variant form_split = {
 const struct variant form_lse = {
     .name = "lse_form",
     .idea = "lse in place of the maximum",
-    ASIDE,
+    .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES,
+    .max_score = 5000, /* each tile rounds lse, in units of the scores */
+    .masked_rows = 1, .isolates_v = 1,
     .workspace = workspace_block, .cost = aside_cost,
     .by_head = {{OP_ATTENTION, attention_lse}},
 };

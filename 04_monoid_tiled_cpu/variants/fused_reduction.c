@@ -166,11 +166,11 @@ static void unfused_row(const float *x, const float *w, size_t n, float *y)
     float m = -INFINITY, mean_x = 0.0f, mean_w = 0.0f;
     for (size_t j = 0; j < n; j++) {
         m = x[j] > m || isnan(x[j]) ? x[j] : m;
-        mean_x += x[j];
-        mean_w += w[j];
+        mean_x += x[j] - x[0]; /* differences: small where all x are nearly equal */
+        mean_w += w[j] - w[0];
     }
-    mean_x /= (float)n;
-    mean_w /= (float)n;
+    mean_x = x[0] + mean_x / (float)n;
+    mean_w = w[0] + mean_w / (float)n;
     float l = 0.0f, dot = 0.0f, variance = 0.0f, covariance = 0.0f, log_dot = 0.0f;
     for (size_t j = 0; j < n; j++) {
         variance += (x[j] - mean_x) * (x[j] - mean_x);

@@ -21,6 +21,12 @@ static float softmax_row(const float *x, float *y, size_t n)
     return se_lse(ones);
 }
 
+/* Each rescale rounds y: after more than that nobody promises its digits. */
+static const char *refuses(const struct problem *p)
+{
+    return p->cols > 8192 ? "rows of more than 8192" : NULL;
+}
+
 /* Scores and probabilities are read and written twice; a rising maximum adds to it. */
 static struct cost cost(const struct problem *p)
 {
@@ -32,6 +38,7 @@ const struct variant one_hot = {
     .name = "one_hot",
     .idea = "fold of one-hot vectors",
     ASIDE,
+    .refuses = refuses,
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };
