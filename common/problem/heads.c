@@ -86,7 +86,7 @@ size_t variant_scratch(const struct variant *v, const struct problem *p)
 {
     if (v->stores_scores && by_head(v, p->op))
         return size_times(size_times(p->seqlen_q, p->seqlen_k), 2 * sizeof(float));
-    return v->workspace && !by_head(v, p->op) ? v->workspace(p) : 0;
+    return v->workspace ? v->workspace(p) : 0;
 }
 
 void variant_call(const struct variant *v, const struct problem *p, const struct arrays *a)
