@@ -2,93 +2,55 @@
  *
  *     s_j = scale * q_i . k_j + bias_ij,   or -INFINITY where key j is masked
  *
- * Task: fill score_row().  Key j is masked for query i when it lies outside the
- * range visible_keys(p, i) (causal: problem/mask.h) or when its bias is -INFINITY.
- * May be assumed: scores between -60 and 60; each query sees at least one key.  But
- * seqlen_q may differ from seqlen_k, and head_dim from head_dim_v.  Use the given scale.
+ * Task: fill score_row().  Query i sees the first visible(h, i) keys (stage.h); of those a bias of
+ * -INFINITY masks some.  The score of a masked key is -INFINITY, whatever its row of k holds.
+ * May be assumed: scores between -60 and 60; each query sees at least one key.  But seqlen_q may
+ * differ from seqlen_k, and head_dim from head_dim_v.  Use the given scale.
  *
  * Half of the points: cases random, nan_k, inf_k.
+ * Time: 40 minutes.
+ * Hint: q_row(h, i), k_row(h, j) and bias_of(h, i, j) find the numbers.
+ * Hint: decide first whether key j is masked.  What would 0 * NaN do in the product?
+ * Hint: keys from visible(h, i) on get -INFINITY, too: s_i is not cleared.
  * Right or wrong:  make exercise 1 EX=score_row */
 #include "harness.h"
+#include "stage.h"
 
 /* >>> your part: functions, #include and #define may be added here */
-/* Scores of query i against every key.
- *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
-static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
-                      const float *bias_i, float *s)
+/* Scores of query i against every key.   s_i (seqlen_k) */
+static void score_row(const struct head *h, size_t i, float *s_i)
 {
     /* solution begin */
-    struct key_range keys = visible_keys(p, i);
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        const float *k_j = k + j * p->head_dim;
+    const float *q_i = q_row(h, i);
+    for (size_t j = 0; j < h->seqlen_k; j++) {
+        s_i[j] = -INFINITY;
+        if (j >= visible(h, i) || bias_of(h, i, j) == -INFINITY) continue;
         float dot = 0;
-        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
-        s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        int hidden = j < keys.first || j >= keys.end;
-        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
+        for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_row(h, j)[d];
+        s_i[j] = h->scale * dot + bias_of(h, i, j);
     }
     /* skeleton
     // Your code.
-    (void)i, (void)q_i, (void)k, (void)bias_i;
-    for (size_t j = 0; j < p->seqlen_k; j++) s[j] = 0;
+    (void)i;
+    for (size_t j = 0; j < h->seqlen_k; j++) s_i[j] = 0;
     solution end */
 }
 /* <<< end of your part */
 
-/* Softmax of one row in place, as stage 1 has it.  Returns lse = log(l).   s (n) */
-static float softmax_row(float *s, size_t n)
+/* The scores become weights, their sum is taken, and o_i is divided by it. */
+static void attention_head(const struct head *h)
 {
-    float l = 0;
-    for (size_t j = 0; j < n; j++) l += expf(s[j]);
-    for (size_t j = 0; j < n; j++) s[j] = expf(s[j]) / l;
-    return logf(l);
-}
-
-/* o_i = sum_j p_j v_j.   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
-static void weighted_sum(const struct problem *p, const float *p_i, const float *v,
-                         float *o_i)
-{
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        const float *v_j = v + j * p->head_dim_v;
-        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
-    }
-}
-
-/* Attention of one query.   s (seqlen_k)  scratch: scores, then probabilities
- * Returns lse. */
-static float attention_row(const struct problem *p, size_t i, const float *q_i,
-                           const float *k, const float *v, const float *bias_i,
-                           float *o_i, float *s)
-{
-    score_row(p, i, q_i, k, bias_i, s);
-    float lse = softmax_row(s, p->seqlen_k);
-    weighted_sum(p, s, v, o_i);
-    return lse;
-}
-
-/* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        for (size_t i = 0; i < p->seqlen_q; i++) {
-            size_t row = bh * p->seqlen_q + i;
-            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
-                                        k + kv * p->seqlen_k * p->head_dim,
-                                        v + kv * p->seqlen_k * p->head_dim_v,
-                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
-                                        o + row * p->head_dim_v, a->workspace);
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        float *w = s_row(h, i), *o_i = o_row(h, i), l = 0;
+        score_row(h, i, w);
+        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
+        for (size_t j = 0; j < h->seqlen_k; j++) {
+            l += w[j] = expf(w[j]);
+            for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += w[j] * v_row(h, j)[d];
         }
+        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] /= l;
+        h->lse[i] = logf(l);
     }
-}
-
-static size_t workspace(const struct problem *p)
-{
-    return p->seqlen_k * sizeof(float);
 }
 
 static const struct variant exercise = {
@@ -98,8 +60,8 @@ static const struct variant exercise = {
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = 60,
-    .workspace = workspace,
-    .does = {{OP_ATTENTION, attention}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .stores_scores = 1,
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -1,92 +1,58 @@
 /* weighted_sum.c: exercise of stage 1, 10 points: the output of one query.
  *
- *     o_i = sum_j p_j v_j
+ *     o_i = sum_j w_j v_j / l,    l = sum_j w_j
  *
- * Task: fill weighted_sum().  Which of the two loops should be the inner one?  Both are
- * right; the line `speed` tells them apart.
- * May be assumed: the p_j are probabilities; v holds neither NaN nor infinity.  o_i is
- * not 0 on entry: it is filled with NaN.
+ * Task: fill weighted_sum().  Which of its two loops should be the inner one?  Both are right;
+ * `build/exercises/weighted_sum bench --quick` tells them apart.
+ * May be assumed: the weights w_j are positive or 0, not all 0; v holds neither NaN nor infinity.
+ * o_i is not 0 on entry: it is filled with something else.
  *
+ * Time: 20 minutes.
+ * Hint: start with o_i = 0.
+ * Hint: row j of v lies in memory in one piece, column d does not.
  * Right or wrong:  make exercise 1 EX=weighted_sum */
 #include "harness.h"
+#include "stage.h"
 
-/* Scores of query i against every key.
- *   q_i (head_dim)   k (seqlen_k, head_dim)   bias_i (seqlen_k) or NULL   s (seqlen_k) */
-static void score_row(const struct problem *p, size_t i, const float *q_i, const float *k,
-                      const float *bias_i, float *s)
+/* The score of query i and key j; -INFINITY where the bias masks the key. */
+static float score(const struct head *h, size_t i, size_t j)
 {
-    struct key_range keys = visible_keys(p, i);
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        const float *k_j = k + j * p->head_dim;
-        float dot = 0;
-        for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
-        s[j] = p->scale * dot + (bias_i ? bias_i[j] : 0);
-        int hidden = j < keys.first || j >= keys.end;
-        if (hidden || (bias_i && bias_i[j] == -INFINITY)) s[j] = -INFINITY;
-    }
-}
-
-/* Softmax of one row in place, as stage 1 has it.  Returns lse = log(l).   s (n) */
-static float softmax_row(float *s, size_t n)
-{
-    float l = 0;
-    for (size_t j = 0; j < n; j++) l += expf(s[j]);
-    for (size_t j = 0; j < n; j++) s[j] = expf(s[j]) / l;
-    return logf(l);
+    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
+    if (bias == -INFINITY) return -INFINITY;
+    float dot = 0;
+    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
+    return h->scale * dot + bias;
 }
 
 /* >>> your part: functions, #include and #define may be added here */
-/* o_i = sum_j p_j v_j.   p_i (seqlen_k)   v (seqlen_k, head_dim_v)   o_i (head_dim_v) */
-static void weighted_sum(const struct problem *p, const float *p_i, const float *v,
-                         float *o_i)
+/* The mean of the rows of v, weighted by w (seqlen_k).   o_i (head_dim_v)   Returns l. */
+static float weighted_sum(const struct head *h, const float *w, float *o_i)
 {
     /* solution begin */
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
-    for (size_t j = 0; j < p->seqlen_k; j++) {
-        const float *v_j = v + j * p->head_dim_v;
-        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
+    float l = 0;
+    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
+    for (size_t j = 0; j < h->seqlen_k; j++) {
+        const float *v_j = v_row(h, j);
+        l += w[j];
+        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += w[j] * v_j[d];
     }
+    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] /= l;
+    return l;
     /* skeleton
     // Your code.
-    (void)p, (void)p_i, (void)v, (void)o_i;
+    (void)h, (void)w, (void)o_i;
+    return 1;
     solution end */
 }
 /* <<< end of your part */
 
-/* Attention of one query.   s (seqlen_k)  scratch: scores, then probabilities
- * Returns lse. */
-static float attention_row(const struct problem *p, size_t i, const float *q_i,
-                           const float *k, const float *v, const float *bias_i,
-                           float *o_i, float *s)
+static void attention_head(const struct head *h)
 {
-    score_row(p, i, q_i, k, bias_i, s);
-    float lse = softmax_row(s, p->seqlen_k);
-    weighted_sum(p, s, v, o_i);
-    return lse;
-}
-
-/* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        for (size_t i = 0; i < p->seqlen_q; i++) {
-            size_t row = bh * p->seqlen_q + i;
-            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
-                                        k + kv * p->seqlen_k * p->head_dim,
-                                        v + kv * p->seqlen_k * p->head_dim_v,
-                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
-                                        o + row * p->head_dim_v, a->workspace);
-        }
+    for (size_t i = 0; i < h->seqlen_q; i++) {
+        float *w = s_row(h, i);
+        for (size_t j = 0; j < h->seqlen_k; j++) w[j] = j < visible(h, i) ? expf(score(h, i, j)) : 0;
+        h->lse[i] = logf(weighted_sum(h, w, o_row(h, i)));
     }
-}
-
-static size_t workspace(const struct problem *p)
-{
-    return p->seqlen_k * sizeof(float);
 }
 
 static const struct variant exercise = {
@@ -96,8 +62,8 @@ static const struct variant exercise = {
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = 60,
-    .workspace = workspace,
-    .does = {{OP_ATTENTION, attention}},
+    .by_head = {{OP_ATTENTION, attention_head}},
+    .stores_scores = 1,
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

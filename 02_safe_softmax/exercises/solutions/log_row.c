@@ -9,6 +9,9 @@
  * and so does a row of masked scores only.  A NaN in a row makes that row NaN.
  *
  * Half of the points: cases wide, range_80, shift_up, low, large, vast, mask_row.
+ * Time: 30 minutes.
+ * Hint: how many digits has a float near 10000, and how large is log(l)?
+ * Hint: with all scores masked l is 0 and log(l) is -INFINITY; treat that row apart.
  * Right or wrong:  make exercise 2 EX=log_row */
 /* forms of the task
  *     log softmax(x)_j = x_j - m - log(l) | -log softmax(x)_j = log(l) - (x_j - m)
@@ -17,6 +20,7 @@
  *     l == 0 ? -INFINITY : x[j] - m - log_l | l == 0 ? INFINITY : log_l - (x[j] - m)
  *     x - m - log l | log l - (x - m) */
 #include "harness.h"
+#include "stage.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Log-softmax of one row.
@@ -33,8 +37,7 @@ static void logsoftmax_row(const float *x, float *y, size_t n)
 
     /* masked apart: with l = 0 it would be -inf + inf */
     float log_l = logf(l);
-    for (size_t j = 0; j < n; j++)
-        y[j] = l == 0 ? -INFINITY : x[j] - m - log_l;
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? -INFINITY : x[j] - m - log_l;
     /* skeleton
     // Your code.
     (void)x, (void)y, (void)n;
@@ -42,15 +45,13 @@ static void logsoftmax_row(const float *x, float *y, size_t n)
 }
 /* <<< end of your part */
 
-static void logsoftmax(const struct problem *p, const struct arrays *a)
+static float row(const float *x, float *y, size_t n)
 {
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        logsoftmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+    logsoftmax_row(x, y, n);
 #if TASK == 1
-    for (size_t e = 0; e < p->rows * p->cols; e++) y[e] = -y[e];
+    for (size_t j = 0; j < n; j++) y[j] = -y[j];
 #endif
+    return 0;
 }
 
 static const struct variant exercise = {
@@ -60,7 +61,7 @@ static const struct variant exercise = {
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
-    .does = {{OP_LOGSOFTMAX, logsoftmax}},
+    .by_row = {{OP_LOGSOFTMAX, row}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};

@@ -1,78 +1,84 @@
 /* safe_row.c: exercise of stage 2, 10 points: softmax that cannot overflow.
  *
- *     m   = max_j x_j
- *     l   = sum_j exp(x_j - m)
- *     y_j = exp(x_j - m) / l
+#if TASK == 0
+ *     m   = min_j x_j
+ *     y_j = exp(m - x_j) / sum_t exp(m - x_t)
  *
- * Task: fill softmax_row().
- * May be assumed: x and y do not overlap.
- * Scores may be 1e30 or -1e5.  Any number of them may be -INFINITY (masked).  If all are masked,
- * y = 0.  A NaN in a row makes that row NaN.
+ * Task: fill softmax_row().  The x_j are energies: the least is the most probable, INFINITY means
+ * masked.
+ * May be assumed: y may be x.  Energies may be -1e30 or 1e5.
+#else
+ *     m   = max_j x_j
+ *     y_j = exp(x_j - m),   l = sum_j y_j
+ *
+ * Task: fill softmax_row().  It writes the terms and returns their sum l; row() divides.
+ * May be assumed: y may be x.  Scores may be 1e30 or -1e5; -INFINITY means masked.
+#endif
+ * Any number of them may be masked.  If all are, y = 0.  A NaN in a row makes that row NaN.
  *
  * Half of the points: cases wide, range_80, shift_200, low, large, vast, mask_row.
+ * Time: 30 minutes.
+ * Hint: the same three loops as in stage 2: the extreme, the sum, the quotients.
+ * Hint: a row that is all masked has no extreme, and infinity - infinity is NaN.
+ * Hint: y may be x: do not read x[j] after y[j] is written.
  * Right or wrong:  make exercise 2 EX=safe_row */
 /* forms of the task
- *     max_j x_j               | min_j x_j
- *     exp(x_j - m)            | exp(m - x_j)
- *     x and y do not overlap. | the x_j are energies: the least is the most probable.  y is x.
- *     Scores may be 1e30 or -1e5. | Energies may be -1e30 or 1e5.
- *     scores;                 | energies;
- *     (n)  probabilities      | (n)  probabilities, may be x
- *     -INFINITY               | INFINITY
- *     x[j] > m                | x[j] < m
- *     expf(x[j] - m)          | expf(m - x[j])
- *     softmax_row(x + i * p->cols, | softmax_row(negated(x + i * p->cols, y + i * p->cols, p->cols), */
+ *     energies; may be y      y (n)  probabilities | scores; may be y      y (n)  exp(x - m)    Returns l.
+ *     If all are, y = 0.       | If all are, l = 0.
+ *     static void softmax_row( | static float softmax_row(
+ *     INFINITY;                | -INFINITY;
+ *     == INFINITY              | == -INFINITY
+ *     x[j] < m                 | x[j] > m
+ *     l += expf(m - x[j])      | l += y[j] = expf(x[j] - m) */
 #include "harness.h"
+#include "stage.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Softmax of one row, three loops.
- *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
+ *   x (n)  energies; may be y      y (n)  probabilities */
 static void softmax_row(const float *x, float *y, size_t n)
 {
     /* solution begin */
-    /* loop 1: maximum; a row without visible scores has none, and 0 does as well */
-    float m = -INFINITY;
-    for (size_t j = 0; j < n; j++) m = x[j] > m ? x[j] : m;
-    if (m == -INFINITY) m = 0;
-
-    /* loop 2: denominator */
-    float l = 0;
-    for (size_t j = 0; j < n; j++) l += expf(x[j] - m);
-
-    /* loop 3: divide */
-    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
+    float m = INFINITY, l = 0;
+    for (size_t j = 0; j < n; j++) m = x[j] < m ? x[j] : m;
+    if (m == INFINITY) m = 0;
+    for (size_t j = 0; j < n; j++) l += expf(m - x[j]);
+#if TASK == 0
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : expf(m - x[j]) / l;
+#else
+    return l;
+#endif
     /* skeleton
     // Your code.
     (void)x, (void)y, (void)n;
+#if TASK == 1
+    return 0;
+#endif
     solution end */
 }
 /* <<< end of your part */
 
-#if TASK == 1
-/* y = -x.  Returns y.   x, y (n) */
-static float *negated(const float *x, float *y, size_t n)
+static float row(const float *x, float *y, size_t n)
 {
+#if TASK == 0
     for (size_t j = 0; j < n; j++) y[j] = -x[j];
-    return y;
-}
-
+    softmax_row(y, y, n);
+#else
+    for (size_t j = 0; j < n; j++) y[j] = x[j];
+    float l = softmax_row(y, y, n);
+    for (size_t j = 0; j < n; j++) y[j] = l == 0 ? 0 : y[j] / l;
 #endif
-static void softmax(const struct problem *p, const struct arrays *a)
-{
-    const float *x = a->x;
-    float *y = a->y;
-    for (size_t i = 0; i < p->rows; i++)
-        softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
+    return 0;
 }
 
 static const struct variant exercise = {
     .name = "safe_row",
-    .idea = "softmax with the maximum subtracted",
+    .idea = "softmax that cannot overflow",
     .device = ON_CPU,
     .types = TYPE(F32),
     .max_score = INFINITY,
     .masked_rows = 1,
-    .does = {{OP_SOFTMAX, softmax}},
+    .by_row = {{OP_SOFTMAX, row}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};
@@ -80,7 +86,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 2,
     .name = "exercises/safe_row",
-    .idea = "softmax with the maximum subtracted",
+    .idea = "softmax that cannot overflow",
     .variants = variants,
 };
 

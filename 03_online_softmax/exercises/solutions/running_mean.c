@@ -10,6 +10,9 @@
  * before the first element.  A NaN makes the mean NaN.
  *
  * Half of the points: cases near_max, opposite.
+ * Time: 30 minutes.
+ * Hint: write mu_k as mu_(k-1) plus a correction.
+ * Hint: divide before you subtract.
  * Right or wrong:  make exercise 3 EX=running_mean */
 /* forms of the task
  *     the mean of k - 1 elements by element k. | the mean of k elements by one more.
@@ -17,9 +20,10 @@
  *     of k elements, from mu, | of k + 1 elements, from mu,
  *     the first k - 1, and x, the k-th. | the first k, and x, the next.
  *     (float)k | (float)(k + 1)
- *     k = 1; k <= p->cols; | k = 0; k < p->cols;
+ *     k = 1; k <= n; | k = 0; k < n;
  *     x[k - 1] | x[k] */
 #include "harness.h"
+#include "stage.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */
@@ -35,15 +39,18 @@ static float mean_step(float mu, float x, size_t k)
 }
 /* <<< end of your part */
 
-/* y (rows) = mean of each row of x (rows, cols). */
+/* *y = the mean of x (n). */
+static float row(const float *x, float *y, size_t n)
+{
+    float mu = 0;
+    for (size_t k = 1; k <= n; k++) mu = mean_step(mu, x[k - 1], k);
+    return *y = mu;
+}
+
 static void mean(const struct problem *p, const struct arrays *a)
 {
-    for (size_t i = 0; i < p->rows; i++) {
-        const float *x = (const float *)a->x + i * p->cols;
-        float mu = 0;
-        for (size_t k = 1; k <= p->cols; k++) mu = mean_step(mu, x[k - 1], k);
-        ((float *)a->y)[i] = mu;
-    }
+    for (size_t i = 0; i < p->rows; i++)
+        row((const float *)a->x + i * p->cols, (float *)a->y + i, p->cols);
 }
 
 static const struct variant exercise = {

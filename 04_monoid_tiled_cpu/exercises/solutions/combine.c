@@ -12,6 +12,9 @@
  * o_i NaN, a NaN in a column of o_t that column.
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
+ * Time: 45 minutes.
+ * Hint: two loops over the parts: the largest m first.
+ * Hint: leave out a part with l_t == 0: with all parts masked exp(m_t - m) would be NaN.
  * Right or wrong:  make exercise 4 EX=combine */
 /* forms of the task
  *     w_t = l_t exp(m_t - m) | w_t = exp(m_t - m)
@@ -19,131 +22,100 @@
  *     log(sum_t w_t)         | log(sum_t w_t l_t)
  *     is already divided by its own l_t. | is a sum, not divided by its l_t.
  *     normalised, with its m and l. | not divided by l, with its m and l.
- *     of a query, normalised.  | of a query, not normalised.
- *     normalised parts         | parts
+ *     of query i, normalised.  | of query i, not normalised.
  *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
  *     l += weight;             | l += weight * parts[t].l; */
 #include "harness.h"
+#include "stage.h"
 
 enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
 
-/* The score of query i and key j; -INFINITY where the bias masks the key.
- *   q_i, k_j (head_dim)   bias_i (seqlen_k) or NULL */
-static float score(const struct problem *p, const float *q_i, const float *k_j,
-                   const float *bias_i, size_t j)
+/* The score of query i and key j; -INFINITY where the bias masks the key. */
+static float score(const struct head *h, size_t i, size_t j)
 {
-    if (bias_i && bias_i[j] == -INFINITY) return -INFINITY;
+    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
+    if (bias == -INFINITY) return -INFINITY;
     float dot = 0;
-    for (size_t d = 0; d < p->head_dim; d++) dot += q_i[d] * k_j[d];
-    return p->scale * dot + (bias_i ? bias_i[j] : 0);
+    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
+    return h->scale * dot + bias;
 }
 
-/* Attention over keys first .. last - 1 of a query, normalised. */
-static void attend_part(const struct problem *p, const float *q_i, const float *k,
-                        const float *v, const float *bias_i, size_t first, size_t last,
-                        struct part *x)
+/* Attention over keys first .. end - 1 of query i, normalised. */
+static void attend_part(const struct head *h, size_t i, size_t first, size_t end, struct part *x)
 {
     x->m = -INFINITY;
     x->l = 0;
-    for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = 0;
-    for (size_t j = first; j < last; j++) {
-        const float *v_j = v + j * p->head_dim_v;
-        float s = score(p, q_i, k + j * p->head_dim, bias_i, j);
+    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = 0;
+    for (size_t j = first; j < end; j++) {
+        float s = score(h, i, j);
         if (s == -INFINITY) continue;
         float m_new = s > x->m ? s : x->m;
-        float correction = m_new == x->m ? 1 : expf(x->m - m_new);
-        float weight = expf(s - m_new);
+        float correction = m_new == x->m ? 1 : expf(x->m - m_new), weight = expf(s - m_new);
         x->l = x->l * correction + weight;
-        for (size_t d = 0; d < p->head_dim_v; d++)
-            x->o[d] = x->o[d] * correction + weight * v_j[d];
+        for (size_t d = 0; d < h->head_dim_v; d++)
+            x->o[d] = x->o[d] * correction + weight * v_row(h, j)[d];
         x->m = m_new;
     }
 #if TASK == 0
-    for (size_t d = 0; d < p->head_dim_v; d++) x->o[d] = x->l == 0 ? 0 : x->o[d] / x->l;
+    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = x->l == 0 ? 0 : x->o[d] / x->l;
 #endif
 }
 
 /* >>> your part: functions, #include and #define may be added here */
 /* o_i (head_dim_v) = the attention over the keys of all parts.  Returns lse. */
-static float combine(const struct problem *p, const struct part *parts, size_t n_parts,
-                     float *o_i)
+static float combine(const struct head *h, const struct part *parts, size_t n_parts, float *o_i)
 {
     /* solution begin */
     float m = -INFINITY, l = 0;
     for (size_t t = 0; t < n_parts; t++) m = parts[t].m > m ? parts[t].m : m;
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = 0;
+    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
     for (size_t t = 0; t < n_parts; t++) {
         if (parts[t].l == 0) continue;
         float weight = parts[t].m == m ? parts[t].l : parts[t].l * expf(parts[t].m - m);
         l += weight;
-        for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] += weight * parts[t].o[d];
+        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += weight * parts[t].o[d];
     }
-    for (size_t d = 0; d < p->head_dim_v; d++) o_i[d] = l == 0 ? 0 : o_i[d] / l;
+    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = l == 0 ? 0 : o_i[d] / l;
     return m + logf(l);
     /* skeleton
     // Your code.
-    (void)p, (void)parts, (void)n_parts, (void)o_i;
+    (void)h, (void)parts, (void)n_parts, (void)o_i;
     return 0;
     solution end */
 }
 /* <<< end of your part */
 
-/* One query, its parts on several threads.  Returns lse.
- *   scratch (PARTS, head_dim_v)  o of the parts */
-static float attention_row(const struct problem *p, size_t i, const float *q_i,
-                           const float *k, const float *v, const float *bias_i,
-                           float *o_i, float *scratch)
+/* One query, its parts one by one.  Returns lse.   scratch (PARTS, head_dim_v)  o of the parts */
+static float attention_row(const struct head *h, size_t i, float *scratch)
 {
     struct part parts[PARTS];
-    struct key_range keys = visible_keys(p, i);
-    size_t first = keys.first, n = keys.end - keys.first;
-#pragma omp parallel for if (n * p->head_dim > 1 << 16)
+    size_t n = visible(h, i);
     for (size_t t = 0; t < PARTS; t++) {
-        parts[t].o = scratch + t * p->head_dim_v;
-        attend_part(p, q_i, k, v, bias_i, first + n * t / PARTS,
-                    first + n * (t + 1) / PARTS, &parts[t]);
+        parts[t].o = scratch + t * h->head_dim_v;
+        attend_part(h, i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t]);
     }
-    return combine(p, parts, PARTS, o_i);
+    return combine(h, parts, PARTS, o_row(h, i));
 }
 
-/* Every query of every head; heads_q / heads_kv query heads share a key-value head. */
-static void attention(const struct problem *p, const struct arrays *a)
+static void attention_head(const struct head *h)
 {
-    const float *q = a->q, *k = a->k, *v = a->v;
-    float *o = a->o;
-    size_t group = p->heads_q / p->heads_kv;
-    for (size_t bh = 0; bh < p->batch * p->heads_q; bh++) {
-        size_t kv = bh / p->heads_q * p->heads_kv + bh % p->heads_q / group;
-        for (size_t i = 0; i < p->seqlen_q; i++) {
-            size_t row = bh * p->seqlen_q + i;
-            a->lse[row] = attention_row(p, i, q + row * p->head_dim,
-                                        k + kv * p->seqlen_k * p->head_dim,
-                                        v + kv * p->seqlen_k * p->head_dim_v,
-                                        a->bias ? a->bias + i * p->seqlen_k : NULL,
-                                        o + row * p->head_dim_v, a->workspace);
-        }
-    }
-}
-
-static size_t workspace(const struct problem *p)
-{
-    return PARTS * p->head_dim_v * sizeof(float);
+    float scratch[PARTS * h->head_dim_v];
+    for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, scratch);
 }
 
 static const struct variant exercise = {
     .name = "combine",
-    .idea = "split-KV: normalised parts, combined",
+    .idea = "the answers of the parts, combined",
     .device = ON_CPU,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,
-    .workspace = workspace,
-    .does = {{OP_ATTENTION, attention}},
+    .by_head = {{OP_ATTENTION, attention_head}},
 };
 
 static const struct variant *const variants[] = {&exercise, NULL};
@@ -151,7 +123,7 @@ static const struct variant *const variants[] = {&exercise, NULL};
 static const struct stage stage = {
     .number = 4,
     .name = "exercises/combine",
-    .idea = "split-KV: normalised parts, combined",
+    .idea = "the answers of the parts, combined",
     .variants = variants,
 };
 

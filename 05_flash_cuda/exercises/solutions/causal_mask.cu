@@ -15,6 +15,9 @@
 #endif
  * Sizes are of an unsigned type: beware of differences below 0.
  *
+ * Time: 30 minutes.
+ * Hint: which key does the last query see when there are more keys than queries?
+ * Hint: the number may be negative before it is cut to 0.
  * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
 #include "harness.h"
 
