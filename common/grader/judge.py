@@ -33,6 +33,8 @@ FORBIDDEN = re.compile(
     r"\b(main|stage_main|_*asm_*|redefine_extname)\b|__attribute(?:__)?\s*\(\((?!\s*_*(?:always_inline|"
     r"noinline|aligned|unused|hot|const|pure|optimize|target|vector_size|may_alias|fallthrough)\b)|"
     r"\[\[\s*_*(?:gnu|clang|using)|#\s*pragma\s+(?!omp|GCC (?:ivdep|unroll|optimize)|unroll|STDC)")
+STRING = re.compile(r"""'(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)*\"""")
+NOT_CODE = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 DIRECTIVE = re.compile(r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(?:line\b|\d+\s+\")", re.S)
 # Functions of libraries that a computation may call; and what the given code calls.
 CALLS = re.compile(
@@ -186,8 +188,8 @@ class Judge:
         given, mine = parts_of(exercise.skeleton()), parts_of(text)
         if not mine:
             return None, ""
-        note = "" if (bare(given[0]), bare(given[2])) == (bare(mine[0]), bare(mine[2])) else \
-            "what you changed outside of your part does not count"
+        same = [bare([NOT_CODE.sub("", "\n".join(x[i]))]) for x in (given, mine) for i in (0, 2)]
+        note = "" if same[:2] == same[2:] else "what you changed outside of your part does not count"
         lines = ['#line 1 "given"', *given[0], f'#line {len(mine[0]) + 1} "{exercise.file.name}"',
                  *mine[1], '#line 1 "given"', *given[2]]
         return "\n".join(lines), note
@@ -227,7 +229,7 @@ class Judge:
                 return f"includes {name}, which is not allowed", ""
         if bare(given) != self.known_of(exercise)["given"]:
             return "changes the code that was given: a macro, an #if or a bracket reaches beyond your part", ""
-        word = FORBIDDEN.search(re.sub(r'"(?:[^"\\]|\\.)*"', '""', "\n".join(mine)))
+        word = FORBIDDEN.search(STRING.sub('""', "\n".join(mine)))
         word = word or DIRECTIVE.search("\n".join(parts_of(text)[1]).replace("\\\n", ""))
         return (f"may not use '{word[0].strip()}'" if word else ""), ""
 

@@ -8,7 +8,7 @@ import sys
 
 from exercises import exercises
 
-LARGEST = 256 << 10     # bytes of a source file
+LARGEST = 64 << 10      # bytes of a source file
 DEEPEST = 8             # folders in a student's folder
 
 

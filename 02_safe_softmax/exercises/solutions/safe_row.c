@@ -28,6 +28,7 @@
  *     static void softmax_row( | static float softmax_row(
  *     INFINITY;                | -INFINITY;
  *     == INFINITY              | == -INFINITY
+ *     m = INFINITY,            | m = -INFINITY,
  *     x[j] < m                 | x[j] > m
  *     l += expf(m - x[j])      | l += y[j] = expf(x[j] - m) */
 #include "harness.h"

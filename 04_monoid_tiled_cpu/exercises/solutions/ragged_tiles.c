@@ -40,10 +40,12 @@ static float score(const struct head *h, size_t i, size_t j)
     return h->scale * dot + bias;
 }
 
-/* s (n_keys) = the scores of query i and keys first .. first + n_keys - 1; n_keys <= Bc. */
+/* s (n_keys) = the scores of query i and keys first .. first + n_keys - 1; n_keys <= Bc.  A key that
+ * it does not see has the score NaN. */
 static void score_tile(const struct head *h, size_t i, size_t first, size_t n_keys, float *s)
 {
-    for (size_t t = 0; t < n_keys; t++) s[t] = score(h, i, first + t);
+    for (size_t t = 0; t < n_keys; t++)
+        s[t] = first + t < visible(h, i) ? score(h, i, first + t) : NAN;
 }
 
 /* Takes the tile of these keys into x: one maximum and one correction for all of them.

@@ -65,39 +65,28 @@ static __device__ int first_query(const struct problem &p, int j)
 }
 /* <<< end of your part */
 
-/* Copies n keys and values into shared memory, by all threads of the block together.
- *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc
- * Before: all threads have finished with the tile that was there.  After: all threads see
- * all of the new one. */
-static __device__ void load_tile(struct tile &shared, const float *k, const float *v,
-                                 int n, int head_dim, int head_dim_v)
+/* Copies n keys and values into shared memory, a thread a row, and multiplies the keys by the scale.
+ *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc */
+static __device__ void load_scaled(struct tile &shared, const float *k, const float *v, int n,
+                                   int head_dim, int head_dim_v, float scale)
 {
-    __syncthreads(); /* nobody reads the previous tile any more */
-    for (int e = threadIdx.x; e < n * head_dim; e += Br)
-        shared.k[e / head_dim][e % head_dim] = k[e];
-    for (int e = threadIdx.x; e < n * head_dim_v; e += Br)
-        shared.v[e / head_dim_v][e % head_dim_v] = v[e];
-    __syncthreads(); /* the tile is complete */
+    __syncthreads();
+    for (int j = threadIdx.x; j < n; j += Br) {
+        for (int d = 0; d < head_dim; d++) shared.k[j][d] = scale * k[j * head_dim + d];
+        for (int d = 0; d < head_dim_v; d++) shared.v[j][d] = v[j * head_dim_v + d];
+    }
+    __syncthreads();
 }
 
-/* Takes a tile into the state of the thread's query.
- *   s (Bc)  scores; -INFINITY: masked, or behind the end of the keys
- *   v (Bc, MAX_COLS)  the tile's values      o (head_dim_v)  un-normalised so far */
-static __device__ void push_tile(struct state *x, float *o, const float *s,
-                                 const float (*v)[MAX_COLS], int head_dim_v)
+/* Takes one key into the state of the thread's query.   v_j (head_dim_v)   o (head_dim_v) */
+static __device__ void push_key(struct state *x, float *o, float s, const float *v_j, int head_dim_v)
 {
-    float m_new = x->m;
-    for (int j = 0; j < Bc; j++) m_new = s[j] > m_new ? s[j] : m_new;
+    if (s == -INFINITY) return;
+    float m_new = s > x->m ? s : x->m, weight = expf(s - m_new);
     float correction = m_new == x->m ? 1.0f : expf(x->m - m_new);
+    x->l = fmaf(x->l, correction, weight);
+    for (int d = 0; d < head_dim_v; d++) o[d] = fmaf(o[d], correction, weight * v_j[d]);
     x->m = m_new;
-    x->l *= correction;
-    for (int d = 0; d < head_dim_v; d++) o[d] *= correction;
-    for (int j = 0; j < Bc; j++) {
-        if (s[j] == -INFINITY) continue;
-        float weight = expf(s[j] - m_new);
-        x->l += weight;
-        for (int d = 0; d < head_dim_v; d++) o[d] = fmaf(weight, v[j][d], o[d]);
-    }
 }
 
 /* A block computes Br queries of one head, each thread one; the keys come in tiles. */
@@ -125,8 +114,8 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
 #else
     for (int j_0 = 0; j_0 < n_keys && first_query(p, j_0) <= last; j_0 += Bc) {
 #endif
-        load_tile(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
-                  min(+Bc, n_keys - j_0), head_dim, head_dim_v);
+        load_scaled(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
+                    min(+Bc, n_keys - j_0), head_dim, head_dim_v, p.scale);
         float s[Bc];
         for (int j = 0; j < Bc; j++) {
             float bias = 0.0f, dot = 0.0f;
@@ -139,9 +128,9 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
             masked |= bias == -INFINITY;
             for (int d = 0; d < head_dim && !masked; d++)
                 dot = fmaf(q_i[d], shared.k[j][d], dot);
-            s[j] = masked ? -INFINITY : p.scale * dot + bias;
+            s[j] = masked ? -INFINITY : dot + bias;
         }
-        push_tile(&x, o, s, shared.v, head_dim_v);
+        for (int j = 0; j < Bc; j++) push_key(&x, o, s[j], shared.v[j], head_dim_v);
     }
 
     if (i_0 + (int)threadIdx.x >= seqlen_q) return; /* computed for company only */

@@ -37,12 +37,10 @@ struct tile { float k[MAX_COLS][Bc + 1], v[Bc][MAX_COLS]; };
 /* The running state of a query; empty: m = -INFINITY, l = 0. */
 struct state { float m, l; };
 
-/* How many keys query i sees, the first ones: 0 .. seqlen_k. */
-static __device__ int keys_seen(const struct problem &p, int i)
+/* Does the mask hide key j from query i? */
+static __device__ bool hidden(const struct problem &p, int i, int j)
 {
-    int seqlen_q = (int)p.seqlen_q, seqlen_k = (int)p.seqlen_k;
-    if (!p.causal) return seqlen_k;
-    return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
+    return p.causal && j + (int)p.seqlen_q > i + (int)p.seqlen_k;
 }
 
 /* >>> your part: functions, #include and #define may be added here */
@@ -71,24 +69,15 @@ static __device__ void load_tile(struct tile &shared, const float *k, const floa
 }
 /* <<< end of your part */
 
-/* Takes a tile into the state of the thread's query.
- *   s (Bc)  scores; -INFINITY: masked, or behind the end of the keys
- *   v (Bc, MAX_COLS)  the tile's values      o (head_dim_v)  un-normalised so far */
-static __device__ void push_tile(struct state *x, float *o, const float *s,
-                                 const float (*v)[MAX_COLS], int head_dim_v)
+/* Takes one key into the state of the thread's query.   v_j (head_dim_v)   o (head_dim_v) */
+static __device__ void push_key(struct state *x, float *o, float s, const float *v_j, int head_dim_v)
 {
-    float m_new = x->m;
-    for (int j = 0; j < Bc; j++) m_new = s[j] > m_new ? s[j] : m_new;
+    if (s == -INFINITY) return;
+    float m_new = s > x->m ? s : x->m, weight = expf(s - m_new);
     float correction = m_new == x->m ? 1.0f : expf(x->m - m_new);
+    x->l = fmaf(x->l, correction, weight);
+    for (int d = 0; d < head_dim_v; d++) o[d] = fmaf(o[d], correction, weight * v_j[d]);
     x->m = m_new;
-    x->l *= correction;
-    for (int d = 0; d < head_dim_v; d++) o[d] *= correction;
-    for (int j = 0; j < Bc; j++) {
-        if (s[j] == -INFINITY) continue;
-        float weight = expf(s[j] - m_new);
-        x->l += weight;
-        for (int d = 0; d < head_dim_v; d++) o[d] = fmaf(weight, v[j][d], o[d]);
-    }
 }
 
 /* A block computes Br queries of one head, each thread one; the keys come in tiles. */
@@ -103,7 +92,7 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
     const float *q_i = (const float *)a.q + (head * seqlen_q + i) * head_dim;
     const float *k = (const float *)a.k + head_kv * p.seqlen_k * head_dim;
     const float *v = (const float *)a.v + head_kv * p.seqlen_k * head_dim_v;
-    int seen = keys_seen(p, i), n_keys = keys_seen(p, min(i_0 + Br, seqlen_q) - 1);
+    int n_keys = (int)p.seqlen_k;
 
     struct state x = {-INFINITY, 0.0f};
     float o[MAX_COLS] = {};
@@ -113,7 +102,7 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
         float s[Bc];
         for (int j = 0; j < Bc; j++) {
             float bias = 0.0f, dot = 0.0f;
-            bool masked = j_0 + j >= seen;
+            bool masked = j_0 + j >= n_keys || hidden(p, i, j_0 + j);
             if (p.has_bias && !masked) bias = a.bias[i * p.seqlen_k + j_0 + j];
             masked |= bias == -INFINITY;
             for (int d = 0; d < head_dim && !masked; d++)
@@ -124,7 +113,7 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
 #endif
             s[j] = masked ? -INFINITY : p.scale * dot + bias;
         }
-        push_tile(&x, o, s, shared.v, head_dim_v);
+        for (int j = 0; j < Bc; j++) push_key(&x, o, s[j], shared.v[j], head_dim_v);
     }
 
     if (i_0 + (int)threadIdx.x >= seqlen_q) return; /* computed for company only */

@@ -30,27 +30,23 @@ struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
 /* The running state of a query; empty: m = -INFINITY, l = 0. */
 struct state { float m, l; };
 
-/* How many keys query i sees, the first ones: 0 .. seqlen_k. */
-static __device__ int keys_seen(const struct problem &p, int i)
+/* Does the mask hide key j from query i? */
+static __device__ bool hidden(const struct problem &p, int i, int j)
 {
-    int seqlen_q = (int)p.seqlen_q, seqlen_k = (int)p.seqlen_k;
-    if (!p.causal) return seqlen_k;
-    return max(0, min(seqlen_k, i + 1 + seqlen_k - seqlen_q));
+    return p.causal && j + (int)p.seqlen_q > i + (int)p.seqlen_k;
 }
 
-/* Copies n keys and values into shared memory, by all threads of the block together.
- *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc
- * Before: all threads have finished with the tile that was there.  After: all threads see
- * all of the new one. */
-static __device__ void load_tile(struct tile &shared, const float *k, const float *v,
-                                 int n, int head_dim, int head_dim_v)
+/* Copies n keys and values into shared memory, a thread a row, and multiplies the keys by the scale.
+ *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc */
+static __device__ void load_scaled(struct tile &shared, const float *k, const float *v, int n,
+                                   int head_dim, int head_dim_v, float scale)
 {
-    __syncthreads(); /* nobody reads the previous tile any more */
-    for (int e = threadIdx.x; e < n * head_dim; e += Br)
-        shared.k[e / head_dim][e % head_dim] = k[e];
-    for (int e = threadIdx.x; e < n * head_dim_v; e += Br)
-        shared.v[e / head_dim_v][e % head_dim_v] = v[e];
-    __syncthreads(); /* the tile is complete */
+    __syncthreads();
+    for (int j = threadIdx.x; j < n; j += Br) {
+        for (int d = 0; d < head_dim; d++) shared.k[j][d] = scale * k[j * head_dim + d];
+        for (int d = 0; d < head_dim_v; d++) shared.v[j][d] = v[j * head_dim_v + d];
+    }
+    __syncthreads();
 }
 
 /* >>> your part: functions, #include and #define may be added here */
@@ -92,22 +88,22 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
     const float *q_i = (const float *)a.q + (head * seqlen_q + i) * head_dim;
     const float *k = (const float *)a.k + head_kv * p.seqlen_k * head_dim;
     const float *v = (const float *)a.v + head_kv * p.seqlen_k * head_dim_v;
-    int seen = keys_seen(p, i), n_keys = keys_seen(p, min(i_0 + Br, seqlen_q) - 1);
+    int n_keys = (int)p.seqlen_k;
 
     struct state x = {-INFINITY, 0.0f};
     float o[MAX_COLS] = {};
     for (int j_0 = 0; j_0 < n_keys; j_0 += Bc) {
-        load_tile(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
-                  min(+Bc, n_keys - j_0), head_dim, head_dim_v);
+        load_scaled(shared, k + (size_t)j_0 * head_dim, v + (size_t)j_0 * head_dim_v,
+                    min(+Bc, n_keys - j_0), head_dim, head_dim_v, p.scale);
         float s[Bc];
         for (int j = 0; j < Bc; j++) {
             float bias = 0.0f, dot = 0.0f;
-            bool masked = j_0 + j >= seen;
+            bool masked = j_0 + j >= n_keys || hidden(p, i, j_0 + j);
             if (p.has_bias && !masked) bias = a.bias[i * p.seqlen_k + j_0 + j];
             masked |= bias == -INFINITY;
             for (int d = 0; d < head_dim && !masked; d++)
                 dot = fmaf(q_i[d], shared.k[j][d], dot);
-            s[j] = masked ? -INFINITY : p.scale * dot + bias;
+            s[j] = masked ? -INFINITY : dot + bias;
         }
         push_tile(&x, o, s, shared.v, head_dim_v);
     }

@@ -1,0 +1,219 @@
+"""students.py: a class to try the grader on: right answers, known mistakes, and mischief.
+
+    students.py FOLDER [STUDENTS]       so many students, each with all exercises
+
+MISTAKES are the planted bugs of tests/planted in the form that they take in an exercise, and others;
+the family of cases named beside each must see it.  MISCHIEF must get nothing for the exercise; beside
+each stands a part of what the grader says.  HONEST files are right, however they look."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "common/grader"))
+# pylint: disable=wrong-import-position
+from exercises import exercises  # noqa: E402
+from forms import formed, parts_of, skeleton_of  # noqa: E402
+
+EXERCISES = {x.name: x for x in exercises()}
+
+# name: (exercise, what stood there, what stands there now, family that must fail)
+MISTAKES = {
+    "barrier_missing_after_load": (
+        "load_tile", "    __syncthreads(); /* the tile is complete */\n", "", "attention-random"),
+    "barrier_missing_before_overwrite": (
+        "load_tile", "    __syncthreads(); /* nobody reads the previous tile any more */\n", "",
+        "attention-random"),
+    "causal_off_by_one": ("causal_mask", "i + 1 + seqlen_k", "i + 2 + seqlen_k", "attention-random"),
+    "causal_top_left": ("causal_mask", "i + 1 + seqlen_k - seqlen_q", "i + 1", "attention-random"),
+    "exponents_apart": ("one_loop", "expf(s - m_new)", "expf(-m_new) * expf(s)", "attention-shift_200"),
+    "inf_minus_inf": ("safe_row", "    if (m == INFINITY) m = 0;\n", "", "softmax-mask_row"),
+    "l_from_one": ("safe_row", "l = 0;", "l = 1;", "softmax-random"),
+    "l_not_rescaled": ("one_loop", "l_old = l * expf(m - m_new)", "l_old = l", "attention-ascending"),
+    "last_chunk_dropped": ("ragged_tiles", "first < n; first", "first + Bc <= n; first", "attention-random"),
+    "lse_in_base_2": ("one_loop", "m + logf(l)", "m + log2f(l)", "attention-random"),
+    "masked_v_leaks": ("masked_sum", "        if (bias_of(h, i, j) == -INFINITY) continue;\n", "",
+                       "attention-nan_v"),
+    "max_from_minus_10000": ("one_loop", "float m = -INFINITY", "float m = -10000", "attention-low"),
+    "max_from_zero": ("one_loop", "float m = -INFINITY", "float m = 0", "attention-shift_200"),
+    "merge_unit_at_zero": ("merge", "x->m > y->m ? x->m : y->m;", "fmaxf(0, fmaxf(x->m, y->m));",
+                           "attention-shift_200"),
+    "nan_hidden_by_guard": ("tile", "l[r] == 0 ? 0 : o[r][d] / l[r]", "l[r] > 0 ? o[r][d] / l[r] : 0",
+                            "attention-nan_q"),
+    "o_not_rescaled": ("push_tile", "    for (int d = 0; d < head_dim_v; d++) o[d] *= correction;\n", "",
+                       "attention-ascending"),
+    "p_rounded": ("weighted_sum", "o_i[d] += w[j] * v_j[d]",
+                  "o_i[d] += ((float)(int)(w[j] * 4096) / 4096) * v_j[d]", "attention-random"),
+    "padding_at_score_0": ("ragged_tiles", "        push_tile(h, x, s, first, n_keys);\n    }\n",
+                           "        push_tile(h, x, s, first, n_keys);\n        x->l += (float)(Bc - n_keys) *"
+                           " expf(-x->m);\n    }\n", "attention-shift_20"),
+    "rescale_wrong_sign": ("one_loop", "expf(m - m_new)", "expf(m_new - m)", "attention-ascending"),
+    "scale_missing": ("score_row", "h->scale * dot", "dot", "attention-random"),
+    "scale_from_head_dim": ("score_row", "h->scale * dot", "dot / sqrtf((float)h->head_dim)",
+                            "attention-random"),
+    "masked_k_multiplied": ("score_row", " || bias_of(h, i, j) == -INFINITY", "", "attention-nan_k"),
+    "tail_read_past_the_end": ("ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
+    "zero_weight_skipped": ("masked_sum", "bias_of(h, i, j) == -INFINITY", "p_i[j] == 0",
+                            "attention-nan_v_far"),
+    "nothing_but_nan": ("softmax_row", "y[j] = expf(x[j])", "y[j] = NAN", "softmax-random"),
+    "mean_overflows": ("running_mean", "(x / (float)k - mu / (float)k)", "(x - mu) / (float)k",
+                       "mean-opposite"),
+    "log_of_a_probability": ("log_row", "x[j] - m - log_l", "logf(expf(x[j] - m) / l)", "logsoftmax-wide"),
+    "logarithms_added_first": ("log_row", "x[j] - m - log_l", "x[j] - (m + log_l)", "logsoftmax-shift_up"),
+    "memory_of_the_last_row": ("softmax_row", "float l = 0;", "static float l;", "softmax-random"),
+    "sum_not_started": ("weighted_sum", "    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;\n", "",
+                        "attention-random"),
+    "parts_of_equal_weight": ("combine", "parts[t].l * expf(parts[t].m - m)", "parts[t].l",
+                              "attention-ascending"),
+    "tiles_fetched_for_each_query": (
+        "tile", "            for (size_t r = 0; r < rows; r++)\n                for",
+        "            for (size_t r = 0; r < rows; r++, fetch(h, j_0, keys, &t))\n                for",
+        "attention-random"),
+    "ranks_unequal": ("zigzag", "return which ? 2 * RANKS - 1 - rank : rank", "return 2 * rank + which",
+                      "attention-random"),
+}
+
+# name: (what is written into online_step's part, what the grader says).  FIRST begins the function.
+FIRST = "static struct state online_step(struct state s, float x, float z)\n{\n"
+SOLUTION = ROOT / "03_online_softmax/exercises/solutions/online_step.c"
+ASM = '__asm__(".pushsection .rodata\\nsecret: .incbin \\"%s\\"\\n.popsection");\n'
+MISCHIEF = {
+    # the harness is not asked
+    "another_main": ("int main(void) { puts(\"162 checks passed\"); return 0; }\n" + FIRST, "'main'"),
+    "its_own_harness": ("int stage_main(int c, char **v, const struct stage *s) { return 0; }\n" + FIRST,
+                        "'stage_main'"),
+    "another_main_by_label": ("int last(int n, char **v) __asm__(\"main\");\n" + FIRST, "__asm__"),
+    "another_main_by_pragma": ("#pragma redefine_extname last main\n" + FIRST, "'#pragma"),
+    "another_main_by_operator": ("_Pragma(\"redefine_extname last main\")\n" + FIRST, "'#pragma"),
+    "another_main_by_pasting": ("#define GLUE(a, b) a##b\nint GLUE(ma, in)(void) { return 0; }\n" + FIRST,
+                                "'main'"),
+    "another_main_by_a_header": ("#include <sys/cdefs.h>\nint __REDIRECT(last, (int n), main);\n" + FIRST,
+                                 "'__asm__'"),
+    "exits_before_main": ("__attribute__((constructor)) static void f(void) { exit(0); }\n" + FIRST,
+                          "__attribute__"),
+    "in_init_array": ("static void f(void) { }\n__attribute__((section(\".init_array\"), used)) static void "
+                      "(*const g)(void) = f;\n" + FIRST, "__attribute__"),
+    "ifunc": ("static void *choose(void) { return 0; }\nvoid chosen(void) __attribute__((ifunc(\"choose\")));\n"
+              + FIRST, "__attribute__"),
+    # the given code is changed
+    "renames_the_given_code": ("#define row(x, y, n) unused(x, y, n)\n" + FIRST, "changes the code that was given"),
+    "renames_the_operation": ("#define OP_SOFTMAX OP_SOFTMAX, row}, {OP_MEAN\n" + FIRST,
+                              "changes the code that was given"),
+    "hides_the_given_code": (FIRST + "    return s;\n}\n#if 0\n", "does not compile"),
+    "opens_a_bracket": (FIRST + "    return s;\n}\nstatic void more(void) {\n", "does not compile"),
+    "says_it_is_given": ("#line 1 \"given\"\n" + FIRST, "changes the code that was given"),
+    "says_it_is_a_header": ("/**/ # /**/ line 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
+    "says_it_by_digraph": ("%:line 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
+    # calls that no answer needs
+    "ends_with_exit_0": (FIRST + "    exit(0);\n", "calls exit"),
+    "ends_with_exit_0_undeclared": (FIRST + "    _exit(0);\n", "calls _exit"),
+    "executes_the_solution": (FIRST + "    execl(\"/bin/true\", \"x\", NULL);\n", "calls execl"),
+    "reads_the_solution": (FIRST + f"    fopen(\"{SOLUTION}\", \"r\");\n", "calls fopen"),
+    "forks_without_end": (FIRST + "    while (fork() >= 0) continue;\n", "calls fork"),
+    "starts_threads": (FIRST + "    pthread_t t;\n    for (;;) pthread_create(&t, NULL, (void *)online_step, &t);\n",
+                       "calls pthread_create"),
+    "kills_its_parent": (FIRST + "    kill(getppid(), 9);\n", "calls "),
+    "calls_the_system": (FIRST + "    syscall(SYS_exit_group, 0);\n", "calls syscall"),
+    "replaces_the_library": ("float expf(float x) { return x - x + 1; }\n" + FIRST + "    return s;\n",
+                             "y["),
+    # the compiler
+    "does_not_compile": (FIRST + "    return s +;\n", "online_step.c:"),
+    "fakes_a_full_disk": ("#error No space left on device\n" + FIRST, "does not compile"),
+    "fakes_no_memory": ("#error out of memory allocating 1 bytes\n" + FIRST, "does not compile"),
+    "includes_the_solution": (f"#include \"{SOLUTION}\"\n" + FIRST, "which is not allowed"),
+    "includes_a_file_of_the_system": ("#include \"/etc/passwd\"\n" + FIRST, "which is not allowed"),
+    "includes_itself": ("#include __FILE__\n" + FIRST, "does not compile"),
+    "macros_without_end": ("#define A_0 1,\n" + "".join(
+        f"#define A_{i + 1} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i} A_{i}\n" for i in range(16))
+        + "int a[] = { A_16 };\n" + FIRST, "does not compile"),
+    "hashes_without_end": ("#/*" * 60000 + "\n" + FIRST, ""),
+    "embeds_a_solution": (ASM % SOLUTION + FIRST, "__asm__"),
+    "assembles_nonsense": ("__asm__(\".incbin \\\"/dev/zero\\\"\");\n" + FIRST, "__asm__"),
+    "a_gigabyte_of_code": ("char big[1 << 30] = {1};\n" + FIRST, "does not compile"),
+    # while it runs
+    "crashes": (FIRST + "    *(volatile int *)0 = 1;\n", "crashed: Segmentation fault"),
+    "never_ends": (FIRST + "    for (volatile int i = 0;; i++) continue;\n", "took too long"),
+    "eats_memory": (FIRST + "    for (;;) memset(malloc(1 << 26), 1, 1 << 26);\n", ""),
+    "recurses": (FIRST + "    return x == 77 ? s : online_step(s, x + 0 * (float)s.m, z + online_step(s, x, z).m);\n", ""),
+    "shouts": (FIRST + "    for (int i = 0; i < 100; i++) puts(\"162 checks passed, 0 failed\");\n    return s;\n",
+               "the error is too large"),
+    "lost_the_lines": (None, "must stay, once each"),
+}
+EXTRA = "".join(f"#include <{name}.h>\n" for name in (
+    "pthread", "signal", "stdio", "stdlib", "string", "sys/syscall", "unistd"))
+
+
+def clean(text):
+    """A solution without the marks of its region."""
+    text = re.sub(r" */\* skeleton\n.*? *solution end \*/\n", "", text, flags=re.S)
+    return re.sub(r" */\* solution begin \*/\n", "", text)
+
+
+def solution(name, task=0, answer=None):
+    return clean(formed(EXERCISES[name].source.read_text(encoding="utf-8"), task, answer=answer))
+
+
+def handed_out(name, task=0):
+    x = EXERCISES[name]
+    return skeleton_of(formed(x.source.read_text(encoding="utf-8"), task), x.source)
+
+
+def mistaken(student):
+    name, old, new, _ = MISTAKES[student]
+    before, part, behind = parts_of(solution(name))
+    part = "\n".join(part) + "\n"
+    assert part.count(old) >= 1, f"{student}: '{old}' is not in the solution of {name} any more"
+    return name, "\n".join([*before, part.replace(old, new), *behind])
+
+
+def mischievous(student):
+    """The file online_step.c of a student who is up to no good."""
+    inside, _ = MISCHIEF[student]
+    before, part, behind = parts_of(handed_out("online_step"))
+    if inside is None:
+        return "\n".join(before[:-1] + part + behind[1:])
+    text = "\n".join(part)
+    rest = text[text.index("{\n") + 2:]
+    return "\n".join([*before, EXTRA + inside + rest, *behind])
+
+
+HONEST = {
+    "windows": lambda x: b"\xef\xbb\xbf" + x.replace("\n", "\r\n").encode() + b"// \xff\r\n",
+    "old_mac": lambda x: x.replace("\n", "\r").encode(),
+    "tabs": lambda x: x.replace("    ", "\t").encode(),
+    "printf_in_given_code": lambda x: x.replace("static float row(", "#include <stdio.h>\nstatic float row(")
+                             .replace("    return s.m + logf(s.l)", "    printf(\"%g\\n\", s.l);\n"
+                                      "    return s.m + logf(s.l)").encode(),
+    "renamed_in_given_code": lambda x: x.replace("const float *x, float *y, size_t n", "const float *in, "
+                                                 "float *y, size_t n").replace("x[j", "in[j").encode(),
+    "includes_and_helpers": lambda x: x.replace(
+        "added here */\n", "added here */\n#include <assert.h>\n#include <stdio.h>\n#include <string.h>\n"
+        "#define MINE(a, b) ((a) > (b) ? (a) : (b))\nenum { N_MINE = '\"' + '{' };\nstatic const char *const "
+        "said = \"main() asm { \\\" (\"; /* asm, main */\nfloat helper(float a) { assert(a == a || 1); return "
+        "MINE(a, a) + 0 * N_MINE; }\n").encode(),
+    "debugs": lambda x: x.replace("    float m_new", "    printf(\"debug %g\\n\", x);\n    float m_new").replace(
+        "added here */\n", "added here */\n#include <stdio.h>\n").encode(),
+    "comments": lambda x: (x + "/* I did this myself. */\n").encode(),
+}
+
+
+def write_class(folder, students):
+    """Every student hands in all solutions, one of them spoiled."""
+    names = [*MISTAKES, *MISCHIEF, *(f"right_{x}" for x in HONEST)]
+    for i in range(students):
+        student = names[i % len(names)]
+        place = folder / f"{student}_{i}"
+        place.mkdir(parents=True)
+        for name, exercise in EXERCISES.items():
+            (place / exercise.file.name).write_text(solution(name), encoding="utf-8")
+        if student in MISTAKES:
+            name, text = mistaken(student)
+            (place / EXERCISES[name].file.name).write_text(text, encoding="utf-8")
+        elif student in MISCHIEF:
+            (place / "online_step.c").write_text(mischievous(student), encoding="utf-8")
+        else:
+            (place / "online_step.c").write_bytes(HONEST[student[6:]](solution("online_step")))
+
+
+if __name__ == "__main__":
+    write_class(pathlib.Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100)

@@ -1,0 +1,220 @@
+"""The judge of the exercises: right answers get all points, mistakes are seen by the family of cases
+that is about them, and mischief gets nothing and stops nobody (tests/students.py)."""
+import types
+
+import numpy as np
+import pytest
+
+from helpers import BUILD, ROOT, SANITIZED, attention, compare, run, softmax
+from students import (EXERCISES, HONEST, MISCHIEF, MISTAKES, formed, handed_out, mischievous, mistaken,
+                      solution)
+
+import cases
+from forms import forms_of, parts_of
+from grade import Grader
+from judge import Judge
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
+
+TOOLS = types.SimpleNamespace(
+    build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O1 -fopenmp", nvcc="", strict=False,
+    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -fopenmp -Wno-unknown-pragmas", link="c++ -fopenmp",
+    libs="-lm -lpthread -ldl")
+
+
+class Form:
+    """An exercise in another form of its task."""
+
+    def __init__(self, exercise, task):
+        self.__dict__.update(vars(exercise))
+        self.exercise, self.task = exercise, task
+        self.name = f"{exercise.name}_{task}"
+        self.whole_file, self.any_call, self.flags = False, False, []
+        self.promises = exercise.promises
+
+    def skeleton(self):
+        return handed_out(self.exercise.name, self.task)
+
+
+@pytest.fixture(scope="module")
+def judge():
+    one = Judge(TOOLS)
+    one.found = {}
+    yield one
+    one.close()
+
+
+def verdict(judge, name, data, exercise=None):
+    x = exercise or EXERCISES[name]
+    if name not in judge.found:
+        judge.found[name] = judge.write_cases(EXERCISES[name], 0)
+    return judge.verdict(x, data if isinstance(data, bytes) else data.encode(), judge.found[name])
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_solution_passes_skeleton_fails_and_half_of_the_points_can_be_lost(name):
+    grader = Grader(TOOLS)
+    try:
+        grader.prepare(EXERCISES[name])  # stops unless the solution is right, and so on
+        assert len(grader.cases[name]) >= 15
+        assert len(grader.counted[name]) >= 3
+    finally:
+        grader.close()
+
+
+@pytest.mark.parametrize("student", MISTAKES)
+def test_mistake_is_seen_by_the_family_that_is_about_it(judge, student):
+    name, text = mistaken(student)
+    found = verdict(judge, name, text)
+    assert not found.why, found.log
+    failing = [x for x, right in found.families().items() if not right]
+    assert MISTAKES[student][3] in failing, failing
+
+
+@pytest.mark.parametrize("student", MISCHIEF)
+def test_mischief_earns_nothing_and_is_named(judge, student):
+    found = verdict(judge, "online_step", mischievous(student))
+    assert not found.right
+    why = found.why or f"{found.smallest[1][1]}: {found.smallest[1][0]}"
+    assert MISCHIEF[student][1] in why, why
+    assert "nologin" not in found.log and "solution begin" not in found.log
+
+
+@pytest.mark.parametrize("how", HONEST)
+def test_honest_file_is_right_however_it_looks(judge, how):
+    found = verdict(judge, "online_step", HONEST[how](solution("online_step")))
+    assert found.right, found.why + found.log
+    changed = "given" in how
+    assert bool(found.note) == changed, found.note
+
+
+def test_compiler_names_the_line_of_the_student(judge):
+    text = solution("online_step").replace("    float m_new = x", "    float m_new = y", 1)
+    line = text.split("\n").index("    float m_new = y > s.m ? x : s.m;") + 1
+    found = verdict(judge, "online_step", text)
+    assert f"online_step.c:{line}:" in found.why
+
+
+def test_what_it_said_is_of_the_failing_case(judge):
+    text = solution("online_step").replace("    s.m = m_new;", "    s.m = m_new;\n    printf(\"x is %g\\n\", x);\n"
+                                           "    if (x > 1e29f) s.l = 7;").replace(
+        "added here */\n", "added here */\n#include <stdio.h>\n")
+    case, _, said = verdict(judge, "online_step", text).smallest
+    assert case.family == "softmax-vast"
+    assert "x is " in said and "e+3" in said
+
+
+VARIED = [(name, now, last) for name in EXERCISES for now in range(forms_of(
+    EXERCISES[name].source.read_text(encoding="utf-8"))) for last in range(forms_of(
+        EXERCISES[name].source.read_text(encoding="utf-8"))) if forms_of(
+            EXERCISES[name].source.read_text(encoding="utf-8")) > 1]
+
+
+@pytest.mark.parametrize("name,now,last", VARIED)
+def test_last_years_answer_is_wrong_in_this_years_form(judge, name, now, last):
+    form = Form(EXERCISES[name], now)
+    theirs = parts_of(solution(name, last))[1]
+    before, _, behind = parts_of(form.skeleton())
+    found = verdict(judge, name, "\n".join([*before, *theirs, *behind]), form)
+    assert found.right == (now == last), found.why + str([x[0].name for x in found.failed][:3])
+
+
+def functions_of(text):
+    """name -> definition of the functions of a file."""
+    found, lines = {}, text.split("\n")
+    for i, line in enumerate(lines):
+        if line.startswith("static ") and "(" in line and not line.endswith(";") and "=" not in line:
+            end = next((k for k in range(i, len(lines)) if lines[k] == "}"), None)
+            if end:
+                found[line.split("(")[0].split()[-1].lstrip("*")] = "\n".join(lines[i:end + 1])
+    return found
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_no_answer_is_in_another_handout_or_lesson(judge, name):
+    """The student's function, taken from anywhere else where a function has its name."""
+    before, part, behind = parts_of(handed_out(name))
+    wanted = list(functions_of("\n".join(part)))[-1]
+    sources = {x: handed_out(x) for x in EXERCISES if x != name}
+    sources |= {str(x): x.read_text(encoding="utf-8") for x in ROOT.glob("0*/stage.c")}
+    for where, text in sources.items():
+        other = functions_of(text).get(wanted)
+        if other:
+            given = "extern void watch(const char *, size_t, double);\n" if "watch" in other else ""
+            found = verdict(judge, name, "\n".join([*before, given + other, *behind]))
+            assert not found.right, f"{wanted}() of {where} answers {name}"
+
+
+# --- the cases themselves ---
+
+def test_references_of_judge_and_tests_agree():
+    for case in cases.cases_of("attention", np.inf, True, True, 7, 12):
+        x = case.inputs
+        with np.errstate(all="ignore"):
+            o, lse = attention(x["q"], x["k"], x["v"], causal="--causal" in case.flags,
+                               scale=float(case.flags[1]), bias=x.get("bias"))
+        compare(case.outputs["o"][0], o, allowed=1e-9 * max(1, np.nanmax(np.abs(o))), what=case.name)
+        compare(case.outputs["lse"][0], lse, allowed=1e-6, what=case.name)
+    for case in cases.cases_of("logsoftmax", np.inf, True, False, 7, 12):
+        want = case.outputs["y"][0]
+        compare(want, softmax(case.inputs["x"], log=True), allowed=1e-9 * np.abs(want[np.isfinite(want)]).max(
+            initial=1), what=case.name)
+
+
+def test_wrong_names_what_is_wrong():
+    case = cases.rows_case("random", "softmax", np.zeros((1, 2), np.float32))
+    half = np.full((1, 2), 0.5, np.float32)
+    assert case.wrong({"y": half}) is None
+    for value, why in ((0.6, "too large"), (np.nan, "NaN where"), (cases.UNWRITTEN.view(np.float32), "not written")):
+        bad = half.copy()
+        bad[0, 1] = value
+        assert why in case.wrong({"y": bad})[0] and case.wrong({"y": bad})[1] == "y[0, 1]"
+    assert "shape" in case.wrong({"y": half[0]})[0]
+    assert "shape" in case.wrong({"y": half.astype(np.float64)})[0]
+
+
+def test_seed_changes_the_numbers_and_draw_adds_hidden_shapes():
+    one, same, other = (cases.cases_of("softmax", np.inf, True, False, seed, 3) for seed in (1, 1, 2))
+    assert [x.name for x in one] == [x.name for x in same]
+    assert all((x.inputs["x"] == y.inputs["x"]).all() or np.isnan(x.inputs["x"]).any()
+               for x, y in zip(one, same))
+    assert not (one[1].inputs["x"] == other[1].inputs["x"]).all()
+    assert sum("hidden" in x.name for x in one) == 3
+
+
+# --- make exercise, in a clone of its own folder ---
+
+def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
+    run("git", "clone", "-q", ROOT, place / "clone", timeout=300)
+    for name in ("common/grader", "04_monoid_tiled_cpu/exercises"):  # as it is here, committed or not
+        run("cp", "-rT", ROOT / name, place / "clone" / name)
+    clone, tool = place / "clone", ["python3", "common/grader/exercises.py"]
+    import sys
+    tool[0] = sys.executable
+    options = ["--build", str(BUILD), "--cc", TOOLS.cc, "--cxx", TOOLS.cxx, "--link", TOOLS.link, f"--libs={TOOLS.libs}"]
+    mine = clone / "04_monoid_tiled_cpu/exercises/merge.c"
+    mine.unlink(missing_ok=True)
+    said = run(*tool, "run", "04_monoid_tiled_cpu", "--ex", "merge", *options, cwd=clone, want=1).out
+    assert "wrote 04_monoid_tiled_cpu/exercises/merge.c" in said and "not begun" in said and "right: 0 of 1" in said
+    assert "to see it again:" in said and " run --scale" in said
+    assert "Hint" not in mine.read_text(encoding="utf-8") and mine.read_text(encoding="utf-8") == handed_out_of("merge")
+    assert run("git", "status", "--porcelain", "--", mine, cwd=clone).out == ""  # ignored
+    mine.write_text(solution("merge"), encoding="utf-8")
+    said = run(*tool, "run", "04_monoid_tiled_cpu", "--ex", "merge", *options, cwd=clone).out
+    assert "passed: all" in said and "wrote" not in said
+    for step in (1, 2, 3, 3):
+        said = run(*tool, "hint", "04_monoid_tiled_cpu", "--ex", "merge", "--build", place / "b", cwd=clone).out
+        assert said.startswith(f"merge, hint {step} of 3: ")
+    assert "no exercise 'nosuch'" in run(*tool, "run", "--ex", "nosuch", *options, cwd=clone, want=2).err
+    assert "minutes: " in run(*tool, "list", "04_monoid_tiled_cpu", cwd=clone).out
+
+
+def handed_out_of(name):
+    return EXERCISES[name].skeleton()
+
+
+def test_every_exercise_says_its_time_and_has_hints():
+    for name, x in EXERCISES.items():
+        assert x.time and len(x.hints) >= 1, name
+        assert "Hint:" not in x.skeleton() and "solution" not in parts_of(x.skeleton())[1], name
+        assert formed(x.skeleton()) == x.skeleton(), name
