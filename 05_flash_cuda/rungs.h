@@ -1,5 +1,5 @@
 /* rungs.h: the rungs of the ladder in order, and what each was expected to gain over the one
- * before.  The only list: stage.cu, the Makefile, the reports and the tests read it.  A new rung
+ * before.  The only list: variants.cu, the Makefile, the reports and the tests read it.  A new rung
  * is an entry here and a file portable/NN_name.cu or hopper/NN_name.cu.
  *
  *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at)

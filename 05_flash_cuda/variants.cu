@@ -1,10 +1,6 @@
-/* Stage 5: attention in one kernel, as a ladder of rungs, one idea each.
- *
- *     S = scale Q K^T (+ bias),   P = softmax of the rows of S,   O = P V
- *
- * computed tile by tile in the memory of the chip, as the fold of stage 4: neither S nor
- * P is ever stored.  Dao et al. 2022, "FlashAttention"; the kernels are in
- * portable/, hopper/ and split_kv/. */
+/* variants.cu: what the harness must know of stage 5: its kernels in the order of the ladder, the
+ * trace of rung 1, main.  The algorithm is in portable/, hopper/ and split_kv/; each kernel's
+ * descriptor stands at the end of its file. */
 #include "harness.h"
 
 #include "gpu/cuda_check.h"

@@ -23,6 +23,9 @@ static void launch(unsigned blocks, unsigned threads, size_t shared, void (*kern
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
+    if (shared > 48 << 10)
+        CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)shared));
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 

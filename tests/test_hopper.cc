@@ -1,52 +1,11 @@
 /* test_hopper.cc: Hopper's instructions executed on the CPU (cuda_on_cpu/hopper_on_cpu.h), each
  * against what the PTX manual says, and the rungs that consist of them. */
-#include <criterion/criterion.h>
+#include "kernel_launch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
-#include <vector>
-
-#include "harness.h"
-
-#include "gpu/cuda_check.h"
 
 #include "../05_flash_cuda/hopper/wgmma.h"
-
-template <class... P, class... A>
-static void launch(unsigned threads, size_t shared, void (*kernel)(P...), A... arguments)
-{
-    cudaLaunchConfig_t config = {};
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)shared));
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
-}
-
-/* What f says on stderr in a child process, which must exit 1. */
-template <class F> static std::vector<char> last_words(F f)
-{
-    int ends[2], status;
-    cr_assert(pipe(ends) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], 2);
-        f();
-        _exit(0);
-    }
-    close(ends[1]);
-    std::vector<char> text(2048);
-    size_t n = 0;
-    for (ssize_t got; (got = read(ends[0], &text[n], text.size() - 1 - n)) > 0;) n += got;
-    close(ends[0]);
-    waitpid(child, &status, 0);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d: %s", status, &text[0]);
-    return text;
-}
 
 /* A map of an array [1, 1, rows, columns] in boxes of 64 columns and 64 rows. */
 static CUtensorMap map_of(uint16_t *array, size_t rows, size_t columns)
@@ -93,7 +52,7 @@ Test(hopper, copies_are_swizzled_filled_with_zeros_and_clipped)
     const size_t rows = 70, columns = 24;
     std::vector<uint16_t> from(rows * columns), to(rows * columns, 0xdead), seen(64 * 64, 1);
     for (size_t i = 0; i < from.size(); i++) from[i] = (uint16_t)(i + 1);
-    launch(32, sizeof(struct tile), copy_kernel, map_of(from.data(), rows, columns),
+    launch(1, 32, sizeof(struct tile), copy_kernel, map_of(from.data(), rows, columns),
            map_of(to.data(), rows, columns), 8, seen.data());
     for (size_t r = 0; r < 64; r++)
         for (size_t c = 0; c < 64; c++) {
@@ -154,7 +113,7 @@ template <bool TRANSPOSED> static float product_error(bool wait)
         a[i] = float_to_half(value(i, 1));
         b[i] = float_to_half(value(i, 5));
     }
-    launch(128, sizeof(struct operands), product_kernel<TRANSPOSED>, a.data(), b.data(),
+    launch(1, 128, sizeof(struct operands), product_kernel<TRANSPOSED>, a.data(), b.data(),
            d.data(), wait);
     float worst = 0.0f;
     for (int i = 0; i < 64; i++)
@@ -190,9 +149,9 @@ static __global__ void one_of_two_kernel(int who)
 
 Test(hopper, product_needs_a_whole_warpgroup_but_not_a_whole_block)
 {
-    launch(160, sizeof(struct operands), one_of_two_kernel, 0);
-    auto said = last_words([] { launch(160, sizeof(struct operands), one_of_two_kernel, 1); });
-    cr_expect(strstr(&said[0], "want a whole warpgroup of 128"), "%s", &said[0]);
+    launch(1, 160, sizeof(struct operands), one_of_two_kernel, 0);
+    expect_report([] { launch(1, 160, sizeof(struct operands), one_of_two_kernel, 1); },
+                  {"want a whole warpgroup of 128"});
 }
 
 /* Executed late, the product is not there yet. */
@@ -214,10 +173,9 @@ static __global__ void lonely_kernel()
 
 Test(hopper, deadlock_at_an_mbarrier_says_what_is_missing)
 {
-    auto said = last_words([] { launch(32, sizeof(struct tile), lonely_kernel); });
-    cr_expect(strstr(&said[0], "lonely_kernel, block (0,0,0), thread (0,0,0): deadlock: waits in "
-                               "mbarrier_wait for phase 0 (1 arrivals and 0 bytes are missing"),
-              "%s", &said[0]);
+    expect_report([] { launch(1, 32, sizeof(struct tile), lonely_kernel); },
+                  {"lonely_kernel, block (0,0,0), thread (0,0,0): deadlock: waits in "
+                   "mbarrier_wait for phase 0 (1 arrivals and 0 bytes are missing"});
 }
 
 static __global__ void hasty_kernel(CUtensorMap from)
@@ -232,9 +190,9 @@ Test(hopper, block_that_does_not_wait_for_its_copy_is_reported)
 {
     std::vector<uint16_t> from(64 * 64);
     setenv("CUDA_ON_CPU_ORDER", "backward", 1);
-    auto said = last_words(
-        [&] { launch(1, sizeof(struct tile), hasty_kernel, map_of(from.data(), 64, 64)); });
-    cr_expect(strstr(&said[0], "before an asynchronous copy has completed"), "%s", &said[0]);
+    expect_report(
+        [&] { launch(1, 1, sizeof(struct tile), hasty_kernel, map_of(from.data(), 64, 64)); },
+        {"before an asynchronous copy has completed"});
 }
 
 /* --- Tiles and proxies: the thread that starts a copy, and what the others have done there --- */
@@ -266,12 +224,11 @@ Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
     std::vector<uint16_t> from(64 * 64);
     const CUtensorMap map = map_of(from.data(), 64, 64);
     const size_t bytes = sizeof(struct tile);
-    launch(64, bytes, overwrite_kernel, map, ORDERED);
-    auto said = last_words([&] { launch(64, bytes, overwrite_kernel, map, NO_FENCE); });
-    cr_expect(strstr(&said[0], "has read this tile, line") &&
-              strstr(&said[0], "without fence_proxy_async()"), "%s", &said[0]);
-    said = last_words([&] { launch(64, bytes, overwrite_kernel, map, NO_WARP_BARRIER); });
-    cr_expect(strstr(&said[0], "no barrier or arrival orders it before"), "%s", &said[0]);
+    launch(1, 64, bytes, overwrite_kernel, map, ORDERED);
+    expect_report([&] { launch(1, 64, bytes, overwrite_kernel, map, NO_FENCE); },
+                  {"has read this tile, line", "without fence_proxy_async()"});
+    expect_report([&] { launch(1, 64, bytes, overwrite_kernel, map, NO_WARP_BARRIER); },
+                  {"no barrier or arrival orders it before"});
 }
 
 /* --- The rungs that consist of these instructions --- */
@@ -348,29 +305,4 @@ Test(hopper, blocks_that_are_repaired_give_the_safe_result)
                           "%s: o[%zu, %zu]", by->name, i, d);
         }
     }
-}
-
-/* The first rung with these instructions, the last one, and the one beside the ladder. */
-Test(hopper, rungs_executed_on_the_cpu_are_right, .timeout = 900)
-{
-    for (const char *name : {"wgmma", "tuned", "general"}) {
-        char command[256];
-        const char *build = getenv("BUILD");
-        snprintf(command, sizeof command,
-                 "%s/05_flash_cuda check --quick --device cpu --variant %s >/dev/null",
-                 build ? build : "build", name);
-        cr_expect(system(command) == 0, "%s", command);
-    }
-}
-
-/* 17 tiles on the 16 multiprocessors of the CPU execution: the last ones are cut. */
-Test(hopper, tiles_of_the_last_wave_are_cut_and_merged, .timeout = 300)
-{
-    char command[256];
-    const char *build = getenv("BUILD");
-    snprintf(command, sizeof command,
-             "%s/05_flash_cuda check --device cpu --variant tuned --dtype bf16 "
-             "--case attention-random-3x3400-d64-b1h17kv17 >/dev/null",
-             build ? build : "build");
-    cr_expect(system(command) == 0, "%s", command);
 }

@@ -32,9 +32,9 @@ else
         [ "$s" = "$stage" ] && break
         before=$s
     done
-    # Stage 5 is CUDA: its stage.c is stage.cu.
+    # The algorithm of stage 5 is its first rung.
     new=$stage/$file
-    [ -f "$new" ] || [ ! -f "${new}u" ] || new=${new}u
+    [ "$new" != 05_flash_cuda/stage.c ] || new=05_flash_cuda/portable/01_tiled.cu
     [ -z "$before" ] || old=$before/$file
     first="$stage is the first stage: read $new"
 fi
