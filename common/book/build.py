@@ -5,11 +5,13 @@
 The pages are the Markdown files that the repository shows.  They are copied to
 BUILD/book.src with three changes: a link to a source file leads to a page that shows the
 file, a code block that is an excerpt names its file and line, and a figure's mark
-(<!-- figure: one-row -->, with the picture that stands for it in the repository) becomes the
-figure.  MkDocs with its Material theme does the rest: navigation, search, light and dark.
+(<!-- figure: one-row x=89,1&step=1 -->, with the picture that stands for it in the repository)
+becomes the figure in that state, which keeps the picture for a browser without scripts.
+MkDocs with its Material theme does the rest: navigation, search, light and dark.
 Formulas become MathML (hooks.py), which browsers draw without a script."""
 import argparse
 import base64
+import csv
 import html
 import importlib.metadata
 import json
@@ -31,10 +33,27 @@ ROOT = HERE.parents[1]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
-FIGURE = re.compile(r"<!-- figure: ([\w-]+) -->\n(?:\[?!\[([^\]]*)\]\([^\n]*\n)?")
+FIGURE = re.compile(r"<!-- figure: ([\w-]+) ?(\S*) -->\n(\[?!\[([^\]]*)\]\([^\n]*\n)?")
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
+ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
-SCRIPTS = ["figures.wasm.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js"]
+# Figures inside the lessons, at the end of a section, in the state that its text speaks of.
+INSIDE = [
+    ("01_naive", "Run it", "one-row", "x=3,2,89,1&step=3&stages=1",
+     "One row in this stage: the third score makes l infinite"),
+    ("02_safe_softmax", "Idea", "one-row", "x=3,2,89,1&step=7&stages=12",
+     "The same row in stages 1 and 2: every term is at most 1"),
+    ("03_online_softmax", "Idea", "one-row", "x=1,2,5,3&step=3&stages=3",
+     "One row in this stage: the third score shrinks the sum so far"),
+    ("04_monoid_tiled_cpu", "Idea", "parentheses", "tree=0.1.2.0.0",
+     "Six keys merged in pairs: the result does not depend on the tree"),
+    ("04_monoid_tiled_cpu", "Reading the code", "tiles", "step=99",
+     "One problem in five stages: what moves between main memory, cache and chip"),
+    ("05_flash_cuda", "Cost", "ladder", "rung=8&beside=9",
+     "Rungs 8 and 9 in time, as recorded on a GPU"),
+]
+SCRIPTS = ["figures.wasm.js", "sources.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js"]
 LADDER = "notes/figures/ladder.md"  # a page of the book where a recording is at hand
 LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]
 COLOURED = (token.Comment, token.Keyword, token.Literal)
@@ -45,7 +64,7 @@ SOURCE_PAGE = """<!doctype html>
 <body><p><a href="{top}/index.html">Softmax to FlashAttention</a> / {name}</p>
 {body}</body></html>
 """
-UNUSED = ["assets/javascripts/lunr", "search/search_index.json", "sitemap.xml", "sitemap.xml.gz", "404.html"]
+UNUSED = ["assets/javascripts/lunr", "sitemap.xml", "sitemap.xml.gz", "404.html"]
 BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions"]
 
 
@@ -136,10 +155,24 @@ class Book:
         return "".join(part if part.startswith("```") else LINK.sub(link, part)
                        for part in parts)
 
+    def with_figures(self, page, text):
+        """The figures of INSIDE: each at the end of its section, with the picture of its own
+        page for a browser without scripts."""
+        for stage, heading, figure, state, about in INSIDE:
+            at = f"notes/figures/{figure.replace('-', '_')}"
+            section = re.search(rf"^## {heading}$.*?(?=^## |\Z)", text, re.M | re.S)
+            if page == f"{stage}/README.md" and section and f"{at}.md" in self.pages:
+                text = f"{text[:section.end()]}<!-- figure: {figure} {state} -->\n" \
+                       f"![{about}](../{at}.png)\n\n{text[section.end():]}"
+        return text
+
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = FIGURE.sub(r'<div data-figure="\1" role="application" '
-                          r'aria-label="\2"></div>\n\n', text)
+        text = self.with_figures(name, text)
+        text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
+                          f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
+                          f'{mark[3] or ""}\n</div>\n\n', text)
+        text = PICTURE.sub(r"[![\1](\2)](\2){ .zoom }", spaced_lists(text))
         text = self.blocks(name, self.links(name, text))
         path = self.source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,6 +218,66 @@ def highlighted(text, language):
     return pygments.highlight(text, lexer, formatter)
 
 
+def spaced_lists(text):
+    """Lists as the repository's pages are read, for Python's Markdown: a blank line before a list
+    that follows a line of text, and before what follows an item of several paragraphs; four blanks before what belongs to an item.  A number that begins
+    a line inside a paragraph begins no list."""
+    out, fenced, before, inside, long = [], False, "", 0, False
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith("```")
+        item = not (fenced or fence) and ITEM.match(line)
+        number = not fenced and re.match(r"( +)(\d+)\. ", line)
+        if number and before.strip() and not re.match(rf"{number[1]}\d+\. ", before):
+            line = line.replace(".", "\\.", 1)
+        if item and before.strip() and not inside:
+            if FIRST.match(line):
+                out.append("")
+            else:
+                item = None
+        if item:
+            out += [""] * bool(long and before.strip())
+            inside, long = len(item[0]), False
+        elif inside and line.startswith(" " * inside):
+            line = " " * (4 - inside) + line
+            long |= not before.strip()
+        elif not before.strip() and line.strip() and not fenced:
+            inside = 0
+        fenced ^= fence
+        out.append(line)
+        before = line
+    return "\n".join(out)
+
+
+def functions():
+    """The body of softmax_row in stages 1 to 3, as the figures show it: {stage: lines}."""
+    out = {}
+    for path in sorted(ROOT.glob("0[1-3]_*/stage.c")):
+        text = path.read_text(encoding="utf-8")
+        body = text[text.index("static float softmax_row"):]
+        body = body[body.index("{\n") + 2:body.index("\n}")]
+        lines = [line.removeprefix("    ") for line in body.split("\n") if "watch(" not in line]
+        out[path.parent.name[1]] = "\n".join(line for line in lines if line)
+    return out
+
+
+def measured():
+    """Traffic of the last rung, predicted and counted, in a sentence; "" without a profile."""
+    path = ROOT / "notes/results/profile_05_flash_cuda.csv"
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["stage"] != "roof"
+                 and line["seqlen_q"] == line["seqlen_k"] and line["head_dim"] == "128"
+                 and line["dtype"] == "bf16"]
+    if not lines:
+        return ""
+    last = lines[-1]
+    megabytes = [float(last[name]) / 1e6 for name in ("bytes_predicted", "bytes_measured")]
+    return (f"Measured on an {last['machine'].replace('NVIDIA ', '')}, {last['seqlen_k']} keys, "
+            f"head_dim 128: the blocks of {last['variant']} ask for {megabytes[0]:.0f} MB. Main "
+            f"memory moved {megabytes[1]:.0f} MB; the L2 cache served the rest.")
+
+
 def copy_image(path, to):
     """A figure has few colours: with a palette it takes a third of the bytes."""
     if path.suffix != ".png":
@@ -202,19 +295,32 @@ def title(name):
 
 
 def navigation(pages):
-    """The road first, then the figures, then the notes in the order of their contents page."""
-    listed = re.findall(r"\]\(([\w.]+\.md)\)", (ROOT / "notes/README.md").read_text())
-    order = list(dict.fromkeys(f"notes/{name}" for name in listed))
-    figures = sorted(name for name in pages if name.startswith("notes/figures/"))
-    notes = [name for name in order if name in pages]
-    notes += [name for name in pages if name.startswith("notes/") and name not in notes
-              and name not in figures]
-    rest = [name for name in pages if not re.match(r"notes/|0\d_|README", name)]
-    out = ["nav:", "  - Start: README.md", "  - The road:"]
-    out += [f'    - "{title(name)}": {name}' for name in pages if re.match(r"0\d_\w+/README", name)]
-    for heading, names in (("Figures", figures), ("Notes", notes), ("About the code", rest)):
+    """The road with its exercises, the figures, then the notes under the headings of their
+    contents page."""
+    def entries(names, indent):
+        return [f'{indent}- "{title(name)}": {name}' for name in names if name in pages]
+    out, listed = ["nav:", "  - Start: README.md", "  - The road:"], set()
+    for stage in [name for name in pages if re.fullmatch(r"0\d_\w+/README.md", name)]:
+        folder = stage.split("/")[0]
+        inside = [name for name in pages if name.startswith(f"{folder}/") and name != stage]
+        listed.update([stage, *inside])
+        out += [f'    - "{title(stage)}":'] + entries([stage, *inside], " " * 6) if inside \
+            else entries([stage], " " * 4)
+    text = (ROOT / "notes/README.md").read_text(encoding="utf-8")
+    heading, groups = "Notes", {"Notes": ["notes/README.md"]}
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            heading = line[3:]
+        for name in re.findall(r"\]\(([\w./]+\.md)\)", line):
+            name = os.path.normpath(f"notes/{name}")
+            if name in pages and name not in listed:
+                groups.setdefault(heading, []).append(name)
+                listed.add(name)
+    listed.update(["README.md", "notes/README.md"])
+    groups["About the code"] = [name for name in pages if name not in listed]
+    for heading, names in groups.items():
         if names:
-            out += [f"  - {heading}:"] + [f'    - "{title(name)}": {name}' for name in names]
+            out += [f'  - "{heading}":'] + entries(names, " " * 4)
     return "\n".join(out) + "\n"
 
 
@@ -262,6 +368,8 @@ def main():
     shutil.copytree(HERE / "figures", figures, ignore=shutil.ignore_patterns("*.md"))
     coded = base64.b64encode(arguments.wasm.read_bytes()).decode()
     (figures / "figures.wasm.js").write_text(f'const FIGURES_WASM = "{coded}";\n')
+    (figures / "sources.js").write_text(f"const SOURCES = {json.dumps(functions())};\n"
+                                        f"const MEASURED = {json.dumps(measured())};\n")
     if timeline:
         recorded = json.dumps(arguments.timeline.read_text(encoding="utf-8"))
         (figures / "timeline.data.js").write_text(f"const TIMELINE_CSV = {recorded};\n")

@@ -5,11 +5,32 @@ import re
 from latex2mathml.converter import convert
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+MINUS = re.compile(r"<mo>&#x02212;</mo>")
+OPERAND = re.compile(r"</m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|text)>$"
+                     r"|&#x000(?:29|5D|7D);</mo>$")  # or a closing bracket
+NAMES = "<m(?:i|o)>(?:ln|log|exp)</m(?:i|o)>"
+SPACE = '<mspace width="0.17em"></mspace>'
+
+
+def mended(drawn):
+    """What latex2mathml leaves: infinity is a number, a minus in front of a number its sign, an
+    underscore itself, and the name of a function stands apart from what is beside it."""
+    drawn = drawn.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>").replace("\\_", "_")
+    out, at = "", 0
+    for minus in MINUS.finditer(drawn):
+        out += drawn[at:minus.start()]
+        form = "infix" if OPERAND.search(out) else "prefix"
+        out += f'<mo form="{form}">&#x02212;</mo>'
+        at = minus.end()
+    out += drawn[at:]
+    out = re.sub(rf"(</m(?:i|n|sub|sup|subsup)>)((?:<msub>)?{NAMES})", rf"\1{SPACE}\2", out)
+    return re.sub(rf"({NAMES}(?:<m[in]>\w+</m[in]></msub>)?)(?=<m(?:i|n|sub|sup|frac|row)>)",
+                  rf"\1{SPACE}", out)
 
 
 def on_page_content(content, **_):
     def formula(match):
         display = "block" if match[2] == "[" else "inline"
-        drawn = convert(html.unescape(match[3]).strip(), display=display)
+        drawn = mended(convert(html.unescape(match[3]).strip(), display=display))
         return f'<div class="formula">{drawn}</div>' if display == "block" else drawn
     return FORMULA.sub(formula, content)

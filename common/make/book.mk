@@ -1,12 +1,13 @@
 # book.mk: the READMEs and notes as a web site, with figures that compute (common/book).
 #
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
-#                     MkDocs into build/book.venv
-#   make book-test    a site in headless Chromium; make test runs it where it can
-#                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
+#                     MkDocs into build/book.venv (SERVE=1: shows it at http://127.0.0.1:8000)
+#   make book-test    the site in headless Chromium; make test runs it where it can
+#                     (BOOK=build/book: the site of `make book`, where nothing has changed since;
+#                     SHOTS=dir: pictures of the figures)
 BOOK_WASM := naive safe online monoid tiles module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
-BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow selenium
+BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
               -Werror=implicit-function-declaration \
               -Icommon/book/wasm/include -Icommon
@@ -35,25 +36,17 @@ $(BUILD)/book.venv/done: common/make/book.mk
 
 # Time stamps of the Hopper rungs (common/reports/timeline.py).
 TIMELINE_CSV ?= notes/results/hopper/timeline.csv
-book_in = NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(1) \
-          --wasm $(BUILD)/figures.wasm --timeline $(2)
-
 book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
-	$(Q)$(call book_in,$(BUILD),$(TIMELINE_CSV))
-	@echo "open $(BUILD)/book/index.html"
+	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(BUILD) \
+	    --wasm $(BUILD)/figures.wasm --timeline $(TIMELINE_CSV)
+	@echo "open $(BUILD)/book/index.html, or make book SERVE=1"
+	$(if $(SERVE),@echo "http://127.0.0.1:8000 (Ctrl-C ends it)"; \
+	    $(BOOK_PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory $(BUILD)/book)
 
 # The functions of the figures, compiled for this machine without its own instructions.
 $(BUILD)/book.native: tests/book/native.c $(BOOK_WASM:%=common/book/wasm/%.c)
 	$(Q)$(CC) -O2 -std=gnu11 -ffp-contract=off -w -Icommon -I01_naive $^ -lm -o $@
 
-# A tree without a recording is tested with an invented one, in a site of its own.
-TESTED_CSV := $(or $(wildcard $(TIMELINE_CSV)),$(BUILD)/book.test/invented.csv)
-$(BUILD)/book.test/invented.csv: tests/book/ladder_figure.py
-	@mkdir -p $(@D)
-	$(Q)python3 $< $@
-
-book-test: $(BUILD)/figures.wasm $(BUILD)/book.venv/done $(TESTED_CSV) $(BUILD)/book.native build
-	$(Q)$(if $(BOOK),,mkdir -p $(BUILD)/book.test && $(call book_in,$(BUILD)/book.test,$(TESTED_CSV)))
-	$(Q)$(BOOK_PYTHON) tests/book/browser.py --site $(or $(BOOK),$(BUILD)/book.test/book) \
-	    --native $(BUILD)/book.native --programs $(BUILD) --timeline $(TESTED_CSV) \
-	    $(if $(SHOTS),--shots $(SHOTS))
+book-test: $(BUILD)/book.native build $(if $(BOOK),,book)
+	$(Q)BUILD=$(BUILD) BOOK=$(or $(BOOK),$(BUILD)/book) $(if $(SHOTS),SHOTS=$(abspath $(SHOTS))) \
+	    $(PYTHON) -m pytest -q tests/test_book.py

@@ -38,7 +38,7 @@ function parse_numbers(text, most) {
 
 /* <tag attributes...>children</tag>; a function among the attributes listens to its event. */
 function element(tag, attributes = {}, ...children) {
-  const space = ["svg", "rect", "line", "text", "g", "path", "title"].includes(tag)
+  const space = ["svg", "rect", "line", "text", "g", "path", "circle", "title"].includes(tag)
     ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
   const made = document.createElementNS(space, tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -49,9 +49,37 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/* A labelled control. */
-function labelled(text, control) {
-  return element("label", {class: "fig-label"}, text, " ", control);
+const set = (target, attributes) => {
+  for (const [name, value] of Object.entries(attributes)) target.setAttribute(name, value);
+};
+
+const labelled = (text, control) =>
+  element("label", {class: "fig-label"}, element("span", {}, text), " ", control);
+
+const button = (text, help, act) =>
+  element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
+
+/* A line that complains about an input, read aloud when it changes. */
+function complaint() {
+  const line = element("p", {class: "fig-error", role: "alert"});
+  return {line, say: (control, text) => {
+    line.textContent = text;
+    if (control) control.setAttribute("aria-invalid", String(text !== ""));
+    return text === "";
+  }};
+}
+
+/* A figure's keys: {key: action}; none reaches the theme's own, none is taken from an input. */
+function keys(root, actions) {
+  root.tabIndex = 0;
+  root.addEventListener("keydown", event => {
+    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    const on_button = event.target !== root && [" ", "Enter"].includes(event.key);
+    if (on_button || !(event.key in actions) || event.ctrlKey || event.metaKey) return;
+    actions[event.key]();
+    event.preventDefault();
+    event.stopPropagation();
+  });
 }
 
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
@@ -60,7 +88,7 @@ function stepper(root, steps, show) {
   let at = 0, timer = null;
   const name = element("output", {class: "fig-step"});
   function go(to) {
-    at = Math.max(0, Math.min(steps(), to));
+    at = Math.max(0, Math.min(steps(), Math.round(to) || 0));
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
     show(at);
@@ -76,38 +104,51 @@ function stepper(root, steps, show) {
     play.textContent = "pause";
     timer = setInterval(() => go(at + 1), 700);
   }
-  const button = (text, help, act) =>
-    element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
+  const by = to => () => { stop(); go(to()); };
   const play = button("play", "play or pause (space)", toggle);
+  const first = by(() => 0), back = by(() => at - 1), on = by(() => at + 1), last = by(steps);
   const bar = element("div", {class: "fig-bar"},
-    button("|◀", "first step (Home)", () => { stop(); go(0); }),
-    button("◀", "one step back (left arrow)", () => { stop(); go(at - 1); }), play,
-    button("▶", "one step on (right arrow)", () => { stop(); go(at + 1); }),
-    button("▶|", "last step (End)", () => { stop(); go(steps()); }), name);
-  root.tabIndex = 0;
-  root.addEventListener("keydown", event => {
-    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    const to = {ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: steps()}[event.key];
-    if (event.key === " " && event.target.tagName !== "BUTTON") toggle();
-    else if (to === undefined) return;
-    else { stop(); go(to); }
-    event.preventDefault();
-  });
+    button("|◀", "first step (Home)", first), button("◀", "one step back (left arrow)", back),
+    play, button("▶", "one step on (right arrow)", on), button("▶|", "last step (End)", last),
+    name);
+  keys(root, {ArrowRight: on, ArrowLeft: back, Home: first, End: last, " ": toggle});
   return {bar, go, at: () => at};
 }
 
-/* State of a figure in the address: #figure=one-row&x=3,2,5,1. */
-function address_state(figure, defaults) {
-  const state = {...defaults};
-  const read = new URLSearchParams(location.hash.slice(1));
-  if (read.get("figure") === figure)
-    for (const name of Object.keys(defaults))
-      if (read.has(name)) state[name] = read.get(name);
-  function save() {
-    const written = new URLSearchParams({figure, ...state});
-    history.replaceState(null, "", "#" + written.toString().replaceAll("%2C", ","));
+/* State of a figure in the address: #figure=one-row&x=3,2,5,1.  What the page says
+ * (data-state) comes before the defaults; a link, or an address typed by hand, before both.
+ *   changed()  called when the address asks for another state */
+function figure_state(root, defaults, changed) {
+  const figure = root.dataset.figure, state = {};
+  let written = null, timer = null;
+  function read() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const mine = asked.get("figure") === figure;
+    for (const source of [new URLSearchParams(root.dataset.state || ""), ...(mine ? [asked] : [])])
+      for (const [name, value] of source) if (name in defaults) state[name] = value;
+    return mine;
   }
-  return {state, save};
+  Object.assign(state, defaults);
+  read();
+  window.addEventListener("hashchange", () => {
+    if (location.hash === written) return;
+    Object.assign(state, defaults);
+    if (!read()) return;
+    changed();
+    root.scrollIntoView({block: "nearest"});
+  });
+  /* Browsers refuse more than some 200 changes of the address in half a minute. */
+  function save() {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      const text = new URLSearchParams({figure, ...state}).toString();
+      written = "#" + text.replaceAll("%2C", ",").replaceAll("%3A", ":");
+      history.replaceState(null, "", written);
+    }, 200);
+  }
+  /* The first drawing does not touch the address of the page. */
+  let drawn = false;
+  return {state, save: () => { if (drawn) save(); drawn = true; }};
 }
 
 function load_module() {
@@ -116,9 +157,11 @@ function load_module() {
     tanhf: x => Math.fround(Math.tanh(x))}};
   const made = new WebAssembly.Instance(new WebAssembly.Module(bytes), imports).exports;
   const floats = (address, n) => new Float32Array(made.memory.buffer, address, n);
-  return {...made, floats};
+  const doubles = (address, n) => new Float64Array(made.memory.buffer, address, n);
+  return {...made, floats, doubles};
 }
 
+/* Each figure in place of the picture that stands for it without a script. */
 function draw_figures() {
   let wasm = null;
   for (const root of document.querySelectorAll("[data-figure]")) {

@@ -58,17 +58,16 @@ function all_at_once(rows, what, from, to) {
 const percent = (part, whole) => `${whole > 0 ? (100 * part / whole).toFixed(1) : "0.0"} %`;
 
 /* A choice among options [value, text]. */
-function choice(name, options, value, change) {
+function choice(name, options, change) {
   const select = element("select", {"data-input": name, change: () => change(select.value)},
     ...options.map(([key, text]) => element("option", {value: key}, text)));
-  select.value = value;
   return select;
 }
 
 FIGURES["ladder"] = function (root) {
   const all = timeline_rows(TIMELINE_CSV);
-  const {state, save} = address_state("ladder",
-    {rung: "8", beside: "9", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"});
+  const {state, save} = figure_state(root,
+    {rung: "8", beside: "9", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"}, restore);
   const rungs = [...new Map(all.map(row => [row.rung, `${row.rung} ${row.variant}`]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
@@ -147,14 +146,24 @@ FIGURES["ladder"] = function (root) {
           percent(cycles_by_activity(row.bars, from, to)[what] || 0, to - from))))));
     const first = shown.length;
     shown.push(...rows);
+    const shares = consumers.map(row =>
+      (cycles_by_activity(row.bars, from, to).s || 0) / (to - from));
+    const chance = 100 * shares.reduce((a, b) => a * b, 1);
+    const convoy = 100 * all_at_once(consumers, "s", from, to) / (to - from);
     return element("section", {class: "fig-stage"},
       element("h4", {}, rungs.find(([key]) => key === rung)[1]),
       ...rows.flatMap((row, i) => [element("div", {class: "fig-role"}, row.role),
         bars_of(row, first + i, width)]),
-      element("p", {}, "All consumers take exponentials at once: ",
-        element("b", {"data-cell": `${place}-convoy`},
-          percent(all_at_once(consumers, "s", from, to), to - from)),
-        ` of the time shown. Recording made the kernel ${rows[0].slowdown} times as slow.`),
+      ...(consumers.length < 2 ? [] : [element("p", {}, "All consumers take exponentials at once: ",
+        element("b", {"data-cell": `${place}-convoy`}, `${convoy.toFixed(1)} %`),
+        " of the time shown. If they did not know of each other it would be ",
+        element("b", {"data-cell": `${place}-chance`}, `${chance.toFixed(1)} %`), ": ",
+        element("b", {"data-cell": `${place}-ratio`},
+          chance > 0 ? `${(convoy / chance).toFixed(2)} times chance` : "–"), ".",
+        convoy > 1.1 * chance ? " They march together." : convoy < 0.9 * chance
+          ? " They take turns." : "")]),
+      element("p", {class: "fig-small"},
+        `Recording made the kernel ${rows[0].slowdown} times as slow.`),
       element("div", {class: "fig-wide"}, table));
   }
   function draw() {
@@ -169,34 +178,36 @@ FIGURES["ladder"] = function (root) {
       `${row.dtype}; first warp of each warpgroup of block 0; ${row.machine}; ` +
       `${row.compiler}; commit ${row.commit}; ${row.date}`;
   }
-  const button = (text, help, act) =>
-    element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
   const range = element("output", {class: "fig-step", "data-cell": "range"});
   const source = element("p", {class: "fig-small"});
   const pick = name => value => { state[name] = value; draw(); };
+  const choices = {rung: choice("rung", rungs, pick("rung")),
+    beside: choice("beside", [["none", "none"], ...rungs], pick("beside")),
+    shape: choice("shape", shapes, pick("shape"))};
+  /* A state of the address that this recording does not have is the first one that it has. */
+  function restore() {
+    for (const [name, select] of Object.entries(choices)) {
+      select.value = state[name];
+      if (select.selectedIndex < 0) select.selectedIndex = 0;
+      state[name] = select.value;
+    }
+    const [from, to] = [Number(state.from), Number(state.to)];
+    [state.from, state.to] = to - from > 100 && from >= 0 ? [from, to].map(String)
+      : ["4000", "16000"];
+    draw();
+  }
   root.append(
     element("div", {class: "fig-bar"},
-      labelled("rung", choice("rung", rungs, state.rung, pick("rung"))),
-      labelled("beside", choice("beside", [["none", "none"], ...rungs], state.beside,
-                                pick("beside"))),
-      labelled("shape", choice("shape", shapes, state.shape, pick("shape")))),
+      ...Object.entries(choices).map(([name, select]) => labelled(name, select))),
     element("div", {class: "fig-bar"},
       button("+", "zoom in (+)", () => zoom(0.5)), button("−", "zoom out (-)", () => zoom(2)),
       button("◀", "earlier (left arrow)", () => pan(-0.25)),
       button("▶", "later (right arrow)", () => pan(0.25)),
       button("all", "the whole recording (Home)", () => view(0, Infinity)), range),
     said, panels, source);
-  root.tabIndex = 0;
-  root.addEventListener("keydown", event => {
-    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    const act = {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
-      ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
-      ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)}[event.key];
-    if (!act) return;
-    act();
-    event.preventDefault();
-    event.stopPropagation(); // the theme takes a full stop for the next page
-  });
+  keys(root, {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
+    ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
+    ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)});
   root.addEventListener("wheel", event => {
     if (!event.ctrlKey) return;
     event.preventDefault();
@@ -205,5 +216,5 @@ FIGURES["ladder"] = function (root) {
   }, {passive: false});
   window.addEventListener("resize", draw);
   said.textContent = "Point at a bar, or walk with the comma, full stop and arrow keys.";
-  draw();
+  restore();
 };

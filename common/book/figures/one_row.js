@@ -1,10 +1,11 @@
-/* one_row.js: one row of scores through stages 1, 2 and 3, step by step. */
+/* one_row.js: one row of scores through stages 1, 2 and 3, step by step: the terms, the
+ * denominator as their sum, and the loop of C that is running. */
 "use strict";
 
 const ONE_ROW_STAGES = [
-  {key: "naive", title: "1 naive", row: "naive_row"},
-  {key: "safe", title: "2 safe", row: "safe_row"},
-  {key: "online", title: "3 online", row: "online_row"},
+  {key: "naive", number: "1", row: "naive_row"},
+  {key: "safe", number: "2", row: "safe_row"},
+  {key: "online", number: "3", row: "online_row"},
 ];
 const ONE_ROW_TYPES = ["f32", "f16", "bf16"];
 const MOST_SCORES = 16;
@@ -23,108 +24,217 @@ function one_row_run(wasm, stage, scores, type) {
   return {steps, weights: [...wasm.floats(wasm.weights_address(), scores.length)]};
 }
 
-/* Bars of the scores; a bar is dragged to another score. */
-function one_row_bars(scores, current, change) {
-  const finite = scores.filter(Number.isFinite).map(Math.abs);
-  const most = Math.max(6, ...finite) * 1.15, width = 40, height = 132;
-  const y = score => height / 2 - score / most * (height / 2 - 14);
-  const picture = element("svg", {
-    viewBox: `0 0 ${width * scores.length} ${height}`, class: "fig-bars", role: "img",
-    style: `max-width: ${width * scores.length}px`,
-    "aria-label": "scores " + scores.map(number_text).join(", ")});
-  scores.forEach((score, j) => {
-    const shown = Number.isFinite(score) ? score : score > 0 ? most : -most;
-    const top = Math.min(y(0), y(shown)), size = Math.max(2, Math.abs(y(shown) - y(0)));
-    const bar = element("rect", {
-      x: j * width + 6, width: width - 12, y: top, height: size,
-      class: j === current ? "fig-now" : "fig-score"});
-    bar.addEventListener("pointerdown", event => {
-      bar.setPointerCapture(event.pointerId);
-      bar.onpointermove = move => {
-        const box = picture.getBoundingClientRect();
-        const at = (move.clientY - box.top) / box.height * height;
-        change(j, Math.round((height / 2 - at) / (height / 2 - 14) * most * 10) / 10);
-      };
+/* Bars of the scores.  A bar is dragged, or moved with the up and down keys, to another
+ * score; the bars stay the same elements while they move. */
+function score_bars(change) {
+  const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
+    "aria-label": "the scores, as bars to drag"});
+  const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
+  let bars = [], scores = [], most = 6, dragged = -1;
+  const half = height / 2 - 14, y = score => height / 2 - score / most * half;
+  function drag(event, j) {
+    const box = picture.getBoundingClientRect();
+    const at = (event.clientY - box.top) / box.height * height;
+    const score = (height / 2 - at) / half * most;
+    change(j, Math.round(Math.max(-most, Math.min(most, score)) * 10) / 10);
+  }
+  function make(j) {
+    const bar = element("rect", {x: j * width + 6, width: width - 12, tabindex: 0,
+      role: "slider", "aria-label": `score ${j + 1}`,
+      pointerdown: event => { bar.setPointerCapture(event.pointerId); dragged = j; },
+      pointermove: event => { if (dragged === j) drag(event, j); },
+      pointerup: () => { dragged = -1; draw(scores, -1); },
+      keydown: event => {
+        const by = {ArrowUp: 0.5, ArrowDown: -0.5}[event.key];
+        if (!by) return;
+        change(j, scores[j] + by);
+        event.preventDefault();
+        event.stopPropagation();
+      }});
+    return {bar, text: element("text", {x: j * width + width / 2, "text-anchor": "middle"})};
+  }
+  function draw(now, current) {
+    scores = now;
+    if (dragged < 0) // the scale stands still under a finger
+      most = Math.max(6, ...scores.filter(Number.isFinite).map(Math.abs)) * 1.15;
+    if (bars.length !== scores.length) {
+      bars = scores.map((_, j) => make(j));
+      set(picture, {viewBox: `0 0 ${width * scores.length} ${height}`,
+        style: `max-width: ${width * scores.length}px`});
+      set(axis, {x2: width * scores.length});
+      picture.replaceChildren(axis, ...bars.flatMap(({bar, text}) => [bar, text]));
+    }
+    scores.forEach((score, j) => {
+      const shown = Number.isFinite(score) ? score : score > 0 ? most : -most;
+      const top = Math.min(y(0), y(shown)), size = Math.max(2, Math.abs(y(shown) - y(0)));
+      set(bars[j].bar, {y: top, height: size, class: j === current ? "fig-now" : "fig-score",
+        "aria-valuenow": number_text(score)});
+      set(bars[j].text, {y: score >= 0 ? y(shown) - 4 : y(shown) + 12});
+      bars[j].text.textContent = number_text(score);
     });
-    picture.append(bar, element("text", {
-      x: j * width + width / 2, y: score >= 0 ? y(shown) - 4 : y(shown) + 12,
-      "text-anchor": "middle"}, number_text(score)));
-  });
-  picture.append(element("line", {x1: 0, x2: width * scores.length, y1: y(0), y2: y(0),
-                                  class: "fig-axis"}));
-  return picture;
+  }
+  return {picture, draw};
 }
 
-function one_row_table(stage, run, at) {
-  const now = run.steps[Math.min(at, run.steps.length) - 1];
-  const ended = at > run.steps.length;
-  const cells = now
-    ? [["loop", now.loop], ["score", number_text(now.x)],
-       ["m", Number.isNaN(now.m) && stage.key === "naive" ? "–" : number_text(now.m)],
-       ["l", Number.isNaN(now.l) && stage.key === "safe" && now.loop === 1
-         ? "–" : number_text(now.l)],
-       ["correction", number_text(now.correction)]]
-    : [["loop", "–"], ["score", "–"], ["m", "–"], ["l", "–"], ["correction", "–"]];
-  const bad = now && [now.m, now.l].some((value, i) =>
-    !Number.isFinite(value) && cells[2 + i][1] !== "–" && cells[2 + i][1] !== "-inf");
-  const table = element("table", {class: "fig-state"}, ...cells.map(([name, text]) =>
-    element("tr", {}, element("th", {scope: "row"}, name),
-            element("td", {"data-cell": `${stage.key}-${name}`}, String(text)))));
-  const weights = element("p", {class: "fig-weights", "data-cell": `${stage.key}-weights`},
-    ended ? run.weights.map(number_text).join("  ") : " ");
-  return element("section", {class: "fig-stage" + (bad ? " fig-bad" : "")},
-    element("h4", {}, stage.title), table,
-    element("p", {class: "fig-small"}, ended ? "weights" : "weights come after the last loop"),
-    weights);
+/* The lines of softmax_row in stage.c; show(loop) marks the loop that is running. */
+function code_view(number) {
+  const lines = SOURCES[number].split("\n");
+  let loop = 0;
+  const spans = lines.map(line => {
+    if (line.startsWith("for ")) loop++;
+    const inside = loop && /^(for|    |\})/.test(line) ? loop : 0;
+    return {loop: inside, span: element("span", {class: "fig-line"}, line + "\n")};
+  });
+  const code = element("pre", {class: "fig-code"}, ...spans.map(({span}) => span));
+  return {code, loops: loop, show: now => spans.forEach(({loop: mine, span}) =>
+    span.classList.toggle("fig-running", mine > 0 && mine === now))};
+}
+
+/* Terms e^(x_j - m) as bars, beside them l: the same bars on top of one another.  When m grows
+ * every term shrinks, and l with them. */
+function term_picture() {
+  const picture = element("svg", {class: "fig-terms", role: "img"}), height = 96, foot = 110;
+  let rects = [], over = null;
+  function draw(terms, l, current, correction, stage) {
+    const n = terms.length, width = 200 / (n + 3);
+    if (rects.length !== n) {
+      rects = terms.map(() => ({term: element("rect", {}), part: element("rect", {})}));
+      over = element("text", {"text-anchor": "middle", class: "fig-over"});
+      picture.replaceChildren(
+        element("line", {x1: 0, x2: 200, y1: foot, y2: foot, class: "fig-axis"}),
+        ...rects.flatMap(({term, part}) => [term, part]), over,
+        element("text", {x: width * n / 2, y: foot + 11, "text-anchor": "middle"}, stage === "naive"
+          ? "exp(x)" : "exp(x − m)"),
+        element("text", {x: width * (n + 1.5), y: foot + 11, "text-anchor": "middle"}, "l"));
+      set(picture, {viewBox: "0 0 200 124"});
+    }
+    const known = terms.filter(term => term !== null && Number.isFinite(term));
+    const sum = known.reduce((a, b) => a + b, 0), most = Math.max(sum, 1e-30) || 1;
+    const scale = stage === "naive" ? most : Math.max(2, sum);
+    let top = foot;
+    terms.forEach((term, j) => {
+      const lost = term !== null && !Number.isFinite(term);
+      const tall = term === null ? 0 : lost ? height : term / scale * height;
+      const kind = lost ? "fig-lost" : j === current ? "fig-now" : "fig-score";
+      set(rects[j].term, {x: j * width + 1, width: width - 2, class: kind,
+        style: `y: ${foot - tall}px; height: ${tall}px`});
+      top -= lost ? height : tall;
+      set(rects[j].part, {x: (n + 0.7) * width, width: width * 1.6, class: kind,
+        style: `y: ${Math.max(foot - height, top)}px; height: ${tall}px`});
+    });
+    over.textContent = !Number.isFinite(l) && !Number.isNaN(l) ? "inf"
+      : correction < 1 ? `× ${number_text(correction)}` : "";
+    set(over, {x: width * (n + 1.5), y: Math.max(9, top - 4)});
+    set(picture, {"aria-label": `terms ${known.map(number_text).join(", ")}; l ${number_text(l)}`});
+  }
+  return {picture, draw};
+}
+
+/* What a stage has lost, in words; "" where all is well. */
+function lost_text(stage, run, now, ended, type) {
+  const first = run.steps.find(step => step.l === Infinity);
+  if (now && now.l === Infinity)
+    return `exp(${number_text(first.x)}) makes l larger than the largest ${type}: inf, ` +
+      "and a weight becomes inf / inf = nan or 0.";
+  if (ended && run.weights.some(Number.isNaN))
+    return now && now.l === 0 ? "Every term is 0, and each weight is 0 / 0 = nan."
+      : "A weight is nan.";
+  return "";
+}
+
+function one_row_panel(stage) {
+  const code = code_view(stage.number), terms = term_picture();
+  const cells = Object.fromEntries(["m", "l", "correction", "score", "loop"].map(name =>
+    [name, element("td", {"data-cell": `${stage.key}-${name}`})]));
+  const weights = element("td", {"data-cell": `${stage.key}-weights`});
+  const lost = element("p", {class: "fig-lost-text", "data-cell": `${stage.key}-lost`});
+  const row = (name, cell, text = name) =>
+    element("tr", {}, element("th", {scope: "row"}, text), cell);
+  const section = element("section", {},
+    element("h4", {}, `stage ${stage.number}, ${stage.key}`), terms.picture,
+    element("table", {class: "fig-state"}, row("loop", cells.loop), row("score", cells.score),
+      row("m", cells.m), row("l", cells.l), row("correction", cells.correction),
+      row("weights", weights)), lost, code.code);
+  function show(run, at, scores, type) {
+    const now = run.steps[Math.min(at, run.steps.length) - 1], ended = at > run.steps.length;
+    const text = (value, hidden) => !now || hidden ? "–" : number_text(value);
+    const m = !now || stage.key === "naive" ? 0 : now.m;
+    const counts = now && !Number.isNaN(now.l); // the denominator has begun
+    const last = !now ? -1 : ended ? scores.length - 1 : now.index;
+    code.show(!now ? 0 : ended ? code.loops : now.loop);
+    terms.draw(scores.map((x, j) => counts && j <= last
+      ? (x === -Infinity ? 0 : stage.key === "naive" ? Math.fround(Math.exp(x)) : Math.exp(x - m))
+      : null), counts ? now.l : 0, ended ? -1 : last,
+      ended || !now ? 1 : now.correction, stage.key);
+    cells.loop.textContent = now ? ended ? code.loops : now.loop : "–";
+    cells.score.textContent = text(now && now.x);
+    cells.m.textContent = text(m, stage.key === "naive");
+    cells.l.textContent = text(now && now.l, !counts);
+    cells.correction.textContent = text(now && now.correction);
+    weights.className = ended ? "fig-weights" : "";
+    weights.textContent = ended ? run.weights.map(number_text).join("  ") : "after the last loop";
+    lost.textContent = lost_text(stage, run, now, ended, type);
+    section.className = "fig-stage" + (lost.textContent ? " fig-bad" : "");
+  }
+  return {section, show};
 }
 
 FIGURES["one-row"] = function (root, wasm) {
-  const {state, save} = address_state("one-row", {x: "3,2,5,1", type: "f32", step: "0"});
-  let scores = parse_numbers(state.x, MOST_SCORES) || [3, 2, 5, 1], runs = [];
-  const input = element("input", {value: scores.map(number_text).join(", "), size: 24,
-    "aria-label": "scores, separated by commas", spellcheck: "false",
-    input: () => read_input()});
+  const {state, save} = figure_state(root,
+    {x: "3,2,89,1", type: "f32", step: "3", stages: "123"}, restore);
+  let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
+  const input = element("input", {size: 20, "aria-label": "scores, separated by commas",
+    spellcheck: "false", input: () => {
+      const read = parse_numbers(input.value, MOST_SCORES);
+      if (!wrong.say(input, read ? "" : `Give 1 to ${MOST_SCORES} numbers, such as 3, 2, 5, 1.`))
+        return;
+      scores = read;
+      compute();
+    }});
   const type = element("select", {change: () => { state.type = type.value; compute(); }},
     ...ONE_ROW_TYPES.map(name => element("option", {value: name}, name)));
-  type.value = ONE_ROW_TYPES.includes(state.type) ? state.type : "f32";
-  const error = element("p", {class: "fig-error", role: "alert"});
-  const bars = element("div"), panels = element("div", {class: "fig-panels"});
+  const wrong = complaint(), bars = score_bars(change);
+  const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
-  const steps = stepper(root, () => 1 + Math.max(...runs.map(run => run.steps.length)), show);
+  const steps = stepper(root, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
   function compute() {
     state.x = scores.map(number_text).join(",");
-    runs = ONE_ROW_STAGES.map(stage =>
+    runs = stages.map(stage =>
       one_row_run(wasm, stage, scores, ONE_ROW_TYPES.indexOf(type.value)));
     steps.go(steps.at());
-  }
-  function read_input() {
-    const read = parse_numbers(input.value, MOST_SCORES);
-    error.textContent = read ? "" : `Give 1 to ${MOST_SCORES} numbers, such as 3, 2, 5, 1.`;
-    if (!read) return;
-    scores = read;
-    compute();
   }
   function change(j, score) {
     scores[j] = score;
     input.value = scores.map(number_text).join(", ");
+    wrong.say(input, "");
     compute();
   }
   function show(at) {
     state.step = String(at);
     save();
-    const now = runs[2].steps[Math.min(at, runs[2].steps.length) - 1];
-    bars.replaceChildren(one_row_bars(scores, now ? now.index : -1, change));
-    panels.replaceChildren(...ONE_ROW_STAGES.map((stage, i) =>
-      one_row_table(stage, runs[i], at)));
+    const i = stages.length - 1, now = runs[i].steps[Math.min(at, runs[i].steps.length) - 1];
+    bars.draw(scores, now && at <= runs[i].steps.length ? now.index : -1);
+    panels.forEach((panel, k) => panel.show(runs[k], at, scores, type.value));
     spoken.textContent = now
-      ? `online, after score ${number_text(now.x)}: m is ${number_text(now.m)}, ` +
-        `l is ${number_text(now.l)}, correction ${number_text(now.correction)}`
+      ? `stage ${stages[i].number}, after score ${number_text(now.x)}: l is ${number_text(now.l)}`
       : "no score read yet";
   }
+  function restore() {
+    const read = parse_numbers(state.x, MOST_SCORES);
+    wrong.say(input, read ? "" : `${state.x} is no row of scores.`);
+    scores = read || [3, 2, 5, 1];
+    type.value = ONE_ROW_TYPES.includes(state.type) ? state.type : "f32";
+    stages = ONE_ROW_STAGES.filter(stage => state.stages.includes(stage.number));
+    if (!stages.length) stages = ONE_ROW_STAGES;
+    panels = stages.map(one_row_panel);
+    place.replaceChildren(...panels.map(panel => panel.section));
+    input.value = scores.map(number_text).join(", ");
+    const step = state.step;
+    compute();
+    steps.go(Number(step));
+  }
   root.append(element("div", {class: "fig-bar"}, labelled("scores", input),
-                      labelled("type", type)), error, bars, steps.bar, panels, spoken);
-  const first = Number(state.step) || 0;
-  compute();
-  steps.go(first);
+                      labelled("type", type)), wrong.line, bars.picture, steps.bar, place, spoken);
+  restore();
 };

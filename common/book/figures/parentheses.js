@@ -1,13 +1,14 @@
-/* parentheses.js: a row of leaves, merged in any order of parentheses. */
+/* parentheses.js: a row of leaves, merged in any order of parentheses, as a tree. */
 "use strict";
 
-const PARENTHESES_LEAVES = "1.3:1:0, 4.1:0:1, -inf:9:9, 2.2:1:0.7, 4.6:0.1:2, 3.9:1:0";
+const PARENTHESES_LEAVES = "0.4:1.3:0.5, 5.1:0.2:0.4, -inf:9:9, 3.5:0.9:1.3, 4.3:0.6:1.2, 3.6:0.4:1.1";
+const MOST_LEAVES = 12;
 
 /* "score:v0:v1, ..." -> leaves, or null. */
 function parse_leaves(text) {
   const leaves = text.split(",").map(part => part.trim()).filter(part => part)
     .map(part => parse_numbers(part.replaceAll(":", " "), 3));
-  return leaves.length && leaves.length <= 12 &&
+  return leaves.length && leaves.length <= MOST_LEAVES &&
     leaves.every(leaf => leaf && leaf.length === 3) ? leaves : null;
 }
 
@@ -18,108 +19,186 @@ function float_bits(x) {
   return view.getUint32(0).toString(16).padStart(8, "0");
 }
 
-FIGURES["parentheses"] = function (root, wasm) {
-  const {state, save} = address_state("parentheses", {leaves: PARENTHESES_LEAVES, tree: ""});
-  let leaves = parse_leaves(state.leaves) || parse_leaves(PARENTHESES_LEAVES);
-  let items = [], merges = [], picked = -1;
+/* The distance of x from `exact`, in units of the last place of float32. */
+function ulps(x, exact) {
+  if (exact === 0) return x === 0 ? 0 : Infinity;
+  return (x - exact) / 2 ** (Math.floor(Math.log2(Math.abs(exact))) - 23);
+}
+
+/* All ways to merge n items, as lists of positions. */
+function all_trees(n) {
+  if (n < 2) return [[]];
   const seen = new Map();
-  const input = element("input", {value: state.leaves, size: 44, spellcheck: "false",
+  const go = (shapes, merges) => {
+    if (shapes.length === 1) return void seen.set(shapes[0], merges);
+    for (let i = 0; i + 1 < shapes.length; i++)
+      go([...shapes.slice(0, i), `(${shapes[i]} ${shapes[i + 1]})`, ...shapes.slice(i + 2)],
+         [...merges, i]);
+  };
+  go(Array.from({length: n}, (_, i) => String(i + 1)), []);
+  return [...seen.values()];
+}
+
+/* Neighbours in pairs, then the pairs, until one is left. */
+function in_pairs(n) {
+  const merges = [];
+  for (; n > 1; n = Math.ceil(n / 2))
+    for (let i = 0; i < Math.floor(n / 2); i++) merges.push(i);
+  return merges;
+}
+
+FIGURES["parentheses"] = function (root, wasm) {
+  const {state, save} = figure_state(root,
+    {leaves: PARENTHESES_LEAVES, tree: "0.1.2.0.0"}, restore);
+  let leaves = [], nodes = [], roots = [];
+  const seen = new Map(), wrong = complaint();
+  const input = element("input", {size: 44, spellcheck: "false",
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
-      error.textContent = read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.";
-      if (!read) return;
-      leaves = read;
+      if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9."))
+        return;
       state.leaves = input.value;
+      leaves = read;
       seen.clear();
       restart();
     }});
-  const error = element("p", {class: "fig-error", role: "alert"});
-  const row = element("div", {class: "fig-items"}), result = element("div");
-  const history = element("div");
+  const picture = element("div", {class: "fig-wide"}), result = element("div");
+  const history = element("p", {"data-cell": "bit patterns", "aria-live": "polite"});
 
-  function restart() {
-    items = leaves.map(([score, v0, v1], i) => {
-      wasm.node_leaf(i, score, v0, v1);
-      return {node: i, text: String(i + 1), masked: score === -Infinity};
-    });
-    merges = [];
-    picked = -1;
-    draw();
-  }
-  /* Merges item i with its right neighbour. */
-  function merge(i) {
-    const node = leaves.length + merges.length;
-    wasm.node_merge(node, items[i].node, items[i + 1].node);
-    merges.push(i);
-    items.splice(i, 2, {node, text: `(${items[i].text} ${items[i + 1].text})`});
-    picked = -1;
-    draw();
-  }
-  function click(i) {
-    if (picked === i) picked = -1;
-    else if (picked >= 0 && Math.abs(picked - i) === 1) return merge(Math.min(picked, i));
-    else picked = i;
-    draw();
-  }
-  function finish(choose) {
-    restart();
-    while (items.length > 1) merge(choose(items.length - 1));
-  }
-  function values(node) {
-    const [m, l] = wasm.floats(wasm.node_address(node), 2);
+  function value(node) {
+    const [m, l, o0, o1] = wasm.floats(wasm.node_address(node), 4);
+    const [, exact_l, e0, e1] = wasm.doubles(wasm.node_exact(node), 4);
     wasm.node_finish(node);
     const o = [...wasm.floats(wasm.arena_address(), 4)];
     const [count, mean, bare] = wasm.floats(wasm.node_contrast(node), 3);
-    return {m, l, o, count, mean, bare};
+    const off = [ulps(l, exact_l), ulps(o0, e0), ulps(o1, e1)];
+    return {m, l, o, count, mean, bare, off: off.reduce((a, b) => Math.abs(a) > Math.abs(b) ? a : b),
+      bits: `${float_bits(l)} ${float_bits(o[0])} ${float_bits(o[1])}`};
   }
-  function draw() {
-    state.tree = merges.join(".");
+  function restart() {
+    nodes = leaves.map(([score, v0, v1], i) => {
+      wasm.node_leaf(i, score, v0, v1);
+      return {text: String(i + 1), x: i, y: 0, children: []};
+    });
+    roots = nodes.map((_, i) => i);
+    state.tree = "";
+    draw();
+  }
+  /* Merges root i with its right neighbour. */
+  function merge(i, quiet) {
+    const [a, b] = [roots[i], roots[i + 1]], node = nodes.length;
+    wasm.node_merge(node, a, b);
+    nodes.push({text: `(${nodes[a].text} ${nodes[b].text})`, children: [a, b],
+      x: (nodes[a].x + nodes[b].x) / 2, y: 1 + Math.max(nodes[a].y, nodes[b].y)});
+    roots.splice(i, 2, node);
+    state.tree += (state.tree ? "." : "") + i;
+    if (roots.length === 1) {
+      const {bits} = value(node);
+      seen.set(bits, (seen.get(bits) || 0) + 1);
+    }
+    if (!quiet) draw(Math.min(i, roots.length - 2));
+  }
+  function build(merges) {
+    restart();
+    for (const i of merges) if (i >= 0 && i + 1 < roots.length) merge(i, true);
+    draw();
+  }
+  function shuffle() {
+    const merges = [];
+    for (let n = leaves.length; n > 1; n--) merges.push(Math.floor(Math.random() * (n - 1)));
+    build(merges);
+  }
+  function try_all() {
+    const trees = all_trees(Math.min(leaves.length, 7));
+    for (const merges of trees) build(merges);
+    history.textContent = `${trees.length} trees, ${seen.size} bit pattern` +
+      `${seen.size > 1 ? "s" : ""}: the law holds up to the last bits.`;
+  }
+  function node_view(node, at) {
+    const {m, l, off, bits} = value(node), {x, y} = at(node), unit = m === -Infinity;
+    const size = Math.min(1, Math.abs(off) / 3);
+    return element("g", {"data-node": nodes[node].text, class: unit ? "fig-unit" : ""},
+      element("circle", {cx: x, cy: y, r: 5, class: "fig-node",
+        style: `fill-opacity: ${(0.15 + 0.85 * size).toFixed(2)}`}),
+      element("text", {x, y: y - 9, "text-anchor": "middle"},
+        unit ? "unit" : `${number_text(Math.round(l * 1e4) / 1e4)}`),
+      element("text", {x, y: y + 16, "text-anchor": "middle", class: "fig-off"},
+        unit || off === 0 ? "" : `${off > 0 ? "+" : "−"}${Math.abs(off).toFixed(2)}`),
+      element("title", {}, unit ? "the unit" : `m ${number_text(m)}, l ${number_text(l)}, ` +
+        `${off.toFixed(2)} units of the last place; bits ${bits}`));
+  }
+  /* Leaves at the foot, each merge above its two parts; between neighbours a button. */
+  function draw(focus = -1) {
     save();
-    row.replaceChildren(...items.map((item, i) => {
-      const {m, l} = values(item.node);
-      return element("button", {type: "button", click: () => click(i),
-        class: "fig-item" + (i === picked ? " fig-now" : "") + (m === -Infinity ? " fig-unit" : ""),
-        "aria-pressed": String(i === picked)}, element("b", {}, item.text),
-        m === -Infinity ? "the unit" : `m ${number_text(m)}  l ${number_text(l)}`);
+    const step = 74, level = 46, tall = Math.max(...nodes.map(node => node.y));
+    const width = step * leaves.length, height = 40 + level * tall + 34;
+    const at = node => ({x: step / 2 + step * nodes[node].x, y: height - 34 - level * nodes[node].y});
+    const svg = element("svg", {viewBox: `0 0 ${width} ${height}`, class: "fig-tree",
+      style: `min-width: ${Math.min(width, 320)}px; max-width: ${width}px`, role: "group",
+      "aria-label": roots.map(node => nodes[node].text).join(" ")});
+    nodes.forEach((node, i) => node.children.forEach(child => {
+      const [from, to] = [at(child), at(i)];
+      svg.append(element("path", {class: "fig-edge",
+        d: `M ${from.x} ${from.y} L ${to.x} ${to.y}`}));
     }));
-    if (items.length > 1) {
-      result.replaceChildren(element("p", {}, picked < 0
-        ? "Choose an item, then its neighbour." : "Now choose its neighbour."));
+    nodes.forEach((_, i) => svg.append(node_view(i, at)));
+    roots.slice(1).forEach((right, i) => {
+      const a = at(roots[i]), b = at(right), act = () => merge(i);
+      const go = element("g", {class: "fig-merge", role: "button", tabindex: 0, "data-merge": i,
+        "aria-label": `merge ${nodes[roots[i]].text} and ${nodes[right].text}`, click: act,
+        keydown: event => {
+          if (![" ", "Enter"].includes(event.key)) return;
+          event.preventDefault();
+          act();
+        }}, element("circle", {cx: (a.x + b.x) / 2, cy: Math.min(a.y, b.y), r: 11}),
+        element("text", {x: (a.x + b.x) / 2, y: Math.min(a.y, b.y) + 4, "text-anchor": "middle"},
+          "·"));
+      svg.append(go);
+    });
+    const inside = root.contains(document.activeElement);
+    picture.replaceChildren(svg);
+    const next = svg.querySelector(`[data-merge="${focus}"]`);
+    if (next) next.focus();
+    else if (inside && !root.contains(document.activeElement)) root.focus();
+    conclude();
+  }
+  function conclude() {
+    if (roots.length > 1) {
+      result.replaceChildren(element("p", {},
+        "A dot between two neighbours merges them. Under each node: how far it is from the exact " +
+        "sum, in units of the last place."));
       return;
     }
-    const it = values(items[0].node);
-    const bits = `${float_bits(it.l)} ${float_bits(it.o[0])} ${float_bits(it.o[1])}`;
-    seen.set(bits, [...(seen.get(bits) || []), items[0].text].slice(-3));
+    const it = value(roots[0]);
     const cell = (name, text) => element("tr", {}, element("th", {scope: "row"}, name),
       element("td", {"data-cell": name}, text));
     result.replaceChildren(element("table", {class: "fig-state"},
-      cell("m", number_text(it.m)), cell("l", number_text(it.l)),
+      cell("tree", nodes[roots[0]].text), cell("m", number_text(it.m)), cell("l", number_text(it.l)),
       cell("o / l", it.o.slice(0, 2).map(number_text).join(", ")),
       cell("distance from float64", it.o.slice(2).map(number_text).join(", ")),
-      cell("bits of l, o", bits),
+      cell("bits of l, o", it.bits),
       cell("mean with its count", `${number_text(it.mean)} of ${number_text(it.count)}`),
       cell("mean without a count", `${number_text(it.bare)} (depends on the tree)`)));
-    history.replaceChildren(element("p", {"data-cell": "bit patterns"},
-      `${seen.size} bit pattern${seen.size > 1 ? "s" : ""} from the trees tried so far`));
+    const trees = [...seen.values()].reduce((a, b) => a + b, 0);
+    history.textContent = `${seen.size} bit pattern${seen.size > 1 ? "s" : ""} from ${trees} ` +
+      `tree${trees > 1 ? "s" : ""} tried so far`;
   }
-  const button = (text, act) => element("button", {type: "button", click: act}, text);
-  root.tabIndex = 0;
-  root.addEventListener("keydown", event => {
-    if (event.target.tagName === "INPUT") return;
-    if (event.key === "r") restart();
-    else if (event.key === "s") finish(n => Math.floor(Math.random() * n));
-    else return;
-    event.preventDefault();
-  });
-  root.append(element("div", {class: "fig-bar"}, labelled("leaves score:v0:v1", input)), error,
-    element("div", {class: "fig-bar"}, button("start again (r)", restart),
-      button("from the left", () => finish(() => 0)),
-      button("from the right", () => finish(n => n - 1)),
-      button("in pairs", () => finish(n => merges.length % Math.max(1, n))),
-      button("shuffle (s)", () => finish(n => Math.floor(Math.random() * n)))),
-    row, result, history);
-  const tree = state.tree;
-  restart();
-  if (tree) for (const at of tree.split(".").map(Number))
-    if (at >= 0 && at < items.length - 1) merge(at);
+  function restore() {
+    const read = parse_leaves(state.leaves), tree = state.tree;
+    wrong.say(input, read ? "" : `${state.leaves} are no leaves.`);
+    leaves = read || parse_leaves(PARENTHESES_LEAVES);
+    input.value = read ? state.leaves : PARENTHESES_LEAVES;
+    build(tree.split(".").filter(part => part !== "").map(Number));
+  }
+  const left = () => build(leaves.slice(1).map(() => 0));
+  const right = () => build(leaves.slice(1).map((_, i) => leaves.length - 2 - i));
+  keys(root, {r: restart, s: shuffle, a: try_all});
+  root.append(element("div", {class: "fig-bar"}, labelled("leaves score:v0:v1", input)), wrong.line,
+    element("div", {class: "fig-bar"}, button("start again", "start again (r)", restart),
+      button("from the left", "from the left", left),
+      button("from the right", "from the right", right),
+      button("in pairs", "in pairs", () => build(in_pairs(leaves.length))),
+      button("shuffle", "shuffle (s)", shuffle), button("all trees", "all trees (a)", try_all)),
+    picture, result, history);
+  restore();
 };

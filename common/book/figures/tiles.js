@@ -1,67 +1,71 @@
-/* tiles.js: the same small attention problem in stages 1 to 5, side by side: what is read,
- * written and kept.  The plans below say which stage touches what and when; every number in
- * the outputs is computed by the stages' own functions. */
+/* tiles.js: the same small attention problem in stages 1 to 5: what moves between main memory,
+ * a cache and the chip.  The plans below say which stage touches what and when; the outputs
+ * are computed by the stages' own functions. */
 "use strict";
 
 const TILE_FLOAT = 4; /* bytes */
 
-/* A plan is a list of steps {rows, cols: [first, end), what, read, written, kept}: the cells
- * of S that a step works on, bytes to and from main memory, bytes of intermediate results
- * that exist after it. */
+/* A plan is a list of steps {rows, cols: [first, end), what, main, cache, kept, stored}: the
+ * cells of S that a step works on; bytes to and from main memory; bytes that a cache serves,
+ * because they were read before; bytes kept on the chip, and stored in main memory, after it. */
 function rows_plan(p, passes_of_scores) {
   const plan = [], {nq, nk, d} = p, row = nk * TILE_FLOAT;
-  for (let i = 0; i < nq; i++) /* K is read once: it then stays in a cache */
-    plan.push({rows: [i, i + 1], what: `scores of query ${i} are stored`, phase: "scores",
-      read: (d + (i === 0 ? nk * d : 0)) * TILE_FLOAT, written: row, kept: (i + 1) * row});
+  const once = i => ({main: i === 0 ? nk * d * TILE_FLOAT : 0,
+                      cache: i === 0 ? 0 : nk * d * TILE_FLOAT});
+  for (let i = 0; i < nq; i++)
+    plan.push({rows: [i, i + 1], what: `scores of query ${i}, stored`,
+      main: once(i).main + d * TILE_FLOAT + row, cache: once(i).cache, stored: (i + 1) * row});
   for (let i = 0; i < nq; i++)
     plan.push({rows: [i, i + 1], what: `softmax of row ${i}: read ${passes_of_scores} times, ` +
-      "written once", phase: "softmax", read: passes_of_scores * row, written: row,
-      kept: (nq + i + 1) * row});
+      "written once", main: (passes_of_scores + 1) * row, cache: 0, stored: (nq + i + 1) * row});
   for (let i = 0; i < nq; i++)
-    plan.push({rows: [i, i + 1], what: `output of query ${i}`, phase: "output",
-      read: row + (i === 0 ? nk * d * TILE_FLOAT : 0), written: (d + 1) * TILE_FLOAT,
-      kept: 2 * nq * row});
-  return plan.map(step => ({...step, cols: [0, nk]}));
+    plan.push({rows: [i, i + 1], what: `output of query ${i}`,
+      main: row + once(i).main + (d + 1) * TILE_FLOAT, cache: once(i).cache,
+      stored: 2 * nq * row});
+  return plan.map(step => ({...step, kept: (d + 1) * TILE_FLOAT, cols: [0, nk]}));
 }
 
-function online_plan(p) {
-  const {nq, nk, d} = p, plan = [];
-  for (let i = 0; i < nq; i++) {
-    plan.push({rows: [i, i + 1], cols: [0, nk], phase: "scores",
-      what: `query ${i}, loop 1: m and l; no score is stored`,
-      read: (d + (i === 0 ? nk * d : 0)) * TILE_FLOAT, written: 0, kept: 2 * TILE_FLOAT});
-    plan.push({rows: [i, i + 1], cols: [0, nk], phase: "output",
-      what: `query ${i}, loop 2: scores again, weighted values`,
-      read: i === 0 ? nk * d * TILE_FLOAT : 0, written: (d + 1) * TILE_FLOAT,
-      kept: (2 + d) * TILE_FLOAT});
+/* Tiles of br queries by bc keys, one query by all keys in stage 3.  K and V come from main
+ * memory once; for the next queries a cache has them: a CPU's, or the L2 of a GPU.  Tiles that
+ * no query of them sees are skipped. */
+function tiled_plan(p, wasm, br, bc, lse) {
+  const {nq, nk, d} = p, plan = [], read = new Set();
+  for (let i = 0; i < nq; i += br) {
+    const rows = Math.min(br, nq - i), begun = plan.length;
+    for (let j = 0; j < nk; j += bc) {
+      const cols = Math.min(bc, nk - j);
+      if (!some_visible(wasm, p, i, i + rows, j, j + cols)) continue;
+      const tile = 2 * cols * d * TILE_FLOAT, first = !read.has(j);
+      read.add(j);
+      plan.push({rows: [i, i + rows], cols: [j, j + cols], stored: 0,
+        what: rows > 1 || cols < nk ? `queries ${i} to ${i + rows - 1}, keys ${j} to ${j + cols - 1}`
+          : `query ${i}: m, l and o in one loop over the keys`,
+        main: first ? tile : 0, cache: first ? 0 : tile,
+        kept: (rows * (2 + d) + (lse ? 0 : rows * cols)) * TILE_FLOAT});
+    }
+    if (plan.length === begun) // nothing is visible: o is 0 all the same
+      plan.push({rows: [i, i + rows], cols: [0, 0], what: `queries ${i} to ${i + rows - 1} see no key`,
+        main: 0, cache: 0, kept: 0, stored: 0});
+    plan[begun].main += rows * d * TILE_FLOAT;
+    plan[plan.length - 1].main += rows * (d + 1) * TILE_FLOAT;
   }
   return plan;
 }
 
-/* Tiles of br queries by bc keys.  On a CPU (stage 4) K and V come from main memory once and
- * then from a cache; each block of a GPU (stage 5) reads them again. */
-function tiled_plan(p, again) {
-  const {nq, nk, d, br, bc} = p, plan = [];
-  for (let i = 0; i < nq; i += br)
-    for (let j = 0; j < nk; j += bc) {
-      const rows = Math.min(br, nq - i), cols = Math.min(bc, nk - j), last = j + bc >= nk;
-      const tile = again || i === 0 ? 2 * cols * d : 0;
-      plan.push({rows: [i, i + rows], cols: [j, j + cols], phase: "tile",
-        what: `queries ${i}–${i + rows - 1}, keys ${j}–${j + cols - 1}`,
-        read: ((j === 0 ? rows * d : 0) + tile) * TILE_FLOAT,
-        written: last ? rows * (d + 1) * TILE_FLOAT : 0,
-        kept: (rows * (2 + d) + rows * cols) * TILE_FLOAT});
-    }
-  return plan;
+function some_visible(wasm, p, i, rows, j, cols) {
+  for (let a = i; a < rows; a++)
+    for (let b = j; b < cols; b++) if (wasm.sees(p.nq, p.nk, p.causal, a, b)) return true;
+  return false;
 }
 
 const TILE_STAGES = [
   {number: 1, title: "1 naive", plan: p => rows_plan(p, 2)},
   {number: 2, title: "2 safe", plan: p => rows_plan(p, 3)},
-  {number: 3, title: "3 online", plan: online_plan},
-  {number: 4, title: "4 monoid, tiled", plan: p => tiled_plan(p, false)},
-  {number: 5, title: "5 flash (one block per row of tiles)", plan: p => tiled_plan(p, true)},
+  {number: 3, title: "3 online", plan: (p, wasm) => tiled_plan(p, wasm, 1, p.nk, true)},
+  {number: 4, title: "4 tiled", plan: (p, wasm) => tiled_plan(p, wasm, p.br, p.bc)},
+  {number: 5, title: "5 flash", plan: (p, wasm) => tiled_plan(p, wasm, p.br, p.bc)},
 ];
+const TILE_LANES = {main: "main memory", cache: "cache (L2)", kept: "on the chip"};
 
 const TILE_ARENA = {Q: 0, K: 1024, V: 2048, O: 3072}; /* as in wasm/tiles.c */
 
@@ -79,22 +83,22 @@ function fill_arena(wasm, p) {
   return arena;
 }
 
-/* o of the stage; stages 4 and 5 go tile by tile as their plan does. */
-function tile_output(wasm, stage, p, plan) {
+/* o of the stage; stages 4 and 5 go tile by tile. */
+function tile_output(wasm, stage, p) {
   const arena = fill_arena(wasm, p);
   if (stage.number <= 3) wasm.stage_attention(stage.number, p.nq, p.nk, p.d, p.causal);
   else {
-    for (const step of plan)
-      wasm.tile_step(p.nq, p.nk, p.d, p.causal, step.rows[0], step.rows[1] - step.rows[0],
-                     step.cols[0], step.cols[1]);
+    for (let i = 0; i < p.nq; i += p.br)
+      for (let j = 0; j < p.nk; j += p.bc)
+        wasm.tile_step(p.nq, p.nk, p.d, p.causal, i, Math.min(p.br, p.nq - i), j,
+                       Math.min(j + p.bc, p.nk));
     wasm.tile_finish(p.nq, p.d);
   }
   return [...arena.subarray(TILE_ARENA.O, TILE_ARENA.O + p.nq * p.d)];
 }
 
 function tile_grid(wasm, p, plan, at) {
-  const size = 16, now = plan[at - 1];
-  const done = plan.slice(0, at);
+  const size = 16, now = plan[at - 1], done = plan.slice(0, at);
   const picture = element("svg", {viewBox: `0 0 ${p.nk * size + 2} ${p.nq * size + 2}`,
     class: "fig-grid", role: "img", "aria-label": now ? now.what : "nothing done yet"});
   const within = (step, i, j) => step && i >= step.rows[0] && i < step.rows[1] &&
@@ -104,64 +108,95 @@ function tile_grid(wasm, p, plan, at) {
       const masked = !wasm.sees(p.nq, p.nk, p.causal, i, j);
       const kind = masked ? "fig-masked" : within(now, i, j) ? "fig-now"
         : done.some(step => within(step, i, j)) ? "fig-done" : "fig-ahead";
-      picture.append(element("rect", {x: 1 + j * size, y: 1 + i * size, width: size - 1,
-                                      height: size - 1, class: kind}));
+      picture.append(element("rect", {x: 2 + j * size, y: 2 + i * size, width: size - 3,
+                                      height: size - 3, class: kind}));
     }
   return picture;
 }
 
 FIGURES["tiles"] = function (root, wasm) {
-  const {state, save} = address_state("tiles",
-    {nq: "6", nk: "7", d: "4", br: "4", bc: "3", causal: "0", step: "0"});
+  const {state, save} = figure_state(root,
+    {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "99"}, restore);
   const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
-  const controls = Object.entries({nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"})
-    .map(([name, text]) => labelled(text, element("input", {type: "number", min: 1,
-      max: limits[name], value: state[name], "data-input": name, input: event => {
-        const n = Number(event.target.value);
-        if (!Number.isInteger(n) || n < 1 || n > limits[name]) return;
-        state[name] = String(n);
-        compute();
-      }})));
+  const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
+  const wrong = complaint(), inputs = {};
+  const controls = Object.entries(names).map(([name, text]) => {
+    inputs[name] = element("input", {type: "number", min: 1, max: limits[name],
+      "data-input": name, input: event => { if (accept(name, event.target.value)) compute(); }});
+    return labelled(text, inputs[name]);
+  });
   const causal = element("input", {type: "checkbox", "data-input": "causal",
     change: () => { state.causal = causal.checked ? "1" : "0"; compute(); }});
-  causal.checked = state.causal === "1";
-  const panels = element("div", {class: "fig-panels"});
-  const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
+  const place = element("div", {class: "fig-lanes"});
+  const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   let p = {}, plans = [], outputs = [];
-  const steps = stepper(root, () => Math.max(...plans.map(plan => plan.length)), show);
+  const steps = stepper(root, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
+  const fits = (name, text) =>
+    Number.isInteger(Number(text)) && Number(text) >= 1 && Number(text) <= limits[name];
+  /* Takes a size, or says what would be one. */
+  function accept(name, text) {
+    const good = fits(name, text);
+    if (good) state[name] = String(Number(text));
+    return wrong.say(inputs[name], good ? "" :
+      `${names[name]}: give a whole number from 1 to ${limits[name]}.`);
+  }
   function compute() {
     for (const name of [...Object.keys(limits), "causal"]) p[name] = Number(state[name]);
-    plans = TILE_STAGES.map(stage => stage.plan(p));
-    outputs = TILE_STAGES.map((stage, i) => tile_output(wasm, stage, p, plans[i]));
+    plans = TILE_STAGES.map(stage => stage.plan(p, wasm));
+    outputs = TILE_STAGES.map(stage => tile_output(wasm, stage, p));
     steps.go(steps.at());
   }
-  function panel(stage, i, at) {
-    const plan = plans[i], done = plan.slice(0, Math.min(at, plan.length));
-    const sum = name => done.reduce((total, step) => total + step[name], 0);
-    const most = done.reduce((top, step) => Math.max(top, step.kept), 0);
-    const ended = at >= plan.length;
-    const cell = (name, text) => element("tr", {}, element("th", {scope: "row"}, name),
-      element("td", {"data-cell": `${stage.number}-${name}`}, text));
-    return element("section", {class: "fig-stage"}, element("h4", {}, stage.title),
-      tile_grid(wasm, p, plan, Math.min(at, plan.length)),
-      element("p", {class: "fig-small"}, at ? plan[Math.min(at, plan.length) - 1].what : " "),
-      element("table", {class: "fig-state"},
-        cell("bytes read", sum("read")), cell("bytes written", sum("written")),
-        cell("bytes kept", most),
-        cell("o of query 0", ended
-          ? outputs[i].slice(0, Math.min(2, p.d)).map(number_text).join(", ") : "–")));
+  /* Bytes of a lane up to a step: added up, or for what is kept the most. */
+  function bytes(plan, at, lane) {
+    const done = plan.slice(0, Math.min(at, plan.length)).map(step => step[lane]);
+    return lane === "kept" || lane === "stored" ? Math.max(0, ...done)
+      : done.reduce((sum, x) => sum + x, 0);
+  }
+  function line(stage, i, at) {
+    const plan = plans[i], now = plan[Math.min(at, plan.length) - 1];
+    const lanes = Object.keys(TILE_LANES).map(lane => {
+      const n = bytes(plan, at, lane), most = Math.max(1, ...plans.map(other =>
+        bytes(other, other.length, lane)));
+      return element("div", {class: "fig-lane-cell"},
+        element("span", {class: `fig-fill fig-${lane}`, style: `width: ${100 * n / most}%`}),
+        element("b", {"data-cell": `${stage.number}-${lane}`}, String(n)));
+    });
+    const o = at >= plan.length ? outputs[i].slice(0, Math.min(2, p.d)).map(number_text).join(", ")
+      : "–";
+    const stored = bytes(plan, at, "stored");
+    return element("section", {class: "fig-stage fig-row"}, element("h4", {}, stage.title),
+      tile_grid(wasm, p, plan, Math.min(at, plan.length)), ...lanes,
+      element("p", {class: "fig-small"}, now ? now.what : "nothing done yet",
+        stored ? element("span", {}, `; S and P stored: ${stored} bytes`) : "",
+        "; o of query 0: ", element("span", {"data-cell": `${stage.number}-o of query 0`}, o)));
   }
   function show(at) {
     state.step = String(at);
     save();
-    panels.replaceChildren(...TILE_STAGES.map((stage, i) => panel(stage, i, at)));
+    place.replaceChildren(
+      element("div", {class: "fig-row fig-head"}, element("span", {}, "bytes"), element("span"),
+        ...Object.values(TILE_LANES).map(text => element("span", {}, text))),
+      ...TILE_STAGES.map((stage, i) => line(stage, i, at)));
     spoken.textContent = at ? plans.map((plan, i) => `stage ${i + 1}: ` +
       plan[Math.min(at, plan.length) - 1].what).join("; ") : "nothing done yet";
   }
+  function restore() {
+    const asked = {...state}, bad = Object.keys(limits).find(name => !fits(name, asked[name]));
+    for (const name of Object.keys(limits)) {
+      if (!fits(name, asked[name])) state[name] = {nq: 6, nk: 7, d: 4, br: 3, bc: 3}[name];
+      inputs[name].value = state[name];
+      inputs[name].removeAttribute("aria-invalid");
+    }
+    if (bad) accept(bad, asked[bad]);
+    else wrong.say(null, "");
+    state.causal = asked.causal === "1" ? "1" : "0";
+    causal.checked = state.causal === "1";
+    compute();
+    steps.go(Number(asked.step));
+  }
   root.append(element("div", {class: "fig-bar"}, ...controls, labelled("causal", causal)),
-              steps.bar, panels, spoken);
-  const first = Number(state.step) || 0;
-  compute();
-  steps.go(first);
+              wrong.line, steps.bar, place, spoken);
+  if (MEASURED) root.append(element("p", {class: "fig-measured"}, MEASURED));
+  restore();
 };

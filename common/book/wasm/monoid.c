@@ -14,6 +14,7 @@ static struct node {
 } nodes[MOST_NODES];
 
 float *EXPORT(node_address)(int i) { return &nodes[i].m; }
+double *EXPORT(node_exact)(int i) { return &nodes[i].exact_m; }
 float *EXPORT(node_contrast)(int i) { return &nodes[i].count; }
 
 static struct aggregate view(int i)

@@ -1,0 +1,130 @@
+"""webdriver.py: headless Chromium over WebDriver, as far as the tests of the book need it."""
+import base64
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowLeft": "\ue012", "ArrowUp": "\ue013",
+        "ArrowRight": "\ue014", "ArrowDown": "\ue015", "Enter": "\ue007", "Tab": "\ue004"}
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--hide-scrollbars", "--allow-file-access-from-files",
+         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+
+
+def missing():
+    """The programs that are not there."""
+    return [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+
+
+class Browser:
+    """One window.  Messages on the console and requests that leave are in `faults()`."""
+
+    def __init__(self):
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.DEVNULL, text=True)
+        for line in self.driver.stdout:
+            if found := re.search(r"successfully on port (\d+)", line):
+                self.port = int(found[1])
+                break
+        options = {"goog:chromeOptions": {"args": list(FLAGS), "binary": shutil.which("chromium")},
+                   "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        made = self.ask("POST", "/session", {"capabilities": {"alwaysMatch": options}}, whole=True)
+        self.session = f"/session/{made['sessionId']}"
+
+    def ask(self, verb, path, body=None, whole=False):
+        path = path if whole else self.session + path
+        with contextlib.closing(http.client.HTTPConnection(
+                "127.0.0.1", self.port, timeout=120)) as connection:
+            connection.request(verb, path, json.dumps(body) if verb == "POST" else None)
+            value = json.loads(connection.getresponse().read())["value"]
+        if isinstance(value, dict) and value.get("error"):
+            raise RuntimeError(f"{path}: {value['error']}: {value['message'][:300]}")
+        return value
+
+    def close(self):
+        self.ask("DELETE", "")
+        with self.driver as driver:
+            driver.terminate()
+
+    def run(self, script, *arguments):
+        """What a function body returns."""
+        return self.ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def command(self, name, **parameters):
+        """A command of Chromium's own protocol."""
+        return self.ask("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def open(self, url, width=1280, height=900):
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                     deviceScaleFactor=1, mobile=False)
+        self.ask("POST", "/url", {"url": "about:blank"})
+        self.ask("POST", "/url", {"url": url})
+
+    def type(self, *keys):
+        """Keys into what has the focus."""
+        actions = [{"type": kind, "value": KEYS.get(key, key)}
+                   for key in keys for kind in ("keyDown", "keyUp")]
+        self.ask("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": actions}]})
+
+    def drag(self, *points):
+        """The mouse, pressed at the first point and released at the last."""
+        moves = [{"type": "pointerMove", "x": int(x), "y": int(y), "duration": 40}
+                 for x, y in points]
+        down, up = {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}
+        self.ask("POST", "/actions", {"actions": [
+            {"type": "pointer", "id": "m", "actions": [moves[0], down, *moves[1:], up]}]})
+
+    def click(self, selector):
+        self.run("arguments[0].scrollIntoView({block: 'center'})", self.find(selector))
+        x, y, wide, tall = self.box(selector)
+        self.drag((x + wide / 2, y + tall / 2), (x + wide / 2, y + tall / 2))
+
+    def find(self, selector):
+        return self.ask("POST", "/element", {"using": "css selector", "value": selector})
+
+    def box(self, selector):
+        return self.run("const b = document.querySelector(arguments[0]).getBoundingClientRect();"
+                        "return [b.x, b.y, b.width, b.height]", selector)
+
+    def focus(self, selector):
+        self.run("document.querySelector(arguments[0]).focus()", selector)
+
+    def fill(self, selector, text):
+        """Replaces what stands in an input, as typing does."""
+        self.run("const [selector, text] = arguments, input = document.querySelector(selector);"
+                 "input.value = text; for (const kind of ['input', 'change'])"
+                 "input.dispatchEvent(new Event(kind, {bubbles: true}))", selector, text)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent.trim()", selector)
+
+    def cell(self, name):
+        return self.text(f"[data-cell='{name}']")
+
+    def until(self, script, *arguments, seconds=20):
+        """What the script returns once it is not false."""
+        end = time.monotonic() + seconds
+        while not (value := self.run(script, *arguments)) and time.monotonic() < end:
+            time.sleep(0.05)
+        return value
+
+    def picture(self, path, selector=None):
+        where = f"/element/{next(iter(self.find(selector).values()))}" if selector else ""
+        pathlib.Path(path).write_bytes(base64.b64decode(self.ask("GET", f"{where}/screenshot")))
+
+    def faults(self):
+        """Messages on the console, and requests that leave, since the last call."""
+        out = [entry["message"][:200]
+               for entry in self.ask("POST", "/se/log", {"type": "browser"})]
+        for entry in self.ask("POST", "/se/log", {"type": "performance"}):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = message["params"]["request"]["url"]
+                if not url.startswith(("file:", "data:", "blob:", "about:", "http://127.0.0.1:")):
+                    out.append(f"asks for {url}")
+        return out

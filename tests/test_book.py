@@ -1,0 +1,538 @@
+"""The book in a real browser: its pages, its search, and the figures, whose numbers are compared
+with the trace of the C programs on the same input.  SHOTS=dir keeps pictures of the figures."""
+import csv
+import functools
+import html.parser
+import http.server
+import json
+import os
+import pathlib
+import re
+import sys
+import threading
+import time
+import urllib.parse
+
+import pytest
+
+from helpers import BUILD, ROOT, run
+
+sys.path.insert(0, str(ROOT / "tests/book"))
+import webdriver  # noqa: E402
+
+NATIVE = BUILD / "book.native"
+TIMELINE = ROOT / "notes/results/hopper/timeline.csv"
+FIGURE = "[data-figure]"
+pytestmark = pytest.mark.xdist_group("book")  # one browser, one site
+
+
+@pytest.fixture(scope="session")
+def site():
+    """The site that BOOK names, or one that is built; the tools are looked for, never installed."""
+    found = run("sh", "common/make/require.sh", "wasm", "venv", "browser", cwd=ROOT, want=None,
+                env={"NO_INSTALL": "1"})
+    if found.code or webdriver.missing():
+        pytest.skip("the book needs " + (found.err.split("\n")[0] or str(webdriver.missing())))
+    plain = dict.fromkeys(("MAKEFLAGS", "MFLAGS", "MAKELEVEL"))
+    made = [NATIVE] + ([] if os.environ.get("BOOK") else ["book"])
+    build = os.environ.get("BUILD", "build")
+    done = run("make", f"BUILD={build}", *(os.path.relpath(m, ROOT) if m == NATIVE else m
+               for m in made), cwd=ROOT, env=plain, timeout=600, want=None)
+    if "No matching distribution" in done.err + done.out:
+        pytest.skip("MkDocs cannot be installed here")
+    assert done.code == 0, done
+    return (ROOT / os.environ.get("BOOK", BUILD / "book")).resolve()
+
+
+@pytest.fixture(scope="session")
+def window(site):
+    window = webdriver.Browser()
+    yield window
+    window.close()
+
+
+@pytest.fixture
+def browser(window):
+    window.faults()
+    yield window
+    assert not window.faults()
+
+
+@pytest.fixture
+def show(browser, site):
+    """show(figure, state...): opens the page of a figure in a state."""
+    def show(name, width=1280, height=900, **state):
+        page = (site / f"notes/figures/{name.replace('-', '_')}.html").as_uri()
+        text = "&".join(f"{key}={value}" for key, value in state.items())
+        browser.open(f"{page}#figure={name}&{text}" if state else page, width, height)
+        browser.focus(FIGURE)
+        return browser
+    return show
+
+
+# --- Pages ---
+
+class Page(html.parser.HTMLParser):
+    """Links, anchors, and the lists of the text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.anchors, self.items, self.inside, self.lists = [], set(), [], False, []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.anchors.update(attributes[name] for name in ("id", "name") if attributes.get(name))
+        self.links += [attributes[name] for name in ("href", "src") if attributes.get(name)]
+        self.inside |= tag == "article"
+        if tag in ("ol", "ul"):
+            self.lists.append(int(attributes.get("start", 1)) if tag == "ol" else None)
+        if self.inside and tag == "li" and "md-nav__item" not in attributes.get("class", ""):
+            self.items.append(self.lists[-1])
+            self.lists[-1] = self.items[-1] and self.items[-1] + 1
+
+    def handle_endtag(self, tag):
+        self.inside &= tag != "article"
+        if tag in ("ol", "ul"):
+            self.lists.pop()
+
+
+def test_links_lead_somewhere_and_the_site_is_small(site):
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"(https?|mailto|data|javascript):", link):
+                continue
+            name, _, anchor = link.partition("#")
+            to = (path.parent / urllib.parse.unquote(name)).resolve() if name else path
+            here = f"{path.relative_to(site)}: {link}"
+            assert to.exists(), f"{here} leads nowhere"
+            assert not anchor or to.suffix != ".html" or anchor.startswith(("__", "figure=")) \
+                or urllib.parse.unquote(anchor) in pages[to].anchors, f"{here}: no such anchor"
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    assert size < 9e6, f"{size / 1e6:.1f} MB"
+
+
+def test_every_list_of_a_source_is_a_list_of_its_page(site):
+    """As many items, with the same numbers."""
+    for source in [*ROOT.glob("0*/README.md"), *ROOT.glob("notes/*.md")]:
+        text = re.sub(r"^```.*?^```$", "", source.read_text(encoding="utf-8"), flags=re.M | re.S)
+        items, begun = [], False
+        for before, line in zip(["", *text.split("\n")], text.split("\n")):
+            begun &= line.strip() == "" or line.startswith(" ") or before.strip() != ""
+            found = re.match(r" *(?:[-*+]|(\d+)\.) ", line)
+            # in a paragraph a number is a number, unless a list begins with 1
+            if found and (found[1] in (None, "1") or not before.strip()
+                          or begun and not line.startswith(" ")):
+                items.append(int(found[1]) if found[1] else None)
+                begun = True
+        name = str(source.relative_to(ROOT).with_suffix(".html")).replace("README", "index")
+        assert Page(site / name).items == items, name
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_are_quiet_and_no_wider_than_the_window(browser, site, width):
+    for path in sorted(site.rglob("*.html")):
+        if width == 1280 and path.is_relative_to(site / "source"):
+            continue  # plain pages without a layout that depends on the width
+        browser.open(path.as_uri(), width)
+        wide = browser.run("return document.documentElement.scrollWidth")
+        assert wide <= width + 1, f"{path.relative_to(site)}: {wide} pixels wide"
+        assert not browser.faults(), path
+
+
+@pytest.mark.parametrize("over", ["file", "http"])
+def test_search_finds_a_word(browser, site, over):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = site.as_uri() if over == "file" else f"http://127.0.0.1:{server.server_port}"
+    browser.open(f"{base}/index.html")
+    browser.focus(".md-search__input")
+    browser.type(*"monoid")
+    assert browser.until("return document.querySelectorAll('.md-search-result__item').length")
+    server.shutdown()
+    server.server_close()
+
+
+def test_formulas_keep_their_signs(browser, site):
+    browser.open((site / "01_naive/index.html").as_uri())
+    assert "head_dim" in browser.text("math mtext") or browser.run(
+        "return [...document.querySelectorAll('math')].every(m => !m.textContent.includes('\\\\'))")
+    browser.open((site / "notes/numerics.html").as_uri())
+    clipped = browser.run("""
+      return [...document.querySelectorAll("math")].filter(math => {
+        for (let at = math; at.tagName !== "ARTICLE"; at = at.parentElement)
+          if (getComputedStyle(at).overflowY === "hidden") return true;
+        return false; }).length""")
+    assert clipped == 0
+    signs = browser.run("""
+      return [...document.querySelectorAll("math mo")].filter(mo => mo.textContent === "−"
+        && mo.nextElementSibling && mo.nextElementSibling.textContent === "∞"
+        && !/^(mi|mn|msub|msup)$/.test((mo.previousElementSibling || mo).tagName))
+        .map(mo => mo.getAttribute("form"))""")
+    assert {*signs} <= {"prefix"}
+    apart = browser.run("""
+      return [...document.querySelectorAll("math mi")].filter(mi => mi.textContent === "ln"
+        && mi.previousElementSibling && mi.previousElementSibling.tagName === "mi").length""")
+    assert apart == 0  # a space stands between, as in u ln n
+
+
+def test_a_picture_opens_in_full(browser, site):
+    browser.open((site / "index.html").as_uri(), 390)
+    assert browser.run("return [...document.querySelectorAll('article img')].every("
+                       "img => img.closest('a'))")
+
+
+CONTRAST = """
+const [selector, name] = arguments;
+const part = text => (text.match(/[\\d.]+/g) || []).map(Number);
+const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+  .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const target = document.querySelector(selector);
+let behind = [255, 255, 255];
+for (let at = target; at; at = at.parentElement) {
+  const colour = part(getComputedStyle(at).backgroundColor);
+  if (at !== target && colour.length && colour[3] !== 0) { behind = colour; break; }
+}
+let front = part(getComputedStyle(target)[name]);
+if (front.length > 3) front = front.slice(0, 3).map((c, i) => c * front[3] + behind[i] * (1 - front[3]));
+const [a, b] = [light(front), light(behind)];
+return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+"""
+
+
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_colours_can_be_told_apart(show, scheme):
+    """Text at 4.5 to 1, parts of a picture at 3 to 1, in light and dark."""
+    def paint(browser):
+        browser.run("document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
+        time.sleep(0.5)  # the theme fades from one to the other
+        return browser
+    browser = paint(show("one-row", x="89,1", step=1))
+    for selector, name, least in ((".fig-lost-text", "color", 4.5), (".fig-bad td", "color", 4.5),
+                                  (".fig-bars .fig-now", "fill", 3), (".fig-small, .fig-spoken",
+                                  "color", 4.5), (".fig-bars .fig-score", "fill", 3),
+                                  (".fig-line", "color", 4.5)):
+        assert browser.run(CONTRAST, selector, name) >= least, selector
+    browser = paint(show("tiles", nq=5, nk=3, causal=1, step=1))
+    assert browser.run(CONTRAST, ".fig-masked", "stroke") >= 3
+    if TIMELINE.exists():
+        browser = paint(show("ladder"))
+        assert browser.run(CONTRAST, ".fig-key", "borderTopColor") >= 3
+
+
+def test_the_lessons_have_their_figures_in_the_state_of_the_text(browser, site):
+    """Stages 1 to 4: the step that fails or surprises is the first that a reader sees."""
+    for stage, cell, want in (("01_naive", "naive-l", "inf"), ("02_safe_softmax", "safe-l", "1"),
+                              ("03_online_softmax", "online-correction", "0.0497871"),
+                              ("04_monoid_tiled_cpu", "tree", "(((1 2) (3 4)) (5 6))"),
+                              ("04_monoid_tiled_cpu", "3-main", "440")):
+        browser.open((site / stage / "index.html").as_uri())
+        assert browser.cell(cell) == want, stage
+    assert "/* loop 3" in browser.run("return SOURCES['2']")
+
+
+def test_without_a_script_a_picture_stands_there(browser, site):
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open((site / "notes/figures/one_row.html").as_uri())
+    browser.command("Emulation.setScriptExecutionDisabled", value=False)
+    text = (site / "notes/figures/one_row.html").read_text(encoding="utf-8")
+    inside = text[text.index("data-figure="):]
+    assert "<img" in inside[:inside.index("</div>")]
+
+
+def test_in_print_a_figure_is_drawn_and_stays_on_its_page(show):
+    browser = show("one-row")
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    style, bar, tall = browser.run(
+        "const f = document.querySelector('[data-figure]'), s = getComputedStyle;"
+        "return [s(f).breakInside, s(f.querySelector('.fig-bar')).display, f.offsetHeight]")
+    browser.command("Emulation.setEmulatedMedia", media="")
+    assert style == "avoid" and bar == "none" and tall > 200
+
+
+@pytest.mark.parametrize("name", ["one-row", "parentheses", "tiles"])
+def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site, name):
+    browser.open((site / f"notes/figures/{name.replace('-', '_')}.html").as_uri())
+    inside = "return !!document.activeElement.closest('[data-figure]')"
+    presses = 0
+    while not browser.run(inside) and presses < 60:
+        browser.type("Tab")
+        presses += 1
+    assert presses <= 25, presses
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert browser.run(outline) != "none"
+    while browser.run("return document.activeElement.tagName") != "INPUT":
+        browser.type("Tab")
+    assert browser.run(outline) != "none"
+
+
+def test_on_a_phone_a_figure_fits_on_two_screens(show):
+    for name in ("tiles", "parentheses"):
+        browser = show(name, width=390, height=844)
+        assert browser.box(FIGURE)[3] <= 2 * 844, name
+
+
+# --- One row ---
+
+KEYS = ("naive", "safe", "online")
+
+
+def traced(stage, row):
+    """[{column: text}] as the program's trace prints softmax, by loop; without the last loop, and
+    without the masked scores of stage 3, which its loop passes over."""
+    out = run(next(BUILD.glob(f"0{stage}_*[a-z]")), "trace", f"--row={row}").out
+    lines, columns = [], []
+    for line in out.split("\n"):
+        words = line.split()
+        if words[:1] == ["j"]:
+            columns = words
+        elif columns and words and words[0].isdigit():
+            lines += [dict(zip(columns, words))] * (len(words) == len(columns))
+        elif columns and not line.startswith("softmax"):
+            break
+    return [line for line in lines if {"m", "l"} & {*line}]
+
+
+@pytest.mark.parametrize("row", ["3,2,5,1", "0.5,-inf,12,-7,12", "89,1", "-110,-111", "5,5"])
+def test_one_row_is_the_trace_of_the_programs(show, row):
+    browser = show("one-row", x=row, type="f32", step=0)
+    for stage, key in enumerate(KEYS, 1):
+        browser.focus(FIGURE)
+        browser.type("Home")
+        lines = traced(stage, row)
+        assert lines
+        for at, score in enumerate(row.split(",") * (2 if key == "safe" else 1), 1):
+            browser.type("ArrowRight")
+            if score == "-inf" and key == "online":
+                continue  # nothing to watch: the loop goes on to the next score
+            line = lines.pop(0)
+            for column in {"m", "l", "correction"} & {*line}:
+                assert browser.cell(f"{key}-{column}") == line[column], (key, at, column)
+            assert browser.cell(f"{key}-score") == line["x"]
+
+
+def test_where_a_stage_loses_the_answer_is_said(show):
+    for row, step, key, word in (("3,2,89,1", 9, "naive", "exp(89) makes l"), ("-110,-111", 3, "naive", "0 / 0")):
+        browser = show("one-row", x=row, step=step)
+        assert word in browser.cell(f"{key}-lost")
+        assert not browser.cell("online-lost")
+    assert browser.run("return document.querySelectorAll('.fig-bad').length") == 1
+    running = "return document.querySelectorAll('.fig-stage')[1].querySelector('.fig-running').textContent"
+    browser = show("one-row", x="1,2", step=1)
+    assert browser.run(running) == "for (size_t j = 0; j < n; j++) {\n"
+    assert "expf" not in browser.run("return [...document.querySelectorAll('.fig-stage')[1]"
+                                     ".querySelectorAll('.fig-running')].map(x => x.textContent).join('')")
+
+
+def test_a_bar_is_dragged_for_as_long_as_the_button_is_down(show):
+    browser = show("one-row", x="3,2,5,1", step=0)
+    x, y, wide, tall = browser.box(".fig-bars rect")
+    middle = x + wide / 2
+    browser.drag((middle, y + tall / 2), (middle, y + 10), (middle, y + 30), (middle, y - 20))
+    first = float(browser.run("return document.querySelector('.fig-bars rect').getAttribute("
+                              "'aria-valuenow')"))
+    assert first > 3.5, first  # after all three moves, not the first
+    browser.run("document.querySelector('.fig-bars rect').focus()")
+    browser.type("ArrowUp", "ArrowUp")
+    assert browser.run("return document.activeElement.getAttribute('aria-valuenow')") == \
+        f"{first + 1:.6g}"
+
+
+def test_the_address_sets_a_figure_and_holds_its_state(show):
+    browser = show("one-row", x="3,2,5,1", step=1)
+    browser.run("location.hash = 'figure=one-row&x=11.1&type=f16&step=1'")
+    assert browser.until("return document.querySelector(\"[data-cell='naive-l']\").textContent"
+                         " === 'inf'")
+    browser.run("const input = document.querySelector('[data-figure] input');"
+                "for (let i = 0; i < 600; i++) {"
+                "  input.value = '1, ' + i; input.dispatchEvent(new Event('input')); }")
+    assert browser.until("return location.hash.includes('x=1,599')")  # rapid edits do not lose it
+    browser.fill("[data-figure] input", "3, x")
+    assert "Give 1 to 16 numbers" in browser.text(".fig-error")
+
+
+DRAW = """
+let state = 1;
+const draw = () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
+const wasm = load_module(), view = new DataView(new ArrayBuffer(4)), lines = [];
+const bits = x => { view.setFloat32(0, x); return view.getUint32(0).toString(16).padStart(8, "0"); };
+const hex = x => Number.isNaN(x) ? "7fc00000" : bits(x);
+for (let r = 0; r < arguments[0]; r++) {
+  const n = 1 + (draw() >>> 28), x = [];
+  for (let j = 0; j < n; j++) {
+    const value = ((draw() >>> 8) % 4001 - 2000) / 16;
+    x.push(draw() >>> 28 === 0 ? -Infinity : value);
+  }
+  for (let s = 0; s < 3; s++)
+    for (let type = 0; type < 3; type++) {
+      const run = one_row_run(wasm, ONE_ROW_STAGES[s], x, type);
+      const last = run.steps[run.steps.length - 1];
+      lines.push([r, s, type, bits(last.l), bits(last.m), ...run.weights.map(hex)].join(" "));
+    }
+}
+return lines;
+"""
+
+
+def test_thousand_rows_have_the_bits_of_the_same_functions_here(show):
+    got = show("one-row").run(DRAW, 1000)
+    want = run(NATIVE, 1000).out.split("\n")[:-1]
+    nan = re.compile(r"\b[7f]fc00000\b")
+    different = [pair for pair in zip(got, want) if nan.sub("nan", pair[0]) != nan.sub("nan", pair[1])]
+    assert len(got) == len(want) == 9000 and not different, different[:1]
+
+
+# --- Parentheses ---
+
+def test_parentheses_do_not_matter_up_to_the_last_bits(show):
+    answers = set()
+    for tree in ("0.0.0.0.0", "4.3.2.1.0", "0.1.2.0.0", "2.2.0.1.0"):
+        browser = show("parentheses", tree=tree)
+        far = [abs(float(x)) for x in browser.cell("distance from float64").split(",")]
+        assert all(x <= 1e-6 for x in far), tree
+        assert browser.cell("mean with its count").endswith(" of 5")  # the unit is not counted
+        answers.add(browser.cell("o / l"))
+    assert len(answers) <= 2
+    browser.type("a")
+    said = re.match(r"42 trees, (\d+) bit patterns", browser.cell("bit patterns"))
+    assert said and int(said[1]) > 5, browser.cell("bit patterns")
+
+
+def test_a_merge_keeps_the_focus_and_no_key_reaches_the_theme(show):
+    browser = show("parentheses", tree="")
+    browser.focus("[data-merge='0']")
+    for left in (3, 2, 1, 0):
+        browser.type("Enter")
+        assert browser.run("return document.activeElement.dataset.merge || 'none'") != "none"
+        assert browser.run("return document.querySelectorAll('[data-merge]').length") == left + 1
+    browser.type("Enter")
+    assert browser.cell("tree") == "(((((1 2) 3) 4) 5) 6)"
+    browser.type("s")
+    assert browser.cell("tree").startswith("(")
+    assert not browser.run("return document.querySelector('.md-search__input') === document.activeElement")
+    browser.click("[data-figure] button[aria-label='start again (r)']")
+    browser.click("[data-merge='4']")
+    assert browser.run("return document.querySelectorAll('[data-merge]').length") == 4
+
+
+def test_eight_leaves_in_pairs_are_three_levels(show):
+    leaves = ",".join(f"{i}:1:0" for i in range(8))
+    browser = show("parentheses", leaves=leaves, tree="")
+    browser.click("[data-figure] button[aria-label='in pairs']")
+    assert browser.cell("tree") == "(((1 2) (3 4)) ((5 6) (7 8)))"
+
+
+# --- Tiles ---
+
+SIZES = "queries keys head_dim Br Bc".split()
+
+
+def moved(browser, lane):
+    return [int(browser.cell(f"{stage}-{lane}")) for stage in range(1, 6)]
+
+
+@pytest.mark.parametrize("nq, nk, d, causal", [(6, 7, 4, 0), (5, 3, 2, 1), (1, 1, 1, 0),
+                                               (12, 12, 8, 1)])
+def test_tiles_move_what_the_cost_models_say(show, nq, nk, d, causal):
+    browser = show("tiles", nq=nq, nk=nk, d=d, causal=causal, step=999)
+    model = browser.run("const wasm = load_module();"
+                        "return [1, 2, 3].map(s => wasm.stage_bytes(s, ...arguments[0]))",
+                        [nq, nk, d, causal])
+    main = moved(browser, "main")
+    outputs = [[float(x) for x in browser.cell(f"{stage}-o of query 0").split(",")]
+               for stage in range(1, 6)]
+    assert main[:2] == model[:2] and (causal or main[2] == model[2])
+    assert main[3] == main[4] == main[2]
+    for values in outputs:
+        assert values == pytest.approx(outputs[0], abs=1e-5)
+
+
+def test_tiles_read_less_with_more_rows_and_skip_what_is_masked(show):
+    caches = [moved(show("tiles", br=br, step=99), "cache") for br in (1, 3, 6)]
+    assert [cache[3] for cache in caches] == sorted((cache[3] for cache in caches), reverse=True)
+    assert caches[0][2] == caches[0][3] > caches[2][3] == 0
+    full, masked = (moved(show("tiles", nq=8, nk=8, br=2, bc=2, causal=c, step=99), "cache")
+                    for c in (0, 1))
+    # rows of tiles see 1, 2, 3, 4 of 4; each of the 4 comes from main memory once
+    assert masked[3] * 12 == full[3] * 6
+
+
+@pytest.mark.parametrize("state, word", [({"nq": -3}, "queries"), ({"br": 99}, "Br"),
+                                         ({"d": "x"}, "head_dim")])
+def test_a_size_that_cannot_be_is_complained_about(show, state, word):
+    browser = show("tiles", **state)
+    assert browser.text(".fig-error").startswith(f"{word}: give a whole number")
+    assert moved(browser, "main")[0] > 0
+    browser.fill("[data-input='nk']", "99")
+    assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
+
+
+# --- The ladder ---
+
+def shares(lines, begin, end):
+    """Percent of begin ... end by role and activity; `convoy`, all consumers in the softmax at
+    once, found cycle by cycle, and `chance`, the product of their shares."""
+    out, inside, chance = {}, [], 1.0
+    for line in lines:
+        cycles, at = set(), int(line["begin"])
+        for word in line["bars"].split():
+            b, at = at, at + int(word[1:])
+            name = f"{line['role']}-{word[0]}"
+            out[name] = out.get(name, 0) + 100 * max(0, min(at, end) - max(b, begin)) / (end - begin)
+            if word[0] == "s":
+                cycles.update(range(max(b, begin), min(at, end)))
+        if line["role"] != "producer":
+            inside.append(cycles)
+            chance *= len(cycles) / (end - begin)
+    if len(inside) > 1:
+        out |= {"convoy": 100 * len(set.intersection(*inside)) / (end - begin),
+                "chance": 100 * chance}
+    return out
+
+
+@pytest.mark.skipif(not TIMELINE.exists(), reason="no recording of the Hopper rungs")
+def test_the_ladder_shows_the_shares_of_the_recording(show):
+    with open(TIMELINE, encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    rungs = sorted({int(line["rung"]) for line in lines})
+    for dim, causal in sorted({(line["head_dim"], line["causal"]) for line in lines}):
+        for rung, beside, begin, end in [(rung, rungs[-1], 0, 12000) for rung in rungs[::3]] + \
+                [(rungs[-1], rungs[0], 1500, 2300)]:
+            browser = show("ladder", rung=rung, beside=beside, shape=f"{dim}-{causal}",
+                           **{"from": begin, "to": end})
+            shown = browser.run("return Object.fromEntries([...document.querySelectorAll("
+                                "'[data-cell]')].map(x => [x.dataset.cell, x.textContent]))")
+            for place, number in enumerate((rung, beside)):
+                rows = [line for line in lines if (int(line["rung"]), line["head_dim"],
+                        line["causal"]) == (number, dim, causal)]
+                for name, value in shares(rows, begin, end).items():
+                    got = float(shown[f"{place}-{name}"].removesuffix(" %"))
+                    assert abs(got - value) <= 0.0501, (rung, name, got, value)
+
+
+@pytest.mark.skipif(not TIMELINE.exists(), reason="no recording of the Hopper rungs")
+def test_the_ladder_is_driven_by_keys(show):
+    browser = show("ladder", **{"from": 1000, "to": 3000})
+    for key, want in (("+", "1500 to 2500"), ("ArrowRight", "1750 to 2750"),
+                      ("ArrowLeft", "1500 to 2500"), ("-", "1000 to 3000")):
+        browser.type(key)
+        assert browser.cell("range") == f"cycles {want}"
+    browser.type("ArrowDown", ".")
+    assert re.search(r"consumer 0: .* cycles, from", browser.text(".fig-spoken"))
+    assert browser.until("return location.hash.includes('row=1')")
+
+
+# --- Pictures for the repository's own pages ---
+
+@pytest.mark.skipif(not os.environ.get("SHOTS"), reason="SHOTS=dir takes pictures")
+def test_pictures(show):
+    folder = pathlib.Path(os.environ["SHOTS"])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("one-row", "parentheses", "tiles", "ladder"):
+        show(name, height=1500).picture(folder / f"{name.replace('-', '_')}.png", FIGURE)
