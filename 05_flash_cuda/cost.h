@@ -7,14 +7,8 @@
 /* Q and O once; K and V once for every br queries that see them. */
 static inline struct cost attention_cost(const struct problem *p, size_t br)
 {
-    double heads = (double)p->batch * (double)p->heads_q, keys = 0.0, pairs = 0.0;
-    for (size_t i = 0; i < p->seqlen_q; i += br) {
-        size_t end = i + br < p->seqlen_q ? i + br : p->seqlen_q;
-        struct key_range keys_of_tile = some_row_sees(problem_mask(p), i, end);
-        double seen = (double)(keys_of_tile.end - keys_of_tile.first);
-        keys += seen;
-        pairs += seen * (double)(end - i);
-    }
+    double heads = (double)p->batch * (double)p->heads_q, pairs;
+    double keys = keys_of_tiles(p, br, &pairs);
     double d = (double)p->head_dim + (double)p->head_dim_v;
     double size = (double)dtype_size(p->dtype);
     struct cost c = {};

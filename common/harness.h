@@ -123,6 +123,10 @@ struct cost {
                        * writes to a line that is not cached, it reads the line */
 };
 
+/* For a model of tiles of br queries: the keys that some query of a tile sees, summed over the tiles
+ * of a head; and *pairs, those keys times the tile's queries. */
+double keys_of_tiles(const struct problem *p, size_t br, double *pairs);
+
 enum device {
     ON_CPU,
     ON_GPU,

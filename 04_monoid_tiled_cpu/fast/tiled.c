@@ -203,12 +203,8 @@ static void all_cores_attention(const struct problem *p, const struct arrays *a)
  * computes the scores that one of its queries sees. */
 static struct cost tiled_cost(const struct problem *p)
 {
-    double scores = 0;
-    for (size_t i = 0; i < p->seqlen_q; i += PANEL) {
-        size_t end = smaller(i + PANEL, p->seqlen_q);
-        struct key_range seen = some_row_sees(problem_mask(p), i, end);
-        scores += (double)(end - i) * (double)(seen.end - seen.first);
-    }
+    double scores;
+    keys_of_tiles(p, PANEL, &scores);
     return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
                          .exps = (double)p->batch * (double)p->heads_q * scores};
 }

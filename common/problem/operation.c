@@ -1,6 +1,7 @@
 /* operation.c: the operations, and what follows from their entries. */
 #include "problem/operation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "problem/layout.h"
@@ -68,20 +69,39 @@ unsigned files_needed(enum op op)
     return operations[op].outputs & HAS(ARRAY_LSE) ? needed & ~HAS(ARRAY_LSE) : needed;
 }
 
+/* The sum over t = 0 .. terms - 1 of step t + c, each at least 0 and at most n. */
+static double clamped_sum(double step, double c, double terms, double n)
+{
+    double zeros = fmin(fmax(ceil(-c / step), 0), terms);          /* before them: at most 0 */
+    double whole = fmin(fmax(ceil((n - c) / step), zeros), terms); /* from here on: n */
+    double between = whole - zeros;
+    return between * c + step * between * (zeros + whole - 1) / 2 + (terms - whole) * n;
+}
+
+double keys_of_tiles(const struct problem *p, size_t br, double *pairs)
+{
+    *pairs = 0;
+    if (p->seqlen_q == 0 || p->seqlen_k == 0) return 0;
+    struct mask m = problem_mask(p);
+    size_t full = (p->seqlen_q - 1) / br, i = full * br; /* the last tile may be a part */
+    struct key_range seen = some_row_sees(m, i, p->seqlen_q);
+    double n = (double)p->seqlen_k, last = (double)(seen.end - seen.first);
+    double keys = clamped_sum((double)br, (double)br + (double)m.last, (double)full, n) -
+                  clamped_sum((double)br, (double)m.first, (double)full, n);
+    *pairs = (double)br * keys + (double)(p->seqlen_q - i) * last;
+    return keys + last;
+}
+
 double problem_pairs(const struct problem *p)
 {
-    double all = (double)p->seqlen_q * (double)p->seqlen_k, pairs = 0;
+    double all = (double)p->seqlen_q * (double)p->seqlen_k, pairs;
     if (all == 0) return 0;
     struct mask m = problem_mask(p);
     struct key_range first = mask_keys(m, 0), last = mask_keys(m, p->seqlen_q - 1);
     if (p->causal && p->seqlen_q == p->seqlen_k && last.first == 0 && first.end == 1)
         return all / 2;
     if (last.first == 0 && first.end == p->seqlen_k) return all;
-    for (size_t i = 0; i < p->seqlen_q; i++) {
-        struct key_range keys = visible_keys(p, i);
-        pairs += (double)(keys.end - keys.first);
-    }
-    return pairs;
+    return keys_of_tiles(p, 1, &pairs);
 }
 
 double problem_flops(const struct problem *p)

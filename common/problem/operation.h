@@ -41,6 +41,7 @@ int op_find(const char *name, enum op *op);
 /* Query-key pairs of a head that the flop count of p credits: all, exactly half when causal
  * and square, the visible ones otherwise and of a window (design: results). */
 double problem_pairs(const struct problem *p);
+
 double problem_flops(const struct problem *p); /* 0 for operations on rows */
 
 /* Element counts of each array of p (0 when the operation does not use it, SIZE_MAX when
