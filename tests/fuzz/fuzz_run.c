@@ -84,16 +84,16 @@ static void check_shapes(int softmax, int has_second)
 static void judge(int status, int softmax, int has_second, int outputs_before)
 {
     size_t length = strlen(line.stage->name);
-    char *newline = strchr(complained, '\n');
+    char *newline = strchr(error_line, '\n');
     if (status == 0) {
-        if (*complained) fail("a complaint although the status is 0");
+        if (*error_line) fail("a complaint although the status is 0");
         check_files(outputs_before, status, has_second);
         check_shapes(softmax, has_second);
         return;
     }
     if (status != 2 && status != 77) fail("a status that is none of 0, 2 and 77");
     if (!newline || newline[1]) fail("not exactly one line");
-    if (strncmp(complained, line.stage->name, length) || complained[length] != ':')
+    if (strncmp(error_line, line.stage->name, length) || error_line[length] != ':')
         fail("the line does not name the program");
     check_files(outputs_before, status, has_second);
 }

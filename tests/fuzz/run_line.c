@@ -11,7 +11,7 @@ struct line line;
 uint64_t seed;
 int terminal;
 char place[] = "/tmp/fuzz_run.XXXXXX";
-char printed[1 << 16], complained[1 << 16];
+char printed[1 << 16], error_line[1 << 16];
 static int inside; /* is a stage running? */
 
 void slurp(const char *path, char *text, size_t size)
@@ -33,7 +33,7 @@ void fail(const char *what)
 {
     inside = 0;
     describe();
-    dprintf(terminal, "fuzz_run: %s\n%s", what, complained);
+    dprintf(terminal, "fuzz_run: %s\n%s", what, error_line);
     exit(1);
 }
 
@@ -42,9 +42,9 @@ void end_of_process(void)
     if (!inside) return;
     inside = 0;
     describe();
-    slurp(".stderr", complained, sizeof complained);
+    slurp(".stderr", error_line, sizeof error_line);
     dprintf(terminal, "fuzz_run: the program ended by itself, or a sanitizer ended it\n%s",
-            complained);
+            error_line);
 }
 
 static void redirect(int to, const char *path)
@@ -67,7 +67,7 @@ int execute_line(void)
     dup2(real, 1), dup2(terminal, 2);
     close(real);
     slurp(".stdout", printed, sizeof printed);
-    slurp(".stderr", complained, sizeof complained);
+    slurp(".stderr", error_line, sizeof error_line);
     return status;
 }
 

@@ -25,13 +25,13 @@ extern struct line line;
 extern uint64_t seed;              /* of the present combination */
 extern int terminal;               /* the real stderr; 1 and 2 are files while a stage runs */
 extern char place[];               /* the directory of this run */
-extern char printed[1 << 16], complained[1 << 16]; /* what the program wrote to 1 and 2 */
+extern char printed[1 << 16], error_line[1 << 16]; /* what the program wrote to 1 and 2 */
 
 /* A line of a stage begins; add() an option, with its value or NULL. */
 void begin_line(const struct stage_program *stage);
 void add(const char *option, const char *value);
 
-/* The exit status of the stage's main; what it prints is in printed and complained. */
+/* The exit status of the stage's main; what it prints is in printed and error_line. */
 int execute_line(void);
 
 /* The names of a stage's variants, from its list. */
