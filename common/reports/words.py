@@ -1,9 +1,10 @@
 """words.py: numbers, units and Markdown, for tables and figures."""
 
 MOST_PERCENT = 105  # a share above this is none: see ceiling_exceeded() in common/measurement
-CACHED, WRONG = "†", "‡"
-MARKS = {CACHED: "ceiling wrong or model wrong: a cache served a pass",
-         WRONG: "ceiling wrong or model wrong"}
+CACHED, GEMM, WRONG = "†", "§", "‡"
+MARKS = {CACHED: "a cache served some of the passes",
+         GEMM: "faster than the library's matrix product",
+         WRONG: "above its ceiling: an error until explained"}
 
 
 def si(value):
@@ -48,7 +49,7 @@ def mark_of(row):
         once = 2 * size * row.rows * row.cols / row.median_s / 1e9  # x read, y written
         if 100 * once <= MOST_PERCENT * row.ceiling:
             return CACHED
-    return WRONG
+    return GEMM if row.ceiling_kind == "gemm" and row.device == "gpu" else WRONG
 
 
 def share_of(row, kind=""):
