@@ -55,7 +55,7 @@ static __forceinline__ __device__ void copy_kv(typename W::shared &shared, const
 }
 
 /* s = cap(scale s) + bias of the lane's rows, from `row` on, and keys. */
-template <class W>
+template <enum dtype T, class W>
 static __forceinline__ __device__ void add_terms(typename W::scores &s, const struct work &w,
                                                  const struct place &at, int row, int j0)
 {
@@ -71,7 +71,7 @@ static __forceinline__ __device__ void add_terms(typename W::scores &s, const st
             for (int n = 0; n < W::Bc / 8; n++) {
                 float &x = s[i][n][c];
                 x *= w.x.scale;
-                if (w.call.softcap > 0.0f) x = capped(x, w.call.softcap);
+                if (w.call.softcap > 0.0f) x = capped<T>(x, w.call.softcap);
                 const float b = here && key + 8 * n < at.seq.mask.seqlen_k ? bias[8 * n] : 0.0f;
                 x = b == -INFINITY ? b : x + b;
             }
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
         if (t + 1 < end_block) copy_kv<W>(shared, w, at, t + 1);
         typename W::scores s;
         multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
-        if (W::BIAS) add_terms<W>(s, w, at, row, j0);
+        if (W::BIAS) add_terms<T, W>(s, w, at, row, j0);
         if (j0 < open.first || j0 + W::Bc > open.end) mask_both_ends<W>(s, at.seq.mask, row, j0);
         softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
         add_pv<T, W>(f, s, shared.v[t % 2]);

@@ -5,6 +5,7 @@
 #define SCORES_H
 
 #include "attention.h"
+#include "portable/mma_sync.h"
 
 /* What a score is multiplied by in the exponent.  With a bias it is scaled before. */
 template <class W> static __forceinline__ __device__ float unit_of(const struct attention &x)
@@ -36,21 +37,29 @@ static __forceinline__ __device__ void add_bias(typename W::scores &s,
 }
 
 /* The number that 2^(c s - base) refers row r of s to: c m, or 0 while no key was visible, since
- * -inf - -inf is NaN.  Far from 0 the rounding of c m alone would make 2^0 overflow or vanish (a
- * finite mask of -1e30 in all of a row): there m is subtracted from the scores first. */
+ * -inf - -inf is NaN.  Far from 0, where only a bias leads (a mask of -1e30 in all of a row), the
+ * rounding of c m alone would make 2^0 overflow or vanish: there m is subtracted first. */
 template <class W>
 static __forceinline__ __device__ float base_of(float (&s)[W::Bc / 8][4], int r, float m, float c)
 {
-    const float base = m == -INFINITY ? 0.0f : m * c;
-    if (fabsf(base) < 0x1p20f) return base;
+    float base = m == -INFINITY ? 0.0f : m * c;
+    if constexpr (W::BIAS)
+        if (fabsf(base) > 0x1p20f) {
 #pragma unroll
-    for (int n = 0; n < W::Bc / 8; n++) s[n][2 * r] -= m, s[n][2 * r + 1] -= m;
-    return 0.0f;
+            for (int n = 0; n < W::Bc / 8; n++) s[n][2 * r] -= m, s[n][2 * r + 1] -= m;
+            base = 0.0f;
+        }
+    return base;
 }
 
-/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
-static __forceinline__ __device__ float capped(float s, float c)
+/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25.  For
+ * 16-bit outputs and a cap as models have it, c - 2 c / (1 + e^(2 s / c)) is enough and fast: its
+ * error is 2^-22 c. */
+template <enum dtype T> static __forceinline__ __device__ float capped(float s, float c)
 {
+    if constexpr (T != F32)
+        if (c > 0x1p-20f && c <= 128.0f)
+            return c - __fdividef(2.0f * c, 1.0f + exp2_fast(s * __fdividef(2.88539008f, c)));
     const float x = s / c;
     return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
 }
