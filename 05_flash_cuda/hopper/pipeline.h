@@ -35,7 +35,7 @@ template <class C> struct kv_pipeline {
 
 /* Arrivals by which a warpgroup releases a stage of K: one for all of it, or what a kernel says
  * whose warps do so each for itself. */
-template <class C> constexpr int releases_of_k(void)
+template <class C> constexpr HOST_DEVICE int releases_of_k(void)
 {
     if constexpr (requires { C::K_RELEASES; }) return C::K_RELEASES;
     else return 1;
