@@ -99,10 +99,11 @@ $(BUILD)/obj/common/program/processor.o: INSTRUCTIONS = $(call knows,\
 
 # The compiler and its flags are columns of the CSV.  This object is part of every program with
 # a GPU's code or its stand-in: remade, it has them all linked again.
+NVCC_VERSION = $(shell $(NVCC) --version | sed -n 's/.*, V//p')
 $(BUILD)/obj/common/measurement/csv.o: $(BUILD)/config.link
 $(BUILD)/obj/common/measurement/csv.o: \
     PROVENANCE = '-DCOMPILER_FLAGS="$(strip $(FAST))"' \
-                 '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(CUDA_ARCH))"'
+                 '-DCUDA_COMPILER="$(if $(CUDA),nvcc $(NVCC_VERSION) $(CUDA_ARCH))"'
 
 # Each object depends on the headers that it included.
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,6 +1,7 @@
 /* ceiling.c: the loops that show what the machine can do. */
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "measurement/ceiling.h"
 #include "vector/vexp.h"
@@ -232,12 +233,12 @@ int ceiling_units_are_whole(double units)
     return 0;
 }
 
-const char *ceiling_exceeded(double percent, double percent_once)
+const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, double percent_once)
 {
     if (!(percent > CEILING_MOST)) return NULL;
-    return percent_once <= CEILING_MOST
-               ? "ceiling wrong or model wrong: a cache served a pass"
-               : "ceiling wrong or model wrong";
+    if (on_gpu && !strcmp(kind, "gemm")) return "faster than the library's matrix product";
+    if (percent_once <= CEILING_MOST) return "a cache served some of the passes";
+    return "above its ceiling: an error until explained; measure again";
 }
 
 /* 0 when memory is short. */

@@ -43,14 +43,15 @@ double ceiling_matrix_gflops(double (*products)(void), int threads);
 double ceiling_fma_units(int threads);
 int ceiling_units_are_whole(double units); /* to 6 % */
 
-/* A share above this is no share: the ceiling is wrong, or the model of what was done. */
+/* A share above this needs a reason. */
 #define CEILING_MOST 105
 
 /* Why `percent` of a ceiling exceeds it; NULL when it does not.
+ *   kind          on a GPU gemm is the vendor's product, a program that another may beat
  *   percent_once  the share if every array had been moved once and no more: when that does not
  *                 exceed the ceiling, the other passes that the model counts found their data
  *                 in a cache */
-const char *ceiling_exceeded(double percent, double percent_once);
+const char *ceiling_exceeded(const char *kind, int on_gpu, double percent, double percent_once);
 
 #ifdef __cplusplus
 }

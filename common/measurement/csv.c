@@ -25,11 +25,62 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-static const char header[] =
-    "stage,variant,op,device,dtype,rows,cols,batch,heads_q,heads_kv,seqlen_q,seqlen_k,"
-    "head_dim,head_dim_v,causal,threads,median_s,min_s,reps,bytes_predicted,bytes_measured,"
-    "flops,gbps,gflops,ceiling_kind,ceiling,pct_ceiling,peak_bytes,max_err,allowed_err,date,"
-    "commit,machine,compiler,flags";
+/* One line: what was measured, and where and when. */
+struct line {
+    struct measurement m;
+    const char *op, *device, *dtype, *date, *commit, *machine, *compiler, *flags;
+};
+
+/* SHARE: a measured number; COUNT: one that a checker computes anew, to its last digit.  A NaN is
+ * an empty field. */
+enum kind { TEXT, INTEGER, EXTENT, SHARE, COUNT };
+
+/* The columns: a new one is a line here. */
+#define OF(field) offsetof(struct line, field)
+static const struct column { const char *name; enum kind kind; size_t at; } columns[] = {
+    {"stage", TEXT, OF(m.stage)},
+    {"variant", TEXT, OF(m.variant)},
+    {"op", TEXT, OF(op)},
+    {"device", TEXT, OF(device)},
+    {"dtype", TEXT, OF(dtype)},
+    {"rows", EXTENT, OF(m.p.rows)},
+    {"cols", EXTENT, OF(m.p.cols)},
+    {"batch", EXTENT, OF(m.p.batch)},
+    {"heads_q", EXTENT, OF(m.p.heads_q)},
+    {"heads_kv", EXTENT, OF(m.p.heads_kv)},
+    {"seqlen_q", EXTENT, OF(m.p.seqlen_q)},
+    {"seqlen_k", EXTENT, OF(m.p.seqlen_k)},
+    {"head_dim", EXTENT, OF(m.p.head_dim)},
+    {"head_dim_v", EXTENT, OF(m.p.head_dim_v)},
+    {"causal", INTEGER, OF(m.p.causal)},
+    {"threads", INTEGER, OF(m.threads)},
+    {"median_s", SHARE, OF(m.median_s)},
+    {"min_s", SHARE, OF(m.min_s)},
+    {"reps", INTEGER, OF(m.reps)},
+    {"bytes_predicted", COUNT, OF(m.bytes_predicted)},
+    {"bytes_measured", COUNT, OF(m.bytes_measured)},
+    {"flops", COUNT, OF(m.flops)},
+    {"gbps", SHARE, OF(m.gbps)},
+    {"gflops", SHARE, OF(m.gflops)},
+    {"ceiling_kind", TEXT, OF(m.ceiling_kind)},
+    {"ceiling", SHARE, OF(m.ceiling)},
+    {"pct_ceiling", SHARE, OF(m.pct_ceiling)},
+    {"peak_bytes", COUNT, OF(m.peak_bytes)},
+    {"max_err", SHARE, OF(m.max_err)},
+    {"allowed_err", SHARE, OF(m.allowed_err)},
+    {"date", TEXT, OF(date)},
+    {"commit", TEXT, OF(commit)},
+    {"machine", TEXT, OF(machine)},
+    {"compiler", TEXT, OF(compiler)},
+    {"flags", TEXT, OF(flags)},
+};
+enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
+
+static void put_header(FILE *f)
+{
+    for (int c = 0; c < N_COLUMNS; c++) fprintf(f, "%s%s", c ? "," : "", columns[c].name);
+    fputc('\n', f);
+}
 
 /* Each line goes out in one write, so that a signal cannot cut it. */
 struct csv {
@@ -58,16 +109,16 @@ static const char *append(int fd, const char *text, size_t n)
  * a device is not asked: it would wait for a line of ours. */
 static int has_header(const char *path, const char **why)
 {
-    char line[2048] = "";
+    char line[2048] = "", header[2048] = "";
     struct stat status;
     if (stat(path, &status) || !S_ISREG(status.st_mode)) return 0;
-    FILE *f = fopen(path, "r");
-    if (!f) return 0;
-    char *got = fgets(line, sizeof line, f);
-    fclose(f);
+    FILE *f = fopen(path, "r"), *wanted = fmemopen(header, sizeof header, "w");
+    char *got = f ? fgets(line, sizeof line, f) : NULL;
+    if (wanted) put_header(wanted), fclose(wanted);
+    if (f) fclose(f);
     if (!got) return 0;
-    line[strcspn(line, "\r\n")] = '\0';
-    if (strcmp(line, header)) *why = "it is not a CSV file of this project; name another";
+    line[strcspn(line, "\r\n")] = header[strcspn(header, "\n")] = '\0';
+    if (strcmp(line, header)) *why = "its columns are not those of this program; name another file";
     return 1;
 }
 
@@ -90,32 +141,24 @@ struct csv *csv_open(const char *path, const char **why)
 
 static void put_text(FILE *f, const char *text)
 {
-    if (!strpbrk(text, ",\"\n")) {
-        fprintf(f, ",%s", text);
-        return;
-    }
-    fputs(",\"", f);
+    int quoted = strpbrk(text, ",\"\n") != NULL;
+    if (quoted) fputc('"', f);
     for (; *text; text++) {
         if (*text == '"') fputc('"', f);
         fputc(*text == '\n' ? ' ' : *text, f);
     }
-    fputc('"', f);
+    if (quoted) fputc('"', f);
 }
 
-static void put_number(FILE *f, double x)
+static void put_column(FILE *f, const struct column *c, const struct line *line)
 {
-    if (isnan(x)) fputc(',', f);
-    else fprintf(f, ",%.6g", x);
+    const void *at = (const char *)line + c->at;
+    if (c->kind == TEXT) put_text(f, *(const char *const *)at);
+    if (c->kind == INTEGER) fprintf(f, "%d", *(const int *)at);
+    if (c->kind == EXTENT) fprintf(f, "%zu", *(const size_t *)at);
+    if ((c->kind == SHARE || c->kind == COUNT) && !isnan(*(const double *)at))
+        fprintf(f, c->kind == SHARE ? "%.6g" : "%.15g", *(const double *)at);
 }
-
-/* Bytes and flops to the last digit: a checker computes them anew. */
-static void put_count(FILE *f, double x)
-{
-    if (isnan(x)) fputc(',', f);
-    else fprintf(f, ",%.15g", x);
-}
-
-static void put_size(FILE *f, size_t n) { fprintf(f, ",%zu", n); }
 
 const char *machine_name(void)
 {
@@ -159,39 +202,21 @@ static const char *commit_name(void)
     return name;
 }
 
-static void put_shape(FILE *f, const struct problem *p)
-{
-    put_size(f, p->rows), put_size(f, p->cols), put_size(f, p->batch);
-    put_size(f, p->heads_q), put_size(f, p->heads_kv);
-    put_size(f, p->seqlen_q), put_size(f, p->seqlen_k);
-    put_size(f, p->head_dim), put_size(f, p->head_dim_v);
-    fprintf(f, ",%d", p->causal);
-}
-
 static void put_line(FILE *f, const struct measurement *m)
 {
     char date[32];
+    int on_gpu = m->device == ON_GPU;
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    fputs(m->stage, f);
-    put_text(f, m->variant);
-    put_text(f, op_name(m->p.op));
-    put_text(f, device_name(m->device));
-    put_text(f, dtype_name(m->p.dtype));
-    put_shape(f, &m->p);
-    fprintf(f, ",%d", m->threads);
-    put_number(f, m->median_s), put_number(f, m->min_s);
-    fprintf(f, ",%d", m->reps);
-    put_count(f, m->bytes_predicted), put_count(f, m->bytes_measured);
-    put_count(f, m->flops), put_number(f, m->gbps), put_number(f, m->gflops);
-    put_text(f, m->ceiling_kind);
-    put_number(f, m->ceiling), put_number(f, m->pct_ceiling);
-    put_count(f, m->peak_bytes), put_number(f, m->max_err), put_number(f, m->allowed_err);
-    put_text(f, date);
-    put_text(f, commit_name());
-    put_text(f, m->device == ON_GPU ? gpu_name() : machine_name());
-    put_text(f, m->device == ON_GPU && *CUDA_COMPILER ? CUDA_COMPILER : COMPILER);
-    put_text(f, COMPILER_FLAGS);
+    struct line line = {
+        .m = *m, .op = op_name(m->p.op), .device = device_name(m->device),
+        .dtype = dtype_name(m->p.dtype), .date = date, .commit = commit_name(),
+        .machine = on_gpu ? gpu_name() : machine_name(),
+        .compiler = on_gpu && *CUDA_COMPILER ? CUDA_COMPILER : COMPILER, .flags = COMPILER_FLAGS};
+    for (int c = 0; c < N_COLUMNS; c++) {
+        if (c) fputc(',', f);
+        put_column(f, &columns[c], &line);
+    }
     fputc('\n', f);
 }
 
@@ -201,7 +226,7 @@ const char *csv_write(struct csv *c, const struct measurement *m)
     size_t n = 0;
     FILE *f = open_memstream(&line, &n);
     if (!f) return strerror(errno);
-    if (c->is_new) fprintf(f, "%s\n", header);
+    if (c->is_new) put_header(f);
     put_line(f, m);
     const char *why = fclose(f) ? strerror(errno) : append(c->fd, line, n);
     free(line);

@@ -216,7 +216,8 @@ void bench_print(const struct measurement *m, double spread, const char *more)
     if (m->flops > 0 && !is_decode(&m->p))
         snprintf(speed, sizeof speed, "%.1f GFLOP/s", m->gflops);
     else snprintf(speed, sizeof speed, "%.2f GB/s", m->gbps);
-    const char *why = ceiling_exceeded(m->pct_ceiling, percent_once(m));
+    const char *why = ceiling_exceeded(m->ceiling_kind, m->device == ON_GPU,
+                                       m->pct_ceiling, percent_once(m));
     printf("%-18s %-46s %10.3f ms  min %9.3f  +-%3.0f%%  %17s  %5.1f%% of %s%s%s%s%s\n",
            m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
            m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "", more);

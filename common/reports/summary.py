@@ -50,7 +50,9 @@ def fastest(build, stage, op):
     share = f", {float(best['pct_ceiling']):.0f}% of {best['ceiling_kind']}" \
         if best["pct_ceiling"] else ""
     if share and float(best["pct_ceiling"]) > 105:
-        share += " (ceiling wrong or model wrong)"
+        share += {"gemm": " (faster than the library's matrix product)",
+                  "copy": " (a cache served some of the passes)"}.get(
+                      best["ceiling_kind"], " (an error until explained: measure again)")
     return f"{best['variant']}: {speed(best):.3g} {unit}{share}"
 
 
