@@ -30,4 +30,4 @@ $(MPI_PROGRAM): $(MPI_O) $(WORLD_MPI_O) $(RANKS_O) $(MPI_PARTS)
 # mpicc is looked up anew after an installation.
 mpi:
 	$(Q)$(MAKE) --no-print-directory $(MPI_PROGRAM) $(BUILD)/04_monoid_tiled_cpu
-	$(Q)sh tests/mpi/run.sh $(BUILD)
+	$(Q)PYTHON=$(PYTHON) sh tests/mpi/run.sh $(BUILD)

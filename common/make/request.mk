@@ -49,7 +49,7 @@ $(call need,grade check project grade-projects,compiler numpy)
 $(call need,course board hint similar,python3)
 $(call need,book,python3 venv wasm git)
 $(call need,book-test,compiler git python3 venv wasm browser)
-$(call need,mpi,compiler git mpi)
+$(call need,mpi,compiler git patch mpi pytest)
 
 # The interpreter that require.sh found; or any.
 PYTHON = $$(cat $(BUILD)/python)

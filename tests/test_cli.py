@@ -1,0 +1,319 @@
+"""test_cli.py: the command line of the stage programs: list, help, which variant is taken, and bad
+use of every kind, which exits 2 in one line that says what would be right."""
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from helpers import BUILD, ROOT, STAGES, normal, refused, run, save, stage, words
+
+EVERY = range(1, 6)
+QKV = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy"]
+FIXTURE = ["run", *[word for name in "qkv"
+                    for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")], "--o", "o.npy"]
+
+
+def save_qkv():
+    save("q.npy", normal(4, 3, 8)), save("k.npy", normal(2, 5, 8)), save("v.npy", normal(2, 5, 6))
+
+
+def names():
+    return sorted(str(path) for path in pathlib.Path().iterdir())
+
+
+# --- What is printed. ---
+
+@pytest.mark.parametrize("number", EVERY)
+def test_list_is_one_line_a_variant(number):
+    result = stage(number, "list")
+    assert result.out.startswith("# ") and "\n\n" not in result.out and not result.err
+    assert max(map(len, result.out.splitlines())) <= 100, "shorten its .idea"
+    variants = [line for line in result.out.splitlines() if not line.startswith("# ")]
+    assert variants
+    for line in variants:
+        assert re.match("[a-z]", line) and re.search("f32|f16", line) and "..." not in line
+
+
+def test_the_choice_is_explained():
+    """Stage 5's dispatch, without a GPU: which variant, which tile, and why no later one."""
+    for options, wanted in [
+            ("--verbose", ["variant register_tiled (cpu-executed, f32)",
+                           "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread",
+                           "not tensor_cores, async_copies, larger_tiles, lazy_rescaling: does "
+                           "not compute in f32 "]),
+            ("--verbose --dtype f16", ["takes blocks of 128 queries and 64 keys; head dims up to "
+                                       "64", "not split_kv: does not support more than 64 "
+                                             "queries"])]:
+        out = words(stage(5, *FIXTURE, "--device", "cpu", *options.split()).out)
+        for want in wanted:
+            assert want in out
+    out = words(stage(5, "list", "--verbose", "--device", "cpu").out)
+    for want in ["from head_dim 128, 512 keys: tiles of 64 queries and 32 keys",
+                 "from head_dim 64, 16384 keys: tiles of 192 queries",
+                 "from head_dim 64, 512 keys: tiles of 64 queries, 64 keys; three blocks a "
+                 "multiprocessor from head_dim 64, 16384 keys: tiles of 192 queries, 128 keys"]:
+        assert want in out
+    assert "from 512 columns: gpu_registers\n" in stage(3, "list", "--verbose").out
+
+
+def test_f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for():
+    save_qkv()
+    for options, code, want in [("--dtype f32", 2, "variant tensor_cores does not support f32"),
+                                ("", 0, "q.npy: f32 converted to bf16"),
+                                ("--dtype bf16", 0, "q.npy: f32 converted to bf16"),
+                                ("--dtype f16", 0, "q.npy: f32 converted to f16")]:
+        result = stage(5, *QKV, "--device", "cpu", "--variant", "tensor_cores", *options.split(),
+                       want=code)
+        assert want in result.out + result.err
+        assert ("o.npy" in names()) == (code == 0)
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_default_of_stages_1_to_4_executes_no_gpu_kernel_on_the_cpu(number, dtype):
+    save_qkv(), save("x.npy", normal(3, 40))
+    more = ["--device", "cpu", "--dtype", dtype]
+    assert "(cpu, f32)" in stage(number, "run", "--x", "x.npy", "--y", "y.npy", *more).out
+    bf16 = "bf16" if number == 4 and dtype == "bf16" else "f32"  # where the processor has it
+    assert re.search(rf"\(cpu, (f32|{bf16})\)", stage(number, *QKV, *more).out)
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_help_and_version_follow_every_verb(number):
+    for before in ["", "list", "check", "bench", "trace", "run", "run --q nosuch.npy",
+                   "bench --quick", "help"]:
+        for option, want in [("--help", "Exit status:"), ("-h", "Exit status:"),
+                             ("--version", " 1.")]:
+            result = stage(number, *before.split(), option)
+            assert want in result.out and STAGES[number - 1] in result.out and not result.err
+    for wrong in ["run --helping", "--helping", "list --version=1", "-v"]:
+        refused(number, *wrong.split())
+    assert not names()
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_every_option_of_a_verb_stands_in_its_help(number):
+    """What the help shows is taken, and what it does not show is refused."""
+    text = stage(number, "help").out
+    options = {match[1]: match[0] for match in re.findall(r"\[(--([a-z-]+))", text)}
+    parts = re.split(r"\n(?=[a-z]+ +\S)", text)
+    for part in parts[1:]:
+        verb = part.split()[0]
+        for name, option in options.items():
+            result = stage(number, verb, option, want=2) if f"[{option}" not in part else None
+            if result:
+                assert f"{option}: not an option of {verb}" in result.err
+
+
+def test_csv_goes_into_a_pipe():
+    out = stage(1, "bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv",
+                "/dev/stdout").out
+    assert "stage,variant,op" in out and "\n01_naive,naive,softmax" in out
+
+
+def test_csv_is_left_alone_when_its_columns_are_others():
+    """Older records stay as they are: another column, another file."""
+    words_ = ["bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv", "a.csv"]
+    stage(1, *words_), stage(1, *words_)
+    text = pathlib.Path("a.csv").read_text(encoding="utf-8")
+    assert len(text.splitlines()) == 3 and re.search(r",(gcc|clang) \d+\.\d+", text)
+    old = text.replace(",flags", "")
+    pathlib.Path("a.csv").write_text(old, encoding="utf-8")
+    refused(1, *words_, says="its columns are not those of this program")
+    assert pathlib.Path("a.csv").read_text(encoding="utf-8") == old
+
+
+def test_check_of_one_operation_runs_no_other():
+    out = stage(3, "check", "--quick", "--op", "mean").out
+    assert "mean_total" in out and "attention-" not in out
+    stage(5, "check", "--quick", "--op", "softmax", want=77)
+
+
+def test_bench_says_once_why_kernels_on_the_cpu_are_slow():
+    out = stage(5, "bench", "--device", "cpu", "--seqlen-q", 16, want=0).out
+    assert out.count("no GPU is used") == 1
+    assert out.count("skipped: ") == 1, "variants with one reason are one line"
+    assert "no GPU is used" not in stage(4, "bench", "--seqlen-q", 16, "--variant", "tiled").out
+
+
+def test_a_processor_without_the_instructions_is_told_in_one_line():
+    """A processor of 2008, in emulation: no AVX."""
+    if not shutil.which("qemu-x86_64"):
+        pytest.skip("no qemu-x86_64")
+    if "avx" not in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        pytest.skip("built for a processor of 2008")
+    result = run("qemu-x86_64", "-cpu", "Nehalem", BUILD / STAGES[3], "list", want=2)
+    assert re.fullmatch(r"04_monoid_tiled_cpu: this processor lacks avx.*\n", result.err)
+
+
+# --- Bad use. ---
+
+# Arguments -> a word of the line that they must cause.  QKV: attention whose files fit.
+MISUSES = r"""
+ -> verb                                    dance -> dance
+--quick -> --quick                          run -> --x
+run --q q.npy -> --k                        run --q q.npy --k k.npy --v v.npy -> --o
+run --q q.npy --k k.npy --o o.npy -> --v    run --k k.npy --v v.npy --o o.npy -> --q
+run --x x.npy -> --y                        run --y y.npy -> --x
+run --x x.npy --y y.npy --q q.npy -> --q    run --x x.npy --y y.npy --causal -> --causal
+QKV --log -> --log                          QKV --x x.npy -> --x
+QKV --frobnicate -> --frobnicate            QKV stray -> stray
+QKV stray\nargument -> stray?argument       check --case no\nsuch -> no?such
+bench --csv missing\n/a.csv -> missing?     trace --row 1\n, -> --row
+QKV -v -> -v                                QKV -- -> --
+QKV --quick -> --quick                      QKV --row 1,2 -> --row
+QKV --o o2.npy -> --o                       QKV --causal --causal -> --causal
+QKV --causal=1 -> --causal                  QKV --scale 1 --scale 1 -> --scale
+QKV --variant nosuch -> nosuch              check --gpus 65 -> --gpus
+check --gpus 1 --variant tiled -> -         check --strategy ring -> --strategy
+bench --timeline t.csv -> --timeline        QKV --lse o.npy -> --lse
+QKV --lse ./o.npy -> o.npy                  QKV --lse missing/lse.npy -> missing/lse.npy
+QKV --lse directory -> directory            QKV --bias missing.npy -> missing.npy
+QKV --bias q.npy -> q.npy                   QKV --bias x.npy -> x.npy
+FILES missing k v o -> missing.npy          FILES q directory. v o -> directory
+FILES q k text o -> text.npy                FILES q k short o -> short.npy
+FILES q k integers o -> integers.npy        FILES q k big o -> big.npy
+FILES q k v missing/o -> missing/o.npy      FILES q k v directory. -> directory
+FILES q k v v.npy/o -> v.npy/o.npy          FILES q k_dim v o -> k_dim.npy
+FILES q k v_keys o -> v_keys.npy            FILES q k v_heads o -> v_heads.npy
+FILES q k_heads v_heads o -> k_heads.npy    FILES q k_none v_none o -> k_none.npy
+FILES q k4 v o -> k4.npy                    FILES q4 k4 v4 o -> k4.npy
+FILES one one one o -> one.npy              FILES scalar scalar scalar o -> scalar.npy
+FILES five five five o -> five.npy          FILES no_dim no_dim v o -> no_dim.npy
+run --x scalar.npy --y y.npy -> scalar.npy  run --x missing.npy --y y.npy -> missing.npy
+check --o o.npy -> --o                      check --variant nosuch -> nosuch
+check --case nosuch -> nosuch               list --quick -> --quick
+trace --row abc -> abc                      trace --row 1,,2 -> --row
+bench --op dance -> dance                   bench --heads-q 3 --heads-kv 2 -> --heads
+bench --rows 5 --seqlen-q 6 -> --rows       bench --rows 5 --op attention -> --op
+bench --seqlen-q 5 --op softmax -> --op     bench --op mean -> --op
+bench --csv missing/a.csv -> missing/a.csv  bench --csv directory -> directory
+bench --csv text.npy -> text.npy
+bench --rows 1099511627776 --cols 1099511627776 --csv new.csv -> memory
+bench --seqlen-q 1099511627776 --csv new.csv -> memory
+bench --quick --batch 2147483648 -> --batch: the arrays
+bench --quick --heads-q 2147483648 -> --heads-q: the arrays
+bench --quick --head-dim 2147483648 -> --head-dim: the arrays
+bench --head-dim-v 2147483648 --batch 64 -> --batch, --head-dim-v: the arrays
+"""
+WRONG_VALUES = {  # None: the value is missing
+    "QKV --scale": [None, "nan", "inf", "-inf", "abc", "", "1e99", "1.0x", " 1"],
+    "QKV --variant": [None, ""],
+    "QKV --dtype": [None, "f64"],
+    "QKV --threads": ["0", "-1", "1e3", "99999999999999999999"],
+    "QKV --device": ["tpu"],
+    "check --gpus": ["0"], "check --seed": ["-1", "x"], "trace --row": [""],
+    "bench --rows": ["0", "-5"], "bench --head-dim": ["3.5"],
+    "run --q q.npy --k k.npy --o o.npy --v": [""], "run --q q.npy --k k.npy --v v.npy --o": [""],
+}
+
+
+def misuses():
+    for line in MISUSES.splitlines():
+        for entry in re.split(r" {2,}(?=\S.* -> )", line) if line else ():
+            text, word = entry.split("->")
+            yield arguments_of(text), word.strip()
+    for text, values in WRONG_VALUES.items():
+        for value in values:
+            yield arguments_of(text) + ([] if value is None else [value]), text.split()[-1]
+
+
+def arguments_of(text):
+    first, *rest = text.replace(r"\n", "\n").split(" ")
+    rest = [word for word in rest if word]
+    if first == "QKV":
+        return QKV + rest
+    if first == "FILES":
+        files = [name[:-1] if name.endswith(".") else f"{name}.npy" for name in rest]
+        return ["run"] + [word for pair in zip(["--q", "--k", "--v", "--o"], files)
+                          for word in pair]
+    return ([first] if first else []) + rest
+
+
+def save_misfits():
+    """q.npy, k.npy, v.npy that fit, and files that do not."""
+    save_qkv()
+    for name, shape in {"x": (3, 4), "k_dim": (2, 5, 7), "v_keys": (2, 4, 6), "v_heads": (3, 5, 6),
+                        "k_heads": (3, 5, 8), "k_none": (0, 5, 8), "v_none": (0, 5, 6),
+                        "q4": (1, 2, 5, 8), "k4": (2, 2, 5, 8), "v4": (2, 2, 5, 8), "one": (8,),
+                        "five": (1, 1, 1, 2, 3), "no_dim": (2, 5, 0), "scalar": ()}.items():
+        save(f"{name}.npy", normal(*shape))
+    good = pathlib.Path("v.npy").read_bytes()
+    pathlib.Path("short.npy").write_bytes(good[:200])
+    pathlib.Path("integers.npy").write_bytes(good.replace(b"<f4", b"<i4"))
+    pathlib.Path("big.npy").write_bytes(
+        good.replace(b"(2, 5, 6), }          ", b"(2, 5, 6000000000000)}"))
+    pathlib.Path("text.npy").write_text("no array at all\n")
+    pathlib.Path("directory").mkdir()
+    for name in ("o.npy", "lse.npy", "y.npy"):
+        pathlib.Path(name).write_text("old")
+
+
+def contents():
+    return {path.name: path.read_bytes() for path in pathlib.Path().iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_bad_use_exits_2_names_the_culprit_and_touches_nothing(number):
+    save_misfits()
+    before, all_ = contents(), list(misuses())
+    assert len(all_) >= 110
+    for arguments, word in all_:
+        refused(number, *arguments, says=word)
+        assert contents() == before, arguments
+    for longest in [["a" * 3000], ["run", "--x", "a" * 3000, "--y", "y.npy"],
+                    ["run", "--" + "a" * 3000], ["check", "--variant", "a" * 3000]]:
+        refused(number, *longest)
+
+
+OPTIONS = ["--q", "--q=", "--k", "--v", "--o", "--x", "--y", "--lse", "--bias", "--causal",
+           "--causal=1", "--scale", "--window", "--softcap", "--dtype", "--threads", "--variant",
+           "--device", "--row", "--csv", "--quick", "--", "-", "--=", "nowhere.npy", "1", "-1",
+           "0x1", "1e999", "3,0", "bf16", "cpu", "f32"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.sampled_from(EVERY), st.lists(st.sampled_from(OPTIONS) | st.text(
+    st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)))
+def test_any_words_are_refused_in_one_line(number, drawn):
+    """No file exists, so nothing can be run."""
+    refused(number, "run", *drawn)
+
+
+def test_variant_that_cannot_do_the_problem_is_refused():
+    """It is judged by what it can do before it is asked where it can run."""
+    save("x.npy", normal(3, 4)), save("long.npy", normal(2, 16384))
+    pathlib.Path("y.npy").write_text("old")
+    before = contents()
+    for number, arguments in [
+            (3, "run --x long.npy --y y.npy --variant gpu_registers"),  # f32 in 16 bits
+            (3, "run --x x.npy --y y.npy --variant normalised"),
+            (3, "run --q x.npy --k x.npy --v x.npy --o y.npy --variant gpu_cluster"),
+            (5, "run --x x.npy --y y.npy --variant wgmma"),
+            (3, "bench --rows 2 --cols 16384 --variant gpu_registers --csv new.csv"),
+            (4, "bench --op softmax --quick --variant tiled --csv new.csv"),
+            (4, "bench --quick --variant scan --csv new.csv"),
+            (5, "bench --rows 3 --cols 4 --variant wgmma --csv new.csv"),
+            (5, "bench --rows 3 --cols 4 --csv new.csv")]:
+        refused(number, *arguments.split(), says="not support")
+        assert contents() == before, arguments
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_output_of_more_elements_than_memory_is_refused(number):
+    """Its size overflows a size_t, once to a number that is 0 modulo 2^64.  And o [0, 2^30, 2^57]
+    is empty, but NumPy and our reader refuse such a shape."""
+    def header(path, *shape):
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        pathlib.Path(path).write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + text.encode())
+
+    for queries, dim in [(17, 1085102592571150096), (32, 1 << 59), (64, 1 << 59), (1, 1 << 45)]:
+        save("q.npy", normal(queries, 1))
+        header("k.npy", 0, 1), header("v.npy", 0, dim)
+        refused(number, *QKV, says="the output does not fit into memory")
+    header("q.npy", 0, 1 << 30, 1), header("k.npy", 0, 1, 1), header("v.npy", 0, 1, 1 << 57)
+    refused(number, *QKV)
+    assert "o.npy" not in names()

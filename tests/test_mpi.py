@@ -1,0 +1,283 @@
+"""test_mpi.py: one problem on several ranks: processes (stage 4) and, where there are, GPUs
+(stage 5): the case suite, real files, faults, planted bugs, two hosts of a network.
+
+    RANKS="2 3"   the suite with so many processes
+    FULL=1        all cases instead of the quick ones
+"""
+import csv
+import filecmp
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from helpers import BUILD, ROOT, STAGES, compare, load, normal, run, save, stage
+
+MPI, GPUS_MPI = BUILD / "04_monoid_tiled_cpu_mpi", BUILD / "05_flash_cuda_mpi"
+ENV = {"OMP_NUM_THREADS": 1, "OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1,
+       "OMPI_MCA_rmaps_base_oversubscribe": 1, "OMPI_MCA_hwloc_base_binding_policy": "none",
+       "OMPI_MCA_mpi_yield_when_idle": 1, "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+FIXTURE = [word for name in "qkv" for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")]
+RANKS = [int(n) for n in os.environ.get("RANKS", "1 3").split()]
+QUICK = [] if os.environ.get("FULL") else ["--quick"]
+STRATEGIES = ["tree", "tree-fixed", "ring", "ring-unbalanced"]
+
+pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not MPI.exists(),
+                                reason="mpirun or mpicc was not found: make mpi installs OpenMPI")
+
+
+def ranks(n, *words, program=MPI, **how):
+    return run("mpirun", "-n", n, program, *words, timeout=300, env=ENV, **how)
+
+
+def lines_of(result, program=MPI):
+    return [line for line in result.err.splitlines() if line.startswith(f"{program.name}: ")]
+
+
+def fails(code, says, result, program=MPI):
+    """It ended with that status and one line of ours that says so; no output appeared."""
+    assert result.code == code, result
+    assert len(lines_of(result, program)) == 1 and says in lines_of(result, program)[0], result
+    assert not os.path.exists("o.npy")
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_suite(n):
+    out = ranks(n, "check", *QUICK).out
+    print(out)
+    last = out.splitlines()[-1]
+    assert last.startswith(f"{MPI.name} on {n} rank") and last.endswith(" 0 failed")
+
+
+def test_suite_of_random_problems_and_one_strategy():
+    assert ranks(3, "check", "--random", 40).out.endswith(" 0 failed\n")
+    out = ranks(2, "check", "--quick", "--strategy", "ring").out
+    assert "\nring " in out and "tree" not in out
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["check", "--help"], ["bench", "-h"],
+                                   ["run", "--q", "x.npy", "--help"]])
+def test_usage_help(words):
+    out = ranks(2, *words).out
+    assert out.count("mpirun -n R ") == 1 and "Exit status:" in out
+    assert "trace" not in out and "--gpus" not in out and "--strategy" in out
+
+
+@pytest.mark.parametrize("words", [["--version"], ["bench", "--version"]])
+def test_usage_version(words):
+    name, number = ranks(2, *words).out.split()
+    assert name == MPI.name and number[0].isdigit()
+
+
+def test_usage_bench_writes_a_line_for_each_strategy():
+    ranks(2, "bench", "--quick", "--seqlen-q", 64, "--csv", "a.csv")
+    with open("a.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["variant"] for row in rows] == [f"{s}-2" for s in STRATEGIES]
+    assert {row["stage"] for row in rows} == {STAGES[3]} and rows[0]["threads"] == "2"
+    fails(2, "not a multiple", ranks(2, "bench", "--heads-q", 3, "--heads-kv", 2, want=None))
+    fails(2, "--csv", ranks(2, "bench", "--quick", "--csv", "no/such", want=None))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_files_give_the_answer_of_one_process(strategy):
+    save("bias.npy", normal(70, 70))
+    for more in [["--causal"], ["--bias", "bias.npy"]]:
+        stage(4, "run", *FIXTURE, *more, "--o", "one.npy", "--lse", "one_l.npy")
+        for n in (2, 3):
+            ranks(n, "run", *FIXTURE, *more, "--o", "o.npy", "--lse", "l.npy", "--strategy",
+                  strategy)
+            compare(load("o.npy"), load("one.npy"), 1e-5, f"o, {n} ranks")
+            compare(load("l.npy"), load("one_l.npy"), 1e-5, f"lse, {n} ranks")
+
+
+def test_files_in_a_fixed_order_give_the_same_bits():
+    for name in ("a.npy", "b.npy"):
+        ranks(3, "run", *FIXTURE, "--o", name, "--strategy", "tree-fixed")
+    assert filecmp.cmp("a.npy", "b.npy", shallow=False)
+
+
+def test_faults_are_told_in_one_line():
+    fixture = ROOT / "tests/fixture"
+    pathlib.Path("short.npy").write_bytes((fixture / "k.npy").read_bytes()[:2000])
+
+    def with_file(option, path):
+        words = list(map(str, FIXTURE))
+        words[words.index(option) + 1] = path
+        return ["run", *words, "--o", "o.npy"]
+
+    for n, code, says, words in [
+            (2, 2, "no strategy 'star'", ["check", "--strategy", "star"]),
+            (2, 2, "mpirun -n says", ["check", "--gpus", 2]),
+            (2, 2, "unknown verb", ["trace"]),
+            (3, 2, "cannot be opened", with_file("--q", "nowhere.npy")),
+            (3, 2, "short.npy", with_file("--k", "short.npy")),
+            (2, 2, "give them alike", with_file("--q", fixture / "lse.npy")),
+            (2, 2, "a window", [*with_file("--q", fixture / "q.npy"), "--window", "3,0"]),
+            (2, 2, "no/such", ["run", *FIXTURE, "--o", "no/such/o.npy"])]:
+        fails(code, says, ranks(n, *words, want=None))
+
+
+def test_faults_of_one_rank_are_told_with_its_number():
+    """Rank 1 has another working directory: a file is missing there, or has another shape."""
+    for place in ("here", "there"):
+        os.mkdir(place)
+        for name in "qkv":
+            shutil.copy(ROOT / f"tests/fixture/{name}.npy", place)
+    words = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "../o.npy"]
+    both = ["mpirun", "-n", 1, "-wdir", "there", MPI, *words, ":", "-n", 1, "-wdir", "here", MPI,
+            *words]
+    os.remove("here/v.npy")
+    fails(2, "rank 1: v.npy", run(*both, want=None, env=ENV))
+    for name in "qkv":
+        save(f"here/{name}.npy", normal(2, 5, 8))
+    fails(2, "rank 1: its files have other shapes", run(*both, want=None, env=ENV))
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="there is no /dev/full")
+def test_faults_of_a_full_disk():
+    fails(1, "/dev/full", ranks(2, "run", *FIXTURE, "--o", "/dev/full", want=None))
+
+
+def begin(program, *words):
+    """A bench of two processes that would last for minutes; returns it and its processes."""
+    bench = subprocess.Popen([str(word) for word in ("mpirun", "-n", 2, program, *words)],
+                             env=os.environ | {k: str(v) for k, v in ENV.items()}, text=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(3)
+    found = subprocess.run(["pgrep", "-P", str(bench.pid), "-f", program.name], text=True,
+                           stdout=subprocess.PIPE).stdout.split()
+    return bench, [int(number) for number in found]
+
+
+def test_faults_a_rank_that_dies_takes_the_others_with_it():
+    bench, processes = begin(MPI, "bench", "--seqlen-q", 65536, "--heads-q", 16)
+    os.kill(processes[-1], signal.SIGKILL)
+    bench.communicate(timeout=100)
+    assert bench.returncode != 0
+
+
+@pytest.mark.parametrize("bug", sorted((ROOT / "tests/mpi/planted").glob("*.patch")),
+                         ids=lambda bug: bug.stem)
+def test_planted(bug, place):
+    """Each bug makes the suite fail on 3 ranks.  Only the files with the bug are compiled."""
+    if not shutil.which("patch"):
+        pytest.skip("there is no patch")
+    run("cp", "-rp", *[ROOT / name for name in ("Makefile", "common", "tests", *STAGES)], place)
+    os.mkdir("build")
+    run("cp", "-rp", *[path for path in BUILD.iterdir()
+                       if path.name == "obj" or path.name.startswith("config")], "build")
+    run("patch", "-s", "-p1", "-i", bug)
+    run("make", "-s", "BUILD=build", f"build/{MPI.name}", timeout=300)
+    out = ranks(3, "check", "--quick", program=place / "build" / MPI.name, want=None).out
+    caught = [line for line in out.splitlines() if line.startswith("FAILED")]
+    assert caught, out
+    print(f"{bug.stem}: caught by {caught[0][9:]}")
+
+
+# --- Two "hosts" of this machine: network namespaces joined by a pair of virtual cables. ---
+
+def ip(*words):
+    done = run("ip", *words, want=None)
+    if done.code:
+        pytest.skip(f"ip {words[0]}: {done.err.splitlines()[0] if done.err else done.code}")
+    return done.out
+
+
+@pytest.fixture
+def hosts():
+    name = f"five{os.getpid()}"
+    a, b = f"{name}a", f"{name}b"
+    if not shutil.which("ip"):
+        pytest.skip("there is no ip (iproute2)")
+    try:
+        ip("netns", "add", a)
+        ip("netns", "add", b)
+        ip("link", "add", f"{name}x", "netns", a, "type", "veth", "peer", "name", f"{name}y",
+           "netns", b)
+        for host, cable, number in ((a, f"{name}x", 1), (b, f"{name}y", 2)):
+            ip("-n", host, "addr", "add", f"10.77.5.{number}/24", "dev", cable)
+            ip("-n", host, "link", "set", cable, "up")
+            ip("-n", host, "link", "set", "lo", "up")
+        yield a, b, f"{name}x"
+    finally:
+        for host in (a, b):
+            run("ip", "netns", "del", host, want=None)
+
+
+def test_network_of_two_hosts(hosts):
+    """The ranks can reach one another by this network alone."""
+    a, b, cable = hosts
+    with open("agent", "w", encoding="utf-8") as agent:  # instead of ssh
+        agent.write(f'#!/bin/sh\nshift\nexec ip netns exec {b} sh -c "$*"\n')
+    os.chmod("agent", 0o755)
+    with open("hosts", "w", encoding="utf-8") as f:
+        f.write("10.77.5.1 slots=1\n10.77.5.2 slots=1\n")
+    mca = [f"--mca {words}".split() for words in (
+        f"plm_rsh_agent {os.getcwd()}/agent", "btl tcp,self",
+        "btl_tcp_if_include 10.77.5.0/24", "oob_tcp_if_include 10.77.5.0/24")]
+    run("ip", "netns", "exec", a, "mpirun", "--hostfile", "hosts", "-n", 2, "--map-by", "node",
+        *sum(mca, []), MPI, "run", *FIXTURE, "--causal", "--strategy", "ring", "--o",
+        os.path.abspath("o.npy"), env=ENV)
+    stage(4, "run", *FIXTURE, "--causal", "--o", "one.npy")
+    compare(load("o.npy"), load("one.npy"))
+    sent = ip("-n", a, "-s", "link", "show", cable).split("TX:")[1].splitlines()[1].split()[0]
+    assert int(sent) > 100000, "the ranks did not use the cable"
+
+
+# --- GPUs. ---
+
+def gpus():
+    if not shutil.which("nvidia-smi") or not GPUS_MPI.exists():
+        return 0
+    return run("nvidia-smi", "-L", want=None).out.count("GPU ")
+
+
+needs_gpus = pytest.mark.skipif(gpus() == 0, reason="there is no GPU, or no NCCL")
+ON_GPUS = ["tree", "tree-reduce", "ring", "ring-unbalanced"]
+
+
+@needs_gpus
+def test_gpus_suite():
+    for n in {1, gpus()}:
+        assert stage(5, "check", "--gpus", n, *QUICK, timeout=600).out.endswith(" 0 failed\n")
+    assert ranks(gpus(), "check", "--quick", program=GPUS_MPI).out.endswith(" 0 failed\n")
+
+
+@needs_gpus
+def test_gpus_files():
+    run_ = ["run", *FIXTURE, "--causal", "--dtype", "bf16"]
+    stage(5, *run_, "--variant", "tuned", "--o", "one.npy", "--lse", "one_l.npy")
+    for strategy in ON_GPUS:
+        stage(5, *run_, "--gpus", gpus(), "--strategy", strategy, "--o", "o.npy", "--lse", "l.npy")
+        compare(load("o.npy"), load("one.npy"), 0.01, strategy)
+        compare(load("l.npy"), load("one_l.npy"), 0.01, strategy)
+    ranks(gpus(), *run_, "--strategy", strategy, "--o", "p.npy", program=GPUS_MPI)
+    assert filecmp.cmp("o.npy", "p.npy", shallow=False)
+
+
+@needs_gpus
+def test_gpus_faults():
+    program = BUILD / STAGES[4]
+    for code, says, words in [
+            (77, "this machine, which has", ["check", "--gpus", gpus() + 1]),
+            (2, "do not support f32", ["run", "--gpus", gpus(), *FIXTURE, "--o", "o.npy"]),
+            (2, "no strategy 'star'", ["check", "--gpus", 1, "--strategy", "star"])]:
+        fails(code, says, stage(5, *words, want=None), program)
+    fails(77, "this machine, which has",
+          ranks(gpus() + 1, "check", program=GPUS_MPI, want=None), GPUS_MPI)
+
+
+@needs_gpus
+@pytest.mark.skipif(gpus() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_gpus_a_process_that_stops_ends_all(number):
+    bench, processes = begin(GPUS_MPI, "bench", "--seqlen-q", 524288, "--strategy", "ring")
+    time.sleep(5)
+    os.kill(processes[-1], number)
+    bench.communicate(timeout=90)
+    assert bench.returncode != 0
