@@ -42,8 +42,7 @@ def test_the_choice_is_explained():
     for options, wanted in [
             ("--verbose", ["variant register_tiled (cpu-executed, f32)",
                            "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread",
-                           "not tensor_cores, async_copies, larger_tiles, lazy_rescaling: does "
-                           "not compute in f32 "]),
+                           "lazy_rescaling: does not compute in f32 not wgmma, "]),
             ("--verbose --dtype f16", ["takes blocks of 128 queries and 64 keys; head dims up to "
                                        "64", "not split_kv: does not support more than 64 "
                                              "queries"])]:

@@ -131,8 +131,10 @@ int bench_on_ranks(const struct stage *stage, const struct options *opt)
         return complain(stage, "several %ss do not support %s", kind_of_rank.name,
                         variant_refuses(v, &p));
     const char *why = NULL;
+    char text[512];
     struct csv *csv = opt->csv && world.first == 0 ? csv_open(opt->csv, &why) : NULL;
-    status = world_agree(why, BAD);
+    snprintf(text, sizeof text, "--csv: %s: %s", opt->csv ? opt->csv : "", why ? why : "");
+    status = world_agree(why ? text : NULL, BAD);
     if (!status) status = bench_all(stage, opt, &p, csv);
     why = csv ? csv_close(csv) : NULL;
     if (why) complain(stage, "--csv: %s", why);
