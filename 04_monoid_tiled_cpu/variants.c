@@ -113,6 +113,7 @@ extern const struct variant bf16_dot, bf16_amx;                              /* 
 extern const struct variant one_hot, sinks;                                  /* variants/ */
 extern const struct variant scan_serial, scan_work_efficient, update_refold, update_tree;
 extern const struct variant form_split, form_lse, form_normalised, form_memory_efficient;
+extern const struct variant gradient_stored;
 extern const struct variant log_attention_two_passes, log_attention_streamed;
 extern const struct variant reduction_unfused, reduction_fused;
 
@@ -135,6 +136,7 @@ static const struct variant *const variants[] = {
     &log_attention_streamed,
     &reduction_unfused,
     &reduction_fused,
+    &gradient_stored,
     &tile,
     &threads,
     &tiled_loops,

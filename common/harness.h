@@ -38,6 +38,8 @@ enum op {
                               * lse [batch, heads_q, seqlen_k], the answer for keys 0..j */
     OP_UPDATE,               /* seqlen_q = 1: attention after n_updates replaced (k, v) rows */
     OP_FUSED_REDUCTION,      /* x, w [rows, cols] -> y [rows, N_FUSED] */
+    OP_BACKWARD,             /* q, k, v, o, lse, d_o -> dq, dk, dv (, dsinks): the gradients of
+                              * sum_i do_i . o_i.  A bias has none. */
     N_OPS
 };
 
@@ -105,8 +107,11 @@ struct arrays {
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed: [batch + 1] where each sequence
                                  * begins, and the total; on the device for a GPU variant */
     const int32_t *page_table;  /* [batch, pages_per_sequence] a sequence's pages */
-    void *o;
+    void *o;                    /* an output, of backward an input; so is lse */
     float *lse;
+    const void *d_o;            /* [as o] backward: the gradient that comes in, "do" */
+    void *dq, *dk, *dv;         /* [as q, k, v], contiguous; over all query heads of the group */
+    float *dsinks;              /* [heads_q] */
     const size_t *index;        /* [n_updates] the key row that update u replaces */
     const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
     size_t *merges;             /* scan, update: [1], the number of merges made, or NULL */

@@ -192,6 +192,7 @@ static double over_the_suite(const struct variant *v, enum dtype dtype, int seed
         if (!variant_does(v, p->op) || (dtype != F32 && !c[i].halves)) continue;
         if (c[i].only_gpu || p->seqlen_q * p->seqlen_k > 50000) continue;
         if (problem_features(p) & ~v->supports) continue;
+        if (c[i].recipe >= SINK_INF) continue; /* these algorithms know no sink in an empty row */
         for (int s = 0; s < seeds; s++) {
             struct prepared prepared =
                 prepare(&c[i], dtype, test_case_seed(&c[i]) + (uint64_t)s);

@@ -30,6 +30,11 @@ const struct array_entry array_list[N_ARRAYS] = {
                      0, 0},
     [ARRAY_O] = {"o", AT(o), OF_PROBLEM, {BATCHES, HEADS_Q, ANSWERS, HEAD_DIM_V}, 0, BY(o)},
     [ARRAY_LSE] = {"lse", AT(lse), FLOAT, {BATCHES, HEADS_Q, ANSWERS}, 0, 0},
+    [ARRAY_DO] = {"do", AT(d_o), OF_PROBLEM, {BATCHES, HEADS_Q, ANSWERS, HEAD_DIM_V}, 0, 0},
+    [ARRAY_DQ] = {"dq", AT(dq), OF_PROBLEM, {BATCHES, HEADS_Q, QUERIES, HEAD_DIM}, 0, 0},
+    [ARRAY_DK] = {"dk", AT(dk), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM}, 0, 0},
+    [ARRAY_DV] = {"dv", AT(dv), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM_V}, 0, 0},
+    [ARRAY_DSINKS] = {"dsinks", AT(dsinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
 };
 
 const char *dimension_name(enum dimension d)

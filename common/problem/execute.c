@@ -109,7 +109,8 @@ void execution_free(struct execution *e)
 
 int execute_in_parts(const struct variant *v, const struct problem *p)
 {
-    return (problem_features(p) & ~v->supports & (LAYOUTS | WITH_SINKS)) != 0;
+    unsigned parts = p->op == OP_BACKWARD ? LAYOUTS : LAYOUTS | WITH_SINKS;
+    return (problem_features(p) & ~v->supports & parts) != 0;
 }
 
 static const char *execute_parts(const struct variant *v, const struct problem *p,
@@ -121,12 +122,10 @@ static const char *execute_parts(const struct variant *v, const struct problem *
         why = part_new(&part, p, host, b);
         if (why) break;
         part.p.has_sinks = 0;
-        if (part.s.seqlen_q) {
-            if (part.s.seqlen_k) why = execute(v, &part.p, &part.a);
-            else part_without_keys(&part);
-            if (p->has_sinks) part_add_sinks(&part);
-            part_deliver(&part, p, host);
-        }
+        if (part.s.seqlen_k && part.s.seqlen_q) why = execute(v, &part.p, &part.a);
+        else part_without_rows(&part);
+        if (p->has_sinks) part_add_sinks(&part);
+        part_deliver(&part, p, host);
         part_free(&part);
     }
     return why;

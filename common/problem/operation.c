@@ -23,6 +23,7 @@ static size_t fused(const struct problem *p)
 #define Q_K_V_FILES (Q_K_V & ~HAS(ARRAY_PAGE_TABLE))
 #define X_Y (HAS(ARRAY_X) | HAS(ARRAY_Y))
 #define X_W_Y (X_Y | HAS(ARRAY_W))
+#define GRADIENTS (HAS(ARRAY_DQ) | HAS(ARRAY_DK) | HAS(ARRAY_DV) | HAS(ARRAY_DSINKS))
 #define O_LSE (HAS(ARRAY_O) | HAS(ARRAY_LSE))
 
 const struct operation operations[] = {
@@ -48,6 +49,9 @@ const struct operation operations[] = {
     [OP_FUSED_REDUCTION] = {.name = "fused_reduction", .family = ON_ROWS, .unit = "elem",
                             .inputs = HAS(ARRAY_X) | HAS(ARRAY_W), .outputs = HAS(ARRAY_Y),
                             .files = X_W_Y, .results = fused},
+    [OP_BACKWARD] = {.name = "backward", .family = ON_HEADS, .unit = "score", .is_benched = 1,
+                     .inputs = Q_K_V | O_LSE | HAS(ARRAY_DO), .outputs = GRADIENTS,
+                     .files = Q_K_V_FILES | HAS(ARRAY_DO) | GRADIENTS},
 };
 _Static_assert(sizeof operations / sizeof *operations == N_OPS, "each operation's entry");
 
@@ -112,8 +116,9 @@ double problem_flops(const struct problem *p)
         even.seqlen_q = p->total_q / p->batch;
         even.seqlen_k = p->total_k / p->batch;
     }
-    return 2.0 * ((double)p->head_dim + (double)p->head_dim_v) * (double)p->batch *
-           (double)p->heads_q * problem_pairs(&even);
+    double d = (double)p->head_dim, dv = (double)p->head_dim_v;
+    double of_pair = p->op == OP_BACKWARD ? 3 * d + 2 * dv : d + dv;
+    return 2.0 * of_pair * (double)p->batch * (double)p->heads_q * problem_pairs(&even);
 }
 
 struct sizes problem_sizes(const struct problem *p)

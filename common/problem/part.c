@@ -88,10 +88,14 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
     return NULL;
 }
 
-void part_without_keys(const struct part *part)
+void part_without_rows(const struct part *part)
 {
-    memset(part->a.o, 0, array_bytes(&part->p, ARRAY_O));
-    for (size_t i = 0; i < array_count(&part->p, ARRAY_LSE); i++) part->a.lse[i] = -INFINITY;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(&part->p, i) == OUTPUT && array_has_rows(i))
+            memset(array_of(&part->a, i), 0, array_bytes(&part->p, i));
+    for (size_t i = 0; array_role(&part->p, ARRAY_LSE) == OUTPUT &&
+                       i < array_count(&part->p, ARRAY_LSE); i++)
+        part->a.lse[i] = -INFINITY;
 }
 
 void part_add_sinks(const struct part *part)

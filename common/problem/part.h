@@ -37,8 +37,8 @@ struct part {
 const char *part_new(struct part *part, const struct problem *p, const struct arrays *a,
                      size_t b);
 
-/* The answer of a part that has no keys: o = 0, lse = -INFINITY. */
-void part_without_keys(const struct part *part);
+/* The answer of a part without keys or queries: 0, and lse = -INFINITY. */
+void part_without_rows(const struct part *part);
 
 /* Adds the sinks of p (if any) to the part's answer.  Each is one more element of the
  * monoid, with the weight of one key and no value: (o, lse) . (0, sink). */

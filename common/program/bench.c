@@ -92,7 +92,7 @@ int bench_fits(const struct stage *stage, const struct options *opt, const struc
 {
     int rows = operations[opt->op].family == ON_ROWS;
     if (opt->has_op && !operations[opt->op].is_benched)
-        return complain(stage, "--op: bench measures softmax, logsoftmax or attention, not %s",
+        return complain(stage, "--op: bench measures softmax, logsoftmax, attention or backward, not %s",
                         op_name(opt->op));
     if (asks_rows(opt) && asks_heads(opt))
         return complain(stage, "--rows, --cols (softmax) cannot go with the sizes of "

@@ -29,7 +29,8 @@ static const struct verb verbs[] = {
     {"check", "compares them with a reference in float64", IN_CHECK, check_stage},
     {"bench", "times them", IN_BENCH, bench_stage},
     {"trace", "prints m, l and o after every step of a short row", IN_TRACE, trace_stage},
-    {"run", "softmax of --x to --y, or attention of --q, --k and --v to --o: .npy files", IN_RUN,
+    {"run", "softmax of --x to --y, or attention of --q, --k and --v to --o: .npy files;\n"
+            "       with --do its gradients, to --dq, --dk and --dv", IN_RUN,
      run_stage},
     {"help", NULL, 0, help},
     {"version", NULL, 0, version},

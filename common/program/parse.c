@@ -197,7 +197,8 @@ enum op run_operation(const struct options *opt)
 {
     int rows = opt->file[ARRAY_X] || opt->file[ARRAY_Y];
     if (opt->log && (!opt->has_op || opt->op == OP_SOFTMAX)) return OP_LOGSOFTMAX;
-    return opt->has_op ? opt->op : rows ? OP_SOFTMAX : OP_ATTENTION;
+    if (opt->has_op) return opt->op;
+    return rows ? OP_SOFTMAX : opt->file[ARRAY_DO] ? OP_BACKWARD : OP_ATTENTION;
 }
 
 static unsigned files_given(const struct options *opt)

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "problem/dtype.h"
 #include "problem/execute.h"
 #include "problem/host_memory.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
+#include "program/choose.h"
 #include "program/parse.h"
 #include "program/run.h"
 #include "program/verbs.h"
@@ -48,7 +50,23 @@ static int damaged(const struct run *r, const struct variant *v)
     return OK;
 }
 
-static int compute(struct run *r, const struct variant *v)
+/* Backward reads what the forward pass gives: computes o and lse into `forward`, with the variant
+ * that run would take for them. */
+static int run_forward(struct run *r, struct outputs *forward)
+{
+    struct problem p = r->p;
+    enum dtype type;
+    p.op = OP_ATTENTION;
+    const struct variant *v = choice_default(r->stage, &p, 1, &type);
+    if (!v || type != p.dtype)
+        return bad(r, "no variant of this stage does the forward pass in %s", dtype_name(p.dtype));
+    *forward = outputs_new(&p);
+    outputs_bind(forward, &r->a);
+    const char *why = execute(v, &p, &r->a);
+    return why ? bad(r, "variant %s: %s", v->name, why) : OK;
+}
+
+static int compute(struct run *r, const struct variant *v, struct outputs *forward)
 {
     size_t n = 0;
     r->out = outputs_new(&r->p);
@@ -60,6 +78,8 @@ static int compute(struct run *r, const struct variant *v)
         no_keys(r);
         return OK;
     }
+    int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r, forward) : OK;
+    if (status) return status;
     const char *why = execute(v, &r->p, &r->a);
     if (!why) return damaged(r, v);
     return bad(r, "variant %s: %s%s", v->name, why,
@@ -88,7 +108,9 @@ static int do_run(struct run *r)
     status = run_convert_inputs(r);
     if (status) return status;
     run_describe(r, v);
-    status = compute(r, v);
+    struct outputs forward = {{{0}}};
+    status = compute(r, v, &forward);
+    outputs_free(&forward);
     return status ? status : run_write_outputs(r);
 }
 

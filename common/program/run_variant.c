@@ -49,11 +49,13 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
 /* Nobody does it: because of a feature that is taught later, or whatever the reason. */
 static int no_variant(const struct run *r)
 {
-    unsigned missing = problem_features(&r->p);
+    unsigned missing = problem_features(&r->p), any = 0;
     for (size_t i = 0; r->stage->variants[i]; i++)
-        if (variant_does(r->stage->variants[i], r->p.op))
+        if (variant_does(r->stage->variants[i], r->p.op)) {
             missing &= ~r->stage->variants[i]->supports;
-    if (missing)
+            any = 1;
+        }
+    if (any && missing)
         return bad(r, "this stage does not support %s; stages 4 and 5 do", feature_text(missing));
     return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X, "no variant of this stage does "
                     "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);

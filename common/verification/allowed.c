@@ -6,6 +6,7 @@
 
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
+#include "verification/reference_sum.h"
 #include "verification/yardstick.h"
 
 static double larger(double a, double b)
@@ -174,4 +175,28 @@ void allow_log_form(struct standard *s, const struct arrays *a)
     allow_likely(s, ARRAY_O);
     for (size_t i = 0; i < o->n; i++) o->allowed[i] += half_error(s, i, 0);
     allow_likely(s, ARRAY_LSE);
+}
+
+/* Gradients: twice the straightforward computation's error in the (batch, head), or in the whole
+ * of dsinks, and the likely bound; never more than the proved one; rounded to the type. */
+void allow_backward(struct standard *s, const struct arrays *a)
+{
+    const struct problem *p = &s->problem;
+    float *own[2][N_ARRAYS];
+    for (int way = 0; way < 2; way++) yardstick_backward(p, a, way * REVERSE, own[way]);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        struct answer *of = &s->answer[i];
+        struct extents e = array_extents(p, i);
+        size_t head = e.rank == 4 ? e.size[2] * e.size[3] : of->n;
+        for (size_t first = 0; first < of->n; first += head) {
+            double err = 0;
+            for (int way = 0; way < 2; way++)
+                err = larger(err, own_error(own[way][i], of->want, NULL, first, head, &s->broken));
+            for (size_t k = first; k < first + head; k++) {
+                double rounded = array_dtype(p, i) == F32 ? 0 : rounding(p, of->want[k]);
+                of->allowed[k] = smaller(2 * err + of->likely[k], of->bound[k]) + rounded + FLUSH;
+            }
+        }
+    }
+    for (int i = 0; i < N_ARRAYS; i++) free(own[0][i]), free(own[1][i]);
 }

@@ -10,5 +10,6 @@ void allow_logsoftmax(struct standard *s, const struct arrays *a);
 void allow_bounds(struct standard *s, const struct arrays *a); /* y: its proved bound */
 void allow_attention(struct standard *s, const struct arrays *a);
 void allow_log_form(struct standard *s, const struct arrays *a);
+void allow_backward(struct standard *s, const struct arrays *a);
 
 #endif

@@ -9,7 +9,7 @@
 #include "problem/operation.h"
 #include "verification/inputs_layout.h"
 
-enum { MOST_CASES = 1200 };
+enum { MOST_CASES = 1400 };
 
 struct test_case case_list[MOST_CASES];
 size_t n_cases;

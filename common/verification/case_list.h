@@ -48,6 +48,7 @@ void cases_of_fused(enum op op);
 void cases_of_attention(enum op op);
 void cases_of_log_form(enum op op);
 void cases_of_one_query(enum op op);
+void cases_of_backward(enum op op);
 
 /* Parts of cases_of_attention(): shapes; scores with masks; drawn and large shapes. */
 void attention_shapes(enum op op);

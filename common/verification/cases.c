@@ -20,6 +20,7 @@ static void (*const cases_of[])(enum op op) = {
     [OP_SCAN] = cases_of_one_query,
     [OP_UPDATE] = cases_of_one_query,
     [OP_FUSED_REDUCTION] = cases_of_fused,
+    [OP_BACKWARD] = cases_of_backward,
 };
 _Static_assert(sizeof cases_of / sizeof *cases_of == N_OPS, "each operation's cases");
 

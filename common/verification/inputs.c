@@ -16,6 +16,7 @@
 #include "problem/xcalloc.h"
 #include "verification/inputs_layout.h"
 #include "verification/inputs_scores.h"
+#include "verification/standard.h"
 
 static float *normals(struct random *r, size_t n, float width)
 {
@@ -176,6 +177,7 @@ static struct floats make(const struct test_case *c, enum dtype dtype, struct ra
     if (array_role(p, ARRAY_INDEX) == INPUT) *index = draw_index(c, r);
     draw(&f, p, r, ARRAY_SINKS);
     if (f.n[ARRAY_SINKS]) sink_recipe(c, f.array[ARRAY_SINKS]);
+    draw(&f, p, r, ARRAY_DO);
     return f;
 }
 
@@ -187,6 +189,14 @@ static void *narrow(float *x, size_t n, enum dtype dtype)
     for (size_t i = 0; i < n; i++) dtypes[dtype].store(y, i, x[i]);
     free(x);
     return y;
+}
+
+/* The inputs o and lse of backward: what the forward pass gives, rounded. */
+static void add_forward(struct inputs *in)
+{
+    in->arrays.o = xcalloc(array_bytes(&in->problem, ARRAY_O), 1);
+    in->arrays.lse = xcalloc(array_bytes(&in->problem, ARRAY_LSE), 1);
+    forward_answer(&in->problem, &in->arrays);
 }
 
 struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t seed)
@@ -204,6 +214,7 @@ struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t
                   narrow(f.array[i], f.n[i], array_dtype(&in->problem, i)));
     in->arrays.index = index;
     if (problem_features(&of->problem) & LAYOUTS) inputs_lay_out(in, of, &r);
+    if (array_role(&in->problem, ARRAY_O) == INPUT) add_forward(in);
     return in;
 }
 

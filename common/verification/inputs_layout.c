@@ -73,6 +73,6 @@ void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random 
     }
     if (p.page_size) in->arrays.page_table = page_table(&p, r);
     for (int i = 0; i < N_ARRAYS; i++)
-        if (array_has_rows(i) && array_role(&p, i) == INPUT) move_array(in, &p, i);
+        if (array_has_rows(i) && array_of(&in->arrays, i)) move_array(in, &p, i);
     in->problem = p;
 }

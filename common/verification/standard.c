@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/part.h"
 #include "problem/xcalloc.h"
@@ -25,28 +26,13 @@ static const struct check {
     [OP_SCAN] = {reference_attention, allow_attention},
     [OP_UPDATE] = {reference_attention, allow_attention},
     [OP_FUSED_REDUCTION] = {reference_fused, allow_bounds},
+    [OP_BACKWARD] = {reference_backward, allow_backward},
 };
 _Static_assert(sizeof checks / sizeof *checks == N_OPS, "each operation's entry");
 
-static struct standard *room_for(const struct problem *p)
-{
-    struct standard *s = xcalloc(1, sizeof *s);
-    s->problem = *p;
-    s->v_is_finite = 1;
-    for (int i = 0; i < N_ARRAYS; i++) {
-        struct answer *of = &s->answer[i];
-        if (array_role(p, i) != OUTPUT) continue;
-        of->n = array_dense_count(p, i);
-        double **const parts[] = {&of->want, &of->bound, &of->bound_safe, &of->likely,
-                                  &of->allowed};
-        for (int k = 0; k < 5; k++) *parts[k] = xcalloc(of->n, sizeof(double));
-    }
-    return s;
-}
-
 static struct standard *standard_of_plain(const struct problem *p, const struct arrays *a)
 {
-    struct standard *s = room_for(p);
+    struct standard *s = standard_room(p);
     checks[p->op].reference(s, p, a);
     checks[p->op].allow(s, a);
     return s;
@@ -62,7 +48,9 @@ static void take_part(struct standard *s, struct standard *part, const struct pa
     struct rows to = {&dense, &from->a, from->s}, of_part = {&from->p, &from->a, own};
     for (int i = 0; i < N_ARRAYS; i++) {
         const struct answer *x = &s->answer[i], *y = &part->answer[i];
-        if (!x->n) continue;
+        for (size_t e = 0; !array_has_rows(i) && e < x->n; e++) /* a sum over the sequences */
+            x->want[e] += y->want[e], x->allowed[e] += y->allowed[e];
+        if (!x->n || !array_has_rows(i)) continue;
         rows_copy(i, sizeof(double), x->want, &to, y->want, &of_part);
         rows_copy(i, sizeof(double), x->allowed, &to, y->allowed, &of_part);
     }
@@ -76,7 +64,7 @@ static void take_part(struct standard *s, struct standard *part, const struct pa
  * problem, and its rows are put where they belong. */
 static struct standard *standard_of_parts(const struct problem *p, const struct arrays *a)
 {
-    struct standard *s = room_for(p);
+    struct standard *s = standard_room(p);
     for (size_t b = 0; b < p->batch; b++) {
         struct part part;
         const char *why = part_new(&part, p, a, b);
@@ -99,14 +87,14 @@ struct standard *standard_new(const struct problem *p, const struct arrays *a)
     return problem_features(p) & LAYOUTS ? standard_of_parts(p, a) : standard_of_plain(p, a);
 }
 
-void standard_free(struct standard *s)
+void forward_answer(const struct problem *p, struct arrays *a)
 {
-    if (!s) return;
-    for (int i = 0; i < N_ARRAYS; i++) {
-        struct answer *of = &s->answer[i];
-        free(of->want), free(of->bound), free(of->bound_safe), free(of->likely);
-        free(of->allowed);
-    }
-    free(s->o_mass), free(s->weight), free(s->max_s), free(s->max_v), free(s->broken);
-    free(s);
+    struct problem forward = *p;
+    forward.op = OP_ATTENTION;
+    struct standard *s = standard_new(&forward, a);
+    const struct answer *o = &s->answer[ARRAY_O], *lse = &s->answer[ARRAY_LSE];
+    for (size_t e = 0; e < o->n; e++)
+        dtypes[p->dtype].store(a->o, array_at(p, ARRAY_O, e), (float)o->want[e]);
+    for (size_t e = 0; e < lse->n; e++) a->lse[e] = (float)lse->want[e];
+    standard_free(s);
 }

@@ -30,7 +30,9 @@ struct answer {
  * 16-bit y         the likely bound, a rounding, and twice the straightforward computation's
  *                  largest error, as a share of a rounding
  * log-softmax      2 err_safe and the likely bound, and the proved bound
- * lse, and the operations beyond: the likely bound and the proved bound */
+ * lse, and the operations beyond: the likely bound and the proved bound
+ * gradients        2 err_safe per (batch, head) of the array and the likely bound, and the
+ *                  proved bound; in 16 bits p, ds, o and the gradients are rounded too */
 struct standard {
     struct problem problem;
     struct answer answer[N_ARRAYS]; /* n = 0 for what is no output */
@@ -47,5 +49,11 @@ struct standard {
 /* Exits 1 when memory is short. */
 struct standard *standard_new(const struct problem *p, const struct arrays *a);
 void standard_free(struct standard *s);
+
+/* Its memory alone, all 0, for a reference to fill in. */
+struct standard *standard_room(const struct problem *p);
+
+/* Fills a->o and a->lse, inputs of p (backward), with the answer of the forward pass. */
+void forward_answer(const struct problem *p, struct arrays *a);
 
 #endif

@@ -30,4 +30,10 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way);
  * problems p and o are rounded to 16 bits.  Returns o, freed by free(). */
 float *yardstick_attention(const struct problem *p, const struct arrays *a, int way);
 
+/* Backward from the given o and lse, with all scores of a row stored, in float; for 16-bit
+ * problems p, ds and the gradients are rounded to 16 bits.  gradients [N_ARRAYS]: those that p
+ * has, each freed by free(). */
+void yardstick_backward(const struct problem *p, const struct arrays *a, int way,
+                        float *gradients[]);
+
 #endif

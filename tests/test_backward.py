@@ -1,0 +1,109 @@
+"""test_backward.py: `run --do` gives the gradients of sum(do * o), judged by the equations in
+float64, which are judged by differences of the forward pass."""
+import numpy as np
+import pytest
+
+from helpers import attention, compare, load, normal, refused, save, stage, visible
+
+RUN = ["run", *[word for name in ("q", "k", "v", "do", "dq", "dk", "dv")
+                for word in (f"--{name}", f"{name}.npy")]]
+
+
+def gradients(q, k, v, do, *, causal=False, window=None, softcap=None, sinks=None, bias=None):
+    """dq, dk, dv and dsinks of (heads, rows, dim) arrays."""
+    group, scale = q.shape[0] // k.shape[0], q.shape[-1] ** -0.5
+    o, lse = attention(q, k, v, causal=causal, window=window, softcap=softcap, sinks=sinks,
+                       bias=bias)
+    k, v = (np.repeat(x.astype("f8"), group, axis=0) for x in (k, v))
+    s = q.astype("f8") @ np.swapaxes(k, -1, -2) * scale
+    slope = 1 - np.tanh(s / softcap) ** 2 if softcap else 1
+    s = softcap * np.tanh(s / softcap) if softcap else s
+    seen = visible(*s.shape[-2:], causal, window)
+    p = np.where(seen & np.isfinite(lse[..., None]),
+                 np.exp(s + (0 if bias is None else bias) - np.nan_to_num(lse)[..., None]), 0)
+    big_d = (do * o).sum(-1, keepdims=True)
+    ds = p * (do @ np.swapaxes(v, -1, -2) - big_d) * slope
+    dk, dv = np.swapaxes(ds, -1, -2) @ q * scale, np.swapaxes(p, -1, -2) @ do
+    dsinks = None
+    if sinks is not None:
+        dsinks = -(np.exp(sinks[:, None, None] - lse[..., None]) * big_d).sum((1, 2))
+    return (ds @ k * scale, *(x.reshape(-1, group, *x.shape[1:]).sum(1) for x in (dk, dv)), dsinks)
+
+
+OPTIONS = [{}, {"causal": True}, {"window": (2, 1)}, {"softcap": 0.7}, {"bias": True},
+           {"sinks": True}, {"causal": True, "softcap": 2, "sinks": True, "bias": True}]
+
+
+def problem(options):
+    arrays = [normal(*shape, seed=i) for i, shape in
+              enumerate([(4, 5, 8), (2, 7, 8), (2, 7, 6), (4, 5, 6)])]
+    options = dict(options)
+    if options.get("bias"):
+        options["bias"] = normal(5, 7, seed=5)
+        options["bias"][1, 2] = options["bias"][3] = -np.inf
+    if options.get("sinks"):
+        options["sinks"] = normal(4, seed=6)
+    return arrays, options
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_equations_are_the_slopes_of_the_forward_pass(options):
+    (q, k, v, do), options = problem(options)
+    wrt = [x.astype("f8") for x in (q, k, v)]
+    if "sinks" in options:
+        wrt.append(options["sinks"].astype("f8"))
+    got = gradients(q, k, v, do, **options)
+
+    def loss():
+        sinks = {"sinks": wrt[3]} if len(wrt) > 3 else {}
+        return (attention(*wrt[:3], **(options | sinks))[0] * do).sum()
+    for x, gradient in zip(wrt, got):
+        for at in list(np.ndindex(x.shape))[::7]:
+            old, ends = x[at], []
+            for step in (1e-5, -1e-5):
+                x[at] = old + step
+                ends.append(loss())
+            x[at] = old
+            assert abs((ends[0] - ends[1]) / 2e-5 - gradient[at]) < 1e-7, at
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_run_writes_the_gradients(options):
+    arrays, options = problem(options)
+    for name, x in zip(("q", "k", "v", "do"), arrays):
+        save(f"{name}.npy", x)
+    words = ["--dsinks", "dsinks.npy"] if "sinks" in options else []
+    for name, value in options.items():
+        if isinstance(value, np.ndarray):
+            value = f"{save(f'{name}.npy', value)}"
+        words.append(f"--{name}" if value is True else f"--{name}=" + (
+            ",".join(map(str, value)) if name == "window" else str(value)))
+    stage(4, *RUN, *words)
+    for name, want in zip(("dq", "dk", "dv", "dsinks"), gradients(*arrays, **options)):
+        if want is not None:
+            compare(load(f"{name}.npy"), want, 2e-6, name)
+
+
+def test_packed_sequences_two_dimensions_and_what_is_refused(place):
+    q, k, v, do = problem({})[0]
+    for name, x in zip(("q", "k", "v", "do"), (q[0], k[0], v[0], do[0])):
+        save(f"{name}.npy", x)
+    stage(4, *RUN)
+    want = gradients(q[:1], k[:1], v[:1], do[:1])
+    compare(load("dk.npy"), want[1][0], 2e-6)
+    for name, x in zip(("q", "k", "v", "do"), (q, k, v, do)):
+        save(f"{name}.npy", x)
+    save("cq.npy", [0, 2, 2, 5], "i4"), save("ck.npy", [0, 3, 4, 7], "i4")
+    stage(4, *RUN, "--cu-seqlens-q", "cq.npy", "--cu-seqlens-k", "ck.npy", "--causal")
+    first = gradients(q[:, :2], k[:, :3], v[:, :3], do[:, :2], causal=True)
+    last = gradients(q[:, 2:], k[:, 4:], v[:, 4:], do[:, 2:], causal=True)
+    compare(load("dq.npy"), np.concatenate([first[0], last[0]], 1), 2e-6)
+    none = np.zeros((2, 1, 8))
+    compare(load("dk.npy"), np.concatenate([first[1], none, last[1]], 1), 2e-6)
+    save("do.npy", do[..., :3])
+    refused(4, *RUN, says="--do: do.npy: is [4, 5, 3] f32; give [heads_q, seqlen_q, head_dim_v] = "
+                          "[4, 5, 6]")
+    save("do.npy", do)
+    refused(4, *RUN[:-2], says="--dv is missing")
+    refused(4, *RUN, "--o", "o.npy", says="run: ")
+    refused(3, *RUN, says="no variant of this stage does this backward")
