@@ -285,14 +285,15 @@ static void fold_part(const struct problem *p, const struct arrays *a, const str
                       fold_function *fold, const struct tile *t, size_t part, struct state *x,
                       struct scratch *w)
 {
-    for (size_t r = 0; r < Br; r++) {
+    size_t rows = round_up(t->n_rows, PANEL);
+    for (size_t r = 0; r < rows; r++) {
         x->m[r] = -INFINITY;
         x->l[r] = 0;
     }
     size_t begin = larger(part * plan->part_keys, t->some_see.first);
     size_t end = smaller((part + 1) * plan->part_keys, t->some_see.end);
     if (begin < end) fold(p, a, plan, t, begin, end, x, w);
-    else memset(x->o, 0, Br * plan->cols * sizeof(float));
+    else memset(x->o, 0, rows * plan->cols * sizeof(float));
 }
 
 /* Floats of one thread, whole cache lines. */

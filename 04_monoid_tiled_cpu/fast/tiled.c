@@ -21,6 +21,7 @@ typedef float element;
 #define SUPPORTED                                                                          \
     (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
      WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES)
+#define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 
 /* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL). */
@@ -55,10 +56,12 @@ static float score_unit(const struct problem *p)
 static void pack_queries(const struct problem *p, const struct arrays *a,
                          const struct plan *plan, const struct tile *t, struct scratch *w)
 {
-    for (size_t r = 0; r < round_up(t->n_rows, PANEL); r++) {
-        const float *q = r < t->n_rows ? q_row(p, a, plan, t, r) : NULL;
-        float *column = w->qt + r / PANEL * PANEL * p->head_dim + r % PANEL;
-        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q ? q[d] * p->scale : 0;
+    size_t panel = PANEL * p->head_dim, last = t->n_rows / PANEL;
+    if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
+    for (size_t r = 0; r < t->n_rows; r++) {
+        const float *q = q_row(p, a, plan, t, r);
+        float *column = w->qt + r / PANEL * panel + r % PANEL;
+        for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;
     }
 }
 
@@ -142,7 +145,7 @@ static void fold_keys(const struct problem *p, const struct arrays *a, const str
                       const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
-    memset(x->o, 0, Br * plan->cols * sizeof(float));
+    memset(x->o, 0, round_up(t->n_rows, PANEL) * plan->cols * sizeof(float));
     int decode = plan->group * t->s.seqlen_q <= DECODE_ROWS;
     (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
 }
@@ -196,7 +199,9 @@ static void microkernel_attention(const struct problem *p, const struct arrays *
 
 static void all_cores_attention(const struct problem *p, const struct arrays *a)
 {
-    attention_tiles(p, a, &block_products, omp_get_max_threads());
+    double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
+    double flops = 2 * pairs * (double)(p->head_dim + p->head_dim_v);
+    attention_tiles(p, a, &block_products, flops < LEAST_WORK ? 1 : omp_get_max_threads());
 }
 
 /* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  A panel
