@@ -59,7 +59,12 @@ Test(library, softmax_refuses_what_is_wrong)
     p.rows = (size_t)1 << 62;
     cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
               strstr(error.message, "sizes"), "%s", error.message);
-    p.rows = 0;
+    p.device = GPU, p.rows = 1, p.cols = ((size_t)1 << 30) + 1;
+    p.x = p.y = (void *)(uintptr_t)4096; /* not looked at */
+    size_t bytes;
+    cr_expect(five_steps_softmax_workspace(&p, &bytes, &error) == FIVE_STEPS_UNSUPPORTED &&
+              strstr(error.message, "2^30"), "%s", error.message);
+    p.device = CPU, p.rows = 0;
     cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_OK);
 }
 

@@ -62,9 +62,9 @@ int five_steps_attention(const struct five_steps_attention_problem *p, void *wor
 {
     struct request r = {.error = error};
     int status = attention_request(p, &r);
-    if (!status) status = check_arrays(&r);
     if (status || request_is_empty(&r)) return status;
-    return request_run(&r, workspace, bytes);
+    status = check_arrays(&r);
+    return status ? status : request_run(&r, workspace, bytes);
 }
 
 /* The chosen kernel's own words, inside the guard. */
@@ -127,9 +127,9 @@ int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspa
 {
     struct request r = {.error = error};
     int status = softmax_request(p, &r);
-    if (!status) status = check_arrays(&r);
     if (status || request_is_empty(&r)) return status;
-    return request_run(&r, workspace, bytes);
+    status = check_arrays(&r);
+    return status ? status : request_run(&r, workspace, bytes);
 }
 
 /* ---- Merge. ---- */

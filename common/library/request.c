@@ -98,8 +98,11 @@ int request_choose(struct request *r, const char *name)
         int status = supports(&q, all[i]);
         if (status) return status;
         named = 1;
-        /* Without a name: say what the first kernel lacks; it supports the most. */
-        if (!first.v || name || variant_does(q.v, r->given.op)) first = q;
+        /* Without a name: say what the kernel lacks that supports the most, the list's first of
+         * attention and its last of softmax. */
+        if (!first.v || (variant_does(q.v, r->given.op) && (r->given.op == OP_ATTENTION ||
+                                                            !variant_does(first.v, r->given.op))))
+            first = q;
     }
     if (r->v) return FIVE_STEPS_OK;
     if (name && !named)
