@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "common/grader"))
 # pylint: disable=wrong-import-position
-from exercises import exercises  # noqa: E402
+from exercises import HINTS, exercises  # noqa: E402
 from forms import formed, parts_of, skeleton_of  # noqa: E402
 
 EXERCISES = {x.name: x for x in exercises()}
@@ -155,7 +155,7 @@ def solution(name, task=0, answer=None):
 
 def handed_out(name, task=0):
     x = EXERCISES[name]
-    return skeleton_of(formed(x.source.read_text(encoding="utf-8"), task), x.source)
+    return HINTS.sub("", skeleton_of(formed(x.source.read_text(encoding="utf-8"), task), x.source))
 
 
 def mistaken(student):

@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import sys
 
-from exercises import ROOT, SOLVED, exercises
+from exercises import HINTS, ROOT, SOLVED, exercises
 from forms import formed, forms_of, skeleton_of
 from handout import without_hidden
 
@@ -165,7 +165,7 @@ def write_exercise(repository, exercise, text, solved):
     skeleton = skeleton_of(text, exercise.solution)
     beside = folder / ("solutions" if solved else "skeletons")
     beside.mkdir(exist_ok=True)
-    for path, content in ((folder / exercise.file.name, skeleton),
+    for path, content in ((folder / exercise.file.name, HINTS.sub("", skeleton)),
                           (beside / exercise.file.name, text if solved else skeleton)):
         if solved and path.parent == folder:
             continue  # the grader has no use for it

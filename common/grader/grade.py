@@ -132,7 +132,7 @@ class Grader(Judge):
         self.failures, self.cases, self.counted, self.other = [], {}, {}, {}
         if self.isolation and (options.strict or self.course.get("strict")):
             raise Shortage("the jail is not complete on this machine, and STRICT asks for it: "
-                           + ISOLATION[2 - self.isolation])
+                           + ISOLATION.get(self.isolation, "none"))
 
     @property
     def seed(self):
@@ -203,7 +203,8 @@ class Grader(Judge):
                 f"{case.name}: {where + ': ' if where else ''}{why}", failing, details, len(families))
 
 
-ISOLATION = ["none", "no new processes", "no new processes, no writing, files hidden"]
+# What `jail --complete` says of this kernel.
+ISOLATION = {0: "no new processes, no writing, files hidden", 1: "none", 2: "no new processes"}
 
 
 def jobs_here(place):
@@ -225,12 +226,13 @@ def jobs_here(place):
 
 def grade(grader, students, chosen, hours):
     """student -> marks in the order of the exercises."""
+    at_once = jobs_here(grader.place)
     for x in chosen:  # here, so that all jobs have what it finds
         grader.prepare(x)
     jobs = {(name, x.name): (lambda x=x, student=student: grader.mark(x, student))
             for name, student in students.items() for x in chosen}
     by_name, table = {x.name: x for x in chosen}, {name: {} for name in students}
-    for (name, exercise), kind, result in run_jobs(jobs, jobs_here(grader.place), grader.place):
+    for (name, exercise), kind, result in run_jobs(jobs, at_once, grader.place):
         if kind == "shortage":
             raise Shortage(result)
         if kind == "failed":
@@ -321,7 +323,7 @@ def main():
     chosen = wanted(options.ex.split())
     students, hours, out = read_class(options, chosen)
     table, grader = with_grader(options, lambda grader: grade(grader, students, chosen, hours))
-    isolation = ISOLATION[2 - grader.isolation] if grader.isolation < 3 else ISOLATION[0]
+    isolation = ISOLATION.get(grader.isolation, "none")
     write_results(out, table, chosen, isolation, grader.course, hours)
     draw(out / "class.png", table, chosen,
          {x: total_of(table[x], hours.get(x, 0), grader.course) for x in table})

@@ -182,7 +182,8 @@ static const int denied[] = {
     SYS_inotify_init1, SYS_fanotify_init, SYS_prctl /* its own is over */};
 static const int without_gpu[] = {SYS_socket, SYS_socketpair, SYS_clone, SYS_memfd_create};
 
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
+#define LOAD(field)                                                                        \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
 #define REFUSE(error) RETURN(SECCOMP_RET_ERRNO | (error))
 #define ALLOW RETURN(SECCOMP_RET_ALLOW)
@@ -215,7 +216,8 @@ static int filter_calls(const struct jail *j)
         UNLESS(SYS_prlimit64, 4), LOAD(args[2]), UNLESS(0, 1), ALLOW, REFUSE(EPERM),
         ALLOW,
     };
-    static struct sock_filter f[N_OF(first) + N_OF(last) + 2 * N_OF(denied) + 2 * N_OF(without_gpu)];
+    static struct sock_filter f[N_OF(first) + N_OF(last) + 2 * N_OF(denied) +
+                                2 * N_OF(without_gpu)];
     size_t n = N_OF(first);
     memcpy(f, first, sizeof first);
     n += deny(f + n, denied, N_OF(denied) - (size_t)j->gpu);
@@ -236,9 +238,11 @@ static int read_options(struct jail *j, char **word)
         else if (!strcmp(*word, "--gpu")) j->gpu = 1;
         else if (!strcmp(*word, "--core")) j->one_core = 1;
         else if (!strcmp(*word, "--cpu") && has) j->cpu_s = atof(*++word);
-        else if (!strcmp(*word, "--memory") && has) j->memory_mib = strtoull(*++word, NULL, 10);
+        else if (!strcmp(*word, "--memory") && has)
+            j->memory_mib = strtoull(*++word, NULL, 10);
         else if (!strcmp(*word, "--write") && has) j->write = *++word;
-        else if (!strcmp(*word, "--read") && has && j->n_read < MOST_PATHS) j->read[j->n_read++] = *++word;
+        else if (!strcmp(*word, "--read") && has && j->n_read < MOST_PATHS)
+            j->read[j->n_read++] = *++word;
         else return 0;
     }
     return *word && word[1] && j->write && j->cpu_s > 0 && j->memory_mib > 0;
@@ -260,10 +264,10 @@ int main(int argc, char **argv)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (j.one_core) take_one_core();
     drop_capabilities();
+    if (!ask) limit_all(&j); /* before the filter, which lets nobody set limits */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     int hidden = hide_files(&j), filtered = j.compiler || filter_calls(&j);
     if (ask) return !filtered ? 1 : !hidden ? 2 : 0;
-    limit_all(&j);
     execvp(*command, command);
     fprintf(stderr, "jail: %s: %s\n", *command, strerror(errno));
     return 127;

@@ -58,6 +58,7 @@ SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the poin
                    r"all at (\S+) %|as a share of (\w+))\.$", re.M)
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
+SHOWN = 208  # a row of the round of such a byte, or a larger one, is compared (rounds.c)
 LEAST_ROUNDS, RUNS, TIMED_CPU_S, TIMED_MIB, JOB_S, MOST = 16, 5, 60, 3072, 900, 110
 NOISE = 1.25  # a share that is not this many times the first program's earns nothing
 
@@ -131,15 +132,29 @@ class Project:
         return {"q": q, "k": k, "v": v}
 
 
+def hashes(seed, n):
+    """The numbers by which rounds.c decides."""
+    with np.errstate(over="ignore"):
+        r = (np.uint64(seed * 1000003 + 1) + np.arange(n, dtype=np.uint64)) * np.uint64(0x9e3779b97f4a7c15)
+        return (r ^ r >> np.uint64(29)) * np.uint64(0xbf58476d1ce4e5b9)
+
+
 def change(x, seed):
     """What rounds.c does to an input before a round."""
     rows = x.reshape(-1, x.shape[-1])
-    i = np.arange(len(rows), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        r = (np.uint64(seed * 1000003 + 1) + i) * np.uint64(0x9e3779b97f4a7c15)
-        r = (r ^ r >> np.uint64(29)) * np.uint64(0xbf58476d1ce4e5b9)
+    r = hashes(seed, len(rows))
     rows[np.arange(len(rows)), (r >> np.uint64(40)) % np.uint64(rows.shape[1])] = \
         (r >> np.uint64(8) & np.uint64(0xffff)).astype(np.float32) * np.float32(2 ** -13) - np.float32(4)
+
+
+def row_of(inputs, row, scale):
+    """The case of one row alone."""
+    if "x" in inputs:
+        return rows_case("timed", "softmax", inputs["x"][row:row + 1])
+    head, i = divmod(row, inputs["q"].shape[2])
+    one = slice(head, head + 1)
+    return attention_case("timed", inputs["q"][:, one, i:i + 1], inputs["k"][:, one], inputs["v"][:, one],
+                          None, 0, scale)
 
 
 def conversation(rounds):
@@ -215,7 +230,7 @@ class ProjectGrader(Grader):
         status, said, taken = self.jailed(["--core", "--cpu", str(TIMED_CPU_S), "--memory", str(TIMED_MIB)],
                                           words, out, TIMED_CPU_S + 60, (), conversation(rounds))
         try:
-            got = {x: np.fromfile(out / x, np.float32) for x in ("y", "o", "lse") if (out / x).exists()}
+            got = {x: np.fromfile(out / x, np.float32) for x in ("y", "o", "lse", "rows") if (out / x).exists()}
         except (OSError, MemoryError):
             got = {}
         shutil.rmtree(out, ignore_errors=True)
@@ -223,13 +238,25 @@ class ProjectGrader(Grader):
 
     @staticmethod
     def right(project, inputs, rounds, got):
-        """What is wrong with the last round, or None."""
+        """What is wrong with the last round, or with those that were shown, or None."""
         inputs = {name: array.copy() for name, array in inputs.items()}
+        scale = 1 / np.sqrt(np.float32(project.shape[2])) if project.op == "attention" else 0
+        first = next(iter(inputs.values()))
+        shown, width = list(got.pop("rows", np.zeros(0)).reshape(-1, first.shape[-1])), first.shape[-1]
         for i, byte in enumerate(rounds):
             for k, name in enumerate(x for x in "xqk" if x in inputs):
                 change(inputs[name], byte + 256 * (2 * i + k))
-        case = rows_case("timed", "softmax", inputs["x"]) if "x" in inputs else attention_case(
-            "timed", *inputs.values(), None, 0, 1 / np.sqrt(np.float32(project.shape[2])))
+            if byte < SHOWN:
+                continue
+            row = int(hashes(byte + 512 * i, 1)[0] % np.uint64(first.size // width))
+            case, y = row_of(inputs, row, scale), "y" if "x" in inputs else "o"
+            case.outputs = {y: case.outputs[y]}
+            wrong = case.wrong({y: shown.pop(0).reshape(case.outputs[y][0].shape)}) if shown else \
+                ("a round was not shown", y, 0, 0, 0)
+            if wrong:
+                return wrong
+        case = rows_case("timed", "softmax", inputs["x"]) if "x" in inputs else \
+            attention_case("timed", *inputs.values(), None, 0, scale)
         for name, (want, _) in case.outputs.items():
             if name not in got or got[name].size != want.size:
                 return f"no {name} was written", "", 0, 0, 0

@@ -6,8 +6,9 @@
  * Reads the inputs (raw floats: FOLDER/x, or q, k and v), and for each byte on stdin makes a new
  * problem of them and has it computed: in each row of x, or of q and k, one element is replaced,
  * where and by what follows from the byte, the round and the row.  Then it writes a byte to stdout.
- * At the end of stdin it writes the last round's y, or o and lse, into the folder where it runs.
- * The judge decides byte by byte: no round knows whether it is the last, and the last is compared.
+ * At the end of stdin it writes the last round's y, or o and lse, into the folder where it runs, and
+ * after a byte from SHOWN on one row of that round's, into the file `rows`.  The judge decides byte by
+ * byte: no round knows whether it is the last, or one that is shown.
  * judge: projects.py, which makes the same changes. */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 
 #include "harness.h"
 #include "problem/variant.h"
+
+enum { SHOWN = 208 };
 
 static float *memory(size_t n)
 {
@@ -43,12 +46,17 @@ static void write_floats(const char *name, const float *p, size_t n)
     if (!f || fwrite(p, sizeof *p, n, f) != n || fclose(f)) exit(1);
 }
 
+static uint64_t hash(uint64_t seed, uint64_t i)
+{
+    uint64_t r = (seed * 1000003 + i + 1) * 0x9e3779b97f4a7c15u;
+    return (r ^ r >> 29) * 0xbf58476d1ce4e5b9u;
+}
+
 /* One element of each row (n) changes. */
 static void change(float *x, size_t rows, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < rows; i++) {
-        uint64_t r = (seed * 1000003 + i + 1) * 0x9e3779b97f4a7c15u;
-        r = (r ^ r >> 29) * 0xbf58476d1ce4e5b9u;
+        uint64_t r = hash(seed, i);
         x[i * n + (r >> 40) % n] = (float)(r >> 8 & 0xffff) * 0x1p-13f - 4.0f;
     }
 }
@@ -86,12 +94,18 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     a.workspace = memory(variant_scratch(v, &p) / sizeof(float) + 1);
 
     unsigned char byte;
+    FILE *f = fopen("rows", "wb");
+    if (!f) return 1;
     for (uint64_t round = 0; read(STDIN_FILENO, &byte, 1) == 1; round++) {
         for (int i = 0; i < 2; i++)
             if (x[i]) change(x[i], n_out / n_row, n_row, byte + 256 * (2 * round + (uint64_t)i));
         variant_call(v, &p, &a);
+        const float *y = rows ? a.y : a.o;
+        size_t shown = hash(byte + 256 * 2 * round, 0) % (n_out / n_row);
+        if (byte >= SHOWN && fwrite(y + shown * n_row, sizeof *y, n_row, f) != n_row) return 1;
         if (write(STDOUT_FILENO, "", 1) != 1) return 1;
     }
+    if (fclose(f)) return 1;
     write_floats(rows ? "y" : "o", rows ? a.y : a.o, n_out);
     if (n_lse) write_floats("lse", a.lse, n_lse);
     return 0;

@@ -1,0 +1,167 @@
+"""Projects are marked by their speed: what is right earns by its share, and the known ways of looking
+fast earn nothing.  Each cheat is the project online_softmax as it was handed out, with something put in
+front of its work where rows are long."""
+import json
+import pathlib
+import sys
+import types
+
+import pytest
+
+from helpers import ROOT, SANITIZED, run
+import test_exercises
+
+import projects
+from projects import ProjectGrader
+from judge import Shortage
+
+FAST = "-O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off"
+TOOLS = types.SimpleNamespace(**{**vars(test_exercises.TOOLS), "cc": f"cc -std=c11 -D_GNU_SOURCE {FAST}"})
+TOOL_WORDS = [word for name in ("build", "cc", "cxx", "link") for word in (f"--{name}", str(vars(TOOLS)[name]))] \
+    + [f"--libs={TOOLS.libs}"]
+pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
+START = ROOT / "03_online_softmax/exercises/projects/online_softmax.c"
+FUNCTION = "static void softmax(const struct problem *p, const struct arrays *a)\n"
+INCLUDES = "".join(f"#include <{x}.h>\n" for x in (
+    "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ioctl", "time", "unistd"))
+# name: (before the function, at its start where the problem is large, what the judge says; None: it is timed)
+CHEATS = {
+    "last_times_result": ("static int n;\n", "if (n++ > 3) return;", "y["),
+    "every_other_round": ("static int n;\n", "if (n++ % 2) return;", "y["),
+    "knows_inputs_by_their_first_number": (
+        "static float first;\n", "if (x[0] == first) return;\n        first = x[0];", "y["),
+    "knows_inputs_by_a_sum": (
+        "static double seen;\n", "double sum = 0; for (size_t j = 0; j < p->cols; j++) sum += x[j];\n"
+        "        if (sum == seen) return;\n        seen = sum;", "y["),
+    "works_later_on_a_thread": (
+        "static void *later(void *q) { return q; }\n",
+        "pthread_t t; if (!pthread_create(&t, NULL, later, NULL)) return;", None),
+    "every_other_row": ("", "struct problem half = *p; half.rows /= 2;\n        slow(&half, a);\n        return;", "y["),
+    "the_mean": ("", "for (size_t i = 0; i < p->rows * p->cols; i++) y[i] = 1.0f / (float)p->cols;\n"
+                 "        return;", "y["),
+    "no_maximum_for_large_problems": (
+        "", "for (size_t i = 0; i < p->rows; i++) {\n            float l = 0;\n"
+        "            for (size_t j = 0; j < p->cols; j++) l += y[i * p->cols + j] = expf(x[i * p->cols + j]);\n"
+        "            for (size_t j = 0; j < p->cols; j++) y[i * p->cols + j] /= l;\n        }\n        return;", "y["),
+    "cheap_exponential": (
+        "", "for (size_t i = 0; i < p->rows; i++) {\n            float l = 0, m = x[i * p->cols];\n"
+        "            for (size_t j = 0; j < p->cols; j++) m = fmaxf(m, x[i * p->cols + j]);\n"
+        "            for (size_t j = 0; j < p->cols; j++) l += y[i * p->cols + j] = "
+        "powf(fmaxf(0, 1 + (x[i * p->cols + j] - m) / 64), 64);\n"
+        "            for (size_t j = 0; j < p->cols; j++) y[i * p->cols + j] /= l;\n        }\n        return;", "y["),
+    "easy_inputs": ("", "for (size_t i = 0; i < p->rows * p->cols; i++) ((float *)x)[i] = 0, "
+                    "y[i] = 1.0f / (float)p->cols;\n        return;", "y["),
+    "patches_the_timer": ("int clock_gettime(clockid_t c, struct timespec *t) { return (void)c, (void)t, 0; }\n", "", None),
+    "another_core": ("", "cpu_set_t all; memset(&all, 255, sizeof all);\n"
+                     "        if (!sched_setaffinity(0, sizeof all, &all)) return;", None),
+    "counts_the_bytes_of_the_judge": (  # does the next round wait already?
+        "", "int n = 0; ioctl(0, FIONREAD, &n);\n        if (n > 0) return;", None),
+    "takes_the_judges_bytes": (
+        "", "static char bytes[64]; fcntl(0, F_SETFL, O_NONBLOCK);\n        read(0, bytes, 64);\n"
+        "        fcntl(0, F_SETFL, 0);", None),
+    "answers_for_the_harness": ("", "for (int i = 0; i < 40; i++) write(1, \"\", 1);", "timed"),
+    "ends_early": ("static int n;\n", "if (n++ == 5) _exit(0);", ""),
+    "stops_the_judge": ("", "if (!kill(getppid(), SIGSTOP) || !kill(-1, SIGSTOP)) return;", None),
+    "reads_the_judge": ("", "char path[40]; snprintf(path, 40, \"/proc/%d/mem\", getppid());\n"
+                        "        if (open(path, O_RDONLY) >= 0) return;", None),
+    "keeps_answers_in_a_file": (
+        "", "if (open(\"/tmp/answers\", O_RDWR | O_CREAT, 0600) >= 0 || open(\"/dev/shm/answers\", O_RDWR | "
+        "O_CREAT, 0600) >= 0) return;", None),
+    "behind_the_output": ("", "slow(p, a);\n        memset(y + p->rows * p->cols, 1, 1 << 22);\n        return;", ""),
+    "works_in_a_constructor": (
+        "__attribute__((constructor)) static void first(void) { if (fork() == 0) for (;;) continue; }\n", "", None),
+}
+
+
+def cheating(name):
+    before, start, _ = CHEATS[name]
+    head, body = START.read_text(encoding="utf-8").split(FUNCTION)
+    slow = body[:body.index("\n}\n") + 3]
+    large = "    if (p->rows * p->cols > 100000) {\n        %s\n    }\n" % start if start else ""
+    opening = "    float *y = a->y;\n"
+    return INCLUDES + head + FUNCTION.replace("softmax(", "slow(") + slow + "\n" + before + FUNCTION + \
+        body.replace(opening, opening + large, 1)
+
+
+@pytest.fixture(scope="module")
+def grader():
+    projects.RUNS = 2
+    one = ProjectGrader(TOOLS)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def project():
+    return next(x for x in projects.projects([]) if x.name == "online_softmax")
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_looking_fast_earns_nothing(grader, project, name):
+    marks, why, log, timed = grader.judged(project, cheating(name).encode(), 0)
+    words = CHEATS[name][2]
+    if words is None:
+        assert timed and timed["share"] < project.half_at, f"{why} {log}"
+    else:
+        assert not timed and words in why and marks == 0, f"{why} {log}"
+    assert not pathlib.Path("/tmp/answers").exists()
+
+
+def test_solution_is_faster_than_what_is_handed_out(grader, project):
+    slow, fast = (grader.judged(project, x.read_bytes(), 0)[3] for x in (START, project.solution))
+    assert fast["share"] > 4 * slow["share"], (slow, fast)
+
+
+@pytest.mark.parametrize("name", ["flash_attention", "gpu_softmax", "gpu_attention"])
+def test_project_is_right_as_handed_out_and_with_its_solution(grader, name):
+    x = next(x for x in projects.projects([]) if x.name == name)
+    for path in filter(None, (x.file, x.solution)):
+        marks, why, log, timed = grader.judged(x, path.read_bytes(), 0)
+        assert why.startswith("right in all"), f"{why} {log}"
+        assert bool(timed) != x.on_gpu and (not x.on_gpu or marks == 0)
+    wrong = x.file.read_text(encoding="utf-8").replace("l == 0", "l > 0", 1)
+    assert "so the speed does not count" in grader.judged(x, wrong.encode(), 0)[1]
+
+
+def test_busy_machine_gives_no_marks(grader, project):
+    grader.others[project.name] = grader.helper(START)  # a solution that is slow here and now
+    try:
+        with pytest.raises(Shortage, match="too busy"):
+            grader.judged(project, START.read_bytes(), 0)
+    finally:
+        del grader.others[project.name]
+
+
+def test_marks_follow_the_share(project):
+    half, all_ = project.half_at, project.all_at
+    assert [project.marks(x, 1) for x in (1, 1.2, half, all_, 2 * all_)] == [0, 0, 20, 40, 40]
+    assert 0 < project.marks((1 + half) / 2, 1) < 20 < project.marks((half + all_) / 2, 1) < 40
+
+
+def test_targets_name_a_share_for_every_gpu():
+    assert projects.targets("gpu_softmax", "NVIDIA H200")[1] > projects.targets("gpu_softmax", "NVIDIA T4")[1]
+    assert projects.targets("gpu_attention", "something new")[0] > 0
+
+
+def test_rounds_change_what_the_judge_changes(grader, project):
+    inputs, rounds = project.fresh(), bytes([7, 200, 0])
+    _, got, why = grader.seconds(project, grader.helper(project.solution), [], inputs, rounds)
+    assert not why and grader.right(project, inputs, rounds, dict(got)) is None
+    assert grader.right(project, inputs, rounds[:2], dict(got)) is not None
+
+
+def test_grade_projects_writes_marks(place):
+    (place / "class/fast").mkdir(parents=True)
+    (place / "class/slow").mkdir()
+    solution = START.parent / "solutions" / START.name
+    (place / "class/fast/online_softmax.c").write_bytes(solution.read_bytes())
+    (place / "class/slow/online_softmax.c").write_bytes(START.read_bytes())
+    done = run(sys.executable, ROOT / "common/grader/projects.py", "grade", "--submissions", "class", "--out",
+               "marks", "--ex", "online_softmax", *TOOL_WORDS, want=(0, 3), timeout=600)
+    if done.code == 3:
+        assert "too busy" in done.err and not (place / "marks/projects.json").exists()
+        pytest.skip("this machine is too busy for speed marks, and the grader says so")
+    students = json.loads((place / "marks/projects.json").read_text(encoding="utf-8"))["students"]
+    assert students["fast"]["marks"] > 20 and students["slow"]["marks"] == 0
+    assert students["fast"]["exercises"]["online_softmax"]["timed"]["solution"] > 0
+    assert "as it was handed out" in (place / "marks/feedback/slow-projects.txt").read_text(encoding="utf-8")
