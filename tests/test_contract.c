@@ -10,7 +10,7 @@
 #include "problem/feature.h"
 #include "problem/layout.h"
 #include "problem/variant.h"
-#include "program/groups.h"
+#include "program/verbs.h"
 #include "verification/cases.h"
 
 extern const struct variant naive_simd, naive_threads, safe_simd, safe_threads;

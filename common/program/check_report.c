@@ -8,7 +8,7 @@
 #include "measurement/timing.h"
 #include "problem/variant.h"
 #include "program/complain.h"
-#include "program/groups.h"
+#include "program/verbs.h"
 
 void progress(struct run *run, size_t i, size_t n, const char *name)
 {

@@ -4,8 +4,18 @@
 #include <string.h>
 
 #include "problem/variant.h"
-#include "program/groups.h"
 #include "program/verbs.h"
+
+const char *group_name(enum group group)
+{
+    static const char *const names[] = {
+        [IN_LESSON] = "lesson",     [IN_FAST] = "faster",    [IN_GPU] = "GPU",
+        [IN_ASIDES] = "asides",     [IN_PORTABLE] = "any GPU", [IN_HOPPER] = "Hopper",
+        [IN_SPLIT_KV] = "few queries",
+    };
+    _Static_assert(sizeof names / sizeof *names == N_GROUPS, "each group's heading");
+    return names[group];
+}
 
 enum { N_CELLS = 6, CELL = 48, MOST_LINES = 64 };
 

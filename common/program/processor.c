@@ -10,20 +10,22 @@
 
 unsigned processor_has(void)
 {
-    unsigned has = 0;
+    unsigned has = 0, bit = 0;
 #if defined __x86_64__
     __builtin_cpu_init();
-#define ADD(bit, name) has |= __builtin_cpu_supports(name) ? 1u << bit : 0;
+#define ADD(name, macro) has |= (__builtin_cpu_supports(name) ? 1u : 0u) << bit++;
     INSTRUCTION_SETS(ADD)
 #endif
+    (void)bit;
     return has;
 }
 
-const char *processor_lacks(unsigned needs, unsigned has)
+const char *processor_lacks(const char *const *needs, unsigned has)
 {
-#define NAME(bit, name) if (needs & ~has & 1u << bit) return name;
-    INSTRUCTION_SETS(NAME)
-    (void)needs, (void)has;
+#define NAME(name, macro) name,
+    static const char *const names[] = {INSTRUCTION_SETS(NAME) NULL};
+    for (int i = 0; needs[i]; i++)
+        if (!strcmp(needs[i], "1") && !(has & 1u << i)) return names[i];
     return NULL;
 }
 

@@ -2,20 +2,24 @@
 #ifndef PROCESSOR_H
 #define PROCESSOR_H
 
-/* The sets that compilers use without being asked by the source.  X(bit, name) */
+/* The sets that compilers use without being asked by the source.  X(name, macro of the compiler) */
 #if defined __x86_64__
 #define INSTRUCTION_SETS(X)                                                                 \
-    X(0, "sse4.2") X(1, "popcnt") X(2, "avx") X(3, "avx2") X(4, "fma") X(5, "bmi2")         \
-    X(6, "avx512f") X(7, "avx512bw") X(8, "avx512dq") X(9, "avx512vl") X(10, "avx512vbmi")
+    X("sse4.2", __SSE4_2__) X("popcnt", __POPCNT__) X("avx", __AVX__) X("avx2", __AVX2__)   \
+    X("fma", __FMA__) X("bmi2", __BMI2__) X("avx512f", __AVX512F__)                         \
+    X("avx512bw", __AVX512BW__) X("avx512dq", __AVX512DQ__) X("avx512vl", __AVX512VL__)     \
+    X("avx512vbmi", __AVX512VBMI__)
 #else
 #define INSTRUCTION_SETS(X)
 #endif
 
-extern const unsigned built_for; /* a bit for each set that the compiler was told it may use */
+/* Of each set, in this order, then NULL: "1" when the compiler was told that it may use it (its
+ * macro is defined as 1), else the macro's name. */
+extern const char *const built_for[];
+
+/* The first set of `needs` (as built_for) that `has` (a bit for each) lacks, or NULL. */
+const char *processor_lacks(const char *const *needs, unsigned has);
 
 unsigned processor_has(void);
-
-/* The first set of `needs` that is not in `has`, or NULL. */
-const char *processor_lacks(unsigned needs, unsigned has);
 
 #endif
