@@ -1,6 +1,8 @@
 /* heads.c: a variant that knows one row or one head, on a whole problem. */
 #include "problem/heads.h"
 
+#include <omp.h>
+
 #include "problem/arrays.h"
 
 #define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a second core wakes up */
@@ -33,16 +35,18 @@ static struct head some_queries(struct head h, size_t i, size_t n)
     return h;
 }
 
-/* A head at a time where s and p are stored, so that there is one s and one p; else all heads
- * together. */
+/* A head at a time where s and p are stored, so that there is one s and one p, and each core keeps
+ * its part of them; else all heads together. */
 static void each_head(const struct variant *v, const struct problem *p, const struct arrays *a,
                       function_of_head *function)
 {
     size_t heads = n_heads(p), together = v->stores_scores ? 1 : heads;
-    size_t n = v->all_cores || !p->seqlen_q ? QUERIES : p->seqlen_q;
-    size_t parts = (p->seqlen_q + n - 1) / n;
+    size_t cores = v->all_cores ? (size_t)omp_get_max_threads() : 1;
+    size_t n = cores > 1 && !v->stores_scores ? QUERIES : (p->seqlen_q + cores - 1) / cores;
+    size_t parts = n ? (p->seqlen_q + n - 1) / n : 0;
+    omp_set_schedule(v->stores_scores ? omp_sched_static : omp_sched_dynamic, 1);
     for (size_t first = 0; first < heads; first += together) {
-#pragma omp parallel for schedule(dynamic) if (v->all_cores)
+#pragma omp parallel for schedule(runtime) if (v->all_cores)
         for (size_t t = 0; t < together * parts; t++) {
             struct head h = head_of(p, a, first + t / parts);
             h.scratch = a->workspace; /* of a variant that works on one core */

@@ -11,9 +11,8 @@ static inline void vector_scores(const struct head *h, size_t i, size_t first, s
 {
     const float *q_i = q_row(h, i), *bias_i = h->bias ? h->bias + i * h->seqlen_k + first : NULL;
     for (size_t j = 0; j < n; j++) {
-        s[j] = bias_i ? bias_i[j] : 0;
-        if (s[j] == -INFINITY) continue;
-        s[j] = h->scale * vdot(q_i, k_row(h, first + j), h->head_dim) + s[j];
+        s[j] = h->scale * vdot(q_i, k_row(h, first + j), h->head_dim);
+        if (bias_i) s[j] = bias_i[j] == -INFINITY ? -INFINITY : s[j] + bias_i[j];
     }
 }
 
@@ -30,11 +29,12 @@ INLINE void stored_attention(const struct head *h,
     for (size_t i = 0; i < h->seqlen_q; i++)
         h->lse[i] = softmax(s_row(h, i), p_row(h, i), h->seqlen_k);
     for (size_t i = 0; i < h->seqlen_q; i++) {
-        const float *s_i = s_row(h, i), *p_i = p_row(h, i);
+        const float *s_i = s_row(h, i), *p_i = p_row(h, i), *v_j = h->v;
         float *o_i = o_row(h, i);
-        for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
-        for (size_t j = 0; j < visible(h, i); j++)
-            if (s_i[j] != -INFINITY) vaxpy(1, o_i, p_i[j], v_row(h, j), h->head_dim_v);
+        size_t n = visible(h, i), head_dim_v = h->head_dim_v;
+        for (size_t d = 0; d < head_dim_v; d++) o_i[d] = 0;
+        for (size_t j = 0; j < n; j++, v_j += head_dim_v)
+            if (s_i[j] != -INFINITY) vaxpy(1, o_i, p_i[j], v_j, head_dim_v);
     }
 }
 
