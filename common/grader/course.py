@@ -156,6 +156,12 @@ class Draw:
 
 
 def copy_tree(target):
+    """What is there of an earlier copy goes; what somebody added beside it stays."""
+    for path in [target / x.name for x in ROOT.iterdir() if x.name not in (".git", "build")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     shutil.copytree(ROOT, target, ignore=NOT_COPIED, symlinks=True, dirs_exist_ok=True)
 
 
@@ -239,8 +245,8 @@ def create(out, seed, upto, assistants):
 
 def main():
     parser = argparse.ArgumentParser(description="a course")
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--seed", required=True)
+    parser.add_argument("--out", default="")
+    parser.add_argument("--seed", default="")
     parser.add_argument("--upto", default="5")
     parser.add_argument("--assistants", default="explain", choices=list(AGENTS))
     options = parser.parse_args()

@@ -11,7 +11,8 @@ import shutil
 # What students do not get.
 HIDDEN = ["tests", ".ci", ".github", "common/grader/course.py", "common/grader/handout.py",
           "common/grader/board.py", "common/grader/similar.py",
-          "common/grader/adapters", "notes/instructor.md",
+          "common/grader/adapters", "notes/instructor.md", "notes/checkpoints.md",
+          "notes/grading.md",
           "notes/planted_bugs.md"]
 # Verbs of `make` that need one of these, or a stage with its number.
 HIDDEN_VERBS = ["course", "grade", "grade-projects", "board", "similar", "book", "tables"]

@@ -1,0 +1,118 @@
+"""A course: what students get and what they do not; stages added one by one; what the seed decides."""
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from helpers import ROOT, run
+from students import EXERCISES
+
+from handout import gone
+
+COURSE = [sys.executable, ROOT / "common/grader/course.py"]
+
+
+def course(*words, want=0):
+    return run(*COURSE, *words, want=want, timeout=300)
+
+
+def git(folder, *words):
+    return run("git", "-C", folder, *words).out
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A course of three stages, which then gets all five."""
+    out = tmp_path_factory.mktemp("course") / "out"
+    course("--out", out, "--seed", "a seed", "--upto", "3")
+    first = git(out / "students", "rev-parse", "HEAD").strip()
+    three = {str(x.relative_to(out / "students")): x.read_text(errors="replace") for x in
+             (out / "students").rglob("*") if x.is_file() and ".git/" not in str(x)}
+    course("--out", out, "--seed", "a seed", "--upto", "5")
+    return out, first, three
+
+
+def test_students_get_no_solution_nor_what_is_hidden(made):
+    out, _, three = made
+    names = set(three)
+    assert not [x for x in names if "solutions" in x or x.startswith(("tests/", "04_", "05_")) or "instructor" in x
+                or "checkpoints" in x or x.endswith(("course.py", "course.json"))]
+    secret = json.loads((out / "instructor/course.json").read_text(encoding="utf-8"))["secret"]
+    for name, text in three.items():
+        assert secret not in text and ("/exercises/" not in name or "solution begin" not in text), name
+    log = git(out / "students", "log", "-p", "--all", "--", "0*/exercises")
+    assert "+    /* solution begin */" not in log
+    for name, exercise in EXERCISES.items():
+        file = out / "students" / exercise.stage / "exercises" / exercise.file.name
+        assert ">>> your part" in file.read_text(encoding="utf-8") and "Hint:" not in file.read_text(encoding="utf-8"), name
+
+
+def test_next_stages_are_a_fast_forward_that_touches_no_file_of_the_first(made):
+    out, first, three = made
+    students = out / "students"
+    assert git(students, "rev-list", "--count", "HEAD").strip() == "2"
+    git(students, "merge-base", "--is-ancestor", first, "HEAD")
+    changed = git(students, "diff", "--name-only", first, "HEAD").split()
+    assert any(x.startswith("05_") for x in changed)
+    assert not [x for x in changed if x in three and re.match(r"0[123].*\.(c|cu|h)$", x)]
+    assert "touch" not in course("--out", out, "--seed", "a seed", "--upto", "4", want=2).err
+
+
+def test_pages_have_no_dangling_links_and_help_only_what_works(made):
+    out, _, three = made
+    assert not gone(out / "students")
+    verbs = re.findall(r"^#   make (\S+)", three["Makefile"], re.M)
+    assert "check" in verbs and "hint" in verbs
+    assert not {"course", "grade", "grade-projects", "board", "similar", "test", "mpi"} & set(verbs)
+
+
+def test_handout_says_what_it_must(made):
+    _, _, three = made
+    page = three["COURSE.md"]
+    for words in ("make hint", "container", "does not count", "**Help.**", "minutes", "Stages 4 to 5 come"):
+        assert words in page, words
+    assert page.count("\n| `0") == 9 and "container" in three["Containerfile"].lower() or "docker" in three["Containerfile"]
+    assert three[".gitignore"] == "build/\n" and "eol=lf" in three[".gitattributes"]
+
+
+def test_a_students_exercise_is_judged_with_what_students_have(made):
+    out, _, _ = made
+    from test_exercises import TOOLS
+    words = ["--cc", TOOLS.cc, "--cxx", TOOLS.cxx, "--link", TOOLS.link, f"--libs={TOOLS.libs}", "--build", TOOLS.build]
+    tool = [sys.executable, "common/grader/exercises.py"]
+    said = run(*tool, "run", "03_online_softmax", "--ex", "online_step", *words, cwd=out / "students", want=1).out
+    assert "not begun" in said and "right: 0 of 1" in said and "wrote" not in said
+    assert "hint 1 of" in run(*tool, "hint", "03_online_softmax", "--ex", "online_step", "--build", out / "b",
+                              cwd=out / "students").out
+
+
+def test_seed_decides_forms_numbers_and_hidden_cases(tmp_path):
+    courses = []
+    for name, seed in (("a", "one"), ("b", "one"), ("c", "two")):
+        course("--out", tmp_path / name, "--seed", seed, "--assistants", "none")
+        courses.append(json.loads((tmp_path / name / "instructor/course.json").read_text(encoding="utf-8")))
+    assert courses[0] == courses[1] and courses[0]["secret"] != courses[2]["secret"]
+    assert courses[0]["forms"] != courses[2]["forms"]
+    assert not subprocess.run(["diff", "-r", "-x", ".git", tmp_path / "a/students", tmp_path / "b/students"],
+                              check=False, capture_output=True).stdout
+    assert "do not allow" in (tmp_path / "a/students/AGENTS.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words,says", [
+    ([], "OUT: where?"), (["--out", "x"], "SEED: give a text"),
+    (["--out", "x", "--seed", "s", "--upto", "6"], "UPTO: no stage '6'"),
+    (["--out", ROOT / "notes/x", "--seed", "s"], "lies in this repository"),
+    (["--out", ".", "--seed", "s"], "exists and is not empty"),
+])
+def test_bad_requests_are_refused_in_one_line(place, words, says):
+    (place / "file").write_text("x")
+    done = course(*words, want=2)
+    assert says in done.err and done.err.count("\n") == 1
+
+
+def test_another_seed_or_an_earlier_stage_does_not_continue_a_course(made):
+    out, _, _ = made
+    assert "another SEED" in course("--out", out, "--seed", "other", want=2).err
+    assert "holds these stages already" in course("--out", out, "--seed", "a seed", "--upto", "5", want=2).err
