@@ -25,14 +25,14 @@ QUERIES = ("name", "driver_version", "power.limit", "power.max_limit", "clocks.m
 
 
 def read_columns():
-    """The header that `bench` writes: the only list of the columns stands in C."""
-    text = "".join(path.read_text(encoding="utf-8")
-                   for path in sorted((ROOT / "common/measurement").glob("*.c")))
-    header = re.search(r'((?:\s*"[^"\n]*")+);', text[text.index('"stage,variant,'):])
-    return "".join(re.findall(r'"([^"\n]*)"', header[0])).split(",")
+    """{column: TEXT, or a kind of number} of what `bench` writes: the only list of the columns is
+    the table in csv.c."""
+    text = (ROOT / "common/measurement/csv.c").read_text(encoding="utf-8")
+    return dict(re.findall(r'^    \{"(\w+)", (\w+),', text, re.M))
 
 
-COLUMNS = read_columns()
+KINDS = read_columns()
+COLUMNS = list(KINDS)
 
 
 def output_of(command):

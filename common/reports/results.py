@@ -14,13 +14,12 @@ import pandas as pd
 
 from accept import accepted
 from ladder import listed
+from measurements import KINDS
 from words import si
 
-TEXTS = ("stage variant op device dtype ceiling_kind date commit machine compiler "
-         "flags").split()
+TEXTS = [column for column, kind in KINDS.items() if kind == "TEXT"]
+NUMBERS = [column for column, kind in KINDS.items() if kind != "TEXT"]
 SHAPE = "rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v".split()
-NUMBERS = SHAPE + ("causal threads median_s min_s reps bytes_predicted bytes_measured flops gbps "
-                   "gflops ceiling pct_ceiling peak_bytes max_err allowed_err").split()
 ERRORS = ("max_err", "allowed_err")
 ALWAYS = ("stage", "variant", "op", "device", "median_s")
 STAGES = ("1", "2", "3", "4", "5", "peer", "roof")
