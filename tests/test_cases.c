@@ -35,11 +35,10 @@ Test(cases, shapes_are_valid)
     const struct test_case *c = test_cases(&n);
     for (size_t i = 0; i < n; i++) {
         const struct problem *p = &c[i].problem;
-        struct sizes s = problem_sizes(p);
-        if (s.x) cr_expect(p->rows && p->cols, "%s", c[i].name);
+        if (array_count(p, ARRAY_X)) cr_expect(p->rows && p->cols, "%s", c[i].name);
         else
-            cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 && s.q && s.k && s.v &&
-                          isfinite(p->scale),
+            cr_expect(p->heads_kv && p->heads_q % p->heads_kv == 0 &&
+                          array_count(p, ARRAY_Q) && array_count(p, ARRAY_V) && isfinite(p->scale),
                       "%s", c[i].name);
     }
 }
@@ -89,13 +88,11 @@ Test(cases, inputs_repeat_and_follow_the_seed)
     for (size_t i = 0; i < n; i += 11) {
         if (c[i].only_gpu) continue;
         struct inputs *a = inputs_new(&c[i], F32, 5), *b = inputs_new(&c[i], F32, 5);
-        struct sizes s = problem_sizes(&c[i].problem);
-        cr_expect(same(a->arrays.x, b->arrays.x, s.x * 4) &&
-                      same(a->arrays.q, b->arrays.q, s.q * 4) &&
-                      same(a->arrays.k, b->arrays.k, s.k * 4) &&
-                      same(a->arrays.v, b->arrays.v, s.v * 4) &&
-                      same(a->arrays.bias, b->arrays.bias, s.bias * 4),
-                  "%s", c[i].name);
+        for (int k = 0; k < N_ARRAYS; k++)
+            if (array_role(&a->problem, k) == INPUT)
+                cr_expect(same(array_of(&a->arrays, k), array_of(&b->arrays, k),
+                               array_bytes(&a->problem, k)), "%s: %s", c[i].name,
+                          array_list[k].name);
         inputs_free(a);
         inputs_free(b);
     }
@@ -216,12 +213,10 @@ Test(cases, half_inputs_are_numbers_of_their_type)
         "attention-markers-49x300-d128"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct inputs *in = inputs_new(find(names[i]), F16, 1);
-        struct sizes n = problem_sizes(&in->problem);
-        const uint16_t *q = in->arrays.q, *k = in->arrays.k, *v = in->arrays.v;
         int finite = 1;
-        for (size_t j = 0; j < n.q; j++) finite &= isfinite(half_to_float(q[j])) != 0;
-        for (size_t j = 0; j < n.k; j++) finite &= isfinite(half_to_float(k[j])) != 0;
-        for (size_t j = 0; j < n.v; j++) finite &= isfinite(half_to_float(v[j])) != 0;
+        for (int k = ARRAY_Q; k <= ARRAY_V; k++)
+            for (size_t j = 0; j < array_count(&in->problem, k); j++)
+                finite &= isfinite(dtypes[F16].load(array_of(&in->arrays, k), j)) != 0;
         cr_expect(finite, "%s overflows in f16", names[i]);
         inputs_free(in);
     }

@@ -27,14 +27,13 @@ struct fixture {
 static struct fixture fixture_new(void)
 {
     struct random g = {1};
-    struct sizes n = problem_sizes(&small);
-    struct fixture f = {oracle_normals(&g, n.q, 1), oracle_normals(&g, n.k, 1),
-                        oracle_normals(&g, n.v, 1), {0}, NULL, outputs_new(&small)};
+    struct fixture f = {oracle_normals(&g, array_count(&small, ARRAY_Q), 1), oracle_normals(&g, array_count(&small, ARRAY_K), 1),
+                        oracle_normals(&g, array_count(&small, ARRAY_V), 1), {0}, NULL, outputs_new(&small)};
     f.a = (struct arrays){.q = f.q, .k = f.k, .v = f.v};
     f.s = standard_new(&small, &f.a);
-    for (size_t i = 0; i < n.o; i++)
+    for (size_t i = 0; i < array_count(&small, ARRAY_O); i++)
         ((float *)f.out.array[ARRAY_O].data)[i] = (float)f.s->answer[ARRAY_O].want[i];
-    for (size_t i = 0; i < n.lse; i++)
+    for (size_t i = 0; i < array_count(&small, ARRAY_LSE); i++)
         ((float *)f.out.array[ARRAY_LSE].data)[i] = (float)f.s->answer[ARRAY_LSE].want[i];
     return f;
 }

@@ -7,20 +7,19 @@
 static double oracle_distance(struct problem p, float width, uint64_t seed)
 {
     struct random g = {seed};
-    struct sizes n = problem_sizes(&p);
-    float *q = oracle_normals(&g, n.q, width), *k = oracle_normals(&g, n.k, 1);
-    float *v = oracle_normals(&g, n.v, 1),
-          *bias = p.has_bias ? oracle_normals(&g, n.bias, 1) : NULL;
-    for (size_t i = 0; i < n.bias; i++)
+    float *q = oracle_normals(&g, array_count(&p, ARRAY_Q), width), *k = oracle_normals(&g, array_count(&p, ARRAY_K), 1);
+    float *v = oracle_normals(&g, array_count(&p, ARRAY_V), 1),
+          *bias = p.has_bias ? oracle_normals(&g, array_count(&p, ARRAY_BIAS), 1) : NULL;
+    for (size_t i = 0; i < array_count(&p, ARRAY_BIAS); i++)
         if (random_below(&g, 4) == 0) bias[i] = -INFINITY;
     struct arrays a = {.q = q, .k = k, .v = v, .bias = bias};
-    long double *o = malloc(n.o * sizeof *o), *lse = malloc(n.lse * sizeof *lse);
+    long double *o = malloc(array_count(&p, ARRAY_O) * sizeof *o), *lse = malloc(array_count(&p, ARRAY_LSE) * sizeof *lse);
     oracle_attention(&p, q, k, v, bias, o, lse);
     struct standard *r = standard_new(&p, &a);
     double worst = 0, unit = 1e-15 * (1 + r->max_score);
-    for (size_t i = 0; i < n.o; i++)
+    for (size_t i = 0; i < array_count(&p, ARRAY_O); i++)
         worst = fmax(worst, fabs((double)(r->answer[ARRAY_O].want[i] - o[i])) / unit);
-    for (size_t i = 0; i < n.lse; i++) {
+    for (size_t i = 0; i < array_count(&p, ARRAY_LSE); i++) {
         if (lse[i] == -INFINITY && r->answer[ARRAY_LSE].want[i] == -INFINITY) continue;
         double difference = fabs((double)(r->answer[ARRAY_LSE].want[i] - lse[i])) / unit;
         if (!(difference <= worst)) worst = difference;
@@ -173,9 +172,8 @@ Test(reference, scan_is_attention_on_every_prefix)
     struct problem p = heads_problem(2, 4, 2, 1, 37, 6, 5);
     struct problem prefix = p;
     p.op = OP_SCAN;
-    struct sizes n = problem_sizes(&p);
-    float *q = oracle_normals(&g, n.q, 3), *k = oracle_normals(&g, n.k, 1);
-    float *v = oracle_normals(&g, n.v, 1);
+    float *q = oracle_normals(&g, array_count(&p, ARRAY_Q), 3), *k = oracle_normals(&g, array_count(&p, ARRAY_K), 1);
+    float *v = oracle_normals(&g, array_count(&p, ARRAY_V), 1);
     struct arrays a = {.q = q, .k = k, .v = v};
     struct standard *r = standard_new(&p, &a);
     for (size_t j = 0; j < p.seqlen_k; j++) {

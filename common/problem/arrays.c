@@ -137,6 +137,11 @@ size_t array_count(const struct problem *p, enum array i)
     struct strides by = given_strides(p, i);
     const size_t stride[] = {by.batch, by.head, by.row};
     size_t n = product(&e), last = 0;
+    if (i == ARRAY_BIAS && p->has_bias_strides) {
+        /* where the last row ends; rows that run backwards end with the first */
+        last = bias_at(p, p->batch - 1, p->heads_q - 1, p->seqlen_q - 1);
+        return n == 0 ? 0 : last > PTRDIFF_MAX ? p->seqlen_k : size_plus(last, p->seqlen_k);
+    }
     if (n == 0 || !(by.batch || by.head || by.row)) return n;
     for (int t = 0; t < 3; t++)
         last = size_plus(last, size_times(e.size[t] - 1, stride[t]));

@@ -25,10 +25,10 @@ static inline HOST_DEVICE struct mask mask_of_lengths(const struct problem *p,
                                                       size_t seqlen_q, size_t seqlen_k)
 {
     struct mask m = {(ptrdiff_t)seqlen_k, -(ptrdiff_t)seqlen_q, (ptrdiff_t)seqlen_k};
-    ptrdiff_t i_0 = (ptrdiff_t)seqlen_k - (ptrdiff_t)seqlen_q + p->shift;
-    if (p->has_window && p->window_left >= 0) m.first = i_0 - p->window_left;
-    if (p->has_window && p->window_right >= 0) m.last = i_0 + p->window_right;
-    if (p->causal) m.last = i_0;
+    size_t i_0 = seqlen_k - seqlen_q + (size_t)p->shift; /* unsigned: no size overflows */
+    if (p->has_window && p->window_left >= 0) m.first = (ptrdiff_t)(i_0 - (size_t)p->window_left);
+    if (p->has_window && p->window_right >= 0) m.last = (ptrdiff_t)(i_0 + (size_t)p->window_right);
+    if (p->causal) m.last = (ptrdiff_t)i_0;
     return m;
 }
 
@@ -46,8 +46,8 @@ static inline HOST_DEVICE size_t mask_clamp(ptrdiff_t x, ptrdiff_t n)
 /* The keys that query i sees. */
 static inline HOST_DEVICE struct key_range mask_keys(struct mask m, size_t i)
 {
-    struct key_range keys = {mask_clamp((ptrdiff_t)i + m.first, m.seqlen_k),
-                             mask_clamp((ptrdiff_t)i + m.last + 1, m.seqlen_k)};
+    struct key_range keys = {mask_clamp((ptrdiff_t)(i + (size_t)m.first), m.seqlen_k),
+                             mask_clamp((ptrdiff_t)(i + (size_t)m.last + 1), m.seqlen_k)};
     return keys;
 }
 

@@ -120,15 +120,3 @@ double problem_flops(const struct problem *p)
     double of_pair = p->op == OP_BACKWARD ? 3 * d + 2 * dv : d + dv;
     return 2.0 * of_pair * (double)p->batch * (double)p->heads_q * problem_pairs(&even);
 }
-
-struct sizes problem_sizes(const struct problem *p)
-{
-    struct sizes n = {
-        array_count(p, ARRAY_X), array_count(p, ARRAY_W), array_count(p, ARRAY_Y),
-        array_count(p, ARRAY_Q), array_count(p, ARRAY_K), array_count(p, ARRAY_V),
-        array_count(p, ARRAY_BIAS), array_count(p, ARRAY_O), array_count(p, ARRAY_LSE),
-        array_count(p, ARRAY_K_NEW), array_count(p, ARRAY_V_NEW), array_count(p, ARRAY_INDEX),
-        array_count(p, ARRAY_SINKS), array_count(p, ARRAY_CU_SEQLENS_Q),
-        array_count(p, ARRAY_PAGE_TABLE)};
-    return n;
-}

@@ -44,13 +44,6 @@ double problem_pairs(const struct problem *p);
 
 double problem_flops(const struct problem *p); /* 0 for operations on rows */
 
-/* Element counts of each array of p (0 when the operation does not use it, SIZE_MAX when
- * the count is no size_t: no array can be that large).  With strides the gaps count too. */
-struct sizes {
-    size_t x, w, y, q, k, v, bias, o, lse, k_new, v_new, index, sinks, cu_seqlens, pages;
-};
-struct sizes problem_sizes(const struct problem *p);
-
 /* ON_HEADS: answers of one (batch, head). */
 static inline size_t rows_per_head(const struct problem *p)
 {

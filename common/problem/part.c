@@ -40,13 +40,15 @@ void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
                    (const char *)from + row_at(rows_from, i, by_from, h, row) * size, bytes);
 }
 
-/* bias [seqlen_q, seqlen_k] of the longest sequences; the part has its own lengths. */
+/* The bias is that of the longest sequences; the part has its own lengths. */
 static void gather_bias(const struct part *part, const struct problem *p, const float *bias,
                         float *own)
 {
-    size_t n = part->s.seqlen_k;
-    for (size_t i = 0; i < part->s.seqlen_q; i++)
-        memcpy(own + i * n, bias + i * p->seqlen_k, n * sizeof *own);
+    size_t heads = p->has_bias_strides ? p->heads_q : 1, n = part->s.seqlen_k;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < part->s.seqlen_q; i++)
+            memcpy(own + bias_at(&part->p, 0, h, i), bias + bias_at(p, part->s.batch, h, i),
+                   n * sizeof *own);
 }
 
 static struct rows rows_of(const struct part *part)
@@ -78,6 +80,8 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
     part->p.batch = 1;
     part->p.seqlen_q = part->s.seqlen_q;
     part->p.seqlen_k = part->s.seqlen_k;
+    part->p.bias_strides = (struct strides){0, part->s.seqlen_q * part->s.seqlen_k,
+                                            part->s.seqlen_k};
     for (int i = 0; i < N_ARRAYS; i++) {
         if (array_role(&part->p, i) == ABSENT) continue;
         if ((array_has_rows(i) || i == ARRAY_BIAS) && !part_array(part, p, a, i)) {

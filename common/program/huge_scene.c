@@ -129,20 +129,18 @@ int set_scene(struct scene *s, const struct huge *huge, enum dtype dtype)
     s->p.dtype = dtype;
     s->p.scale = on_heads(&s->p) ? 3 / sqrtf((float)s->p.head_dim) : 1;
     s->block = block_new(dtype);
-    struct sizes n = problem_sizes(&s->p);
     struct arrays *a = &s->device;
-    size_t size = dtype_size(dtype);
     if (on_heads(&s->p)) {
-        a->q = upload(s, n.q, huge->planted);
-        a->k = upload(s, n.k, huge->planted);
-        a->v = upload(s, n.v, 0);
-        a->o = gpu_alloc(n.o * size);
-        a->lse = gpu_alloc(n.lse * sizeof(float));
+        a->q = upload(s, array_count(&s->p, ARRAY_Q), huge->planted);
+        a->k = upload(s, array_count(&s->p, ARRAY_K), huge->planted);
+        a->v = upload(s, array_count(&s->p, ARRAY_V), 0);
+        a->o = gpu_alloc(array_bytes(&s->p, ARRAY_O));
+        a->lse = gpu_alloc(array_bytes(&s->p, ARRAY_LSE));
         if (!a->q || !a->k || !a->v || !a->o || !a->lse) return 0;
         if (huge->planted) plant(s);
     } else {
-        a->x = upload(s, n.x, 0);
-        a->y = gpu_alloc(n.y * size);
+        a->x = upload(s, array_count(&s->p, ARRAY_X), 0);
+        a->y = gpu_alloc(array_bytes(&s->p, ARRAY_Y));
         if (!a->x || !a->y) return 0;
     }
     for (int t = 0; t < SPOTS; t++) {
@@ -174,9 +172,12 @@ void move_outputs(const struct scene *s, const struct spot *spot,
     size_t size = dtype_size(p->dtype), row = spot->head * p->seqlen_q + spot->i;
     char *y = (char *)s->device.y, *o = (char *)s->device.o;
     struct { char *device; void *host; size_t bytes; } parts[] = {
-        {y ? y + spot->i * p->cols * size : NULL, out->array[ARRAY_Y].data, out->array[ARRAY_Y].n * size},
-        {o ? o + row * p->head_dim_v * size : NULL, out->array[ARRAY_O].data, out->array[ARRAY_O].n * size},
-        {o ? (char *)(s->device.lse + row) : NULL, out->array[ARRAY_LSE].data, out->array[ARRAY_LSE].n * 4},
+        {y ? y + spot->i * p->cols * size : NULL, out->array[ARRAY_Y].data,
+         out->array[ARRAY_Y].n * size},
+        {o ? o + row * p->head_dim_v * size : NULL, out->array[ARRAY_O].data,
+         out->array[ARRAY_O].n * size},
+        {o ? (char *)(s->device.lse + row) : NULL, out->array[ARRAY_LSE].data,
+         out->array[ARRAY_LSE].n * 4},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i].device) continue;

@@ -104,6 +104,16 @@ void features_name(const struct problem *p, enum rows_lie lie, char *text, size_
              p->packed ? "-packed" : "", page, lies[lie]);
 }
 
+/* The strides of a bias: a row for all queries of a batch, a matrix per head, or per both. */
+static void give_bias(struct problem *p, enum bias_of of)
+{
+    size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
+    p->has_bias_strides = of != BIAS_OF_ALL;
+    if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
+    if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
+    if (of == BIAS_PER_BOTH) p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
+}
+
 static struct test_case *add(enum op op, enum recipe recipe, size_t at, int marks)
 {
     if (n_cases == MOST_CASES) {
@@ -153,6 +163,7 @@ struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struc
     p->window_right = s.right;
     p->softcap = s.softcap;
     p->has_sinks = s.sinks;
+    give_bias(p, s.bias_of);
     p->packed = s.packed;
     p->page_size = s.page;
     lay_out(p, s.lie);
@@ -163,7 +174,8 @@ struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struc
         case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
     char features[80];
     features_name(p, s.lie, features, sizeof features);
-    case_name_add(c, "%s", features);
+    static const char *const of[] = {"", "_per_batch", "_per_head", "_per_both"};
+    case_name_add(c, "%s%s%s", features, s.bias_of ? "-bias" : "", of[s.bias_of]);
     if (s.scaled) case_name_add(c, "-scale%g", s.scale);
     return c;
 }

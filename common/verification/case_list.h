@@ -24,6 +24,9 @@ enum rows_lie {
     QKV_SLICES, /* q, k and v as slices of one tensor; o with a gap after each row */
 };
 
+/* Whom a bias is for. */
+enum bias_of { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH };
+
 /* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias, and
  * what follows), 1/sqrt(d) (scale). */
 struct shape {
@@ -35,6 +38,7 @@ struct shape {
     int sinks, packed;
     size_t page;
     enum rows_lie lie;
+    enum bias_of bias_of;
 };
 #define SHAPE(...) (struct shape){__VA_ARGS__}
 

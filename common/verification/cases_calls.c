@@ -52,12 +52,12 @@ static void add_caps_and_sinks(enum op op)
     }
     for (int kind = SINK_INF; kind <= SINK_HUGE; kind++) {
         add_attention(op, (enum recipe)kind, 0, SHAPE(.q = 9, .k = 70, .heads = 3, .kv = 1,
-                                                      .sinks = 1), EXECUTED);
+                                                      .sinks = 1), BOTH);
         add_attention(op, (enum recipe)kind, 0, SHAPE(.q = 40, .k = 20, .heads = 2, .causal = 1,
                                                       .sinks = 1), 0);
     }
     for (float cap = 1e4f; cap < 1e9f; cap *= 10) /* so far above the scores that it does nothing */
-        add_attention(op, RANDOM, 0, SHAPE(.q = 9, .k = 70, .softcap = cap), EXECUTED);
+        add_attention(op, RANDOM, 0, SHAPE(.q = 9, .k = 70, .softcap = cap), BOTH);
     add_attention(op, MASK_ROW, 3, SHAPE(.q = 18, .k = 70, .bias = 1, .heads = 2, .sinks = 1),
                   QUICK);
     add_attention(op, MASK_FIRST, 70, SHAPE(.q = 18, .k = 70, .bias = 1, .sinks = 1), QUICK);
@@ -126,10 +126,25 @@ static void add_all_together(enum op op)
     add_attention(op, RANDOM, 0, s, BOTH);
 }
 
+/* A bias for each batch, the same for all queries; for each head; for each of both. */
+static void add_biases(enum op op)
+{
+    for (int of = BIAS_PER_BATCH; of <= BIAS_PER_BOTH; of++) {
+        struct shape s = SHAPE(.q = 20, .k = 70, .batch = 2, .heads = 4, .kv = 2, .bias = 1,
+                               .bias_of = (enum bias_of)of);
+        add_attention(op, RANDOM, 0, s, BOTH);
+        s.q = 130, s.k = 131, s.d = 40, s.causal = 1;
+        add_attention(op, RANDOM, 0, s, 0);
+        s.packed = 1, s.batch = 3;
+        add_attention(op, RANDOM, 0, s, 0);
+    }
+}
+
 void attention_calls(enum op op)
 {
     add_windows(op);
     add_caps_and_sinks(op);
     add_layouts(op);
+    add_biases(op);
     add_all_together(op);
 }

@@ -132,7 +132,7 @@ static void add_finite_masks(enum op op)
 {
     static const size_t powers[] = {4, 9, 11, 15, 30, 38};
     for (size_t i = 0; i < sizeof powers / sizeof *powers; i++) {
-        add_attention(op, FINITE, powers[i], SHAPE(.q = 18, .k = 70, .bias = 1), EXECUTED);
+        add_attention(op, FINITE, powers[i], SHAPE(.q = 18, .k = 70, .bias = 1), BOTH);
         add_attention(op, FINITE, powers[i],
                       SHAPE(.q = 66, .k = 300, .d = 40, .heads = 2, .kv = 1, .bias = 1), 0);
     }

@@ -170,7 +170,7 @@ static struct floats make(const struct test_case *c, enum dtype dtype, struct ra
     draw(&f, p, r, ARRAY_V);
     if (on_heads(p)) attention_recipe(c, r, &f, dtype);
     draw(&f, p, r, ARRAY_BIAS);
-    if (f.n[ARRAY_BIAS]) bias_recipe(c, r, f.array[ARRAY_BIAS]);
+    if (f.n[ARRAY_BIAS] && !p->has_bias_strides) bias_recipe(c, r, f.array[ARRAY_BIAS]);
     if (on_heads(p)) plant(c, &f);
     draw(&f, p, r, ARRAY_K_NEW);
     draw(&f, p, r, ARRAY_V_NEW);

@@ -39,6 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "problem/layout.h"
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
 #include "verification/reference_keys.h"
@@ -244,7 +245,7 @@ static void attention_row(struct standard *r, const struct problem *p,
     size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
     struct key_range seen = row_keys(p, i);
     const double *v = keys->v + kv * p->seqlen_k * dv;
-    const float *bias = p->has_bias ? a->bias + row_query(p, i) * p->seqlen_k : NULL;
+    const float *bias = p->has_bias ? a->bias + bias_at(p, b, h, row_query(p, i)) : NULL;
     double sink = p->has_sinks ? (double)a->sinks[h] : -INFINITY;
     int exact;
     double through = score_row(p, w, keys->kt + kv * p->head_dim * keys->stride, keys->stride,

@@ -18,6 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "problem/layout.h"
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
@@ -174,7 +175,7 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
             x.D_mass += fabs((double)x.d_o[c] * o[c]);
         }
         add_row(r, p, &x, in->k + kv * n * d, in->v + kv * n * dv,
-                p->has_bias ? a->bias + i * n : NULL, visible_keys(p, i), at);
+                p->has_bias ? a->bias + bias_at(p, b, h, i) : NULL, visible_keys(p, i), at);
         if (p->has_sinks) add_sink(r, p, &x, h, (double)a->sinks[h]);
     }
 }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "problem/layout.h"
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
 
@@ -114,7 +115,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
             struct key_range keys = row_keys(p, i);
             size_t first = keys.first, seen = keys.end - first, query = row_query(p, i);
-            const float *bias = p->has_bias ? a->bias + query * n + first : NULL;
+            const float *bias = p->has_bias ? a->bias + bias_at(p, b, h, query) + first : NULL;
             float m, sink = p->has_sinks ? a->sinks[h] : -INFINITY;
             scores(p, q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, n,
                    bias, seen, way, s, lane);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "problem/layout.h"
 #include "problem/xcalloc.h"
 #include "verification/reference.h"
 #include "verification/yardstick.h"
@@ -69,7 +70,7 @@ void yardstick_backward(const struct problem *p, const struct arrays *a, int way
         struct row r = {
             .q = in[ARRAY_Q] + row * d, .d_o = in[ARRAY_DO] + row * dv,
             .o = in[ARRAY_O] + row * dv, .k = in[ARRAY_K] + kv * d, .v = in[ARRAY_V] + kv * dv,
-            .bias = p->has_bias ? a->bias + i * n : NULL, .lse = in[ARRAY_LSE][row],
+            .bias = p->has_bias ? a->bias + bias_at(p, b, h, i) : NULL, .lse = in[ARRAY_LSE][row],
             .sink = p->has_sinks ? a->sinks[h] : -INFINITY, .dq = gradients[ARRAY_DQ] + row * d,
             .dk = gradients[ARRAY_DK] + kv * d, .dv = gradients[ARRAY_DV] + kv * dv,
             .dsink = p->has_sinks ? gradients[ARRAY_DSINKS] + h : NULL};
