@@ -1,0 +1,164 @@
+"""test_robust.py: the machine does not play along: full and read-only disks, too little memory,
+closed streams, interruptions, missing tools, old drivers.  One clear line, the right exit status,
+and nothing lost."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from helpers import BUILD, ROOT, STAGES, compare, load, run, save, stage
+
+FIXTURE = [word for name in "qkv" for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")]
+NUMBERS = range(1, len(STAGES) + 1)
+
+
+def one_line(text, says=""):
+    assert text.count("\n") == 1 and says in text, text
+
+
+def in_small(line, options="size=4k", want=0):
+    """A line of shell, in which $B is the directory of the programs, beside a file system
+    `small` that no one else sees."""
+    os.makedirs("small", exist_ok=True)
+    mount = f"mount -t tmpfs -o {options} none small"
+    if run("unshare", "-m", "sh", "-c", mount, want=None).code:
+        pytest.skip("no right to mount a small file system")
+    return run("unshare", "-m", "sh", "-c", f"{mount} && {line}", want=want, env={"B": BUILD})
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_output_beyond_memory_is_refused(number):
+    save("q.npy", np.zeros((1 << 20, 1))), save("k.npy", np.zeros((1, 1)))
+    save("v.npy", np.zeros((1, 1 << 20)))  # an output of 4 TiB
+    one_line(stage(number, "run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy",
+                   want=2).err)
+    assert not os.path.exists("o.npy")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("shape", [
+    "--rows 1099511627776 --cols 16", "--rows 1099511627776 --cols 1099511627776",
+    "--seqlen-q 1099511627776 --head-dim 1099511627776 --batch 1099511627776",
+    "--seqlen-q 16777216 --seqlen-k 16777216 --heads-q 4096"])
+def test_shapes_beyond_memory_are_not_measured(number, shape):
+    if number < 5 or "seqlen" in shape:  # stage 5 has no softmax
+        one_line(stage(number, "bench", *shape.split(), want=2).err)
+
+
+def whole_lines(path):
+    """The lines of a CSV file, each as long as the header; the file ends with a line's end."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert text.endswith("\n") and all(x.count(",") >= lines[0].count(",") for x in lines), text
+    return lines
+
+
+def test_csv_lines_stay_whole_when_the_disk_is_full():
+    result = in_small("cd small && for i in $(seq 16); do $B/01_naive bench --rows 4 --cols 8 "
+                      "--variant naive --csv a.csv || { s=$?; break; }; done; cp a.csv ..; exit $s",
+                      want=1)
+    assert "No space left" in result.err
+    assert len(whole_lines("a.csv")) >= 5, "lines already measured are gone"
+
+
+@pytest.mark.parametrize("number", NUMBERS[:4])
+def test_outputs_on_a_full_disk_are_whole_or_absent(number):
+    save("x.npy", np.zeros((100, 100)))
+    result = in_small(f"echo old >small/y.npy; $B/{STAGES[number - 1]} run --x x.npy "
+                      "--y small/y.npy; s=$?; [ \"$(cat small/y.npy)\" = old ] && "
+                      "[ $(ls -A small | wc -l) = 1 ] || s=99; exit $s", "size=8k", want=1)
+    one_line(result.err)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("use", ["run FIXTURE --o small/o.npy", "bench --csv small/a.csv"])
+def test_read_only_directories_are_named(number, use):
+    use = use.replace("FIXTURE", " ".join(map(str, FIXTURE)))
+    one_line(in_small(f"$B/{STAGES[number - 1]} {use}", "ro", want=2).err, "small/")
+
+
+def test_interrupted_bench_keeps_whole_lines():
+    with subprocess.Popen([BUILD / STAGES[2], "bench", "--quick", "--csv", "a.csv"],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+        for _ in range(600):
+            if os.path.exists("a.csv") and pathlib.Path("a.csv").read_bytes().count(b"\n") >= 2:
+                break
+            time.sleep(0.1)
+        bench.terminate()
+    assert bench.returncode == -signal.SIGTERM
+    assert len(whole_lines("a.csv")) >= 2, "the measured lines are gone"
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_closed_streams_end_with_1_and_spoil_no_file(number):
+    program = BUILD / STAGES[number - 1]
+    one_line(run("sh", "-c", f"{program} list >&-", want=1).err)
+    files = " ".join(map(str, FIXTURE))  # without a stand-in o.npy would get what is printed
+    run("sh", "-c", f"{program} run {files} --o o.npy >&- 2>&- <&-", want=1)
+    stage(number, "run", *FIXTURE, "--o", "p.npy")
+    assert pathlib.Path("o.npy").read_bytes() == pathlib.Path("p.npy").read_bytes()
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_reader_that_leaves_early_ends_the_program_quietly(number):
+    result = run("sh", "-c", f"{BUILD / STAGES[number - 1]} check --quick --verbose | head -n 1")
+    said = [line for line in result.err.splitlines() if not line.startswith("checking ")]
+    assert not said and result.out.count("\n") == 1, result
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_any_number_of_threads_gives_the_answer(number):
+    for threads in "1", "3", "7", "33", "0", "-1", "abc", "":
+        stage(number, "run", *FIXTURE, "--o", "o.npy", env={"OMP_NUM_THREADS": threads})
+        compare(load("o.npy"), load(ROOT / "tests/fixture/o.npy"), 1e-5, f"threads '{threads}'")
+
+
+def bare(*command, **how):
+    """A command with the shell's own tools and no compiler, python, apt-get or sudo."""
+    os.makedirs("bin", exist_ok=True)
+    for tool in "sh id mkdir cat rm grep tail".split():
+        if not os.path.lexists(f"bin/{tool}"):
+            os.symlink(run("sh", "-c", f"command -v {tool}").out.strip(), f"bin/{tool}")
+    here = os.getcwd()
+    return run(*command, env={"PATH": f"{here}/bin", "BUILD": f"{here}/build", **how.pop("env", {})},
+               **how)
+
+
+@pytest.mark.parametrize("quiet", ["", "1"])
+@pytest.mark.parametrize("need, package", [("compiler", "g++"), ("criterion", "libcriterion-dev")])
+def test_missing_tools_are_named_with_one_command_a_system(need, package, quiet):
+    result = bare("sh", ROOT / "common/make/require.sh", need, want=1,
+                  env={"NO_INSTALL": quiet, "CC": "nosuchcc"})
+    for words in "sudo apt-get install", package, "sudo dnf install", "brew install":
+        assert words in result.err, result
+    assert "installing" not in result.out
+
+
+def test_an_old_driver_is_named_and_the_cpu_computes():
+    """A stand-in for a driver of CUDA 9.1, which no toolkit in use can work with."""
+    programs = BUILD / "cuda" if (BUILD / "cuda" / STAGES[2]).exists() else BUILD
+    said = run(programs / STAGES[2], "check", "--huge", want=None)
+    if "built without GPU code" in said.out + said.err:
+        pytest.skip("no program with GPU code; make cuda BUILD=build/cuda makes one")
+    pathlib.Path("f.c").write_text("int cuDriverGetVersion(int *v) { *v = 9010; return 0; }\n"
+                                   "int cuInit(unsigned f) { return (int)(f & 0); }\n")
+    run(*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "f.c", "-o", "libcuda.so.1")
+    old = {"LD_LIBRARY_PATH": os.getcwd()}
+    result = run(programs / STAGES[2], "check", "--variant", "gpu_one_pass", "--huge", want=77, env=old)
+    assert "driver is for CUDA 9.1" in result.out
+    result = run(programs / STAGES[4], "run", *FIXTURE, "--o", "o.npy", env=old)
+    assert "executed on the CPU" in result.out
+
+
+def test_any_combination_of_files_and_options_is_computed_or_refused():
+    fuzz = BUILD / "sanitize/quick/fuzz_run"
+    if not fuzz.exists():
+        pytest.skip("no fuzz_run with sanitizers here; make test builds it")
+    run(fuzz, 1, 600, timeout=900, env={
+        "ASAN_OPTIONS": "detect_stack_use_after_return=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "halt_on_error=1",
+        "LSAN_OPTIONS": f"suppressions={ROOT}/tests/leaks.txt:print_suppressions=0"})
