@@ -20,6 +20,7 @@ typedef uint16_t element;
 #define Bc 256
 #define KEY_STEP 32      /* what one step of a product sums over: 16 pairs */
 #define COLS_STEP 16
+#define ENOUGH_TASKS 32
 #define LOG2_M 1
 #define NATURAL_M 0x1.62e43p-1f
 #define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */

@@ -4,7 +4,8 @@
  *     element               what q, k, v and o consist of
  *     Br, PANEL             query rows of a tile; of a panel, which shares one product
  *     Bc, KEY_STEP          keys of a block; what the number of keys of a product is a multiple of
- *     COLS_STEP             the same for columns of v */
+ *     COLS_STEP             the same for columns of v
+ *     ENOUGH_TASKS          with fewer tiles than this the keys are cut into parts */
 #ifndef PLAN_H
 #define PLAN_H
 
@@ -15,8 +16,7 @@
 #include "harness.h"
 #include "vector/vexp.h"
 
-#define ENOUGH_TASKS 64   /* with fewer tiles than this the keys are cut into parts ... */
-#define LEAST_PART 512    /* ... of at least so many keys */
+#define LEAST_PART 512    /* keys of a part, at least */
 #define LOG2E 0x1.715476p+0f
 
 _Static_assert(Br % PANEL == 0, "a tile is whole panels");

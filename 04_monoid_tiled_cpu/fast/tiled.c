@@ -13,6 +13,7 @@ typedef float element;
 #define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
 #define KEY_STEP 1
 #define COLS_STEP LANES
+#define ENOUGH_TASKS 64
 #define LOG2_M LOG2E
 #define NATURAL_M 1
 #define MOST_M INFINITY
