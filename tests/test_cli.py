@@ -282,6 +282,16 @@ def test_any_words_are_refused_in_one_line(number, drawn):
     refused(number, "run", *drawn)
 
 
+@pytest.mark.parametrize("number, variant", [(1, "naive"), (1, "threads"), (2, "recompute")])
+def test_scratch_that_does_not_fit_is_refused(number, variant):
+    """S and P of 300,000 queries and keys."""
+    for name in "qkv":
+        save(f"{name}.npy", np.zeros((300000, 1)))
+    result = stage(number, *QKV, "--variant", variant, want=2)
+    assert "scratch of 720 GB does not fit" in result.err and result.err.count("\n") == 1
+    assert "o.npy" not in names()
+
+
 def test_variant_that_cannot_do_the_problem_is_refused():
     """It is judged by what it can do before it is asked where it can run."""
     save("x.npy", normal(3, 4)), save("long.npy", normal(2, 16384))
