@@ -1,10 +1,10 @@
-/* mean.c: the streaming mean, the simplest running state there is, in three codings.
+/* mean.c: the streaming mean, the simplest running state there is, in three forms.
  *
  *     mu_k = (x_1 + ... + x_k) / k
  *
  * "How Flash Attention works" begins with it, because a running mean and a running
  * softmax have one thing in common: the old answer is corrected before the new term is
- * added.  The codings are equal on paper.  In float they differ in what overflows and in
+ * added.  The forms are equal on paper.  In float they differ in what overflows and in
  * how far they drift; u = 2^-24.
  *
  *     total      sum / k                       overflows when the sum does
