@@ -1,6 +1,7 @@
 """The book in a real browser: its pages, its search, and the figures, whose numbers are compared
 with the trace of the C programs on the same input.  SHOTS=dir keeps pictures of the figures."""
 import csv
+import fcntl
 import functools
 import html.parser
 import http.server
@@ -23,24 +24,28 @@ import webdriver  # noqa: E402
 NATIVE = BUILD / "book.native"
 TIMELINE = ROOT / "notes/results/hopper/timeline.csv"
 FIGURE = "[data-figure]"
-pytestmark = pytest.mark.xdist_group("book")  # one browser, one site
 
 
 @pytest.fixture(scope="session")
 def site():
-    """The site that BOOK names, or one that is built; the tools are looked for, never installed."""
+    """The site that BOOK names, or one that is built, once for all processes of a run; the tools
+    are looked for, never installed."""
     found = run("sh", "common/make/require.sh", "wasm", "venv", "browser", cwd=ROOT, want=None,
                 env={"NO_INSTALL": "1"})
     if found.code or webdriver.missing():
         pytest.skip("the book needs " + (found.err.split("\n")[0] or str(webdriver.missing())))
     plain = dict.fromkeys(("MAKEFLAGS", "MFLAGS", "MAKELEVEL"))
-    made = [NATIVE] + ([] if os.environ.get("BOOK") else ["book"])
-    build = os.environ.get("BUILD", "build")
-    done = run("make", f"BUILD={build}", *(os.path.relpath(m, ROOT) if m == NATIVE else m
-               for m in made), cwd=ROOT, env=plain, timeout=600, want=None)
-    if "No matching distribution" in done.err + done.out:
-        pytest.skip("MkDocs cannot be installed here")
-    assert done.code == 0, done
+    made = [os.path.relpath(NATIVE, ROOT)] + ["book"] * ("BOOK" not in os.environ)
+    this, mark = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid())), BUILD / "book.run"
+    with open(BUILD / "book.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not mark.exists() or mark.read_text() != this:
+            done = run("make", f"BUILD={os.environ.get('BUILD', 'build')}", *made, cwd=ROOT,
+                       env=plain, timeout=600, want=None)
+            if "No matching distribution" in done.err + done.out:
+                pytest.skip("MkDocs cannot be installed here")
+            assert done.code == 0, done
+            mark.write_text(this)
     return (ROOT / os.environ.get("BOOK", BUILD / "book")).resolve()
 
 
@@ -243,7 +248,7 @@ def test_without_a_script_a_picture_stands_there(browser, site):
     browser.command("Emulation.setScriptExecutionDisabled", value=False)
     text = (site / "notes/figures/one_row.html").read_text(encoding="utf-8")
     inside = text[text.index("data-figure="):]
-    assert "<img" in inside[:inside.index("</div>")]
+    assert "<img" in inside[:inside.index("</div>")] and "Here stands a picture" not in text
 
 
 def test_in_print_a_figure_is_drawn_and_stays_on_its_page(show):

@@ -168,7 +168,7 @@ class Book:
 
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = self.with_figures(name, text)
+        text = self.with_figures(name, re.sub(r"(?m)^\*Here stands a picture\..*\n\n", "", text))
         text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
                           f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
                           f'{mark[3] or ""}\n</div>\n\n', text)
