@@ -39,9 +39,13 @@ struct general_scores {
     template <class C>
     __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const
     {
-        struct rows near = C::BIAS ? subtract_large(s, r) : r;
-        exponentials(s, near, unit);
-        r.l[0] = near.l[0], r.l[1] = near.l[1];
+        if constexpr (C::BIAS) {
+            struct rows near = subtract_large(s, r);
+            exponentials(s, near, unit);
+            r.l[0] = near.l[0], r.l[1] = near.l[1];
+        } else {
+            exponentials(s, r, unit);
+        }
     }
 };
 

@@ -14,6 +14,7 @@
 struct work {
     struct attention x; /* sizes of the longest sequence */
     struct call call;
+    bool pairs; /* two neighbours of the bias can be loaded as one */
 };
 
 /* The queries of a block, and the keys they see. */
@@ -54,28 +55,51 @@ static __forceinline__ __device__ void copy_kv(typename W::shared &shared, const
     copies_commit();
 }
 
-/* s = cap(scale s) + bias of the lane's rows, from `row` on, and keys. */
-template <enum dtype T, class W>
-static __forceinline__ __device__ void add_terms(typename W::scores &s, const struct work &w,
+/* The bias of the lane's rows, from `row` on, and keys; 0 where there is none.  Loaded before the
+ * key block is waited for, in pairs where they are aligned. */
+template <class W>
+static __forceinline__ __device__ void load_bias(typename W::scores &b, const struct work &w,
                                                  const struct place &at, int row, int j0)
 {
     j0 += 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < W::MT; i++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            const int query = row + 16 * i + 8 * (c / 2), key = j0 + c % 2;
-            const float *bias = bias_row(w.call, w.x, at.sequence, at.head, query) + key;
-            const bool here = w.x.bias && query < at.seq.seqlen_q;
+        for (int r = 0; r < 2; r++) {
+            const int query = min(row + 16 * i + 8 * r, at.seq.seqlen_q - 1);
+            const float *from = w.x.bias ? bias_row(w.call, w.x, at.sequence, at.head, query) : NULL;
+            const int n_keys = w.x.bias ? at.seq.mask.seqlen_k - j0 : 0;
 #pragma unroll
             for (int n = 0; n < W::Bc / 8; n++) {
-                float &x = s[i][n][c];
-                x *= w.x.scale;
-                if (w.call.softcap > 0.0f) x = capped<T>(x, w.call.softcap);
-                const float b = here && key + 8 * n < at.seq.mask.seqlen_k ? bias[8 * n] : 0.0f;
-                x = b == -INFINITY ? b : x + b;
+                float2 two = make_float2(0.0f, 0.0f);
+                if (w.pairs && 8 * n + 1 < n_keys) two = *(const float2 *)(from + j0 + 8 * n);
+                else if (8 * n < n_keys) {
+                    two.x = from[j0 + 8 * n];
+                    if (8 * n + 1 < n_keys) two.y = from[j0 + 8 * n + 1];
+                }
+                b[i][n][2 * r] = two.x, b[i][n][2 * r + 1] = two.y;
             }
         }
+}
+
+/* s = cap(scale s) + b. */
+template <class W>
+static __forceinline__ __device__ void add_terms(typename W::scores &s,
+                                                 const typename W::scores &b, const struct work &w)
+{
+#pragma unroll
+    for (int i = 0; i < W::MT; i++) {
+#pragma unroll
+        for (int n = 0; n < W::Bc / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) s[i][n][c] *= w.x.scale;
+        if (w.call.softcap > 0.0f) cap_scores(s[i], w.call.softcap);
+#pragma unroll
+        for (int n = 0; n < W::Bc / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                s[i][n][c] = b[i][n][c] == -INFINITY ? -INFINITY : s[i][n][c] + b[i][n][c];
+    }
 }
 
 /* s = -inf where the key is hidden, at both ends. */
@@ -171,12 +195,13 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
     }
     for (int t = first_block; t < end_block && seen.first < seen.end; t++) {
         const int j0 = t * W::Bc, row = at.q0 + row0 + lane / 4;
+        typename W::scores s, b;
+        if (W::BIAS) load_bias<W>(b, w, at, row, j0);
         copies_wait<0>();
         __syncthreads();
         if (t + 1 < end_block) copy_kv<W>(shared, w, at, t + 1);
-        typename W::scores s;
         multiply_qk<T, W>(s, f, q0, shared.k[t % 2]);
-        if (W::BIAS) add_terms<T, W>(s, w, at, row, j0);
+        if (W::BIAS) add_terms<W>(s, b, w);
         if (j0 < open.first || j0 + W::Bc > open.end) mask_both_ends<W>(s, at.seq.mask, row, j0);
         softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
         add_pv<T, W>(f, s, shared.v[t % 2]);
@@ -189,7 +214,9 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
 template <enum dtype T, class W>
 static void launch_general(const struct problem *p, const struct arrays *a)
 {
-    struct work w = {attention_of(p, a, W::Br), call_of(p, a)};
+    struct work w = {attention_of(p, a, W::Br), call_of(p, a), false};
+    w.pairs = (w.call.bias.batch | w.call.bias.head | w.call.bias.row) % 2 == 0 &&
+              (uintptr_t)w.x.bias % 8 == 0;
     w.x.causal = p->causal || p->packed;
     const size_t blocks = p->batch * p->heads_q * (size_t)w.x.q_blocks;
     if (blocks) start<typename W::shared>(general_mma_kernel<T, W>, blocks, W::THREADS, a->stream, w);

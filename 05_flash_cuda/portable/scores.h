@@ -52,16 +52,26 @@ static __forceinline__ __device__ float base_of(float (&s)[W::Bc / 8][4], int r,
     return base;
 }
 
-/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25.  For
- * 16-bit outputs and a cap as models have it, c - 2 c / (1 + e^(2 s / c)) is enough and fast: its
- * error is 2^-22 c. */
-template <enum dtype T> static __forceinline__ __device__ float capped(float s, float c)
+/* c tanh(s / c), with a relative error however large c is: below 2^-12 tanh x is x to 2^-25. */
+static __forceinline__ __device__ float capped(float s, float c)
 {
-    if constexpr (T != F32)
-        if (c > 0x1p-20f && c <= 128.0f)
-            return c - __fdividef(2.0f * c, 1.0f + exp2_fast(s * __fdividef(2.88539008f, c)));
     const float x = s / c;
     return fabsf(x) < 0x1p-12f ? s : c * tanhf(x);
+}
+
+/* s = c tanh(s / c) for 16-bit outputs.  With a cap as models have it, c - 2 c / (1 + e^(2 s / c))
+ * is enough and fast: its error is 2^-22 c. */
+template <int N> static __forceinline__ __device__ void cap_scores(float (&s)[N][4], float c)
+{
+    if (c > 0x1p-20f && c <= 128.0f) {
+        const float to_cap = 2.88539008f / c;
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++)
+            s[i / 4][i % 4] = c - __fdividef(2.0f * c, 1.0f + exp2_fast(s[i / 4][i % 4] * to_cap));
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], c);
+    }
 }
 
 /* s = -inf where the key is masked. */

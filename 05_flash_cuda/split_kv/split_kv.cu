@@ -64,7 +64,6 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
 /* s = capped scale s + bias, -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
  *   open  the keys that all rows see */
-template <enum dtype T>
 static __forceinline__ __device__ void
 scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
                const struct head_group &g, int row0, int j0, int end, struct key_range32 open)
@@ -72,10 +71,8 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            s[n][c] *= x.scale;
-            if (call.softcap > 0.0f) s[n][c] = capped<T>(s[n][c], call.softcap);
-        }
+        for (int c = 0; c < 4; c++) s[n][c] *= x.scale;
+    if (call.softcap > 0.0f) cap_scores(s, call.softcap);
     if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -209,7 +206,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
         multiply_qk<T, D>(s, q, next(0));
-        scale_and_mask<T>(s, x, call, g, row0, j0, end, open);
+        scale_and_mask(s, x, call, g, row0, j0, end, open);
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));
     }

@@ -60,7 +60,7 @@ static __forceinline__ __device__ float masked(float s, const struct attention &
     const struct key_range32 seen = mask_keys(g.seq.mask, query);
     if (j >= min(end, seen.end) || j < seen.first) return -INFINITY;
     s *= x.scale;
-    if (call.softcap > 0.0f) s = capped<F32>(s, call.softcap);
+    if (call.softcap > 0.0f) s = capped(s, call.softcap);
     if (!x.bias || row >= g.n_rows) return s;
     float bias = bias_row(call, x, g, row)[j];
     return bias == -INFINITY ? bias : s + bias;
