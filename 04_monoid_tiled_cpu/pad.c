@@ -1,16 +1,18 @@
 /* pad.c: a ragged end is filled with the unit.
  *
- * A loop of constant length is what vector units and GPUs want.  The unit changes nothing, so
- * it may stand where there is no key.  A zero key may not: its score is 0, not -INFINITY. */
+ * A loop of constant length is what vector units and GPUs want.  The unit changes
+ * nothing, so it may stand where there is no key.  A zero key may not: its score is 0,
+ * not -INFINITY. */
+#include "harness.h"
 #include "monoid.h"
 #include "score.h"
 
 enum { CHUNK = 32 }; /* keys in a chunk: no more and no fewer */
 
-/* Physical padding: the last keys are copied to where zero keys with a bias of -INFINITY, that is,
- * units, follow them.  Zero keys alone would not do: their score is 0, not -INFINITY, and they
- * would take weight from the others.
- *   h->scratch  o of a chunk, then k (CHUNK, head_dim), v (CHUNK, head_dim_v), bias (CHUNK) */
+/* Physical padding: the last keys are copied to where zero keys with a bias of -INFINITY,
+ * that is, units, follow them.  Zero keys alone would not do: their score is 0, not
+ * -INFINITY, and they would take weight from the others.
+ *   h->scratch  o of a chunk, then k (CHUNK, head_dim), v (CHUNK, head_dim_v), bias */
 static void pad_last_keys(const struct head *h, size_t i, size_t first, float *k, float *v,
                           float *bias)
 {
@@ -19,6 +21,11 @@ static void pad_last_keys(const struct head *h, size_t i, size_t first, float *k
     for (size_t c = 0; c < CHUNK * dv; c++) v[c] = c < rest * dv ? v_row(h, first)[c] : 0;
     for (size_t t = 0; t < CHUNK; t++)
         bias[t] = t >= rest ? -INFINITY : bias_of(h, i, first + t);
+}
+
+size_t padded_workspace(const struct problem *p)
+{
+    return ((CHUNK + 1) * (p->head_dim + p->head_dim_v) + CHUNK) * sizeof(float);
 }
 
 void attention_padded(const struct head *h)
@@ -47,8 +54,9 @@ void attention_padded(const struct head *h)
     }
 }
 
-/* Masked reads: nothing is copied; a lane beyond the last key is the unit instead of a read.  This
- * is the padding of stage 5's kernels.   h->scratch (head_dim_v)  o of a chunk */
+/* Masked reads: nothing is copied; a lane beyond the last key is the unit instead of a
+ * read.  This is the padding of stage 5's kernels.
+ *   h->scratch (head_dim_v)  o of a chunk */
 void attention_masked_reads(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {
@@ -60,7 +68,7 @@ void attention_masked_reads(const struct head *h)
             for (size_t t = j; t < j + CHUNK; t++) {
                 int inside = t < visible(h, i);
                 float s = inside ? score(h, i, t) : -INFINITY;
-                aggregate_push(&chunk, s, inside ? v_row(h, t) : v_row(h, j)); /* any row will do */
+                aggregate_push(&chunk, s, v_row(h, inside ? t : j)); /* any row will do */
             }
             aggregate_merge(&all, &chunk);
         }

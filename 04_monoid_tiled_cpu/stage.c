@@ -3,17 +3,16 @@
  *     (o1, l1, m1) . (o2, l2, m2) = (f1 o1 + f2 o2, f1 l1 + f2 l2, m)
  *     m = max(m1, m2),   f1 = e^(m1 - m),   f2 = e^(m2 - m)
  *
- * A partial result of some keys is what stage 3 knows after them: their largest score m, and
- * relative to it the sums l = sum e^(s_j - m) and o = sum e^(s_j - m) v_j.  monoid.h has it as
- * `struct aggregate` with three functions: aggregate_unit (no keys), aggregate_push (one more
- * key: the step of stage 3), aggregate_merge (the line above).
+ * A partial result of some keys is what stage 3 knows after them: their largest score m,
+ * and relative to it the sums l = sum e^(s_j - m) and o = sum e^(s_j - m) v_j.  monoid.h
+ * has it as `struct aggregate` with three functions: aggregate_unit (no keys),
+ * aggregate_push (one more key: the step of stage 3), aggregate_merge (the line above).
  *
- * Merging is associative, so keys may be cut into chunks anywhere ("Computing Attention via Monoid
- * Aggregates"; notes/monoid.md has the proof).  pad.c, tile.c and threads.c make use of that.
- * (variants.c includes this file.) */
+ * Merging is associative, so keys may be cut into chunks anywhere ("Computing Attention
+ * via Monoid Aggregates"; notes/monoid.md has the proof).  pad.c, tile.c and threads.c
+ * make use of that. (variants.c includes this file.) */
 #include "monoid.h"
 #include "score.h"
-#include "scores.h"
 #include "stage.h"
 
 #define CHUNK 32 /* keys, or scores, of a chunk */
@@ -32,8 +31,8 @@ static void fold_keys(const struct head *h, size_t i, size_t first, size_t end,
     }
 }
 
-/* Attention of one head, all keys of a query in one fold.  head_dim and head_dim_v may differ:
- * the first is summed away in the score, the second is the length of o. */
+/* Attention of one head, all keys of a query in one fold.  head_dim and head_dim_v may
+ * differ: the first is summed away in the score, the second is the length of o. */
 static void attention_head(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {
@@ -43,8 +42,9 @@ static void attention_head(const struct head *h)
     }
 }
 
-/* The same in chunks: each folded alone, then merged.  On a GPU a chunk is what fits into fast
- * memory.   h->scratch (head_dim_v)  the o of a chunk */
+/* The same in chunks: each folded alone, then merged.  On a GPU a chunk is what fits into
+ * fast memory.
+ *   h->scratch (head_dim_v)  the o of a chunk */
 static void attention_in_chunks(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {

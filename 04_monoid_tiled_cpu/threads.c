@@ -1,12 +1,13 @@
 /* threads.c: the tiles of tile.c on several threads.
  *
- * Tiles of queries share nothing, so any thread may take any of them.  Few queries make few tiles:
- * then threads share the keys too.  They are cut into PARTS parts, whatever the number of
- * threads; any thread may fold any part, and then the parts of each query are merged in order.
- * The same additions happen in the same order with 1, 2 or 7 threads, so the answer is the same
- * bit for bit.  A shared sum to which threads add as they finish would differ from run to run. */
+ * Tiles of queries share nothing, so any thread may take any of them.  Few queries make
+ * few tiles: then threads share the keys too.  They are cut into PARTS parts, whatever
+ * the number of threads; any thread may fold any part, and then the parts of each query
+ * are merged in order. The same additions happen in the same order with 1, 2 or 7
+ * threads, so the answer is the same bit for bit.  A shared sum to which threads add as
+ * they finish would differ from run to run. */
 #include "problem/heads.h"
-#include "scores.h"
+#include "score.h"
 #include "tile.h"
 
 #define PARTS 16        /* of a row; fixed, so that threads do not change an answer */

@@ -1,23 +1,25 @@
 /* tile.c: a tile of the score matrix, Br queries by Bc keys, is folded at a time.
  *
- * stage.c goes through all keys once for each query.  A tile is the same fold for Br queries that
- * share each key and value: they are read from memory once and used Br times.  And a tile makes
- * one correction where its keys, one after the other, would make Bc:
+ * stage.c goes through all keys once for each query.  A tile is the same fold for Br
+ * queries that share each key and value: they are read from memory once and used Br
+ * times.  And a tile makes one correction where its keys, one after the other, would make
+ * Bc:
  *
  *     s_ij = score                                   scores of the tile
  *     m_new = max(m_i, max_j s_ij),  f = e^(m_i - m_new)
  *     p_ij = e^(s_ij - m_new)                        their weights
  *     l_i = f l_i + sum_j p_ij,  o_i = f o_i + sum_j p_ij v_j
  *
- * This is FlashAttention (Dao et al. 2022): nothing larger than a tile is ever stored.  Every
- * kernel of fast/ and of stage 5 is this loop, with its products, its exponentials and its copies
- * done by other instructions. */
+ * This is FlashAttention (Dao et al. 2022): nothing larger than a tile is ever stored.
+ * Every kernel of fast/ and of stage 5 is this loop, with its products, its exponentials
+ * and its copies done by other instructions. */
 #include "tile.h"
 
 #include "score.h"
 
-/* Folds one tile into the partial results x (rows): the queries i .. i + rows - 1, rows <= Br, and
- * the keys first .. end - 1, at most Bc.  A key that a query does not see scores -INFINITY. */
+/* Folds one tile into the partial results x (rows): the queries i .. i + rows - 1, rows
+ * <= Br, and the keys first .. end - 1, at most Bc.  A key that a query does not see
+ * scores -INFINITY. */
 static void fold_tile(const struct head *h, size_t i, size_t rows, size_t first, size_t end,
                       struct aggregate *x)
 {
@@ -42,8 +44,8 @@ static void fold_tile(const struct head *h, size_t i, size_t rows, size_t first,
     }
 }
 
-/* x (rows) = the partial results of the queries i .. i + rows - 1 for the keys first .. end - 1, in
- * tiles.  No query is asked about keys that none of them sees. */
+/* x (rows) = the partial results of the queries i .. i + rows - 1 for the keys first ..
+ * end - 1, in tiles.  No query is asked about keys that none of them sees. */
 void fold_tiles(const struct head *h, size_t i, size_t rows, size_t first, size_t end,
                 struct aggregate *x)
 {

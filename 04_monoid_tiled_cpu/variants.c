@@ -1,6 +1,6 @@
-/* variants.c: the variants of stage 4, and its program.  Their order in the list is that of `list`;
- * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
- * lines here. */
+/* variants.c: the variants of stage 4, and its program.  Their order in the list is that
+ * of `list`; of several that do a problem equally well, `run` takes the last.  A new
+ * variant is a file and two lines here. */
 #include <stdio.h>
 
 #include "harness.h"
@@ -8,8 +8,8 @@
 
 #include "stage.c"
 
-/* Softmax: scores are read twice and probabilities written once.  Attention: no score is stored; a
- * key costs one exp, and one more when it raises the maximum. */
+/* Softmax: scores are read twice and probabilities written once.  Attention: no score is
+ * stored; a key costs one exp, and one more when it raises the maximum. */
 static struct cost cost(const struct problem *p)
 {
     double n = (double)p->rows * (double)p->cols;
@@ -44,15 +44,10 @@ static size_t one_row_of_o(const struct problem *p)
     return p->head_dim_v * sizeof(float);
 }
 
-static size_t a_padded_chunk(const struct problem *p)
-{
-    return ((CHUNK + 1) * (p->head_dim + p->head_dim_v) + CHUNK) * sizeof(float);
-}
-
 function_of_head attention_padded, attention_masked_reads;        /* pad.c */
 function_of_head attention_in_tiles;                              /* tile.c */
 variant_function attention_on_threads, rows_on_threads;           /* threads.c */
-size_t threads_workspace(const struct problem *p);
+size_t padded_workspace(const struct problem *p), threads_workspace(const struct problem *p);
 
 #define LESSON                                                                              \
     .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
@@ -79,7 +74,7 @@ static const struct variant padded = {
     .name = "padded",
     .idea = "last chunk padded",
     LESSON,
-    .workspace = a_padded_chunk,
+    .workspace = padded_workspace,
     .by_head = {{OP_ATTENTION, attention_padded}},
 };
 
@@ -154,7 +149,8 @@ static void print_partial(const char *step, size_t j, const struct aggregate *x)
     printf("\n");
 }
 
-/* The row x (n) once more in chunks of 2 keys, with values v (n, 2), by the functions of stage.c. */
+/* The row x (n) once more in chunks of 2 keys, with values v (n, 2), by the functions of
+ * stage.c. */
 static void trace_chunks(const float *x, size_t n, const float *v)
 {
     float q = 1, o[2][2];

@@ -1,9 +1,10 @@
-/* one_hot.c: softmax itself as a quotient of two folds: of the one-hot vectors e_j in SE(R^n), and
- * of ones in SE(R).
+/* one_hot.c: softmax itself as a quotient of two folds: of the one-hot vectors e_j in
+ * SE(R^n), and of ones in SE(R).
  *
  *     y = fold (e_j, x_j) / fold (1, x_j)
- * After j elements y is 0 from j on, so only what lies before is rescaled, and only when the maximum
- * rises: n^2 / 2 products at worst.  A theorem as a program, not a way to compute softmax. */
+ * After j elements y is 0 from j on, so only what lies before is rescaled, and only when
+ * the maximum rises: n^2 / 2 products at worst.  A theorem as a program, not a way to
+ * compute softmax. */
 #include "aside.h"
 #include "monoid.h"
 

@@ -1,8 +1,10 @@
-/* sinks.c: attention with sinks.  A sink is a logit that a query head has beside its scores: an
- * element (0, 1, logit) of the fold, with the weight of a key and without a value.
+/* sinks.c: attention with sinks.  A sink is a logit that a query head has beside its
+ * scores: an element (0, 1, logit) of the fold, with the weight of a key and without a
+ * value.
  *
  *     (o, l, m) . (0, 1, logit)
- * It takes part in l, so all weights of the row shrink, and in lse.  Nothing else changes. */
+ * It takes part in l, so all weights of the row shrink, and in lse.  Nothing else
+ * changes. */
 #include "aside.h"
 #include "monoid.h"
 #include "score.h"
