@@ -31,8 +31,12 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
     const struct variant *v = variant_here(all[i]);
     /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
     if (!choice_type(v, &r->p, !r->opt->has_dtype, type))
-        return bad(r, "variant %s does not support %s; without --variant one that does "
-                   "is taken", v->name, choice_refusal(v, &r->p, r->opt->has_dtype));
+        return bad(r, "variant %s does not support %s; %s", v->name,
+                   choice_refusal(v, &r->p, r->opt->has_dtype),
+                   choice_default(r->stage, &r->p, isolate, type)
+                       ? "without --variant one that does is taken"
+                   : r->stage->number < 4 && problem_features(&r->p) & ~BASIC_FEATURES
+                       ? "stages 4 and 5 do" : "no variant of this stage does");
     const char *why = variant_unavailable(v);
     if (why) {
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
