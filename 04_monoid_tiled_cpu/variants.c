@@ -95,7 +95,7 @@ static const struct variant tile = {
 
 static const struct variant threads = {
     .name = "threads",
-    .idea = "tiles in 16 parts on any threads",
+    .idea = "tiles, in 16 parts",
     .all_cores = 1,
     LESSON,
     .workspace = threads_workspace,

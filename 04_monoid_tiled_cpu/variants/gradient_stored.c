@@ -117,7 +117,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant gradient_stored = {
     .name = "gradient_stored",
-    .idea = "backward: P and dS stored, five products",
+    .idea = "P and dS are stored",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
