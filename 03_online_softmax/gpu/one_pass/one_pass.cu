@@ -8,8 +8,10 @@
 
 #ifdef __CUDACC__
 #define HERE(name) name##_cuda
+#define RUNS_HERE(v, op) 1
 #else
 #define HERE(name) name
+#define RUNS_HERE(v, op) (!variant_only_on_gpu(v, op))
 #endif
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
@@ -24,7 +26,7 @@ static const struct variant *choose(const struct problem *p)
     static const struct variant *const preferred[] = {
         &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
     for (const struct variant *v : preferred)
-        if (!variant_only_on_gpu(v, p->op) && !v->refuses(p)) return v;
+        if (RUNS_HERE(v, p->op) && !v->refuses(p)) return v;
     return &HERE(gpu_two_pass);
 }
 
