@@ -190,6 +190,9 @@ def length(data):
     return drawn
 
 
+LIMITS = {"copy": "a copy of the array", "exp": "exponentials", "fma": "multiply-adds"}
+
+
 def limit_share(row):
     """Percent of the speed at which the machine copies the array, or of its multiply-adds.  A
     copy reads and writes each element once, as softmax must: whatever a stage moves more
@@ -215,7 +218,8 @@ def ceiling(data):
     drawn, axes = stacked(len(panels), 2.9)
     for axis, (chosen, lines) in zip(axes, panels):
         is_softmax = chosen.op.iloc[0] == "softmax"
-        limit = "a copy of the array" if is_softmax else "multiply-adds"
+        kinds = sorted({row.ceiling_kind for row in rows_of(lines)})
+        limit = ", ".join(LIMITS.get(kind, kind) for kind in kinds)
         draw_lines(axis, lines, limit_share, "percent of the limit",
                    "columns" if is_softmax else KEYS, [(100, f"limit: {limit}")])
         axis.set_yscale("linear")
