@@ -5,13 +5,6 @@
 #include "harness.h"
 #include "stage.h"
 
-/* The soft cap on a scaled score: c tanh(s / c), between -c and c and almost s where s is
- * small (Gemma 2, 2024).  c = 0: none. */
-static inline float capped(float c, float s)
-{
-    return c > 0 ? c * tanhf(s / c) : s;
-}
-
 /* Query heads of all batches. */
 static inline size_t n_heads(const struct problem *p)
 {
@@ -38,12 +31,6 @@ static inline struct head head_of(const struct problem *p, const struct arrays *
         .last = problem_mask(p).last,
     };
     return head;
-}
-
-/* The bias of query i, (seqlen_k) or NULL. */
-static inline const float *bias_row(const struct problem *p, const struct head *h, size_t i)
-{
-    return h->bias ? h->bias + i * p->seqlen_k : NULL;
 }
 
 #endif
