@@ -342,3 +342,21 @@ def test_a_hundred_students_have_their_marks_in_time(place):
             assert mark["marks"] < mark["points"] if name in MISTAKES else mark["marks"] <= 2, f"{student}: {mark}"
         else:
             assert one["marks"] == points, student
+
+
+def test_gradescope_counts_late_days_and_says_when_the_machine_failed(place):
+    """The autograder's folder, with the repository in the place of the instructor's."""
+    (place / "source").mkdir()
+    (place / "submission").mkdir()
+    (place / "source/instructor").symlink_to(ROOT)
+    (place / "submission/online_step.c").write_text(solution("online_step"))
+    (place / "submission_metadata.json").write_text(json.dumps({
+        "users": [{"email": "a@b.c"}], "created_at": "2026-01-02T12:00:00+00:00",
+        "assignment": {"due_date": "2026-01-01T11:00:00+00:00"}}))
+    env = {"AUTOGRADER": str(place), "EX": "online_step", "MAKEFLAGS": f"-o {BUILD.name}/libharness.a BUILD={BUILD.name}"}
+    script = ROOT / "common/grader/adapters/gradescope_run.sh"
+    run("bash", script, env={**env, "ARCH_FLAGS": "-march=native"}, timeout=600)
+    found = json.loads((place / "results/results.json").read_text(encoding="utf-8"))
+    assert found["score"] == 8 and "25 hours late" in found["output"] and found["tests"][0]["status"] == "passed"
+    run("bash", script, env={**env, "EX": "nosuch"}, want=1, timeout=600)
+    assert "score" not in json.loads((place / "results/results.json").read_text(encoding="utf-8"))

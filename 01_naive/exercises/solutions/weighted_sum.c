@@ -14,7 +14,7 @@
 #include "harness.h"
 #include "stage.h"
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
@@ -50,7 +50,7 @@ static void attention_head(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {
         float *w = s_row(h, i);
-        for (size_t j = 0; j < h->seqlen_k; j++) w[j] = j < visible(h, i) ? expf(score(h, i, j)) : 0;
+        for (size_t j = 0; j < h->seqlen_k; j++) w[j] = expf(score(h, i, j));
         h->lse[i] = logf(weighted_sum(h, w, o_row(h, i)));
     }
 }

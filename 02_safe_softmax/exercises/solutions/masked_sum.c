@@ -16,7 +16,7 @@
 #include "harness.h"
 #include "stage.h"
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
@@ -58,7 +58,7 @@ static void attention_head(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {
         float *p_i = p_row(h, i);
-        for (size_t j = 0; j < h->seqlen_k; j++) p_i[j] = j < visible(h, i) ? score(h, i, j) : -INFINITY;
+        for (size_t j = 0; j < h->seqlen_k; j++) p_i[j] = score(h, i, j);
         h->lse[i] = normalise(p_i, h->seqlen_k);
         weighted_sum(h, i, p_i, o_row(h, i));
     }

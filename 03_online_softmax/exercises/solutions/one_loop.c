@@ -26,7 +26,7 @@
 #include "harness.h"
 #include "stage.h"
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);

@@ -33,7 +33,7 @@ enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);

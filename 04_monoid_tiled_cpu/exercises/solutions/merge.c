@@ -94,7 +94,7 @@ static void merge(const struct head *h, struct aggregate *x, const struct aggreg
 }
 /* <<< end of your part */
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);

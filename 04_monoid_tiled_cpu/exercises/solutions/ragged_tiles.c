@@ -30,7 +30,7 @@ enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
  * last: how many keys the last tile had, 0 before the first. */
 struct aggregate { float m, l; float *o; size_t last; };
 
-/* The score of query i and key j; -INFINITY where the bias masks the key. */
+/* The score of query i and key j; -INFINITY where the key is masked. */
 static float score(const struct head *h, size_t i, size_t j)
 {
     const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);

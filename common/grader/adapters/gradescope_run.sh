@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # run_autograder of Gradescope: grades the one submission in /autograder/submission.
 #   AUTOGRADER  another folder than /autograder      EX  stages or exercises; all unless given
+#   PROJECTS    projects to mark by their speed as well, such as "online_softmax"
+# Hours after the due date count as late days.  Choose a container of 2 cores and 3 GB.
 set -eu
 root=${AUTOGRADER:-/autograder}
 class=$(mktemp -d)
@@ -11,9 +13,25 @@ print(re.sub(r"[^\w@.-]", "_", json.load(open(sys.argv[1]))["users"][0]["email"]
     "$root/submission_metadata.json" 2>/dev/null) || student=student
 mkdir -p "$class/submissions/$student" "$root/results"
 cp -r "$root/submission/." "$class/submissions/$student/"
-if make -s -C "$root/source/instructor" grade SUBMISSIONS="$class/submissions" \
-    OUT="$class/marks" EX="${EX:-}" ARCH_FLAGS="${ARCH_FLAGS-}" NO_INSTALL=1; then
-    cp "$class/marks/gradescope/$student/results.json" "$root/results/results.json"
+python3 -c 'import datetime, json, sys
+about = json.load(open(sys.argv[1]))
+due, sent = (datetime.datetime.fromisoformat(x) for x in (about["users"][0]["assignment"]["due_date"]
+    if "assignment" in about["users"][0] else about["assignment"]["due_date"], about["created_at"]))
+print(sys.argv[2], max(0.0, (sent - due).total_seconds() / 3600), sep=",")' \
+    "$root/submission_metadata.json" "$student" >"$class/late.csv" 2>/dev/null || : >"$class/late.csv"
+grade() {
+    make -s -C "$root/source/instructor" "$1" SUBMISSIONS="$class/submissions" OUT="$class/marks" EX="$2" \
+        LATE="$class/late.csv" ARCH_FLAGS="${ARCH_FLAGS-}" NO_INSTALL=1
+}
+if grade grade "${EX:-}" && { [ -z "${PROJECTS:-}" ] || grade grade-projects "$PROJECTS"; }; then
+    python3 -c 'import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+both = [json.loads(x.read_text()) for x in (folder / "results.json", folder / "projects.json") if x.exists()]
+for more in both[1:]:
+    both[0]["score"] = round(both[0]["score"] + more["score"], 1)
+    both[0]["tests"] += more["tests"]
+    both[0]["output"] += "; projects: " + more["output"]
+print(json.dumps(both[0]))' "$class/marks/gradescope/$student" >"$root/results/results.json"
 else
     # no score: Gradescope shows that the autograder failed, and nobody has a mark
     printf '{"output": "The grading machine failed, not your program. Tell your instructor."}\n' \
