@@ -26,8 +26,9 @@ static inline HOST_DEVICE struct mask mask_of_lengths(const struct problem *p,
 {
     struct mask m = {(ptrdiff_t)seqlen_k, -(ptrdiff_t)seqlen_q, (ptrdiff_t)seqlen_k};
     size_t i_0 = seqlen_k - seqlen_q + (size_t)p->shift; /* unsigned: no size overflows */
-    if (p->has_window && p->window_left >= 0) m.first = (ptrdiff_t)(i_0 - (size_t)p->window_left);
-    if (p->has_window && p->window_right >= 0) m.last = (ptrdiff_t)(i_0 + (size_t)p->window_right);
+    ptrdiff_t left = p->window_left, right = p->window_right;
+    if (p->has_window && left >= 0) m.first = (ptrdiff_t)(i_0 - (size_t)left);
+    if (p->has_window && right >= 0) m.last = (ptrdiff_t)(i_0 + (size_t)right);
     if (p->causal) m.last = (ptrdiff_t)i_0;
     return m;
 }
