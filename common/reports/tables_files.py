@@ -4,7 +4,7 @@ import pathlib
 import re
 
 from registry import table
-from results import Malformed, NoData, each, need, read_lines
+from results import Malformed, NoData, each, read_lines
 from words import markdown, si, significant
 
 
@@ -234,18 +234,3 @@ def targets(data):
                       f"{significant(judged_share(found), 2)} % by `{found.variant}`, "
                       f"{found.machine.split('; ')[-1]}" if found else "no"])
     return markdown(["project", "machine", "half of the points", "all", "measured"], lines)
-
-
-@table("projects")
-def projects(data):
-    """The programs of projects-check: points, and what the judge of a GPU said."""
-    lines = each(data.file("course/projects.csv", read_lines))
-    sources = {f"{x.machine}; driver {x.driver}; commit {x.commit}; {x.date}" for x in lines}
-    if len(sources) != 1 or any(x.ok != "1" for x in lines):
-        raise Malformed(f"{data.directory}/course/projects.csv: not one run, or a program is not "
-                        "judged as it should be")
-    # without the times, and without the linker's details
-    cells = [[f"`{x.project}`", x.program, f"{x.points} of {x.of}",
-              re.sub(r"(% of \w+), .*|: \(.*", r"\1", x.said), x.runs, x.seconds] for x in lines]
-    return markdown(["project", "program", "points", "what the judge says", "runs", "seconds"],
-                    need(cells, "no program was judged")) + ["", f"*{sources.pop()}.*"]
