@@ -52,6 +52,8 @@ class Numpy:
             return None
         return [s // a.itemsize for s in a.strides]
 
+    floats_apart = strides
+
     @staticmethod
     def largest(a):
         """The largest element, a Python number."""
@@ -146,6 +148,11 @@ class Torch:
         unit = 16 // a.element_size()
         aligned = all(s % unit == 0 for s, n in zip(steps[:-1], a.shape) if n > 1)
         return steps if aligned and a.data_ptr() % 16 == 0 else None
+
+    @staticmethod
+    def floats_apart(a):
+        """The same of floats that are read one by one, at any address."""
+        return list(a.stride())
 
     @staticmethod
     def largest(a):

@@ -104,11 +104,12 @@ class Call:
         elif bias.dtype not in kind.types:
             raise FiveStepsError(f"bias is {bias.dtype}; give {kind.wanted}, or booleans")
         bias = kind.to(bias, kind.f32)
-        if bias.shape[-1] != shape[-1] or kind.strides(bias) is None or kind.strides(bias)[-1] != 1:
+        steps = kind.floats_apart(bias)
+        if bias.shape[-1] != shape[-1] or steps is None or steps[-1] != 1:
             bias = kind.contiguous(kind.expanded(bias, (*bias.shape[:-1], shape[-1])))
         self.keep("bias", bias)
         steps = [0] * (4 - bias.ndim) + [0 if n == 1 else step for n, step in
-                                         zip(bias.shape, kind.strides(bias))]
+                                         zip(bias.shape, kind.floats_apart(bias))]
         steps[2] = steps[2] if bias.ndim > 1 else 0
         if shape[2] > 1 and steps[:3] == [0, 0, shape[3]] or shape[2] == 1 and steps[:2] == [0, 0]:
             return  # one for all heads, as a bias without strides lies
