@@ -75,7 +75,8 @@ def main():
     if skipped:
         print("skipped, not counted as passed:")
     for reason, names in sorted(reasons.items()):
-        print(f"  {reason}: {', '.join(names)}")
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        print(f"  {reason}: {', '.join(names[:3])}{more}")
     for name in failed:
         print(f"failed: {name}")
     print(f"{len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
