@@ -10,7 +10,7 @@ enum { MOST_VARIANTS = 64 };
 struct tally {
     size_t passed, failed, skipped;
     double worst;            /* largest err / allowed of the passed */
-    char worst_case[64];     /* where */
+    char worst_case[sizeof ((struct test_case *)0)->name]; /* where */
     enum dtype worst_dtype;
     unsigned types;          /* checked in these */
 };
