@@ -51,6 +51,6 @@ class Library:
 
         def run():
             assert keep
-            self.library.attention(problem, work.data_ptr(), work.numel())
+            self.library.call("attention", problem, work.data_ptr(), work.numel())
             return o
         return run
