@@ -19,9 +19,11 @@ try:
 except ImportError:
     torch = None
 
-KINDS = ["numpy", pytest.param("torch", marks=pytest.mark.skipif(
-    torch is None, reason="PyTorch is not installed"))]
+WITH_TORCH = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+KINDS = ["numpy", pytest.param("torch", marks=WITH_TORCH)]
 TYPES = {"f4": 2e-5, "f2": 4e-3, "bf16": 3e-2}  # and the error that is allowed
+KINDS_AND_TYPES = [("numpy", "f4"), ("numpy", "f2")] + [  # NumPy has no bfloat16
+    pytest.param("torch", dtype, marks=WITH_TORCH) for dtype in TYPES]
 
 
 def given(kind, a, dtype="f4"):
