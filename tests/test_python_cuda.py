@@ -222,3 +222,70 @@ def test_the_tensors_device_counts():
     assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)
     with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
         assert torch.equal(five_steps.attention(*there).to("cuda:0"), want)
+
+
+# --- Sizes beyond 2^31 elements. ---
+
+def some_rows(o, q, k, v, rows, bias=None):
+    """Rows (head, query) of o are those of the definition."""
+    for h, i in rows:
+        want, _ = helpers.attention(*(exact(a) for a in (q[h, i:i + 1], k[h], v[h])),
+                                    bias=None if bias is None else exact(bias[i:i + 1]))
+        compare(exact(o[h, i:i + 1]), want, ALLOWED[o.dtype])
+
+
+@pytest.mark.long
+def test_three_billion_elements_of_q():
+    q = random(1, 160, 160_000, 128)
+    k, v = random(1, 160, 64, 128, seed=2), random(1, 160, 64, 128, seed=3)
+    o = five_steps.attention(q, k, v)
+    some_rows(o[0], q[0], k[0], v[0], [(0, 0), (104, 117_503), (159, 159_999)])
+
+
+@pytest.mark.long
+def test_three_hundred_thousand_heads():
+    q, k, v = (random(1, 320_000, 3, 64, seed=s) for s in range(3))
+    some_rows(five_steps.attention(q, k, v)[0], q[0], k[0], v[0], [(0, 0), (65_536, 1), (319_999, 2)])
+
+
+@pytest.mark.long
+def test_two_hundred_thousand_sequences():
+    n = 200_000
+    sums = (torch.arange(n + 1, device="cuda") * 5).int()
+    q, k, v = (random(5 * n, 2, 64, seed=s) for s in range(3))
+    o = five_steps.attention(q, k, v, causal=True, cu_seqlens_q=sums, cu_seqlens_k=sums,
+                             max_seqlen_q=5, max_seqlen_k=5)
+    for b in (0, 70_001, n - 1):
+        part = slice(5 * b, 5 * b + 5)
+        want, _ = helpers.attention(*(exact(a[part].transpose(0, 1)) for a in (q, k, v)), causal=True)
+        compare(exact(o[part].transpose(0, 1)), want, ALLOWED[o.dtype])
+
+
+@pytest.mark.long
+def test_a_bias_of_two_and_a_half_billion_numbers():
+    q, k, v = (random(1, 1, 50_000, 64, seed=s) for s in range(3))
+    bias = random(50_000, 50_000, dtype=torch.float32)
+    some_rows(five_steps.attention(q, k, v, bias=bias)[0], q[0], k[0], v[0], [(0, 0), (0, 49_999)], bias)
+
+
+@pytest.mark.long
+def test_a_pool_of_eight_billion_elements():
+    pages = 8_200_000
+    k, v = (torch.zeros(pages, 1, 16, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    table = torch.tensor([[pages - 1, 5, pages // 2]], dtype=torch.int32, device="cuda")
+    q = random(1, 4, 64)
+    for pool, seed in ((k, 2), (v, 3)):
+        pool[table[0].long()] = random(3, 1, 16, 64, seed=seed)
+    o = five_steps.decode(q, k, v, table, 41)
+    rows = [pool[table[0].long()].reshape(1, 48, 64)[:, :41] for pool in (k, v)]
+    compare(exact(o[0, :, None]), helpers.attention(exact(q[0, :, None]), *map(exact, rows))[0],
+            ALLOWED[o.dtype])
+
+
+@pytest.mark.long
+def test_thirty_two_million_keys():
+    """Every key weighs the same: o is the mean of v."""
+    k = torch.zeros(1, 1, 1 << 25, 64, dtype=torch.bfloat16, device="cuda")
+    v = random(1, 1, 1 << 25, 64)
+    o = five_steps.attention(random(1, 1, 1, 64), k, v + 1)
+    assert (o.double() - (v[0, 0].double() + 1).mean(0)).abs().max().item() < 1e-2
