@@ -12,7 +12,7 @@ NAMES = "<m(?:i|o)>(?:ln|log|exp)</m(?:i|o)>"
 SPACE = '<mspace width="0.17em"></mspace>'
 
 
-def mended(drawn):
+def corrected(drawn):
     """What latex2mathml leaves: infinity is a number, a minus in front of a number its sign, an
     underscore itself, and the name of a function stands apart from what is beside it."""
     drawn = drawn.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>").replace("\\_", "_")
@@ -31,6 +31,6 @@ def mended(drawn):
 def on_page_content(content, **_):
     def formula(match):
         display = "block" if match[2] == "[" else "inline"
-        drawn = mended(convert(html.unescape(match[3]).strip(), display=display))
+        drawn = corrected(convert(html.unescape(match[3]).strip(), display=display))
         return f'<div class="formula">{drawn}</div>' if display == "block" else drawn
     return FORMULA.sub(formula, content)
