@@ -3,6 +3,7 @@ fast earn nothing.  Each cheat is the project online_softmax as it was handed ou
 front of its work where rows are long."""
 import json
 import pathlib
+import signal
 import sys
 import types
 
@@ -24,7 +25,8 @@ START = ROOT / "03_online_softmax/exercises/projects/online_softmax.c"
 FUNCTION = "static void softmax(const struct problem *p, const struct arrays *a)\n"
 INCLUDES = "".join(f"#include <{x}.h>\n" for x in (
     "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ioctl", "time", "unistd"))
-# name: (before the function, at its start where the problem is large, what the judge says; None: it is timed)
+# name: (before the function, at its start where the problem is large, what the judge says).  None: what
+# it tries must fail, and it is timed: had it not failed, an answer would be missing or wrong.
 CHEATS = {
     "last_times_result": ("static int n;\n", "if (n++ > 3) return;", "y["),
     "every_other_round": ("static int n;\n", "if (n++ % 2) return;", "y["),
@@ -69,7 +71,7 @@ CHEATS = {
         "O_CREAT, 0600) >= 0) return;", None),
     "behind_the_output": ("", "slow(p, a);\n        memset(y + p->rows * p->cols, 1, 1 << 22);\n        return;", ""),
     "works_in_a_constructor": (
-        "__attribute__((constructor)) static void first(void) { if (fork() == 0) for (;;) continue; }\n", "", None),
+        "__attribute__((constructor)) static void first(void) { if (fork() >= 0) _exit(0); }\n", "", None),
 }
 
 
@@ -85,7 +87,6 @@ def cheating(name):
 
 @pytest.fixture(scope="module")
 def grader():
-    projects.RUNS = 2
     one = ProjectGrader(TOOLS)
     yield one
     one.close()
@@ -96,43 +97,77 @@ def project():
     return next(x for x in projects.projects([]) if x.name == "online_softmax")
 
 
+@pytest.fixture
+def clock(grader, project, monkeypatch):
+    """Programs run and their results are compared, but the seconds are `given`: a number, or one for
+    each run.  passed: what each really took; run: what runs a program."""
+    one = types.SimpleNamespace(run=grader.seconds, passed={}, given={
+        "nothing": 1.0, "copy": 2.0, "solution": 3.0, "it": 11.0})
+
+    def seconds(project, folder, variant, inputs, rounds):
+        taken, got, why = one.run(project, folder, variant, inputs, rounds)
+        who = variant[0] if variant else "solution" if folder == grader.others.get(project.name) else "it"
+        one.passed.setdefault(who, []).append(taken)
+        now = one.given[who]
+        work = len(rounds) * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
+        return work * (now if isinstance(now, float) else now[min(len(one.passed[who]), len(now)) - 1]), got, why
+
+    monkeypatch.setattr(projects, "RUNS", 2)
+    monkeypatch.setattr(projects, "MOST_RUNS", 4)
+    monkeypatch.setattr(grader, "seconds", seconds)
+    monkeypatch.setattr(grader, "fma", lambda: 1e-9)  # GFLOP/s: a flop takes a second
+    return one
+
+
 @pytest.mark.parametrize("name", CHEATS)
-def test_looking_fast_earns_nothing(grader, project, name):
+def test_looking_fast_earns_nothing(grader, project, clock, name):
     marks, why, log, timed = grader.judged(project, cheating(name).encode(), 0)
     words = CHEATS[name][2]
-    if words is None:
-        assert timed and timed["share"] < project.half_at, f"{why} {log}"
+    if words is None:  # right in all rounds of both runs, and the time is the kernel's
+        assert timed and timed["share"] == 10 and marks == project.marks(10, 0) > 0, f"{why} {log}"
+        assert timed["runs"] == len(clock.passed["it"]) == 2
+        assert min(clock.passed["it"]) > 0.02  # 60 million exponentials
     else:
         assert not timed and words in why and marks == 0, f"{why} {log}"
     assert not pathlib.Path("/tmp/answers").exists()
 
 
-def test_solution_is_faster_than_what_is_handed_out(grader, project):
-    slow, fast = (grader.judged(project, x.read_bytes(), 0)[3] for x in (START, project.solution))
-    assert fast["share"] > 4 * slow["share"], (slow, fast)
-
-
 @pytest.mark.parametrize("name", ["flash_attention", "gpu_softmax", "gpu_attention"])
-def test_project_is_right_as_handed_out_and_with_its_solution(grader, name):
+def test_project_is_right_as_handed_out_and_with_its_solution(grader, clock, name):
     x = next(x for x in projects.projects([]) if x.name == name)
     for path in filter(None, (x.file, x.solution)):
         marks, why, log, timed = grader.judged(x, path.read_bytes(), 0)
         assert why.startswith("right in all"), f"{why} {log}"
-        assert bool(timed) != x.on_gpu and (not x.on_gpu or marks == 0)
+        assert bool(timed) != x.on_gpu and (marks == 0) == x.on_gpu and (not timed or timed["share"] == 10)
     wrong = x.file.read_text(encoding="utf-8").replace("l == 0", "l > 0", 1)
     assert "so the speed does not count" in grader.judged(x, wrong.encode(), 0)[1]
 
 
-def test_busy_machine_gives_no_marks(grader, project, monkeypatch):
-    """A solution that reaches 2 % of the ceiling here and now."""
-    taken = {"nothing": 0.0, "copy": 1.0}
-    monkeypatch.setattr(grader, "seconds", lambda project, folder, variant, inputs, rounds:
-                        (taken[variant[0]] if variant else 50.0, {}, ""))
-    monkeypatch.setattr(grader, "right", lambda *_: None)
+@pytest.mark.parametrize("given,runs,says", [
+    ({}, 2, ""),
+    ({"nothing": [2.0, 2.0, 1.0]}, 3, ""),  # the third run is quiet
+    ({"solution": [51.0, 51.0, 3.0]}, 3, ""),
+    ({"it": 1.5}, 4, "faster than possible"),
+    ({"it": 0.5}, 4, "faster than possible"),
+    ({"copy": 1.0}, 4, "too busy"),         # the machine is to blame, not the program
+    ({"copy": 0.5, "it": 0.4}, 4, "too busy"),
+    ({"solution": 51.0}, 4, "reaches 2 % of copy .* too busy"),
+    ({"solution": 1.5}, 4, "too busy"),
+])
+def test_noise_is_measured_again_and_never_blamed_on_a_program(
+        grader, project, clock, monkeypatch, given, runs, says):
+    clock.run = lambda *_: (0, {}, "")
+    clock.given.update(given)
     monkeypatch.setattr(grader, "timeable", lambda folder: folder)
-    monkeypatch.setitem(grader.others, project.name, pathlib.Path())
-    with pytest.raises(Shortage, match="too busy"):
-        grader.timed(project, pathlib.Path())
+    monkeypatch.setattr(grader, "right", lambda *_: None)
+    monkeypatch.setitem(grader.others, project.name, pathlib.Path("solution"))
+    if "busy" in says:
+        with pytest.raises(Shortage, match=says):
+            grader.timed(project, pathlib.Path("its"))
+    else:
+        timed, why = grader.timed(project, pathlib.Path("its"))
+        assert timed["share"] == 10 if not says else says in why, why
+    assert len(clock.passed["it"]) == runs
 
 
 def test_marks_follow_the_share(project):
@@ -153,18 +188,47 @@ def test_rounds_change_what_the_judge_changes(grader, project):
     assert grader.right(project, inputs, rounds[:2], dict(got)) is not None
 
 
-def test_grade_projects_writes_marks(place):
-    (place / "class/fast").mkdir(parents=True)
-    (place / "class/slow").mkdir()
-    solution = START.parent / "solutions" / START.name
-    (place / "class/fast/online_softmax.c").write_bytes(solution.read_bytes())
-    (place / "class/slow/online_softmax.c").write_bytes(START.read_bytes())
-    done = run(sys.executable, ROOT / "common/grader/projects.py", "grade", "--submissions", "class", "--out",
-               "marks", "--ex", "online_softmax", *TOOL_WORDS, want=(0, 3), timeout=600)
-    if done.code == 3:
-        assert "too busy" in done.err and not (place / "marks/projects.json").exists()
-        pytest.skip("this machine is too busy for speed marks, and the grader says so")
+def write_class(place):
+    for name, path in (("fast", project_file("solutions")), ("slow", START), ("same", START)):
+        (place / "class" / name).mkdir(parents=True)
+        text = path.read_text(encoding="utf-8") + "/* mine */\n" * (name != "same")
+        (place / "class" / name / "online_softmax.c").write_text(text, encoding="utf-8")
+
+
+def project_file(folder):
+    return START.parent / folder / START.name
+
+
+def test_grade_projects_writes_marks_and_late_days(place, monkeypatch):
+    """In this process, with seconds that depend on what a program is."""
+    write_class(place)
+    (place / "late.csv").write_text("fast,20\n")
+    fast, real = project_file("solutions").read_text(encoding="utf-8"), ProjectGrader.seconds
+
+    def seconds(self, project, folder, variant, inputs, rounds):
+        _, got, why = real(self, project, folder, variant, inputs, rounds)
+        is_fast = not variant and (folder / START.name).read_text(encoding="utf-8").startswith(fast)
+        taken = {"nothing": 1, "copy": 2}[variant[0]] if variant else 4 if is_fast else 51
+        return taken * len(rounds) * 8.0 * inputs["x"].size, got, why
+
+    monkeypatch.setattr(projects, "RUNS", 1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own
+    monkeypatch.setattr(ProjectGrader, "seconds", seconds)
+    monkeypatch.setattr(sys, "argv", ["projects.py", "grade", "--submissions", "class", "--out", "marks", "--ex",
+                                      "online_softmax", "--late", "late.csv", *TOOL_WORDS])
+    assert projects.main() == 0
     students = json.loads((place / "marks/projects.json").read_text(encoding="utf-8"))["students"]
-    assert students["fast"]["marks"] > 20 and students["slow"]["marks"] == 0
+    assert [students[x]["marks"] for x in ("fast", "slow", "same")] == [36, 0, 0]
+    assert students["fast"]["exercises"]["online_softmax"]["timed"]["share"] == 33.333
+    assert "as it was handed out" in (place / "marks/feedback/same-projects.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_solution_earns_its_marks_by_the_clock(place):
+    """Needs a machine that nobody else uses."""
+    write_class(place)
+    run(sys.executable, ROOT / "common/grader/projects.py", "grade", "--submissions", "class", "--out",
+        "marks", "--ex", "online_softmax", *TOOL_WORDS, timeout=600)
+    students = json.loads((place / "marks/projects.json").read_text(encoding="utf-8"))["students"]
+    assert students["fast"]["marks"] == 40 and students["slow"]["marks"] < 20
     assert students["fast"]["exercises"]["online_softmax"]["timed"]["solution"] > 0
-    assert "as it was handed out" in (place / "marks/feedback/slow-projects.txt").read_text(encoding="utf-8")
