@@ -2,6 +2,7 @@
 
     BUILD, SANITIZED        the build under test ($BUILD), and whether it has sanitizers
     run, stage, refused     run a program; its status, what it printed and what it complained of
+    wait_for                waits until something has happened; a test never sleeps instead
     save, load              write and read a .npy file
     softmax, attention      the definitions in float64 (NumPy), with every option of a problem
     compare                 an array against what was expected, element by element
@@ -12,6 +13,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 
 import numpy as np
 
@@ -20,6 +22,7 @@ BUILD = ROOT / os.environ.get("BUILD", "build")
 CONFIG = BUILD / "config"
 SANITIZED = CONFIG.exists() and "-fsanitize" in CONFIG.read_text(encoding="utf-8")
 STAGES = sorted(path.name for path in ROOT.glob("0[1-9]_*"))
+HANG = 1200  # seconds: what takes so long on a busy machine will never end
 
 
 # --- Programs. ---
@@ -34,11 +37,11 @@ class Result:
         return f"exit status {self.code}\n{self.out[-3000:]}{self.err[-3000:]}"
 
 
-def run(*command, want=0, timeout=120, cwd=None, env=None, stdin=""):
+def run(*command, want=0, timeout=HANG, cwd=None, env=None, stdin=""):
     """Runs a program with its arguments (no shell) and returns a Result.
 
     want     the exit status, or a tuple of them, that the test expects; None: any
-    timeout  seconds, after which the program and all that it started are killed
+    timeout  seconds after which the program and all that it started are killed: a failure
     cwd, stdin, env    as for subprocess; env is added to the environment (None removes a name)
     """
     __tracebackhide__ = True
@@ -57,6 +60,15 @@ def run(*command, want=0, timeout=120, cwd=None, env=None, stdin=""):
     wanted = want if isinstance(want, tuple) else (want,)
     assert want is None or result.code in wanted, f"{' '.join(command)}: {result}"
     return result
+
+
+def wait_for(condition, every=0.05):
+    """What condition() returns once it is not false, however long that takes."""
+    end = time.monotonic() + HANG
+    while not (found := condition()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(every)
+    return found
 
 
 def stage(number, *arguments, **how):

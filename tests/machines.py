@@ -51,7 +51,7 @@ def test_checks_pass_on(name):
     words, needs = MACHINES[name]
     emulated = "aarch64" in name
     run("sh", "common/make/require.sh", *(n for n in ("clang", "aarch64") if n in name),
-        cwd=ROOT, want=None, timeout=600)
+        cwd=ROOT, want=None)
     for need in needs.split():
         if not shutil.which(need) and need not in processor():
             pytest.skip(f"this machine has no {need}")

@@ -99,4 +99,4 @@ def test_gpu(tool):
     for stage in (*STAGES[:3], STAGES[4]):
         for case in ("attention-random-113x203-d64", "attention-random-37x67-d128"):
             run("compute-sanitizer", "--tool", tool, "--error-exitcode", 9, BUILD / stage, "check",
-                "--quick", "--case", case, want=(0, 77), timeout=1800)
+                "--quick", "--case", case, want=(0, 77))

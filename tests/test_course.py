@@ -15,7 +15,7 @@ COURSE = [sys.executable, ROOT / "common/grader/course.py"]
 
 
 def course(*words, want=0):
-    return run(*COURSE, *words, want=want, timeout=300)
+    return run(*COURSE, *words, want=want)
 
 
 def git(folder, *words):

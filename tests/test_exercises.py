@@ -185,7 +185,7 @@ def test_seed_changes_the_numbers_and_draw_adds_hidden_shapes():
 # --- make exercise, in a clone of its own folder ---
 
 def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
-    run("git", "clone", "-q", ROOT, place / "clone", timeout=300)
+    run("git", "clone", "-q", ROOT, place / "clone")
     for name in ("common/grader", "04_monoid_tiled_cpu/exercises"):  # as it is here, committed or not
         run("cp", "-rT", ROOT / name, place / "clone" / name)
     clone, tool = place / "clone", ["python3", "common/grader/exercises.py"]

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 
-from helpers import BUILD, ROOT, SANITIZED, run
+from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
 from students import MISCHIEF, MISTAKES, handed_out, mischievous, mistaken, solution, write_class
 from test_exercises import TOOLS
 
@@ -24,9 +24,9 @@ TOOL_WORDS = [word for name in ("build", "cc", "cxx", "link") for word in (f"--{
 GRADE = [sys.executable, str(ROOT / "common/grader/grade.py")]
 
 
-def grade(folder, *words, ex="online_step", want=0, env=None, timeout=300):
+def grade(folder, *words, ex="online_step", want=0, env=None, **how):
     return run(*GRADE, "--submissions", folder, "--out", "marks", "--ex", ex, *TOOL_WORDS, *words,
-               want=want, env=env, timeout=timeout)
+               want=want, env=env, **how)
 
 
 def grades():
@@ -138,7 +138,7 @@ def test_one_submission_cannot_stop_the_class(place):
 
 def test_a_job_has_a_time_limit_and_what_fails_is_named(place):
     def late():
-        time.sleep(60)
+        time.sleep(600)
 
     def broken():
         raise ValueError("no such thing")
@@ -148,7 +148,7 @@ def test_a_job_has_a_time_limit_and_what_fails_is_named(place):
 
     jobs = {"late": late, "broken": broken, "short": short, "right": lambda: [1, "x"],
             "ended": lambda: os.kill(os.getpid(), 9)}
-    found = {key: (kind, result) for key, kind, result in grading.run_jobs(jobs, 2, place, seconds=1)}
+    found = {key: (kind, result) for key, kind, result in grading.run_jobs(jobs, 2, place, seconds=10)}
     assert found["right"] == ("done", [1, "x"]) and found["late"][0] == "late"
     assert found["broken"] == ("failed", "ValueError: no such thing")
     assert found["short"] == ("shortage", "no room") and found["ended"][0] == "failed"
@@ -186,11 +186,9 @@ def test_term_ends_all_and_leaves_nothing(place):
     words = [*GRADE, "--submissions", "class", "--out", "marks", "--ex", "online_step", *TOOL_WORDS]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                           env={**os.environ, "TMPDIR": str(place / "tmp")}) as grader:
-        end = time.monotonic() + 120
-        while time.monotonic() < end and not list((place / "tmp").glob("judge.*/*/expanded")):
-            time.sleep(0.05)
+        wait_for(lambda: list((place / "tmp").glob("judge.*/*/expanded")))
         grader.send_signal(signal.SIGTERM)
-        said = grader.communicate(timeout=60)[1].decode()
+        said = grader.communicate(timeout=HANG)[1].decode()
     assert grader.returncode == 128 + signal.SIGTERM and "Traceback" not in said
     assert not list((place / "tmp").iterdir())
 
@@ -275,10 +273,8 @@ def test_jail_ends_what_computes_or_writes_without_end(place, door):
     write = door("write", "({ int f = open(\"y\", O_CREAT | O_WRONLY, 0600); static char z[1 << 20]; signal(SIGXFSZ, "
                  "SIG_IGN); long n = 0; while (write(f, z, sizeof z) > 0) n++; n > 16; })")
     (place / "mine").mkdir()
-    begin = time.monotonic()
     run(BUILD / "jail", "--cpu", "1", "--memory", "512", "--write", place / "mine", "--", spin,
-        want=(-signal.SIGXCPU, -signal.SIGKILL), timeout=60)
-    assert time.monotonic() - begin < 50
+        want=(-signal.SIGXCPU, -signal.SIGKILL))
     run(BUILD / "jail", "--compiler", "--cpu", "5", "--memory", "512", "--read", write.parent, "--write", place / "mine",
         "--", write, cwd=place / "mine")
     assert run(BUILD / "jail", "--write", want=2).err.startswith("usage")
@@ -326,11 +322,9 @@ def test_fixtures_of_mistakes_and_mischief_still_fit():
 
 
 @pytest.mark.long
-def test_a_hundred_students_have_their_marks_in_time(place):
+def test_a_hundred_students_have_their_marks(place):
     write_class(place / "class", 100)
-    begin = time.monotonic()
-    grade("class", ex="", timeout=3000)
-    assert time.monotonic() - begin < 1200 * max(1, 2 / len(os.sched_getaffinity(0)))
+    grade("class", ex="", timeout=None)
     points = grades()["points"]
     for student, one in grades()["students"].items():
         name = student.rsplit("_", 1)[0]
@@ -355,8 +349,8 @@ def test_gradescope_counts_late_days_and_says_when_the_machine_failed(place):
         "assignment": {"due_date": "2026-01-01T11:00:00+00:00"}}))
     env = {"AUTOGRADER": str(place), "EX": "online_step", "MAKEFLAGS": f"-o {BUILD.name}/libharness.a BUILD={BUILD.name}"}
     script = ROOT / "common/grader/adapters/gradescope_run.sh"
-    run("bash", script, env={**env, "ARCH_FLAGS": "-march=native"}, timeout=600)
+    run("bash", script, env={**env, "ARCH_FLAGS": "-march=native"})
     found = json.loads((place / "results/results.json").read_text(encoding="utf-8"))
     assert found["score"] == 8 and "25 hours late" in found["output"] and found["tests"][0]["status"] == "passed"
-    run("bash", script, env={**env, "EX": "nosuch"}, want=1, timeout=600)
+    run("bash", script, env={**env, "EX": "nosuch"}, want=1)
     assert "score" not in json.loads((place / "results/results.json").read_text(encoding="utf-8"))

@@ -55,7 +55,7 @@ def printed_by(command):
     if words[0].startswith("build/"):
         words[0] = BUILD / words[0].removeprefix("build/")
     environment = {"MAKEFLAGS": None, "MAKELEVEL": None}
-    result = run(*words, cwd=ROOT, env=environment, want=None, timeout=600)
+    result = run(*words, cwd=ROOT, env=environment, want=None)
     return [line.rstrip() for line in (result.out + result.err).splitlines() if line.strip()]
 
 

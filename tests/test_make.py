@@ -19,7 +19,7 @@ TOOLS = ("make sh id mkdir cat rm grep tail head sed tr find cmp date ls sort aw
 
 def make(*words, tree=ROOT, env=None, **how):
     """make in the sources, with everything that it builds in this folder's b; later words win."""
-    return run("make", f"BUILD={os.getcwd()}/b", "CUDA=0", *words, cwd=tree, timeout=600,
+    return run("make", f"BUILD={os.getcwd()}/b", "CUDA=0", *words, cwd=tree,
                env=dict.fromkeys(INHERITED) | (env or {}), **how)
 
 

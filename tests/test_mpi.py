@@ -11,11 +11,11 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
-from helpers import BUILD, ROOT, STAGES, compare, load, normal, run, save, stage
+from helpers import (BUILD, HANG, ROOT, STAGES, compare, load, normal, run, save, stage,
+                     wait_for)
 
 MPI, GPUS_MPI = BUILD / "04_monoid_tiled_cpu_mpi", BUILD / "05_flash_cuda_mpi"
 ENV = {"OMP_NUM_THREADS": 1, "OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not MPI.exists(),
 
 
 def ranks(n, *words, program=MPI, **how):
-    return run("mpirun", "-n", n, program, *words, timeout=300, env=ENV, **how)
+    return run("mpirun", "-n", n, program, *words, env=ENV, **how)
 
 
 def lines_of(result, program=MPI):
@@ -148,16 +148,16 @@ def begin(program, *words):
     bench = subprocess.Popen([str(word) for word in ("mpirun", "-n", 2, program, *words)],
                              env=os.environ | {k: str(v) for k, v in ENV.items()}, text=True,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    time.sleep(3)
-    found = subprocess.run(["pgrep", "-P", str(bench.pid), "-f", program.name], text=True,
-                           stdout=subprocess.PIPE).stdout.split()
-    return bench, [int(number) for number in found]
+    def children():
+        found = run("pgrep", "-P", bench.pid, "-f", program.name, want=None).out.split()
+        return found if len(found) == 2 or bench.poll() is not None else None
+    return bench, [int(number) for number in wait_for(children)]
 
 
 def test_faults_a_rank_that_dies_takes_the_others_with_it():
     bench, processes = begin(MPI, "bench", "--seqlen-q", 65536, "--heads-q", 16)
     os.kill(processes[-1], signal.SIGKILL)
-    bench.communicate(timeout=100)
+    bench.communicate(timeout=HANG)
     assert bench.returncode != 0
 
 
@@ -172,7 +172,7 @@ def test_planted(bug, place):
     run("cp", "-rp", *[path for path in BUILD.iterdir()
                        if path.name == "obj" or path.name.startswith("config")], "build")
     run("patch", "-s", "-p1", "-i", bug)
-    run("make", "-s", "BUILD=build", f"build/{MPI.name}", timeout=300)
+    run("make", "-s", "BUILD=build", f"build/{MPI.name}")
     out = ranks(3, "check", "--quick", program=place / "build" / MPI.name, want=None).out
     caught = [line for line in out.splitlines() if line.startswith("FAILED")]
     assert caught, out
@@ -244,7 +244,7 @@ ON_GPUS = ["tree", "tree-reduce", "ring", "ring-unbalanced"]
 @needs_gpus
 def test_gpus_suite():
     for n in {1, gpus()}:
-        assert stage(5, "check", "--gpus", n, *QUICK, timeout=600).out.endswith(" 0 failed\n")
+        assert stage(5, "check", "--gpus", n, *QUICK).out.endswith(" 0 failed\n")
     assert ranks(gpus(), "check", "--quick", program=GPUS_MPI).out.endswith(" 0 failed\n")
 
 
@@ -277,7 +277,6 @@ def test_gpus_faults():
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_gpus_a_process_that_stops_ends_all(number):
     bench, processes = begin(GPUS_MPI, "bench", "--seqlen-q", 524288, "--strategy", "ring")
-    time.sleep(5)
     os.kill(processes[-1], number)
-    bench.communicate(timeout=90)
+    bench.communicate(timeout=HANG)
     assert bench.returncode != 0

@@ -206,7 +206,7 @@ def test_models_of_transformers_agree_with_eager(name, padded):
                                          (["generate.py", "--steps", "0", "--tokens", "60"], "same text")])
 def test_the_models_agree_with_pytorch(model, says):
     result = helpers.run(sys.executable, helpers.ROOT / "common/library/models" / model[0], *model[1:],
-                         want=(0, 77), timeout=600, env={"PYTHONPATH": helpers.ROOT / "common/library/python"})
+                         want=(0, 77), env={"PYTHONPATH": helpers.ROOT / "common/library/python"})
     if result.code == 77:
         pytest.skip(result.out.strip() or result.err.strip())
     assert says in result.out, result

@@ -5,12 +5,11 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
-from helpers import BUILD, ROOT, STAGES, compare, load, run, save, stage
+from helpers import BUILD, ROOT, STAGES, compare, load, run, save, stage, wait_for
 
 FIXTURE = [word for name in "qkv" for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")]
 NUMBERS = range(1, len(STAGES) + 1)
@@ -84,10 +83,8 @@ def test_read_only_directories_are_named(number, use):
 def test_interrupted_bench_keeps_whole_lines():
     with subprocess.Popen([BUILD / STAGES[2], "bench", "--quick", "--csv", "a.csv"],
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
-        for _ in range(600):
-            if os.path.exists("a.csv") and pathlib.Path("a.csv").read_bytes().count(b"\n") >= 2:
-                break
-            time.sleep(0.1)
+        wait_for(lambda: os.path.exists("a.csv") and pathlib.Path("a.csv").read_bytes().count(b"\n") >= 2
+                 or bench.poll() is not None)
         bench.terminate()
     assert bench.returncode == -signal.SIGTERM
     assert len(whole_lines("a.csv")) >= 2, "the measured lines are gone"
@@ -158,7 +155,7 @@ def test_any_combination_of_files_and_options_is_computed_or_refused():
     fuzz = BUILD / "sanitize/quick/fuzz_run"
     if not fuzz.exists():
         pytest.skip("no fuzz_run with sanitizers here; make test builds it")
-    run(fuzz, 1, 600, timeout=900, env={
+    run(fuzz, 1, 600, env={
         "ASAN_OPTIONS": "detect_stack_use_after_return=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "halt_on_error=1",
         "LSAN_OPTIONS": f"suppressions={ROOT}/tests/leaks.txt:print_suppressions=0"})

@@ -7,7 +7,8 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
+
+from helpers import HANG, wait_for
 
 KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowLeft": "\ue012", "ArrowUp": "\ue013",
         "ArrowRight": "\ue014", "ArrowDown": "\ue015", "Enter": "\ue007", "Tab": "\ue004"}
@@ -39,7 +40,7 @@ class Browser:
     def ask(self, verb, path, body=None, whole=False):
         path = path if whole else self.session + path
         with contextlib.closing(http.client.HTTPConnection(
-                "127.0.0.1", self.port, timeout=120)) as connection:
+                "127.0.0.1", self.port, timeout=HANG)) as connection:
             connection.request(verb, path, json.dumps(body) if verb == "POST" else None)
             value = json.loads(connection.getresponse().read())["value"]
         if isinstance(value, dict) and value.get("error"):
@@ -106,12 +107,9 @@ class Browser:
     def cell(self, name):
         return self.text(f"[data-cell='{name}']")
 
-    def until(self, script, *arguments, seconds=20):
+    def until(self, script, *arguments):
         """What the script returns once it is not false."""
-        end = time.monotonic() + seconds
-        while not (value := self.run(script, *arguments)) and time.monotonic() < end:
-            time.sleep(0.05)
-        return value
+        return wait_for(lambda: self.run(script, *arguments))
 
     def picture(self, path, selector=None):
         where = f"/element/{next(iter(self.find(selector).values()))}" if selector else ""
