@@ -4,7 +4,6 @@
     ladder()            stage 5's rungs and their profile; every 16-bit line twice: cold, and
                         sustained at twice the speed
     blocks()            stage 1's two kernels on a GPU and their profile; a copy takes 1 ms
-    matrix()            attention on one core's matrix unit
 """
 import sys
 
@@ -143,15 +142,3 @@ def blocks():
             rows += [row, row | {"median_s": row["median_s"] / 2, "flags": "sustained"}]
     counted = table(counted).astype(object)
     return table(rows), counted
-
-
-def matrix():
-    """amx, float32 and PyTorch on one core; the products limit amx at d = 256 only."""
-    rows = []
-    for d in (64, 128, 256):
-        ours = attention(4, "amx", "cpu", "bf16", 6 * d, 2000, 2048, 1, 16, d)
-        if d < 256:
-            ours |= {"ceiling_kind": "exp", "ceiling": 6}
-        rows += [ours, ours | {"stage": "peer", "variant": "pytorch-flash", "gflops": 4 * d},
-                 attention(4, "all_cores", "cpu", "f32", 110, 150, 2048, 1, 16, d)]
-    return table(rows)

@@ -38,37 +38,29 @@ def twice(drawn, wanted, *options):
 
 def test_every_figure_of_the_bench_is_drawn_and_is_the_same_again(drawn):
     write(invented.stages(gpu=True))
-    twice(drawn, ["arc.png", "ceiling.png", "error.png", "flash.png", "ladder.png", "length.png",
-                  "map.png", "memory.png", "traffic.png"], "--program", PROGRAM)
+    twice(drawn, ["arc.png", "error.png", "flash.png", "map.png", "memory.png"],
+          "--program", PROGRAM)
 
 
 def test_rooflines_are_drawn_and_are_the_same_again(drawn):
     write(invented.stages(gpu=True))
-    twice(drawn, ["roofline_cpu.png", "roofline_gpu.png"], "roofline")
+    names = ["roofline_cpu.png", "roofline_gpu.png"]
+    twice(drawn, names, *names)
 
 
 def test_pictures_need_no_measurement(drawn):
-    pictures = ["memories.svg", "tiles.svg", "fragments.png", "swizzle.png", "kinks.svg"]
+    pictures = ["memories.svg", "tiles.svg", "fragments.png", "swizzle.png"]
     twice(drawn, pictures, *pictures)
 
 
 def test_the_ladder_is_drawn_and_is_the_same_again(drawn):
     rows, counted = invented.ladder()
     write(rows), write(counted, "profile_05_flash_cuda.csv")
-    twice(drawn, ["staircase.png", "crossover.png", "decode.png", "gpu_memory.png"], "ladder")
+    names = ["staircase.png", "crossover.png", "decode.png"]
+    twice(drawn, names, *names)
     pathlib.Path("results/profile_05_flash_cuda.csv").unlink()
     status, _, said = drawn("two", "--results", "results", "ladder")
     assert status == 0 and "staircase.png not drawn: no file" in said
-
-
-def test_the_matrix_unit_is_drawn_beside_the_exponentials(drawn):
-    """Without the ceiling of the matrix unit there is nothing to draw, and a line says so."""
-    rows = invented.matrix()
-    write(rows)
-    twice(drawn, ["roofline_matrix.png"], "roofline_matrix.png")
-    write(rows.replace({"ceiling_kind": {"gemm": "exp"}}))
-    status, _, said = drawn("three", "--results", "results", "roofline_matrix.png")
-    assert status == 1 and "no measurement of amx beside ceiling 'gemm'" in said
 
 
 @pytest.mark.parametrize("options, word", [
@@ -82,8 +74,8 @@ def test_what_stops_the_map_is_named(drawn, options, word):
 def test_missing_columns_skip_a_figure_with_one_line(drawn):
     write(invented.stages().drop(columns="peak_bytes"))
     status, names, said = drawn("out", "--results", "results")
-    assert status == 0 and {"length.png"} <= {*names} and "ladder.png" not in names
-    assert "ladder.png not drawn: no measurement of stage 5 on a GPU" in said
+    assert status == 0 and {"arc.png"} <= {*names} and "flash.png" not in names
+    assert "flash.png not drawn: no bf16 measurement of stage 5 on a GPU" in said
     assert "memory.png not drawn: no measurements of it" in said
     status, _, said = drawn("out", "--results", "missing")
     assert status == 2 and "missing: has no .csv files" in said

@@ -7,7 +7,7 @@ PLOTS = $(if $(filter $(BUILD)/results,$(RESULTS)),$(BUILD)/plots,$(RESULTS))
 .PHONY: map plot tables tables-check
 plot: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/reports/plot.py --results $(RESULTS) --out $(PLOTS) --program $< \
-	    bench map ladder roofline machines notes
+	    bench map ladder notes
 
 # The attention map of tests/fixture: which word attends to which (HEAD=0 to 11).
 HEAD ?= 9

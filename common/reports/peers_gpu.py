@@ -11,7 +11,7 @@ whose error is above the allowed one, or NaN, is not written; then the exit stat
 
     lengths    16k tokens, 128 to 16k keys, d = 64, 128, 256      decode   one query
     untuned    lengths, groups and d that nothing was tuned on    float    rungs 1 and 2
-    layouts    arrays stored as [batch, length, heads, head_dim]  softmax  PyTorch's
+    layouts    arrays stored as [batch, length, heads, head_dim]
 
 `flags` of a line says regime, layout and whether the method writes lse; versions, power limit
 and clocks stand in STEM.machine.txt beside the CSV (measurements.py).  peak_bytes is what
@@ -28,7 +28,7 @@ from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
 from measurements import Writer, command_line, fields_of, torch_or_skip
 from peers_methods import (FLASH, PEERS, WRITES_LSE, compilers, torch_method, versions,
                            with_memory)
-from peers_shapes import (QUICK, SOFTMAX_COLS, bytes_of, flops_of, is_decode, planned,
+from peers_shapes import (QUICK, bytes_of, flops_of, is_decode, planned,
                           shape_of)
 from rounds import CudaClock, cold, sustained
 
@@ -54,9 +54,7 @@ def ceiling_call(torch, kind, dtype, made={}):
             made[key] = (lambda: a @ b), 2.0 * 8192**3
         else:
             x = torch.randn(1 << 29, device="cuda")
-            y = torch.empty_like(x) if kind == "copy" else None
-            made[key] = (lambda: y.copy_(x), 8.0 * 2**29) if kind == "copy" \
-                else (x.sum, 4.0 * 2**29)
+            made[key] = x.sum, 4.0 * 2**29
     return made[key]
 
 
@@ -158,29 +156,6 @@ def print_shape(shape, dtype, layout, regime, times):
           f"{regime} {'GB/s' if is_decode(shape) else 'TFLOP/s'}:  {text}", flush=True)
 
 
-def measure_softmax(torch, cols, writer, clock, seconds):
-    """PyTorch's softmax of 2^28 floats in rows of cols."""
-    x = torch.randn((1 << 28) // cols, cols, device="cuda")
-    y = torch.empty_like(x)
-    call, work = ceiling_call(torch, "copy", torch.float32)
-    moved = 8.0 * x.numel()
-    times = cold(clock, {"pytorch-softmax": lambda: torch.softmax(x, -1, out=y),
-                         CEILING: call}, seconds)
-    n = max(1, (1 << 22) // cols)
-    want = torch.softmax(x[:n].double(), -1)
-    error = float((y[:n].double() - want).abs().max())
-    shape = dict.fromkeys("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v "
-                          "causal".split(), 0)
-    about = {"pytorch-softmax": {**shape, "stage": "peer", "op": "softmax", "dtype": "f32",
-                                 "rows": x.shape[0], "cols": cols, "bytes_predicted": moved,
-                                 "flops": 0.0, "ceiling_kind": "copy", "once": moved,
-                                 "note": "bhld"}}
-    done = publish(writer, about, times, {"pytorch-softmax": (error, 1e-5)}, work)
-    for seconds_ in done.values():
-        print(f"softmax [{x.shape[0]}, {cols}] f32: {moved / seconds_ / 1e9:.0f} GB/s",
-              flush=True)
-
-
 def parse():
     """The command line."""
     p = command_line(__doc__)
@@ -195,8 +170,8 @@ def parse():
     p.add_argument("--layout", default="bhld", choices=["bhld", "blhd"])
     p.add_argument("--seconds", type=float, default=0.5,
                    help="for all methods of a shape together, cold; sustained three times that")
-    p.add_argument("--quick", action="store_true", help="a few shapes, without softmax")
-    p.add_argument("--parts", default="lengths,untuned,layouts,decode,float,softmax",
+    p.add_argument("--quick", action="store_true", help="a few shapes")
+    p.add_argument("--parts", default="lengths,untuned,layouts,decode,float",
                    help="which of these to measure")
     return p.parse_args()
 
@@ -235,8 +210,6 @@ def main():
                                  args.seconds)
         for regime, times in done.items():
             print_shape(problem[0], problem[1], problem[3], regime, times)
-    for cols in SOFTMAX_COLS if "softmax" in parts else []:
-        measure_softmax(torch, cols, writer, clock, args.seconds)
     return writer.status("peers")
 
 

@@ -26,7 +26,6 @@ UNTUNED = ([tokens(n, d, c) for d in (64, 128) for c in (0, 1)
            + [(4, 32, 8, 4096, 4096, 128, c) for c in (0, 1)]
            + [tokens(4096, d, c) for d in (80, 96, 192) for c in (0, 1)])
 LAYOUTS = [tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in (1024, 8192)]
-SOFTMAX_COLS = [256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 1 << 20]
 
 
 def pairs_of(shape):

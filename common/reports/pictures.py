@@ -1,5 +1,5 @@
-"""pictures.py: what the lessons describe, drawn: memories, tiles, the lanes of a warp, a recorded
-timeline, and the attention map of a real sentence."""
+"""pictures.py: what the lessons describe, drawn: memories, tiles, the lanes of a warp, and the
+attention map of a real sentence."""
 import pathlib
 import re
 import subprocess
@@ -7,11 +7,10 @@ import tempfile
 
 import numpy as np
 
-from ladder import LAST, number_of
 from registry import figure
-from results import NoData, each, need, read_lines
+from results import NoData
 from style import GREY as CAPTION
-from style import caption, offset, plt
+from style import offset, plt
 
 Q, K, V, S, O = "#9ecae1", "#a1d99b", "#dadaeb", "#fdd0a2", "#fcbba1"
 GREY, PALE, DARK = "#d9d9d9", "#f4f4f4", "#444444"
@@ -139,55 +138,6 @@ def where(axes, x):
         box(axes, x + 7.4, y, 12, 7.4, core, "white", 8)
         box(axes, x + 19.4, y, 14.8, 7.4, block, "white", 8)
     label(axes, x + 17, 46, "main memory: q, k, v, o, lse only", 8.5, ha="center")
-
-
-# --- What the last rung does, recorded ---
-
-FROM, UNTIL = 9000, 18000  # cycles: the pipeline is full
-KINDS = {"s": ("softmax", S), "p": ("waits for products", Q), "qv": ("issues products", DARK),
-         "t": ("waits for its turn", GREY), "ku": ("waits for K, V", "#efefef"),
-         "c": ("issues copies", K), "e": ("waits for an empty stage", "#efefef"),
-         "o": ("stores o", O)}
-
-
-@figure("timeline.svg", "notes", savefig_dpi=100, **LOOK)
-def timeline(data):
-    """The last rung: what its producer and its two consumer warpgroups do when, from time stamps
-    (timeline.py)."""
-    lines = data.file("hopper/timeline.csv", read_lines)
-    last = LAST if (lines.variant == LAST).any() else lines.variant.iloc[-1]
-    lines = lines[(lines.variant == last) & (lines.head_dim == "128") & (lines.causal == "0")]
-    lines = each(need(lines, "timeline.csv lacks the last rung at head_dim 128"))
-    fig = plt.figure(figsize=(8, 1.5 + 0.62 * len(lines)))
-    axes = fig.add_axes([0.13, 0.42, 0.855, 0.47])
-    kinds = {letter: kind for letters, kind in KINDS.items() for letter in letters}
-    for y, line in enumerate(lines):
-        end = int(line.begin)
-        for bar in line.bars.split():
-            begin, end = end, end + int(bar[1:])
-            if bar[0] in kinds and begin < UNTIL and end > FROM:
-                axes.barh(y, end - begin, left=begin, height=0.7, color=kinds[bar[0]][1],
-                          linewidth=0)
-    axes.set_xlim(FROM, UNTIL)
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_yticks(range(len(lines)))
-    axes.set_yticklabels([line.role.replace("consumer ", "consumer\nwarpgroup ") for line in lines],
-                         fontsize=9)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("cycles of one multiprocessor since the launch", fontsize=9)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    for n, (text, colour) in enumerate(KINDS.values()):
-        x, y = 0.012 + 0.24 * (n % 4), 0.2 - 0.055 * (n // 4)
-        fig.patches.append(plt.Rectangle((x, y - 0.015), 0.014, 0.032, facecolor=colour,
-                                         edgecolor="#999999", linewidth=0.4,
-                                         transform=fig.transFigure))
-        fig.text(x + 0.02, y, text, fontsize=8, va="center")
-    row = lines[0]
-    caption(fig, [row], f"What rung {number_of(last)} does when: head_dim 128, "
-            f"{row.seqlen} keys, {row.dtype}",
-            "While one warpgroup computes its softmax, the tensor cores multiply for the other. "
-            f"Time stamps make the kernel {row.slowdown} times as slow.")
-    return fig
 
 
 # --- The lanes of a warp, the banks of shared memory ---

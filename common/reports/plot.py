@@ -3,8 +3,8 @@
 
     python3 common/reports/plot.py --out DIR [--results DIR] [--program STAGE] [NAME...]
 
-NAME is a figure or a group of figures: bench, what plain `make` draws; ladder, roofline,
-machines, from measurements of their own; notes, computed here; map, the attention map of
+NAME is a figure or a group of figures: bench, what plain `make` draws; ladder,
+from measurements of their own; notes, computed here; map, the attention map of
 the fixture, computed by the stage program STAGE.  Without NAME: bench and map.  `--list`
 names all.  A figure whose data are missing is skipped with one line.  Exit status: 0 drawn;
 1 nothing drawn; 2 bad usage or a malformed file (one line: file, what is wrong); 77 no
@@ -15,10 +15,11 @@ import pathlib
 import sys
 
 try:
-    import figures_gpu  # noqa: F401  (these five fill the registry)
-    import figures_machines  # noqa: F401
+    import figures_stages  # noqa: F401  (these six fill the registry)
+    import figures_gpu  # noqa: F401
+    import figures_ladder  # noqa: F401
+    import rooflines  # noqa: F401
     import figures_notes  # noqa: F401
-    import figures_stages  # noqa: F401
     import pictures  # noqa: F401
     from style import plt, save
 except ImportError as missing:
@@ -71,7 +72,7 @@ def main(argv=None):
     data = Data(arguments.results or pathlib.Path("build/results"), arguments.machine, quiet=False)
     data.options = arguments
     names = [name for name, (group, _, _) in FIGURES.items() if {name, group} & {*wanted}]
-    if any(FIGURES[name][0] in ("bench", "roofline") for name in names):
+    if any(FIGURES[name][0] in ("bench", "ladder") for name in names):
         data.rows  # pylint: disable=pointless-statement  # malformed files stop it here
     return 0 if draw_all(names, data, arguments.out) else 1
 

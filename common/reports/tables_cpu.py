@@ -6,39 +6,22 @@ from words import (grid, in_brackets, markdown, provenance, rate, seconds, share
                    significant)
 
 
-def by_length(rows, op, column, show, unit):
+@table("(attention|softmax)")
+def by_length(data, op):
     """A line a length, a column a stage's fastest variant."""
-    chosen = same_work(rows[rows.op == op])
-    lines = best_lines(chosen[chosen[column] > 0], "median_s")
-    cells = {(row.length, name): show(row) for name, line in lines.items() for row in line}
+    chosen = same_work(data.rows[data.rows.op == op])
+    lines, cells = best_lines(chosen), {}
+    for name, line in lines.items():
+        for row in line:
+            speed = row.gflops if op == "attention" else row.gbps
+            cells[row.length, name] = f"{seconds(row.median_s)}, {significant(speed)}"
     known = {(si(length), name): text for (length, name), text in cells.items()}
     what = describe_work(each(chosen)[0])
-    return ([f"{what[0].upper()}{what[1:]}; {unit}.", ""]
+    unit = "GFLOP/s" if op == "attention" else "GB/s"
+    return ([f"{what[0].upper()}{what[1:]}; median time, {unit}.", ""]
             + grid(["length", *lines], known, [si(n) for n in sorted({n for n, _ in cells})],
                    lines)
             + provenance(row for line in lines.values() for row in line))
-
-
-@table("attention")
-def attention(data):
-    """Attention by length, the best variant of each stage."""
-    return by_length(data.rows, "attention", "median_s", lambda row:
-                     f"{seconds(row.median_s)}, {significant(row.gflops)}",
-                     "median time, GFLOP/s")
-
-
-@table("softmax")
-def softmax(data):
-    """Softmax by length, likewise."""
-    return by_length(data.rows, "softmax", "median_s", lambda row:
-                     f"{seconds(row.median_s)}, {significant(row.gbps)}", "median time, GB/s")
-
-
-@table("memory")
-def memory(data):
-    """Peak memory of attention by length."""
-    return by_length(data.rows, "attention", "peak_bytes",
-                     lambda row: significant(row.peak_bytes / (1 << 20)), "peak memory in MiB")
 
 
 # --- One stage ---

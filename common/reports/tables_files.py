@@ -77,47 +77,6 @@ def multi_gpu(data):
         ["", f"*{gpus} x {row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}.*"]
 
 
-def turn_table(rows):
-    """A line for each way in which NCCL chose its number of blocks."""
-    rows = rows[rows.most_blocks == ""]
-    one = {row.causal: f"{float(row.one_gpu_ms):.2f} ms (1)" for row in each(rows)}
-    lines = [["one GPU", one["0"], one["1"]]]
-    for way, mine in rows.groupby("way", sort=False):
-        lines.append([way, *(f"{float(row.median_ms):.2f} ms ({row.speed_up})"
-                             for row in each(mine))])
-    return markdown(["way", "full", "causal"], lines)
-
-
-def blocks_table(rows):
-    """A line for each way that was tried with fewer blocks, a column for each limit."""
-    cells = {(row.way, row.most_blocks, row.causal): row for row in each(rows)}
-    ways = dict.fromkeys(way for way, limit, _ in cells if limit)
-    limits = sorted({*rows.most_blocks} - {""}, key=int) + [""]
-
-    def speed_ups(way, limit):
-        pair = [cells.get((way, limit, causal)) for causal in "01"]
-        return ", ".join(row.speed_up for row in pair if row)
-    copies = [cells["one kernel", limit, "0"].copy_ms + " ms" for limit in limits]
-    return markdown(["NCCL's blocks, at most", *(limit or "no limit" for limit in limits)],
-                    [["the copy of the keys lasts", *copies]] +
-                    [[way, *(speed_ups(way, limit) for limit in limits)] for way in ways])
-
-
-@table("attempts")
-def attempts(data):
-    """What was tried on a ring of two GPUs, from multi_gpu/attempts.csv: two turns, and limits on
-    NCCL's blocks."""
-    rows = data.file("multi_gpu/attempts.csv", read_lines)
-    first, second = rows[rows.turn == "1"], rows[rows.turn == "2"]
-    row = each(rows)[0]
-    return ["64k x 64k, 16 heads, d = 128, bf16. In brackets: speed-up over one GPU in the "
-            "same turn.", "", *turn_table(first), "", "Speed-up, full and causal:", "",
-            *blocks_table(first), "", "A second turn, with the copy engines:", "",
-            *turn_table(second),
-            "", f"*{row.gpus} x {row.machine}; {row.compiler}; commit {row.commit}; "
-            f"{row.date[:10]}; median of {row.reps} calls.*"]
-
-
 @table("ranks")
 def ranks(data):
     """Several processes beside as many threads, from multi_gpu/ranks.csv."""

@@ -3,11 +3,9 @@ import math
 import pathlib
 import re
 
-import pandas as pd
-
 from ladder import LAST, RUNGS
 from registry import table
-from results import NoData, each, is_square, need, read_file, read_lines
+from results import NoData, each, is_square, need, read_lines
 from words import (grid, in_brackets, markdown, panel_text, provenance, seconds,
                    share_of, si, significant)
 
@@ -180,24 +178,6 @@ def gpu_softmax(data):
     return need(rows, "no measurement of softmax on a GPU")
 
 
-@table("gpu-traffic")
-def gpu_traffic(data):
-    """GPU softmax: reads and writes of the matrix, predicted and counted, and time, at the shape
-    where most variants have counters."""
-    rows = gpu_softmax(data).query("dtype == 'f32'")
-    counted = need(rows[rows.bytes_measured > 0], "no GPU softmax has bytes_measured")
-    height, width = counted.groupby(["rows", "cols"], sort=False).size().idxmax()
-    one = height * width * 4
-    rows = each(rows.query("rows == @height and cols == @width and reps > 0"))
-    cells = [[row.variant, f"{row.bytes_predicted / one:.2f} G",
-              f"{row.bytes_measured / one:.2f} G" if row.bytes_measured else "",
-              seconds(row.median_s), share_of(row)]
-             for row in sorted(rows, key=lambda row: row.stage)]
-    return ([f"[{si(height)}, {si(width)}] floats, G = {one / 1e9:.3f} GB.", ""]
-            + markdown(["variant", "predicted", "counted", "median",
-                        "predicted bytes / time, of a copy's"], cells) + provenance(rows))
-
-
 def ours_of(rows):
     """Our softmax that was measured at most row lengths and types, of equals the fastest."""
     done = need(rows[rows.stage.isin([*"123"])],
@@ -234,102 +214,26 @@ def gpu_rows(data):
 # --- Stage 1's two kernels ---
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "01_naive/gpu/rows.cu"
-PROFILE = "profile_01_naive.csv"
-SCATTERED, COALESCED = "gpu_thread_per_row", "gpu_block_per_row"
-# column of the profile: its header here, and what is added to the number
-COUNTED = {"sectors_per_load": ("sectors per load", ""),
-           "l1_hit_pct": ("of these from L1", " %"), "l1_pct": ("L1 busy", " %"),
-           "active_pct": ("multiprocessors with work", " %")}
-
-
-def both_kernels(rows):
-    """Their lines, with the blocks of a launch: a block has a row, or each of its threads.
-    Scattered accesses first, most blocks first."""
-    rows = rows[rows.variant.isin((SCATTERED, COALESCED)) & (rows.op == "softmax")
-                & (rows.device == "gpu") & rows.dtype.isin(("f32", "f16"))]
-    threads = int(re.search(r"#define THREADS (\d+)", SOURCE.read_text(encoding="utf-8"))[1])
-    blocks = rows.rows.where(rows.variant == COALESCED, -(-rows.rows // threads))
-    return rows.assign(blocks=blocks, coalesced=rows.variant == COALESCED)
-
-
-def counted_rows(data, machine):
-    """What `make profile 1` counted on this machine, each number also as the text it is."""
-    path = data.directory / PROFILE
-    if not path.exists():
-        return None
-    texts = read_lines(path).reindex(columns=[*COUNTED], fill_value="").add_suffix("_text")
-    rows = both_kernels(pd.concat([read_file(path), texts], axis=1))
-    return rows[rows.machine == machine].drop_duplicates(["dtype", "variant", "rows"], keep="last")
-
-
-def factor_lines(known):
-    """What one cause alone changes, by type: {text: {type: how many times slower}}."""
-    out = {}
-    for dtype in ("f32", "f16"):
-        mine = known[known.dtype == dtype].sort_values("blocks", kind="stable")
-        scattered = each(mine[~mine.coalesced])
-        if len(scattered) < 2:
-            continue
-        beside = {row.rows: row for row in each(mine[mine.coalesced])}
-        few, many = scattered[0], scattered[-1]
-        fewest, shape = f"{few.blocks:.0f} blocks", shape_text(few)
-        for slow, fast, text in (
-                (many, beside.get(many.rows),
-                 f"scattered instead of coalesced accesses, {shape_text(many)}"),
-                (few, many, f"{fewest} instead of {many.blocks:.0f}, scattered accesses"),
-                (few, beside.get(few.blocks),
-                 f"scattered instead of coalesced accesses, {fewest} each"),
-                (beside.get(few.blocks), beside.get(few.rows),
-                 f"{fewest} instead of {few.rows:.0f}, coalesced accesses"),
-                (few, beside.get(few.rows), f"both: the two kernels at {shape}")):
-            if slow and fast:
-                out.setdefault(text, {})[dtype] = significant(slow.median_s / fast.median_s, 2)
-    return out
-
-
-def shape_text(row):
-    return f"[{si(row.rows)}, {si(row.cols)}]"
 
 
 @table("gpu-blocks")
 def gpu_blocks(data):
-    """Stage 1's GPU softmax: few blocks and scattered accesses, each alone.
+    """Stage 1's GPU softmax, one launch each: few blocks and scattered accesses, each alone.
 
     gpu_thread_per_row reads and writes scattered addresses, and it has few blocks where the
     matrix has few rows; the accesses of gpu_block_per_row are coalesced.  Shapes with the same
-    number of elements tell the two causes apart.  Counters, and the time of a shape that was
-    only counted, are those of `make profile 1`."""
-    known = both_kernels(data.rows).query("reps > 0")
-    kernels = known.groupby(["dtype", "rows", "cols"]).variant.transform("nunique")
-    known = known[kernels == 2]
-    if known[known.variant == SCATTERED].blocks.nunique() < 2:
-        raise NoData("stage 1 was not measured on a GPU with few and with many blocks")
-    counted = counted_rows(data, known.machine.iloc[0])
-    lines, used = {}, each(known)
-    if counted is not None and len(counted):
-        lines = {(row.dtype, row.variant, row.rows): row for row in each(counted)}
-        alike = counted[(counted.rows * counted.cols).isin(known.rows * known.cols)]
-        known = pd.concat([known, alike]).drop_duplicates(["dtype", "variant", "rows"])
-        used += each(counted)
-    known = known.sort_values(["dtype", "coalesced", "rows"], ascending=[False, True, False])
+    number of elements tell the two causes apart."""
+    lines = each(data.file("profile_01_naive.csv", read_lines))
+    threads = int(re.search(r"#define THREADS (\d+)", SOURCE.read_text(encoding="utf-8"))[1])
     cells = []
-    for row in each(known):
-        one = row.rows * row.cols * (4 if row.dtype == "f32" else 2)  # bytes of one pass
-        copy = 2 * one / row.ceiling / 1e9 if row.ceiling else None
-        cells.append([row.variant, row.dtype, shape_text(row), f"{row.blocks:.0f}",
-                      seconds(row.median_s) + ("" if row.reps else ", one launch"),
-                      significant(row.median_s / copy) if copy else ""])
-        if lines:
-            line = lines.get((row.dtype, row.variant, row.rows))
-            moved = line.bytes_measured if line else 0
-            cells[-1] += [f"{moved / one:.2f} G" if moved else ""] + [
-                getattr(line, name + "_text") + unit if line and getattr(line, name + "_text")
-                else "" for name, (_, unit) in COUNTED.items()]
-    header = ["kernel", "type", "shape", "blocks", "time", "copies"]
-    if lines:
-        header += ["counted"] + [name for name, _ in COUNTED.values()]
-    types = [dtype for dtype in ("f32", "f16") if dtype in {*known.dtype}]
-    change = [[text] + [times.get(dtype, "") for dtype in types]
-              for text, times in factor_lines(known).items()]
-    return (markdown(header, cells) + [""]
-            + markdown(["slower by this factor", *types], change) + provenance(used))
+    for line in sorted(lines, key=lambda line: (line.dtype != "f32", line.variant, -int(line.rows))):
+        rows, cols = int(line.rows), int(line.cols)
+        blocks = -(-rows // threads) if line.variant == "gpu_thread_per_row" else rows
+        one = rows * cols * (4 if line.dtype == "f32" else 2)  # bytes of one pass
+        cells.append([line.variant, line.dtype, f"[{si(rows)}, {si(cols)}]", f"{blocks}",
+                      seconds(float(line.median_s)), f"{float(line.bytes_measured) / one:.2f} G",
+                      line.sectors_per_load, f"{line.l1_hit_pct} %", f"{line.l1_pct} %",
+                      f"{line.active_pct} %"])
+    return markdown(["kernel", "type", "shape", "blocks", "time", "counted", "sectors per load",
+                     "of these from L1", "L1 busy", "multiprocessors with work"], cells) \
+        + provenance(lines)

@@ -5,12 +5,11 @@ and 2 in float32, the others in bfloat16.
 """
 import functools
 
-from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
+from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
 from results import Malformed, NoData, each, is_square, need, read_lines
 from words import grid, in_brackets, markdown, panel_text, provenance, si, significant
 
-NOISE = 1.02  # a difference below this is none
 PROFILE = "profile_05_flash_cuda.csv"
 # column of the profile: how its two values are introduced
 COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy",
@@ -73,22 +72,6 @@ def one_query(data):
     return out
 
 
-def overtakes(before, after):
-    """Where `after` is faster than `before`, both {length: row}, in words."""
-    lengths = sorted({*before} & {*after})
-    faster = [n for n in lengths if before[n].median_s > NOISE * after[n].median_s]
-    if not lengths or not faster:
-        return "never" if lengths else ""
-    if len(faster) == len(lengths):
-        return "always"
-    tail = [n for n in lengths if all(m in faster for m in lengths if m >= n)]
-    if tail:
-        return f"from {si(tail[0])}"
-    if faster == [n for n in lengths if n <= faster[-1]]:
-        return f"up to {si(faster[-1])}"
-    return "at " + ", ".join(si(n) for n in faster)
-
-
 @functools.cache
 def read_profile(data):
     """{(variant, head_dim): line} of what `make profile 5` counted, as texts."""
@@ -102,25 +85,6 @@ def read_profile(data):
 
 
 # --- The tables ---
-
-@table("crossover")
-def crossover(data):
-    """From which length on each rung is faster than the one before."""
-    panels = Panels(data)
-    keys = sorted(panels)
-    cells = [[f"{number_of(after)} `{after}` over {number_of(before)} `{before}`"]
-             + [overtakes(panels.line(key, before), panels.line(key, after)) for key in keys]
-             for before, after in zip(RUNGS, RUNGS[1:])]
-    single = one_query(data)
-    for before in (LAST_PORTABLE, LAST):
-        if SPLIT in single and before in single:
-            head = next(iter(single[SPLIT].values())).head_dim
-            cells.append([f"`{SPLIT}` over {number_of(before)} `{before}`, one query"] + [
-                overtakes(single[before], single[SPLIT]) if key == (head, 0) else ""
-                for key in keys])
-    used = need(panels.rows(keys, RUNGS[1:]), "no measurement of two rungs")
-    return markdown(["faster", *(panel_text(*key) for key in keys)], cells) + provenance(used)
-
 
 @table("roofs")
 def roofs(data):
