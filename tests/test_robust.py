@@ -149,13 +149,3 @@ def test_an_old_driver_is_named_and_the_cpu_computes():
     assert "driver is for CUDA 9.1" in result.out
     result = run(programs / STAGES[4], "run", *FIXTURE, "--o", "o.npy", env=old)
     assert "executed on the CPU" in result.out
-
-
-def test_any_combination_of_files_and_options_is_computed_or_refused():
-    fuzz = BUILD / "sanitize/quick/fuzz_run"
-    if not fuzz.exists():
-        pytest.skip("no fuzz_run with sanitizers here; make test builds it")
-    run(fuzz, 1, 600, env={
-        "ASAN_OPTIONS": "detect_stack_use_after_return=0:allocator_may_return_null=1",
-        "UBSAN_OPTIONS": "halt_on_error=1",
-        "LSAN_OPTIONS": f"suppressions={ROOT}/tests/leaks.txt:print_suppressions=0"})

@@ -30,7 +30,7 @@ endif
 
 $(BUILD)/05_flash_cuda: $(MULTI_GPU_O)
 $(BUILD)/05_flash_cuda: private LIBS += $(NCCL_LIBS)
-$(BUILD)/roof/05_flash_cuda $(BUILD)/fuzz_run: $(RANKS_ROOM)/none.o
+$(BUILD)/roof/05_flash_cuda: $(RANKS_ROOM)/none.o
 
 # One process for each GPU.
 ifneq ($(and $(MPICC),$(filter-out 0,$(NCCL)$(NCCL_LIBS))),)

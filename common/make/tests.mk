@@ -4,7 +4,7 @@
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz fuzz-run-built differential gallery
+.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery
 
 TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
@@ -29,7 +29,7 @@ $(BUILD)/tests: $(TEST_O) $(LIBRARY_TEST_O) $(TWINS_O) $(COMMON_O) $(BUILD)/libp
 
 # A build under sanitizers has no second one inside.
 tests-built: build library $(BUILD)/tests exercises-built \
-             $(if $(findstring sanitize,$(BUILD)),,fuzz-run-built)
+             $(if $(findstring sanitize,$(BUILD)),,sanitized)
 
 test: tests-built
 	$(Q)$(PYTHON) tests/run.py $(BUILD)
@@ -58,26 +58,13 @@ differential: build
 	    --random $(call quoted,$(PROBLEMS)) --seed $(call quoted,$(SEED)) || status=1; done; \
 	    exit $$status
 
-# --- The five stages in one program under address sanitizer, for tests/fuzz/fuzz_run.c: built in a
-#     tree that tests/sanitize.py shares, with the same flags. ---
-SECONDS ?= 60
-fuzz: fuzz-run-built
-	$(Q)sh tests/fuzz/fuzz.sh $(BUILD) $(call quoted,$(SECONDS)) $(skip_is_fine)
-
+# The stages under address sanitizer, for tests/test_fuzz.py and tests/sanitize.py (the same flags).
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow
 ASAN := $(BUILD)/sanitize/quick
-fuzz-run-built:
+sanitized:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(ASAN) CFLAGS="$(ASAN_FLAGS)" \
-	    CXXFLAGS="$(ASAN_FLAGS)" CUDA=0 $(ASAN)/fuzz_run
+	    CXXFLAGS="$(ASAN_FLAGS)" CUDA=0 $(STAGES:%=$(ASAN)/%)
 
-# A stage's object with its main under another name.
-define main_of
-$(BUILD)/obj/main_%.o: $(BUILD)/obj/%/$(1)
-	$$(Q)objcopy --redefine-sym main=main_$$* $$< $$@
-endef
-$(foreach o,variants.o variants.cpu.o stage.o stage.cpu.o,$(eval $(call main_of,$(o))))
-
-$(BUILD)/fuzz_run: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/fuzz/fuzz_run.c tests/fuzz/run_*.c)) \
-                   $(STAGES:%=$(BUILD)/obj/main_%.o) $(COMMON_O) $(BUILD)/libparts.a
-	$(call says,link ,$@)
-	$(link)
+SECONDS ?= 60
+fuzz: sanitized
+	$(Q)FUZZ_SECONDS=$(call quoted,$(SECONDS)) $(PYTEST) -s -rs tests/test_fuzz.py
