@@ -141,7 +141,7 @@ static const struct spoiled anywhere[] = {
     {"q: is NULL", FIVE_STEPS_INVALID, no_q},       {"v: is NULL", FIVE_STEPS_INVALID, no_v},
     {"o: is NULL", FIVE_STEPS_INVALID, no_o},       {"k: starts", FIVE_STEPS_INVALID, odd_k},
     {"'fast'", FIVE_STEPS_INVALID, no_such_kernel}, {"sizes", FIVE_STEPS_INVALID, wraps},
-    {"two?lines", FIVE_STEPS_INVALID, two_lines},   {"output too", FIVE_STEPS_INVALID, o_is_q},
+    {"two?lines", FIVE_STEPS_INVALID, two_lines},   {"output o too", FIVE_STEPS_INVALID, o_is_q},
     {"o overlap", FIVE_STEPS_INVALID, rows_overlap}, {"2^40", FIVE_STEPS_INVALID, endless},
 };
 

@@ -27,6 +27,7 @@ int backend_guard(void (*work)(void *context), void *context,
 
 /* Attention without keys: o = 0 and lse = -INFINITY, or the sink. */
 void backend_no_keys(const struct problem *p, const struct arrays *a);
+void backend_clear(void *array, size_t bytes, void *stream); /* 0 in every byte */
 void backend_merge(enum dtype type, const struct five_steps_merge_problem *p);
 
 const char *backend_built_with(void);

@@ -144,6 +144,11 @@ void backend_no_keys(const struct problem *p, const struct arrays *a)
     });
 }
 
+void backend_clear(void *array, size_t bytes, void *stream)
+{
+    CUDA_CHECK(cudaMemsetAsync(array, 0, bytes, (cudaStream_t)stream));
+}
+
 void backend_merge(enum dtype type, const struct five_steps_merge_problem *p)
 {
     cudaLaunchConfig_t config = a_warp_a_row(p->rows, p->stream);

@@ -162,7 +162,6 @@ static struct strides described_strides(const struct problem *p, enum array i,
 int describe_attention(struct request *r, const struct five_steps_attention_problem *p)
 {
     struct problem *g = &r->given;
-    g->op = OP_ATTENTION;
     g->batch = p->batch, g->heads_q = p->heads_q, g->heads_kv = p->heads_kv;
     g->seqlen_q = p->seqlen_q, g->seqlen_k = p->seqlen_k;
     g->head_dim = p->head_dim, g->head_dim_v = p->head_dim_v;
@@ -170,7 +169,8 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     r->theirs = (struct arrays){
         .q = p->q, .k = p->k, .v = p->v, .bias = p->bias, .sinks = p->sinks,
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
-        .page_table = p->page_table, .o = p->o, .lse = p->lse, .stream = p->stream};
+        .page_table = p->page_table, .o = p->o, .lse = p->lse, .d_o = p->d_o, .dq = p->dq,
+        .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks, .stream = p->stream};
     int status = check_sizes(r, p);
     if (!status) status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);
@@ -207,15 +207,17 @@ static int check_pointers(struct request *r)
     for (int i = 0; i < N_ARRAYS; i++) {
         enum array array = (enum array)i;
         const void *here = array_of(&r->theirs, array);
-        if (array == ARRAY_LSE && !here) continue; /* not wanted */
+        if (!here && is_optional(p, array)) continue;
         size_t alignment = array_element(p, array);
         if (r->on_gpu && array_list[i].number == OF_PROBLEM) alignment = 16;
         const char *fault = pointer_fault(here, array_count(p, array), alignment);
         if (fault)
             return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", array_list[i].name, fault,
                         alignment);
-        if (array_role(p, array) == INPUT && here && (here == r->theirs.o || here == r->theirs.y))
-            return fail(r, FIVE_STEPS_INVALID, "%s: is the output too", array_list[i].name);
+        for (int j = 0; j < N_ARRAYS && here && array_role(p, array) == INPUT; j++)
+            if (array_role(p, (enum array)j) == OUTPUT && here == array_of(&r->theirs, (enum array)j))
+                return fail(r, FIVE_STEPS_INVALID, "%s: is the output %s too", array_list[i].name,
+                            array_list[j].name);
     }
     return FIVE_STEPS_OK;
 }

@@ -20,27 +20,6 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* ---- Attention. ---- */
-
-/* The request for `given`: its problem, checked, and its kernel. */
-static int attention_request(const struct five_steps_attention_problem *given, struct request *r)
-{
-    static const size_t sizes[] = {
-        sizeof(struct five_steps_attention_problem),
-        offsetof(struct five_steps_attention_problem, bias_is_strided), /* 1.1 */
-        offsetof(struct five_steps_attention_problem, window),          /* 1.0 */
-        0};
-    struct five_steps_attention_problem p;
-    int status = describe_begin(r, given, given ? given->size : 0, sizes);
-    if (status) return status;
-    memset(&p, 0, sizeof p);
-    memcpy(&p, given, given->size);
-    status = describe_place(r, p.device, p.type);
-    if (!status) status = describe_attention(r, &p);
-    if (status || request_is_empty(r)) return status;
-    return request_choose(r, p.kernel);
-}
-
 /* The size that the query gives. */
 static int workspace_of(struct request *r, int status, size_t *bytes)
 {
@@ -50,21 +29,62 @@ static int workspace_of(struct request *r, int status, size_t *bytes)
     return status;
 }
 
+static int computed(struct request *r, int status, void *workspace, size_t bytes)
+{
+    if (status || request_is_empty(r)) return status;
+    status = check_arrays(r);
+    return status ? status : request_run(r, workspace, bytes);
+}
+
+/* ---- Attention and its gradients. ---- */
+
+/* The request for `given`: its problem, checked, and its kernel. */
+static int attention_request(enum op op, const struct five_steps_attention_problem *given,
+                             struct request *r)
+{
+    static const size_t sizes[] = {
+        sizeof(struct five_steps_attention_problem),
+        offsetof(struct five_steps_attention_problem, d_o),             /* 1.2 */
+        offsetof(struct five_steps_attention_problem, bias_is_strided), /* 1.1 */
+        offsetof(struct five_steps_attention_problem, window),          /* 1.0 */
+        0};
+    struct five_steps_attention_problem p;
+    int status = describe_begin(r, given, given ? given->size : 0, sizes);
+    if (status) return status;
+    memset(&p, 0, sizeof p);
+    memcpy(&p, given, given->size);
+    r->given.op = op;
+    status = describe_place(r, p.device, p.type);
+    if (!status) status = describe_attention(r, &p);
+    return status || request_is_empty(r) ? status : request_choose(r, p.kernel);
+}
+
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p, size_t *bytes,
                                    struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    return workspace_of(&r, attention_request(p, &r), bytes);
+    return workspace_of(&r, attention_request(OP_ATTENTION, p, &r), bytes);
+}
+
+int five_steps_attention_backward_workspace(const struct five_steps_attention_problem *p,
+                                            size_t *bytes, struct five_steps_error *error)
+{
+    struct request r = {.error = error};
+    return workspace_of(&r, attention_request(OP_BACKWARD, p, &r), bytes);
 }
 
 int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
                          size_t bytes, struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    int status = attention_request(p, &r);
-    if (status || request_is_empty(&r)) return status;
-    status = check_arrays(&r);
-    return status ? status : request_run(&r, workspace, bytes);
+    return computed(&r, attention_request(OP_ATTENTION, p, &r), workspace, bytes);
+}
+
+int five_steps_attention_backward(const struct five_steps_attention_problem *p, void *workspace,
+                                  size_t bytes, struct five_steps_error *error)
+{
+    struct request r = {.error = error};
+    return computed(&r, attention_request(OP_BACKWARD, p, &r), workspace, bytes);
 }
 
 /* The chosen kernel's own words, inside the guard. */
@@ -75,30 +95,42 @@ static void ask_kernel(void *context)
     r->choice = r->v->picks ? r->v->picks(&r->p) : "";
 }
 
-static int kernel_of(const struct five_steps_attention_problem *p, struct request *r)
+static int kernel_of(enum op op, const struct five_steps_attention_problem *p, struct request *r)
 {
-    int status = attention_request(p, r);
+    int status = attention_request(op, p, r);
     if (status) return status;
     if (!r->v) return fail(r, FIVE_STEPS_INVALID, "sizes: there are no elements");
     return backend_guard(ask_kernel, r, r->error);
 }
 
+static int name_of(enum op op, const struct five_steps_attention_problem *p, const char **name,
+                   double *bytes_moved, struct five_steps_error *error)
+{
+    struct request r = {.error = error};
+    int status = kernel_of(op, p, &r);
+    if (!status && name) *name = r.v->name;
+    if (!status && bytes_moved) *bytes_moved = r.bytes_moved;
+    return status;
+}
+
 int five_steps_attention_kernel(const struct five_steps_attention_problem *p, const char **name,
                                 double *bytes_moved, struct five_steps_error *error)
 {
-    struct request r = {.error = error};
-    int status = kernel_of(p, &r);
-    if (status) return status;
-    if (name) *name = r.v->name;
-    if (bytes_moved) *bytes_moved = r.bytes_moved;
-    return FIVE_STEPS_OK;
+    return name_of(OP_ATTENTION, p, name, bytes_moved, error);
+}
+
+int five_steps_attention_backward_kernel(const struct five_steps_attention_problem *p,
+                                         const char **name, double *bytes_moved,
+                                         struct five_steps_error *error)
+{
+    return name_of(OP_BACKWARD, p, name, bytes_moved, error);
 }
 
 int five_steps_attention_choice(const struct five_steps_attention_problem *p, const char **choice,
                                 struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    int status = kernel_of(p, &r);
+    int status = kernel_of(OP_ATTENTION, p, &r);
     if (!status && !choice) status = fail(&r, FIVE_STEPS_INVALID, "choice: is NULL");
     if (!status) *choice = r.choice;
     return status;
@@ -126,10 +158,7 @@ int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspa
                        size_t bytes, struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    int status = softmax_request(p, &r);
-    if (status || request_is_empty(&r)) return status;
-    status = check_arrays(&r);
-    return status ? status : request_run(&r, workspace, bytes);
+    return computed(&r, softmax_request(p, &r), workspace, bytes);
 }
 
 /* ---- Merge. ---- */

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.2.0"
+#define FIVE_STEPS_VERSION "1.3.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
@@ -115,6 +115,11 @@ struct five_steps_attention_problem {
      * 0: bias [seqlen_q, seqlen_k] serves all. */
     int bias_is_strided;
     struct five_steps_strides bias_strides;
+
+    /* Since 1.3.  The backward pass reads d_o and writes the others; attention looks at none. */
+    const void *d_o;         /* as o, contiguous: the gradient of o */
+    void *dq, *dk, *dv;      /* as q, k, v, contiguous */
+    float *dsinks;           /* [heads_q]; NULL: not wanted */
 };
 
 /* Softmax of each row. */
@@ -159,6 +164,23 @@ int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspa
                        size_t bytes, struct five_steps_error *error);
 int five_steps_merge(const struct five_steps_merge_problem *p,
                      struct five_steps_error *error);
+
+/* The gradients of attention, from q, k, v, o and lse of the forward pass and the gradient of o:
+ *     D_i   = do_i . o_i,  p_ij = exp(s_ij - lse_i),  ds_ij = p_ij (do_i . v_j - D_i)
+ *     dq_i  = scale sum_j ds_ij k_j,   dk_j = scale sum_i ds_ij q_i,   dv_j = sum_i p_ij do_i
+ *     dsink = -sum_i exp(sink - lse_i) D_i, of a head
+ * A soft cap multiplies ds_ij by its slope; dk and dv are sums over the query heads that share the
+ * key head.  A bias has no gradient.  The problem is the forward pass's, with its results, which
+ * are read here, and the fields since 1.3.  What no query sees has gradient 0, and so has a query
+ * without keys.  Keys in pages are not supported. */
+int five_steps_attention_backward_workspace(const struct five_steps_attention_problem *p,
+                                            size_t *bytes, struct five_steps_error *error);
+int five_steps_attention_backward(const struct five_steps_attention_problem *p,
+                                  void *workspace, size_t bytes,
+                                  struct five_steps_error *error);
+int five_steps_attention_backward_kernel(const struct five_steps_attention_problem *p,
+                                         const char **name, double *bytes_moved,
+                                         struct five_steps_error *error);
 
 /* The kernel that the problem would be given, and the bytes of main memory that it moves
  * according to its own model.  *name lives as long as the library. */

@@ -15,13 +15,23 @@
 enum { ALIGNMENT = 1024 };
 
 /* The CPU's kernels: stage 4.  The last that supports a problem is taken. */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, bf16_dot, bf16_amx;
-static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel,
-                                               &tiled_all_cores, &bf16_dot, &bf16_amx};
+extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, bf16_dot, bf16_amx,
+    gradient_stored;
+static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores,
+                                               &bf16_dot, &bf16_amx, &gradient_stored};
 
 int request_is_empty(const struct request *r)
 {
-    return array_count(&r->given, ARRAY_O) == 0 && array_count(&r->given, ARRAY_Y) == 0;
+    size_t n = 0;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(&r->given, (enum array)i) == OUTPUT)
+            n = size_plus(n, array_count(&r->given, (enum array)i));
+    return n == 0;
+}
+
+int is_optional(const struct problem *p, enum array i)
+{
+    return (i == ARRAY_LSE || i == ARRAY_DSINKS) && array_role(p, i) == OUTPUT;
 }
 
 /* ---- The kernel. ---- */
@@ -81,11 +91,10 @@ static int supports(struct question *q, const struct variant *v)
 /* The kernels of the operation on the device, *n of them. */
 static const struct variant *const *kernels_of(const struct request *r, size_t *n)
 {
-    int attention = r->given.op == OP_ATTENTION;
     *n = sizeof on_cpu / sizeof *on_cpu;
     if (!r->on_gpu) return on_cpu;
-    *n = attention ? n_backend_attention : n_backend_softmax;
-    return attention ? backend_attention : backend_softmax;
+    *n = on_heads(&r->given) ? n_backend_attention : n_backend_softmax;
+    return on_heads(&r->given) ? backend_attention : backend_softmax;
 }
 
 int request_choose(struct request *r, const char *name)
@@ -98,9 +107,9 @@ int request_choose(struct request *r, const char *name)
         int status = supports(&q, all[i]);
         if (status) return status;
         named = 1;
-        /* Without a name: say what the kernel lacks that supports the most, the list's first of
-         * attention and its last of softmax. */
-        if (!first.v || (variant_does(q.v, r->given.op) && (r->given.op == OP_ATTENTION ||
+        /* Without a name: say what the kernel lacks that supports the most, the list's first on
+         * heads and its last of softmax. */
+        if (!first.v || (variant_does(q.v, r->given.op) && (on_heads(&r->given) ||
                                                             !variant_does(first.v, r->given.op))))
             first = q;
     }
@@ -125,7 +134,7 @@ static int has_own(const struct request *r, enum array i)
 {
     int copied = r->p.dtype != r->given.dtype &&
                  (array_list[i].number == OF_PROBLEM || i == ARRAY_PAGE_TABLE);
-    int unwanted = i == ARRAY_LSE && !r->theirs.lse;
+    int unwanted = is_optional(&r->p, i) && !array_of(&r->theirs, i);
     return array_role(&r->p, i) != ABSENT && (copied || unwanted);
 }
 
@@ -237,11 +246,25 @@ static int bind(struct request *r, void *workspace, size_t bytes)
     return FIVE_STEPS_OK;
 }
 
+/* Without a pair of query and key all gradients are 0. */
+static void clear_outputs(const struct request *r)
+{
+    for (int i = 0; i < N_ARRAYS; i++) {
+        size_t bytes = array_bytes(&r->p, (enum array)i);
+        void *array = array_of(&r->a, (enum array)i);
+        if (array_role(&r->p, (enum array)i) != OUTPUT || bytes == 0) continue;
+        if (r->on_gpu) backend_clear(array, bytes, r->a.stream);
+        else memset(array, 0, bytes);
+    }
+}
+
 /* What runs inside the guard. */
 static void compute(void *context)
 {
     struct request *r = context;
-    if (r->on_gpu && r->p.op == OP_ATTENTION && r->p.seqlen_k == 0)
+    int no_pairs = r->p.batch == 0 || r->p.heads_q == 0 || r->p.seqlen_q == 0 || r->p.seqlen_k == 0;
+    if (no_pairs && r->p.op == OP_BACKWARD) clear_outputs(r);
+    else if (r->on_gpu && r->p.op == OP_ATTENTION && r->p.seqlen_k == 0)
         backend_no_keys(&r->p, &r->a);
     else
         variant_call(r->v, &r->p, &r->a);

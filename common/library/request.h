@@ -43,8 +43,11 @@ const char *pointer_fault(const void *array, size_t count, size_t alignment);
 /* Are the arrays there, do they overlap, are prefix sums and page numbers what they say? */
 int check_arrays(struct request *r);
 
-/* Has the output no elements? */
+/* Have the outputs no elements? */
 int request_is_empty(const struct request *r);
+
+/* May the caller give NULL for an output that he does not want? */
+int is_optional(const struct problem *p, enum array i);
 
 /* The kernel of that name, or (NULL) the best that supports the problem. */
 int request_choose(struct request *r, const char *name);

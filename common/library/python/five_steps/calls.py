@@ -174,20 +174,36 @@ class Call:
             self.o[...] = 0
             self.lse[...] = float("-inf") if sinks is None else sinks[:, None]
             return self.o, self.lse
-        try:
-            run(self.kind, self.like, "attention", self.problem())
-        except FiveStepsError as error:
-            if error.code != c_library.UNSUPPORTED or not self.straighten():
-                raise
-            run(self.kind, self.like, "attention", self.problem())
+        self.run("attention")
         if self.kept["o"] is not self.view:
             self.kind.copy(self.view, self.kept["o"])
         return self.o, self.lse
 
+    def run(self, name):
+        """The library's function; of arrays that no kernel takes as they lie, on copies."""
+        try:
+            run(self.kind, self.like, name, self.problem())
+        except FiveStepsError as error:
+            if error.code != c_library.UNSUPPORTED or not self.straighten():
+                raise
+            run(self.kind, self.like, name, self.problem())
+
+    def gradients(self, lse, d_o):
+        """dq, dk, dv and dsinks (or None), contiguous with heads before rows: of a call whose `out`
+        was the forward pass's o, from its lse and from the gradient of o (heads before rows)."""
+        kind, rows = self.kind, {"d" + name: self.kept[name] for name in "qkv"}
+        results = {name: kind.empty(tuple(a.shape), a) for name, a in rows.items()}
+        sinks = self.kept.get("sinks")
+        if sinks is not None:
+            results["dsinks"] = kind.empty(tuple(sinks.shape), sinks)
+        for name, a in (("lse", kind.contiguous(lse)), ("d_o", kind.contiguous(d_o)), *results.items()):
+            self.keep(name, a)
+        self.run("attention_backward")
+        return (*(results[name] for name in rows), results.get("dsinks"))
+
 
 def run(kind, like, name, problem):
-    """The library's function of that name; attention and softmax with the workspace that they ask
-    for."""
+    """The library's function of that name, with the workspace that it asks for; merge needs none."""
     so = c_library.library(problem.device)
     try:
         with kind.on_device(like):

@@ -1,7 +1,5 @@
-"""torch_operations.py: the operations as PyTorch operators, so that torch.compile keeps its graph
-whole.  Needs PyTorch 2.4 or newer."""
-from typing import Optional, Tuple
-
+"""torch_operations.py: the operations as PyTorch operators with gradients, so that torch.compile keeps
+its graph whole.  Needs PyTorch 2.4 or newer."""
 import torch
 from torch.autograd import forward_ad
 
@@ -13,26 +11,89 @@ from .prepared import Prepared, Repeated
 Tensor = torch.Tensor
 
 
-@torch.library.custom_op("five_steps::attention", mutates_args=())
-def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], sinks: Optional[Tensor],
-               alibi_slopes: Optional[Tensor], cu_seqlens_q: Optional[Tensor],
-               cu_seqlens_k: Optional[Tensor], max_seqlen_q: int, max_seqlen_k: int, causal: bool,
-               window_left: int, window_right: int, softcap: float, scale: float,
-               rows_first: bool) -> Tuple[Tensor, Tensor]:
-    return attention_call(
-        (q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k), max_seqlen_q,
-        max_seqlen_k, causal, window_left, window_right, softcap, scale, rows_first).compute()
+def _operator(name, arguments, results):
+    """Registers a function as five_steps::name."""
+    return torch.library.custom_op(f"five_steps::{name}", mutates_args=(),
+                                   schema=f"({arguments}) -> ({results})")
+
+
+def _once(operator):
+    """The operator's gradient has none itself."""
+    def refuse(ctx, *_):
+        raise FiveStepsError("a second derivative is asked for; five_steps is differentiable once")
+    operator.register_autograd(refuse)
+
+
+# --- Attention. ---
+
+_ARRAYS = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? alibi_slopes, "
+           "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k")
+_OPTIONS = ("SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, SymInt window_left, "
+            "SymInt window_right, float softcap, float scale, bool rows_first")
+
+
+def _turned(a, rows_first):
+    """A view with heads before rows of an array that may have rows first, and back."""
+    return a.transpose(-3, -2) if rows_first else a
+
+
+@_operator("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
+def _attention(*call):
+    return attention_call(call[:8], *call[8:]).compute()
 
 
 @_attention.register_fake
 def _(q, k, v, *options):
-    rows, rows_first = q.shape[:-1], options[-1]
-    of_lse = (*rows[:-2], rows[-1], rows[-2]) if rows_first else rows
-    return q.new_empty((*rows, v.shape[-1])), q.new_empty(of_lse, dtype=torch.float32)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(
+        _turned(q, options[-1]).shape[:-1], dtype=torch.float32)
 
 
-@torch.library.custom_op("five_steps::softmax", mutates_args=())
-def _softmax(x: Tensor) -> Tensor:
+@_operator("attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
+           "Tensor, Tensor, Tensor, Tensor")
+def _attention_backward(d_o, o, lse, *call):
+    rows_first = call[-1]
+    *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
+        lse, _turned(d_o, rows_first))
+    return (*(_turned(a, rows_first) for a in gradients),
+            lse.new_empty(0) if d_sinks is None else d_sinks)
+
+
+@_attention_backward.register_fake
+def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-argument
+    rows_first = options[-1]
+    return (*(_turned(a.new_empty(_turned(a, rows_first).shape), rows_first) for a in (q, k, v)),
+            lse.new_empty(0 if sinks is None else sinks.shape))
+
+
+_once(_attention_backward)
+
+
+def _save_attention(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *inputs[:8])
+    ctx.options = inputs[8:]
+
+
+def _attention_gradient(ctx, d_o, d_lse):
+    """A gradient of lse only lowers D_i = do_i . o_i by d_lse_i.  So does another column in which
+    v is 0, o is 1 and d_o is -d_lse; there are eight, for kernels that load 16 bytes."""
+    o, lse, q, k, v, bias, sinks, *more = ctx.saved_tensors
+    d_o, width = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1]
+    if d_lse is not None:
+        column = _turned(-d_lse[..., None], ctx.options[-1]).to(o.dtype)
+        pad = torch.nn.functional.pad
+        v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
+    dq, dk, dv, d_sinks = _attention_backward(d_o, o, lse, q, k, v, bias, sinks, *more, *ctx.options)
+    return (dq, dk, dv[..., :width], None, None if sinks is None else d_sinks, *[None] * 11)
+
+
+_attention.register_autograd(_attention_gradient, setup_context=_save_attention)
+
+
+# --- Softmax and merge. ---
+
+@_operator("softmax", "Tensor x", "Tensor")
+def _softmax(x):
     return operations.compute_softmax(x)
 
 
@@ -41,9 +102,21 @@ def _(x):
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("five_steps::merge", mutates_args=())
-def _merge(o1: Tensor, lse1: Tensor, o2: Tensor, lse2: Tensor) -> Tuple[Tensor, Tensor]:
-    return operations.compute_merge(o1, lse1, o2, lse2)
+def _save_softmax(ctx, inputs, output):  # pylint: disable=unused-argument
+    ctx.save_for_backward(output)
+
+
+def _softmax_gradient(ctx, dy):
+    y, = ctx.saved_tensors
+    return torch._softmax_backward_data(dy, y, -1, y.dtype)
+
+
+_softmax.register_autograd(_softmax_gradient, setup_context=_save_softmax)
+
+
+@_operator("merge", "Tensor o1, Tensor lse1, Tensor o2, Tensor lse2", "Tensor, Tensor")
+def _merge(*arrays):
+    return operations.compute_merge(*arrays)
 
 
 @_merge.register_fake
@@ -51,14 +124,32 @@ def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
     return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
 
 
-@torch.library.custom_op("five_steps::decode", mutates_args=())
-def _decode(q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor,
-            sinks: Optional[Tensor], alibi_slopes: Optional[Tensor], sums_q: Optional[Tensor],
-            sums_k: Optional[Tensor], seqlen_k: int, window_left: int, softcap: float,
-            scale: float, pages_first: bool) -> Tuple[Tensor, Tensor]:
-    o, lse = operations.compute_decode(
-        (q, k_pages, v_pages, page_table, sinks, alibi_slopes, sums_q, sums_k),
-        (seqlen_k, window_left, softcap, scale, pages_first))
+def _save_merge(ctx, inputs, output):
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _merge_gradient(ctx, d_o, d_lse):
+    """With w1 = exp(lse1 - lse): do1 = w1 do,  dlse1 = w1 (do . (o1 - o) + dlse).  A part of weight 0
+    may hold anything."""
+    *parts, o, lse = ctx.saved_tensors
+    gradients = []
+    for o1, lse1 in (parts[:2], parts[2:]):
+        w1 = torch.where(lse1 == float("-inf"), 0, torch.exp(lse1 - lse))
+        apart = torch.where(w1[..., None] == 0, 0, o1.float() - o.float())
+        gradients += [(w1[..., None] * d_o).to(o.dtype), w1 * ((d_o * apart).sum(-1) + d_lse)]
+    return tuple(gradients)
+
+
+_merge.register_autograd(_merge_gradient, setup_context=_save_merge)
+
+
+# --- Decode, which has no gradient. ---
+
+@_operator("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor page_table, Tensor? sinks, "
+           "Tensor? alibi_slopes, Tensor? sums_q, Tensor? sums_k, SymInt seqlen_k, "
+           "SymInt window_left, float softcap, float scale, bool pages_first", "Tensor, Tensor")
+def _decode(*call):
+    o, lse = operations.compute_decode(call[:8], call[8:])
     return o, lse.contiguous()
 
 
@@ -94,17 +185,18 @@ def _is_plain(arrays):
     return _PLAIN.issuperset(map(type, arrays))
 
 
-def _refuse_gradient(arrays):
-    """No derivative is silently left out, backward or forward."""
-    tensors = [a for a in arrays if a is not None]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        raise FiveStepsError("a gradient is asked for, but the backward pass is not there yet; "
-                             "call under torch.no_grad(), or detach() the tensors")
-    if getattr(forward_ad, "_current_level", 0) < 0:
-        return
-    if any(forward_ad.unpack_dual(t).tangent is not None for t in tensors if t.is_floating_point()):
+def _derivative(arrays, without=None, words=""):
+    """Is a gradient asked for?  None is silently left out: one of the arrays `without` is refused
+    with these words, and so is a forward-mode derivative."""
+    given = [a for a in arrays if a is not None]
+    wanted = torch.is_grad_enabled()
+    if wanted and any(a is not None and a.requires_grad for a in without or ()):
+        raise FiveStepsError(f"{words}; call under torch.no_grad(), or detach() the tensors")
+    if getattr(forward_ad, "_current_level", 0) >= 0 and any(
+            forward_ad.unpack_dual(a).tangent is not None for a in given if a.is_floating_point()):
         raise FiveStepsError("a forward-mode derivative is asked for (jvp, jacfwd, make_dual), which "
-                             "is not supported; use torch.func.grad or vjp on another attention")
+                             "is not supported; use torch.func.grad or vjp")
+    return wanted and any(a.requires_grad for a in given)
 
 
 def _cast(arrays):
@@ -144,8 +236,10 @@ def attention(arrays, given, return_lse, out):
     given: what the caller gave beside the arrays, not checked yet."""
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2]})
     arrays = _cast(arrays)
-    _refuse_gradient(arrays)
-    plain = _is_plain(arrays)
+    gradient = _derivative(arrays, (arrays[3], arrays[5]), "a bias and alibi_slopes have no gradient")
+    if gradient and out is not None:
+        raise FiveStepsError("out has no gradient; leave it out, or call under torch.no_grad()")
+    plain = not gradient and _is_plain(arrays)
     if type(given[2]) is list:
         given = (*given[:2], tuple(given[2]), *given[3:])
     if plain and out is None and type(given[2]) in (tuple, type(None)):
@@ -161,23 +255,22 @@ def attention(arrays, given, return_lse, out):
 
 def softmax(x):
     """five_steps::softmax."""
-    _refuse_gradient((x,))
-    return operations.compute_softmax(x) if _is_plain((x,)) else _softmax(x)
+    plain = not _derivative((x,)) and _is_plain((x,))
+    return operations.compute_softmax(x) if plain else _softmax(x)
 
 
 def merge(o1, lse1, o2, lse2):
     """five_steps::merge."""
     arrays = o1, lse1, o2, lse2
     kind_of(dict(zip(("o1", "lse1", "o2", "lse2"), arrays)))
-    _refuse_gradient(arrays)
-    compute = operations.compute_merge if _is_plain(arrays) else _merge
-    return compute(*arrays)
+    plain = not _derivative(arrays) and _is_plain(arrays)
+    return (operations.compute_merge if plain else _merge)(*arrays)
 
 
 def decode(arrays, options, return_lse, out):
     """five_steps::decode; lse may be None where it is not wanted."""
     arrays = _cast(arrays)
-    _refuse_gradient(arrays)
+    _derivative(arrays, arrays, "decode has no gradient, attention has")
     if not _is_plain(arrays):
         o, lse = _decode(*arrays, *options)
         return (o if out is None else out.copy_(o)), lse
