@@ -13,11 +13,13 @@
 
 #include "harness.h"
 #include "problem/heads.h"
+#include "problem/layout.h"
 
 /* One query head: rows of q, do, o, dq [seqlen_q], of k, v, dk, dv [seqlen_k]. */
 struct gradient {
     const float *q, *k, *v, *bias, *o, *lse, *d_o;
     float *dq, *dk, *dv;
+    size_t bias_row;    /* from one row of the bias to the next */
     float *P, *dS;      /* (seqlen_q, seqlen_k) */
 };
 
@@ -45,7 +47,7 @@ static float row_of_P_and_dS(const struct problem *p, const struct gradient *g, 
     memset(P, 0, n * sizeof *P);
     memset(dS, 0, n * sizeof *dS);
     for (size_t j = seen.first; j < seen.end; j++) {
-        float b = g->bias ? g->bias[i * n + j] : 0, slope = 1;
+        float b = g->bias ? g->bias[i * g->bias_row + j] : 0, slope = 1;
         float s = p->scale * dot(q_i, g->k + j * d, d);
         if (c > 0) {
             float t = tanhf(s / c);
@@ -83,14 +85,15 @@ static void backward(const struct problem *p, const struct arrays *a)
     for (size_t h = 0; p->has_sinks && h < p->heads_q; h++) a->dsinks[h] = 0;
     for (size_t bh = 0; bh < heads; bh++) {
         struct head head = head_of(p, a, bh);
+        size_t b = bh / p->heads_q, h = bh % p->heads_q;
         struct gradient g = {
-            .q = head.q, .k = head.k, .v = head.v, .bias = head.bias, .o = head.o,
-            .lse = head.lse, .d_o = (const float *)a->d_o + bh * n_q * dv,
+            .q = head.q, .k = head.k, .v = head.v, .o = head.o, .lse = head.lse,
+            .bias = p->has_bias ? a->bias + bias_at(p, b, h, 0) : NULL,
+            .bias_row = p->has_bias_strides ? p->bias_strides.row : n_k, .d_o = (const float *)a->d_o + bh * n_q * dv,
             .dq = (float *)a->dq + bh * n_q * d,
             .dk = (float *)a->dk + (head.k - (const float *)a->k),
             .dv = (float *)a->dv + (head.v - (const float *)a->v),
             .P = a->workspace, .dS = (float *)a->workspace + n_q * n_k};
-        size_t h = bh % p->heads_q;
         for (size_t i = 0; i < n_q; i++) {
             float D = row_of_P_and_dS(p, &g, i);
             if (p->has_sinks && a->sinks[h] > -INFINITY)
@@ -120,7 +123,7 @@ const struct variant gradient_stored = {
     .idea = "P and dS are stored",
     .group = IN_ASIDES,
     .types = TYPE(F32),
-    .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
+    .supports = BASIC_FEATURES | WITH_BIAS_STRIDES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

@@ -150,7 +150,7 @@ static struct strides described_strides(const struct problem *p, enum array i,
     struct extents n = array_extents(p, i);
     struct strides given = {s.batch, s.head, s.row};
     struct strides contiguous = strides_or(none, n.size[1], n.size[2], n.size[3]);
-    if (!s.batch && !s.head && !s.row) return none;
+    if ((!s.batch && !s.head && !s.row) || array_dense_count(p, i) == 0) return none;
     if (n.size[2] <= 1) given.row = contiguous.row;
     if (n.size[1] <= 1) given.head = contiguous.head;
     if (n.size[0] <= 1) given.batch = contiguous.batch;

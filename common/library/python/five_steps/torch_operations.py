@@ -3,12 +3,15 @@ its graph whole.  Needs PyTorch 2.4 or newer."""
 import torch
 from torch.autograd import forward_ad
 
-from . import operations
+from . import c_library, operations
 from .arrays import FiveStepsError, kind_of
 from .calls import attention_call, decode_call
 from .prepared import Prepared, Repeated
 
 Tensor = torch.Tensor
+
+
+_transformed = torch._C._functorch.peek_interpreter_stack  # is a transformation of torch.func on?
 
 
 def _operator(name, arguments, results):
@@ -17,11 +20,21 @@ def _operator(name, arguments, results):
                                    schema=f"({arguments}) -> ({results})")
 
 
-def _once(operator):
-    """The operator's gradient has none itself."""
-    def refuse(ctx, *_):
-        raise FiveStepsError("a second derivative is asked for; five_steps is differentiable once")
-    operator.register_autograd(refuse)
+def _differentiable(operator, save, gradient):
+    """The operator with its gradient, also for torch.func.grad and vjp, which take no operator."""
+    operator.register_autograd(gradient, setup_context=save)
+    function = type("Function", (torch.autograd.Function,), {
+        "forward": staticmethod(operator), "setup_context": staticmethod(save),
+        "backward": staticmethod(gradient)})
+
+    def call(*given):
+        transformed = not torch.compiler.is_compiling() and _transformed() is not None
+        return (function.apply if transformed else operator)(*given)
+    return call
+
+
+def _refuse_second(_ctx, *_):
+    raise FiveStepsError("a second derivative is asked for; five_steps is differentiable once")
 
 
 # --- Attention. ---
@@ -52,10 +65,33 @@ def _(q, k, v, *options):
            "Tensor, Tensor, Tensor, Tensor")
 def _attention_backward(d_o, o, lse, *call):
     rows_first = call[-1]
-    *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
-        lse, _turned(d_o, rows_first))
+    try:
+        *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
+            lse, _turned(d_o, rows_first))
+    except FiveStepsError as error:
+        if error.code != c_library.UNSUPPORTED or call[6] is None:
+            raise
+        return _by_sequence(d_o, o, lse, *call)
     return (*(_turned(a, rows_first) for a in gradients),
             lse.new_empty(0) if d_sinks is None else d_sinks)
+
+
+def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *options):
+    """The gradients of packed sequences, where no kernel knows prefix sums."""
+    dq, dk, dv = (torch.zeros_like(_turned(a, True)).transpose(-3, -2) for a in (q, k, v))
+    d_sinks = lse.new_zeros(0 if sinks is None else sinks.shape)
+    ends_q, ends_k = sums_q.tolist(), sums_k.tolist()
+    bias = bias if bias is None else bias[(None,) * (4 - bias.ndim)]
+    for b in range(len(ends_q) - 1):
+        i, j = slice(*ends_q[b:b + 2]), slice(*ends_k[b:b + 2])
+        if i.start == i.stop or j.start == j.stop:
+            continue
+        own = None if bias is None else bias[b % len(bias), :, :i.stop - i.start, :j.stop - j.start]
+        slope = slopes[b] if slopes is not None and slopes.ndim == 2 else slopes
+        dq[i], dk[j], dv[j], more = _attention_backward(
+            d_o[i], o[i], lse[:, i], q[i], k[j], v[j], own, sinks, slope, None, None, 0, 0, *options[2:])
+        d_sinks += more
+    return dq, dk, dv, d_sinks
 
 
 @_attention_backward.register_fake
@@ -65,7 +101,7 @@ def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-ar
             lse.new_empty(0 if sinks is None else sinks.shape))
 
 
-_once(_attention_backward)
+_gradients = _differentiable(_attention_backward, lambda ctx, inputs, output: None, _refuse_second)
 
 
 def _save_attention(ctx, inputs, output):
@@ -83,11 +119,11 @@ def _attention_gradient(ctx, d_o, d_lse):
         column = _turned(-d_lse[..., None], ctx.options[-1]).to(o.dtype)
         pad = torch.nn.functional.pad
         v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
-    dq, dk, dv, d_sinks = _attention_backward(d_o, o, lse, q, k, v, bias, sinks, *more, *ctx.options)
+    dq, dk, dv, d_sinks = _gradients(d_o, o, lse, q, k, v, bias, sinks, *more, *ctx.options)
     return (dq, dk, dv[..., :width], None, None if sinks is None else d_sinks, *[None] * 11)
 
 
-_attention.register_autograd(_attention_gradient, setup_context=_save_attention)
+_attention_once = _differentiable(_attention, _save_attention, _attention_gradient)
 
 
 # --- Softmax and merge. ---
@@ -111,7 +147,7 @@ def _softmax_gradient(ctx, dy):
     return torch._softmax_backward_data(dy, y, -1, y.dtype)
 
 
-_softmax.register_autograd(_softmax_gradient, setup_context=_save_softmax)
+_softmax_once = _differentiable(_softmax, _save_softmax, _softmax_gradient)
 
 
 @_operator("merge", "Tensor o1, Tensor lse1, Tensor o2, Tensor lse2", "Tensor, Tensor")
@@ -140,7 +176,7 @@ def _merge_gradient(ctx, d_o, d_lse):
     return tuple(gradients)
 
 
-_merge.register_autograd(_merge_gradient, setup_context=_save_merge)
+_merge_once = _differentiable(_merge, _save_merge, _merge_gradient)
 
 
 # --- Decode, which has no gradient. ---
@@ -166,10 +202,9 @@ def _watcher():
     try:
         tracing, dispatch = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
         function = torch._C._len_torch_function_stack
-        transformation = torch._C._functorch.peek_interpreter_stack
     except AttributeError:
         return lambda: True
-    return lambda: tracing() or dispatch() or function() or transformation()
+    return lambda: tracing() or dispatch() or function() or _transformed()
 
 
 _watched = _watcher()
@@ -249,14 +284,14 @@ def attention(arrays, given, return_lse, out):
     options = operations.attention_options(arrays, *given)
     if plain:
         return attention_call(arrays, *options, out).compute()
-    o, lse = _attention(*arrays, *options)
+    o, lse = _attention_once(*arrays, *options)
     return (o if out is None else out.copy_(o)), lse
 
 
 def softmax(x):
     """five_steps::softmax."""
     plain = not _derivative((x,)) and _is_plain((x,))
-    return operations.compute_softmax(x) if plain else _softmax(x)
+    return operations.compute_softmax(x) if plain else _softmax_once(x)
 
 
 def merge(o1, lse1, o2, lse2):
@@ -264,7 +299,7 @@ def merge(o1, lse1, o2, lse2):
     arrays = o1, lse1, o2, lse2
     kind_of(dict(zip(("o1", "lse1", "o2", "lse2"), arrays)))
     plain = not _derivative(arrays) and _is_plain(arrays)
-    return (operations.compute_merge if plain else _merge)(*arrays)
+    return (operations.compute_merge if plain else _merge_once)(*arrays)
 
 
 def decode(arrays, options, return_lse, out):
