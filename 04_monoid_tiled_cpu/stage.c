@@ -59,7 +59,7 @@ static void attention_in_chunks(const struct head *h)
     }
 }
 
-/* Softmax of a row needs the fold of its scores alone: (l, m) without o. */
+/* Softmax of a row needs the fold of its scores alone: (m, l) without o. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
     struct se all = fold_scores(x, n);

@@ -80,6 +80,27 @@ Test(losses, the_last_term_of_a_random_row)
     free(x);
 }
 
+/* Of equal numbers the roundings of a sum go one way.  Up to 5,000 of them none may be lost: a sum
+ * of n errs by at most n / 2 units of u = 2^-24 and 6 sqrt(n) are allowed beside, less than 1 / n. */
+Test(losses, one_of_5000_equal_numbers_of_the_mean)
+{
+    static const size_t sizes[] = {2, 3, 17, 100, 997, 2048, 3931, 4097, 5000};
+    static const float values[] = {3.7f, 0.1f, -1.99f, 1e-3f, 7e8f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            double n = (double)sizes[i];
+            struct problem p = {.op = OP_MEAN, .rows = 1, .cols = sizes[i]};
+            float *x = constant(sizes[i], values[k]), total = 0;
+            struct arrays a = {.x = x};
+            for (size_t j = 0; j < sizes[i]; j++) total += x[j];
+            double more = (double)(total / (float)n) - (double)values[k];
+            cr_expect(accepts(&p, &a, ARRAY_Y, 0, 1, 1, more), "%g x %g", n, (double)values[k]);
+            cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, (n - 1) / n, 0), "%g x %g: one lost", n,
+                      (double)values[k]);
+            free(x);
+        }
+}
+
 Test(losses, half_of_a_16_bit_row)
 {
     enum { N = 1024 };
@@ -124,6 +145,36 @@ Test(losses, lse_of_a_score_that_cancels_is_not_held_against_a_program)
     cr_expect(accepts(&p, &a, ARRAY_LSE, 0, 1, 1, log(2)));
     p.op = OP_LOGSOFTMAX_ATTENTION;
     cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, log(2)), "log form");
+}
+
+/* One score of 0 and many that are equal: the roundings of l = 1 + sum 0.3 go one way. */
+Test(losses, lse_of_many_equal_scores_is_not_held_against_a_program)
+{
+    enum { N = 300000 };
+    struct problem p = heads(N, 1);
+    float q = 1, *k = constant(N, -1.2f), *v = constant(N, 1), l = 1;
+    struct arrays a = {.q = &q, .k = k, .v = v};
+    k[0] = 0;
+    double exact = 1 + (N - 1) * exp((double)-1.2f);
+    for (size_t j = 1; j < N; j++) l += expf(-1.2f);
+    cr_expect(accepts(&p, &a, ARRAY_LSE, 0, 1, 1, (double)logf(l) - log(exact)));
+    p.op = OP_LOGSOFTMAX_ATTENTION;
+    float o = 0;
+    for (size_t j = 0; j < N; j++) o += k[j] - logf(l);
+    double more = (double)o - ((double)-1.2f * (N - 1) - N * log(exact));
+    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, more), "log form");
+    free(k), free(v);
+}
+
+/* Below the least normal float a 16-bit program may take numbers for 0 (AVX512-BF16 does). */
+Test(losses, denormal_values_in_bfloat16_may_be_flushed)
+{
+    struct problem p = heads(3, 1);
+    uint16_t q = 0, k[3] = {0}, v[3] = {0x7f, 0x55, 0x11}; /* the largest denormal first */
+    struct arrays a = {.q = &q, .k = k, .v = v};
+    p.dtype = BF16;
+    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 0, 0));
+    cr_expect(!accepts(&p, &a, ARRAY_O, 0, 1, 1, 1e-36));
 }
 
 /* A soft cap far above the scores changes nothing, and allows nothing. */

@@ -1,6 +1,6 @@
 /* fold.h: the fold of stage.c in tiles: Br queries, Bc keys at a time, on all cores.
  *
- *     (o, l, m)_i = fold over blocks of keys of SE(R^dv) x SE(R)
+ *     (m, l, o)_i = fold over blocks of keys of SE(R^dv) x SE(R)
  * A key or value is fetched once for Br queries, and nothing larger than a block of scores is ever
  * stored (Rabe and Staats 2021; Dao et al. 2022).  A block of keys meets the panels of the tile of
  * queries one after the other: scores, weights, values.  So the scores of a panel are still in the

@@ -8,7 +8,7 @@
  *     ring.c   keys and queries are cut; keys and values travel round the ranks
  *
  * An answer is o (rows, head_dim_v), normalised, and lse (rows): the element
- * (v, l, m) = (o, 1, lse) of SE(R^dv) x SE(R), which stands for the same number. */
+ * (m, l, o) = (lse, 1, o) of SE(R^dv) x SE(R), which stands for the same number. */
 #ifndef RANKS_H
 #define RANKS_H
 

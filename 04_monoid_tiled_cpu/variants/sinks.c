@@ -2,7 +2,7 @@
  * scores: an element (0, 1, logit) of the fold, with the weight of a key and without a
  * value.
  *
- *     (o, l, m) . (0, 1, logit)
+ *     (m, l, o) . (logit, 1, 0)
  * It takes part in l, so all weights of the row shrink, and in lse.  Nothing else
  * changes. */
 #include "aside.h"

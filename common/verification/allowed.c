@@ -14,6 +14,11 @@ static double larger(double a, double b)
     return b > a ? b : a;
 }
 
+static double smaller(double a, double b)
+{
+    return b < a ? b : a;
+}
+
 /* Is a float result not rounded again? */
 static int is_float(const struct problem *p) { return dtypes[p->dtype].roundoff == 0; }
 
@@ -71,38 +76,47 @@ static double *row_errors(struct standard *s, const struct arrays *a, double *re
     return err;
 }
 
-/* err_safe of each (batch, head). */
+/* err_safe of each (batch, head); that of each row of lse goes to the allowed errors of lse, with
+ * the likely bound. */
 static double *head_errors(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
-    const struct answer *o = &s->answer[ARRAY_O];
+    struct answer *o = &s->answer[ARRAY_O], *lse = &s->answer[ARRAY_LSE];
     size_t heads = p->batch * p->heads_q, n = o->n / heads;
     double *err = xcalloc(heads, sizeof *err);
+    float *own_lse = xcalloc(lse->n, sizeof *own_lse);
     for (int way = 0; way < N_WAYS; way++) {
         if (way & LANES && n > FEW_RESULTS) break;
-        float *own = yardstick_attention(p, a, way);
+        float *own = yardstick_attention(p, a, way, own_lse);
         for (size_t h = 0; h < heads; h++)
             err[h] = larger(err[h], own_error(own, o->want, is_float(p) ? o->bound_safe : NULL,
                                               h * n, n, &s->broken));
+        for (size_t i = 0; i < lse->n; i++)
+            lse->allowed[i] = larger(lse->allowed[i], own_error(own_lse, lse->want, NULL, i, 1,
+                                                                &s->broken));
         free(own);
     }
+    for (size_t i = 0; i < lse->n; i++)
+        lse->allowed[i] = smaller(2 * lse->allowed[i] + lse->likely[i], lse->bound[i]);
+    free(own_lse);
     return err;
 }
 
-/* What rounding p and o to 16 bits may cost element i of o: p moves it by at most
- * u sum p|v|, or by least_half / l a key where p is denormal; o by u |o|. */
+/* What rounding p and o to 16 bits may cost element i of o: p moves it by at most u sum p|v|, or
+ * by a least step / l per key where p is denormal; o by u |o|.  Below the least normal float, which
+ * is bfloat16's too, a program may take numbers for 0. */
 static double half_error(const struct standard *s, size_t i, double max_v)
 {
     const struct problem *p = &s->problem;
     size_t row = i / p->head_dim_v;
     struct key_range keys = row_keys(p, row % rows_per_head(p));
     double n_keys = (double)(keys.end - keys.first);
-    double tiny = dtypes[p->dtype].least_step * (1 + n_keys * s->weight[row] * max_v);
+    double tiny = (dtypes[p->dtype].least_step + FLUSH) * (1 + n_keys * s->weight[row] * max_v);
     return dtypes[p->dtype].roundoff * (s->o_mass[i] + fabs(s->answer[ARRAY_O].want[i])) + tiny;
 }
 
 /* The rule for o of attention, scan and update. */
-static void allow_o(struct standard *s, const struct arrays *a)
+void allow_attention(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
     const struct answer *o = &s->answer[ARRAY_O];
@@ -119,11 +133,6 @@ static void allow_o(struct standard *s, const struct arrays *a)
         }
     }
     free(err_safe);
-}
-
-static double smaller(double a, double b)
-{
-    return b < a ? b : a;
 }
 
 /* The rule for softmax and log-softmax. */
@@ -147,34 +156,39 @@ static void allow_rows(struct standard *s, const struct arrays *a, int logarithm
 void allow_softmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 0); }
 void allow_logsoftmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 1); }
 
-/* The likely bound, and never more than the proved one. */
-static void allow_likely(struct standard *s, enum array i)
-{
-    const struct answer *of = &s->answer[i];
-    for (size_t e = 0; e < of->n; e++) of->allowed[e] = smaller(of->likely[e], of->bound[e]);
-}
-
+/* The likely bound and what is allowed already, never more than the proved bound, and a rounding. */
 void allow_bounds(struct standard *s, const struct arrays *a)
 {
     const struct answer *y = &s->answer[ARRAY_Y];
     (void)a;
-    allow_likely(s, ARRAY_Y);
-    for (size_t i = 0; i < y->n; i++) y->allowed[i] += rounding(&s->problem, y->want[i]);
+    for (size_t i = 0; i < y->n; i++)
+        y->allowed[i] = smaller(y->allowed[i] + y->likely[i], y->bound[i]) +
+                        rounding(&s->problem, y->want[i]);
 }
 
-void allow_attention(struct standard *s, const struct arrays *a)
+/* The same sums in float: of equal numbers all roundings go one way. */
+void allow_mean(struct standard *s, const struct arrays *a)
 {
-    allow_o(s, a);
-    allow_likely(s, ARRAY_LSE);
+    const struct answer *y = &s->answer[ARRAY_Y];
+    for (int way = 0; way < 2; way++) {
+        float *own = yardstick_mean(&s->problem, a, way);
+        for (size_t i = 0; i < y->n; i++)
+            y->allowed[i] = larger(y->allowed[i], own_error(own, y->want, NULL, i, 1, &s->broken));
+        free(own);
+    }
+    allow_bounds(s, a);
 }
 
 void allow_log_form(struct standard *s, const struct arrays *a)
 {
+    const struct problem *p = &s->problem;
     const struct answer *o = &s->answer[ARRAY_O];
-    (void)a;
-    allow_likely(s, ARRAY_O);
-    for (size_t i = 0; i < o->n; i++) o->allowed[i] += half_error(s, i, 0);
-    allow_likely(s, ARRAY_LSE);
+    size_t n = o->n / (p->batch * p->heads_q);
+    double *err = head_errors(s, a);
+    for (size_t i = 0; i < o->n; i++)
+        o->allowed[i] = smaller(2 * err[i / n] + o->likely[i], o->bound[i]) +
+                        (is_float(p) ? 0 : half_error(s, i, 0));
+    free(err);
 }
 
 /* Gradients: twice the straightforward computation's error in the (batch, head), or in the whole

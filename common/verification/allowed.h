@@ -7,7 +7,8 @@
 
 void allow_softmax(struct standard *s, const struct arrays *a);
 void allow_logsoftmax(struct standard *s, const struct arrays *a);
-void allow_bounds(struct standard *s, const struct arrays *a); /* y: its proved bound */
+void allow_mean(struct standard *s, const struct arrays *a);
+void allow_bounds(struct standard *s, const struct arrays *a); /* of fused reductions */
 void allow_attention(struct standard *s, const struct arrays *a);
 void allow_log_form(struct standard *s, const struct arrays *a);
 void allow_backward(struct standard *s, const struct arrays *a);

@@ -71,6 +71,8 @@ void cases_of_mean(enum op op)
         add_rows(op, shapes[i], 0, 2, 3, BOTH);
         add_rows(op, shapes[i], 0, 2, 1000, QUICK);
     }
+    add_rows(op, EQUAL, 0, 1, 3931, QUICK);
+    add_rows(op, EQUAL, 0, 1, 100003, 0);
     add_rows(op, NAN_Q, 1, 3, 50, BOTH);
 }
 

@@ -28,9 +28,10 @@
  *   soft cap  the slope of the cap is at most 1, so it adds only the error of the quotient
  *             and of tanh: 6 |c tanh(x / c)| u
  *   sink      eta = 4 |sink|, as of a bias without a product
- *   o         u sum_j p_j |v_jc| [x_j + x_mean + 2 kappa + 2 R (kappa + 1) + D_l + D_o + R
- *             + 3].  D_o = 4 n: the normalised form rounds a quotient, two products and a sum
- *             for every key.  Three passes: R = 0, D_o = n.
+ *   o         u sum_j p_j |v_jc| [x_j + x_mean + 2 kappa + 2 R (kappa + 1) + D_l + D_o + 3]:
+ *             each rescaling is an exp and a product, once in o and once in l.  D_l = n, D_o =
+ *             4 n: the normalised form rounds a quotient, two products and a sum for every key.
+ *             Three passes: R = 0, D_o = n.
  *   lse       x_mean + u [kappa + D + R (kappa + 1)] + 2 (1 + |ln l|) u
  *             + (|lse| + 2 |m|) u  (2 |m|: a maximum kept in base 2)
  *   log form  sum_j |v_jc| [eta_j u + 2 (n + 4) (|s_j| + |lse| + |m|) u + lse_error]:
@@ -183,7 +184,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct scores
     }
     finish_sums(w, v, dv, n_keys, w->p);
     double sums = 2 * KAPPA + 3;
-    double any = both(s->x_mean, rigorous(ROUNDOFF * (sums + R + 2 * R * (KAPPA + 1) + 5 * n)));
+    double any = both(s->x_mean, rigorous(ROUNDOFF * (sums + 2 * R * (KAPPA + 1) + 5 * n)));
     double safe = both(s->x_mean, rigorous(ROUNDOFF * (sums + 2 * n)));
     struct answer *o = &r->answer[ARRAY_O];
     flush *= 2 * s->max_v + 2;

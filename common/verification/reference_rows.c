@@ -123,9 +123,7 @@ static void mean_row(struct answer *y, const float *x, const float *w, size_t n,
     mean_and_extent(x, n, &y->want[row], &max_abs);
     double u = ROUNDOFF * max_abs, all = (double)n;
     y->bound[row] = (1.5 * all + 4) * u + FLUSH;
-    /* Where all numbers are about the same, the roundings of a sum go one way. */
-    enum luck luck = fabs(y->want[row]) > 0.9 * max_abs ? WORST : LIKELY;
-    y->likely[row] = (1.5 * roundings(luck, all) + 4) * u + FLUSH;
+    y->likely[row] = (1.5 * roundings(LIKELY, all) + 4) * u + FLUSH;
 }
 
 /* lse and sum p w: the bounds of log-sum-exp and of attention with exact scores.

@@ -22,7 +22,7 @@ static const struct check {
     [OP_LOGSOFTMAX] = {reference_logsoftmax, allow_logsoftmax},
     [OP_ATTENTION] = {reference_attention, allow_attention},
     [OP_LOGSOFTMAX_ATTENTION] = {reference_attention, allow_log_form},
-    [OP_MEAN] = {reference_mean, allow_bounds},
+    [OP_MEAN] = {reference_mean, allow_mean},
     [OP_SCAN] = {reference_attention, allow_attention},
     [OP_UPDATE] = {reference_attention, allow_attention},
     [OP_FUSED_REDUCTION] = {reference_fused, allow_bounds},

@@ -30,7 +30,9 @@ struct answer {
  * 16-bit y         the likely bound, a rounding, and twice the straightforward computation's
  *                  largest error, as a share of a rounding
  * log-softmax      2 err_safe and the likely bound, and the proved bound
- * lse, and the operations beyond: the likely bound and the proved bound
+ * lse, log form    2 err_safe (of lse: of the row) and the likely bound, and the proved bound
+ * mean             err_safe of two codings and the likely bound, and the proved bound
+ * fused            the likely bound and the proved bound
  * gradients        2 err_safe per (batch, head) of the array and the likely bound, and the
  *                  proved bound; in 16 bits p, ds, o and the gradients are rounded too */
 struct standard {

@@ -41,6 +41,20 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
     return y;
 }
 
+float *yardstick_mean(const struct problem *p, const struct arrays *a, int way)
+{
+    float *x = widen(a->x, p->dtype, p->rows * p->cols), *y = xcalloc(p->rows, sizeof *y);
+    for (size_t i = 0; i < p->rows; i++) {
+        for (size_t k = 1; k <= p->cols; k++) {
+            float x_k = x[i * p->cols + k - 1], n = (float)k;
+            y[i] = way ? y[i] * ((n - 1) / n) + x_k / n : y[i] + x_k;
+        }
+        if (!way) y[i] /= (float)p->cols;
+    }
+    free(x);
+    return y;
+}
+
 /* Adds the products of q and k_j at t = first, first + step, ... to s_j, a chain of fused
  * multiply-adds. */
 static void add_products(const float *q, const float *kt, size_t d, size_t stride,
@@ -92,7 +106,21 @@ static void values(float *p, float l, const float *v, size_t n, size_t dv,
     for (size_t c = 0; c < dv; c++) o[c] = dtype_round(dtype, o[c]);
 }
 
-float *yardstick_attention(const struct problem *p, const struct arrays *a, int way)
+/* The weights of one row from its scores x (n), in place, and their sum: exp(x - m) and l, or
+ * x - lse and 1.   before (n): to work in */
+static float weights(enum op op, float *x, float *before, size_t n, float sink, int reverse,
+                     float *lse)
+{
+    float m;
+    for (size_t j = 0; j < n; j++) before[j] = x[j];
+    float l = exponentials(x, n, sink, reverse, &m), ln_l = logf(l);
+    *lse = l == 0 ? -INFINITY : m + ln_l;
+    for (size_t j = 0; op == OP_LOGSOFTMAX_ATTENTION && j < n; j++)
+        x[j] = before[j] == -INFINITY ? 0 : before[j] - m - ln_l;
+    return op == OP_LOGSOFTMAX_ATTENTION ? 1 : l;
+}
+
+float *yardstick_attention(const struct problem *p, const struct arrays *a, int way, float *lse)
 {
     size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
     size_t n_rows = p->batch * p->heads_q * rows, heads = p->batch * p->heads_kv;
@@ -116,10 +144,10 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             struct key_range keys = row_keys(p, i);
             size_t first = keys.first, seen = keys.end - first, query = row_query(p, i);
             const float *bias = p->has_bias ? a->bias + bias_at(p, b, h, query) + first : NULL;
-            float m, sink = p->has_sinks ? a->sinks[h] : -INFINITY;
+            float sink = p->has_sinks ? a->sinks[h] : -INFINITY;
             scores(p, q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, n,
                    bias, seen, way, s, lane);
-            float l = exponentials(s, seen, sink, way & REVERSE, &m);
+            float l = weights(p->op, s, lane, seen, sink, way & REVERSE, &lse[row]);
             values(s, l, v + (kv * n + first) * dv, seen, dv, p->dtype, way & REVERSE,
                    o + row * dv);
         }

@@ -26,9 +26,12 @@ enum way {
  * to 16 bits.  Returns y [rows, cols], freed by free(). */
 float *yardstick_rows(const struct problem *p, const struct arrays *a, int way);
 
-/* Attention, scan or update: scores, maximum, sum, product, all in float; for 16-bit
- * problems p and o are rounded to 16 bits.  Returns o, freed by free(). */
-float *yardstick_attention(const struct problem *p, const struct arrays *a, int way);
+/* The mean of each row: its total over n, or (way 1) the old mean times (k - 1) / k and x / k. */
+float *yardstick_mean(const struct problem *p, const struct arrays *a, int way);
+
+/* Attention, its log form, scan or update: scores, maximum, sum, product, all in float; for
+ * 16-bit problems p and o are rounded to 16 bits.  Returns o, freed by free(), and sets lse. */
+float *yardstick_attention(const struct problem *p, const struct arrays *a, int way, float *lse);
 
 /* Backward from the given o and lse, with all scores of a row stored, in float; for 16-bit
  * problems p, ds and the gradients are rounded to 16 bits.  gradients [N_ARRAYS]: those that p
