@@ -131,17 +131,32 @@ int array_is_of_keys(enum array i)
     return array_list[i].dimensions[2] == KEYS;
 }
 
+/* How far the rows of a bias with strides reach from the first one's begin, forwards or back. */
+static size_t bias_reach(const struct problem *p, int back)
+{
+    const size_t stride[] = {p->bias_strides.batch, p->bias_strides.head, p->bias_strides.row};
+    const size_t n[] = {p->batch, p->heads_q, p->seqlen_q};
+    size_t reach = 0;
+    for (int t = 0; t < 3; t++)
+        if (n[t] && (stride[t] > PTRDIFF_MAX) == back)
+            reach = size_plus(reach, size_times(n[t] - 1, back ? 0 - stride[t] : stride[t]));
+    return reach;
+}
+
+void *array_start(const struct problem *p, const struct arrays *a, enum array i)
+{
+    int strided = i == ARRAY_BIAS && array_of(a, i) && p->has_bias && p->has_bias_strides;
+    return (char *)array_of(a, i) - (strided ? bias_reach(p, 1) * sizeof(float) : 0);
+}
+
 size_t array_count(const struct problem *p, enum array i)
 {
     struct extents e = array_extents(p, i);
     struct strides by = given_strides(p, i);
     const size_t stride[] = {by.batch, by.head, by.row};
     size_t n = product(&e), last = 0;
-    if (i == ARRAY_BIAS && p->has_bias_strides) {
-        /* where the last row ends; rows that run backwards end with the first */
-        last = bias_at(p, p->batch - 1, p->heads_q - 1, p->seqlen_q - 1);
-        return n == 0 ? 0 : last > PTRDIFF_MAX ? p->seqlen_k : size_plus(last, p->seqlen_k);
-    }
+    if (n && i == ARRAY_BIAS && p->has_bias_strides)
+        return size_plus(p->seqlen_k, size_plus(bias_reach(p, 0), bias_reach(p, 1)));
     if (n == 0 || !(by.batch || by.head || by.row)) return n;
     for (int t = 0; t < 3; t++)
         last = size_plus(last, size_times(e.size[t] - 1, stride[t]));

@@ -65,6 +65,9 @@ struct extents array_extents(const struct problem *p, enum array i);
  * have the array, SIZE_MAX when they are more than a size_t counts. */
 size_t array_count(const struct problem *p, enum array i);
 
+/* The first of them.  Only of a bias whose rows run backwards does the pointer lie behind it. */
+void *array_start(const struct problem *p, const struct arrays *a, enum array i);
+
 /* Elements without those in between, as extents multiply to. */
 size_t array_dense_count(const struct problem *p, enum array i);
 

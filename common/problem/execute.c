@@ -27,8 +27,10 @@ static const char *upload(struct execution *e, enum array i)
     enum role role = array_role(&e->p, i);
     size_t guard = role == OUTPUT ? GUARD : 0;
     struct mirror *m = &e->mirror[i];
-    m->host = array_of(&e->a, i);
-    if (!m->host) return NULL;
+    char *given = array_of(&e->a, i);
+    if (!given) return NULL;
+    m->host = array_start(&e->p, &e->a, i);
+    size_t before = (size_t)(given - m->host);
     array_set(&e->a, i, NULL);
     if (role == ABSENT) return NULL;
     m->host -= guard;
@@ -38,7 +40,7 @@ static const char *upload(struct execution *e, enum array i)
         return role == INPUT ? "the inputs do not fit into the GPU's memory"
                              : "the outputs do not fit into the GPU's memory";
     gpu_upload(m->device, m->host, m->bytes);
-    array_set(&e->a, i, m->device + guard);
+    array_set(&e->a, i, m->device + guard + before);
     return NULL;
 }
 

@@ -104,7 +104,8 @@ void features_name(const struct problem *p, enum rows_lie lie, char *text, size_
              p->packed ? "-packed" : "", page, lies[lie]);
 }
 
-/* The strides of a bias: a row for all queries of a batch, a matrix per head, or per both. */
+/* The strides of a bias: a row for all queries of a batch, a matrix per head or per both, or for
+ * each head a number per distance j - i (as ALiBi's): rows run backwards. */
 static void give_bias(struct problem *p, enum bias_of of)
 {
     size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
@@ -112,6 +113,8 @@ static void give_bias(struct problem *p, enum bias_of of)
     if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
     if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
     if (of == BIAS_PER_BOTH) p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
+    if (of == BIAS_TOEPLITZ)
+        p->bias_strides = (struct strides){0, p->seqlen_q + p->seqlen_k - 1, SIZE_MAX};
 }
 
 static struct test_case *add(enum op op, enum recipe recipe, size_t at, int marks)
@@ -174,7 +177,7 @@ struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struc
         case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
     char features[80];
     features_name(p, s.lie, features, sizeof features);
-    static const char *const of[] = {"", "_per_batch", "_per_head", "_per_both"};
+    static const char *const of[] = {"", "_per_batch", "_per_head", "_per_both", "_toeplitz"};
     case_name_add(c, "%s%s%s", features, s.bias_of ? "-bias" : "", of[s.bias_of]);
     if (s.scaled) case_name_add(c, "-scale%g", s.scale);
     return c;

@@ -25,7 +25,7 @@ enum rows_lie {
 };
 
 /* Whom a bias is for. */
-enum bias_of { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH };
+enum bias_of { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
 
 /* What is left out is 1 (batch, heads), 64 (d), heads (kv), d (dv), 0 (causal, bias, and
  * what follows), 1/sqrt(d) (scale). */

@@ -126,10 +126,11 @@ static void add_all_together(enum op op)
     add_attention(op, RANDOM, 0, s, BOTH);
 }
 
-/* A bias for each batch, the same for all queries; for each head; for each of both. */
+/* A bias for each batch, the same for all queries; for each head; for each of both; for each
+ * distance of key and query. */
 static void add_biases(enum op op)
 {
-    for (int of = BIAS_PER_BATCH; of <= BIAS_PER_BOTH; of++) {
+    for (int of = BIAS_PER_BATCH; of <= BIAS_TOEPLITZ; of++) {
         struct shape s = SHAPE(.q = 20, .k = 70, .batch = 2, .heads = 4, .kv = 2, .bias = 1,
                                .bias_of = (enum bias_of)of);
         add_attention(op, RANDOM, 0, s, BOTH);

@@ -42,7 +42,7 @@ static uint64_t fingerprint(const struct inputs *in)
 {
     uint64_t hash = 0;
     for (int i = 0; i < N_ARRAYS; i++) {
-        const char *array = array_of(&in->arrays, i);
+        const char *array = array_start(&in->problem, &in->arrays, i);
         size_t bytes = array ? array_bytes(&in->problem, i) : 0;
         if (array_role(&in->problem, i) != INPUT) continue;
         for (size_t k = 0; k < bytes; k += 2) {

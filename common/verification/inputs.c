@@ -213,6 +213,9 @@ struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t
         array_set(&in->arrays, i,
                   narrow(f.array[i], f.n[i], array_dtype(&in->problem, i)));
     in->arrays.index = index;
+    if (f.n[ARRAY_BIAS]) /* behind what its rows reach back to */
+        in->arrays.bias += in->arrays.bias -
+                           (float *)array_start(&in->problem, &in->arrays, ARRAY_BIAS);
     if (problem_features(&of->problem) & LAYOUTS) inputs_lay_out(in, of, &r);
     if (array_role(&in->problem, ARRAY_O) == INPUT) add_forward(in);
     return in;
@@ -221,6 +224,6 @@ struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t
 void inputs_free(struct inputs *in)
 {
     if (!in) return;
-    for (int i = 0; i < N_ARRAYS; i++) free(array_of(&in->arrays, i));
+    for (int i = 0; i < N_ARRAYS; i++) free(array_start(&in->problem, &in->arrays, i));
     free(in);
 }
