@@ -135,21 +135,29 @@ MODELS = {"llama": ("LlamaConfig", {}),
                                        "num_experts_per_tok": 1})}
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("padded", [False, True])
-def test_models_of_transformers_agree_with_eager(name, padded):
-    """Prefill with and without padding, then decoding from the cache, then a static cache."""
+def model_of(name):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     import five_steps.transformers  # noqa: F401
     kind, more = MODELS[name]
-    config = getattr(transformers, kind)(**SMALL, **more)
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return transformers.AutoModelForCausalLM.from_config(getattr(transformers, kind)(**SMALL, **more)).eval()
+
+
+def tokens_of(padded):
+    """Two texts, and where they are none."""
+    torch.manual_seed(2)
     tokens = torch.randint(1, 97, (2, 12))
     seen = torch.ones_like(tokens)
     if padded:
         seen[0, :5], tokens[0, :5] = 0, 0
-    results = {}
+    return tokens, seen
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_models_of_transformers_agree_with_eager(name, padded):
+    """Prefill with and without padding, then decoding from the cache, then a static cache."""
+    model, (tokens, seen), results = model_of(name), tokens_of(padded), {}
     for way in ("eager", "five_steps"):
         model.set_attn_implementation(way)
         with torch.no_grad():
@@ -162,9 +170,26 @@ def test_models_of_transformers_agree_with_eager(name, padded):
         assert torch.equal(mine, eager)
 
 
-# --- The two models of common/library/models. ---
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_training_step_of_transformers_agrees_with_eager(name, padded):
+    """The gradient of every weight, sinks included.  No token is predicted from the padding."""
+    model, (tokens, seen), results = model_of(name).train(), tokens_of(padded), {}
+    labels = tokens.masked_fill((seen == 0) | (seen.roll(1, 1) == 0), -100)
+    for way in ("eager", "five_steps"):
+        model.set_attn_implementation(way)
+        model.zero_grad()
+        model(tokens, attention_mask=seen, labels=labels, use_cache=False).loss.backward()
+        results[way] = {name: a.grad.clone() for name, a in model.named_parameters() if a.grad is not None}
+    assert results["eager"].keys() == results["five_steps"].keys()
+    for weight, want in results["eager"].items():
+        compare(results["five_steps"][weight], want.numpy(), 1e-4, what=weight)
+
+
+# --- The models of common/library/models. ---
 
 @pytest.mark.parametrize("model, says", [(["encoder.py"], "\nagree"),
+                                         (["train.py", "--steps", "12"], "in the first 10 steps"),
                                          (["generate.py", "--steps", "0", "--tokens", "60"], "same text")])
 def test_the_models_agree_with_pytorch(model, says):
     result = helpers.run(sys.executable, helpers.ROOT / "common/library/models" / model[0], *model[1:],

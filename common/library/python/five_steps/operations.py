@@ -63,7 +63,8 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
-    hidden may reach the result (0 * NaN).  Raises FiveStepsError for arguments that cannot be.
+    hidden may reach the result (0 * NaN).  Tensors are differentiable once: q, k, v and sinks have a
+    gradient, a bias and slopes have none.  Raises FiveStepsError for arguments that cannot be.
     """
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
     given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k
