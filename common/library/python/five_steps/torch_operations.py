@@ -68,10 +68,14 @@ def _attention_backward(d_o, o, lse, *call):
     try:
         *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
             lse, _turned(d_o, rows_first))
-    except FiveStepsError as error:
-        if error.code != c_library.UNSUPPORTED or call[6] is None:
+    except FiveStepsError as error:  # a sequence at a time, or in float32
+        if error.code != c_library.UNSUPPORTED or (call[6] is None and o.dtype == torch.float32):
             raise
-        return _by_sequence(d_o, o, lse, *call)
+        if call[6] is not None:
+            return _by_sequence(d_o, o, lse, *call)
+        wide = [a.float() for a in (d_o, o, lse, *call[:3])]
+        *gradients, d_sinks = _attention_backward(*wide, *call[3:])
+        return (*(a.to(o.dtype) for a in gradients), d_sinks)
     return (*(_turned(a, rows_first) for a in gradients),
             lse.new_empty(0) if d_sinks is None else d_sinks)
 
