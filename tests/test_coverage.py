@@ -34,4 +34,4 @@ def test_files_and_tests_that_it_names_exist():
 def test_every_row_is_there_with_its_code_and_its_note():
     rows = {line.split()[1]: line for line in TABLE}
     for row in ROWS:
-        assert re.search(r"`[^`]+\.(c|h|cu)`", rows[row]) and "`notes/" in rows[row], row
+        assert re.search(r"`[^`]+\.(c|h|cu|py)`", rows[row]) and "`notes/" in rows[row], row

@@ -1,0 +1,60 @@
+"""test_numerics.py: the experiments of notes/numerics.md that need no stage, in float32 by NumPy."""
+import numpy as np
+import pytest
+
+U, KAPPA = 2.0 ** -24, 0.5  # kappa of an exponential that is rounded correctly
+f4 = np.float32
+
+
+def rows(n):
+    """Rows that are hard in different ways."""
+    z, t = np.random.default_rng(n).standard_normal(n), np.arange(n) / n
+    lone = z.copy()
+    lone[n // 2] = 50
+    every = [z, 30 * z, 1e4 + z, -1e4 + 5 * z, 60 * t, -60 * t, 0 * z + 1.5, lone, 80 * t[::-1] * z]
+    return [f4(x) for x in every + [z * 10.0 ** e for e in range(1, 7)]]
+
+
+def exact(x):
+    """Probabilities, distances from the maximum, and the mean of those."""
+    d = x.max() - x.astype("f8")
+    p = np.exp(-d) / np.exp(-d).sum()
+    return p, d, p @ d
+
+
+@pytest.mark.parametrize("n", [1, 4, 13, 40, 121, 364, 1093, 3280, 9841])
+def test_mean_distance_is_at_most_the_entropy(n):
+    for x in rows(n):
+        p, _, d_mean = exact(x)
+        entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
+        assert d_mean <= entropy + 1e-9 and entropy <= np.log(n) + 1e-9
+
+
+def test_three_passes_stay_within_their_bound_and_approach_it():
+    """p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-126 with D = n - 1 and a division; and, since
+    p d <= 0.37, an absolute error that does not depend on the range of the scores."""
+    worst = 0
+    for n in (1, 4, 13, 40, 121, 364, 1093, 3280):
+        for x in rows(n):
+            terms = np.exp((x - x.max()).astype("f8")).astype(f4)
+            want, d, d_mean = exact(x)
+            error = np.abs(terms / np.cumsum(terms)[-1] - want)  # cumsum adds one after the other
+            bound = want * (d + d_mean + 2 * KAPPA + n + 1) * U + 2.0 ** -126
+            assert (error <= bound).all() and (
+                error <= (0.37 + want * (np.log(n) + 2 * KAPPA + n + 1)) * U + 2.0 ** -126).all()
+            worst = max(worst, (error / bound).max())
+    assert worst > 0.05, "the bound was never approached"
+
+
+def test_log_softmax_must_subtract_the_maximum_first():
+    """At m = 1e4 the sum m + log l is rounded to a multiple of 2^-10."""
+    m, l = f4(1e4), f4(1 + np.exp(-1) + np.exp(-2.5))
+    want = -np.log(1 + np.exp(-1) + np.exp(-2.5))
+    assert abs((m - m) - np.log(l) - want) < 1e-6
+    assert abs(m - (m + np.log(l)) - want) > 1e-5
+
+
+def test_a_float_sum_of_ones_stops_at_2_to_the_24():
+    top, one = f4([2 ** 24, 1])
+    assert (top - one) + one == top == top + one
+    assert top + top == 2 ** 25  # two accumulators get there
