@@ -142,33 +142,6 @@ Test(fast, attention_finds_the_key_that_wins)
     free(k), free(v), free(q), free(o);
 }
 
-/* NaN in the last value row, which under a causal mask only the last query sees, and there
- * only in its column; the tile holds rows that see it and rows that do not. */
-Test(fast, nan_of_a_hidden_value_stays_hidden)
-{
-    static const struct variant *const of[] = {&safe_threads, &online_threads, &tiled_loops,
-                                               &tiled_microkernel, &tiled_all_cores};
-    static const size_t lengths[] = {1, 2, 3, 48, 130, 1100};
-    for (size_t n = 0; n < sizeof lengths / sizeof lengths[0]; n++)
-        for (size_t u = 0; u < sizeof of / sizeof of[0]; u++) {
-            size_t keys = lengths[n];
-            struct problem p = problem_of(OP_ATTENTION,
-                                          (struct shape){1, 1, 1, keys, keys, 16, 20}, 1, 0);
-            struct arrays a = random_arrays(&p, 5, 1);
-            a.bias = NULL;
-            ((float *)a.v)[(keys - 1) * 20 + 7] = NAN;
-            a.o = malloc(keys * 20 * 4);
-            a.lse = malloc(keys * 4);
-            run_variant(of[u], &p, &a);
-            size_t wrong = 0;
-            for (size_t i = 0; i < keys * 20; i++)
-                wrong += isnan(((float *)a.o)[i]) != (i == (keys - 1) * 20 + 7);
-            cr_expect(wrong == 0, "%s, %zu keys: %zu elements", of[u]->name, keys, wrong);
-            free(a.o), free(a.lse);
-            free_arrays(&a);
-        }
-}
-
 /* Scratch holds tiles; it must not grow with the sequence. */
 Test(fast, workspace_does_not_grow_with_the_sequence)
 {

@@ -58,3 +58,32 @@ def test_a_float_sum_of_ones_stops_at_2_to_the_24():
     top, one = f4([2 ** 24, 1])
     assert (top - one) + one == top == top + one
     assert top + top == 2 ** 25  # two accumulators get there
+
+
+# --- notes/fusing_reductions.md ---
+
+def distances(x):
+    """sum_j |x_j - mean|"""
+    return np.abs(np.array(x) - np.mean(x)).sum()
+
+
+def test_sum_of_distances_from_the_mean_has_no_combine():
+    """Two sets agree in number, mean, answer and even variance; with one more element they differ, so
+    no combine can work on such a state.  By hand: with 10 the mean is 5/3."""
+    a, b = [-3, -1, 0, 1, 3], [4, -1, -1, -1, -1]
+    assert sum(a) == sum(b) == 0 and np.var(a) == np.var(b) and distances(a) == distances(b) == 8
+    assert abs(distances(a + [10]) - 58 / 3) < 1e-12 and abs(distances(b + [10]) - 64 / 3) < 1e-12
+
+
+def test_kinks_of_the_sum_of_distances_are_the_data():
+    """s -> sum |x_j - s| has a kink at every x_j: the answers for all continuations give the data back."""
+    s, x = np.arange(-7, 10), [-3, -1, 2, 5]
+    f = np.abs(np.array(x)[:, None] - s).sum(0)
+    assert s[1:-1][np.diff(f, 2) != 0].tolist() == x
+
+
+def test_zero_keys_are_not_the_unit():
+    """Their score is 0: beside real scores of -20 the padding takes all the weight."""
+    for padding, want in ((0, 0), (-np.inf, 1)):
+        p = np.exp(np.array([-20.0] * 5 + [padding] * 27))
+        assert abs(p[:5].sum() / p.sum() - want) < 1e-7

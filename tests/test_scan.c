@@ -61,22 +61,6 @@ Test(scan, each_prefix_holds_its_elements_once)
     }
 }
 
-/* A round's merges may run at the same time only if none reads what another writes. */
-Test(scan, merges_of_one_round_touch_different_elements)
-{
-    for (size_t n = 1; n <= 200; n++)
-        for (size_t width = 1; 2 * width <= n; width *= 2)
-            for (int down = 0; down < 2; down++) {
-                int touched[256] = {0};
-                for (size_t j = 2 * width - 1; j < n; j += 2 * width) {
-                    size_t other = down ? j + width : j - width;
-                    if (other >= n) continue;
-                    cr_assert(!touched[j]++ && !touched[other]++, "n %zu, width %zu", n,
-                              width);
-                }
-            }
-}
-
 Test(scan, merges_are_reported)
 {
     struct problem p = problem_of(OP_SCAN, (struct shape){1, 3, 1, 1, 64, 4, 4}, 0, 0);
