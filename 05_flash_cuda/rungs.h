@@ -4,7 +4,12 @@
  *
  *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at)
  *   BESIDE(name)  a kernel that is no rung.  `run` takes the last in the list that can do a
- *                 problem, so it stands before the rung that is faster where both can */
+ *                 problem, so it stands before the rung that is faster where both can
+ *   GRADIENT(name)  a rung of the ladder of the backward pass, backward/NN_name.cu.  Who includes
+ *                   this list for the forward pass alone leaves the macro undefined */
+#ifndef GRADIENT
+#define GRADIENT(name)
+#endif
 RUNG(tiled, F32, "", "", "")
 RUNG(register_tiled, F32, "3 to 4",
      "rung 1 reads shared memory once for each product, which feeds a quarter of the multiply-adds; of R + C numbers read rung 2 makes R C products",
@@ -50,3 +55,6 @@ BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",
      "small things, each of 1 to 4 % at some lengths; at d = 64 consumers that multiply one after another do not take exponentials at the same time",
      "tensor_pct issue_pct clock_ghz")
+GRADIENT(gradient_atomics)
+GRADIENT(gradient_two_kernels)
+GRADIENT(gradient_mma_sync)

@@ -173,6 +173,7 @@ enum group {
     IN_PORTABLE, /* portable/: rungs for any GPU */
     IN_HOPPER,   /* hopper/: rungs for sm_90a */
     IN_SPLIT_KV, /* split_kv/: for few queries */
+    IN_BACKWARD, /* backward/: the gradients */
     N_GROUPS
 };
 
@@ -207,7 +208,9 @@ struct variant {
     unsigned supports;             /* WITH_CAUSAL | ...; 0: no feature at all */
     float max_score;               /* right while every |score| <= max_score; INFINITY: always */
     int masked_rows;               /* a fully masked row gives 0 (o, y) and -INFINITY (lse) */
-    int isolates_v;                /* NaN or inf in a masked row of v does not leak */
+    int isolates_v;                /* NaN or inf in a masked row of v does not leak; of backward,
+                                    * in any of q, k, v and do */
+    int in_any_order;              /* blocks add in any order: runs may differ in the last bits */
     /* NULL when the shape is supported, else what is not: "head_dim 300".
      * Types, operations, features and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);

@@ -67,8 +67,9 @@ def test_the_equations_are_the_slopes_of_the_forward_pass(options):
             assert abs((ends[0] - ends[1]) / 2e-5 - gradient[at]) < 1e-7, at
 
 
+@pytest.mark.parametrize("number", [4, 5])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_run_writes_the_gradients(options):
+def test_run_writes_the_gradients(options, number):
     arrays, options = problem(options)
     for name, x in zip(("q", "k", "v", "do"), arrays):
         save(f"{name}.npy", x)
@@ -78,7 +79,7 @@ def test_run_writes_the_gradients(options):
             value = f"{save(f'{name}.npy', value)}"
         words.append(f"--{name}" if value is True else f"--{name}=" + (
             ",".join(map(str, value)) if name == "window" else str(value)))
-    stage(4, *RUN, *words)
+    stage(number, *RUN, *words)
     for name, want in zip(("dq", "dk", "dv", "dsinks"), gradients(*arrays, **options)):
         if want is not None:
             compare(load(f"{name}.npy"), want, 2e-6, name)

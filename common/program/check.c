@@ -30,8 +30,9 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (!why) why = not_promised(e->v, p);
     struct verdict verdict = {0};
     if (!why) {
-        /* The parts of several ranks may be merged in any order. */
-        int repeat = c->quick && !run->stage->ranks && (c->recipe == RANDOM || c->recipe == ASCENDING);
+        /* The parts of several ranks may be merged in any order, too. */
+        int repeat = c->quick && !run->stage->ranks && !e->v->in_any_order &&
+                     (c->recipe == RANDOM || c->recipe == ASCENDING);
         verdict = check_variant(e->v, p, repeat, &could_not);
         why = could_not;
     }

@@ -20,8 +20,18 @@ static int holds_nonfinite(const struct npy *a, enum dtype dtype)
     return 0;
 }
 
+/* The same of v and, for backward, of the other inputs that are multiplied with weights. */
+static int may_leak(const struct run *r, enum dtype dtype)
+{
+    static const enum array of_backward[] = {ARRAY_Q, ARRAY_K, ARRAY_DO};
+    int found = on_heads(&r->p) && holds_nonfinite(&r->in[ARRAY_V], dtype);
+    for (int i = 0; i < 3 && r->p.op == OP_BACKWARD; i++)
+        found = found || holds_nonfinite(&r->in[of_backward[i]], dtype);
+    return found;
+}
+
 /* The variant named by --variant; sets the type that is computed in.
- *   isolate  v holds NaN or inf */
+ *   isolate  may_leak() */
 static int named_variant(struct run *r, int isolate, const struct variant **chosen,
                          enum dtype *type)
 {
@@ -43,7 +53,7 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
         return SKIPPED;
     }
     if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
-        r->stage->number > 1 && (isolate || holds_nonfinite(&r->in[ARRAY_V], *type)))
+        r->stage->number > 1 && (isolate || may_leak(r, *type)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
     *chosen = v;
@@ -68,7 +78,7 @@ static int no_variant(const struct run *r)
 /* The variant named by --variant, or the default; sets the type that is computed in. */
 int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
 {
-    int isolate = on_heads(&r->p) && holds_nonfinite(&r->in[ARRAY_V], r->p.dtype);
+    int isolate = may_leak(r, r->p.dtype);
     if (r->opt->variant) return named_variant(r, isolate, chosen, type);
     *chosen = choice_default(r->stage, &r->p, isolate, type);
     if (!*chosen) return no_variant(r);

@@ -180,6 +180,13 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
     }
 }
 
+static int all_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return 0;
+    return 1;
+}
+
 void reference_backward(struct standard *r, const struct problem *p, const struct arrays *a)
 {
     struct problem plain = *p;
@@ -199,7 +206,9 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
                 add_head(r, p, a, &in, forward, b, h);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
-    r->v_is_finite = forward->v_is_finite;
+    r->v_is_finite = forward->v_is_finite && all_finite(in.q, array_count(p, ARRAY_Q)) &&
+                     all_finite(in.k, array_count(p, ARRAY_K)) &&
+                     all_finite(in.d_o, array_count(p, ARRAY_DO));
     free(in.q), free(in.k), free(in.v), free(in.d_o);
     standard_free(forward);
 }

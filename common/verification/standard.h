@@ -43,7 +43,7 @@ struct standard {
     double *max_s, *max_v; /* per (batch, head_q): largest finite |score| and |v| not masked */
     double max_score;    /* the largest of all |scores| or |x|, INFINITY for inf or NaN */
     size_t empty_rows;   /* fully masked rows */
-    int v_is_finite;     /* v holds neither inf nor NaN anywhere */
+    int v_is_finite;     /* v holds neither inf nor NaN anywhere; backward: nor q, k and do */
     char *broken;        /* NULL, or how the harness's own computation exceeded its proved
                           * bound: then nothing may be accepted by it */
 };

@@ -1,0 +1,187 @@
+/* gradient.h: what all backward kernels know of a problem, and the two small kernels that run
+ * before them.
+ *
+ *     p_ij  = exp(s_ij - lse_i)           D_i = do_i . o_i         ds_ij = p_ij (do_i . v_j - D_i)
+ *     dv_j  = sum_i p_ij do_i             dk_j = scale sum_i ds_ij q_i
+ *     dq_i  = scale sum_j ds_ij k_j       (notes/gradient.md says why)
+ *
+ * With lse and D, two numbers per query, every tile of p and ds is computed on its own: the
+ * forward pass needed a running maximum and a running sum, the backward pass needs neither.
+ *
+ * dk and dv are sums over queries, dq is a sum over keys.  A block of threads that owns a tile of
+ * keys holds dk and dv in registers while the queries go by, and has a part of every dq. */
+#ifndef GRADIENT_H
+#define GRADIENT_H
+
+#include "harness.h"
+#include "gpu/cuda_check.h"
+#include "mask32.h"
+#include "portable/float_arithmetic.h"
+#include "portable/launch.h"
+#include "portable/mma_sync.h"
+
+/* An element in memory: a float, or the bits of 16. */
+template <enum dtype T> struct element { typedef uint16_t type; };
+template <> struct element<F32> { typedef float type; };
+
+template <enum dtype T>
+static __forceinline__ __device__ float as_float(typename element<T>::type x)
+{
+    if constexpr (T == F32) return x;
+    else return widen<T>(x);
+}
+
+/* A kernel's argument.  Arrays as in harness.h. */
+template <enum dtype DTYPE> struct gradient {
+    typedef typename element<DTYPE>::type T;
+    const T *q, *k, *v, *o, *d_o;
+    const float *lse, *bias, *sinks;
+    T *dq, *dk, *dv;
+    float *dsinks;
+    float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
+    float *dq_sum;   /* 16 bits: [batch heads_q, seqlen_q, head_dim] dq so far, without scale */
+    struct mask32 mask;
+    int batch, heads_q, heads_kv, group, seqlen_q, seqlen_k, head_dim, head_dim_v;
+    float scale, softcap;
+    int key_tiles, query_tiles; /* of a head */
+    int padded;                 /* queries of whole tiles */
+};
+
+/* The workspace of tiles of br queries: D, lse2 and, if asked for, dq_sum. */
+static inline size_t padded_rows(const struct problem *p, int br)
+{
+    return p->batch * p->heads_q * ((p->seqlen_q + br - 1) / br * br);
+}
+
+static inline size_t gradient_workspace(const struct problem *p, int br)
+{
+    const size_t rows = padded_rows(p, br);
+    return (2 * rows + (p->dtype == F32 ? 0 : rows * p->head_dim)) * sizeof(float);
+}
+
+/* The argument for tiles of br queries and bc keys. */
+template <enum dtype DTYPE>
+static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct arrays *a, int br,
+                                          int bc)
+{
+    typedef typename element<DTYPE>::type T;
+    struct gradient<DTYPE> x = {};
+    x.q = (const T *)a->q, x.k = (const T *)a->k, x.v = (const T *)a->v;
+    x.o = (const T *)a->o, x.d_o = (const T *)a->d_o, x.lse = a->lse;
+    x.bias = p->has_bias ? a->bias : NULL;
+    x.sinks = p->has_sinks ? a->sinks : NULL;
+    x.dq = (T *)a->dq, x.dk = (T *)a->dk, x.dv = (T *)a->dv;
+    x.dsinks = a->dsinks;
+    x.D = (float *)a->workspace;
+    x.lse2 = x.D + padded_rows(p, br);
+    x.dq_sum = x.lse2 + padded_rows(p, br);
+    x.mask = problem_mask32(p);
+    x.batch = (int)p->batch, x.heads_q = (int)p->heads_q, x.heads_kv = (int)p->heads_kv;
+    x.group = (int)(p->heads_q / p->heads_kv);
+    x.seqlen_q = (int)p->seqlen_q, x.seqlen_k = (int)p->seqlen_k;
+    x.head_dim = (int)p->head_dim, x.head_dim_v = (int)p->head_dim_v;
+    x.scale = p->scale, x.softcap = p->softcap;
+    x.key_tiles = (x.seqlen_k + bc - 1) / bc;
+    x.query_tiles = (x.seqlen_q + br - 1) / br;
+    x.padded = x.query_tiles * br;
+    return x;
+}
+
+/* NULL, or what an int or a grid cannot count. */
+static inline const char *gradient_too_large(const struct problem *p)
+{
+    if (p->seqlen_q > LONGEST || p->seqlen_k > LONGEST)
+        return "more than 2^29 queries or keys";
+    if (p->batch * p->heads_q * (p->seqlen_q + p->seqlen_k + 256) > 1u << 31)
+        return "2^31 rows of all heads";
+    return NULL;
+}
+
+/* q, k, v, do and the gradients once, and for each further tile of bc keys the q and do of the
+ * queries that see it, and a part of dq in float32 unless dq has a kernel of its own.
+ *   kernels  that compute p */
+static inline struct cost gradient_cost(const struct problem *p, size_t bc, int kernels = 1)
+{
+    const double heads = (double)p->batch * (double)p->heads_q;
+    const double d = (double)p->head_dim, dv = (double)p->head_dim_v;
+    const double size = (double)dtype_size(p->dtype);
+    double pairs;
+    keys_of_tiles(p, 1, &pairs);
+    struct cost c = {};
+    const double once = heads * (double)p->seqlen_q * (2 * d + 2 * dv) +
+                        (double)p->batch * (double)p->heads_kv * (double)p->seqlen_k * 2 * (d + dv);
+    c.bytes = size * once + heads * pairs / (double)bc * (kernels > 1 ? 2 * size * (d + dv)
+                                                          : size * (d + dv) + 8 * d);
+    c.exps = kernels * heads * pairs;
+    return c;
+}
+
+/* The queries that see at least one of the keys j .. end - 1. */
+static __forceinline__ __device__ struct key_range32 queries_of(struct mask32 m, int seqlen_q,
+                                                                int j, int end)
+{
+    return {max(0, min(seqlen_q, j - m.last)), max(0, min(seqlen_q, end - m.first))};
+}
+
+/* Does each of the queries i .. i + br - 1 exist and see all keys j .. j + bc - 1? */
+static __forceinline__ __device__ bool is_open(struct mask32 m, int seqlen_q, int i, int br, int j,
+                                               int bc)
+{
+    struct key_range32 all = all_rows_see(m, i, i + br);
+    return i + br <= seqlen_q && all.first <= j && j + bc <= all.end;
+}
+
+/* ---- before: D, a warp for each row; and the gradient of the sinks ---- */
+
+constexpr int D_THREADS = 128, D_ROWS = D_THREADS / 32;
+struct sums { float of_thread[D_THREADS]; };
+
+/* A row without a key, and one that pads a tile, gets lse2 = inf: its p = 2^(s - inf) is 0. */
+template <enum dtype T>
+static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct gradient<T> x)
+{
+    const int lane = threadIdx.x % 32, n = blockIdx.x * D_ROWS + threadIdx.x / 32;
+    const int head = n / x.padded, i = n % x.padded;
+    const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
+    const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i, at = row * x.head_dim_v;
+    float sum = 0.0f;
+    for (int c = lane; exists && c < x.head_dim_v; c += 32)
+        sum = fmaf(as_float<T>(x.d_o[at + c]), as_float<T>(x.o[at + c]), sum);
+    sum = lanes_sum<32>(sum);
+    if (head >= x.batch * x.heads_q || lane) return;
+    const float lse = exists ? x.lse[row] : -INFINITY;
+    x.D[n] = sum;
+    x.lse2[n] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+}
+
+/* dsink_h = -sum_i exp(sink_h - lse_i) D_i over all batches: one block for each head. */
+template <enum dtype T>
+static __global__ void __launch_bounds__(D_THREADS) sinks_kernel(const struct gradient<T> x)
+{
+    struct sums &shared = dynamic_shared<struct sums>();
+    const int h = blockIdx.x;
+    const float sink = x.sinks[h];
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < x.batch * x.seqlen_q && sink > -INFINITY; i += D_THREADS) {
+        int head = i / x.seqlen_q * x.heads_q + h;
+        float lse = x.lse[head * x.seqlen_q + i % x.seqlen_q];
+        sum -= expf(sink - lse) * x.D[head * x.padded + i % x.seqlen_q];
+    }
+    shared.of_thread[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int t = 1; t < D_THREADS; t++) sum += shared.of_thread[t];
+    x.dsinks[h] = sum;
+}
+
+template <enum dtype T>
+static void launch_row_sums(const struct gradient<T> &x, void *stream)
+{
+    const size_t rows = (size_t)x.batch * x.heads_q * x.padded;
+    if (!rows) return;
+    start<struct sums>(row_sums_kernel<T>, (rows + D_ROWS - 1) / D_ROWS, D_THREADS,
+                            stream, x);
+    if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
+}
+
+#endif
