@@ -1,8 +1,9 @@
 """The book in a real browser: its pages, its search, and the figures, whose numbers are compared
-with the trace of the C programs on the same input.  SHOTS=dir keeps pictures of the figures."""
+with the trace of the C programs on the same input."""
 import csv
 import fcntl
 import functools
+import hashlib
 import html.parser
 import http.server
 import json
@@ -13,6 +14,7 @@ import sys
 import threading
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from helpers import BUILD, ROOT, run
@@ -134,6 +136,22 @@ def test_every_list_of_a_source_is_a_list_of_its_page(site):
         assert Page(site / name).items == items, name
 
 
+def test_every_page_is_in_the_sidebar_under_few_headings(site):
+    """Whatever a stage holds too, its exercises and projects."""
+    text = (site / "index.html").read_text(encoding="utf-8")
+    linked = {*re.findall(r'<a href="([^"#]+)" class="md-nav__link', text)} | {"index.html"}
+    pages = {str(path.relative_to(ROOT).with_suffix(".html")).replace("README", "index")
+             for pattern in ("0*/**/*.md", "notes/**/*.md") for path in ROOT.glob(pattern)}
+    assert pages <= linked, pages - linked
+    assert 5 < text.count('data-md-level="1"') <= 12
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("0*/README.md")), ids=lambda page: page.parent.name)
+def test_an_excerpt_ends_no_loop_in_its_middle(page):
+    for code in re.findall(r"^```c(?:uda)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        assert code.count("{") == code.count("}"), code
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_are_quiet_and_no_wider_than_the_window(browser, site, width):
     for path in sorted(site.rglob("*.html")):
@@ -241,6 +259,8 @@ def test_the_lessons_have_their_figures_in_the_state_of_the_text(browser, site):
         browser.open((site / stage / "index.html").as_uri())
         assert browser.cell(cell) == want, stage
     assert "/* loop 3" in browser.run("return SOURCES['2']")
+    browser.open((site / "01_naive/index.html").as_uri())
+    assert browser.box(".fig-terms")[2] < 450  # the only stage does not fill the page
 
 
 def test_without_a_script_a_picture_stands_there(browser, site):
@@ -262,7 +282,7 @@ def test_in_print_a_figure_is_drawn_and_stays_on_its_page(show):
     assert style == "avoid" and bar == "none" and tall > 200
 
 
-@pytest.mark.parametrize("name", ["one-row", "parentheses", "tiles"])
+@pytest.mark.parametrize("name", ["one-row", "parentheses", "gradient", "tiles"])
 def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site, name):
     browser.open((site / f"notes/figures/{name.replace('-', '_')}.html").as_uri())
     inside = "return !!document.activeElement.closest('[data-figure]')"
@@ -279,7 +299,7 @@ def test_a_figure_is_reached_and_driven_without_a_mouse(browser, site, name):
 
 
 def test_on_a_phone_a_figure_fits_on_two_screens(show):
-    for name in ("tiles", "parentheses"):
+    for name in ("tiles", "parentheses", "gradient"):
         browser = show(name, width=390, height=844)
         assert browser.box(FIGURE)[3] <= 2 * 844, name
 
@@ -434,6 +454,37 @@ def test_eight_leaves_in_pairs_are_three_levels(show):
     assert browser.cell("tree") == "(((1 2) (3 4)) ((5 6) (7 8)))"
 
 
+# --- The gradient ---
+
+def gradient(browser):
+    return {name: np.array([float(x) for x in browser.run(
+        f"return document.querySelector('[data-figure]').dataset.{name}").split(",")])
+        for name in ("P", "dS", "D", "sum")}
+
+
+@pytest.mark.parametrize("s, v", [("1,3,2,0", "2,1,-2,4"), ("0,20,0", "1,2,3"), ("1,-inf,2", "5,9,-4"),
+                                  ("3", "7")])
+def test_the_gradient_of_a_row_is_that_of_the_definition(show, s, v):
+    got = gradient(show("gradient", s=s, v=v))
+    scores, values = (np.array([float(x) for x in text.split(",")]) for text in (s, v))
+    P = np.exp(scores - scores.max())
+    P /= P.sum()
+    small = 1e-4  # the rate of change of o = sum P v, by differences
+    nudged = scores + small * np.eye(len(scores))
+    weights = np.exp(nudged - scores.max())
+    slope = ((weights @ values) / weights.sum(axis=1) - P @ values) / small
+    assert got["P"] == pytest.approx(P, abs=1e-5) and got["dS"] == pytest.approx(slope, abs=2e-3)
+    assert got["D"] == pytest.approx([P @ values], abs=1e-4) and abs(got["sum"][0]) < 1e-5
+
+
+def test_without_D_the_gradient_of_a_row_does_not_add_up_to_0(show):
+    browser = show("gradient", D="none")
+    got = gradient(browser)
+    assert abs(got["sum"][0]) > 0.1 and "without D" in browser.text(".fig-spoken")
+    browser.fill("[data-figure] input", "1, 2")
+    assert "as many finite values" in browser.text(".fig-error")
+
+
 # --- Tiles ---
 
 SIZES = "queries keys head_dim Br Bc".split()
@@ -536,9 +587,32 @@ def test_the_ladder_is_driven_by_keys(show):
 
 # --- Pictures for the repository's own pages ---
 
-@pytest.mark.skipif(not os.environ.get("SHOTS"), reason="SHOTS=dir takes pictures")
-def test_pictures(show):
-    folder = pathlib.Path(os.environ["SHOTS"])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("one-row", "parentheses", "tiles", "ladder"):
-        show(name, height=1500).picture(folder / f"{name.replace('-', '_')}.png", FIGURE)
+def frozen():
+    """(page, place among its figures, state, picture) of every figure's mark in the sources."""
+    for page in [ROOT / "README.md", *sorted(ROOT.glob("0*/README.md")),
+                 *sorted(ROOT.glob("notes/**/*.md"))]:
+        marks = re.findall(r"<!-- figure: ([^\n]*?) -->\n(?:\[?!\[[^\]]*\]\(([^)]+)\))?",
+                           page.read_text(encoding="utf-8"))
+        for at, (state, picture) in enumerate(marks):
+            yield page, at, state, picture and (page.parent / picture).resolve()
+
+
+def test_pictures_are_of_the_figures_as_they_are(browser, site):
+    """Each mark has a picture, and what the figure says now is what it said then: its hash stands
+    in the file.  PICTURES=1 (make book-pictures) draws them anew."""
+    image = pytest.importorskip("PIL.Image")
+    png = pytest.importorskip("PIL.PngImagePlugin")
+    for page, at, state, path in frozen():
+        assert path, f"{page}: no picture after the mark of {state}"
+        name = str(page.relative_to(ROOT).with_suffix(".html")).replace("README", "index")
+        browser.open((site / name).as_uri(), 1280, 1600)
+        said = browser.run("const f = document.querySelectorAll('[data-figure]')[arguments[0]];"
+                           "f.id = 'frozen'; f.scrollIntoView(); return f.textContent", at)
+        about = hashlib.sha256(said.encode()).hexdigest()[:16]
+        if os.environ.get("PICTURES"):
+            browser.picture("shot.png", "#frozen")
+            note = png.PngInfo()
+            note.add_text("figure", about)
+            image.open("shot.png").convert("RGB").quantize(64).save(path, optimize=True, pnginfo=note)
+        assert image.open(path).text.get("figure") == about, \
+            f"{path.relative_to(ROOT)} does not show {state} any more: make book-pictures"

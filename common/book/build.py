@@ -38,24 +38,9 @@ PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
-# Figures inside the lessons, at the end of a section, in the state that its text speaks of.
-INSIDE = [
-    ("01_naive", "Run it", "one-row", "x=3,2,89,1&step=3&stages=1",
-     "One row in this stage: the third score makes l infinite"),
-    ("02_safe_softmax", "Idea", "one-row", "x=3,2,89,1&step=7&stages=12",
-     "The same row in stages 1 and 2: every term is at most 1"),
-    ("03_online_softmax", "Idea", "one-row", "x=1,2,5,3&step=3&stages=3",
-     "One row in this stage: the third score shrinks the sum so far"),
-    ("04_monoid_tiled_cpu", "Idea", "parentheses", "tree=0.1.2.0.0",
-     "Six keys merged in pairs: the result does not depend on the tree"),
-    ("04_monoid_tiled_cpu", "Reading the code", "tiles", "step=99",
-     "One problem in five stages: what moves between main memory, cache and chip"),
-    ("05_flash_cuda", "Cost", "ladder", "rung=8&beside=9",
-     "Rungs 8 and 9 in time, as recorded on a GPU"),
-]
-SCRIPTS = ["figures.wasm.js", "sources.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js"]
-LADDER = "notes/figures/ladder.md"  # a page of the book where a recording is at hand
-LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]
+SCRIPTS = ["figures.wasm.js", "sources.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js",
+           "gradient.js"]
+LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]  # where a recording is at hand
 COLOURED = (token.Comment, token.Keyword, token.Literal)
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
@@ -155,20 +140,9 @@ class Book:
         return "".join(part if part.startswith("```") else LINK.sub(link, part)
                        for part in parts)
 
-    def with_figures(self, page, text):
-        """The figures of INSIDE: each at the end of its section, with the picture of its own
-        page for a browser without scripts."""
-        for stage, heading, figure, state, about in INSIDE:
-            at = f"notes/figures/{figure.replace('-', '_')}"
-            section = re.search(rf"^## {heading}$.*?(?=^## |\Z)", text, re.M | re.S)
-            if page == f"{stage}/README.md" and section and f"{at}.md" in self.pages:
-                text = f"{text[:section.end()]}<!-- figure: {figure} {state} -->\n" \
-                       f"![{about}](../{at}.png)\n\n{text[section.end():]}"
-        return text
-
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = self.with_figures(name, re.sub(r"(?m)^\*Here stands a picture\..*\n\n", "", text))
+        text = re.sub(r"(?m)^\*Here stands a picture\..*\n\n", "", text)
         text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
                           f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
                           f'{mark[3] or ""}\n</div>\n\n', text)
@@ -352,14 +326,12 @@ def main():
     parser.add_argument("--wasm", type=pathlib.Path, required=True)
     parser.add_argument("--timeline", type=pathlib.Path,
                         default=ROOT / "notes/results/hopper/timeline.csv",
-                        help="time stamps of the Hopper rungs; without them no such figure")
+                        help="time stamps of the Hopper rungs; without them its picture stays")
     arguments = parser.parse_args()
     build, timeline = arguments.build.resolve(), arguments.timeline.is_file()
     source, site = build / "book.src", build / "book"
     shutil.rmtree(source, ignore_errors=True)
     book = Book(source)
-    if not timeline:
-        book.pages.remove(LADDER)
     for name in book.pages:
         book.page(name)
     if book.broken:

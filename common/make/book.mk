@@ -3,9 +3,9 @@
 #   make book         build/book/index.html; installs clang with its linker for WebAssembly, and
 #                     MkDocs into build/book.venv (SERVE=1: shows it at http://127.0.0.1:8000)
 #   make book-test    the site in headless Chromium; make test runs it where it can
-#                     (BOOK=build/book: the site of `make book`, where nothing has changed since;
-#                     SHOTS=dir: pictures of the figures)
-BOOK_WASM := naive safe online monoid tiles module
+#                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
+#   make book-pictures   draws the pictures that stand for the figures in the repository's pages
+BOOK_WASM := naive safe online monoid tiles gradient module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
 BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
@@ -18,7 +18,7 @@ WASM_CC = $$(for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-1
 WASM_LD = $$(for c in wasm-ld wasm-ld-19 wasm-ld-18 wasm-ld-17 wasm-ld-16 wasm-ld-15 \
               wasm-ld-14; do command -v $$c && break; done)
 
-.PHONY: book book-test
+.PHONY: book book-test book-pictures
 $(WASM_O): $(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
 	$(call says,wasm )
 	$(Q)$(WASM_CC) $(WASM_FLAGS) -I01_naive -MMD -MP -c $< -o $@
@@ -47,6 +47,6 @@ book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
 $(BUILD)/book.native: tests/book/native.c $(BOOK_WASM:%=common/book/wasm/%.c)
 	$(Q)$(CC) -O2 -std=gnu11 -ffp-contract=off -w -Icommon -I01_naive $^ -lm -o $@
 
-book-test: $(BUILD)/book.native build $(if $(BOOK),,book)
-	$(Q)BUILD=$(BUILD) BOOK=$(or $(BOOK),$(BUILD)/book) $(if $(SHOTS),SHOTS=$(abspath $(SHOTS))) \
-	    $(PYTHON) -m pytest -q tests/test_book.py
+book-test book-pictures: $(BUILD)/book.native build $(if $(BOOK),,book)
+	$(Q)BUILD=$(BUILD) BOOK=$(or $(BOOK),$(BUILD)/book) $(if $(filter %-pictures,$@),PICTURES=1) \
+	    $(PYTHON) -m pytest -q tests/test_book.py $(if $(filter %-pictures,$@),-k pictures)

@@ -48,7 +48,7 @@ $(call need,exercise,$(if $(GIVEN)$(EX),compiler numpy,python3))
 $(call need,grade check project grade-projects,compiler numpy)
 $(call need,course board hint similar,python3)
 $(call need,book,python3 venv wasm git)
-$(call need,book-test,compiler git python3 venv wasm browser)
+$(call need,book-test book-pictures,compiler git python3 venv wasm browser pytest)
 $(call need,mpi,compiler git patch mpi pytest)
 
 # The interpreter that require.sh found; or any.

@@ -161,11 +161,11 @@ function load_module() {
   return {...made, floats, doubles};
 }
 
-/* Each figure in place of the picture that stands for it without a script. */
+/* Each figure in place of the picture that stands for it without a script, or without its data. */
 function draw_figures() {
   let wasm = null;
   for (const root of document.querySelectorAll("[data-figure]")) {
-    if (root.dataset.drawn) continue;
+    if (root.dataset.drawn || !FIGURES[root.dataset.figure]) continue;
     root.dataset.drawn = "yes";
     wasm = wasm || load_module();
     root.textContent = "";

@@ -26,9 +26,9 @@ function one_row_run(wasm, stage, scores, type) {
 
 /* Bars of the scores.  A bar is dragged, or moved with the up and down keys, to another
  * score; the bars stay the same elements while they move. */
-function score_bars(change) {
+function score_bars(change, what = "scores") {
   const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
-    "aria-label": "the scores, as bars to drag"});
+    "aria-label": `the ${what}, as bars to drag`});
   const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
   let bars = [], scores = [], most = 6, dragged = -1;
   const half = height / 2 - 14, y = score => height / 2 - score / most * half;
@@ -40,7 +40,7 @@ function score_bars(change) {
   }
   function make(j) {
     const bar = element("rect", {x: j * width + 6, width: width - 12, tabindex: 0,
-      role: "slider", "aria-label": `score ${j + 1}`,
+      role: "slider", "aria-label": `${what} ${j + 1}`,
       pointerdown: event => { bar.setPointerCapture(event.pointerId); dragged = j; },
       pointermove: event => { if (dragged === j) drag(event, j); },
       pointerup: () => { dragged = -1; draw(scores, -1); },

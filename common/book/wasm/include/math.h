@@ -11,6 +11,7 @@
 #define sqrtf(x) __builtin_sqrtf(x)
 #define fabsf(x) __builtin_fabsf(x)
 #define fabs(x) __builtin_fabs(x)
+#define fmaf(x, y, z) ((float)((double)(x) * (y) + (z))) /* but for rare ties */
 
 float expf(float x);
 float logf(float x);
