@@ -16,7 +16,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("long" if os.environ.get("LONG") else "fixed")
 
 
+LONGEST = ("test_stages", "test_questions", "test_mpi")  # they come first, so that nobody waits for them
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.module.__name__ not in LONGEST)
     for item in items:
         if item.get_closest_marker("long") and not os.environ.get("LONG"):
             item.add_marker(pytest.mark.skip(reason="make test-long runs it"))

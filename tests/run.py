@@ -14,8 +14,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-# One more than the cores of a small machine, because some tests wait for a process.
-JOBS = os.environ.get("JOBS", "3")
+# More than there are cores, because tests wait for processes and browsers.
+JOBS = os.environ.get("JOBS", str(len(os.sched_getaffinity(0)) + 2))
 
 
 def criterion(build):

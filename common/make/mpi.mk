@@ -2,7 +2,7 @@
 #
 #   make mpi    installs OpenMPI where it may, builds build/04_monoid_tiled_cpu_mpi, and tests
 #               it with 1, 2, 3, 4 and 7 ranks on this machine, and with two network namespaces
-#               (RANKS="2 4", ONLY="suite planted": parts of that, see tests/mpi/run.sh)
+#               (RANKS="2 4", ONLY="suite or planted": parts of tests/test_mpi.py)
 #
 # mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
 MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
@@ -30,4 +30,5 @@ $(MPI_PROGRAM): $(MPI_O) $(WORLD_MPI_O) $(RANKS_O) $(MPI_PARTS)
 # mpicc is looked up anew after an installation.
 mpi:
 	$(Q)$(MAKE) --no-print-directory $(MPI_PROGRAM) $(BUILD)/04_monoid_tiled_cpu
-	$(Q)PYTHON=$(PYTHON) sh tests/mpi/run.sh $(BUILD)
+	$(Q)RANKS=$(call quoted,$(or $(RANKS),1 2 3 4 7)) $(PYTEST) -v -rs tests/test_mpi.py \
+	    $(if $(ONLY),-k $(call quoted,$(ONLY)))
