@@ -109,6 +109,8 @@ struct arrays {
     const int32_t *page_table;  /* [batch, pages_per_sequence] a sequence's pages */
     void *o;                    /* an output, of backward an input; so is lse */
     float *lse;
+    float *l;                   /* as lse, or NULL: then l = sum exp(s - m), and lse takes m.  For
+                                 * parts that are merged; only all_cores knows it */
     const void *d_o;            /* [as o] backward: the gradient that comes in, "do" */
     void *dq, *dk, *dv;         /* [as q, k, v], contiguous; over all query heads of the group */
     float *dsinks;              /* [heads_q] */

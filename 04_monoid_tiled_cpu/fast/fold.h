@@ -256,7 +256,9 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
         }
         write_row(s, sum, factor, p->head_dim_v,
                   (element *)a->o + query_at(p, &t->s, strides_of_o(p), q.h, q.i));
-        if (a->lse) a->lse[lse_at(p, &t->s, q.h, q.i)] = se_lse(s);
+        size_t at = lse_at(p, &t->s, q.h, q.i);
+        if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
+        if (a->l) a->l[at] = s.l;
         if (++q.i == t->s.seqlen_q) q.i = 0, q.h++;
     }
 }

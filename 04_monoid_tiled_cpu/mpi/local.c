@@ -9,18 +9,18 @@
 
 extern const struct variant tiled_all_cores; /* fast/tiled.c */
 
-/* (o, lse) = (o, lse) . part, for rows `first` ... of every head. */
+/* (m, l, o) = (m, l, o) . part, for rows `first` ... of every head. */
 static void merge_part(size_t first, size_t rows)
 {
     size_t heads = whole.batch * whole.heads_q, d = whole.head_dim_v;
 #pragma omp parallel for schedule(static) if (heads * rows * d > 1 << 14)
     for (size_t r = 0; r < heads * rows; r++) {
         size_t own = r / rows * shard.n_q + first + r % rows;
-        struct aggregate x = {shard.lse[own], 1, shard.o + own * d, d};
-        struct aggregate y = {shard.part_lse[r], 1, shard.part_o + r * d, d};
-        if (y.m == -INFINITY) continue; /* not a bit of x may change */
+        struct aggregate x = {shard.m[own], shard.l[own], shard.o + own * d, d};
+        struct aggregate y = {shard.part_m[r], shard.part_l[r], shard.part_o + r * d, d};
+        for (size_t c = 0; c < d; c++) y.o[c] *= y.l;
         aggregate_merge(&x, &y);
-        aggregate_finish(&x, x.o, &shard.lse[own]);
+        shard.m[own] = x.m, shard.l[own] = x.l;
     }
 }
 
@@ -48,7 +48,7 @@ static void fold_piece(const struct piece *x, const float *keys, size_t n_k, siz
     struct arrays a = {
         .q = shard.q + x->rows.first * d, .k = keys + x->cols.first * d,
         .v = v + x->cols.first * dv, .bias = bias_of(x, column),
-        .o = shard.part_o, .lse = shard.part_lse};
+        .o = shard.part_o, .lse = shard.part_m, .l = shard.part_l};
     size_t bytes = tiled_all_cores.workspace(&p);
     a.workspace = bytes ? memory_new(bytes) : NULL;
     if (bytes && !a.workspace) world_abort("no memory for a piece of the attention");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "measurement/ceiling.h"
+#include "monoid.h"
 #include "problem/host_memory.h"
 #include "problem/random.h"
 
@@ -30,7 +31,7 @@ const struct stage stage_on_mpi = {
 
 const struct kind_of_rank kind_of_rank = {
     .name = "rank", .stage = "04_monoid_tiled_cpu", .kernel = &tiled_all_cores, .features = BASIC_FEATURES | WITH_SHIFT,
-    .device = ON_CPU,
+    .device = ON_CPU, .max_score = INFINITY,
     .example = {.op = OP_ATTENTION, .heads_q = 8, .seqlen_q = 4096, .head_dim = 64},
     .quick = 1024, .least_calls = 3, .most_calls = 1000,
 };
@@ -79,9 +80,11 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
         shard.keys_at[i] = floats(heads_kv() * widest, p->head_dim + d, &lacking);
     shard.bias = floats(shard.n_q, shard.bias_columns, &lacking);
     shard.o = floats(heads_q() * shard.n_q, d, &lacking);
-    shard.lse = floats(heads_q(), shard.n_q, &lacking);
+    shard.m = floats(heads_q(), shard.n_q, &lacking);
+    shard.l = floats(heads_q(), shard.n_q, &lacking);
     shard.part_o = floats(heads_q() * rows, d, &lacking);
-    shard.part_lse = floats(heads_q(), rows, &lacking);
+    shard.part_m = floats(heads_q(), rows, &lacking);
+    shard.part_l = floats(heads_q(), rows, &lacking);
     shard.part_bias = floats(rows, p->has_bias ? widest : 0, &lacking);
     for (int i = 0; i < (s->is_ring ? 0 : s->reduces || me ? 1 : 2); i++)
         shard.packed[i] = floats(heads_q() * shard.n_q, d + 2, &lacking);
@@ -93,9 +96,10 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
 
 void shards_free(void)
 {
-    float *const owned[] = {shard.q, shard.bias, shard.o, shard.lse, shard.part_o,
-                            shard.part_lse, shard.part_bias, shard.packed[0], shard.packed[1],
-                            shard.keys_at[0], shard.keys_at[1], shard.keys_at[2]};
+    float *const owned[] = {
+        shard.q, shard.bias, shard.o, shard.m, shard.l, shard.part_o, shard.part_m, shard.part_l,
+        shard.part_bias, shard.packed[0], shard.packed[1], shard.keys_at[0], shard.keys_at[1],
+        shard.keys_at[2]};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
     memset(&shard, 0, sizeof shard);
 }
@@ -138,9 +142,17 @@ void shards_draw(uint64_t seed)
 double shards_attention(void)
 {
     double began = MPI_Wtime();
-    memset(shard.o, 0, heads_q() * shard.n_q * whole.head_dim_v * sizeof *shard.o);
-    for (size_t i = 0; i < heads_q() * shard.n_q; i++) shard.lse[i] = -INFINITY;
+    size_t n = heads_q() * shard.n_q, d = whole.head_dim_v;
+    for (size_t i = 0; i < n; i++) {
+        struct aggregate x = {0, 0, shard.o + i * d, d};
+        aggregate_unit(&x);
+        shard.m[i] = x.m, shard.l[i] = x.l;
+    }
     (strategy->is_ring ? ring_attention : tree_attention)();
+    for (size_t i = 0; i < n; i++) {
+        const struct aggregate x = {shard.m[i], shard.l[i], shard.o + i * d, d};
+        aggregate_finish(&x, shard.o + i * d, &shard.m[i]);
+    }
     return MPI_Wtime() - began;
 }
 
@@ -149,7 +161,7 @@ void shard_take(int i, size_t first, size_t n, float *o, float *lse)
     (void)i;
     size_t d = whole.head_dim_v;
     if (o) memcpy(o, shard.o + first * d, n * d * sizeof *o);
-    if (lse) memcpy(lse, shard.lse + first, n * sizeof *lse);
+    if (lse) memcpy(lse, shard.m + first, n * sizeof *lse); /* finished */
 }
 
 double shard_bytes(void) { return (double)memory_peak() - memory_before; }

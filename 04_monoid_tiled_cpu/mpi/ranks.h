@@ -7,8 +7,9 @@
  *     tree.c   keys are cut, every rank has all queries; one reduction merges the answers
  *     ring.c   keys and queries are cut; keys and values travel round the ranks
  *
- * An answer is o (rows, head_dim_v), normalised, and lse (rows): the element
- * (m, l, o) = (lse, 1, o) of SE(R^dv) x SE(R), which stands for the same number. */
+ * The answer so far is m (rows), l (rows) and o (rows, head_dim_v), not yet divided by l: elements
+ * of SE(R^dv) x SE(R).  lse = m + log l would not do in place of m and l: where all scores of a row
+ * are huge, as behind a mask of -1e30, a float rounds log l away. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -27,8 +28,8 @@ struct shard {
                                   * rank's own, and arriving ones (schedule.h) */
     float *bias;                 /* [n_q, bias_columns], from column bias_first of the whole */
     size_t bias_columns, bias_first;
-    float *o, *lse;              /* the answer so far [batch, heads_q, n_q, ...] */
-    float *part_o, *part_lse;    /* of one piece: [batch, heads_q, rows, ...] */
+    float *o, *m, *l;            /* the answer so far [batch, heads_q, n_q, ...] */
+    float *part_o, *part_m, *part_l; /* of one piece: [batch, heads_q, rows, ...]; o / l */
     float *part_bias;
     float *packed[2];            /* tree: rows of (m, l, o), this rank's and an arriving one's */
 };
@@ -39,7 +40,8 @@ extern struct shard shard;
  *   pending  two requests that MPI may move on between the pieces, or NULL */
 void fold_keys(const float *keys, int owner, MPI_Request *pending);
 
-/* The answer of all ranks: each rank's queries on that rank, or (tree) all on rank 0. */
+/* The answer of all ranks, in (m, l, o): each rank's queries on that rank, or (tree) all on
+ * rank 0. */
 void ring_attention(void);
 void tree_attention(void);
 

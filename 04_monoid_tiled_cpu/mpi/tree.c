@@ -14,6 +14,8 @@
  * merges them by rank: the same bits for every run with as many ranks. */
 #include "ranks.h"
 
+#include <string.h>
+
 #include "monoid.h"
 
 /* One row of the reduction, in memory as MPI moves it: m, l, then o (d). */
@@ -60,14 +62,15 @@ static void gather_rows(float *rows, int n, MPI_Datatype row)
     }
 }
 
-/* An answer as rows of the reduction.  An answer that is the unit has l = 0. */
-static void pack(size_t n, size_t d, const float *o, const float *lse, float *rows)
+/* The answer as rows of the reduction, or (unpacks) back. */
+static void pack(size_t n, size_t d, int unpacks, float *rows)
 {
     for (size_t i = 0; i < n; i++) {
         float *row = rows + i * (d + 2);
-        row[0] = lse[i];
-        row[1] = lse[i] == -INFINITY ? 0 : 1;
-        for (size_t c = 0; c < d; c++) row[2 + c] = o[i * d + c];
+        struct aggregate x = row_view(row, d), own = {shard.m[i], shard.l[i], shard.o + i * d, d};
+        memcpy(unpacks ? own.o : x.o, unpacks ? x.o : own.o, d * sizeof *row);
+        if (unpacks) shard.m[i] = x.m, shard.l[i] = x.l;
+        else row[0] = own.m, row[1] = own.l;
     }
 }
 
@@ -79,11 +82,8 @@ void tree_attention(void)
     MPI_Type_contiguous((int)d + 2, MPI_FLOAT, &row);
     MPI_Type_commit(&row);
     fold_keys(shard.keys_at[0], world.first, NULL);
-    pack(n, d, shard.o, shard.lse, rows);
+    pack(n, d, 0, rows);
     (strategy->reduces ? reduce_rows : gather_rows)(rows, (int)n, row);
     MPI_Type_free(&row);
-    for (size_t i = 0; !world.first && i < n; i++) {
-        struct aggregate x = row_view(rows + i * (d + 2), d);
-        aggregate_finish(&x, shard.o + i * d, &shard.lse[i]);
-    }
+    if (!world.first) pack(n, d, 1, rows);
 }

@@ -26,6 +26,9 @@ const struct kind_of_rank kind_of_rank = {
     .kernel = &tuned_cuda,
     .features = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,
     .device = ON_GPU,
+    /* part_tuned() and part_split() give lse = m + log l in one float, which rounds log l by
+     * u |m|: that is the relative error of a part's weight. */
+    .max_score = 1000,
     .example = {.op = OP_ATTENTION, .heads_q = 16, .seqlen_q = 65536, .head_dim = 128},
     .quick = 8192,
     .least_calls = 5,

@@ -101,10 +101,6 @@ static void compute(const struct strategy *s, const struct problem *p, const str
     shards_free();
 }
 
-/* Parts are merged by lse alone, and a float rounds lse = m + log l by u |m|: that is the relative
- * error of a part's weight.  Where all scores of a row are huge, log l is lost. */
-enum { MOST_SCORE = 1000 };
-
 enum { MOST_STRATEGIES = 4 };
 static const struct strategy *strategies;
 #define FUNCTION(i)                                                          \
@@ -127,7 +123,7 @@ struct stage stage_of_ranks(const struct stage *stage)
             .name = strategies[i].name, .idea = strategies[i].idea, .device = ON_CPU,
             .least_arch = kernel->least_arch, .only_arch = kernel->only_arch, .all_cores = 1,
             .types = kernel->types, .supports = kernel->supports & kind_of_rank.features,
-            .max_score = fminf(kernel->max_score, MOST_SCORE), .masked_rows = kernel->masked_rows,
+            .max_score = fminf(kernel->max_score, kind_of_rank.max_score), .masked_rows = kernel->masked_rows,
             .isolates_v = kernel->isolates_v, .refuses = kernel->refuses,
             .does = {{OP_ATTENTION, functions[i]}}};
         list[i] = &variants[i];

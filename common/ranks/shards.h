@@ -23,6 +23,7 @@ struct kind_of_rank {
     const struct variant *kernel; /* computes on each: its types and promises hold for all */
     unsigned features;            /* WITH_CAUSAL | ...: those that shards have too */
     enum device device;           /* for the CSV */
+    float max_score;              /* that its merge survives */
     struct problem example;       /* what bench measures unasked */
     size_t quick;                 /* its queries and keys with --quick */
     int least_calls, most_calls;  /* of a measurement */
