@@ -69,6 +69,12 @@ MISTAKES = {
         "tile", "            for (size_t r = 0; r < rows; r++)\n                for",
         "            for (size_t r = 0; r < rows; r++, fetch(h, j_0, keys, &t))\n                for",
         "attention-random"),
+    "D_missing": ("gradient", "d_v) - D)", "d_v))", "backward-random"),
+    "gradient_without_scale": ("gradient", "h->scale * ds, k_row", "ds, k_row", "backward-random"),
+    "dk_of_the_last_query": ("gradient", "    for (size_t j = 0; j < visible(h, i); j++) {\n",
+                             "    for (size_t j = 0; j < visible(h, i); j++) {\n        for (size_t t = 0; t < d; t++) "
+                             "g->dk[j * d + t] = 0;\n", "backward-random"),
+    "gradient_of_masked_keys": ("gradient", "        if (s == -INFINITY) continue;\n", "", "backward-nan_k"),
     "ranks_unequal": ("zigzag", "return which ? 2 * RANKS - 1 - rank : rank", "return 2 * rank + which",
                       "attention-random"),
 }

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from helpers import ROOT, run
+from helpers import BUILD, ROOT, SANITIZED, run
 from students import EXERCISES
 
 from handout import gone
@@ -37,7 +37,8 @@ def made(tmp_path_factory):
 def test_students_get_no_solution_nor_what_is_hidden(made):
     out, _, three = made
     names = set(three)
-    assert not [x for x in names if "solutions" in x or x.startswith(("tests/", "04_", "05_")) or "instructor" in x
+    assert not [x for x in names if "solutions" in x or x.startswith(("04_", "05_")) or "instructor" in x
+                or x.startswith("tests/") and not x.startswith("tests/fixture/")
                 or "checkpoints" in x or x.endswith(("course.py", "course.json"))]
     secret = json.loads((out / "instructor/course.json").read_text(encoding="utf-8"))["secret"]
     for name, text in three.items():
@@ -60,12 +61,43 @@ def test_next_stages_are_a_fast_forward_that_touches_no_file_of_the_first(made):
     assert "touch" not in course("--out", out, "--seed", "a seed", "--upto", "4", want=2).err
 
 
+def verbs_of(makefile):
+    return re.findall(r"^#   make (\S+)", makefile, re.M)
+
+
 def test_pages_have_no_dangling_links_and_help_only_what_works(made):
     out, _, three = made
     assert not gone(out / "students")
-    verbs = re.findall(r"^#   make (\S+)", three["Makefile"], re.M)
+    verbs = verbs_of(three["Makefile"])
     assert "check" in verbs and "hint" in verbs
     assert not {"course", "grade", "grade-projects", "board", "similar", "test", "mpi"} & set(verbs)
+
+
+@pytest.mark.parametrize("upto", [3, 5])
+def test_every_command_of_make_on_a_page_is_there_or_said_not_to_be(made, upto):
+    out, _, three = made
+    pages = three if upto == 3 else {str(x): x.read_text(encoding="utf-8") for x in [
+        *(out / "students").rglob("*.md"), out / "students/Makefile"]}
+    verbs = {"profile"} | set(verbs_of(next(y for x, y in pages.items() if x.endswith("Makefile"))))
+    seen = 0
+    for name, text in pages.items():
+        if not name.endswith(".md"):
+            continue
+        for found in re.finditer(r"`[^`\n]*\bmake ([a-z_-]+)( RUNG)?[^`]*`( \(not in this copy\))?|^make ([a-z_-]+)",
+                                 text, re.M):
+            verb = found[1] or found[4]
+            here = verb in verbs and not (upto < 5 and found[2])
+            assert here or found[3], f"{name}: {found[0]}"
+            seen += 1
+    assert seen > 20
+
+
+def test_every_verb_of_the_students_help_works(made):
+    students = made[0] / "students"
+    makefile = (students / "Makefile").read_text(encoding="utf-8")
+    for verb in verbs_of(makefile):
+        words = [verb, "3"] if verb in ("stage", "diff", "trace", "bench", "hint", "exercise", "profile") else [verb]
+        run("make", "-n", *words, "NO_INSTALL=1", cwd=students, timeout=600)
 
 
 def test_handout_says_what_it_must(made):
@@ -116,3 +148,24 @@ def test_another_seed_or_an_earlier_stage_does_not_continue_a_course(made):
     out, _, _ = made
     assert "another SEED" in course("--out", out, "--seed", "other", want=2).err
     assert "holds these stages already" in course("--out", out, "--seed", "a seed", "--upto", "5", want=2).err
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
+def test_cells_of_the_notebook_run_without_a_gpu(place):
+    """In a clone, with the objects of this build, which are as old as its sources.  The checks of
+    stage 5 are run elsewhere: here make says what it would do."""
+    cells = [x for x in json.loads((ROOT / "notes/rented_gpu.ipynb").read_text(encoding="utf-8"))["cells"]
+             if x["cell_type"] == "code"]
+    said = []
+    for cell in cells:
+        magic, script = "".join(cell["source"]).split("\n", 1)
+        assert magic == "%%bash"
+        said.append(run("bash", "-c", script, timeout=3000, env={
+            "REPOSITORY": ROOT, "NO_INSTALL": 1, "MAKEFLAGS": "NVCC=" + " -n" * (len(said) == 1)}).out)
+        if len(said) == 1:
+            (place / "course/build").mkdir()
+            for name in ("obj", "config", "config.link", "libharness.a", "jail"):
+                run("cp", "-a", BUILD / name, place / "course/build")
+            run("find", "course", "-not", "-path", "course/build*", "-exec", "touch", "-h", "-d", "@0", "{}", "+")
+    assert len(said) == 3 and "05_flash_cuda check" in said[1]
+    assert said[2].count("right in all") == 2 and said[2].count("no GPU was found") == 2

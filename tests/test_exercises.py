@@ -161,6 +161,26 @@ def test_references_of_judge_and_tests_agree():
             initial=1), what=case.name)
 
 
+def test_gradients_of_the_judge_are_differences_of_attention():
+    """d/dt of sum do . o(x + t e), by central differences in float64."""
+    for case in [x for x in cases.cases_of("backward", np.inf, True, False, 7, 12) if x.size < 200]:
+        x = {name: y.astype("f8") for name, y in case.inputs.items()}
+        how = {"causal": "--causal" in case.flags, "scale": float(case.flags[1]), "bias": x.get("bias")}
+
+        def loss(name, at, t):
+            moved = dict(x, **{name: x[name].copy()})
+            moved[name][at] += t
+            return (x["do"] * attention(moved["q"], moved["k"], moved["v"], **how)[0]).sum()
+
+        for name in "qkv":
+            want, _ = case.outputs[f"d{name}"]
+            for at in list(np.ndindex(want.shape))[::7]:
+                if np.isfinite(x[name][at]) and np.isfinite(loss(name, at, 0)):
+                    step = 1e-5 * max(1, abs(x[name][at]))
+                    near = (loss(name, at, step) - loss(name, at, -step)) / (2 * step)
+                    assert abs(near - want[at]) < 1e-4 * max(1, np.abs(want).max()), f"{case.name}: d{name}{at}"
+
+
 def test_wrong_names_what_is_wrong():
     case = cases.rows_case("random", "softmax", np.zeros((1, 2), np.float32))
     half = np.full((1, 2), 0.5, np.float32)

@@ -76,28 +76,63 @@ def attend(q, k, v, bias, causal, scale):
         return o, (m + np.log(l))[:, 0], s
 
 
+def error_of(exact, plain):
+    """The largest error where both are numbers."""
+    with np.errstate(invalid="ignore"):
+        return np.nanmax(np.where(np.isfinite(exact), np.abs(plain - exact), 0), initial=0)
+
+
+def inputs_of(q, k, v, bias, causal, scale, **more):
+    return {"q": q, "k": k, "v": v, **({} if bias is None else {"bias": bias}), **more}, \
+        ["--scale", repr(float(np.float32(scale)))] + ["--causal"] * causal
+
+
 def attention_case(family, q, k, v, bias, causal, scale):
     """q (batch, heads_q, n_q, d), k and v (batch, heads_kv, n_k, .), bias (n_q, n_k) or None."""
-    batch, heads, n_q, d = q.shape
+    batch, heads, n_q, _ = q.shape
     o, o_allowed = np.empty((batch, heads, n_q, v.shape[3])), np.empty((batch, heads, 1, 1))
     lse, lse_allowed = np.empty((batch, heads, n_q)), np.empty((batch, heads, 1))
     for b, h in np.ndindex(batch, heads):
         g = h // (heads // k.shape[1])
         parts = q[b, h], k[b, g], v[b, g]
         exact = attend(*(x.astype(np.float64) for x in parts), bias, causal, scale)
-        plain = attend(*parts, bias, causal, scale)
-        with np.errstate(invalid="ignore"):
-            err, err_lse = (np.nanmax(np.where(np.isfinite(a), np.abs(a - b), 0), initial=0)
-                            for a, b in zip(exact[:2], plain[:2]))
+        err, err_lse = map(error_of, exact[:2], attend(*parts, bias, causal, scale)[:2])
         s = exact[2][np.isfinite(exact[2])]
         seen = v[b, g][np.isfinite(v[b, g])]
         large, most = np.abs(s).max(initial=0), max(1, np.abs(seen).max(initial=0))
         o[b, h], lse[b, h] = exact[:2]
         o_allowed[b, h] = 2 * err + 2e-6 * most + 2 * U * large * most
         lse_allowed[b, h] = 2 * err_lse + 2e-6 + 4 * U * large
-    inputs = {"q": q, "k": k, "v": v, **({} if bias is None else {"bias": bias})}
-    flags = ["--scale", repr(float(np.float32(scale)))] + ["--causal"] * causal
-    return Case(family, inputs, flags, {"o": (o, o_allowed), "lse": (lse, lse_allowed)})
+    return Case(family, *inputs_of(q, k, v, bias, causal, scale), {"o": (o, o_allowed), "lse": (lse, lse_allowed)})
+
+
+def gradients(q, k, v, do, bias, causal, scale):
+    """dq, dk, dv; the same with all terms positive; the largest score.  What is hidden has no part."""
+    found, sizes, large = [np.zeros_like(x) for x in (q, k, v)], [np.zeros_like(x) for x in (q, k, v)], 0
+    for b, h in np.ndindex(q.shape[:2]):
+        g = h // (q.shape[1] // k.shape[1])
+        o, lse, s = attend(q[b, h], k[b, g], v[b, g], bias, causal, scale)
+        hidden = np.isneginf(s)
+        s = np.where(hidden, 0, s)
+        p = np.where(hidden, 0, np.exp(np.where(hidden, 0, s - lse[:, None])))
+        unseen = hidden.all(axis=0)[:, None]
+        k_b, v_b, q_b, do_b = np.where(unseen, 0, k[b, g]), np.where(unseen, 0, v[b, g]), q[b, h], do[b, h]
+        for sums, sign, of in ((found, -1, lambda x: x), (sizes, 1, np.abs)):
+            D = of(do_b * o).sum(axis=1, keepdims=True)
+            ds = p * (of(do_b) @ of(v_b).T + sign * D) * q.dtype.type(scale)
+            sums[0][b, h] = ds @ of(k_b)
+            sums[1][b, g] += ds.T @ of(q_b)
+            sums[2][b, g] += p.T @ of(do_b)
+        large = max(large, np.abs(s).max(initial=0))
+    return found, sizes, large
+
+
+def backward_case(family, q, k, v, do, bias, causal, scale):
+    exact, sizes, large = gradients(*(x.astype(np.float64) for x in (q, k, v, do)), bias, causal, scale)
+    plain, _, _ = gradients(q, k, v, do, bias, causal, scale)
+    return Case(family, *inputs_of(q, k, v, bias, causal, scale, do=do), {
+        name: (want, 2 * error_of(want, got) + (2e-6 + 8 * U * large) * size)
+        for name, want, got, size in zip(("dq", "dk", "dv"), exact, plain, sizes)})
 
 
 def rows_case(family, op, x):
@@ -108,9 +143,7 @@ def rows_case(family, op, x):
             allowed = 1e-6 * np.abs(np.nan_to_num(exact)).max(axis=1)
     else:
         want, plain = softmax(exact, op == "logsoftmax"), softmax(x, op == "logsoftmax")
-        with np.errstate(invalid="ignore"):
-            err = np.nanmax(np.where(np.isfinite(want), np.abs(plain - want), 0), initial=0)
-        allowed = 2 * err + 2e-6
+        allowed = 2 * error_of(want, plain) + 2e-6
         if op == "logsoftmax":
             allowed = allowed + 4 * U * np.abs(np.where(np.isfinite(want), want, 0))
     flags = {"softmax": [], "logsoftmax": ["--log"], "mean": ["--op", "mean"]}[op]
@@ -127,6 +160,8 @@ ROWS = ["random", "wide", "range_80", "equal", "ascending", "descending", "outli
 HEADS = ["random", "wide", "ascending", "descending", "outlier", "shift_20", "shift_200", "low",
          "large", "zero_q", "markers", "mask_some", "mask_row", "mask_first", "nan_q", "nan_k",
          "inf_k", "nan_v", "inf_v", "nan_v_far"]
+BACKWARD = ["random", "wide", "ascending", "descending", "outlier", "shift_20", "shift_200", "zero_q", "markers",
+            "mask_some", "mask_row", "mask_first", "nan_k", "inf_k", "nan_v", "inf_v"]
 MEANS = ["random", "near_max", "opposite", "equal", "shift_200"]
 IN_HALF = {"random", "ascending", "descending", "outlier", "shift_20", "markers", "mask_some", "mask_row",
            "mask_first", "nan_q", "nan_k", "nan_v", "inf_v"}
@@ -155,8 +190,8 @@ def scores(recipe, rng, rows, n):
     return x.astype(np.float32)
 
 
-def heads(recipe, rng, shape, causal):
-    """A case of attention.   shape: batch, heads_q, heads_kv, n_q, n_k, d, d_v"""
+def heads(recipe, rng, shape, causal, op):
+    """A case of attention or of its gradients.   shape: batch, heads_q, heads_kv, n_q, n_k, d, d_v"""
     batch, heads_q, heads_kv, n_q, n_k, d, d_v = shape
     q, k, v = (rng.standard_normal(x).astype(np.float32) for x in (
         (batch, heads_q, n_q, d), (batch, heads_kv, n_k, d), (batch, heads_kv, n_k, d_v)))
@@ -190,6 +225,9 @@ def heads(recipe, rng, shape, causal):
     if recipe == "nan_v_far": v[..., at, :] = np.nan
     if recipe == "random" and rng.random() < 0.4:
         bias = rng.standard_normal((n_q, n_k)).astype(np.float32)
+    if op == "backward":
+        do = rng.standard_normal((batch, heads_q, n_q, d_v)).astype(np.float32)
+        return backward_case(f"backward-{recipe}", q, k, v, do, bias, causal, scale)
     return attention_case(f"attention-{recipe}", q, k, v, bias, causal, scale)
 
 
@@ -225,11 +263,11 @@ def in_float16(case):
 def cases_of(op, max_score, masked_rows, isolates_v, seed, draw=0, half=False):
     """All cases of an exercise, as its descriptor promises.  seed: a number; draw: hidden ones; half:
     all arrays are float16."""
-    recipes = {"attention": HEADS, "mean": MEANS}.get(op, ROWS)
+    recipes = {"attention": HEADS, "backward": BACKWARD, "mean": MEANS}.get(op, ROWS)
     recipes = [x for x in recipes if (max_score > 60 or x not in BEYOND_60)
                and (masked_rows or x != "mask_row")
                and (isolates_v or x not in ("nan_v", "inf_v", "nan_v_far"))]
-    found, on_heads = [], op == "attention"
+    found, on_heads = [], op in ("attention", "backward")
     plan = [(recipe, shape) for recipe in recipes for shape in
             ((RANDOM_HEADS if on_heads else RANDOM_ROWS) if recipe == "random" else
              OTHER_HEADS if on_heads else OTHER_ROWS)]
@@ -241,7 +279,7 @@ def cases_of(op, max_score, masked_rows, isolates_v, seed, draw=0, half=False):
         plan.append(("random", ((1, 1, 1, 65, 17, 4, 3), 1)))  # queries that see no key
     for i, (recipe, shape) in enumerate(plan, 1):
         rng = np.random.default_rng([seed, i])
-        found.append(heads(recipe, rng, *shape) if on_heads else
+        found.append(heads(recipe, rng, *shape, op) if on_heads else
                      rows_case(recipe, op, scores(recipe, rng, *shape)))
         found[-1].name += "" if i <= len(plan) - draw else f"-hidden{i}"
     return [x for x in map(in_float16, found) if x] if half else found

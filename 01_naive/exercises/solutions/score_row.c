@@ -13,8 +13,7 @@
  * Hint: decide first whether key j is masked.  What would 0 * NaN do in the product?
  * Hint: keys from visible(h, i) on get -INFINITY, too: s_i is not cleared.
  * Right or wrong:  make exercise 1 EX=score_row */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Scores of query i against every key.   s_i (seqlen_k) */
@@ -53,24 +52,6 @@ static void attention_head(const struct head *h)
     }
 }
 
-static const struct variant exercise = {
-    .name = "score_row",
-    .idea = "the scores of one query",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = 60,
-    .by_head = {{OP_ATTENTION, attention_head}},
-    .stores_scores = 1,
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 1,
-    .name = "exercises/score_row",
-    .idea = "the scores of one query",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(1, score_row, "the scores of one query",
+        .supports = BASIC_FEATURES, .max_score = 60,
+        .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)

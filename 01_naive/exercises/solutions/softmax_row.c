@@ -22,8 +22,7 @@
  *     return l;              | return 1 / l;
  *     y[j] /= l              | y[j] *= l
  *     return logf(l)         | return -logf(l) */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Softmax of one row, not yet divided.  Returns l.
@@ -49,22 +48,5 @@ static float row(const float *x, float *y, size_t n)
     return logf(l);
 }
 
-static const struct variant exercise = {
-    .name = "softmax_row",
-    .idea = "exp(x) / sum exp(x)",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = 60,
-    .by_row = {{OP_SOFTMAX, row}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 1,
-    .name = "exercises/softmax_row",
-    .idea = "exp(x) / sum exp(x)",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(1, softmax_row, "exp(x) / sum exp(x)",
+        .max_score = 60, .by_row = {{OP_SOFTMAX, row}})

@@ -11,18 +11,8 @@
  * Hint: start with o_i = 0.
  * Hint: row j of v lies in memory in one piece, column d does not.
  * Right or wrong:  make exercise 1 EX=weighted_sum */
-#include "harness.h"
-#include "stage.h"
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* The mean of the rows of v, weighted by w (seqlen_k).   o_i (head_dim_v)   Returns l. */
@@ -55,24 +45,6 @@ static void attention_head(const struct head *h)
     }
 }
 
-static const struct variant exercise = {
-    .name = "weighted_sum",
-    .idea = "the mean of the value rows",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = 60,
-    .by_head = {{OP_ATTENTION, attention_head}},
-    .stores_scores = 1,
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 1,
-    .name = "exercises/weighted_sum",
-    .idea = "the mean of the value rows",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(1, weighted_sum, "the mean of the value rows",
+        .supports = BASIC_FEATURES, .max_score = 60,
+        .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)

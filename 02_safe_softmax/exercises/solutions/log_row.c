@@ -19,8 +19,7 @@
  *     logarithms of probabilities | minus the logarithms of probabilities
  *     l == 0 ? -INFINITY : x[j] - m - log_l | l == 0 ? INFINITY : log_l - (x[j] - m)
  *     x - m - log l | log l - (x - m) */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Log-softmax of one row.
@@ -54,23 +53,5 @@ static float row(const float *x, float *y, size_t n)
     return 0;
 }
 
-static const struct variant exercise = {
-    .name = "log_row",
-    .idea = "x - m - log l",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .by_row = {{OP_LOGSOFTMAX, row}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 2,
-    .name = "exercises/log_row",
-    .idea = "x - m - log l",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(2, log_row, "x - m - log l",
+        .max_score = INFINITY, .masked_rows = 1, .by_row = {{OP_LOGSOFTMAX, row}})

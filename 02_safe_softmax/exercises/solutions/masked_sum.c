@@ -13,18 +13,8 @@
  * Hint: a key is masked for one of two reasons.
  * Hint: p_i[j] == 0 is no reason: a visible key's weight may underflow, and its NaN must show.
  * Right or wrong:  make exercise 2 EX=masked_sum */
-#include "harness.h"
-#include "stage.h"
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 /* Safe softmax of one row in place.  A row that is all -INFINITY gives 0.   Returns lse. */
 static float normalise(float *s, size_t n)
@@ -64,26 +54,6 @@ static void attention_head(const struct head *h)
     }
 }
 
-static const struct variant exercise = {
-    .name = "masked_sum",
-    .idea = "a weighted sum that leaves masked keys out",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-    .stores_scores = 1,
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 2,
-    .name = "exercises/masked_sum",
-    .idea = "a weighted sum that leaves masked keys out",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(2, masked_sum, "a weighted sum that leaves masked keys out",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)

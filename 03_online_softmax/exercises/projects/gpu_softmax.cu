@@ -13,9 +13,7 @@
  * Speed: softmax:8192x65536 in f32, as a share of copy.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=gpu_softmax */
-#include "harness.h"
-
-#include "gpu/cuda_check.h"
+#include "grader/exercise.h"
 
 enum { THREADS = 128 };
 
@@ -46,27 +44,6 @@ static void softmax(const struct problem *p, const struct arrays *a)
                                   p->rows, p->cols));
 }
 
-GPU_VARIANT(project) = {
-    .name = "gpu_softmax",
-    .idea = "softmax at the speed of a GPU's memory",
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .does = {{OP_SOFTMAX, softmax}},
-    .on_gpu = GPU_TWIN(project),
-};
-
-#ifndef __CUDACC__
-static const struct variant *const variants[] = {&project, NULL};
-
-static const struct stage stage = {
-    .number = 3,
-    .name = "projects/gpu_softmax",
-    .idea = "softmax at the speed of a GPU's memory",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
-#endif
+PROGRAM(3, gpu_softmax, "softmax at the speed of a GPU's memory",
+        .types = TYPE(F32), .max_score = INFINITY, .masked_rows = 1,
+        .does = {{OP_SOFTMAX, softmax}})

@@ -10,7 +10,7 @@
  * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=online_softmax */
-#include "harness.h"
+#include "grader/exercise.h"
 
 /* Softmax of one row.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */
@@ -34,23 +34,5 @@ static void softmax(const struct problem *p, const struct arrays *a)
         softmax_row(x + i * p->cols, y + i * p->cols, p->cols);
 }
 
-static const struct variant project = {
-    .name = "online_softmax",
-    .idea = "softmax at the speed of memory",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .does = {{OP_SOFTMAX, softmax}},
-};
-
-static const struct variant *const variants[] = {&project, NULL};
-
-static const struct stage stage = {
-    .number = 3,
-    .name = "projects/online_softmax",
-    .idea = "softmax at the speed of memory",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(3, online_softmax, "softmax at the speed of memory",
+        .max_score = INFINITY, .masked_rows = 1, .does = {{OP_SOFTMAX, softmax}})

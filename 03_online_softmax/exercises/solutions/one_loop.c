@@ -23,18 +23,8 @@
  * Hint: compute l before o, and keep l_old: both weights are divided by the new l.
  * Hint: where nothing was visible so far l is 0; the first key that is makes it 1.
  * Right or wrong:  make exercise 3 EX=one_loop */
-#include "harness.h"
-#include "stage.h"
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 static size_t n_arrived, n_wrong; /* of the row that is being computed */
 
@@ -101,25 +91,6 @@ static void attention_head(const struct head *h)
     }
 }
 
-static const struct variant exercise = {
-    .name = "one_loop",
-    .idea = "attention in one loop, divided after each key",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 3,
-    .name = "exercises/one_loop",
-    .idea = "attention in one loop, divided after each key",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(3, one_loop, "attention in one loop, divided after each key",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

@@ -24,8 +24,7 @@
  * Hint: infinity - infinity arises when everything so far is masked: return early.
  * Hint: test with != and ==, not with <, where a NaN has to get through.
  * Right or wrong:  make exercise 3 EX=online_step */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 #if TASK == 0
 /* The running state of a row: m = max of the scores so far, l = sum of exp(x - m). */
@@ -87,23 +86,5 @@ static float row(const float *x, float *y, size_t n)
 #endif
 }
 
-static const struct variant exercise = {
-    .name = "online_step",
-    .idea = "maximum and denominator in one loop",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .by_row = {{OP_SOFTMAX, row}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 3,
-    .name = "exercises/online_step",
-    .idea = "maximum and denominator in one loop",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(3, online_step, "maximum and denominator in one loop",
+        .max_score = INFINITY, .masked_rows = 1, .by_row = {{OP_SOFTMAX, row}})

@@ -22,8 +22,7 @@
  *     (float)k | (float)(k + 1)
  *     k = 1; k <= n; | k = 0; k < n;
  *     x[k - 1] | x[k] */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */
@@ -53,22 +52,5 @@ static void mean(const struct problem *p, const struct arrays *a)
         row((const float *)a->x + i * p->cols, (float *)a->y + i, p->cols);
 }
 
-static const struct variant exercise = {
-    .name = "running_mean",
-    .idea = "a running mean that does not overflow",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .max_score = 3e38f,
-    .does = {{OP_MEAN, mean}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 3,
-    .name = "exercises/running_mean",
-    .idea = "a running mean that does not overflow",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(3, running_mean, "a running mean that does not overflow",
+        .max_score = 3e38f, .does = {{OP_MEAN, mean}})

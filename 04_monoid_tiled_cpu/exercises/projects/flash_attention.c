@@ -11,7 +11,7 @@
  * Speed: attention:4x512x64, half of the points at 6 % of fma, all at 12 %.
  * Judged like: merge
  * Right, and how fast:  make project EX=flash_attention */
-#include "harness.h"
+#include "grader/exercise.h"
 
 /* One query against its keys.  Returns lse. */
 static float attention_row(const struct problem *p, size_t i, const float *q_i,
@@ -56,25 +56,6 @@ static void attention(const struct problem *p, const struct arrays *a)
     }
 }
 
-static const struct variant project = {
-    .name = "flash_attention",
-    .idea = "attention at the speed of arithmetic",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .does = {{OP_ATTENTION, attention}},
-};
-
-static const struct variant *const variants[] = {&project, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "projects/flash_attention",
-    .idea = "attention at the speed of arithmetic",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, flash_attention, "attention at the speed of arithmetic",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .does = {{OP_ATTENTION, attention}})

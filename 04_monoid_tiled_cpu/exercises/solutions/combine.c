@@ -25,23 +25,13 @@
  *     of query i, normalised.  | of query i, not normalised.
  *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
  *     l += weight;             | l += weight * parts[t].l; */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
 
 /* Attention over keys first .. end - 1 of query i, normalised. */
 static void attend_part(const struct head *h, size_t i, size_t first, size_t end, struct part *x)
@@ -106,25 +96,6 @@ static void attention_head(const struct head *h)
     for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, scratch);
 }
 
-static const struct variant exercise = {
-    .name = "combine",
-    .idea = "the answers of the parts, combined",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "exercises/combine",
-    .idea = "the answers of the parts, combined",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, combine, "the answers of the parts, combined",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

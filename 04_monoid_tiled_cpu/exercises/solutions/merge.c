@@ -24,8 +24,8 @@
  * Hint: ask l, not m, whether y is the unit: the m of an element whose scores are NaN tells nothing.
  * Hint: equal maxima have the factor 1, without an exponential.
  * Right or wrong:  make exercise 4 EX=merge */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
 
@@ -94,16 +94,6 @@ static void merge(const struct head *h, struct aggregate *x, const struct aggreg
 }
 /* <<< end of your part */
 
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
-
 /* One query: its keys in chunks.  Returns lse.   scratch (head_dim_v): o of a chunk */
 static float attention_row(const struct head *h, size_t i, float *scratch)
 {
@@ -130,25 +120,6 @@ static void attention_head(const struct head *h)
     for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, scratch);
 }
 
-static const struct variant exercise = {
-    .name = "merge",
-    .idea = "chunks folded alone, then merged",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "exercises/merge",
-    .idea = "chunks folded alone, then merged",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, merge, "chunks folded alone, then merged",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

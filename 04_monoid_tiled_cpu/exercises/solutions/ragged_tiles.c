@@ -20,8 +20,8 @@
  * Hint: the number of keys of a tile is Bc, or what is left.
  * Hint: n = 0 gives no tile.  For n % Bc == 0 no tile is short.
  * Right or wrong:  make exercise 4 EX=ragged_tiles */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
 
@@ -29,16 +29,6 @@ enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
  * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0.
  * last: how many keys the last tile had, 0 before the first. */
 struct aggregate { float m, l; float *o; size_t last; };
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
 
 /* s (n_keys) = the scores of query i and keys first .. first + n_keys - 1; n_keys <= Bc.  A key that
  * it does not see has the score NaN. */
@@ -120,25 +110,6 @@ static void attention_head(const struct head *h)
     for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, o_row(h, i));
 }
 
-static const struct variant exercise = {
-    .name = "ragged_tiles",
-    .idea = "tiles of keys, one of them short",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "exercises/ragged_tiles",
-    .idea = "tiles of keys, one of them short",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, ragged_tiles, "tiles of keys, one of them short",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

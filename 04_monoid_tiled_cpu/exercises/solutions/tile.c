@@ -19,8 +19,7 @@
  * Hint: the last block has seqlen_q - i_0 queries, the last tile seqlen_k - j_0 keys.
  * Hint: the innermost step is the one of stage 3, with a row of the tile in place of a row of v.
  * Right or wrong:  make exercise 4 EX=tile */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
 
 enum {
     Br = 8,  /* queries of a block; one of 6, 8, 12 */
@@ -102,25 +101,6 @@ static void attention_head(const struct head *h)
         h->o[0] = NAN; /* keys were fetched too often */
 }
 
-static const struct variant exercise = {
-    .name = "tile",
-    .idea = "queries and keys in tiles",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "exercises/tile",
-    .idea = "queries and keys in tiles",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, tile, "queries and keys in tiles",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

@@ -16,8 +16,8 @@
  * Time: 30 minutes.
  * Hint: write the work of the 2 R chunks side by side: 1, 3, 5, ...  Which two add up to the same?
  * Right or wrong:  make exercise 4 EX=zigzag */
-#include "harness.h"
-#include "stage.h"
+#include "grader/exercise.h"
+#include "grader/score.h"
 
 enum { RANKS = 3 /* each has two chunks; one of 3, 4, 5 */ };
 
@@ -50,16 +50,6 @@ static size_t rank_of(size_t chunk)
 static size_t begin_of(size_t n, size_t c)
 {
     return c * n / (2 * RANKS);
-}
-
-/* The score of query i and key j; -INFINITY where the key is masked. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
 }
 
 /* One query, one loop over its keys, as in stage 3.  Returns lse. */
@@ -104,25 +94,6 @@ static void attention_head(const struct head *h)
     for (size_t rank = 0; rank < RANKS; rank++) work(h, rank);
 }
 
-static const struct variant exercise = {
-    .name = "zigzag",
-    .idea = "queries in chunks, two for each rank",
-    .device = ON_CPU,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .by_head = {{OP_ATTENTION, attention_head}},
-};
-
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 4,
-    .name = "exercises/zigzag",
-    .idea = "queries in chunks, two for each rank",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+PROGRAM(4, zigzag, "queries in chunks, two for each rank",
+        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
+        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})

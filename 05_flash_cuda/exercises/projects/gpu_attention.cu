@@ -13,9 +13,7 @@
  * Speed: attention:16x8192x128 in f16, as a share of gemm.
  * Judged like: push_tile
  * Right, and how fast:  make project EX=gpu_attention */
-#include "harness.h"
-
-#include "gpu/cuda_check.h"
+#include "grader/exercise.h"
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
@@ -75,36 +73,7 @@ static void attention(const struct problem *p, const struct arrays *a)
     CUDA_CHECK(cudaLaunchKernelEx(&config, attention_kernel, *p, *a));
 }
 
-static const char *refuses(const struct problem *p)
-{
-    if (p->head_dim <= MAX_COLS && p->head_dim_v <= MAX_COLS) return NULL;
-    return "a head_dim above 128";
-}
-
-GPU_VARIANT(project) = {
-    .name = "gpu_attention",
-    .idea = "attention at the speed of tensor cores",
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F16),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .refuses = refuses,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(project),
-};
-
-#ifndef __CUDACC__
-static const struct variant *const variants[] = {&project, NULL};
-
-static const struct stage stage = {
-    .number = 5,
-    .name = "projects/gpu_attention",
-    .idea = "attention at the speed of tensor cores",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
-#endif
+PROGRAM(5, gpu_attention, "attention at the speed of tensor cores",
+        .types = TYPE(F16), .supports = BASIC_FEATURES, .max_score = INFINITY,
+        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .does = {{OP_ATTENTION, attention}})

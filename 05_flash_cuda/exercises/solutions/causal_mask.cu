@@ -19,9 +19,7 @@
  * Hint: which key does the last query see when there are more keys than queries?
  * Hint: the number may be negative before it is cut to 0.
  * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
-#include "harness.h"
-
-#include "gpu/cuda_check.h"
+#include "grader/exercise.h"
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */
@@ -141,46 +139,10 @@ static __global__ void __launch_bounds__(Br) attention_kernel(struct problem p,
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    cudaLaunchConfig_t config = {};
-    size_t q_blocks = (p->seqlen_q + Br - 1) / Br;
-    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * q_blocks));
-    config.blockDim = dim3(Br);
-    config.dynamicSmemBytes = sizeof(struct tile);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, attention_kernel, *p, *a));
-    CUDA_CHECK(cudaGetLastError());
+    launch_queries<Br, struct tile>(attention_kernel, p, a);
 }
 
-static const char *refuses(const struct problem *p)
-{
-    if (p->head_dim <= MAX_COLS && p->head_dim_v <= MAX_COLS) return NULL;
-    return "a head_dim above 128";
-}
-
-GPU_VARIANT(exercise) = {
-    .name = "causal_mask",
-    .idea = "a kernel with a causal mask",
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
-    .refuses = refuses,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(exercise),
-};
-
-#ifndef __CUDACC__
-static const struct variant *const variants[] = {&exercise, NULL};
-
-static const struct stage stage = {
-    .number = 5,
-    .name = "exercises/causal_mask",
-    .idea = "a kernel with a causal mask",
-    .variants = variants,
-};
-
-int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
-#endif
+PROGRAM(5, causal_mask, "a kernel with a causal mask",
+        .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,
+        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .does = {{OP_ATTENTION, attention}})
