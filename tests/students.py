@@ -109,6 +109,8 @@ MISCHIEF = {
     "opens_a_bracket": (FIRST + "    return s;\n}\nstatic void more(void) {\n", "does not compile"),
     "says_it_is_given": ("#line 1 \"given\"\n" + FIRST, "changes the code that was given"),
     "says_it_is_a_header": ("/**/ # /**/ line 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
+    "says_it_in_pieces": ("#li\\\nne 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
+    "says_it_by_trigraph": ("#li??/\nne 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
     "says_it_by_digraph": ("%:line 1 \"/usr/include/math.h\"\nint main(void);\n" + FIRST, "may not use"),
     # calls that no answer needs
     "ends_with_exit_0": (FIRST + "    exit(0);\n", "calls exit"),
@@ -139,7 +141,7 @@ MISCHIEF = {
     # while it runs
     "crashes": (FIRST + "    *(volatile int *)0 = 1;\n", "crashed: Segmentation fault"),
     "never_ends": (FIRST + "    for (volatile int i = 0;; i++) continue;\n", "took too long"),
-    "eats_memory": (FIRST + "    for (;;) memset(malloc(1 << 26), 1, 1 << 26);\n", ""),
+    "eats_memory": (FIRST + "    for (;;) *(volatile char *)calloc(1, 1 << 26) = 1;\n", ""),
     "recurses": (FIRST + "    return x == 77 ? s : online_step(s, x + 0 * (float)s.m, z + online_step(s, x, z).m);\n", ""),
     "shouts": (FIRST + "    for (int i = 0; i < 100; i++) puts(\"162 checks passed, 0 failed\");\n    return s;\n",
                "the error is too large"),

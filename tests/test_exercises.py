@@ -88,6 +88,24 @@ def test_honest_file_is_right_however_it_looks(judge, how):
     assert bool(found.note) == changed, found.note
 
 
+@pytest.mark.parametrize("task,infinity", [(0, "-INFINITY"), (1, "INFINITY")])
+def test_unit_may_be_known_by_its_maximum_as_in_the_lesson(judge, task, infinity):
+    """The way of aggregate_merge() in monoid.h, also where scores are NaN."""
+    assert "if (y->m == -INFINITY) return;" in (ROOT / "04_monoid_tiled_cpu/monoid.h").read_text(encoding="utf-8")
+    text = solution("merge", task)
+    lesson = f"""    if (y->m == {infinity}) return;
+    if (x->m == {infinity}) {{
+        x->m = y->m;
+        x->l = y->l;
+        for (size_t c = 0; c < h->head_dim_v; c++) x->o[c] = y->o[c];
+        return;
+    }}"""
+    assert text.count("    if (y->l == 0) return; /* the unit */") == 1
+    found = verdict(judge, "merge", text.replace("    if (y->l == 0) return; /* the unit */", lesson),
+                    Form(EXERCISES["merge"], task))
+    assert found.right, [x[0].name for x in found.failed]
+
+
 def test_compiler_names_the_line_of_the_student(judge):
     text = solution("online_step").replace("    float m_new = x", "    float m_new = y", 1)
     line = text.split("\n").index("    float m_new = y > s.m ? x : s.m;") + 1

@@ -35,7 +35,7 @@ FORBIDDEN = re.compile(
     r"\[\[\s*_*(?:gnu|clang|using)|#\s*pragma\s+(?!omp|GCC (?:ivdep|unroll|optimize)|unroll|STDC)")
 STRING = re.compile(r"""'(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)*\"""")
 NOT_CODE = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
-DIRECTIVE = re.compile(r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(?:line\b|\d+\s+\")", re.S)
+DIRECTIVE = re.compile(r"(?:#|%:|\?\?=)\s*(?:line\b|\d+\s+\"|/[*/])")  # a comment there hides what follows
 # Functions of libraries that a computation may call; and what the given code calls.
 CALLS = re.compile(
     r"_?_?(exp|expm1|log|log1p|pow|sqrt|cbrt|fma|fabs|fmax|fmin|fdim|fmod|ldexp|frexp|scalbn|scalbln|ilogb|"
@@ -230,7 +230,7 @@ class Judge:
         if bare(given) != self.known_of(exercise)["given"]:
             return "changes the code that was given: a macro, an #if or a bracket reaches beyond your part", ""
         word = FORBIDDEN.search(STRING.sub('""', "\n".join(mine)))
-        word = word or DIRECTIVE.search("\n".join(parts_of(text)[1]).replace("\\\n", ""))
+        word = word or DIRECTIVE.search(re.sub(r"(\\|\?\?/)\n", "", "\n".join(parts_of(text)[1])))
         return (f"may not use '{word[0].strip()}'" if word else ""), ""
 
     def holds(self, path):

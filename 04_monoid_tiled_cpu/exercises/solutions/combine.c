@@ -8,8 +8,8 @@
  * Task: fill combine().  Always in the order of the parts, so that the threads that
  * computed them do not change a bit.
  * May be assumed: at least one part.  A part may have seen no key: m_t = -INFINITY,
- * l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  A NaN in l_t makes all of
- * o_i NaN, a NaN in a column of o_t that column.
+ * l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  After a score of
+ * NaN m_t and l_t are NaN, and all of o_i is; a NaN in a column of o_t makes that column NaN.
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Time: 45 minutes.
@@ -42,7 +42,7 @@ static void attend_part(const struct head *h, size_t i, size_t first, size_t end
     for (size_t j = first; j < end; j++) {
         float s = score(h, i, j);
         if (s == -INFINITY) continue;
-        float m_new = s > x->m ? s : x->m;
+        float m_new = x->m > s ? x->m : s; /* NaN becomes m */
         float correction = m_new == x->m ? 1 : expf(x->m - m_new), weight = expf(s - m_new);
         x->l = x->l * correction + weight;
         for (size_t d = 0; d < h->head_dim_v; d++)

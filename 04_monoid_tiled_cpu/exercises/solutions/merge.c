@@ -16,12 +16,12 @@
 #else
  * INFINITY.
 #endif
- * A NaN in l stays, whatever its m is; a NaN in a column of o stays in that column.
+ * After a score of NaN m and l are NaN, and stay so; a NaN in a column of o stays in that column.
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Time: 60 minutes.
  * Hint: what does merging with the unit give?  Where does infinity - infinity arise?
- * Hint: ask l, not m, whether y is the unit: the m of an element whose scores are NaN tells nothing.
+ * Hint: the unit is known by its m, or by l == 0.  Merging with it must not compute anything.
  * Hint: equal maxima have the factor 1, without an exponential.
  * Right or wrong:  make exercise 4 EX=merge */
 #include "grader/exercise.h"
@@ -49,17 +49,18 @@ static void unit(const struct head *h, struct aggregate *x)
     for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = 0;
 }
 
-/* x = x with one more key, of score s and value v_j: the step of stage 3. */
+/* x = x with one more key, of score s and value v_j: the step of stage 3.  A score of NaN becomes m,
+ * and l is NaN from then on. */
 static void push(const struct head *h, struct aggregate *x, float s, const float *v_j)
 {
     if (s == -INFINITY) return;
 #if TASK == 0
-    float m_new = s > x->m ? s : x->m, before = m_new == x->m ? x->l : x->l * expf(x->m - m_new);
+    float m_new = x->m > s ? x->m : s, before = m_new == x->m ? x->l : x->l * expf(x->m - m_new);
     float weight = expf(s - m_new);
     x->l = before + weight;
     for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = (x->o[d] * before + weight * v_j[d]) / x->l;
 #else
-    float m_new = -s < x->m ? -s : x->m, correction = m_new == x->m ? 1 : expf(m_new - x->m);
+    float m_new = x->m < -s ? x->m : -s, correction = m_new == x->m ? 1 : expf(m_new - x->m);
     float weight = expf(s + m_new);
     x->l = x->l * correction + weight;
     for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = x->o[d] * correction + weight * v_j[d];
@@ -72,7 +73,7 @@ static void push(const struct head *h, struct aggregate *x, float s, const float
 static void merge(const struct head *h, struct aggregate *x, const struct aggregate *y)
 {
     /* solution begin */
-    if (y->l == 0) return; /* the unit; by its m, a NaN in l would be lost */
+    if (y->l == 0) return; /* the unit */
 #if TASK == 0
     float m_new = x->m > y->m ? x->m : y->m;
     float l_x = x->m == m_new ? x->l : x->l * expf(x->m - m_new);
