@@ -141,7 +141,7 @@ MISCHIEF = {
     # while it runs
     "crashes": (FIRST + "    *(volatile int *)0 = 1;\n", "crashed: Segmentation fault"),
     "never_ends": (FIRST + "    for (volatile int i = 0;; i++) continue;\n", "took too long"),
-    "eats_memory": (FIRST + "    for (;;) *(volatile char *)calloc(1, 1 << 26) = 1;\n", ""),
+    "eats_memory": (FIRST + "    for (;;) *(volatile char *)malloc(1 << 30) = 1;\n", ""),
     "recurses": (FIRST + "    return x == 77 ? s : online_step(s, x + 0 * (float)s.m, z + online_step(s, x, z).m);\n", ""),
     "shouts": (FIRST + "    for (int i = 0; i < 100; i++) puts(\"162 checks passed, 0 failed\");\n    return s;\n",
                "the error is too large"),
