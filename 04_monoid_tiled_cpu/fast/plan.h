@@ -22,6 +22,8 @@
 _Static_assert(Br % PANEL == 0, "a tile is whole panels");
 _Static_assert(LEAST_PART % KEY_STEP == 0, "a part is whole steps of keys");
 
+struct product;
+
 /* The problem as tiles and parts.  A group is the query heads of a sequence that share keys. */
 struct plan {
     size_t group;      /* query heads of a group */
@@ -29,7 +31,7 @@ struct plan {
     size_t parts;      /* of the keys of a tile */
     size_t part_keys;
     size_t cols;       /* head_dim_v rounded up to COLS_STEP */
-    const struct products *products; /* of float: which loops multiply */
+    void (*product)(const struct product *); /* of float: which loops multiply (products.h) */
 };
 
 /* The aggregate of Br queries: m and l (Br), o (Br, cols), un-normalised.  m is the point to

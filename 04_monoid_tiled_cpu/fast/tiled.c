@@ -82,12 +82,15 @@ static struct keys block_of_keys(const struct problem *p, const struct arrays *a
     return keys;
 }
 
+/* s (n, PANEL) = k . qt: scores transposed, for the queries of a panel. */
 static void scores_product(const struct problem *p, const struct plan *plan,
                            const struct keys *keys, size_t n, size_t row, size_t n_rows,
                            struct scratch *w)
 {
-    plan->products->scores(keys->k, keys->k_stride, n, p->head_dim, w->qt + row * p->head_dim,
-                           n_rows, w->s);
+    plan->product(&(struct product){.a = keys->k, .a_row = keys->k_stride, .a_step = 1,
+                                    .b = w->qt + row * p->head_dim, .b_row = PANEL,
+                                    .c = w->s, .c_row = PANEL, .rows = n,
+                                    .steps = p->head_dim, .cols = round_up(n_rows, LANES)});
 }
 
 /* s (n, PANEL), at a vector of queries, becomes e^(s - m); returns the sums. */
@@ -110,11 +113,14 @@ INLINE vfloat lane_weights(float *s, size_t n, float unit, vfloat m)
     return sum;
 }
 
+/* o (n_rows, cols) = correction o + s^T . v. */
 static void values_product(const struct plan *plan, const struct keys *keys, size_t n, size_t row,
                            size_t n_rows, struct state *x, struct scratch *w)
 {
-    plan->products->values(w->s, n, keys->v, keys->v_stride, plan->cols, w->correction, n_rows,
-                           x->o + row * plan->cols);
+    plan->product(&(struct product){.a = w->s, .a_row = 1, .a_step = PANEL, .b = keys->v,
+                                    .b_row = keys->v_stride, .c = x->o + row * plan->cols,
+                                    .c_row = plan->cols, .factor = w->correction,
+                                    .rows = n_rows, .steps = n, .cols = plan->cols});
 }
 
 static void fold_end(const struct plan *plan, const struct tile *t, struct state *x,
@@ -152,57 +158,42 @@ static void fold_keys(const struct problem *p, const struct arrays *a, const str
 }
 
 static void attention_tiles(const struct problem *p, const struct arrays *a,
-                            const struct products *products, int threads)
+                            product_function *product, int threads)
 {
     struct plan plan = plan_of(p);
-    plan.products = products;
+    plan.product = product;
 #pragma omp parallel num_threads(threads)
     tiles_of_thread(p, a, &plan, fold_keys, a->workspace);
 }
 
-static void loop_scores(const float *k, size_t k_stride, size_t n_keys, size_t head_dim,
-                        const float *qt, size_t n_rows, float *s)
+/* The product without blocks: c is loaded and stored at each step. */
+static void loop_product(const struct product *x)
 {
-    for (size_t j = 0; j < n_keys; j++) {
-        float *s_j = s + j * PANEL;
-        for (size_t i = 0; i < PANEL; i++) s_j[i] = 0;
-        for (size_t d = 0; d < head_dim; d++) {
-            float k_jd = k[j * k_stride + d];
-            for (size_t i = 0; i < PANEL; i++) s_j[i] = sfma(k_jd, qt[d * PANEL + i], s_j[i]);
+    for (size_t r = 0; r < x->rows; r++) {
+        float *c = x->c + r * x->c_row;
+        for (size_t n = 0; n < x->cols; n++) c[n] = x->factor ? c[n] * x->factor[r] : 0;
+        for (size_t t = 0; t < x->steps; t++) {
+            float a = x->a[r * x->a_row + t * x->a_step];
+            for (size_t n = 0; n < x->cols; n++) c[n] = sfma(a, x->b[t * x->b_row + n], c[n]);
         }
     }
-    (void)n_rows;
 }
-
-static void loop_values(const float *p, size_t n_keys, const float *v, size_t v_stride,
-                        size_t cols, const float *correction, size_t n_rows, float *o)
-{
-    for (size_t i = 0; i < n_rows; i++) {
-        float *o_i = o + i * cols;
-        for (size_t c = 0; c < cols; c++) o_i[c] *= correction[i];
-        for (size_t j = 0; j < n_keys; j++)
-            for (size_t c = 0; c < cols; c++)
-                o_i[c] = sfma(p[j * PANEL + i], v[j * v_stride + c], o_i[c]);
-    }
-}
-
-static const struct products loop_products = {.scores = loop_scores, .values = loop_values};
 
 static void tiled_attention(const struct problem *p, const struct arrays *a)
 {
-    attention_tiles(p, a, &loop_products, 1);
+    attention_tiles(p, a, loop_product, 1);
 }
 
 static void microkernel_attention(const struct problem *p, const struct arrays *a)
 {
-    attention_tiles(p, a, &block_products, 1);
+    attention_tiles(p, a, block_product, 1);
 }
 
 static void all_cores_attention(const struct problem *p, const struct arrays *a)
 {
     double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
     double flops = 2 * pairs * (double)(p->head_dim + p->head_dim_v);
-    attention_tiles(p, a, &block_products, flops < LEAST_WORK ? 1 : omp_get_max_threads());
+    attention_tiles(p, a, block_product, flops < LEAST_WORK ? 1 : omp_get_max_threads());
 }
 
 /* No pass over the scores: nothing of size seqlen_q * seqlen_k exists.  A panel
