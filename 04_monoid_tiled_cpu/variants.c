@@ -104,11 +104,12 @@ static const struct variant threads = {
 };
 
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast/tiled.c */
+extern const struct variant gradient_all_cores;                              /* fast/gradient.c */
 extern const struct variant bf16_dot, bf16_amx;                              /* fast/bf16.c */
 extern const struct variant one_hot, sinks;                                  /* variants/ */
 extern const struct variant scan_serial, scan_work_efficient, update_refold, update_tree;
 extern const struct variant form_split, form_lse, form_normalised, form_memory_efficient;
-extern const struct variant gradient_stored;
+extern const struct variant gradient_stored, gradient_recompute;
 extern const struct variant log_attention_two_passes, log_attention_streamed;
 extern const struct variant reduction_unfused, reduction_fused;
 
@@ -132,11 +133,13 @@ static const struct variant *const variants[] = {
     &reduction_unfused,
     &reduction_fused,
     &gradient_stored,
+    &gradient_recompute,
     &tile,
     &threads,
     &tiled_loops,
     &tiled_microkernel,
     &tiled_all_cores,
+    &gradient_all_cores,
     &bf16_dot,
     &bf16_amx,
     NULL,

@@ -34,17 +34,16 @@ TILED = "04_monoid_tiled_cpu/fast/"
 LOOKS = {
     "common/measurement/ceiling.c": {"fma_chains*": {64: 16, 32: 12, 16: 12},
                                      "exp_loop": {64: 48, 32: 24, 16: 24}},
-    TILED + "microkernel.c": {"scores_1*": {64: 8, 32: 6, 16: 6},
-                              "scores_2*": {64: 16, 32: 12, 16: 12},
-                              "scores_3*": {64: 24}, "values_1*": {64: 6, 32: 6, 16: 6},
-                              "values_2*": {64: 12, 32: 12, 16: 12},
-                              "values_3*": {64: 18}, "values_4*": {64: 24}},
+    TILED + "microkernel.c": {f"{way}_{n}*": {64: n * (8 if n % 2 else 6)} |
+                              ({32: 6 * n, 16: 6 * n} if n < 3 else {})
+                              for way in ("along", "across") for n in (1, 2, 3, 4)},
 }
 
 # files: how many innermost loops hold at least EXP_FMAS packed multiply-adds and nothing scalar
 EXP_FMAS = 6
 EXPONENTIALS = {"01_naive/fast/*.c": 2, "02_safe_softmax/fast/*.c": 4,
-                "03_online_softmax/fast/*.c": 4, TILED + "tiled.c": 2, TILED + "softmax.c": 3}
+                "03_online_softmax/fast/*.c": 4, TILED + "tiled.c": 2, TILED + "softmax.c": 3,
+                TILED + "gradient.c": 1}
 
 
 def width_of(march):

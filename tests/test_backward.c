@@ -2,8 +2,10 @@
  * acceptance against the faults that backward passes have had. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 
+#include "attention_problem.h"
 #include "verification/cases.h"
 #include "verification/check_variant.h"
 
@@ -136,5 +138,48 @@ Test(backward, every_planted_fault_is_caught)
         }
         cr_expect(bug == NONE ? !caught : caught, "%s: rejected in %d cases", bug_names[bug],
                   caught);
+    }
+}
+
+extern const struct variant gradient_all_cores;
+
+/* 1100 keys are cut into parts, whose shares of dq are added in order. */
+Test(backward, thread_count_changes_no_bit)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    struct problem p = problem_of(OP_BACKWARD, (struct shape){1, 4, 2, 100, 1100, 40, 24}, 1, 0);
+    struct arrays a = random_arrays(&p, 5, 1);
+    struct random r = {6};
+    size_t n_q = 4 * 100 * 40, n_k = 2 * 1100 * 40;
+    float *dq[2] = {malloc(n_q * 4), malloc(n_q * 4)}, *dk[2] = {malloc(n_k * 4), malloc(n_k * 4)};
+    float *o = random_floats(&r, 4 * 100 * 24, 1), *d_o = random_floats(&r, 4 * 100 * 24, 1);
+    a.o = o, a.d_o = d_o, a.lse = random_floats(&r, 400, 1), a.dv = malloc(2 * 1100 * 24 * 4);
+    for (int t = 0; t < 4; t++) {
+        omp_set_num_threads(threads[t]);
+        a.dq = dq[t > 0], a.dk = dk[t > 0];
+        run_variant(&gradient_all_cores, &p, &a);
+        cr_expect(!memcmp(dq[0], dq[t > 0], n_q * 4) && !memcmp(dk[0], dk[t > 0], n_k * 4),
+                  "%d threads differ from 1", threads[t]);
+    }
+    for (int i = 0; i < 2; i++) free(dq[i]), free(dk[i]);
+    free(o), free(d_o), free(a.lse), free(a.dv);
+    free_arrays(&a);
+}
+
+/* A NaN in do of query 0, which sees keys 0 and 1 of 3: it reaches their gradients, the column of
+ * their dv, and dq of query 0. */
+Test(backward, nan_in_do_stays_with_the_keys_that_its_query_sees)
+{
+    float q[] = {1, 2}, k[] = {1, 2, 3}, v[6] = {1, 2, 3, 4, 5, 6}, o[4] = {1, 1, 1, 1};
+    float d_o[] = {NAN, 1, 1, 1}, lse[] = {2, 3}, dq[2], dk[3], dv[6];
+    struct problem p = heads(2, 3, 1, 2);
+    p.causal = 1;
+    struct arrays a = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .d_o = d_o,
+                       .dq = dq, .dk = dk, .dv = dv};
+    run_variant(&gradient_all_cores, &p, &a);
+    cr_expect(isnan(dq[0]) && isfinite(dq[1]));
+    for (int j = 0; j < 3; j++) {
+        cr_expect(isnan(dk[j]) == (j < 2) && isnan(dv[2 * j]) == (j < 2), "key %d", j);
+        cr_expect(isfinite(dv[2 * j + 1]), "key %d", j);
     }
 }

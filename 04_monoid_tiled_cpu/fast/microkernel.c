@@ -12,8 +12,9 @@
 #else
 #define MOST_VECTORS 2
 #endif
-/* Rows of a block of so many vectors; of the rows that are left; after them one at a time. */
-#define WHOLE_ROWS(vectors) (LANES == 16 && (vectors) < 4 ? 8 : 6)
+/* Rows of a block of so many vectors (6 x 4, 8 x 3 registers; with 8 x 2 gcc spills an address); of
+ * the rows that are left; after them one at a time. */
+#define WHOLE_ROWS(vectors) (LANES == 16 && (vectors) % 2 ? 8 : 6)
 #define REST_ROWS 4
 
 /* With the 32 registers of AVX-512 gcc writes four steps of the inner loop out: the counter of

@@ -1,8 +1,8 @@
-/* gradient.c: the gradient of one row for the figures, by stage 4's textbook variant. */
+/* gradient.c: the gradient of one row for the figures, by stage 4's pair_of(). */
 #include "figures.h"
 
 #include "../../../04_monoid_tiled_cpu/monoid.h"
-#include "../../../04_monoid_tiled_cpu/variants/gradient_stored.c"
+#include "../../../04_monoid_tiled_cpu/variants/gradient.h"
 
 /* Where the row's arrays lie in the arena, in floats. */
 enum { VALUES = 0, P_ROW = 64, DS_ROW = 128, D_OUT = 192 };
@@ -21,8 +21,12 @@ void EXPORT(gradient_row)(int n, int without_D)
         if (scores[j] != -INFINITY) aggregate_push(&x, scores[j], arena + VALUES + j);
     aggregate_finish(&x, &o, &lse);
     struct gradient g = {.q = &one, .k = scores, .v = arena + VALUES, .d_o = &one,
-                         .o = without_D ? &zero : &o, .lse = &lse,
-                         .P = arena + P_ROW, .dS = arena + DS_ROW};
-    arena[D_OUT] = row_of_P_and_dS(&p, &g, 0);
+                         .o = without_D ? &zero : &o, .lse = &lse};
+    arena[D_OUT] = D_of(&p, &g, 0);
+    for (size_t j = 0; j < p.seqlen_k; j++) {
+        struct pair pair = pair_of(&p, &g, 0, j, arena[D_OUT]);
+        arena[P_ROW + j] = pair.P;
+        arena[DS_ROW + j] = pair.dS;
+    }
     arena[D_OUT + 1] = o;
 }
