@@ -302,6 +302,8 @@ def test_on_a_phone_a_figure_fits_on_two_screens(show):
     for name in ("tiles", "parentheses", "gradient"):
         browser = show(name, width=390, height=844)
         assert browser.box(FIGURE)[3] <= 2 * 844, name
+        assert browser.run("return [...document.querySelectorAll('.fig-wide')].every("
+                           "x => x.scrollWidth <= x.clientWidth + 1)"), f"{name} is cut off"
 
 
 # --- One row ---

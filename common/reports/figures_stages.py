@@ -32,7 +32,7 @@ def arc(data):
             ticks.append((place, arc_label(row)))
             before = row
         place += 1.25
-    low, high = least / 2, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
+    low, high = least / 5, 1.5 * max(max(row.gflops, row.ceiling) for row in lines)
     marks = [10 ** n for n in range(0, 9) if low <= 10 ** n <= high]
     axis.set_xscale("log")
     axis.set_xlim(low, high)

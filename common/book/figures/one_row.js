@@ -181,7 +181,7 @@ function one_row_panel(stage) {
 
 FIGURES["one-row"] = function (root, wasm) {
   const {state, save} = figure_state(root,
-    {x: "3,2,89,1", type: "f32", step: "3", stages: "123"}, restore);
+    {x: "3,2,89,1", type: "f32", step: "7", stages: "123"}, restore);
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
   const input = element("input", {size: 20, "aria-label": "scores, separated by commas",
     spellcheck: "false", input: () => {
