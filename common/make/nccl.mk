@@ -26,7 +26,7 @@ MULTI_GPU_PARTS := $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o) $(RANKS_O)
 MULTI_GPU_O := $(MULTI_GPU_PARTS) $(RANKS_ROOM)/world_one.o
 NCCL_LIBS := $(NCCL_SO) -Wl,-rpath,$(dir $(NCCL_SO))
 $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): private NVFLAGS += -I$(dir $(NCCL_H))
-$(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): private CUDA_ARCH := 90a
+$(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): private override CUDA_ARCH := 90a
 endif
 
 $(BUILD)/05_flash_cuda: $(MULTI_GPU_O)
