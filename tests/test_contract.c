@@ -101,64 +101,40 @@ Test(contract, keys_of_a_tile_are_union_and_intersection)
     while (next_mask(&p));
 }
 
-/* One field of the problem changed at a time gives one feature, and all of them occur. */
-Test(contract, each_feature_has_its_bit)
-{
-    struct problem causal = plain, bias = plain, groups = plain, wide = plain;
-    struct problem window = plain, softcap = plain, sinks = plain, packed = plain;
-    struct problem pages = plain, strides = plain, shift = plain;
-    struct problem rows = {.op = OP_SOFTMAX, .rows = 3, .cols = 4};
-    causal.causal = 1;
-    bias.has_bias = 1;
-    groups.heads_q = 4;
-    wide.head_dim_v = 9;
-    shift.has_window = window.has_window = shift.shift = 1;
-    softcap.softcap = 30;
-    sinks.has_sinks = 1;
-    packed.packed = 1;
-    pages.page_size = 16;
-    strides.o_strides.row = 9;
-    cr_expect(problem_features(&plain) == 0);
-    cr_expect(problem_features(&rows) == 0);
-    cr_expect(problem_features(&causal) == WITH_CAUSAL);
-    cr_expect(problem_features(&bias) == WITH_BIAS);
-    cr_expect(problem_features(&groups) == WITH_GROUPS);
-    cr_expect(problem_features(&wide) == WITH_HEAD_DIM_V);
-    cr_expect(problem_features(&shift) == (WITH_SHIFT | WITH_WINDOW));
-    cr_expect(problem_features(&window) == WITH_WINDOW);
-    cr_expect(problem_features(&softcap) == WITH_SOFTCAP);
-    cr_expect(problem_features(&sinks) == WITH_SINKS);
-    cr_expect(problem_features(&packed) == WITH_PACKED);
-    cr_expect(problem_features(&pages) == WITH_PAGES);
-    cr_expect(problem_features(&strides) == WITH_STRIDES);
-}
-
 static void nothing(const struct problem *p, const struct arrays *a)
 {
     (void)p, (void)a;
 }
 
-/* A variant that has never heard of a feature is refused, by the feature's name. */
-Test(contract, unlisted_feature_is_refused_by_name)
+/* A field of the problem changed gives its feature, and a variant that has never heard of the feature
+ * is refused by its name. */
+Test(contract, each_feature_has_its_bit_and_its_name)
 {
-    struct variant v = {.name = "deaf", .types = ALL_TYPES,
-                        .does = {{OP_ATTENTION, nothing}}};
-    struct problem p = plain;
-    cr_expect_null(variant_refuses(&v, &p));
-    p.has_bias = 1;
-    cr_assert_not_null(variant_refuses(&v, &p));
-    cr_expect_str_eq(variant_refuses(&v, &p), "a bias");
-    p.has_bias = 0;
-    p.causal = 1;
-    cr_assert_not_null(variant_refuses(&v, &p));
-    cr_expect_str_eq(variant_refuses(&v, &p), "a causal mask");
-    v.supports = WITH_CAUSAL;
-    cr_expect_null(variant_refuses(&v, &p));
-    p.heads_q = 4;
-    cr_assert_not_null(variant_refuses(&v, &p));
-    cr_expect(strstr(variant_refuses(&v, &p), "heads_q != heads_kv"));
-    v.supports = BASIC_FEATURES;
-    cr_expect_null(variant_refuses(&v, &p));
+#define WITH(change) ({ struct problem p_ = plain; p_.change; p_; })
+    const struct { struct problem p; unsigned features; const char *name; } rows[] = {
+        {plain, 0, NULL},
+        {{.op = OP_SOFTMAX, .rows = 3, .cols = 4}, 0, NULL},
+        {WITH(causal = 1), WITH_CAUSAL, "a causal mask"},
+        {WITH(has_bias = 1), WITH_BIAS, "a bias"},
+        {WITH(heads_q = 4), WITH_GROUPS, "heads_q != heads_kv"},
+        {WITH(head_dim_v = 9), WITH_HEAD_DIM_V, "head_dim_v"},
+        {WITH(has_window = 1), WITH_WINDOW, "window"},
+        {WITH(has_window = p_.shift = 1), WITH_SHIFT | WITH_WINDOW, ""},
+        {WITH(softcap = 30), WITH_SOFTCAP, "soft cap"},
+        {WITH(has_sinks = 1), WITH_SINKS, "sinks"},
+        {WITH(packed = 1), WITH_PACKED, "packed"},
+        {WITH(page_size = 16), WITH_PAGES, "pages"},
+        {WITH(o_strides.row = 9), WITH_STRIDES, "strides"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct variant v = {.name = "deaf", .types = ALL_TYPES,
+                            .does = {{OP_ATTENTION, nothing}, {OP_SOFTMAX, nothing}}};
+        const char *refused = variant_refuses(&v, &rows[i].p);
+        cr_expect(problem_features(&rows[i].p) == rows[i].features, "row %zu", i);
+        cr_expect(rows[i].name ? refused && strstr(refused, rows[i].name) : !refused,
+                  "row %zu: %s", i, refused);
+        v.supports = rows[i].features;
+        cr_expect_null(variant_refuses(&v, &rows[i].p), "row %zu", i);
+    }
 }
 
 Test(contract, each_operation_has_its_entries)
