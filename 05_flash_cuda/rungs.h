@@ -58,3 +58,4 @@ RUNG(tuned, BF16, "1.02; d = 64 1.05",
 GRADIENT(gradient_atomics)
 GRADIENT(gradient_two_kernels)
 GRADIENT(gradient_mma_sync)
+GRADIENT(gradient_wgmma)

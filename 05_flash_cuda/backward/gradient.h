@@ -18,7 +18,11 @@
 #include "mask32.h"
 #include "portable/float_arithmetic.h"
 #include "portable/launch.h"
-#include "portable/mma_sync.h"
+#include "problem/half.h"
+
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#endif
 
 /* An element in memory: a float, or the bits of 16. */
 template <enum dtype T> struct element { typedef uint16_t type; };
@@ -28,7 +32,12 @@ template <enum dtype T>
 static __forceinline__ __device__ float as_float(typename element<T>::type x)
 {
     if constexpr (T == F32) return x;
-    else return widen<T>(x);
+    else if constexpr (T == BF16) return __uint_as_float((uint32_t)x << 16);
+#ifdef __CUDACC__
+    else return __half2float(__ushort_as_half(x));
+#else
+    else return half_to_float(x);
+#endif
 }
 
 /* A kernel's argument.  Arrays as in harness.h. */

@@ -118,7 +118,8 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4
 }
 
 /* The parameters for tiles of br queries and bc keys. */
-static struct params params_of(const struct problem *p, const struct arrays *a, int br, int bc)
+[[maybe_unused]] static struct params params_of(const struct problem *p, const struct arrays *a,
+                                                int br, int bc)
 {
     struct params x;
     const size_t batch = p->packed ? 1 : p->batch;

@@ -133,6 +133,27 @@ static __device__ __forceinline__ void tma_store_box(const CUtensorMap *map, con
                  : "memory");
 }
 
+/* `bytes` bytes in a row to shared memory, a multiple of 16, as are the addresses. */
+static __device__ __forceinline__ void tma_load_bytes(void *to, const void *from, int bytes,
+                                                      uint64_t *bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(bar))
+                 : "memory");
+}
+
+/* Adds N floats of shared memory to N floats in main memory.  The sums are made in the L2 cache;
+ * committed and awaited like a store. */
+template <int N>
+static __device__ __forceinline__ void tma_add_floats(float *to, const float (&from)[N])
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"
+                 " [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "n"(N * 4)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void tma_store_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -154,6 +175,14 @@ static __device__ __forceinline__ void tma_store_wait(void)
 static __device__ __forceinline__ void fence_proxy_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Adds four floats to those at `to`, in main memory, without reading them. */
+static __device__ __forceinline__ void add_four(float *to, float a, float b, float c, float d)
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b),
+                 "f"(c), "f"(d)
+                 : "memory");
 }
 
 /* ---- numbers ---- */
@@ -233,6 +262,15 @@ stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
     asm volatile(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
         "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+        : "memory");
+}
+
+/* The same, each matrix transposed on the way. */
+static __device__ __forceinline__ void stmatrix_transposed(uint32_t address, const uint32_t *r)
+{
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
         : "memory");
 }
 #endif

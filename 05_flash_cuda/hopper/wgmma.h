@@ -186,6 +186,13 @@ static __device__ __forceinline__ void wgmma_pv(float (&d)[REGISTERS], const uin
         WGMMA_OF(128, "{%64, %65, %66, %67}, %68", "1", FRAGMENT(a), "l"(b))
     else WGMMA_OF(256, "{%128, %129, %130, %131}, %132", "1", FRAGMENT(a), "l"(b))
 }
+
+/* A B of 64 columns, A in shared memory, B = rows that lie transposed for this product: dS K. */
+template <class T, bool FIRST>
+static __device__ __forceinline__ void wgmma_dsk(float (&d)[32], uint64_t a, uint64_t b)
+{
+    WGMMA_OF(64, "%32, %33", "0, 1", "l"(a), "l"(b))
+}
 #endif
 
 #endif

@@ -76,7 +76,8 @@ void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
                  const struct caller &where);
 void wgmma_wait_groups(int groups_left, const struct caller &where);
 void set_registers(int n, const struct caller &where);
-void stmatrix(void *row, const uint32_t *r, const struct caller &where);
+void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
+void tma_add(float *to, const float *from, size_t n, const struct caller &where);
 void note_access(uint32_t address, bool is_write, const struct caller &where);
 void check_accesses(uint32_t address, size_t bytes, bool copy_reads, const struct caller &where);
 
@@ -118,10 +119,19 @@ void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, i
               int batch, CALLER);
 void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
                int batch, CALLER);
+void tma_load_bytes(void *to, const void *from, int bytes, uint64_t *bar, CALLER);
+template <int N> static inline void tma_add_floats(float *to, const float (&from)[N], CALLER)
+{
+    cuda_on_cpu::tma_add(to, from, N, where);
+}
 void tma_store_commit(void);
 void tma_store_wait(void);
 static inline void tma_store_wait_read(void) { tma_store_wait(); }
 void fence_proxy_async(void);
+static inline void add_four(float *to, float a, float b, float c, float d)
+{
+    atomicAdd(to, a), atomicAdd(to + 1, b), atomicAdd(to + 2, c), atomicAdd(to + 3, d);
+}
 
 /* ---- numbers, fragments of one warp ---- */
 
@@ -143,7 +153,12 @@ static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t
 {
     const uint32_t r[4] = {r0, r1, r2, r3};
     cuda_on_cpu::note_access(address, true, where);
-    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, where);
+    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, false, where);
+}
+static inline void stmatrix_transposed(uint32_t address, const uint32_t *r, CALLER)
+{
+    cuda_on_cpu::note_access(address, true, where);
+    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, true, where);
 }
 template <class T>
 static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, CALLER)
@@ -179,6 +194,13 @@ static inline void wgmma_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b
 {
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, false, true, true, 0, b}, d, a, where);
+}
+
+template <class T, bool FIRST>
+static inline void wgmma_dsk(float (&d)[32], uint64_t a, uint64_t b, CALLER)
+{
+    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
+    cuda_on_cpu::wgmma_issue({64, bf16, FIRST, false, true, a, b}, d, NULL, where);
 }
 
 #endif

@@ -131,7 +131,9 @@ enum CUresult cuTensorMapEncodeTiled(
 namespace
 {
 struct transfer {
-    struct CUtensorMap map;
+    struct CUtensorMap map; /* or, for bytes in a row: */
+    char *bytes;
+    size_t n_bytes;
     struct block *block;
     char *shared;
     struct mbarrier *bar; /* a load's */
@@ -159,10 +161,19 @@ UNSEEN static struct transfers *under_way(void)
     return mine;
 }
 
+/* What a transfer of bytes in a row does: a load copies, a store adds floats. */
+UNSEEN static void copy_bytes(const struct transfer &t, bool load)
+{
+    if (load) memcpy(t.shared, t.bytes, t.n_bytes);
+    for (size_t i = 0; !load && i < t.n_bytes / 4; i++)
+        atomicAdd((float *)t.bytes + i, ((const float *)t.shared)[i]);
+}
+
 /* Copies the box between array and shared memory: 16-byte chunk c of row r lies at chunk
  * c ^ (r % 8) of its 128 bytes, where r counts from a multiple of 1024 bytes on. */
 UNSEEN static void copy_box(const struct transfer &t, bool load)
 {
+    if (t.bytes) return copy_bytes(t, load);
     const struct CUtensorMap &m = t.map;
     bool head = t.at[2] >= 0 && (uint64_t)t.at[2] < m.size[2] && t.at[3] >= 0 &&
                 (uint64_t)t.at[3] < m.size[3];
@@ -187,7 +198,7 @@ UNSEEN static void copy_box(const struct transfer &t, bool load)
 UNSEEN static void load_now(const struct transfer &t)
 {
     copy_box(t, true);
-    t.bar->bytes -= (int64_t)(t.map.box[0] * t.map.box[1] * 2);
+    t.bar->bytes -= (int64_t)t.n_bytes;
     TSAN(__tsan_release(t.bar));
     mbarrier_end_phase(t.block, t.bar);
 }
@@ -213,20 +224,39 @@ UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *sh
     if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
     shared_at(address, bytes, where);
     check_accesses(address, bytes, is_store, where);
-    return {*map, self->current->block, (char *)shared, NULL, {column, row, head, batch}};
+    return {*map, NULL, bytes, self->current->block, (char *)shared, NULL,
+            {column, row, head, batch}};
+}
+
+UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t bytes,
+                                       bool is_store, const struct caller &where)
+{
+    uint32_t address = shared_address(shared, where);
+    if (address % 16 || (uintptr_t)memory % 16 || bytes % 16)
+        fail(where, "TMA: addresses and bytes must be multiples of 16");
+    shared_at(address, bytes, where);
+    check_accesses(address, bytes, is_store, where);
+    return {{}, (char *)memory, bytes, self->current->block, (char *)shared, NULL, {}};
+}
+
+UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct caller &where)
+{
+    t.bar = mbarrier_at(bar, where);
+    self->finish_one = finish_a_load;
+    if (executes_now()) load_now(t);
+    else under_way()->loads.push_back(t);
+}
+
+UNSEEN void tma_load_bytes(void *to, const void *from, int bytes, uint64_t *bar,
+                           const struct caller &where)
+{
+    start_load(bytes_of((void *)from, to, (size_t)bytes, false, where), bar, where);
 }
 
 UNSEEN void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int column, int row,
                      int head, int batch, const struct caller &where)
 {
-    struct transfer t = transfer_of(map, to, false, column, row, head, batch, where);
-    t.bar = mbarrier_at(bar, where);
-    self->finish_one = finish_a_load;
-    struct transfers *u = under_way();
-    if (executes_now())
-        load_now(t);
-    else
-        u->loads.push_back(t);
+    start_load(transfer_of(map, to, false, column, row, head, batch, where), bar, where);
 }
 
 UNSEEN static std::vector<struct transfer> &my_stores(void)
@@ -238,6 +268,12 @@ UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, 
                       int batch, const struct caller &where)
 {
     my_stores().push_back(transfer_of(map, from, true, column, row, head, batch, where));
+}
+
+UNSEEN void cuda_on_cpu::tma_add(float *to, const float *from, size_t n,
+                                 const struct caller &where)
+{
+    my_stores().push_back(bytes_of(to, from, 4 * n, true, where));
 }
 
 UNSEEN void tma_store_wait(void)

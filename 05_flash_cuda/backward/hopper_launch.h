@@ -1,0 +1,80 @@
+/* hopper_launch.h: the host's side of the Hopper rungs of the backward ladder. */
+#ifndef BACKWARD_HOPPER_LAUNCH_H
+#define BACKWARD_HOPPER_LAUNCH_H
+
+#include "backward/hopper_tiles.h"
+
+/* Tiles of queries and keys: S^T and dP^T take Br / 2 registers each, dK and dV D / 2 each; at both
+ * head dims that makes 192. */
+template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
+    using T = Type;
+    static constexpr enum dtype TYPE_OF_T = DTYPE;
+    static constexpr int D = HEAD_DIM, Bc = 128, Br = D == 64 ? 128 : 64;
+    static constexpr int STAGES = 2, THREADS = 384;
+    static_assert(D == 64 || D == 128, "dQ: 64 queries of 128, or 64 columns of 128 a consumer");
+};
+
+/* Bytes before dq_sum in the workspace; dq_sum has whole tiles of D columns. */
+template <class C> static size_t backward_workspace(const struct problem *p)
+{
+    return (2 + C::D) * padded_rows(p, C::Br) * sizeof(float);
+}
+
+template <class C>
+static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct problem *p,
+                                                              const struct arrays *a)
+{
+    struct backward_params<C::TYPE_OF_T> params;
+    const struct shape4 q = {p->batch, p->heads_q, p->seqlen_q, p->head_dim};
+    const struct shape4 k = {p->batch, p->heads_kv, p->seqlen_k, p->head_dim};
+    const struct shape4 v = {p->batch, p->heads_kv, p->seqlen_k, p->head_dim_v};
+    const struct shape4 o = {p->batch, p->heads_q, p->seqlen_q, p->head_dim_v};
+    params.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), C::Br);
+    params.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), C::Bc);
+    params.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), C::Bc);
+    params.d_o = tensor_map(a->d_o, p->dtype, o, strides_of_o(p), C::Br);
+    params.x = gradient_of<C::TYPE_OF_T>(p, a, C::Br, C::Bc);
+    params.c = p->scale * 1.44269504f;
+    params.counter = NULL;
+    return params;
+}
+
+/* The three kernels: D and lse2, the one given, dq. */
+template <class C, class MEMORY, class KERNEL>
+static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_OF_T> &params,
+                            const struct problem *p, void *stream)
+{
+    const struct gradient<C::TYPE_OF_T> &x = params.x;
+    const int blocks = (int)(p->batch * p->heads_kv * x.key_tiles);
+    const size_t numbers = padded_rows(p, C::Br) * C::D;
+    launch_row_sums<C::TYPE_OF_T>(x, stream);
+    CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, numbers * sizeof(float), (cudaStream_t)stream));
+    start<C, MEMORY>(kernel, blocks, stream, params);
+    start<struct sums>(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, stream, x);
+}
+
+/* Calls use(config) with the one for the problem. */
+template <template <class, enum dtype, int> class CONFIG, class F>
+static void with_config(const struct problem *p, F use)
+{
+    const bool wide = p->head_dim > 64 || p->head_dim_v > 64;
+    if (p->dtype == BF16 && wide) use(CONFIG<__nv_bfloat16, BF16, 128>());
+    else if (p->dtype == BF16) use(CONFIG<__nv_bfloat16, BF16, 64>());
+    else if (wide) use(CONFIG<__half, F16, 128>());
+    else use(CONFIG<__half, F16, 64>());
+}
+
+[[maybe_unused]] static const char *hopper_gradient_refuses(const struct problem *p)
+{
+    if (p->head_dim > 128 || p->head_dim_v > 128) return "a head_dim above 128";
+    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (!p->seqlen_q || !p->seqlen_k || !p->batch) return "no queries or keys";
+    return gradient_too_large(p);
+}
+
+#define HOPPER_GRADIENT                                                                       \
+    .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,            \
+    .types = TYPE(F16) | TYPE(BF16),                                                          \
+    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW,       \
+    .max_score = INFINITY, .masked_rows = 1
+#endif

@@ -1,0 +1,283 @@
+/* hopper_tiles.h: what the Hopper rungs of the backward ladder share in exactly the same form: their
+ * tiles, the five products, p and ds, dq's buffer.
+ *
+ * Two consumer warpgroups share a tile of Bc = 128 keys, 64 each.  Both see all Br queries of a tile:
+ *
+ *     S^T, dP^T   64 keys x Br queries, in registers      A = its rows of K or V, B = Q or dO
+ *     dV, dK      64 keys x D columns, in registers       A = P^T or dS^T in registers
+ *     dQ          64 queries x 64 columns, in registers   A = dS in shared memory, B = K
+ *
+ * dQ is a sum over all 128 keys, so that each consumer needs the other's dS: it passes through
+ * shared memory, transposed on the way by stmatrix.  A consumer computes half of dQ: at D = 64 that
+ * of 64 queries of 128, at D = 128 64 columns of 128. */
+#ifndef HOPPER_TILES_H
+#define HOPPER_TILES_H
+
+#include "backward/gradient.h"
+#include "hopper/pipeline.h"
+#include "hopper/store.h"
+
+/* A kernel's parameters. */
+template <enum dtype T> struct backward_params {
+    CUtensorMap q, k, v, d_o;
+    struct gradient<T> x;
+    float c;      /* scale log2(e) */
+    int *counter; /* in_order: blocks begun, and then additions to each tile of dq */
+};
+
+/* A tile of queries: their Q, dO, lse2 and D. */
+template <class C> struct queries {
+    alignas(1024) typename C::T q[C::Br * C::D];
+    alignas(1024) typename C::T d_o[C::Br * C::D];
+    alignas(128) float lse2[C::Br], D_i[C::Br];
+};
+
+template <class C> struct backward_memory {
+    alignas(1024) typename C::T k[C::Bc * C::D];
+    alignas(1024) typename C::T v[C::Bc * C::D];
+    struct queries<C> tile[C::STAGES];
+    alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
+    alignas(128) float dq[C::STAGED ? 2 : 1][C::STAGED ? 64 * 64 : 4]; /* of each consumer */
+    uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
+        do_empty[C::STAGES];
+};
+
+template <class C> static __device__ __forceinline__ void memory_init(backward_memory<C> &sm)
+{
+    mbarrier_init(&sm.kv_full, 1);
+    for (int i = 0; i < C::STAGES; i++) {
+        mbarrier_init(&sm.q_full[i], 1);
+        mbarrier_init(&sm.do_full[i], 1);
+        mbarrier_init(&sm.q_empty[i], 2);
+        mbarrier_init(&sm.do_empty[i], 2);
+    }
+    fence_mbarrier_init();
+}
+
+/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles of queries
+ * that see some of them, head after head of the group. */
+struct key_work { int head_kv, j_0, first, n; };
+
+template <class C, enum dtype T>
+static __device__ __forceinline__ struct key_work key_work_of(const struct gradient<T> &x,
+                                                              int block)
+{
+    struct key_work w = {block / x.key_tiles, block % x.key_tiles * C::Bc, 0, 0};
+    struct key_range32 seen = queries_of(x.mask, x.seqlen_q, w.j_0, min(w.j_0 + C::Bc, x.seqlen_k));
+    w.first = seen.first / C::Br;
+    w.n = max(0, (seen.end + C::Br - 1) / C::Br - w.first);
+    return w;
+}
+
+/* ---- the producer, one thread: K and V, then tile after tile of queries ---- */
+
+template <class C, enum dtype T>
+static __device__ __forceinline__ void produce(backward_memory<C> &sm,
+                                               const struct backward_params<T> &params,
+                                               const struct key_work &w)
+{
+    const struct gradient<T> &x = params.x;
+    const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
+    struct pipeline_state at = {0, 1};
+    mbarrier_arrive_expect_tx(&sm.kv_full, 2 * C::Bc * C::D * 2);
+#pragma unroll
+    for (int i = 0; i < C::D / 64; i++) {
+        tma_load_box(sm.k + i * C::Bc * 64, &params.k, &sm.kv_full, 64 * i, w.j_0, h_kv, batch);
+        tma_load_box(sm.v + i * C::Bc * 64, &params.v, &sm.kv_full, 64 * i, w.j_0, h_kv, batch);
+    }
+    for (int h = 0; h < x.group; h++)
+        for (int t = w.first; t < w.first + w.n; t++) {
+            const int head = h_kv * x.group + h, i_0 = t * C::Br;
+            const ptrdiff_t row = (ptrdiff_t)(batch * x.heads_q + head) * x.padded + i_0;
+            struct queries<C> &to = sm.tile[at.index];
+            mbarrier_wait(&sm.q_empty[at.index], at.phase);
+            mbarrier_arrive_expect_tx(&sm.q_full[at.index], C::Br * (C::D * 2 + 4));
+#pragma unroll
+            for (int i = 0; i < C::D / 64; i++)
+                tma_load_box(to.q + i * C::Br * 64, &params.q, &sm.q_full[at.index], 64 * i, i_0,
+                             head, batch);
+            tma_load_bytes(to.lse2, x.lse2 + row, C::Br * 4, &sm.q_full[at.index]);
+            mbarrier_wait(&sm.do_empty[at.index], at.phase);
+            mbarrier_arrive_expect_tx(&sm.do_full[at.index], C::Br * (C::D * 2 + 4));
+#pragma unroll
+            for (int i = 0; i < C::D / 64; i++)
+                tma_load_box(to.d_o + i * C::Br * 64, &params.d_o, &sm.do_full[at.index], 64 * i,
+                             i_0, head, batch);
+            tma_load_bytes(to.D_i, x.D + row, C::Br * 4, &sm.do_full[at.index]);
+            advance<C::STAGES>(at);
+        }
+}
+
+/* ---- a consumer's products ---- */
+
+/* Issues S^T = K Q^T or dP^T = V dO^T: 64 rows of a tile of keys, all of a tile of queries. */
+template <class C>
+static __device__ __forceinline__ void issue_scores(float (&s)[C::Br / 2],
+                                                    const typename C::T *keys,
+                                                    const typename C::T *queries)
+{
+    const uint64_t a = descriptor_qk(keys), b = descriptor_qk(queries);
+    wgmma_qk<typename C::T, true>(s, a, b);
+#pragma unroll
+    for (int i = 1; i < C::D / 16; i++)
+        wgmma_qk<typename C::T, false>(s, a + i / 4 * (C::Bc * 128 >> 4) + i % 4 * 2,
+                                       b + i / 4 * (C::Br * 128 >> 4) + i % 4 * 2);
+    wgmma_commit();
+}
+
+/* Issues dV += P^T dO or dK += dS^T Q: weights in registers, a tile of queries. */
+template <class C>
+static __device__ __forceinline__ void issue_rows(float (&o)[C::D / 2],
+                                                  const uint32_t (&w)[C::Br / 4],
+                                                  const typename C::T *queries)
+{
+    const uint64_t b = descriptor_v(queries, C::Br);
+#pragma unroll
+    for (int i = 0; i < C::Br / 16; i++) wgmma_pv<typename C::T>(o, w + 4 * i, b + 128 * i);
+    wgmma_commit();
+}
+
+/* Issues consumer w's half of dQ = dS K. */
+template <class C>
+static __device__ __forceinline__ void issue_dq(float (&dq)[32], const typename C::T *ds,
+                                                const typename C::T *keys, int w)
+{
+    const uint64_t a = descriptor_qk(ds + (C::D == 64 ? w * 64 * 64 : 0));
+    const uint64_t b = descriptor_v(keys + (C::D == 64 ? 0 : w * C::Bc * 64), C::Bc);
+    wgmma_dsk<typename C::T, true>(dq, a, b);
+#pragma unroll
+    for (int i = 1; i < C::Bc / 16; i++)
+        wgmma_dsk<typename C::T, false>(dq, a + i / 4 * (C::Br * 128 >> 4) + i % 4 * 2,
+                                        b + 128 * i);
+    wgmma_commit();
+}
+
+/* ---- between the products ---- */
+
+/* p = 2^(s c - lse2).  A thread's columns are queries, 8 (i / 4) + 2 (lane % 4) + i % 2 (wgmma.h). */
+template <class C>
+static __device__ __forceinline__ void exponentials(float (&s)[C::Br / 2],
+                                                    const struct queries<C> &tile, float c)
+{
+#pragma unroll
+    for (int i = 0; i < C::Br / 2; i += 4) {
+        const float2 lse2 = *(const float2 *)&tile.lse2[2 * i + threadIdx.x % 4 * 2];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[i + e] = exp2_fast(fmaf(s[i + e], c, -(e % 2 ? lse2.y : lse2.x)));
+    }
+}
+
+/* p = 0 where key j (or j + 8, the thread's other row) is hidden from query i_0 ...: after the
+ * exponential, which may be inf there. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void hide(float (&p)[C::Br / 2], const struct gradient<T> &x,
+                                            int j, int i_0)
+{
+    struct key_range32 seen[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        seen[r] = queries_of(x.mask, x.seqlen_q, j + 8 * r, j + 8 * r + 1);
+        if (j + 8 * r >= x.seqlen_k) seen[r].end = 0;
+        seen[r].first -= i_0 + threadIdx.x % 4 * 2, seen[r].end -= i_0 + threadIdx.x % 4 * 2;
+    }
+#pragma unroll
+    for (int i = 0; i < C::Br / 2; i++) {
+        const int query = 8 * (i / 4) + i % 2;
+        if (query < seen[i / 2 % 2].first || query >= seen[i / 2 % 2].end) p[i] = 0.0f;
+    }
+}
+
+/* ds = p (dp - D), in dp.  Where p = 0 is hidden dp is finite, as q, k, v and do are. */
+template <class C>
+static __device__ __forceinline__ void gradients_of_scores(float (&dp)[C::Br / 2],
+                                                           const float (&p)[C::Br / 2],
+                                                           const struct queries<C> &tile)
+{
+#pragma unroll
+    for (int i = 0; i < C::Br / 2; i += 4) {
+        const float2 D_i = *(const float2 *)&tile.D_i[2 * i + threadIdx.x % 4 * 2];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[i + e] = p[i + e] * (dp[i + e] - (e % 2 ? D_i.y : D_i.x));
+    }
+}
+
+/* Does every query of the tile see every key of the block? */
+template <class C, enum dtype T>
+static __device__ __forceinline__ bool sees_all(const struct gradient<T> &x, int i_0, int j_0)
+{
+    struct key_range32 all = all_rows_see(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
+    return all.first <= j_0 && j_0 + C::Bc <= all.end;
+}
+
+/* dS^T of consumer w to shared memory, as dS: a row for each query. */
+template <class C>
+static __device__ __forceinline__ void put_ds(typename C::T *ds, const uint32_t (&packed)[C::Br / 4],
+                                              int w)
+{
+    const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
+    const uint32_t chunk = threadIdx.x % 128 / 32 * 2 + lane / 8 % 2;
+    const uint32_t to =
+        shared_address(ds + w * C::Br * 64) + row * 128 + ((chunk ^ (row & 7)) << 4);
+#pragma unroll
+    for (int i = 0; i < C::Br / 16; i++) stmatrix_transposed(to + i * 16 * 128, packed + 4 * i);
+}
+
+/* ---- results ---- */
+
+/* A warpgroup's 64 rows of N accumulators a thread times `scale`, rounded, 16 bytes a lane.
+ *   to   the head's first row      row  the thread's first (wgmma.h), of n_rows
+ *   column  that the 2 N columns begin at, of cols */
+template <class T, int N>
+static __device__ __forceinline__ void store_gradient(uint16_t *to, const float (&o)[N],
+                                                      float scale, int row, int n_rows,
+                                                      int column, int cols)
+{
+#pragma unroll
+    for (int i = 0; i < N / 8; i++) {
+        const int r = row + i % 2 * 8, c = column + i / 2 * 32 + 8 * (threadIdx.x % 4);
+        uint32_t w[4];
+#pragma unroll
+        for (int x = 0; x < 4; x++) {
+            const int at = 16 * (i / 2) + 4 * x + 2 * (i % 2);
+            w[x] = pack<T>(o[at] * scale, o[at + 1] * scale);
+        }
+        quad_transpose(w);
+        if (r < n_rows && c < cols)
+            *(uint4 *)(to + (ptrdiff_t)r * cols + c) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+/* ---- dq's buffer ----
+ * dq is summed in float32, in the order of the registers, 64 x 64 numbers (a block) at a time: block
+ * (head, query / 64, column / 64), then four numbers of each thread, eight times.  So a warp adds
+ * whole lines. */
+
+template <class C, enum dtype T>
+static __device__ __forceinline__ float *dq_block(const struct gradient<T> &x, int head, int i_0,
+                                                  int w)
+{
+    const ptrdiff_t i = C::D == 64 ? i_0 / 64 + w : i_0 / 64 * 2 + w;
+    return x.dq_sum + ((ptrdiff_t)head * x.padded * C::D) + i * 64 * 64;
+}
+
+/* dq = scale dq_sum, rounded, row by row: a warpgroup for each block. */
+template <class C, enum dtype T>
+static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradient<T> x)
+{
+    constexpr int WIDE = C::D / 64;
+    const float *from = x.dq_sum + (ptrdiff_t)blockIdx.x * 64 * 64 + threadIdx.x * 4;
+    const int block = blockIdx.x / WIDE, of_head = x.padded / 64, head = block / of_head;
+    const int row = block % of_head * 64 + first_row(), column = blockIdx.x % WIDE * 64;
+    float dq[32];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float4 four = *(const float4 *)(from + i * 128 * 4);
+        dq[4 * i] = four.x, dq[4 * i + 1] = four.y, dq[4 * i + 2] = four.z, dq[4 * i + 3] = four.w;
+    }
+    store_gradient<typename C::T>(x.dq + (ptrdiff_t)head * x.seqlen_q * x.head_dim, dq, x.scale,
+                                  row, x.seqlen_q, column, x.head_dim);
+}
+
+#endif
