@@ -11,11 +11,6 @@
  * other consumer happens to do. */
 #include "backward/hopper_launch.h"
 
-template <class Type, enum dtype DTYPE, int HEAD_DIM>
-struct config : backward_config<Type, DTYPE, HEAD_DIM> {
-    static constexpr bool STAGED = false; /* dq in shared memory */
-};
-
 /* What a consumer has in registers, and where it is in the pipeline. */
 template <class C> struct gradient_consumer {
     float dk[C::D / 2], dv[C::D / 2];
@@ -23,10 +18,10 @@ template <class C> struct gradient_consumer {
     int ds; /* which of the two dS */
 };
 
-/* The tile of queries i_0 ... of head `head`; w: which consumer, j: its thread's first key. */
+/* The tile of queries i_0 ... of head `head`; w: which consumer. */
 template <class C, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
-                                            const struct backward_params<T> &params, int w, int j,
+                                            const struct backward_params<T> &params, int w,
                                             int j_0, int head, int i_0)
 {
     const struct gradient<T> &x = params.x;
@@ -43,9 +38,9 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     warpgroup_fence_operand(dp);
     exponentials<C>(s, tile, params.c);
     const bool open = sees_all<C>(x, i_0, j_0);
-    if (!open) hide<C>(s, x, j, i_0);
+    if (!open) hide<C>(s, x, j_0 + 64 * w, i_0);
     gradients_of_scores<C>(dp, s, tile);
-    if (!open) hide<C>(dp, x, j, i_0);
+    if (!open) hide<C>(dp, x, j_0 + 64 * w, i_0);
     pack_weights<typename C::T>(s, p_packed);
     pack_weights<typename C::T>(dp, ds_packed);
     put_ds<C>(sm.ds[y.ds], ds_packed, w);
@@ -64,7 +59,8 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     mbarrier_arrive_if(&sm.do_empty[y.at.index], threadIdx.x % 128 == 0);
     release(sm.q_empty, y.at);
     y.ds ^= 1;
-    float *to = dq_block<C>(x, head, i_0, w) + threadIdx.x % 128 * 4;
+    float *to =
+        x.dq_sum + (ptrdiff_t)dq_block<C>(x, head, i_0, w) * 4096 + threadIdx.x % 128 * 4;
 #pragma unroll
     for (int i = 0; i < 32; i += 4)
         add_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
@@ -85,7 +81,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
     mbarrier_wait(&sm.kv_full, 0);
     for (int h = 0; h < x.group; h++)
         for (int t = work.first; t < work.first + work.n; t++)
-            step(y, sm, params, w, j, work.j_0, work.head_kv * x.group + h, t * C::Br);
+            step(y, sm, params, w, work.j_0, work.head_kv * x.group + h, t * C::Br);
     const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
     store_gradient<typename C::T>(x.dk + keys * x.head_dim, y.dk, x.scale, j, x.seqlen_k, 0,
                                   x.head_dim);
@@ -113,7 +109,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config<config>(p, [&](auto c) {
+    with_config(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_wgmma_kernel<C, C::TYPE_OF_T>,
                                                backward_params_of<C>(p, a), p, a->stream);
@@ -123,7 +119,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config<config>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    with_config(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
     return bytes;
 }
 

@@ -37,9 +37,8 @@ template <class C> struct backward_memory {
     alignas(1024) typename C::T v[C::Bc * C::D];
     struct queries<C> tile[C::STAGES];
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
-    alignas(128) float dq[C::STAGED ? 2 : 1][C::STAGED ? 64 * 64 : 4]; /* of each consumer */
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
-        do_empty[C::STAGES];
+        do_empty[C::STAGES], ds_full[2], ds_empty[2];
 };
 
 template <class C> static __device__ __forceinline__ void memory_init(backward_memory<C> &sm)
@@ -50,6 +49,10 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
         mbarrier_init(&sm.do_full[i], 1);
         mbarrier_init(&sm.q_empty[i], 2);
         mbarrier_init(&sm.do_empty[i], 2);
+    }
+    for (int i = 0; i < 2; i++) {
+        mbarrier_init(&sm.ds_full[i], 8); /* the warps of both consumers */
+        mbarrier_init(&sm.ds_empty[i], 2);
     }
     fence_mbarrier_init();
 }
@@ -168,13 +171,15 @@ static __device__ __forceinline__ void exponentials(float (&s)[C::Br / 2],
     }
 }
 
-/* p = 0 where key j (or j + 8, the thread's other row) is hidden from query i_0 ...: after the
- * exponential, which may be inf there. */
+/* p = 0 where a key is hidden: after the exponential, which may be inf there.
+ *   j  the consumer's first key      i_0  the first query */
 template <class C, enum dtype T>
 static __device__ __forceinline__ void hide(float (&p)[C::Br / 2], const struct gradient<T> &x,
                                             int j, int i_0)
 {
     struct key_range32 seen[2];
+    asm("" : "+r"(j)); /* hides it from the compiler: nothing of it waits in registers */
+    j += first_row();
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         seen[r] = queries_of(x.mask, x.seqlen_q, j + 8 * r, j + 8 * r + 1);
@@ -250,16 +255,14 @@ static __device__ __forceinline__ void store_gradient(uint16_t *to, const float 
 }
 
 /* ---- dq's buffer ----
- * dq is summed in float32, in the order of the registers, 64 x 64 numbers (a block) at a time: block
- * (head, query / 64, column / 64), then four numbers of each thread, eight times.  So a warp adds
- * whole lines. */
+ * dq is summed in float32, in the order of the registers, 64 x 64 numbers (a block) at a time, two
+ * blocks for each tile of queries: four numbers of each thread, eight times.  So a warp adds whole
+ * lines. */
 
 template <class C, enum dtype T>
-static __device__ __forceinline__ float *dq_block(const struct gradient<T> &x, int head, int i_0,
-                                                  int w)
+static __device__ __forceinline__ int dq_block(const struct gradient<T> &x, int head, int i_0, int w)
 {
-    const ptrdiff_t i = C::D == 64 ? i_0 / 64 + w : i_0 / 64 * 2 + w;
-    return x.dq_sum + ((ptrdiff_t)head * x.padded * C::D) + i * 64 * 64;
+    return (head * x.query_tiles + i_0 / C::Br) * 2 + w;
 }
 
 /* dq = scale dq_sum, rounded, row by row: a warpgroup for each block. */

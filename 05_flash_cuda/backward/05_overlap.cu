@@ -1,0 +1,199 @@
+/* arch: sm_90a */
+/* 05_overlap.cu: rung 5 of the backward ladder: products of one tile overlap p and ds of another.
+ *
+ * In rung 4 the tensor cores idle while both consumers compute p and ds: they meet at a barrier for
+ * every tile, because each needs the other's dS at once.  Here a consumer leaves dQ of tile u to the
+ * step of tile u + 1.  By then the other's dS has been written, and the two may drift apart by half a
+ * step: one computes while the other multiplies.
+ *
+ *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
+ *     computed:               | add dQ(u-1), p(u)   |  ds(u)      |
+ *
+ * dQ is added while S runs, p is computed while dP runs.  dS has two places in shared memory, with
+ * a full and an empty barrier each, as tiles of queries have.
+ *
+ * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first, by the
+ * order of the hardware. */
+#include "backward/hopper_launch.h"
+
+/* What a consumer has in registers, and where it is in the pipelines. */
+template <class C> struct gradient_consumer {
+    float dk[C::D / 2], dv[C::D / 2];
+    struct pipeline_state at;     /* of this tile of queries and of its dS: both have two places */
+    int w;                        /* which consumer */
+    int block;                    /* of dq, of the tile that is added to next (dq_block()) */
+};
+
+/* Adds to dq of the tile before, and moves on to tile i_0. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void add_dq(gradient_consumer<C> &y, const float (&dq)[32],
+                                              const struct gradient<T> &x,
+                                              const struct key_work &work, int i_0)
+{
+    float *to = x.dq_sum + (ptrdiff_t)y.block * 4096 + threadIdx.x % 128 * 4;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4)
+        add_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
+    y.block += 2;
+    if (i_0 == work.first * C::Br) y.block += (x.query_tiles - work.n) * 2;
+}
+
+/* Issues dQ of the tile whose dS lies at `ds`, once both consumers have written it. */
+template <class C>
+static __device__ __forceinline__ void issue_dq_of(float (&dq)[32], backward_memory<C> &sm,
+                                                   struct pipeline_state ds, int w)
+{
+    mbarrier_wait(&sm.ds_full[ds.index], ds.phase);
+    wgmma_fence();
+    issue_dq<C>(dq, sm.ds[ds.index], sm.k, w);
+}
+
+/* The place in the pipeline of dS before `ds`. */
+static __device__ __forceinline__ struct pipeline_state place_before(struct pipeline_state ds)
+{
+    return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
+}
+
+/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST. */
+template <class C, bool FIRST, enum dtype T>
+static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
+                                            const struct backward_params<T> &params,
+                                            const struct key_work &work, int i_0)
+{
+    const struct gradient<T> &x = params.x;
+    const struct pipeline_state at = y.at;
+    struct queries<C> &tile = sm.tile[at.index];
+    float s[C::Br / 2], dp[C::Br / 2], dq[32];
+    uint32_t p_packed[C::Br / 4], ds_packed[C::Br / 4];
+    if (!FIRST) issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
+    mbarrier_wait(&sm.q_full[at.index], at.phase);
+    wgmma_fence();
+    issue_scores<C>(s, sm.k + y.w * 64 * 64, tile.q);
+    if (!FIRST) {
+        wgmma_wait<1>(); /* dQ has completed, S may still run */
+        warpgroup_fence_operand(dq);
+        mbarrier_arrive_if(&sm.ds_empty[y.at.index ^ 1], threadIdx.x % 128 == 0);
+        add_dq(y, dq, x, work, i_0);
+    }
+    mbarrier_wait(&sm.do_full[at.index], at.phase);
+    wgmma_fence();
+    issue_scores<C>(dp, sm.v + y.w * 64 * 64, tile.d_o);
+    wgmma_wait<1>(); /* S has completed, dP may still run */
+    warpgroup_fence_operand(s);
+    exponentials<C>(s, tile, params.c);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(dp);
+    const bool open = sees_all<C>(x, i_0, work.j_0);
+    if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
+    gradients_of_scores<C>(dp, s, tile);
+    if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
+    pack_weights<typename C::T>(s, p_packed);
+    pack_weights<typename C::T>(dp, ds_packed);
+    mbarrier_wait(&sm.ds_empty[y.at.index], y.at.phase ^ 1);
+    put_ds<C>(sm.ds[y.at.index], ds_packed, y.w);
+    fence_proxy_async();
+    __syncwarp();
+    mbarrier_arrive_if(&sm.ds_full[y.at.index], threadIdx.x % 32 == 0);
+    warpgroup_fence_operand(p_packed);
+    warpgroup_fence_operand(ds_packed);
+    wgmma_fence();
+    issue_rows<C>(y.dv, p_packed, tile.d_o);
+    issue_rows<C>(y.dk, ds_packed, tile.q);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(y.dv);
+    warpgroup_fence_operand(y.dk);
+    mbarrier_arrive_if(&sm.do_empty[at.index], threadIdx.x % 128 == 0);
+    release(sm.q_empty, y.at); /* and on to the next */
+}
+
+/* All tiles of the block's work, head after head of the group. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backward_memory<C> &sm,
+                                                 const struct backward_params<T> &params,
+                                                 const struct key_work &work)
+{
+    int i_0 = work.first * C::Br;
+    float dq[32];
+    step<C, true>(y, sm, params, work, i_0);
+    for (int left = work.n * params.x.group - 1; left; left--) {
+        i_0 += C::Br;
+        if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* the next head */
+        step<C, false>(y, sm, params, work, i_0);
+    }
+    issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
+    wgmma_wait<0>();
+    warpgroup_fence_operand(dq);
+    add_dq(y, dq, params.x, work, i_0);
+}
+
+template <class C, enum dtype T>
+static __device__ __forceinline__ void consume(backward_memory<C> &sm,
+                                               const struct backward_params<T> &params,
+                                               const struct key_work &work, int w)
+{
+    const struct gradient<T> &x = params.x;
+    gradient_consumer<C> y;
+#pragma unroll
+    for (int i = 0; i < C::D / 2; i++) y.dk[i] = y.dv[i] = 0.0f;
+    warpgroup_fence_operand(y.dk);
+    warpgroup_fence_operand(y.dv);
+    y.at = {0, 0};
+    y.w = w;
+    y.block = dq_block<C>(x, work.head_kv * x.group, work.first * C::Br, w);
+    mbarrier_wait(&sm.kv_full, 0);
+    if (work.n) all_tiles(y, sm, params, work);
+    const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
+    const int j = work.j_0 + 64 * w + first_row();
+    store_gradient<typename C::T>(x.dk + keys * x.head_dim, y.dk, x.scale, j, x.seqlen_k, 0,
+                                  x.head_dim);
+    store_gradient<typename C::T>(x.dv + keys * x.head_dim_v, y.dv, 1.0f, j, x.seqlen_k, 0,
+                                  x.head_dim_v);
+}
+
+template <class C, enum dtype T>
+static __global__ void __launch_bounds__(C::THREADS, 1)
+    gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)
+{
+    backward_memory<C> &sm = dynamic_shared<backward_memory<C>>();
+    if (threadIdx.x == 0) memory_init(sm);
+    __syncthreads();
+    const struct key_work work = key_work_of<C>(params.x, blockIdx.x);
+    int w = warpgroup_index();
+    if (w == 0) {
+        setmaxnreg_dec<24>();
+        if (threadIdx.x == 0) produce(sm, params, work);
+    } else {
+        setmaxnreg_inc<240>();
+        consume(sm, params, work, w - 1);
+    }
+}
+
+static void backward(const struct problem *p, const struct arrays *a)
+{
+    with_config(p, [&](auto c) {
+        using C = decltype(c);
+        launch_backward<C, backward_memory<C>>(gradient_overlap_kernel<C, C::TYPE_OF_T>,
+                                               backward_params_of<C>(p, a), p, a->stream);
+    });
+}
+
+static size_t workspace(const struct problem *p)
+{
+    size_t bytes = 0;
+    with_config(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    return bytes;
+}
+
+static struct cost cost(const struct problem *p) { return gradient_cost(p, 128); }
+
+GPU_VARIANT(gradient_overlap) = {
+    .name = "gradient_overlap",
+    .idea = "dQ one tile later",
+    HOPPER_GRADIENT,
+    .in_any_order = 1,
+    .refuses = hopper_gradient_refuses,
+    .workspace = workspace,
+    .cost = cost,
+    .does = {{OP_BACKWARD, backward}},
+    .on_gpu = GPU_TWIN(gradient_overlap),
+};
