@@ -128,9 +128,9 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ void consume(backward_memory<C> &sm,
-                                               const struct backward_params<T> &params,
-                                               const struct key_work &work, int w)
+                                               const struct backward_params<T> &params, int w)
 {
+    const struct key_work &work = sm.work;
     const struct gradient<T> &x = params.x;
     gradient_consumer<C> y;
 #pragma unroll
@@ -155,16 +155,18 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)
 {
     backward_memory<C> &sm = dynamic_shared<backward_memory<C>>();
-    if (threadIdx.x == 0) memory_init(sm);
+    if (threadIdx.x == 0) {
+        memory_init(sm);
+        sm.work = key_work_of<C>(params.x, blockIdx.x);
+    }
     __syncthreads();
-    const struct key_work work = key_work_of<C>(params.x, blockIdx.x);
     int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<24>();
-        if (threadIdx.x == 0) produce(sm, params, work);
+        if (threadIdx.x == 0) produce(sm, params);
     } else {
         setmaxnreg_inc<240>();
-        consume(sm, params, work, w - 1);
+        consume(sm, params, w - 1);
     }
 }
 

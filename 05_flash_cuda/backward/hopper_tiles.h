@@ -32,6 +32,10 @@ template <class C> struct queries {
     alignas(128) float lse2[C::Br], D_i[C::Br];
 };
 
+/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles of queries
+ * that see some of them, head after head of the group. */
+struct key_work { int head_kv, j_0, first, n; };
+
 template <class C> struct backward_memory {
     alignas(1024) typename C::T k[C::Bc * C::D];
     alignas(1024) typename C::T v[C::Bc * C::D];
@@ -39,6 +43,7 @@ template <class C> struct backward_memory {
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
         do_empty[C::STAGES], ds_full[2], ds_empty[2];
+    struct key_work work; /* here, not in registers: consumers have none left */
 };
 
 template <class C> static __device__ __forceinline__ void memory_init(backward_memory<C> &sm)
@@ -57,10 +62,6 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
     fence_mbarrier_init();
 }
 
-/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles of queries
- * that see some of them, head after head of the group. */
-struct key_work { int head_kv, j_0, first, n; };
-
 template <class C, enum dtype T>
 static __device__ __forceinline__ struct key_work key_work_of(const struct gradient<T> &x,
                                                               int block)
@@ -76,10 +77,10 @@ static __device__ __forceinline__ struct key_work key_work_of(const struct gradi
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ void produce(backward_memory<C> &sm,
-                                               const struct backward_params<T> &params,
-                                               const struct key_work &w)
+                                               const struct backward_params<T> &params)
 {
     const struct gradient<T> &x = params.x;
+    const struct key_work w = sm.work;
     const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
     struct pipeline_state at = {0, 1};
     mbarrier_arrive_expect_tx(&sm.kv_full, 2 * C::Bc * C::D * 2);
