@@ -19,15 +19,16 @@
 #include "products.h"
 #include "vector/vexp.h"
 
-#ifndef Br
 #define Br 48             /* queries of a tile */
-#define Bc 64             /* keys of a tile: whole steps of the exponential */
-#endif
+#define Bc 128            /* keys of a tile: whole steps of the exponential */
 #define ENOUGH_TASKS 32   /* with fewer heads the keys are cut into parts ... */
 #define LEAST_PART 256    /* ... of at least so many */
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
 #define LOG2E 0x1.715476p+0f
-#define AT_ONCE (Bc / LANES < VEXP_AT_ONCE ? Bc / LANES : VEXP_AT_ONCE)
+#define AT_ONCE 4         /* vectors whose exponentials go in lockstep */
+#define STEP (AT_ONCE * LANES)
+
+_Static_assert(Bc % STEP == 0, "a tile is whole steps of the exponential");
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
@@ -130,13 +131,14 @@ struct tile {
     float *dq;
 };
 
-/* s and dp (Bc) of a row become P and dS.
- *   hide (Bc)  bias, and -INFINITY for a hidden key; NULL where there is none of both
+/* s and dp (n) of a row become P and dS, n whole steps.
+ *   hide (n)  bias, and -INFINITY for a hidden key; NULL where there is none of both
  * A row that sees no key has lse = -INFINITY; all its scores are -INFINITY. */
-INLINE void weigh(float *s, float *dp, float scale, float c, const float *hide, float lse, float D)
+INLINE void weigh(float *s, float *dp, size_t n, float scale, float c, const float *hide, float lse,
+                  float D)
 {
     if (lse == -INFINITY) lse = 0;
-    for (size_t j = 0; j < Bc; j += AT_ONCE * LANES) {
+    for (size_t j = 0; j < n; j += STEP) {
         vfloat x[UNROLL_MOST], slope[UNROLL_MOST];
         vmask hidden[UNROLL_MOST];
         UNROLL(u, AT_ONCE, x[u] = vload(s + j + u * LANES) * scale);
@@ -162,21 +164,22 @@ static void weigh_tile(const struct problem *p, const struct arrays *a, const st
                        struct scratch *w)
 {
     struct key_range all = all_rows_see(t->mask, t->i, t->i + t->n_rows);
+    size_t n = round_up(t->n_keys, STEP);
     int plain = !p->has_bias && p->softcap <= 0 && all.first <= t->j &&
                 t->j + t->n_keys <= all.end;
     for (size_t r = 0; r < t->n_rows; r++) {
         float *s = w->s + r * Bc, *dp = w->dp + r * Bc, hide[Bc];
         if (plain) {
-            weigh(s, dp, p->scale, 0, NULL, t->lse[r], t->D[r]);
+            weigh(s, dp, n, p->scale, 0, NULL, t->lse[r], t->D[r]);
             continue;
         }
         struct key_range sees = mask_keys(t->mask, t->i + r);
+        size_t first = larger(sees.first, t->j), end = smaller(sees.end, t->j + t->n_keys);
         const float *bias = p->has_bias ? a->bias + bias_at(p, t->s.batch, t->h, t->i + r) : NULL;
-        for (size_t j = 0; j < Bc; j++) {
-            int seen = j < t->n_keys && t->j + j >= sees.first && t->j + j < sees.end;
-            hide[j] = !seen ? -INFINITY : bias ? bias[t->j + j] : 0;
-        }
-        weigh(s, dp, p->scale, p->softcap, hide, t->lse[r], t->D[r]);
+        for (size_t j = 0; j < n; j++) hide[j] = -INFINITY;
+        if (first < end && bias) memcpy(hide + first - t->j, bias + first, (end - first) * 4);
+        if (first < end && !bias) memset(hide + first - t->j, 0, (end - first) * 4);
+        weigh(s, dp, n, p->scale, p->softcap, hide, t->lse[r], t->D[r]);
     }
 }
 
@@ -198,13 +201,14 @@ static void add_what_is_not_finite(const struct tile *t, size_t width, size_t co
 static void gradient_of_tile(const struct problem *p, const struct arrays *a,
                              const struct plan *plan, const struct tile *t, struct scratch *w)
 {
-    static const float add[Br > Bc ? Br : Bc] = {[0 ... (Br > Bc ? Br : Bc) - 1] = 1};
+    static const float add[Bc] = {[0 ... Bc - 1] = 1}; /* Br < Bc */
+    size_t cols = round_up(t->n_keys, LANES);
     block_product(&(struct product){.a = t->q.at, .a_row = t->q.row, .a_step = 1, .b = w->kt,
                                     .b_row = Bc, .c = w->s, .c_row = Bc, .rows = t->n_rows,
-                                    .steps = p->head_dim, .cols = Bc});
+                                    .steps = p->head_dim, .cols = cols});
     block_product(&(struct product){.a = t->d_o.at, .a_row = t->d_o.row, .a_step = 1, .b = w->vt,
                                     .b_row = Bc, .c = w->dp, .c_row = Bc, .rows = t->n_rows,
-                                    .steps = p->head_dim_v, .cols = Bc});
+                                    .steps = p->head_dim_v, .cols = cols});
     weigh_tile(p, a, t, w);
     struct rows d_o = as_b(t->d_o, t->n_rows, p->head_dim_v, plan->cols_v, w->d_o);
     struct rows q = as_b(t->q, t->n_rows, p->head_dim, plan->cols, w->q);
@@ -228,7 +232,7 @@ static void gradient_of_keys(const struct problem *p, const struct arrays *a,
                              const struct plan *plan, struct sequence s, size_t kv, size_t j,
                              size_t n, const float *D, float *dq, struct scratch *w)
 {
-    struct tile t = {.s = s, .mask = mask_of_lengths(p, s.seqlen_q, s.seqlen_k), .j = j, .n_keys = n};
+    struct tile t = {.s = s, .mask = mask_of_lengths(p, s.seqlen_q, s.seqlen_k), .j = j};
     struct strides of_q = strides_of_q(p), of_k = strides_of_k(p), of_v = strides_of_v(p);
     struct rows k = {(const float *)a->k + key_at(p, a, &s, of_k, kv, j), of_k.row};
     struct rows v = {(const float *)a->v + key_at(p, a, &s, of_v, kv, j), of_v.row};
@@ -244,6 +248,7 @@ static void gradient_of_keys(const struct problem *p, const struct arrays *a,
         for (t.i = first; t.i < end; t.i += t.n_rows) {
             size_t row = lse_at(p, &s, t.h, t.i);
             t.n_rows = smaller(Br, end - t.i);
+            t.n_keys = smaller(n, mask_keys(t.mask, t.i + t.n_rows - 1).end - j);
             t.q = (struct rows){(const float *)a->q + query_at(p, &s, of_q, t.h, t.i), of_q.row};
             t.d_o = (struct rows){(const float *)a->d_o + row * p->head_dim_v, p->head_dim_v};
             t.lse = a->lse + row;
