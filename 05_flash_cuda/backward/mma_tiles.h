@@ -8,7 +8,7 @@
 #define MMA_TILES_H
 
 #include "backward/gradient.h"
-#include "portable/swizzled_tile.h"
+#include "portable/async_tile.h"
 
 /* Columns 16 d ... of 16 rows of a tile as an A fragment.   x  piece lane / 16 of row lane % 16 */
 template <int ROWS>

@@ -1,250 +1,204 @@
 /* 03_tensor_cores.cu: rung 3, the two matrix products run on tensor cores.
  *
- *     S = scale Q K^T;   m, l, O = fold over key blocks of (P = exp(S - m), V)
+ *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
  *
  * In rung 2 each thread did one fused multiply-add in an instruction.  Here a warp multiplies
  * 16 x 16 by 16 x 8 in one instruction (mma_sync.h).  A block has four warps of 16 queries
- * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no
- * room: their Q is loaded again for every key block).  K and V pass through shared memory
- * with ordinary loads and stores (padded_tile.h).  S comes out as C fragments, and P goes in as A
- * fragments, which hold the same elements in the same lanes: P never leaves the
- * registers.
+ * each.  Q stays in registers all the time, as A fragments (heads above 128 leave no room: their Q
+ * is loaded again for every key block).  S comes out as C fragments, and P goes in as A fragments,
+ * which hold the same elements in the same lanes: P never leaves the registers.  Tiles of Q, K and
+ * V lie in shared memory as ldmatrix reads them without conflicts (swizzled_tile.h).
  *
- * A lane
- * sums its own columns of P, and the four lanes of a row add up their sums once, at the end.
+ * A lane sums its own columns of P, and the four lanes of a row add up their sums once, at the
+ * end.  The maximum is taken of products that are not scaled yet: the scale is part of c, and
+ * c S - c m is one multiply-add.  A masked key takes part with p = 0, so V must not hold NaN or
+ * inf there.
  *
- * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256,
- * padded with zeros to 64, 128 or 256 columns. */
+ * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256, padded with
+ * zeros to the next of HEADS. */
 #include "attention.h"
 #include "cost.h"
-#include "portable/isolated_v.h"
 #include "portable/launch.h"
-#include "portable/mma_sync.h"
-#include "portable/padded_tile.h"
+#include "portable/scores.h"
+#include "portable/swizzled_tile.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, Br = 16 * WARPS };
+/* The head dimensions that are compiled, ascending up to 256; others are padded to the
+ * next.  Multiples of 16: add one here for heads that should not be padded. */
+#define HEADS 64, 128, 256
 
-/* The sizes of a kernel for heads of up to D columns. */
-template <int D> struct tile {
-    static constexpr int Bc = D <= 128 ? 64 : 32; /* keys: K and V fit in 48 KB */
-    static constexpr int Q_FRAGMENTS = D <= 128 ? D / 16 : 1; /* of Q, in registers */
-    alignas(16) uint16_t k[Bc * (D + PAD)];
-    alignas(16) uint16_t v[Bc * (D + PAD)];
+/* Tiles for heads of up to D columns.  Shared memory: 2 D (Br + 2 Bc) bytes, 64 KB at most: all
+ * that sm_75 has. */
+template <int HEAD_DIM, int WITH_BIAS> struct tiling {
+    static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
+    static constexpr int WARPS = 4, THREADS = 32 * WARPS;
+    static constexpr int BLOCKS = D <= 64 && !BIAS ? 3 : 2; /* on a multiprocessor */
+    static constexpr int MT = 1;               /* 16-query tiles of a warp */
+    static constexpr int Br = 16 * MT * WARPS; /* queries of a block */
+    static constexpr int Bc = D <= 128 ? 64 : 32; /* keys of it */
+    static constexpr int Q_IN_REGISTERS = D <= 128; /* or loaded for each key block */
+    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes per row */
+    static_assert(D % 16 == 0 && Bc % 16 == 0, "a product takes 16 columns or keys");
+
+    struct shared {
+        alignas(1024) uint16_t q[PANELS * Br * 64]; /* in the end: o */
+        alignas(1024) uint16_t k[PANELS * Bc * 64];
+        alignas(1024) uint16_t v[PANELS * Bc * 64];
+    };
+    /* The running state of a warp's queries, as C fragments.  m is not scaled; l is this
+     * lane's part of the sum.  And Q as A fragments, all of it or one step. */
+    struct state {
+        float o[MT][D / 8][4];
+        float m[MT][2], l[MT][2];
+        uint32_t q[Q_IN_REGISTERS ? D / 16 : 1][MT][4];
+    };
+    typedef float scores[MT][Bc / 8][4]; /* of a warp and a key block, as C fragments */
 };
 
-/* The state of a warp's 16 queries, spread over its lanes: o as C fragments, one per 8
- * columns; m and the lane's part of l of the two queries (g and g + 8) that the lane's
- * elements belong to. */
-template <int D> struct state {
-    float o[D / 8][4];
-    float m[2], l[2];
-};
-
-/* S = Q K^T of a warp: s[j] is the C fragment of keys 8 j ... 8 j + 7.  K's rows are
- * the columns of K^T, so ldmatrix without transposition makes B fragments of them:
- * matrices 0 and 1 are the upper and lower half of B for keys 0-7, matrices 2 and 3
- * for keys 8-15. */
-template <enum dtype T, int D, int Bc>
-static __forceinline__ __device__ void multiply_qk(float (&s)[Bc / 8][4],
-                                                   uint32_t (&q)[tile<D>::Q_FRAGMENTS][4],
-                                                   const uint16_t *k, const uint16_t *q_first,
-                                                   int n_rows, int n_columns)
+/* Copies a tile of ROWS rows to shared memory, through registers.
+ *   to (ROWS, D) swizzled   from (n_rows, n_columns); what lies beyond it becomes zero
+ * Rows of a multiple of 8 columns move 16 bytes at a time, others element by element. */
+template <class W, int ROWS>
+static __forceinline__ __device__ void load_tile(uint16_t *to, const uint16_t *from, int n_rows,
+                                                 int n_columns)
 {
-    int lane = threadIdx.x % 32;
-    k += (lane % 8 + lane / 16 * 8) * (D + PAD) + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int j = 0; j < Bc / 8; j++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) s[j][c] = 0.0f;
-#pragma unroll(tile<D>::Q_FRAGMENTS)
-    for (int i = 0; i < D / 16; i++) {
-        if (tile<D>::Q_FRAGMENTS == 1) load_q(q[0], q_first, i, n_rows, n_columns);
-#pragma unroll
-        for (int j = 0; j < Bc / 8; j += 2) {
-            const uint32_t(&a)[4] = q[i % tile<D>::Q_FRAGMENTS];
-            uint32_t b[4];
-            load_matrices(b, address_of(k + 8 * j * (D + PAD) + 16 * i));
-            mma_16x8x16<T>(s[j], a, b[0], b[1]);
-            mma_16x8x16<T>(s[j + 1], a, b[2], b[3]);
-        }
+    const bool pieces = n_columns % 8 == 0 && (size_t)from % 16 == 0;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < ROWS * W::D / 8; i += W::THREADS) {
+        int row = i / (W::D / 8), piece = i % (W::D / 8);
+        int n = row < n_rows ? n_columns - 8 * piece : 0; /* columns from here on */
+        const uint16_t *x = from + (ptrdiff_t)row * n_columns + 8 * piece;
+        uint16_t *at = to + swizzled<ROWS>(row, piece);
+        if (pieces) *(uint4 *)at = n > 0 ? *(const uint4 *)x : make_uint4(0, 0, 0, 0);
+        else
+            for (int c = 0; c < 8; c++) at[c] = c < n ? x[c] : 0;
     }
 }
 
-/* s = scale s + bias, and -inf where the key is masked: by causal, by the bias, or beyond
- * seqlen_k.
- *   i  query of the lane's upper row      j0  key of s[0]'s first column
- *   partial  0: every query of the block sees every key of it, and there is no bias */
-template <int Bc>
-static __forceinline__ __device__ void scale_and_mask(float (&s)[Bc / 8][4],
-                                                      const struct attention &x, int i,
-                                                      int j0, int partial)
+/* Folds the scores of a key block into m, l and o and turns them into P:
+ *     m_new = max(m, max_j s_j),  alpha = 2^(c (m - m_new))
+ *     p_j   = 2^(c s_j - c m_new),  l = l alpha + sum_j p_j (this lane's columns),  o = o alpha
+ * While m_new is -inf no key was visible: alpha = 1, so that -inf - -inf never arises. */
+template <class W>
+static __forceinline__ __device__ void softmax_step(typename W::state &f,
+                                                    typename W::scores &s, float c)
 {
 #pragma unroll
-    for (int n = 0; n < Bc / 8; n++)
+    for (int i = 0; i < W::MT; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[n][e] *= x.scale;
-    if (!partial) return;
+        for (int r = 0; r < 2; r++) {
+            float m_new = f.m[i][r];
 #pragma unroll
-    for (int n = 0; n < Bc / 8; n++)
+            for (int n = 0; n < W::Bc / 8; n++)
+                m_new = fmaxf(m_new, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
+            m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
+            float alpha = m_new == -INFINITY ? 1.0f : exp2_fast((f.m[i][r] - m_new) * c);
+            float base = base_of<W>(s[i], r, m_new, c);
+            f.m[i][r] = m_new;
+            f.l[i][r] *= alpha;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int row = i + 8 * (e / 2), key = j0 + 8 * n + 2 * (threadIdx.x % 4) + e % 2;
-            int end = mask_keys(x.mask, row).end;
-            float bias = 0.0f;
-            if (x.bias && row < x.seqlen_q && key < end)
-                bias = x.bias[(size_t)row * x.seqlen_k + key];
-            bool is_masked = key >= end || bias == -INFINITY; /* whatever Q and K hold */
-            s[n][e] = is_masked ? -INFINITY : s[n][e] + bias;
+            for (int n = 0; n < W::D / 8; n++) {
+                f.o[i][n][2 * r] *= alpha;
+                f.o[i][n][2 * r + 1] *= alpha;
+            }
+#pragma unroll
+            for (int n = 0; n < W::Bc / 8; n++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++)
+                    f.l[i][r] += s[i][n][e] = exp2_fast(fmaf(s[i][n][e], c, -base));
         }
 }
 
-/* Folds the scores of a key block into m and l, and turns them into P:
- *     m_new = max(m, max_j s_j),   p_j = exp(s_j - m_new)
- *     l     = l exp(m - m_new) + sum_j p_j (this lane's columns)
- * and o is multiplied by exp(m - m_new).  The elements of a row lie in the four lanes of a
- * group, so two exchanges make the maximum of the row.  While m_new is -inf (no visible key
- * yet) 0 takes its place: exp(-inf - 0) = 0, and -inf - -inf never arises. */
-template <int D, int Bc>
-static __forceinline__ __device__ void softmax_step(struct state<D> &f,
-                                                    float (&s)[Bc / 8][4])
-{
-#pragma unroll
-    for (int r = 0; r < 2; r++) { /* rows g and g + 8 */
-        float m_new = f.m[r];
-#pragma unroll
-        for (int n = 0; n < Bc / 8; n++)
-            m_new = fmaxf(m_new, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-        m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 1));
-        m_new = fmaxf(m_new, __shfl_xor_sync(~0u, m_new, 2));
-        float base = m_new == -INFINITY ? 0.0f : m_new;
-        float alpha = __expf(f.m[r] - base);
-        f.m[r] = m_new;
-        f.l[r] *= alpha;
-#pragma unroll
-        for (int n = 0; n < Bc / 8; n++)
-#pragma unroll
-            for (int c = 2 * r; c < 2 * r + 2; c++)
-                f.l[r] += s[n][c] = __expf(s[n][c] - base);
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-#pragma unroll
-            for (int c = 2 * r; c < 2 * r + 2; c++) f.o[n][c] *= alpha;
-    }
-}
-
-/* O += P V.  Two neighbouring C fragments of P are one A fragment; V lies in memory as
- * it is multiplied, so its B fragments come through the transposing ldmatrix. */
-template <enum dtype T, int D, int Bc>
-static __forceinline__ __device__ void add_pv(float (&o)[D / 8][4],
-                                              const float (&p)[Bc / 8][4],
-                                              const uint16_t *v)
-{
-    int lane = threadIdx.x % 32;
-    v += lane % 16 * (D + PAD) + lane / 16 * 8;
-#pragma unroll
-    for (int j = 0; j < Bc / 16; j++) { /* keys 16 j ... 16 j + 15 */
-        uint32_t a[4] = {pack<T>(p[2 * j][0], p[2 * j][1]),
-                         pack<T>(p[2 * j][2], p[2 * j][3]),
-                         pack<T>(p[2 * j + 1][0], p[2 * j + 1][1]),
-                         pack<T>(p[2 * j + 1][2], p[2 * j + 1][3])};
-#pragma unroll
-        for (int n = 0; n < D / 8; n += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, address_of(v + 16 * j * (D + PAD) + 8 * n));
-            mma_16x8x16<T>(o[n], a, b[0], b[1]);
-            mma_16x8x16<T>(o[n + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-/* A block computes Br queries of a head (attention.h).  BF16 or F16, heads of up to D. */
-template <enum dtype T, int D>
-__global__ void __launch_bounds__(THREADS, D <= 64 ? 3 : 2)
+/* A block computes Br queries of a head (attention.h).  Causal: the blocks with most keys come
+ * first, so that short ones end the run. */
+template <enum dtype T, class W>
+__global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     tensor_cores_kernel(const struct attention x)
 {
-    constexpr int Bc = tile<D>::Bc;
-    struct tile<D> &shared = dynamic_shared<struct tile<D>>();
-    int i = blockIdx.x % x.q_blocks; /* causal: blocks with most keys come first */
+    typename W::shared &shared = dynamic_shared<typename W::shared>();
+    int i = blockIdx.x % x.q_blocks;
     const struct head h =
-        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), Br);
-    const int first = h.q0 + threadIdx.x / 32 * 16; /* this warp's first query */
-    const uint16_t *q_first = q_row(x, h, first);
-    const int n_rows = x.seqlen_q - first; /* queries of this warp that exist */
-    uint32_t q[tile<D>::Q_FRAGMENTS][4];
-#pragma unroll
-    for (int i = 0; i < tile<D>::Q_FRAGMENTS; i++)
-        load_q(q[i], q_first, i, n_rows, x.head_dim);
+        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::Br);
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
+    int n_blocks = (h.keys + W::Bc - 1) / W::Bc, first = h.q0 + row0;
+    /* key blocks that all queries see, and keys that a query of this warp sees */
+    int n_open = all_rows_see(x.mask, h.q0, h.q0 + W::Br).end / W::Bc;
+    int end = some_row_sees(x.mask, first, first + 16 * W::MT).end;
 
-    struct state<D> f;
+    typename W::state f = {};
 #pragma unroll
-    for (int n = 0; n < D / 8; n++)
+    for (int i = 0; i < W::MT; i++) f.m[i][0] = f.m[i][1] = -INFINITY;
+
+    load_tile<W, W::Br>(shared.q, q_row(x, h, h.q0), x.seqlen_q - h.q0, x.head_dim);
+    shared_address q0 =
+        address_of(shared.q + swizzled<W::Br>(row0 + lane % 16, lane / 16));
+    if (W::Q_IN_REGISTERS) {
+        __syncthreads();
 #pragma unroll
-        for (int c = 0; c < 4; c++) f.o[n][c] = 0.0f;
-    for (int r = 0; r < 2; r++) f.m[r] = -INFINITY, f.l[r] = 0.0f;
-
-    for (int j0 = 0; j0 < h.keys; j0 += Bc) {
-        /* can a key of this block be masked for one of the block's queries? */
-        int partial = x.bias || j0 + Bc > all_rows_see(x.mask, h.q0, h.q0 + Br).end;
-        __syncthreads(); /* the block before has been read */
-        load_tile<T, D, Bc, THREADS>(shared.k, h.k + (size_t)j0 * x.head_dim,
-                                     x.seqlen_k - j0, x.head_dim, 0);
-        int nonfinite =
-            load_tile<T, D, Bc, THREADS>(shared.v, h.v + (size_t)j0 * x.head_dim_v,
-                                         x.seqlen_k - j0, x.head_dim_v, 1);
-        int isolate = __syncthreads_or(nonfinite); /* K and V are here */
-
-        float s[Bc / 8][4];
-        multiply_qk<T, D, Bc>(s, q, shared.k, q_first, n_rows, x.head_dim);
-        scale_and_mask<Bc>(s, x, first + threadIdx.x % 32 / 4, j0, partial);
-        uint32_t masked = isolate ? masked_keys<Bc>(s) : 0;
-        softmax_step<D, Bc>(f, s);
-        if (isolate) {
-            __syncthreads(); /* K has been read: its memory is free */
-            add_pv_isolated<T, D, Bc>(f.o, s, masked, shared.v, shared.k);
-        } else {
-            add_pv<T, D, Bc>(f.o, s, shared.v);
-        }
+        for (int d = 0; d < W::D / 16; d++) load_q<W>(f, q0, d);
     }
-    store<T, D>(f.o, f.m, f.l, h, x, first);
+    for (int t = 0; t < n_blocks; t++) {
+        int j0 = t * W::Bc, row = first + lane / 4;
+        __syncthreads(); /* all have read block t - 1 */
+        load_tile<W, W::Bc>(shared.k, h.k + (size_t)j0 * x.head_dim, x.seqlen_k - j0, x.head_dim);
+        load_tile<W, W::Bc>(shared.v, h.v + (size_t)j0 * x.head_dim_v, x.seqlen_k - j0,
+                            x.head_dim_v);
+        __syncthreads(); /* block t is here */
+        if (j0 >= end) continue; /* masked for this warp */
+        typename W::scores s;
+        multiply_qk<T, W>(s, f, q0, shared.k);
+        if (W::BIAS) add_bias<W>(s, x, row, j0);
+        if (t >= n_open) mask_block<W>(s, x, row, j0);
+        softmax_step<W>(f, s, unit_of<W>(x) * 1.44269504f);
+        add_pv<T, W>(f, s, shared.v);
+    }
+    __syncthreads(); /* Q, should there be no key block */
+    store<T, W>(f, shared, h, x, unit_of<W>(x));
 }
 
-template <enum dtype T, int D>
+template <enum dtype T, class W>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    struct attention x = attention_of(p, a, Br);
+    struct attention x = attention_of(p, a, W::Br);
     size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
-    start<struct tile<D>>(tensor_cores_kernel<T, D>, blocks, THREADS, a->stream, x);
+    start<typename W::shared>(tensor_cores_kernel<T, W>, blocks, W::THREADS, a->stream, x);
 }
 
-template <enum dtype T>
-static void attention_in(const struct problem *p, const struct arrays *a)
+/* Calls use(tiling) with the first compiled head dimension that holds the problem's. */
+template <int D, int... MORE, class F> static void with_tiling(const struct problem *p, F use)
 {
-    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (d <= 64) launch<T, 64>(p, a);
-    else if (d <= 128) launch<T, 128>(p, a);
-    else launch<T, 256>(p, a);
+    if (p->head_dim > D || p->head_dim_v > D) {
+        if constexpr (sizeof...(MORE) > 0) with_tiling<MORE...>(p, use);
+    } else if (p->has_bias) {
+        use(tiling<D, 1>());
+    } else {
+        use(tiling<D, 0>());
+    }
 }
 
 /* The instance for p in words. */
 static const char *picks(const struct problem *p)
 {
     static char text[120];
-    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    int bc = d <= 64 ? tile<64>::Bc : d <= 128 ? tile<128>::Bc : tile<256>::Bc;
-    snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d", Br,
-             bc, d <= 64 ? 64 : d <= 128 ? 128 : 256);
+    with_tiling<HEADS>(p, [&](auto w) {
+        snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d",
+                 w.Br, w.Bc, w.D);
+    });
     return text;
 }
 
+static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
+
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    if (p->dtype == F16) attention_in<F16>(p, a);
-    else attention_in<BF16>(p, a);
+    with_tiling<HEADS>(p, [&](auto w) {
+        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
+        else launch<BF16, decltype(w)>(p, a);
+    });
 }
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
 #ifdef __CUDACC__
     int device, major;
     CUDA_CHECK(cudaGetDevice(&device));
@@ -252,10 +206,8 @@ static const char *refuses(const struct problem *p)
     if (p->dtype == BF16 && major < 8)
         return "bfloat16 on this GPU (its tensor cores, of sm_75, multiply float16 only)";
 #endif
-    return too_large(p, Br);
+    return mma_refuses(p);
 }
-
-static struct cost cost(const struct problem *p) { return attention_cost(p, Br); }
 
 GPU_VARIANT(tensor_cores) = {
     .name = "tensor_cores",
@@ -267,7 +219,6 @@ GPU_VARIANT(tensor_cores) = {
     .supports = BASIC_FEATURES | WITH_SHIFT,
     .max_score = INFINITY,
     .masked_rows = 1,
-    .isolates_v = 1,
     .refuses = refuses,
     .picks = picks,
     .cost = cost,

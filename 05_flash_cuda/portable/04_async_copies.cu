@@ -1,24 +1,15 @@
 /* 04_async_copies.cu: rung 4, the next tile is copied while this one is computed.
  *
- *     P = 2^(c S - c m),  c = scale log2(e);    m, l, O = fold over key blocks;    O / l
- *
  * In rung 3 a block loads a tile, waits, computes, and loads the next one.  Here shared memory
  * holds two tiles of K and V.  cp.async copies key block t + 1 into one of them while the warps
- * compute block t in the other: it is an instruction that starts a copy of 16 bytes and does
- * not wait for it.
+ * compute block t in the other: it is an instruction that starts a copy of 16 bytes and does not
+ * wait for it (async_tile.h).
  *
- * An asynchronous copy writes 16 bytes to an address that is a multiple of 16, so rows of
- * rung 3's padded length would do; but Q, and in the end O, now pass through shared memory as
- * well, and padding costs memory that the second tile needs.  So rows are swizzled instead
- * (swizzled_tile.h).  The copy does not pass through registers, so no thread can look at V
- * for NaN, as rung 3 does: a masked key takes part with p = 0, and V must not hold NaN or inf
- * there.  The scale moves from the scores into the exponent, c s - c m: a multiply-add.
- *
- * sm_80 and later; bfloat16 and float16; head_dim and head_dim_v multiples of 8 up to 256,
- * padded with zeros to the next of HEADS. */
+ * sm_80 and later; head_dim and head_dim_v multiples of 8, because a copy has 16 bytes.  Everything
+ * else is rung 3's. */
 #include "attention.h"
 #include "cost.h"
-#include "portable/async_limits.h"
+#include "portable/async_tile.h"
 #include "portable/launch.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
@@ -32,7 +23,7 @@
 template <int HEAD_DIM, int WITH_BIAS> struct tiling {
     static constexpr int D = HEAD_DIM, BIAS = WITH_BIAS;
     static constexpr int WARPS = 4, THREADS = 32 * WARPS;
-    static constexpr int BLOCKS = 2;           /* on a multiprocessor */
+    static constexpr int BLOCKS = D <= 64 && !BIAS ? 3 : 2; /* on a multiprocessor */
     static constexpr int MT = 1;               /* 16-query tiles of a warp */
     static constexpr int Br = 16 * MT * WARPS; /* queries of a block */
     static constexpr int Bc = D <= 128 ? 64 : 32; /* keys of it */
@@ -90,10 +81,9 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
         }
 }
 
-/* A block computes Br queries of a head (attention.h).  One barrier a key block: after
- * it block t is here for all warps, and all have finished block t - 1, whose buffer
- * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
- * ones end the run. */
+/* A block computes Br queries of a head (attention.h).  One barrier a key block: after it block t
+ * is here for all warps, and all have finished block t - 1, whose buffer block t + 1 may take.
+ * Causal: the blocks with most keys come first, so that short ones end the run. */
 template <enum dtype T, class W>
 __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     async_copies_kernel(const struct attention x)
@@ -183,7 +173,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(async_copies) = {
     .name = "async_copies",
-    .idea = "copies run ahead; swizzle",
+    .idea = "copies run ahead",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 80,

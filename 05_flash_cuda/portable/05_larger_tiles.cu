@@ -13,7 +13,7 @@
  * Everything else is rung 4's.  This is about the form of FlashAttention-2 (Dao 2023). */
 #include "attention.h"
 #include "cost.h"
-#include "portable/async_limits.h"
+#include "portable/async_tile.h"
 #include "portable/launch.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
@@ -86,10 +86,9 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
         }
 }
 
-/* A block computes Br queries of a head (attention.h).  One barrier a key block: after
- * it block t is here for all warps, and all have finished block t - 1, whose buffer
- * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
- * ones end the run. */
+/* A block computes Br queries of a head (attention.h).  One barrier a key block: after it block t
+ * is here for all warps, and all have finished block t - 1, whose buffer block t + 1 may take.
+ * Causal: the blocks with most keys come first, so that short ones end the run. */
 template <enum dtype T, class W>
 __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     larger_tiles_kernel(const struct attention x)

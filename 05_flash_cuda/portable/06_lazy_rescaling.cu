@@ -12,7 +12,7 @@
  * Everything else is rung 5's. */
 #include "attention.h"
 #include "cost.h"
-#include "portable/async_limits.h"
+#include "portable/async_tile.h"
 #include "portable/launch.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
@@ -108,10 +108,9 @@ static __forceinline__ __device__ void softmax_step(typename W::state &f,
         }
 }
 
-/* A block computes Br queries of a head (attention.h).  One barrier a key block: after
- * it block t is here for all warps, and all have finished block t - 1, whose buffer
- * block t + 1 may take.  Causal: the blocks with most keys come first, so that short
- * ones end the run. */
+/* A block computes Br queries of a head (attention.h).  One barrier a key block: after it block t
+ * is here for all warps, and all have finished block t - 1, whose buffer block t + 1 may take.
+ * Causal: the blocks with most keys come first, so that short ones end the run. */
 template <enum dtype T, class W>
 __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     lazy_rescaling_kernel(const struct attention x)

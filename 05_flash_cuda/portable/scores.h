@@ -1,4 +1,4 @@
-/* scores.h: bias and mask of a warp's scores, the C fragments s[MT][Bc / 8][4] of rungs 4 to 6
+/* scores.h: bias and mask of a warp's scores, the C fragments s[MT][Bc / 8][4] of rungs 3 to 6
  * (swizzled_tile.h says what W is).  Without a bias scores are not scaled: the exponent's
  * multiply-add does that. */
 #ifndef SCORES_H

@@ -1,5 +1,5 @@
-/* swizzled_tile.h: a tile in shared memory as rungs 4 to 6 use it, in exactly the same form:
- * asynchronous copies into it, products out of it, and o through it to main memory.
+/* swizzled_tile.h: a tile in shared memory as rungs 3 to 6 use it, in exactly the same form:
+ * products out of it, and o through it to main memory.
  *
  * A tile of ROWS rows and D columns of 16 bits is D / 64 panels, one after another.  A panel
  * is ROWS rows of 64 columns, 128 bytes each.  The 16-byte piece p of row r lies at piece
@@ -24,38 +24,6 @@ template <int ROWS> static __forceinline__ __device__ int swizzled(int row, int 
     return (piece / 8 * ROWS + row) * 64 + (piece % 8 ^ row % 8) * 8;
 }
 
-/* Issues the copies of a tile of ROWS rows; a thread keeps to one column of pieces.
- *   to (ROWS, D) swizzled   from (n_rows, n_columns); what lies beyond it becomes zero */
-template <class W, int ROWS>
-static __forceinline__ __device__ void issue_copy(const uint16_t *to,
-                                                  const uint16_t *from, int n_rows,
-                                                  int n_columns)
-{
-    constexpr int PIECES = W::D / 8;
-    constexpr int STEP = W::THREADS / PIECES; /* rows that all threads copy */
-    int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
-    if (8 * piece >= n_columns) n_rows = 0;
-    from += (ptrdiff_t)row * n_columns + 8 * piece;
-#pragma unroll
-    for (int i = 0; i < (ROWS + STEP - 1) / STEP; i++, row += STEP)
-        if (W::THREADS % PIECES == 0 || (threadIdx.x < STEP * PIECES && row < ROWS))
-            copy_16_bytes(address_of(to) + 2 * swizzled<ROWS>(row, piece),
-                          from + (ptrdiff_t)i * STEP * n_columns, row < n_rows);
-}
-
-/* Issues the copies of key block t into buffer t % 2, as one group. */
-template <class W>
-static __forceinline__ __device__ void issue_kv(const typename W::shared &shared,
-                                                const struct head &h,
-                                                const struct attention &x, int t)
-{
-    int j0 = t * W::Bc, n = x.seqlen_k - j0;
-    issue_copy<W, W::Bc>(shared.k[t % 2], h.k + (size_t)j0 * x.head_dim, n, x.head_dim);
-    issue_copy<W, W::Bc>(shared.v[t % 2], h.v + (size_t)j0 * x.head_dim_v, n,
-                         x.head_dim_v);
-    copies_commit();
-}
-
 /* Columns 16 d ... 16 d + 15 of Q as A fragments.
  *   q0  address of piece lane / 16 of row lane % 16 of this warp's queries
  * A step of d moves two pieces: in a swizzled row that flips bits 5 and 6 of the
@@ -70,7 +38,9 @@ static __forceinline__ __device__ void load_q(typename W::state &f, shared_addre
                       (q0 ^ d % 4 * 32) + (d / 4 * W::Br + 16 * i) * 128);
 }
 
-/* S = Q K^T: s[i][j] has query tile i and keys 8 j ... 8 j + 7.
+/* S = Q K^T: s[i][j] has query tile i and keys 8 j ... 8 j + 7.  K's rows are the columns of K^T,
+ * so ldmatrix without transposition makes B fragments of them: matrices 0 and 1 are the upper and
+ * lower half of B for keys 0-7, matrices 2 and 3 for keys 8-15.
  *   k (Bc, D)  swizzled tile      q0  as in load_q() */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
@@ -102,7 +72,8 @@ static __forceinline__ __device__ void multiply_qk(typename W::scores &s,
     }
 }
 
-/* O += P V.
+/* O += P V.  Two neighbouring C fragments of P are one A fragment.  V lies in memory as it is
+ * multiplied, so its B fragments come through the transposing ldmatrix.
  *   v (Bc, D)  swizzled tile */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_pv(typename W::state &f,
@@ -171,10 +142,22 @@ static __forceinline__ __device__ void store(typename W::state &f,
     __syncwarp();
     for (int n = lane; n < 16 * W::MT * W::D / 8; n += 32) {
         int row = row0 + n / (W::D / 8), piece = n % (W::D / 8);
-        if (h.q0 + row < x.seqlen_q && 8 * piece < x.head_dim_v)
-            *(uint4 *)(o_row(x, h, h.q0 + row) + 8 * piece) =
-                *(const uint4 *)(shared.q + swizzled<W::Br>(row, piece));
+        int n_columns = h.q0 + row < x.seqlen_q ? x.head_dim_v - 8 * piece : 0;
+        uint16_t *to = o_row(x, h, h.q0 + row) + 8 * piece;
+        const uint16_t *from = shared.q + swizzled<W::Br>(row, piece);
+        if (n_columns >= 8 && (size_t)to % 16 == 0) *(uint4 *)to = *(const uint4 *)from;
+        else
+            for (int c = 0; c < min(8, n_columns); c++) to[c] = from[c];
     }
+}
+
+/* What rungs 3 to 6 do not take: a scale that is not positive, because the maximum is taken of
+ * scores that are not scaled yet. */
+[[maybe_unused]] static const char *mma_refuses(const struct problem *p)
+{
+    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+    if (!(p->scale > 0.0f && p->scale < INFINITY)) return "a scale that is not positive";
+    return too_large(p, 64); /* no tiling has fewer queries in a block */
 }
 
 #endif

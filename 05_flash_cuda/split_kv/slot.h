@@ -1,5 +1,5 @@
 /* slot.h: 16 keys of K or V in shared memory, as split_kv.cu uses them: asynchronous copies into a
- * slot of a warp's buffer, products out of it.  Rung 4's tile (portable/swizzled_tile.h), for a
+ * slot of a warp's buffer, products out of it.  Rung 3's tile (portable/swizzled_tile.h), for a
  * warp on its own. */
 #ifndef SLOT_H
 #define SLOT_H
@@ -8,7 +8,7 @@
 
 constexpr int KEYS = 16;
 
-/* Where piece `piece` (8 columns) of row `row` lies in a slot: rung 4's swizzle. */
+/* Where piece `piece` (8 columns) of row `row` lies in a slot: rung 3's swizzle. */
 static __forceinline__ __device__ int place_of(int row, int piece)
 {
     return (piece / 8 * KEYS + row) * 64 + (piece % 8 ^ row % 8) * 8;
