@@ -141,7 +141,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
     const struct blocks open = blocks_all_see<C>(seq_copy, first, 64);
     const int begun = mask_keys(seq_copy.mask, first + 63).first / C::Bc + 1;
-    const struct general_scores scores = {call.terms, seq, t, w};
+    const float *bias = C::BIAS ? bias_of_head(call.terms, t) : NULL;
+    const struct general_scores scores = {call.terms, seq, t, bias, w};
     int n = tile.first;
     clear(x.rows, x.o);
     for (; n < min(seen.first, tile.end); n++) pass(x, sm.kv, w);

@@ -14,7 +14,8 @@ struct general_scores {
     const struct score_terms &terms;
     const struct rows_of_sequence &sequence;
     const struct work_tile &tile;
-    int w; /* the consumer */
+    const float *bias; /* of the head; found once, because a block's loads wait for it */
+    int w;             /* the consumer */
 
     /* The thread's first row in the sequence.  Computed where it is used: no register holds it. */
     template <class C> __device__ __forceinline__ int row() const
@@ -25,16 +26,13 @@ struct general_scores {
     __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
     {
         if (C::SOFTCAP) cap_scores(s, terms);
-        if (C::BIAS)
-            add_bias<C>(s, terms, terms.bias + tile.batch * terms.bias_strides.batch +
-                                      tile.head * terms.bias_strides.head,
-                        row<C>(), sequence.seqlen_q, n, !mask);
+        if (C::BIAS) add_bias<C>(s, terms, bias, row<C>(), sequence.seqlen_q, n, !mask);
         if (mask) mask_both_ends<C>(s, sequence.mask, row<C>(), n);
     }
     /* The same consumer, or step() stores its comparisons. */
     __device__ __forceinline__ struct general_scores again() const
     {
-        return {terms, sequence, tile, as_new(w)};
+        return {terms, sequence, tile, bias, as_new(w)};
     }
     template <class C>
     __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const

@@ -45,6 +45,13 @@ static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_ter
     for (int i = 0; i < N; i++) s[i] = -reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap));
 }
 
+/* The bias of a work tile's head, from query 0 on. */
+static __device__ __forceinline__ const float *bias_of_head(const score_terms &t,
+                                                            const struct work_tile &tile)
+{
+    return t.bias + tile.batch * t.bias_strides.batch + tile.head * t.bias_strides.head;
+}
+
 /* Two neighbours of the bias.  Volatile: ptxas would issue the loads of a whole block ahead of
  * the first use, and spill what it then lacks. */
 static __device__ __forceinline__ float2 load_pair(const float *p)
