@@ -559,7 +559,7 @@ def shares(lines, begin, end):
 def test_the_ladder_shows_the_shares_of_the_recording(show):
     with open(TIMELINE, encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    rungs = sorted({int(line["rung"]) for line in lines})
+    rungs = list(dict.fromkeys(line["variant"] for line in lines))
     for dim, causal in sorted({(line["head_dim"], line["causal"]) for line in lines}):
         for rung, beside, begin, end in [(rung, rungs[-1], 0, 12000) for rung in rungs[::3]] + \
                 [(rungs[-1], rungs[0], 1500, 2300)]:
@@ -568,7 +568,7 @@ def test_the_ladder_shows_the_shares_of_the_recording(show):
             shown = browser.run("return Object.fromEntries([...document.querySelectorAll("
                                 "'[data-cell]')].map(x => [x.dataset.cell, x.textContent]))")
             for place, number in enumerate((rung, beside)):
-                rows = [line for line in lines if (int(line["rung"]), line["head_dim"],
+                rows = [line for line in lines if (line["variant"], line["head_dim"],
                         line["causal"]) == (number, dim, causal)]
                 for name, value in shares(rows, begin, end).items():
                     got = float(shown[f"{place}-{name}"].removesuffix(" %"))

@@ -55,25 +55,26 @@ template <class C> static __device__ __forceinline__ void kv_init(kv_pipeline<C>
 
 /* ---- the producer's side ---- */
 
+/* The tile of keys from `row` on. */
 template <class C>
 static __device__ __forceinline__ void
-load_k(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
-       int head_kv, int batch, int row = 0)
+load_k(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int row,
+       int head_kv, int batch)
 {
     mbarrier_wait(&kv.k_empty[at.index], at.phase);
-    load_tile<C, C::Bc>(kv.k[at.index], &params.k, &kv.k_full[at.index],
-                        row + n * C::Bc, head_kv, batch);
+    load_tile<C, C::Bc>(kv.k[at.index], &params.k, &kv.k_full[at.index], row, head_kv,
+                        batch);
     advance<C::K_STAGES>(at);
 }
 
 template <class C>
 static __device__ __forceinline__ void
-load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int n,
-       int head_kv, int batch, int row = 0)
+load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &params, int row,
+       int head_kv, int batch)
 {
     mbarrier_wait(&kv.v_empty[at.index], at.phase);
-    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index],
-                        row + n * C::Bc, head_kv, batch);
+    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index], row, head_kv,
+                        batch);
     advance<C::V_STAGES>(at);
 }
 
@@ -85,8 +86,8 @@ load_kv(kv_pipeline<C> &kv, struct pipeline_state &k_at, struct pipeline_state &
         const struct params &params, int n_blocks, int head_kv, int batch, int row = 0)
 {
     for (int n = 0; n < n_blocks; n++) {
-        load_k(kv, k_at, params, n, head_kv, batch, row);
-        if (n > 0) load_v(kv, v_at, params, n - 1, head_kv, batch, row);
+        load_k(kv, k_at, params, row + n * C::Bc, head_kv, batch);
+        if (n > 0) load_v(kv, v_at, params, row + (n - 1) * C::Bc, head_kv, batch);
     }
 }
 
@@ -95,7 +96,7 @@ static __device__ __forceinline__ void
 load_last_v(kv_pipeline<C> &kv, struct pipeline_state &v_at, const struct params &params,
             int n_blocks, int head_kv, int batch, int row = 0)
 {
-    if (n_blocks > 0) load_v(kv, v_at, params, n_blocks - 1, head_kv, batch, row);
+    if (n_blocks > 0) load_v(kv, v_at, params, row + (n_blocks - 1) * C::Bc, head_kv, batch);
 }
 
 /* ---- a consumer's side ---- */

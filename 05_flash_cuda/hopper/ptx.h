@@ -229,6 +229,15 @@ static __device__ __forceinline__ void ldmatrix(uint32_t *r, uint32_t address)
                  : "memory");
 }
 
+/* The same, each matrix transposed on the way. */
+static __device__ __forceinline__ void ldmatrix_transposed(uint32_t *r, uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 /* c (16 x 8) += a (16 x 16) b (16 x 8) by one warp, synchronous: the fragments of
  * portable/mma_sync.h, which for each warp of a warpgroup are wgmma's. */
 template <class T>

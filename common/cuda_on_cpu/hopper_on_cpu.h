@@ -148,6 +148,11 @@ static inline void ldmatrix(uint32_t *r, uint32_t address, CALLER)
     cuda_on_cpu::note_access(address, false, where);
     cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), false, where);
 }
+static inline void ldmatrix_transposed(uint32_t *r, uint32_t address, CALLER)
+{
+    cuda_on_cpu::note_access(address, false, where);
+    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), true, where);
+}
 static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
                             uint32_t r3, CALLER)
 {

@@ -15,7 +15,7 @@ refuse() {
 
 old= new=
 if [ "$1" = rung ]; then
-    rungs=$(ls 05_flash_cuda/*/[0-9][0-9]_*.cu | sort -t/ -k3)
+    rungs=$(printf '%s\n' 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu)
     for f in $rungs; do
         name=${f##*/}
         case $name in "$2"_* | "0$2"_*) new=$f; break ;; esac

@@ -22,7 +22,7 @@ RUNGS = [rung["variant"] for rung in STEPS]
 IN_FLOAT = [rung["variant"] for rung in STEPS if rung["dtype"] == "F32"]
 ROOF, SPLIT = "no_softmax", "split_kv"
 LAST = RUNGS[-1] if RUNGS else None
-FIRST_HOPPER = RUNGS.index("wgmma") if RUNGS else 0
+FIRST_HOPPER = RUNGS.index("tma") if RUNGS else 0
 LAST_PORTABLE = RUNGS[FIRST_HOPPER - 1] if RUNGS else None
 
 

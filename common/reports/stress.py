@@ -12,7 +12,7 @@ import math
 import sys
 
 from attention_library import Library
-from ladder import RUNGS
+from ladder import FIRST_HOPPER, RUNGS
 from measurements import command_line, torch_or_skip
 
 # batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
@@ -23,7 +23,7 @@ SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
           (1, 9, 9, 4000, 4100, 64, 0), (1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 2048, 128, 0),
           (3, 6, 6, 9, 5000, 64, 1), (2, 4, 1, 8, 30011, 128, 1),
           (64, 32, 32, 128, 128, 64, 0), (16, 16, 4, 1000, 77, 128, 0), (9, 8, 8, 500, 33, 64, 1)]
-CHECKED = RUNGS[RUNGS.index("wgmma"):] + ["general", "split_kv", "split_kv_f32"]
+CHECKED = RUNGS[FIRST_HOPPER:] + ["general", "split_kv", "split_kv_f32"]
 
 
 def dtype_of(name):

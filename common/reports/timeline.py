@@ -25,13 +25,13 @@ import sys
 import tempfile
 
 from attention_library import Library
-from ladder import RUNGS
+from ladder import FIRST_HOPPER, RUNGS
 from measurements import command_line, commit_here, now, torch_or_skip
 
 SHAPES = ((64, 0), (64, 1), (128, 0), (128, 1))  # head_dim, causal
 BATCH, SEQLEN, COLUMNS = 4, 1024, 2048
 WINDOW = 30000  # cycles of each launch that are kept
-FIELDS = ("rung variant dtype batch heads seqlen head_dim causal role begin bars slowdown date "
+FIELDS = ("variant dtype batch heads seqlen head_dim causal role begin bars slowdown date "
           "commit machine compiler").split()
 
 
@@ -117,7 +117,7 @@ def measure(torch, marked, plain, rung, shape):
     warps = record(calls[0])
     for role, warp in roles(warps).items():
         begin, bars = bars_of(warps[warp])
-        yield {"rung": RUNGS.index(rung) + 1, "variant": rung, "dtype": "bf16", "batch": BATCH,
+        yield {"variant": rung, "dtype": "bf16", "batch": BATCH,
                "heads": heads, "seqlen": SEQLEN, "head_dim": head_dim, "causal": causal,
                "role": role, "begin": begin, "slowdown": f"{slowdown:.2f}",
                "bars": " ".join(f"{letter}{cycles}" for letter, cycles in bars),
@@ -137,7 +137,7 @@ def main():
     torch.manual_seed(1)
     marked, plain = Library(args.library), Library(args.plain)
     rows = []
-    for rung in RUNGS[RUNGS.index("wgmma"):]:
+    for rung in RUNGS[FIRST_HOPPER:]:
         for shape in SHAPES:
             rows += measure(torch, marked, plain, rung, shape)
             print(rung, shape, f"slowdown {rows[-1]['slowdown']}", flush=True)

@@ -14,7 +14,7 @@ const ACTIVITIES = {
   c: ["issues a copy", "#3a9d7c"], o: ["stores o", "#8e5ea2"],
 };
 
-/* Lines of the CSV as {rung, variant, head_dim, ..., bars: [{what, begin, end}]}. */
+/* Lines of the CSV as {variant, head_dim, ..., bars: [{what, begin, end}]}. */
 function timeline_rows(text) {
   const [names, ...lines] = text.trim().split("\n").map(line => line.split(","));
   return lines.map(parts => {
@@ -67,11 +67,11 @@ function choice(name, options, change) {
 FIGURES["ladder"] = function (root) {
   const all = timeline_rows(TIMELINE_CSV);
   const {state, save} = figure_state(root,
-    {rung: "8", beside: "9", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"}, restore);
-  const rungs = [...new Map(all.map(row => [row.rung, `${row.rung} ${row.variant}`]))];
+    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"}, restore);
+  const rungs = [...new Map(all.map(row => [row.variant, row.variant]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
-  const rows_of = rung => all.filter(row => row.rung === rung &&
+  const rows_of = rung => all.filter(row => row.variant === rung &&
     `${row.head_dim}-${row.causal}` === state.shape);
   const panels = element("div"), said = element("p", {class: "fig-spoken", "aria-live": "polite"});
   let shown = [];

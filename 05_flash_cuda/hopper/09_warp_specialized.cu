@@ -1,16 +1,10 @@
 /* arch: sm_90a */
-/* Rung 10: overlap inside a warpgroup (FlashAttention-3).  The softmax of block n overlaps
- * P V of block n - 1.
+/* Rung 9: warp specialization.  One warpgroup only issues copies; two compute.
  *
- * Both products of a turn are issued as in rung 9, but the consumer waits only for the first:
- * the tensor cores go on with P V while it takes the exponentials.
- *
- *     tensor cores    Q K^T (n)  P V (n-1)            Q K^T (n+1)  P V (n)
- *     this consumer              softmax (n) ......               softmax (n+1) ......
- *
- * Nothing may touch o and p until P V has completed, so the weights stay in s until then.  While
- * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
- * So there is a loop for blocks without masked keys, and one for the others. */
+ * In rung 8 a copy waits until the warpgroup that issues it has used the tile before.  Here a
+ * producer runs ahead as far as the pipeline of two stages lets it.  It gives its registers
+ * to two consumers, which share each tile of K and V: twice the queries for the same traffic.
+ * A consumer skips the blocks that none of its rows sees (causal). */
 #include "launch.h"
 #include "pipeline.h"
 #include "store.h"
@@ -24,7 +18,7 @@ template <class Type, int HEAD_DIM> struct config {
 };
 
 template <class C> struct memory {
-    alignas(1024) typename C::T q[C::Br * C::D];
+    alignas(1024) typename C::T q[C::Br * C::D]; /* in the end: o */
     struct kv_pipeline<C> kv;
     uint64_t q_full;
 };
@@ -51,54 +45,27 @@ static __device__ __forceinline__ void produce(memory<C> &sm, const struct param
     load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
 }
 
-/* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
-static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
-
-template <class C> static __device__ __forceinline__ void release_turn(int w)
-{
-    named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
-}
-
-/* Key block n, and the output of block n - 1 (there is none before block 0). */
-template <class C, bool FIRST>
+/* Key block n. */
+template <class C>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
-                                            const struct params &params, int w, int row,
-                                            int n, bool mask)
+                                            const struct params &params, int row, int n,
+                                            bool mask)
 {
     float top[2], alpha[2];
     mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
-    acquire_turn(w);
     wgmma_fence();
     issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
-    if (!FIRST) {
-        mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-        wgmma_fence();
-        issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    }
-    release_turn<C>(w);
-    wgmma_wait<FIRST ? 0 : 1>(); /* Q K^T has completed, P V may still run */
+    wgmma_wait<0>();
     warpgroup_fence_operand(x.s);
     release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
     row_maxima(x.s, top);
-    bool grown = FIRST || has_grown(x.rows, top, x.c);
-    if (grown) update_maximum(x.rows, top, x.c, alpha);
-    exponentials(x.s, x.rows, x.c);
-    if (!FIRST) {
-        wgmma_wait<0>();
-        warpgroup_fence_operand(x.o);
-        release(kv.v_empty, x.v_at);
-        if (grown) scale_rows(x.o, alpha);
-        warpgroup_fence_operand(x.o);
+    if (has_grown(x.rows, top, x.c)) {
+        update_maximum(x.rows, top, x.c, alpha);
+        scale_rows(x.o, alpha);
     }
+    exponentials(x.s, x.rows, x.c);
     pack_weights<typename C::T>(x.s, x.p);
-    warpgroup_fence_operand(x.p);
-}
-
-/* The output of the last block. */
-template <class C>
-static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &kv)
-{
     mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
     wgmma_fence();
     issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
@@ -109,13 +76,16 @@ static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &k
 
 /* Writes the consumer's 64 rows of o. */
 template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, const struct params &params,
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
                                                 const struct work_tile &t, int w)
 {
-    int row = t.tile * C::Br + 64 * w + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    store_from_registers<C>(x.o, params, row, head);
+    int first = t.tile * C::Br + 64 * w;
+    normalize(x.o, x.rows, params, first + first_row(), head);
+    named_barrier_sync(8 + w, 128); /* all warps have read Q */
+    store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
+    if (threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
@@ -129,18 +99,10 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
     int n_open = blocks_open<C>(params, first);
     clear(x.rows, x.o);
-    if (n_blocks > 0) {
-        step<C, true>(x, sm.kv, params, w, row, n++, n_open == 0);
-        for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
-        for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
-        last_pv(x, sm.kv);
-    }
-    for (; n < n_tile; n++) { /* the other consumer needs these */
-        acquire_turn(w);
-        release_turn<C>(w);
+    for (; n < n_blocks; n++) step<C>(x, sm.kv, params, row, n, n >= n_open);
+    for (; n < n_tile; n++) /* the other consumer needs these */
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
-    }
-    epilogue(x, params, t, w);
+    epilogue(x, sm, params, t, w);
 }
 
 template <class C>
@@ -152,14 +114,13 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     x.c = params.c;
     x.k_at = x.v_at = {0, 0};
     mbarrier_wait(&sm.q_full, 0);
-    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     x.q = descriptor_qk(sm.q + w * 64 * 64);
     attend(x, sm, params, t, w);
 }
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    intra_warpgroup_overlap_kernel(const __grid_constant__ struct params params)
+    warp_specialized_kernel(const __grid_constant__ struct params params)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -184,7 +145,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(intra_warpgroup_overlap_kernel<C>, n_tiles, a->stream, params);
+    start<C, memory<C>>(warp_specialized_kernel<C>, n_tiles, a->stream, params);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -194,11 +155,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
-GPU_VARIANT(intra_warpgroup_overlap) = {
-    .name = "intra_warpgroup_overlap",
-    .idea = "softmax overlaps P V",
+GPU_VARIANT(warp_specialized) = {
+    .name = "warp_specialized",
+    .idea = "a producer warp loads",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(intra_warpgroup_overlap),
+    .on_gpu = GPU_TWIN(warp_specialized),
 };

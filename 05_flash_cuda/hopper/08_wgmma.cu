@@ -1,24 +1,26 @@
 /* arch: sm_90a */
-/* Rung 8: warp specialization.  One warpgroup only issues copies; two compute.
+/* Rung 8: wgmma.  One instruction multiplies 64 x 16 by 16 x N, and reads K and V where TMA has put
+ * them.
  *
- * In rung 7 a copy waits until the warpgroup that issues it has used the tile before.  Here a
- * producer runs ahead as far as the pipeline of two stages lets it.  It gives its registers
- * to two consumers, which share each tile of K and V: twice the queries for the same traffic.
- * A consumer skips the blocks that none of its rows sees (causal). */
+ * In rung 7 each warp read fragments of K and V out of shared memory and multiplied 16 x 16 by
+ * 16 x 8.  Here the four warps of a warpgroup issue one product together.  Its operands in shared
+ * memory are named by descriptors (wgmma.h), P and o stay in registers.  Nobody holds fragments of
+ * Q, K or V: a warpgroup has 64 queries, 128 keys at a time, and two or three of them share a
+ * multiprocessor.  wgmma reads in TMA's own way (the async proxy), so no fence lies between. */
 #include "launch.h"
 #include "pipeline.h"
 #include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = 1, Br = 64 * WARPGROUPS;
     static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2;
-    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int K_STAGES = 1, V_STAGES = 1;
+    static constexpr int THREADS = 128 * WARPGROUPS;
 };
 
 template <class C> struct memory {
-    alignas(1024) typename C::T q[C::Br * C::D];
+    alignas(1024) typename C::T q[C::Br * C::D]; /* in the end: o */
     struct kv_pipeline<C> kv;
     uint64_t q_full;
 };
@@ -29,27 +31,14 @@ template <class C> struct consumer {
     uint32_t p[C::Bc / 4];
     uint64_t q; /* descriptor */
     struct rows rows;
-    struct pipeline_state k_at, v_at;
+    struct pipeline_state k_at, v_at, next_k, next_v;
 };
-
-/* The producer, one thread: Q, then K and V block by block. */
-template <class C>
-static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params)
-{
-    const struct work_tile t = work_tile_of(params, blockIdx.x);
-    struct pipeline_state k_at = {0, 1}, v_at = {0, 1};
-    int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-    int head_kv = t.head / params.group;
-    load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
-    load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch);
-    load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch);
-}
 
 /* Key block n. */
 template <class C>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             const struct params &params, int row, int n,
-                                            bool mask)
+                                            bool mask, bool load, int head_kv, int batch)
 {
     float top[2], alpha[2];
     mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
@@ -57,7 +46,9 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
     wgmma_wait<0>();
     warpgroup_fence_operand(x.s);
+    __syncthreads(); /* all have read K */
     release(kv.k_empty, x.k_at);
+    if (load) load_k(kv, x.next_k, params, (n + 1) * C::Bc, head_kv, batch);
     if (mask) mask_block<C>(x.s, params, row, n);
     row_maxima(x.s, top);
     if (has_grown(x.rows, top, x.c)) {
@@ -71,18 +62,22 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     wgmma_wait<0>();
     warpgroup_fence_operand(x.o);
+    __syncthreads(); /* all have read V */
     release(kv.v_empty, x.v_at);
+    if (load) load_v(kv, x.next_v, params, (n + 1) * C::Bc, head_kv, batch);
 }
 
 /* Writes the consumer's 64 rows of o. */
 template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, const struct params &params,
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
                                                 const struct work_tile &t, int w)
 {
-    int row = t.tile * C::Br + 64 * w + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    store_from_registers<C>(x.o, params, row, head);
+    int first = t.tile * C::Br + 64 * w;
+    normalize(x.o, x.rows, params, first + first_row(), head);
+    store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
+    if (threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
@@ -92,14 +87,18 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct work_tile &t, int w)
 {
     int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = 0;
-    int n_tile = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
-    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    int n_blocks = blocks_seen<C>(params, t.tile * C::Br + C::Br - 1);
     int n_open = blocks_open<C>(params, first);
     clear(x.rows, x.o);
-    for (; n < n_blocks; n++) step<C>(x, sm.kv, params, row, n, n >= n_open);
-    for (; n < n_tile; n++) /* the other consumer needs these */
-        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
-    epilogue(x, params, t, w);
+    int head_kv = t.head / params.group;
+    if (threadIdx.x == 0 && n_blocks > 0) {
+        load_k(sm.kv, x.next_k, params, 0, head_kv, t.batch);
+        load_v(sm.kv, x.next_v, params, 0, head_kv, t.batch);
+    }
+    for (; n < n_blocks; n++)
+        step<C>(x, sm.kv, params, row, n, n >= n_open, threadIdx.x == 0 && n + 1 < n_blocks,
+                head_kv, t.batch);
+    epilogue(x, sm, params, t, w);
 }
 
 template <class C>
@@ -109,15 +108,17 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     consumer<C> x;
     const struct work_tile t = work_tile_of(params, blockIdx.x);
     x.c = params.c;
-    x.k_at = x.v_at = {0, 0};
+    x.k_at = x.v_at = {0, 0}, x.next_k = x.next_v = {0, 1};
+    if (threadIdx.x == 0)
+        load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
     mbarrier_wait(&sm.q_full, 0);
     x.q = descriptor_qk(sm.q + w * 64 * 64);
     attend(x, sm, params, t, w);
 }
 
 template <class C>
-static __global__ void __launch_bounds__(C::THREADS, 1)
-    warp_specialized_kernel(const __grid_constant__ struct params params)
+static __global__ void __launch_bounds__(C::THREADS, C::D == 64 ? 3 : C::D == 128 ? 2 : 1)
+    wgmma_kernel(const __grid_constant__ struct params params)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -127,13 +128,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     }
     __syncthreads();
     int w = warpgroup_index();
-    if (w == 0) {
-        setmaxnreg_dec<40>();
-        if (threadIdx.x == 0) produce(sm, params);
-    } else {
-        setmaxnreg_inc<232>();
-        consume(sm, params, w - 1);
-    }
+    consume(sm, params, w);
 }
 
 template <class T, int D>
@@ -142,7 +137,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(warp_specialized_kernel<C>, n_tiles, a->stream, params);
+    start<C, memory<C>>(wgmma_kernel<C>, n_tiles, a->stream, params);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -150,13 +145,13 @@ static void attention(const struct problem *p, const struct arrays *a)
     LAUNCH_FOR(launch, p, a);
 }
 
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
 
-GPU_VARIANT(warp_specialized) = {
-    .name = "warp_specialized",
-    .idea = "a producer warp loads",
+GPU_VARIANT(wgmma) = {
+    .name = "wgmma",
+    .idea = "products by warpgroups",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(warp_specialized),
+    .on_gpu = GPU_TWIN(wgmma),
 };

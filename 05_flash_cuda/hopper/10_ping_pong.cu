@@ -1,7 +1,7 @@
 /* arch: sm_90a */
-/* Rung 9: ping-pong (FlashAttention-3).  The two consumers take turns at the tensor cores.
+/* Rung 10: ping-pong (FlashAttention-3).  The two consumers take turns at the tensor cores.
  *
- * Left alone, both consumers of rung 8 soon multiply at the same time and then take
+ * Left alone, both consumers of rung 9 soon multiply at the same time and then take
  * exponentials at the same time, and each unit idles while the other works.  Here a consumer
  * may issue its products only after the other has issued its own:
  *
@@ -22,7 +22,7 @@ template <class Type, int HEAD_DIM> struct config {
 };
 
 template <class C> struct memory {
-    alignas(1024) typename C::T q[C::Br * C::D];
+    alignas(1024) typename C::T q[C::Br * C::D]; /* in the end: o */
     struct kv_pipeline<C> kv;
     uint64_t q_full;
 };
@@ -102,13 +102,16 @@ static __device__ __forceinline__ void last_pv(consumer<C> &x, kv_pipeline<C> &k
 
 /* Writes the consumer's 64 rows of o. */
 template <class C>
-static __device__ __forceinline__ void epilogue(consumer<C> &x, const struct params &params,
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
                                                 const struct work_tile &t, int w)
 {
-    int row = t.tile * C::Br + 64 * w + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    store_from_registers<C>(x.o, params, row, head);
+    int first = t.tile * C::Br + 64 * w;
+    normalize(x.o, x.rows, params, first + first_row(), head);
+    named_barrier_sync(8 + w, 128); /* all warps have read Q */
+    store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
+    if (threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
@@ -133,7 +136,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         release_turn<C>(w);
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
     }
-    epilogue(x, params, t, w);
+    epilogue(x, sm, params, t, w);
 }
 
 template <class C>

@@ -1,10 +1,16 @@
 /* arch: sm_90a */
-/* Rung 11: o leaves through shared memory and the copy engine (TMA store).
+/* Rung 11: overlap inside a warpgroup (FlashAttention-3).  The softmax of block n overlaps
+ * P V of block n - 1.
  *
- * In rung 10 each lane writes 16 bytes of o at a time, and the warpgroup waits while its
- * stores queue up.  Here it puts its 64 rows into shared memory, in the layout of tiles, and
- * one thread issues one copy: whole lines, in the background.  The copy engine also leaves
- * out the rows beyond seqlen_q.  At d = 256 shared memory has no room for a tile of o. */
+ * Both products of a turn are issued as in rung 10, but the consumer waits only for the first:
+ * the tensor cores go on with P V while it takes the exponentials.
+ *
+ *     tensor cores    Q K^T (n)  P V (n-1)            Q K^T (n+1)  P V (n)
+ *     this consumer              softmax (n) ......               softmax (n+1) ......
+ *
+ * Nothing may touch o and p until P V has completed, so the weights stay in s until then.  While
+ * a product runs, no mask may depend on a run-time condition, or ptxas serializes the product.
+ * So there is a loop for blocks without masked keys, and one for the others. */
 #include "launch.h"
 #include "pipeline.h"
 #include "store.h"
@@ -15,13 +21,11 @@ template <class Type, int HEAD_DIM> struct config {
     static constexpr int Bc = D == 256 ? 64 : 128;
     static constexpr int K_STAGES = 2, V_STAGES = 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
 template <class C> struct memory {
-    alignas(1024) typename C::T q[C::Br * C::D];
+    alignas(1024) typename C::T q[C::Br * C::D]; /* in the end: o */
     struct kv_pipeline<C> kv;
-    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
     uint64_t q_full;
 };
 
@@ -109,13 +113,12 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
                                                 const struct params &params,
                                                 const struct work_tile &t, int w)
 {
-    int first = t.tile * C::Br + 64 * w, row = first + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    normalize(x.o, x.rows, params, row, head);
-    if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
-    else
-        store_from_registers<C>(x.o, params, row, head);
+    int first = t.tile * C::Br + 64 * w;
+    normalize(x.o, x.rows, params, first + first_row(), head);
+    named_barrier_sync(8 + w, 128); /* all warps have read Q */
+    store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
+    if (threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
@@ -155,12 +158,11 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     x.q = descriptor_qk(sm.q + w * 64 * 64);
     attend(x, sm, params, t, w);
-    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
 }
 
 template <class C>
 static __global__ void __launch_bounds__(C::THREADS, 1)
-    tma_store_kernel(const __grid_constant__ struct params params)
+    intra_warpgroup_overlap_kernel(const __grid_constant__ struct params params)
 {
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
@@ -185,7 +187,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     int n_tiles = n_work_tiles(params, p);
-    start<C, memory<C>>(tma_store_kernel<C>, n_tiles, a->stream, params);
+    start<C, memory<C>>(intra_warpgroup_overlap_kernel<C>, n_tiles, a->stream, params);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
@@ -195,11 +197,11 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
 
-GPU_VARIANT(tma_store) = {
-    .name = "tma_store",
-    .idea = "o stored by TMA",
+GPU_VARIANT(intra_warpgroup_overlap) = {
+    .name = "intra_warpgroup_overlap",
+    .idea = "softmax overlaps P V",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(tma_store),
+    .on_gpu = GPU_TWIN(intra_warpgroup_overlap),
 };
