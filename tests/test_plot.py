@@ -49,7 +49,7 @@ def test_rooflines_are_drawn_and_are_the_same_again(drawn):
 
 
 def test_pictures_need_no_measurement(drawn):
-    pictures = ["memories.svg", "tiles.svg", "fragments.png", "swizzle.png"]
+    pictures = ["fragments.png", "swizzle.png"]
     twice(drawn, pictures, *pictures)
 
 

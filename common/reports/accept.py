@@ -39,8 +39,9 @@ def sampled(shape):
     return [(0, 0, rows), (b - 1, hq - 1, rows)]
 
 
-def reference(torch, shape, dtype, q, k, v):
-    """For each sample (float64 result, allowed error)."""
+def reference(torch, shape, dtype, q, k, v, left=None):
+    """For each sample (float64 result, allowed error); left: the keys before its own that a query
+    sees."""
     _, hq, hk, nq, nk, _, causal = shape
     out = []
     for batch, head, rows in sampled(shape):
@@ -48,7 +49,8 @@ def reference(torch, shape, dtype, q, k, v):
         hidden = None
         if causal:
             i = torch.arange(nq, device=q.device)[rows, None] + nk - nq
-            hidden = torch.arange(nk, device=q.device)[None] > i
+            j = torch.arange(nk, device=q.device)[None]
+            hidden = (j > i) if left is None else (j > i) | (j < i - left)
 
         def attention(kind, scale=1 / math.sqrt(q.shape[-1])):
             s = q[batch, head, rows].to(kind) @ k[batch, kv].to(kind).T * scale

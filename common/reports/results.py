@@ -184,10 +184,10 @@ class Data:
     """The measurements in a directory, of one CPU and one GPU.
 
         all           the latest of each kind, of every machine
-        every         of the chosen machines, in both regimes and all layouts, and beside_peers:
-                      of a problem that last_rungs.csv has measured later that run's
-        rows          the usual ones: cold, arrays [batch, heads, length, head_dim]
+        rows          of the chosen machines: cold, arrays [batch, heads, length, head_dim]
         with_roofs    and kernels that leave a part of the work out
+        beside_peers  in both regimes and all layouts; of a problem that last_rungs.csv has
+                      measured later that run's
     """
 
     def __init__(self, directory, machine="", quiet=True):
@@ -204,16 +204,9 @@ class Data:
         return still_listed(latest_of(self.read))
 
     @functools.cached_property
-    def chosen(self):
-        return choose_machine(self.all, self.machine, self.quiet)
-
-    @functools.cached_property
-    def every(self):
-        return self.chosen[self.chosen.stage != "roof"]
-
-    @functools.cached_property
     def with_roofs(self):
-        return self.chosen.query("regime == 'cold' and layout == 'bhld'")
+        return choose_machine(self.all, self.machine, self.quiet).query(
+            "regime == 'cold' and layout == 'bhld'")
 
     @functools.cached_property
     def rows(self):

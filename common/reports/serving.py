@@ -25,40 +25,20 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
-from accept import allowed_error  # noqa: E402
+from accept import compare, reference  # noqa: E402
 from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
 from peers_methods import versions  # noqa: E402
 from rounds import CudaClock, sustained  # noqa: E402
 from serving_pairs import drawn, pairs, window_bound  # noqa: E402
 
 DTYPE = "bf16"
-ROWS = 64  # last queries of a sequence that are compared
 
 
 def errors(torch, o, q, k, v, left=None, causal=False):
-    """(error, allowed) of o [heads, n, d] at the last rows of the first head."""
-    n = k.shape[1]
-    rows = slice(max(0, q.shape[1] - ROWS), q.shape[1])
-
-    def attend(kind):
-        s = q[0, rows].to(kind) @ k[0].to(kind).T * q.shape[-1] ** -0.5
-        largest = float(s.abs().max())
-        i = torch.arange(q.shape[1], device=q.device)[rows, None] + n - q.shape[1]
-        j = torch.arange(n, device=q.device)[None]
-        if causal or left is not None:
-            s.masked_fill_(j > i, -torch.inf)
-        if left is not None:
-            s.masked_fill_(j < i - left, -torch.inf)
-        p = torch.exp(s - s.max(-1, keepdim=True).values)
-        total = p.sum(-1, keepdim=True)
-        if kind == torch.float32:
-            p = p.to(q.dtype).to(kind)
-        o = p @ v[0].to(kind) / total
-        return (o.to(q.dtype) if kind == torch.float32 else o), largest
-    want, largest_s = attend(torch.float64)
-    plain = float((attend(torch.float32)[0].double() - want).abs().max())
-    error = float((o[0, rows].double() - want).abs().max())
-    return error, allowed_error(DTYPE, plain, float(v[0].abs().max()), largest_s)
+    """(error, allowed) of o [heads, n, d]; left: the keys before a query's own that it sees."""
+    shape = (1, len(q), len(k), q.shape[1], k.shape[1], q.shape[2], causal or left is not None)
+    known = reference(torch, shape, DTYPE, q[None], k[None], v[None], left)
+    return compare(shape, o[None], known)
 
 
 class Measured:

@@ -40,19 +40,15 @@ def plain(axis, grid="both"):
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def log2_axis(axis, ticks, labels, name):
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks)
-    axis.set_xticklabels(labels)
-    axis.minorticks_off()
-    axis.set_xlabel(name)
-
-
 def length_axis(axis, lengths, name):
     """log2 with ticks at the measured lengths, thinned where they would touch."""
     lengths = sorted(set(lengths))[::-1]
     lengths = lengths[::-(-len(lengths) // 9)]
-    log2_axis(axis, lengths, [si(n) for n in lengths], name)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths)
+    axis.set_xticklabels([si(n) for n in lengths])
+    axis.minorticks_off()
+    axis.set_xlabel(name)
 
 
 def value_axis(axis, values, unit):
