@@ -73,8 +73,9 @@ static struct cost cost(const struct problem *p)
                          .exps = score_count(p)};
 }
 
-#define SUPPORTED                                                              \
-    (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_BIAS_STRIDES)
+#define SUPPORTED                                                                          \
+    (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
+     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",

@@ -5,7 +5,8 @@
  *
  * A 16-bit multiply-add takes two neighbouring products at once, so what is summed over lies
  * in pairs of bf16 in 32 bits.  k has its pairs in memory.  q is packed once for a tile, v^T
- * once for the whole call, and the weights become pairs as they are rounded.  Then both
+ * once for the whole call, wherever strides, packed sequences and pages have the rows, and the
+ * weights become pairs as they are rounded.  Then both
  * products have one form, block_product(), and a variant is that function alone.
  *
  * Weights are 2^(s f - m), f = scale log2 e: m is kept in base 2, so one multiply-add makes the
@@ -39,17 +40,40 @@ struct scratch {
     float *sums;       /* (4, cols, PANEL): o while keys are folded */
     float *correction; /* (PANEL) */
     uint32_t *q;       /* (4, d / 2, PANEL) pairs */
-    uint16_t *k;       /* (Bc, d): a block whose rows are not whole steps */
-    const uint16_t *vt;/* v^T of all groups, (keys / 32, cols, 32) each; of all threads */
+    uint16_t *k;       /* (Bc, d): a block that memory has not in whole steps; rows of q */
+    const uint16_t *vt;/* v^T of the tile's keys, (steps, cols, 32); of all threads */
 };
 
-/* head_dim and seqlen_k rounded up to whole steps. */
 static size_t whole_dim(const struct problem *p) { return round_up(p->head_dim, KEY_STEP); }
-static size_t whole_keys(const struct problem *p) { return round_up(p->seqlen_k, KEY_STEP); }
+
+/* Steps of 32 keys: of the longest sequence, of all, and those before a sequence.  In packed arrays
+ * each sequence begins a step of its own. */
+static size_t longest_steps(const struct problem *p)
+{
+    return round_up(p->seqlen_k, KEY_STEP) / KEY_STEP;
+}
+
+static size_t all_steps(const struct problem *p)
+{
+    return p->packed ? p->total_k / KEY_STEP + p->batch : p->batch * longest_steps(p);
+}
+
+static size_t steps_before(const struct problem *p, const struct sequence *s)
+{
+    return p->packed ? s->k_first / KEY_STEP + s->batch : s->batch * longest_steps(p);
+}
 
 static size_t prepared_floats(const struct problem *p, const struct plan *plan)
 {
-    return round_up(p->batch * p->heads_kv * whole_keys(p) * plan->cols / 2, 16);
+    return round_up(p->heads_kv * all_steps(p) * KEY_STEP * plan->cols / 2, 16);
+}
+
+/* v^T of the first keys of a sequence and a head. */
+static uint16_t *values_of(const struct problem *p, const struct arrays *a,
+                           const struct plan *plan, const struct sequence *s, size_t kv)
+{
+    size_t step = kv * all_steps(p) + steps_before(p, s);
+    return (uint16_t *)a->workspace + step * KEY_STEP * plan->cols;
 }
 
 static size_t scratch_floats(const struct problem *p, const struct plan *plan)
@@ -71,49 +95,58 @@ static float score_unit(const struct problem *p)
     return p->scale;
 }
 
-/* v^T of 32 keys from `first` on: (cols, 32), 0 beyond head_dim_v and the last key. */
-static void pack_values(const struct problem *p, const struct plan *plan, const uint16_t *v,
-                        size_t first, uint16_t *vt)
+/* v^T of the keys first .. first + 31: (cols, 32), 0 beyond head_dim_v and where a key is not one
+ * of `seen`. */
+static void pack_values(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                        const struct sequence *s, size_t kv, struct key_range seen, size_t first,
+                        uint16_t *vt)
 {
-    size_t dv = p->head_dim_v, n = p->seqlen_k - first, whole = n >= KEY_STEP ? dv / 16 * 16 : 0;
-    for (size_t c = 0; c < whole; c += 16)
-        transpose_pairs_of_rows(v + first * dv + c, dv, (uint32_t *)(void *)(vt + c * KEY_STEP));
-    for (size_t c = whole; c < plan->cols; c++)
-        for (size_t j = 0; j < KEY_STEP; j++)
-            vt[c * KEY_STEP + j] = c < dv && j < n ? v[(first + j) * dv + c] : 0;
+    size_t dv = p->head_dim_v, begin = larger(first, seen.first) - first;
+    size_t end = smaller(first + KEY_STEP, seen.end) - first;
+    const uint16_t *v[KEY_STEP];
+    for (size_t j = begin; j < end; j++)
+        v[j] = (const uint16_t *)a->v + key_at(p, a, s, strides_of_v(p), kv, first + j);
+    for (size_t c = 0; c < plan->cols; c += 16) {
+        uint16_t rows[KEY_STEP][16] = {{0}};
+        for (size_t j = begin; j < end; j++) {
+            if (c + 16 <= dv) memcpy(rows[j], v[j] + c, sizeof rows[j]);
+            else memcpy(rows[j], v[j] + c, (dv - c) * sizeof(element));
+        }
+        transpose_pairs_of_rows(rows[0], 16, (uint32_t *)(void *)(vt + c * KEY_STEP));
+    }
 }
 
 /* v^T of all groups, by all threads of a team. */
 static void prepare(const struct problem *p, const struct arrays *a, const struct plan *plan)
 {
-    size_t steps = whole_keys(p) / KEY_STEP;
+    size_t steps = longest_steps(p);
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < p->batch * p->heads_kv * steps; i++)
-        pack_values(p, plan, (const uint16_t *)a->v + i / steps * p->seqlen_k * p->head_dim_v,
-                    i % steps * KEY_STEP, (uint16_t *)a->workspace + i * KEY_STEP * plan->cols);
+    for (size_t i = 0; i < p->batch * p->heads_kv * steps; i++) {
+        struct sequence s = sequence_of(p, a, i / steps / p->heads_kv);
+        size_t kv = i / steps % p->heads_kv, first = i % steps * KEY_STEP;
+        struct key_range seen = {0, 0};
+        if (s.seqlen_q)
+            seen = some_row_sees(mask_of_lengths(p, s.seqlen_q, s.seqlen_k), 0, s.seqlen_q);
+        if (first >= seen.end || first + KEY_STEP <= seen.first) continue;
+        pack_values(p, a, plan, &s, kv, seen, first,
+                    values_of(p, a, plan, &s, kv) + first * plan->cols);
+    }
 }
 
 /* The panels of q (4, d / 2, PANEL): rows as columns, in pairs along d; sums of 0. */
 static void pack_queries(const struct problem *p, const struct arrays *a,
                          const struct plan *plan, const struct tile *t, struct scratch *w)
 {
-    size_t d = p->head_dim, rows = round_up(t->n_rows, PANEL);
-    const uint16_t *q = q_row(p, a, plan, t, 0);
+    size_t d = p->head_dim, whole_d = whole_dim(p), rows = round_up(t->n_rows, PANEL);
     memset(w->sums, 0, rows * plan->cols * sizeof(float));
-    w->vt = (const uint16_t *)a->workspace +
-            (t->s.batch * p->heads_kv + t->kv) * whole_keys(p) * plan->cols;
+    w->vt = values_of(p, a, plan, &t->s, t->kv);
+    memset(w->k, 0, rows * whole_d * sizeof *w->k);
+    for (size_t r = 0; r < t->n_rows; r++)
+        memcpy(w->k + r * whole_d, q_row(p, a, plan, t, r), d * sizeof *w->k);
     for (size_t r = 0; r < rows; r += 16) {
-        uint32_t *panel = w->q + r / PANEL * PANEL * whole_dim(p) / 2 + r % PANEL;
-        size_t whole = r + 16 <= t->n_rows ? d / KEY_STEP * KEY_STEP : 0;
-        for (size_t i = 0; i < whole; i += KEY_STEP)
-            transpose_pairs(q + r * d + i, d, panel + i / 2 * PANEL, PANEL);
-        for (size_t i = whole; i < whole_dim(p); i += 2)
-            for (size_t u = 0; u < 16; u++) {
-                const uint16_t *q_r = q + (r + u) * d;
-                uint32_t low = r + u < t->n_rows && i < d ? q_r[i] : 0;
-                uint32_t high = r + u < t->n_rows && i + 1 < d ? q_r[i + 1] : 0;
-                panel[i / 2 * PANEL + u] = low | high << 16;
-            }
+        uint32_t *panel = w->q + r / PANEL * PANEL * whole_d / 2 + r % PANEL;
+        for (size_t i = 0; i < whole_d; i += KEY_STEP)
+            transpose_pairs(w->k + r * whole_d + i, whole_d, panel + i / 2 * PANEL, PANEL);
     }
 }
 
@@ -123,14 +156,19 @@ static struct keys block_of_keys(const struct problem *p, const struct arrays *a
                                  const struct plan *plan, const struct tile *t, size_t j,
                                  size_t most, struct scratch *w)
 {
-    struct keys keys = keys_from(p, a, t, j, most);
-    size_t d = whole_dim(p), rows = round_up(keys.n, 16);
-    keys.v = w->vt + j * plan->cols;
-    if (d == p->head_dim && j + rows <= p->seqlen_k) return keys;
+    struct keys keys = {.v = w->vt + j * plan->cols, .j = j, .n = most};
+    struct strides by = strides_of_k(p);
+    size_t d = whole_dim(p), rows = round_up(most, 16);
+    if (!p->page_size && d == p->head_dim && by.row % 2 == 0 && j + rows <= t->s.seqlen_k) {
+        keys.k = (const uint16_t *)a->k + key_at(p, a, &t->s, by, t->kv, j);
+        keys.k_stride = by.row;
+        return keys;
+    }
     memset(w->k, 0, rows * d * sizeof *w->k);
-    for (size_t i = 0; i < keys.n; i++)
-        memcpy(w->k + i * d, keys.k + i * keys.k_stride, p->head_dim * sizeof *w->k);
-    keys.k = w->k;
+    for (size_t i = larger(j, t->some_see.first); i < j + most; i++)
+        memcpy(w->k + (i - j) * d, (const uint16_t *)a->k + key_at(p, a, &t->s, by, t->kv, i),
+               p->head_dim * sizeof *w->k);
+    keys.k = w->k, keys.k_stride = d;
     return keys;
 }
 
@@ -140,8 +178,8 @@ static void scores_product(const struct problem *p, const struct plan *plan,
 {
     size_t d = whole_dim(p);
     (void)plan, (void)n_rows;
-    block_product(round_up(n, 16), d / KEY_STEP, (const uint32_t *)(const void *)keys->k, d / 2,
-                  KEY_STEP / 2, w->q + row * d / 2, w->s, 0);
+    block_product(round_up(n, 16), d / KEY_STEP, (const uint32_t *)(const void *)keys->k,
+                  keys->k_stride / 2, KEY_STEP / 2, w->q + row * d / 2, w->s, 0);
 }
 
 /* q 2^n = 2^x for any x up to 128, above it infinite, to 3 u: degree 5 on [0, 1), n = floor(x). */

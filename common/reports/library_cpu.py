@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""library_cpu.py: the Python package's attention on this CPU beside PyTorch's, in one run.
+
+    python3 common/reports/library_cpu.py --csv notes/results/library/cpu.csv
+
+Square problems of 16 to 8192 keys, f32 and bf16, head_dim 64 and 128, causal or not, with one thread
+and with all.  Both compute on the same tensors in turn; of each the least time of the rounds counts,
+because a neighbour of the machine only adds to it.  A result that differs from PyTorch's is not
+written.  Exit status: 0; 1 a wrong result; 77 without PyTorch.
+"""
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "library/python"))
+
+from measurements import Writer, command_line, torch_or_skip  # noqa: E402
+
+KEYS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
+ALLOWED = {"f32": 2e-5, "bf16": 3e-2}
+
+
+def cpu_name():
+    """The processor's name."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.partition(": ")[2].strip() for line in file if line.startswith("model name")]
+    return f"{(names or [platform.machine()])[0]} {os.cpu_count()} cores"
+
+
+def seconds_of(calls, budget):
+    """{name: (least, number of calls)} of calls in turn; a round takes at least 0.2 ms."""
+    begin, times, count = time.perf_counter(), {name: [] for name in calls}, {}
+    for name, call in calls.items():
+        call(), call()
+        once = time.perf_counter()
+        call()
+        count[name] = max(1, int(2e-4 / (time.perf_counter() - once)))
+    while time.perf_counter() - begin < budget or len(times[name]) < 5:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(count[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / count[name])
+    return {name: (sorted(t)[len(t) // 2], min(t), len(t) * count[name]) for name, t in times.items()}
+
+
+def measure(torch, writer, threads, budget):
+    """All problems with so many threads."""
+    import five_steps
+    torch.set_num_threads(threads)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    for dtype, kind in (("f32", torch.float32), ("bf16", torch.bfloat16)):
+        for d in (64, 128):
+            for n in KEYS:
+                for causal in (False, True):
+                    heads = 8 if n <= 1024 else 2
+                    q, k, v = (torch.randn(1, heads, n, d).to(kind) for _ in range(3))
+                    calls = {"five_steps": lambda: five_steps.attention(q, k, v, causal=causal),
+                             "pytorch": lambda: attend(q, k, v, is_causal=causal)}
+                    error = (calls["five_steps"]().float() - calls["pytorch"]().float()).abs().max().item()
+                    times = seconds_of(calls, budget)
+                    for name, (median, least, reps) in times.items():
+                        writer.write(stage="peer" if name == "pytorch" else "4", variant=name,
+                                     op="attention", device="cpu", dtype=dtype, batch=1, heads_q=heads,
+                                     heads_kv=heads, seqlen_q=n, seqlen_k=n, head_dim=d, head_dim_v=d,
+                                     causal=int(causal), threads=threads, median_s=median, min_s=least,
+                                     reps=reps, flops=4.0 * d * heads * n * n / (1 + causal),
+                                     max_err=error, allowed_err=ALLOWED[dtype], flags="sustained")
+                    print(f"{dtype:4s} {threads} threads d={d:3d} {n:4d} keys {'causal' if causal else 'full':6s} "
+                          f"{1e6 * times['five_steps'][1]:10.1f} us, PyTorch "
+                          f"{1e6 * times['pytorch'][1]:10.1f}: {times['pytorch'][1] / times['five_steps'][1]:.2f}",
+                          flush=True)
+
+
+def main():
+    """The exit status."""
+    p = command_line(__doc__)
+    p.add_argument("--csv", help="append the measurements to this file")
+    p.add_argument("--seconds", type=float, default=0.5, help="for each problem")
+    p.add_argument("--threads", type=int, help="with so many only; OMP_NUM_THREADS says the same")
+    args = p.parse_args()
+    torch = torch_or_skip("library_cpu", gpus=0)
+    if not args.threads:  # OpenMP reads its number of threads once
+        return max(subprocess.run([sys.executable, __file__, "--threads", str(n), "--seconds",
+                                   str(args.seconds), *(["--csv", args.csv] if args.csv else [])],
+                                  env=dict(os.environ, OMP_NUM_THREADS=str(n)), check=False).returncode
+                   for n in sorted({1, os.cpu_count()}))
+    writer = Writer(args.csv, cpu_name(), f"torch {torch.__version__}")
+    with torch.no_grad():
+        measure(torch, writer, args.threads, args.seconds)
+    return writer.status("library_cpu")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
