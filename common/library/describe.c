@@ -214,10 +214,11 @@ static int check_pointers(struct request *r)
         if (fault)
             return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", array_list[i].name, fault,
                         alignment);
-        for (int j = 0; j < N_ARRAYS && here && array_role(p, array) == INPUT; j++)
-            if (array_role(p, (enum array)j) == OUTPUT && here == array_of(&r->theirs, (enum array)j))
-                return fail(r, FIVE_STEPS_INVALID, "%s: is the output %s too", array_list[i].name,
-                            array_list[j].name);
+        for (int j = 0; j < N_ARRAYS && here; j++)
+            if (j != i && here == array_of(&r->theirs, (enum array)j) &&
+                array_role(p, array) == INPUT && array_role(p, (enum array)j) == OUTPUT)
+                return fail(r, FIVE_STEPS_INVALID, "%s: is the output %s too",
+                            array_list[i].name, array_list[j].name);
     }
     return FIVE_STEPS_OK;
 }

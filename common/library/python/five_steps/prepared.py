@@ -4,6 +4,7 @@ To check arguments and to fill in a problem takes Python longer than a small ker
 repeats itself: the same shapes, strides, types and options, other addresses.  So a problem is kept
 under all that it depends on, complete but for its addresses.  A small workspace is kept too.
 """
+import ctypes
 import struct
 
 import torch
@@ -84,8 +85,13 @@ class Prepared:
         self.sizes[True] = self.library.workspace("attention", problem)
         kind, fields = type(problem), bytes(problem)
         self.begin = kind.q.offset
-        self.problems = Spare(lambda: kind.from_buffer_copy(fields))
-        self.function = self.library.so.five_steps_attention
+
+        def made():
+            one = kind.from_buffer_copy(fields)
+            return one, ctypes.addressof(one)
+        self.problems = Spare(made)
+        self.function = self.library.so["five_steps_attention"]  # an object of its own
+        self.function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 
     def run(self, arrays, return_lse, moved):
         """o and lse (or None), or None where the library refuses the call.
@@ -98,7 +104,7 @@ class Prepared:
         q, k, v = arrays[:3]
         o = self.empty(*self.o)
         lse = self.empty(*self.lse) if return_lse else None
-        problem = self.problems.take()
+        both = problem, address = self.problems.take()
         _fill(problem, self.begin, q.data_ptr(), k.data_ptr(), v.data_ptr(), 0, o.data_ptr(),
               lse.data_ptr() if return_lse else 0, stream or 0)
         for name, i in self.more:
@@ -107,8 +113,8 @@ class Prepared:
         if self.moving:
             setattr(problem, self.moving, moved)
             size = moved and self.library.workspace("attention", problem)
-        refused = (self.moving and not moved) or self.compute(problem, size)
-        self.problems.give_back(problem)
+        refused = (self.moving and not moved) or self.compute(address, size)
+        self.problems.give_back(both)
         return None if refused else (o, lse)
 
     def compute(self, problem, size):
@@ -134,6 +140,8 @@ class Repeated:
         """o and lse, or None: the general way must be taken.  moved: an option that differs from
         call to call; it stands before the others."""
         q, k, v, *more = arrays
+        if k is None or v is None:
+            return None
         key = (options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype,
                k.device, v.shape, v.stride(), v.dtype, v.device,
                *[a if a is None else (a.shape, a.stride(), a.dtype, a.device) for a in more])

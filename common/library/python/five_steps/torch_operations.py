@@ -248,6 +248,11 @@ def _cast(arrays):
               a.dtype != torch.float64 else a for a in arrays[:3]), *arrays[3:])
 
 
+def _is_quick(arrays):
+    """A plain call of tensors, which derivatives and autocast do not concern."""
+    return _is_plain(arrays) and not torch._C._is_any_autocast_enabled() and not _derivative(arrays)
+
+
 def _prepare_attention(arrays, given):
     packed, window, longest = arrays[6] is not None, given[2] or (), given[5:]
     if packed and not all(longest) or arrays[5] is not None:
@@ -273,18 +278,18 @@ _attentions, _decodes = Repeated(_prepare_attention), Repeated(_prepare_decode)
 def attention(arrays, given, return_lse, out):
     """five_steps::attention; lse may be None where it is not wanted.
     given: what the caller gave beside the arrays, not checked yet."""
+    if type(given[2]) is list:
+        given = (*given[:2], tuple(given[2]), *given[3:])
+    if out is None and type(given[2]) in (tuple, type(None)) and _is_quick(arrays):
+        results = _attentions(arrays, given, return_lse)
+        if results:
+            return results
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2]})
     arrays = _cast(arrays)
     gradient = _derivative(arrays, (arrays[3], arrays[5]), "a bias and alibi_slopes have no gradient")
     if gradient and out is not None:
         raise FiveStepsError("out has no gradient; leave it out, or call under torch.no_grad()")
     plain = not gradient and _is_plain(arrays)
-    if type(given[2]) is list:
-        given = (*given[:2], tuple(given[2]), *given[3:])
-    if plain and out is None and type(given[2]) in (tuple, type(None)):
-        results = _attentions(arrays, given, return_lse)
-        if results:
-            return results
     options = operations.attention_options(arrays, *given)
     if plain:
         return attention_call(arrays, *options, out).compute()
