@@ -16,9 +16,9 @@ enum { ALIGNMENT = 1024 };
 
 /* The CPU's kernels: stage 4.  The last that supports a problem is taken. */
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, bf16_dot, bf16_amx,
-    gradient_stored;
+    gradient_all_cores;
 static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores,
-                                               &bf16_dot, &bf16_amx, &gradient_stored};
+                                               &bf16_dot, &bf16_amx, &gradient_all_cores};
 
 int request_is_empty(const struct request *r)
 {
