@@ -1,4 +1,4 @@
-/* case_list.c: how cases are added to the list, and named. */
+/* case_list.c: from the table of cases to cases, and their names. */
 #include "verification/case_list.h"
 
 #include <stdarg.h>
@@ -7,57 +7,16 @@
 #include <string.h>
 
 #include "problem/operation.h"
+#include "problem/random.h"
 #include "verification/inputs_layout.h"
 
 enum { MOST_CASES = 1400 };
 
-struct test_case case_list[MOST_CASES];
-size_t n_cases;
+static struct test_case case_list[MOST_CASES];
+static size_t n_cases;
 
-static const char *const recipe_names[N_RECIPES] = {
-    [RANDOM] = "random",
-    [WIDE] = "wide",
-    [RANGE_80] = "range_80",
-    [EQUAL] = "equal",
-    [ASCENDING] = "ascending",
-    [DESCENDING] = "descending",
-    [OUTLIER] = "outlier",
-    [STEEP] = "steep",
-    [SPIKE] = "spike",
-    [SHIFT_20] = "shift_20",
-    [SHIFT_200] = "shift_200",
-    [SHIFT_UP] = "shift_up",
-    [LOW] = "low",
-    [LARGE] = "large",
-    [VAST] = "vast",
-    [NEAR_MAX] = "near_max",
-    [OPPOSITE] = "opposite",
-    [ZERO_Q] = "zero_q",
-    [MARKERS] = "markers",
-    [MASK_SOME] = "mask_some",
-    [MASK_ROW] = "mask_row",
-    [MASK_FIRST] = "mask_first",
-    [MASK_LAST] = "mask_last",
-    [MASK_MIDDLE] = "mask_middle",
-    [MASK_LANES] = "mask_lanes",
-    [MASK_BUT_ONE] = "mask_but_one",
-    [NAN_Q] = "nan_q",
-    [NAN_K] = "nan_k",
-    [INF_K] = "inf_k",
-    [NAN_V] = "nan_v",
-    [NAN_V_ONE] = "nan_v_one",
-    [NAN_V_FAR] = "nan_v_far",
-    [INF_V] = "inf_v",
-    [INF_SCORE] = "inf_score",
-    [MINUS_INF] = "minus_inf",
-    [MINUS_INF_V] = "minus_inf_v",
-    [MINUS_INF_ALL] = "minus_inf_all",
-    [TINY] = "tiny",
-    [FINITE] = "finite",
-    [SINK_INF] = "sink_inf",
-    [SINK_NAN] = "sink_nan",
-    [SINK_HUGE] = "sink_huge",
-};
+#define RECIPE_NAME(recipe, name) #name,
+static const char *const recipe_names[N_RECIPES] = {RECIPES(RECIPE_NAME)};
 
 const char *recipe_name(enum recipe recipe)
 {
@@ -104,81 +63,227 @@ void features_name(const struct problem *p, enum rows_lie lie, char *text, size_
              p->packed ? "-packed" : "", page, lies[lie]);
 }
 
-/* The strides of a bias: a row for all queries of a batch, a matrix per head or per both, or for
- * each head a number per distance j - i (as ALiBi's): rows run backwards. */
+/* The strides of a bias: a row for all queries of a batch, a matrix per head or per both,
+ * or for each head a number per distance j - i (as ALiBi's): rows run backwards. */
 static void give_bias(struct problem *p, enum bias_of of)
 {
     size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
     p->has_bias_strides = of != BIAS_OF_ALL;
     if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
     if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
-    if (of == BIAS_PER_BOTH) p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
+    if (of == BIAS_PER_BOTH)
+        p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
     if (of == BIAS_TOEPLITZ)
         p->bias_strides = (struct strides){0, p->seqlen_q + p->seqlen_k - 1, SIZE_MAX};
 }
 
-static struct test_case *add(enum op op, enum recipe recipe, size_t at, int marks)
+/* A case in the making. */
+struct draft {
+    struct test_case c;
+    int in, scaled;
+    enum rows_lie lie;
+    enum bias_of bias_of;
+};
+
+/* What a word of the table sets. */
+enum kind { COUNT, FLAG, REAL, RANGE, WORD };
+static const struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;     /* in struct draft */
+    const char *words; /* WORD: its values, "all batch " */
+} fields[] = {
+#define OF(field) offsetof(struct draft, field)
+#define P(field) offsetof(struct draft, c.problem.field)
+    {"rows", COUNT, P(rows), 0},        {"cols", COUNT, P(cols), 0},
+    {"q", COUNT, P(seqlen_q), 0},       {"k", COUNT, P(seqlen_k), 0},
+    {"d", COUNT, P(head_dim), 0},       {"dv", COUNT, P(head_dim_v), 0},
+    {"batch", COUNT, P(batch), 0},      {"heads", COUNT, P(heads_q), 0},
+    {"kv", COUNT, P(heads_kv), 0},      {"causal", FLAG, P(causal), 0},
+    {"bias", FLAG, P(has_bias), 0},     {"window", RANGE, P(window_left), 0},
+    {"cap", REAL, P(softcap), 0},       {"scale", REAL, P(scale), 0},
+    {"sinks", FLAG, P(has_sinks), 0},   {"packed", FLAG, P(packed), 0},
+    {"page", COUNT, P(page_size), 0},   {"at", COUNT, OF(c.at), 0},
+    {"in", WORD, OF(in), "full quick executed both gpu "},
+    {"lie", WORD, OF(lie), "contiguous blhd qkv "},
+    {"bias_of", WORD, OF(bias_of), "all batch head both toeplitz "},
+};
+
+static void set_field(struct draft *d, const struct field *f, const char *value)
 {
-    if (n_cases == MOST_CASES) {
-        fprintf(stderr, "case_list.c: more than %d cases\n", MOST_CASES);
-        exit(1);
+    void *to = (char *)d + f->offset;
+    char *end;
+    double x = *value ? strtod(value, &end) : 1;
+    size_t n = strcspn(value, ", ");
+    const char *word = f->words;
+    switch (f->kind) {
+    case COUNT: *(size_t *)to = (size_t)x; break;
+    case FLAG: *(int *)to = (int)x; break;
+    case REAL:
+        *(float *)to = (float)x;
+        d->scaled |= to == &d->c.problem.scale;
+        break;
+    case RANGE:
+        d->c.problem.has_window = 1;
+        d->c.problem.window_left = (ptrdiff_t)x;
+        d->c.problem.window_right = strtol(end + 1, NULL, 10);
+        break;
+    case WORD:
+        for (*(int *)to = 0; strncmp(word, value, n) || word[n] != ' '; ++*(int *)to)
+            word = strchr(word, ' ') + 1;
     }
-    struct test_case *c = &case_list[n_cases++];
-    c->problem.op = op;
-    c->recipe = recipe;
-    c->at = at;
-    c->quick = (marks & QUICK) != 0;
-    c->executed = (marks & EXECUTED) != 0;
-    c->only_gpu = (marks & ONLY_GPU) != 0;
-    c->halves = recipe != VAST && recipe != NEAR_MAX && recipe != OPPOSITE;
-    case_name_add(c, "%s-%s", op_name(op), recipe_names[recipe]);
-    if (at) case_name_add(c, "@%zu", at);
-    return c;
 }
 
-struct test_case *add_rows(enum op op, enum recipe recipe, size_t at, size_t rows,
-                           size_t cols, int marks)
+/* "q=1,2,3 causal": the word's field and the list behind it, "1,2,3"; 0 at the end. */
+static int next_word(const char **text, const struct field **f, const char **list)
 {
-    struct test_case *c = add(op, recipe, at, marks);
-    c->problem.rows = rows;
-    c->problem.cols = cols;
-    if (recipe == LOW) c->halves = 0; /* -1e5 is no float16 */
-    case_name_add(c, "-%zux%zu", rows, cols);
-    return c;
+    size_t n = strcspn(*text, "= ");
+    if (!**text) return 0;
+    for (*f = fields; strlen((*f)->name) != n || strncmp((*f)->name, *text, n); ++*f)
+        if (*f + 1 == fields + sizeof fields / sizeof *fields) {
+            fprintf(stderr, "case_table.c: no field '%s'\n", *text);
+            exit(1);
+        }
+    *text += n;
+    *list = **text == '=' ? ++*text : "";
+    *text += strcspn(*text, " ");
+    *text += **text == ' ';
+    return 1;
 }
 
-struct test_case *add_attention(enum op op, enum recipe recipe, size_t at, struct shape s,
-                                int marks)
+static size_t items_of(const char *list)
 {
-    struct test_case *c = add(op, recipe, at, marks);
+    size_t n = 1;
+    for (; *list && *list != ' '; list++) n += *list == ',';
+    return n;
+}
+
+/* The defaults, the layout and the name of an attention problem. */
+static void add_heads(struct draft *d)
+{
+    static const char *const of[] = {
+        "", "-bias_per_batch", "-bias_per_head", "-bias_per_both", "-bias_toeplitz"};
+    struct test_case *c = &d->c;
     struct problem *p = &c->problem;
-    p->batch = s.batch ? s.batch : 1;
-    p->heads_q = s.heads ? s.heads : 1;
-    p->heads_kv = s.kv ? s.kv : p->heads_q;
-    p->seqlen_q = s.q;
-    p->seqlen_k = s.k;
-    p->head_dim = s.d ? s.d : 64;
-    p->head_dim_v = s.dv ? s.dv : p->head_dim;
-    p->causal = s.causal;
-    p->has_bias = s.bias;
-    p->has_window = s.window;
-    p->window_left = s.left;
-    p->window_right = s.right;
-    p->softcap = s.softcap;
-    p->has_sinks = s.sinks;
-    give_bias(p, s.bias_of);
-    p->packed = s.packed;
-    p->page_size = s.page;
-    lay_out(p, s.lie);
-    p->scale = s.scaled ? s.scale : 1 / sqrtf((float)p->head_dim);
+    char features[80];
+    if (!p->batch) p->batch = 1;
+    if (!p->heads_q) p->heads_q = 1;
+    if (!p->heads_kv) p->heads_kv = p->heads_q;
+    if (!p->head_dim) p->head_dim = 64;
+    if (!p->head_dim_v) p->head_dim_v = p->head_dim;
+    if (!d->scaled) p->scale = 1 / sqrtf((float)p->head_dim);
+    give_bias(p, d->bias_of);
+    lay_out(p, d->lie);
     case_name_add(c, "-%zux%zu-d%zu", p->seqlen_q, p->seqlen_k, p->head_dim);
     if (p->head_dim_v != p->head_dim) case_name_add(c, "v%zu", p->head_dim_v);
     if (p->batch * p->heads_q > 1)
         case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
-    char features[80];
-    features_name(p, s.lie, features, sizeof features);
-    static const char *const of[] = {"", "_per_batch", "_per_head", "_per_both", "_toeplitz"};
-    case_name_add(c, "%s%s%s", features, s.bias_of ? "-bias" : "", of[s.bias_of]);
-    if (s.scaled) case_name_add(c, "-scale%g", s.scale);
-    return c;
+    features_name(p, d->lie, features, sizeof features);
+    case_name_add(c, "%s%s", features, of[d->bias_of]);
+    if (d->scaled) case_name_add(c, "-scale%g", p->scale);
+    if (p->n_updates) case_name_add(c, "-u%zu", p->n_updates);
+}
+
+static void add(struct draft *d)
+{
+    struct test_case *c = &d->c;
+    const struct problem *p = &c->problem;
+    if (n_cases == MOST_CASES) {
+        fprintf(stderr, "case_list.c: more than %d cases\n", MOST_CASES);
+        exit(1);
+    }
+    c->quick = d->in == QUICK || d->in == BOTH;
+    c->executed = d->in == EXECUTED || d->in == BOTH;
+    c->only_gpu = d->in == ONLY_GPU;
+    c->halves = c->recipe != VAST && c->recipe != NEAR_MAX && c->recipe != OPPOSITE &&
+                !(p->rows && c->recipe == LOW); /* -1e5 is no float16 */
+    case_name_add(c, "%s-%s", op_name(p->op), recipe_names[c->recipe]);
+    if (c->at) case_name_add(c, "@%zu", c->at);
+    if (p->rows) case_name_add(c, "-%zux%zu", p->rows, p->cols);
+    else add_heads(d);
+    case_list[n_cases++] = *c;
+}
+
+/* Case i of a row, with that recipe. */
+static void add_case(enum op op, enum recipe recipe, const char *text, size_t i,
+                     size_t nth)
+{
+    struct draft d = {.c = {.recipe = recipe, .problem = {.op = op}}};
+    const struct field *f;
+    const char *list;
+    while (next_word(&text, &f, &list)) {
+        size_t n = items_of(list), last = f->offset == OF(in) && i >= n;
+        for (size_t k = last ? n - 1 : i % n; k; k--) list = strchr(list, ',') + 1;
+        set_field(&d, f, list);
+    }
+    if (operations[op].updates) d.c.problem.n_updates = 1 + nth % 3 * 8;
+    add(&d);
+}
+
+static void add_cases(enum op op, const struct cases *row, size_t first)
+{
+    size_t n = 1, length;
+    const struct field *f;
+    const char *list;
+    for (const char *text = row->problems; next_word(&text, &f, &list);)
+        n = items_of(list) > n ? items_of(list) : n;
+    for (const char *name = row->recipes; *name; name += length + (name[length] == ' ')) {
+        int r = 0;
+        length = strcspn(name, " ");
+        while (strlen(recipe_names[r]) != length || strncmp(recipe_names[r], name, length)) r++;
+        for (size_t i = 0; i < n; i++)
+            add_case(op, (enum recipe)r, row->problems, i, n_cases - first);
+    }
+}
+
+/* Shapes drawn at random: combinations that nobody thought of. */
+static void add_any(void)
+{
+    struct random r = {2024};
+    static const enum recipe kinds[] = {RANDOM, SHIFT_20, OUTLIER, ZERO_Q, WIDE};
+    for (size_t i = 0; i < 60; i++) { /* one draw a statement: their order is fixed */
+        struct draft d = {.c.problem.op = OP_ATTENTION, .in = i % 10 == 0 ? QUICK : FULL};
+        struct problem *p = &d.c.problem;
+        p->seqlen_q = 1 + random_below(&r, 200);
+        p->seqlen_k = 1 + random_below(&r, 300);
+        p->batch = 1 + random_below(&r, 2);
+        p->heads_kv = 1 + random_below(&r, 2);
+        p->heads_q = p->heads_kv * (1 + random_below(&r, 3));
+        p->head_dim = 1 + random_below(&r, 130);
+        if (i % 2) p->head_dim = p->head_dim % 2 ? 64 : 128;
+        p->head_dim_v = 1 + random_below(&r, 130);
+        if (i % 3) p->head_dim_v = p->head_dim;
+        p->causal = (int)random_below(&r, 2);
+        p->has_bias = random_below(&r, 3) == 0;
+        size_t at = random_below(&r, p->seqlen_k);
+        d.c.recipe = p->has_bias ? MASK_SOME : kinds[i % 5];
+        d.c.at = d.c.recipe == OUTLIER ? at : 0;
+        add(&d);
+    }
+}
+
+const struct test_case *test_cases(size_t *n)
+{
+    for (int op = 0, first_call = !n_cases; first_call && op < N_OPS; op++) {
+        size_t first = n_cases;
+        for (const struct cases *f = cases_of[op]; f->recipes; f++)
+            add_cases((enum op)op, f, first);
+        if (op == OP_ATTENTION) add_any();
+    }
+    *n = n_cases;
+    return case_list;
+}
+
+const struct test_case *test_case_find(const char *name)
+{
+    size_t n;
+    const struct test_case *c = test_cases(&n);
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(c[i].name, name)) return &c[i];
+    return NULL;
+}
+
+uint64_t test_case_seed(const struct test_case *c)
+{
+    return random_seed(c->name);
 }

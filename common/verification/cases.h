@@ -8,51 +8,52 @@
 
 #include "harness.h"
 
-enum recipe {
-    RANDOM,      /* normal numbers */
-    WIDE,        /* normal numbers, 30 times as wide */
-    RANGE_80,    /* scores anywhere in -80 .. 80, where exp itself is still finite */
-    EQUAL,       /* all scores the same */
-    ASCENDING,   /* scores rise from -30 to 30: a new maximum at every step */
-    DESCENDING,  /* and fall: the first is the maximum */
-    OUTLIER,     /* the key at `at` wins by 20 */
-    STEEP,       /* scores rise by 75 every 64 keys: rung 14 of stage 5 repairs every block */
-    SPIKE,       /* the key at `at` wins by 500: rung 14 repairs one block */
-    SHIFT_20,    /* a common component shifts all scores to -20: a stray 0 would win */
-    SHIFT_200,   /* to -200 */
-    SHIFT_UP,    /* to +10000 (rows only) */
-    LOW,         /* finite scores near -1e5, below many a stand-in for -inf */
-    LARGE,       /* scores around 1e4, values up to 1e4 */
-    VAST,        /* scores around 1e30 */
-    NEAR_MAX,    /* numbers near 3e38, all positive (mean) */
-    OPPOSITE,    /* numbers near 3e38 of alternating sign (mean) */
-    ZERO_Q,      /* q = 0: o is the mean of v, |v| up to 1e4 */
-    MARKERS,     /* q = 0, v_j = seqlen_k e_(j mod head_dim_v): o counts the keys */
-    MASK_SOME,   /* about a third of the scores is -inf */
-    MASK_ROW,    /* row `at` is all -inf, and some elsewhere */
-    MASK_FIRST,  /* the first `at` keys are masked for all rows */
-    MASK_LAST,   /* the last `at` keys are */
-    MASK_MIDDLE, /* 64 keys from `at` on are */
-    MASK_LANES,  /* only every eighth key is visible */
-    MASK_BUT_ONE,/* only the key at `at` is visible */
-    NAN_Q,       /* query `at` holds a NaN; for rows: row `at` does */
-    NAN_K,       /* key `at` is NaN; with a bias it is masked, and nothing may happen */
-    INF_K,       /* key `at` is +inf; likewise */
-    NAN_V,       /* value `at` is NaN; likewise */
-    NAN_V_ONE,   /* one element of value `at` is NaN: one column */
-    NAN_V_FAR,   /* value `at` is NaN and seen, but its weight is 0 in floats */
-    INF_V,       /* value `at` is inf and masked */
-    INF_SCORE,   /* one score is +inf: its row becomes NaN */
-    MINUS_INF,   /* key `at` makes every score -inf by arithmetic: it weighs 0 */
-    MINUS_INF_V, /* the same, and value `at` is NaN: nobody looks at it */
-    MINUS_INF_ALL, /* every key does: all rows are as if fully masked */
-    TINY,        /* +0, -0, denormals and ones */
-    FINITE,      /* q = 0, and -10^at (38: the least float) masks row 3 and a third elsewhere */
-    SINK_INF,    /* the sink of head 0 is inf: NaN in all its rows */
-    SINK_NAN,
-    SINK_HUGE,   /* 3e38: all the weight of its rows */
-    N_RECIPES
-};
+/* Scores, masks and specials: X(enumerator, its name). */
+#define RECIPES(X)                                                                       \
+    X(RANDOM, random)             /* normal numbers */                                   \
+    X(WIDE, wide)                 /* normal numbers, 30 times as wide */                 \
+    X(RANGE_80, range_80)         /* scores in -80 .. 80: exp is finite */               \
+    X(EQUAL, equal)               /* all scores the same */                              \
+    X(ASCENDING, ascending)       /* scores rise from -30 to 30 */                       \
+    X(DESCENDING, descending)     /* and fall: the first is the maximum */               \
+    X(OUTLIER, outlier)           /* the key at `at` wins by 20 */                       \
+    X(STEEP, steep)               /* by 75 every 64 keys: rung 14 repairs every block */ \
+    X(SPIKE, spike)               /* the key at `at` wins by 500: rung 14 repairs one */ \
+    X(SHIFT_20, shift_20)         /* all scores near -20: a stray 0 would win */         \
+    X(SHIFT_200, shift_200)       /* to -200 */                                          \
+    X(SHIFT_UP, shift_up)         /* to +10000 (rows only) */                            \
+    X(LOW, low)                   /* near -1e5, below many a stand-in for -inf */        \
+    X(LARGE, large)               /* scores around 1e4, values up to 1e4 */              \
+    X(VAST, vast)                 /* scores around 1e30 */                               \
+    X(NEAR_MAX, near_max)         /* numbers near 3e38, all positive (mean) */           \
+    X(OPPOSITE, opposite)         /* the same of alternating sign (mean) */              \
+    X(ZERO_Q, zero_q)             /* q = 0: o is the mean of v, |v| up to 1e4 */         \
+    X(MARKERS, markers)           /* q = 0, v_j marks a column: o counts keys */ \
+    X(MASK_SOME, mask_some)       /* about a third of the scores is -inf */              \
+    X(MASK_ROW, mask_row)         /* row `at` is all -inf, and some elsewhere */         \
+    X(MASK_FIRST, mask_first)     /* the first `at` keys are masked for all rows */      \
+    X(MASK_LAST, mask_last)       /* the last `at` keys are */                           \
+    X(MASK_MIDDLE, mask_middle)   /* 64 keys from `at` on are */                         \
+    X(MASK_LANES, mask_lanes)     /* only every eighth key is visible */                 \
+    X(MASK_BUT_ONE, mask_but_one) /* only the key at `at` is visible */                  \
+    X(NAN_Q, nan_q)               /* query or row `at` holds a NaN */                    \
+    X(NAN_K, nan_k)               /* key `at` is NaN; with a bias it is masked */        \
+    X(INF_K, inf_k)               /* key `at` is +inf; likewise */                       \
+    X(NAN_V, nan_v)               /* value `at` is NaN; likewise */                      \
+    X(NAN_V_ONE, nan_v_one)       /* one element of value `at` is NaN: one column */     \
+    X(NAN_V_FAR, nan_v_far)       /* the same, seen, but of weight 0 in floats */        \
+    X(INF_V, inf_v)               /* value `at` is inf and masked */                     \
+    X(INF_SCORE, inf_score)       /* one score is +inf: its row becomes NaN */           \
+    X(MINUS_INF, minus_inf)       /* key `at` makes scores -inf by arithmetic */         \
+    X(MINUS_INF_V, minus_inf_v)   /* the same, and its value is NaN: never read */       \
+    X(MINUS_INF_ALL, minus_inf_all)/* every key does: as if fully masked */              \
+    X(TINY, tiny)                 /* +0, -0, denormals and ones */                       \
+    X(FINITE, finite)             /* -10^at (38: the least float) masks row 3 */ \
+    X(SINK_INF, sink_inf)         /* the sink of head 0 is inf: NaN in all its rows */   \
+    X(SINK_NAN, sink_nan)                                                                \
+    X(SINK_HUGE, sink_huge)       /* 3e38: all the weight of its rows */
+#define ENUMERATOR(recipe, name) recipe,
+enum recipe { RECIPES(ENUMERATOR) N_RECIPES };
 
 struct test_case {
     char name[120];       /* unique and stable: op-recipe-shape */
