@@ -78,7 +78,6 @@ $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 # The on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on the
 # CPU, and on the GPU too where there is one.
 RAMP := 01_naive/gpu/on_ramp
-KERNELS_O := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard common/cuda_on_cpu/*.cc))
 RAMP_CPU := $(patsubst $(RAMP)/%.cu,$(BUILD)/on_ramp/%,$(sort $(wildcard $(RAMP)/*.cu)))
 KERNELS_O := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard common/cuda_on_cpu/*.cc))
 $(BUILD)/on_ramp/%: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(KERNELS_O) $(BUILD)/config
