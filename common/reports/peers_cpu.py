@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""peers_cpu.py: PyTorch's softmax and attention on the CPU, on the shapes of a CSV file.
+"""peers_cpu.py: PyTorch's softmax, attention and its gradient on the CPU, on the shapes of a CSV file.
 
     python3 common/reports/peers_cpu.py --csv FILE
 
 For every shape in FILE that a CPU variant was measured on, with each number of threads that
-was used for it, times torch.softmax or scaled_dot_product_attention, calls back to back as
+was used for it, times torch.softmax, scaled_dot_product_attention or its backward pass alone, calls back to back as
 `bench` makes them, and appends a line, as stage `peer`, with the ceiling of that run.  A time
 whose median exceeds its minimum by more than 5 % is taken again, up to three times.  Causal
 shapes are square, where PyTorch's alignment of the mask is ours.  A result that is not finite
@@ -29,7 +29,7 @@ def read(path):
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         lines = [line for line in reader if line["device"] == "cpu" and line["stage"] != "peer"
-                 and (line["dtype"] == "f32" and line["op"] in ("softmax", "attention") or
+                 and (line["dtype"] == "f32" and line["op"] in ("softmax", "attention", "backward") or
                       line["dtype"] == "bf16" and line["op"] == "attention")]
     lines.sort(key=lambda line: -float(line["median_s"]))
     return reader.fieldnames, {tuple(line[c] for c in SHAPE): line for line in lines}
@@ -47,8 +47,15 @@ def call_of(torch, line):
     if line["dtype"] == "bf16":
         q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
     attend = torch.nn.functional.scaled_dot_product_attention
-    return lambda: attend(q, k, v, is_causal=bool(n["causal"]),
-                          **({} if n["heads_q"] == n["heads_kv"] else {"enable_gqa": True}))
+    options = {"is_causal": bool(n["causal"])}
+    if n["heads_q"] != n["heads_kv"]:
+        options["enable_gqa"] = True
+    if line["op"] == "attention":
+        return lambda: attend(q, k, v, **options)
+    wrt = [x.requires_grad_() for x in (q, k, v)]
+    o = attend(*wrt, **options)
+    d_o = torch.randn_like(o)
+    return lambda: torch.autograd.grad(o, wrt, d_o, retain_graph=True)[0]
 
 
 def seconds_of(call, clock=time.perf_counter):
