@@ -10,7 +10,8 @@ static void backward_of_head(const struct problem *p, const struct gradient *g)
     for (size_t i = 0; i < p->seqlen_q; i++) {
         float D = D_of(p, g, i);
         struct key_range sees = visible_keys(p, i);
-        for (size_t j = sees.first; j < sees.end; j++) add_pair(p, g, i, j, pair_of(p, g, i, j, D));
+        for (size_t j = sees.first; j < sees.end; j++)
+            add_pair(p, g, i, j, pair_of(p, g, i, j, D));
     }
 }
 
