@@ -26,10 +26,11 @@ template <class C> struct gradient_consumer {
 
 /* Adds to dq of the tile before, and moves on to tile i_0. */
 template <class C, enum dtype T>
-static __device__ __forceinline__ void add_dq(gradient_consumer<C> &y, const float (&dq)[32],
-                                              const struct gradient<T> &x,
-                                              const struct key_work &work, int i_0)
+static __device__ __forceinline__ void add_dq(gradient_consumer<C> &y, backward_memory<C> &sm,
+                                              const float (&dq)[32], const struct gradient<T> &x,
+                                              int i_0)
 {
+    const struct key_work &work = sm.work;
     float *to = x.dq_sum + (ptrdiff_t)y.block * 4096 + threadIdx.x % 128 * 4;
 #pragma unroll
     for (int i = 0; i < 32; i += 4)
@@ -73,7 +74,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
         wgmma_wait<1>(); /* dQ has completed, S may still run */
         warpgroup_fence_operand(dq);
         mbarrier_arrive_if(&sm.ds_empty[y.at.index ^ 1], threadIdx.x % 128 == 0);
-        add_dq(y, dq, x, work, i_0);
+        add_dq(y, sm, dq, x, i_0);
     }
     mbarrier_wait(&sm.do_full[at.index], at.phase);
     wgmma_fence();
@@ -123,7 +124,7 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
     issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
     wgmma_wait<0>();
     warpgroup_fence_operand(dq);
-    add_dq(y, dq, params.x, work, i_0);
+    add_dq(y, sm, dq, params.x, i_0);
 }
 
 template <class C, enum dtype T>
@@ -150,6 +151,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                   x.head_dim_v);
 }
 
+#ifndef BESIDE_RUNG_5 /* 06_in_order.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)
@@ -199,3 +201,4 @@ GPU_VARIANT(gradient_overlap) = {
     .does = {{OP_BACKWARD, backward}},
     .on_gpu = GPU_TWIN(gradient_overlap),
 };
+#endif

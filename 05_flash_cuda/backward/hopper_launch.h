@@ -11,6 +11,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     static constexpr enum dtype TYPE_OF_T = DTYPE;
     static constexpr int D = HEAD_DIM, Bc = 128, Br = D == 64 ? 128 : 64;
     static constexpr int STAGES = 2, THREADS = 384;
+    static constexpr bool IN_ORDER = false; /* dq is added in a fixed order (rung 6) */
     static_assert(Br * D == 2 * 64 * 64 && STAGES == 2, "dq_block(); dS has two places, too");
     static_assert(D == 64 || D == 128, "dQ: 64 queries of 128, or 64 columns of 128 a consumer");
 };
@@ -55,13 +56,14 @@ static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_
 }
 
 /* Calls use(config) with the one for the problem. */
-template <class F> static void with_config(const struct problem *p, F use)
+template <template <class, enum dtype, int> class CONFIG = backward_config, class F>
+static void with_config(const struct problem *p, F use)
 {
     const bool wide = p->head_dim > 64 || p->head_dim_v > 64;
-    if (p->dtype == BF16 && wide) use(backward_config<__nv_bfloat16, BF16, 128>());
-    else if (p->dtype == BF16) use(backward_config<__nv_bfloat16, BF16, 64>());
-    else if (wide) use(backward_config<__half, F16, 128>());
-    else use(backward_config<__half, F16, 64>());
+    if (p->dtype == BF16 && wide) use(CONFIG<__nv_bfloat16, BF16, 128>());
+    else if (p->dtype == BF16) use(CONFIG<__nv_bfloat16, BF16, 64>());
+    else if (wide) use(CONFIG<__half, F16, 128>());
+    else use(CONFIG<__half, F16, 64>());
 }
 
 [[maybe_unused]] static const char *hopper_gradient_refuses(const struct problem *p)

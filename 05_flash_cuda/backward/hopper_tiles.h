@@ -22,7 +22,7 @@ template <enum dtype T> struct backward_params {
     CUtensorMap q, k, v, d_o;
     struct gradient<T> x;
     float c;      /* scale log2(e) */
-    int *counter; /* in_order: blocks begun, and then additions to each tile of dq */
+    int *counter; /* IN_ORDER: blocks begun, and then additions to each block of dq */
 };
 
 /* A tile of queries: their Q, dO, lse2 and D. */
@@ -42,7 +42,8 @@ template <class C> struct backward_memory {
     struct queries<C> tile[C::STAGES];
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
-        do_empty[C::STAGES], ds_full[2], ds_empty[2];
+        do_empty[C::STAGES], ds_full[2], ds_empty[2], dq_full[2], dq_empty[2];
+    alignas(128) float dq[2][C::IN_ORDER ? 64 * 64 : 4]; /* IN_ORDER: of each consumer */
     struct key_work work; /* here, not in registers: consumers have none left */
 };
 
@@ -58,6 +59,8 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
     for (int i = 0; i < 2; i++) {
         mbarrier_init(&sm.ds_full[i], 8); /* the warps of both consumers */
         mbarrier_init(&sm.ds_empty[i], 2);
+        mbarrier_init(&sm.dq_full[i], 4);
+        mbarrier_init(&sm.dq_empty[i], 1);
     }
     fence_mbarrier_init();
 }
@@ -80,7 +83,7 @@ static __device__ __forceinline__ void produce(backward_memory<C> &sm,
                                                const struct backward_params<T> &params)
 {
     const struct gradient<T> &x = params.x;
-    const struct key_work w = sm.work;
+    const struct key_work &w = sm.work;
     const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
     struct pipeline_state at = {0, 1};
     mbarrier_arrive_expect_tx(&sm.kv_full, 2 * C::Bc * C::D * 2);

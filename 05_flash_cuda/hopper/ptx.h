@@ -185,6 +185,32 @@ static __device__ __forceinline__ void add_four(float *to, float a, float b, flo
                  : "memory");
 }
 
+/* Four floats to shared memory, for the copy engine to read. */
+static __device__ __forceinline__ void store_four(float *to, float a, float b, float c, float d)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "f"(a),
+                 "f"(b), "f"(c), "f"(d)
+                 : "memory");
+}
+
+/* ---- counters in main memory, between blocks ---- */
+
+/* Waits until a counter has come to n: what was written before each count is seen. */
+static __device__ __forceinline__ void wait_for_count(const int *counter, int n)
+{
+    int now;
+    do
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    while (now < n);
+}
+
+/* Counts one more; what this thread and its copy engine wrote before is seen by who waits. */
+static __device__ __forceinline__ void count(int *counter)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
 /* ---- numbers ---- */
 
 /* log2(x) for x in [1, 2], error 2^-22; 1 / x for normal x, one unit in the last place. */

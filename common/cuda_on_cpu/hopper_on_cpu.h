@@ -19,6 +19,8 @@
 #ifndef HOPPER_ON_CPU_H
 #define HOPPER_ON_CPU_H
 
+#include <sched.h>
+
 #include "cuda_on_cpu/mma_on_cpu.h"
 
 #define __grid_constant__
@@ -132,6 +134,21 @@ static inline void add_four(float *to, float a, float b, float c, float d)
 {
     atomicAdd(to, a), atomicAdd(to + 1, b), atomicAdd(to + 2, c), atomicAdd(to + 3, d);
 }
+
+static inline void store_four(float *to, float a, float b, float c, float d, CALLER)
+{
+    cuda_on_cpu::note_access(shared_address(to, where), true, where);
+    to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+}
+
+/* ---- counters between blocks: blocks begin in the order of their numbers, so that whom one waits
+ * for runs on another core or has ended ---- */
+
+static inline void wait_for_count(const int *counter, int n)
+{
+    while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < n) sched_yield();
+}
+static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE); }
 
 /* ---- numbers, fragments of one warp ---- */
 
