@@ -16,7 +16,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("long" if os.environ.get("LONG") else "fixed")
 
 
-LONGEST = ("test_stages", "test_questions", "test_mpi")  # they come first, so that nobody waits for them
+LONGEST = ("test_stages", "test_questions")  # they come first, so that nobody waits for them
 
 
 def pytest_collection_modifyitems(items):
