@@ -65,58 +65,36 @@ Test(compare, accepts_the_rounded_reference)
     fixture_free(&f);
 }
 
-Test(compare, rejects_nan)
+static void put(struct fixture *f, enum array i, size_t at, float x)
 {
-    struct fixture f = fixture_new();
-    ((float *)f.out.array[ARRAY_O].data)[7] = NAN; /* head 1, query 0, column 1 */
-    expect_rejected(&f, "NaN where a number is expected", "[0, 1, 0, 1]");
-    fixture_free(&f);
+    ((float *)f->out.array[i].data)[at] = x;
 }
 
-Test(compare, rejects_infinity)
+/* `untouched` stands for the filling of outputs. */
+Test(compare, names_what_is_wrong_and_where)
 {
-    struct fixture f = fixture_new();
-    ((float *)f.out.array[ARRAY_LSE].data)[4] = INFINITY;
-    expect_rejected(&f, "wrong infinity", "[0, 1, 1]");
-    fixture_free(&f);
-}
-
-Test(compare, rejects_missing_element)
-{
-    struct fixture f = fixture_new();
-    struct outputs fresh = outputs_new(&small);
-    memcpy((float *)f.out.array[ARRAY_O].data + 11, (float *)fresh.array[ARRAY_O].data + 11, sizeof(float));
-    expect_rejected(&f, "element not written", "[0, 1, 2, 1]");
-    outputs_free(&fresh);
-    fixture_free(&f);
-}
-
-/* Even where the reference is NaN, an element that was never written is not a NaN. */
-Test(compare, rejects_missing_element_where_nan_is_due)
-{
-    struct fixture f = fixture_new();
-    f.s->answer[ARRAY_O].want[0] = NAN;
-    ((uint32_t *)f.out.array[ARRAY_O].data)[0] = 0x7fc0dead;
-    expect_rejected(&f, "element not written", "[0, 0, 0, 0]");
-    ((float *)f.out.array[ARRAY_O].data)[0] = NAN;
-    cr_expect(compare(f.s, &f.out).ok);
-    ((float *)f.out.array[ARRAY_O].data)[0] = 1;
-    expect_rejected(&f, "NaN expected", "[0, 0, 0, 0]");
-    fixture_free(&f);
-}
-
-Test(compare, rejects_the_other_infinity_and_a_number_for_it)
-{
-    struct fixture f = fixture_new();
-    float *lse = f.out.array[ARRAY_LSE].data;
-    f.s->answer[ARRAY_LSE].want[0] = -INFINITY;
-    lse[0] = -INFINITY;
-    cr_expect(compare(f.s, &f.out).ok);
-    lse[0] = INFINITY;
-    expect_rejected(&f, "wrong infinity", "[0, 0, 0]");
-    lse[0] = -3.4e38f;
-    expect_rejected(&f, "wrong infinity", "[0, 0, 0]");
-    fixture_free(&f);
+    const float untouched = f32_from_bits(0x7fc0dead);
+    const double right = 7; /* the reference stays as it is */
+    const struct {
+        enum array array; size_t at; double want; float got; const char *reason, *where;
+    } rows[] = {
+        {ARRAY_O, 7, right, NAN, "NaN where a number is expected", "[0, 1, 0, 1]"},
+        {ARRAY_LSE, 4, right, INFINITY, "wrong infinity", "[0, 1, 1]"},
+        {ARRAY_O, 11, right, untouched, "element not written", "[0, 1, 2, 1]"},
+        {ARRAY_O, 0, NAN, NAN, NULL, ""},
+        {ARRAY_O, 0, NAN, untouched, "element not written", "[0, 0, 0, 0]"},
+        {ARRAY_O, 0, NAN, 1, "NaN expected", "[0, 0, 0, 0]"},
+        {ARRAY_LSE, 0, -INFINITY, -INFINITY, NULL, ""},
+        {ARRAY_LSE, 0, -INFINITY, INFINITY, "wrong infinity", "[0, 0, 0]"},
+        {ARRAY_LSE, 0, -INFINITY, -3.4e38f, "wrong infinity", "[0, 0, 0]"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f = fixture_new();
+        if (rows[i].want != right) f.s->answer[rows[i].array].want[rows[i].at] = rows[i].want;
+        put(&f, rows[i].array, rows[i].at, rows[i].got);
+        if (rows[i].reason) expect_rejected(&f, rows[i].reason, rows[i].where);
+        else cr_expect(compare(f.s, &f.out).ok, "row %zu", i);
+        fixture_free(&f);
+    }
 }
 
 Test(compare, rejects_write_outside)
@@ -137,21 +115,17 @@ Test(compare, rejects_write_outside)
 
 Test(compare, draws_the_line_at_the_allowed_error)
 {
-    struct fixture f = fixture_new();
-    float *o = f.out.array[ARRAY_O].data;
-    double want = f.s->answer[ARRAY_O].want[5], allowed = f.s->answer[ARRAY_O].allowed[5];
-    o[5] = (float)(want + 0.97 * allowed);
-    cr_expect(compare(f.s, &f.out).ok, "just below: error %.9g",
-              fabs(o[5] - want) / allowed);
-    o[5] = (float)(want + 1.03 * allowed);
-    expect_rejected(&f, "error above the allowed", "[0, 0, 2, 1]");
-    o[5] = (float)(want - 1.03 * allowed);
-    expect_rejected(&f, "error above the allowed", "[0, 0, 2, 1]");
-    o[5] = (float)want;
-    ((float *)f.out.array[ARRAY_LSE].data)[5] =
-        (float)(f.s->answer[ARRAY_LSE].want[5] + 1.03 * f.s->answer[ARRAY_LSE].allowed[5]);
-    expect_rejected(&f, "error above the allowed", "[0, 1, 2]");
-    fixture_free(&f);
+    static const struct { enum array array; double share; const char *where; } rows[] = {
+        {ARRAY_O, 0.97, NULL}, {ARRAY_O, 1.03, "[0, 0, 2, 1]"}, {ARRAY_O, -1.03, "[0, 0, 2, 1]"},
+        {ARRAY_LSE, 1.03, "[0, 1, 2]"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f = fixture_new();
+        const struct answer *of = &f.s->answer[rows[i].array];
+        put(&f, rows[i].array, 5, (float)(of->want[5] + rows[i].share * of->allowed[5]));
+        if (rows[i].where) expect_rejected(&f, "error above the allowed", rows[i].where);
+        else cr_expect(compare(f.s, &f.out).ok, "just below");
+        fixture_free(&f);
+    }
 }
 
 Test(compare, rejects_everything_by_a_broken_yardstick)

@@ -8,7 +8,7 @@
 
 #include "problem/operation.h"
 #include "problem/random.h"
-#include "verification/inputs_layout.h"
+#include "verification/inputs.h"
 
 enum { MOST_CASES = 1400 };
 

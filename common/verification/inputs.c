@@ -14,8 +14,7 @@
 #include "problem/part.h"
 #include "problem/random.h"
 #include "problem/xcalloc.h"
-#include "verification/inputs_layout.h"
-#include "verification/inputs_scores.h"
+#include "verification/inputs.h"
 #include "verification/standard.h"
 
 static float *normals(struct random *r, size_t n, float width)
@@ -97,34 +96,29 @@ static void bias_recipe(const struct test_case *c, struct random *r, float *bias
         }
 }
 
-/* The recipes that plant a NaN or an inf in q, k or v. */
+/* The recipes that plant a NaN or an inf in row `at` of q, k or v, or in each. */
 static void plant(const struct test_case *c, struct floats *f)
 {
     const struct problem *p = &c->problem;
     float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K], *v = f->array[ARRAY_V];
-    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K], n_v = f->n[ARRAY_V];
-    int minus_inf = c->recipe == MINUS_INF || c->recipe == MINUS_INF_V ||
-                    c->recipe == MINUS_INF_ALL;
-    for (size_t i = 0; minus_inf && i < n_q; i += p->head_dim) q[i] = 1;
-    for (size_t i = 0; minus_inf && i < n_k; i += p->head_dim)
-        if (c->recipe == MINUS_INF_ALL || i / p->head_dim % p->seqlen_k == c->at)
-            k[i] = -INFINITY;
-    for (size_t i = 0; i < n_q; i++)
-        if (c->recipe == NAN_Q && i / p->head_dim % p->seqlen_q == c->at &&
-            i % p->head_dim == 0)
-            q[i] = NAN;
-    for (size_t i = 0; i < n_k; i++)
-        if (i / p->head_dim % p->seqlen_k == c->at) {
-            if (c->recipe == NAN_K) k[i] = NAN;
-            if (c->recipe == INF_K) k[i] = INFINITY;
-        }
-    for (size_t i = 0; i < n_v; i++)
-        if (i / p->head_dim_v % p->seqlen_k == c->at) {
-            if (c->recipe == NAN_V || c->recipe == NAN_V_FAR || c->recipe == MINUS_INF_V)
-                v[i] = NAN;
-            if (c->recipe == INF_V) v[i] = INFINITY;
-            if (c->recipe == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2) v[i] = NAN;
-        }
+    enum recipe r = c->recipe;
+    int minus_inf = r == MINUS_INF || r == MINUS_INF_V || r == MINUS_INF_ALL;
+    for (size_t i = 0; i < f->n[ARRAY_Q]; i += p->head_dim) {
+        if (minus_inf) q[i] = 1;
+        if (r == NAN_Q && i / p->head_dim % p->seqlen_q == c->at) q[i] = NAN;
+    }
+    for (size_t i = 0; i < f->n[ARRAY_K]; i++) {
+        int here = i / p->head_dim % p->seqlen_k == c->at, first = i % p->head_dim == 0;
+        if (first && minus_inf && (here || r == MINUS_INF_ALL)) k[i] = -INFINITY;
+        if (here && r == NAN_K) k[i] = NAN;
+        if (here && r == INF_K) k[i] = INFINITY;
+    }
+    for (size_t i = 0; i < f->n[ARRAY_V]; i++) {
+        if (i / p->head_dim_v % p->seqlen_k != c->at) continue;
+        if (r == NAN_V || r == NAN_V_FAR || r == MINUS_INF_V) v[i] = NAN;
+        if (r == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2) v[i] = NAN;
+        if (r == INF_V) v[i] = INFINITY;
+    }
 }
 
 /* Array i, if the problem reads it, of normal numbers. */

@@ -1,5 +1,5 @@
 /* inputs_layout.c: strides, packed sequences and pages of a case. */
-#include "verification/inputs_layout.h"
+#include "verification/inputs.h"
 
 #include <math.h>
 #include <stdlib.h>

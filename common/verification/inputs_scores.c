@@ -1,5 +1,5 @@
 /* inputs_scores.c: queries, keys and values whose scores are what a recipe wants. */
-#include "verification/inputs_scores.h"
+#include "verification/inputs.h"
 
 #include "problem/dtype.h"
 
@@ -28,35 +28,24 @@ void fill_tiny(struct random *r, float *x, size_t n, enum dtype dtype)
     }
 }
 
-/* Queries all ones, and keys whose score is about target(j). */
+/* Queries near 1, and keys whose scores rise, fall, or stand out at `at`. */
 static void scored_keys(const struct test_case *c, struct floats *f)
 {
     const struct problem *p = &c->problem;
     float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K];
-    size_t n_q = f->n[ARRAY_Q], n_k = f->n[ARRAY_K];
     float unit = 1 / (p->scale * (float)p->head_dim);
-    if (c->recipe == STEEP) {
-        for (size_t i = 0; i < n_q; i++) q[i] = 1 + 0.01f * q[i];
-        for (size_t i = 0; i < n_k; i++) {
-            size_t j = i / p->head_dim % p->seqlen_k;
-            k[i] = unit * (75.0f / 64.0f) * (float)j;
-        }
-        return;
+    int stands_out = c->recipe == OUTLIER || c->recipe == SPIKE;
+    for (size_t i = 0; i < f->n[ARRAY_Q]; i++) {
+        size_t row = i / p->head_dim % p->seqlen_q;
+        q[i] = 1 + (stands_out ? 0.1f * q[i]
+                    : c->recipe == STEEP ? 0.01f * q[i] : 0.25f * (float)(row % 3));
     }
-    if (c->recipe == OUTLIER || c->recipe == SPIKE) {
-        float above = c->recipe == SPIKE ? 500.0f : 20.0f;
-        for (size_t i = 0; i < n_q; i++) q[i] = 1 + 0.1f * q[i];
-        for (size_t i = 0; i < n_k; i++) {
-            size_t j = i / p->head_dim % p->seqlen_k;
-            k[i] = 0.1f * k[i] + (j == c->at ? above * unit : 0);
-        }
-        return;
-    }
-    for (size_t i = 0; i < n_q; i++)
-        q[i] = 1 + 0.25f * (float)(i / p->head_dim % p->seqlen_q % 3);
-    for (size_t i = 0; i < n_k; i++) {
+    for (size_t i = 0; i < f->n[ARRAY_K]; i++) {
         size_t j = i / p->head_dim % p->seqlen_k;
-        k[i] = unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
+        float above = c->recipe == SPIKE ? 500.0f : 20.0f;
+        if (stands_out) k[i] = 0.1f * k[i] + (j == c->at ? above * unit : 0);
+        else if (c->recipe == STEEP) k[i] = unit * (75.0f / 64.0f) * (float)j;
+        else k[i] = unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
     }
 }
 

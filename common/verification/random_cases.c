@@ -81,7 +81,7 @@ static void draw_attention(struct random *r, struct test_case *c)
                   p->head_dim_v <= 128;
 }
 
-/* What calls ask for beyond that (cases_calls.c): half of the problems have none of it, the
+/* What calls ask for beyond that (case_table.c): half of the problems have none of it, the
  * others any combination.  Returns where the rows lie. */
 static enum rows_lie draw_call(struct random *r, struct problem *p)
 {
