@@ -19,8 +19,9 @@ import pytest
 
 from helpers import BUILD, ROOT, run
 
-sys.path.insert(0, str(ROOT / "tests/book"))
+sys.path[:0] = [str(ROOT / "tests/book"), str(ROOT / "common/reports")]
 import webdriver  # noqa: E402
+from ladder import RUNGS  # noqa: E402
 
 NATIVE = BUILD / "book.native"
 TIMELINE = ROOT / "notes/results/hopper/timeline.csv"
@@ -559,7 +560,7 @@ def shares(lines, begin, end):
 def test_the_ladder_shows_the_shares_of_the_recording(show):
     with open(TIMELINE, encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    rungs = list(dict.fromkeys(line["variant"] for line in lines))
+    rungs = [name for name in RUNGS if any(line["variant"] == name for line in lines)]
     for dim, causal in sorted({(line["head_dim"], line["causal"]) for line in lines}):
         for rung, beside, begin, end in [(rung, rungs[-1], 0, 12000) for rung in rungs[::3]] + \
                 [(rungs[-1], rungs[0], 1500, 2300)]:

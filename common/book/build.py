@@ -344,7 +344,11 @@ def main():
                                         f"const MEASURED = {json.dumps(measured())};\n")
     if timeline:
         recorded = json.dumps(arguments.timeline.read_text(encoding="utf-8"))
-        (figures / "timeline.data.js").write_text(f"const TIMELINE_CSV = {recorded};\n")
+        rungs = re.findall(r"^RUNG\((\w+)", (ROOT / "05_flash_cuda/rungs.h").read_text(
+            encoding="utf-8"), re.M)
+        (figures / "timeline.data.js").write_text(
+            f"const TIMELINE_CSV = {recorded};\n"
+            f"const RUNGS = {json.dumps(rungs)};\n")
     config = build / "book.yml"
     settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
     scripts = "".join(f"  - figures/{name}\n" for name in SCRIPTS + LADDER_SCRIPTS * timeline)

@@ -113,7 +113,8 @@ def crossover(data):
     keys = [key for key in sorted(panels) if not key[1]
             and sum(bool(panels.line(key, name)) for name in RUNGS[FIRST_HOPPER:]) > 2]
     used = panels.rows(need(keys, "no measurement of several rungs at several lengths"), RUNGS)
-    tall = 1.25 + (0.22 * len(RUNGS) + 0.4) * -(-len(keys) // 2)
+    rungs = [name for name in RUNGS if name in {row.variant for row in used}]
+    tall = 1.25 + (0.22 * len(rungs) + 0.4) * -(-len(keys) // 2)
     drawn, axes = plt.subplots(-(-len(keys) // 2), 2, figsize=(8, tall), squeeze=False,
                                sharey=True)
     drawn.subplots_adjust(left=0.205, right=0.985, top=1 - 0.6 / tall, bottom=0.85 / tall,
@@ -122,24 +123,24 @@ def crossover(data):
         axis.axis("off")
     for axis, key in zip(axes.flat, keys):
         lengths = sorted({row.length for row in panels.rows([key], RUNGS)})
-        for y, (before, after) in enumerate(zip(RUNGS, RUNGS[1:])):
+        for y, (before, after) in enumerate(zip(rungs, rungs[1:])):
             before, after = panels.line(key, before), panels.line(key, after)
             for x, n in enumerate(lengths):
                 if n in before and n in after:
                     draw_gain(axis, x, y, before[n].median_s / after[n].median_s)
         axis.set_xlim(-0.5, len(lengths) - 0.5)
-        axis.set_ylim(len(RUNGS) - 1.5, -0.5)
+        axis.set_ylim(len(rungs) - 1.5, -0.5)
         axis.set_xticks(range(len(lengths)))
         axis.set_xticklabels([si(n) for n in lengths])
-        axis.set_yticks(range(len(RUNGS) - 1))
-        axis.set_yticklabels([f"{number_of(name)} {NAMES.get(name, name)}" for name in RUNGS[1:]])
+        axis.set_yticks(range(len(rungs) - 1))
+        axis.set_yticklabels([f"{number_of(name)} {NAMES.get(name, name)}" for name in rungs[1:]])
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
         axis.set_title(f"head_dim {key[0]:.0f}", fontsize=9, loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("keys and queries")
     caption(drawn, used, f"From which length does each rung pay? {work_text(used[0])}",
-            "A cell: how many times as fast as the rung before. Green: faster, red: slower, "
+            "A cell: how many times as fast as the measured rung before. Green: faster, red: slower, "
             "white: within 2 %. Rungs 1 and 2 compute in float32, the\nothers in bfloat16.")
     return drawn
 

@@ -65,10 +65,14 @@ function choice(name, options, change) {
 }
 
 FIGURES["ladder"] = function (root) {
-  const all = timeline_rows(TIMELINE_CSV);
+  const number = variant => RUNGS.indexOf(variant) + 1;
+  const all = timeline_rows(TIMELINE_CSV).filter(row => number(row.variant))
+    .sort((a, b) => number(a.variant) - number(b.variant));
   const {state, save} = figure_state(root,
-    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "4000", to: "16000", row: "0", bar: "0"}, restore);
-  const rungs = [...new Map(all.map(row => [row.variant, row.variant]))];
+    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "4000", to: "16000",
+     row: "0", bar: "0"}, restore);
+  const rungs = [...new Map(all.map(row =>
+    [row.variant, `${number(row.variant)} ${row.variant}`]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
   const rows_of = rung => all.filter(row => row.variant === rung &&
