@@ -33,9 +33,9 @@ RUNG(tma, BF16, "1.0 to 1.1",
 RUNG(wgmma, BF16, "1.2 to 1.6",
      "wgmma does 1.6 times the products of mma.sync per clock and reads K and V from shared memory itself",
      "tensor_pct issue_pct")
-RUNG(warp_specialized, BF16, "1.3",
-     "copies no longer wait for the warpgroup that computes; published kernels gain this much",
-     "tensor_pct warps_pct")
+RUNG(warp_specialized, BF16, "1.3; d = 64 1.2",
+     "copies no longer wait for the warpgroup that computes; published kernels gain this much; at d = 64 exponentials take as long as products, so four consumers must share the two units",
+     "tensor_pct warps_pct exp_pct")
 RUNG(ping_pong, BF16, "1.1",
      "one consumer takes exponentials, half of the time of the products at d = 128, while the other multiplies",
      "tensor_pct")
@@ -45,9 +45,6 @@ RUNG(intra_warpgroup_overlap, BF16, "1.1",
 RUNG(heavy_first, BF16, "1.0",
      "without a mask 15.5 waves of equal tiles lose 3 %; with one, blocks that take the heaviest tile left all end at about the same time, as they do by the hardware's order",
      "tensor_pct")
-RUNG(tile_per_head_dim, BF16, "1.0; d = 64 1.2",
-     "at d = 64 exponentials take as long as products, so four consumers must share the two units",
-     "tensor_pct exp_pct")
 RUNG(first_block_max, BF16, "1.1; d = 256 1.0",
      "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions per score less",
      "tensor_pct issue_pct clock_ghz")

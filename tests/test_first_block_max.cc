@@ -1,4 +1,4 @@
-/* test_first_block_max.cc: the state of rung 14 (hopper/rows.h), executed on the CPU: the
+/* test_first_block_max.cc: the state of rung 13 (hopper/rows.h), executed on the CPU: the
  * maximum of the first block, and the repair of a block that outgrows it.  The loop below is
  * the kernel's, on one row of scores without its matrix products. */
 #include <criterion/criterion.h>

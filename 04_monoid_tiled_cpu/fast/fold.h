@@ -10,7 +10,7 @@
  *
  * Weights are e^(s - m).  Any reference point m gives the same o / l, so m need not be the
  * maximum: it is that of the first block, and a later block raises it only when its weights
- * outgrow it.  Almost no block looks for a maximum (stage 5, rung 14, does the same).
+ * outgrow it.  Almost no block looks for a maximum (stage 5, `first_block_max`, does the same).
  *
  * The heads of a group that share keys are adjacent in q and o: their query rows are one long
  * list, cut into tiles.  Nothing is copied: rows lie where strides, packed sequences and pages

@@ -1,20 +1,28 @@
 /* arch: sm_90a */
-/* Rung 9: warp specialization.  One warpgroup only issues copies; two compute.
+/* Rung 9: warp specialization.  One warpgroup only issues copies; two or four compute.
  *
  * In rung 8 a copy waits until the warpgroup that issues it has used the tile before.  Here a
- * producer runs ahead as far as the pipeline of two stages lets it.  It gives its registers
- * to two consumers, which share each tile of K and V: twice the queries for the same traffic.
- * A consumer skips the blocks that none of its rows sees (causal). */
+ * producer runs ahead as far as the stages of the pipeline let it.  It gives its registers to the
+ * consumers, which share each tile of K and V: twice the queries or more for the same traffic.  A
+ * consumer skips the blocks that none of its rows sees (causal).
+ *
+ * Registers decide how many consumers there are.  o and s of 64 rows take 128 registers a thread at
+ * d = 128, and 64 at d = 64 with 64 keys.  There four fit, and are needed: exponentials take as long
+ * as products, and both units must always have work. */
 #include "launch.h"
 #include "pipeline.h"
 #include "store.h"
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 4 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 128 ? 128 : 64;
+    static constexpr int K_STAGES = D == 64 ? 4 : 2, V_STAGES = K_STAGES;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 112 : 232;
+    static_assert(PRODUCER_REGISTERS + WARPGROUPS * REGISTERS <=
+                      (WARPGROUPS + 1) * (65536 / THREADS / 8 * 8),
+                  "no more registers than the launch gave");
 };
 
 template <class C> struct memory {
@@ -131,10 +139,10 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(sm, params);
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<C::REGISTERS>();
         consume(sm, params, w - 1);
     }
 }
@@ -153,7 +161,10 @@ static void attention(const struct problem *p, const struct arrays *a)
     LAUNCH_FOR(launch, p, a);
 }
 
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+static struct cost cost(const struct problem *p)
+{
+    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
+}
 
 GPU_VARIANT(warp_specialized) = {
     .name = "warp_specialized",

@@ -15,10 +15,11 @@
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 4 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 128 ? 128 : 64;
+    static constexpr int K_STAGES = D == 64 ? 4 : 2, V_STAGES = K_STAGES;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 112 : 232;
 };
 
 template <class C> struct memory {
@@ -166,10 +167,10 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(sm, params);
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<C::REGISTERS>();
         consume(sm, params, w - 1);
     }
 }
@@ -188,7 +189,10 @@ static void attention(const struct problem *p, const struct arrays *a)
     LAUNCH_FOR(launch, p, a);
 }
 
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+static struct cost cost(const struct problem *p)
+{
+    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
+}
 
 GPU_VARIANT(ping_pong) = {
     .name = "ping_pong",

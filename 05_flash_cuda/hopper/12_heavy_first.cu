@@ -14,11 +14,12 @@
 
 template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = 2, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = D == 256 ? 64 : 128;
-    static constexpr int K_STAGES = 2, V_STAGES = 2;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 4 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 128 ? 128 : 64;
+    static constexpr int K_STAGES = D == 64 ? 4 : 2, V_STAGES = K_STAGES;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 112 : 232;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -189,10 +190,10 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     __syncthreads();
     int w = warpgroup_index();
     if (w == 0) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(sm, params, s);
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<C::REGISTERS>();
         consume(sm, params, w - 1);
     }
 }
@@ -215,7 +216,10 @@ static void attention(const struct problem *p, const struct arrays *a)
 /* The counter that gives out work tiles. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
 
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
+static struct cost cost(const struct problem *p)
+{
+    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
+}
 
 GPU_VARIANT(heavy_first) = {
     .name = "heavy_first",

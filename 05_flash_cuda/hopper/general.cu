@@ -1,6 +1,6 @@
 /* arch: sm_90a */
 /* What a model asks of attention beside the plain operation, in one kernel with the structure of
- * rung 15 and its step (step.h).  What is added:
+ * rung 14 and its step (step.h).  What is added:
  *
  *   windows  blocks of keys outside of a tile's window are neither loaded nor computed; only
  *            blocks at its two edges are masked (key_blocks.h)
@@ -150,7 +150,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w); /* rung 15 says why here */
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w); /* rung 14 says why here */
         for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, scores, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);

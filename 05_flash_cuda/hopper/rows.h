@@ -41,7 +41,7 @@ static HOST_DEVICE __forceinline__ void update_maximum(struct rows &r, const flo
     }
 }
 
-/* ---- the maximum of the first block (rung 14) ----
+/* ---- the maximum of the first block (rung 13) ----
  * The largest weight of a row's first block is 2^-FIRST_EXPONENT, which leaves the exponent's
  * fraction 20 bits.  A block is repaired when l passes LIMIT, which leaves o room for |v| up
  * to 2^40. */

@@ -1,5 +1,5 @@
 /* step.h: a consumer's step over one block of keys, as the kernels beside and behind the ladder
- * take it (tuned_kernel.h, general.cu): rung 14's, with two things left open.
+ * take it (tuned_kernel.h, general.cu): rung 13's, with two things left open.
  *
  *   SCORES  what turns products into scores: scores.finish<C>(s, n, mask) for key block n, and
  *           scores.again() for the same, in a form that shares no result with the first
@@ -21,7 +21,7 @@ template <class C> struct consumer {
 };
 
 /* FIRST_BLOCK: there is no output of a block before.  GROWING: the rows' maxima may grow.  FIXED:
- * weights refer to the maximum that is known (rung 14). */
+ * weights refer to the maximum that is known (rung 13). */
 enum step_kind { FIRST_BLOCK, GROWING, FIXED };
 
 /* The kind of a block after the first that all rows see. */

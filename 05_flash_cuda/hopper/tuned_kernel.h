@@ -1,4 +1,4 @@
-/* tuned_kernel.h: the kernel of rung 15.  It is rung 14's with the changes that 15_tuned.cu lists;
+/* tuned_kernel.h: the kernel of rung 14.  It is rung 13's with the changes that 14_tuned.cu lists;
  * multi_gpu/part_tuned.cu launches it on a part of the keys. */
 #ifndef HOPPER_TUNED_KERNEL_H
 #define HOPPER_TUNED_KERNEL_H

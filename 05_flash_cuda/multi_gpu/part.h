@@ -19,7 +19,7 @@ struct part {
     cudaStream_t stream;
 };
 
-/* The last rung (hopper/15_tuned.cu); it takes what its descriptor says.  o and lse are the
+/* The last rung (hopper/14_tuned.cu); it takes what its descriptor says.  o and lse are the
  * answer to the keys so far. */
 extern "C" const struct variant tuned_cuda;
 void part_tuned(const struct problem *p, const struct part *x);

@@ -51,7 +51,7 @@ for part in ${*:-attention profile rows f32 adversarial softmax}; do
     attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
         --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
     last_rungs) anew hopper/last_rungs.csv python3 common/reports/peers_gpu.py \
-        --variants tile_per_head_dim,first_block_max,tuned \
+        --variants heavy_first,first_block_max,tuned \
         --backends pytorch-cudnn,flash-attention-3,flash-attention-4 --parts lengths,untuned,layouts \
         --csv "$results/hopper/last_rungs.csv" ;;
     profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \

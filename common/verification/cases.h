@@ -17,8 +17,8 @@
     X(ASCENDING, ascending)       /* scores rise from -30 to 30 */                       \
     X(DESCENDING, descending)     /* and fall: the first is the maximum */               \
     X(OUTLIER, outlier)           /* the key at `at` wins by 20 */                       \
-    X(STEEP, steep)               /* by 75 every 64 keys: rung 14 repairs every block */ \
-    X(SPIKE, spike)               /* the key at `at` wins by 500: rung 14 repairs one */ \
+    X(STEEP, steep)               /* by 75 every 64 keys: a repair in every block */   \
+    X(SPIKE, spike)               /* the key at `at` wins by 500: one repair */        \
     X(SHIFT_20, shift_20)         /* all scores near -20: a stray 0 would win */         \
     X(SHIFT_200, shift_200)       /* to -200 */                                          \
     X(SHIFT_UP, shift_up)         /* to +10000 (rows only) */                            \

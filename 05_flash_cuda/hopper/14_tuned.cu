@@ -1,6 +1,6 @@
 /* arch: sm_90a */
-/* Rung 15: tuned.  Several small changes; notes/hopper.md has the gain of each.  The kernel is in
- * tuned_kernel.h, to be read beside rung 14; here is which instance a shape takes.
+/* Rung 14: tuned.  Several small changes; notes/hopper.md has the gain of each.  The kernel is in
+ * tuned_kernel.h, to be read beside rung 13; here is which instance a shape takes.
  *
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early

@@ -1,5 +1,5 @@
 /* arch: sm_90a */
-/* Rung 14: the maximum of the first key block only, and a repair.
+/* Rung 13: the maximum of the first key block only, and a repair.
  *
  * m need not be the maximum (rung 6): it must keep 2^(s c - m c) in range, and a bfloat16
  * reaches from 2^-126 to 2^127.  So m is the maximum of the row's first block; the loop has no
@@ -8,25 +8,24 @@
  * not been issued, and its K is still in the pipeline (the price: K is released later).  The warp
  * alone computes the block again with its maximum (rows.h), by rung 3's mma.sync, whose scores lie
  * in the same lanes as those of wgmma.  float16 ends at 2^16, and at d = 256 the maximum is hidden:
- * both are computed as in rung 13. */
+ * both are computed as in rung 12.  The repair has fragments of Q, and at d = 128 they stay: registers
+ * are free now, and no product Q K^T reads Q from shared memory. */
 #include "launch.h"
 #include "q_fragments.h"
 #include "scheduler.h"
 #include "store.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES>
-struct config {
+template <class Type, int HEAD_DIM> struct config {
     using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = KEYS;
+    static constexpr int D = HEAD_DIM, WARPGROUPS = D == 64 ? 4 : 2, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = D == 128 ? 128 : 64;
+    static constexpr int K_STAGES = D == 64 ? 4 : 2, V_STAGES = K_STAGES;
     static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
     static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool Q_IN_REGISTERS = D == 128;
+    static constexpr int PRODUCER_REGISTERS = D == 64 ? 32 : 40, REGISTERS = D == 64 ? 112 : 232;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -239,42 +238,19 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     }
 }
 
-template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
+template <class T, int D>
+static void launch(const struct problem *p, const struct arrays *a)
 {
+    using C = config<T, D>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
     start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
 }
 
-/* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
-static bool takes_three(const struct problem *p)
-{
-    return !p->causal && p->seqlen_k >= 8192;
-}
-
-/* The instance for a shape, each chosen by measurement (notes/hopper.md). */
-template <class T, int D>
-static void launch(const struct problem *p, const struct arrays *a)
-{
-    if constexpr (D != 64) launch_as<config<T, D, 2, D == 128 ? 128 : 64, 2>>(p, a);
-    else if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
-    else launch_as<config<T, 64, 4, 64, 4>>(p, a);
-}
-
 static void attention(const struct problem *p, const struct arrays *a)
 {
     LAUNCH_FOR(launch, p, a);
-}
-
-/* The instance for a shape in words. */
-static const char *picks(const struct problem *p)
-{
-    if (p->head_dim > 128 || p->head_dim_v > 128) return "tiles of 128 queries, 64 keys";
-    if (p->head_dim > 64 || p->head_dim_v > 64)
-        return "tiles of 128 queries, 128 keys; queries in registers";
-    return takes_three(p) ? "tiles of 192 queries, 128 keys: no mask, 8192 keys or more"
-                          : "tiles of 256 queries, 64 keys: four consumers take turns";
 }
 
 /* The counter that gives out work tiles. */
@@ -289,7 +265,6 @@ GPU_VARIANT(first_block_max) = {
     .name = "first_block_max",
     .idea = "first block's maximum",
     HOPPER_VARIANT,
-    .picks = picks,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
