@@ -113,7 +113,7 @@ Keep this folder and the seed to yourself. It holds the solutions.
 | publish the board | `make board MARKS=marks OUT=board.html` (`NAMES=1`: with names) |
 | grade on Gradescope | zip this folder as `instructor/`, with `adapters/gradescope_setup.sh` as `setup.sh` and `adapters/gradescope_run.sh` as `run_autograder` |
 | grade on a cluster | `adapters/slurm_array.sh`; `make board` reads all of its results |
-| grade in a container | `adapters/Dockerfile` |
+| grade in a container | build the image of `../students/Containerfile`, then `docker run --rm -v "$PWD:/course" course make grade ...` |
 | the solution of one exercise | `0*/exercises/solutions/NAME.c` |
 
 `notes/instructor.md` has the schedule, questions with answers, the rubric, and what to do when

@@ -95,7 +95,6 @@ def chosen(stage, name):
 
 def report(exercise, verdict, program):
     """Prints what a student wants to know; returns whether all is right."""
-    from judge import numbers_of, said_by_program
     if verdict.note:
         print(f"   note: {verdict.note}")
     if verdict.why:
@@ -109,18 +108,12 @@ def report(exercise, verdict, program):
         return True
     families = verdict.families()
     wrong = [name for name, passed in families.items() if not passed]
-    case, (why, where, got, want, allowed), said = verdict.smallest
+    case = verdict.smallest[0]
     print(f"   FAILED: {len(failed)} of {total} cases, {len(wrong)} of {len(families)} "
           f"families: {', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''}")
     print(f"   the smallest: {case.name} ({case.size} elements)")
-    print(f"       {where + ': ' if where else ''}{why}")
-    if where:
-        print(f"       got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}")
-    for line in numbers_of(case):
+    for line in [*verdict.explained(), f"to see it again: {again(program, case)}"]:
         print(f"       {line}")
-    for line in said_by_program(said):
-        print(f"       it said: {line}")
-    print(f"       to see it again: {again(program, case)}")
     print("       what the names of cases mean: enum recipe in common/verification/cases.h")
     return False
 

@@ -36,8 +36,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
 
 # pylint: disable=wrong-import-position
 from exercises import ROOT, add_tools
-from judge import Judge, Shortage, kill_group, numbers_of, said_by_program
-from marks import draw, late_hours, late_words, total_of, write_results
+from judge import Judge, Shortage, kill_group
+from marks import draw, late_hours, late_words, total_of, write_class, write_junit
 from submissions import collect, contents, fail, printable, wanted
 
 COURSE = ROOT / "course.json"  # in an instructor's folder only
@@ -47,10 +47,11 @@ JOB_S, ROOM, MEMORY = 300, 64 << 20, 1 << 30  # of one submission: seconds, byte
 class Mark:
     """One exercise of one student."""
 
-    def __init__(self, exercise, marks, why, failing=(), details=(), families=0):
+    def __init__(self, exercise, marks, why, failing=(), details=(), families=0, **more):
         self.exercise, self.marks, self.why = exercise, marks, printable(why)
-        self.failing, self.details = list(failing), [printable(x) for x in details]
-        self.families, self.timed = families, None
+        self.failing, self.details, self.families = list(failing), [printable(x) for x in details], families
+        self.record = {"marks": marks, "points": exercise.points, "why": self.why,
+                       **(more or {"failing_families": self.failing})}
 
     @property
     def full(self):
@@ -191,16 +192,11 @@ class Grader(Judge):
         right, right_point = (sum(x not in failing for x in some) for some in (counted, point))
         units = right * len(point) + right_point * len(counted)
         tenths = exercise.points * 10 * units // (2 * len(counted) * len(point))
-        case, (why, where, got, want, allowed), said = verdict.smallest
-        details = [*details, f"{len(verdict.failed)} of {len(verdict.results)} cases fail; above: the smallest"]
-        if where:
-            details.append(f"got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}")
-        details += numbers_of(case)
-        if not self.isolation:  # what it says cannot be from files that it should not read
-            details += [f"it said: {line}" for line in said_by_program(said)]
-        details.append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
+        case, (why, *lines) = verdict.smallest[0], verdict.explained(with_words=not self.isolation)
+        details = [*details, f"{len(verdict.failed)} of {len(verdict.results)} cases fail; above: the smallest",
+                   *lines, f"see it at home: make exercise {exercise.number} EX={exercise.name}"]
         return (min(tenths, exercise.points * 10 - 1) / 10,  # never all of them
-                f"{case.name}: {where + ': ' if where else ''}{why}", failing, details, len(families))
+                f"{case.name}: {why}", failing, details, len(families))
 
 
 # What `jail --complete` says of this kernel.
@@ -324,7 +320,8 @@ def main():
     students, hours, out = read_class(options, chosen)
     table, grader = with_grader(options, lambda grader: grade(grader, students, chosen, hours))
     isolation = ISOLATION.get(grader.isolation, "none")
-    write_results(out, table, chosen, isolation, grader.course, hours)
+    write_class(out, table, grader.course, hours, isolation=isolation)
+    write_junit(out / "junit.xml", table)
     draw(out / "class.png", table, chosen,
          {x: total_of(table[x], hours.get(x, 0), grader.course) for x in table})
     if grader.isolation:

@@ -72,6 +72,17 @@ class Verdict:
         """Of the failures that ran the one with the fewest elements."""
         return min(self.failed, key=lambda x: (x[1][0] == "not run", x[0].size))
 
+    def explained(self, with_words=True):
+        """The smallest failure, line by line.  with_words: what the program said; where files are not
+        hidden from it, it could say what stands in them."""
+        case, (why, where, got, want, allowed), said = self.smallest
+        yield f"{where}: {why}" if where else why
+        if where:
+            yield f"got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}"
+        yield from numbers_of(case)
+        if with_words:
+            yield from (f"it said: {line}" for line in said_by_program(said))
+
     def families(self):
         """Family -> are all its cases right?"""
         found = {}

@@ -87,55 +87,37 @@ def gradescope(marks, total, points, late=""):
                  "visibility": "visible"} for i, m in enumerate(marks, 1)]}
 
 
-def write_results(out, table, chosen, isolation, course, hours):
-    points = sum(x.points for x in chosen)
-    grades = {"points": points, "isolation": isolation, "students": {}}
+def write_class(out, table, course, hours, file="grades", **more):
+    """grades.json or projects.json, and for each student feedback and Gradescope's file."""
+    suffix, scope = ("", "results") if file == "grades" else (f"-{file}", file)
+    points = sum(m.exercise.points for m in next(iter(table.values())))
+    grades = {"points": points, **more, "students": {}}
     for student, marks in table.items():
         total = total_of(marks, hours.get(student, 0), course)
         late = late_words(hours.get(student, 0), course)
         if late:
             marks[0].details.append(late)
-        if course:
+        if course and not suffix:
             marks[0].details.append(f"on the board you are {alias(student, course)}")
-        grades["students"][student] = {"marks": total, "alias": alias(student, course),
-                                       "late_hours": hours.get(student, 0), "exercises": {
-            m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
-                              "failing_families": m.failing} for m in marks}}
-        write_text(out / "feedback" / f"{student}.txt",
-                   feedback(student, marks, total, points))
-        write_json(out / "gradescope" / student / "results.json",
-                   gradescope(marks, total, points, late))
-    write_json(out / "grades.json", grades)
+        grades["students"][student] = {
+            "marks": total, "alias": alias(student, course), "late_hours": hours.get(student, 0),
+            "exercises": {m.exercise.name: m.record for m in marks}}
+        write_text(out / "feedback" / f"{student}{suffix}.txt", feedback(student, marks, total, points))
+        write_json(out / "gradescope" / student / f"{scope}.json", gradescope(marks, total, points, late))
+    write_json(out / f"{file}.json", grades)
+
+
+def write_junit(path, table):
     top = xml.Element("testsuites", name="exercises", **counts(sum(table.values(), [])))
     for student, marks in table.items():
         suite = xml.SubElement(top, "testsuite", name=student, **counts(marks))
         for m in marks:
-            case = xml.SubElement(suite, "testcase", classname=student,
-                                  name=f"{m.exercise.stage}/{m.exercise.name}")
+            case = xml.SubElement(suite, "testcase", classname=student, name=f"{m.exercise.stage}/{m.exercise.name}")
             if not m.full:
-                failure = xml.SubElement(case, "failure", message=m.why,
-                                         type=f"{number(m.marks)} of {m.exercise.points}")
-                failure.text = m.words
+                xml.SubElement(case, "failure", message=m.why,
+                               type=f"{number(m.marks)} of {m.exercise.points}").text = m.words
     xml.indent(top)
-    document = xml.ElementTree(top)
-    document.write(out / "junit.xml", encoding="utf-8", xml_declaration=True)
-
-
-def write_projects(out, table, points, course, hours):
-    """The same of projects: projects.json, and feedback beside that of the exercises."""
-    results = {"points": points, "students": {}}
-    for student, marks in table.items():
-        late = late_words(hours.get(student, 0), course)
-        total = total_of(marks, hours.get(student, 0), course)
-        if late:
-            marks[0].details.append(late)
-        results["students"][student] = {
-            "marks": total, "alias": alias(student, course), "late_hours": hours.get(student, 0),
-            "exercises": {m.exercise.name: {"marks": m.marks, "points": m.exercise.points, "why": m.why,
-                                            "timed": m.timed} for m in marks}}
-        write_text(out / "feedback" / f"{student}-projects.txt", feedback(student, marks, total, points))
-        write_json(out / "gradescope" / student / "projects.json", gradescope(marks, total, points, late))
-    write_json(out / "projects.json", results)
+    xml.ElementTree(top).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def counts(marks):

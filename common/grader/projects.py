@@ -51,7 +51,7 @@ from cases import attention_case, rows_case
 from exercises import chosen as exercises_of
 from grade import Grader, Mark, add_class, jobs_here, read_class, run_jobs, with_grader
 from judge import ROOT, Shortage, kill_group
-from marks import write_projects
+from marks import write_class
 from submissions import contents, fail
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
@@ -439,14 +439,13 @@ def grade_all(options):
             if kind == "shortage":
                 raise Shortage(result)
             result = result if kind == "done" else (0.0, f"judging it failed: {result}", [], None)
-            mark = Mark(by_name[project], result[0], result[1], (), result[2])
-            mark.timed = result[3]
+            mark = Mark(by_name[project], result[0], result[1], (), result[2], timed=result[3])
             table[name].append(mark)
             print(f"{name:30} {project:16} {mark.marks:5.1f}   {mark.why}", flush=True)
         return table
 
     table, grader = with_grader(options, work, ProjectGrader)
-    write_projects(out, table, sum(x.points for x in found), grader.course, hours)
+    write_class(out, table, grader.course, hours, "projects")
     print(f"{len(students)} students, {len(found)} projects: {out}/projects.json")
     return 0
 
