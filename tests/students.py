@@ -67,7 +67,7 @@ MISTAKES = {
                               "attention-ascending"),
     "tiles_fetched_for_each_query": (
         "tile", "            for (size_t r = 0; r < rows; r++)\n                for",
-        "            for (size_t r = 0; r < rows; r++, fetch(h, j_0, keys, &t))\n                for",
+        "            for (size_t r = 0; r < rows; r++, fetch(h, j_0, n, &t))\n                for",
         "attention-random"),
     "D_missing": ("gradient", "d_v) - D)", "d_v))", "backward-random"),
     "gradient_without_scale": ("gradient", "h->scale * ds, k_row", "ds, k_row", "backward-random"),
@@ -129,6 +129,8 @@ MISCHIEF = {
     "fakes_a_full_disk": ("#error No space left on device\n" + FIRST, "does not compile"),
     "fakes_no_memory": ("#error out of memory allocating 1 bytes\n" + FIRST, "does not compile"),
     "includes_the_solution": (f"#include \"{SOLUTION}\"\n" + FIRST, "which is not allowed"),
+    "includes_the_reference": ("#include \"verification/reference_backward.c\"\n" + FIRST, "which is not allowed"),
+    "includes_what_is_given_elsewhere": ("#include \"grader/score.h\"\n" + FIRST, "which is not allowed"),
     "includes_a_file_of_the_system": ("#include \"/etc/passwd\"\n" + FIRST, "which is not allowed"),
     "includes_itself": ("#include __FILE__\n" + FIRST, "does not compile"),
     "macros_without_end": ("#define A_0 1,\n" + "".join(

@@ -71,7 +71,14 @@ CHEATS = {
         "O_CREAT, 0600) >= 0) return;", None),
     "behind_the_output": ("", "slow(p, a);\n        memset(y + p->rows * p->cols, 1, 1 << 22);\n        return;", ""),
     "works_in_a_constructor": (
-        "__attribute__((constructor)) static void first(void) { if (fork() >= 0) _exit(0); }\n", "", None),
+        "__attribute__((constructor)) static void first(void) { if (fork() >= 0) _exit(0); }\n", "",
+        "runs code before main()"),
+    "in_the_place_of_the_harness": (
+        "static int answers(int argc, char **argv, const struct stage *stage)\n{\n    char byte;\n    if (argc < 5 || "
+        "strcmp(argv[1], \"softmax\")) return stage_main(argc, argv, stage);\n    while (read(0, &byte, 1) == 1) "
+        "write(1, &byte, 1), read(0, &byte, 1);\n    return 0;\n}\n#define stage_main answers\n", "", None),
+    "without_its_descriptor": ("#define exercise mine\n", "", "timed: crashed"),
+    "another_kind_of_descriptor": ("_Thread_local int exercise = 1;\n#define exercise mine\n", "", "PROGRAM(...)"),
 }
 
 
@@ -104,12 +111,12 @@ def clock(grader, project, monkeypatch):
     one = types.SimpleNamespace(run=grader.seconds, passed={}, given={
         "nothing": 1.0, "copy": 2.0, "solution": 3.0, "it": 11.0})
 
-    def seconds(project, folder, variant, inputs, rounds):
-        taken, got, why = one.run(project, folder, variant, inputs, rounds)
-        who = variant[0] if variant else "solution" if folder == grader.others.get(project.name) else "it"
+    def seconds(project, folder, what, inputs, rounds):
+        taken, got, why = one.run(project, folder, what, inputs, rounds)
+        who = "solution" if folder == grader.others.get(project.name) else what
         one.passed.setdefault(who, []).append(taken)
         now = one.given[who]
-        work = len(rounds) * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
+        work = len(rounds) // 2 * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
         return work * (now if isinstance(now, float) else now[min(len(one.passed[who]), len(now)) - 1]), got, why
 
     monkeypatch.setattr(projects, "RUNS", 2)
@@ -158,7 +165,7 @@ def test_noise_is_measured_again_and_never_blamed_on_a_program(
         grader, project, clock, monkeypatch, given, runs, says):
     clock.run = lambda *_: (0, {}, "")
     clock.given.update(given)
-    monkeypatch.setattr(grader, "timeable", lambda folder: folder)
+    monkeypatch.setattr(grader, "timeable", lambda folder: None)
     monkeypatch.setattr(grader, "right", lambda *_: None)
     monkeypatch.setitem(grader.others, project.name, pathlib.Path("solution"))
     if "busy" in says:
@@ -182,10 +189,13 @@ def test_targets_name_a_share_for_every_gpu():
 
 
 def test_rounds_change_what_the_judge_changes(grader, project):
-    inputs, rounds = project.fresh(), bytes([7, 200, 0])
-    _, got, why = grader.seconds(project, grader.helper(project.solution), [], inputs, rounds)
+    inputs, rounds, folder = project.fresh(), bytes([7, 255, 200, 0, 0, 210]), grader.folder()
+    assert not grader.built(project, project.solution.read_text(encoding="utf-8"), folder)[0]
+    assert grader.timeable(folder) is None
+    _, got, why = grader.seconds(project, folder, "it", inputs, rounds)
     assert not why and grader.right(project, inputs, rounds, dict(got)) is None
-    assert grader.right(project, inputs, rounds[:2], dict(got)) is not None
+    assert grader.right(project, inputs, rounds[:4], dict(got)) is not None
+    assert grader.right(project, inputs, bytes([7, 254, 200, 0, 0, 210]), dict(got)) is not None
 
 
 def write_class(place):
@@ -205,11 +215,11 @@ def test_grade_projects_writes_marks_and_late_days(place, monkeypatch):
     (place / "late.csv").write_text("fast,20\n")
     fast, real = project_file("solutions").read_text(encoding="utf-8"), ProjectGrader.seconds
 
-    def seconds(self, project, folder, variant, inputs, rounds):
-        _, got, why = real(self, project, folder, variant, inputs, rounds)
-        is_fast = not variant and (folder / START.name).read_text(encoding="utf-8").startswith(fast)
-        taken = {"nothing": 1, "copy": 2}[variant[0]] if variant else 4 if is_fast else 51
-        return taken * len(rounds) * 8.0 * inputs["x"].size, got, why
+    def seconds(self, project, folder, what, inputs, rounds):
+        _, got, why = real(self, project, folder, what, inputs, rounds)
+        is_fast = what == "it" and (folder / START.name).read_text(encoding="utf-8").startswith(fast)
+        taken = {"nothing": 1, "copy": 2, "it": 4 if is_fast else 51}[what]
+        return taken * len(rounds) * 4.0 * inputs["x"].size, got, why
 
     monkeypatch.setattr(projects, "RUNS", 1)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own

@@ -12,7 +12,7 @@
 #include "stage.h"
 
 #define PROGRAM(stage_number, file, words, ...)                                            \
-    static const struct variant exercise = {                                               \
+    const struct variant exercise = {                                                      \
         .name = #file, .idea = words, .device = ON_CPU, .types = TYPE(F32), __VA_ARGS__};  \
     MAIN(stage_number, file, words)
 

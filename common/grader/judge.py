@@ -234,9 +234,10 @@ class Judge:
             return (f"includes {denied[1]}, which is not allowed", "") if denied else \
                 ("does not compile: " + first_error(log), log)
         given, mine, files = found
-        for name in sorted(files - {exercise.file.name, "given"}):
+        for name in sorted(files - self.known_of(exercise)["files"]):  # of ours, what is given includes
             path = pathlib.Path(folder, name).resolve()
-            if name[0] != "<" and not any(path.is_relative_to(x) for x in self.headers[exercise.file.suffix]):
+            if name[0] != "<" and (path.is_relative_to(ROOT) or not any(
+                    path.is_relative_to(x) for x in self.headers[exercise.file.suffix])):
                 return f"includes {name}, which is not allowed", ""
         if bare(given) != self.known_of(exercise)["given"]:
             return "changes the code that was given: a macro, an #if or a bracket reaches beyond your part", ""
@@ -260,7 +261,8 @@ class Judge:
         """The same of the skeleton: the given code behind the preprocessor, and its object."""
         if exercise.name not in self.known:
             folder = self.folder()
-            source, _ = self.spliced(exercise, exercise.skeleton())
+            source = exercise.skeleton() if exercise.whole_file else \
+                self.spliced(exercise, exercise.skeleton())[0]
             found, log = self.preprocessed(exercise, source, folder)
             if not found:
                 raise Shortage(f"{exercise.name}: the code that is handed out does not compile here: {log[:400]}")
@@ -268,7 +270,8 @@ class Judge:
             if not ok or not self.holds(folder / "object.o"):
                 raise Shortage(f"{exercise.name}: the code that is handed out does not compile here: {log[:400]}")
             sections, names, _ = self.holds(folder / "object.o")
-            self.known[exercise.name] = {"given": bare(found[0]), "sections": sections, "names": names}
+            self.known[exercise.name] = {"given": bare(found[0]), "files": found[2], "sections": sections,
+                                         "names": names}
             shutil.rmtree(folder, ignore_errors=True)
         return self.known[exercise.name]
 
@@ -307,10 +310,11 @@ class Judge:
         ok, log = self.call(self.object_of(exercise), folder)
         if not ok:
             return "does not compile: " + first_error(log), log, note
-        why = "" if exercise.whole_file else self.refused(exercise, folder)
+        why = self.refused(exercise, folder)
         if why:
             return why, "", note
-        ok, log = self.call(["objcopy", "--keep-global-symbol=main", "object.o"], folder)
+        ok, log = self.call(["objcopy", "--keep-global-symbol=main", "--keep-global-symbol=exercise",
+                             "object.o"], folder)
         if ok:
             ok, log = self.linked(["object.o"], "program", folder)
         return ("", "", note) if ok else ("does not link: " + first_error(log), log, note)

@@ -15,8 +15,8 @@ exercise of that name, with the hidden ones.  Then the judge times it:
     work      a problem of about that shape, drawn anew for each run from the system's random
               numbers, its scores shifted by a random number in each row, some of them -infinity
     clock     the judge's, from the start of the process to its end, on one core.  What reading and
-              writing the files takes is measured with a program that does no more (yardstick.c), on
-              the same files, and taken off
+              writing the files takes is measured with a program that does no more, on the same
+              files, and taken off
     answers   all of them are compared, after each run
     ceiling   the memory's copy or multiply-adds, measured between the runs; and where the solution
               is, it runs in turn too.  As long as the copy takes no time, or the solution does not
@@ -159,15 +159,17 @@ def row_of(inputs, row, scale):
 
 
 def conversation(rounds):
-    """Says the bytes, each when the round before it has been answered."""
+    """Says the bytes: one that begins a round, and, when that has been answered, one that may show it."""
     def talk(process, seconds):
         end = time.monotonic() + seconds
         with process.stdin, process.stdout:
-            for byte in rounds:
+            for i, byte in enumerate(rounds):
                 try:
                     os.write(process.stdin.fileno(), bytes([byte]))
                 except BrokenPipeError:
                     return
+                if i % 2:
+                    continue
                 ready = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
                 if not ready or len(os.read(process.stdout.fileno(), 1)) != 1:
                     kill_group(process.pid)
@@ -184,11 +186,11 @@ def projects(names):
 
 
 def secret_rounds(length):
-    """A byte for each round; two neighbours are shown whatever the others are, so that work in every
-    other round is seen."""
-    rounds = bytearray(os.urandom(length))
-    at = os.urandom(1)[0] % (len(rounds) - 2)
-    for i in (at, at + 1):
+    """Two bytes for each round.  Two neighbours are shown whatever the others are, so that work in
+    every other round is seen."""
+    rounds = bytearray(os.urandom(2 * length))
+    at = os.urandom(1)[0] % (length - 2)
+    for i in (2 * at + 1, 2 * at + 3):
         rounds[i] = SHOWN + rounds[i] % (256 - SHOWN)
     return bytes(rounds)
 
@@ -198,31 +200,20 @@ class ProjectGrader(Grader):
 
     def __init__(self, options):
         super().__init__(options)
-        self.base, self.others, place = {}, {}, self.folder()
-        self.rounds = f"{place}/rounds.o"
+        self.base, self.others, self.yardstick = {}, {}, self.folder()
+        self.rounds = f"{self.yardstick}/rounds.o"
         ok, log = self.call([*self.compile[".c"], "-w", f"-I{ROOT}/common", "-c",
-                             f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], place)
+                             f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], self.yardstick)
+        self.readable.append(self.rounds)
+        ok, log = self.linked([self.rounds], "timed", self.yardstick) if ok else (ok, log)
         if not ok:
             raise Shortage(f"rounds.c: {log[:800]}")
-        self.readable.append(self.rounds)
-        self.yardstick = self.helper(ROOT / "common/grader/yardstick.c")
-
-    def helper(self, source):
-        """The folder with a program of ours, built as a submission is."""
-        class Whole:  # pylint: disable=too-few-public-methods
-            file, name, solution, whole_file, any_call = source, source.stem, None, True, True
-        folder = self.folder()
-        why, log, _ = self.built(Whole, source.read_text(encoding="utf-8"), folder)
-        if why:
-            raise Shortage(f"{source.name} {why}\n{log[:800]}")
-        return self.timeable(folder)
 
     def timeable(self, folder):
-        """Links what lies there with rounds.c, too."""
-        ok, log = self.linked(["object.o", self.rounds], "timed", folder)
-        if not ok:
-            raise Shortage(f"rounds.c: {log[:800]}")
-        return folder
+        """Links the object there with rounds.c, whose main() it gets.  Why not, or None."""
+        ok, log = self.call(["objcopy", "--localize-symbol=main", "object.o"], folder)
+        ok, log = self.linked(["object.o", self.rounds], "timed", folder) if ok else (ok, log)
+        return None if ok else "does not end with PROGRAM(...) as it was handed out: " + log[:200]
 
     def fma(self):
         status, said, _ = self.jailed(["--core", "--cpu", "30", "--memory", str(TIMED_MIB)],
@@ -231,15 +222,15 @@ class ProjectGrader(Grader):
             raise Shortage(f"the ceiling cannot be measured: {said[:200]}")
         return float(said)
 
-    def seconds(self, project, folder, variant, inputs, rounds):
+    def seconds(self, project, folder, what, inputs, rounds):
         """Processor time of so many rounds; its results, or what went wrong."""
         out = self.folder()
         for name, array in inputs.items():
             array.tofile(out / name)
         shape = inputs["x"].shape if "x" in inputs else inputs["q"].shape[1:]
-        words = [f"{folder}/timed", project.op, *map(str, shape), str(out), *variant]
+        words = [f"{folder}/timed", project.op, *map(str, shape), str(out), what]
         status, said, taken = self.jailed(["--core", "--cpu", str(TIMED_CPU_S), "--memory", str(TIMED_MIB)],
-                                          words, out, TIMED_CPU_S + 60, (), conversation(rounds))
+                                          words, out, TIMED_CPU_S + 300, (), conversation(rounds))
         try:
             got = {x: np.fromfile(out / x, np.float32) for x in ("y", "o", "lse", "rows") if (out / x).exists()}
         except (OSError, MemoryError):
@@ -255,12 +246,12 @@ class ProjectGrader(Grader):
         first = next(iter(inputs.values()))
         width, shown = first.shape[-1], got.pop("rows", np.zeros(0))
         shown = list(shown[:shown.size // width * width].reshape(-1, width))  # it may have ended early
-        for i, byte in enumerate(rounds):
+        for i, (byte, show) in enumerate(zip(rounds[::2], rounds[1::2])):
             for k, name in enumerate(x for x in "xqk" if x in inputs):
                 change(inputs[name], byte + 256 * (2 * i + k))
-            if byte < SHOWN:
+            if show < SHOWN:
                 continue
-            row = int(hashes(byte + 512 * i, 1)[0] % np.uint64(first.size // width))
+            row = int(hashes(show + 512 * i, 1)[0] % np.uint64(first.size // width))
             case, y = row_of(inputs, row, scale), "y" if "x" in inputs else "o"
             case.outputs = {y: case.outputs[y]}
             wrong = case.wrong({y: shown.pop(0).reshape(case.outputs[y][0].shape)}) if shown else \
@@ -294,11 +285,14 @@ class ProjectGrader(Grader):
 
     def timed(self, project, folder):
         """{share, solution, ...} or why there is none."""
-        who = {"nothing": (self.yardstick, ["nothing"]), "it": (self.timeable(folder), [])}
+        why = self.timeable(folder)
+        if why:
+            return None, why
+        who = {"nothing": (self.yardstick, "nothing"), "it": (folder, "it")}
         if project.op == "softmax":
-            who["copy"] = self.yardstick, ["copy"]
+            who["copy"] = self.yardstick, "copy"
         if project.name in self.others:
-            who["solution"] = self.others[project.name], []
+            who["solution"] = self.others[project.name], "it"
         least, fma, length = dict.fromkeys(who, np.inf), 0.0, LEAST_ROUNDS + os.urandom(1)[0] % 16
         for run in range(1, MOST_RUNS + 1):
             fma = fma if "copy" in who else max(fma, self.fma())
@@ -384,7 +378,12 @@ class ProjectGrader(Grader):
     def first(self, project):
         """The solution, where there is one, and the share of the program as it was handed out."""
         if project.solution:
-            self.others[project.name] = self.helper(project.solution)
+            folder = self.folder()
+            why, log, _ = self.built(project, project.solution.read_text(encoding="utf-8"), folder)
+            why = why or self.timeable(folder)
+            if why:
+                raise Shortage(f"the solution of {project.name} {why}\n{log[:800]}")
+            self.others[project.name] = folder
         marks, why, _, timed = self.judged(project, project.file.read_bytes(), 0)
         if not timed:
             raise Shortage(f"{project.name} as handed out: {marks} points: {why}")

@@ -1,14 +1,16 @@
-/* rounds.c: stands in for the harness's stage_main where a project is timed.
+/* rounds.c: the program in which a project is timed.  It calls the project's variant, `exercise`;
+ * the project's own main() is not in it.
  *
- *     PROGRAM softmax ROWS COLS FOLDER [VARIANT]
- *     PROGRAM attention HEADS N D FOLDER [VARIANT]
+ *     PROGRAM softmax ROWS COLS FOLDER WHAT
+ *     PROGRAM attention HEADS N D FOLDER WHAT
+ *     PROGRAM fma                                  prints the GFLOP/s of multiply-adds
  *
- * Reads the inputs (raw floats: FOLDER/x, or q, k and v), and for each byte on stdin makes a new
- * problem of them and has it computed: in each row of x, or of q and k, one element is replaced,
- * where and by what follows from the byte, the round and the row.  Then it writes a byte to stdout.
- * At the end of stdin it writes the last round's y, or o and lse, into the folder where it runs, and
- * after a byte from SHOWN on one row of that round's, into the file `rows`.  The judge decides byte by
- * byte: no round knows whether it is the last, or one that is shown.
+ * WHAT is `it`, or one of two yardsticks: `nothing` and a plain `copy`.  Reads the inputs (raw floats:
+ * FOLDER/x, or q, k and v).  A round: a byte comes from stdin; in each row of x, or of q and k, one
+ * element is replaced, where and by what follows from the byte, the round and the row; WHAT computes;
+ * a byte goes to stdout; another one comes, and if it is SHOWN or more, one row of the output goes into
+ * the file `rows`.  At the end of stdin the last y, or o and lse, is written where the program runs.
+ * So nobody knows, while it computes, whether a round is the last, or which of its rows is shown.
  * judge: projects.py, which makes the same changes. */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "measurement/ceiling.h"
 #include "problem/variant.h"
 
 enum { SHOWN = 208 };
@@ -61,13 +64,29 @@ static void change(float *x, size_t rows, size_t n, uint64_t seed)
     }
 }
 
+static void nothing(const struct problem *p, const struct arrays *a)
+{
+    (void)p, (void)a;
+}
+
+static void copy(const struct problem *p, const struct arrays *a)
+{
+    memcpy(a->y, a->x, p->rows * p->cols * sizeof(float));
+}
+
+static const struct variant idle = {.does = {{OP_SOFTMAX, nothing}, {OP_ATTENTION, nothing}}},
+                            copier = {.does = {{OP_SOFTMAX, copy}}};
+extern const struct variant exercise __attribute__((weak)); /* not in a yardstick alone */
+
 static size_t number(char **word) { return strtoull(*word, NULL, 10); }
 
-int stage_main(int argc, char **argv, const struct stage *stage)
+int main(int argc, char **argv)
 {
+    if (argc == 2) return printf("%.6g\n", ceiling_fma_gflops(1)) < 0;
     int rows = argc > 4 && !strcmp(argv[1], "softmax");
-    if (argc < 6 - rows) return 2;
-    const char *folder = argv[5 - rows], *wanted = argv[6 - rows];
+    if (argc < 7 - rows) return 2;
+    const char *folder = argv[5 - rows], *what = argv[6 - rows];
+    const struct variant *v = !strcmp(what, "it") ? &exercise : *what == 'c' ? &copier : &idle;
     struct problem p = {.op = rows ? OP_SOFTMAX : OP_ATTENTION, .batch = 1};
     struct arrays a = {0};
     size_t n_out, n_lse = 0, n_row = number(argv + 4 - rows);
@@ -88,9 +107,6 @@ int stage_main(int argc, char **argv, const struct stage *stage)
         a.o = memory(n_out);
         a.lse = memory(n_lse);
     }
-    const struct variant *v = stage->variants[0];
-    for (int i = 0; stage->variants[i]; i++)
-        if (wanted && !strcmp(stage->variants[i]->name, wanted)) v = stage->variants[i];
     a.workspace = memory(variant_scratch(v, &p) / sizeof(float) + 1);
 
     unsigned char byte;
@@ -100,10 +116,10 @@ int stage_main(int argc, char **argv, const struct stage *stage)
         for (int i = 0; i < 2; i++)
             if (x[i]) change(x[i], n_out / n_row, n_row, byte + 256 * (2 * round + (uint64_t)i));
         variant_call(v, &p, &a);
-        const float *y = rows ? a.y : a.o;
+        if (write(STDOUT_FILENO, "", 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) return 1;
         size_t shown = hash(byte + 256 * 2 * round, 0) % (n_out / n_row);
-        if (byte >= SHOWN && fwrite(y + shown * n_row, sizeof *y, n_row, f) != n_row) return 1;
-        if (write(STDOUT_FILENO, "", 1) != 1) return 1;
+        const float *y = (const float *)(rows ? a.y : a.o) + shown * n_row;
+        if (byte >= SHOWN && fwrite(y, sizeof *y, n_row, f) != n_row) return 1;
     }
     if (fclose(f)) return 1;
     write_floats(rows ? "y" : "o", rows ? a.y : a.o, n_out);

@@ -4,7 +4,7 @@
  *
  * Task: fill weighted_sum().  Which of its two loops should be the inner one?  Both are right;
  * `build/exercises/weighted_sum bench --quick` tells them apart.
- * May be assumed: the weights w_j are positive or 0, not all 0; v holds neither NaN nor infinity.
+ * May be assumed: h->q and h->k are not there; the weights w_j are positive or 0, not all 0; v holds neither NaN nor infinity.
  * o_i is not 0 on entry: it is filled with something else.
  *
  * Time: 20 minutes.
@@ -38,10 +38,12 @@ static float weighted_sum(const struct head *h, const float *w, float *o_i)
 
 static void attention_head(const struct head *h)
 {
+    struct head values = *h;
+    values.q = values.k = NULL;
     for (size_t i = 0; i < h->seqlen_q; i++) {
         float *w = s_row(h, i);
         for (size_t j = 0; j < h->seqlen_k; j++) w[j] = expf(score(h, i, j));
-        h->lse[i] = logf(weighted_sum(h, w, o_row(h, i)));
+        h->lse[i] = logf(weighted_sum(&values, w, o_row(h, i)));
     }
 }
 

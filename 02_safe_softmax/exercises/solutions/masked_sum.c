@@ -5,7 +5,7 @@
  * Task: fill weighted_sum().  The probability of a masked key is 0, but what lies in its
  * row of v is not always a number: padding is often left uninitialised, and 0 * NaN is
  * NaN.  Here nobody kept the scores: visible(h, i) and bias_of(h, i, j) say what is masked.
- * May be assumed: the p_j are right.  A NaN in a visible row of v does spread, to its own
+ * May be assumed: h->q and h->k are not there; the p_j are right.  A NaN in a visible row of v does spread, to its own
  * column and no other.
  *
  * Half of the points: cases nan_v, inf_v.
@@ -46,11 +46,13 @@ static void weighted_sum(const struct head *h, size_t i, const float *p_i, float
 
 static void attention_head(const struct head *h)
 {
+    struct head values = *h;
+    values.q = values.k = NULL;
     for (size_t i = 0; i < h->seqlen_q; i++) {
         float *p_i = p_row(h, i);
         for (size_t j = 0; j < h->seqlen_k; j++) p_i[j] = score(h, i, j);
         h->lse[i] = normalise(p_i, h->seqlen_k);
-        weighted_sum(h, i, p_i, o_row(h, i));
+        weighted_sum(&values, i, p_i, o_row(h, i));
     }
 }
 

@@ -7,7 +7,7 @@
  * is attention by itself: o_t is already divided by its own l_t.
  * Task: fill combine().  Always in the order of the parts, so that the threads that
  * computed them do not change a bit.
- * May be assumed: at least one part.  A part may have seen no key: m_t = -INFINITY,
+ * May be assumed: h has head_dim_v and nothing else; at least one part.  A part may have seen no key: m_t = -INFINITY,
  * l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  After a score of
  * NaN m_t and l_t are NaN, and all of o_i is; a NaN in a column of o_t makes that column NaN.
  *
@@ -87,7 +87,8 @@ static float attention_row(const struct head *h, size_t i, float *scratch)
         parts[t].o = scratch + t * h->head_dim_v;
         attend_part(h, i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t]);
     }
-    return combine(h, parts, PARTS, o_row(h, i));
+    struct head size = {.head_dim_v = h->head_dim_v};
+    return combine(&size, parts, PARTS, o_row(h, i));
 }
 
 static void attention_head(const struct head *h)

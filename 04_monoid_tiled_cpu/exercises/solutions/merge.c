@@ -9,7 +9,7 @@
 #endif
  *
  * Task: fill merge().  The chunks of a row are folded one by one and merged by it.
- * May be assumed: x and y are different elements.  Either or both may be the unit, since
+ * May be assumed: h has head_dim_v and nothing else; x and y are different elements.  Either or both may be the unit, since
  * whole chunks can be masked: l = 0, o = 0, and m is
 #if TASK == 0
  * -INFINITY.
@@ -99,13 +99,14 @@ static void merge(const struct head *h, struct aggregate *x, const struct aggreg
 static float attention_row(const struct head *h, size_t i, float *scratch)
 {
     float *o_i = o_row(h, i);
+    struct head size = {.head_dim_v = h->head_dim_v};
     struct aggregate all = {.o = o_i}, chunk = {.o = scratch};
     unit(h, &all);
     for (size_t first = 0; first < visible(h, i); first += CHUNK) {
         unit(h, &chunk);
         for (size_t j = first; j < visible(h, i) && j < first + CHUNK; j++)
             push(h, &chunk, score(h, i, j), v_row(h, j));
-        merge(h, &all, &chunk);
+        merge(&size, &all, &chunk);
     }
 #if TASK == 0
     return all.m + logf(all.l);

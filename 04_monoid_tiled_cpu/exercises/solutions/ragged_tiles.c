@@ -27,8 +27,8 @@ enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
 
 /* What a set of keys stands for: m the largest of their scores, l = sum exp(s - m),
  * o (head_dim_v) = sum exp(s - m) v.  Without keys: m = -INFINITY, l = 0, o = 0.
- * last: how many keys the last tile had, 0 before the first. */
-struct aggregate { float m, l; float *o; size_t last; };
+ * last: how many keys the last tile had, 0 before the first; taken: how many all tiles had. */
+struct aggregate { float m, l; float *o; size_t last, taken; };
 
 /* s (n_keys) = the scores of query i and keys first .. first + n_keys - 1; n_keys <= Bc.  A key that
  * it does not see has the score NaN. */
@@ -58,7 +58,7 @@ static void push_tile(const struct head *h, struct aggregate *x, const float *s,
 #else
     if (x->last && n_keys < Bc) x->l = NAN;
 #endif
-    x->last = n_keys;
+    x->last = n_keys, x->taken += n_keys;
     for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] *= correction;
     for (size_t t = 0; t < n_keys; t++) {
         if (s[t] == -INFINITY) continue;
@@ -101,6 +101,7 @@ static float attention_row(const struct head *h, size_t i, float *o_i)
     struct aggregate x = {.m = -INFINITY, .o = o_i};
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
     fold_tiles(h, i, visible(h, i), &x);
+    if (x.taken != visible(h, i)) x.l = NAN; /* not all keys, or not by push_tile() */
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = x.l == 0 ? 0 : o_i[d] / x.l;
     return x.m + logf(x.l);
 }

@@ -9,7 +9,7 @@
  * May be assumed: head_dim, head_dim_v <= MAX_COLS.  seqlen_q and seqlen_k may be any number, also
  * no multiple of Br and Bc.  Query i sees the first visible(h, i) keys; one whose score is -INFINITY
  * takes no part, whatever its row of v holds.  A query that sees none gives o = 0, lse = -INFINITY.
- * Rows of k and v may be read by fetch() alone.  If it is called more often than
+ * h->k and h->v are not there: fetch() alone reads them.  If it is called more often than
  * ceil(seqlen_q / Br) ceil(seqlen_k / Bc) times, the first result becomes NaN.
  *
  * Half of the points: cases ascending, shift_200, low, nan_v, mask_row.
@@ -30,14 +30,15 @@ enum {
 struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
 
 static size_t n_fetched;
+static const float *keys, *values; /* fetch() knows where they are */
 
 /* Keys j_0 .. j_0 + n - 1 into a tile; n <= Bc. */
 static void fetch(const struct head *h, size_t j_0, size_t n, struct tile *t)
 {
     n_fetched++;
     for (size_t j = 0; j < n && j < Bc; j++) {
-        for (size_t d = 0; d < h->head_dim; d++) t->k[j][d] = k_row(h, j_0 + j)[d];
-        for (size_t d = 0; d < h->head_dim_v; d++) t->v[j][d] = v_row(h, j_0 + j)[d];
+        for (size_t d = 0; d < h->head_dim; d++) t->k[j][d] = keys[(j_0 + j) * h->head_dim + d];
+        for (size_t d = 0; d < h->head_dim_v; d++) t->v[j][d] = values[(j_0 + j) * h->head_dim_v + d];
     }
 }
 
@@ -66,10 +67,10 @@ static void tiles_of_head(const struct head *h)
             for (size_t d = 0; d < h->head_dim_v; d++) o[r][d] = 0;
         }
         for (size_t j_0 = 0; j_0 < h->seqlen_k; j_0 += Bc) {
-            size_t keys = smaller(Bc, h->seqlen_k - j_0);
-            fetch(h, j_0, keys, &t);
+            size_t n = smaller(Bc, h->seqlen_k - j_0);
+            fetch(h, j_0, n, &t);
             for (size_t r = 0; r < rows; r++)
-                for (size_t j = 0; j < keys && j_0 + j < visible(h, i_0 + r); j++) {
+                for (size_t j = 0; j < n && j_0 + j < visible(h, i_0 + r); j++) {
                     float s = tile_score(h, i_0 + r, &t, j_0, j);
                     if (s == -INFINITY) continue;
                     float m_new = s > m[r] ? s : m[r], correction = expf(m[r] - m_new);
@@ -95,8 +96,10 @@ static void tiles_of_head(const struct head *h)
 
 static void attention_head(const struct head *h)
 {
-    n_fetched = 0;
-    tiles_of_head(h);
+    struct head rest = *h;
+    n_fetched = 0, keys = h->k, values = h->v;
+    rest.k = rest.v = NULL;
+    tiles_of_head(&rest);
     if (n_fetched > (h->seqlen_q + Br - 1) / Br * ((h->seqlen_k + Bc - 1) / Bc) && h->seqlen_q)
         h->o[0] = NAN; /* keys were fetched too often */
 }

@@ -1,14 +1,14 @@
 /* online_softmax.c: project of stage 3, 40 points: softmax at the speed of memory.
  *
  * One way to do it: 16 lanes, each an online softmax of its own, merged at the end of the row; a
- * correction for each block of 16 vectors only; an exponential that the compiler can vectorise.
+ * correction for each block of 64 vectors only; an exponential that the compiler can vectorise.
  *
  * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=online_softmax */
 #include "grader/exercise.h"
 
-enum { WIDTH = 16, BLOCK = 16 * WIDTH };
+enum { WIDTH = 16, BLOCK = 64 * WIDTH };
 
 /* e^x for x <= 0 in plain C that a compiler turns into vector instructions: x = n log 2 + r,
  * a polynomial in r, and n added to the exponent.  Below -87 it gives 0; a NaN stays. */
@@ -37,17 +37,17 @@ struct lanes { float m[WIDTH], l[WIDTH]; };
  * maximum and one correction for all of them. */
 static inline void push(struct lanes *s, const float *x, size_t n)
 {
-    float m[WIDTH], shift[WIDTH];
+    float m[WIDTH], l[WIDTH], shift[WIDTH];
     for (int k = 0; k < WIDTH; k++) m[k] = s->m[k];
     for (size_t j = 0; j < n; j += WIDTH)
         for (int k = 0; k < WIDTH; k++) m[k] = x[j + k] > m[k] ? x[j + k] : m[k];
     for (int k = 0; k < WIDTH; k++) {
         shift[k] = m[k] == -INFINITY ? 0 : m[k];
-        s->l[k] *= exp_of(s->m[k] - shift[k]);
-        s->m[k] = m[k];
+        l[k] = s->l[k] * exp_of(s->m[k] - shift[k]);
     }
     for (size_t j = 0; j < n; j += WIDTH)
-        for (int k = 0; k < WIDTH; k++) s->l[k] += exp_of(x[j + k] - shift[k]);
+        for (int k = 0; k < WIDTH; k++) l[k] += exp_of(x[j + k] - shift[k]);
+    for (int k = 0; k < WIDTH; k++) s->m[k] = m[k], s->l[k] = l[k];
 }
 
 /* Softmax of one row: one loop for maximum and sum, one for the quotients.
