@@ -98,6 +98,7 @@ def test_every_verb_of_the_students_help_works(made):
     for verb in verbs_of(makefile):
         words = [verb, "3"] if verb in ("stage", "diff", "trace", "bench", "hint", "exercise", "profile") else [verb]
         run("make", "-n", *words, "NO_INSTALL=1", cwd=students, timeout=600)
+    assert "this copy has no `make sanitize`" in run("make", "sanitize", cwd=students, want=2).err
 
 
 def test_handout_says_what_it_must(made):
@@ -105,7 +106,7 @@ def test_handout_says_what_it_must(made):
     page = three["COURSE.md"]
     for words in ("make hint", "container", "does not count", "**Help.**", "minutes", "Stages 4 to 5 come"):
         assert words in page, words
-    assert page.count("\n| `0") == 9 and "container" in three["Containerfile"].lower() or "docker" in three["Containerfile"]
+    assert page.count("\n| `0") == 9 + 2 and "container" in three["Containerfile"].lower() or "docker" in three["Containerfile"]
     assert three[".gitignore"] == "build/\n" and "eol=lf" in three[".gitattributes"]
 
 

@@ -21,6 +21,7 @@ import hashlib
 import json
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from forms import formed, forms_of, skeleton_of
 from handout import without_hidden
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
+PROJECT = re.compile(r"project of stage \d, (\d+) points: (.*)\.")
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 
@@ -134,7 +136,7 @@ def fail(text):
 def later_words(upto):
     """What the handout says about the stages that are still to come."""
     if upto == 5:
-        return ""
+        return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
     return LATER.format(stages="Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come")
 
 
@@ -222,6 +224,9 @@ def create(out, seed, upto, assistants):
             write_exercise(students, exercise, text, False)
             rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
                         f"| {exercise.points} | {exercise.time} | {exercise.title} |")
+    for file in sorted(students.glob("0*/exercises/projects/*.c*")):
+        head = PROJECT.search(file.read_text(encoding="utf-8"))
+        rows.append(f"| `{file.relative_to(students)}` | {head[1]} | as long as you like | {head[2]} |")
     course = {"secret": draw.secret, "stages": stages, "draw": DRAWN, "forms": forms,
               "late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS}
     (instructor / "course.json").write_text(json.dumps(course, indent=2) + "\n", encoding="utf-8")
@@ -239,7 +244,7 @@ def create(out, seed, upto, assistants):
     shutil.copy2(adapters / "classroom.yml", students / ".github/workflows/check.yml")
     shutil.copy2(adapters / "Containerfile", students / "Containerfile")
     commit(students, f"Stages up to {upto}" if earlier else "The course")
-    print(f"{students}: {len(stages)} stages, {len(rows)} exercises; make check")
+    print(f"{students}: {len(stages)} stages, {len(rows)} exercises and projects; make check")
     print(f"{instructor}: START.md says how to grade")
 
 

@@ -100,7 +100,7 @@ def run_jobs(jobs, at_once, place, seconds=JOB_S):
         while waiting or running:
             while waiting and len(running) < at_once:
                 key, work = waiting.pop()
-                path = pathlib.Path(tempfile.mkstemp(dir=place)[1])
+                path = pathlib.Path(place, f"job{len(jobs) - len(waiting)}")
                 running[in_child(work, path)] = (key, path, time.monotonic() + seconds)
             time.sleep(0.005)
             for pid, (key, path, end) in list(running.items()):
@@ -111,8 +111,8 @@ def run_jobs(jobs, at_once, place, seconds=JOB_S):
                     continue
                 kill_group(pid)
                 del running[pid]
-                text = "" if late else path.read_text(encoding="utf-8")
-                path.unlink()
+                text = path.read_text(encoding="utf-8") if path.exists() and not late else ""
+                path.unlink(missing_ok=True)
                 kind, result = json.loads(text) if text else \
                     ("late" if late else "failed", "the judge's process ended")
                 yield key, kind, result

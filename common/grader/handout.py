@@ -47,9 +47,13 @@ def shortened(page, verbs):
 
 
 def short_makefile(text, stages):
-    """Names the stages that are there, and in its help the verbs that work."""
-    text = re.sub(r"^STAGES := .*$", "STAGES := " + " ".join(stages), text, flags=re.M)
-    text = re.sub(rf"^#   make ({'|'.join(hidden_verbs(stages))}) [^\n]*\n", "", text, flags=re.M)
+    """Names the stages that are there, in its help the verbs that work, and refuses the others."""
+    verbs = hidden_verbs(stages)
+    refused = "\n".join((f"ifneq ($(filter {' '.join(x for x in verbs if ' ' not in x)},$(firstword $(MAKECMDGOALS))),)",
+                         "$(error this copy has no `make $(firstword $(MAKECMDGOALS))`; `make help` says what it has)",
+                         "endif"))
+    text = re.sub(r"^STAGES := .*$", f"STAGES := {' '.join(stages)}\n{refused}", text, flags=re.M)
+    text = re.sub(rf"^#   make ({'|'.join(verbs)}) [^\n]*\n", "", text, flags=re.M)
     return re.sub(r"^# (Test|Use it)\n#\n", "", text, flags=re.M)  # no verb is left
 
 
