@@ -114,7 +114,7 @@ def report(exercise, verdict, program):
     print(f"   the smallest: {case.name} ({case.size} elements)")
     for line in [*verdict.explained(), f"to see it again: {again(program, case)}"]:
         print(f"       {line}")
-    print("       what the names of cases mean: enum recipe in common/verification/cases.h")
+    print("       what the names of cases mean: RECIPES in common/verification/cases.h")
     return False
 
 

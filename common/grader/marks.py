@@ -25,7 +25,7 @@ def number(marks):
 def feedback(student, marks, total, points):
     """What one student reads."""
     lines = [f"{student}: {number(total)} of {points} points",
-             "(what the names of the cases mean: enum recipe in common/verification/cases.h)", ""]
+             "(what the names of the cases mean: RECIPES in common/verification/cases.h)", ""]
     for m in marks:
         lines.append(f"{m.exercise.stage}/{m.exercise.file.name}: {m.exercise.title}: "
                      f"{number(m.marks)} of {m.exercise.points}")
