@@ -7,7 +7,7 @@
 #   machine    what a machine is compared with PyTorch on, about three minutes: 16 heads of 2048
 #              queries and keys, one thread and all, causal too, f32 and bf16; rows from 64 up.
 #              Ends with a ratio for each line.
-#   backward   the gradient of 4 heads, on one thread and on all, beside PyTorch's, four minutes; to a
+#   backward   the gradient of 2 heads, on one thread and on all, beside PyTorch's, three minutes; to a
 #              CSV of its own
 #   matrix     bf16 attention beside the ceilings of the matrix unit and of the exponential, for
 #              head_dim 32 to 256, half a minute; a part of `machine`
@@ -91,14 +91,14 @@ machine() {
     done
 }
 backward() {
-    build/04_monoid_tiled_cpu bench --csv "$csv" --op backward --seqlen-q 512 --heads-q 4 \
+    build/04_monoid_tiled_cpu bench --csv "$csv" --op backward --seqlen-q 512 --heads-q 2 \
         --threads 1
     for d in 64 128; do
         for n in 512 1024 2048 4096; do
             for mask in "" --causal; do
                 # shellcheck disable=SC2086  # an empty mask is no argument
                 both 04_monoid_tiled_cpu --op backward --variant gradient_all_cores $mask \
-                    --heads-q 4 --seqlen-q $n --head-dim $d
+                    --heads-q 2 --seqlen-q $n --head-dim $d
             done
         done
     done
