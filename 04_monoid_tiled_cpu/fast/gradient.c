@@ -21,7 +21,7 @@
 
 #define Br 48             /* queries of a tile */
 #define Bc 128            /* keys of a tile: whole steps of the exponential */
-#define ENOUGH_TASKS 32   /* with fewer heads the keys are cut into parts ... */
+#define ENOUGH_TASKS 16   /* with fewer heads the keys are cut into parts ... */
 #define LEAST_PART 256    /* ... of at least so many */
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
 #define LOG2E 0x1.715476p+0f
