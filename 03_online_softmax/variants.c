@@ -37,7 +37,6 @@ extern const struct variant gpu_grid;                       /* gpu/one_pass/grid
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
 extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
-extern const struct variant online_two_pass;                /* variants/powers_of_two.c */
 extern const struct variant mean_total, mean_product_first; /* variants/mean.c */
 extern const struct variant mean_weighted, mean_increment;  /* variants/mean.c */
 
@@ -57,7 +56,6 @@ static const struct variant *const variants[] = {
     &mean_product_first,
     &mean_weighted,
     &mean_increment,
-    &online_two_pass,
     &online_simd,
     &online_streaming,
     &online_one_look,

@@ -8,7 +8,7 @@
 
 extern const struct variant naive_simd, naive_threads;
 extern const struct variant safe_simd, safe_overlapped, safe_threads;
-extern const struct variant online_simd, online_streaming, online_two_pass,
+extern const struct variant online_simd, online_streaming,
     online_one_look, online_threads;
 extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores;
 
@@ -176,7 +176,7 @@ Test(fast, streaming_stores_write_what_plain_stores_write)
 
 static const struct variant *const softmaxes[] = {
     &safe_simd,        &safe_overlapped, &safe_threads,    &online_simd,
-    &online_streaming, &online_two_pass, &online_one_look, &online_threads, &tiled_all_cores,
+    &online_streaming, &online_one_look, &online_threads, &tiled_all_cores,
 };
 enum { N_SOFTMAXES = sizeof softmaxes / sizeof softmaxes[0] };
 

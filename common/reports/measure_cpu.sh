@@ -27,7 +27,7 @@ bench() {
 softmax() {
     bench 01_naive softmax naive simd
     bench 02_safe_softmax softmax recompute reload simd overlapped
-    bench 03_online_softmax softmax online simd streaming one_look two_pass
+    bench 03_online_softmax softmax online simd streaming one_look
     bench 04_monoid_tiled_cpu softmax fold chunk threads
     for program in 01_naive 02_safe_softmax 03_online_softmax; do
         bench $program softmax threads

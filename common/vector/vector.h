@@ -22,7 +22,6 @@
  *     vkeep(mask, a)                a where the mask is set, else 0
  *     vclear(mask, a)               0 where the mask is set, else a
  *     vexchange(v, by)              lane i ^ by in lane i; by = LANES / 2, ..., 2, 1
- *     vbits_positive(b)             integers: b > 0 ? b : 0
  *     vstream_end()                 streamed stores are seen by others after it
  *
  * The rest of this file is written with them, once for all. */

@@ -50,10 +50,4 @@ INLINE vfloat vexchange(vfloat v, int by)
     }
 }
 
-INLINE vfloat vbits_positive(vfloat b)
-{
-    __m256i zero = _mm256_setzero_si256();
-    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(b), zero));
-}
-
 #endif

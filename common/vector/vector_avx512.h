@@ -56,10 +56,4 @@ INLINE vfloat vscale(vmask m, vfloat a, vfloat n) { return _mm512_maskz_scalef_p
 INLINE vmask vnot_less(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 #endif
 
-INLINE vfloat vbits_positive(vfloat b)
-{
-    __m512i zero = _mm512_setzero_si512();
-    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(b), zero));
-}
-
 #endif

@@ -39,9 +39,4 @@ INLINE vfloat vexchange(vfloat v, int by)
     return by == 2 ? vextq_f32(v, v, 2) : vrev64q_f32(v);
 }
 
-INLINE vfloat vbits_positive(vfloat b)
-{
-    return vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32(b), vdupq_n_s32(0)));
-}
-
 #endif

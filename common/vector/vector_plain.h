@@ -45,10 +45,4 @@ INLINE vfloat vexchange(vfloat v, int by)
     return by == 2 ? (vfloat){v[2], v[3], v[0], v[1]} : (vfloat){v[1], v[0], v[3], v[2]};
 }
 
-INLINE vfloat vbits_positive(vfloat b)
-{
-    vmask i = (vmask)b;
-    return (vfloat)(i & (i > 0));
-}
-
 #endif

@@ -39,10 +39,4 @@ INLINE vfloat vexchange(vfloat v, int by)
     return by == 2 ? _mm_shuffle_ps(v, v, 0x4e) : _mm_shuffle_ps(v, v, 0xb1);
 }
 
-INLINE vfloat vbits_positive(vfloat b)
-{
-    __m128i i = _mm_castps_si128(b);
-    return vkeep(_mm_castsi128_ps(_mm_cmpgt_epi32(i, _mm_setzero_si128())), b);
-}
-
 #endif
