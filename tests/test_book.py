@@ -199,10 +199,13 @@ def test_formulas_keep_their_signs(browser, site):
         && !/^(mi|mn|msub|msup)$/.test((mo.previousElementSibling || mo).tagName))
         .map(mo => mo.getAttribute("form"))""")
     assert {*signs} <= {"prefix"}
-    apart = browser.run("""
-      return [...document.querySelectorAll("math mi")].filter(mi => mi.textContent === "ln"
-        && mi.previousElementSibling && mi.previousElementSibling.tagName === "mi").length""")
-    assert apart == 0  # a space stands between, as in u ln n
+    for page, name in (("numerics", "ln"), ("gradient", "tanh")):
+        browser.open((site / f"notes/{page}.html").as_uri())
+        joined = browser.run("""
+          return [...document.querySelectorAll("math :is(mi, mo)")].filter(it =>
+            it.textContent === arguments[0] && it.previousElementSibling
+            && it.previousElementSibling.tagName === "mi").length""", name)
+        assert joined == 0, name  # a space stands between, as in u ln n
 
 
 def test_a_picture_opens_in_full(browser, site):
@@ -270,7 +273,7 @@ def test_without_a_script_a_picture_stands_there(browser, site):
     browser.command("Emulation.setScriptExecutionDisabled", value=False)
     text = (site / "notes/figures/one_row.html").read_text(encoding="utf-8")
     inside = text[text.index("data-figure="):]
-    assert "<img" in inside[:inside.index("</div>")] and "Here stands a picture" not in text
+    assert "<img" in inside[:inside.index("</div>")] and "In the book (" not in text
 
 
 def test_in_print_a_figure_is_drawn_and_stays_on_its_page(show):

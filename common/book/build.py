@@ -142,7 +142,7 @@ class Book:
 
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = re.sub(r"(?m)^\*Here stands a picture\..*\n\n", "", text)
+        text = re.sub(r"(?m)^\*In the book \(`make book`\) this figure .*\n\n", "", text)
         text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
                           f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
                           f'{mark[3] or ""}\n</div>\n\n', text)

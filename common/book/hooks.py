@@ -8,7 +8,7 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 MINUS = re.compile(r"<mo>&#x02212;</mo>")
 OPERAND = re.compile(r"</m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|text)>$"
                      r"|&#x000(?:29|5D|7D);</mo>$")  # or a closing bracket
-NAMES = "<m(?:i|o)>(?:ln|log|exp)</m(?:i|o)>"
+NAMES = "<m(?:i|o)>(?:ln|log|exp|tanh)</m(?:i|o)>"
 SPACE = '<mspace width="0.17em"></mspace>'
 
 
