@@ -147,7 +147,7 @@ static int choose_type(struct run *r)
     enum array first = on_heads(&r->p) ? ARRAY_Q : ARRAY_X;
     r->p.dtype = r->opt->has_dtype ? r->opt->dtype : r->in[first].dtype;
     for (int i = 0; i < N_ARRAYS && !r->opt->has_dtype; i++)
-        if (array_role(&r->p, i) == INPUT && array_list[i].number == OF_PROBLEM &&
+        if (array_role(&r->p, i) == INPUT && array_list[i].number == OF_PROBLEM && r->opt->file[i] &&
             r->in[i].dtype != r->p.dtype)
             return bad_file(r, i, "is %s but %s is %s; give them alike or choose with --dtype",
                             dtype_name(r->in[i].dtype), array_list[first].name,
