@@ -70,9 +70,12 @@ struct operands {
     alignas(1024) uint16_t b[64 * 64];
 };
 
+/* The three forms of the product: Q K^T, P V with P in registers, dS K with dS in shared memory. */
+enum form { Q_K, P_V, DS_K };
+
 /* d = A B^T or A B of matrices that lie swizzled in shared memory, k = 64; A by descriptor or
  * in registers.  Without `wait` the accumulators are read at once. */
-template <bool TRANSPOSED>
+template <enum form FORM>
 static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, float *d, bool wait)
 {
     struct operands &shared = dynamic_shared<struct operands>();
@@ -91,8 +94,11 @@ static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, floa
         }
     __syncthreads();
     for (int k = 0; k < 4; k++)
-        if constexpr (TRANSPOSED)
+        if constexpr (FORM == P_V)
             wgmma_pv<__half>(x, registers[k], descriptor_v(shared.b, 64) + 128 * k);
+        else if constexpr (FORM == DS_K)
+            wgmma_dsk<__half, false>(x, descriptor_qk(shared.a) + 2 * k,
+                                     descriptor_v(shared.b, 64) + 128 * k);
         else
             wgmma_qk<__half, false>(x, descriptor_qk(shared.a) + 2 * k,
                                     descriptor_qk(shared.b) + 2 * k);
@@ -104,7 +110,7 @@ static __global__ void product_kernel(const uint16_t *a, const uint16_t *b, floa
 }
 
 /* The largest difference between what the kernel computes and the product of small integers. */
-template <bool TRANSPOSED> static float product_error(bool wait)
+template <enum form FORM> static float product_error(bool wait)
 {
     std::vector<uint16_t> a(64 * 64), b(64 * 64);
     std::vector<float> d(64 * 64, NAN);
@@ -113,14 +119,14 @@ template <bool TRANSPOSED> static float product_error(bool wait)
         a[i] = float_to_half(value(i, 1));
         b[i] = float_to_half(value(i, 5));
     }
-    launch(1, 128, sizeof(struct operands), product_kernel<TRANSPOSED>, a.data(), b.data(),
+    launch(1, 128, sizeof(struct operands), product_kernel<FORM>, a.data(), b.data(),
            d.data(), wait);
     float worst = 0.0f;
     for (int i = 0; i < 64; i++)
         for (int j = 0; j < 64; j++) {
             float want = 0.0f;
             for (int k = 0; k < 64; k++)
-                want += value(i * 64 + k, 1) * value(TRANSPOSED ? k * 64 + j : j * 64 + k, 5);
+                want += value(i * 64 + k, 1) * value(FORM != Q_K ? k * 64 + j : j * 64 + k, 5);
             if (!(fabsf(d[i * 64 + j] - want) <= worst)) worst = fabsf(d[i * 64 + j] - want);
         }
     return worst;
@@ -128,12 +134,17 @@ template <bool TRANSPOSED> static float product_error(bool wait)
 
 Test(hopper, product_by_descriptors_is_a_b_transposed)
 {
-    cr_expect(product_error<false>(true) == 0.0f);
+    cr_expect(product_error<Q_K>(true) == 0.0f);
 }
 
 Test(hopper, product_with_registers_and_rows_of_v_is_a_b)
 {
-    cr_expect(product_error<true>(true) == 0.0f);
+    cr_expect(product_error<P_V>(true) == 0.0f);
+}
+
+Test(hopper, product_of_rows_of_ds_and_rows_of_k_is_a_b)
+{
+    cr_expect(product_error<DS_K>(true) == 0.0f);
 }
 
 /* One of the two multiplies: the whole warpgroup 0 or the single warp behind it. */
@@ -158,8 +169,8 @@ Test(hopper, product_needs_a_whole_warpgroup_but_not_a_whole_block)
 Test(hopper, accumulators_read_before_the_wait_are_old)
 {
     setenv("CUDA_ON_CPU_ORDER", "backward", 1);
-    cr_expect(product_error<false>(true) == 0.0f);
-    cr_expect(product_error<false>(false) > 0.0f);
+    cr_expect(product_error<Q_K>(true) == 0.0f);
+    cr_expect(product_error<Q_K>(false) > 0.0f);
 }
 
 static __global__ void lonely_kernel()
@@ -229,6 +240,78 @@ Test(hopper, copy_over_a_tile_that_is_still_read_is_reported)
                   {"has read this tile, line", "without fence_proxy_async()"});
     expect_report([&] { launch(1, 64, bytes, overwrite_kernel, map, NO_WARP_BARRIER); },
                   {"no barrier or arrival orders it before"});
+}
+
+/* A warp writes four matrices, of which the next product reads the columns as rows. */
+static __global__ void transpose_kernel(uint16_t *seen, bool fence)
+{
+    struct operands &shared = dynamic_shared<struct operands>();
+    const int lane = threadIdx.x % 32;
+    uint32_t r[4];
+    float d[32];
+    for (int i = 0; i < 4; i++) /* element (row, column) of matrix i is 100 i + 10 row + column */
+        r[i] = (uint32_t)(100 * i + lane / 4 * 10 + lane % 4 * 2) * 0x10001u + 0x10000u;
+    if (threadIdx.x < 32) stmatrix_transposed(shared_address(shared.a + 8 * lane), r);
+    if (fence) fence_proxy_async();
+    __syncthreads();
+    wgmma_dsk<__half, true>(d, descriptor_qk(shared.a), descriptor_v(shared.b, 64));
+    wgmma_commit();
+    wgmma_wait<0>();
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) seen[i] = shared.a[i];
+}
+
+Test(hopper, stmatrix_transposed_writes_columns_and_wgmma_wants_a_fence)
+{
+    const size_t bytes = sizeof(struct operands);
+    std::vector<uint16_t> seen(256);
+    launch(1, 128, bytes, transpose_kernel, seen.data(), true);
+    for (int i = 0; i < 256; i++) /* row c of the memory is column c */
+        cr_assert(seen[i] == i / 64 * 100 + i % 8 * 10 + i / 8 % 8, "%d: %d", i, seen[i]);
+    expect_report([&] { launch(1, 128, bytes, transpose_kernel, seen.data(), false); },
+                  {"wgmma: thread", "has written to this tile", "without fence_proxy_async()"});
+}
+
+struct floats {
+    alignas(128) float in[64], out[64];
+    uint64_t full;
+};
+
+/* Adds what it loads to `sums`, block after block: block b is the (b + 1)-th. */
+static __global__ void add_kernel(const float *from, float *sums, int *counter, bool fence)
+{
+    struct floats &shared = dynamic_shared<struct floats>();
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.full, 1);
+        mbarrier_arrive_expect_tx(&shared.full, sizeof shared.in);
+        tma_load_bytes(shared.in, from, sizeof shared.in, &shared.full);
+    }
+    __syncthreads();
+    mbarrier_wait(&shared.full, 0);
+    const float *x = shared.in + 4 * threadIdx.x;
+    if (threadIdx.x < 16) store_four(shared.out + 4 * threadIdx.x, x[0], x[1], x[2], x[3]);
+    if (threadIdx.x < 16) add_four(sums + 64 + 4 * threadIdx.x, x[0], x[1], x[2], x[3]);
+    if (fence) fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x) return;
+    wait_for_count(counter, (int)blockIdx.x);
+    tma_add_floats(sums, shared.out);
+    tma_store_commit();
+    tma_store_wait();
+    sums[128 + blockIdx.x] = sums[63];
+    count(counter);
+}
+
+Test(hopper, blocks_add_floats_in_the_order_that_they_wait_for)
+{
+    const size_t bytes = sizeof(struct floats);
+    std::vector<float> from(64), sums(128 + 9);
+    int counter = 0;
+    for (int i = 0; i < 64; i++) from[i] = (float)i;
+    launch(9, 32, bytes, add_kernel, from.data(), sums.data(), &counter, true);
+    for (int i = 0; i < 128; i++) cr_assert(sums[i] == 9.0f * (float)(i % 64), "%d: %g", i, sums[i]);
+    for (int b = 0; b < 9; b++) cr_assert(sums[128 + b] == 63.0f * (float)(b + 1), "block %d", b);
+    expect_report([&] { launch(1, 32, bytes, add_kernel, from.data(), sums.data(), &counter, false); },
+                  {"TMA: thread", "has written to this tile", "without fence_proxy_async()"});
 }
 
 /* --- The rungs that consist of these instructions --- */

@@ -24,7 +24,7 @@ static __device__ void add_tile(typename S::key_rows &dk, typename S::key_rows &
     typename S::scores p, ds;
     multiply_rows<S>(p, &shared.q[ty], &shared.k[tx]);
     multiply_rows<S>(ds, &shared.d_o[ty], &shared.v[tx]);
-    p_and_ds<S>(p, ds, x, shared, i_0, j_0);
+    p_and_ds<S>(p, ds, x, shared, head, i_0, j_0);
     put_weights<S>(shared, p);
     __syncthreads(); /* p is complete */
     sum_over_queries<S, SKIP>(dv, &shared.w[0][keys], &shared.d_o[0][column]);

@@ -12,23 +12,23 @@
 template <class S>
 static __device__ __forceinline__ void weigh(typename S::scores &p, typename S::scores &ds,
                                              const typename S::tiles &shared,
-                                             const struct gradient<F32> &x, int i_0, int j_0)
+                                             const struct gradient<F32> &x, int head, int i_0, int j_0)
 {
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
     multiply_rows<S>(p, &shared.q[ty], &shared.k[tx]);
     multiply_rows<S>(ds, &shared.d_o[ty], &shared.v[tx]);
-    p_and_ds<S>(p, ds, x, shared, i_0, j_0);
+    p_and_ds<S>(p, ds, x, shared, head, i_0, j_0);
 }
 
 /* dk and dv of the block's keys from one tile of queries. */
 template <class S, bool SKIP>
 static __device__ void add_queries(typename S::key_rows &dk, typename S::key_rows &dv,
                                    typename S::tiles &shared, const struct gradient<F32> &x,
-                                   int i_0, int j_0)
+                                   int head, int i_0, int j_0)
 {
     const int keys = threadIdx.x / S::CX * S::KEYS, column = threadIdx.x % S::CX * 4;
     typename S::scores p, ds;
-    weigh<S>(p, ds, shared, x, i_0, j_0);
+    weigh<S>(p, ds, shared, x, head, i_0, j_0);
     put_weights<S>(shared, p);
     __syncthreads(); /* p is complete */
     sum_over_queries<S, SKIP>(dv, &shared.w[0][keys], &shared.d_o[0][column]);
@@ -49,9 +49,10 @@ static __global__ void __launch_bounds__(S::THREADS) dk_dv_kernel(const struct g
     load_keys<S>(shared, x, head_kv, j_0);
     for (int h = 0; h < x.group; h++)
         for (int i_0 = seen.first / S::Br * S::Br; i_0 < seen.end; i_0 += S::Br) {
-            const int nonfinite = load_queries<S>(shared, x, head_kv * x.group + h, i_0);
-            if (__syncthreads_or(nonfinite)) add_queries<S, true>(dk, dv, shared, x, i_0, j_0);
-            else add_queries<S, false>(dk, dv, shared, x, i_0, j_0);
+            const int head = head_kv * x.group + h;
+            const int nonfinite = load_queries<S>(shared, x, head, i_0);
+            if (__syncthreads_or(nonfinite)) add_queries<S, true>(dk, dv, shared, x, head, i_0, j_0);
+            else add_queries<S, false>(dk, dv, shared, x, head, i_0, j_0);
             __syncthreads(); /* nobody reads the tiles any more */
         }
     const int first = j_0 + threadIdx.x / S::CX * S::KEYS;
@@ -80,7 +81,7 @@ static __global__ void __launch_bounds__(S::THREADS) dq_kernel(const struct grad
         const int nonfinite =
             __syncthreads_or(load_keys<S>(shared, x, head / x.group, j_0));
         typename S::scores p, ds;
-        weigh<S>(p, ds, shared, x, i_0, j_0);
+        weigh<S>(p, ds, shared, x, head, i_0, j_0);
         put_weights<S>(shared, ds);
         __syncthreads(); /* ds is complete */
         if (nonfinite) sum_over_keys<S, true>(dq, &shared.w[row], &shared.k[0][column]);

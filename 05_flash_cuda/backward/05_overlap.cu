@@ -9,8 +9,9 @@
  *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
  *     computed:               | add dQ(u-1), p(u)   |  ds(u)      |
  *
- * dQ is added while S runs, p is computed while dP runs.  dS has two places in shared memory, with
- * a full and an empty barrier each, as tiles of queries have.
+ * dQ is added while S runs, p is computed while dP runs.  dS has two places in shared memory with a
+ * full barrier each.  They need no empty one: a consumer that writes dS(u) has waited for the other's
+ * dS(u-1), which the other wrote after its dQ(u-2), the last that read this place.
  *
  * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first, by the
  * order of the hardware. */
@@ -73,7 +74,6 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     if (!FIRST) {
         wgmma_wait<1>(); /* dQ has completed, S may still run */
         warpgroup_fence_operand(dq);
-        mbarrier_arrive_if(&sm.ds_empty[y.at.index ^ 1], threadIdx.x % 128 == 0);
         add_dq(y, sm, dq, x, i_0);
     }
     mbarrier_wait(&sm.do_full[at.index], at.phase);
@@ -90,7 +90,6 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(s, p_packed);
     pack_weights<typename C::T>(dp, ds_packed);
-    mbarrier_wait(&sm.ds_empty[y.at.index], y.at.phase ^ 1);
     put_ds<C>(sm.ds[y.at.index], ds_packed, y.w);
     fence_proxy_async();
     __syncwarp();

@@ -125,19 +125,23 @@ static __device__ __forceinline__ void sum_over_keys(typename S::query_rows &o,
 }
 
 /* Scores s become p, and dp, products do . v, become ds.
- *     i_0, j_0  the tile's first query and key in the head
+ *     head      b * heads_q + h      i_0, j_0  the tile's first query and key in it
  * Hidden keys get 0 after the exponential: before it, lse = -inf would make it NaN. */
 template <class S>
 static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename S::scores &dp,
                                                 const struct gradient<F32> &x,
-                                                const typename S::tiles &shared, int i_0, int j_0)
+                                                const typename S::tiles &shared, int head, int i_0,
+                                                int j_0)
 {
+    const size_t bias_of_head = head / x.heads_q * x.bias_strides.batch +
+                                head % x.heads_q * x.bias_strides.head;
     const int ty = threadIdx.x / S::TX, tx = threadIdx.x % S::TX;
 #pragma unroll
     for (int a = 0; a < S::R; a++) {
         const int row = ty + 8 * a, i = i_0 + row;
         struct key_range32 seen = mask_keys(x.mask, i);
         if (i >= x.seqlen_q) seen.end = 0;
+        const float *bias_i = x.bias + (bias_of_head + i * x.bias_strides.row);
 #pragma unroll
         for (int b = 0; b < S::C; b++) {
             const int j = j_0 + tx + S::TX * b;
@@ -148,7 +152,7 @@ static __device__ __forceinline__ void p_and_ds(typename S::scores &s, typename 
                 z = capped(z, x.softcap);
                 slope = 1.0f - t * t;
             }
-            if (x.bias && !hidden) bias = x.bias[(ptrdiff_t)i * x.seqlen_k + j];
+            if (x.bias && !hidden) bias = bias_i[j];
             hidden = hidden || bias == -INFINITY || z + bias == -INFINITY;
             s[a][b] = hidden ? 0.0f : expf(z + bias - shared.lse[row]);
             dp[a][b] = hidden ? 0.0f : s[a][b] * (dp[a][b] - shared.D_i[row]) * slope;
@@ -236,7 +240,8 @@ static const char *float_refuses(const struct problem *p)
 
 #define FLOAT_GRADIENT                                                                       \
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 75, .types = TYPE(F32),        \
-    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS,       \
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |      \
+                 WITH_BIAS_STRIDES,                                                          \
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1
 
 #endif

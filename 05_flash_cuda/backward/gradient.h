@@ -45,6 +45,7 @@ template <enum dtype DTYPE> struct gradient {
     typedef typename element<DTYPE>::type T;
     const T *q, *k, *v, *o, *d_o;
     const float *lse, *bias, *sinks;
+    struct strides bias_strides; /* of query i of a head: batch b + head h + row i, modulo 2^64 */
     T *dq, *dk, *dv;
     float *dsinks;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
@@ -78,6 +79,7 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.q = (const T *)a->q, x.k = (const T *)a->k, x.v = (const T *)a->v;
     x.o = (const T *)a->o, x.d_o = (const T *)a->d_o, x.lse = a->lse;
     x.bias = p->has_bias ? a->bias : NULL;
+    x.bias_strides = p->has_bias_strides ? p->bias_strides : (struct strides){0, 0, p->seqlen_k};
     x.sinks = p->has_sinks ? a->sinks : NULL;
     x.dq = (T *)a->dq, x.dk = (T *)a->dk, x.dv = (T *)a->dv;
     x.dsinks = a->dsinks;

@@ -42,7 +42,7 @@ template <class C> struct backward_memory {
     struct queries<C> tile[C::STAGES];
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
-        do_empty[C::STAGES], ds_full[2], ds_empty[2], dq_full[2], dq_empty[2];
+        do_empty[C::STAGES], ds_full[2], dq_full[2], dq_empty[2];
     alignas(128) float dq[2][C::IN_ORDER ? 64 * 64 : 4]; /* IN_ORDER: of each consumer */
     struct key_work work; /* here, not in registers: consumers have none left */
 };
@@ -58,7 +58,6 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
     }
     for (int i = 0; i < 2; i++) {
         mbarrier_init(&sm.ds_full[i], 8); /* the warps of both consumers */
-        mbarrier_init(&sm.ds_empty[i], 2);
         mbarrier_init(&sm.dq_full[i], 4);
         mbarrier_init(&sm.dq_empty[i], 1);
     }

@@ -11,8 +11,9 @@
  * executor.h).  So a kernel that does not wait for a tile, a product or a store computes with
  * what was there before, and one that releases a tile too early with what comes after.
  *
- * Proxies.  A copy to or from a tile that threads have read by ldmatrix or written by stmatrix is
- * reported unless a fence_proxy_async() and an arrival or a barrier lie between (proxies.cc).
+ * Proxies.  A copy to or from a tile, or a product with one, that threads have read by ldmatrix or
+ * written by stmatrix or store_four() is reported unless a fence_proxy_async() and an arrival or a
+ * barrier lie between (proxies.cc).
  *
  * Not modelled: speed, bank conflicts, the other fences, TMA multicast, clusters, rounding
  * of the tensor cores (products are exact in float, the sum over k runs upwards in float). */
@@ -81,7 +82,8 @@ void set_registers(int n, const struct caller &where);
 void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
 void tma_add(float *to, const float *from, size_t n, const struct caller &where);
 void note_access(uint32_t address, bool is_write, const struct caller &where);
-void check_accesses(uint32_t address, size_t bytes, bool copy_reads, const struct caller &where);
+void check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
+                    const struct caller &where);
 
 } // namespace cuda_on_cpu
 

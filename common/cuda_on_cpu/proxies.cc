@@ -1,13 +1,13 @@
 /* proxies.cc: ordinary (generic) accesses to tiles of shared memory beside those of the copy
- * engine, which goes to memory by a way of its own, the async proxy.
+ * engine and of wgmma, which go to memory by a way of their own, the async proxy.
  *
- * What a thread has read by ldmatrix or written by stmatrix is remembered until it is ordered
- * before what the copy engine may do there next:
+ * What a thread has read by ldmatrix or written by stmatrix or store_four() is remembered until it is
+ * ordered before what the copy engine or wgmma may do there next:
  *
  *     the thread's fence_proxy_async(), then a barrier, or its own arrival at an mbarrier, or a
  *     __syncwarp() and the arrival of any lane of its warp
  *
- * A copy to or from a tile with an access that is not ordered is reported.  Which arrival the
+ * A copy to or from a tile, or a product with one, and an access that is not ordered is reported.  Which arrival the
  * producer has waited for is not looked at: a wrong one shows in the numbers. */
 #include "cuda_on_cpu/executor.h"
 #include "cuda_on_cpu/hopper_on_cpu.h"
@@ -48,15 +48,15 @@ UNSEEN void cuda_on_cpu::order_by_arrival(struct fibre *f)
         forget(&warp[i], IN_WARP);
 }
 
-UNSEEN void cuda_on_cpu::check_accesses(uint32_t address, size_t bytes, bool copy_reads,
+UNSEEN void cuda_on_cpu::check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
                                         const struct caller &where)
 {
     const struct fibre *first = self->current->block->fibres;
     for (unsigned i = 0; i < self->threads_per_block; i++)
         for (const struct access &a : *first[i].accesses)
             if (a.row >= address / ROW && a.row < (address + bytes) / ROW &&
-                !(copy_reads && !a.is_write))
-                fail(where, "TMA: thread (%u,%u,%u) has %s this tile, line %u, %s",
+                !(reads && !a.is_write))
+                fail(where, "%s: thread (%u,%u,%u) has %s this tile, line %u, %s", who,
                      first[i].index.x, first[i].index.y, first[i].index.z,
                      a.is_write ? "written to" : "read", a.line,
                      a.order == NOT_FENCED ? "without fence_proxy_async()"

@@ -223,7 +223,7 @@ UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *sh
     size_t bytes = map->box[0] * map->box[1] * 2;
     if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
     shared_at(address, bytes, where);
-    check_accesses(address, bytes, is_store, where);
+    check_accesses("TMA", address, bytes, is_store, where);
     return {*map, NULL, bytes, self->current->block, (char *)shared, NULL,
             {column, row, head, batch}};
 }
@@ -235,7 +235,7 @@ UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t 
     if (address % 16 || (uintptr_t)memory % 16 || bytes % 16)
         fail(where, "TMA: addresses and bytes must be multiples of 16");
     shared_at(address, bytes, where);
-    check_accesses(address, bytes, is_store, where);
+    check_accesses("TMA", address, bytes, is_store, where);
     return {{}, (char *)memory, bytes, self->current->block, (char *)shared, NULL, {}};
 }
 

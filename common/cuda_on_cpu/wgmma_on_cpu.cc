@@ -52,12 +52,24 @@ UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
     return &mine->all[self->current->block->rank * of_block + i];
 }
 
+/* One thread looks whether what the product reads is ordered after what threads wrote there. */
+UNSEEN static void check_operands(const struct wgmma &w, const struct caller &where)
+{
+    const size_t to_panel = (size_t)(w.b >> 16 & 0x3fff) << 4;
+    const uint32_t b = (uint32_t)(w.b & 0x3fff) << 4;
+    if (!w.a_in_registers) check_accesses("wgmma", (uint32_t)(w.a & 0x3fff) << 4, 64 * 128, true, where);
+    if (!w.b_transposed) check_accesses("wgmma", b, (size_t)w.n * 128, true, where);
+    for (int panel = 0; w.b_transposed && panel < w.n / 64; panel++)
+        check_accesses("wgmma", b + (uint32_t)(panel * to_panel), 16 * 128, true, where);
+}
+
 UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
                                      const struct caller &where)
 {
     struct warpgroup *g = my_warpgroup(where);
     unsigned t = self->current->rank % 128;
     size_t i = g->issued[t]++ - g->executed;
+    if (t == 0) check_operands(product, where);
     if (i == g->queue.size()) g->queue.push_back({product, {}, {}});
     if (!(g->queue[i].what == product))
         fail(where, "wgmma: the threads of the warpgroup issue different products");
