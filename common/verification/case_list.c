@@ -50,22 +50,21 @@ void lay_out(struct problem *p, enum rows_lie lie)
     p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
 }
 
-void features_name(const struct problem *p, enum rows_lie lie, char *text, size_t size)
+void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
 {
     static const char *const lies[] = {"", "-blhd", "-qkv"};
-    char window[60] = "", cap[24] = "", page[32] = "";
-    if (p->has_window)
-        snprintf(window, sizeof window, "-window%td,%td", p->window_left, p->window_right);
-    if (p->softcap > 0) snprintf(cap, sizeof cap, "-cap%g", (double)p->softcap);
-    if (p->page_size) snprintf(page, sizeof page, "-page%zu", p->page_size);
-    snprintf(text, size, "%s%s%s%s%s%s%s%s", p->causal ? "-causal" : "",
-             p->has_bias ? "-bias" : "", window, cap, p->has_sinks ? "-sinks" : "",
-             p->packed ? "-packed" : "", page, lies[lie]);
+    static const char *const whose[] = {
+        "", "-bias_per_batch", "-bias_per_head", "-bias_per_both", "-bias_toeplitz"};
+    const struct problem *p = &c->problem;
+    case_name_add(c, "%s%s", p->causal ? "-causal" : "", p->has_bias ? "-bias" : "");
+    if (p->has_window) case_name_add(c, "-window%td,%td", p->window_left, p->window_right);
+    if (p->softcap > 0) case_name_add(c, "-cap%g", (double)p->softcap);
+    case_name_add(c, "%s%s", p->has_sinks ? "-sinks" : "", p->packed ? "-packed" : "");
+    if (p->page_size) case_name_add(c, "-page%zu", p->page_size);
+    case_name_add(c, "%s%s", lies[lie], whose[of]);
 }
 
-/* The strides of a bias: a row for all queries of a batch, a matrix per head or per both,
- * or for each head a number per distance j - i (as ALiBi's): rows run backwards. */
-static void give_bias(struct problem *p, enum bias_of of)
+void give_bias(struct problem *p, enum bias_of of)
 {
     size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
     p->has_bias_strides = of != BIAS_OF_ALL;
@@ -161,11 +160,8 @@ static size_t items_of(const char *list)
 /* The defaults, the layout and the name of an attention problem. */
 static void add_heads(struct draft *d)
 {
-    static const char *const of[] = {
-        "", "-bias_per_batch", "-bias_per_head", "-bias_per_both", "-bias_toeplitz"};
     struct test_case *c = &d->c;
     struct problem *p = &c->problem;
-    char features[80];
     if (!p->batch) p->batch = 1;
     if (!p->heads_q) p->heads_q = 1;
     if (!p->heads_kv) p->heads_kv = p->heads_q;
@@ -178,8 +174,7 @@ static void add_heads(struct draft *d)
     if (p->head_dim_v != p->head_dim) case_name_add(c, "v%zu", p->head_dim_v);
     if (p->batch * p->heads_q > 1)
         case_name_add(c, "-b%zuh%zukv%zu", p->batch, p->heads_q, p->heads_kv);
-    features_name(p, d->lie, features, sizeof features);
-    case_name_add(c, "%s%s", features, of[d->bias_of]);
+    add_features(c, d->lie, d->bias_of);
     if (d->scaled) case_name_add(c, "-scale%g", p->scale);
     if (p->n_updates) case_name_add(c, "-u%zu", p->n_updates);
 }

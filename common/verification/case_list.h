@@ -27,7 +27,11 @@ void case_name_add(struct test_case *c, const char *format, ...)
 /* Sets the strides, totals and pages of a problem whose other fields are set. */
 void lay_out(struct problem *p, enum rows_lie lie);
 
-/* The features of a problem as the end of a name: "-causal-window3,0-page16". */
-void features_name(const struct problem *p, enum rows_lie lie, char *text, size_t size);
+/* Sets the strides of its bias: a row for all queries of a batch, a matrix per head or per both, or
+ * for each head a number per distance j - i (as ALiBi's): rows run backwards. */
+void give_bias(struct problem *p, enum bias_of of);
+
+/* Adds the features of c's problem to its name: "-causal-window3,0-page16". */
+void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of);
 
 #endif

@@ -1,6 +1,4 @@
 /* random_cases.c: cases drawn at random, for the differential fuzzer: check --random N. */
-#include <stdio.h>
-
 #include "problem/operation.h"
 #include "problem/random.h"
 #include "verification/case_list.h"
@@ -82,11 +80,15 @@ static void draw_attention(struct random *r, struct test_case *c)
 }
 
 /* What calls ask for beyond that (case_table.c): half of the problems have none of it, the
- * others any combination.  Returns where the rows lie. */
-static enum rows_lie draw_call(struct random *r, struct problem *p)
+ * others any combination.  Adds them to its name. */
+static void draw_call(struct random *r, struct test_case *c)
 {
+    struct problem *p = &c->problem;
     static const size_t pages[] = {1, 7, 16, 32, 64, 256};
-    if (p->op != OP_ATTENTION || random_below(r, 2)) return CONTIGUOUS;
+    if (p->op != OP_ATTENTION || random_below(r, 2)) {
+        add_features(c, CONTIGUOUS, BIAS_OF_ALL);
+        return;
+    }
     p->has_window = random_below(r, 2) == 0;
     p->window_left = (ptrdiff_t)random_below(r, p->seqlen_k + 2) - 1;
     p->window_right = (ptrdiff_t)random_below(r, 20) - 1;
@@ -96,8 +98,10 @@ static enum rows_lie draw_call(struct random *r, struct problem *p)
     if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
     if (p->packed) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
+    enum bias_of of = p->has_bias ? (enum bias_of)random_below(r, 5) : BIAS_OF_ALL;
     lay_out(p, lie);
-    return lie;
+    give_bias(p, of);
+    add_features(c, lie, of);
 }
 
 struct test_case test_case_draw(enum op op, uint64_t seed)
@@ -107,21 +111,19 @@ struct test_case test_case_draw(enum op op, uint64_t seed)
     int rows = operations[op].family == ON_ROWS;
     if (rows) draw_rows(&r, &c);
     else draw_attention(&r, &c);
-    struct random of_call = {seed ^ 0xca11};
-    enum rows_lie lie = rows ? CONTIGUOUS : draw_call(&of_call, &c.problem);
     const struct problem *p = &c.problem;
     size_t n = c.recipe == NAN_Q || c.recipe == MASK_ROW ? rows ? p->rows : p->seqlen_q
                : rows && c.recipe == INF_SCORE ? p->rows
                : rows ? p->cols : p->seqlen_k;
     c.at = random_below(&r, n);
-    char features[80];
-    features_name(p, lie, features, sizeof features);
-    if (rows)
-        snprintf(c.name, sizeof c.name, "%s-%s@%zu-%zux%zu", op_name(op),
-                 recipe_name(c.recipe), c.at, p->rows, p->cols);
-    else
-        case_name_add(&c, "%s-%s@%zu-%zux%zu-d%zuv%zu%s", op_name(op),
-                      recipe_name(c.recipe), c.at, p->seqlen_q, p->seqlen_k, p->head_dim,
-                      p->head_dim_v, features);
+    case_name_add(&c, "%s-%s@%zu", op_name(op), recipe_name(c.recipe), c.at);
+    if (rows) {
+        case_name_add(&c, "-%zux%zu", p->rows, p->cols);
+        return c;
+    }
+    case_name_add(&c, "-%zux%zu-d%zuv%zu", p->seqlen_q, p->seqlen_k, p->head_dim,
+                  p->head_dim_v);
+    struct random of_call = {seed ^ 0xca11};
+    draw_call(&of_call, &c);
     return c;
 }

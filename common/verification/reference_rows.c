@@ -16,8 +16,20 @@
 struct row {
     double m, l, d_mean; /* maximum, sum of exp(x - m), mean of m - x under p */
     size_t n_seen;       /* elements above -inf */
+    double rises;        /* how often the maximum rises, from the end where it rises more often */
     double max_abs;      /* largest |x| above -inf; INFINITY for NaN or +inf */
 };
+
+static double rises_of(const float *x, size_t n, int backwards)
+{
+    float m = -INFINITY;
+    double rises = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x_j = x[backwards ? n - 1 - i : i];
+        if (x_j > m) m = x_j, rises++;
+    }
+    return rises;
+}
 
 static struct row row_of(const float *x, size_t n)
 {
@@ -30,6 +42,7 @@ static struct row row_of(const float *x, size_t n)
         r.max_abs = fabs(x[j]) > r.max_abs ? fabs(x[j]) : r.max_abs;
     }
     if (r.max_abs == INFINITY || r.n_seen == 0) return r;
+    r.rises = fmax(rises_of(x, n, 0), rises_of(x, n, 1));
     struct sum l = {0, 0}, d = {0, 0};
     for (size_t j = 0; j < n; j++) {
         double e = exp(x[j] - r.m);
@@ -42,7 +55,8 @@ static struct row row_of(const float *x, size_t n)
 }
 
 /* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-125, and
- * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-125. */
+ * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-125.  Where the maximum
+ * rises by equal steps the factors err alike: then all R of them are likely to add up. */
 static void softmax_row(struct answer *y, const float *x, const float *w, size_t n,
                         size_t i)
 {
@@ -51,7 +65,9 @@ static void softmax_row(struct answer *y, const float *x, const float *w, size_t
     struct row row = row_of(x, n);
     double last = (KAPPA + 4) * ROUNDOFF;
     double any = rigorous(exp_sum_error(row.d_mean, row.n_seen, WORST) + last);
-    double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY) + last);
+    double more = fmax(0, row.rises - roundings(LIKELY, (double)row.n_seen));
+    double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY) + last +
+                             more * (KAPPA + 1) * ROUNDOFF);
     double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen) +
                            (KAPPA_SAFE + 2) * ROUNDOFF);
     for (size_t j = 0; j < n; j++) {
