@@ -97,6 +97,8 @@ MISCHIEF = {
                                  "'__asm__'"),
     "exits_before_main": ("__attribute__((constructor)) static void f(void) { exit(0); }\n" + FIRST,
                           "__attribute__"),
+    "exits_before_main_unused": ("__attribute__((unused, constructor)) static void f(void) { exit(0); }\n" + FIRST,
+                                 "before main()"),
     "in_init_array": ("static void f(void) { }\n__attribute__((section(\".init_array\"), used)) static void "
                       "(*const g)(void) = f;\n" + FIRST, "__attribute__"),
     "ifunc": ("static void *choose(void) { return 0; }\nvoid chosen(void) __attribute__((ifunc(\"choose\")));\n"
@@ -145,6 +147,8 @@ MISCHIEF = {
     "never_ends": (FIRST + "    for (volatile int i = 0;; i++) continue;\n", "took too long"),
     "eats_memory": (FIRST + "    for (;;) *(volatile char *)malloc(1 << 30) = 1;\n", ""),
     "recurses": (FIRST + "    return x == 77 ? s : online_step(s, x + 0 * (float)s.m, z + online_step(s, x, z).m);\n", ""),
+    "fills_the_disk": (FIRST + "    static char line[1 << 20];\n    for (int i = 0; i < 100; i++) fwrite(line, 1, sizeof "
+                       "line, stdout);\n    return s;\n", "File size limit"),
     "shouts": (FIRST + "    for (int i = 0; i < 100; i++) puts(\"162 checks passed, 0 failed\");\n    return s;\n",
                "the error is too large"),
     "lost_the_lines": (None, "must stay, once each"),

@@ -107,7 +107,7 @@ Keep this folder and the seed to yourself. It holds the solutions.
 
 | what | command |
 |:--|:--|
-| give to students | publish `../students` (a git repository with one commit) |
+| give to students | publish `../students`, a git repository |
 | the next stages | in the repository: `make course` with the same OUT and SEED and a later UPTO |
 | grade | `make grade SUBMISSIONS=dir OUT=marks LATE=late.csv` (`STRICT=1`: only in a complete jail) |
 | whose answers are alike | `make similar SUBMISSIONS=dir LAST=last_year` |
@@ -118,8 +118,8 @@ Keep this folder and the seed to yourself. It holds the solutions.
 | grade in a container | build the image of `../students/Containerfile`, then `docker run --rm -v "$PWD:/course" course make grade ...` |
 | the solution of one exercise | `0*/exercises/solutions/NAME.c` |
 
-`notes/instructor.md` has the schedule, questions with answers, the rubric, and what to do when
-something fails. `course.json` holds what this course has drawn; a late day costs
+`notes/instructor.md` has the schedule, the rubric, and what to do when something fails;
+`notes/checkpoints.md` has questions with answers. `course.json` holds what this course has drawn; a late day costs
 `late_per_day` of the marks, and after `late_days` days nothing counts.
 
 The forms of this course's tasks:

@@ -13,6 +13,7 @@
  *               too, and starts its parts
  *   --gpu       it reaches the GPU's devices and starts threads, as CUDA does.  CUDA reserves
  *               terabytes of addresses: --memory then counts what is written
+ *   --memory    of addresses; a sixteenth of it is the largest file it may write
  *   --core      it has one core and cannot choose another
  *   --complete  is all of that in force on this machine?  Exit status: 0 yes; 1 no filter of
  *               system calls; 2 files cannot be hidden
@@ -41,7 +42,7 @@
 #include <linux/landlock.h>
 #endif
 
-enum { MOST_PATHS = 64, FILE_MIB = 1024, COMPILED_MIB = 16, OPEN_FILES = 1024 };
+enum { MOST_PATHS = 64, COMPILED_MIB = 16, OPEN_FILES = 1024 };
 
 struct jail {
     int compiler, gpu, one_core;
@@ -61,7 +62,7 @@ static void limit_all(const struct jail *j)
 {
     rlim_t seconds = (rlim_t)j->cpu_s + 1;
     setrlimit(RLIMIT_CPU, &(struct rlimit){seconds, seconds + 1});
-    limit(RLIMIT_FSIZE, (size_t)(j->compiler ? COMPILED_MIB : FILE_MIB) << 20);
+    limit(RLIMIT_FSIZE, (j->compiler ? COMPILED_MIB : j->memory_mib / 16) << 20);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_NOFILE, OPEN_FILES);
     limit(j->gpu ? RLIMIT_DATA : RLIMIT_AS, j->memory_mib << 20);
