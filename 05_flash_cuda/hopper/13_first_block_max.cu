@@ -21,7 +21,7 @@ template <class Type, int HEAD_DIM> struct config {
     static constexpr int Bc = D == 128 ? 128 : 64;
     static constexpr int K_STAGES = D == 64 ? 4 : 2, V_STAGES = K_STAGES;
     static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr bool Q_IN_REGISTERS = D == 128;
     static constexpr int Q_STAGES = D == 256 ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
@@ -193,7 +193,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     for (; n < n_tile; n++) { /* the other consumer needs these */
         acquire_turn(w);
         release_turn<C>(w);
-        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
     }
     epilogue(x, sm, params, t, w);
 }
@@ -223,7 +223,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
         q_init(sm.q);
-        kv_init(sm.kv);
+        kv_init(sm.kv, C::K_ARRIVALS);
         sm.c = params.c;
         fence_mbarrier_init();
     }

@@ -1,6 +1,6 @@
 /* arch: sm_90a */
-/* Rung 14: tuned.  Several small changes; notes/hopper.md has the gain of each.  The kernel is in
- * tuned_kernel.h, to be read beside rung 13; here is which instance a shape takes.
+/* Rung 14: tuned.  Several small changes, each an aside; notes/hopper.md has the gain of each.  The
+ * step over a block of keys is in step.h, where `general` has it, too.
  *
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences; else three stages of K, two of V, one of Q, released early
@@ -8,9 +8,220 @@
  *   waves   full mask, long sequences: the last wave and a half is cut along the keys
  *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
  *           the blocks that it does not need */
+#include "answer.h"
 #include "few_keys.h"
-#include "tuned_kernel.h"
+#include "last_waves.h"
+#include "step.h"
 
+template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
+          bool PART = false>
+struct config {
+    using T = Type;
+    static constexpr bool IS_PART = PART; /* of the keys: merged with the answer so far */
+    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
+    static constexpr int Bc = KEYS;
+    static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
+    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
+    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
+    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr bool Q_IN_REGISTERS = D == 128;
+    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
+    static constexpr bool LATE_TURN = WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2);
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+};
+
+template <class C> struct memory {
+    struct q_pipeline<C> q;
+    struct kv_pipeline<C> kv;
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    struct piece piece[C::Q_STAGES]; /* of the keys, for each tile of Q */
+    float c; /* for registers: ptxas loads a parameter again in every block */
+};
+
+/* Beside the maps: how tiles end. */
+struct ending : last_waves {
+    struct answer answer; /* of a part of the keys */
+};
+
+/* Which rows of queries a thread has, and the mask on their scores. */
+struct causal_scores {
+    const struct params &params;
+    int row; /* the thread's first */
+
+    template <class C>
+    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
+    {
+        if (mask) mask_block<C>(s, params, row, n);
+    }
+    /* The same rows, or step() stores its comparisons. */
+    __device__ __forceinline__ struct causal_scores again() const { return {params, as_new(row)}; }
+    template <class C>
+    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const
+    {
+        exponentials(s, r, unit);
+    }
+};
+
+/* Where the producer is in the pipelines. */
+struct producer { struct pipeline_state q_at, k_at, v_at; };
+
+/* Q, then K and V block by block, but for the last V. */
+template <class C>
+static __device__ __forceinline__ void load(memory<C> &sm, struct producer &x,
+                                            const struct params &params,
+                                            const struct work_tile &t, const struct piece &piece)
+{
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    sm.piece[x.q_at.index] = piece;
+    load_q(sm.q, x.q_at.index, params, t);
+    advance<C::Q_STAGES>(x.q_at);
+    load_kv(sm.kv, x.k_at, x.v_at, params, piece.end - piece.begin, t.head / params.group,
+            t.batch, piece.begin * C::Bc);
+}
+
+template <class C>
+static __device__ __forceinline__ void load_end(memory<C> &sm, struct producer &x,
+                                                const struct params &params,
+                                                const struct work_tile &t,
+                                                const struct piece &piece)
+{
+    load_last_v(sm.kv, x.v_at, params, piece.end - piece.begin, t.head / params.group, t.batch,
+                piece.begin * C::Bc);
+}
+
+/* The producer, one thread: whole tiles, then its run of the cut ones. */
+template <class C>
+static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
+                                               const struct scheduler &s,
+                                               const struct last_waves &waves)
+{
+    struct producer x = {{0, 1}, {0, 1}, {0, 1}};
+    for (int tile = blockIdx.x; tile < waves.first;) {
+        const struct work_tile t = find_tile(s, params, tile);
+        struct piece all = {0, blocks_seen<C>(params, t.tile * C::Br + C::Br - 1), -1};
+        load(sm, x, params, t, all);
+        tile = next_tile(s, tile);
+        load_end(sm, x, params, t, all);
+    }
+    int at = blockIdx.x * waves.run, in_runs = (s.n_tiles - waves.first) * waves.key_blocks;
+    int end = min(at + waves.run, in_runs);
+    while (at < end) {
+        const struct work_tile t = find_tile(s, params, waves.first + at / waves.key_blocks);
+        struct piece piece = piece_at(waves, at);
+        load(sm, x, params, t, piece);
+        at += piece.end - piece.begin;
+        load_end(sm, x, params, t, piece);
+    }
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    end_of_work(sm.q, x.q_at.index);
+}
+
+/* Writes the consumer's 64 rows of o. */
+template <class C>
+static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
+                                                const struct params &params,
+                                                const struct ending &waves,
+                                                const struct work_tile &t,
+                                                const struct piece &piece, int w)
+{
+    int first = t.tile * C::Br + 64 * w, row = first + first_row();
+    size_t head = (size_t)t.batch * params.heads_q + t.head;
+    if (!C::IS_PART && piece.slot >= 0) {
+        store_piece<C>(x.o, x.rows, waves, piece.slot, 64 * w + first_row());
+        return;
+    }
+    if constexpr (C::IS_PART) merge_answer<C>(x.o, x.rows, waves.answer, params, row, head);
+    else normalize(x.o, x.rows, params, row, head);
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
+    named_barrier_sync(8 + w, 128);
+    if (C::TMA_STORE)
+        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
+    else
+        store_from_registers<C>(x.o, params, row, head);
+}
+
+/* Consumer w: queries 64 w ... 64 w + 63 of the tile. */
+template <class C>
+static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
+                                              const struct params &params,
+                                              const struct ending &waves, int w, int q_index)
+{
+    struct work_tile t = sm.q.tile[q_index];
+    struct piece piece = sm.piece[q_index];
+    int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = piece.begin;
+    int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
+    n_blocks = min(piece.end, n_blocks);
+    int n_open = min(n_blocks, blocks_open<C>(params, first));
+    clear(x.rows, x.o);
+    if (n < n_blocks) {
+        x.q_rows = sm.q.q[q_index] + w * 64 * 64;
+        set_q<C>(x.q, x.q_rows);
+        const struct causal_scores scores = {params, row};
+        step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, n_open <= n);
+        /* not before a product: an arrival can overtake the loads of the fragments */
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        for (n++; n < n_open; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
+        for (; n < n_blocks; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
+        if (!C::EARLY_RELEASE) {
+            asm volatile("" ::: "memory");
+            piece.slot = sm.piece[q_index].slot; /* again: it took no register so far */
+            release_q(&sm.q.empty[q_index], 8 + w);
+        }
+        for (int i = n; i < piece.end; i++) pass_turn<C>(w);
+        last_pv(x, sm.kv);
+    } else {
+        release_q(&sm.q.empty[q_index], 8 + w);
+        for (; n < piece.end; n++) pass(x, sm.kv, w);
+    }
+    epilogue(x, sm, params, waves, t, piece, w);
+    for (; n < piece.end; n++) /* they can wait until o is on its way */
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
+}
+
+template <class C>
+static __device__ __forceinline__ void consume(memory<C> &sm, const struct params &params,
+                                               const struct ending &waves, int w)
+{
+    consumer<C> x;
+    struct pipeline_state q_at = {0, 0};
+    x.unit = *(volatile float *)&sm.c;
+    x.k_at = x.v_at = {0, 0};
+    if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
+    for (;; advance<C::Q_STAGES>(q_at)) {
+        mbarrier_wait(&sm.q.full[q_at.index], q_at.phase);
+        if (sm.q.tile[q_at.index].tile < 0) break;
+        attend(x, sm, params, waves, w, q_at.index);
+    }
+    if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait();
+}
+
+template <class C>
+static __global__ void __launch_bounds__(C::THREADS, 1)
+    tuned_kernel(const __grid_constant__ struct params params, const struct scheduler s,
+                 const struct ending waves)
+{
+    memory<C> &sm = dynamic_shared<memory<C>>();
+    if (threadIdx.x == 0) {
+        q_init(sm.q);
+        kv_init(sm.kv, C::K_ARRIVALS);
+        sm.c = params.c;
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+    int w = warpgroup_index();
+    if (w == 0) {
+        setmaxnreg_dec<C::PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce(sm, params, s, waves);
+    } else {
+        setmaxnreg_inc<C::REGISTERS>();
+        consume(sm, params, waves, w - 1);
+    }
+}
+
+#ifndef PART_OF_THE_KEYS /* multi_gpu/part_tuned.cu takes what stands above */
 /* Head dimensions up to 64: three consumers and 128 keys, not four and 64? */
 static bool takes_three(const struct problem *p)
 {
@@ -28,9 +239,9 @@ template <class C> static void launch_as(const struct problem *p, const struct a
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
     int blocks = persistent_blocks(s.n_tiles);
-    const struct last_waves cut = last_waves_of<C>(s.n_tiles, blocks, p, a);
-    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, cut);
-    merge_last_waves<C>(params, s, cut, blocks, a->stream);
+    const struct ending waves = {last_waves_of<C>(s.n_tiles, blocks, p, a), {}};
+    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, waves);
+    merge_last_waves<C>(params, s, waves, blocks, a->stream);
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
@@ -67,14 +278,14 @@ static const char *picks(const struct problem *p)
                           : "tiles of 256 queries, 64 keys: four consumers take turns";
 }
 
-/* The counter that gives out work tiles, or the parts of cut tiles. */
+/* The counter that gives out work tiles, or the pieces of cut tiles. */
 static size_t workspace(const struct problem *p)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (p->causal || p->seqlen_k < WORTH_A_CUT * 64) return sizeof(int);
     size_t blocks = (size_t)persistent_blocks(1 << 30);
-    if (d <= 64) return bytes_of_parts(blocks, 256, 64);
-    return bytes_of_parts(blocks, 128, d <= 128 ? 128 : 256);
+    if (d <= 64) return bytes_of_pieces(blocks, 256, 64);
+    return bytes_of_pieces(blocks, 128, d <= 128 ? 128 : 256);
 }
 
 static struct cost cost(const struct problem *p)
@@ -93,3 +304,4 @@ GPU_VARIANT(tuned) = {
     .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(tuned),
 };
+#endif

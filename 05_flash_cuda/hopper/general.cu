@@ -26,15 +26,14 @@ struct config {
         D <= 128 && !BIAS && std::is_same_v<T, __nv_bfloat16>;
     static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 && BLOCKS == 1 ? 4 : 3;
     static constexpr int V_STAGES = D == 128 && K_STAGES == 3 ? 2 : K_STAGES;
-    static constexpr int K_RELEASES = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
     static constexpr int REGISTERS = BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : 160;
     static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr int GROUP = /* products before the turn passes; 0: all */
-        WARPGROUPS > 2 && !FIRST_BLOCK_MAX ? 3 : 0;
+    static constexpr bool LATE_TURN = WARPGROUPS > 2 && !FIRST_BLOCK_MAX;
     static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
@@ -165,7 +164,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
     }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
     for (; n < end_of_tile<C>(seq, t); n++) /* what it does not need can wait until here */
-        skip_block(sm.kv, x.k_at, x.v_at, 8 + w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
     if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
 }
 
@@ -194,7 +193,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     memory<C> &sm = dynamic_shared<memory<C>>();
     if (threadIdx.x == 0) {
         q_init(sm.q);
-        kv_init(sm.kv);
+        kv_init(sm.kv, C::K_ARRIVALS);
         fence_mbarrier_init();
     }
     __syncthreads();

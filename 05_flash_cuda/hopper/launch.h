@@ -43,9 +43,6 @@ struct params {
     void *o_rows; /* o itself, for a store without TMA, and its strides */
     struct strides o_strides;
     float *lse;
-    float *answer;       /* of a part of the keys (answer.h): o so far, in float32 */
-    int answer_rows;     /* of a head there */
-    bool merges, keeps;  /* whether it is read, and written */
     struct mask32 mask;
     int seqlen_q, heads_q, head_dim_v, causal;
     int tiles; /* of Br queries in a head */

@@ -33,19 +33,13 @@ template <class C> struct kv_pipeline {
     uint64_t v_full[C::V_STAGES], v_empty[C::V_STAGES];
 };
 
-/* Arrivals by which a warpgroup releases a stage of K: one for all of it, or what a kernel says
- * whose warps do so each for itself. */
-template <class C> constexpr HOST_DEVICE int releases_of_k(void)
-{
-    if constexpr (requires { C::K_RELEASES; }) return C::K_RELEASES;
-    else return 1;
-}
-
-template <class C> static __device__ __forceinline__ void kv_init(kv_pipeline<C> &kv)
+/* k_arrivals: of a warpgroup, to release a stage of K. */
+template <class C>
+static __device__ __forceinline__ void kv_init(kv_pipeline<C> &kv, int k_arrivals = 1)
 {
     for (int i = 0; i < C::K_STAGES; i++) {
         mbarrier_init(&kv.k_full[i], 1);
-        mbarrier_init(&kv.k_empty[i], releases_of_k<C>() * C::WARPGROUPS);
+        mbarrier_init(&kv.k_empty[i], k_arrivals * C::WARPGROUPS);
     }
     for (int i = 0; i < C::V_STAGES; i++) {
         mbarrier_init(&kv.v_full[i], 1);
@@ -115,13 +109,13 @@ static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES],
 template <class C>
 static __device__ __forceinline__ void skip_block(kv_pipeline<C> &kv,
                                                   struct pipeline_state &k_at,
-                                                  struct pipeline_state &v_at, int id)
+                                                  struct pipeline_state &v_at, int id,
+                                                  int k_arrivals = 1)
 {
     mbarrier_wait(&kv.k_full[k_at.index], k_at.phase);
     mbarrier_wait(&kv.v_full[v_at.index], v_at.phase);
     named_barrier_sync(id, 128);
-    mbarrier_arrive_if(&kv.k_empty[k_at.index],
-                       threadIdx.x % (128 / releases_of_k<C>()) == 0);
+    mbarrier_arrive_if(&kv.k_empty[k_at.index], threadIdx.x % (128 / k_arrivals) == 0);
     advance<C::K_STAGES>(k_at);
     release(kv.v_empty, v_at);
 }

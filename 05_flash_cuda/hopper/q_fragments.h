@@ -32,7 +32,7 @@ static __device__ __forceinline__ void set_q(q_operand<C> &q, const typename C::
 }
 
 /* Issues S = Q K^T as issue_qk() does, with Q in registers. */
-template <class C, int GROUP = 0>
+template <class C>
 static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2],
                                                 const uint32_t (&q)[C::D / 4],
                                                 const typename C::T *k_tile)

@@ -1,5 +1,5 @@
 /* step.h: a consumer's step over one block of keys, as the kernels beside and behind the ladder
- * take it (tuned_kernel.h, general.cu): rung 13's, with two things left open.
+ * take it (14_tuned.cu, general.cu): rung 13's, with two things left open.
  *
  *   SCORES  what turns products into scores: scores.finish<C>(s, n, mask) for key block n, and
  *           scores.again() for the same, in a form that shares no result with the first
@@ -28,12 +28,27 @@ enum step_kind { FIRST_BLOCK, GROWING, FIXED };
 template <class C> constexpr step_kind LATER = C::FIRST_BLOCK_MAX ? FIXED : GROWING;
 
 /* When a consumer passes its turn at the tensor cores on. */
-enum turn_passes { WHEN_ISSUED, AFTER_FIRST_PRODUCTS, WITH_SCORES };
+enum turn_passes { WHEN_ISSUED, BEFORE_LAST_PRODUCT, WITH_SCORES };
 
 template <class C, enum step_kind KIND>
 constexpr turn_passes PASSES =
-    !C::GROUP ? WHEN_ISSUED
-              : KIND == FIRST_BLOCK || C::FIRST_BLOCK_MAX ? WITH_SCORES : AFTER_FIRST_PRODUCTS;
+    !C::LATE_TURN ? WHEN_ISSUED
+                  : KIND == FIRST_BLOCK || C::FIRST_BLOCK_MAX ? WITH_SCORES : BEFORE_LAST_PRODUCT;
+
+/* Issues S = Q K^T of 64 columns as two groups: the last product is one of its own. */
+template <class C>
+static __device__ __forceinline__ void issue_qk_last_apart(float (&s)[C::Bc / 2], uint64_t q,
+                                                           const typename C::T *k_tile)
+{
+    mark(QK);
+    uint64_t k = descriptor_qk(k_tile);
+    wgmma_qk<typename C::T, true>(s, q, k);
+    for (int i = 1; i < 4; i++) {
+        if (i == 3) wgmma_commit();
+        wgmma_qk<typename C::T, false>(s, q + 2 * i, k + 2 * i);
+    }
+    wgmma_commit();
+}
 
 /* A turn is a named barrier for each consumer.  Its owner waits there for the one before. */
 static __device__ __forceinline__ void acquire_turn(int w) { named_barrier_sync(1 + w, 256); }
@@ -55,7 +70,7 @@ template <class C>
 static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
 {
     pass_turn<C>(w);
-    skip_block(kv, x.k_at, x.v_at, 8 + w);
+    skip_block(kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
 }
 
 /* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet.  The warp
@@ -91,13 +106,14 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     mbarrier_wait(&kv.k_full[k_index], x.k_at.phase);
     acquire_turn(w);
     wgmma_fence();
-    issue_qk<C, TURN == AFTER_FIRST_PRODUCTS ? C::GROUP : 0>(x.s, x.q, kv.k[k_index]);
+    if constexpr (TURN == BEFORE_LAST_PRODUCT) issue_qk_last_apart<C>(x.s, x.q, kv.k[k_index]);
+    else issue_qk<C>(x.s, x.q, kv.k[k_index]);
     if (KIND != FIRST_BLOCK) {
         mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
         wgmma_fence();
         issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    if (TURN == AFTER_FIRST_PRODUCTS) wgmma_wait<2>();
+    if (TURN == BEFORE_LAST_PRODUCT) wgmma_wait<2>();
     if (TURN != WITH_SCORES) release_turn<C>(w);
     wgmma_wait<KIND == FIRST_BLOCK ? 0 : 1>(); /* Q K^T has completed, P V may still run */
     if (TURN == WITH_SCORES) {

@@ -72,9 +72,8 @@ static __device__ __forceinline__ void load_tile(typename C::T *to,
         tma_load_box(to + i * ROWS * 64, map, bar, 64 * i, row, head, batch);
 }
 
-/* Issues S = Q K^T: 64 rows of Q at descriptor q, a tile of Bc keys.  GROUP > 0: as two
- * groups, the first GROUP of the D / 16 products and the others. */
-template <class C, int GROUP = 0>
+/* Issues S = Q K^T: 64 rows of Q at descriptor q, a tile of Bc keys. */
+template <class C>
 static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2], uint64_t q,
                                                 const typename C::T *k_tile)
 {
@@ -82,11 +81,9 @@ static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2], uint64_t 
     uint64_t k = descriptor_qk(k_tile);
     wgmma_qk<typename C::T, true>(s, q, k);
 #pragma unroll
-    for (int i = 1; i < C::D / 16; i++) {
-        if (i == GROUP) wgmma_commit();
+    for (int i = 1; i < C::D / 16; i++)
         wgmma_qk<typename C::T, false>(s, q + i / 4 * (C::Br * 128 >> 4) + i % 4 * 2,
                                        k + i / 4 * (C::Bc * 128 >> 4) + i % 4 * 2);
-    }
     wgmma_commit();
 }
 

@@ -1,12 +1,13 @@
 /* arch: sm_90a */
-/* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is that of
- * hopper/tuned_kernel.h, line by line; what differs is how it is launched:
+/* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is rung 14's; what differs
+ * is how it is launched:
  *   - a tile ends by merging with the answer to the keys before (answer.h), so the instances
  *     are those with `PART` = true
  *   - q, k and v are some rows of each head in memory, which the tensor maps express
  *   - tiles are always taken from a counter.  NCCL's kernels occupy some multiprocessors
  *     while keys travel; blocks that start late on those must not own a fixed share */
-#include "hopper/tuned_kernel.h"
+#define PART_OF_THE_KEYS
+#include "hopper/14_tuned.cu"
 
 #include "part.h"
 
@@ -39,14 +40,11 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     params.o = piece_map(x->o, p, p->heads_q, p->seqlen_q, x->q_rows, p->head_dim_v, 64);
     params.o_strides.head = (ptrdiff_t)(x->q_rows * p->head_dim_v);
     params.o_strides.batch = (ptrdiff_t)p->heads_q * params.o_strides.head;
-    params.answer = x->answer;
-    params.answer_rows = (int)x->q_rows;
-    params.merges = x->merges;
-    params.keeps = x->keeps;
     const struct scheduler s = scheduler_of(params, &taken, &a);
     int blocks = persistent_blocks(s.n_tiles);
-    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s,
-                        last_waves_of<C>(s.n_tiles, blocks, &taken, &a));
+    const struct ending end = {last_waves_of<C>(s.n_tiles, blocks, &taken, &a),
+                               {x->answer, (int)x->q_rows, x->merges, x->keeps}};
+    start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s, end);
 }
 
 /* The instances for long sequences: only those are cut between GPUs. */
