@@ -53,7 +53,12 @@ def definition(q, k, v, causal=False, scale=None, window=(-1, -1), softcap=None,
 def gradients(results, leaves, seed=9):
     """Of a sum of the results, each with drawn weights."""
     draw = [torch.from_numpy(normal(*a.shape, seed=seed + i)).to(a) for i, a in enumerate(results)]
-    return torch.autograd.grad(results, leaves, draw)
+    try:
+        return torch.autograd.grad(results, leaves, draw)
+    except five_steps.FiveStepsError as error:
+        if error.code == five_steps.c_library.UNSUPPORTED and leaves[0].is_cuda:
+            pytest.skip(f"on a GPU {error}")
+        raise
 
 
 def same(got, want, dtype=torch.float32):
