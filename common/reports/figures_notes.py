@@ -1,12 +1,14 @@
-"""figures_notes.py: figures of the notes, from numbers that are computed here: attention and its
-denominator in float, beside the bounds of notes/numerics.md."""
+"""figures_notes.py: figures of the notes: numbers that are computed here, attention and its denominator
+in float beside the bounds of notes/numerics.md; and a training of common/library/models."""
 import math
 import random
 
 import numpy as np
+import pandas as pd
 
 import accept
 from registry import figure
+from results import NoData
 from style import plt
 
 F = np.float32
@@ -112,3 +114,22 @@ def lse_form(data):  # pylint: disable=unused-argument
                 [(shifts, bound, "T (|L| + ...)", "tab:red", "--", 0),
                  (shifts, errors[True], "LSE form", "tab:red", "-", 0),
                  (shifts, errors[False], "(m, l, o)", "tab:blue", "-", 0)])
+
+
+@figure("training.svg", "notes", **LOOK)
+def training(data):
+    """A small language model trained with both attentions: notes/serving.md."""
+    path = data.directory / "library/training.csv"
+    if not path.exists():
+        raise NoData(f"{path} is missing; common/library/models/train.py --csv writes it")
+    rows = pd.read_csv(path)
+    drawn, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss, nats per character")
+    axes.spines[["top", "right"]].set_visible(False)
+    for (name, words), width, colour in zip((("pytorch", "PyTorch"), ("five_steps", "ours")), (3.5, 1),
+                                            ("#f2b0b0", "tab:blue")):
+        one = rows[rows.attention == name]
+        axes.plot(one.step, one.loss, color=colour, linewidth=width, label=words)
+    axes.legend(frameon=False, title=f"{rows.machine[0]}, {rows.date[0][:10]}")
+    return drawn

@@ -64,7 +64,7 @@ def measure(torch, writer, threads, budget):
                     error = (calls["five_steps"]().float() - calls["pytorch"]().float()).abs().max().item()
                     times = seconds_of(calls, budget)
                     for name, (median, least, reps) in times.items():
-                        writer.write(stage="peer" if name == "pytorch" else "4", variant=name,
+                        writer.write(stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
                                      op="attention", device="cpu", dtype=dtype, batch=1, heads_q=heads,
                                      heads_kv=heads, seqlen_q=n, seqlen_k=n, head_dim=d, head_dim_v=d,
                                      causal=int(causal), threads=threads, median_s=median, min_s=least,

@@ -143,6 +143,21 @@ def serving(data):
             "", "One call takes " + "; ".join(calls) + "."] + source(rows[0])
 
 
+@table("library_cpu")
+def library_cpu(data):
+    """The package's attention on a CPU against PyTorch's, from library/cpu.csv."""
+    rows = data.file("library/cpu.csv")
+    keys, cells = sorted(rows.seqlen_k.unique()), []
+    for kind, part in rows.groupby(["dtype", "threads", "head_dim", "causal"], sort=False):
+        best = part.pivot_table(index="seqlen_k", columns="variant", values="min_s", aggfunc="min")
+        ratio = best["pytorch"] / best["five_steps"]
+        cells.append([kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
+                      *(f"{ratio[n]:.2f}" if n in ratio else "" for n in keys)])
+    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the least time "
+            "of each, in turn in one run, through Python. 8 heads up to 1k keys, 2 beyond.", "",
+            *markdown(["", "threads", "d", "", *map(si, keys)], cells)] + source(each(rows)[0])
+
+
 # --- A course ---
 
 TARGETS = pathlib.Path("common/grader/targets.csv")
