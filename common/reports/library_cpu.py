@@ -39,7 +39,7 @@ def seconds_of(calls, budget):
         once = time.perf_counter()
         call()
         count[name] = max(1, int(2e-4 / (time.perf_counter() - once)))
-    while time.perf_counter() - begin < budget or len(times[name]) < 5:
+    while time.perf_counter() - begin < budget or len(times[name]) < 3:
         for name, call in calls.items():
             start = time.perf_counter()
             for _ in range(count[name]):

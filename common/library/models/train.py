@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """train.py: a small language model trained with our attention, beside PyTorch's from the same seed.
 
-    python3 common/library/models/train.py [--device cuda] [--steps 300] [--csv FILE]
+    python3 common/library/models/train.py [--device cuda] [--steps 200] [--csv FILE]
 
 A decoder of 4 layers and 4 heads of 32 reads characters: the READMEs and notes of this repository.
 Both attentions see the same pieces of text in the same order.  A step rounds differently, and what
@@ -139,7 +139,7 @@ def main():
     """The exit status."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    p.add_argument("--steps", type=int, default=300)
+    p.add_argument("--steps", type=int, default=200)
     p.add_argument("--csv", help="write the losses to this file")
     args = p.parse_args()
     torch = torch_or_none(args, "train")
