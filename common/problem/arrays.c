@@ -80,7 +80,7 @@ enum role array_role(const struct problem *p, enum array i)
     const struct operation *op = &operations[p->op];
     unsigned feature = array_list[i].feature;
     if (!((op->inputs | op->outputs) & HAS(i))) return ABSENT;
-    if (feature && !(problem_features(p) & feature)) return ABSENT;
+    if (feature && !asks_for(p, feature)) return ABSENT;
     return op->outputs & HAS(i) ? OUTPUT : INPUT;
 }
 

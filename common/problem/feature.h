@@ -15,23 +15,32 @@ static inline int has_strides(const struct problem *p)
     return any;
 }
 
-/* The features that p asks for, a mask of enum feature. */
+/* Does p ask for the feature, one of enum feature? */
+static inline int asks_for(const struct problem *p, unsigned feature)
+{
+    switch (feature) {
+    case WITH_CAUSAL: return p->causal;
+    case WITH_BIAS: return p->has_bias;
+    case WITH_GROUPS: return p->heads_q != p->heads_kv;
+    case WITH_HEAD_DIM_V: return p->head_dim_v != p->head_dim;
+    case WITH_SHIFT: return (p->causal || p->has_window) && p->shift;
+    case WITH_WINDOW: return p->has_window;
+    case WITH_SOFTCAP: return p->softcap != 0;
+    case WITH_SINKS: return p->has_sinks;
+    case WITH_PACKED: return p->packed;
+    case WITH_PAGES: return p->page_size != 0;
+    case WITH_STRIDES: return has_strides(p);
+    case WITH_BIAS_STRIDES: return p->has_bias && p->has_bias_strides;
+    default: return 0;
+    }
+}
+
+/* The features that p asks for, a mask; an operation on rows has none. */
 static inline unsigned problem_features(const struct problem *p)
 {
     unsigned features = 0;
-    if (p->rows) return 0; /* an operation on rows has none */
-    if (p->causal) features |= WITH_CAUSAL;
-    if (p->has_bias) features |= WITH_BIAS;
-    if (p->heads_q != p->heads_kv) features |= WITH_GROUPS;
-    if (p->head_dim_v != p->head_dim) features |= WITH_HEAD_DIM_V;
-    if ((p->causal || p->has_window) && p->shift) features |= WITH_SHIFT;
-    if (p->has_window) features |= WITH_WINDOW;
-    if (p->softcap != 0) features |= WITH_SOFTCAP;
-    if (p->has_sinks) features |= WITH_SINKS;
-    if (p->packed) features |= WITH_PACKED;
-    if (p->page_size) features |= WITH_PAGES;
-    if (has_strides(p)) features |= WITH_STRIDES;
-    if (p->has_bias && p->has_bias_strides) features |= WITH_BIAS_STRIDES;
+    for (unsigned bit = 1; bit < FEATURES_END && !p->rows; bit <<= 1)
+        if (asks_for(p, bit)) features |= bit;
     return features;
 }
 
