@@ -39,6 +39,11 @@ class Numpy:
         """The same elements, one after another."""
         return self.module.ascontiguousarray(a)
 
+    @staticmethod
+    def is_contiguous(a):
+        """May the library take a as it lies, without strides?"""
+        return a.flags.c_contiguous and a.flags.aligned and a.dtype.isnative
+
     def expanded(self, a, shape):
         """A view of that shape which shows a again and again."""
         return self.module.broadcast_to(a, shape)
@@ -132,6 +137,11 @@ class Torch:
         """The same elements, one after another; on a GPU at a multiple of 16 bytes."""
         a = a.contiguous()
         return a if a.device.type == "cpu" or a.data_ptr() % 16 == 0 else a.clone()
+
+    @staticmethod
+    def is_contiguous(a):
+        """May the library take a as it lies, without strides?"""
+        return a.is_contiguous() and (a.device.type == "cpu" or a.data_ptr() % 16 == 0)
 
     @staticmethod
     def expanded(a, shape):

@@ -68,9 +68,11 @@ class Call:
     def keep_rows(self, **arrays):
         """The same of q, k or v [..., rows, width], with its strides."""
         for name, a in arrays.items():
-            a = usable(self.kind, a)
+            self.fields.pop(name + "_strides", None)
+            if not self.kind.is_contiguous(a):
+                a = usable(self.kind, a)
+                self.fields[name + "_strides"] = strides_of(self.kind, a)
             self.keep(name, a)
-            self.fields[name + "_strides"] = strides_of(self.kind, a)
 
     def scores(self, causal, left, right, softcap, scale):
         """What acts on the scores."""
