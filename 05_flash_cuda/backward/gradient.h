@@ -134,32 +134,44 @@ static __forceinline__ __device__ struct key_range32 queries_of(struct mask32 m,
     return {max(0, min(seqlen_q, j - m.last)), max(0, min(seqlen_q, end - m.first))};
 }
 
-/* Does each of the queries i .. i + br - 1 exist and see all keys j .. j + bc - 1? */
-static __forceinline__ __device__ bool is_open(struct mask32 m, int seqlen_q, int i, int br, int j,
-                                               int bc)
-{
-    struct key_range32 all = all_rows_see(m, i, i + br);
-    return i + br <= seqlen_q && all.first <= j && j + bc <= all.end;
-}
+/* ---- before: D, eight lanes for each row; and the gradient of the sinks ---- */
 
-/* ---- before: D, a warp for each row; and the gradient of the sinks ---- */
-
-constexpr int D_THREADS = 128, D_ROWS = D_THREADS / 32;
+constexpr int D_THREADS = 128, D_LANES = 8, D_ROWS = D_THREADS / D_LANES;
 struct sums { float of_thread[D_THREADS]; };
+
+/* The lane's part of x . y, n columns: 16 bits come eight at a time. */
+template <enum dtype T>
+static __forceinline__ __device__ float part_of_dot(const typename element<T>::type *x,
+                                                    const typename element<T>::type *y, int n)
+{
+    constexpr int AT_A_TIME = T == F32 ? 1 : 8;
+    float sum = 0.0f;
+    for (int c = threadIdx.x % D_LANES * AT_A_TIME; c < n; c += D_LANES * AT_A_TIME) {
+        if constexpr (T == F32) {
+            sum = fmaf(x[c], y[c], sum);
+        } else {
+            const uint4 a = *(const uint4 *)(x + c), b = *(const uint4 *)(y + c);
+            const uint32_t a_[4] = {a.x, a.y, a.z, a.w}, b_[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum = fmaf(as_float<T>((uint16_t)(a_[i / 2] >> i % 2 * 16)),
+                           as_float<T>((uint16_t)(b_[i / 2] >> i % 2 * 16)), sum);
+        }
+    }
+    return sum;
+}
 
 /* A row without a key, and one that pads a tile, gets lse2 = inf: its p = 2^(s - inf) is 0. */
 template <enum dtype T>
 static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct gradient<T> x)
 {
-    const int lane = threadIdx.x % 32, n = blockIdx.x * D_ROWS + threadIdx.x / 32;
+    const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
     const int head = n / x.padded, i = n % x.padded;
     const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
     const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i, at = row * x.head_dim_v;
-    float sum = 0.0f;
-    for (int c = lane; exists && c < x.head_dim_v; c += 32)
-        sum = fmaf(as_float<T>(x.d_o[at + c]), as_float<T>(x.o[at + c]), sum);
-    sum = lanes_sum<32>(sum);
-    if (head >= x.batch * x.heads_q || lane) return;
+    const float part = exists ? part_of_dot<T>(x.d_o + at, x.o + at, x.head_dim_v) : 0.0f;
+    const float sum = lanes_sum<D_LANES>(part);
+    if (head >= x.batch * x.heads_q || threadIdx.x % D_LANES) return;
     const float lse = exists ? x.lse[row] : -INFINITY;
     x.D[n] = sum;
     x.lse2[n] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;

@@ -91,7 +91,7 @@ def ours(torch, library, name, dtype, shape, q, k, v, d_o):
     except c_library.LibraryError as error:
         print(f"{name}: {error}")
         return None
-    keep = (q, k, v, d_o, lse)
+    keep = (q, k, v, o, d_o, lse)
 
     def run(call=calls[1]):
         assert keep
