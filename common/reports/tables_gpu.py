@@ -237,3 +237,47 @@ def gpu_blocks(data):
     return markdown(["kernel", "type", "shape", "blocks", "time", "counted", "sectors per load",
                      "of these from L1", "L1 busy", "multiprocessors with work"], cells) \
         + provenance(lines)
+
+
+# --- The backward pass ---
+
+BACKWARD, IN_ORDER = "gradient_overlap", "gradient_in_order"
+
+
+@table("backward-gpu")
+def backward_gpu(data):
+    """The backward pass by length: the last rung beside the best library, and the price of a fixed
+    order of additions."""
+    rows = each(data.file("backward/h200.csv").query("regime == 'cold'"))
+    shapes = {}
+    for row in rows:
+        shapes.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.variant] = row
+    cells, names = {}, {}
+    for (d, causal, length), line in sorted(shapes.items()):
+        name, peers = panel_text(d, causal), [line[n] for n in line if line[n].stage == "peer"]
+        ours, ordered = line.get(BACKWARD), line.get(IN_ORDER)
+        if ours and peers:
+            cells[name, length] = ratio((ours, min(peers, key=lambda row: row.median_s)))
+        if ours and ordered:
+            cells[name + ", in order", length] = \
+                f"{significant(ordered.gflops / 1000)} ({ours.median_s / ordered.median_s:.2f})"
+        names |= dict.fromkeys((name, name + ", in order"))
+    lengths = sorted({length for _, _, length in shapes})
+    return (["TFLOP/s (times as fast as the best library of the run; in order: times as fast as "
+             f"`{BACKWARD}`), cold: {REGIMES['cold']}.", ""]
+            + grid(["bf16", *map(si, lengths)], cells, names, lengths) + provenance(rows))
+
+
+@table("backward-ladder")
+def backward_ladder(data):
+    """Each rung of the backward ladder and each library at the longest length."""
+    rows = data.file("backward/h200.csv").query("regime == 'cold'")
+    rows = each(rows[rows.seqlen_k == rows.seqlen_k.max()])
+    cells, names = {}, {}
+    for row in sorted(rows, key=lambda row: (row.head_dim, row.causal)):
+        works = panel_text(row.head_dim, row.causal)
+        names[row.variant] = True
+        cells[row.variant, works] = significant(row.gflops / 1000) + in_brackets(share_of(row))
+    panels = list(dict.fromkeys(works for _, works in cells))
+    return ([f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows[0].seqlen_k)} keys.", ""]
+            + grid(["variant", *panels], cells, names, panels) + provenance(rows))
