@@ -6,12 +6,14 @@
  * step of tile u + 1.  By then the other's dS has been written, and the two may drift apart by half a
  * step: one computes while the other multiplies.
  *
- *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
- *     computed:               | add dQ(u-1), p(u)   |  ds(u)      |
+ *     issued:    dQ(u-1) S(u) | dP(u) |          | dV(u) |        | dK(u) | dQ(u) S(u+1) | ...
+ *     computed:               | add dQ(u-1), p(u)        | ds(u)          |
  *
- * dQ is added while S runs, p is computed while dP runs.  dS has two places in shared memory with a
- * full barrier each.  They need no empty one: a consumer that writes dS(u) has waited for the other's
- * dS(u-1), which the other wrote after its dQ(u-2), the last that read this place.
+ * dQ is added while S runs, p is computed while dP runs, ds while dV runs.
+ *
+ * dS has two places in shared memory with a full barrier each.  They need no empty one: a consumer
+ * that writes dS(u) has waited for the other's dS(u-1), which the other wrote after its dQ(u-2), the
+ * last that read this place.
  *
  * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first, by the
  * order of the hardware. */
@@ -56,8 +58,9 @@ static __device__ __forceinline__ struct pipeline_state place_before(struct pipe
     return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
 
-/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST. */
-template <class C, bool FIRST, enum dtype T>
+/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST.  Nothing that runs may
+ * depend on a condition of the run, so that a tile with hidden keys, MASK, is compiled apart. */
+template <class C, bool FIRST, bool MASK, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
                                             const struct backward_params<T> &params,
                                             const struct key_work &work, int i_0)
@@ -82,28 +85,38 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     wgmma_wait<1>(); /* S has completed, dP may still run */
     warpgroup_fence_operand(s);
     exponentials<C>(s, tile, params.c);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(dp);
-    const bool open = sees_all<C>(x, i_0, work.j_0);
-    if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
-    gradients_of_scores<C>(dp, s, tile);
-    if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
+    if (MASK) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(s, p_packed);
+    warpgroup_fence_operand(p_packed);
+    wgmma_fence();
+    issue_rows<C>(y.dv, p_packed, tile.d_o);
+    wgmma_wait<1>(); /* dP has completed, dV may still run */
+    warpgroup_fence_operand(dp);
+    gradients_of_scores<C>(dp, s, tile);
+    if (MASK) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(dp, ds_packed);
     put_ds<C>(sm.ds[y.at.index], ds_packed, y.w);
     fence_proxy_async();
     __syncwarp();
     mbarrier_arrive_if(&sm.ds_full[y.at.index], threadIdx.x % 32 == 0);
-    warpgroup_fence_operand(p_packed);
     warpgroup_fence_operand(ds_packed);
     wgmma_fence();
-    issue_rows<C>(y.dv, p_packed, tile.d_o);
     issue_rows<C>(y.dk, ds_packed, tile.q);
     wgmma_wait<0>();
     warpgroup_fence_operand(y.dv);
     warpgroup_fence_operand(y.dk);
     mbarrier_arrive_if(&sm.do_empty[at.index], threadIdx.x % 128 == 0);
     release(sm.q_empty, y.at); /* and on to the next */
+}
+
+template <bool FIRST, class C, enum dtype T>
+static __device__ __forceinline__ void masked_or_open_step(gradient_consumer<C> &y,
+                                                           backward_memory<C> &sm,
+                                                           const struct backward_params<T> &params,
+                                                           const struct key_work &work, int i_0)
+{
+    if (sees_all<C>(params.x, i_0, work.j_0)) step<C, FIRST, false>(y, sm, params, work, i_0);
+    else step<C, FIRST, true>(y, sm, params, work, i_0);
 }
 
 /* All tiles of the block's work, head after head of the group. */
@@ -114,11 +127,11 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
 {
     int i_0 = work.first * C::Br;
     float dq[32];
-    step<C, true>(y, sm, params, work, i_0);
+    masked_or_open_step<true>(y, sm, params, work, i_0);
     for (int left = work.n * params.x.group - 1; left; left--) {
         i_0 += C::Br;
         if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* the next head */
-        step<C, false>(y, sm, params, work, i_0);
+        masked_or_open_step<false>(y, sm, params, work, i_0);
     }
     issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
     wgmma_wait<0>();
