@@ -1,16 +1,18 @@
-/* 01_atomics.cu: rung 1 of the backward ladder.  A block owns a tile of keys; the queries go by.
+/* 01_atomics.cu: rung 1 of the backward ladder.  A block owns a tile of keys; the queries
+ * go by.
  *
- * dk and dv of the tile stay in the registers of its threads.  For each tile of queries the block
- * computes five products:
+ * dk and dv of the tile stay in the registers of its threads.  For each tile of queries
+ * the block computes five products:
  *
  *     s = q k^T    dp = do v^T    dv += p^T do    dk += ds^T q    dq = ds k
  *
- * A query meets every tile of keys, so its dq is a sum over blocks.  They add to it by atomicAdd,
- * in whatever order they come: two runs may differ in the last bits, and every number of dq passes
- * through the L2 cache once for each tile of keys.
+ * A query meets every tile of keys, so its dq is a sum over blocks.  They add to it by
+ * atomicAdd, in whatever order they come: two runs may differ in the last bits, and every
+ * number of dq passes through the L2 cache once for each tile of keys.
  *
- * Query heads that share a key head go by one after another: dk and dv sum over the group.  fp32
- * with every feature but strides, on any GPU.  (Dao 2023, FlashAttention-2, section 3.1.2.) */
+ * Query heads that share a key head go by one after another: dk and dv sum over the
+ * group.  fp32 with every feature but strides, on any GPU.  (Dao 2023, FlashAttention-2,
+ * section 3.1.2.) */
 #include "backward/float_tiles.h"
 
 /* The products of one tile of queries with the block's keys. */

@@ -1,11 +1,13 @@
-/* 02_two_kernels.cu: rung 2 of the backward ladder.  No atomics: dk and dv first, then dq.
+/* 02_two_kernels.cu: rung 2 of the backward ladder.  No atomics: dk and dv first, then
+ * dq.
  *
- * In rung 1 dq is a sum over blocks.  Here a second kernel turns the loops round: a block owns a
- * tile of queries, holds its dq in registers, and the keys go by.  Every number is written once,
- * and its terms are always added in the same order: the same bits in every run.
+ * In rung 1 dq is a sum over blocks.  Here a second kernel turns the loops round: a block
+ * owns a tile of queries, holds its dq in registers, and the keys go by.  Every number is
+ * written once, and its terms are always added in the same order: the same bits in every
+ * run.
  *
- * The price: both kernels need p and ds, so s and dp are computed twice, seven products instead of
- * five. */
+ * The price: both kernels need p and ds, so s and dp are computed twice, seven products
+ * instead of five. */
 #include "backward/float_tiles.h"
 
 /* p and ds of the tiles in shared memory. */

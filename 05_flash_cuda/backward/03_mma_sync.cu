@@ -2,14 +2,15 @@
  *
  *     S^T = K Q^T    dP^T = V dO^T    dV += P^T dO    dK += dS^T Q    dQ += dS K
  *
- * The loops are rung 1's.  A warp owns 16 keys of the block's tile: it computes their rows of S^T
- * and dP^T, and P^T and dS^T stay in its registers as operands of the third and fourth product
- * (mma_tiles.h).  The fifth needs all keys of a query, so that dS^T goes through shared memory,
- * once.  While one tile of queries is computed, cp.async brings the next (rung 4 of the forward
- * ladder).
+ * The loops are rung 1's.  A warp owns 16 keys of the block's tile: it computes their
+ * rows of S^T and dP^T, and P^T and dS^T stay in its registers as operands of the third
+ * and fourth product (mma_tiles.h).  The fifth needs all keys of a query, so that dS^T
+ * goes through shared memory, once.  While one tile of queries is computed, cp.async
+ * brings the next (rung 4 of the forward ladder).
  *
- * dq is summed in float32, by atomicAdd as in rung 1, in a buffer; a last kernel scales and rounds
- * it.  sm_80 and later; float16, bfloat16; head dims multiples of 8 up to 128. */
+ * dq is summed in float32, by atomicAdd as in rung 1, in a buffer; a last kernel scales
+ * and rounds it.  sm_80 and later; float16, bfloat16; head dims multiples of 8 up to 128.
+ */
 #include "backward/mma_tiles.h"
 
 template <int HEAD_DIM> struct tiling {
@@ -49,9 +50,9 @@ static __forceinline__ __device__ void issue_queries(typename W::shared &shared,
     copies_commit();
 }
 
-/* S^T becomes P^T and dP^T dS^T, of the warp's 16 keys.  A lane has the keys j and j + 8, and of
- * each eight queries the columns 2 t and 2 t + 1.  What is hidden is set to 0 after the exponential:
- * there K may be 0 (beyond seqlen_k), and 2^(0 - lse2) overflow. */
+/* S^T becomes P^T and dP^T dS^T, of the warp's 16 keys.  A lane has the keys j and j + 8,
+ * and of each eight queries the columns 2 t and 2 t + 1.  What is hidden is set to 0
+ * after the exponential: there K may be 0 (beyond seqlen_k), and 2^(0 - lse2) overflow. */
 template <enum dtype T, class W, bool MASK>
 static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename W::scores &dp,
                                                 const typename W::shared &shared,

@@ -1,14 +1,15 @@
 /* arch: sm_90a */
 /* 04_wgmma.cu: rung 4 of the backward ladder: wgmma, TMA and a producer warp.
  *
- * Rung 3's products and order, in Hopper's instructions (hopper_tiles.h).  A producer thread brings
- * tiles of queries, two ahead, as in rung 8 of the forward ladder.  Two consumer warpgroups share
- * 128 keys, twice those of rung 3: each tile of queries is read, and each dq added to, half as often.
- * Four numbers of dq at a time are added by one instruction, red.global.add.v4, in a buffer whose
- * order is that of the registers.
+ * Rung 3's products and order, in Hopper's instructions (hopper_tiles.h).  A producer
+ * thread brings tiles of queries, two ahead, as in `warp_specialized` of the forward
+ * ladder.  Two consumer warpgroups share 128 keys, twice those of rung 3: each tile of
+ * queries is read, and each dq added to, half as often. Four numbers of dq at a time are
+ * added by one instruction, red.global.add.v4, in a buffer whose order is that of the
+ * registers.
  *
- * A consumer issues products, waits for them, computes, issues the next: what overlaps is what the
- * other consumer happens to do. */
+ * A consumer issues products, waits for them, computes, issues the next: what overlaps is
+ * what the other consumer happens to do. */
 #include "backward/hopper_launch.h"
 
 /* What a consumer has in registers, and where it is in the pipeline. */

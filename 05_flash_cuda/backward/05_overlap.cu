@@ -1,22 +1,24 @@
 /* arch: sm_90a */
-/* 05_overlap.cu: rung 5 of the backward ladder: products of one tile overlap p and ds of another.
+/* 05_overlap.cu: rung 5 of the backward ladder: products of one tile overlap p and ds of
+ * another.
  *
- * In rung 4 the tensor cores idle while both consumers compute p and ds: they meet at a barrier for
- * every tile, because each needs the other's dS at once.  Here a consumer leaves dQ of tile u to the
- * step of tile u + 1.  By then the other's dS has been written, and the two may drift apart by half a
- * step: one computes while the other multiplies.
+ * In rung 4 the tensor cores idle while both consumers compute p and ds: they meet at a
+ * barrier for every tile, because each needs the other's dS at once.  Here a consumer
+ * leaves dQ of tile u to the step of tile u + 1.  By then the other's dS has been
+ * written, and the two may drift apart by half a step: one computes while the other
+ * multiplies.
  *
  *     issued:    dQ(u-1) S(u) | dP(u) |          | dV(u) |        | dK(u) | dQ(u) S(u+1) | ...
  *     computed:               | add dQ(u-1), p(u)        | ds(u)          |
  *
  * dQ is added while S runs, p is computed while dP runs, ds while dV runs.
  *
- * dS has two places in shared memory with a full barrier each.  They need no empty one: a consumer
- * that writes dS(u) has waited for the other's dS(u-1), which the other wrote after its dQ(u-2), the
- * last that read this place.
+ * dS has two places in shared memory with a full barrier each.  They need no empty one: a
+ * consumer that writes dS(u) has waited for the other's dS(u-1), which the other wrote
+ * after its dQ(u-2), the last that read this place.
  *
- * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first, by the
- * order of the hardware. */
+ * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles
+ * first, by the order of the hardware. */
 #include "backward/hopper_launch.h"
 
 /* What a consumer has in registers, and where it is in the pipelines. */
@@ -58,8 +60,9 @@ static __device__ __forceinline__ struct pipeline_state place_before(struct pipe
     return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
 
-/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST.  Nothing that runs may
- * depend on a condition of the run, so that a tile with hidden keys, MASK, is compiled apart. */
+/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST.
+ * Nothing that runs may depend on a condition of the run, so that a tile with hidden
+ * keys, MASK, is compiled apart. */
 template <class C, bool FIRST, bool MASK, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
                                             const struct backward_params<T> &params,

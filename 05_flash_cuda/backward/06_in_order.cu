@@ -1,16 +1,18 @@
 /* arch: sm_90a */
 /* 06_in_order.cu: rung 6 of the backward ladder: the same bits in every run.
  *
- * In rung 5 blocks add to dq in any order, and a sum of floats depends on the order.  Here every block
- * of dq has a counter, and a block of threads adds when those before it have.  Consumers do not wait
- * for that: they put dq into shared memory, and a warp of its own for each of them, idle until now,
- * waits for the turn and has TMA add all of it (cp.reduce.async.bulk).
+ * In rung 5 blocks add to dq in any order, and a sum of floats depends on the order.
+ * Here every block of dq has a counter, and a block of threads adds when those before it
+ * have.  Consumers do not wait for that: they put dq into shared memory, and a warp of
+ * its own for each of them, idle until now, waits for the turn and has TMA add all of it
+ * (cp.reduce.async.bulk).
  *
- * Which order?  Blocks must come to a tile of queries one after another, or they wait for the whole
- * run.  Without a mask they all begin with the first tile, so that the first keys add first, and each
- * block runs a little behind the one before.  Causal: a block of keys begins at the diagonal, so that
- * the last keys that a query sees add first (FlashAttention-3 has it as SPT).  A block's number is
- * drawn when it begins: whom it waits for has begun.
+ * Which order?  Blocks must come to a tile of queries one after another, or they wait for
+ * the whole run.  Without a mask they all begin with the first tile, so that the first
+ * keys add first, and each block runs a little behind the one before.  Causal: a block of
+ * keys begins at the diagonal, so that the last keys that a query sees add first
+ * (FlashAttention-3 has it as SPT).  A block's number is drawn when it begins: whom it
+ * waits for has begun.
  *
  * This is the one difference; the rest is rung 5's. */
 #define BESIDE_RUNG_5

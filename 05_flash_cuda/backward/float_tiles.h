@@ -1,12 +1,12 @@
-/* float_tiles.h: the tiles of the two float32 rungs: how they lie in shared memory, the scores and
- * their gradients, and the three kinds of product.
+/* float_tiles.h: the tiles of the two float32 rungs: how they lie in shared memory, the
+ * scores and their gradients, and the three kinds of product.
  *
  *     scores       a thread has R x C of the Br x Bc: queries ty, ty + 8, ..., keys tx, tx + 16, ...
  *     dk, dv       4 neighbouring keys and 8 columns
  *     dq           2 queries and 8 columns
  *
- * Where a tile holds NaN or inf, a weight of 0 must not be multiplied with it: SKIP leaves such
- * terms out.  It is slower, so that it is compiled apart and chosen by tile. */
+ * Where a tile holds NaN or inf, a weight of 0 must not be multiplied with it: SKIP
+ * leaves such terms out.  It is slower, so that it is compiled apart and chosen by tile. */
 #ifndef FLOAT_TILES_H
 #define FLOAT_TILES_H
 
@@ -35,8 +35,8 @@ template <int D_> struct float_shape {
     typedef float4 query_rows[ROWS][2]; /* of dq */
 };
 
-/* Copies n rows of `cols` floats into a tile of n_rows; what lies beyond becomes 0.  Returns 1 if
- * this thread copied NaN or inf. */
+/* Copies n rows of `cols` floats into a tile of n_rows; what lies beyond becomes 0.
+ * Returns 1 if this thread copied NaN or inf. */
 template <class S>
 static __device__ int load_rows(float (*to)[S::D + 4], int n_rows, const float *from, int n,
                                 int cols)
@@ -91,7 +91,8 @@ static __device__ __forceinline__ void columns_of(float4 (&x)[2], const float *r
     x[1] = *(const float4 *)(row + 4 * S::CX);
 }
 
-/* o (KEYS, 8 columns) += w^T x, a sum over the tile's queries: dv += p^T do, dk += ds^T q.
+/* o (KEYS, 8 columns) += w^T x, a sum over the tile's queries: dv += p^T do, dk += ds^T
+ * q.
  *   w  at the thread's first key      x  at its first column */
 template <class S, bool SKIP>
 static __device__ __forceinline__ void sum_over_queries(typename S::key_rows &o, const float *w,

@@ -1,15 +1,17 @@
-/* gradient.h: what all backward kernels know of a problem, and the two small kernels that run
- * before them.
+/* gradient.h: what all backward kernels know of a problem, and the two small kernels that
+ * run before them.
  *
  *     p_ij  = exp(s_ij - lse_i)           D_i = do_i . o_i         ds_ij = p_ij (do_i . v_j - D_i)
  *     dv_j  = sum_i p_ij do_i             dk_j = scale sum_i ds_ij q_i
  *     dq_i  = scale sum_j ds_ij k_j       (notes/gradient.md says why)
  *
- * With lse and D, two numbers per query, every tile of p and ds is computed on its own: the
- * forward pass needed a running maximum and a running sum, the backward pass needs neither.
+ * With lse and D, two numbers per query, every tile of p and ds is computed on its own:
+ * the forward pass needed a running maximum and a running sum, the backward pass needs
+ * neither.
  *
- * dk and dv are sums over queries, dq is a sum over keys.  A block of threads that owns a tile of
- * keys holds dk and dv in registers while the queries go by, and has a part of every dq. */
+ * dk and dv are sums over queries, dq is a sum over keys.  A block of threads that owns a
+ * tile of keys holds dk and dv in registers while the queries go by, and has a part of
+ * every dq. */
 #ifndef GRADIENT_H
 #define GRADIENT_H
 
@@ -108,8 +110,9 @@ static inline const char *gradient_too_large(const struct problem *p)
     return NULL;
 }
 
-/* q, k, v, do and the gradients once, and for each further tile of bc keys the q and do of the
- * queries that see it, and a part of dq in float32 unless dq has a kernel of its own.
+/* q, k, v, do and the gradients once, and for each further tile of bc keys the q and do
+ * of the queries that see it, and a part of dq in float32 unless dq has a kernel of its
+ * own.
  *   kernels  that compute p */
 static inline struct cost gradient_cost(const struct problem *p, size_t bc, int kernels = 1)
 {

@@ -4,8 +4,8 @@
 
 #include "backward/hopper_tiles.h"
 
-/* Tiles of queries and keys: S^T and dP^T take Br / 2 registers each, dK and dV D / 2 each; at both
- * head dims that makes 192. */
+/* Tiles of queries and keys: S^T and dP^T take Br / 2 registers each, dK and dV D / 2
+ * each; at both head dims that makes 192. */
 template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     using T = Type;
     static constexpr enum dtype TYPE_OF_T = DTYPE;

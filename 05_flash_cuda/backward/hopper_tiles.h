@@ -1,15 +1,16 @@
-/* hopper_tiles.h: what the Hopper rungs of the backward ladder share in exactly the same form: their
- * tiles, the five products, p and ds, dq's buffer.
+/* hopper_tiles.h: what the Hopper rungs of the backward ladder share in exactly the same
+ * form: their tiles, the five products, p and ds, dq's buffer.
  *
- * Two consumer warpgroups share a tile of Bc = 128 keys, 64 each.  Both see all Br queries of a tile:
+ * Two consumer warpgroups share a tile of Bc = 128 keys, 64 each.  Both see all Br
+ * queries of a tile:
  *
  *     S^T, dP^T   64 keys x Br queries, in registers      A = its rows of K or V, B = Q or dO
  *     dV, dK      64 keys x D columns, in registers       A = P^T or dS^T in registers
  *     dQ          64 queries x 64 columns, in registers   A = dS in shared memory, B = K
  *
- * dQ is a sum over all 128 keys, so that each consumer needs the other's dS: it passes through
- * shared memory, transposed on the way by stmatrix.  A consumer computes half of dQ: at D = 64 that
- * of 64 queries of 128, at D = 128 64 columns of 128. */
+ * dQ is a sum over all 128 keys, so that each consumer needs the other's dS: it passes
+ * through shared memory, transposed on the way by stmatrix.  A consumer computes half of
+ * dQ: at D = 64 that of 64 queries of 128, at D = 128 64 columns of 128. */
 #ifndef HOPPER_TILES_H
 #define HOPPER_TILES_H
 
@@ -32,8 +33,8 @@ template <class C> struct queries {
     alignas(128) float lse2[C::Br], D_i[C::Br];
 };
 
-/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles of queries
- * that see some of them, head after head of the group. */
+/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles
+ * of queries that see some of them, head after head of the group. */
 struct key_work { int head_kv, j_0, first, n; };
 
 template <class C> struct backward_memory {
@@ -234,7 +235,8 @@ static __device__ __forceinline__ void put_ds(typename C::T *ds, const uint32_t 
 
 /* ---- results ---- */
 
-/* A warpgroup's 64 rows of N accumulators a thread times `scale`, rounded, 16 bytes a lane.
+/* A warpgroup's 64 rows of N accumulators a thread times `scale`, rounded, 16 bytes a
+ * lane.
  *   to   the head's first row      row  the thread's first (wgmma.h), of n_rows
  *   column  that the 2 N columns begin at, of cols */
 template <class T, int N>
@@ -257,10 +259,9 @@ static __device__ __forceinline__ void store_gradient(uint16_t *to, const float 
     }
 }
 
-/* ---- dq's buffer ----
- * dq is summed in float32, in the order of the registers, 64 x 64 numbers (a block) at a time, two
- * blocks for each tile of queries: four numbers of each thread, eight times.  So a warp adds whole
- * lines. */
+/* ---- dq's buffer ---- dq is summed in float32, in the order of the registers, 64 x 64
+ * numbers (a block) at a time, two blocks for each tile of queries: four numbers of each
+ * thread, eight times.  So a warp adds whole lines. */
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ int dq_block(const struct gradient<T> &x, int head, int i_0, int w)

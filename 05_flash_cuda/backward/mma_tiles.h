@@ -1,9 +1,9 @@
-/* mma_tiles.h: the products of the mma.sync rung of the backward ladder, on swizzled tiles
- * (portable/swizzled_tile.h) and fragments (portable/mma_sync.h).
+/* mma_tiles.h: the products of the mma.sync rung of the backward ladder, on swizzled
+ * tiles (portable/swizzled_tile.h) and fragments (portable/mma_sync.h).
  *
- * The scores are transposed: a warp computes S^T = K Q^T for 16 keys.  Its C fragments of P^T and
- * dS^T, rounded and packed, are the A fragments of dV += P^T dO and dK += dS^T Q, as P was that
- * of O += P V in the forward pass. */
+ * The scores are transposed: a warp computes S^T = K Q^T for 16 keys.  Its C fragments of
+ * P^T and dS^T, rounded and packed, are the A fragments of dV += P^T dO and dK += dS^T Q,
+ * as P was that of O += P V in the forward pass. */
 #ifndef MMA_TILES_H
 #define MMA_TILES_H
 
@@ -44,7 +44,8 @@ static __forceinline__ __device__ void multiply_rows(typename W::scores &s, shar
 }
 
 /* o (16, 8 N) += a b: 16 columns of a (one A fragment), 16 rows of a tile of ROWS rows.
- *   b  the address of piece lane / 16 of row lane % 16, moved on to the first of the N columns */
+ *   b  the address of piece lane / 16 of row lane % 16, moved on to the first of the N columns
+ */
 template <enum dtype T, int ROWS, int N>
 static __forceinline__ __device__ void add_product(float (&o)[N][4], const uint32_t (&a)[4],
                                                    shared_address b_rows)
