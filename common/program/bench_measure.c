@@ -257,6 +257,18 @@ static double baseline_memory(int gpu)
     return (double)memory_peak();
 }
 
+/* Prints the line and writes it to csv, if there is one; 1 where that fails. */
+static int report(struct measurement *m, const struct cost *cost, double spread, struct csv *csv)
+{
+    m->gflops = m->flops / m->median_s / 1e9;
+    add_ceiling(m, cost);
+    if (m->device != ON_GPU) print_units(m->ceiling_kind, m->threads);
+    bench_print(m, spread, "");
+    const char *why = csv ? csv_write(csv, m) : NULL;
+    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", m->stage, why);
+    return why != NULL;
+}
+
 int bench_measure(const struct stage *stage, const struct variant *v, struct problem p,
                    double seconds, struct csv *csv, struct pace *pace)
 {
@@ -290,19 +302,13 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
     data_free(&d, &p);
     struct measurement m = {
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
-        .threads = threads, .ceiling_kind = kind, 
+        .threads = threads, .ceiling_kind = kind,
         .ceiling = ceiling_of(kind, v, &p, threads, &memory),
         .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
         .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
         .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
         .max_err = err, .allowed_err = allowed,
     };
-    m.gflops = m.flops / t.median_s / 1e9;
-    add_ceiling(&m, &cost);
-    if (!gpu) print_units(kind, threads);
-    bench_print(&m, t.spread, "");
     *pace = (struct pace){t.min_s, bench_work(&p)};
-    why = csv ? csv_write(csv, &m) : NULL;
-    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
-    return wrong || why != NULL;
+    return report(&m, &cost, t.spread, csv) || wrong;
 }

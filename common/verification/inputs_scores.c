@@ -59,6 +59,26 @@ static void shift_scores(const struct problem *p, struct floats *f, float shift)
     for (size_t i = 0; i < n_k; i += p->head_dim) k[i] = shift / (p->scale * q_0);
 }
 
+/* Value j is seqlen_k in column j mod head_dim_v. */
+static void mark_values(const struct problem *p, float *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t j = i / p->head_dim_v % p->seqlen_k;
+        v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
+    }
+}
+
+/* All scores 55, that of key `at` -55: exp(-55 - 55) is below every float, and times NaN is NaN. */
+static void score_far_below(const struct test_case *c, struct floats *f)
+{
+    size_t d = c->problem.head_dim;
+    shift_scores(&c->problem, f, 55);
+    for (size_t i = 0; i < f->n[ARRAY_Q]; i++)
+        if (i % d) f->array[ARRAY_Q][i] = 0;
+    for (size_t i = 0; i < f->n[ARRAY_K]; i += d)
+        if (i / d % c->problem.seqlen_k == c->at) f->array[ARRAY_K][i] *= -1;
+}
+
 void attention_recipe(const struct test_case *c, struct random *r, struct floats *f,
                       enum dtype dtype)
 {
@@ -93,18 +113,9 @@ void attention_recipe(const struct test_case *c, struct random *r, struct floats
         break;
     case MARKERS:
         fill(q, n_q, 0);
-        for (size_t i = 0; i < n_v; i++) {
-            size_t j = i / p->head_dim_v % p->seqlen_k;
-            v[i] = i % p->head_dim_v == j % p->head_dim_v ? (float)p->seqlen_k : 0;
-        }
+        mark_values(p, v, n_v);
         break;
-    case NAN_V_FAR: /* exp(-55 - 55) is below every float, and times NaN is NaN */
-        shift_scores(p, f, 55);
-        for (size_t i = 0; i < n_q; i++)
-            if (i % d) q[i] = 0;
-        for (size_t i = 0; i < n_k; i += d)
-            if (i / d % p->seqlen_k == c->at) k[i] = -k[i];
-        break;
+    case NAN_V_FAR: score_far_below(c, f); break;
     case TINY:
         fill_tiny(r, q, n_q, dtype);
         fill_tiny(r, k, n_k, dtype);
