@@ -147,8 +147,8 @@ MISCHIEF = {
     "never_ends": (FIRST + "    for (volatile int i = 0;; i++) continue;\n", "took too long"),
     "eats_memory": (FIRST + "    for (;;) *(volatile char *)malloc(1 << 30) = 1;\n", ""),
     "recurses": (FIRST + "    return x == 77 ? s : online_step(s, x + 0 * (float)s.m, z + online_step(s, x, z).m);\n", ""),
-    "fills_the_disk": (FIRST + "    static char line[1 << 20];\n    for (int i = 0; i < 100; i++) fwrite(line, 1, sizeof "
-                       "line, stdout);\n    return s;\n", "File size limit"),
+    "fills_the_disk": (FIRST + "    static char line[1 << 20];\n    static int n;\n    for (int i = 0; !n && z == -INFINITY "
+                       "&& i < 100; i++) fwrite(line, 1, sizeof line, stdout);\n    n++;\n", "File size limit"),
     "shouts": (FIRST + "    for (int i = 0; i < 100; i++) puts(\"162 checks passed, 0 failed\");\n    return s;\n",
                "the error is too large"),
     "lost_the_lines": (None, "must stay, once each"),
