@@ -229,6 +229,7 @@ DOORS = {  # true where a door is open
     "write_a_secret": "open(other, O_WRONLY) >= 0", "truncate": "!truncate(other, 0)",
     "write_elsewhere": "open(\"/tmp/written_by_a_student\", O_CREAT | O_WRONLY, 0600) >= 0",
     "shared_memory": "open(\"/dev/shm/x\", O_CREAT | O_RDWR, 0600) >= 0 || shmget(IPC_PRIVATE, 4096, 0600) >= 0",
+    "link_for_the_judge": "!symlink(other, \"mine/y\")",
     "pipe_elsewhere": "!mkfifo(\"/tmp/pipe_of_a_student\", 0600)", "chmod": "!chmod(other, 0777)",
     "run_another": "!access(\"/bin/true\", X_OK) && execl(\"/bin/true\", \"true\", NULL) && errno != EACCES",
     "other_core": "!sched_setaffinity(0, sizeof(cpu_set_t), &(cpu_set_t){{1}})",

@@ -175,7 +175,8 @@ def run(options, stage, name):
         return 3
     finally:
         judge.close()
-    print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}")
+    print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}"
+          + ("" if right == len(of_stage) else "; edit what failed and repeat the command"))
     return 0 if right == len(of_stage) else 1
 
 
