@@ -163,7 +163,8 @@ static int hide_files(const struct jail *j) { return (void)j, 0; }
 
 #ifdef __x86_64__
 #define THIS_ARCH AUDIT_ARCH_X86_64
-#define OF_THIS_ARCH SYS_fork, SYS_vfork, SYS_chmod, SYS_chown, SYS_mknod, SYS_utime, SYS_symlink,
+#define OF_THIS_ARCH                                                                       \
+    SYS_fork, SYS_vfork, SYS_chmod, SYS_chown, SYS_mknod, SYS_utime, SYS_symlink,
 #elif defined(__aarch64__)
 #define THIS_ARCH AUDIT_ARCH_AARCH64
 #define OF_THIS_ARCH
@@ -177,8 +178,8 @@ static const int denied[] = {
     SYS_execveat, SYS_setsid, SYS_setpgid, SYS_setpriority, SYS_unshare, SYS_setns, SYS_mount,
     SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
     SYS_keyctl, SYS_add_key, SYS_request_key, SYS_setrlimit, SYS_shmget, SYS_shmat, SYS_msgget,
-    SYS_semget, SYS_mq_open, SYS_symlinkat, SYS_truncate, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_mknodat,
-    SYS_setxattr, SYS_utimensat, SYS_sched_setaffinity, SYS_sched_setscheduler,
+    SYS_semget, SYS_mq_open, SYS_symlinkat, SYS_truncate, SYS_fchmodat, SYS_fchown,
+    SYS_fchownat, SYS_mknodat, SYS_setxattr, SYS_utimensat, SYS_sched_setaffinity, SYS_sched_setscheduler,
     SYS_sched_setparam, SYS_io_uring_setup, SYS_pidfd_open, SYS_pidfd_send_signal,
     SYS_inotify_init1, SYS_fanotify_init, SYS_prctl /* its own is over */};
 static const int without_gpu[] = {SYS_socket, SYS_socketpair, SYS_clone, SYS_memfd_create};
