@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "attention_problem.h"
 #include "oracle.h"
-#include "problem/host_memory.h"
 #include "problem/part.h"
 #include "problem/variant.h"
 
@@ -15,22 +15,13 @@ extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores;
 static const struct variant *const fast[] = {&tiled_loops, &tiled_microkernel,
                                              &tiled_all_cores};
 
-/* n floats at the end of the memory before a page that nobody may touch, or behind one. */
-static float *fenced(size_t n, int fence_first)
+/* n floats behind a page that nobody may touch. */
+static float *fenced(size_t n)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (n * sizeof(float) + page - 1) / page * page;
-    char *memory = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                        -1, 0);
-    cr_assert(memory != MAP_FAILED);
-    cr_assert(!mprotect(fence_first ? memory : memory + bytes, page, PROT_NONE));
-    return (float *)(void *)(fence_first ? memory + page : memory + bytes) - (fence_first ? 0 : n);
-}
-
-static void call_variant(const struct variant *v, const struct problem *p, struct arrays *a)
-{
-    a->workspace = memory_new(v->workspace(p));
-    variant_call(v, p, a);
-    memory_free(a->workspace);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = n * sizeof(float) + page;
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert(memory != MAP_FAILED && !mprotect(memory, page, PROT_NONE));
+    return (float *)(void *)(memory + page);
 }
 
 /* A key outside of all windows is not read: here its memory cannot be.  Its pages may even be
@@ -49,16 +40,16 @@ Test(calls, keys_outside_of_the_windows_are_never_read)
     float *all = oracle_normals(&r, N_K * D, 1), lse[N_Q];
     int32_t table[63];
     for (int i = 0; i < 63; i++) table[i] = i < FIRST / 16 ? INT32_MAX : i;
-    float *seen = fenced((N_K + 8 - FIRST / 16 * 16) * D, 1);
+    float *seen = fenced((N_K + 8 - FIRST / 16 * 16) * D);
     memcpy(seen, all + FIRST / 16 * 16 * D, (N_K - FIRST / 16 * 16) * D * sizeof *seen);
     const float *k = seen - FIRST / 16 * 16 * D;
     for (int i = 0; i < 3; i++) {
         struct arrays a = {.q = q, .k = k, .v = k, .o = o, .lse = lse, .page_table = table};
         struct problem paged = p, plain = p;
-        call_variant(fast[i], &paged, &a);
+        run_variant(fast[i], &paged, &a);
         float first = o[0];
         plain.page_size = plain.n_pages = plain.pages_per_sequence = 0;
-        call_variant(fast[i], &plain, &a);
+        run_variant(fast[i], &plain, &a);
         cr_expect(fabsf(first - o[0]) < 1e-6f && isfinite(first));
     }
     free(q), free(o), free(all);
@@ -79,7 +70,7 @@ Test(calls, nan_of_one_row_leaves_the_rows_beside_it)
         for (int bad = 0; bad < 2; bad++) {
             q[BAD * D] = bad ? NAN : 1;
             struct arrays a = {.q = q, .k = k, .v = v, .o = o[bad], .lse = lse[bad]};
-            call_variant(fast[f], &p, &a);
+            run_variant(fast[f], &p, &a);
         }
         for (int i = 0; i < N; i++) {
             int same = fabsf(lse[0][i] - lse[1][i]) < 1e-5f;
@@ -117,7 +108,7 @@ Test(calls, sink_of_a_row_without_keys_is_its_lse)
     float q[4] = {1, 1, 1, 1}, k = 0, v = 8, sinks[2] = {0, -INFINITY}, o[4], lse[4];
     for (int i = 0; i < 3; i++) {
         struct arrays a = {.q = q, .k = &k, .v = &v, .sinks = sinks, .o = o, .lse = lse};
-        call_variant(fast[i], &p, &a);
+        run_variant(fast[i], &p, &a);
         cr_expect(o[0] == 0 && lse[0] == 0, "no key: %g, lse %g", (double)o[0], (double)lse[0]);
         cr_expect(o[1] == 4 && fabsf(lse[1] - logf(2)) < 1e-6f, "half: %g", (double)o[1]);
         cr_expect(o[2] == 0 && lse[2] == -INFINITY && o[3] == 8 && lse[3] == 0, "no sink");
