@@ -20,7 +20,8 @@ template <class Type, int HEAD_DIM> struct config {
     static constexpr int D = HEAD_DIM, WARPGROUPS = D == 256 ? 2 : 1, Br = 128;
     static constexpr int MT = 2 / WARPGROUPS; /* tiles of 16 queries in a warp */
     static constexpr int Bc = 64;
-    static constexpr int K_STAGES = 1, V_STAGES = 1;
+    static constexpr int K_STAGES = 2, V_STAGES = 2;
+    static constexpr bool Q_IN_REGISTERS = D == 64; /* or loaded for each key block */
     static constexpr int THREADS = 128 * WARPGROUPS;
 };
 
@@ -30,45 +31,54 @@ template <class C> struct memory {
     uint64_t q_full;
 };
 
-/* What a consumer has in registers, and where it is in the pipeline. */
+/* What a consumer has in registers. */
 template <class C> struct consumer {
-    float s[C::MT][C::Bc / 2], o[C::MT][C::D / 2], c; /* c = scale log2(e) */
+    float s[C::MT][C::Bc / 2], o[C::MT][C::D / 2];
     uint32_t p[C::MT][C::Bc / 4];
-    const typename C::T *q;
+    uint32_t q[C::Q_IN_REGISTERS ? C::D / 16 : 1][C::MT][4];
+    const typename C::T *q_rows;
     struct rows rows[C::MT];
-    struct pipeline_state k_at, v_at, next_k, next_v;
 };
+
+/* Issues the copies of key block n. */
+template <class C>
+static __device__ __forceinline__ void load_block(kv_pipeline<C> &kv, struct pipeline_state at,
+                                                  const struct params &params, int n,
+                                                  int head_kv, int batch)
+{
+    struct pipeline_state v_at = at;
+    load_k(kv, at, params, n * C::Bc, head_kv, batch);
+    load_v(kv, v_at, params, n * C::Bc, head_kv, batch);
+}
 
 /* Key block n. */
 template <class C>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             const struct params &params, int row, int n,
-                                            bool mask, bool load, int head_kv, int batch)
+                                            int n_open, bool load, int head_kv, int batch)
 {
     float top[2], alpha[2];
-    mbarrier_wait(&kv.k_full[x.k_at.index], x.k_at.phase);
-    warp_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
-    fence_proxy_async(); /* ordinary loads of K come before the copy that overwrites it */
-    __syncthreads();     /* all have read K */
-    release(kv.k_empty, x.k_at);
-    if (load) load_k(kv, x.next_k, params, (n + 1) * C::Bc, head_kv, batch);
+    struct pipeline_state at = {n % 2, (uint32_t)n / 2 % 2}, k_at = at, v_at = at;
+    mbarrier_wait(&kv.k_full[at.index], at.phase);
+    warp_qk<C>(x.s, x.q, x.q_rows, kv.k[at.index]);
 #pragma unroll
     for (int i = 0; i < C::MT; i++) {
-        if (mask) mask_block<C>(x.s[i], params, row + 64 * i, n);
+        if (n >= n_open) mask_block<C>(x.s[i], params, row + 64 * i, n);
         row_maxima(x.s[i], top);
-        if (has_grown(x.rows[i], top, x.c)) {
-            update_maximum(x.rows[i], top, x.c, alpha);
+        if (has_grown(x.rows[i], top, params.c)) {
+            update_maximum(x.rows[i], top, params.c, alpha);
             scale_rows(x.o[i], alpha);
         }
-        exponentials(x.s[i], x.rows[i], x.c);
+        exponentials(x.s[i], x.rows[i], params.c);
         pack_weights<typename C::T>(x.s[i], x.p[i]);
     }
-    mbarrier_wait(&kv.v_full[x.v_at.index], x.v_at.phase);
-    warp_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
-    fence_proxy_async();
-    __syncthreads(); /* all have read V */
-    release(kv.v_empty, x.v_at);
-    if (load) load_v(kv, x.next_v, params, (n + 1) * C::Bc, head_kv, batch);
+    mbarrier_wait(&kv.v_full[at.index], at.phase);
+    warp_pv<C>(x.o, x.p, kv.v[at.index]);
+    fence_proxy_async(); /* ordinary loads come before the copies that overwrite K and V */
+    __syncthreads();     /* all have read them */
+    release(kv.k_empty, k_at);
+    release(kv.v_empty, v_at);
+    if (load) load_block(kv, at, params, n + 2, head_kv, batch);
 }
 
 /* Writes the consumer's rows of o. */
@@ -99,12 +109,11 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
 #pragma unroll
     for (int i = 0; i < C::MT; i++) clear(x.rows[i], x.o[i]);
     int head_kv = t.head / params.group;
-    if (threadIdx.x == 0 && n_blocks > 0) {
-        load_k(sm.kv, x.next_k, params, 0, head_kv, t.batch);
-        load_v(sm.kv, x.next_v, params, 0, head_kv, t.batch);
-    }
+    if (threadIdx.x == 0)
+        for (int i = 0; i < min(2, n_blocks); i++)
+            load_block(sm.kv, {i, 1}, params, i, head_kv, t.batch);
     for (; n < n_blocks; n++)
-        step<C>(x, sm.kv, params, row, n, n >= n_open, threadIdx.x == 0 && n + 1 < n_blocks,
+        step<C>(x, sm.kv, params, row, n, n_open, threadIdx.x == 0 && n + 2 < n_blocks,
                 head_kv, t.batch);
     epilogue(x, sm, params, t, w);
 }
@@ -115,12 +124,12 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     const struct work_tile t = work_tile_of(params, blockIdx.x);
-    x.c = params.c;
-    x.k_at = x.v_at = {0, 0}, x.next_k = x.next_v = {0, 1};
     if (threadIdx.x == 0)
         load_tile<C, C::Br>(sm.q, &params.q, &sm.q_full, t.tile * C::Br, t.head, t.batch);
     mbarrier_wait(&sm.q_full, 0);
-    x.q = sm.q + w * 64 * 64;
+    x.q_rows = sm.q + w * 64 * 64;
+#pragma unroll
+    for (int d = 0; C::Q_IN_REGISTERS && d < C::D / 16; d++) load_warp_q<C>(x.q[d], x.q_rows, d);
     attend(x, sm, params, t, w);
 }
 

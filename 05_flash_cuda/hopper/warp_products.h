@@ -9,14 +9,25 @@
 
 #include "tile.h"
 
-/* S = Q K^T.   q  the warpgroup's first row in a tile of Br rows      k  a tile of Bc keys */
+/* Columns 16 d ... 16 d + 15 of Q, as A operands.   q_rows  the warpgroup's, in a tile of Br rows */
 template <class C>
-static __device__ __forceinline__ void warp_qk(float (&s)[C::MT][C::Bc / 2],
-                                               const typename C::T *q, const typename C::T *k)
+static __device__ __forceinline__ void load_warp_q(uint32_t (&q)[C::MT][4],
+                                                   const typename C::T *q_rows, int d)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    const uint32_t q0 = shared_address(q_rows) + row * 128 + (lane / 16 ^ lane % 8) * 16;
+#pragma unroll
+    for (int t = 0; t < C::MT; t++)
+        ldmatrix(q[t], (q0 ^ d % 4 * 32) + (d / 4 * C::Br + 64 * t) * 128);
+}
+
+/* S = Q K^T.   q  all of Q, or room for a step      k  a tile of Bc keys */
+template <class C>
+static __device__ __forceinline__ void
+warp_qk(float (&s)[C::MT][C::Bc / 2], uint32_t (&q)[C::Q_IN_REGISTERS ? C::D / 16 : 1][C::MT][4],
+        const typename C::T *q_rows, const typename C::T *k)
 {
     const int lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
-    const uint32_t q0 = shared_address(q) + (threadIdx.x % 128 / 32 * 16 + lane % 16) * 128 +
-                        (lane / 16 ^ lane % 8) * 16;
     const uint32_t k0 = shared_address(k) + key * 128 + (lane / 8 % 2 ^ lane % 8) * 16;
 #pragma unroll
     for (int t = 0; t < C::MT; t++)
@@ -24,10 +35,8 @@ static __device__ __forceinline__ void warp_qk(float (&s)[C::MT][C::Bc / 2],
         for (int i = 0; i < C::Bc / 2; i++) s[t][i] = 0.0f;
 #pragma unroll
     for (int d = 0; d < C::D / 16; d++) {
-        uint32_t a[C::MT][4], b[4];
-#pragma unroll
-        for (int t = 0; t < C::MT; t++)
-            ldmatrix(a[t], (q0 ^ d % 4 * 32) + (d / 4 * C::Br + 64 * t) * 128);
+        uint32_t (&a)[C::MT][4] = q[C::Q_IN_REGISTERS ? d : 0], b[4];
+        if (!C::Q_IN_REGISTERS) load_warp_q<C>(a, q_rows, d);
 #pragma unroll
         for (int j = 0; j < C::Bc / 16; j++) { /* 16 keys */
             ldmatrix(b, (k0 ^ d % 4 * 32) + (d / 4 * C::Bc + 16 * j) * 128);
