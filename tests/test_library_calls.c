@@ -203,3 +203,48 @@ Test(library_calls, problem_of_the_first_version_is_accepted)
     cr_expect(five_steps_attention(&p, workspace, sizeof workspace, &error) == FIVE_STEPS_OK,
               "%s", error.message);
 }
+
+/* The backward pass of 2 queries and 2 keys of a head, into which one mistake goes. */
+static struct five_steps_attention_problem sound_backward(void)
+{
+    static float dq[8], dk[8], dv[8];
+    struct five_steps_attention_problem p = sound();
+    p.batch = 1, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
+    p.d_o = numbers, p.dq = dq, p.dk = dk, p.dv = dv;
+    return p;
+}
+
+static void expect_backward(struct five_steps_attention_problem p, int code, const char *word)
+{
+    static char workspace[1 << 20];
+    struct five_steps_error error;
+    int got = five_steps_attention_backward(&p, workspace, sizeof workspace, &error);
+    cr_expect(got == code && strstr(error.message, word), "code %d, want %d with '%s': '%s'", got,
+              code, word, error.message);
+}
+
+#define WRONG_BACKWARD(code, word, ...)                                                    \
+    {                                                                                      \
+        struct five_steps_attention_problem p = sound_backward();                          \
+        __VA_ARGS__;                                                                       \
+        expect_backward(p, code, word);                                                    \
+    }
+
+Test(library_calls, mistakes_of_the_backward_pass_are_named)
+{
+    static const float sink = 1;
+    WRONG_BACKWARD(FIVE_STEPS_OK, "", (void)p);
+    WRONG_BACKWARD(FIVE_STEPS_OK, "", p.sinks = &sink); /* nobody wants dsinks */
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "do: is NULL", p.d_o = NULL);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "dk: is NULL", p.dk = NULL);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "lse: is NULL", p.lse = NULL);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "output dq too", p.dq = (void *)p.q);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "size", p.size += 8);
+    WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "pages", p = sound(); p.d_o = numbers;
+                   p.dq = p.dk = p.dv = results);
+    WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "backward", p.kernel = "all_cores");
+    struct five_steps_attention_problem p = sound_backward();
+    ((float *)p.dq)[3] = 7, p.seqlen_k = 0;
+    expect_backward(p, FIVE_STEPS_OK, "");
+    cr_expect(((float *)p.dq)[3] == 0, "without keys dq is 0");
+}

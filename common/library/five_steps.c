@@ -95,42 +95,29 @@ static void ask_kernel(void *context)
     r->choice = r->v->picks ? r->v->picks(&r->p) : "";
 }
 
-static int kernel_of(enum op op, const struct five_steps_attention_problem *p, struct request *r)
+static int kernel_of(const struct five_steps_attention_problem *p, struct request *r)
 {
-    int status = attention_request(op, p, r);
+    int status = attention_request(OP_ATTENTION, p, r);
     if (status) return status;
     if (!r->v) return fail(r, FIVE_STEPS_INVALID, "sizes: there are no elements");
     return backend_guard(ask_kernel, r, r->error);
 }
 
-static int name_of(enum op op, const struct five_steps_attention_problem *p, const char **name,
-                   double *bytes_moved, struct five_steps_error *error)
-{
-    struct request r = {.error = error};
-    int status = kernel_of(op, p, &r);
-    if (!status && name) *name = r.v->name;
-    if (!status && bytes_moved) *bytes_moved = r.bytes_moved;
-    return status;
-}
-
 int five_steps_attention_kernel(const struct five_steps_attention_problem *p, const char **name,
                                 double *bytes_moved, struct five_steps_error *error)
 {
-    return name_of(OP_ATTENTION, p, name, bytes_moved, error);
-}
-
-int five_steps_attention_backward_kernel(const struct five_steps_attention_problem *p,
-                                         const char **name, double *bytes_moved,
-                                         struct five_steps_error *error)
-{
-    return name_of(OP_BACKWARD, p, name, bytes_moved, error);
+    struct request r = {.error = error};
+    int status = kernel_of(p, &r);
+    if (!status && name) *name = r.v->name;
+    if (!status && bytes_moved) *bytes_moved = r.bytes_moved;
+    return status;
 }
 
 int five_steps_attention_choice(const struct five_steps_attention_problem *p, const char **choice,
                                 struct five_steps_error *error)
 {
     struct request r = {.error = error};
-    int status = kernel_of(OP_ATTENTION, p, &r);
+    int status = kernel_of(p, &r);
     if (!status && !choice) status = fail(&r, FIVE_STEPS_INVALID, "choice: is NULL");
     if (!status) *choice = r.choice;
     return status;

@@ -178,9 +178,6 @@ int five_steps_attention_backward_workspace(const struct five_steps_attention_pr
 int five_steps_attention_backward(const struct five_steps_attention_problem *p,
                                   void *workspace, size_t bytes,
                                   struct five_steps_error *error);
-int five_steps_attention_backward_kernel(const struct five_steps_attention_problem *p,
-                                         const char **name, double *bytes_moved,
-                                         struct five_steps_error *error);
 
 /* The kernel that the problem would be given, and the bytes of main memory that it moves
  * according to its own model.  *name lives as long as the library. */
