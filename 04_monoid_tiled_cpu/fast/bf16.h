@@ -22,6 +22,7 @@ typedef uint16_t element;
 #define KEY_STEP 32      /* what one step of a product sums over: 16 pairs */
 #define COLS_STEP 16
 #define ENOUGH_TASKS 32
+#define LEAST_WORK (1 << 21) /* flops; to wake a second thread takes longer than fewer do */
 #define LOG2_M 1
 #define NATURAL_M 0x1.62e43p-1f
 #define MOST_M 0x1p30f   /* scale log2 e s - m is rounded in units of m: up to 2^64 by then */
@@ -296,7 +297,9 @@ static void tiles_end(void);
 static void bf16_attention(const struct problem *p, const struct arrays *a)
 {
     struct plan plan = plan_of(p);
-#pragma omp parallel
+    double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
+    int few = 2 * pairs * (double)(p->head_dim + p->head_dim_v) < LEAST_WORK;
+#pragma omp parallel num_threads(few ? 1 : omp_get_max_threads())
     {
         prepare(p, a, &plan);
         tiles_begin();
