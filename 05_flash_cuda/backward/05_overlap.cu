@@ -8,10 +8,14 @@
  * written, and the two may drift apart by half a step: one computes while the other
  * multiplies.
  *
- *     issued:    dQ(u-1) S(u) | dP(u) |          | dV(u) |        | dK(u) | dQ(u) S(u+1) | ...
- *     computed:               | add dQ(u-1), p(u)        | ds(u)          |
+ *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
+ *     computed:               | dQ(u-1), p(u)       |  ds(u)      |
  *
- * dQ is added while S runs, p is computed while dP runs, ds while dV runs.
+ * p is computed while dP runs.  (dV before ds would run beside it, too.  That is slower:
+ * the consumers then wait for each other more.)
+ *
+ * dQ is handed over while S runs: a consumer puts it into shared memory, and a warp that
+ * was idle until now has TMA add its 16 KB to dq (cp.reduce.async.bulk).
  *
  * dS has two places in shared memory with a full barrier each.  They need no empty one: a
  * consumer that writes dS(u) has waited for the other's dS(u-1), which the other wrote
@@ -21,27 +25,57 @@
  * first, by the order of the hardware. */
 #include "backward/hopper_launch.h"
 
+template <class Type, enum dtype DTYPE, int HEAD_DIM>
+struct staged_config : backward_config<Type, DTYPE, HEAD_DIM> {
+    static constexpr bool STAGED = true;
+};
+
 /* What a consumer has in registers, and where it is in the pipelines. */
 template <class C> struct gradient_consumer {
     float dk[C::D / 2], dv[C::D / 2];
     struct pipeline_state at;     /* of this tile of queries and of its dS: both have two places */
     int w;                        /* which consumer */
-    int block;                    /* of dq, of the tile that is added to next (dq_block()) */
 };
 
-/* Adds to dq of the tile before, and moves on to tile i_0. */
-template <class C, enum dtype T>
-static __device__ __forceinline__ void add_dq(gradient_consumer<C> &y, backward_memory<C> &sm,
-                                              const float (&dq)[32], const struct gradient<T> &x,
-                                              int i_0)
+/* Hands dq of the tile before to the adder.  y.at.index counts tiles by twos, as does the
+ * phase of the one buffer. */
+template <class C>
+static __device__ __forceinline__ void hand_over(gradient_consumer<C> &y, backward_memory<C> &sm,
+                                                 const float (&dq)[32])
 {
-    const struct key_work &work = sm.work;
-    float *to = x.dq_sum + (ptrdiff_t)y.block * 4096 + threadIdx.x % 128 * 4;
+    mbarrier_wait(&sm.dq_empty[y.w], (uint32_t)y.at.index);
+    float *to = sm.dq[y.w] + threadIdx.x % 128 * 4;
 #pragma unroll
     for (int i = 0; i < 32; i += 4)
-        add_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
-    y.block += 2;
-    if (i_0 == work.first * C::Br) y.block += (x.query_tiles - work.n) * 2;
+        store_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
+    fence_proxy_async();
+    __syncwarp();
+    mbarrier_arrive_if(&sm.dq_full[y.w], threadIdx.x % 32 == 0);
+}
+
+/* The adder of consumer w, one thread of an idle warp: has TMA add each block of dq.
+ *   turn  when it may: rung 6 makes something of that */
+template <class C, enum dtype T, class TURN>
+static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
+                                               const struct backward_params<T> &params, int w,
+                                               TURN turn)
+{
+    const struct gradient<T> &x = params.x;
+    uint32_t phase = 0;
+#pragma unroll 1
+    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--, phase ^= 1) {
+        const int i_0 = (sm.work.first + t) * C::Br;
+        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, w);
+        mbarrier_wait(&sm.dq_full[w], phase);
+        turn.wait(params, block, sm.work.j_0, i_0);
+        tma_add_floats(x.dq_sum + (ptrdiff_t)block * 4096, sm.dq[w]);
+        tma_store_commit();
+        tma_store_wait_read();
+        mbarrier_arrive(&sm.dq_empty[w]);
+        turn.pass(params, block);
+        if (++t == sm.work.n) t = 0, h++;
+    }
+    tma_store_wait();
 }
 
 /* Issues dQ of the tile whose dS lies at `ds`, once both consumers have written it. */
@@ -60,10 +94,8 @@ static __device__ __forceinline__ struct pipeline_state place_before(struct pipe
     return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
 
-/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST.
- * Nothing that runs may depend on a condition of the run, so that a tile with hidden
- * keys, MASK, is compiled apart. */
-template <class C, bool FIRST, bool MASK, enum dtype T>
+/* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST. */
+template <class C, bool FIRST, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
                                             const struct backward_params<T> &params,
                                             const struct key_work &work, int i_0)
@@ -80,7 +112,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     if (!FIRST) {
         wgmma_wait<1>(); /* dQ has completed, S may still run */
         warpgroup_fence_operand(dq);
-        add_dq(y, sm, dq, x, i_0);
+        hand_over(y, sm, dq);
     }
     mbarrier_wait(&sm.do_full[at.index], at.phase);
     wgmma_fence();
@@ -88,38 +120,28 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     wgmma_wait<1>(); /* S has completed, dP may still run */
     warpgroup_fence_operand(s);
     exponentials<C>(s, tile, params.c);
-    if (MASK) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
-    pack_weights<typename C::T>(s, p_packed);
-    warpgroup_fence_operand(p_packed);
-    wgmma_fence();
-    issue_rows<C>(y.dv, p_packed, tile.d_o);
-    wgmma_wait<1>(); /* dP has completed, dV may still run */
+    wgmma_wait<0>();
     warpgroup_fence_operand(dp);
+    const bool open = sees_all<C>(x, i_0, work.j_0);
+    if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
     gradients_of_scores<C>(dp, s, tile);
-    if (MASK) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
+    if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
+    pack_weights<typename C::T>(s, p_packed);
     pack_weights<typename C::T>(dp, ds_packed);
     put_ds<C>(sm.ds[y.at.index], ds_packed, y.w);
     fence_proxy_async();
     __syncwarp();
     mbarrier_arrive_if(&sm.ds_full[y.at.index], threadIdx.x % 32 == 0);
+    warpgroup_fence_operand(p_packed);
     warpgroup_fence_operand(ds_packed);
     wgmma_fence();
+    issue_rows<C>(y.dv, p_packed, tile.d_o);
     issue_rows<C>(y.dk, ds_packed, tile.q);
     wgmma_wait<0>();
     warpgroup_fence_operand(y.dv);
     warpgroup_fence_operand(y.dk);
     mbarrier_arrive_if(&sm.do_empty[at.index], threadIdx.x % 128 == 0);
     release(sm.q_empty, y.at); /* and on to the next */
-}
-
-template <bool FIRST, class C, enum dtype T>
-static __device__ __forceinline__ void masked_or_open_step(gradient_consumer<C> &y,
-                                                           backward_memory<C> &sm,
-                                                           const struct backward_params<T> &params,
-                                                           const struct key_work &work, int i_0)
-{
-    if (sees_all<C>(params.x, i_0, work.j_0)) step<C, FIRST, false>(y, sm, params, work, i_0);
-    else step<C, FIRST, true>(y, sm, params, work, i_0);
 }
 
 /* All tiles of the block's work, head after head of the group. */
@@ -130,16 +152,16 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
 {
     int i_0 = work.first * C::Br;
     float dq[32];
-    masked_or_open_step<true>(y, sm, params, work, i_0);
+    step<C, true>(y, sm, params, work, i_0);
     for (int left = work.n * params.x.group - 1; left; left--) {
         i_0 += C::Br;
         if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* the next head */
-        masked_or_open_step<false>(y, sm, params, work, i_0);
+        step<C, false>(y, sm, params, work, i_0);
     }
     issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
     wgmma_wait<0>();
     warpgroup_fence_operand(dq);
-    add_dq(y, sm, dq, params.x, i_0);
+    hand_over(y, sm, dq);
 }
 
 template <class C, enum dtype T>
@@ -155,7 +177,6 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
     warpgroup_fence_operand(y.dv);
     y.at = {0, 0};
     y.w = w;
-    y.block = dq_block<C>(x, work.head_kv * x.group, work.first * C::Br, w);
     mbarrier_wait(&sm.kv_full, 0);
     if (work.n) all_tiles(y, sm, params, work);
     const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
@@ -167,6 +188,12 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
 }
 
 #ifndef BESIDE_RUNG_5 /* 06_in_order.cu takes what stands above */
+/* Nobody waits: sums may differ in their last bits from run to run. */
+template <class C, enum dtype T> struct any_turn {
+    __device__ void wait(const struct backward_params<T> &, int, int, int) {}
+    __device__ void pass(const struct backward_params<T> &, int) {}
+};
+
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)
@@ -181,6 +208,8 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     if (w == 0) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce(sm, params);
+        if (threadIdx.x == 32 || threadIdx.x == 64)
+            add_all(sm, params, threadIdx.x / 32 - 1, any_turn<C, T>());
     } else {
         setmaxnreg_inc<240>();
         consume(sm, params, w - 1);
@@ -189,7 +218,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config(p, [&](auto c) {
+    with_config<staged_config>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_overlap_kernel<C, C::TYPE_OF_T>,
                                                backward_params_of<C>(p, a), p, a->stream);
@@ -199,7 +228,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    with_config<staged_config>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
     return bytes;
 }
 

@@ -2,10 +2,8 @@
 /* 06_in_order.cu: rung 6 of the backward ladder: the same bits in every run.
  *
  * In rung 5 blocks add to dq in any order, and a sum of floats depends on the order.
- * Here every block of dq has a counter, and a block of threads adds when those before it
- * have.  Consumers do not wait for that: they put dq into shared memory, and a warp of
- * its own for each of them, idle until now, waits for the turn and has TMA add all of it
- * (cp.reduce.async.bulk).
+ * Here every block of dq has a counter, and an adder waits until those before it have
+ * added.  Consumers do not wait for that.
  *
  * Which order?  Blocks must come to a tile of queries one after another, or they wait for
  * the whole run.  Without a mask they all begin with the first tile, so that the first
@@ -17,28 +15,6 @@
  * This is the one difference; the rest is rung 5's. */
 #define BESIDE_RUNG_5
 #include "backward/05_overlap.cu"
-
-template <class Type, enum dtype DTYPE, int HEAD_DIM>
-struct ordered_config : backward_config<Type, DTYPE, HEAD_DIM> {
-    static constexpr bool IN_ORDER = true;
-};
-
-/* Hands dq of the tile before to the adder.  The buffer's phase is that of tiles counted by twos. */
-template <class C, enum dtype T>
-    requires(C::IN_ORDER)
-static __device__ __forceinline__ void add_dq(gradient_consumer<C> &y, backward_memory<C> &sm,
-                                              const float (&dq)[32], const struct gradient<T> &,
-                                              int)
-{
-    mbarrier_wait(&sm.dq_empty[y.w], (uint32_t)y.at.index);
-    float *to = sm.dq[y.w] + threadIdx.x % 128 * 4;
-#pragma unroll
-    for (int i = 0; i < 32; i += 4)
-        store_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
-    fence_proxy_async();
-    __syncwarp();
-    mbarrier_arrive_if(&sm.dq_full[y.w], threadIdx.x % 32 == 0);
-}
 
 /* Are the last keys first?  Where some are hidden behind a query. */
 template <enum dtype T>
@@ -55,28 +31,18 @@ static __device__ __forceinline__ int turn_of(const struct gradient<T> &x, int j
     return from_the_end(x) ? (seen.end - 1) / C::Bc - j_0 / C::Bc : j_0 / C::Bc - seen.first / C::Bc;
 }
 
-/* The adder of consumer w, one thread. */
-template <class C, enum dtype T>
-static __device__ __forceinline__ void add_in_order(backward_memory<C> &sm,
-                                                    const struct backward_params<T> &params, int w)
-{
-    const struct gradient<T> &x = params.x;
-    uint32_t phase = 0;
-#pragma unroll 1
-    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--, phase ^= 1) {
-        const int i = sm.work.first + t;
-        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i * C::Br, w);
-        mbarrier_wait(&sm.dq_full[w], phase);
-        wait_for_count(params.counter + 1 + block, turn_of<C>(x, sm.work.j_0, i * C::Br));
-        tma_add_floats(x.dq_sum + (ptrdiff_t)block * 4096, sm.dq[w]);
-        tma_store_commit();
-        tma_store_wait_read();
-        mbarrier_arrive(&sm.dq_empty[w]);
+/* An adder waits until those before it have added, and says so when it has. */
+template <class C, enum dtype T> struct own_turn {
+    __device__ void wait(const struct backward_params<T> &params, int block, int j_0, int i_0)
+    {
+        wait_for_count(params.counter + 1 + block, turn_of<C>(params.x, j_0, i_0));
+    }
+    __device__ void pass(const struct backward_params<T> &params, int block)
+    {
         tma_store_wait();
         count(params.counter + 1 + block);
-        if (++t == sm.work.n) t = 0, h++;
     }
-}
+};
 
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
@@ -94,7 +60,8 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     if (w == 0) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce(sm, params);
-        if (threadIdx.x == 32 || threadIdx.x == 64) add_in_order(sm, params, threadIdx.x / 32 - 1);
+        if (threadIdx.x == 32 || threadIdx.x == 64)
+            add_all(sm, params, threadIdx.x / 32 - 1, own_turn<C, T>());
     } else {
         setmaxnreg_inc<240>();
         consume(sm, params, w - 1);
@@ -108,7 +75,7 @@ static size_t counters(const struct problem *p, int br)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config<ordered_config>(p, [&](auto c) {
+    with_config<staged_config>(p, [&](auto c) {
         using C = decltype(c);
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
@@ -122,7 +89,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config<ordered_config>(p, [&](auto c) {
+    with_config<staged_config>(p, [&](auto c) {
         using C = decltype(c);
         bytes = backward_workspace<C>(p) + counters(p, C::Br) * sizeof(int);
     });

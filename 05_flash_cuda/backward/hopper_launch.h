@@ -11,7 +11,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     static constexpr enum dtype TYPE_OF_T = DTYPE;
     static constexpr int D = HEAD_DIM, Bc = 128, Br = D == 64 ? 128 : 64;
     static constexpr int STAGES = 2, THREADS = 384;
-    static constexpr bool IN_ORDER = false; /* dq is added in a fixed order (rung 6) */
+    static constexpr bool STAGED = false; /* dq passes through shared memory (rung 5) */
     static_assert(Br * D == 2 * 64 * 64 && STAGES == 2, "dq_block(); dS has two places, too");
     static_assert(D == 64 || D == 128, "dQ: 64 queries of 128, or 64 columns of 128 a consumer");
 };

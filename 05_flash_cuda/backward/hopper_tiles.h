@@ -23,7 +23,7 @@ template <enum dtype T> struct backward_params {
     CUtensorMap q, k, v, d_o;
     struct gradient<T> x;
     float c;      /* scale log2(e) */
-    int *counter; /* IN_ORDER: blocks begun, and then additions to each block of dq */
+    int *counter; /* rung 6: blocks begun, and then additions to each block of dq */
 };
 
 /* A tile of queries: their Q, dO, lse2 and D. */
@@ -44,7 +44,7 @@ template <class C> struct backward_memory {
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* dS, panels of 64 keys; used in turn */
     uint64_t kv_full, q_full[C::STAGES], q_empty[C::STAGES], do_full[C::STAGES],
         do_empty[C::STAGES], ds_full[2], dq_full[2], dq_empty[2];
-    alignas(128) float dq[2][C::IN_ORDER ? 64 * 64 : 4]; /* IN_ORDER: of each consumer */
+    alignas(128) float dq[2][C::STAGED ? 64 * 64 : 4]; /* STAGED: of each consumer */
     struct key_work work; /* here, not in registers: consumers have none left */
 };
 
