@@ -320,6 +320,18 @@ def keep_inside(site):
             path.write_text(text.replace(outside, ours), encoding="utf-8")
 
 
+def words_only(site):
+    """The index of the search without numbers.  Lunr shortens its list of words to an automaton whose
+    nodes it compares as texts of edges and node numbers without anything between; where edges are
+    digits it takes two nodes for one, and then fails on words that are in no page."""
+    path = site / "search/search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for page in index["docs"]:
+        page["text"] = re.sub(r"(?<![\w.])[\d.]+(?!\w)", "", page["text"])
+    path.write_text(json.dumps(index), encoding="utf-8")
+    path.with_suffix(".js").write_text(f"var __index = {json.dumps(index)}", encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description="Builds the book.")
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -364,6 +376,7 @@ def main():
     for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
     keep_inside(site)
+    words_only(site)
     bundle_licences(site)
 
 

@@ -33,4 +33,5 @@ def on_page_content(content, **_):
         display = "block" if match[2] == "[" else "inline"
         drawn = corrected(convert(html.unescape(match[3]).strip(), display=display))
         return f'<div class="formula">{drawn}</div>' if display == "block" else drawn
-    return FORMULA.sub(formula, content)
+    whole = re.sub(r"(?<=\d) \((\d+) %", r"&nbsp;(\1&nbsp;%", content)  # 0.355 (24 %)
+    return FORMULA.sub(formula, whole)
