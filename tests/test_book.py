@@ -6,9 +6,7 @@ import functools
 import hashlib
 import html.parser
 import http.server
-import json
 import os
-import pathlib
 import re
 import string
 import sys
