@@ -59,6 +59,17 @@ def test_tables_of_the_ladder_say_where_each_rung_wins(made):
     assert "no_softmax" not in ladder  # a roof is no rung
 
 
+def test_steps_come_from_one_run_of_the_ladder_where_it_has_them(made):
+    rows, counted = invented.ladder()
+    write(rows), write(counted, "profile_05_flash_cuda.csv")
+    first = rows[rows.seqlen_k == 4096].to_dict("records")[0]
+    write(invented.table([first | {"variant": name, "median_s": seconds, "min_s": seconds}
+                          for name, seconds in (("tensor_cores", 1.5), ("async_copies", 0.5))]),
+          "hopper/ladder.csv")
+    _, text, said = made("steps-4-4", "steps-3-3")
+    holds(text + said, "4k keys", "| 3.00 | tensor cores busy 13 to 19 %", "| 1.14 | 1.14 | ")
+
+
 def test_a_library_that_is_measured_appears_in_the_tables(made):
     rows, _ = invented.ladder()
     fourth = rows[rows.variant == "pytorch-cudnn"].assign(variant="flash-attention-4")

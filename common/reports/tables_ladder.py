@@ -11,6 +11,7 @@ from results import Malformed, NoData, each, is_square, need, read_lines
 from words import grid, in_brackets, markdown, panel_text, provenance, si, significant
 
 PROFILE = "profile_05_flash_cuda.csv"
+LADDER = "hopper/ladder.csv"  # `bench` of all rungs in one process, 4k keys
 # column of the profile: how its two values are introduced
 COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy",
             "fma_pct": "multiply-add units busy", "issue_pct": "issue slots used",
@@ -189,9 +190,24 @@ def seen(counted, before, step, head_dim):
     return "; ".join(out)
 
 
+def one_run(data, pairs):
+    """{(head_dim, causal): {variant: {length: row}}} of LADDER; {} unless it has all these rungs."""
+    try:
+        rows = [*each(data.file(LADDER))]
+    except NoData:
+        return {}
+    panels = {}
+    for row in rows:
+        panels.setdefault((row.head_dim, row.causal), {}).setdefault(
+            row.variant, {})[row.seqlen_k] = row
+    names = {rung["variant"] for pair in pairs for rung in pair}
+    return panels if all(names <= panel.keys() for panel in panels.values()) else {}
+
+
 @table(r"steps-(\d+)-(\d+)")
 def steps(data, first, last):
     """Rungs A to B: what was expected and why, what came, and the counter beside it."""
+    pairs = [*zip(STEPS, STEPS[1:])][max(int(first), 2) - 2:int(last) - 1]
     panels = Panels(data)
     keys = [key for key in ((64, 0), (128, 0), (128, 1)) if key in panels]
     try:
@@ -199,18 +215,21 @@ def steps(data, first, last):
     except NoData:
         counted = {}
 
+    run = one_run(data, pairs)
+    keys = sorted(run) or keys
+
     def gain(key, *names):
-        lines = [panels.line(key, name) for name in names]
+        lines = [run[key][name] if run else panels.line(key, name) for name in names]
         both = lines[0].keys() & lines[1].keys()
         return f"{lines[0][max(both)].median_s / lines[1][max(both)].median_s:.2f}" \
             if both else ""
-    pairs = [*zip(STEPS, STEPS[1:])][max(int(first), 2) - 2:int(last) - 1]
     cells = [[f"{number_of(step['variant'])} `{step['variant']}`", step["expected"],
               step["because"], *(gain(key, before["variant"], step["variant"]) for key in keys),
               seen(counted, before, step, 128.0)] for before, step in pairs]
-    used = need(panels.rows(keys, [step["variant"] for _, step in pairs]),
+    used = [row for panel in run.values() for line in panel.values() for row in line.values()] \
+        or need(panels.rows(keys, [step["variant"] for _, step in pairs]),
                 "no measurement of these rungs")
-    longest = si(max(row.length for row in used))
+    longest = si(max(row.seqlen_k for row in used))
     lines = markdown(["rung", "expected", "because",
                       *(f"measured, {panel_text(*key)}" for key in keys), "counted, d = 128"],
                      cells)
