@@ -57,12 +57,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_four_kernels) = {
     .name = "gpu_four_kernels",
     .idea = "four kernels",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, TYPE(F32)),
     .workspace = row_statistics,
     .cost = cost,
     .does = {{OP_SOFTMAX, four_kernels}},

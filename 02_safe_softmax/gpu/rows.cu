@@ -61,12 +61,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_three_pass) = {
     .name = "gpu_three_pass",
     .idea = "one kernel",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .cost = cost,
     .does = {{OP_SOFTMAX, three_pass}, {OP_LOGSOFTMAX, three_pass}},
     .on_gpu = GPU_TWIN(gpu_three_pass),

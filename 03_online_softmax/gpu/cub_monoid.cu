@@ -72,12 +72,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_cub_monoid) = {
     .name = "gpu_cub_monoid",
     .idea = "CUB merges (m, l)",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_SOFTMAX, GPU_ONLY(cub_monoid)}, {OP_LOGSOFTMAX, GPU_ONLY(cub_monoid)}},

@@ -79,12 +79,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_online) = {
     .name = "gpu_online",
     .idea = "m, l in one loop",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_SOFTMAX, online}, {OP_LOGSOFTMAX, online}},

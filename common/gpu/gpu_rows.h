@@ -19,6 +19,11 @@
 #define WARP 32
 #define LOG2E 1.44269504f
 
+/* What a softmax on a GPU says of itself from stage 2 on. */
+#define SAFE_ON_GPU(arch, numbers)                                                         \
+    .group = IN_GPU, .device = GPU_DEVICE, .least_arch = arch, .types = numbers,           \
+    .max_score = INFINITY, .masked_rows = 1
+
 /* WIDTH elements that move together. */
 template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) pack { T e[WIDTH]; };
 

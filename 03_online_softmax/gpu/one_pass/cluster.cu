@@ -1,9 +1,6 @@
 /* cluster.cu: softmax with one read and one write: the row in the shared memories of up to 16
  * blocks that write into each other's (Hopper).  pipeline.h has the kernel; this file chooses
- * how a row is cut.
- *
- * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
- * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+ * how a row is cut. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -53,12 +50,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_cluster) = {
     .name = "gpu_cluster",
     .idea = "row in one cluster",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 90,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(90, ALL_TYPES),
     .refuses = cluster_refuses,
     .workspace = cluster_workspace,
     .cost = cost,

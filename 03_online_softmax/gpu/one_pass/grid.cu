@@ -1,9 +1,6 @@
 /* grid.cu: softmax with one read and one write: the row in the shared memories of many blocks,
  * up to all of the GPU, that exchange their states in main memory (Hopper).  A row that is too
- * large for a cluster fits.  pipeline.h has the kernel; this file chooses how a row is cut.
- *
- * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
- * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+ * large for a cluster fits.  pipeline.h has the kernel; this file chooses how a row is cut. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -61,12 +58,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_grid) = {
     .name = "gpu_grid",
     .idea = "row in many blocks",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 90,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(90, ALL_TYPES),
     .refuses = grid_refuses,
     .workspace = grid_workspace,
     .cost = cost,

@@ -59,12 +59,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
     .idea = "best of these five",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = refuses,
     .picks = picks,
     .workspace = workspace,

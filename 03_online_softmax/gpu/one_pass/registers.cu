@@ -3,10 +3,7 @@
  *     y_j = exp(x_j - m) / l,   m = max_j x_j,   l = sum_j exp(x_j - m)
  *
  * The threads of a row load all of it before they use the first element, and the row stays in
- * their registers between the sum and the division: 8192 floats, or 16384 16-bit elements.
- *
- * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
- * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+ * their registers between the sum and the division: 8192 floats, or 16384 16-bit elements. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -193,12 +190,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_registers) = {
     .name = "gpu_registers",
     .idea = "row in registers",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = registers_refuses,
     .cost = cost,
     .does = {{OP_SOFTMAX, registers}, {OP_LOGSOFTMAX, registers}},

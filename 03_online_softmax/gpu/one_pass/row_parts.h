@@ -3,7 +3,8 @@
  *
  * A row starts anywhere: row i of cols floats starts at element i * cols, which is a
  * multiple of 4 only if cols is.  So it has a head of less than a pack, packs, and a
- * tail of less than a pack.  x and y themselves are 16-byte aligned. */
+ * tail of less than a pack.  x and y themselves are 16-byte aligned and do not overlap.  A row
+ * that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
 #ifndef ROW_PARTS_H
 #define ROW_PARTS_H
 

@@ -2,10 +2,7 @@
  *
  *     y_j = exp(x_j - m) / l,   m = max_j x_j,   l = sum_j exp(x_j - m)
  *
- * 227 KB on Hopper: 58 000 floats.
- *
- * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
- * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+ * 227 KB on Hopper: 58 000 floats. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -91,12 +88,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_shared) = {
     .name = "gpu_shared",
     .idea = "row in one block",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = shared_refuses,
     .cost = cost,
     .does = {{OP_SOFTMAX, shared}, {OP_LOGSOFTMAX, shared}},

@@ -2,10 +2,7 @@
  *
  *     loop 1: (m, l) of each slice of a row     loop 2: y_j = exp(x_j - m) / l
  *
- * A long row is cut into slices, so that a few long rows occupy the whole GPU.
- *
- * x and y [rows, cols] are 16-byte aligned and do not overlap; any row may start anywhere.  A
- * row that is all -inf gives 0 (logsoftmax: -inf), a row with NaN or +inf gives NaN. */
+ * A long row is cut into slices, so that a few long rows occupy the whole GPU. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -142,12 +139,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_two_pass) = {
     .name = "gpu_two_pass",
     .idea = "any length; x twice",
-    .group = IN_GPU,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = ALL_TYPES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = two_pass_refuses,
     .workspace = two_pass_workspace,
     .cost = cost,
