@@ -82,6 +82,18 @@ def test_threads_do_not_meet():
 
 # --- PyTorch around it. ---
 
+def test_rows_that_no_gpu_takes_are_copied(monkeypatch):
+    """Widths that are no multiple of 16 bytes gave a bare TypeError."""
+    def of_a_gpu(a):
+        steps = list(a.stride())
+        return steps if all(s % 4 == 0 for s, n in zip(steps[:-1], a.shape) if n > 1) else None
+    monkeypatch.setattr(five_steps.arrays.Torch, "strides", staticmethod(of_a_gpu))
+    rows, one = torch.randn(2, 9, 4, 6), torch.randn(6).expand(2, 4, 9, 6)
+    for q, k in ((rows.transpose(1, 2), one), (one, rows.transpose(1, 2)), (one, one)):
+        compare(five_steps.attention(q, k, k), helpers.attention(q.numpy(), k.numpy(), k.numpy())[0], 2e-5)
+
+
+
 def test_types_and_kinds_that_do_not_fit():
     q, k, v = problem()
     for words, arrays in (("k is a ndarray", (q, k.numpy(), v)), ("on meta", [a.to("meta") for a in (q, k, v)]),

@@ -273,7 +273,8 @@ def usable(kind, a):
         return kind.contiguous(a)
     if any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
         return a
-    return kind.expanded(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
+    whole = kind.expanded(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
+    return whole if kind.strides(whole) else kind.contiguous(a)
 
 
 def strides_of(kind, a):

@@ -71,6 +71,7 @@ class Call:
             self.fields.pop(name + "_strides", None)
             if not self.kind.is_contiguous(a):
                 a = usable(self.kind, a)
+            if not self.kind.is_contiguous(a):
                 self.fields[name + "_strides"] = strides_of(self.kind, a)
             self.keep(name, a)
 
