@@ -133,4 +133,6 @@ def test_links_resolve():
         file, _, anchor = target.partition("#")
         there = path.parent / file if file else path
         assert there.exists(), f"{name_of(path)} links to {target}"
+        if anchor.startswith("figure="):
+            continue  # a state of the page's figure, in the book alone
         assert not anchor or anchor in anchors(there), f"{name_of(path)} links to {target}"
