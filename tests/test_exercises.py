@@ -265,7 +265,7 @@ def test_seed_changes_the_numbers_and_draw_adds_hidden_shapes():
 
 def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
     run("git", "clone", "-q", ROOT, place / "clone")
-    for name in ("common/grader", "04_monoid_tiled_cpu/exercises"):  # as it is here, committed or not
+    for name in ("common/grader", "04_monoid_tiled_cpu/exercises", "05_flash_cuda/exercises"):  # as it is here, committed or not
         run("cp", "-rT", ROOT / name, place / "clone" / name)
     clone, tool = place / "clone", ["python3", "common/grader/exercises.py"]
     import sys
@@ -284,6 +284,12 @@ def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
     for step in (1, 2, 3, 3):
         said = run(*tool, "hint", "04_monoid_tiled_cpu", "--ex", "merge", "--build", place / "b", cwd=clone).out
         assert said.startswith(f"merge, hint {step} of 3: ")
+    kernel = clone / "05_flash_cuda/exercises/push_tile.cu"
+    kernel.write_text(solution("push_tile"), encoding="utf-8")
+    (place / "nvcc").write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec cc -x c -c /dev/null -o "$1"\n')
+    (place / "nvcc").chmod(0o755)  # of a GPU that is not here: the CPU's kernel is linked with nothing
+    said = run(*tool, "run", "05_flash_cuda", "--ex", "push_tile", *options, "--nvcc", place / "nvcc", cwd=clone).out
+    assert "and on the GPU:" in said and " 0 failed" in said
     assert "no exercise 'nosuch'" in run(*tool, "run", "--ex", "nosuch", *options, cwd=clone, want=2).err
     assert "minutes: " in run(*tool, "list", "04_monoid_tiled_cpu", cwd=clone).out
 

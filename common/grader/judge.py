@@ -415,6 +415,7 @@ class Judge:
                 if keep:
                     keep.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(folder / "program", keep)
+                    shutil.copy2(folder / "object.o", f"{keep}.cpu.o")
                 verdict.results = self.run_cases(folder / "program", found, other)
             return verdict
         finally:
