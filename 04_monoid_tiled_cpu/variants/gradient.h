@@ -79,8 +79,10 @@ static inline void add_pair(const struct problem *p, const struct gradient *g, s
 
 /* Sets the gradients to 0 and calls `add_head` for each query head; then what the head adds to its
  * sink. */
+typedef void function_of_gradient(const struct problem *p, const struct gradient *g);
+
 static inline void each_query_head(const struct problem *p, const struct arrays *a,
-                                   void (*add_head)(const struct problem *, const struct gradient *))
+                                   function_of_gradient *add_head)
 {
     size_t heads = p->batch * p->heads_q, kv_heads = p->batch * p->heads_kv;
     size_t n_q = p->seqlen_q, n_k = p->seqlen_k, d = p->head_dim, dv = p->head_dim_v;
