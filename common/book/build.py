@@ -194,8 +194,9 @@ def highlighted(text, language):
 
 def spaced_lists(text):
     """Lists as the repository's pages are read, for Python's Markdown: a blank line before a list
-    that follows a line of text, and before what follows an item of several paragraphs; four blanks before what belongs to an item.  A number that begins
-    a line inside a paragraph begins no list."""
+    that follows a line of text, and before what follows an item of several paragraphs; four
+    blanks before what belongs to an item.  A number that begins a line inside a paragraph begins
+    no list."""
     out, fenced, before, inside, long = [], False, "", 0, False
     for line in text.split("\n"):
         fence = line.lstrip().startswith("```")

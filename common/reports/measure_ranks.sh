@@ -1,6 +1,6 @@
 #!/bin/sh
-# measure_ranks.sh BUILD DIR: stage 4 on a rank for each core and its threaded variant, in turn: bench's own
-# lines in DIR/ranks.csv, written anew.
+# measure_ranks.sh BUILD DIR: stage 4 on a rank for each core and its threaded variant, in turn:
+# bench's own lines in DIR/ranks.csv, written anew.
 set -u
 build=$1 dir=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

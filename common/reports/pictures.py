@@ -1,5 +1,5 @@
-"""pictures.py: what the lessons describe, drawn: the lanes of a warp, the banks of shared memory, and
-the attention map of a real sentence."""
+"""pictures.py: what the lessons describe, drawn: the lanes of a warp, the banks of shared
+memory, and the attention map of a real sentence."""
 import pathlib
 import re
 import subprocess
@@ -90,8 +90,8 @@ def fragments(data):  # pylint: disable=unused-argument
 
 @figure("swizzle.png", "notes", font_size=9, savefig_dpi=160)
 def swizzle(data):  # pylint: disable=unused-argument
-    """Eight rows of 128 bytes in shared memory: plain, padded, swizzled.  Bank group (16 bytes wide, 8 in all) of piece p of row r; ldmatrix reads piece 2 of
-    all eight rows at once."""
+    """Eight rows of 128 bytes in shared memory: plain, padded, swizzled.  Bank group (16 bytes
+    wide, 8 in all) of piece p of row r; ldmatrix reads piece 2 of all eight rows at once."""
     fig, axes = cells(34, 10.6, (8.2, 3.0))
     layouts = (("rows of 128 bytes:\n8 reads meet one group", lambda r, p: p),
                ("one piece of padding:\n8 different groups",

@@ -109,7 +109,8 @@ def roofline_cpu(data):
     roofline(axis, lines, by_theory, highest(rows, "fma"), highest(rows, "copy", "read"), 1)
     axis.set_xlabel("flops per byte that the variant moves, by theory")
     axis.set_ylabel("GFLOP/s")
-    caption(drawn, [row for line in used.values() for row in line], f"What limits attention on the CPU? {lengths_text(used)}",
+    caption(drawn, [row for line in used.values() for row in line],
+            f"What limits attention on the CPU? {lengths_text(used)}",
             ROOFS + "\nDashed: the plain variants.")
     return drawn
 

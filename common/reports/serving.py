@@ -69,7 +69,8 @@ class Measured:
             self.writer.write(
                 stage="05_flash_cuda", variant=f"{feature}: {name}", **fields_of(shape, DTYPE),
                 median_s=t.median, min_s=t.least, reps=t.calls, flops=flops[name],
-                bytes_predicted=moved[name], max_err=error, allowed_err=allowed, flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
+                bytes_predicted=moved[name], max_err=error, allowed_err=allowed,
+                flags=f"sustained; {baseline}; baseline_s {base:.6g}; "
                 f"ideal_s {ideal:.6g}{of_bound}")
             print(f"{feature:7s} {name:34s} d{d} {'causal' if causal else 'full':6s} "
                   f"{1e3 * t.median:8.3f} ms, ideal {1e3 * ideal:8.3f} ms: "
