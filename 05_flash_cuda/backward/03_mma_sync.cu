@@ -258,7 +258,7 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, tilin
 
 GPU_VARIANT(gradient_mma_sync) = {
     .name = "gradient_mma_sync",
-    .idea = "tensor cores; S transposed",
+    .idea = "tensor cores; S^T",
     .group = IN_BACKWARD,
     .device = GPU_DEVICE,
     .least_arch = 80,

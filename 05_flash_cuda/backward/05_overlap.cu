@@ -11,8 +11,8 @@
  *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
  *     computed:               | dQ(u-1), p(u)       |  ds(u)      |
  *
- * p is computed while dP runs.  (dV before ds would run beside it, too.  That is slower:
- * the consumers then wait for each other more.)
+ * p is computed while dP runs.  (dV before ds, so that ds is computed while dV runs, was
+ * slower on an H200: notes/gradient_on_gpus.md.)
  *
  * dQ is handed over while S runs: a consumer puts it into shared memory, and a warp that
  * was idle until now has TMA add its 16 KB to dq (cp.reduce.async.bulk).

@@ -13,10 +13,11 @@
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
 #   adversarial  difficult data                         hopper/adversarial.csv
 #   softmax      softmax and its peers                  h200_softmax.csv
+#   backward     the backward pass and its peers        backward/h200.csv
 set -u
 results=${1:-build/results}
 [ $# -eq 0 ] || shift
-mkdir -p "$results/hopper"
+mkdir -p "$results/hopper" "$results/backward"
 failed=0
 
 # anew FILE COMMAND...: FILE is made by COMMAND, which appends to it or replaces it.
@@ -46,7 +47,7 @@ float() {
 
 roof=build/roof/05_flash_cuda
 [ -x $roof ] || roof=
-for part in ${*:-attention profile rows f32 adversarial softmax}; do
+for part in ${*:-attention profile rows f32 adversarial softmax backward}; do
     case $part in
     attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
         --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
@@ -63,6 +64,9 @@ for part in ${*:-attention profile rows f32 adversarial softmax}; do
         --csv "$results/hopper/adversarial.csv" ;;
     softmax) anew h200_softmax.csv python3 common/reports/peers_softmax.py \
         --csv "$results/h200_softmax.csv" ;;
+    backward) anew backward/h200.csv python3 common/reports/peers_backward.py --variants \
+        gradient_mma_sync,gradient_wgmma,gradient_in_order,gradient_overlap \
+        --csv "$results/backward/h200.csv" ;;
     *) echo "measure_gpu: no part '$part'" >&2; failed=1 ;;
     esac
 done

@@ -244,11 +244,12 @@ def gpu_blocks(data):
 BACKWARD, IN_ORDER = "gradient_overlap", "gradient_in_order"
 
 
-@table("backward-gpu")
-def backward_gpu(data):
+@table("backward-gpu(?:-(sustained))?")
+def backward_gpu(data, regime):
     """The backward pass by length: the last rung beside the best library, and the price of a fixed
-    order of additions."""
-    rows = each(data.file("backward/h200.csv").query("regime == 'cold'"))
+    order of additions; backward-gpu-sustained: calls back to back."""
+    regime = regime or "cold"
+    rows = each(data.file("backward/h200.csv").query("regime == @regime"))
     shapes = {}
     for row in rows:
         shapes.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.variant] = row
@@ -264,7 +265,7 @@ def backward_gpu(data):
         names |= dict.fromkeys((name, name + ", in order"))
     lengths = sorted({length for _, _, length in shapes})
     return (["TFLOP/s (times as fast as the best library of the run; in order: times as fast as "
-             f"`{BACKWARD}`), cold: {REGIMES['cold']}.", ""]
+             f"`{BACKWARD}`), {regime}: {REGIMES[regime]}.", ""]
             + grid(["bf16", *map(si, lengths)], cells, names, lengths) + provenance(rows))
 
 
