@@ -42,7 +42,7 @@ def test_the_choice_is_explained():
     for options, wanted in [
             ("--verbose", ["variant register_tiled (cpu-executed, f32)",
                            "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread",
-                           "lazy_rescaling: does not compute in f32 not wgmma, "]),
+                           "lazy_rescaling: does not compute in f32 not tma, wgmma, "]),
             ("--verbose --dtype f16", ["takes blocks of 128 queries and 64 keys; head dims up to "
                                        "64", "not split_kv: does not support more than 64 "
                                              "queries"])]:
@@ -134,7 +134,7 @@ def test_check_of_one_operation_runs_no_other():
 def test_bench_says_once_why_kernels_on_the_cpu_are_slow():
     out = stage(5, "bench", "--device", "cpu", "--seqlen-q", 16, want=0).out
     assert out.count("no GPU is used") == 1
-    assert out.count("skipped: ") == 1, "variants with one reason are one line"
+    assert out.count("skipped: ") == 2, "neighbours with one reason are one line"
     assert "no GPU is used" not in stage(4, "bench", "--seqlen-q", 16, "--variant", "tiled").out
 
 

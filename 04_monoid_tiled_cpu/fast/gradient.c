@@ -345,7 +345,7 @@ static struct cost cost(const struct problem *p)
 const struct variant gradient_all_cores = {
     .name = "gradient_all_cores",
     .idea = "tiles of P and dS on all cores",
-    .group = IN_FAST,
+    .group = IN_BACKWARD,
     .device = ON_CPU, .all_cores = 1, .types = TYPE(F32),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
                 WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,

@@ -149,7 +149,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, 64);
 
 GPU_VARIANT(wgmma) = {
     .name = "wgmma",
-    .idea = "products by warpgroups",
+    .idea = "warpgroups multiply",
     HOPPER_VARIANT,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
