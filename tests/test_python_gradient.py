@@ -177,8 +177,8 @@ def test_compiled_checkpointed_and_functional():
     leaves = problem()
     want = torch.autograd.grad(f(*leaves), leaves)
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
-    for got in (torch.autograd.grad(compiled(*leaves), leaves),
-                torch.autograd.grad(torch.utils.checkpoint.checkpoint(f, *leaves, use_reentrant=False), leaves),
+    kept = torch.utils.checkpoint.checkpoint(f, *leaves, use_reentrant=False)
+    for got in (torch.autograd.grad(compiled(*leaves), leaves), torch.autograd.grad(kept, leaves),
                 torch.func.grad(f, (0, 1, 2))(*leaves)):
         same(got, want)
 

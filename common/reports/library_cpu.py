@@ -8,6 +8,7 @@ and with all.  Both compute on the same tensors in turn; of each the least time 
 because a neighbour of the machine only adds to it.  A result that differs from PyTorch's is not
 written.  Exit status: 0; 1 a wrong result; 77 without PyTorch.
 """
+import itertools
 import os
 import pathlib
 import platform
@@ -18,7 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "library/python"))
 
-from measurements import Writer, command_line, torch_or_skip  # noqa: E402
+from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
 
 KEYS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
 ALLOWED = {"f32": 2e-5, "bf16": 3e-2}
@@ -52,28 +53,25 @@ def measure(torch, writer, threads, budget):
     """All problems with so many threads."""
     import five_steps
     torch.set_num_threads(threads)
-    attend = torch.nn.functional.scaled_dot_product_attention
-    for dtype, kind in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-        for d in (64, 128):
-            for n in KEYS:
-                for causal in (False, True):
-                    heads = 8 if n <= 1024 else 2
-                    q, k, v = (torch.randn(1, heads, n, d).to(kind) for _ in range(3))
-                    calls = {"five_steps": lambda: five_steps.attention(q, k, v, causal=causal),
-                             "pytorch": lambda: attend(q, k, v, is_causal=causal)}
-                    error = (calls["five_steps"]().float() - calls["pytorch"]().float()).abs().max().item()
-                    times = seconds_of(calls, budget)
-                    for name, (median, least, reps) in times.items():
-                        writer.write(stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
-                                     op="attention", device="cpu", dtype=dtype, batch=1, heads_q=heads,
-                                     heads_kv=heads, seqlen_q=n, seqlen_k=n, head_dim=d, head_dim_v=d,
-                                     causal=int(causal), threads=threads, median_s=median, min_s=least,
-                                     reps=reps, flops=4.0 * d * heads * n * n / (1 + causal),
-                                     max_err=error, allowed_err=ALLOWED[dtype], flags="sustained")
-                    print(f"{dtype:4s} {threads} threads d={d:3d} {n:4d} keys {'causal' if causal else 'full':6s} "
-                          f"{1e6 * times['five_steps'][1]:10.1f} us, PyTorch "
-                          f"{1e6 * times['pytorch'][1]:10.1f}: {times['pytorch'][1] / times['five_steps'][1]:.2f}",
-                          flush=True)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    for dtype, d, n, causal in itertools.product(ALLOWED, (64, 128), KEYS, (False, True)):
+        heads, kind = 8 if n <= 1024 else 2, {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+        q, k, v = (torch.randn(1, heads, n, d).to(kind) for _ in range(3))
+        calls = {"five_steps": lambda: five_steps.attention(q, k, v, causal=causal),
+                 "pytorch": lambda: sdpa(q, k, v, is_causal=causal)}
+        results = [call().float() for call in calls.values()]
+        error = (results[0] - results[1]).abs().max().item()
+        times = seconds_of(calls, budget)
+        for name, (median, least, reps) in times.items():
+            writer.write(
+                stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
+                **dict(fields_of((1, heads, heads, n, n, d, int(causal)), dtype), device="cpu"),
+                threads=threads, median_s=median, min_s=least, reps=reps, max_err=error,
+                allowed_err=ALLOWED[dtype], flops=4.0 * d * heads * n * n / (1 + causal),
+                flags="sustained")
+        ours, theirs = (1e6 * times[name][1] for name in ("five_steps", "pytorch"))
+        print(f"{dtype:4s} {threads} threads, d {d:3d}, {n:4d} keys, {'causal' if causal else 'full':6s}"
+              f"{ours:10.1f} us, PyTorch {theirs:10.1f}: {theirs / ours:.2f}", flush=True)
 
 
 def main():
