@@ -154,7 +154,7 @@ def library_cpu(data):
         cells.append([kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
                       *(f"{ratio[n]:.2f}" if n in ratio else "" for n in keys)])
     return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the least time "
-            "of each, in turn in one run, through Python. 8 heads up to 1k keys, 2 beyond.", "",
+            "of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
             *markdown(["", "threads", "d", "", *map(si, keys)], cells)] + source(each(rows)[0])
 
 
