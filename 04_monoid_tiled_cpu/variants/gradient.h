@@ -107,7 +107,7 @@ static inline void each_query_head(const struct problem *p, const struct arrays 
 }
 
 #define GRADIENT                                                                            \
-    .group = IN_ASIDES, .types = TYPE(F32), .max_score = INFINITY, .masked_rows = 1,        \
+    .group = IN_BACKWARD, .types = TYPE(F32), .max_score = INFINITY, .masked_rows = 1,        \
     .isolates_v = 1, .supports = BASIC_FEATURES | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | \
                                  WITH_BIAS_STRIDES
 
