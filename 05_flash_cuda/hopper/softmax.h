@@ -48,10 +48,9 @@ static __device__ __forceinline__ void row_maxima(const float (&s)[N], float (&t
 {
     mark(WEIGHTS);
     top[0] = top[1] = -INFINITY;
-    if (!SOFTMAX) return;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
+        if (SOFTMAX) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
     top[0] = quad_max(top[0]);
     top[1] = quad_max(top[1]);
 }
