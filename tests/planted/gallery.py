@@ -27,6 +27,7 @@ import numpy as np
 from gallery_figure import draw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+HANG = 1200  # seconds; a check of all cases takes some minutes where other work runs beside it
 COMMITTED = ROOT / "notes/results/planted/gallery.csv"
 FIELD = re.compile(r"^(Story|Family|Program|Variant|Caught by): (.*?)(?=^\S|\Z)", re.M | re.S)
 
@@ -78,11 +79,11 @@ def failures(tree, bug, case):
     the case 'crash'."""
     try:
         if bug.by_test:
-            done = run([bug.target, "--filter", f"{bug.meant}/*"], tree, timeout=120)
+            done = run([bug.target, "--filter", f"{bug.meant}/*"], tree, timeout=HANG)
             return re.findall(r"\[FAIL\] (\S+?):", done.stdout)
         only = ["--case", case] if "-" in case else []
         done = run([bug.target, "check", "--device", "cpu", "--variant", bug.variant, *only], tree,
-                   stderr=subprocess.DEVNULL, timeout=300)
+                   stderr=subprocess.DEVNULL, timeout=HANG)
     except subprocess.TimeoutExpired:
         return ["hang"]
     found = re.findall(r"^FAILED +\S+ +(\S+)", done.stdout, re.M)
