@@ -4,7 +4,6 @@ import os
 import signal
 import struct
 import subprocess
-import time
 
 import hypothesis
 import hypothesis.strategies as st
@@ -183,6 +182,11 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(place):
     assert sorted(place.iterdir()) == before
 
 
+def interruptible():
+    """Ctrl-C ends the process, also where the tests run in the background of a script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(SANITIZED, reason="a signal's status is the sanitizer's")
 def test_interrupt_while_writing_leaves_the_old_files(place):
     """o.npy is complete beside its name when lse.npy's pipe is full."""
@@ -193,9 +197,8 @@ def test_interrupt_while_writing_leaves_the_old_files(place):
     reader = os.open("stuck", os.O_RDWR)
     with subprocess.Popen([BUILD / STAGES[1], "run", "--q", "q.npy", "--k", "k.npy", "--v",
                            "v.npy", "--o", "o.npy", "--lse", "stuck"],
-                          stdout=subprocess.DEVNULL) as process:
+                          stdout=subprocess.DEVNULL, preexec_fn=interruptible) as process:
         assert os.read(reader, 1)
-        time.sleep(0.2)
         assert process.poll() is None and len(list(place.glob(".o.npy.*"))) == 1
         process.send_signal(signal.SIGINT)
         assert process.wait() == -signal.SIGINT
