@@ -215,7 +215,9 @@ def main():
         fail(2, f"no such bug: {set(options.bug) - {bug.name for bug in bugs}}")
     if options.draw:
         return write_results(out, read_csv(out / "gallery.csv"), bugs)
-    cases = {row["bug"]: row["meant_case"] for row in read_csv(COMMITTED)} if options.quick else {}
+    meant = {bug.name: bug.meant for bug in bugs}  # the record may be older than the patch
+    cases = {row["bug"]: row["meant_case"] for row in read_csv(COMMITTED)
+             if row["meant_case"].startswith(meant.get(row["bug"], ""))} if options.quick else {}
     bugs.sort(key=lambda bug: (bug.by_test, bug.program, bug.source, bug.name))
     tree = build / "gallery" / "tree"
     copy_tree(build, tree)
