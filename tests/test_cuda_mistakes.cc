@@ -132,11 +132,9 @@ Test(cuda_on_cpu, leaving_early_without_a_barrier_is_allowed)
 Test(cuda_on_cpu, launches_that_a_gpu_refuses_are_refused)
 {
     int y[1];
-    void *arguments[1];
-    int *p = y;
-    arguments[0] = &p;
     auto error = [&](dim3 grid, dim3 block, size_t shared) {
-        return cudaLaunchKernel(leave_kernel, grid, block, arguments, shared, NULL);
+        cudaLaunchConfig_t config = {grid, block, shared, NULL, NULL, 0};
+        return cudaLaunchKernelEx(&config, leave_kernel, y);
     };
     cr_expect(error(dim3(1, 65536), dim3(1), 0) == cudaErrorInvalidConfiguration);
     cr_expect(error(dim3(0), dim3(1), 0) == cudaErrorInvalidConfiguration);

@@ -5,13 +5,13 @@ namespace cuda_on_cpu
 {
 
 /* Lets those go on who wait at the barrier, and resets it. */
-UNSEEN static void barrier_open(struct block *b, int id)
+UNSEEN static void barrier_open(int id)
 {
-    struct barrier *bar = &b->barriers[id];
+    struct barrier *bar = &self->block.barriers[id];
     TSAN(__tsan_acquire(bar));
     self->current->count = bar->votes;
-    for (unsigned i = 0; i < self->threads_per_block; i++) {
-        struct fibre *f = &b->fibres[i];
+    for (unsigned i = 0; i < self->n_fibres; i++) {
+        struct fibre *f = &self->fibres[i];
         if (f->state != AT_BARRIER || f->barrier != id) continue;
         f->count = bar->votes;
         wake(f);
@@ -23,17 +23,17 @@ UNSEEN static void barrier_open(struct block *b, int id)
 UNSEEN static bool barrier_count(int id, int threads, int vote, const struct caller &where)
 {
     struct fibre *f = self->current;
-    struct block *b = f->block;
+    struct block *b = &self->block;
     if (id < 0 || id >= N_BARRIERS) fail(where, "barrier %d: there are 0 to 15", id);
-    int whole = self->threads_per_block;
+    int whole = self->n_fibres;
     if (threads < 0 || threads > whole || (threads && threads % 32 && threads != whole))
         fail(where, "barrier %d for %d threads: want a multiple of 32 up to %d", id,
              threads, whole);
     struct barrier *bar = &b->barriers[id];
     if (!threads && b->n_done) {
         unsigned i = 0;
-        while (b->fibres[i].state != DONE) i++;
-        struct uint3 t = b->fibres[i].index;
+        while (self->fibres[i].state != DONE) i++;
+        struct uint3 t = self->fibres[i].index;
         fail(where,
              "reaches a barrier, but thread (%u,%u,%u) has left the kernel before it",
              t.x, t.y, t.z);
@@ -62,8 +62,8 @@ UNSEEN int barrier_sync(int id, int threads, int vote, const struct caller &wher
     struct fibre *f = self->current;
     f->barrier = id;
     if (barrier_count(id, threads, vote, where)) {
-        barrier_open(f->block, id);
-        TSAN(__tsan_acquire(&f->block->barriers[id]));
+        barrier_open(id);
+        TSAN(__tsan_acquire(&self->block.barriers[id]));
         return f->count;
     }
     wait_as(AT_BARRIER, "a barrier", where);
@@ -72,7 +72,7 @@ UNSEEN int barrier_sync(int id, int threads, int vote, const struct caller &wher
 
 UNSEEN void barrier_arrive(int id, int threads, const struct caller &where)
 {
-    if (barrier_count(id, threads, 0, where)) barrier_open(self->current->block, id);
+    if (barrier_count(id, threads, 0, where)) barrier_open(id);
 }
 
 } // namespace cuda_on_cpu

@@ -6,14 +6,13 @@
  * missing barrier changes results, and every run gives the same bits.
  *
  * How to write a kernel for both worlds.  Include harness.h and cuda_check.h.  Write plain
- * CUDA and launch it with cudaLaunchKernelEx(&config, kernel, arguments...) or
- * cudaLaunchKernel(), never <<<>>>.  Put the shared memory into one struct and take it
+ * CUDA and launch it with cudaLaunchKernelEx(&config, kernel, arguments...), never
+ * <<<>>>.  Put the shared memory into one struct and take it
  * with `struct tile &shared = dynamic_shared<struct tile>();`, launched with
  * sizeof(struct tile) bytes; no `__shared__` variable.  Hide PTX in a function whose CPU
  * twin stands under `#ifndef __CUDACC__`; mma_on_cpu.h has the twins of ldmatrix,
  * mma.sync and cp.async.  Let every thread reach every barrier.  No block may wait for
- * another one (except in its own cluster), and no kernel may rely on warps running in
- * step.
+ * another one, and no kernel may rely on warps running in step.
  *
  * Reported with kernel, block and thread, then exit status 1: a thread that leaves before
  * a barrier at which others wait, barriers or warp functions reached by different ways,
@@ -31,7 +30,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <utility>
 
 #include "cuda_on_cpu/cuda_types_on_cpu.h"
 
@@ -60,9 +58,7 @@ enum cudaError_t {
     cudaErrorInvalidConfiguration = 9
 };
 enum cudaFuncAttribute {
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-    cudaFuncAttributeNonPortableClusterSizeAllowed = 15
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8
 };
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,
@@ -70,20 +66,10 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
-enum cudaLaunchAttributeID {
-    cudaLaunchAttributeClusterDimension = 4,
-    cudaLaunchAttributeProgrammaticStreamSerialization = 6
-};
-union cudaLaunchAttributeValue {
-    char pad[64];
-    struct {
-        unsigned x, y, z;
-    } clusterDim;
-    int programmaticStreamSerializationAllowed;
-};
-struct cudaLaunchAttribute {
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute { /* taken, and ignored: a launch has ended when it returns */
     enum cudaLaunchAttributeID id;
-    union cudaLaunchAttributeValue val;
+    struct { int programmaticStreamSerializationAllowed; } val;
 };
 typedef struct CUstream_st *cudaStream_t;
 struct cudaLaunchConfig_t {
@@ -132,14 +118,13 @@ struct launch {
     const char *text, *file; /* the launch as written */
     int line;
     const void *kernel;
-    struct dim3 grid, block, cluster;
+    struct dim3 grid, block;
     size_t shared_bytes;
     void (*thread)(void *arguments); /* runs one thread */
     void *arguments;
 };
 enum cudaError_t execute(const struct launch *l);
 enum cudaError_t set_shared_limit(const void *kernel, int bytes);
-struct dim3 cluster_of(const struct cudaLaunchConfig_t *config);
 
 void *shared_memory(size_t bytes, size_t alignment, const struct caller &where);
 /* What an error in the kernel is reported with; does not return. */
@@ -167,13 +152,6 @@ void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
 void copy_async_commit(void);
 void copy_async_wait(unsigned groups_left);
 
-/* Clusters of blocks. */
-unsigned cluster_rank(void);
-unsigned cluster_size(void);
-void *cluster_map(const void *shared, unsigned rank, const struct caller &where);
-void cluster_arrive(const struct caller &where);
-void cluster_wait(const struct caller &where);
-
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer)
 #define CUDA_ON_CPU_TSAN 1
@@ -196,39 +174,16 @@ static enum cudaError_t launch_ex(const char *text, const char *file, int line,
         kernel(parameters...);
     };
     struct launch l = {text, file, line, (const void *)kernel, c->gridDim, c->blockDim,
-                       cluster_of(c), c->dynamicSmemBytes,
-                       [](void *f) { (*(decltype(thread) *)f)(); }, &thread};
+                       c->dynamicSmemBytes, [](void *f) { (*(decltype(thread) *)f)(); },
+                       &thread};
     return execute(&l);
-}
-
-template <size_t... I, class... P>
-static enum cudaError_t launch_array(std::index_sequence<I...>, const char *text,
-                                     const char *file, int line, void (*kernel)(P...),
-                                     struct dim3 grid, struct dim3 block, void **arguments,
-                                     size_t shared_bytes)
-{
-    struct cudaLaunchConfig_t c = {grid, block, shared_bytes, NULL, NULL, 0};
-    return launch_ex(text, file, line, &c, kernel, *(P *)arguments[I]...);
-}
-
-template <class... P>
-static enum cudaError_t launch_kernel(const char *text, const char *file, int line,
-                                      void (*kernel)(P...), struct dim3 grid,
-                                      struct dim3 block, void **arguments,
-                                      size_t shared_bytes = 0, cudaStream_t stream = NULL)
-{
-    (void)stream;
-    return launch_array(std::index_sequence_for<P...>(), text, file, line, kernel, grid,
-                        block, arguments, shared_bytes);
 }
 
 } // namespace cuda_on_cpu
 
-/* Macros, so that an error can name the launch. */
+/* A macro, so that an error can name the launch. */
 #define cudaLaunchKernelEx(...)                                                          \
     cuda_on_cpu::launch_ex(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
-#define cudaLaunchKernel(...)                                                            \
-    cuda_on_cpu::launch_kernel(#__VA_ARGS__, __FILE__, __LINE__, __VA_ARGS__)
 
 template <class T>
 enum cudaError_t cudaFuncSetAttribute(T *kernel, enum cudaFuncAttribute what, int value)
@@ -246,40 +201,11 @@ template <class T> static inline T &dynamic_shared(CALLER)
 }
 
 static inline void __syncthreads(CALLER) { cuda_on_cpu::barrier_sync(0, 0, 0, where); }
-static inline int __syncthreads_count(int vote, CALLER)
-{
-    return cuda_on_cpu::barrier_sync(0, 0, vote, where);
-}
 static inline int __syncthreads_or(int vote, CALLER)
 {
     return cuda_on_cpu::barrier_sync(0, 0, vote, where) > 0;
 }
-static inline int __syncthreads_and(int vote, CALLER)
-{
-    return cuda_on_cpu::barrier_sync(0, 0, !vote, where) == 0;
-}
 
 #include "cuda_on_cpu/warp_on_cpu.h"
-
-/* The part of <cooperative_groups.h> that clusters need. */
-namespace cooperative_groups
-{
-struct cluster_group {
-    unsigned block_rank() const { return cuda_on_cpu::cluster_rank(); }
-    unsigned num_blocks() const { return cuda_on_cpu::cluster_size(); }
-    void barrier_arrive(CALLER) const { cuda_on_cpu::cluster_arrive(where); }
-    void barrier_wait(CALLER) const { cuda_on_cpu::cluster_wait(where); }
-    void sync(CALLER) const
-    {
-        cuda_on_cpu::cluster_arrive(where);
-        cuda_on_cpu::cluster_wait(where);
-    }
-    template <class T> T *map_shared_rank(T *shared, unsigned rank, CALLER) const
-    {
-        return (T *)cuda_on_cpu::cluster_map(shared, rank, where);
-    }
-};
-static inline struct cluster_group this_cluster() { return {}; }
-} // namespace cooperative_groups
 
 #endif

@@ -1,12 +1,11 @@
 /* executor.h: the fibres, blocks and workers that execute kernels, and what the files of this
  * folder offer one another.
  *
- * A worker is one CPU thread with a stack for each thread of a block (or of a cluster of
- * blocks).  It goes round its fibres and resumes those that are ready.  A round in which
- * none is ready is a deadlock.
+ * A worker is one CPU thread with a stack for each thread of a block.  It goes round its fibres
+ * and resumes those that are ready.  A round in which none is ready is a deadlock.
  *
  *     launch -> schedule -> fibre, memory -> report
- *               barrier, warp, cluster, async_copy, tma, wgmma -> fibre, report */
+ *               barrier, warp, async_copy, tma, wgmma -> fibre, report */
 #ifndef EXECUTOR_H
 #define EXECUTOR_H
 
@@ -53,7 +52,7 @@ static const size_t STACK_BYTES = 128 << 10;
 #endif
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 
-enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_CLUSTER, AT_ADDRESS };
+enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_ADDRESS };
 
 /* Words on what a fibre waits for: "2 arrivals are missing". */
 typedef void describe_function(const void *what, char *text, size_t size);
@@ -76,15 +75,12 @@ struct fibre {
     context registers;
     char *stack;
     enum state state;
-    unsigned rank; /* in its block */
+    unsigned rank; /* in the block */
     struct uint3 index;
-    struct block *block;
     int barrier, count; /* AT_BARRIER: which one; its result */
     unsigned mask;      /* AT_WARP: with whom, doing what */
     warp_function *compute;
     void *operand;
-    unsigned cluster_phase; /* the phase of the cluster barrier it has arrived in */
-    bool cluster_arrived;
     const void *what; /* AT_ADDRESS: wake_waiters(what) makes it ready again */
     describe_function *describe; /* or NULL */
     const char *waits_in; /* what it waits in, for reports */
@@ -103,8 +99,6 @@ struct barrier {
 
 struct block {
     struct uint3 index;
-    unsigned rank;        /* in its cluster */
-    struct fibre *fibres; /* its first */
     unsigned n_done;
     struct barrier barriers[N_BARRIERS];
     struct {
@@ -119,16 +113,15 @@ struct worker {
     context scheduler;
     struct fibre *current;
     std::vector<struct fibre> fibres;
-    std::vector<struct block> blocks;
-    std::vector<char *> shared_maps; /* per block: guard page, SHARED_MOST, guard page */
+    struct block block;
+    char *shared_map; /* guard page, SHARED_MOST, guard page */
     std::vector<char *> stacks; /* of some fibres each, above a guard page */
     char *signal_stack; /* a fault on an overflowing stack is reported from here */
     stack_t signal_stack_before;
     size_t shared_mapped; /* bytes of shared memory that can be accessed */
-    unsigned n_fibres, n_blocks, threads_per_block;
-    unsigned cluster_arrived, cluster_phase;
-    uint64_t cluster, coins; /* which one it executes; coins tossed in it */
-    uint64_t serial;         /* of that cluster among all that were ever executed */
+    unsigned n_fibres;     /* threads of the block */
+    uint64_t number, coins; /* which block it executes; coins tossed in it */
+    uint64_t serial;        /* of that block among all that were ever executed */
     bool (*finish_one)(void); /* completes a pending copy, if there is one; or NULL */
     const char *function; /* the kernel's name, once it has told it */
     char sync;            /* an address for the thread sanitizer */
@@ -156,9 +149,9 @@ void catch_faults(void);
 /* --- memory.cc --- */
 char *map(size_t bytes, int protection);
 void protect(char *start, size_t bytes, int protection);
-void place_shared(struct worker *w, unsigned n, size_t bytes);
-void poison(const struct worker *w, const struct block *b);
-void check_front(const struct block *b);
+void place_shared(struct worker *w, size_t bytes);
+void poison(const struct worker *w);
+void check_front(const struct worker *w);
 
 /* --- fibre.cc --- */
 void grow_fibres(struct worker *w, unsigned n);
@@ -169,7 +162,7 @@ void wake(struct fibre *f);
 /* The current fibre waits until somebody wakes the waiters for `what`. */
 void wait_for(const void *what, describe_function *describe, const char *name,
               const struct caller &where);
-void wake_waiters(struct block *b, const void *what);
+void wake_waiters(const void *what);
 
 /* --- proxies.cc: what orders a thread's accesses --- */
 void order_in_warp(struct fibre *f);
@@ -178,7 +171,7 @@ void order_by_arrival(struct fibre *f);
 
 /* --- schedule.cc --- */
 void order_read(void);
-void run_cluster(struct worker *w, size_t cluster);
+void run_block(struct worker *w, size_t number);
 /* Whether an asynchronous instruction is executed now or as late as possible, both right on a
  * GPU: a fixed hash decides.  CUDA_ON_CPU_ORDER=forward: always now; backward: never. */
 bool executes_now(void);

@@ -34,7 +34,7 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
 {
     w->current = f;
     threadIdx = f->index;
-    blockIdx = f->block->index;
+    blockIdx = self->block.index;
 #ifdef ASAN
     __sanitizer_start_switch_fiber(&w->asan, f->stack, STACK_BYTES);
 #endif
@@ -72,24 +72,24 @@ UNSEEN void wait_for(const void *what, describe_function *describe, const char *
     wait_as(AT_ADDRESS, name, where);
 }
 
-UNSEEN void wake_waiters(struct block *b, const void *what)
+UNSEEN void wake_waiters(const void *what)
 {
-    for (unsigned i = 0; i < self->threads_per_block; i++)
-        if (b->fibres[i].state == AT_ADDRESS && b->fibres[i].what == what)
-            wake(&b->fibres[i]);
+    for (unsigned i = 0; i < self->n_fibres; i++)
+        if (self->fibres[i].state == AT_ADDRESS && self->fibres[i].what == what)
+            wake(&self->fibres[i]);
 }
 
 UNSEEN static void leave(struct fibre *f)
 {
-    struct block *b = f->block;
+    struct block *b = &self->block;
     f->copies->clear();
     f->groups->clear();
     f->state = DONE;
     b->n_done++;
     b->warps[f->rank / 32].gone |= 1u << f->rank % 32;
     if (b->barriers[0].arrived > 0)
-        for (unsigned i = 0; i < self->threads_per_block; i++) {
-            struct fibre *other = &b->fibres[i];
+        for (unsigned i = 0; i < self->n_fibres; i++) {
+            struct fibre *other = &self->fibres[i];
             if (other->state == AT_BARRIER && other->barrier == 0)
                 fail_at(other,
                         "waits at a barrier, but thread (%u,%u,%u) has left the "
@@ -120,8 +120,8 @@ UNSEEN static void fibre_main(void)
 void grow_fibres(struct worker *w, unsigned n)
 {
     /* Fibres that are parked point to themselves, so they must not move: room for the
-     * largest cluster of the largest blocks is taken once (and touched when used). */
-    enum { MOST = 16 * 1024 };
+     * largest block is taken once (and touched when used). */
+    enum { MOST = 1024 };
     if (w->fibres.capacity() < MOST) w->fibres.reserve(MOST);
     size_t had = w->fibres.size();
     if (had >= n) return;

@@ -40,14 +40,11 @@ static void begin_work(const struct launch *l)
     ours.ss_size = signal_bytes;
     sigaltstack(&ours, &w->signal_stack_before);
     w->launch = l;
-    w->n_blocks = l->cluster.x * l->cluster.y * l->cluster.z;
-    w->threads_per_block = l->block.x * l->block.y * l->block.z;
-    w->n_fibres = w->n_blocks * w->threads_per_block;
+    w->n_fibres = l->block.x * l->block.y * l->block.z;
     w->function = NULL;
     TSAN(w->tsan = __tsan_get_current_fiber());
     grow_fibres(w, w->n_fibres);
-    w->blocks.resize(w->n_blocks);
-    place_shared(w, w->n_blocks, l->shared_bytes);
+    place_shared(w, l->shared_bytes);
     blockDim = l->block;
     gridDim = l->grid;
 }
@@ -68,14 +65,11 @@ static enum cudaError_t last_error;
 /* What a GPU refuses. */
 static enum cudaError_t launch_refused(const struct launch *l)
 {
-    struct dim3 g = l->grid, b = l->block, c = l->cluster;
+    struct dim3 g = l->grid, b = l->block;
     if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
         return cudaErrorInvalidConfiguration;
     if (!b.x || !b.y || !b.z || b.z > 64 || b.x > 1024 || b.y > 1024 ||
         (size_t)b.x * b.y * b.z > 1024)
-        return cudaErrorInvalidConfiguration;
-    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
-        c.x * c.y * c.z > 16)
         return cudaErrorInvalidConfiguration;
     std::lock_guard<std::mutex> lock(limits_mutex);
     auto limit = limits.find(l->kernel);
@@ -102,28 +96,17 @@ enum cudaError_t execute(const struct launch *l)
         catch_faults();
         order_read();
     });
-    size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z /
-               (l->cluster.x * l->cluster.y * l->cluster.z);
+    size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z;
 #pragma omp parallel if (n > 1)
     {
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < n; i++) {
             if (!self) begin_work(l); /* threads without blocks need no worker */
-            run_cluster(self, i);
+            run_block(self, i);
         }
         if (self) end_work();
     }
     return cudaSuccess;
-}
-
-struct dim3 cluster_of(const struct cudaLaunchConfig_t *config)
-{
-    for (unsigned i = 0; i < config->numAttrs; i++)
-        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
-            const union cudaLaunchAttributeValue *v = &config->attrs[i].val;
-            return dim3(v->clusterDim.x, v->clusterDim.y, v->clusterDim.z);
-        }
-    return dim3(1, 1, 1);
 }
 
 } // namespace cuda_on_cpu
@@ -145,7 +128,7 @@ const char *cudaGetErrorString(enum cudaError_t error)
     switch (error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidConfiguration: return "grid, block or cluster size not allowed";
+    case cudaErrorInvalidConfiguration: return "grid or block size not allowed";
     default: return "shared memory beyond the limit, or another invalid argument";
     }
 }

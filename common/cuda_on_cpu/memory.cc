@@ -1,4 +1,4 @@
-/* memory.cc: the shared memory of blocks: where it lies, its bounds, what it holds at first. */
+/* memory.cc: the shared memory of a block: where it lies, its bounds, what it holds at first. */
 #include "cuda_on_cpu/executor.h"
 
 #include <errno.h>
@@ -30,26 +30,23 @@ void protect(char *start, size_t bytes, int protection)
     if (bytes && mprotect(start, bytes, protection)) no_memory("mprotect", bytes);
 }
 
-/* Shared memory for n blocks of `bytes` each, whose end touches a guard page. */
-void place_shared(struct worker *w, unsigned n, size_t bytes)
+/* Shared memory of `bytes`, whose end touches a guard page. */
+void place_shared(struct worker *w, size_t bytes)
 {
     size_t page = sysconf(_SC_PAGESIZE), most = (SHARED_MOST + page - 1) / page * page;
     size_t mapped = (bytes + page - 1) / page * page;
-    if (mapped != w->shared_mapped)
-        for (char *m : w->shared_maps) protect(m + page, most, PROT_NONE);
-    while (w->shared_maps.size() < n)
-        w->shared_maps.push_back(map(page + most + page, PROT_NONE));
-    for (unsigned i = 0; i < n; i++) {
-        char *end = w->shared_maps[i] + page + most;
-        protect(end - mapped, mapped, PROT_READ | PROT_WRITE);
-        w->blocks[i].shared = bytes ? end - (bytes + 15) / 16 * 16 : NULL;
-    }
+    if (!w->shared_map) w->shared_map = map(page + most + page, PROT_NONE);
+    char *end = w->shared_map + page + most;
+    if (mapped != w->shared_mapped) protect(w->shared_map + page, most, PROT_NONE);
+    protect(end - mapped, mapped, PROT_READ | PROT_WRITE);
+    w->block.shared = bytes ? end - (bytes + 15) / 16 * 16 : NULL;
     w->shared_mapped = mapped;
 }
 
 /* Fills what lies between the guard page and the shared memory, and that memory. */
-void poison(const struct worker *w, const struct block *b)
+void poison(const struct worker *w)
 {
+    const struct block *b = &w->block;
     if (!b->shared) return;
     size_t page = sysconf(_SC_PAGESIZE);
     char *start = (char *)((uintptr_t)b->shared & ~(page - 1));
@@ -58,14 +55,15 @@ void poison(const struct worker *w, const struct block *b)
 }
 
 /* Whether the bytes before the shared memory are as poison() left them. */
-void check_front(const struct block *b)
+void check_front(const struct worker *w)
 {
+    const struct block *b = &w->block;
     if (!b->shared) return;
     size_t page = sysconf(_SC_PAGESIZE), n = (uintptr_t)b->shared & (page - 1);
     for (size_t i = 1; i <= n; i++)
         if (b->shared[-(ptrdiff_t)i] != (char)0xff) {
             char text[1024];
-            int used = describe(text, sizeof text, b->fibres, NULL);
+            int used = describe(text, sizeof text, w->fibres.data(), NULL);
             used += snprintf(text + used, sizeof text - used,
                              "or another of its block: "
                              "write %zu bytes before the start of its shared memory",
@@ -81,7 +79,7 @@ UNSEEN void *shared_memory(size_t bytes, size_t alignment, const struct caller &
     if (bytes > w->launch->shared_bytes)
         fail(where, "uses %zu bytes of shared memory, the launch gave %zu", bytes,
              w->launch->shared_bytes);
-    void *shared = w->current->block->shared;
+    void *shared = w->block.shared;
     if ((uintptr_t)shared % alignment)
         fail(where,
              "launch with sizeof() of the shared memory, a multiple of %zu, not %zu",

@@ -44,15 +44,15 @@ UNSEEN void cuda_on_cpu::order_by_arrival(struct fibre *f)
 {
     struct fibre *warp = f - f->rank % 32;
     forget(f, FENCED);
-    for (unsigned i = 0; i < 32 && warp->rank + i < self->threads_per_block; i++)
+    for (unsigned i = 0; i < 32 && warp->rank + i < self->n_fibres; i++)
         forget(&warp[i], IN_WARP);
 }
 
 UNSEEN void cuda_on_cpu::check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
                                         const struct caller &where)
 {
-    const struct fibre *first = self->current->block->fibres;
-    for (unsigned i = 0; i < self->threads_per_block; i++)
+    const struct fibre *first = self->fibres.data();
+    for (unsigned i = 0; i < self->n_fibres; i++)
         for (const struct access &a : *first[i].accesses)
             if (a.row >= address / ROW && a.row < (address + bytes) / ROW &&
                 !(reads && !a.is_write))

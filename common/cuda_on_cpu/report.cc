@@ -31,7 +31,7 @@ int describe(char *text, size_t size, const struct fibre *f,
 {
     char name[128];
     kernel_name(name, sizeof name, where ? where->function : NULL);
-    const struct uint3 *b = &f->block->index, *t = &f->index;
+    const struct uint3 *b = &self->block.index, *t = &f->index;
     return snprintf(text, size, "%s:%u: %s, block (%u,%u,%u), thread (%u,%u,%u): ",
                     where ? where->file : self->launch->file,
                     where ? where->line : (unsigned)self->launch->line, name, b->x, b->y,
@@ -90,7 +90,7 @@ static void on_fault(int signal, siginfo_t *info, void *)
     }
     const struct fibre *f = self->current;
     const char *at = (const char *)info->si_addr;
-    const char *low = f->block->shared, *high = low + self->launch->shared_bytes;
+    const char *low = self->block.shared, *high = low + self->launch->shared_bytes;
     for (const char *guard : self->stacks)
         if (at >= guard && at < guard + sysconf(_SC_PAGESIZE)) report_overflow(f);
     char text[1024];
@@ -148,18 +148,12 @@ static const char *waits_in(const struct fibre *f, char *text, size_t size)
             if (w->fibres[i].state == DONE) other = &w->fibres[i];
     const char *in = waits_in(first, text[0], sizeof text[0]);
     if (!other) fail_at(first, "deadlock: waits in %s, as do all others", in);
+    const struct uint3 *o = &other->index;
     if (other->state == DONE)
-        fail_at(first,
-                "deadlock: waits in %s, but thread (%u,%u,%u) of block (%u,%u,%u) has "
-                "left the kernel",
-                in, other->index.x, other->index.y, other->index.z,
-                other->block->index.x, other->block->index.y, other->block->index.z);
-    fail_at(first,
-            "deadlock: waits in %s, while thread (%u,%u,%u) of block (%u,%u,%u) waits "
-            "in %s, line %u",
-            in, other->index.x, other->index.y, other->index.z, other->block->index.x,
-            other->block->index.y, other->block->index.z,
-            waits_in(other, text[1], sizeof text[1]), other->where.line);
+        fail_at(first, "deadlock: waits in %s, but thread (%u,%u,%u) has left the kernel", in,
+                o->x, o->y, o->z);
+    fail_at(first, "deadlock: waits in %s, while thread (%u,%u,%u) waits in %s, line %u", in,
+            o->x, o->y, o->z, waits_in(other, text[1], sizeof text[1]), other->where.line);
 }
 
 } // namespace cuda_on_cpu

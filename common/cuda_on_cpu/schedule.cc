@@ -1,4 +1,4 @@
-/* schedule.cc: executes the blocks of a cluster: which of their threads runs next. */
+/* schedule.cc: executes a block: which of its threads runs next. */
 #include "cuda_on_cpu/executor.h"
 
 #include <stdlib.h>
@@ -10,31 +10,24 @@
 namespace cuda_on_cpu
 {
 
-/* Block number i of the grid's cluster c; x runs fastest in both. */
-static void block_begin(struct worker *w, size_t cluster, unsigned i)
+/* The x of blocks and of threads runs fastest. */
+static void block_begin(struct worker *w)
 {
     const struct launch *l = w->launch;
-    struct block *b = &w->blocks[i];
-    size_t across = l->grid.x / l->cluster.x, down = l->grid.y / l->cluster.y;
-    b->index.x = (unsigned)(cluster % across) * l->cluster.x + i % l->cluster.x;
-    b->index.y = (unsigned)(cluster / across % down) * l->cluster.y +
-                 i / l->cluster.x % l->cluster.y;
-    b->index.z = (unsigned)(cluster / across / down) * l->cluster.z +
-                 i / l->cluster.x / l->cluster.y;
-    b->rank = i;
+    struct block *b = &w->block;
+    b->index.x = (unsigned)(w->number % l->grid.x);
+    b->index.y = (unsigned)(w->number / l->grid.x % l->grid.y);
+    b->index.z = (unsigned)(w->number / l->grid.x / l->grid.y);
     b->n_done = 0;
-    b->fibres = &w->fibres[i * w->threads_per_block];
     memset(b->barriers, 0, sizeof b->barriers);
     memset(b->warps, 0, sizeof b->warps);
-    poison(w, b);
-    for (unsigned t = 0; t < w->threads_per_block; t++) {
-        struct fibre *f = &b->fibres[t];
+    poison(w);
+    for (unsigned t = 0; t < w->n_fibres; t++) {
+        struct fibre *f = &w->fibres[t];
         f->state = READY;
         f->rank = t;
         f->index = {t % l->block.x, t / l->block.x % l->block.y,
                     t / l->block.x / l->block.y};
-        f->block = b;
-        f->cluster_arrived = false;
         f->accesses->clear();
     }
 }
@@ -78,22 +71,21 @@ UNSEEN bool executes_now(void)
 {
     if (order.how == order.FORWARD) return true;
     if (order.how == order.BACKWARD) return false;
-    return hash(order.seed ^ hash(self->cluster) ^ hash(++self->coins)) & 1;
+    return hash(order.seed ^ hash(self->number) ^ hash(++self->coins)) & 1;
 }
 
-/* Runs the blocks of one cluster to their end; without clusters that is one block. */
-UNSEEN void run_cluster(struct worker *w, size_t cluster)
+/* Runs a block to its end. */
+UNSEEN void run_block(struct worker *w, size_t number)
 {
-    w->cluster_arrived = w->cluster_phase = 0;
-    static std::atomic<uint64_t> clusters;
-    w->serial = ++clusters;
-    w->cluster = cluster;
+    static std::atomic<uint64_t> blocks;
+    w->serial = ++blocks;
+    w->number = number;
     w->coins = 0;
-    for (unsigned i = 0; i < w->n_blocks; i++) block_begin(w, cluster, i);
+    block_begin(w);
     TSAN(__tsan_release(&w->sync));
     unsigned n = w->n_fibres, done = 0;
     for (uint64_t round = 0; done < n; round++) {
-        uint64_t bits = hash(order.seed ^ hash(cluster) ^ round);
+        uint64_t bits = hash(order.seed ^ hash(number) ^ round);
         bool backward =
             order.how == order.BACKWARD || (order.how == order.MIXED && (bits & 1));
         unsigned start = order.how == order.RANDOM ? bits % n : 0;
@@ -113,7 +105,7 @@ UNSEEN void run_cluster(struct worker *w, size_t cluster)
         fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
                                   "asynchronous copy has completed");
     TSAN(__tsan_acquire(&w->sync));
-    for (unsigned i = 0; i < w->n_blocks; i++) check_front(&w->blocks[i]);
+    check_front(w);
 }
 
 } // namespace cuda_on_cpu

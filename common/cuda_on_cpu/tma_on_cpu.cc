@@ -10,7 +10,7 @@ using namespace cuda_on_cpu;
 
 UNSEEN uint32_t shared_address(const void *p, const struct caller &where)
 {
-    const char *low = self->current->block->shared;
+    const char *low = self->block.shared;
     ptrdiff_t offset = (const char *)p - low;
     if (!low || offset < 0 || (size_t)offset >= self->launch->shared_bytes)
         fail(where, "an address that does not lie in shared memory");
@@ -22,7 +22,7 @@ UNSEEN void *cuda_on_cpu::shared_at(uint32_t address, size_t bytes, const struct
     if (address + bytes > self->launch->shared_bytes)
         fail(where, "access %zu bytes past the end of its %zu bytes of shared memory",
              address + bytes - self->launch->shared_bytes, self->launch->shared_bytes);
-    return self->current->block->shared + address;
+    return self->block.shared + address;
 }
 
 /* --- mbarrier --- */
@@ -54,12 +54,12 @@ UNSEEN static void mbarrier_describe(const void *what, char *text, size_t size)
 }
 
 /* Ends the phase when nothing is missing. */
-UNSEEN static void mbarrier_end_phase(struct block *block, struct mbarrier *b)
+UNSEEN static void mbarrier_end_phase(struct mbarrier *b)
 {
     if (b->missing || b->bytes) return;
     b->phase ^= 1;
     b->missing = b->count;
-    wake_waiters(block, b);
+    wake_waiters(b);
 }
 
 UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct caller &where)
@@ -82,7 +82,7 @@ UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct cal
              "phase are missing)", (int)b->count, (int)b->bytes);
     b->bytes += bytes;
     b->missing--;
-    mbarrier_end_phase(self->current->block, b);
+    mbarrier_end_phase(b);
 }
 
 UNSEEN void mbarrier_arrive(uint64_t *bar, const struct caller &where)
@@ -134,15 +134,14 @@ struct transfer {
     struct CUtensorMap map; /* or, for bytes in a row: */
     char *bytes;
     size_t n_bytes;
-    struct block *block;
     char *shared;
     struct mbarrier *bar; /* a load's */
     int at[4];            /* column, row, head, batch of the box */
 };
 
-/* What is under way in the cluster that a worker executes. */
+/* What is under way in the block that a worker executes. */
 struct transfers {
-    uint64_t serial;                           /* of that cluster */
+    uint64_t serial;                           /* of that block */
     std::vector<struct transfer> loads;
     std::vector<std::vector<struct transfer>> stores; /* of each thread */
     std::vector<int> registers;                       /* of each warpgroup, 0: not known */
@@ -184,8 +183,8 @@ UNSEEN static void copy_box(const struct transfer &t, bool load)
                                    (int64_t)m.stride[2]};
         for (uint32_t c = 0; c < m.box[0]; c++) {
             int64_t column = (int64_t)t.at[0] + c;
-            size_t at = t.shared - t.block->shared + r * 128 + c * 2;
-            uint16_t *shared = (uint16_t *)(t.block->shared + (at ^ (at >> 7 & 7) << 4));
+            size_t at = t.shared - self->block.shared + r * 128 + c * 2;
+            uint16_t *shared = (uint16_t *)(self->block.shared + (at ^ (at >> 7 & 7) << 4));
             bool inside = here && column >= 0 && (uint64_t)column < m.size[0];
             uint16_t *array = (uint16_t *)(m.array + (inside ? row * stride[0] +
                               t.at[2] * stride[1] + t.at[3] * stride[2] + 2 * column : 0));
@@ -200,7 +199,7 @@ UNSEEN static void load_now(const struct transfer &t)
     copy_box(t, true);
     t.bar->bytes -= (int64_t)t.n_bytes;
     TSAN(__tsan_release(t.bar));
-    mbarrier_end_phase(t.block, t.bar);
+    mbarrier_end_phase(t.bar);
 }
 
 /* Completes one load, the oldest or the newest.  False when none is under way. */
@@ -224,7 +223,7 @@ UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *sh
     if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
     shared_at(address, bytes, where);
     check_accesses("TMA", address, bytes, is_store, where);
-    return {*map, NULL, bytes, self->current->block, (char *)shared, NULL,
+    return {*map, NULL, bytes, (char *)shared, NULL,
             {column, row, head, batch}};
 }
 
@@ -236,7 +235,7 @@ UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t 
         fail(where, "TMA: addresses and bytes must be multiples of 16");
     shared_at(address, bytes, where);
     check_accesses("TMA", address, bytes, is_store, where);
-    return {{}, (char *)memory, bytes, self->current->block, (char *)shared, NULL, {}};
+    return {{}, (char *)memory, bytes, (char *)shared, NULL, {}};
 }
 
 UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct caller &where)
@@ -292,12 +291,11 @@ UNSEEN void tma_store_commit(void)
 UNSEEN void cuda_on_cpu::set_registers(int n, const struct caller &where)
 {
     std::vector<int> &registers = under_way()->registers;
-    unsigned first = self->current->block->rank * self->threads_per_block;
-    unsigned n_groups = self->threads_per_block / 128, sum = 0;
+    unsigned n_groups = self->n_fibres / 128, sum = 0;
     if (n % 8 || n < 24 || n > 256)
         fail(where, "setmaxnreg: %d registers; want a multiple of 8 from 24 to 256", n);
-    registers[(first + self->current->rank) / 128] = n;
-    for (unsigned i = 0; i < n_groups; i++) sum += registers[first / 128 + i];
+    registers[self->current->rank / 128] = n;
+    for (unsigned i = 0; i < n_groups; i++) sum += registers[i];
     if (sum * 128 > 65536)
         fail(where, "setmaxnreg: %u registers; a multiprocessor has 65536", sum * 128);
 }

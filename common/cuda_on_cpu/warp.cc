@@ -23,7 +23,7 @@ UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
         if (orders) TSAN(__tsan_acquire((char *)&warp[i] + 1));
     }
     f->compute(operands, f->mask, where);
-    f->block->warps[f->rank / 32].waiting &= ~f->mask;
+    self->block.warps[f->rank / 32].waiting &= ~f->mask;
     for (unsigned left = f->mask & ~(1u << f->rank % 32); left; left &= left - 1) {
         struct fibre *other = &warp[__builtin_ctz(left)];
         if (orders)
@@ -38,9 +38,9 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
                             bool orders, const char *name, const struct caller &where)
 {
     struct fibre *f = self->current;
-    unsigned mine = f->rank % 32, width = self->threads_per_block - (f->rank - mine);
-    unsigned *waiting = &f->block->warps[f->rank / 32].waiting;
-    unsigned gone = f->block->warps[f->rank / 32].gone;
+    unsigned mine = f->rank % 32, width = self->n_fibres - (f->rank - mine);
+    unsigned *waiting = &self->block.warps[f->rank / 32].waiting;
+    unsigned gone = self->block.warps[f->rank / 32].gone;
     if (width < 32) mask &= (1u << width) - 1; /* lanes that do not exist */
     if (!(mask >> mine & 1))
         fail(where, "%s: its own lane %u is not in the mask 0x%08x", name, mine, mask);

@@ -47,13 +47,9 @@ static inline int __any_sync(unsigned mask, int vote, CALLER)
 {
     return cuda_on_cpu::ballot(mask, vote, "__any_sync", where) != 0;
 }
-static inline int __all_sync(unsigned mask, int vote, CALLER)
-{
-    return cuda_on_cpu::ballot(mask, !vote, "__all_sync", where) == 0;
-}
 
 /* Lanes are grouped by `width`, a power of two; a source outside the group is oneself
- * (up, down), or taken modulo width. */
+ * (xor), or taken modulo width. */
 template <class T>
 static inline T __shfl_sync(unsigned mask, T x, int source, int width = 32, CALLER)
 {
@@ -67,21 +63,6 @@ static inline T __shfl_xor_sync(unsigned mask, T x, int flip, int width = 32, CA
     int i = cuda_on_cpu::lane(), source = i ^ flip;
     if (source >= (i & ~(width - 1)) + width) source = i;
     return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_xor_sync", where);
-}
-template <class T>
-static inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32, CALLER)
-{
-    int i = cuda_on_cpu::lane(), source = i - (int)delta;
-    if (source < (i & ~(width - 1))) source = i;
-    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_up_sync", where);
-}
-template <class T>
-static inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32,
-                                 CALLER)
-{
-    int i = cuda_on_cpu::lane(), source = i + (int)delta;
-    if (source >= (i & ~(width - 1)) + width) source = i;
-    return cuda_on_cpu::shuffle_from(mask, x, source, "__shfl_down_sync", where);
 }
 
 #endif

@@ -34,7 +34,7 @@ struct warpgroup {
 };
 
 struct warpgroups {
-    uint64_t serial; /* of the cluster */
+    uint64_t serial; /* of the block */
     std::vector<struct warpgroup> all;
 };
 } // namespace
@@ -42,14 +42,14 @@ struct warpgroups {
 UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
 {
     static __thread struct warpgroups *mine;
-    const unsigned of_block = self->threads_per_block / 128, i = self->current->rank / 128;
+    const unsigned of_block = self->n_fibres / 128, i = self->current->rank / 128;
     if (!mine) mine = new struct warpgroups();
     if (mine->serial != self->serial) {
         mine->serial = self->serial;
-        mine->all.assign(self->n_blocks * of_block, {});
+        mine->all.assign(of_block, {});
     }
     if (i >= of_block) fail(where, "wgmma: want a whole warpgroup of 128");
-    return &mine->all[self->current->block->rank * of_block + i];
+    return &mine->all[i];
 }
 
 /* One thread looks whether what the product reads is ordered after what threads wrote there. */
@@ -178,7 +178,7 @@ UNSEEN static void execute_products(struct warpgroup *g, size_t n)
 {
     static __thread struct tiles *tiles;
     if (!tiles) tiles = new struct tiles();
-    const char *shared = self->current->block->shared;
+    const char *shared = self->block.shared;
     for (size_t i = 0; i < n; i++) {
         const struct product &p = g->queue[i];
         const struct wgmma &w = p.what;
@@ -206,7 +206,7 @@ UNSEEN static void complete(struct warpgroup *g, size_t end, const char *name,
     TSAN(__tsan_acquire(g));
     g->met = 0;
     execute_products(g, end - g->executed);
-    wake_waiters(self->current->block, g);
+    wake_waiters(g);
 }
 
 UNSEEN void wgmma_commit(const struct caller &where)
