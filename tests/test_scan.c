@@ -63,16 +63,13 @@ Test(scan, each_prefix_holds_its_elements_once)
 
 Test(scan, merges_are_reported)
 {
-    struct problem p = problem_of(OP_SCAN, (struct shape){1, 3, 1, 1, 64, 4, 4}, 0, 0);
-    struct arrays a = random_arrays(&p, 1, 1.0f);
-    struct outputs out = outputs_new(&p);
+    struct inputs *in = inputs_of(problem_of(OP_SCAN, (struct shape){1, 3, 1, 1, 64, 4, 4}, 0, 0),
+                                  RANDOM, F32);
     size_t merges = 0;
-    outputs_bind(&out, &a);
-    a.merges = &merges;
-    run_variant(&scan_work_efficient, &p, &a);
+    in->arrays.merges = &merges;
+    judge(&scan_work_efficient, in);
     cr_assert(merges == 3 * (2 * 64 - 2 - 6), "%zu merges", merges);
-    run_variant(&scan_serial, &p, &a);
+    judge(&scan_serial, in);
     cr_assert(merges == 3 * 64, "%zu merges", merges);
-    outputs_free(&out);
-    free_arrays(&a);
+    inputs_free(in);
 }

@@ -1,7 +1,6 @@
 /* Incremental update (04_monoid_tiled_cpu/variants/update.c): the answer is that of a new tree,
  * bit for bit, and costs ceil(log2 n) merges, counted. */
 #include <criterion/criterion.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The file itself, for its static functions; its variants are linked already. */
@@ -26,14 +25,13 @@ Test(update, answers_match_the_reference_and_merges_are_logarithmic)
             struct problem p = problem_of(OP_UPDATE, (struct shape){2, 4, 2, 1, lengths[i], 8, 5}, 0,
                                           i % 2);
             p.n_updates = n_updates;
-            struct arrays a = random_arrays(&p, 10 * i + n_updates, 1.5f);
+            struct inputs *in = inputs_of(p, MASK_SOME, F32);
             size_t merges = 0, most = 8 * n_updates * (ceil_log2(lengths[i]) + 1);
-            char what[64];
-            snprintf(what, sizeof what, "n = %zu, %zu updates", lengths[i], n_updates);
-            a.merges = &merges;
-            expect_accepted(&update_tree, &p, &a, what);
-            cr_assert(merges <= most, "%s: %zu merges, at most %zu", what, merges, most);
-            free_arrays(&a);
+            in->arrays.merges = &merges;
+            judge(&update_tree, in);
+            cr_assert(merges <= most, "n = %zu, %zu updates: %zu merges, at most %zu", lengths[i],
+                      n_updates, merges, most);
+            inputs_free(in);
         }
 }
 
