@@ -164,7 +164,7 @@ static void trace_chunks(const float *x, size_t n, const float *v)
     printf("the same in chunks of 2 keys, each folded alone and merged\n%-11s %12s %12s %12s\n",
            "step", "m", "l", "o");
     for (size_t j = 0; j < n; j += 2) {
-        fold_keys(&h, 0, j, smaller(j + 2, n), &chunk);
+        fold_keys(h, 0, j, smaller(j + 2, n), &chunk);
         print_partial("chunk", j / 2, &chunk);
         aggregate_merge(&all, &chunk);
         print_partial("merged", j / 2, &all);
