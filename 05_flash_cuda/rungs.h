@@ -10,6 +10,7 @@
 #ifndef GRADIENT
 #define GRADIENT(name)
 #endif
+BESIDE(general_tiled)
 RUNG(tiled, F32, "", "", "")
 RUNG(register_tiled, F32, "3 to 4",
      "rung 1 reads shared memory once for each product, which feeds a quarter of the multiply-adds; of R + C numbers read rung 2 makes R C products",

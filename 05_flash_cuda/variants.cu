@@ -5,6 +5,7 @@
 
 #include "gpu/cuda_check.h"
 #include "multi_gpu/strategies.h"
+#include "portable/trace_tile.h"
 
 #include <vector>
 
@@ -24,10 +25,7 @@ static const struct variant *const variants[] = {
 };
 #undef RUNG
 
-extern "C" void tiled_trace(const struct problem *p, const struct arrays *a,
-                            float *trace);
-
-/* The state of rung 1 after each tile, recorded by the kernel itself.  The scores come
+/* The state of rung 1 after each tile, recorded by the kernel itself (trace_tile.h).  The scores come
  * out as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several
  * tiles of Bc = 32 keys; what is missing there is the unit: keys of bias -INFINITY. */
 static void trace_row(struct trace *t, const float *x, size_t n, const float *v, size_t d)
@@ -61,7 +59,9 @@ static void trace_row(struct trace *t, const float *x, size_t n, const float *v,
     a.lse = &lse;
     trace_note(t, "rung 1, tiles of %zu keys: %zu of the row, the others masked", bc,
                each);
-    tiled_trace(&p, &a, states.data());
+    tile_trace = states.data();
+    tiled.does[0].function(&p, &a);
+    tile_trace = NULL;
     for (size_t i = 0; i < n_tiles; i++) {
         const float *s = &states[i * (4 + d)];
         trace_state(t, "tile", i, s[0], s[1], s[2], s + 4, d, s[3]);

@@ -5,7 +5,7 @@ import pytest
 
 from helpers import attention, compare, load, normal, save, stage
 
-F32 = ("tiled", "split_kv_f32")
+F32 = ("tiled", "general_tiled", "split_kv_f32")
 LOWEST = float(np.finfo("f4").min)
 
 
@@ -32,8 +32,8 @@ def judge(got, want, o_allowed):
 
 @pytest.mark.parametrize("mask", [-1e4, -3e10, -1e15, -1e30, -2.5e38, LOWEST, 3e38])
 @pytest.mark.parametrize("variant", [
-    "tiled", "register_tiled", "tensor_cores", "async_copies", "larger_tiles", "lazy_rescaling",
-    "split_kv", "split_kv_f32", "general", "general_mma"])
+    "tiled", "general_tiled", "register_tiled", "tensor_cores", "async_copies", "larger_tiles",
+    "lazy_rescaling", "split_kv", "split_kv_f32", "general", "general_mma"])
 def test_rows_under_a_finite_mask_are_means(variant, mask):
     """Half, a whole row, one block of keys; float32 keeps nothing of a score beside -1e30."""
     q, k, v = inputs(variant)
@@ -48,7 +48,7 @@ def test_rows_under_a_finite_mask_are_means(variant, mask):
 
 
 @pytest.mark.parametrize("variant, cap", [
-    *((v, c) for v in ("tiled", "split_kv_f32", "split_kv", "general_mma")
+    *((v, c) for v in ("general_tiled", "split_kv_f32", "split_kv", "general_mma")
       for c in (1e-40, 1e-3, 1, 30, 1e4, 1e6, 1e8, 3e38)),
     ("general", 1e-3), ("general", 30), ("general", 1000)])
 def test_soft_caps_of_every_size_are_exact(variant, cap):
@@ -59,7 +59,8 @@ def test_soft_caps_of_every_size_are_exact(variant, cap):
 
 
 @pytest.mark.parametrize("sink", [np.inf, np.nan, 3e38, 1e30, 0.5, -1e30, -np.inf])
-@pytest.mark.parametrize("variant", ["tiled", "split_kv", "split_kv_f32", "general", "general_mma"])
+@pytest.mark.parametrize("variant", ["general_tiled", "split_kv", "split_kv_f32", "general",
+                                     "general_mma"])
 def test_sinks_of_every_size(variant, sink):
     """Also in a row without keys.  +inf is NaN, as in a score."""
     q, k, v = inputs(variant)
@@ -75,7 +76,7 @@ def test_sinks_of_every_size(variant, sink):
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256])
-@pytest.mark.parametrize("variant", ["tiled", "split_kv", "general", "general_mma"])
+@pytest.mark.parametrize("variant", ["general_tiled", "split_kv", "general", "general_mma"])
 def test_nan_of_a_packed_sequence_stays_in_it(variant, dim):
     """Sequences that end in a block of keys, or at 16 of them; queries are a few of each."""
     k_ends, q_ends = np.array([0, 5, 21, 69, 133, 230]), np.array([0, 3, 9, 10, 30, 40])

@@ -162,11 +162,11 @@ Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
     p.page_table = NULL, p.head_dim = p.head_dim_v = 4;
     p.seqlen_q = p.seqlen_k = p.total_q = 100, p.total_k = 100; /* too many for split_kv_f32 */
     cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, "tiled");
+    cr_expect_str_eq(name, "general_tiled");
     p.cu_seqlens_q = p.cu_seqlens_k = NULL;
     p.q_strides = (struct five_steps_strides){800, 4, 8};
     cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, "tiled");
+    cr_expect_str_eq(name, "general_tiled");
 
     p = sound(); /* a step with a sequence in pages of 4 keys */
     p.device = FIVE_STEPS_GPU;

@@ -12,11 +12,9 @@
  * Fold and letters as in 01_tiled.cu.  head_dim and head_dim_v up to the largest of
  * HEAD_DIMS, smaller ones padded with zeros; fp32, causal, bias, grouped heads, ragged
  * sizes.  A masked key is multiplied by p = 0: V must not hold NaN or inf there. */
-#include "attention.h"
-#include "cost.h"
 #include "monoid.h"
 #include "portable/float_arithmetic.h"
-#include "portable/launch.h"
+#include "portable/float_block.h"
 #include "portable/padded_floats.h"
 
 #ifndef HEAD_DIMS
@@ -49,16 +47,6 @@ template <int D_, int LX_, int R_, int C_, int WARPS_> struct shape {
 /* Measured to be fast, and small enough for the 64 KB of sm_75. */
 template <int D> struct shape_for { using type = shape<D, 8, 4, 4, 4>; };
 template <> struct shape_for<64> { using type = shape<64, 16, 8, 4, 4>; };
-
-/* The kernel's argument: the problem, its arrays, and how the work is cut: block number
- * head * q_blocks + i, head = b * heads_q + h. */
-struct work {
-    struct problem p;
-    struct arrays a;
-    struct mask32 mask;
-    unsigned q_blocks; /* blocks of Br queries in a head */
-    unsigned group;    /* query heads that share a key head */
-};
 
 /* s (R, C) += q k^T.  q: the thread's first row, RY rows apart; k: its first key. */
 template <class S>
@@ -161,19 +149,11 @@ template <class S>
 static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struct work x)
 {
     typename S::tiles &shared = dynamic_shared<typename S::tiles>();
-    const struct problem &p = x.p;
+    const struct float_block b = block_of(x, S::Br);
     int warp = threadIdx.x / 32, tx = threadIdx.x % S::LX, ty = threadIdx.x % 32 / S::LX;
     int row = warp * S::RY * S::R + ty; /* the thread's first row in the tile */
-    int i_0 = blockIdx.x % x.q_blocks * S::Br;
-    size_t head = blockIdx.x / x.q_blocks, head_kv = (unsigned)head / x.group;
-    int seqlen_q = p.seqlen_q, seqlen_k = p.seqlen_k, n_q = min(+S::Br, seqlen_q - i_0);
-    int head_dim = p.head_dim, head_dim_v = p.head_dim_v;
-    const float *q = (const float *)x.a.q + (head * seqlen_q + i_0) * head_dim;
-    const float *k = (const float *)x.a.k + head_kv * seqlen_k * head_dim;
-    const float *v = (const float *)x.a.v + head_kv * seqlen_k * head_dim_v;
-
-    int n_keys = some_row_sees(x.mask, i_0, i_0 + n_q).end;
-    int n_open = all_rows_see(x.mask, i_0, i_0 + n_q).end;
+    int head_dim = x.p.head_dim, head_dim_v = x.p.head_dim_v;
+    int n_open = all_rows_see(x.mask, b.i_0, b.i_0 + b.n_q).end;
 
     struct se state[S::R];
     float4 o[S::R][S::GROUPS];
@@ -183,10 +163,10 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
 #pragma unroll
         for (int g = 0; g < S::GROUPS; g++) o[a][g] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-    load_tile<S::D, S::THREADS>(shared.q, S::Br, q, n_q, head_dim);
-    for (int j_0 = 0; j_0 < n_keys; j_0 += S::Bc) {
-        int n_k = min(+S::Bc, n_keys - j_0);
-        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, k + (size_t)j_0 * head_dim, n_k,
+    load_tile<S::D, S::THREADS>(shared.q, S::Br, b.q, b.n_q, head_dim);
+    for (int j_0 = 0; j_0 < b.n_keys; j_0 += S::Bc) {
+        int n_k = min(+S::Bc, b.n_keys - j_0);
+        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, b.k + (size_t)j_0 * head_dim, n_k,
                                     head_dim);
         __syncthreads(); /* K is complete */
         float s[S::R][S::C] = {};
@@ -194,12 +174,12 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
 #pragma unroll
         for (int a = 0; a < S::R; a++)
 #pragma unroll
-            for (int b = 0; b < S::C; b++) s[a][b] *= p.scale;
+            for (int b = 0; b < S::C; b++) s[a][b] *= x.p.scale;
         /* the mask is needed on the diagonal and at the ragged edges only */
-        if (p.has_bias || j_0 + S::Bc > n_open)
-            mask_block<S>(s, x, i_0 + row, j_0 + tx);
+        if (x.p.has_bias || j_0 + S::Bc > n_open)
+            mask_block<S>(s, x, b.i_0 + row, j_0 + tx);
         __syncthreads(); /* nobody reads K any more */
-        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, v + (size_t)j_0 * head_dim_v, n_k,
+        load_tile<S::D, S::THREADS>(shared.kv, S::Bc, b.v + (size_t)j_0 * head_dim_v, n_k,
                                     head_dim_v);
         push_scores<S>(state, o, s, &shared.p[row], tx);
         __syncthreads(); /* V and P are complete */
@@ -210,33 +190,18 @@ static __global__ void __launch_bounds__(S::THREADS) register_tiled_kernel(struc
     for (int a = 0; a < S::R; a++) {
         state[a].l = lanes_sum<S::LX>(state[a].l);
         int i = row + S::RY * a;
-        if (i >= n_q) continue;
-        float *o_i = (float *)x.a.o + (head * seqlen_q + i_0 + i) * head_dim_v;
+        if (i >= b.n_q) continue;
 #pragma unroll
         for (int g = 0; g < S::GROUPS; g++) {
             float out[4] = {o[a][g].x, o[a][g].y, o[a][g].z, o[a][g].w};
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 int column = 4 * (tx + S::LX * g) + c;
-                if (column < head_dim_v) o_i[column] = se_divide(state[a], out[c]);
+                if (column < head_dim_v) b.o[i * head_dim_v + column] = se_divide(state[a], out[c]);
             }
         }
-        if (tx == 0) x.a.lse[head * seqlen_q + i_0 + i] = se_lse(state[a]);
+        if (tx == 0) b.lse[i] = se_lse(state[a]);
     }
-}
-
-template <class S> static size_t q_blocks(const struct problem *p)
-{
-    return (p->seqlen_q + S::Br - 1) / S::Br;
-}
-
-template <class S> static void launch(const struct problem *p, const struct arrays *a)
-{
-    struct work x = {*p, *a, problem_mask32(p), (unsigned)q_blocks<S>(p),
-                     (unsigned)(p->heads_q / p->heads_kv)};
-    size_t n_blocks = p->batch * p->heads_q * x.q_blocks;
-    if (!n_blocks) return;
-    start<typename S::tiles>(register_tiled_kernel<S>, n_blocks, S::THREADS, a->stream, x);
 }
 
 /* Calls use(shape) with the shape for the problem's head dims. */
@@ -248,7 +213,10 @@ template <int... D, class F> static void with_shape(const struct problem *p, F u
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    with_shape<HEAD_DIMS>(p, [&](auto s) { launch<decltype(s)>(p, a); });
+    with_shape<HEAD_DIMS>(p, [&](auto s) {
+        using S = decltype(s);
+        start_blocks<typename S::tiles>(register_tiled_kernel<S>, S::Br, S::THREADS, p, a);
+    });
 }
 
 /* The instance for p in words. */
@@ -278,13 +246,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(register_tiled) = {
     .name = "register_tiled",
     .idea = "tiles in registers",
-    .group = IN_PORTABLE,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES | WITH_SHIFT,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    FLOAT_VARIANT,
     .refuses = refuses,
     .picks = picks,
     .cost = cost,

@@ -62,13 +62,11 @@ variants() {
 }
 
 # attention TYPE HEAD_DIM SEQLEN BATCH: every rung for the type, 2048 columns of heads.
-# Rung 1 takes 16-bit arrays too, but computes in float32: it is measured there.
 attention() {
-    heads=$((2048 / $2)) not=
-    [ "$1" = f32 ] || not=tiled
+    heads=$((2048 / $2))
     shape="--op attention --dtype $1 --batch $4 --heads-q $heads --heads-kv $heads
            --seqlen-q $3 --seqlen-k $3 --head-dim $2 --head-dim-v $2"
-    for name in $(variants attention "$1" | grep -v -e ^split_kv -e "^$not"'$'); do
+    for name in $(variants attention "$1" | grep -v -e ^split_kv -e ^general_tiled); do
         only="-k regex:${name}_kernel --launch-skip 2 --launch-count 1"
         # shellcheck disable=SC2086 # $shape is a list of options
         count "$name-$1-$2" "$program" "$name" "$units" $shape
