@@ -159,7 +159,7 @@ static struct cost cost(const struct problem *p) { return attention_cost(p, Br);
 
 GPU_VARIANT(general_tiled) = {
     .name = "general_tiled",
-    .idea = "what models ask for, any GPU",
+    .idea = "what models ask for",
     .group = IN_PORTABLE,
     .device = GPU_DEVICE,
     .least_arch = 75,
