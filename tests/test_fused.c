@@ -7,17 +7,13 @@
 #include "attention_problem.h"
 
 enum { N = 500 };
-static float x[N], w[N];
+static const float *x, *w;
 
-/* kind 0: random; 1: ascending; 2: descending; 3: far from 0; 4: equal */
-static void fill(int kind)
+static struct inputs *fill(enum recipe recipe)
 {
-    struct random r = {(uint64_t)kind};
-    for (size_t j = 0; j < N; j++) {
-        float z = random_normal(&r), t = 0.02f * (float)j;
-        x[j] = kind == 0 ? 3 * z : kind == 1 ? t : kind == 2 ? -t : kind == 3 ? 1000 + z : 2.5f;
-        w[j] = random_normal(&r) + (kind == 3 ? z : 0.0f);
-    }
+    struct inputs *in = inputs_of(rows_of(OP_FUSED_REDUCTION, 1, N), recipe, F32);
+    x = in->arrays.x, w = in->arrays.w;
+    return in;
 }
 
 /* The fold by a random tree of parentheses, with empty parts. */
@@ -44,13 +40,12 @@ static struct pair in_chunks(const struct reduction *red, size_t size)
 /* Chunks of every size, then a hundred random trees. */
 Test(fused, any_partition_gives_the_exact_answer)
 {
-    struct problem p = {.op = OP_FUSED_REDUCTION, .rows = 1, .cols = N};
-    struct arrays a = {.x = x, .w = w};
+    static const enum recipe recipes[] = {RANDOM, ASCENDING, DESCENDING, SHIFT_UP, EQUAL};
     struct random r = {99};
     for (int kind = 0; kind < 5; kind++) {
-        fill(kind);
-        struct standard *standard = standard_new(&p, &a);
-        struct outputs out = outputs_new(&p);
+        struct inputs *in = fill(recipes[kind]);
+        struct standard *standard = standard_new(&in->problem, &in->arrays);
+        struct outputs out = outputs_new(&in->problem);
         for (size_t size = 1; size <= N + 100; size++) {
             for (size_t f = 0; f < N_FUSED; f++) {
                 struct pair all = size <= N ? in_chunks(&reductions[f], size)
@@ -63,7 +58,7 @@ Test(fused, any_partition_gives_the_exact_answer)
                       size, reductions[v.index[1]].name, v.got, v.want, v.allowed);
         }
         outputs_free(&out);
-        standard_free(standard);
+        standard_free(standard), inputs_free(in);
     }
 }
 
@@ -86,7 +81,7 @@ Test(fused, unit_is_identity_and_masked_scores_are_the_unit)
 /* One pass with raw moments, E x^2 - (E x)^2, is what fusing without `move` gives. */
 Test(fused, variance_far_from_zero_survives_where_raw_moments_do_not)
 {
-    fill(3);
+    struct inputs *in = fill(SHIFT_UP);
     float sum = 0, squares = 0;
     double mean = 0, want = 0;
     for (size_t j = 0; j < N; j++) sum += x[j], squares += x[j] * x[j], mean += (double)x[j] / N;
@@ -95,4 +90,5 @@ Test(fused, variance_far_from_zero_survives_where_raw_moments_do_not)
     float good = reductions[FUSED_VARIANCE].finish(&all), raw = squares / N - sum / N * (sum / N);
     cr_assert(fabs(good / want - 1) < 1e-3, "%g, want %g", good, want);
     cr_assert(fabs(raw / want - 1) > 1e-2, "%g, want %g", raw, want);
+    inputs_free(in);
 }
