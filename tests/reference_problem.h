@@ -5,35 +5,25 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include "verification/cases.h"
-#include "verification/compare.h"
-#include "problem/half.h"
+
 #include "oracle.h"
+#include "problem/half.h"
+#include "verification/cases.h"
 #include "verification/reference.h"
-#include "problem/variant.h"
 
-static inline struct problem rows_problem(enum op op, size_t rows, size_t cols)
+static inline struct problem heads_problem(const size_t s[7])
 {
-    return (struct problem){.op = op, .rows = rows, .cols = cols};
+    return (struct problem){.op = OP_ATTENTION, .batch = s[0], .heads_q = s[1], .heads_kv = s[2],
+                            .seqlen_q = s[3], .seqlen_k = s[4], .head_dim = s[5], .head_dim_v = s[6],
+                            .scale = 1 / sqrtf((float)s[5])};
 }
+#define HEADS(...) heads_problem((const size_t[7]){__VA_ARGS__})
 
-static inline struct problem heads_problem(size_t b, size_t hq, size_t hkv, size_t nq, size_t nk,
-                                    size_t d, size_t dv)
+/* got is want up to a few roundings of double, the same infinity, or NaN as want is. */
+static inline int near(double got, double want)
 {
-    return (struct problem){.op = OP_ATTENTION,
-                            .batch = b,
-                            .heads_q = hq,
-                            .heads_kv = hkv,
-                            .seqlen_q = nq,
-                            .seqlen_k = nk,
-                            .head_dim = d,
-                            .head_dim_v = dv,
-                            .scale = 1 / sqrtf((float)d)};
+    return got == want || (isnan(got) && isnan(want)) ||
+           fabs(got - want) <= 1e-14 * (1 + fabs(want));
 }
-
-/* got is want up to a few roundings of double. */
-#define NEAR(got, want, ...)                                                             \
-    cr_expect(fabs((double)((got) - (want))) <= 1e-14 * (1 + fabs((double)(want))),      \
-              __VA_ARGS__)
 
 #endif
