@@ -28,9 +28,9 @@ static const struct variant *const variants[] = {
 /* The state of rung 1 after each tile, recorded by the kernel itself (trace_tile.h).  The scores come
  * out as x because q = (1), k_j = (x_j), scale = 1.  A short row is dealt out to several
  * tiles of Bc = 32 keys; what is missing there is the unit: keys of bias -INFINITY. */
-static void trace_row(struct trace *t, const float *x, size_t n, const float *v, size_t d)
+static void trace_row(const float *x, size_t n, const float *v)
 {
-    const size_t bc = 32, most_tiles = 8;
+    const size_t bc = 32, most_tiles = 8, d = 2;
     size_t each = (n + most_tiles - 1) / most_tiles; /* scores in a tile */
     if (each > bc) each = bc;
     size_t n_tiles = (n + each - 1) / each, n_keys = n_tiles * bc;
@@ -57,14 +57,15 @@ static void trace_row(struct trace *t, const float *x, size_t n, const float *v,
     a.bias = bias.data();
     a.o = o.data();
     a.lse = &lse;
-    trace_note(t, "rung 1, tiles of %zu keys: %zu of the row, the others masked", bc,
-               each);
     tile_trace = states.data();
     tiled.does[0].function(&p, &a);
     tile_trace = NULL;
+    printf("rung 1, tiles of %zu keys: %zu of the row, the others masked\n"
+           "step                    x            m            l   correction  o\n", bc, each);
     for (size_t i = 0; i < n_tiles; i++) {
         const float *s = &states[i * (4 + d)];
-        trace_state(t, "tile", i, s[0], s[1], s[2], s + 4, d, s[3]);
+        printf("tile %-7zu %12.6g %12.6g %12.6g %12.6g  %.6g %.6g\n", i, s[0], s[1], s[2], s[3],
+               s[4], s[5]);
     }
 }
 
@@ -73,7 +74,7 @@ static const struct stage flash_cuda = {
     .name = "05_flash_cuda",
     .idea = "the whole of attention in one kernel: tiles on the chip, a ladder of rungs",
     .variants = variants,
-    .trace = trace_row,
+    .after_trace = trace_row,
     .strategies = gpu_strategies,
     .on_ranks = on_ranks,
 };

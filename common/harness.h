@@ -246,23 +246,7 @@ size_t variant_scratch(const struct variant *v, const struct problem *p);
 /* Computes p, whose arrays v can reach. */
 void variant_call(const struct variant *v, const struct problem *p, const struct arrays *a);
 
-struct trace; /* where a trace goes */
 struct options; /* a command line (program/options.h) */
-
-/* One line of a trace: the state after a step.
- *   step        "element", "tile", "merge", ...   index  which one, from 0
- *   x           the new score or, for a tile, its maximum
- *   m, l        running maximum and denominator after the step
- *   o, n_o      un-normalised output after the step, or NULL, 0
- *   correction  the factor by which old l and o were multiplied, 1 for none */
-void trace_state(struct trace *t, const char *step, size_t index, float x, float m, float l,
-                 const float *o, size_t n_o, float correction);
-/* One line of words, printf style. */
-void trace_note(struct trace *t, const char *format, ...)
-#ifdef __GNUC__
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
 
 /* A way to share one attention problem between several ranks (common/ranks). */
 struct strategy {
@@ -282,10 +266,8 @@ struct stage {
     /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
      * attention, on a query with these scores. */
     int traces_attention;
-    /* Prints what follows the trace of scores x (n) and values v (n, 2); or NULL. */
+    /* Prints what follows the trace of scores x (n) and values v (n, 2), (1, j) each; or NULL. */
     void (*after_trace)(const float *x, size_t n, const float *v);
-    /* Follow one row of scores x [n] with values v [n, d] through the stage. */
-    void (*trace)(struct trace *t, const float *x, size_t n, const float *v, size_t d);
     const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */
     /* check, bench or run (`verb`, a bit of program/parse.h) on several ranks: with --gpus, or
      * always where the program is of several ranks. */

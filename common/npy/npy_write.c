@@ -4,7 +4,6 @@
  * old files. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,48 +13,22 @@
 
 #include "npy/npy.h"
 
-enum { MOST_FILES = 16 };
-static char *volatile temporaries[MOST_FILES]; /* that a signal must remove */
+/* The files that are being written: a signal must remove their temporaries. */
+static struct npy_writer *volatile writing;
+static volatile size_t n_writing;
 
 static void remove_temporaries(int number)
 {
-    for (int i = 0; i < MOST_FILES; i++)
-        if (temporaries[i]) unlink(temporaries[i]);
+    for (size_t i = 0; i < n_writing; i++)
+        if (writing[i].temporary) unlink(writing[i].temporary);
     signal(number, SIG_DFL);
     raise(number);
-}
-
-/* Creates a new empty file beside w->target; its descriptor or -1 (errno). */
-static int temporary_create(struct npy_writer *w)
-{
-    const char *name = strrchr(w->target, '/') + 1;
-    if (asprintf(&w->temporary, "%.*s.%.200s.%ld.tmp", (int)(name - w->target), w->target, name,
-                 (long)getpid()) < 0) {
-        w->temporary = NULL;
-        return -1;
-    }
-    unlink(w->temporary); /* of a process of this number that was killed */
-    for (int i = 0; i < MOST_FILES; i++)
-        if (!temporaries[i]) {
-            temporaries[i] = w->temporary;
-            break;
-        }
-    return open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-}
-
-static void temporary_forget(struct npy_writer *w)
-{
-    for (int i = 0; i < MOST_FILES; i++)
-        if (temporaries[i] && temporaries[i] == w->temporary) temporaries[i] = NULL;
-    free(w->temporary);
-    w->temporary = NULL;
 }
 
 void npy_writer_abort(struct npy_writer *w, size_t n)
 {
     for (size_t t = 0; t < n; t++) {
-        if (w[t].temporary) unlink(w[t].temporary);
-        temporary_forget(&w[t]);
+        free(w[t].temporary);
         free(w[t].target);
         memset(&w[t], 0, sizeof w[t]);
     }
@@ -77,7 +50,7 @@ static char *resolve(const char *path)
     return out;
 }
 
-/* Fills in w->target, mode and direct. */
+/* Fills in the target, and the temporary beside it. */
 static const char *find_target(struct npy_writer *w)
 {
     struct stat about;
@@ -89,44 +62,39 @@ static const char *find_target(struct npy_writer *w)
         return npy_error("%s: is a link to nothing; give the name of a file", w->path);
     if (exists && access(w->path, W_OK))
         return npy_error("%s: exists and cannot be replaced (%s)", w->path, strerror(errno));
-    w->direct = exists && !S_ISREG(about.st_mode);
+    int direct = exists && !S_ISREG(about.st_mode);
     w->mode = exists ? (int)(about.st_mode & 07777) : -1;
-    w->target = w->direct ? strdup(w->path) : resolve(w->path);
-    if (w->target) return NULL;
-    return npy_error("%s: cannot be written (%s); give a file in a directory that exists",
-                     w->path, strerror(errno));
+    w->target = direct ? strdup(w->path) : resolve(w->path);
+    if (!w->target)
+        return npy_error("%s: cannot be written (%s); give a file in a directory that exists",
+                         w->path, strerror(errno));
+    const char *name = strrchr(w->target, '/') + 1;
+    int length = (int)(name - w->target);
+    if (direct || asprintf(&w->temporary, "%.*s.%.200s.%ld.tmp", length, w->target, name,
+                           (long)getpid()) > 0)
+        return NULL;
+    w->temporary = NULL;
+    return npy_error("%s: no memory for its name", w->path);
+}
+
+/* Creates the temporary, or opens a device or pipe; its descriptor or -1 (errno). */
+static int create(const struct npy_writer *w)
+{
+    if (!w->temporary) return open(w->target, O_WRONLY | O_CLOEXEC);
+    unlink(w->temporary); /* of a process of this number that was killed */
+    return open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
 const char *npy_writer_begin(struct npy_writer *w, const char *path)
 {
     *w = (struct npy_writer){.path = path};
     const char *error = find_target(w);
-    if (!error && !w->direct) {
-        int fd = temporary_create(w);
-        if (fd < 0)
-            error = npy_error("%s: its directory cannot be written to (%s)", path,
-                              strerror(errno));
-        else close(fd);
-        if (w->temporary) unlink(w->temporary);
-        temporary_forget(w);
-    }
+    int fd = error || !w->temporary ? 0 : create(w);
+    if (fd < 0)
+        error = npy_error("%s: its directory cannot be written to (%s)", path, strerror(errno));
+    if (fd > 0) close(fd), unlink(w->temporary);
     if (error) npy_writer_abort(w, 1);
     return error;
-}
-
-void npy_writer_set(struct npy_writer *w, size_t ndim, const size_t *shape, const float *data)
-{
-    w->ndim = ndim;
-    w->data = data;
-    if (ndim) memcpy(w->shape, shape, ndim * sizeof *shape);
-}
-
-void npy_writer_stream(struct npy_writer *w, size_t ndim, const size_t *shape,
-                       size_t (*next)(void *context, const float **data), void *context)
-{
-    npy_writer_set(w, ndim, shape, NULL);
-    w->next = next;
-    w->context = context;
 }
 
 /* Writes all n bytes.  Returns 0 or an errno. */
@@ -166,12 +134,11 @@ static int write_array(int fd, const struct npy_writer *w)
     return error;
 }
 
-/* Puts the array into a temporary, or straight into a device. */
-static const char *write_file(struct npy_writer *w)
+static const char *write_file(const struct npy_writer *w)
 {
-    int fd = w->direct ? open(w->target, O_WRONLY | O_CLOEXEC) : temporary_create(w);
+    int fd = create(w);
     if (fd < 0) return npy_error("%s: cannot be written (%s)", w->path, strerror(errno));
-    int error = w->mode >= 0 && !w->direct && fchmod(fd, (mode_t)w->mode) ? errno : 0;
+    int error = w->mode >= 0 && w->temporary && fchmod(fd, (mode_t)w->mode) ? errno : 0;
     if (!error) error = write_array(fd, w);
     if (close(fd) && !error) error = errno;
     if (!error) return NULL;
@@ -184,32 +151,21 @@ const char *npy_writer_commit(struct npy_writer *w, size_t n)
     enum { N_CAUGHT = sizeof caught / sizeof *caught, N_STOPS = 3 }; /* others fail a write */
     struct sigaction before[N_CAUGHT], with = {.sa_handler = remove_temporaries};
     const char *error = NULL;
-    for (size_t t = 1; t < n && !error; t++)
-        for (size_t k = 0; k < t && !w[t].direct; k++)
-            if (!strcmp(w[t].target, w[k].target))
-                error = npy_error("%s and %s: two outputs in one file", w[k].path, w[t].path);
+    writing = w, n_writing = n;
     for (int i = 0; i < N_CAUGHT; i++) {
         if (i == N_STOPS) with.sa_handler = SIG_IGN;
         sigaction(caught[i], &with, &before[i]);
         if (before[i].sa_handler == SIG_IGN) sigaction(caught[i], &before[i], NULL);
     }
-    for (size_t t = 0; t < n && !error; t++) error = write_file(&w[t]);
-    for (size_t t = 0; t < n && !error; t++) {
-        if (w[t].direct) continue;
-        if (rename(w[t].temporary, w[t].target))
+    for (size_t t = 0; t < n && !error; t++)
+        if (w[t].path) error = write_file(&w[t]);
+    for (size_t t = 0; t < n && !error; t++)
+        if (w[t].temporary && rename(w[t].temporary, w[t].target))
             error = npy_error("%s: cannot be replaced (%s)", w[t].path, strerror(errno));
-        else temporary_forget(&w[t]);
-    }
-    npy_writer_abort(w, n);
+    for (size_t t = 0; t < n; t++)
+        if (w[t].temporary) unlink(w[t].temporary); /* what has not become the target */
     for (int i = 0; i < N_CAUGHT; i++) sigaction(caught[i], &before[i], NULL);
+    n_writing = 0;
+    npy_writer_abort(w, n);
     return error;
-}
-
-const char *npy_write_f32(const char *path, size_t ndim, const size_t *shape, const float *data)
-{
-    struct npy_writer w;
-    const char *error = npy_writer_begin(&w, path);
-    if (error) return error;
-    npy_writer_set(&w, ndim, shape, data);
-    return npy_writer_commit(&w, 1);
 }

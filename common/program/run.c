@@ -121,8 +121,8 @@ int run_stage(const struct stage *stage, const struct options *opt)
     r.p.op = run_operation(opt);
     if (writes_to_standard_output(opt)) r.report = stderr;
     int status = do_run(&r);
+    npy_writer_abort(r.writer, N_ARRAYS);
     for (int i = 0; i < N_ARRAYS; i++) {
-        npy_writer_abort(&r.writer[i], 1);
         npy_free(&r.in[i]);
         memory_free(r.converted[i]);
     }

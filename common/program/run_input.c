@@ -11,7 +11,7 @@ static int read_file(struct run *r, enum array i)
 {
     struct npy *a = &r->in[i];
     const char *path = r->opt->file[i];
-    const char *why = array_list[i].number == INT32 ? npy_read_ints(path, a) : npy_read(path, a);
+    const char *why = npy_read(path, array_list[i].number == INT32, NULL, a);
     if (why) return bad(r, "--%s: %s", array_list[i].name, why);
     if (a->was_f64) say(r, "%s: f64 rounded to f32\n", path);
     if (a->n_overflowed)

@@ -21,7 +21,7 @@ int run_open_outputs(struct run *r)
         if (!is_written(r, i)) continue;
         const char *why = npy_writer_begin(w, path);
         if (why) return bad(r, "--%s: %s", array_list[i].name, why);
-        for (int k = 0; k < i && !w->direct; k++)
+        for (int k = 0; k < i && w->temporary; k++)
             if (r->writer[k].target && !strcmp(w->target, r->writer[k].target))
                 return bad(r, "--%s: %s is the file of the other output too; give two",
                            array_list[i].name, path);
@@ -61,18 +61,14 @@ static const float *floats(struct run *r, enum array i)
 
 int run_write_outputs(struct run *r)
 {
-    struct npy_writer writers[N_ARRAYS];
-    size_t n = 0;
     for (int i = 0; i < N_ARRAYS; i++) {
-        size_t shape[NPY_MAX_DIMS];
+        struct npy_writer *w = &r->writer[i];
         if (!is_written(r, i)) continue;
-        const float *data = floats(r, i);
-        if (!data && r->out.array[i].n) return bad(r, "no memory for the output in f32");
-        npy_writer_set(&r->writer[i], run_file_shape(r, i, shape), shape, data);
-        writers[n++] = r->writer[i];
-        r->writer[i] = (struct npy_writer){0};
+        w->data = floats(r, i);
+        if (!w->data && r->out.array[i].n) return bad(r, "no memory for the output in f32");
+        w->ndim = run_file_shape(r, i, w->shape);
     }
-    const char *why = npy_writer_commit(writers, n);
+    const char *why = npy_writer_commit(r->writer, N_ARRAYS);
     if (!why) return OK;
     fprintf(stderr, "%s: %s\n", r->stage->name, why);
     return FAILED;

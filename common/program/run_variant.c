@@ -95,6 +95,7 @@ static void say_why(const struct run *r, const struct variant *chosen)
     while (strcmp(all[i]->name, chosen->name)) i++;
     while (all[++i]) {
         const struct variant *v = variant_here(all[i]);
+        if (!variant_does(v, r->p.op)) continue;
         choice_why_not(r->stage, &r->p, v, why, sizeof why);
         if (!strcmp(why, last)) {
             say(r, ", %s", v->name);

@@ -1,6 +1,4 @@
 /* trace.c: run a stage's own functions on one row, and print what they watch after every step. */
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,39 +122,6 @@ static void trace_variant(const struct stage *stage, const float *x, size_t n, c
     if (stage->after_trace) stage->after_trace(x, n, v);
 }
 
-struct trace { int header; /* is the table's header out? */ };
-
-void trace_state(struct trace *t, const char *step, size_t index, float x, float m, float l,
-                 const float *o, size_t n_o, float correction)
-{
-    if (!t->header) {
-        printf("%-12s %12s %12s %12s %12s  %s\n", "step", "x", "m", "l", "correction",
-               n_o ? "o" : "");
-        t->header = 1;
-    }
-    char name[32];
-    snprintf(name, sizeof name, "%s %zu", step, index);
-    printf("%-12s", name);
-    print_number(x);
-    if (isnan(m)) printf(" %12s", "-");
-    else print_number(m);
-    if (isnan(l) && isnan(m) == 0 && !isnan(x)) printf(" %12s", "-");
-    else print_number(l);
-    printf(" %12.6g ", correction);
-    for (size_t c = 0; c < n_o; c++) printf(" %.6g", o[c]);
-    printf("\n");
-}
-
-void trace_note(struct trace *t, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    printf("\n");
-    t->header = 0;
-}
-
 /* "3,2,5,-inf" -> x; returns how many, 0 when the text is not such a list. */
 static size_t parse_row(const char *text, float *x)
 {
@@ -187,13 +152,8 @@ int trace_stage(const struct stage *stage, const struct options *opt)
         v[2 * j] = 1;
         v[2 * j + 1] = (float)j;
     }
-    if (!stage->trace) {
-        printf("%s: scores %s\n", stage->name, text);
-        trace_variant(stage, x, n, v);
-        return 0;
-    }
-    struct trace t = {0};
-    printf("%s: scores %s; value of key j: (1, j)\n", stage->name, text);
-    stage->trace(&t, x, n, v, 2);
+    printf("%s: scores %s%s\n", stage->name, text,
+           variant_does(stage->variants[0], OP_SOFTMAX) ? "" : "; value of key j: (1, j)");
+    trace_variant(stage, x, n, v);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
@@ -33,7 +34,7 @@ static int problem_of_headers(struct run *r)
         if (path && !(taken & HAS(i)))
             return bad(r, "several ranks do not support --%s", array_list[i].name);
         if (!path || !(operations[r->p.op].inputs & HAS(i))) continue;
-        why = npy_read_rows(path, 0, 0, a);
+        why = npy_read(path, 0, (const size_t[]){0, 0}, a);
         if (why) return bad(r, "%s", why);
         a->shape[a->ndim - 2] = a->rows_there;
     }
@@ -76,13 +77,13 @@ static const char *rows_of_files(const void *from, enum array which, struct key_
 {
     const struct options *opt = from;
     struct npy part;
-    const char *why = npy_read_rows(opt->file[which], rows.first, rows.end, &part);
+    const char *why = npy_read(opt->file[which], 0, (const size_t[]){rows.first, rows.end}, &part);
     if (why) return why;
     *numbers = memory_new(size_times(part.count, sizeof **numbers));
-    if (*numbers) npy_widen(&part, *numbers);
-    else why = "no memory for rows of a file";
+    for (size_t i = 0; *numbers && i < part.count; i++)
+        (*numbers)[i] = dtypes[part.dtype].load(part.data, i);
     npy_free(&part);
-    return why;
+    return *numbers ? NULL : "no memory for rows of a file";
 }
 
 /* --- The outputs. --- */
@@ -140,9 +141,8 @@ static size_t slices_next(void *slices, const float **data)
 static int write_answer(struct run *r)
 {
     static const enum array outputs[] = {ARRAY_O, ARRAY_LSE};
-    struct npy_writer writer[2];
     struct slices slices[2];
-    size_t n = r->opt->file[ARRAY_LSE] ? 2 : 1, shape[NPY_MAX_DIMS];
+    size_t n = r->opt->file[ARRAY_LSE] ? 2 : 1;
     const char *why = NULL;
     const float *ignored;
     for (size_t i = 0; i < n; i++) {
@@ -152,12 +152,12 @@ static int write_answer(struct run *r)
     int status = world_agree(why, FAILED);
     why = NULL;
     for (size_t i = 0; i < n && !status && world.first == 0; i++) {
-        size_t rank = run_file_shape(r, outputs[i], shape);
-        writer[i] = r->writer[outputs[i]];
-        memset(&r->writer[outputs[i]], 0, sizeof *writer);
-        npy_writer_stream(&writer[i], rank, shape, slices_next, &slices[i]);
+        struct npy_writer *w = &r->writer[outputs[i]];
+        w->ndim = run_file_shape(r, outputs[i], w->shape);
+        w->next = slices_next;
+        w->context = &slices[i];
     }
-    if (!status && world.first == 0) why = npy_writer_commit(writer, n);
+    if (!status && world.first == 0) why = npy_writer_commit(r->writer, N_ARRAYS);
     for (size_t i = 0; i < n; i++) {
         while (!status && slices_next(&slices[i], &ignored)) continue;
         memory_free(slices[i].memory);
@@ -192,9 +192,7 @@ int run_on_ranks(const struct stage *stage, const struct options *opt)
     complain_silently(1); /* world_agree() says it once, with the rank */
     int status = do_run(&r);
     complain_silently(!speaks);
-    for (int i = 0; i < N_ARRAYS; i++) {
-        npy_writer_abort(&r.writer[i], 1);
-        npy_free(&r.in[i]);
-    }
+    npy_writer_abort(r.writer, N_ARRAYS);
+    for (int i = 0; i < N_ARRAYS; i++) npy_free(&r.in[i]);
     return status;
 }

@@ -24,7 +24,7 @@ enum { MOST_SCORES = 64, MOST_DIMS = 8, MOST_STEPS = 256 };
 
 extern float scores[MOST_SCORES], weights[MOST_SCORES], arena[];
 
-/* One line of a stage's trace: the arguments of trace_state(). */
+/* One line of a stage's trace. */
 struct step {
     float index, x, m, l, correction;
     float o[MOST_DIMS];
@@ -34,6 +34,8 @@ struct step {
 
 extern struct step steps[MOST_STEPS];
 extern int n_steps, loop;
+
+void add_state(size_t index, float x, float m, float l, float correction);
 
 /* The steps of a stage's softmax_row on the first n scores; returns their number. */
 int traced_row(function_of_row *softmax_row, int n);

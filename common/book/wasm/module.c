@@ -39,16 +39,12 @@ float EXPORT(to_type)(float x, int type)
     return x;
 }
 
-void trace_state(struct trace *t, const char *step, size_t index, float x, float m, float l,
-                 const float *o, size_t n_o, float correction)
+void add_state(size_t index, float x, float m, float l, float correction)
 {
-    (void)t, (void)step;
     if (n_steps == MOST_STEPS) return;
     struct step *s = &steps[n_steps++];
     *s = (struct step){.index = (float)index, .x = x, .m = m, .l = l,
-                       .correction = correction, .n_o = (float)n_o,
-                       .loop = (float)loop};
-    for (size_t c = 0; c < n_o && c < MOST_DIMS; c++) s->o[c] = o[c];
+                       .correction = correction, .loop = (float)loop};
 }
 
 void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
@@ -104,10 +100,4 @@ int traced_row(function_of_row *softmax_row, int n)
     watcher = NULL;
     pass_over((size_t)n);
     return n_steps;
-}
-
-void trace_note(struct trace *t, const char *format, ...)
-{
-    (void)t;
-    if (format[0] == 'l' && format[1] == 'o') loop = format[5] - '0'; /* "loop 1: ..." */
 }

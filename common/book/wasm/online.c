@@ -15,7 +15,7 @@ int EXPORT(online_row)(int n, int type)
         float correction = m_new == m ? 1 : expf(m - m_new);
         if (scores[j] != -INFINITY) l = to_type(l * correction + expf(scores[j] - m_new), type);
         m = m_new;
-        trace_state(NULL, "element", (size_t)j, scores[j], m, l, NULL, 0, correction);
+        add_state((size_t)j, scores[j], m, l, correction);
     }
     for (int j = 0; j < n; j++)
         weights[j] = l == 0 ? 0 : to_type(expf(scores[j] - m) / l, type);

@@ -12,14 +12,14 @@ int EXPORT(safe_row)(int n, int type)
     if (type == F32) return traced_row(softmax_row, n);
     for (int j = 0; j < n; j++) {
         m = scores[j] > m ? scores[j] : m;
-        trace_state(NULL, "element", (size_t)j, scores[j], m, NAN, NULL, 0, 1);
+        add_state((size_t)j, scores[j], m, NAN, 1);
     }
     if (m == -INFINITY) m = 0;
     loop = 2;
     for (int j = 0; j < n; j++) {
         weights[j] = to_type(expf(to_type(scores[j] - m, type)), type);
         l = to_type(l + weights[j], type);
-        trace_state(NULL, "element", (size_t)j, scores[j], m, l, NULL, 0, 1);
+        add_state((size_t)j, scores[j], m, l, 1);
     }
     for (int j = 0; j < n; j++) weights[j] = l == 0 ? 0 : to_type(weights[j] / l, type);
     return n_steps;
