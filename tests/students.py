@@ -8,14 +8,26 @@ each stands a part of what the grader says.  HONEST files are right, however the
 import pathlib
 import re
 import sys
+import types
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from helpers import BUILD, ROOT
+
 sys.path.insert(0, str(ROOT / "common/grader"))
 # pylint: disable=wrong-import-position
 from exercises import HINTS, exercises  # noqa: E402
 from forms import formed, parts_of, skeleton_of  # noqa: E402
 
 EXERCISES = {x.name: x for x in exercises()}
+TOOLS = types.SimpleNamespace(
+    build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O1 -fopenmp", nvcc="", strict=False,
+    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -fopenmp -Wno-unknown-pragmas", link="c++ -fopenmp",
+    libs="-lm -lpthread -ldl")
+
+
+def tool_words(tools=TOOLS):
+    """For a command line."""
+    return [f"--{name}={vars(tools)[name]}" for name in ("build", "cc", "cxx", "link", "libs")]
+
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {

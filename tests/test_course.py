@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from helpers import BUILD, ROOT, SANITIZED, run
-from students import EXERCISES
+from students import EXERCISES, tool_words
 
 from handout import gone
 
@@ -112,10 +112,8 @@ def test_handout_says_what_it_must(made):
 
 def test_a_students_exercise_is_judged_with_what_students_have(made):
     out, _, _ = made
-    from test_exercises import TOOLS
-    words = ["--cc", TOOLS.cc, "--cxx", TOOLS.cxx, "--link", TOOLS.link, f"--libs={TOOLS.libs}", "--build", TOOLS.build]
     tool = [sys.executable, "common/grader/exercises.py"]
-    said = run(*tool, "run", "03_online_softmax", "--ex", "online_step", *words, cwd=out / "students", want=1).out
+    said = run(*tool, "run", "03_online_softmax", "--ex", "online_step", *tool_words(), cwd=out / "students", want=1).out
     assert "not begun" in said and "right: 0 of 1" in said and "wrote" not in said
     assert "hint 1 of" in run(*tool, "hint", "03_online_softmax", "--ex", "online_step", "--build", out / "b",
                               cwd=out / "students").out

@@ -12,15 +12,14 @@ import xml.etree.ElementTree as xml
 import pytest
 
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
-from students import MISCHIEF, MISTAKES, handed_out, mischievous, mistaken, solution, write_class
-from test_exercises import TOOLS
+from students import (MISCHIEF, MISTAKES, handed_out, mischievous, mistaken, solution, tool_words,
+                      write_class)
 
 import grade as grading
 from judge import Shortage
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
-TOOL_WORDS = [word for name in ("build", "cc", "cxx", "link") for word in (f"--{name}", str(vars(TOOLS)[name]))] \
-    + [f"--libs={TOOLS.libs}"]
+TOOL_WORDS = tool_words()
 GRADE = [sys.executable, str(ROOT / "common/grader/grade.py")]
 
 

@@ -10,16 +10,16 @@ import types
 import pytest
 
 from helpers import ROOT, SANITIZED, run
-import test_exercises
+import students
+from students import tool_words
 
 import projects
 from projects import ProjectGrader
 from judge import Shortage
 
 FAST = "-O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off"
-TOOLS = types.SimpleNamespace(**{**vars(test_exercises.TOOLS), "cc": f"cc -std=c11 -D_GNU_SOURCE {FAST}"})
-TOOL_WORDS = [word for name in ("build", "cc", "cxx", "link") for word in (f"--{name}", str(vars(TOOLS)[name]))] \
-    + [f"--libs={TOOLS.libs}"]
+TOOLS = types.SimpleNamespace(**{**vars(students.TOOLS), "cc": f"cc -std=c11 -D_GNU_SOURCE {FAST}"})
+TOOL_WORDS = tool_words(TOOLS)
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 START = ROOT / "03_online_softmax/exercises/projects/online_softmax.c"
 FUNCTION = "static void softmax(const struct problem *p, const struct arrays *a)\n"

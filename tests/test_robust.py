@@ -114,27 +114,6 @@ def test_any_number_of_threads_gives_the_answer(number):
         compare(load("o.npy"), load(ROOT / "tests/fixture/o.npy"), 1e-5, f"threads '{threads}'")
 
 
-def bare(*command, **how):
-    """A command with the shell's own tools and no compiler, python, apt-get or sudo."""
-    os.makedirs("bin", exist_ok=True)
-    for tool in "sh id mkdir cat rm grep tail".split():
-        if not os.path.lexists(f"bin/{tool}"):
-            os.symlink(run("sh", "-c", f"command -v {tool}").out.strip(), f"bin/{tool}")
-    here = os.getcwd()
-    return run(*command, env={"PATH": f"{here}/bin", "BUILD": f"{here}/build", **how.pop("env", {})},
-               **how)
-
-
-@pytest.mark.parametrize("quiet", ["", "1"])
-@pytest.mark.parametrize("need, package", [("compiler", "g++"), ("criterion", "libcriterion-dev")])
-def test_missing_tools_are_named_with_one_command_a_system(need, package, quiet):
-    result = bare("sh", ROOT / "common/make/require.sh", need, want=1,
-                  env={"NO_INSTALL": quiet, "CC": "nosuchcc"})
-    for words in "sudo apt-get install", package, "sudo dnf install", "brew install":
-        assert words in result.err, result
-    assert "installing" not in result.out
-
-
 def test_an_old_driver_is_named_and_the_cpu_computes():
     """A stand-in for a driver of CUDA 9.1, which no toolkit in use can work with."""
     programs = BUILD / "cuda" if (BUILD / "cuda" / STAGES[2]).exists() else BUILD

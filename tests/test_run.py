@@ -1,5 +1,6 @@
 """test_run.py: `run` on real data: every form of file, every option, every stage, judged by the
 definitions in float64 (helpers.py); where outputs go; what is refused."""
+import csv
 import subprocess
 
 import numpy as np
@@ -252,3 +253,16 @@ def test_pipes_carry_arrays_in_and_out(place):
     done = subprocess.run([program, "run", "--x", "x.npy", "--y", "/dev/null"],
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
     assert not done.stderr
+
+
+def test_bench_reports_at_least_its_own_arrays():
+    """q, k, v and o of n x 64 floats and lse; twice as much for twice n."""
+    last = 0
+    for n in (128, 256, 512):
+        arrays = 4 * (4 * 64 + 1) * n
+        stage(3, "bench", "--op", "attention", "--variant", "online", "--seqlen-q", n, "--seqlen-k", n,
+              "--head-dim", 64, "--head-dim-v", 64, "--csv", f"{n}.csv")
+        with open(f"{n}.csv", encoding="utf-8") as file:
+            peak = float(next(csv.DictReader(file))["peak_bytes"])
+        assert arrays <= peak <= 1.02 * arrays + 4096 and peak > 1.9 * last
+        last = peak
