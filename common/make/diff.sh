@@ -3,7 +3,8 @@
 # diff.sh [-n] rung NUMBER          what a rung of stage 5 changes in the rung before it
 #
 # First the functions that stayed, changed, came and went, then the lines, then their count.
-# The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.
+# The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.  The
+# last has several small changes, which are patches of the rung before it: NUMBER may name one.
 # -n says only whether the files are there.  Status 2: they are not, and one line says so.
 only_look=
 [ "$1" = -n ] && { only_look=1; shift; }
@@ -13,8 +14,11 @@ refuse() {
     exit 2
 }
 
-old= new=
-if [ "$1" = rung ]; then
+old= new= asides=05_flash_cuda/hopper/asides
+if [ "$1" = rung ] && [ -f "$asides/$2.patch" ]; then
+    [ -n "$only_look" ] || cat "$asides/$2.patch"
+    exit 0
+elif [ "$1" = rung ]; then
     rungs=$(printf '%s\n' 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu)
     for f in $rungs; do
         name=${f##*/}
@@ -22,7 +26,8 @@ if [ "$1" = rung ]; then
         old=$f
     done
     [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$(
-        for f in $rungs; do name=${f##*/}; name=${name%%_*}; printf ' %s' "${name#0}"; done)"
+        for f in $rungs; do name=${f##*/}; name=${name%%_*}; printf ' %s' "${name#0}"; done) and the asides$(
+        for f in "$asides"/*; do name=${f##*/}; printf ' %s' "${name%.patch}"; done)"
     first="$new is the first rung: read it"
 else
     stage=$1 file=$2
@@ -43,6 +48,14 @@ for f in $old $new; do
 done
 [ -z "$only_look" ] || exit 0
 [ -n "$old" ] || { echo "$first"; exit 0; }
+if [ "${new%_tuned.cu}" != "$new" ]; then
+    echo "$new is $old with these asides; each is a diff, as in make diff RUNG=late_turns"
+    for f in "$asides"/*; do
+        name=${f##*/}
+        printf '  %-16s %s\n' "${name%.patch}" "$(sed -n '1s/^Aside: //p' "$f")"
+    done
+    exit 0
+fi
 
 # A function begins with its name at the left edge and ends with a brace there.
 awk -v old="$old" -v new="$new" '
