@@ -6,14 +6,14 @@ import pytest
 from helpers import BUILD, ROOT, SANITIZED, run
 
 sys.path += [str(ROOT / "common/reports"), str(ROOT / "tests/planted")]
-from asides import ASIDES, HOPPER, SHAPES, plant  # noqa: E402
+from asides import ASIDES, SHAPES, plant, text_of  # noqa: E402
 from gallery import copy_tree  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ASIDES)
 def test_aside_is_a_small_diff_that_make_shows(name):
     shown = run("make", "-s", "-C", ROOT, "diff", f"RUNG={name}").out
-    text = (ROOT / HOPPER / f"asides/{name}.patch").read_text(encoding="utf-8")
+    text = text_of(name)
     assert shown == text and len(SHAPES[name]) > 0
     story, lines = text.split("\n--- ")
     assert story.startswith("Aside: ") and len(story.split("\n")[0]) <= 90

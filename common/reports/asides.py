@@ -28,6 +28,10 @@ SHAPES = {
 }
 
 
+def text_of(name):
+    return (ROOT / HOPPER / f"asides/{name}.patch").read_text(encoding="utf-8")
+
+
 def plant(tree):
     """Makes each aside a kernel of its own in a copy of the sources."""
     rungs = tree / "05_flash_cuda/rungs.h"

@@ -4,7 +4,9 @@ Attention of 16k tokens and 2048 columns over all heads, as peers_gpu.py measure
 and 2 in float32, the others in bfloat16.
 """
 import functools
+import statistics
 
+from asides import ASIDES, RUNG, SHAPES, text_of
 from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
 from results import Malformed, NoData, each, is_square, need, read_lines
@@ -190,18 +192,49 @@ def seen(counted, before, step, head_dim):
     return "; ".join(out)
 
 
+def over_runs(ratios):
+    """'1.12 ± 0.01': the median of some runs, and how far from it the others lie."""
+    middle = statistics.median(ratios)
+    far = max(abs(ratio - middle) for ratio in ratios)
+    return f"{middle:.2f}" + (f" ± {far:.2f}" if len(ratios) > 1 else "")
+
+
 def one_run(data, pairs):
-    """{(head_dim, causal): {variant: {length: row}}} of LADDER; {} unless it has all these rungs."""
+    """{(head_dim, causal): {variant: [row of each run]}} of LADDER; {} unless it has all these
+    rungs."""
     try:
         rows = [*each(data.file(LADDER))]
     except NoData:
         return {}
     panels = {}
     for row in rows:
-        panels.setdefault((row.head_dim, row.causal), {}).setdefault(
-            row.variant, {})[row.seqlen_k] = row
+        panels.setdefault((row.head_dim, row.causal), {}).setdefault(row.variant, []).append(row)
     names = {rung["variant"] for pair in pairs for rung in pair}
     return panels if all(names <= panel.keys() for panel in panels.values()) else {}
+
+
+@table("asides")
+def asides(data):
+    """What each aside gains over rung 13, where it should pay."""
+    runs, used, base = {}, [], {}
+    for row in each(data.file("hopper/asides.csv")):
+        name, shape = row.variant.removeprefix("with_"), (row.head_dim, row.seqlen_k, row.causal)
+        if name == RUNG:
+            base[shape] = row
+        elif (*shape[:1], row.batch, *shape[1:]) in SHAPES.get(name, []):
+            runs.setdefault((name, shape), []).append(base[shape].median_s / row.median_s)
+            used += [row, base[shape]]
+    need(runs, "no measurement of the asides; common/reports/asides.py makes it")
+    cells = []
+    for name in ASIDES:
+        story, *lines = text_of(name).split("\n")
+        cells.append([f"`{name}`", story.removeprefix("Aside: "),
+                      str(sum(line[:1] in ("+", "-") for line in lines[lines.index("") + 3:])),
+                      "; ".join(f"{panel_text(shape[0], shape[2])}, {si(shape[1])} keys: "
+                                f"{over_runs(ratios)}"
+                                for (of, shape), ratios in runs.items() if of == name)])
+    return (markdown(["aside", "what it changes", "lines", "times as fast as rung 13"], cells)
+            + provenance(used))
 
 
 @table(r"steps-(\d+)-(\d+)")
@@ -219,14 +252,17 @@ def steps(data, first, last):
     keys = sorted(run) or keys
 
     def gain(key, *names):
-        lines = [run[key][name] if run else panels.line(key, name) for name in names]
+        if run:
+            before, after = (run[key][name] for name in names)
+            return over_runs([b.median_s / a.median_s for b, a in zip(before, after)])
+        lines = [panels.line(key, name) for name in names]
         both = lines[0].keys() & lines[1].keys()
         return f"{lines[0][max(both)].median_s / lines[1][max(both)].median_s:.2f}" \
             if both else ""
     cells = [[f"{number_of(step['variant'])} `{step['variant']}`", step["expected"],
               step["because"], *(gain(key, before["variant"], step["variant"]) for key in keys),
               seen(counted, before, step, 128.0)] for before, step in pairs]
-    used = [row for panel in run.values() for line in panel.values() for row in line.values()] \
+    used = [row for panel in run.values() for line in panel.values() for row in line] \
         or need(panels.rows(keys, [step["variant"] for _, step in pairs]),
                 "no measurement of these rungs")
     longest = si(max(row.seqlen_k for row in used))
