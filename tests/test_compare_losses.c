@@ -1,83 +1,76 @@
 /* test_compare_losses.c: the rule of acceptance sees what is lost: a term of a sum, a key of
- * lse, a moment, half of a 16-bit row.  Each loss was once accepted. */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
+ * lse, a moment, half of a 16-bit row; and it takes what an honest program gives.  Each loss
+ * was once accepted. */
+#include "attention_problem.h"
 
-#include "oracle.h"
+#include <math.h>
+
 #include "problem/dtype.h"
-#include "problem/xcalloc.h"
 #include "verification/compare.h"
 
-/* Is array i accepted when it holds the reference, each element times `factor` plus `more`? */
-static int accepts(const struct problem *p, const struct arrays *a, enum array i, size_t from,
-                   size_t step, double factor, double more)
+/* Elements from, from + step, ... of an array (step 0: all) become x + relative x + more. */
+struct change { size_t from, step; double relative, more; };
+
+/* Is the reference's answer to `answered`, with array i so changed, accepted as one to `in`? */
+static int accepts_of(const struct inputs *in, const struct problem *answered, enum array i,
+                      struct change c)
 {
-    struct standard *s = standard_new(p, a);
-    struct outputs out = outputs_new(p);
+    struct standard *s = standard_new(&in->problem, &in->arrays);
+    struct standard *t = standard_new(answered, &in->arrays);
+    struct outputs out = outputs_new(&in->problem);
     for (int k = 0; k < N_ARRAYS; k++) {
         struct output *o = &out.array[k];
         for (size_t e = 0; e < o->n; e++) {
-            int changed = k == (int)i && e % step == from;
-            double x = s->answer[k].want[e];
-            dtypes[o->dtype].store(o->data, e, (float)(changed ? x * factor + more : x));
+            double x = t->answer[k].want[e];
+            if (k == (int)i && e % (c.step ? c.step : 1) == c.from) x += x * c.relative + c.more;
+            dtypes[o->dtype].store(o->data, e, (float)x);
         }
     }
     int ok = compare(s, &out).ok;
     outputs_free(&out);
-    standard_free(s);
+    standard_free(s), standard_free(t);
     return ok;
 }
+#define ACCEPTS(in, array, ...) \
+    accepts_of(in, &(in)->problem, array, (struct change){__VA_ARGS__})
 
-static float *constant(size_t n, float value)
+static struct problem heads(size_t n, size_t d)
 {
-    float *x = xcalloc(n, sizeof *x);
-    for (size_t j = 0; j < n; j++) x[j] = value;
-    return x;
+    return problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 1, n, d, 1}, 0, 0);
 }
 
-/* Of n equal scores one lost: every probability is 1 / (n - 1). */
-Test(losses, one_of_4096_terms_of_the_denominator)
+static void fill(const void *x, size_t n, float value)
 {
-    enum { N = 4096 };
-    struct problem p = {.op = OP_SOFTMAX, .rows = 1, .cols = N};
-    float *x = constant(N, 3.7f);
-    struct arrays a = {.x = x};
-    cr_expect(accepts(&p, &a, ARRAY_Y, 0, 1, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, N / (N - 1.0), 0), "softmax");
-    p.op = OP_LOGSOFTMAX;
-    cr_expect(accepts(&p, &a, ARRAY_Y, 0, 1, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, 1, log(N / (N - 1.0))), "log-softmax");
-    free(x);
+    for (size_t j = 0; j < n; j++) ((float *)(size_t)x)[j] = value;
 }
 
-/* Of 2^20 scores one in 500 lost; it was one in three. */
-Test(losses, one_in_500_of_a_million_terms)
+/* Of n equal scores one lost: every probability is 1 / (n - 1).  Of 2^20 one in 500. */
+Test(losses, terms_of_the_denominator)
 {
-    enum { N = 1 << 20 };
-    struct problem p = {.op = OP_LOGSOFTMAX, .rows = 1, .cols = N};
-    float *x = constant(N, -1);
-    struct arrays a = {.x = x};
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, 1, 2e-3));
-    p.op = OP_SOFTMAX;
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, 1.002, 0));
-    free(x);
+    static const struct { size_t n; double lost; } rows[] = {{4096, 1 / 4095.0}, {1 << 20, 2e-3}};
+    for (int i = 0; i < 2; i++)
+        for (enum op op = OP_SOFTMAX; op <= OP_LOGSOFTMAX; op++) {
+            struct inputs *in = inputs_of(rows_of(op, 1, rows[i].n), EQUAL, F32);
+            int logarithm = op == OP_LOGSOFTMAX;
+            cr_expect(ACCEPTS(in, ARRAY_Y, .more = 0));
+            cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = logarithm ? 0 : rows[i].lost,
+                               .more = logarithm ? log1p(rows[i].lost) : 0),
+                      "%zu columns, operation %d", rows[i].n, op);
+            inputs_free(in);
+        }
 }
 
 /* The last element of a random row: what it is worth is lost in l, not in itself. */
 Test(losses, the_last_term_of_a_random_row)
 {
     enum { N = 4095 };
-    struct random g = {5};
-    struct problem p = {.op = OP_SOFTMAX, .rows = 1, .cols = N};
-    float *x = oracle_normals(&g, N, 1);
+    struct inputs *in = inputs_of(rows_of(OP_SOFTMAX, 1, N), RANDOM, F32);
+    float *x = (float *)(size_t)in->arrays.x;
+    double l = 0;
     x[N - 1] = 1; /* p = 4e-4 */
-    struct arrays a = {.x = x};
-    struct standard *s = standard_new(&p, &a);
-    double last = s->answer[ARRAY_Y].want[N - 1];
-    standard_free(s);
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, 1 / (1 - last), 0), "p = %g", last);
-    free(x);
+    for (int j = 0; j < N - 1; j++) l += exp((double)x[j]);
+    cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = exp(1) / l), "p = %g", exp(1) / l);
+    inputs_free(in);
 }
 
 /* Of equal numbers the roundings of a sum go one way.  Up to 5,000 of them none may be lost: a sum
@@ -88,156 +81,135 @@ Test(losses, one_of_5000_equal_numbers_of_the_mean)
     static const float values[] = {3.7f, 0.1f, -1.99f, 1e-3f, 7e8f};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-            double n = (double)sizes[i];
-            struct problem p = {.op = OP_MEAN, .rows = 1, .cols = sizes[i]};
-            float *x = constant(sizes[i], values[k]), total = 0;
-            struct arrays a = {.x = x};
-            for (size_t j = 0; j < sizes[i]; j++) total += x[j];
-            double more = (double)(total / (float)n) - (double)values[k];
-            cr_expect(accepts(&p, &a, ARRAY_Y, 0, 1, 1, more), "%g x %g", n, (double)values[k]);
-            cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, (n - 1) / n, 0), "%g x %g: one lost", n,
-                      (double)values[k]);
-            free(x);
+            float total = 0, n = (float)sizes[i];
+            struct inputs *in = inputs_of(rows_of(OP_MEAN, 1, sizes[i]), EQUAL, F32);
+            fill(in->arrays.x, sizes[i], values[k]);
+            for (size_t j = 0; j < sizes[i]; j++) total += values[k];
+            double more = (double)(total / n) - (double)values[k];
+            cr_expect(ACCEPTS(in, ARRAY_Y, .more = more), "%g x %g", n, values[k]);
+            cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = -1 / (double)n), "%g x %g: one lost", n,
+                      values[k]);
+            inputs_free(in);
         }
 }
 
 Test(losses, half_of_a_16_bit_row)
 {
-    enum { N = 1024 };
-    struct random g = {6};
     for (int type = F16; type <= BF16; type++) {
-        struct problem p = {.op = OP_SOFTMAX, .dtype = (enum dtype)type, .rows = 1, .cols = N};
-        uint16_t x[N];
-        for (size_t j = 0; j < N; j++)
-            dtypes[type].store(x, j, 2 * random_normal(&g));
-        struct arrays a = {.x = x};
-        cr_expect(accepts(&p, &a, ARRAY_Y, 0, 1, 1, 0));
-        cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 2, 0, 0), "%s", dtypes[type].name);
+        struct inputs *in = inputs_of(rows_of(OP_SOFTMAX, 1, 1024), RANDOM, (enum dtype)type);
+        cr_expect(ACCEPTS(in, ARRAY_Y, .more = 0));
+        cr_expect(!ACCEPTS(in, ARRAY_Y, .step = 2, .relative = -1), "%s", dtypes[type].name);
+        inputs_free(in);
     }
 }
 
-static struct problem heads(size_t n, size_t d)
+Test(losses, keys_of_lse_and_of_the_log_form)
 {
-    return (struct problem){.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
-                            .seqlen_q = 1, .seqlen_k = n, .head_dim = d, .head_dim_v = 1,
-                            .scale = 1 / sqrtf((float)d)};
-}
-
-Test(losses, one_of_2050_keys_of_lse)
-{
-    enum { N = 2050, D = 64 };
-    struct random g = {7};
-    struct problem p = heads(N, D);
-    float *q = oracle_normals(&g, D, 1), *k = oracle_normals(&g, N * D, 1), *v = constant(N, 1);
-    struct arrays a = {.q = q, .k = k, .v = v};
-    cr_expect(accepts(&p, &a, ARRAY_LSE, 0, 1, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_LSE, 0, 1, 1, -1.0 / N));
-    free(q), free(k), free(v);
+    enum { N = 2050 };
+    struct inputs *in = inputs_of(heads(N, 64), RANDOM, F32);
+    fill(in->arrays.v, N, 1);
+    cr_expect(ACCEPTS(in, ARRAY_LSE, .more = 0));
+    cr_expect(!ACCEPTS(in, ARRAY_LSE, .more = -1.0 / N));
+    inputs_free(in);
+    in = inputs_of(heads(N, 64), RANDOM, F32);
+    in->problem.op = OP_LOGSOFTMAX_ATTENTION;
+    cr_expect(ACCEPTS(in, ARRAY_O, .more = 0));
+    cr_expect(!ACCEPTS(in, ARRAY_O, .more = 8), "one key's share"); /* (s - lse) v */
+    inputs_free(in);
 }
 
 /* Scores 0, 2^30 - 2^30 - 20 and so on: a float program gives 0 for -20, and must pass. */
 Test(losses, lse_of_a_score_that_cancels_is_not_held_against_a_program)
 {
-    struct problem p = heads(2, 3);
     float q[] = {1, 1, 1}, k[] = {0, 0, 0, 0x1p30f, -20, -0x1p30f}, v[] = {1, 2};
-    struct arrays a = {.q = q, .k = k, .v = v};
-    p.scale = 1;
-    cr_expect(accepts(&p, &a, ARRAY_LSE, 0, 1, 1, log(2)));
-    p.op = OP_LOGSOFTMAX_ATTENTION;
-    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, log(2)), "log form");
+    struct inputs in = {heads(2, 3), {.q = q, .k = k, .v = v}};
+    in.problem.scale = 1;
+    cr_expect(ACCEPTS(&in, ARRAY_LSE, .more = log(2)));
+    in.problem.op = OP_LOGSOFTMAX_ATTENTION;
+    cr_expect(ACCEPTS(&in, ARRAY_O, .more = log(2)), "log form");
 }
 
 /* One score of 0 and many that are equal: the roundings of l = 1 + sum 0.3 go one way. */
 Test(losses, lse_of_many_equal_scores_is_not_held_against_a_program)
 {
     enum { N = 300000 };
-    struct problem p = heads(N, 1);
-    float q = 1, *k = constant(N, -1.2f), *v = constant(N, 1), l = 1;
-    struct arrays a = {.q = &q, .k = k, .v = v};
+    struct inputs *in = inputs_of(heads(N, 1), RANDOM, F32);
+    float *k = (float *)(size_t)in->arrays.k, l = 1, o = 0;
+    fill(in->arrays.q, 1, 1), fill(k, N, -1.2f), fill(in->arrays.v, N, 1);
     k[0] = 0;
     double exact = 1 + (N - 1) * exp((double)-1.2f);
     for (size_t j = 1; j < N; j++) l += expf(-1.2f);
-    cr_expect(accepts(&p, &a, ARRAY_LSE, 0, 1, 1, (double)logf(l) - log(exact)));
-    p.op = OP_LOGSOFTMAX_ATTENTION;
-    float o = 0;
+    cr_expect(ACCEPTS(in, ARRAY_LSE, .more = (double)logf(l) - log(exact)));
+    in->problem.op = OP_LOGSOFTMAX_ATTENTION;
     for (size_t j = 0; j < N; j++) o += k[j] - logf(l);
     double more = (double)o - ((double)-1.2f * (N - 1) - N * log(exact));
-    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, more), "log form");
-    free(k), free(v);
+    cr_expect(ACCEPTS(in, ARRAY_O, .more = more), "log form");
+    inputs_free(in);
 }
 
 /* Below the least normal float a 16-bit program may take numbers for 0 (AVX512-BF16 does). */
 Test(losses, denormal_values_in_bfloat16_may_be_flushed)
 {
-    struct problem p = heads(3, 1);
     uint16_t q = 0, k[3] = {0}, v[3] = {0x7f, 0x55, 0x11}; /* the largest denormal first */
-    struct arrays a = {.q = &q, .k = k, .v = v};
-    p.dtype = BF16;
-    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 0, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_O, 0, 1, 1, 1e-36));
+    struct inputs in = {heads(3, 1), {.q = &q, .k = k, .v = v}};
+    in.problem.dtype = BF16;
+    cr_expect(ACCEPTS(&in, ARRAY_O, .relative = -1));
+    cr_expect(!ACCEPTS(&in, ARRAY_O, .more = 1e-36));
 }
 
 /* A soft cap far above the scores changes nothing, and allows nothing. */
 Test(losses, a_large_soft_cap_allows_no_more_than_none)
 {
-    struct random g = {8};
-    struct problem p = heads(70, 64);
-    float *q = oracle_normals(&g, 64, 1), *k = oracle_normals(&g, 70 * 64, 1);
-    float *v = oracle_normals(&g, 70, 1);
-    struct arrays a = {.q = q, .k = k, .v = v};
+    struct inputs *in = inputs_of(heads(70, 64), RANDOM, F32);
     for (float cap = 1e2f; cap < 1e9f; cap *= 100) {
-        p.softcap = cap;
-        cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, 0));
-        cr_expect(!accepts(&p, &a, ARRAY_O, 0, 1, 1, 1e-4), "cap %g", (double)cap);
-        cr_expect(!accepts(&p, &a, ARRAY_LSE, 0, 1, 1, 1e-4), "cap %g", (double)cap);
+        in->problem.softcap = cap;
+        cr_expect(ACCEPTS(in, ARRAY_O, .more = 0));
+        cr_expect(!ACCEPTS(in, ARRAY_O, .more = 1e-4), "cap %g", (double)cap);
+        cr_expect(!ACCEPTS(in, ARRAY_LSE, .more = 1e-4), "cap %g", (double)cap);
     }
-    free(q), free(k), free(v);
-}
-
-/* A row at -1e30 everywhere is a row like another: o is the mean of v, not 0. */
-Test(losses, a_row_at_a_finite_mask_is_no_empty_row)
-{
-    float q[4] = {0}, k[3 * 4], v[] = {1, 2, 6}, bias[] = {-1e30f, -1e30f, -1e30f};
-    for (int i = 0; i < 12; i++) k[i] = (float)i;
-    struct problem p = heads(3, 4);
-    p.has_bias = 1;
-    struct arrays a = {.q = q, .k = k, .v = v, .bias = bias};
-    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_O, 0, 1, 0, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_LSE, 0, 1, 0, 0));
+    inputs_free(in);
 }
 
 /* Raw moments cancel at a mean of 1e4; zeros for y; both were once accepted. */
 Test(losses, moments_and_zeros)
 {
     enum { N = 1003 };
-    struct random g = {9};
-    struct problem p = {.op = OP_FUSED_REDUCTION, .rows = 1, .cols = N};
-    float *x = oracle_normals(&g, N, 1), *w = oracle_normals(&g, N, 1), square = 0, sum = 0;
-    for (size_t j = 0; j < N; j++) x[j] += 1e4f;
-    struct arrays a = {.x = x, .w = w};
+    struct inputs *in = inputs_of(rows_of(OP_FUSED_REDUCTION, 1, N), SHIFT_UP, F32);
+    const float *x = in->arrays.x;
+    float square = 0, sum = 0;
     for (size_t j = 0; j < N; j++) sum += x[j], square = fmaf(x[j], x[j], square);
     double raw = (double)(square / N - (sum / N) * (sum / N));
-    cr_expect(accepts(&p, &a, ARRAY_Y, 0, N_FUSED, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_Y, FUSED_VARIANCE, N_FUSED, 0, raw), "%g", raw);
-    cr_expect(!accepts(&p, &a, ARRAY_Y, FUSED_VARIANCE, N_FUSED, 0, 0));
-    for (size_t j = 0; j < N; j++) x[j] -= 1e4f;
-    cr_expect(!accepts(&p, &a, ARRAY_Y, FUSED_LOGSOFTMAX_DOT, N_FUSED, 0, 0));
-    p.op = OP_MEAN;
-    cr_expect(!accepts(&p, &a, ARRAY_Y, 0, 1, 0, 0));
-    free(x), free(w);
+    cr_expect(ACCEPTS(in, ARRAY_Y, .more = 0));
+    cr_expect(!ACCEPTS(in, ARRAY_Y, .from = FUSED_VARIANCE, .step = N_FUSED, .relative = -1,
+                       .more = raw), "%g", raw);
+    cr_expect(!ACCEPTS(in, ARRAY_Y, .from = FUSED_VARIANCE, .step = N_FUSED, .relative = -1));
+    inputs_free(in);
+    in = inputs_of(rows_of(OP_FUSED_REDUCTION, 1, N), RANDOM, F32);
+    cr_expect(!ACCEPTS(in, ARRAY_Y, .from = FUSED_LOGSOFTMAX_DOT, .step = N_FUSED,
+                       .relative = -1));
+    in->problem.op = OP_MEAN;
+    cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = -1));
+    inputs_free(in);
 }
 
-Test(losses, the_log_form_is_held_to_its_sums)
+/* The right answer to a question that is slightly another one. */
+Test(losses, a_key_or_a_hundred_thousandth_of_the_scale)
 {
-    enum { N = 2050, D = 64 };
-    struct random g = {10};
-    struct problem p = heads(N, D);
-    p.op = OP_LOGSOFTMAX_ATTENTION;
-    float *q = oracle_normals(&g, D, 1), *k = oracle_normals(&g, N * D, 1);
-    float *v = oracle_normals(&g, N, 1);
-    struct arrays a = {.q = q, .k = k, .v = v};
-    cr_expect(accepts(&p, &a, ARRAY_O, 0, 1, 1, 0));
-    cr_expect(!accepts(&p, &a, ARRAY_O, 0, 1, 1, 8), "one key's share"); /* (s - lse) v */
-    free(q), free(k), free(v);
+    static const size_t sizes[] = {127, 511, 2047, 8191};
+    for (int type = F32; type <= BF16; type += BF16)
+        for (size_t i = 0; i < (type ? 2 : 4); i++) {
+            const struct shape shape = {1, 1, 1, 8, sizes[i], 64, 64};
+            struct inputs *in = inputs_of(problem_of(OP_ATTENTION, shape, 1, 0), RANDOM,
+                                          (enum dtype)type);
+            struct problem fewer = in->problem, masked = fewer, scaled = fewer;
+            fewer.seqlen_k--, fewer.shift = 1; /* the last query's last key */
+            masked.shift = -1;
+            scaled.scale *= 1 + 1e-5f;
+            cr_expect(ACCEPTS(in, ARRAY_O, .more = 0));
+            cr_expect(!accepts_of(in, &fewer, ARRAY_O, (struct change){0}), "%zu", sizes[i]);
+            cr_expect(!accepts_of(in, &masked, ARRAY_O, (struct change){0}), "%zu", sizes[i]);
+            cr_expect(type || i || !accepts_of(in, &scaled, ARRAY_O, (struct change){0}),
+                      "beyond 127 keys, storing the scores errs as much");
+            inputs_free(in);
+        }
 }
