@@ -1,51 +1,36 @@
 /* threads.c: stage 1 on all cores: a thread takes whole rows, or chunks of a long row.
  *
  *     softmax(x)_j = exp(x_j) / sum_t exp(x_t)
- * Each row is computed as in simd.c. */
+ * The two loops of row.h, on the threads of vector/rows.h; no maximum is subtracted: m = 0. */
 #include "row.h"
+#include "vector/rows.h"
 
-#define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
-#define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
-#define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
-
-/* One long row on all threads.  A chunk's sum does not depend on who computes it, and the
- * sums are added in the order of the chunks: the number of threads changes no bit.
- *   sums  one float a chunk */
-static void softmax_long_row(const float *x, float *y, size_t n, float *sums)
+static struct state first(const float *x, size_t n)
 {
-    size_t n_chunks = (n + CHUNK - 1) / CHUNK;
-#pragma omp parallel
-    {
-#pragma omp for schedule(static)
-        for (size_t c = 0; c < n_chunks; c++)
-            sums[c] = exp_sum(x + c * CHUNK, n - c * CHUNK < CHUNK ? n - c * CHUNK : CHUNK);
-        float l = 0;
-        for (size_t c = 0; c < n_chunks; c++) l += sums[c];
-#pragma omp for schedule(static)
-        for (size_t c = 0; c < n_chunks; c++)
-            exp_divide(x + c * CHUNK, y + c * CHUNK,
-                       n - c * CHUNK < CHUNK ? n - c * CHUNK : CHUNK, l);
-    }
+    return (struct state){0, exp_sum(x, n)};
+}
+
+static void second(const float *x, float *y, size_t n, struct state s)
+{
+    exp_divide(x, y, n, s.l);
 }
 
 static void softmax_threads(const struct problem *p, const struct arrays *a)
 {
     const float *x = a->x;
     float *y = a->y;
-    size_t n = p->cols;
-    if (p->rows < MANY_ROWS && n > CHUNK) {
-        for (size_t i = 0; i < p->rows; i++)
-            softmax_long_row(x + i * n, y + i * n, n, a->workspace);
+    size_t rows = p->rows, n = p->cols;
+    if (n > CHUNK) {
+        rows_on_threads(x, y, rows, n, a->workspace, first, second);
         return;
     }
-#pragma omp parallel for schedule(static) if (p->rows > 1 && p->rows * n >= LEAST_WORK)
-    for (size_t i = 0; i < p->rows; i++) softmax_row(x + i * n, y + i * n, n);
+#pragma omp parallel for schedule(static) if (rows > 1 && rows * n >= LEAST_WORK)
+    for (size_t i = 0; i < rows; i++) softmax_row(x + i * n, y + i * n, n);
 }
 
-/* One sum a chunk. */
 static size_t workspace(const struct problem *p)
 {
-    return (p->cols / CHUNK + 1) * sizeof(float);
+    return states_bytes(p->cols);
 }
 
 const struct variant naive_threads = {

@@ -4,18 +4,18 @@
  * for loads: one loop does both. */
 #include "row.h"
 
-/* divide(y, n, l), and meanwhile the largest of `next` (n): one loop waits for stores,
+/* rescale(y, n, l), and meanwhile the largest of `next` (n): one loop waits for stores,
  * the other for loads. */
 static float divide_and_look(float *y, size_t n, float l, const float *next)
 {
-    float scale = l == 0 ? 0 : 1 / l;
+    float scale = scale_of(l);
     vfloat m[UNROLL_MOST];
     UNROLL(u, 4, m[u] = vset(-INFINITY));
     size_t j = 0;
     for (; j + 4 * LANES <= n; j += 4 * LANES)
         UNROLL(u, 4, vstore(y + j + u * LANES, vload(y + j + u * LANES) * scale);
                m[u] = vmax(vload(next + j + u * LANES), m[u]));
-    divide(y + j, n - j, l);
+    rescale(y + j, n - j, l);
     float rest = largest(next + j, n - j);
     float most = vlargest(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
     return most > rest ? most : rest;
@@ -31,7 +31,7 @@ static void softmax_overlapped(const struct problem *p, const struct arrays *a)
     for (size_t i = 0; i < p->rows; i++) {
         float l = exp_store(x + i * n, y + i * n, n, shift_of(m));
         if (i + 1 < p->rows) m = divide_and_look(y + i * n, n, l, x + (i + 1) * n);
-        else divide(y + i * n, n, l);
+        else rescale(y + i * n, n, l);
     }
 }
 

@@ -4,51 +4,46 @@
  * Each row as in row.h: the exponentials are stored and rescaled. */
 #include "row.h"
 
-#define CHUNK ((size_t)1 << 15)   /* elements of a row that one thread takes at a time */
-#define MANY_ROWS 64              /* from so many rows on, a thread takes whole rows */
-#define LEAST_WORK ((size_t)1 << 14) /* fewer elements are done before a thread wakes up */
-
 /* One long row on all threads, softmax or its logarithm.  What a chunk gives does not
  * depend on who computes it, and chunks are combined in their order: the number of threads
  * changes no bit.
  *   part  one float a chunk */
-static void long_row(const float *x, float *y, size_t n, float *part, int logarithm)
+static void safe_long_row(const float *x, float *y, size_t n, float *part, int logarithm)
 {
     size_t chunks = (n + CHUNK - 1) / CHUNK;
 #pragma omp parallel
     {
-#define CHUNK_OF(c) (n - (c) * CHUNK < CHUNK ? n - (c) * CHUNK : CHUNK)
         /* loop 1: maximum */
 #pragma omp for schedule(static)
-        for (size_t c = 0; c < chunks; c++) part[c] = largest(x + c * CHUNK, CHUNK_OF(c));
+        for (size_t c = 0; c < chunks; c++) part[c] = largest(x + c * CHUNK, CHUNK_OF(n, c));
         float m = shift_of(largest(part, chunks)), l = 0;
 #pragma omp barrier /* everybody has read the maxima */
 
         /* loop 2: denominator */
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++)
-            part[c] = logarithm ? exp_sum(x + c * CHUNK, CHUNK_OF(c), m)
-                                : exp_store(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m);
+            part[c] = logarithm ? exp_sum(x + c * CHUNK, CHUNK_OF(n, c), m)
+                                : exp_store(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(n, c), m);
         for (size_t c = 0; c < chunks; c++) l += part[c];
 
         /* loop 3: divide */
-        float log_l = l == 0 ? 0 : logf(l);
 #pragma omp for schedule(static)
         for (size_t c = 0; c < chunks; c++) {
-            if (logarithm) subtract(x + c * CHUNK, y + c * CHUNK, CHUNK_OF(c), m, log_l);
-            else divide(y + c * CHUNK, CHUNK_OF(c), l);
+            float *y_c = y + c * CHUNK;
+            if (logarithm) subtract(x + c * CHUNK, y_c, CHUNK_OF(n, c), (struct state){m, l});
+            else rescale(y_c, CHUNK_OF(n, c), l);
         }
     }
 }
 
-static void all_rows(const struct problem *p, const struct arrays *a, int logarithm)
+static void safe_rows(const struct problem *p, const struct arrays *a, int logarithm)
 {
     const float *x = a->x;
     float *y = a->y;
     size_t n = p->cols;
-    if (p->rows < MANY_ROWS && n > CHUNK) {
+    if (p->rows < MANY_ROWS * (size_t)omp_get_max_threads() && n > CHUNK) {
         for (size_t i = 0; i < p->rows; i++)
-            long_row(x + i * n, y + i * n, n, a->workspace, logarithm);
+            safe_long_row(x + i * n, y + i * n, n, a->workspace, logarithm);
         return;
     }
 #pragma omp parallel for schedule(static) if (p->rows > 1 && p->rows * n >= LEAST_WORK)
@@ -60,12 +55,12 @@ static void all_rows(const struct problem *p, const struct arrays *a, int logari
 
 static void softmax_threads(const struct problem *p, const struct arrays *a)
 {
-    all_rows(p, a, 0);
+    safe_rows(p, a, 0);
 }
 
 static void logsoftmax_threads(const struct problem *p, const struct arrays *a)
 {
-    all_rows(p, a, 1);
+    safe_rows(p, a, 1);
 }
 
 /* One float a chunk. */

@@ -1,37 +1,23 @@
-/* row.h: one row of stage 3 in vectors, for simd.c, streaming.c, one_look.c, threads.c.
+/* row.h: one row of stage 3 in vectors, for the files of this folder.
  *
  *     m_new = max(m, x_j),   l = l * exp(m - m_new) + exp(x_j - m_new)
  * Every lane of a vector is a stream of its own with its own m and l.  At the end the lanes
- * are merged by the same rule.
- *
- * The exponential is 2^((x - m) * log2(e)): one multiply-add less than vexp, and its extra
- * rounding is no larger than that of x - m. */
+ * are merged by the same rule.  vector/rows.h has loop 2 and a second way to do loop 1. */
 #ifndef ROW_H
 #define ROW_H
 
 #include "harness.h"
 #include "vector/head.h"
-#include "vector/vexp.h"
-
-#define STREAM_FROM ((size_t)1 << 22) /* outputs of so many elements bypass the cache */
-
-/* m and l of a row or a part of it.  Empty: m = -INFINITY, l = 0. */
-struct state { float m, l; };
+#include "vector/rows.h"
 
 /* A state in every lane. */
 struct vstate { vfloat m, l; };
 
 /* What stands in for m in a difference: 0 where nothing was seen, because
  * -INFINITY - -INFINITY is NaN. */
-INLINE vfloat shift_of(vfloat m)
+INLINE vfloat shift_of_lanes(vfloat m)
 {
     return vclear(vequal(m, vset(-INFINITY)), m);
-}
-
-/* exp(x - m) */
-INLINE vfloat weight(vfloat x, vfloat m)
-{
-    return vexp2((x - m) * VEXP_LOG2E);
 }
 
 /* Online step of every lane.  Of the two exponentials of the rule one is exp(0) = 1, so one
@@ -40,7 +26,7 @@ INLINE struct vstate online_step(struct vstate s, vfloat x)
 {
     vmask grows = vless(s.m, x);
     vfloat low = vselect(grows, s.m, x), high = vselect(grows, x, s.m);
-    vfloat e = weight(low, shift_of(high)), one = vset(1);
+    vfloat e = vexp2((low - shift_of_lanes(high)) * VEXP_LOG2E), one = vset(1);
     s.l = vfma(s.l, vselect(grows, e, one), vselect(grows, one, e));
     s.m = high;
     return s;
@@ -50,7 +36,7 @@ INLINE struct vstate online_step(struct vstate s, vfloat x)
 static inline struct state merge_lanes(struct vstate s)
 {
     struct state row = {vlargest(s.m), 0};
-    row.l = vsum(s.l * weight(s.m, shift_of(vset(row.m))));
+    row.l = vsum(s.l * weight(s.m, shift_of(row.m)));
     return row;
 }
 
@@ -63,29 +49,6 @@ static inline struct state online_row(const float *x, size_t n)
     if (j < n) s = online_step(s, vload_part(x + j, n - j, -INFINITY));
     return merge_lanes(s);
 }
-
-/* Pass 2 of a row: y_j = exp(x_j - m) / l; 0 when l is 0.   x, y (n) */
-static inline void divide(const float *x, float *y, size_t n, struct state s)
-{
-    vfloat shift = shift_of(vset(s.m));
-    float scale = s.l == 0 ? 0 : 1 / s.l;
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES) vstore(y + j, weight(vload(x + j), shift) * scale);
-    if (j < n) vstore_part(y + j, n - j, weight(vload_part(x + j, n - j, 0), shift) * scale);
-}
-
-/* y_j = x_j - m - log(l), in this order.   x, y (n) */
-static inline void subtract(const float *x, float *y, size_t n, struct state s)
-{
-    float m = s.m == -INFINITY ? 0 : s.m, log_l = s.l == 0 ? 0 : logf(s.l);
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES) vstore(y + j, vload(x + j) - m - log_l);
-    for (; j < n; j++) y[j] = x[j] - m - log_l;
-}
-
-/* The two loops of a row. */
-typedef struct state first_pass(const float *x, size_t n);
-typedef void second_pass(const float *x, float *y, size_t n, struct state s);
 
 /* Every row, one after the other. */
 static inline void each_row(const struct problem *p, const struct arrays *a, first_pass *first,
@@ -136,6 +99,21 @@ static inline struct cost cost(const struct problem *p)
 {
     if (p->op == OP_ATTENTION) return cost_of_scores(p, 0, 2);
     return cost_of_rows(p, 3, p->op == OP_LOGSOFTMAX ? 1 : 2);
+}
+
+/* Non-temporal stores read nothing unasked. */
+static inline struct cost cost_streaming(const struct problem *p)
+{
+    struct cost c = cost(p);
+    c.rfo_bytes = 0;
+    return c;
+}
+
+static inline int is_large(const struct problem *p) { return p->rows * p->cols >= STREAM_FROM; }
+
+static inline struct cost cost_streaming_large(const struct problem *p)
+{
+    return p->op == OP_SOFTMAX && is_large(p) ? cost_streaming(p) : cost(p);
 }
 
 #endif

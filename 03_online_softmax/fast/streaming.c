@@ -2,7 +2,7 @@
  *
  * A plain store to a line that is not in the cache first reads the line.  A non-temporal
  * store does not: 12 bytes per element cross the memory interface instead of 16. */
-#include "stream.h"
+#include "row.h"
 
 static void softmax_streaming(const struct problem *p, const struct arrays *a)
 {
