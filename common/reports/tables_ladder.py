@@ -237,6 +237,33 @@ def asides(data):
             + provenance(used))
 
 
+@table("adversarial")
+def adversarial(data):
+    """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
+    lines = [line for line in read_lines(data.directory / "hopper/adversarial.csv").to_dict("records")
+             if line["causal"] == "0"]
+    columns = list(dict.fromkeys((line["head_dim"], line["variant"]) for line in lines))
+    cells = {(line["data"], (line["head_dim"], line["variant"])):
+             f"{line['tflops']} ({float(line['error']):.4f})" for line in lines}
+    return ["TFLOP/s (largest error), 4k keys, no mask.", ""] + grid(
+        ["data", *(f"{variant}, d = {head_dim}" for head_dim, variant in columns)], cells,
+        dict.fromkeys(line["data"] for line in lines), columns)
+
+
+@table("levers")
+def levers(data):
+    """What each change gained or lost, by head_dim: a line for each lever."""
+    lines = read_lines(data.directory / "hopper/levers.csv").to_dict("records")
+    cells = {}
+    for line in lines:
+        at = (line["lever"], line["head_dim"])
+        text = f"{line['ratio']} ({'causal ' * (line['mask'] == 'causal')}{si(line['seqlen'])})"
+        cells[at] = f"{cells[at]}, {text}" if at in cells else text
+    dims = ["64", "128", "256"]
+    return grid(["change", *(f"d = {dim}" for dim in dims)], cells,
+                dict.fromkeys(line["lever"] for line in lines), dims)
+
+
 @table(r"steps-(\d+)-(\d+)")
 def steps(data, first, last):
     """Rungs A to B: what was expected and why, what came, and the counter beside it."""
