@@ -8,6 +8,7 @@
 /* What tells sequences apart. */
 struct sequences {
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed; else NULL: all have the same length */
+    const int32_t *seqlens_k;                   /* NULL: all have seqlen_k keys */
     int n, seqlen_q, seqlen_k;                  /* their number; the longest */
     int first, last; /* the mask, counted from the query's own key: it sees first ... last */
 };
@@ -30,6 +31,7 @@ find_sequence(const struct sequences &all, int number)
         s.q = all.cu_seqlens_q[number], s.seqlen_q = all.cu_seqlens_q[number + 1] - s.q;
         s.k = all.cu_seqlens_k[number], seqlen_k = all.cu_seqlens_k[number + 1] - s.k;
     }
+    if (all.seqlens_k) seqlen_k = all.seqlens_k[number];
     int own_key = seqlen_k - s.seqlen_q; /* of query 0 */
     s.mask = {seqlen_k, own_key + all.first, own_key + all.last};
     return s;
@@ -44,6 +46,7 @@ static struct sequences sequences_of(const struct problem *p, const struct array
     };
     struct sequences s = {};
     if (p->packed) s.cu_seqlens_q = a->cu_seqlens_q, s.cu_seqlens_k = a->cu_seqlens_k;
+    if (p->has_lengths) s.seqlens_k = a->seqlens_k;
     s.n = (int)p->batch;
     s.seqlen_q = (int)p->seqlen_q;
     s.seqlen_k = (int)p->seqlen_k;

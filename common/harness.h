@@ -82,6 +82,7 @@ struct problem {
      * seqlen_q and seqlen_k are the lengths of the longest. */
     int packed;
     size_t total_q, total_k;
+    int has_lengths;        /* sequence b has seqlens_k[b] keys, the first of seqlen_k */
     /* Keys in pages: k [n_pages, heads_kv, page_size, head_dim], v likewise; 0: no pages. */
     size_t page_size, n_pages, pages_per_sequence;
     struct strides q_strides, k_strides, v_strides, o_strides;
@@ -106,6 +107,7 @@ struct arrays {
     const float *sinks;         /* [heads_q] */
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed: [batch + 1] where each sequence
                                  * begins, and the total; on the device for a GPU variant */
+    const int32_t *seqlens_k;   /* [batch] keys of each sequence */
     const int32_t *page_table;  /* [batch, pages_per_sequence] a sequence's pages */
     void *o;                    /* an output, of backward an input; so is lse */
     float *lse;
@@ -159,7 +161,8 @@ enum feature {
     WITH_PAGES = 1 << 9,      /* keys and values in pages */
     WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
     WITH_BIAS_STRIDES = 1 << 11, /* a bias for each batch or head, or one that repeats */
-    FEATURES_END = 1 << 12
+    WITH_LENGTHS = 1 << 12,   /* sequences that use the first keys of those that are there */
+    FEATURES_END = 1 << 13
 };
 
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a

@@ -124,6 +124,7 @@ Test(contract, each_feature_has_its_bit_and_its_name)
         {WITH(has_sinks = 1), WITH_SINKS, "sinks"},
         {WITH(packed = 1), WITH_PACKED, "packed"},
         {WITH(page_size = 16), WITH_PAGES, "pages"},
+        {WITH(has_lengths = 1), WITH_LENGTHS, "keys of each sequence"},
         {WITH(o_strides.row = 9), WITH_STRIDES, "strides"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct variant v = {.name = "deaf", .types = ALL_TYPES,

@@ -75,7 +75,8 @@ static struct cost cost(const struct problem *p)
 
 #define SUPPORTED                                                                          \
     (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
-     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES)
+     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | \
+     WITH_LENGTHS)
 
 const struct variant bf16_dot = {
     .name = "dot_bf16",

@@ -21,7 +21,8 @@ typedef float element;
 
 #define SUPPORTED                                                                          \
     (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
-     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES)
+     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | \
+     WITH_LENGTHS)
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 

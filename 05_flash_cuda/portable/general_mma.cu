@@ -259,7 +259,7 @@ GPU_VARIANT(general_mma) = {
     .least_arch = 80,
     .types = TYPE(F16) | TYPE(BF16),
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,

@@ -165,7 +165,7 @@ GPU_VARIANT(general_tiled) = {
     .least_arch = 75,
     .types = ALL_TYPES,
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES,
+                WITH_PACKED | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .isolates_v = 1,

@@ -38,7 +38,7 @@ static __forceinline__ __device__ struct call known_call(const struct call &give
     struct call c = given;
     c.is_plain = PLAIN;
     if (!PLAIN) return c;
-    c.sequences.cu_seqlens_q = c.sequences.cu_seqlens_k = NULL;
+    c.sequences.cu_seqlens_q = c.sequences.cu_seqlens_k = c.sequences.seqlens_k = NULL;
     c.page_table = NULL;
     c.softcap = 0.0f;
     c.sinks = NULL;
@@ -158,7 +158,7 @@ static bool is_plain(const struct problem *p)
 {
     return !(problem_features(p) &
              (WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_SOFTCAP | WITH_SINKS |
-              WITH_BIAS_STRIDES));
+              WITH_BIAS_STRIDES | WITH_LENGTHS));
 }
 
 /* Query heads that share a key head. */

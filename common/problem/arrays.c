@@ -21,6 +21,7 @@ const struct array_entry array_list[N_ARRAYS] = {
     [ARRAY_SINKS] = {"sinks", AT(sinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
     [ARRAY_CU_SEQLENS_Q] = {"cu-seqlens-q", AT(cu_seqlens_q), INT32, {SUMS}, WITH_PACKED, 0},
     [ARRAY_CU_SEQLENS_K] = {"cu-seqlens-k", AT(cu_seqlens_k), INT32, {SUMS}, WITH_PACKED, 0},
+    [ARRAY_SEQLENS_K] = {"seqlens-k", AT(seqlens_k), INT32, {SEQUENCES}, WITH_LENGTHS, 0},
     [ARRAY_PAGE_TABLE] = {"page-table", AT(page_table), INT32, {SEQUENCES, SEQUENCE_PAGES},
                           WITH_PAGES, 0},
     [ARRAY_INDEX] = {"index", AT(index), SIZE, {UPDATES}, 0, 0},

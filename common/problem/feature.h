@@ -30,6 +30,7 @@ static inline int asks_for(const struct problem *p, unsigned feature)
     case WITH_PACKED: return p->packed;
     case WITH_PAGES: return p->page_size != 0;
     case WITH_STRIDES: return has_strides(p);
+    case WITH_LENGTHS: return p->has_lengths;
     case WITH_BIAS_STRIDES: return p->has_bias && p->has_bias_strides;
     default: return 0;
     }
@@ -62,6 +63,7 @@ static inline const char *feature_text(unsigned features)
         {WITH_PAGES, "keys in pages"},
         {WITH_STRIDES, "strides"},
         {WITH_BIAS_STRIDES, "a bias of each batch or head"},
+        {WITH_LENGTHS, "a number of keys of each sequence"},
     };
     enum { N_TEXTS = sizeof table / sizeof(struct words) };
     static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");

@@ -17,6 +17,7 @@ static inline HOST_DEVICE struct sequence sequence_of(const struct problem *p,
                                                       const struct arrays *a, size_t b)
 {
     struct sequence s = {b, 0, 0, p->seqlen_q, p->seqlen_k};
+    if (p->has_lengths) s.seqlen_k = (size_t)a->seqlens_k[b];
     if (!p->packed) return s;
     s.q_first = (size_t)a->cu_seqlens_q[b];
     s.k_first = (size_t)a->cu_seqlens_k[b];

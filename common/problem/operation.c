@@ -18,9 +18,9 @@ static size_t fused(const struct problem *p)
  * and update, which have one query, read. */
 #define Q_K_V (HAS(ARRAY_Q) | HAS(ARRAY_K) | HAS(ARRAY_V) | HAS(ARRAY_BIAS) | \
                HAS(ARRAY_SINKS) | HAS(ARRAY_CU_SEQLENS_Q) | HAS(ARRAY_CU_SEQLENS_K) | \
-               HAS(ARRAY_PAGE_TABLE))
+               HAS(ARRAY_SEQLENS_K) | HAS(ARRAY_PAGE_TABLE))
 #define NEW_ROWS (HAS(ARRAY_INDEX) | HAS(ARRAY_K_NEW) | HAS(ARRAY_V_NEW))
-#define Q_K_V_FILES (Q_K_V & ~HAS(ARRAY_PAGE_TABLE))
+#define Q_K_V_FILES (Q_K_V & ~(HAS(ARRAY_SEQLENS_K) | HAS(ARRAY_PAGE_TABLE)))
 #define X_Y (HAS(ARRAY_X) | HAS(ARRAY_Y))
 #define X_W_Y (X_Y | HAS(ARRAY_W))
 #define GRADIENTS (HAS(ARRAY_DQ) | HAS(ARRAY_DK) | HAS(ARRAY_DV) | HAS(ARRAY_DSINKS))

@@ -9,7 +9,7 @@
 struct problem problem_without_layout(const struct problem *p)
 {
     struct problem plain = *p;
-    plain.packed = 0;
+    plain.packed = plain.has_lengths = 0;
     plain.total_q = plain.total_k = 0;
     plain.page_size = plain.n_pages = plain.pages_per_sequence = 0;
     plain.q_strides = plain.k_strides = (struct strides){0, 0, 0};

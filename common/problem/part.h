@@ -10,7 +10,7 @@
 #include "problem/layout.h"
 
 /* What a part does not have: the features that say only where rows lie. */
-#define LAYOUTS (WITH_PACKED | WITH_PAGES | WITH_STRIDES)
+#define LAYOUTS (WITH_PACKED | WITH_LENGTHS | WITH_PAGES | WITH_STRIDES)
 
 /* p without these features; batch, seqlen_q and seqlen_k stay. */
 struct problem problem_without_layout(const struct problem *p);

@@ -60,6 +60,7 @@ void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
     if (p->has_window) case_name_add(c, "-window%td,%td", p->window_left, p->window_right);
     if (p->softcap > 0) case_name_add(c, "-cap%g", (double)p->softcap);
     case_name_add(c, "%s%s", p->has_sinks ? "-sinks" : "", p->packed ? "-packed" : "");
+    if (p->has_lengths) case_name_add(c, "-lengths");
     if (p->page_size) case_name_add(c, "-page%zu", p->page_size);
     case_name_add(c, "%s%s", lies[lie], whose[of]);
 }
@@ -103,6 +104,7 @@ static const struct field {
     {"cap", REAL, P(softcap), 0},       {"scale", REAL, P(scale), 0},
     {"sinks", FLAG, P(has_sinks), 0},   {"packed", FLAG, P(packed), 0},
     {"page", COUNT, P(page_size), 0},   {"at", COUNT, OF(c.at), 0},
+    {"lengths", FLAG, P(has_lengths), 0},
     {"in", WORD, OF(in), "full quick executed both gpu "},
     {"lie", WORD, OF(lie), "contiguous blhd qkv "},
     {"bias_of", WORD, OF(bias_of), "all batch head both toeplitz "},

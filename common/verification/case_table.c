@@ -215,6 +215,10 @@ static const struct cases attention[] = {
     {"random", "q=200 k=300 batch=5 heads=6 kv=2 causal packed"},
     {"random", "q=700 k=2500 batch=3 heads=2 causal packed in=gpu"},
     {"nan_v", "q=30 k=70 batch=4 causal packed at=5 in=quick"},
+    {"markers", "q=1,3,40 k=130 batch=4 heads=4 kv=2 causal lengths page=0,16 lie=contiguous,blhd "
+                "in=both"},
+    {"random", "q=1 k=700 d=128 batch=5 heads=4 kv=2 lengths page=64,0 window=90:0,-1:-1 sinks "
+               "in=quick,full"},
     /* A bias for each batch, the same for all queries; for each head; for each of both; for
      * each distance of key and query. */
     {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_of=batch,head,both,toeplitz "

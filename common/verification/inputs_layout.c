@@ -71,6 +71,12 @@ void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random 
         in->arrays.cu_seqlens_q = prefix_sums(&p, p.seqlen_q, 1);
         in->arrays.cu_seqlens_k = prefix_sums(&p, p.seqlen_k, 2);
     }
+    if (p.has_lengths) {
+        int32_t *lengths = xcalloc(p.batch, sizeof *lengths);
+        for (size_t b = 0; b < p.batch; b++)
+            lengths[b] = (int32_t)packed_length(p.seqlen_k, b, 2);
+        in->arrays.seqlens_k = lengths;
+    }
     if (p.page_size) in->arrays.page_table = page_table(&p, r);
     for (int i = 0; i < N_ARRAYS; i++)
         if (array_has_rows(i) && array_of(&in->arrays, i)) move_array(in, &p, i);

@@ -96,7 +96,8 @@ static void draw_call(struct random *r, struct test_case *c)
     p->has_sinks = random_below(r, 3) == 0;
     p->packed = random_below(r, 3) == 0;
     if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
-    if (p->packed) p->batch += random_below(r, 3);
+    else p->has_lengths = random_below(r, 3) == 0;
+    if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
     enum bias_of of = p->has_bias ? (enum bias_of)random_below(r, 5) : BIAS_OF_ALL;
     lay_out(p, lie);
