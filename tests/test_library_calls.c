@@ -15,7 +15,7 @@ TestSuite(library_calls, .timeout = 900);
 
 enum {
     CALL = WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | WITH_PAGES | WITH_STRIDES |
-           WITH_BIAS_STRIDES
+           WITH_BIAS_STRIDES | WITH_LENGTHS
 };
 
 static struct five_steps_strides strides_of(struct strides s)
@@ -43,7 +43,7 @@ static struct five_steps_attention_problem library_problem(const struct problem 
         .k_strides = strides_of(p->k_strides), .v_strides = strides_of(p->v_strides),
         .o_strides = strides_of(p->o_strides), .bias_is_strided = p->has_bias_strides,
         .bias_strides = strides_of(p->bias_strides), .d_o = a->d_o, .dq = a->dq, .dk = a->dk,
-        .dv = a->dv, .dsinks = a->dsinks};
+        .dv = a->dv, .dsinks = a->dsinks, .seqlens_k = a->seqlens_k};
 }
 
 /* One case in one type on one device; returns the library's code. */
@@ -141,13 +141,17 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "cu_seqlens_k", p.cu_seqlens_k = falls);
     WRONG(FIVE_STEPS_INVALID, "cu_seqlens_q", p.total_q = 4);
     WRONG(FIVE_STEPS_INVALID, "cu_seqlens_k", p.seqlen_k = 1);
+    WRONG(FIVE_STEPS_INVALID, "seqlens_k", p.seqlens_k = sums);
+    WRONG(FIVE_STEPS_OK, "", p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.seqlens_k = sums);
+    WRONG(FIVE_STEPS_INVALID, "seqlens_k",
+          p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.seqlens_k = late + 1);
     WRONG(FIVE_STEPS_INVALID, "seqlen_q", p.seqlen_q = 5);
     WRONG(FIVE_STEPS_INVALID, "page_size", p.page_size = 0);
     WRONG(FIVE_STEPS_INVALID, "pages_per_sequence", p.pages_per_sequence = 0);
     WRONG(FIVE_STEPS_INVALID, "page_table", p.page_table = far);
     WRONG(FIVE_STEPS_INVALID, "page_table", p.page_table = freed);
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
-    WRONG(FIVE_STEPS_INVALID, "size", p.size -= 8);
+    WRONG(FIVE_STEPS_INVALID, "size", p.size -= 16);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);
     WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = FIVE_STEPS_GPU; p.isolate_v = 1);
 }

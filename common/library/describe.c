@@ -60,8 +60,8 @@ int describe_place(struct request *r, int device, int type)
 static int check_bytes(struct request *r)
 {
     size_t sum = 0;
-    for (int i = 0; i < N_ARRAYS; i++)
-        sum = size_plus(sum, size_times(array_count(&r->given, (enum array)i), 2 * sizeof(float)));
+    for (unsigned set = all_of(&r->given); set;)
+        sum = size_plus(sum, size_times(array_count(&r->given, next_array(&set)), 2 * sizeof(float)));
     return sum <= PTRDIFF_MAX ? FIVE_STEPS_OK :
         fail(r, FIVE_STEPS_INVALID, "sizes: the arrays have more bytes than memory has addresses");
 }
@@ -120,6 +120,9 @@ static int describe_packed(struct request *r, const struct five_steps_attention_
         return fail(r, FIVE_STEPS_INVALID, "cu_seqlens_%c: is NULL, but the other is not",
                     p->cu_seqlens_q ? 'k' : 'q');
     g->packed = p->cu_seqlens_q != NULL;
+    g->has_lengths = p->seqlens_k != NULL;
+    if (g->packed && g->has_lengths)
+        return fail(r, FIVE_STEPS_INVALID, "seqlens_k: is given, but cu_seqlens_k says the same");
     if (!g->packed) return FIVE_STEPS_OK;
     g->total_q = p->total_q, g->total_k = p->total_k;
     if (p->seqlen_q <= p->total_q && (p->page_table || p->seqlen_k <= p->total_k))
@@ -169,7 +172,7 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     r->theirs = (struct arrays){
         .q = p->q, .k = p->k, .v = p->v, .bias = p->bias, .sinks = p->sinks,
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
-        .page_table = p->page_table, .o = p->o, .lse = p->lse, .d_o = p->d_o, .dq = p->dq,
+        .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse, .d_o = p->d_o, .dq = p->dq,
         .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks, .stream = p->stream};
     int status = check_sizes(r, p);
     if (!status) status = describe_scores(r, p);
@@ -204,21 +207,23 @@ const char *pointer_fault(const void *array, size_t count, size_t alignment)
 static int check_pointers(struct request *r)
 {
     const struct problem *p = &r->given;
-    for (int i = 0; i < N_ARRAYS; i++) {
-        enum array array = (enum array)i;
+    for (unsigned set = all_of(p); set;) {
+        enum array array = next_array(&set);
         const void *here = array_of(&r->theirs, array);
         if (!here && is_optional(p, array)) continue;
         size_t alignment = array_element(p, array);
-        if (r->on_gpu && array_list[i].number == OF_PROBLEM) alignment = 16;
+        if (r->on_gpu && array_list[array].number == OF_PROBLEM) alignment = 16;
         const char *fault = pointer_fault(here, array_count(p, array), alignment);
         if (fault)
-            return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", array_list[i].name, fault,
+            return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", array_list[array].name, fault,
                         alignment);
-        for (int j = 0; j < N_ARRAYS && here; j++)
-            if (j != i && here == array_of(&r->theirs, (enum array)j) &&
-                array_role(p, array) == INPUT && array_role(p, (enum array)j) == OUTPUT)
+        if (!here || array_role(p, array) != INPUT) continue;
+        for (unsigned out = outputs_of(p); out;) {
+            enum array other = next_array(&out);
+            if (here == array_of(&r->theirs, other))
                 return fail(r, FIVE_STEPS_INVALID, "%s: is the output %s too",
-                            array_list[i].name, array_list[j].name);
+                            array_list[array].name, array_list[other].name);
+        }
     }
     return FIVE_STEPS_OK;
 }
@@ -261,6 +266,17 @@ static int check_sums(struct request *r, const char *name, const int *sums, size
                 "last", name, sums[0], sums[batch], total);
 }
 
+static int check_lengths(struct request *r)
+{
+    for (size_t b = 0; b < r->given.batch; b++) {
+        int n = r->theirs.seqlens_k[b];
+        if (n < 0 || (size_t)n > r->given.seqlen_k)
+            return fail(r, FIVE_STEPS_INVALID, "seqlens_k: sequence %zu has %d keys, the longest %zu",
+                        b, n, r->given.seqlen_k);
+    }
+    return FIVE_STEPS_OK;
+}
+
 /* The pages that some query's keys lie in; of a window earlier ones may be anything. */
 static int check_pages(struct request *r)
 {
@@ -291,6 +307,7 @@ int check_arrays(struct request *r)
         status = check_sums(r, "cu_seqlens_q", r->theirs.cu_seqlens_q, p->total_q, p->seqlen_q);
     if (p->packed && !status)
         status = check_sums(r, "cu_seqlens_k", r->theirs.cu_seqlens_k, p->total_k, p->seqlen_k);
+    if (p->has_lengths && !status) status = check_lengths(r);
     if (p->page_size && !status) status = check_pages(r);
     return status;
 }

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.3.0"
+#define FIVE_STEPS_VERSION "1.4.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
@@ -120,6 +120,11 @@ struct five_steps_attention_problem {
     const void *d_o;         /* as o, contiguous: the gradient of o */
     void *dq, *dk, *dv;      /* as q, k, v, contiguous */
     float *dsinks;           /* [heads_q]; NULL: not wanted */
+
+    /* Since 1.4.  NULL: all have seqlen_k.  Sequence b uses the first seqlens_k[b] keys of a row of
+     * seqlen_k, or of its pages; causal and window are aligned at their end.  Not with packed
+     * sequences.  On the problem's device; the CPU checks them. */
+    const int *seqlens_k;    /* [batch] */
 };
 
 /* Softmax of each row. */
@@ -151,7 +156,7 @@ struct five_steps_merge_problem {
 
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
  * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
- * cu_seqlens, page_table. */
+ * cu_seqlens, seqlens_k, page_table. */
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
                                    size_t *bytes, struct five_steps_error *error);
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,

@@ -23,9 +23,8 @@ static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel,
 int request_is_empty(const struct request *r)
 {
     size_t n = 0;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_role(&r->given, (enum array)i) == OUTPUT)
-            n = size_plus(n, array_count(&r->given, (enum array)i));
+    for (unsigned set = outputs_of(&r->given); set;)
+        n = size_plus(n, array_count(&r->given, next_array(&set)));
     return n == 0;
 }
 
@@ -51,8 +50,8 @@ static struct problem asked_of(const struct variant *v, const struct request *r)
     return p;
 }
 
-/* Why v does not do the problem, in `text`; "" when it does. */
-struct question { struct request *r; const struct variant *v; char text[160]; };
+/* Why v does not do the problem; NULL when it does. */
+struct question { struct request *r; const struct variant *v; const char *why; char text[96]; };
 
 static void ask(void *context)
 {
@@ -61,7 +60,7 @@ static void ask(void *context)
     const struct request *r = q->r;
     const struct problem p = asked_of(v, r);
     unsigned missing = problem_features(&p) & ~v->supports;
-    const char *lacking = v->lacks ? v->lacks() : NULL, *why = NULL;
+    const char *lacking = v->lacks ? v->lacks() : NULL, *why = q->text;
     if (!variant_does(v, p.op)) why = op_name(p.op);
     else if (!(v->types & TYPE(p.dtype))) why = dtype_name(p.dtype);
     else if (missing) why = feature_text(missing);
@@ -73,16 +72,15 @@ static void ask(void *context)
     else if (r->arch < v->least_arch)
         snprintf(q->text, sizeof q->text, "this GPU: it is sm_%d, the kernel for sm_%d and "
                  "newer", r->arch, v->least_arch);
-    else if (v->refuses) why = v->refuses(&p);
-    if (why) snprintf(q->text, sizeof q->text, "%s", why);
+    else why = v->refuses ? v->refuses(&p) : NULL;
+    q->why = why;
 }
 
 static int supports(struct question *q, const struct variant *v)
 {
     q->v = v;
-    q->text[0] = 0;
     int status = backend_guard(ask, q, q->r->error);
-    if (status || q->text[0]) return status;
+    if (status || q->why) return status;
     q->r->v = v;
     q->r->p = asked_of(v, q->r);
     return FIVE_STEPS_OK;
@@ -116,9 +114,10 @@ int request_choose(struct request *r, const char *name)
     if (r->v) return FIVE_STEPS_OK;
     if (name && !named)
         return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
+    if (first.v) supports(&first, first.v); /* its words may stand where others wrote since */
     return fail(r, FIVE_STEPS_UNSUPPORTED, "%s%s does not support %s",
                 name ? "kernel " : "no kernel supports this: ", first.v ? first.v->name : "none",
-                first.text);
+                first.v ? first.why : "it");
 }
 
 /* ---- The workspace. ---- */
@@ -134,8 +133,8 @@ static int has_own(const struct request *r, enum array i)
 {
     int copied = r->p.dtype != r->given.dtype &&
                  (array_list[i].number == OF_PROBLEM || i == ARRAY_PAGE_TABLE);
-    int unwanted = is_optional(&r->p, i) && !array_of(&r->theirs, i);
-    return array_role(&r->p, i) != ABSENT && (copied || unwanted);
+    if (copied) return array_role(&r->p, i) != ABSENT;
+    return !array_of(&r->theirs, i) && is_optional(&r->p, i);
 }
 
 /* Room for so many bytes at the end of the workspace, on a multiple of 1024 bytes. */
@@ -152,8 +151,10 @@ int request_layout(struct request *r)
     if (!r->v) return FIVE_STEPS_OK;
     int status = backend_guard(ask_scratch, r, r->error);
     if (status) return status;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (has_own(r, (enum array)i)) r->at[i] = place(r, array_bytes(&r->p, (enum array)i));
+    for (unsigned set = all_of(&r->p); set;) {
+        enum array i = next_array(&set);
+        if (has_own(r, i)) r->at[i] = place(r, array_bytes(&r->p, i));
+    }
     r->at_scratch = place(r, r->scratch);
     if (r->total) r->total = size_plus(r->total, ALIGNMENT - 1);
     if (r->total <= PTRDIFF_MAX) return FIVE_STEPS_OK;
@@ -212,6 +213,15 @@ static void convert_rows(const struct request *r, enum array i)
     }
 }
 
+/* The same of all numbers of the problem's type in the set. */
+static void convert(const struct request *r, unsigned set)
+{
+    while (set) {
+        enum array i = next_array(&set);
+        if (array_list[i].number == OF_PROBLEM) convert_rows(r, i);
+    }
+}
+
 /* ---- The call. ---- */
 
 /* The workspace was measured with as many threads as there were then.  Where there are more now, as
@@ -233,26 +243,27 @@ static int bind(struct request *r, void *workspace, size_t bytes)
     char *memory = workspace;
     if (r->total) memory += -(uintptr_t)workspace % ALIGNMENT;
     r->a = r->theirs;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (has_own(r, (enum array)i)) array_set(&r->a, (enum array)i, memory + r->at[i]);
+    for (unsigned set = all_of(&r->p); set;) {
+        enum array i = next_array(&set);
+        if (has_own(r, i)) array_set(&r->a, i, memory + r->at[i]);
+    }
     r->a.workspace = r->total ? memory + r->at_scratch : NULL;
     if (r->p.dtype == r->given.dtype) return FIVE_STEPS_OK;
     if (r->p.page_size)
         for (size_t page = 0; page < r->p.n_pages; page++)
             ((int32_t *)(uintptr_t)r->a.page_table)[page] = (int32_t)page;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_list[i].number == OF_PROBLEM && array_role(&r->p, (enum array)i) == INPUT)
-            convert_rows(r, (enum array)i);
+    convert(r, inputs_of(&r->p));
     return FIVE_STEPS_OK;
 }
 
 /* Without a pair of query and key all gradients are 0. */
 static void clear_outputs(const struct request *r)
 {
-    for (int i = 0; i < N_ARRAYS; i++) {
-        size_t bytes = array_bytes(&r->p, (enum array)i);
-        void *array = array_of(&r->a, (enum array)i);
-        if (array_role(&r->p, (enum array)i) != OUTPUT || bytes == 0) continue;
+    for (unsigned set = outputs_of(&r->p); set;) {
+        enum array i = next_array(&set);
+        size_t bytes = array_bytes(&r->p, i);
+        void *array = array_of(&r->a, i);
+        if (bytes == 0) continue;
         if (r->on_gpu) backend_clear(array, bytes, r->a.stream);
         else memset(array, 0, bytes);
     }
@@ -279,8 +290,6 @@ int request_run(struct request *r, void *workspace, size_t bytes)
     if (!status) status = backend_guard(compute, r, r->error);
     if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
     if (status || r->p.dtype == r->given.dtype) return status;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_list[i].number == OF_PROBLEM && array_role(&r->p, (enum array)i) == OUTPUT)
-            convert_rows(r, (enum array)i);
+    convert(r, outputs_of(&r->p));
     return FIVE_STEPS_OK;
 }

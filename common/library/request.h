@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "five_steps.h"
-#include "problem/arrays.h"
+#include "problem/operation.h"
 #include "problem/variant.h"
 
 struct request {
@@ -42,6 +42,18 @@ const char *pointer_fault(const void *array, size_t count, size_t alignment);
 
 /* Are the arrays there, do they overlap, are prefix sums and page numbers what they say? */
 int check_arrays(struct request *r);
+
+/* The arrays of a set, one after another:  for (unsigned set = ...; set;) { i = next_array(&set); */
+static inline unsigned inputs_of(const struct problem *p) { return operations[p->op].inputs; }
+static inline unsigned outputs_of(const struct problem *p) { return operations[p->op].outputs; }
+static inline unsigned all_of(const struct problem *p) { return inputs_of(p) | outputs_of(p); }
+
+static inline enum array next_array(unsigned *set)
+{
+    int i = __builtin_ctz(*set);
+    *set &= *set - 1;
+    return (enum array)i;
+}
 
 /* Have the outputs no elements? */
 int request_is_empty(const struct request *r);

@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = next((tree for tree in (HERE / "tree", HERE.parents[2]) if (tree / "Makefile").exists()), None)
 if TREE is None:
     raise SystemExit("no Makefile: install from the repository, or from its sdist")
-HEADER = TREE / "common/library/five_steps.h"
+HEADERS = [TREE / "common/library" / name for name in ("five_steps.h", "tensors.h")]
 LEVELS = ("v2", "v3", "v4") if platform.machine() == "x86_64" else ("",)
 
 
@@ -28,14 +28,15 @@ def make(*arguments):
 
 
 class Build(build_py):
-    """The library and its header, into the package."""
+    """The library and its headers, into the package."""
 
     def run(self):
         super().run()
         if self.editable_mode:
             return make()
         package = pathlib.Path(self.build_lib) / "five_steps"
-        shutil.copy(HEADER, package)
+        for header in HEADERS:
+            shutil.copy(header, package)
         for level in LEVELS:
             build = f"build/wheel{level}"
             settings = [f"ARCH_FLAGS=-march=x86-64-{level}"] if level else []
@@ -73,5 +74,5 @@ class Sources(sdist):
                 shutil.copy(TREE / name, tree / name)
 
 
-setup(version=re.search(r'FIVE_STEPS_VERSION "(.*)"', HEADER.read_text())[1],
+setup(version=re.search(r'FIVE_STEPS_VERSION "(.*)"', HEADERS[0].read_text())[1],
       distclass=Platform, cmdclass={"build_py": Build, "bdist_wheel": Wheel, "sdist": Sources})

@@ -68,10 +68,6 @@ class Numpy:
         """0 to n - 1, int32."""
         return self.module.arange(n, dtype="i4")
 
-    def sums(self, a):
-        """0 and the sums of the first 1, 2, ... elements, int32."""
-        return self.module.concatenate([[0], self.module.cumsum(a)]).astype("i4")
-
     def empty(self, shape, like, dtype=None):
         """An array for results, or a workspace."""
         return self.module.empty(shape, dtype or like.dtype)
@@ -173,10 +169,6 @@ class Torch:
         """0 to n - 1, int32."""
         return self.module.arange(n, dtype=self.i32, device=like.device)
 
-    def sums(self, a):
-        """0 and the sums of the first 1, 2, ... elements, int32."""
-        return self.module.nn.functional.pad(self.module.cumsum(a, 0, dtype=self.i32), (1, 0))
-
     @staticmethod
     def empty(shape, like, dtype=None):
         """A tensor for results, or a workspace."""
@@ -228,8 +220,8 @@ def is_tensor(a):
     return torch is not None and isinstance(a, torch.Tensor)
 
 
-_OPTIONAL = {"bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "sums_q", "sums_k",
-             "page_table", "out"}
+_OPTIONAL = {"bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k",
+             "page_table", "seqlen_k", "out"}
 
 
 def kind_of(arrays):

@@ -288,48 +288,45 @@ def _packed(call, sums_q, sums_k, longest_q, longest_k):
 
 
 def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
-    """arrays: q, k, v, page_table, sinks, alibi_slopes, and prefix sums of the numbers of queries and
-    keys, or None where every sequence has seqlen_k keys; with them seqlen_k is the most."""
-    names = ("q", "k_pages", "v_pages", "page_table", "sinks", "alibi_slopes", "sums_q", "sums_k")
-    q, k, v, table, sinks, slopes, sums_q, sums_k = arrays
+    """arrays: q, k, v, page_table (None: sequence b has page b alone), sinks, alibi_slopes, and the
+    number of keys of each sequence, or None where all have seqlen_k; else seqlen_k is the most."""
+    names = ("q", "k_pages", "v_pages", "page_table", "sinks", "alibi_slopes", "seqlen_k")
+    q, k, v, table, sinks, slopes, lengths = arrays
     call = Call({**dict(zip(names, arrays)), "out": out})
     kind, f, short = call.kind, call.fields, q.ndim == 3
+
+    def view(a):
+        return kind.swap(a[:, None] if short else a, -3, -2)
     f["type"] = type_of(kind, {"q": q, "k_pages": k, "v_pages": v})
-    q = q[:, None] if short else q
     k, v = (kind.swap(a, -3, -2) if pages_first and a.ndim == 4 else a for a in (k, v))
-    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
-        raise FiveStepsError(f"q is {list(arrays[0].shape)}, k_pages {list(arrays[1].shape)}, v_pages "
+    if q.ndim not in (3, 4) or k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
+        raise FiveStepsError(f"q is {list(q.shape)}, k_pages {list(arrays[1].shape)}, v_pages "
                              f"{list(arrays[2].shape)}; give q [batch, heads_q, head_dim] or [batch, "
                              "queries, heads_q, head_dim], k_pages and v_pages [pages, heads_kv, "
                              "page_size, head_dim]; only their head_dim may differ")
-    batch, n = q.shape[:2]
-    f.update(_sizes(q=kind.swap(q, -3, -2)[:1], k=k[:1], v=v[:1]), batch=batch, page_size=k.shape[2],
-             n_pages=k.shape[0], seqlen_q=n, seqlen_k=seqlen_k)
-    if table.ndim != 2:
-        raise FiveStepsError(f"page_table is {list(table.shape)}; give int32 [batch, pages of one]")
-    call.keep("page_table", call.integers("page_table", table, (batch, table.shape[1])))
-    f["pages_per_sequence"] = table.shape[1]
-    room = f["page_size"] * table.shape[1]
+    batch, room = q.shape[0], k.shape[2]
+    if table is not None:
+        if table.ndim != 2:
+            raise FiveStepsError(f"page_table is {list(table.shape)}; give int32 [batch, pages of one]")
+        call.keep("page_table", call.integers("page_table", table, (batch, table.shape[1])))
+        f.update(page_size=room, n_pages=k.shape[0], pages_per_sequence=table.shape[1])
+        room *= table.shape[1]
+    elif k.shape[0] != batch:
+        raise FiveStepsError(f"without a page_table each sequence has a page; there are {k.shape[0]} "
+                             f"for {batch}")
     if seqlen_k > room:
         raise FiveStepsError(f"seqlen_k is {seqlen_k}; the pages of a sequence hold {room} keys")
-    call.scores(n > 1, left, -1, softcap, scale)
+    if table is None:
+        k, v = k[:, :, :seqlen_k], v[:, :, :seqlen_k]
+    f.update(_sizes(q=view(q)[:1], k=k[:1], v=v[:1]), batch=batch, seqlen_k=seqlen_k)
+    if lengths is not None:
+        call.keep("seqlens_k", call.integers("seqlen_k", lengths, (batch,)))
+    queries = f["seqlen_q"]
+    call.keep_rows(q=view(q), k=k, v=v)
+    call.scores(queries > 1, left, -1, softcap, scale)
     call.sinks(sinks)
-    call.keep_rows(k=k, v=v)
-    shape = (*arrays[0].shape[:-1], f["head_dim_v"])
-    if sums_k is None:
-        call.alibi(slopes, seqlen_k - n)
-        call.keep_rows(q=kind.swap(q, -3, -2))
-        call.results(shape, out, lambda o: kind.swap(o[:, None] if short else o, -3, -2),
-                     (batch, f["heads_q"], n))
-        return call
-
-    def packed(a):  # the queries of all sequences, one after another
-        return kind.swap(a.reshape(batch * n, *a.shape[-2:]), -3, -2)
-    call.keep("cu_seqlens_q", sums_q)
-    call.keep("cu_seqlens_k", sums_k)
-    f.update(total_q=batch * n, total_k=int(sums_k[-1]) if kind.device(sums_k) == "cpu" else
-             batch * room)
-    call.alibi(slopes, sums_k[1:] - sums_k[:-1] - n)
-    call.keep_rows(q=packed(q))
-    call.results(shape, None, packed, (f["heads_q"], batch * n))
+    call.alibi(slopes, (seqlen_k if lengths is None else lengths) - queries)
+    call.results((*q.shape[:-1], f["head_dim_v"]), out, view, (batch, f["heads_q"], queries))
+    if short:
+        call.lse = call.lse[..., 0]
     return call

@@ -122,62 +122,51 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
     float32.  On a GPU neither the table nor the lengths are checked.
     """
-    if layout not in ("heads_first", "pages_first"):
-        raise FiveStepsError(f"layout is '{layout}'; give 'heads_first' or 'pages_first'")
+    given = scale, window, softcap, layout
+    if is_tensor(q) and out is None and alibi_slopes is None and k_new is None:
+        results = torch_operations().repeated_decode(
+            (q, k_pages, v_pages, page_table, sinks), seqlen_k, max_seqlen_k, given, bool(return_lse))
+        if results:
+            return results if return_lse else results[0]
     if isinstance(seqlen_k, (list, tuple)):
         raise FiveStepsError("seqlen_k is a list; give a number, or an array [batch] of integers")
     if (k_new is None) != (v_new is None):
         raise FiveStepsError("k_new and v_new belong together; give both")
+    options = decode_options(*given)
     if k_new is not None:
         seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout)
-    left = -1 if window is None else whole("window", window, 0)
-    _, left, _, softcap, scale = score_options(False, scale, (left, -1), softcap)
-    kind = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table})
-    if page_table is None:  # each sequence has one long page
-        page_table = kind.range(q.shape[0], q)[:, None]
-    sums = None, None
+    kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
     if getattr(seqlen_k, "ndim", 0):
-        sums, seqlen_k = _sums(kind, q, seqlen_k, max_seqlen_k, k_pages.shape[
-            1 if layout == "pages_first" else 2] * page_table.shape[-1])
-    arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, *sums
-    options = whole("seqlen_k", seqlen_k, 0), left, softcap, scale, layout == "pages_first"
+        pages = 1 if page_table is None else page_table.shape[-1]
+        lengths, seqlen_k = _lengths(kind, seqlen_k, max_seqlen_k, pages * k_pages.shape[
+            1 if layout == "pages_first" else 2])
+    arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, lengths
+    options = whole("seqlen_k", seqlen_k, 0), *options
     if is_tensor(q):
-        o, lse = torch_operations().decode(arrays, options, bool(return_lse), out)
+        o, lse = torch_operations().decode(arrays, options, out)
     else:
-        o, lse = compute_decode(arrays, options, out)
+        o, lse = decode_call(arrays, *options, out).compute()
     return (o, lse) if return_lse else o
 
 
-def _sums(kind, q, lengths, longest, room):
-    """The prefix sums of the sequences' queries and keys, and a bound on the latter."""
-    batch, n = q.shape[0], q.shape[1] if q.ndim == 4 else 1
-    if not kind.is_integer(lengths) or tuple(lengths.shape) != (batch,):
-        raise FiveStepsError(f"seqlen_k is {lengths.dtype} {list(lengths.shape)}; give a number, or "
-                             f"int32 [batch] = [{batch}]")
-    if kind.device(lengths) == "cpu" and batch:
+def decode_options(scale, window, softcap, layout):
+    """What a caller gave beside the arrays, checked: the rest of decode_call()'s arguments."""
+    if layout not in ("heads_first", "pages_first"):
+        raise FiveStepsError(f"layout is '{layout}'; give 'heads_first' or 'pages_first'")
+    left = -1 if window is None else whole("window", window, 0)
+    _, left, _, softcap, scale = score_options(False, scale, (left, -1), softcap)
+    return left, softcap, scale, layout == "pages_first"
+
+
+def _lengths(kind, lengths, longest, room):
+    """The number of keys of each sequence, and a bound on it."""
+    if kind.device(lengths) == "cpu" and lengths.shape[0]:
         least, most = int(lengths.min()), int(lengths.max())
         if least < 0 or most > room:
             raise FiveStepsError(f"seqlen_k goes from {least} to {most}; the pages of a sequence hold "
                                  f"{room} keys")
         longest = max(most, longest or 0)
-    return (kind.range(batch + 1, q) * n, kind.sums(lengths)), min(longest or room, room)
-
-
-def compute_decode(arrays, options, out=None):
-    """o in the shape of q, and lse [batch, heads_q] or [batch, heads_q, n]."""
-    call = decode_call(arrays, *options, out)
-    o, lse = call.compute()
-    if out is not None and o is not out:
-        call.kind.copy(out, o)
-        o = out
-    return o, decode_lse(call.kind, lse, arrays[0], arrays[6] is not None)
-
-
-def decode_lse(kind, lse, q, packed):
-    """The library's lse as that of q's rows.  packed: it is [heads, sequences * queries]."""
-    if packed:
-        lse = kind.swap(lse.reshape(lse.shape[0], q.shape[0], -1), 0, 1)
-    return lse[..., 0] if q.ndim == 3 else lse
+    return lengths, min(longest or room, room)
 
 
 def compute_softmax(x):

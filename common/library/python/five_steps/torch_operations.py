@@ -3,10 +3,9 @@ its graph whole.  Needs PyTorch 2.4 or newer."""
 import torch
 from torch.autograd import forward_ad
 
-from . import c_library, operations
+from . import c_library, operations, quick
 from .arrays import FiveStepsError, kind_of
 from .calls import attention_call, decode_call
-from .prepared import Prepared, Repeated
 
 Tensor = torch.Tensor
 
@@ -185,11 +184,11 @@ _merge_once = _differentiable(_merge, _save_merge, _merge_gradient)
 
 # --- Decode, which has no gradient. ---
 
-@_operator("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor page_table, Tensor? sinks, "
-           "Tensor? alibi_slopes, Tensor? sums_q, Tensor? sums_k, SymInt seqlen_k, "
-           "SymInt window_left, float softcap, float scale, bool pages_first", "Tensor, Tensor")
+@_operator("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor? page_table, Tensor? sinks, "
+           "Tensor? alibi_slopes, Tensor? seqlens_k, SymInt seqlen_k, SymInt window_left, "
+           "float softcap, float scale, bool pages_first", "Tensor, Tensor")
 def _decode(*call):
-    o, lse = operations.compute_decode(call[:8], call[8:])
+    o, lse = decode_call(call[:7], *call[7:]).compute()
     return o, lse.contiguous()
 
 
@@ -213,7 +212,6 @@ def _watcher():
 
 _watched = _watcher()
 _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
-_VALUES = {type(None), bool, int, float, str}  # types of options under which a call is kept
 
 
 def _is_plain(arrays):
@@ -231,11 +229,15 @@ def _derivative(arrays, without=None, words=""):
     wanted = torch.is_grad_enabled()
     if wanted and any(a is not None and a.requires_grad for a in without or ()):
         raise FiveStepsError(f"{words}; call under torch.no_grad(), or detach() the tensors")
-    if getattr(forward_ad, "_current_level", 0) >= 0 and any(
+    if _is_dual() and any(
             forward_ad.unpack_dual(a).tangent is not None for a in given if a.is_floating_point()):
         raise FiveStepsError("a forward-mode derivative is asked for (jvp, jacfwd, make_dual), which "
                              "is not supported; use torch.func.grad or vjp")
     return wanted and any(a.requires_grad for a in given)
+
+
+def _is_dual():
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def _cast(arrays):
@@ -248,40 +250,28 @@ def _cast(arrays):
               a.dtype != torch.float64 else a for a in arrays[:3]), *arrays[3:])
 
 
-def _is_quick(arrays):
-    """A plain call of tensors, which derivatives and autocast do not concern."""
-    return _is_plain(arrays) and not torch._C._is_any_autocast_enabled() and not _derivative(arrays)
-
-
-def _prepare_attention(arrays, given):
-    packed, window, longest = arrays[6] is not None, given[2] or (), given[5:]
-    if packed and not all(longest) or arrays[5] is not None:
-        raise FiveStepsError("something has to be computed again in each call")
-    if not _VALUES.issuperset(map(type, (*window, *given[:2], *given[3:]))):
-        raise FiveStepsError("an option is an object, which may change")
-    call = attention_call(arrays, *operations.attention_options(arrays, *given))
-    names = ("q", "k", "v", "bias", "sinks", "", "cu_seqlens_q", "cu_seqlens_k")
-    return Prepared(call, zip(names, arrays))
-
-
-def _prepare_decode(arrays, options):
-    if arrays[5] is not None:
-        raise FiveStepsError("something has to be computed again in each call")
-    call = decode_call(arrays, *options)
-    names = ("q", "k", "v", "page_table", "sinks", "", "cu_seqlens_q", "cu_seqlens_k")
-    return Prepared(call, zip(names, arrays), moving="seqlen_k")
-
-
-_attentions, _decodes = Repeated(_prepare_attention), Repeated(_prepare_decode)
+def _quickly(compute, arrays, *more):
+    """What quick.py computes of a plain call of tensors, which derivatives and autocast do not concern;
+    None: the general way."""
+    if not _is_plain(arrays) or torch._C._is_any_autocast_enabled() or _is_dual():
+        return None
+    if torch.is_grad_enabled():
+        for a in arrays:
+            if a is not None and a.requires_grad:
+                return None
+    try:
+        return compute(arrays, *more)
+    except Exception:  # pylint: disable=broad-exception-caught; the general way says more
+        return None
 
 
 def attention(arrays, given, return_lse, out):
     """five_steps::attention; lse may be None where it is not wanted.
     given: what the caller gave beside the arrays, not checked yet."""
-    if type(given[2]) is list:
-        given = (*given[:2], tuple(given[2]), *given[3:])
-    if out is None and type(given[2]) in (tuple, type(None)) and _is_quick(arrays):
-        results = _attentions(arrays, given, return_lse)
+    if out is None:
+        if type(given[2]) is list:
+            given = (*given[:2], tuple(given[2]), *given[3:])
+        results = _quickly(quick.attention, arrays, given, return_lse)
         if results:
             return results
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2]})
@@ -311,16 +301,16 @@ def merge(o1, lse1, o2, lse2):
     return (operations.compute_merge if plain else _merge_once)(*arrays)
 
 
-def decode(arrays, options, return_lse, out):
-    """five_steps::decode; lse may be None where it is not wanted."""
+def repeated_decode(arrays, *more):
+    """A decoding step that the library takes as it is; None: the general way."""
+    return _quickly(quick.decode, arrays, *more)
+
+
+def decode(arrays, options, out):
+    """five_steps::decode."""
     arrays = _cast(arrays)
     _derivative(arrays, arrays, "decode has no gradient, attention has")
-    if not _is_plain(arrays):
-        o, lse = _decode(*arrays, *options)
-        return (o if out is None else out.copy_(o)), lse
-    results = out is None and _decodes(arrays, options[1:], return_lse, options[0])
-    if not results:
-        return operations.compute_decode(arrays, options, out)
-    o, lse = results
-    return o, lse if lse is None else operations.decode_lse(
-        kind_of({"q": arrays[0]}), lse, arrays[0], arrays[6] is not None)
+    if _is_plain(arrays):
+        return decode_call(arrays, *options, out).compute()
+    o, lse = _decode(*arrays, *options)
+    return (o if out is None else out.copy_(o)), lse
