@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """peers_softmax.py: every GPU softmax of stages 1 to 3 beside PyTorch's, in turn.
 
-    python3 common/reports/peers_softmax.py --csv FILE [--quick]
+    python3 common/reports/peers_softmax.py --csv FILE [--quick] [--seed N]
 
 Compiles the kernels into one shared library (nvcc, common/library/softmax_run.cu) and runs
 them, PyTorch's softmax and a copy of the same array (the ceiling) in turn in one process:
-cold, and the fastest of ours, PyTorch and the copy also sustained (rounds.py).  Appends lines
-in the columns of `bench` to FILE; a result whose error is above the allowed one, or NaN, is
-not written.  Exit status: 0 done; 1 a wrong result; 77 no PyTorch, GPU or nvcc.
+cold, and the fastest of ours, PyTorch and the copy also sustained (rounds.py).  Some lengths
+of a row are drawn at random, from 64 to 1M.  Appends lines in the columns of `bench` to FILE;
+a result whose error is above the allowed one, or NaN, is not written.  Exit status: 0 done;
+1 a wrong result; 77 no PyTorch, GPU or nvcc.
 """
 import ctypes
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -25,7 +27,9 @@ COPY, PEER = "copy", "pytorch-softmax"
 ZERO = dict.fromkeys("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
                      "flops gflops".split(), 0)
 ELEMENTS = 1 << 28
-LENGTHS = [1 << k for k in range(8, 21)] + [100, 1000, 3000, 50000, 50257, 100000, 151936]
+LENGTHS = [1 << k for k in range(8, 21)] + [77, 100, 1000, 3000, 5000, 50000, 50257, 100000,
+                                            151936]
+DRAWN = 12  # more lengths
 ALL_AT = (1024, 65536)  # lengths at which every variant is measured
 
 
@@ -57,12 +61,13 @@ def compile_library(path, arch):
         sys.exit(77)
     sources = sorted(str(name) for name in pathlib.Path(".").glob("0[1-3]_*/**/*.cu")
                      if not {"exercises", "on_ramp"} & set(name.parts))
-    rooms = sorted({f"-I{room}" for name in sources
+    sources += [f"common/problem/{name}.c" for name in ("heads", "arrays", "operation")]
+    rooms = sorted({f"-I{room}" for name in sources if name.endswith(".cu")
                     for room in (pathlib.Path(name).parts[0], pathlib.Path(name).parent)})
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([nvcc, "-shared", "-Xlinker", "-z,defs", "-std=c++20", "-O3", "-Xcompiler",
-                    "-fPIC", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Icommon", *rooms,
-                    "-I04_monoid_tiled_cpu", "-o", str(path),
+                    "-fPIC,-fopenmp", "-gencode", f"arch=compute_{arch},code=sm_{arch}",
+                    "-Icommon", *rooms, "-I04_monoid_tiled_cpu", "-o", str(path),
                     "common/library/softmax_run.cu", *sources], check=True)
 
 
@@ -131,12 +136,15 @@ def publish(writer, work, times, checked):
     return shown
 
 
-def shapes(quick):
-    """(dtype, rows, cols) to measure."""
+def shapes(quick, seed):
+    """(dtype, rows, cols) to measure: also DRAWN lengths, every magnitude equally often."""
+    draw = random.Random(seed)
+    drawn = [round(64 * 2 ** (14 * draw.random())) for _ in range(DRAWN)]
     for dtype in TYPES:
-        for cols in (4096,) if quick else LENGTHS:
+        for cols in (4096,) if quick else LENGTHS + drawn:
             yield dtype, ELEMENTS // cols, cols
         if not quick:
+            yield dtype, 16, 1 << 24
             yield dtype, 1, 1 << 26
 
 
@@ -159,6 +167,7 @@ def main():
     parser.add_argument("--csv", required=True)
     parser.add_argument("--library", type=pathlib.Path, default="build/softmax.so")
     parser.add_argument("--seconds", type=float, default=0.15, help="for all of a shape")
+    parser.add_argument("--seed", type=int, default=1, help="of the lengths that are drawn")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch = torch_or_skip("peers_softmax.py")
@@ -171,7 +180,7 @@ def main():
                     f"nvcc; torch {torch.__version__}",
                     {"PyTorch": torch.__version__, "CUDA of PyTorch": str(torch.version.cuda)})
     dtype = x = y = None
-    for shape in shapes(options.quick):
+    for shape in shapes(options.quick, options.seed):
         if shape[0] != dtype:
             dtype = shape[0]
             x = (3 * torch.randn(ELEMENTS, device="cuda")).to(getattr(torch, TYPES[dtype]))

@@ -31,7 +31,7 @@ static void draw_rows(struct random *r, struct test_case *c)
         MASK_LAST, MASK_MIDDLE,    MASK_LANES, MASK_BUT_ONE, NAN_Q,  INF_SCORE, TINY};
     static const enum recipe numbers[] = {RANDOM, EQUAL, ASCENDING, DESCENDING, LARGE};
     struct problem *p = &c->problem;
-    p->cols = draw_size(r, 5000);
+    p->cols = draw_size(r, random_below(r, 8) ? 5000 : 1 << 20);
     p->rows = draw_size(r, 1 + 20000 / p->cols);
     int is_softmax = p->op == OP_SOFTMAX || p->op == OP_LOGSOFTMAX;
     c->recipe = is_softmax ? DRAW_FROM(r, scores) : DRAW_FROM(r, numbers);
