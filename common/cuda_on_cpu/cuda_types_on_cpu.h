@@ -63,16 +63,8 @@ static inline float __uint_as_float(unsigned u) { return f32_from_bits(u); }
 static inline float __int_as_float(int i) { return f32_from_bits((unsigned)i); }
 static inline float __fdividef(float x, float y) { return x / y; }
 
-#define CUDA_MIN_MAX(type)                                                               \
-    static inline type min(type x, type y) { return x < y ? x : y; }                     \
-    static inline type max(type x, type y) { return x > y ? x : y; }
-CUDA_MIN_MAX(int)
-CUDA_MIN_MAX(unsigned)
-CUDA_MIN_MAX(long)
-CUDA_MIN_MAX(unsigned long)
-CUDA_MIN_MAX(long long)
-CUDA_MIN_MAX(unsigned long long)
-#undef CUDA_MIN_MAX
+template <class T> static inline T min(T x, T y) { return x < y ? x : y; }
+template <class T> static inline T max(T x, T y) { return x > y ? x : y; }
 static inline float min(float x, float y) { return fminf(x, y); }
 static inline float max(float x, float y) { return fmaxf(x, y); }
 

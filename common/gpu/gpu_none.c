@@ -6,12 +6,6 @@
 
 static int forbidden;
 
-static void cannot_happen(const char *name)
-{
-    fprintf(stderr, "%s called in a program built without nvcc\n", name);
-    exit(1);
-}
-
 int gpu_arch(void) { return 0; }
 const char *gpu_name(void) { return ""; }
 void gpu_forbid(void) { forbidden = 1; }
@@ -30,45 +24,18 @@ const char *gpu_has_code_for(int least)
     return gpu_why_not();
 }
 
-double gpu_gemm_gflops(int dtype)
-{
-    (void)dtype;
-    return 0;
-}
-
-void *gpu_alloc(size_t bytes)
-{
-    (void)bytes;
-    cannot_happen("gpu_alloc");
-    return NULL;
-}
-
-void gpu_free(void *d)
-{
-    (void)d;
-    cannot_happen("gpu_free");
-}
-
-void gpu_upload(void *d, const void *h, size_t bytes)
-{
-    (void)d, (void)h, (void)bytes;
-    cannot_happen("gpu_upload");
-}
-
-void gpu_download(void *h, const void *d, size_t bytes)
-{
-    (void)h, (void)d, (void)bytes;
-    cannot_happen("gpu_download");
-}
-
-void gpu_wait(void)
-{
-    cannot_happen("gpu_wait");
-}
-
-double gpu_time(void (*call)(void *), void *context, int cold)
-{
-    (void)call, (void)context, (void)cold;
-    cannot_happen("gpu_time");
-    return 0;
-}
+/* No variant computes on a GPU here, so these are never called. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define NEVER(type, name, ...)                                                     \
+    type name(__VA_ARGS__)                                                         \
+    {                                                                              \
+        fprintf(stderr, "%s called in a program built without nvcc\n", #name);     \
+        exit(1);                                                                   \
+    }
+NEVER(double, gpu_gemm_gflops, int dtype)
+NEVER(void *, gpu_alloc, size_t bytes)
+NEVER(void, gpu_free, void *d)
+NEVER(void, gpu_upload, void *d, const void *h, size_t bytes)
+NEVER(void, gpu_download, void *h, const void *d, size_t bytes)
+NEVER(void, gpu_wait, void)
+NEVER(double, gpu_time, void (*call)(void *), void *context, int cold)

@@ -2,6 +2,7 @@
 #include "problem/dtype.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "problem/half.h"
@@ -49,6 +50,15 @@ int dtype_find(const char *name, enum dtype *dtype)
             return 1;
         }
     return 0;
+}
+
+void dtype_names(unsigned types, char *text, size_t size)
+{
+    size_t n = 0;
+    *text = 0;
+    for (int t = 0; t < N_DTYPES && n < size; t++)
+        if (types & TYPE(t))
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? "," : "", dtypes[t].name);
 }
 
 float dtype_round(enum dtype dtype, float x)

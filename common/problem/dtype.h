@@ -23,6 +23,9 @@ static inline const char *dtype_name(enum dtype dtype) { return dtypes[dtype].na
 /* Sets *dtype to the type of that name; 0 when there is none. */
 int dtype_find(const char *name, enum dtype *dtype);
 
+/* "f32,bf16": the names of a set of types, TYPE(F32) | ..., into text [size]. */
+void dtype_names(unsigned types, char *text, size_t size);
+
 /* x as the type holds it. */
 float dtype_round(enum dtype dtype, float x);
 

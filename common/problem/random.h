@@ -19,13 +19,6 @@ static inline uint64_t random_bits(struct random *r)
     return z ^ z >> 31;
 }
 
-/* The generator after n numbers. */
-static inline struct random random_after(struct random r, size_t n)
-{
-    r.state += n * 0x9e3779b97f4a7c15u;
-    return r;
-}
-
 /* In [0, 1), a multiple of 2^-24. */
 static inline float random_uniform(struct random *r)
 {

@@ -54,11 +54,8 @@ void print_failure(const struct run *run, const struct variant *v, const struct 
 static void print_tally(const struct entry *e, enum op op)
 {
     const struct tally *t = &e->ops[op];
-    char types[16] = "";
-    for (int d = 0; d < N_DTYPES; d++)
-        if (t->types & TYPE(d))
-            snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s",
-                     types[0] ? "," : "", dtypes[d].name);
+    char types[16];
+    dtype_names(t->types, types, sizeof types);
     printf("%-18s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
            t->passed, t->failed, t->skipped);
     if (t->worst_case[0]) printf("  %5.2f", t->worst);

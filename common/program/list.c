@@ -83,8 +83,7 @@ static struct line line_of(const struct variant *v)
     struct line line = {.idea = v->idea, .v = v};
     snprintf(line.cell[0], CELL, "%s", v->name);
     device_text(v, line.cell[1]);
-    for (int t = 0; t < N_DTYPES; t++)
-        if (v->types & TYPE(t)) append(line.cell[2], dtypes[t].name);
+    dtype_names(v->types, line.cell[2], CELL);
     for (int op = 0; op < N_OPS; op++)
         if (variant_does(v, (enum op)op)) append(line.cell[3], operations[op].name);
     cost_text(v, line.cell[4], line.cell[5]);

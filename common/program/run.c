@@ -1,5 +1,6 @@
 /* run.c: an operation on real data, .npy in and .npy out. */
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,9 +11,37 @@
 #include "problem/layout.h"
 #include "problem/operation.h"
 #include "program/choose.h"
+#include "program/complain.h"
 #include "program/parse.h"
 #include "program/run.h"
 #include "program/verbs.h"
+
+int bad(const struct run *r, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    complain_list(r->stage, format, arguments);
+    va_end(arguments);
+    return BAD;
+}
+
+int bad_file(const struct run *r, enum array i, const char *format, ...)
+{
+    char text[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return bad(r, "--%s: %s: %s", array_list[i].name, r->opt->file[i], text);
+}
+
+void say(const struct run *r, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(r->report, format, arguments);
+    va_end(arguments);
+}
 
 /* Is an output the standard output?  Then the report goes to stderr, so that it does not mix
  * with the array.  Two devices other than a terminal mix nothing. */

@@ -4,7 +4,6 @@
  *     run_shape.c     shapes and types of the arrays to a problem
  *     run_variant.c   the variant that computes it
  *     run_output.c    arrays to files
- *     run_say.c       what is said about it
  *     run.c           these steps in order, and the computation
  *
  * A step returns OK or an exit status. */

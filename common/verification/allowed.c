@@ -136,7 +136,7 @@ void allow_attention(struct standard *s, const struct arrays *a)
 }
 
 /* The rule for softmax and log-softmax. */
-static void allow_rows(struct standard *s, const struct arrays *a, int logarithm)
+void allow_rows(struct standard *s, const struct arrays *a)
 {
     const struct problem *p = &s->problem;
     const struct answer *y = &s->answer[ARRAY_Y];
@@ -145,16 +145,13 @@ static void allow_rows(struct standard *s, const struct arrays *a, int logarithm
     for (size_t i = 0; i < y->n; i++) {
         double twice = 2 * err[i / p->cols], of_row = 2 * relative[i / p->cols];
         double rule = !is_float(p) ? y->likely[i]
-                      : logarithm  ? twice + y->likely[i]
+                      : p->op == OP_LOGSOFTMAX ? twice + y->likely[i]
                                    : smaller(twice + 1e-6, of_row * y->want[i] + y->likely[i]);
         y->allowed[i] = smaller(rule, y->bound[i]) + (of_row + 1) * rounding(p, y->want[i]);
     }
     free(err);
     free(relative);
 }
-
-void allow_softmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 0); }
-void allow_logsoftmax(struct standard *s, const struct arrays *a) { allow_rows(s, a, 1); }
 
 /* The likely bound and what is allowed already, never more than the proved bound, and a rounding. */
 void allow_bounds(struct standard *s, const struct arrays *a)

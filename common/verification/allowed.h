@@ -5,8 +5,7 @@
 
 #include "verification/standard.h"
 
-void allow_softmax(struct standard *s, const struct arrays *a);
-void allow_logsoftmax(struct standard *s, const struct arrays *a);
+void allow_rows(struct standard *s, const struct arrays *a); /* softmax, log-softmax */
 void allow_mean(struct standard *s, const struct arrays *a);
 void allow_bounds(struct standard *s, const struct arrays *a); /* of fused reductions */
 void allow_attention(struct standard *s, const struct arrays *a);

@@ -29,8 +29,7 @@ static inline size_t row_query(const struct problem *p, size_t i)
  * (standard.c says which). */
 typedef void reference_function(struct standard *r, const struct problem *p,
                                 const struct arrays *a);
-reference_function reference_softmax, reference_logsoftmax, reference_mean, reference_fused,
-    reference_attention, reference_backward;
+reference_function reference_rows, reference_attention, reference_backward;
 
 /* k or v [batch, heads_kv, seqlen_k, d], widened, the updates of p applied in order. */
 float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,

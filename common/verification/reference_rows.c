@@ -222,13 +222,13 @@ static void fused_row(struct answer *y, const float *x, const float *w, size_t n
     }
 }
 
-/* Row i of x (n), and of w (n) where the operation has it, to y and its bounds. */
-typedef void row_function(struct answer *y, const float *x, const float *w, size_t n,
-                          size_t i);
-
-static void all_rows(struct standard *r, const struct problem *p, const struct arrays *a,
-                     row_function *row)
+void reference_rows(struct standard *r, const struct problem *p, const struct arrays *a)
 {
+    /* Row i of x (n), and of w (n) where the operation has it, to y and its bounds. */
+    static void (*const rows[N_OPS])(struct answer *y, const float *x, const float *w, size_t n,
+                                     size_t i) = {
+        [OP_SOFTMAX] = softmax_row, [OP_LOGSOFTMAX] = logsoftmax_row, [OP_MEAN] = mean_row,
+        [OP_FUSED_REDUCTION] = fused_row};
     size_t n = p->cols;
     float *x = widen(a->x, p->dtype, p->rows * n);
     float *w = array_count(p, ARRAY_W) ? widen(a->w, p->dtype, p->rows * n) : NULL;
@@ -238,28 +238,7 @@ static void all_rows(struct standard *r, const struct problem *p, const struct a
     }
 #pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++)
-        row(&r->answer[ARRAY_Y], x + i * n, w ? w + i * n : NULL, n, i);
+        rows[p->op](&r->answer[ARRAY_Y], x + i * n, w ? w + i * n : NULL, n, i);
     free(x);
     free(w);
-}
-
-void reference_softmax(struct standard *r, const struct problem *p, const struct arrays *a)
-{
-    all_rows(r, p, a, softmax_row);
-}
-
-void reference_logsoftmax(struct standard *r, const struct problem *p,
-                          const struct arrays *a)
-{
-    all_rows(r, p, a, logsoftmax_row);
-}
-
-void reference_mean(struct standard *r, const struct problem *p, const struct arrays *a)
-{
-    all_rows(r, p, a, mean_row);
-}
-
-void reference_fused(struct standard *r, const struct problem *p, const struct arrays *a)
-{
-    all_rows(r, p, a, fused_row);
 }
