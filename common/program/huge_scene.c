@@ -23,9 +23,7 @@ static void *block_new(enum dtype dtype)
 {
     struct random r = {1};
     void *block = need_bytes(PERIOD, dtype);
-    for (size_t e = 0; e < PERIOD; e++) {
-        dtypes[dtype].store(block, e, random_normal(&r));
-    }
+    for (size_t e = 0; e < PERIOD; e++) dtypes[dtype].store(block, e, random_normal(&r));
     return block;
 }
 
@@ -129,20 +127,15 @@ int set_scene(struct scene *s, const struct huge *huge, enum dtype dtype)
     s->p.dtype = dtype;
     s->p.scale = on_heads(&s->p) ? 3 / sqrtf((float)s->p.head_dim) : 1;
     s->block = block_new(dtype);
-    struct arrays *a = &s->device;
-    if (on_heads(&s->p)) {
-        a->q = upload(s, array_count(&s->p, ARRAY_Q), huge->planted);
-        a->k = upload(s, array_count(&s->p, ARRAY_K), huge->planted);
-        a->v = upload(s, array_count(&s->p, ARRAY_V), 0);
-        a->o = gpu_alloc(array_bytes(&s->p, ARRAY_O));
-        a->lse = gpu_alloc(array_bytes(&s->p, ARRAY_LSE));
-        if (!a->q || !a->k || !a->v || !a->o || !a->lse) return 0;
-        if (huge->planted) plant(s);
-    } else {
-        a->x = upload(s, array_count(&s->p, ARRAY_X), 0);
-        a->y = gpu_alloc(array_bytes(&s->p, ARRAY_Y));
-        if (!a->x || !a->y) return 0;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        enum role role = array_role(&s->p, i);
+        int zero = huge->planted && (i == ARRAY_Q || i == ARRAY_K);
+        if (role == ABSENT) continue;
+        array_set(&s->device, i, role == INPUT ? upload(s, array_count(&s->p, i), zero)
+                                               : gpu_alloc(array_bytes(&s->p, i)));
+        if (!array_of(&s->device, i)) return 0;
     }
+    if (huge->planted) plant(s);
     for (int t = 0; t < SPOTS; t++) {
         place(s, &s->spots[t], t);
         prepare_spot(s, &s->spots[t]);
@@ -152,36 +145,22 @@ int set_scene(struct scene *s, const struct huge *huge, enum dtype dtype)
 
 void strike_scene(struct scene *s)
 {
-    const struct arrays *a = &s->device;
-    const void *on_gpu[] = {a->x, a->y, a->q, a->k, a->v, a->o, a->lse};
-    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++)
-        if (on_gpu[i]) gpu_free((void *)on_gpu[i]);
-    for (int t = 0; t < SPOTS; t++) {
-        const struct arrays *b = &s->spots[t].a;
-        const void *owned[] = {b->x, b->q, b->k, b->v};
-        for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free((void *)owned[i]);
-        if (s->spots[t].standard) standard_free(s->spots[t].standard);
+    for (int i = 0; i < N_ARRAYS; i++) {
+        if (array_of(&s->device, i)) gpu_free(array_of(&s->device, i));
+        for (int t = 0; t < SPOTS; t++) free(array_of(&s->spots[t].a, i));
     }
+    for (int t = 0; t < SPOTS; t++) standard_free(s->spots[t].standard);
     free(s->block);
 }
 
-void move_outputs(const struct scene *s, const struct spot *spot,
-                         struct outputs *out, int up)
+void move_outputs(const struct scene *s, const struct spot *spot, struct outputs *out, int up)
 {
-    const struct problem *p = &s->p;
-    size_t size = dtype_size(p->dtype), row = spot->head * p->seqlen_q + spot->i;
-    char *y = (char *)s->device.y, *o = (char *)s->device.o;
-    struct { char *device; void *host; size_t bytes; } parts[] = {
-        {y ? y + spot->i * p->cols * size : NULL, out->array[ARRAY_Y].data,
-         out->array[ARRAY_Y].n * size},
-        {o ? o + row * p->head_dim_v * size : NULL, out->array[ARRAY_O].data,
-         out->array[ARRAY_O].n * size},
-        {o ? (char *)(s->device.lse + row) : NULL, out->array[ARRAY_LSE].data,
-         out->array[ARRAY_LSE].n * 4},
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!parts[i].device) continue;
-        if (up) gpu_upload(parts[i].device, parts[i].host, parts[i].bytes);
-        else gpu_download(parts[i].host, parts[i].device, parts[i].bytes);
+    size_t row = spot->head * s->p.seqlen_q + spot->i;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct output *o = &out->array[i]; /* one row of the array */
+        size_t bytes = o->n * array_element(&s->p, i);
+        char *device = (char *)array_of(&s->device, i) + row * bytes;
+        if (bytes && up) gpu_upload(device, o->data, bytes);
+        else if (bytes) gpu_download(o->data, device, bytes);
     }
 }
