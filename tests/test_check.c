@@ -188,15 +188,6 @@ Test(check, status_77_when_nothing_could_run)
     cr_expect(strstr(text, "scores up to "), "%s", text);
 }
 
-Test(check, unknown_names_are_bad_usage)
-{
-    const struct variant *v[] = {&good, NULL};
-    struct options o = {.variant = "nobody"};
-    cr_expect(run_check(v, o) == 2);
-    o = (struct options){.only_case = "nothing"};
-    cr_expect(run_check(v, o) == 2);
-}
-
 Test(check, one_seed_for_all_cases)
 {
     const struct variant *v[] = {&good, NULL};

@@ -10,8 +10,7 @@
 #include "problem/feature.h"
 #include "problem/layout.h"
 #include "problem/variant.h"
-#include "program/verbs.h"
-#include "verification/cases.h"
+#include "problem/arrays.h"
 
 extern const struct variant naive_simd, naive_threads, safe_simd, safe_threads;
 
@@ -61,25 +60,14 @@ Test(contract, visible_keys_are_those_of_the_definition)
     struct problem p = first_mask();
     do
         for (size_t i = 0; i < p.seqlen_q; i++) {
-            struct key_range keys = visible_keys(&p, i);
+            struct key_range keys = visible_keys(&p, i), before = visible_keys(&p, i - (i > 0));
             cr_expect(keys.first <= keys.end && keys.end <= p.seqlen_k);
+            cr_expect(before.first <= keys.first && before.end <= keys.end); /* tiles rely on it */
             for (size_t j = 0; j < 10; j++)
                 cr_expect((keys.first <= j && j < keys.end) == sees(&p, i, j),
                           "causal %d, window %d: %td %td, shift %td, %zu queries, %zu keys: "
                           "query %zu, key %zu", p.causal, p.has_window, p.window_left,
                           p.window_right, p.shift, p.seqlen_q, p.seqlen_k, i, j);
-        }
-    while (next_mask(&p));
-}
-
-/* What the loops over tiles rely on. */
-Test(contract, both_ends_of_the_visible_keys_grow_with_the_query)
-{
-    struct problem p = first_mask();
-    do
-        for (size_t i = 1; i < p.seqlen_q; i++) {
-            struct key_range before = visible_keys(&p, i - 1), keys = visible_keys(&p, i);
-            cr_expect(before.first <= keys.first && before.end <= keys.end);
         }
     while (next_mask(&p));
 }
@@ -136,24 +124,6 @@ Test(contract, each_feature_has_its_bit_and_its_name)
         v.supports = rows[i].features;
         cr_expect_null(variant_refuses(&v, &rows[i].p), "row %zu", i);
     }
-}
-
-Test(contract, each_operation_has_its_entries)
-{
-    size_t n;
-    const struct test_case *c = test_cases(&n);
-    for (int op = 0; op < N_OPS; op++) {
-        const struct operation *o = &operations[op];
-        enum op found = N_OPS;
-        cr_assert(o->name && o->unit, "operation %d has no name or unit", op);
-        cr_expect(op_find(o->name, &found) && found == (enum op)op, "%s", o->name);
-        cr_expect(o->inputs && o->outputs, "%s", o->name);
-        size_t cases = 0;
-        for (size_t i = 0; i < n; i++) cases += c[i].problem.op == (enum op)op;
-        cr_expect(cases > 10, "%s has %zu cases", o->name, cases);
-    }
-    enum op op;
-    cr_expect(!op_find("softmix", &op));
 }
 
 /* The table of types against the formats: 1 sign bit, e exponent bits, f fraction bits. */
@@ -223,13 +193,6 @@ Test(contract, sizes_that_overflow_are_as_large_as_can_be)
     for (int i = 0; i < 4; i++)
         cr_expect(variant_scratch(quadratic[i], &p) == SIZE_MAX, "%s", quadratic[i]->name);
     cr_expect(size_times(SIZE_MAX, 2) == SIZE_MAX && size_plus(SIZE_MAX, 1) == SIZE_MAX);
-}
-
-Test(contract, each_group_has_a_heading)
-{
-    for (int g = 0; g < N_GROUPS; g++)
-        for (int h = 0; h < g; h++)
-            cr_expect_str_neq(group_name((enum group)g), group_name((enum group)h));
 }
 
 /* Where layout.h says that rows lie, against the formulas: the reference gathers by the same

@@ -60,31 +60,24 @@ static void each_head(const struct variant *v, const struct problem *p, const st
     }
 }
 
-static function_of_row *by_row(const struct variant *v, enum op op)
-{
-    for (int i = 0; i < MOST_OF_A_KIND && v->by_row[i].function; i++)
-        if (v->by_row[i].op == op) return v->by_row[i].function;
-    return NULL;
-}
-
-static function_of_head *by_head(const struct variant *v, enum op op)
-{
-    for (int i = 0; i < MOST_OF_A_KIND && v->by_head[i].function; i++)
-        if (v->by_head[i].op == op) return v->by_head[i].function;
-    return NULL;
-}
-
-static variant_function *whole(const struct variant *v, enum op op)
-{
-    for (int i = 0; i < N_OPS && v->does[i].function; i++)
-        if (v->does[i].op == op) return v->does[i].function;
-    return NULL;
-}
+/* The function of v for op in one of its lists, or NULL. */
+#define LOOK_UP(type, name, most)                                     \
+    static type *name(const struct variant *v, enum op op)            \
+    {                                                                 \
+        for (int i = 0; i < (most) && v->name[i].function; i++)       \
+            if (v->name[i].op == op) return v->name[i].function;      \
+        return NULL;                                                  \
+    }
+LOOK_UP(function_of_row, by_row, MOST_OF_A_KIND)
+LOOK_UP(function_of_head, by_head, MOST_OF_A_KIND)
+LOOK_UP(variant_function, does, N_OPS)
 
 int variant_does(const struct variant *v, enum op op)
 {
-    return by_row(v, op) || by_head(v, op) || whole(v, op);
+    return by_row(v, op) || by_head(v, op) || does(v, op);
 }
+
+int variant_only_on_gpu(const struct variant *v, enum op op) { return does(v, op) == needs_gpu; }
 
 size_t variant_scratch(const struct variant *v, const struct problem *p)
 {
@@ -99,5 +92,5 @@ void variant_call(const struct variant *v, const struct problem *p, const struct
     function_of_head *head = by_head(v, p->op);
     if (row) each_row(v, p, a, row);
     else if (head) each_head(v, p, a, head);
-    else whole(v, p->op)(p, a);
+    else does(v, p->op)(p, a);
 }
