@@ -10,16 +10,10 @@
  * of FlashAttention-4's conditional rescaling.
  *
  * Everything else is rung 5's. */
-#include "attention.h"
-#include "cost.h"
 #include "portable/async_tile.h"
-#include "portable/launch.h"
+#include "portable/mma_variant.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
-
-/* The head dimensions that are compiled, ascending up to 256; others are padded to the
- * next.  Multiples of 16: add one here for heads that should not be padded. */
-#define HEADS 64, 128, 256
 
 /* Tiles for heads of up to D columns.  They decide registers (o has 4 MT D / 8, s has
  * 4 MT Bc / 8; the addresses of a bias want some too) and shared memory (2 D (Br + 4 Bc)
@@ -32,21 +26,9 @@ template <int HEAD_DIM, int WITH_BIAS, int LARGE = 0> struct tiling {
     static constexpr int Br = 16 * MT * WARPS;    /* queries of a block */
     static constexpr int Bc = (D <= 128 && !BIAS) || LARGE ? 64 : 32; /* keys of it */
     static constexpr int Q_IN_REGISTERS = D <= 64; /* or loaded for each key block */
-    static constexpr int PANELS = (D + 63) / 64; /* of 64 columns, 128 bytes per row */
-    static_assert(D % 16 == 0 && Bc % 16 == 0, "a product takes 16 columns or keys");
-
-    struct shared {
-        alignas(1024) uint16_t q[PANELS * Br * 64]; /* in the end: o */
-        alignas(1024) uint16_t k[2][PANELS * Bc * 64];
-        alignas(1024) uint16_t v[2][PANELS * Bc * 64];
-    };
-    /* The running state of a warp's queries, as C fragments.  m is not scaled; l is this
-     * lane's part of the sum.  And Q as A fragments, all of it or one step. */
-    struct state {
-        float o[MT][D / 8][4];
-        float m[MT][2], l[MT][2];
-        uint32_t q[Q_IN_REGISTERS ? D / 16 : 1][MT][4];
-    };
+    static constexpr int BUFFERS = 2; /* tiles of K and V in shared memory */
+    using shared = struct tile_memory<tiling>;
+    using state = struct warp_state<tiling>;
     typedef float scores[MT][Bc / 8][4]; /* of a warp and a key block, as C fragments */
 };
 
@@ -157,38 +139,22 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     store<T, W>(f, shared, h, x, unit_of<W>(x));
 }
 
-template <enum dtype T, class W>
-static void launch(const struct problem *p, const struct arrays *a)
+/* Calls use(tiles, why) with those for the problem; above 128 the large ones where they fit. */
+template <class F> static void with_tiling(const struct problem *p, F use)
 {
-    struct attention x = attention_of(p, a, W::Br);
-    size_t blocks = p->batch * p->heads_q * (size_t)x.q_blocks;
-    start<typename W::shared>(lazy_rescaling_kernel<T, W>, blocks, W::THREADS, a->stream, x);
+    with_head_dim<HEADS>(p, [&](auto d) {
+        using large = tiling<d, 0, (d > 128)>;
+        if (p->has_bias) use(tiling<d, 1>(), ", with a bias");
+        else if (sizeof(typename large::shared) <= shared_memory_limit())
+            use(large(), d > 128 ? ", shared memory has room for large tiles" : ", no bias");
+        else use(tiling<d, 0>(), ", shared memory has no room for large tiles");
+    });
 }
 
-/* Calls use(tiling, why) with the first compiled head dimension that holds the problem's;
- * above 128 the large tiles where they fit. */
-template <int D, int... MORE, class F> static void with_tiling(const struct problem *p, F use)
-{
-    using large = tiling<D, 0, (D > 128)>;
-    if (p->head_dim > D || p->head_dim_v > D) {
-        if constexpr (sizeof...(MORE) > 0) with_tiling<MORE...>(p, use);
-    } else if (p->has_bias) {
-        use(tiling<D, 1>(), "with a bias");
-    } else if (sizeof(typename large::shared) <= shared_memory_limit()) {
-        use(large(), D > 128 ? "shared memory has room for large tiles" : "no bias");
-    } else {
-        use(tiling<D, 0>(), "shared memory has no room for large tiles");
-    }
-}
-
-/* The instance for p in words. */
 static const char *picks(const struct problem *p)
 {
-    static char text[160];
-    with_tiling<HEADS>(p, [&](auto w, const char *why) {
-        snprintf(text, sizeof text, "blocks of %d queries and %d keys; head dims up to %d, %s",
-                 w.Br, w.Bc, w.D, why);
-    });
+    const char *text = NULL;
+    with_tiling(p, [&](auto w, const char *why) { text = in_words(w, why); });
     return text;
 }
 
@@ -200,22 +166,17 @@ static struct cost cost(const struct problem *p)
 #ifndef BESIDE_RUNG_6 /* general_mma.cu takes what stands above */
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    with_tiling<HEADS>(p, [&](auto w, const char *) {
-        if (p->dtype == F16) launch<F16, decltype(w)>(p, a);
-        else launch<BF16, decltype(w)>(p, a);
+    with_tiling(p, [&](auto w, const char *) {
+        using W = decltype(w);
+        auto kernel = p->dtype == F16 ? lazy_rescaling_kernel<F16, W> : lazy_rescaling_kernel<BF16, W>;
+        start_tiles<W>(kernel, p, a);
     });
 }
 
 GPU_VARIANT(lazy_rescaling) = {
     .name = "lazy_rescaling",
     .idea = "rescale rarely: over 2^8",
-    .group = IN_PORTABLE,
-    .device = GPU_DEVICE,
-    .least_arch = 80,
-    .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES | WITH_SHIFT,
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    MMA_VARIANT(80),
     .refuses = async_refuses,
     .picks = picks,
     .cost = cost,

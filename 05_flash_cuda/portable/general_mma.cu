@@ -233,7 +233,7 @@ static struct problem with_terms(const struct problem *p)
 static void attention(const struct problem *p, const struct arrays *a)
 {
     const struct problem terms = with_terms(p);
-    with_tiling<HEADS>(&terms, [&](auto w, const char *) {
+    with_tiling(&terms, [&](auto w, const char *) {
         if (p->dtype == F16) launch_general<F16, decltype(w)>(p, a);
         else launch_general<BF16, decltype(w)>(p, a);
     });

@@ -18,6 +18,23 @@
 #include "attention.h"
 #include "portable/mma_sync.h"
 
+/* Shared memory of a block: its queries, in the end its o, and W::BUFFERS tiles of K and V. */
+template <class W> struct tile_memory {
+    static_assert(W::D % 16 == 0 && W::Bc % 16 == 0, "a product takes 16 columns or keys");
+    static constexpr int PANELS = (W::D + 63) / 64; /* of 64 columns, 128 bytes per row */
+    alignas(1024) uint16_t q[PANELS * W::Br * 64];
+    alignas(1024) uint16_t k[W::BUFFERS][PANELS * W::Bc * 64];
+    alignas(1024) uint16_t v[W::BUFFERS][PANELS * W::Bc * 64];
+};
+
+/* The running state of a warp's queries, as C fragments.  m is not scaled; l is this lane's part of
+ * the sum.  And Q as A fragments, all of it or one step. */
+template <class W> struct warp_state {
+    float o[W::MT][W::D / 8][4];
+    float m[W::MT][2], l[W::MT][2];
+    uint32_t q[W::Q_IN_REGISTERS ? W::D / 16 : 1][W::MT][4];
+};
+
 /* The offset in elements of piece `piece` (8 columns) of row `row`, in a tile of ROWS rows. */
 template <int ROWS> static __forceinline__ __device__ int swizzled(int row, int piece)
 {
