@@ -21,7 +21,7 @@
 #   make mpi             stage 4 on several processes: install OpenMPI, build and check
 #
 # Test
-#   make test            all tests (Criterion)
+#   make test            all tests (Criterion and pytest)
 #   make test-long       also every float through the vector exp, and a whole class's marks
 #   make sanitize        the tests under sanitizers and valgrind; on a GPU compute-sanitizer
 #   make machines        the CPU code built by gcc and clang for other machines, ARM too

@@ -9,6 +9,7 @@ import shutil
 
 HIDDEN = ["tests", ".ci", ".github", "common/grader/course.py", "common/grader/handout.py",
           "common/grader/board.py", "common/grader/similar.py", "common/grader/adapters",
+          "common/grader/pages",
           "notes/instructor.md", "notes/checkpoints.md", "notes/grading.md", "notes/planted_bugs.md",
           "notes/contributing.md", "notes/coverage.md"]
 STAYS = "tests/fixture"  # the sentence of `make map`
