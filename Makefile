@@ -34,7 +34,7 @@
 #   make install         PREFIX=/usr/local [DESTDIR=dir]; make uninstall takes it away
 #
 # Teach
-#   make book            the READMEs and notes as a web site, with figures that compute
+#   make book            READMEs and notes as a web site; book-test tries it in a browser
 #   make exercise        list the exercises
 #   make check           judge all your answers
 #   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)

@@ -4,7 +4,6 @@ difference is the formula's and not rounding; where overflow is the matter, in f
 
 The example: scores whose maximum lies in the second half and rises in each, values without symmetry."""
 import numpy as np
-import pytest
 
 S = np.array([0.3, -1.1, 0.9, 1.4, 0.2, 2.6])
 V = np.array([[1, -2], [0.5, 3], [-1, 0.25], [2, 2], [4, -1], [-3, 1.5]])

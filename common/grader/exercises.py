@@ -34,6 +34,7 @@ HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
 class Exercise:
     """name, stage ('03_online_softmax'), number, points, title, time, hints, and its files."""
     whole_file, any_call, flags = False, False, []  # as those of projects are
+    unchanged = "the skeleton, unchanged"
 
     def __init__(self, source):
         self.source, self.name = source, source.stem

@@ -51,7 +51,7 @@ class Mark:
         self.exercise, self.marks, self.why = exercise, marks, printable(why)
         self.failing, self.details, self.families = list(failing), [printable(x) for x in details], families
         self.record = {"marks": marks, "points": exercise.points, "why": self.why,
-                       **(more or {"failing_families": self.failing})}
+                       **(more or ({"timed": None} if exercise.whole_file else {"failing_families": self.failing}))}
 
     @property
     def full(self):
@@ -163,25 +163,28 @@ class Grader(Judge):
                 raise Shortage(f"{exercise.name}: no family '{recipe}' that could be half of its points")
 
     def mark(self, exercise, student):
-        """(marks, why, failing families, details, families)"""
+        """What Mark wants to know."""
         paths = student.files.get(exercise.name)
         if not paths:
             close = student.close.get(exercise.name)
-            return 0, "not handed in" + (f": '{close}' is not called {exercise.file.name}" if close
-                                         else ""), [], student.notes[:4], 0
+            return {"marks": 0, "details": student.notes[:4], "why": "not handed in" + (
+                f": '{close}' is not called {exercise.file.name}" if close else "")}
         data, why = contents(paths[0])
         if why:
-            return 0, why, [], [], 0
+            return {"marks": 0, "why": why}
         details = [] if len(paths) == 1 else [f"{len(paths)} files are called {exercise.file.name}: one "
                                               f"counts, in '{paths[0].parent.name}'"]
         if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
-            return 0, "the skeleton, unchanged", [], details, 0
+            return {"marks": 0, "why": exercise.unchanged, "details": details}
+        return self.mark_of(exercise, data, details)
+
+    def mark_of(self, exercise, data, details):
         verdict = self.verdict(exercise, data, self.cases[exercise.name], self.other[exercise.name])
         details += [verdict.note] if verdict.note else []
         if verdict.why:
-            return 0, verdict.why, [], details + verdict.log.splitlines()[:12], 0
+            return {"marks": 0, "why": verdict.why, "details": details + verdict.log.splitlines()[:12]}
         if verdict.right:
-            return exercise.points, "right", [], details, 0
+            return {"marks": exercise.points, "why": "right", "details": details}
         return self.weigh(exercise, verdict, details)
 
     def weigh(self, exercise, verdict, details):
@@ -195,8 +198,9 @@ class Grader(Judge):
         case, (why, *lines) = verdict.smallest[0], verdict.explained(with_words=not self.isolation)
         details = [*details, f"{len(verdict.failed)} of {len(verdict.results)} cases fail; above: the smallest",
                    *lines, f"see it at home: make exercise {exercise.number} EX={exercise.name}"]
-        return (min(tenths, exercise.points * 10 - 1) / 10,  # never all of them
-                f"{case.name}: {why}", failing, details, len(families))
+        return {"marks": min(tenths, exercise.points * 10 - 1) / 10,  # never all of them
+                "why": f"{case.name}: {why}", "failing": failing, "details": details,
+                "families": len(families)}
 
 
 # What `jail --complete` says of this kernel.
@@ -220,30 +224,33 @@ def jobs_here(place):
     return max(1, min(len(os.sched_getaffinity(0)), room // ROOM, memory // MEMORY))
 
 
-def grade(grader, students, chosen, hours):
-    """student -> marks in the order of the exercises."""
+def grade(grader, students, chosen, show, most=None, seconds=JOB_S):
+    """student -> marks in the order of the exercises.  show(student, mark, marks or None until all are
+    there); most: so many jobs at once."""
     at_once = jobs_here(grader.place)
     for x in chosen:  # here, so that all jobs have what it finds
         grader.prepare(x)
     jobs = {(name, x.name): (lambda x=x, student=student: grader.mark(x, student))
             for name, student in students.items() for x in chosen}
     by_name, table = {x.name: x for x in chosen}, {name: {} for name in students}
-    for (name, exercise), kind, result in run_jobs(jobs, at_once, grader.place):
+    for (name, exercise), kind, result in run_jobs(jobs, most or at_once, grader.place, seconds):
         if kind == "shortage":
             raise Shortage(result)
         if kind == "failed":
             grader.failures.append(f"{name}, {exercise}: {result}")
-            result = (0, f"the grader failed: {result}")
+            result = {"marks": 0, "why": f"the grader failed: {result}"}
         if kind == "late":
-            result = (0, f"judging it took longer than {JOB_S} s")
-        table[name][exercise] = Mark(by_name[exercise], *result)
+            result = {"marks": 0, "why": f"judging it took longer than {seconds} s"}
+        mark = table[name][exercise] = Mark(by_name[exercise], **result)
         if len(table[name]) == len(chosen):
             table[name] = [table[name][x.name] for x in chosen]
-            print_student(name, students[name], table[name], hours.get(name, 0), grader.course)
+        show(name, mark, table[name] if isinstance(table[name], list) else None)
     return table
 
 
 def print_student(name, student, marks, late, course):
+    if not marks:
+        return
     words = late_words(late, course)
     print(f"{name:30} {total_of(marks, late, course):6.1f}   {sum(m.full for m in marks)} of "
           f"{len(marks)} right" + (f"   {words}" if words else ""), flush=True)
@@ -312,13 +319,23 @@ def add_class(parser):
     add_tools(parser)
 
 
+def failures_of(grader):
+    """Says where the grader itself failed; the exit status."""
+    for line in grader.failures:
+        print(f"grade: the grader failed with {printable(line)}: look at this mark yourself",
+              file=sys.stderr)
+    return 3 if grader.failures else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description="marks for a folder of submissions")
     add_class(parser)
     options = parser.parse_args()
     chosen = wanted(options.ex.split())
     students, hours, out = read_class(options, chosen)
-    table, grader = with_grader(options, lambda grader: grade(grader, students, chosen, hours))
+    table, grader = with_grader(options, lambda grader: grade(
+        grader, students, chosen, lambda name, _, marks: print_student(
+            name, students[name], marks, hours.get(name, 0), grader.course)))
     isolation = ISOLATION.get(grader.isolation, "none")
     write_class(out, table, grader.course, hours, isolation=isolation)
     write_junit(out / "junit.xml", table)
@@ -328,10 +345,7 @@ def main():
         print(f"grade: isolation on this machine: {isolation}; submissions could do the rest; read "
               "notes/instructor.md (STRICT=1 refuses to grade here)")
     print(f"{len(students)} students, {len(chosen)} exercises: {out}/grades.json")
-    for line in grader.failures:
-        print(f"grade: the grader failed with {printable(line)}: look at this mark yourself",
-              file=sys.stderr)
-    return 3 if grader.failures else 0
+    return failures_of(grader)
 
 
 if __name__ == "__main__":

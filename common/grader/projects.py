@@ -49,10 +49,10 @@ import numpy as np
 
 from cases import attention_case, rows_case
 from exercises import chosen as exercises_of
-from grade import Grader, Mark, add_class, jobs_here, read_class, run_jobs, with_grader
+from grade import Grader, add_class, failures_of, grade, read_class, with_grader
 from judge import ROOT, Shortage, kill_group
 from marks import write_class
-from submissions import contents, fail
+from submissions import fail
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
 SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the points at (\S+) % of (\w+), "
@@ -86,6 +86,7 @@ def targets(project, gpu):
 class Project:
     """What an exercise is to the grader, with the work that is timed."""
     whole_file, any_call = True, True
+    unchanged = "the program as it was handed out"
 
     def __init__(self, file):
         text = file.read_text(encoding="utf-8")
@@ -375,7 +376,7 @@ class ProjectGrader(Grader):
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def first(self, project):
+    def prepare(self, project):
         """The solution, where there is one, and the share of the program as it was handed out."""
         if project.solution:
             folder = self.folder()
@@ -389,14 +390,9 @@ class ProjectGrader(Grader):
             raise Shortage(f"{project.name} as handed out: {marks} points: {why}")
         self.base[project.name] = timed["share"]
 
-    def marked(self, project, student):
-        paths = student.files.get(project.name)
-        if not paths:
-            return 0.0, "not handed in", student.notes[:4], None
-        data, why = contents(paths[0])
-        if not why and data.replace(b"\r\n", b"\n").decode(errors="replace") == project.skeleton():
-            why = "the program as it was handed out"
-        return (0.0, why, [], None) if why else self.judged(project, data, self.base[project.name])
+    def mark_of(self, project, data, details):
+        marks, why, log, timed = self.judged(project, data, self.base[project.name])
+        return {"marks": marks, "why": why, "details": details + log, "timed": timed}
 
 
 def at_home(options):
@@ -427,26 +423,14 @@ def grade_all(options):
             fail(3, "no project can be graded without a GPU")
     students, hours, out = read_class(options, found)
 
-    def work(grader):
-        jobs_here(grader.place)  # is there room and memory?
-        for project in found:
-            grader.first(project)
-        jobs = {(name, x.name): (lambda x=x, student=student: grader.marked(x, student))
-                for name, student in students.items() for x in found}
-        by_name, table = {x.name: x for x in found}, {name: [] for name in students}
-        for (name, project), kind, result in run_jobs(jobs, 1, grader.place, JOB_S):
-            if kind == "shortage":
-                raise Shortage(result)
-            result = result if kind == "done" else (0.0, f"judging it failed: {result}", [], None)
-            mark = Mark(by_name[project], result[0], result[1], (), result[2], timed=result[3])
-            table[name].append(mark)
-            print(f"{name:30} {project:16} {mark.marks:5.1f}   {mark.why}", flush=True)
-        return table
+    def show(name, mark, _):
+        print(f"{name:30} {mark.exercise.name:16} {mark.marks:5.1f}   {mark.why}", flush=True)
 
-    table, grader = with_grader(options, work, ProjectGrader)
+    table, grader = with_grader(
+        options, lambda grader: grade(grader, students, found, show, 1, JOB_S), ProjectGrader)
     write_class(out, table, grader.course, hours, "projects")
     print(f"{len(students)} students, {len(found)} projects: {out}/projects.json")
-    return 0
+    return failures_of(grader)
 
 
 def main():

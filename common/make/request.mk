@@ -4,7 +4,7 @@
 #   make stage 3 4     VERB is stage, GIVEN is 3 4
 #
 # Make reads that line as three goals.  The number 3 is a phony target that depends on stage-3,
-# and stage-3 on stage-03_online_softmax, for which verbs.mk has a recipe.
+# and stage-3 on stage-03_online_softmax, for which stages.mk has a recipe.
 NUMBERS := $(foreach s,$(STAGES),$(patsubst 0%,%,$(firstword $(subst _, ,$(s)))))
 VERB := $(firstword $(MAKECMDGOALS))
 GIVEN := $(filter-out $(VERB),$(MAKECMDGOALS))
