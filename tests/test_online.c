@@ -49,40 +49,6 @@ Test(online, surrogate_is_the_denominator_of_every_prefix)
     }
 }
 
-Test(online, masked_score_changes_nothing)
-{
-    const float x[3] = {-INFINITY, -1e30f, -INFINITY}, want[3] = {0, 1, 0};
-    float y[3];
-    cr_assert(softmax_row(x, y, 3) == -1e30f && !memcmp(y, want, sizeof y));
-    cr_assert(softmax_row(x, y, 1) == -INFINITY && y[0] == 0);
-}
-
-/* The normalised form is the attention of the keys so far, whenever it is stopped. */
-Test(online, normalised_output_is_attention_after_every_key)
-{
-    enum { N = 40 };
-    float k[N], v[N], q = 1, o, lse;
-    struct random r = {7};
-    for (int j = 0; j < N; j++) {
-        k[j] = 3 * random_normal(&r);
-        v[j] = random_normal(&r);
-    }
-    for (size_t n = 1; n <= N; n++) {
-        struct problem p = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
-                            .seqlen_q = 1, .seqlen_k = n, .head_dim = 1, .head_dim_v = 1,
-                            .scale = 1};
-        struct arrays a = {.q = &q, .k = k, .v = v, .o = &o, .lse = &lse};
-        variant_call(&online_normalised, &p, &a);
-        double l = 0, sum = 0;
-        for (size_t j = 0; j < n; j++) {
-            l += exp(k[j]);
-            sum += exp(k[j]) * v[j];
-        }
-        cr_assert(fabs(o - sum / l) < 1e-6 && fabs(lse - log(l)) < 1e-5,
-                  "n = %zu: %g, %g", n, o, lse);
-    }
-}
-
 /* 0 floats per score beyond q, k, v and o: no workspace at any length. */
 Test(online, attention_stores_no_score)
 {
