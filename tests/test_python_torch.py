@@ -36,6 +36,52 @@ def test_a_call_that_looks_like_an_earlier_one():
         assert torch.equal(o, again)
 
 
+def both_ways(monkeypatch, function, *arrays, **options):
+    """The quick way is taken, and gives what the general way gives."""
+    from five_steps import quick, torch_operations
+    if quick._tensors is None:
+        pytest.skip("the package's extension was not built, or PyTorch is older than 2.10")
+    with monkeypatch.context() as change:
+        change.setattr(quick, "_tensors", None)
+        general = getattr(five_steps, function)(*arrays, return_lse=True, **options)
+    with monkeypatch.context() as change:
+        for name in ("attention_call", "decode_call"):
+            change.setattr(torch_operations, name, None)
+        quickly = getattr(five_steps, function)(*arrays, return_lse=True, **options)
+        assert torch.equal(quickly[0], getattr(five_steps, function)(*arrays, **options))
+    for mine, want in zip(quickly, general):
+        assert mine.shape == want.shape and mine.dtype == want.dtype
+        torch.testing.assert_close(mine, want)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"causal": True, "scale": 0.3}, {"window": [3, 1], "softcap": 2.0}, {"layout": "blhd"},
+    {"sinks": torch.randn(4)}, {"bias": torch.randn(9, 13)}, {"sinks": torch.randn(4), "layout": "blhd"},
+    {"cu_seqlens_q": SUMS_Q, "cu_seqlens_k": SUMS_K, "max_seqlen_q": 9, "max_seqlen_k": 13}], ids=list)
+def test_plain_calls_take_the_quick_way(monkeypatch, options):
+    q, k, v = problem()
+    if "layout" in options:
+        q, k, v = (torch.randn(2, 9, 3, 4, 16)[:, :, i] for i in range(3))
+    if "cu_seqlens_q" in options:
+        q, k, v = tensors((12, 4, 8), (20, 2, 8), (20, 2, 8))
+    both_ways(monkeypatch, "attention", q, k, v[..., :5], **options)
+    both_ways(monkeypatch, "attention", *(a.bfloat16() for a in (q, k, v)), **options)
+    if not options:
+        both_ways(monkeypatch, "attention", q[0, 0], k[0, 0], v[0, 0])
+        both_ways(monkeypatch, "attention", q, k[:, :2], v[:, :2])
+
+
+@pytest.mark.parametrize("queries", [0, 2])
+def test_decoding_takes_the_quick_way(monkeypatch, queries):
+    """One number of keys and one for each sequence; a padded cache and pages."""
+    q, cache = torch.randn(3, *[queries] * bool(queries), 4, 8), tensors((3, 20, 2, 8), (3, 20, 2, 8))
+    pools, table = tensors((15, 2, 4, 8), (15, 2, 4, 8)), torch.randperm(15).int().reshape(3, 5)
+    for keys in (7, torch.tensor([2, 20, 9]).int()):
+        both_ways(monkeypatch, "decode", q, *(a.transpose(1, 2) for a in cache), None, keys)
+        both_ways(monkeypatch, "decode", q, *cache, None, keys, layout="pages_first", window=4)
+        both_ways(monkeypatch, "decode", q, *pools, table, keys, sinks=torch.randn(4), scale=0.2)
+
+
 def test_an_option_that_changed_counts():
     """A scale in a tensor that is written to, a window in a list, a bias of other values."""
     q, k, v = problem()
@@ -87,6 +133,8 @@ def test_rows_that_no_gpu_takes_are_copied(monkeypatch):
     def of_a_gpu(a):
         steps = list(a.stride())
         return steps if all(s % 4 == 0 for s, n in zip(steps[:-1], a.shape) if n > 1) else None
+    from five_steps import quick
+    monkeypatch.setattr(quick, "_tensors", None)
     monkeypatch.setattr(five_steps.arrays.Torch, "strides", staticmethod(of_a_gpu))
     rows, one = torch.randn(2, 9, 4, 6), torch.randn(6).expand(2, 4, 9, 6)
     for q, k in ((rows.transpose(1, 2), one), (one, rows.transpose(1, 2)), (one, one)):

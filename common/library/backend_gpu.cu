@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+#include <atomic>
+
 #ifdef __CUDACC__
 #define KERNEL(name) name##_cuda
 #define WEAK __attribute__((weak))
@@ -74,10 +76,14 @@ int backend_guard(void (*work)(void *context), void *context, struct five_steps_
 int backend_arch(const char **why)
 {
 #ifdef __CUDACC__
+    enum { MOST_DEVICES = 64 };
+    static std::atomic<int> known[MOST_DEVICES]; /* each is asked once: a decoding step is short */
     int device, major, minor;
     cudaError_t error = cudaGetDevice(&device);
+    if (!error && device < MOST_DEVICES && known[device]) return known[device];
     if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    if (!error && device < MOST_DEVICES) known[device] = 10 * major + minor;
     if (!error) return 10 * major + minor;
     cudaGetLastError();
     *why = cudaGetErrorString(error);

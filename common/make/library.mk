@@ -7,7 +7,7 @@
 LIBRARY := $(BUILD)/libfive_steps
 FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
-LIBRARY_C := $(addprefix common/library/,five_steps.c describe.c request.c tensors.c) \
+LIBRARY_C := $(addprefix common/library/,five_steps.c describe.c request.c) \
              $(addprefix common/problem/,arrays.c heads.c host_memory.c operation.c dtype.c xcalloc.c) \
              $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/library/backend_none.c)
@@ -43,7 +43,16 @@ $(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O) $(BUILD)/config.link
 	$(Q)objcopy -w --keep-global-symbol='five_steps_*' $(BUILD)/obj/five_steps.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/five_steps.o
 
-library: $(LIBRARY).so $(LIBRARY).a
+library: $(LIBRARY).so $(LIBRARY).a $(BUILD)/five_steps_tensors.abi3.so
+
+# The part of the Python package that is in C, where Python's headers are.  It needs no certain Python.
+PACKAGE_PYTHON ?= python3
+$(BUILD)/five_steps_tensors.abi3.so: common/library/python/tensors.c common/library/five_steps.h \
+                                     $(BUILD)/config
+	$(Q)headers=$$($(PACKAGE_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	if [ -e "$$headers/Python.h" ]; then \
+	    echo "  cc    $<"; $(CC) -O2 $(WARN) $(CFLAGS) -shared -fPIC -I"$$headers" $< -o $@; \
+	else echo "  no Python.h in '$$headers': small calls from Python will take longer"; fi
 
 # --- make install PREFIX=/usr/local [DESTDIR=/tmp/package]. ---
 LIBRARY_PRIVATE = -lm -lgomp -lpthread \

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
@@ -19,34 +20,38 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = next((tree for tree in (HERE / "tree", HERE.parents[2]) if (tree / "Makefile").exists()), None)
 if TREE is None:
     raise SystemExit("no Makefile: install from the repository, or from its sdist")
-HEADERS = [TREE / "common/library" / name for name in ("five_steps.h", "tensors.h")]
+HEADER = TREE / "common/library/five_steps.h"
+TENSORS = "five_steps_tensors.abi3.so"  # made where Python has its headers
 LEVELS = ("v2", "v3", "v4") if platform.machine() == "x86_64" else ("",)
 
 
 def make(*arguments):
-    subprocess.run(["make", "-C", str(TREE), "library", *arguments], check=True)
+    subprocess.run(["make", "-C", str(TREE), "library", f"PACKAGE_PYTHON={sys.executable}", *arguments],
+                   check=True)
 
 
 class Build(build_py):
-    """The library and its headers, into the package."""
+    """The library and its header, into the package."""
 
     def run(self):
         super().run()
         if self.editable_mode:
             return make()
         package = pathlib.Path(self.build_lib) / "five_steps"
-        for header in HEADERS:
-            shutil.copy(header, package)
+        shutil.copy(HEADER, package)
         for level in LEVELS:
             build = f"build/wheel{level}"
             settings = [f"ARCH_FLAGS=-march=x86-64-{level}"] if level else []
             make(f"BUILD={build}", *settings, *(["CUDA="] if level in ("v3", "v4") else []))
             name = f"libfive_steps-{level}.so" if level in ("v3", "v4") else "libfive_steps.so"
             shutil.copy(TREE / build / "libfive_steps.so", package / name)
+            if (TREE / build / TENSORS).exists():
+                shutil.copy(TREE / build / TENSORS, package)
 
 
 class Wheel(bdist_wheel):
-    """For any Python 3 on this kind of machine: the library is reached by ctypes."""
+    """For any Python 3 on this kind of machine: the library is reached by ctypes, and the extension is
+    for any from 3.10; an older one does without."""
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]
@@ -74,5 +79,5 @@ class Sources(sdist):
                 shutil.copy(TREE / name, tree / name)
 
 
-setup(version=re.search(r'FIVE_STEPS_VERSION "(.*)"', HEADERS[0].read_text())[1],
+setup(version=re.search(r'FIVE_STEPS_VERSION "(.*)"', HEADER.read_text())[1],
       distclass=Platform, cmdclass={"build_py": Build, "bdist_wheel": Wheel, "sdist": Sources})

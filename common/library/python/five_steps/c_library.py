@@ -12,16 +12,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.abspath(os.path.join(HERE, *[os.pardir] * 4))
 
 
-def _header(name):
+def _header():
     for folder in (HERE, os.path.join(TREE, "common", "library")):
-        path = os.path.join(folder, name)
+        path = os.path.join(folder, "five_steps.h")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
-    raise ImportError(f"{name} was not found in {HERE}")
+    raise ImportError(f"five_steps.h was not found in {HERE}")
 
 
-_HEADER = _header("five_steps.h") + _header("tensors.h")
+_HEADER = _header()
 _TYPES = {"size_t": ctypes.c_size_t, "int": ctypes.c_int, "float": ctypes.c_float,
           "ptrdiff_t": ctypes.c_ssize_t, "double": ctypes.c_double}
 
@@ -58,7 +58,6 @@ globals().update(_constants())  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPO
 VERSION = re.search(r'FIVE_STEPS_VERSION "(.*)"', _HEADER)[1]
 Strides = _STRUCTS["struct five_steps_strides"]
 Error = _STRUCTS["struct five_steps_error"]
-Tensors = _STRUCTS["struct five_steps_tensors"]
 
 
 def problem(name, **fields):

@@ -1,0 +1,254 @@
+/* tensors.c: attention of PyTorch's tensors, as an extension of Python (stable ABI, from 3.10).
+ *
+ * To ask tensors for their shapes, strides, types, devices and addresses takes Python longer than a
+ * small kernel runs.  DLPack's C exchange API (DLPack 1.3, PyTorch 2.10) answers all of it at once.
+ * What cannot be taken as it lies gives None: then the general way of the package copies or explains. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../five_steps.h"
+
+/* dlpack.h: DLTensor and DLPackExchangeAPI. */
+struct tensor {
+    char *data;
+    int32_t device, number, rank;
+    uint8_t code, bits;
+    uint16_t lanes;
+    const int64_t *shape, *strides;
+    uint64_t offset;
+};
+
+struct exchange {
+    uint32_t major, minor;
+    void *older, *allocate, *from_object, *to_object;
+    int (*tensor_of)(void *object, struct tensor *t);
+    int (*stream_of)(int32_t device, int32_t number, void **stream);
+};
+
+enum { ON_CPU = 1, ON_CUDA = 2, FLOATS = 2, BFLOATS = 4, MOST_RANK = 4 };
+enum order { HEADS_ROWS, ROWS_HEADS, ONE_ROW }; /* the dimensions of an array before its last */
+enum { SMALL = 1 << 20, MOST_KEPT = 16 };       /* the host's workspaces */
+
+/* What setup() is given; by device: the library's functions, and (shape, strides, type) -> tensor. */
+static const struct exchange *exchange;
+static int (*workspace_of[3])(const struct five_steps_attention_problem *, size_t *, void *);
+static int (*compute[3])(const struct five_steps_attention_problem *, void *, size_t, void *);
+static PyObject *empty[3];
+static PyObject *byte_type, *float_type, *type_name;
+
+/* An array [batch, heads, rows, width]. */
+struct rows {
+    struct tensor t;
+    size_t batch, heads, rows, width;
+    struct five_steps_strides strides;
+};
+
+/* The size of a dimension: 1 where it is not there.  Of one element the stride says nothing; 1 keeps
+ * the strides from being all 0. */
+static void dimension(const struct tensor *t, int i, size_t *size, size_t *stride)
+{
+    *size = i < 0 ? 1 : (size_t)t->shape[i];
+    *stride = *size == 1 ? 1 : (size_t)t->strides[i];
+}
+
+/* Can the library use the array as it lies?  On a GPU rows begin at multiples of 16 bytes. */
+static int read_rows(PyObject *object, enum order order, struct rows *x)
+{
+    struct tensor *t = &x->t;
+    if (exchange->tensor_of(object, t)) return 0;
+    const int n = t->rank, last = n - 1;
+    if (n < (order == HEADS_ROWS ? 2 : 3) || n > MOST_RANK) return 0;
+    const int at[3][3] = {{n - 4, n - 3, n - 2}, {n - 4, n - 2, n - 3}, {0, 1, -1}};
+    dimension(t, at[order][0], &x->batch, &x->strides.batch);
+    dimension(t, at[order][1], &x->heads, &x->strides.head);
+    dimension(t, at[order][2], &x->rows, &x->strides.row);
+    x->width = (size_t)t->shape[last];
+    t->data += t->offset;
+    size_t element = t->bits / 8u, steps = 0;
+    if (x->batch > 1) steps |= x->strides.batch;
+    if (x->heads > 1) steps |= x->strides.head;
+    if (x->rows > 1) steps |= x->strides.row;
+    return x->batch * x->heads * x->rows * x->width != 0 &&
+           (t->strides[last] == 1 || x->width == 1) &&
+           (x->strides.batch || x->strides.head || x->strides.row) && steps <= PTRDIFF_MAX &&
+           ((uintptr_t)t->data | steps * element) % (t->device == ON_CUDA ? 16 : element) == 0;
+}
+
+/* The library's number of the type, or -1. */
+static int type_of(const struct tensor *t)
+{
+    if (t->lanes != 1 || (t->device != ON_CPU && t->device != ON_CUDA)) return -1;
+    if (t->code == FLOATS && t->bits == 32) return FIVE_STEPS_F32;
+    if (t->code == FLOATS && t->bits == 16) return FIVE_STEPS_F16;
+    return t->code == BFLOATS && t->bits == 16 ? FIVE_STEPS_BF16 : -1;
+}
+
+/* Are they of one kind, on one device? */
+static int alike(const struct tensor *a, const struct tensor *b)
+{
+    return type_of(a) == type_of(b) && a->device == b->device && a->number == b->number;
+}
+
+/* Writes q, k and v into the problem.  keys: of a decoding step; SIZE_MAX: as many as k has.
+ * 0: they do not fit together. */
+static int describe(struct five_steps_attention_problem *p, const struct rows *q,
+                    const struct rows *k, const struct rows *v, size_t keys)
+{
+    int packed = p->cu_seqlens_q != NULL, pages = p->page_table != NULL;
+    if (type_of(&q->t) < 0 || !alike(&q->t, &k->t) || !alike(&q->t, &v->t) ||
+        k->t.rank != v->t.rank || k->batch != v->batch || k->heads != v->heads ||
+        k->rows != v->rows || k->width != q->width ||
+        (keys == SIZE_MAX ? q->t.rank != k->t.rank : !pages && keys > k->rows) ||
+        (!pages && k->batch != q->batch))
+        return 0;
+    p->device = q->t.device == ON_CPU ? FIVE_STEPS_CPU : FIVE_STEPS_GPU;
+    p->type = type_of(&q->t);
+    p->heads_q = q->heads, p->heads_kv = k->heads;
+    p->head_dim = q->width, p->head_dim_v = v->width;
+    if (packed) {
+        p->total_q = q->rows, p->total_k = k->rows;
+    } else {
+        p->batch = q->batch, p->seqlen_q = q->rows;
+        p->seqlen_k = keys == SIZE_MAX ? k->rows : keys;
+    }
+    if (pages) p->n_pages = k->batch, p->page_size = k->rows;
+    p->q = q->t.data, p->k = k->t.data, p->v = v->t.data;
+    p->q_strides = q->strides, p->k_strides = k->strides, p->v_strides = v->strides;
+    return q->t.device == ON_CPU || !exchange->stream_of(ON_CUDA, q->t.number, &p->stream);
+}
+
+/* A new tensor on the current device of that kind, contiguous. */
+static PyObject *make(int device, const int64_t *shape, int n, PyObject *type)
+{
+    PyObject *sizes = PyTuple_New(n), *strides = PyTuple_New(n), *made = NULL;
+    int64_t step = 1;
+    for (int i = n; sizes && strides && i-- > 0; step *= shape[i]) {
+        PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
+        PyTuple_SetItem(strides, i, PyLong_FromLongLong(step));
+    }
+    if (sizes && strides)
+        made = PyObject_CallFunctionObjArgs(empty[device], sizes, strides, type, NULL);
+    Py_XDECREF(sizes);
+    Py_XDECREF(strides);
+    return made;
+}
+
+/* o as q, with the width of v; 0 with an error of Python's, or where q is not on the current GPU. */
+static PyObject *make_o(PyObject *object, const struct rows *q, enum order order, size_t width,
+                        struct five_steps_attention_problem *p)
+{
+    int64_t shape[MOST_RANK];
+    struct rows x;
+    PyObject *type = PyObject_GetAttr(object, type_name), *o;
+    for (int i = 0; i < q->t.rank; i++) shape[i] = q->t.shape[i];
+    shape[q->t.rank - 1] = (int64_t)width;
+    o = type ? make(q->t.device, shape, q->t.rank, type) : NULL;
+    Py_XDECREF(type);
+    if (o && read_rows(o, order, &x) && alike(&x.t, &q->t)) {
+        p->o = x.t.data, p->o_strides = x.strides;
+        return o;
+    }
+    Py_XDECREF(o);
+    return NULL;
+}
+
+/* lse [batch, heads, rows] without the dimensions that q does not have. */
+static PyObject *make_lse(const struct rows *q, enum order order,
+                          struct five_steps_attention_problem *p)
+{
+    const int64_t shape[] = {(int64_t)q->batch, (int64_t)q->heads, (int64_t)q->rows};
+    int n = q->t.rank - 1;
+    struct tensor t;
+    PyObject *lse = make(q->t.device, order == ONE_ROW ? shape : shape + 3 - n, n, float_type);
+    if (lse && exchange->tensor_of(lse, &t)) Py_DECREF(lse), lse = NULL;
+    if (lse) p->lse = (float *)(t.data + t.offset);
+    return lse;
+}
+
+/* Computes with a workspace: PyTorch's allocator knows when a stream is done with it; in the host's
+ * memory small ones are kept.  0: done. */
+static int run(const struct five_steps_attention_problem *p, int device)
+{
+    static void *kept[MOST_KEPT];
+    static int n_kept;
+    size_t bytes;
+    struct tensor t = {0};
+    PyObject *work = NULL;
+    if (workspace_of[device](p, &bytes, NULL)) return 1;
+    int is_small = device == ON_CPU && bytes <= SMALL;
+    int64_t size = (int64_t)bytes;
+    if (is_small) t.data = n_kept ? kept[--n_kept] : malloc(SMALL);
+    else if (size && (!(work = make(device, &size, 1, byte_type)) || exchange->tensor_of(work, &t)))
+        return Py_XDECREF(work), 1;
+    PyThreadState *others = PyEval_SaveThread();
+    int code = compute[device](p, t.data, is_small ? SMALL : bytes, NULL);
+    PyEval_RestoreThread(others);
+    if (is_small && n_kept < MOST_KEPT) kept[n_kept++] = t.data;
+    else if (is_small) free(t.data);
+    Py_XDECREF(work);
+    return code;
+}
+
+/* The problem's fields that only this call has: (offset, number), ... */
+static void set_fields(struct five_steps_attention_problem *p, PyObject *fields)
+{
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_Size(fields); i += 2) {
+        size_t at = PyLong_AsSize_t(PyTuple_GetItem(fields, i));
+        size_t value = PyLong_AsSize_t(PyTuple_GetItem(fields, i + 1));
+        if (at + sizeof value <= sizeof *p) memcpy((char *)p + at, &value, sizeof value);
+    }
+}
+
+/* attention(address of a problem with its options, order_q, order_k, keys, q, k, v, fields, with_lse)
+ * gives (o, lse or None), or None. */
+static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
+{
+    (void)self;
+    if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
+    struct five_steps_attention_problem p =
+        *(const struct five_steps_attention_problem *)PyLong_AsVoidPtr(a[0]);
+    enum order order_q = (enum order)PyLong_AsLong(a[1]), order_k = (enum order)PyLong_AsLong(a[2]);
+    struct rows q, k, v;
+    PyObject *o = NULL, *lse = Py_None, *both = NULL;
+    Py_INCREF(lse);
+    set_fields(&p, a[7]);
+    if (read_rows(a[4], order_q, &q) && read_rows(a[5], order_k, &k) &&
+        read_rows(a[6], order_k, &v) && describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])))
+        o = make_o(a[4], &q, order_q, v.width, &p);
+    if (o && a[8] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
+    if (o && lse && !run(&p, q.t.device)) both = PyTuple_Pack(2, o, lse);
+    Py_XDECREF(o);
+    Py_XDECREF(lse);
+    if (both) return both;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* setup(exchange, uint8, float32, and for the CPU and a GPU: workspace, compute, empty).  The
+ * functions of C are addresses. */
+static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
+{
+    (void)self;
+    if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
+    exchange = PyLong_AsVoidPtr(a[0]);
+    byte_type = a[1], float_type = a[2];
+    for (int device = ON_CPU; device <= ON_CUDA; device++) {
+        *(void **)&workspace_of[device] = PyLong_AsVoidPtr(a[3 * device]);
+        *(void **)&compute[device] = PyLong_AsVoidPtr(a[3 * device + 1]);
+        empty[device] = a[3 * device + 2];
+    }
+    for (int i = 1; i < 9; i++) Py_INCREF(a[i]);
+    type_name = PyUnicode_InternFromString("dtype");
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"attention", (PyCFunction)(void *)attention, METH_FASTCALL, NULL},
+                                {"setup", (PyCFunction)(void *)setup, METH_FASTCALL, NULL},
+                                {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "five_steps_tensors", NULL, -1, methods,
+                                    NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit_five_steps_tensors(void) { return PyModule_Create(&module); }
