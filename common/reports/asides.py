@@ -4,8 +4,8 @@
     python3 common/reports/asides.py --csv notes/results/hopper/asides.csv [--rounds 3]
 
 An aside is a patch of rung 13 (05_flash_cuda/hopper/asides).  In a copy of the sources under
-build/asides each becomes a kernel of its own beside rung 13, with_NAME.  They are benched in turn,
-round after round, at the shapes where each should pay.  Exit status 77 without a GPU.
+build/asides each becomes a kernel of its own beside rung 13, with_NAME.  peers_gpu.py measures all
+of them in turn, round after round, at the shapes where each should pay.  Exit status as there.
 """
 import argparse
 import pathlib
@@ -58,19 +58,15 @@ def main():
         shutil.copytree(part, tree / part.name)
     shutil.copy2(ROOT / "Makefile", tree)
     plant(tree)
-    program = tree / "build/05_flash_cuda"
-    subprocess.run(["make", "-j16", "CUDA_ARCH=90a", "build/05_flash_cuda"], cwd=tree, check=True)
-    for _ in range(options.rounds):
-        for name, shapes in SHAPES.items():
-            for head_dim, batch, seqlen, causal in shapes:
-                for variant in (RUNG, f"with_{name}", "tuned"):
-                    done = subprocess.run(map(str, [
-                        program, "bench", "--variant", variant, "--csv", options.csv.resolve(),
-                        "--dtype", "bf16", "--batch", batch, "--heads-q", 2048 // head_dim,
-                        "--seqlen-q", seqlen, "--seqlen-k", seqlen, "--head-dim", head_dim,
-                        *["--causal"] * causal]), check=False)
-                    if done.returncode:
-                        sys.exit(done.returncode)
+    library = "build/libfive_steps.so"
+    subprocess.run(["make", "-j16", "CUDA_ARCH=90a", library], cwd=tree, check=True)
+    shapes = [f"--shape={batch},{2048 // dim},{2048 // dim},{keys},{keys},{dim},{causal}"
+              for dim, batch, keys, causal in sorted({x for at in SHAPES.values() for x in at})]
+    names = [RUNG, *(f"with_{name}" for name in ASIDES), "tuned"]
+    sys.exit(subprocess.run(
+        [sys.executable, ROOT / "common/reports/peers_gpu.py", "--csv", options.csv, "--library",
+         tree / library, "--variants", ",".join(names), "--backends", "", "--quick", "--seconds", "0.3",
+         *shapes * options.rounds], check=False).returncode)
 
 
 if __name__ == "__main__":

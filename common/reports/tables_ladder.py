@@ -13,7 +13,7 @@ from results import Malformed, NoData, each, is_square, need, read_lines
 from words import grid, in_brackets, markdown, panel_text, provenance, si, significant
 
 PROFILE = "profile_05_flash_cuda.csv"
-LADDER = "hopper/ladder.csv"  # `bench` of all rungs in one process, 4k keys
+LADDER = "hopper/ladder.csv"  # all rungs in one process, 4k keys, in several rounds
 # column of the profile: how its two values are introduced
 COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy",
             "fma_pct": "multiply-add units busy", "issue_pct": "issue slots used",
