@@ -58,14 +58,15 @@ def main():
         shutil.copytree(part, tree / part.name)
     shutil.copy2(ROOT / "Makefile", tree)
     plant(tree)
-    library = "build/libfive_steps.so"
-    subprocess.run(["make", "-j16", "CUDA_ARCH=90a", library], cwd=tree, check=True)
+    library = tree / "build/libfive_steps.so"
+    subprocess.run(["make", "-j16", "CUDA_ARCH=90a", "build/libfive_steps.so"], cwd=tree,
+                   check=True)
     shapes = [f"--shape={batch},{2048 // dim},{2048 // dim},{keys},{keys},{dim},{causal}"
               for dim, batch, keys, causal in sorted({x for at in SHAPES.values() for x in at})]
     names = [RUNG, *(f"with_{name}" for name in ASIDES), "tuned"]
     sys.exit(subprocess.run(
         [sys.executable, ROOT / "common/reports/peers_gpu.py", "--csv", options.csv, "--library",
-         tree / library, "--variants", ",".join(names), "--backends", "", "--quick", "--seconds", "0.3",
+         library, "--variants", ",".join(names), "--backends", "", "--quick", "--seconds", "0.3",
          *shapes * options.rounds], check=False).returncode)
 
 

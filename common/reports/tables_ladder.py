@@ -240,8 +240,8 @@ def asides(data):
 @table("adversarial")
 def adversarial(data):
     """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
-    lines = [line for line in read_lines(data.directory / "hopper/adversarial.csv").to_dict("records")
-             if line["causal"] == "0"]
+    lines = read_lines(data.directory / "hopper/adversarial.csv").to_dict("records")
+    lines = [line for line in lines if line["causal"] == "0"]
     columns = list(dict.fromkeys((line["head_dim"], line["variant"]) for line in lines))
     cells = {(line["data"], (line["head_dim"], line["variant"])):
              f"{line['tflops']} ({float(line['error']):.4f})" for line in lines}
