@@ -201,22 +201,25 @@ double ceiling_memory_gbps(struct ceiling_memory *m)
     return plain > streaming ? plain : streaming;
 }
 
+/* The best rate, measured once for each number of threads: `known` keeps it. */
+static double known_rate(double known[MAX_THREADS], kernel_function *kernel, const struct scene *s)
+{
+    double *rate = &known[s->threads];
+    if (*rate == 0) *rate = best_rate(kernel, s);
+    return *rate;
+}
+
 double ceiling_fma_gflops(int threads)
 {
     static double known[MAX_THREADS];
-    struct scene s = {.threads = thread_count(threads)};
-    double *rate = &known[s.threads];
-    if (*rate == 0) *rate = best_rate(fma_chains, &s);
-    return *rate;
+    return known_rate(known, fma_chains, &(struct scene){.threads = thread_count(threads)});
 }
 
 double ceiling_matrix_gflops(double (*products)(void), int threads)
 {
     static double known[MAX_THREADS]; /* a machine has one kind of matrix unit */
-    struct scene s = {.threads = thread_count(threads), .products = products};
-    double *rate = &known[s.threads];
-    if (*rate == 0) *rate = best_rate(matrix_products, &s);
-    return *rate;
+    return known_rate(known, matrix_products, &(struct scene){.threads = thread_count(threads),
+                                                              .products = products});
 }
 
 double ceiling_fma_units(int threads)
@@ -246,8 +249,6 @@ double ceiling_exp_gexps(int threads)
 {
     static double known[MAX_THREADS];
     struct scene s = {.threads = thread_count(threads)};
-    double *rate = &known[s.threads];
-    if (*rate > 0) return *rate;
     s.n = EXP_FLOATS * (size_t)s.threads;
     float *x = aligned_alloc(4096, s.n * sizeof *x), *y = aligned_alloc(4096, s.n * sizeof *y);
     for (size_t j = 0; x && y && j < s.n; j++) {
@@ -256,8 +257,8 @@ double ceiling_exp_gexps(int threads)
     }
     s.x = x;
     s.y = y;
-    if (x && y) *rate = best_rate(exp_loop, &s);
+    double rate = x && y ? known_rate(known, exp_loop, &s) : 0;
     free(x);
     free(y);
-    return *rate;
+    return rate;
 }

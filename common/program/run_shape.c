@@ -122,16 +122,10 @@ static int attention_shape(struct run *r)
     p->head_dim = dim(q, 0), p->head_dim_v = dim(v, 0);
     if (p->head_dim == 0 || p->head_dim_v == 0)
         return bad_file(r, p->head_dim ? ARRAY_V : ARRAY_Q, "head_dim is 0; give at least 1");
-    if (dim(k, 0) != p->head_dim)
-        return bad_file(r, ARRAY_K, "head_dim is %zu in k %s and %zu in q %s; give them alike",
-                        dim(k, 0), npy_describe(k), p->head_dim, npy_describe(q));
-    if (dim(k, 3) != p->batch || dim(v, 3) != p->batch)
-        return bad_file(r, dim(k, 3) != p->batch ? ARRAY_K : ARRAY_V,
-                        "the batch differs: q %s, k %s, v %s; give them alike",
-                        npy_describe(q), npy_describe(k), npy_describe(v));
-    if (dim(v, 1) != p->seqlen_k || dim(v, 2) != p->heads_kv)
-        return bad_file(r, ARRAY_V, "k %s and v %s differ in heads or seqlen; give them alike",
-                        npy_describe(k), npy_describe(v));
+    for (int i = ARRAY_K; i <= ARRAY_V; i++) {
+        status = has_its_shape(r, i);
+        if (status) return status;
+    }
     if (p->heads_kv == 0 ? p->heads_q != 0 : p->heads_q % p->heads_kv != 0)
         return bad_file(r, ARRAY_K, "%zu query heads cannot share %zu key-value heads; heads of "
                         "q must be a multiple of heads of k", p->heads_q, p->heads_kv);
