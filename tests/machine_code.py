@@ -52,10 +52,6 @@ def width_of(march):
     return 32 if march.endswith("v3") else 64
 
 
-def count(loop, test):
-    return sum(test(mnemonic, operands) for mnemonic, operands in loop)
-
-
 def functions_of(objdump, path):
     """{name: [(address, mnemonic, operands)]}"""
     out, current = {}, None
@@ -84,52 +80,38 @@ def loops_of(code):
     return [[(m, o) for address, m, o in code if a <= address <= b] for a, b in inner]
 
 
-def is_scalar(mnemonic, operands):
-    """A multiplication or multiply-add of one float."""
-    if re.match(r"v?(fn?m(add|sub)\d*|mul)ss$", mnemonic):
-        return True
-    return mnemonic in ("fmadd", "fmul") and re.match(r"[sd]\d", operands) is not None
-
-
-def is_packed(mnemonic, operands, width):
-    """A multiplication (SSE2 has no multiply-add) or multiply-add of a whole register."""
-    register = {64: "%zmm", 32: "%ymm", 16: "%xmm"}[width]
+def product(mnemonic, operands, width):
+    """How many bytes an instruction multiplies at once: 4 are one float, 0 no multiplication.  SSE2,
+    with 16 bytes, has no multiply-add."""
+    if re.match(r"v?(fn?m(add|sub)\d*|mul)ss$", mnemonic) or (
+            mnemonic in ("fmadd", "fmul") and re.match(r"[sd]\d", operands)):
+        return 4
     if mnemonic in ("fmla", "fmls"):
-        return ".4s" in operands
-    if re.match(r"vfn?m(add|sub)\d+ps$", mnemonic):
-        return register in operands
-    return width == 16 and mnemonic in ("mulps", "vmulps") and register in operands
+        return 16 * (".4s" in operands)
+    if re.match(r"vfn?m(add|sub)\d+ps$", mnemonic) or (
+            width == 16 and mnemonic in ("mulps", "vmulps")):
+        return next(size for size in (64, 32, 16) if f"%{'xyz'[size // 32]}mm" in operands)
+    return 0
 
 
-def is_narrow(mnemonic, operands, width):
-    """A multiply-add of a part of a register."""
-    packed = re.match(r"vfn?m(add|sub)\d+ps$", mnemonic) is not None
-    return packed and not is_packed(mnemonic, operands, width)
-
-
-def on_stack(_, operands):
-    return re.search(r"\(%r[sb]p|\[sp", operands) is not None
+def products(loop, width):
+    """How many products of a loop are packed and of full width, of one float, and between."""
+    sizes = [product(*code, width) for code in loop]
+    return sizes.count(width), sizes.count(4), sum(4 < size < width for size in sizes)
 
 
 def faults_of(loops, least, width, in_registers):
     """What is wrong with the loops of a function, as sentences."""
     if not loops:
         return ["has no loop"]
-    best = max(loops, key=lambda loop: count(loop, lambda m, o: is_packed(m, o, width)))
-    packed = count(best, lambda m, o: is_packed(m, o, width))
-    faults = []
-    if packed < least:
-        faults.append(f"its best loop has {packed} packed multiply-adds of {width} bytes, "
-                      f"not {least}")
-    for what, test in (("scalar multiplications", is_scalar),
-                       ("multiply-adds narrower than a register",
-                        lambda m, o: is_narrow(m, o, width))):
-        number = count(best, test)
-        if number:
-            faults.append(f"its best loop has {number} {what}")
-    if in_registers and count(best, on_stack):
-        faults.append(f"its best loop goes to the stack {count(best, on_stack)} times")
-    return faults
+    best = max(loops, key=lambda loop: products(loop, width)[0])
+    packed, scalar, narrow = products(best, width)
+    stack = sum(re.search(r"\(%r[sb]p|\[sp", operands) is not None for _, operands in best)
+    return [f"its best loop has {number} {what}" for number, what, bad in (
+        (packed, f"packed multiply-adds of {width} bytes, not {least}", packed < least),
+        (scalar, "scalar multiplications", scalar),
+        (narrow, "multiply-adds narrower than a register", narrow),
+        (stack, "accesses to the stack", in_registers and stack)) if bad]
 
 
 def compiled(compiler, march, source):
@@ -165,10 +147,9 @@ def faults_of_exponentials(compiler, march, width):
         for source in sorted(ROOT.glob(pattern)):
             code = compiled(compiler, march, source)
             for loop in (loop for c in code.values() for loop in loops_of(c)):
-                many = count(loop, lambda m, o: is_packed(m, o, width)) >= EXP_FMAS
-                other = count(loop, lambda m, o: is_scalar(m, o) or is_narrow(m, o, width))
-                whole += many and not other
-                mixed += other >= EXP_FMAS * width // 4
+                packed, scalar, narrow = products(loop, width)
+                whole += packed >= EXP_FMAS and not scalar + narrow
+                mixed += scalar + narrow >= EXP_FMAS * width // 4
         if whole < least:
             yield f"{pattern}: {whole} loops hold a packed exponential, not {least}"
         if mixed:
