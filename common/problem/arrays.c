@@ -38,41 +38,39 @@ const struct array_entry array_list[N_ARRAYS] = {
     [ARRAY_DSINKS] = {"dsinks", AT(dsinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
 };
 
+/* Of each dimension the name, and its size in problem p. */
+#define DIMENSIONS(X)                                                          \
+    X(NO_DIMENSION, "", 0)                                                     \
+    X(ROWS, "rows", p->rows)                                                   \
+    X(COLS, "cols", p->cols)                                                   \
+    X(RESULTS, "results", operations[p->op].results(p))                        \
+    X(BATCHES, "batch", p->packed ? 1 : p->batch)                              \
+    X(PAGES_OR_BATCHES, "batch", p->page_size ? p->n_pages : p->packed ? 1 : p->batch) \
+    X(HEADS_Q, "heads_q", p->heads_q)                                          \
+    X(HEADS_KV, "heads_kv", p->heads_kv)                                       \
+    X(QUERIES, "seqlen_q", stored_queries(p))                                  \
+    X(KEYS, "seqlen_k", stored_keys(p))                                        \
+    X(ANSWERS, "seqlen_q", p->packed ? p->total_q : rows_per_head(p))          \
+    X(SEQLEN_Q, "seqlen_q", p->seqlen_q)                                       \
+    X(SEQLEN_K, "seqlen_k", p->seqlen_k)                                       \
+    X(HEAD_DIM, "head_dim", p->head_dim)                                       \
+    X(HEAD_DIM_V, "head_dim_v", p->head_dim_v)                                 \
+    X(SUMS, "sequences + 1", size_plus(p->batch, 1))                           \
+    X(SEQUENCES, "sequences", p->batch)                                        \
+    X(SEQUENCE_PAGES, "pages_per_sequence", p->pages_per_sequence)             \
+    X(UPDATES, "n_updates", p->n_updates)
+
 const char *dimension_name(enum dimension d)
 {
-    static const char *const names[] = {
-        [ROWS] = "rows", [COLS] = "cols", [RESULTS] = "results", [BATCHES] = "batch",
-        [PAGES_OR_BATCHES] = "batch", [HEADS_Q] = "heads_q", [HEADS_KV] = "heads_kv",
-        [QUERIES] = "seqlen_q", [KEYS] = "seqlen_k", [ANSWERS] = "seqlen_q",
-        [SEQLEN_Q] = "seqlen_q", [SEQLEN_K] = "seqlen_k", [HEAD_DIM] = "head_dim",
-        [HEAD_DIM_V] = "head_dim_v", [SUMS] = "sequences + 1", [SEQUENCES] = "sequences",
-        [SEQUENCE_PAGES] = "pages_per_sequence", [UPDATES] = "n_updates"};
+#define NAME(dimension, name, size) [dimension] = name,
+    static const char *const names[] = {DIMENSIONS(NAME)};
     return names[d];
 }
 
 static size_t dimension(const struct problem *p, enum dimension d)
 {
-    switch (d) {
-    case NO_DIMENSION: return 0;
-    case ROWS: return p->rows;
-    case COLS: return p->cols;
-    case RESULTS: return operations[p->op].results(p);
-    case BATCHES: return p->packed ? 1 : p->batch;
-    case PAGES_OR_BATCHES: return p->page_size ? p->n_pages : p->packed ? 1 : p->batch;
-    case HEADS_Q: return p->heads_q;
-    case HEADS_KV: return p->heads_kv;
-    case QUERIES: return stored_queries(p);
-    case KEYS: return stored_keys(p);
-    case ANSWERS: return p->packed ? p->total_q : rows_per_head(p);
-    case SEQLEN_Q: return p->seqlen_q;
-    case SEQLEN_K: return p->seqlen_k;
-    case HEAD_DIM: return p->head_dim;
-    case HEAD_DIM_V: return p->head_dim_v;
-    case SUMS: return size_plus(p->batch, 1);
-    case SEQUENCES: return p->batch;
-    case SEQUENCE_PAGES: return p->pages_per_sequence;
-    case UPDATES: return p->n_updates;
-    }
+#define SIZE_OF(dimension, name, size) case dimension: return size;
+    switch (d) { DIMENSIONS(SIZE_OF) }
     return 0;
 }
 
