@@ -264,7 +264,7 @@ struct stage {
     const char *name;                      /* the directory: "03_online_softmax" */
     const char *idea;                      /* one line */
     /* Ends with NULL.  The plain one first; of several that do a problem equally well, `run`
-     * takes the last (program/choose.h). */
+     * takes the last (program/run.h). */
     const struct variant *const *variants;
     /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
      * attention, on a query with these scores. */

@@ -8,7 +8,6 @@
 #include "problem/host_memory.h"
 #include "problem/variant.h"
 #include "program/bench.h"
-#include "program/bench_shapes.h"
 #include "program/complain.h"
 #include "program/verbs.h"
 

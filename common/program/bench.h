@@ -17,6 +17,14 @@ void bench_print(const struct measurement *m, double spread, const char *more);
 
 /* --- One process alone. --- */
 
+/* Where a shape is measured; FAST: only by variants that need little time for it. */
+enum { CPU = 1, GPU = 2, EXECUTED = 4, QUICK = 8, SIXTEEN = 16, THIRTYTWO = 32, FAST = 64 };
+
+struct shape { unsigned where; struct problem p; };
+
+extern const struct shape bench_shapes[];
+extern const size_t n_bench_shapes;
+
 /* The last speed of a variant, by which its time for the next shape is estimated. */
 struct pace { double seconds, work; };
 

@@ -1,5 +1,5 @@
 /* bench_shapes.c: the standard shapes that bench measures. */
-#include "program/bench_shapes.h"
+#include "program/bench.h"
 
 /* Softmax of n numbers in rows of `c`; attention of `b` batches, `h` heads of width `w`. */
 #define ROWS(flags, n, c)                                                                  \

@@ -10,7 +10,6 @@
 #include "problem/host_memory.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
-#include "program/choose.h"
 #include "program/complain.h"
 #include "program/parse.h"
 #include "program/run.h"

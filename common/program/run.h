@@ -60,6 +60,21 @@ int run_choose_problem(struct run *r);
  * dimensions before its rows as q has, an array of results those of x. */
 size_t run_file_shape(const struct run *r, enum array i, size_t *shape);
 
+/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
+ * else (only where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.
+ * 0 when there is none. */
+int choice_type(const struct variant *v, const struct problem *p, int narrow,
+                enum dtype *type);
+
+/* The stage's best variant for p on this machine, or NULL; sets the type that is computed
+ * in.  The best are those that take the arrays as they lie: for the others execute() gathers
+ * each sequence and merges sinks in.  Of these, those that keep a bad value row from leaking
+ * where that matters; of these, those that compute in the problem's own type; of these, the
+ * last one listed.  In stages 1 to 4 a GPU kernel is never executed on the CPU unasked.
+ *   isolate  v holds NaN or inf */
+const struct variant *choice_default(const struct stage *stage, const struct problem *p,
+                                     int isolate, enum dtype *type);
+
 /* The variant named by --variant, or the default; sets the type that is computed in. */
 int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type);
 

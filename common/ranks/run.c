@@ -9,7 +9,6 @@
 #include "problem/host_memory.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
-#include "program/choose.h"
 #include "program/complain.h"
 #include "program/parse.h"
 #include "program/run.h"

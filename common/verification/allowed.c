@@ -1,6 +1,4 @@
 /* allowed.c: the rule of acceptance (design: the reference and the rule). */
-#include "verification/allowed.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 

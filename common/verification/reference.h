@@ -31,6 +31,14 @@ typedef void reference_function(struct standard *r, const struct problem *p,
                                 const struct arrays *a);
 reference_function reference_rows, reference_attention, reference_backward;
 
+/* The rule of acceptance: the allowed errors of a standard whose reference is there. */
+void allow_rows(struct standard *s, const struct arrays *a); /* softmax, log-softmax */
+void allow_mean(struct standard *s, const struct arrays *a);
+void allow_bounds(struct standard *s, const struct arrays *a); /* of fused reductions */
+void allow_attention(struct standard *s, const struct arrays *a);
+void allow_log_form(struct standard *s, const struct arrays *a);
+void allow_backward(struct standard *s, const struct arrays *a);
+
 /* k or v [batch, heads_kv, seqlen_k, d], widened, the updates of p applied in order. */
 float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
                      const size_t *index, size_t d);

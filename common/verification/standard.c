@@ -8,7 +8,6 @@
 #include "problem/feature.h"
 #include "problem/part.h"
 #include "problem/xcalloc.h"
-#include "verification/allowed.h"
 #include "verification/reference.h"
 
 /* How each operation is checked, in the order of problem/operation.c. */
