@@ -1,101 +1,7 @@
-/* test_library_calls.c: windows, soft caps, sinks, packed sequences, pages and strides through
- * the C library: the cases of the suite, judged by its reference; and what is refused. */
-#include <criterion/criterion.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "library/five_steps.h"
-#include "problem/dtype.h"
-#include "problem/feature.h"
-#include "verification/cases.h"
-#include "verification/compare.h"
-#include "verification/outputs.h"
+/* test_library_calls.c: what the C library refuses, and how it says so; which kernel it takes. */
+#include "library_call.h"
 
 TestSuite(library_calls, .timeout = 900);
-
-enum {
-    CALL = WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | WITH_PAGES | WITH_STRIDES |
-           WITH_BIAS_STRIDES | WITH_LENGTHS
-};
-
-static struct five_steps_strides strides_of(struct strides s)
-{
-    return (struct five_steps_strides){s.batch, s.head, s.row};
-}
-
-/* The problem of the suite as the library's. */
-static struct five_steps_attention_problem library_problem(const struct problem *p,
-                                                           const struct arrays *a, int device)
-{
-    return (struct five_steps_attention_problem){
-        .size = sizeof(struct five_steps_attention_problem), .device = device,
-        .type = p->dtype == F32 ? FIVE_STEPS_F32 : p->dtype == F16 ? FIVE_STEPS_F16
-                                                                   : FIVE_STEPS_BF16,
-        .batch = p->batch, .heads_q = p->heads_q, .heads_kv = p->heads_kv,
-        .seqlen_q = p->seqlen_q, .seqlen_k = p->seqlen_k, .head_dim = p->head_dim,
-        .head_dim_v = p->head_dim_v, .causal = p->causal, .isolate_v = 1, .scale = p->scale,
-        .q = a->q, .k = a->k, .v = a->v, .bias = a->bias, .o = a->o, .lse = a->lse,
-        .window = p->has_window, .softcap = p->softcap, .window_left = p->window_left,
-        .window_right = p->window_right, .sinks = a->sinks, .cu_seqlens_q = a->cu_seqlens_q,
-        .cu_seqlens_k = a->cu_seqlens_k, .total_q = p->total_q, .total_k = p->total_k,
-        .page_table = a->page_table, .page_size = p->page_size, .n_pages = p->n_pages,
-        .pages_per_sequence = p->pages_per_sequence, .q_strides = strides_of(p->q_strides),
-        .k_strides = strides_of(p->k_strides), .v_strides = strides_of(p->v_strides),
-        .o_strides = strides_of(p->o_strides), .bias_is_strided = p->has_bias_strides,
-        .bias_strides = strides_of(p->bias_strides), .d_o = a->d_o, .dq = a->dq, .dk = a->dk,
-        .dv = a->dv, .dsinks = a->dsinks, .seqlens_k = a->seqlens_k};
-}
-
-/* One case in one type on one device; returns the library's code. */
-static int try_case(const struct test_case *c, enum dtype dtype, int device)
-{
-    struct inputs *in = inputs_new(c, dtype, test_case_seed(c));
-    struct outputs out = outputs_new(&in->problem);
-    struct arrays a = in->arrays;
-    struct five_steps_error error;
-    size_t bytes = 0;
-    outputs_bind(&out, &a);
-    struct five_steps_attention_problem p = library_problem(&in->problem, &a, device);
-    int backward = in->problem.op == OP_BACKWARD;
-    int code = (backward ? five_steps_attention_backward_workspace
-                         : five_steps_attention_workspace)(&p, &bytes, &error);
-    void *workspace = malloc(bytes + 1);
-    if (!code)
-        code = (backward ? five_steps_attention_backward
-                         : five_steps_attention)(&p, workspace, bytes, &error);
-    cr_expect(code == FIVE_STEPS_OK || (device == FIVE_STEPS_GPU && code == FIVE_STEPS_UNSUPPORTED),
-              "%s: %s", c->name, error.message);
-    if (!code) {
-        struct standard *s = standard_new(&in->problem, &in->arrays);
-        struct verdict v = compare(s, &out);
-        cr_expect(v.ok, "%s in %s on %s: %s: got %g, want %g, allowed %g", c->name,
-                  dtypes[dtype].name, device == FIVE_STEPS_GPU ? "gpu" : "cpu", v.reason, v.got,
-                  v.want, v.allowed);
-        standard_free(s);
-    }
-    free(workspace);
-    outputs_free(&out);
-    inputs_free(in);
-    return code;
-}
-
-Test(library_calls, cases_of_the_suite_are_right)
-{
-    size_t n, computed = 0, refused = 0;
-    const struct test_case *c = test_cases(&n);
-    for (size_t i = 0; i < n; i++) {
-        const struct problem *p = &c[i].problem;
-        int called = p->op == OP_ATTENTION && problem_features(p) & CALL;
-        if (!(called || p->op == OP_BACKWARD) || !c[i].quick) continue;
-        try_case(&c[i], F32, FIVE_STEPS_CPU);
-        if (c[i].halves) try_case(&c[i], BF16, FIVE_STEPS_CPU), try_case(&c[i], F16, FIVE_STEPS_CPU);
-        if (!c[i].executed) continue;
-        if (try_case(&c[i], F32, FIVE_STEPS_GPU)) refused++;
-        else computed++;
-    }
-    cr_expect(computed >= 10, "the GPU's kernels computed %zu cases", computed);
-    cr_expect(refused > 0, "all cases are supported: drop UNSUPPORTED above");
-}
 
 /* A sound problem of two packed sequences with pages, into which one mistake goes. */
 static const int sums[] = {0, 2, 3}, pages[] = {1, 0};
@@ -112,13 +18,19 @@ static struct five_steps_attention_problem sound(void)
         .window = 1, .window_left = 1};
 }
 
+/* A refusal is a code and one line, the same code without an error to write to, and touches no o. */
 static void expect(struct five_steps_attention_problem p, int code, const char *word)
 {
     static char workspace[1 << 20];
-    struct five_steps_error error;
+    struct five_steps_error error = {.code = 99};
+    float before[sizeof results / sizeof *results];
+    memcpy(before, results, sizeof before);
     int got = five_steps_attention(&p, workspace, sizeof workspace, &error);
-    cr_expect(got == code && strstr(error.message, word), "code %d, want %d with '%s': '%s'", got,
-              code, word, error.message);
+    cr_expect(got == code && error.code == code && strstr(error.message, word) &&
+              !strchr(error.message, '\n'), "code %d, want %d with '%s': '%s'", got, code, word,
+              error.message);
+    if (code) cr_expect(five_steps_attention(&p, workspace, sizeof workspace, NULL) == code);
+    if (code) cr_expect(!memcmp(before, results, sizeof before), "%s: touched o", word);
 }
 
 #define WRONG(code, word, ...)                                                             \
@@ -127,6 +39,64 @@ static void expect(struct five_steps_attention_problem p, int code, const char *
         __VA_ARGS__;                                                                       \
         expect(p, code, word);                                                             \
     }
+
+/* The same of plain arrays [1, 4 / 2, 3 / 5, 16], on both devices. */
+static float large[1024];
+
+#define WRONG_ANYWHERE(word, ...)                                                          \
+    for (int device = CPU; device <= GPU; device++) {                                      \
+        struct five_steps_attention_problem p = {                                          \
+            .size = sizeof p, .device = device, .batch = 1, .heads_q = 4, .heads_kv = 2,   \
+            .seqlen_q = 3, .seqlen_k = 5, .head_dim = 16, .head_dim_v = 16, .q = numbers,  \
+            .k = large, .v = large, .o = large + 512};                                     \
+        __VA_ARGS__;                                                                       \
+        expect(p, FIVE_STEPS_INVALID, word);                                               \
+    }
+
+Test(library_calls, mistakes_are_named_on_both_devices)
+{
+    WRONG_ANYWHERE("size", p.size = 0);
+    WRONG_ANYWHERE("device", p.device = 7);
+    WRONG_ANYWHERE("type: 3", p.type = 3);
+    WRONG_ANYWHERE("type", p.type = -1);
+    WRONG_ANYWHERE("heads_q", p.heads_kv = 3);
+    WRONG_ANYWHERE("heads_q", p.heads_kv = 0);
+    WRONG_ANYWHERE("head_dim:", p.head_dim = 0);
+    WRONG_ANYWHERE("head_dim_v", p.head_dim_v = 0);
+    WRONG_ANYWHERE("scale", p.scale = NAN);
+    WRONG_ANYWHERE("scale", p.scale = INFINITY);
+    WRONG_ANYWHERE("q: is NULL", p.q = NULL);
+    WRONG_ANYWHERE("v: is NULL", p.v = NULL);
+    WRONG_ANYWHERE("o: is NULL", p.o = NULL);
+    WRONG_ANYWHERE("k: starts", p.k = (const char *)p.k + 1);
+    WRONG_ANYWHERE("'fast'", p.kernel = "fast");
+    WRONG_ANYWHERE("two?lines", p.kernel = "two\nlines");
+    WRONG_ANYWHERE("output o too", p.o = (void *)p.q);
+    WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 8});
+    WRONG_ANYWHERE("2^40", p.seqlen_k = (size_t)1 << 62, p.k_strides.batch = p.v_strides.batch = 16);
+    WRONG_ANYWHERE("sizes", p.batch = (size_t)1 << 62, p.seqlen_q = 16); /* 0 modulo 2^64 */
+    struct five_steps_error error;
+    cr_expect(five_steps_attention(NULL, NULL, 0, &error) == FIVE_STEPS_INVALID);
+    cr_expect(five_steps_softmax(NULL, NULL, 0, &error) == FIVE_STEPS_INVALID);
+    cr_expect(five_steps_merge(NULL, &error) == FIVE_STEPS_INVALID);
+}
+
+#define ON_GPU(code, word, ...)                                                            \
+    WRONG(code, word, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL; p.window = 0; \
+          p.device = GPU; __VA_ARGS__)
+
+Test(library_calls, what_no_kernel_of_a_gpu_does_is_named)
+{
+    ON_GPU(FIVE_STEPS_UNSUPPORTED, "does not support a bias",
+           p.type = FIVE_STEPS_BF16, p.kernel = "tuned", p.bias = numbers);
+    ON_GPU(FIVE_STEPS_UNSUPPORTED, "head_dim above 256",
+           p.type = FIVE_STEPS_F16, p.head_dim = 300, p.kernel = "tensor_cores");
+    ON_GPU(FIVE_STEPS_UNSUPPORTED, "more than 2^29", p.seqlen_k = (size_t)1 << 31);
+    ON_GPU(FIVE_STEPS_UNSUPPORTED, "tensor_cores does not support f32", p.kernel = "tensor_cores");
+    ON_GPU(FIVE_STEPS_UNSUPPORTED, "sm_90", p.type = FIVE_STEPS_BF16, p.kernel = "tuned",
+           p.head_dim = p.head_dim_v = 64);
+    ON_GPU(FIVE_STEPS_INVALID, "q: starts", p.q = (const char *)p.q + 4);
+}
 
 Test(library_calls, mistakes_are_named)
 {
@@ -153,7 +123,7 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
     WRONG(FIVE_STEPS_INVALID, "size", p.size -= 16);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);
-    WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = FIVE_STEPS_GPU; p.isolate_v = 1);
+    WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = GPU; p.isolate_v = 1);
 }
 
 /* float32 on a GPU: a sentence encoder has packed sequences, a generator of text pages, and
@@ -162,7 +132,7 @@ Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
 {
     const char *name;
     struct five_steps_attention_problem p = sound();
-    p.device = FIVE_STEPS_GPU;
+    p.device = GPU;
     p.page_table = NULL, p.head_dim = p.head_dim_v = 4;
     p.seqlen_q = p.seqlen_k = p.total_q = 100, p.total_k = 100; /* too many for split_kv_f32 */
     cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
@@ -173,7 +143,7 @@ Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
     cr_expect_str_eq(name, "general_tiled");
 
     p = sound(); /* a step with a sequence in pages of 4 keys */
-    p.device = FIVE_STEPS_GPU;
+    p.device = GPU;
     p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.seqlen_q = 1;
     cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
     cr_expect_str_eq(name, "split_kv_f32");
@@ -185,7 +155,7 @@ Test(library_calls, what_asks_for_nothing_is_left_out)
 {
     struct five_steps_attention_problem p = sound();
     const char *name, *again;
-    p.device = FIVE_STEPS_GPU;
+    p.device = GPU;
     p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
     p.window = 0, p.causal = 1;
     cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
@@ -251,4 +221,59 @@ Test(library_calls, mistakes_of_the_backward_pass_are_named)
     ((float *)p.dq)[3] = 7, p.seqlen_k = 0;
     expect_backward(p, FIVE_STEPS_OK, "");
     cr_expect(((float *)p.dq)[3] == 0, "without keys dq is 0");
+}
+
+Test(library_calls, softmax_refuses_what_is_wrong)
+{
+    float x[8] = {0}, y[8];
+    struct five_steps_error error;
+    struct five_steps_softmax_problem p = {.size = sizeof p, .rows = 2, .cols = 4, .y = y};
+    cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
+              strstr(error.message, "x: is NULL"), "%s", error.message);
+    p.x = x, p.y = NULL;
+    cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
+              strstr(error.message, "y: is NULL"), "%s", error.message);
+    p.rows = (size_t)1 << 62;
+    cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
+              strstr(error.message, "sizes"), "%s", error.message);
+    p.device = GPU, p.rows = 1, p.cols = ((size_t)1 << 30) + 1;
+    p.x = p.y = (void *)(uintptr_t)4096; /* not looked at */
+    size_t bytes;
+    cr_expect(five_steps_softmax_workspace(&p, &bytes, &error) == FIVE_STEPS_UNSUPPORTED &&
+              strstr(error.message, "2^30"), "%s", error.message);
+    p.device = CPU, p.rows = 0;
+    cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_OK);
+}
+
+/* Without batch, heads or queries there is nothing to do. */
+Test(library_calls, a_problem_without_elements_needs_no_workspace)
+{
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = 1;
+        struct five_steps_attention_problem p = sound();
+        p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
+        if (i == 0) p.batch = 0;
+        if (i == 1) p.heads_q = p.heads_kv = 0;
+        if (i == 2) p.seqlen_q = 0;
+        cr_assert(!five_steps_attention_workspace(&p, &bytes, NULL) && !bytes);
+        cr_assert(!five_steps_attention(&p, NULL, 0, NULL));
+    }
+}
+
+/* A question about 2^40 queries is answered at once. */
+Test(library_calls, the_kernel_of_the_longest_sequence_is_named)
+{
+    struct five_steps_attention_problem p = {
+        .size = sizeof p, .batch = 1, .heads_q = 1, .heads_kv = 1, .seqlen_q = (size_t)1 << 40,
+        .seqlen_k = 7, .head_dim = 1, .head_dim_v = 1, .causal = 1, .window = 1, .window_left = 3};
+    const char *name;
+    double moved;
+    cr_assert(five_steps_attention_kernel(&p, &name, &moved, NULL) == FIVE_STEPS_OK);
+    cr_assert(moved > 0);
+}
+
+Test(library_calls, version_is_the_headers)
+{
+    cr_assert(!strcmp(five_steps_version(), FIVE_STEPS_VERSION));
+    cr_assert(five_steps_built_with()[0]);
 }
