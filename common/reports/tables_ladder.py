@@ -7,7 +7,7 @@ import functools
 import statistics
 
 from asides import ASIDES, RUNG, SHAPES, text_of
-from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
+from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
 from results import Malformed, NoData, each, is_square, need, read_lines
 from words import grid, in_brackets, markdown, panel_text, provenance, si, significant
@@ -112,9 +112,12 @@ def roofs(data):
 
 @table("decode")
 def decode(data):
-    """One query: how fast every rung and peer reads K and V, each counted once."""
+    """One query: how fast rungs 1, 2 and the last ones, split-KV and the peers read K and V, each
+    counted once."""
     rows = each(data.rows.query("op == 'attention' and device == 'gpu' and seqlen_q == 1 and "
                                 "seqlen_k >= 8192 and stage in ('5', 'peer')"))
+    shown = {*IN_FLOAT, LAST_PORTABLE, LAST, SPLIT, f"{SPLIT}_f32"}
+    rows = [row for row in rows if row.stage == "peer" or row.variant in shown]
     need(rows, "no measurement of one query on a GPU")
 
     def shape(row):
