@@ -31,8 +31,7 @@
 #include "cuda_on_cpu/mma_on_cpu.h"
 #endif
 
-/* --- 16-bit elements.  Arrays hold their bits; T is F16 or BF16.
- * ----------------------- */
+/* --- 16-bit elements.  Arrays hold their bits; T is F16 or BF16. --- */
 
 /* The float with the bits x. */
 template <enum dtype T>
@@ -69,14 +68,6 @@ static __forceinline__ __device__ uint32_t pack(float left, float right)
 #endif
 }
 
-/* 1 if one of the two packed elements is NaN or infinite: its exponent is all ones. */
-template <enum dtype T>
-static __forceinline__ __device__ int has_nonfinite(uint32_t pair)
-{
-    const uint32_t ones = T == F16 ? 0x7c00u : 0x7f80u;
-    return (pair & ones) == ones || (pair >> 16 & ones) == ones;
-}
-
 /* 2^x.  On the GPU one instruction, relative error about 2^-22, denormal results are 0;
  * 2^-inf = 0 exactly, 2^0 = 1 exactly. */
 static __forceinline__ __device__ float exp2_fast(float x)
@@ -90,8 +81,7 @@ static __forceinline__ __device__ float exp2_fast(float x)
 #endif
 }
 
-/* --- The product.
- * -------------------------------------------------------------------- */
+/* --- The product. --- */
 
 /* D = A B + C of 16 x 16 times 16 x 8, in place: c is C before and D after.  Products are
  * exact; their sum is kept in float.  All 32 lanes call it together.
@@ -127,8 +117,7 @@ static __forceinline__ __device__ void mma_16x8x16(float (&c)[4], const uint32_t
 #endif
 }
 
-/* --- From shared memory to fragments.
- * ------------------------------------------------ */
+/* --- From shared memory to fragments. --- */
 
 /* An address in shared memory as a number: 32 bits on the GPU. */
 #ifdef __CUDACC__
@@ -185,8 +174,7 @@ static __forceinline__ __device__ void store_pair(shared_address to, uint32_t pa
 #endif
 }
 
-/* --- Copies that do not wait (sm_80 on).
- * --------------------------------------------- */
+/* --- Copies that do not wait (sm_80 on). --- */
 
 /* 16 bytes from global to shared memory, past the registers and past L1.  Returns at
  * once; the copy is done after copies_wait().  Where valid is 0 nothing is read and 16
