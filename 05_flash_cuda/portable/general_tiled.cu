@@ -9,6 +9,7 @@
 #define BESIDE_RUNG_1
 #include "portable/01_tiled.cu"
 
+#include "hopper/merge_weights.h"
 #include "problem/layout.h"
 
 #ifdef __CUDACC__
@@ -37,16 +38,6 @@ static __device__ void load_rows(float *to, int pitch, int n_rows, const T *from
         int r = i / width, c = i % width;
         to[r * pitch + c] = r < n && c < cols ? (float)from[r * stride + c] : 0.0f;
     }
-}
-
-/* A sink is one more element of the fold, without a value (monoid.h).  Returns the factor of
- * what was summed before. */
-static __device__ float add_sink(const struct general_work &x, int h, struct se *state)
-{
-    if (!x.p.has_sinks || x.a.sinks[h] == -INFINITY || state->l != state->l) return 1.0f;
-    struct se before = *state;
-    *state = se_merge(before, se_lift(x.a.sinks[h]));
-    return before.m == -INFINITY ? 0.0f : se_factor(before.m, state->m);
 }
 
 template <class T>
@@ -113,29 +104,25 @@ static __global__ void __launch_bounds__(THREADS, 3) /* registers for 3 blocks o
         int i = i_0 + warp * ROWS + r;
         if (i >= seqlen_q) continue;
         T *o_i = (T *)x.a.o + query_at(&p, &seq, strides_of_o(&p), h, i) + c_0;
-        float of_keys = add_sink(x, h, &state[r]);
+        float lse = se_lse(state[r]), of_keys = p.has_sinks ? add_sink(&lse, x.a.sinks[h]) : 1.0f;
 #pragma unroll
         for (int c = 0; c < COLS; c++)
-            if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = se_divide(state[r], of_keys * o[r][c]);
-        if (lane == 0 && c_0 == 0) x.a.lse[lse_at(&p, &seq, h, i)] = se_lse(state[r]);
+            if (lane + 32 * c < cols_v) o_i[lane + 32 * c] = of_keys * se_divide(state[r], o[r][c]);
+        if (lane == 0 && c_0 == 0) x.a.lse[lse_at(&p, &seq, h, i)] = lse;
     }
 }
 
-static size_t q_blocks(const struct problem *p) { return (p->seqlen_q + Br - 1) / Br; }
-
-static size_t col_blocks(const struct problem *p)
-{
-    return (p->head_dim_v + MAX_COLS - 1) / MAX_COLS;
-}
+static size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
 
 static size_t n_blocks(const struct problem *p)
 {
-    return p->batch * p->heads_q * col_blocks(p) * q_blocks(p);
+    return p->batch * p->heads_q * blocks_of(p->head_dim_v, MAX_COLS) * blocks_of(p->seqlen_q, Br);
 }
 
 template <class T> static void launch(const struct problem *p, const struct arrays *a)
 {
-    struct general_work x = {*p, *a, (unsigned)q_blocks(p), (unsigned)col_blocks(p),
+    struct general_work x = {*p, *a, (unsigned)blocks_of(p->seqlen_q, Br),
+                             (unsigned)blocks_of(p->head_dim_v, MAX_COLS),
                              (unsigned)(p->heads_q / p->heads_kv)};
     size_t n = n_blocks(p);
     if (n) start<struct tiles>(general_tiled_kernel<T>, n, THREADS, a->stream, x);
