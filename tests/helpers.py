@@ -4,6 +4,7 @@
     run, stage, refused     run a program; its status, what it printed and what it complained of
     wait_for                waits until something has happened; a test never sleeps instead
     save, load              write and read a .npy file
+    option_words            options of attention() as the command line has them
     softmax, attention      the definitions in float64 (NumPy), with every option of a problem
     compare                 an array against what was expected, element by element
 """
@@ -92,6 +93,20 @@ def save(path, array, dtype="f4"):
     array = np.asarray(array)
     np.save(path, array if dtype is None else array.astype(dtype))
     return path
+
+
+def option_words(**options):
+    """Options of attention() for a command line; arrays go into files."""
+    words = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, np.ndarray):
+            value = save(f"{name}.npy", value, None if value.dtype.kind == "i" else "f4")
+        elif isinstance(value, tuple):
+            value = ",".join(map(str, value))
+        if value is not None and value is not False:
+            words.append(option if value is True else f"{option}={value}")
+    return words
 
 
 def load(path):

@@ -3,7 +3,7 @@ soft caps and sinks of every size, NaN beside a sequence.  The definition in flo
 import numpy as np
 import pytest
 
-from helpers import attention, compare, load, normal, save, stage
+from helpers import attention, compare, load, normal, option_words, save, stage
 
 F32 = ("tiled", "general_tiled", "split_kv_f32")
 LOWEST = float(np.finfo("f4").min)
@@ -16,11 +16,11 @@ def inputs(variant, queries=20, keys=150):
             for seed, n in enumerate((queries, keys, keys))]
 
 
-def attend(variant, q, k, v, *options):
+def attend(variant, q, k, v, **options):
     for name, array in zip("qkv", (q, k, v)):
         save(f"{name}.npy", array, None)
     stage(5, "run", "--device", "cpu", "--variant", variant, "--q", "q.npy", "--k", "k.npy",
-          "--v", "v.npy", "--o", "o.npy", "--lse", "lse.npy", *options)
+          "--v", "v.npy", "--o", "o.npy", "--lse", "lse.npy", *option_words(**options))
     return load("o.npy"), load("lse.npy")
 
 
@@ -43,8 +43,7 @@ def test_rows_under_a_finite_mask_are_means(variant, mask):
     s = (q.astype("f8") @ np.swapaxes(k, -1, -2).astype("f8") / 8).astype("f4") + bias
     p = np.exp(s.astype("f8") - s.max(-1, keepdims=True))
     want = p @ v.astype("f8") / p.sum(-1, keepdims=True), s.max(-1) + np.log(p.sum(-1))
-    save("bias.npy", bias)
-    judge(attend(variant, q, k, v, "--bias", "bias.npy"), want, 4e-3)
+    judge(attend(variant, q, k, v, bias=bias), want, 4e-3)
 
 
 @pytest.mark.parametrize("variant, cap", [
@@ -54,8 +53,7 @@ def test_rows_under_a_finite_mask_are_means(variant, mask):
 def test_soft_caps_of_every_size_are_exact(variant, cap):
     q, k, v = inputs(variant)
     want = attention(q, k, v, softcap=cap)
-    judge(attend(variant, q, k, v, "--softcap", repr(cap)), want,
-          2e-6 if variant in F32 else 2e-3)
+    judge(attend(variant, q, k, v, softcap=cap), want, 2e-6 if variant in F32 else 2e-3)
 
 
 @pytest.mark.parametrize("sink", [np.inf, np.nan, 3e38, 1e30, 0.5, -1e30, -np.inf])
@@ -67,12 +65,10 @@ def test_sinks_of_every_size(variant, sink):
     bias = np.zeros((20, 150), "f4")
     bias[4] = -np.inf
     with np.errstate(invalid="ignore"):
-        want = attention(q, k, v, sinks=[sink], bias=bias)
+        want = attention(q, k, v, sinks=np.array([sink]), bias=bias)
     if not sink < np.inf:
         want = [np.full_like(x, np.nan) for x in want]
-    save("bias.npy", bias)
-    save("sinks.npy", [sink])
-    judge(attend(variant, q, k, v, "--bias", "bias.npy", "--sinks", "sinks.npy"), want, 2e-3)
+    judge(attend(variant, q, k, v, bias=bias, sinks=np.array([sink])), want, 2e-3)
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256])
@@ -80,12 +76,9 @@ def test_sinks_of_every_size(variant, sink):
 def test_nan_of_a_packed_sequence_stays_in_it(variant, dim):
     """Sequences that end in a block of keys, or at 16 of them; queries are a few of each."""
     k_ends, q_ends = np.array([0, 5, 21, 69, 133, 230]), np.array([0, 3, 9, 10, 30, 40])
-    save("k_ends.npy", k_ends, "i4")
-    save("q_ends.npy", q_ends, "i4")
     for poisoned in (1, 2, 4):
         q, k, v = (normal(2, n, dim, seed=s).astype("f2") for s, n in enumerate((40, 230, 230)))
         k[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
         v[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
-        want = attention(q, k, v, cu_seqlens_q=q_ends, cu_seqlens_k=k_ends)
-        judge(attend(variant, q, k, v, "--cu-seqlens-q", "q_ends.npy", "--cu-seqlens-k",
-                     "k_ends.npy"), want, 2e-3)
+        ends = {"cu_seqlens_q": q_ends, "cu_seqlens_k": k_ends}
+        judge(attend(variant, q, k, v, **ends), attention(q, k, v, **ends), 2e-3)

@@ -3,7 +3,8 @@ float64, which are judged by differences of the forward pass."""
 import numpy as np
 import pytest
 
-from helpers import attention, compare, load, normal, refused, save, stage, visible
+from helpers import (attention, compare, load, normal, option_words, refused, save, stage,
+                     visible)
 
 RUN = ["run", *[word for name in ("q", "k", "v", "do", "dq", "dk", "dv")
                 for word in (f"--{name}", f"{name}.npy")]]
@@ -75,12 +76,7 @@ def test_run_writes_the_gradients(options, number):
     for name, x in zip(("q", "k", "v", "do"), arrays):
         save(f"{name}.npy", x)
     words = ["--dsinks", "dsinks.npy"] if "sinks" in options else []
-    for name, value in options.items():
-        if isinstance(value, np.ndarray):
-            value = f"{save(f'{name}.npy', value)}"
-        words.append(f"--{name}" if value is True else f"--{name}=" + (
-            ",".join(map(str, value)) if name == "window" else str(value)))
-    stage(number, *RUN, *words)
+    stage(number, *RUN, *words, *option_words(**options))
     for name, want in zip(("dq", "dk", "dv", "dsinks"), gradients(*arrays, **options)):
         if want is not None:
             compare(load(f"{name}.npy"), want, 2e-6, name)

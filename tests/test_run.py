@@ -6,8 +6,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from helpers import (BUILD, ROOT, STAGES, attention, compare, load, normal, refused, run, save,
-                     softmax, stage)
+from helpers import (BUILD, ROOT, STAGES, attention, compare, load, normal, option_words, refused,
+                     run, save, softmax, stage)
 
 EVERY = range(1, 6)
 FILES = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy", "--lse",
@@ -55,17 +55,16 @@ def test_two_three_and_four_dimensions(number, before):
 
 
 @pytest.mark.parametrize("number", EVERY)
-@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("biased", [0, 1])
 @pytest.mark.parametrize("scale", [None, -0.25])
 def test_causal_bias_and_scale(number, causal, biased, scale):
     q, k, v = save_qkv(q=(4, 9, 8), k=(2, 13, 8), dv=5)
     bias = normal(9, 13, seed=4)
     bias[0, 3] = bias[1, 7] = -np.inf
-    save("bias.npy", bias)
-    stage(number, *FILES, *["--causal"] * causal, *["--bias", "bias.npy"] * biased,
-          *[f"--scale={scale}"] * (scale is not None))
-    expect(attention(q, k, v, causal=causal, bias=bias if biased else None, scale=scale))
+    options = {"causal": causal, "bias": bias if biased else None, "scale": scale}
+    stage(number, *FILES, *option_words(**options))
+    expect(attention(q, k, v, **options))
 
 
 @pytest.mark.parametrize("number", EVERY[1:])
@@ -173,12 +172,8 @@ def save_packed():
     {"causal": True, "window": (4, -1), "softcap": 2, "sinks": 1, "bias": 1}])
 def test_packed_sequences_with_every_option(number, options):
     q, k, v, files = save_packed()
-    words = [f"--{name}" if value is True
-             else f"--{name}={','.join(map(str, value))}" if name == "window"
-             else f"--{name}={name}.npy" if name in files else f"--{name}={value}"
-             for name, value in options.items()]
-    stage(number, *FILES, *PACKED, *words, *ON_CPU * (number == 5))
     options = {name: files.get(name, value) for name, value in options.items()}
+    stage(number, *FILES, *PACKED, *option_words(**options), *ON_CPU * (number == 5))
     expect(attention(q, k, v, cu_seqlens_q=CU_Q, cu_seqlens_k=CU_K, **options), 1e-4)
 
 
