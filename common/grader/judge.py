@@ -363,10 +363,10 @@ class Judge:
             (out / f"{name}.npy").unlink(missing_ok=True)
         return words
 
-    def run_case(self, program, case, out, options=(), cpu=CASE_S, memory=MEMORY_MIB):
+    def run_case(self, program, case, out):
         """Exit status (LATE: None), what it said, and its processor time."""
-        return self.jailed([*options, "--cpu", str(cpu), "--memory", str(memory)],
-                           [str(program), *self.words_of(case, out)], out, WALL_S + cpu, [str(case.folder)])
+        return self.jailed(["--cpu", str(CASE_S), "--memory", str(MEMORY_MIB)],
+                           [str(program), *self.words_of(case, out)], out, WALL_S + CASE_S, [str(case.folder)])
 
     @staticmethod
     def died(status):
