@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "problem/half.h"
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 #include "verification/compare.h"
 #include "verification/yardstick.h"
 

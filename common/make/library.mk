@@ -8,7 +8,7 @@ LIBRARY := $(BUILD)/libfive_steps
 FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/library/five_steps.h)
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
 LIBRARY_C := $(addprefix common/library/,five_steps.c describe.c request.c) \
-             $(addprefix common/problem/,arrays.c heads.c host_memory.c operation.c dtype.c xcalloc.c) \
+             $(addprefix common/problem/,arrays.c heads.c host_memory.c operation.c dtype.c) \
              $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)

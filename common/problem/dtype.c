@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "problem/half.h"
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 
 static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }
 static void store_f32(void *array, size_t i, float x) { ((float *)array)[i] = x; }

@@ -15,23 +15,33 @@ static inline int has_strides(const struct problem *p)
     return any;
 }
 
-/* Does p ask for the feature, one of enum feature? */
+/* Each of enum feature: does p ask for it?  And words for it, to complete "variant NAME does not
+ * support ...". */
+#define FEATURES(X)                                                                       \
+    X(WITH_CAUSAL, p->causal, "a causal mask")                                            \
+    X(WITH_BIAS, p->has_bias, "a bias")                                                   \
+    X(WITH_GROUPS, p->heads_q != p->heads_kv,                                             \
+      "query heads that share a key head (heads_q != heads_kv)")                          \
+    X(WITH_HEAD_DIM_V, p->head_dim_v != p->head_dim,                                      \
+      "a head_dim_v that differs from head_dim")                                          \
+    X(WITH_SHIFT, (p->causal || p->has_window) && p->shift, "a shifted mask")             \
+    X(WITH_WINDOW, p->has_window, "a window")                                             \
+    X(WITH_SOFTCAP, p->softcap != 0, "a soft cap")                                        \
+    X(WITH_SINKS, p->has_sinks, "sinks")                                                  \
+    X(WITH_PACKED, p->packed, "packed sequences (cu_seqlens)")                            \
+    X(WITH_PAGES, p->page_size != 0, "keys in pages")                                     \
+    X(WITH_STRIDES, has_strides(p), "strides")                                            \
+    X(WITH_BIAS_STRIDES, p->has_bias && p->has_bias_strides,                              \
+      "a bias of each batch or head")                                                     \
+    X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")
+#define FEATURE_COUNT(bit, condition, words) + 1
+static_assert(FEATURES_END == 1 << (0 FEATURES(FEATURE_COUNT)), "each feature has its line");
+
 static inline int asks_for(const struct problem *p, unsigned feature)
 {
+#define FEATURE_CASE(bit, condition, words) case bit: return condition;
     switch (feature) {
-    case WITH_CAUSAL: return p->causal;
-    case WITH_BIAS: return p->has_bias;
-    case WITH_GROUPS: return p->heads_q != p->heads_kv;
-    case WITH_HEAD_DIM_V: return p->head_dim_v != p->head_dim;
-    case WITH_SHIFT: return (p->causal || p->has_window) && p->shift;
-    case WITH_WINDOW: return p->has_window;
-    case WITH_SOFTCAP: return p->softcap != 0;
-    case WITH_SINKS: return p->has_sinks;
-    case WITH_PACKED: return p->packed;
-    case WITH_PAGES: return p->page_size != 0;
-    case WITH_STRIDES: return has_strides(p);
-    case WITH_LENGTHS: return p->has_lengths;
-    case WITH_BIAS_STRIDES: return p->has_bias && p->has_bias_strides;
+        FEATURES(FEATURE_CASE)
     default: return 0;
     }
 }
@@ -45,30 +55,11 @@ static inline unsigned problem_features(const struct problem *p)
     return features;
 }
 
-/* Words for the first feature in the mask `features` (not 0), to complete "variant NAME
- * does not support ...": "a bias". */
+/* The words for the first feature in the mask `features` (not 0). */
 static inline const char *feature_text(unsigned features)
 {
-    struct words { unsigned bit; const char *text; };
-    static const struct words table[] = {
-        {WITH_CAUSAL, "a causal mask"},
-        {WITH_BIAS, "a bias"},
-        {WITH_GROUPS, "query heads that share a key head (heads_q != heads_kv)"},
-        {WITH_HEAD_DIM_V, "a head_dim_v that differs from head_dim"},
-        {WITH_SHIFT, "a shifted mask"},
-        {WITH_WINDOW, "a window"},
-        {WITH_SOFTCAP, "a soft cap"},
-        {WITH_SINKS, "sinks"},
-        {WITH_PACKED, "packed sequences (cu_seqlens)"},
-        {WITH_PAGES, "keys in pages"},
-        {WITH_STRIDES, "strides"},
-        {WITH_BIAS_STRIDES, "a bias of each batch or head"},
-        {WITH_LENGTHS, "a number of keys of each sequence"},
-    };
-    enum { N_TEXTS = sizeof table / sizeof(struct words) };
-    static_assert(FEATURES_END == 1 << N_TEXTS, "each feature has its words");
-    for (int i = 0; i < N_TEXTS; i++)
-        if (features & table[i].bit) return table[i].text;
+#define FEATURE_WORDS(bit, condition, words) if (features & (bit)) return words;
+    FEATURES(FEATURE_WORDS)
     return "a feature without a name";
 }
 

@@ -77,8 +77,6 @@ int variant_does(const struct variant *v, enum op op)
     return by_row(v, op) || by_head(v, op) || does(v, op);
 }
 
-int variant_only_on_gpu(const struct variant *v, enum op op) { return does(v, op) == needs_gpu; }
-
 size_t variant_scratch(const struct variant *v, const struct problem *p)
 {
     if (v->stores_scores && by_head(v, p->op))

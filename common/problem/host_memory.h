@@ -17,4 +17,8 @@ size_t memory_available(void);  /* bytes that may be allocated now */
 void memory_peak_reset(void);
 size_t memory_peak(void);
 
+/* calloc that ends the program with a message instead of returning NULL.  Only for what
+ * the harness needs itself; a variant's memory comes from memory_new(). */
+void *xcalloc(size_t count, size_t size);
+
 #endif

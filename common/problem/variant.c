@@ -19,6 +19,13 @@ void needs_gpu(const struct problem *p, const struct arrays *a)
     exit(1);
 }
 
+int variant_only_on_gpu(const struct variant *v, enum op op)
+{
+    for (int i = 0; i < N_OPS && v->does[i].function; i++)
+        if (v->does[i].op == op) return v->does[i].function == needs_gpu;
+    return 0;
+}
+
 static int is_gpu_only(const struct variant *v)
 {
     for (int op = 0; op < N_OPS; op++)

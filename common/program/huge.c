@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "gpu/gpu.h"
+#include "problem/host_memory.h"
 #include "problem/random.h"
 #include "problem/variant.h"
-#include "problem/xcalloc.h"
 #include "verification/compare.h"
 
 enum { SPOTS = 4 };

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "problem/xcalloc.h"
 #include "verification/reference.h"
+#include "problem/host_memory.h"
 #include "verification/reference_sum.h"
 #include "verification/yardstick.h"
 

@@ -10,10 +10,10 @@
 
 #include "problem/dtype.h"
 #include "problem/feature.h"
+#include "problem/host_memory.h"
 #include "problem/operation.h"
 #include "problem/part.h"
 #include "problem/random.h"
-#include "problem/xcalloc.h"
 #include "verification/inputs.h"
 #include "verification/standard.h"
 

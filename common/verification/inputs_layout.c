@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "problem/dtype.h"
+#include "problem/host_memory.h"
 #include "problem/part.h"
-#include "problem/xcalloc.h"
 
 size_t packed_length(size_t longest, size_t b, int salt)
 {

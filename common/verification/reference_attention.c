@@ -41,7 +41,7 @@
 #include <string.h>
 
 #include "problem/layout.h"
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 #include "verification/reference.h"
 #include "verification/reference_keys.h"
 #include "verification/reference_sum.h"

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "problem/layout.h"
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 #include "verification/reference_sum.h"
 
 float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem/xcalloc.h"
 #include "verification/reference.h"
+#include "problem/host_memory.h"
 #include "verification/reference_sum.h"
 
 /* What a softmax needs to know about a row x [n]. */

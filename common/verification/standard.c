@@ -6,8 +6,8 @@
 
 #include "problem/dtype.h"
 #include "problem/feature.h"
+#include "problem/host_memory.h"
 #include "problem/part.h"
-#include "problem/xcalloc.h"
 #include "verification/reference.h"
 
 /* How each operation is checked, in the order of problem/operation.c. */

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include "problem/host_memory.h"
 #include "problem/layout.h"
-#include "problem/xcalloc.h"
 #include "verification/reference.h"
 
 /* In place: x becomes exp(x - m) and the sum is returned, that of the sink with it

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "problem/layout.h"
-#include "problem/xcalloc.h"
+#include "problem/host_memory.h"
 #include "verification/reference.h"
 #include "verification/yardstick.h"
 
