@@ -18,11 +18,11 @@ class Library:
     @staticmethod
     def problem(name, dtype, shape, **arrays):
         """The problem that says which rung on which shape, scaled as usual."""
-        b, hq, hk, nq, nk, d, causal = shape
+        b, hq, hk, nq, nk, d, causal, *v = shape
         return c_library.AttentionProblem(
             device=c_library.GPU, type=c_library.TYPES[dtype], batch=b, heads_q=hq,
-            heads_kv=hk, seqlen_q=nq, seqlen_k=nk, head_dim=d, head_dim_v=d,
-            causal=causal, scale=1 / math.sqrt(d), kernel=name.encode(), **arrays)
+            heads_kv=hk, seqlen_q=nq, seqlen_k=nk, head_dim=d,
+            head_dim_v=(*v, d)[0], causal=causal, scale=1 / math.sqrt(d), kernel=name.encode(), **arrays)
 
     def predicted(self, name, dtype, shape):
         """Bytes that the rung moves according to its own model."""
@@ -31,8 +31,9 @@ class Library:
     def method(self, torch, name, dtype, shape, q, k, v):
         """A function that computes attention with a rung, or None if it refuses.  q, k and v may
         be views [batch, heads, length, head_dim] with strides; o then lies as q does."""
-        b, hq, _, nq, _, _, _ = shape
-        o = torch.empty_like(q).fill_(math.nan)
+        b, hq, _, nq, *_ = shape
+        o = torch.empty_like(q).fill_(math.nan) if v.shape[3] == q.shape[3] else \
+            torch.full((*q.shape[:3], v.shape[3]), math.nan, dtype=q.dtype, device=q.device)
         strides = {f"{field}_strides": c_library.Strides(*x.stride()[:3])
                    for field, x in (("q", q), ("k", k), ("v", v), ("o", o))}
         try:

@@ -130,7 +130,7 @@ class Writer:
 
 def fields_of(shape, dtype):
     """The columns of an attention: (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim,
-    causal)."""
-    names = "batch heads_q heads_kv seqlen_q seqlen_k head_dim causal".split()
-    return {"op": "attention", "dtype": dtype, "rows": 0, "cols": 0, **dict(zip(names, shape)),
-            "head_dim_v": shape[5]}
+    causal[, head_dim_v])."""
+    names = "batch heads_q heads_kv seqlen_q seqlen_k head_dim causal head_dim_v".split()
+    return {"op": "attention", "dtype": dtype, "rows": 0, "cols": 0, "head_dim_v": shape[5],
+            **dict(zip(names, shape))}

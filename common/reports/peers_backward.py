@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""peers_backward.py: the backward pass by PyTorch's libraries and our kernels, in turn, in one process.
+"""peers_backward.py: the backward pass by libraries and by our kernels, in turn, in one process.
 
-    python3 common/reports/peers_backward.py --variants gradient_overlap --csv build/results/backward.csv
+    python3 common/reports/peers_backward.py --csv build/results/backward.csv
 
 Times the backward pass alone: the forward pass of each method ran before.  Shapes, regimes and
 lines are those of peers_gpu.py; flops are 2 (3 head_dim + 2 head_dim_v) per pair.  The error is that
@@ -10,17 +10,13 @@ computation.  Exit status: 0; 1 a wrong result; 77 without PyTorch or GPU.
 """
 import math
 import sys
-import warnings
 
 from accept import ROUNDOFF, accepted
 from attention_library import Library, c_library
-from measurements import Writer, command_line, fields_of, torch_or_skip
-from peers_gpu import CEILING, ceiling_call, publish
-from peers_methods import PEERS, compilers, torch_method, versions, with_memory
-from peers_shapes import bytes_of, flops_of, shape_of, tokens
-from rounds import CudaClock, cold, sustained
-
-SHAPES = [tokens(n, d, c) for d in (128, 64) for c in (0, 1) for n in (16384, 8192, 4096, 2048, 1024, 512)]
+from peers_gpu import tensors
+from peers_methods import ALL_PEERS, torch_method
+from peers_run import SHAPES, Problem, Run
+from peers_shapes import bytes_of, flops_of, planned
 
 
 def gradients(torch, shape, q, k, v, d_o, kind):
@@ -67,7 +63,7 @@ def peer(torch, name, shape, q, k, v, d_o):
         return torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
     try:
         run()
-    except (RuntimeError, NotImplementedError):
+    except Exception:  # pylint: disable=broad-except  # each library refuses in its own way
         return None
     return run
 
@@ -101,65 +97,40 @@ def ours(torch, library, name, dtype, shape, q, k, v, d_o):
     return run
 
 
-def measure(torch, shape, dtype, names, library, writer, clock, args):
-    """Measures one shape with every method; prints a line for each regime."""
-    b, hq, hk, nq, nk, d, causal = shape
-    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
-    q, k, v, d_o = (torch.randn(b, heads, n, d, device="cuda").to(kind)
-                    for heads, n in ((hq, nq), (hk, nk), (hk, nk), (hq, nq)))
+def measure(run, problem, names, library):
+    """Measures one problem with every method."""
+    torch, (shape, dtype, regimes, layout) = run.torch, problem
+    flops, once = flops_of(shape, 6, 4), 2 * bytes_of(shape, dtype)
+    p = Problem(run, shape, dtype, layout, "gemm", op="backward", flops=flops, work=flops,
+                bytes_predicted=once, peak_bytes=once, note=layout)
+    q, k, v = tensors(torch, shape, p.of, layout)
+    d_o = torch.randn_like(q)
     for x in (q, k, v):
         x.requires_grad_()
-    flops, once = 2.5 * flops_of(shape), 2 * bytes_of(shape, dtype)
-    methods, about = {}, {}
     for name in names:
-        f, more = with_memory(torch, lambda name=name: peer(torch, name, shape, q, k, v, d_o)
-                              if name in PEERS else
-                              ours(torch, library, name, dtype, shape, q, k, v, d_o))
-        if f:
-            methods[name] = f
-            about[name] = {"stage": "peer" if name in PEERS else "05_flash_cuda",
-                           **fields_of(shape, dtype), "op": "backward", "flops": flops,
-                           "ceiling_kind": "gemm", "once": once, "bytes_predicted": once,
-                           "peak_bytes": more + once, "note": "bhld",
-                           "compiler": compilers(torch)[name] if name in PEERS
-                           else library.compiler}
+        p.add(name, lambda name=name: peer(torch, name, shape, q, k, v, d_o)
+              if name in ALL_PEERS else
+              ours(torch, library, name, dtype, shape, q, k, v, d_o),
+              None if name in ALL_PEERS else library)
     known = reference(torch, shape, (q, k, v, d_o))
-    checked = {name: compare(f(), known) for name, f in methods.items()}
-    checked = {name: (error, "" if name in PEERS else allowed)
-               for name, (error, allowed) in checked.items()}
+    p.check(lambda got: compare(got, known))
     del known
-    call, work = ceiling_call(torch, "gemm", kind)
-    methods[CEILING] = call
-    for regime in args.regimes.split(","):
-        times = (cold if regime == "cold" else sustained)(clock, methods, args.seconds)
-        written = publish(writer, about, times, checked, work)
-        text = "  ".join(f"{name} {flops / t / 1e12:.0f}" for name, t in written.items())
-        print(f"{dtype} b{b} h{hq}/{hk} {nq}x{nk} d{d}{' causal' if causal else ''} {regime} "
-              f"TFLOP/s:  {text}  gemm {work / times[CEILING].least / 1e12:.0f}", flush=True)
+    run.measure(p, [name for name in regimes if name in run.args.regimes])
 
 
 def main():
     """Runs the measurements; returns the exit status."""
-    p = command_line(__doc__)
-    p.add_argument("--csv", help="append the measurements to this file")
-    p.add_argument("--library", default="build/libfive_steps.so")
-    p.add_argument("--variants", default="gradient_overlap", help="our kernels: a,b,c")
-    p.add_argument("--backends", default="pytorch-cudnn,pytorch-flash,flash-attention-3,flash-attention-4")
-    p.add_argument("--shape", type=shape_of, action="append", help=shape_of.__doc__)
-    p.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
-    p.add_argument("--regimes", default="cold")
-    p.add_argument("--seconds", type=float, default=0.3, help="for all methods of a shape")
-    args = p.parse_args()
-    torch = torch_or_skip("peers")
-    warnings.filterwarnings("ignore")
-    torch.manual_seed(1)
-    clock = CudaClock(torch, torch.zeros(256 << 20, device="cuda"))
-    writer = Writer(args.csv, torch.cuda.get_device_name(), compilers(torch)["pytorch-cudnn"],
-                    versions(torch))
-    names = [n for n in args.backends.split(",") + args.variants.split(",") if n]
-    for shape in args.shape or SHAPES:
-        measure(torch, shape, args.dtype, names, Library(args.library), writer, clock, args)
-    return writer.status("peers")
+    run = Run(__doc__, 0.3, {
+        "--variants": {"default": "gradient_in_order,gradient_overlap", "help": "our kernels: a,b"},
+        "--backends": {"default": ",".join(name for name in ALL_PEERS if name not in
+                                           ("pytorch-efficient", "pytorch-math"))},
+        "--regimes": {"default": "cold,sustained"}, **SHAPES})
+    args, library = run.args, Library(run.args.library)
+    names = [n for n in f"{args.backends},{args.variants}".split(",") if n]
+    for problem in [(s, args.dtype, ("cold", "sustained"), "bhld") for s in args.shape or ()] \
+            or planned(["backward"], args.dtype):
+        measure(run, problem, names, library)
+    return run.status()
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ import inspect
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
 FA3, FA4 = "flash-attention-3", "flash-attention-4"
+IN_ORDER = "-deterministic"  # the same library, its gradient with the same bits in every run
 # the module whose flash_attn_func(q, k, v, causal=...) takes arrays blhd; the installed package
 FLASH = {FA3: ("flash_attn_interface", "flash_attn_3"), FA4: ("flash_attn.cute", "flash-attn-4")}
 PEERS = [*BACKENDS, *FLASH]
+ALL_PEERS = [*PEERS, *(name + IN_ORDER for name in FLASH)]
 # FlashAttention writes lse always; PyTorch's others only where a gradient is asked for.
 WRITES_LSE = ("pytorch-flash", *FLASH)
 
@@ -28,18 +30,19 @@ def flash_module(name):
         return None
 
 
-def flash_method(name, shape, q, k, v):
+def flash_method(name, causal, q, k, v):
     """FlashAttention-3 or -4; views with other strides need no copy."""
-    module = flash_module(name)
+    module = flash_module(name.removesuffix(IN_ORDER))
     if module is None or q.element_size() != 2:
         return None
-    causal, attend = bool(shape[6]), module.flash_attn_func
-    more = {"return_attn_probs": False} \
-        if "return_attn_probs" in inspect.signature(attend).parameters else {}
+    known = inspect.signature(module.flash_attn_func).parameters
+    more = {key: value for key, value in (
+        ("return_attn_probs", False), ("return_lse", True),
+        ("deterministic", name.endswith(IN_ORDER))) if key in known}
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
 
     def run():
-        out = attend(q, k, v, causal=causal, **more)
+        out = module.flash_attn_func(q, k, v, causal=causal, **more)
         return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
     return run
 
@@ -47,7 +50,7 @@ def flash_method(name, shape, q, k, v):
 def sdpa_method(torch, name, shape, q, k, v):
     """One of the backends of PyTorch's scaled_dot_product_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    b, hq, hk, nq, nk, _, causal = shape
+    b, hq, hk, nq, nk, _, causal, *_ = shape
     backend = getattr(SDPBackend, BACKENDS[name])
     memory = torch.cuda.get_device_properties(0).total_memory
     if name == "pytorch-math" and b * hq * nq * nk * q.element_size() > memory // 8:
@@ -63,8 +66,8 @@ def sdpa_method(torch, name, shape, q, k, v):
 
 def torch_method(torch, name, shape, q, k, v):
     """A function that computes attention with a library, or None where it refuses."""
-    if name in FLASH:
-        f, refusals = flash_method(name, shape, q, k, v), Exception  # of a compiler of its own
+    if name not in BACKENDS:
+        f, refusals = flash_method(name, bool(shape[6]), q, k, v), (Exception,)  # of its compiler
     elif shape[6] and shape[3] != shape[4]:
         return None  # PyTorch aligns the mask at the top left
     else:
@@ -73,7 +76,7 @@ def torch_method(torch, name, shape, q, k, v):
         return None
     try:
         f()
-    except (AssertionError, refusals):
+    except (AssertionError, *refusals):
         torch.cuda.synchronize()
         return None
     return f
@@ -110,8 +113,9 @@ def version_of(name):
 def compilers(torch):
     """What the column `compiler` says of a library: {name: text}."""
     own = f"torch {torch.__version__}; cuDNN {torch.backends.cudnn.version()}"
-    return {name: f"{name} {version_of(name)}" if name in FLASH else own
-            for name in PEERS if name not in FLASH or version_of(name)}
+    flash = {name: f"{name} {version_of(name)}" for name in FLASH if version_of(name)}
+    return dict.fromkeys(BACKENDS, own) | flash \
+        | {name + IN_ORDER: text for name, text in flash.items()}
 
 
 def versions(torch):

@@ -1,6 +1,6 @@
-"""peers_shapes.py: the problems that peers_gpu.py measures, in parts.
+"""peers_shapes.py: the problems that the peers*.py scripts measure, in parts.
 
-A shape is (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal).
+A shape is (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal[, head_dim_v]).
 """
 import argparse
 
@@ -13,24 +13,46 @@ def tokens(seqlen, head_dim, causal):
     return (max(1, 16384 // seqlen), heads, heads, seqlen, seqlen, head_dim, causal)
 
 
-SHAPES = [tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1) for n in LENGTHS]
+LATENT = [(4, 16, 16, 4096, 4096, 192, c, 128) for c in (0, 1)]  # as MLA's prefill asks
 DECODE = ([(16, 16, 16, 1, 8192, 128, 0), (16, 16, 16, 1, 65536, 128, 0),
            (16, 32, 4, 1, 8192, 128, 0)]
           + [(1, 16, 16, 1, n, 128, 0) for n in LENGTHS + [32768, 65536]])
-FLOAT = ([tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in LENGTHS]
-         + DECODE[:1] + [(1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 8192, 128, 0)])
-QUICK = [tokens(4096, d, c) for d in (64, 128) for c in (0, 1)] + DECODE[:1]
-# lengths, groups and head dimensions at which no threshold or tile was chosen
-UNTUNED = ([tokens(n, d, c) for d in (64, 128) for c in (0, 1)
-            for n in (1000, 3000, 5000, 12345)]
-           + [(4, 32, 8, 4096, 4096, 128, c) for c in (0, 1)]
-           + [tokens(4096, d, c) for d in (80, 96, 192) for c in (0, 1)])
-LAYOUTS = [tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in (1024, 8192)]
+# shapes, type, whether also sustained, layout; untuned: lengths, groups and head dimensions at
+# which no threshold or tile was chosen
+PARTS = {
+    "lengths": ([tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1) for n in LENGTHS],
+                None, True, "bhld"),
+    "untuned": ([tokens(n, d, c) for d in (64, 128) for c in (0, 1)
+                 for n in (1000, 3000, 5000, 12345)]
+                + [(4, 32, 8, 4096, 4096, 128, c) for c in (0, 1)]
+                + [tokens(4096, d, c) for d in (80, 96, 192) for c in (0, 1)] + LATENT,
+                None, True, "bhld"),
+    "layouts": ([tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in (1024, 8192)],
+                None, True, "blhd"),
+    "decode": (DECODE, None, False, "bhld"),
+    "float": ([tokens(n, d, c) for d in (64, 128) for c in (0, 1) for n in LENGTHS]
+              + DECODE[:1] + [(1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 8192, 128, 0)],
+              "f32", False, "bhld"),
+    "quick": ([tokens(4096, d, c) for d in (64, 128) for c in (0, 1)] + DECODE[:1],
+              None, False, "bhld"),
+    "backward": ([tokens(n, d, c) for d in (64, 128, 256) for c in (0, 1)
+                  for n in LENGTHS[:1:-1]], None, True, "bhld")}
+
+
+def planned(parts, dtype):
+    """(shape, dtype, regimes, layout) of every problem in the parts."""
+    return [(shape, own or dtype, ("cold", "sustained") if both else ("cold",), layout)
+            for shapes, own, both, layout in map(PARTS.get, parts) for shape in shapes]
+
+
+def dim_v(shape):
+    """head_dim_v, head_dim unless it is there."""
+    return shape[7] if len(shape) > 7 else shape[5]
 
 
 def pairs_of(shape):
     """Query-key pairs that are credited: all, or exactly half when causal and square."""
-    b, hq, _, nq, nk, _, causal = shape
+    b, hq, _, nq, nk, _, causal, *_ = shape
     if not causal:
         return b * hq * nq * nk
     if nq == nk:
@@ -38,15 +60,15 @@ def pairs_of(shape):
     return b * hq * sum(max(0, min(nk, i + 1 + nk - nq)) for i in range(nq))
 
 
-def flops_of(shape):
-    """2 (head_dim + head_dim_v) per credited pair."""
-    return 4.0 * shape[5] * pairs_of(shape)
+def flops_of(shape, of_qk=2, of_v=2):
+    """2 (head_dim + head_dim_v) per credited pair; of backward 6 and 4."""
+    return float((of_qk * shape[5] + of_v * dim_v(shape)) * pairs_of(shape))
 
 
 def bytes_of(shape, dtype):
     """q, k, v and o, each once."""
-    b, hq, hk, nq, nk, d, _ = shape
-    return (4.0 if dtype == "f32" else 2.0) * d * b * (2 * hq * nq + 2 * hk * nk)
+    b, hq, hk, nq, nk, d, *_ = shape
+    return (4.0 if dtype == "f32" else 2.0) * b * (d + dim_v(shape)) * (hq * nq + hk * nk)
 
 
 def is_decode(shape):
@@ -55,26 +77,16 @@ def is_decode(shape):
 
 
 def shape_of(text):
-    """batch,heads_q,heads_kv,seqlen_q,seqlen_k,head_dim,causal"""
+    """batch,heads_q,heads_kv,seqlen_q,seqlen_k,head_dim,causal[,head_dim_v]"""
     shape = tuple(int(x) for x in text.split(","))
-    if len(shape) != 7:
+    if len(shape) not in (7, 8):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is not seven numbers: {shape_of.__doc__}")
+            f"'{text}' is not seven or eight numbers: {shape_of.__doc__}")
     return shape
 
 
-def planned(parts, dtype):
-    """(shape, dtype, regimes, layout) of every problem in the parts."""
-    both, cold = ("cold", "sustained"), ("cold",)
-    out = []
-    if "lengths" in parts:
-        out += [(s, dtype, both, "bhld") for s in SHAPES]
-    if "untuned" in parts:
-        out += [(s, dtype, both, "bhld") for s in UNTUNED]
-    if "layouts" in parts:
-        out += [(s, dtype, both, "blhd") for s in LAYOUTS]
-    if "decode" in parts:
-        out += [(s, dtype, cold, "bhld") for s in DECODE]
-    if "float" in parts:
-        out += [(s, "f32", cold, "bhld") for s in FLOAT]
-    return out
+def text_of(shape, dtype, layout):
+    """'bf16 bhld b4 h16/16 4096x4096 d128 causal'."""
+    b, hq, hk, nq, nk, d, causal, *_ = shape
+    v = f"/{dim_v(shape)}" if dim_v(shape) != d else ""
+    return f"{dtype} {layout} b{b} h{hq}/{hk} {nq}x{nk} d{d}{v}{' causal' if causal else ''}"

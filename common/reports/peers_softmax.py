@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """peers_softmax.py: every GPU softmax of stages 1 to 3 beside PyTorch's, in turn.
 
-    python3 common/reports/peers_softmax.py --csv FILE [--quick] [--seed N]
+    python3 common/reports/peers_softmax.py --csv FILE [--cols 4096] [--seed N]
 
 Compiles the kernels into one shared library (nvcc, common/library/softmax_run.cu) and runs
 them, PyTorch's softmax and a copy of the same array (the ceiling) in turn in one process:
@@ -18,9 +18,8 @@ import subprocess
 import sys
 
 from accept import ROUNDOFF
-from measurements import Writer, command_line, torch_or_skip
 from ladder import listed
-from rounds import CudaClock, cold, sustained
+from peers_run import Run
 
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 COPY, PEER = "copy", "pytorch-softmax"
@@ -57,7 +56,7 @@ def compile_library(path, arch):
     """nvcc for this GPU; ends the program with status 77 without nvcc."""
     nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if not nvcc:
-        print("peers_softmax.py: no nvcc on the PATH; skipped", file=sys.stderr)
+        print("peers_softmax: no nvcc on the PATH; skipped")
         sys.exit(77)
     sources = sorted(str(name) for name in pathlib.Path(".").glob("0[1-3]_*/**/*.cu")
                      if not {"exercises", "on_ramp"} & set(name.parts))
@@ -72,22 +71,29 @@ def compile_library(path, arch):
 
 
 class Work:
-    """One shape in one type: its arrays, and what can compute it."""
+    """One shape in one type: its arrays, and what can compute it, as Run.measure() takes it."""
 
     def __init__(self, torch, library, dtype, rows, cols, x, y, every):
-        self.torch, self.dtype, self.rows, self.cols = torch, dtype, rows, cols
+        self.torch, self.dtype, self.text = torch, dtype, f"{dtype} {rows} x {cols}"
         self.x, self.y = x[:rows * cols].view(rows, cols), y[:rows * cols].view(rows, cols)
-        copy_bytes = 2.0 * rows * cols * x.element_size()
-        self.calls = {COPY: lambda: self.y.copy_(self.x),
-                      PEER: lambda: torch.softmax(self.x, -1, out=self.y)}
-        self.stages = {COPY: "peer", PEER: "peer"}
-        self.predicted = {COPY: copy_bytes, PEER: copy_bytes}
+        self.fields = dict(ZERO, op="softmax", dtype=dtype, rows=rows, cols=cols, note="",
+                           ceiling_kind="copy")
+        self.calls, self.about, self.errors = {}, {}, {}
+        copied = 2.0 * rows * cols * x.element_size()
+        self.add("peer", COPY, lambda: self.y.copy_(self.x), copied)
+        self.add("peer", PEER, lambda: torch.softmax(self.x, -1, out=self.y), copied)
         for stage, name in every:
-            self.add(library.so, stage, name)
+            self.add_ours(library.so, stage, name)
+        self.check()
 
-    def add(self, so, stage, name):
+    def add(self, stage, name, call, moved):
+        """Adds a method that moves so many bytes."""
+        self.calls[name] = call
+        self.about[name] = self.fields | {"stage": stage, "work": moved, "bytes_predicted": moved}
+
+    def add_ours(self, so, stage, name):
         """Adds a variant if it supports the shape."""
-        about = name.encode(), self.dtype.encode(), self.rows, self.cols
+        about = name.encode(), self.dtype.encode(), *self.x.shape
         if so.softmax_refuses(*about):
             return
         space = self.torch.empty(max(so.softmax_workspace(*about), 1),
@@ -97,98 +103,67 @@ class Work:
 
         def run():
             assert space is not None and so.softmax_run(*about, *arrays) == 0
-        self.calls[name], self.stages[name] = run, stage
-        self.predicted[name] = so.softmax_bytes(*about)
+        self.add(stage, name, run, so.softmax_bytes(*about))
 
-    def checked(self):
-        """{name: (error, allowed)} on the first rows (up to 2^24 elements) against float64:
-        allowed is twice PyTorch's error plus 1e-6, or one rounding of a 16-bit type."""
-        n = max(1, min(self.rows, (1 << 24) // self.cols))
-        want = self.torch.softmax(self.x[:n].double(), -1)
-        errors = {}
-        for name, call in self.calls.items():
-            if name != COPY:
-                self.y.fill_(float("nan"))
-                call()
-                errors[name] = float((self.y[:n].double() - want).abs().max())
+    def check(self):
+        """Keeps (error, allowed) on the first rows (up to 2^24 elements) against float64: allowed
+        is twice PyTorch's error plus 1e-6, or one rounding of a 16-bit type."""
+        rows, cols = self.x.shape
+        n = max(1, min(rows, (1 << 24) // cols))
+        want, errors = self.torch.softmax(self.x[:n].double(), -1), {}
+        for name in self.calls.keys() - {COPY}:
+            self.y.fill_(float("nan"))
+            self.calls[name]()
+            errors[name] = float((self.y[:n].double() - want).abs().max())
         largest = float(want.max())
         slack = 1e-6 if self.dtype == "f32" else ROUNDOFF[self.dtype] * largest
-        in_turn = self.cols * ROUNDOFF["f32"] * largest  # one thread adds the whole row up
-        return {name: (error, 2 * errors[PEER] + slack
-                       + in_turn * (name == "gpu_thread_per_row"))
-                for name, error in errors.items()}
+        in_turn = cols * ROUNDOFF["f32"] * largest  # one thread adds the whole row up
+        self.errors = {name: (error, 2 * errors[PEER] + slack
+                              + in_turn * (name == "gpu_thread_per_row"))
+                       for name, error in errors.items()}
+
+    def timed(self, names, time):
+        """({name: Times}, the rate of the copy in the same rounds)."""
+        times = time({name: self.calls[name] for name in names})
+        return times, self.about[COPY]["work"] / times[COPY].median / 1e9
+
+    def fastest(self, times):
+        """What is measured sustained: the fastest of ours, PyTorch and the copy."""
+        ours = min((name for name in times if self.about[name]["stage"] != "peer"),
+                   key=lambda name: times[name].median, default=PEER)
+        return list(dict.fromkeys((ours, PEER, COPY)))
 
 
-def publish(writer, work, times, checked):
-    """Writes a line per method in one regime; returns {name: percent of the copy}."""
-    shown, ceiling = {}, work.predicted[COPY] / times[COPY].median / 1e9
-    for name, t in times.items():
-        error, allowed = checked.get(name, ("", ""))
-        rate = work.predicted[name] / t.median / 1e9
-        if writer.write(**ZERO, stage=work.stages[name], variant=name, op="softmax",
-                        dtype=work.dtype, rows=work.rows, cols=work.cols, median_s=t.median,
-                        min_s=t.least, reps=t.calls, bytes_predicted=work.predicted[name],
-                        gbps=rate, ceiling_kind="copy", ceiling=ceiling,
-                        pct_ceiling=100 * rate / ceiling, max_err=error,
-                        allowed_err=allowed,
-                        flags="; ".join([t.regime] + ([] if t.stable else ["unstable"]))):
-            shown[name] = 100 * rate / ceiling
-    return shown
-
-
-def shapes(quick, seed):
+def shapes(lengths, seed):
     """(dtype, rows, cols) to measure: also DRAWN lengths, every magnitude equally often."""
     draw = random.Random(seed)
     drawn = [round(64 * 2 ** (14 * draw.random())) for _ in range(DRAWN)]
-    for dtype in TYPES:
-        for cols in (4096,) if quick else LENGTHS + drawn:
-            yield dtype, ELEMENTS // cols, cols
-        if not quick:
-            yield dtype, 16, 1 << 24
-            yield dtype, 1, 1 << 26
-
-
-def measure(writer, clock, work, seconds):
-    """One shape in both regimes."""
-    checked = work.checked()
-    times = cold(clock, work.calls, seconds)
-    print(work.dtype, work.rows, work.cols, " | ".join(
-        f"{name.removeprefix('gpu_')} {share:.0f} %"
-        for name, share in publish(writer, work, times, checked).items()), flush=True)
-    ours = min((name for name in times if work.stages[name] in "123"),
-               key=lambda name: times[name].median, default=None)
-    few = {name: work.calls[name] for name in (ours, PEER, COPY) if name}
-    publish(writer, work, sustained(clock, few, seconds), checked)
+    return [(dtype, rows, cols) for dtype in TYPES for rows, cols in
+            [(ELEMENTS // n, n) for n in lengths or LENGTHS + drawn]
+            + [(16, 1 << 24), (1, 1 << 26)] * (not lengths)]
 
 
 def main():
     """Runs the measurements; returns the exit status."""
-    parser = command_line(__doc__)
-    parser.add_argument("--csv", required=True)
-    parser.add_argument("--library", type=pathlib.Path, default="build/softmax.so")
-    parser.add_argument("--seconds", type=float, default=0.15, help="for all of a shape")
-    parser.add_argument("--seed", type=int, default=1, help="of the lengths that are drawn")
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    torch = torch_or_skip("peers_softmax.py")
+    run = Run(__doc__, 0.15, {"--kernels": {"type": pathlib.Path, "default": "build/softmax.so"},
+                              "--seed": {"type": int, "default": 1,
+                                         "help": "of the lengths that are drawn"},
+                              "--cols": {"type": int, "action": "append",
+                                         "help": "rows of this length only"}})
+    torch = run.torch
     arch = "".join(map(str, torch.cuda.get_device_capability()))
-    library = Library(options.library, arch + ("a" if arch == "90" else ""))
+    library = Library(run.args.kernels, arch + ("a" if arch == "90" else ""))
     every = library.variants()
-    clock = CudaClock(torch, torch.zeros(1 << 28, device="cuda"))
-    torch.manual_seed(1)
-    writer = Writer(options.csv, torch.cuda.get_device_name(),
-                    f"nvcc; torch {torch.__version__}",
-                    {"PyTorch": torch.__version__, "CUDA of PyTorch": str(torch.version.cuda)})
+    few = [variant for variant in every if variant[0] == "3"]
     dtype = x = y = None
-    for shape in shapes(options.quick, options.seed):
+    for shape in shapes(run.args.cols, run.args.seed):
         if shape[0] != dtype:
             dtype = shape[0]
             x = (3 * torch.randn(ELEMENTS, device="cuda")).to(getattr(torch, TYPES[dtype]))
             y = torch.empty_like(x)
-        few = [v for v in every if v[0] == "3"]
-        measure(writer, clock, Work(torch, library, *shape, x, y,
-                                    every if shape[2] in ALL_AT else few), options.seconds)
-    return writer.status("peers_softmax.py")
+        work = Work(torch, library, *shape, x, y, every if shape[2] in ALL_AT else few)
+        run.measure(work, ("cold", "sustained"), work.fastest)
+    return run.status()
 
 
 if __name__ == "__main__":

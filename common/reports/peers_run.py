@@ -1,0 +1,140 @@
+"""peers_run.py: what the scripts have in common that time kernels and libraries in turn on a GPU.
+
+A script makes a Run of its options, and for each problem a Problem: the calls by name, and of each
+the fields of its line.  Run.measure() times them beside each other in each regime (rounds.py),
+writes the lines and prints one.
+"""
+import pathlib
+import sys
+import warnings
+
+from measurements import Writer, command_line, fields_of, torch_or_skip
+from peers_methods import ALL_PEERS, compilers, versions, with_memory
+from peers_shapes import shape_of, text_of
+from rounds import CudaClock, cold, sustained
+
+REGIMES = {"cold": cold, "sustained": sustained}
+
+
+class Run:
+    """Options, PyTorch, clock and CSV of a script.  Ends the program with 77 without a GPU."""
+
+    def __init__(self, doc, seconds, options=()):
+        """seconds: the default of --seconds, for all methods of a problem; options: {flag: settings
+        of add_argument}."""
+        self.name = pathlib.Path(sys.argv[0]).stem
+        parser = command_line(doc)
+        parser.add_argument("--csv", help="append the measurements to this file")
+        parser.add_argument("--library", default="build/libfive_steps.so", help="our kernels")
+        parser.add_argument("--seconds", type=float, default=seconds,
+                            help="for all methods of a problem together")
+        for flag, settings in dict(options).items():
+            parser.add_argument(flag, **settings)
+        self.args = parser.parse_args()
+        self.torch = torch = torch_or_skip(self.name)
+        warnings.filterwarnings("ignore")  # PyTorch says at length why a backend refuses
+        torch.manual_seed(1)
+        memory = torch.cuda.get_device_properties(0).total_memory
+        self.clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
+        self.compilers = compilers(torch)
+        self.writer = Writer(self.args.csv, torch.cuda.get_device_name(),
+                             self.compilers["pytorch-cudnn"], versions(torch))
+        self.products = {}
+
+    def product(self, dtype):
+        """(a call, its flops) of the ceiling of 16-bit attention, a large matrix product."""
+        torch = self.torch
+        if dtype not in self.products:
+            a, b = (torch.randn(8192, 8192, device="cuda").to(dtype) for _ in range(2))
+            self.products[dtype] = (lambda: a @ b), 2.0 * 8192**3
+        return self.products[dtype]
+
+    def read(self):
+        """(a call, its bytes) of the ceiling of one query."""
+        if "read" not in self.products:
+            x = self.torch.randn(1 << 29, device="cuda")
+            self.products["read"] = x.sum, 4.0 * 2**29
+        return self.products["read"]
+
+    def measure(self, problem, regimes, chosen=None):
+        """{regime: {name: seconds}} of what was written; chosen(times, names): the methods that
+        are measured sustained, too."""
+        out, names = {}, [*problem.calls]
+        for regime in regimes:
+            times, ceiling = problem.timed(names, lambda calls, time=REGIMES[regime]: time(
+                self.clock, calls, self.args.seconds))
+            out[regime] = publish(self.writer, problem, times, ceiling)
+            names = chosen(times) if chosen else names
+            self.say(problem, regime, out[regime], ceiling)
+        return out
+
+    @staticmethod
+    def say(problem, regime, written, ceiling):
+        """A line for the terminal."""
+        print(f"{problem.text} {regime}, G/s:  " + "  ".join(
+            f"{name.removeprefix('pytorch-')} {problem.about[name]['work'] / seconds / 1e9:.0f}"
+            for name, seconds in written.items()) + f"  ceiling {ceiling:.0f}", flush=True)
+
+    def status(self):
+        """Names what was wrong; the exit status."""
+        return self.writer.status(self.name)
+
+
+class Problem:
+    """One problem: `calls` and the fields `about` by name.  A field "work" is what a call does, in
+    units of the ceiling; "note" goes into the flags."""
+
+    def __init__(self, run, shape, dtype, layout, kind, **fields):
+        """kind: 'gemm' or 'read', the ceiling; fields: of every line."""
+        torch, self.run, self.text = run.torch, run, text_of(shape, dtype, layout)
+        self.calls, self.about, self.errors = {}, {}, {}
+        self.fields = fields_of(shape, dtype) | {"ceiling_kind": kind} | fields
+        self.of = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+        self.ceiling = run.product(self.of) if kind == "gemm" else run.read()
+
+    def add(self, name, make, library=None, **fields):
+        """Adds a method unless make() gives None because it refuses the problem.  A field may be
+        a function, which is asked after that."""
+        call, more = with_memory(self.run.torch, make)
+        if call:
+            fields = {key: value() if callable(value) else value for key, value in fields.items()}
+            self.calls[name] = call
+            own = {"stage": "peer" if name in ALL_PEERS else "05_flash_cuda",
+                   "compiler": library.compiler if library else self.run.compilers[name]}
+            self.about[name] = self.fields | own | fields | {
+                "peak_bytes": more + self.fields["peak_bytes"]}
+
+    def timed(self, names, time):
+        """({name: Times}, the ceiling in G/s: the best repeat of a call in the same rounds)."""
+        times = time({name: self.calls[name] for name in names} | {"": self.ceiling[0]})
+        return times, self.ceiling[1] / times.pop("").least / 1e9
+
+    def check(self, compare, skip=()):
+        """Keeps (error, allowed) of each result.  A library has a rule of its own: its error is
+        published unless it is NaN."""
+        for name, call in self.calls.items():
+            if name not in skip:
+                error, allowed = compare(call())
+                self.errors[name] = error, "" if name in ALL_PEERS else allowed
+
+
+def publish(writer, problem, times, ceiling):
+    """Writes a line per method of one problem in one regime; {name: median} of those written."""
+    written = {}
+    for name, t in times.items():
+        fields = dict(problem.about[name])
+        rate, note = fields.pop("work") / t.median / 1e9, fields.pop("note")
+        error, allowed = problem.errors.get(name, ("", ""))
+        if writer.write(variant=name, median_s=t.median, min_s=t.least, reps=t.calls,
+                        ceiling=ceiling, pct_ceiling=100 * rate / ceiling, max_err=error,
+                        allowed_err=allowed, **fields, flags="; ".join(
+                            text for text in (t.regime, note, "" if t.stable else "unstable")
+                            if text)):
+            written[name] = t.median
+    return written
+
+
+
+# options of a script that measures shapes of its own or those that are named
+SHAPES = {"--shape": {"type": shape_of, "action": "append", "help": shape_of.__doc__},
+          "--dtype": {"default": "bf16", "choices": ["f32", "f16", "bf16"]}}
