@@ -17,8 +17,8 @@ sys.path.insert(0, str(REPORTS))
 import accept  # noqa: E402
 import measurements  # noqa: E402
 import peers_cpu  # noqa: E402
-import peers_gpu  # noqa: E402
 import peers_methods  # noqa: E402
+import peers_run  # noqa: E402
 import peers_shapes  # noqa: E402
 import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
@@ -83,20 +83,24 @@ def lines_of(path):
         return list(csv.DictReader(file))
 
 
-def published(checked, medians):
-    """(lines, wrong) that publish() writes for these errors."""
+def published(medians, errors, ceiling=6400.0):
+    """(lines, writer) of publish() for a problem of these medians and errors."""
     path = pathlib.Path("a.csv")
     path.unlink(missing_ok=True)
     writer = measurements.Writer(str(path), "invented, GPU", "cc", {"driver": "1"})
     shape = peers_shapes.tokens(4096, 128, 0)
-    about = {name: peers_gpu.about_of(name, shape, "bf16", "bhld", "gemm", 1, {})
-             for name in medians}
-    known = {name: times(t) for name, t in medians.items()}
-    known[peers_gpu.CEILING] = times(2.0, 1.25)
-    peers_gpu.publish(writer, about, known, checked, 8e12)
+    fields = measurements.fields_of(shape, "bf16") | {
+        "stage": "peer", "flops": peers_shapes.flops_of(shape), "note": "bhld; lse",
+        "work": peers_shapes.flops_of(shape),
+        "bytes_predicted": peers_shapes.bytes_of(shape, "bf16")}
+    problem = types.SimpleNamespace(about=dict.fromkeys(medians, fields), errors=errors)
+    written = peers_run.publish(writer, problem, {name: times(t) for name, t in medians.items()},
+                                ceiling)
     writer.file.close()
     assert "driver: 1" in pathlib.Path("a.machine.txt").read_text()
-    return lines_of(path), writer
+    lines = lines_of(path)
+    assert [line["variant"] for line in lines] == [*written]
+    return lines, writer
 
 
 def test_nan_is_never_accepted():
@@ -114,30 +118,27 @@ def test_nan_is_never_accepted():
     assert math.isnan(error) and not accept.accepted(error, allowed)
 
 
-def test_a_wrong_result_is_not_published(capsys):
-    right = {"pytorch-cudnn": (1e-3, 2e-3), "pytorch-flash": (1e-3, 2e-3)}
-    medians = dict.fromkeys(right, 1.0)
-    lines, writer = published(right, medians)
+@pytest.mark.parametrize("bad", [(math.nan, 2e-3), (1e-3, math.nan), (3e-3, 2e-3),
+                                 (math.nan, ""), (math.inf, 2e-3)])
+def test_a_wrong_result_is_not_published(bad, capsys):
+    medians, right = {"a": 1.0, "b": 1.0}, (1e-3, 2e-3)
+    lines, writer = published(medians, {"a": right, "b": right})
     assert len(lines) == 2 and writer.status("x") == 0
-    for bad in ((math.nan, 2e-3), (1e-3, math.nan), (3e-3, 2e-3), (math.nan, ""),
-                (math.inf, 2e-3)):
-        lines, writer = published({**right, "pytorch-flash": bad}, medians)
-        assert [line["variant"] for line in lines] == ["pytorch-cudnn"], bad
-        assert len(writer.wrong) == 1 and "pytorch-flash" in writer.wrong[0]
-        assert writer.status("x") == 1 and "WRONG, not written" in capsys.readouterr().err
+    lines, writer = published(medians, {"a": right, "b": bad})
+    assert [line["variant"] for line in lines] == ["a"]
+    assert len(writer.wrong) == 1 and "b" in writer.wrong[0]
+    assert writer.status("x") == 1 and "WRONG, not written" in capsys.readouterr().err
 
 
 def test_a_line_says_its_conditions():
-    (flash, cudnn), _ = published({}, {"pytorch-flash": 1.0, "pytorch-cudnn": 1.0})
-    assert flash["flags"] == "cold; bhld; lse" and cudnn["flags"] == "cold; bhld; no lse"
-    assert flash["machine"] == "invented  GPU" and flash["op"] == "attention"
-    # the ceiling is the best of its repeats: 8e12 in 2 / 1.25 s
-    assert abs(float(flash["ceiling"]) - 8e12 / 1.6 / 1e9) < 1
+    (line,), _ = published({"flash-attention-3": 2.0}, {})
+    assert line["flags"] == "cold; bhld; lse" and line["max_err"] == ""
+    assert line["machine"] == "invented  GPU" and line["op"] == "attention"
     flops = 4 * 128 * 4 * 16 * 4096**2
-    assert abs(float(flash["pct_ceiling"]) - 100 * flops / 5e12) < 0.01
-    assert abs(float(flash["gflops"]) / (flops / 1e9) - 1) < 1e-4
+    assert abs(float(line["pct_ceiling"]) - 100 * flops / 2 / 6.4e12) < 0.01
+    assert abs(float(line["gflops"]) / (flops / 2e9) - 1) < 1e-4
     once = 2 * 128 * 4 * 4 * 16 * 4096  # bytes of q, k, v and o
-    assert abs(float(flash["gbps"]) / (once / 1e9) - 1) < 1e-4
+    assert abs(float(line["gbps"]) / (once / 2e9) - 1) < 1e-4
 
 
 def test_the_columns_are_those_of_bench():
@@ -183,16 +184,19 @@ def test_the_parts_hold_the_shapes_that_are_named():
     assert peers_shapes.tokens(4096, 128, 1) == (4, 16, 16, 4096, 4096, 128, 1)
     untuned = peers_shapes.planned(["untuned"], "bf16")
     assert {1000, 3000, 5000, 12345} <= {s[0][4] for s in untuned}
-    assert {80, 96, 192} <= {s[0][5] for s in untuned}
-    assert any(s[0][1:3] == (32, 8) for s in untuned)
+    assert {80, 96, 192} <= {s[0][5] for s in untuned} and any(len(s[0]) == 8 for s in untuned)
     assert all(s[2] == ("cold", "sustained") for s in untuned)
-    assert {s[3] for s in peers_shapes.planned(["layouts"], "bf16")} == {"blhd"}
+    assert {s[1:] for s in peers_shapes.planned(["layouts", "float"], "bf16")} == {
+        ("bf16", ("cold", "sustained"), "blhd"), ("f32", ("cold",), "bhld")}
     assert peers_shapes.pairs_of((1, 1, 1, 2, 4, 8, 1)) == 3 + 4
     assert peers_shapes.pairs_of((2, 1, 1, 4, 4, 8, 1)) == 16
+    mla = peers_shapes.shape_of("1,1,1,2,2,6,0,4")
+    assert peers_shapes.flops_of(mla) == 2 * (6 + 4) * 4
+    assert peers_shapes.flops_of(mla, 6, 4) == (6 * 6 + 4 * 4) * 4
+    assert peers_shapes.bytes_of(mla, "bf16") == 2 * (6 + 6 + 4 + 4) * 2
     assert peers_shapes.is_decode((1, 32, 4, 1, 9, 64, 0))
-    for text in ("1,2,3", "1,1,1,1,1,1,1,1"):
-        with pytest.raises(peers_shapes.argparse.ArgumentTypeError):
-            peers_shapes.shape_of(text)
+    with pytest.raises(peers_shapes.argparse.ArgumentTypeError):
+        peers_shapes.shape_of("1,2,3")
     # tiles of 64 queries with a window of 256 keys compute five blocks of 64
     assert serving_pairs.whole_blocks(640, 255, 64) == 64 * 64 * (1 + 2 + 3 + 4 + 6 * 5)
     assert serving_pairs.whole_blocks(64, 63, 128) == 64 * 128
@@ -258,7 +262,7 @@ def test_a_library_that_is_not_installed_is_left_out():
 
 
 @pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
-                                    "stress", "adversarial", "timeline", "peers_cpu"])
+                                    "stress", "peers_backward", "timeline", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
     more = [] if script == "stress" else ["--csv", "a.csv"]
@@ -310,19 +314,14 @@ def test_pytorch_on_the_cpu_is_checked_too(finite, monkeypatch, capsys):
         assert "WRONG" in capsys.readouterr().err
 
 
-def test_softmax_rows_are_checked_too():
-    """The copy is the ceiling; a NaN beside it is not published."""
-    stages = {"copy": "peer", "pytorch-softmax": "peer", "gpu_x": "3"}
-    work = types.SimpleNamespace(dtype="f32", rows=4, cols=8, stages=stages,
-                                 predicted=dict.fromkeys(stages, 256.0))
-    writer = measurements.Writer("a.csv", "GPU", "cc")
-    shown = peers_softmax.publish(
-        writer, work, {"copy": times(1.0), "pytorch-softmax": times(2.0), "gpu_x": times(1.25)},
-        {"pytorch-softmax": (1e-7, 1e-6), "gpu_x": (math.nan, 1e-6)})
-    writer.file.close()
-    assert shown == {"copy": 100.0, "pytorch-softmax": 50.0}
-    assert [line["variant"] for line in lines_of("a.csv")] == ["copy", "pytorch-softmax"]
-    assert len(writer.wrong) == 1 and "gpu_x" in writer.wrong[0]
+def test_the_ceiling_of_a_softmax_is_a_copy_in_the_same_rounds():
+    work = peers_softmax.Work.__new__(peers_softmax.Work)
+    work.calls = dict.fromkeys(("copy", "pytorch-softmax", "gpu_x", "gpu_y"))
+    work.about = {name: {"stage": "3" if "gpu" in name else "peer", "work": 256e9}
+                  for name in work.calls}
+    took = {"copy": 1.0, "pytorch-softmax": 2.0, "gpu_x": 1.25, "gpu_y": 1.5}
+    seen, ceiling = work.timed(took, lambda calls: {name: times(took[name]) for name in calls})
+    assert ceiling == 256 and work.fastest(seen) == ["gpu_x", "pytorch-softmax", "copy"]
 
 
 def test_marks_of_a_launch_become_bars():

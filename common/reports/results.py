@@ -126,7 +126,7 @@ def read_file(path):
         stage=short, file=path.name, on=rows.device.map(PLACES).fillna("on CPU"),
         regime=["sustained" if "sustained" in said else "cold" for said in flags],
         layout=["blhd" if "blhd" in said else "bhld" for said in flags],
-        length=rows.seqlen_k.where(rows.op.str.contains("attention"), rows.cols),
+        length=rows.seqlen_k.where(rows.seqlen_k > 0, rows.cols),
         wrong=[text and not accepted(error, allowed) for text, error, allowed in
                zip(said, rows.max_err, rows.allowed_err.fillna(float("inf")))])
     return rows.assign(work=[work_of(row) for row in each(rows)])
@@ -166,12 +166,20 @@ def latest_of(rows):
 
 
 def latest_run(rows, others):
-    """rows and others; of a problem that both have measured only the later run, because a ratio
-    of two runs is none."""
+    """rows and others; of a problem that both have measured only the later file's, because a ratio
+    of two sessions is none."""
     both = pd.concat([rows.assign(run=0), others.assign(run=1)], ignore_index=True)
     problem = CONDITIONS + SHAPE
     both["newest"] = both.groupby(problem + ["run"]).date.transform("max")
     return both[both.newest == both.groupby(problem).newest.transform("max")]
+
+
+def number_runs(rows):
+    """The measurements with `run`: 0 for the latest of each kind, 1 for the one before it of the
+    same commit."""
+    rows = rows[rows.reps > 0].sort_values("date", kind="stable")
+    rows = rows[rows.commit == rows.groupby(KIND, sort=False).commit.transform("last")]
+    return rows.assign(run=rows.groupby(KIND, sort=False).cumcount(ascending=False))
 
 
 def still_listed(rows):
@@ -186,21 +194,25 @@ class Data:
         all           the latest of each kind, of every machine
         rows          of the chosen machines: cold, arrays [batch, heads, length, head_dim]
         with_roofs    and kernels that leave a part of the work out
-        beside_peers  in both regimes and all layouts; of a problem that last_rungs.csv has
-                      measured later that run's
+        beside_peers  in both regimes and all layouts, every `run`; of a problem that
+                      last_rungs.csv has measured later that file's
     """
 
     def __init__(self, directory, machine="", quiet=True):
         self.directory, self.machine, self.quiet = directory, machine, quiet
 
     @functools.cached_property
-    def all(self):
+    def read(self):
         files = sorted(self.directory.glob("*.csv"))
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
-        self.read = pd.concat([read_file(path) for path in files], ignore_index=True)
-        if not self.read.machine.str.contains(self.machine, regex=False).any():
+        rows = pd.concat([read_file(path) for path in files], ignore_index=True)
+        if not rows.machine.str.contains(self.machine, regex=False).any():
             raise Malformed(f"{self.directory}: no measurement of a machine '{self.machine}'")
+        return rows
+
+    @functools.cached_property
+    def all(self):
         return still_listed(latest_of(self.read))
 
     @functools.cached_property
@@ -214,10 +226,9 @@ class Data:
 
     @functools.cached_property
     def both_runs(self):
-        rows, newer = self.all, self.directory / LAST_RUNGS
-        if newer.exists():
-            rows = still_listed(latest_of(latest_run(self.read, read_file(newer))))
-        return rows
+        newer = self.directory / LAST_RUNGS
+        rows = latest_run(self.read, read_file(newer)) if newer.exists() else self.read
+        return number_runs(still_listed(rows))
 
     @functools.cached_property
     def beside_peers(self):

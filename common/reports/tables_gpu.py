@@ -5,7 +5,8 @@ import re
 
 from ladder import LAST, RUNGS
 from registry import table
-from results import NoData, each, is_square, need, read_lines
+from peers_methods import ALL_PEERS, PEERS
+from results import NoData, each, is_square, need, number_runs, read_lines
 from words import (grid, in_brackets, markdown, panel_text, provenance, seconds,
                    share_of, si, significant)
 
@@ -62,44 +63,88 @@ def ladder_f32(data):
     return ladder_table(data, True)
 
 
-# --- The last rung beside the libraries ---
+# --- Ours beside the libraries ---
 
-def beside_peers(data, regime="cold", layout="bhld", tuned=None):
-    """The last rung and the fastest of the libraries on 16-bit problems of many queries:
-    {(head_dim, causal, length, heads_q, heads_kv): (our row, the peer's row)}."""
+SHAPE = ["head_dim", "head_dim_v", "causal", "length", "heads_q", "heads_kv"]
+
+
+class Pair:
+    """Our kernel and the libraries on one problem; the rows of each run that has both."""
+
+    def __init__(self, rows, ours, peers=tuple(BEST_PEERS)):
+        runs = [{row.variant: row for row in each(run)} for _, run in rows.groupby("run")]
+        self.runs = [(line[ours], min((line[name] for name in peers if name in line),
+                                      key=lambda row: row.median_s))
+                     for line in runs if ours in line and {*peers} & {*line}]
+
+    @property
+    def ours(self):
+        """Our row of the middle run."""
+        return sorted((ours for ours, _ in self.runs), key=lambda row: row.median_s)[
+            len(self.runs) // 2]
+
+    @property
+    def peer(self):
+        """The library of the latest run."""
+        return self.runs[0][1]
+
+    def ratio(self, to="–"):
+        """'1.13', or of several runs '1.10–1.13'."""
+        texts = sorted(f"{peer.median_s / ours.median_s:.2f}" for ours, peer in self.runs)
+        return to.join(dict.fromkeys((texts[0], texts[-1])))
+
+    def text(self):
+        """'812 (1.13)'."""
+        return f"{significant(self.ours.gflops / 1000)} ({self.ratio()})"
+
+
+def pairs_of(rows, ours, peers=tuple(BEST_PEERS)):
+    """{SHAPE: Pair} of the rows of one regime and layout."""
+    pairs = {key[:-1]: Pair(problem, ours, peers)
+             for key, problem in rows.groupby([*SHAPE, "batch"])}
+    return {key: pair for key, pair in pairs.items() if pair.runs}
+
+
+def beside_peers(data, regime="cold", layout="bhld", tuned=None, ours=LAST):
+    """The last rung and the fastest of the libraries on 16-bit problems of many queries."""
     rows = data.beside_peers.query(
-        "op == 'attention' and dtype == 'bf16' and gflops > 0 and reps > 0 and regime == @regime "
-        "and layout == @layout and head_dim == head_dim_v and seqlen_q == seqlen_k")
-    rows = rows[rows.variant.isin((LAST, *BEST_PEERS))]
+        "op == 'attention' and dtype == 'bf16' and gflops > 0 and regime == @regime "
+        "and layout == @layout and seqlen_q == seqlen_k")
     if tuned is not None:
         rows = rows[is_tuned(rows) == tuned]
-    out, shape = {}, ["head_dim", "causal", "length", "heads_q", "heads_kv"]
-    for key, problem in rows.groupby(shape + ["batch"]):
-        line = {row.variant: row for row in each(problem)}
-        peers = [line[name] for name in BEST_PEERS if name in line]
-        if LAST in line and peers:
-            out[key[:5]] = line[LAST], min(peers, key=lambda row: row.median_s)
-    return need(out, f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
+    return need(pairs_of(rows, ours),
+                f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
 
 
 def peers_text(pairs):
     """'cuDNN' or 'the better of cuDNN and FlashAttention-3', whatever was measured."""
     names = [text for name, text in BEST_PEERS.items()
-             if any(peer.variant == name for _, peer in pairs)]
+             if any(peer.variant == name for pair in pairs for _, peer in pair.runs)]
     if len(names) == 1:
         return names[0]
     best = "better" if len(names) == 2 else "best"
     return f"the {best} of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def ratio(pair):
-    """'812 (1.13)'."""
-    ours, peer = pair
-    return f"{significant(ours.gflops / 1000)} ({peer.median_s / ours.median_s:.2f})"
+def several(pairs):
+    """What is said of several runs."""
+    runs = max(len(pair.runs) for pair in pairs)
+    return f"; the least and the largest ratio of {runs} runs" if runs > 1 else ""
 
 
 def all_rows(pairs):
-    return [row for pair in pairs for row in pair]
+    return [row for pair in pairs for run in pair.runs for row in run]
+
+
+def by_length(known, more=()):
+    """The grid of pairs by length, and the lines `more`, (name, {(panel, length): text})."""
+    cells = {(panel_text(key[0], key[2]), key[3]): pair.text() for key, pair in known.items()}
+    names = dict.fromkeys(panel_text(key[0], key[2]) for key in sorted(known))
+    lengths = sorted({key[3] for key in known})
+    for text, others in more:
+        cells |= {(f"{name}, {text}", length): cell for (name, length), cell in others.items()}
+        names = {line: True for name in names for line in (name, f"{name}, {text}")}
+    return grid(["bf16", *map(si, lengths)], cells, names, lengths)
 
 
 @table("hopper(?:-(sustained))?")
@@ -108,12 +153,8 @@ def hopper(data, regime):
     calls back to back."""
     regime = regime or "cold"
     known = beside_peers(data, regime, tuned=True)
-    cells = {(panel_text(*key[:2]), key[2]): ratio(pair) for key, pair in known.items()}
-    lengths = sorted({key[2] for key in known})
-    return ([f"TFLOP/s (times as fast as {peers_text(known.values())}), {regime}: "
-             f"{REGIMES[regime]}.", ""]
-            + grid(["bf16", *map(si, lengths)], cells,
-                   dict.fromkeys(panel_text(*key[:2]) for key in sorted(known)), lengths)
+    return ([f"TFLOP/s (times as fast as {peers_text(known.values())}{several(known.values())}), "
+             f"{regime}: {REGIMES[regime]}.", ""] + by_length(known)
             + provenance(all_rows(known.values())))
 
 
@@ -131,12 +172,15 @@ def untuned(data):
     for key in sorted({key for line in known.values() for key in line}):
         for regime, line in known.items():
             if key in line:
-                names[key] = (f"{key[2]:.0f} keys, d = {key[0]:.0f}, {key[3]:.0f} heads"
-                              + (f" on {key[4]:.0f}" if key[3] != key[4] else "")
-                              + (", causal" if key[1] else ""))
-                cells[names[key], regime] = ratio(line[key])
+                dim, dim_v, causal, length, heads, heads_kv = key
+                names[key] = (f"{length:.0f} keys, d = {dim:.0f}"
+                              + (f" and {dim_v:.0f}" if dim != dim_v else "")
+                              + f", {heads:.0f} heads"
+                              + (f" on {heads_kv:.0f}" if heads != heads_kv else "")
+                              + (", causal" if causal else ""))
+                cells[names[key], regime] = line[key].text()
     pairs = [pair for line in known.values() for pair in line.values()]
-    return ([f"TFLOP/s (times as fast as {peers_text(pairs)}), bf16.", ""]
+    return ([f"TFLOP/s (times as fast as {peers_text(pairs)}{several(pairs)}), bf16.", ""]
             + grid(["shape", *REGIMES], cells, names.values(), REGIMES)
             + provenance(all_rows(pairs)))
 
@@ -145,9 +189,9 @@ def untuned(data):
 def layouts(data):
     """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
     known = beside_peers(data, "cold", "blhd")
-    cells = [[f"{panel_text(*key[:2])}, {si(key[2])} keys", significant(ours.gflops / 1000),
-              significant(peer.gflops / 1000), f"{peer.median_s / ours.median_s:.2f}"]
-             for key, (ours, peer) in known.items()]
+    cells = [[f"{panel_text(key[0], key[2])}, {si(key[3])} keys",
+              significant(pair.ours.gflops / 1000), significant(pair.peer.gflops / 1000),
+              pair.ratio()] for key, pair in known.items()]
     return (["TFLOP/s, bf16, cold.", ""]
             + markdown(["arrays [batch, length, heads, head_dim]", "ours",
                         peers_text(known.values()), "ratio"], cells)
@@ -157,17 +201,18 @@ def layouts(data):
 @table("headline")
 def headline(data):
     """One sentence: head_dim 128 without mask, of the lengths from 4k on the one at which
-    both medians are nearest to their minima."""
+    the medians are nearest to their minima."""
     known = {key: pair for key, pair in beside_peers(data, tuned=True).items()
-             if key[:2] == (128, 0) and key[2] >= 4096}
+             if key[:3] == (128, 128, 0) and key[3] >= 4096}
     need(known, "no measurement of the last rung beside cuDNN at d = 128")
     key = min(known, key=lambda key: max(row.median_s / (row.min_s or row.median_s)
-                                         for row in known[key]))
-    ours, peer = known[key]
-    return [f"On one {ours.machine} the last kernel reaches "
-            f"**{significant(ours.gflops / 1000)} TFLOP/s, "
-            f"{peer.median_s / ours.median_s:.2f} times as fast as {BEST_PEERS[peer.variant]}** "
-            f"(bf16, head_dim 128, {si(key[2])} keys, no mask; {REGIMES['cold']})."]
+                                         for row in all_rows([known[key]])))
+    pair = known[key]
+    runs = f"; {len(pair.runs)} runs" if len(pair.runs) > 1 else ""
+    return [f"On one {pair.ours.machine} the last kernel reaches "
+            f"**{significant(pair.ours.gflops / 1000)} TFLOP/s, "
+            f"{pair.ratio(' to ')} times as fast as {BEST_PEERS[pair.peer.variant]}** "
+            f"(bf16, head_dim 128, {si(key[3])} keys, no mask; {REGIMES['cold']}{runs})."]
 
 
 # --- Softmax ---
@@ -242,6 +287,8 @@ def gpu_blocks(data):
 # --- The backward pass ---
 
 BACKWARD, IN_ORDER = "gradient_overlap", "gradient_in_order"
+ORDERED_PEERS = [name for name in ALL_PEERS if name not in PEERS]
+ORDERED_TEXT = "the best library in its deterministic mode"
 
 
 @table("backward-gpu(?:-(sustained))?")
@@ -249,24 +296,16 @@ def backward_gpu(data, regime):
     """The backward pass by length: the last rung beside the best library, and the price of a fixed
     order of additions; backward-gpu-sustained: calls back to back."""
     regime = regime or "cold"
-    rows = each(data.file("backward/h200.csv").query("regime == @regime"))
-    shapes = {}
-    for row in rows:
-        shapes.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.variant] = row
-    cells, names = {}, {}
-    for (d, causal, length), line in sorted(shapes.items()):
-        name, peers = panel_text(d, causal), [line[n] for n in line if line[n].stage == "peer"]
-        ours, ordered = line.get(BACKWARD), line.get(IN_ORDER)
-        if ours and peers:
-            cells[name, length] = ratio((ours, min(peers, key=lambda row: row.median_s)))
-        if ours and ordered:
-            cells[name + ", in order", length] = \
-                f"{significant(ordered.gflops / 1000)} ({ours.median_s / ordered.median_s:.2f})"
-        names |= dict.fromkeys((name, name + ", in order"))
-    lengths = sorted({length for _, _, length in shapes})
+    rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
+    known = need(pairs_of(rows, BACKWARD, PEERS), "no measurement of the backward pass")
+    price, others = pairs_of(rows, IN_ORDER, (BACKWARD,)), pairs_of(rows, IN_ORDER, ORDERED_PEERS)
+    ordered = {(panel_text(key[0], key[2]), key[3]): f"{significant(pair.ours.gflops / 1000)} ("
+               + "; ".join(line[key].ratio() for line in (price, others) if key in line) + ")"
+               for key, pair in price.items()}
+    beside = f"; as {ORDERED_TEXT}" if others else ""
     return (["TFLOP/s (times as fast as the best library of the run; in order: times as fast as "
-             f"`{BACKWARD}`), {regime}: {REGIMES[regime]}.", ""]
-            + grid(["bf16", *map(si, lengths)], cells, names, lengths) + provenance(rows))
+             f"`{BACKWARD}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
+            + by_length(known, [("in order", ordered)]) + provenance(each(rows)))
 
 
 @table("backward-ladder")
