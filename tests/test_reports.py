@@ -303,7 +303,9 @@ def test_pytorch_on_the_cpu_is_checked_too(finite, monkeypatch, capsys):
     path = pathlib.Path("a.csv")
     path.write_text("\n".join([",".join(line), ",".join(line.values()), ""]))
     ticks = iter([n / 8 for n in range(1000)])  # a call takes an eighth of a second
-    monkeypatch.setattr(peers_cpu.seconds_of, "__defaults__", (ticks.__next__,))
+    clock = types.SimpleNamespace(record=ticks.__next__, flush=lambda: None, wait=lambda: None,
+                                  seconds=lambda begin, end: end - begin)
+    monkeypatch.setattr(peers_cpu.seconds_of, "__defaults__", (clock,))
     assert peers_cpu.append(path, FakeTorch(finite)) == (0 if finite else 1)
     lines = lines_of(path)
     assert len(lines) == (2 if finite else 1)

@@ -14,12 +14,12 @@ import pathlib
 import platform
 import subprocess
 import sys
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "library/python"))
 
 from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
+from rounds import CpuClock, sustained  # noqa: E402
 
 KEYS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
 ALLOWED = {"f32": 2e-5, "bf16": 3e-2}
@@ -30,23 +30,6 @@ def cpu_name():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         names = [line.partition(": ")[2].strip() for line in file if line.startswith("model name")]
     return f"{(names or [platform.machine()])[0]} {os.cpu_count()} cores"
-
-
-def seconds_of(calls, budget):
-    """{name: (least, number of calls)} of calls in turn; a round takes at least 0.2 ms."""
-    begin, times, count = time.perf_counter(), {name: [] for name in calls}, {}
-    for name, call in calls.items():
-        call(), call()
-        once = time.perf_counter()
-        call()
-        count[name] = max(1, int(2e-4 / (time.perf_counter() - once)))
-    while time.perf_counter() - begin < budget or len(times[name]) < 3:
-        for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(count[name]):
-                call()
-            times[name].append((time.perf_counter() - start) / count[name])
-    return {name: (sorted(t)[len(t) // 2], min(t), len(t) * count[name]) for name, t in times.items()}
 
 
 def measure(torch, writer, threads, budget):
@@ -61,15 +44,15 @@ def measure(torch, writer, threads, budget):
                  "pytorch": lambda: sdpa(q, k, v, is_causal=causal)}
         results = [call().float() for call in calls.values()]
         error = (results[0] - results[1]).abs().max().item()
-        times = seconds_of(calls, budget)
-        for name, (median, least, reps) in times.items():
+        times = sustained(CpuClock, calls, budget, blocks=5)
+        for name, t in times.items():
             writer.write(
                 stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
                 **dict(fields_of((1, heads, heads, n, n, d, int(causal)), dtype), device="cpu"),
-                threads=threads, median_s=median, min_s=least, reps=reps, max_err=error,
+                threads=threads, median_s=t.median, min_s=t.least, reps=t.calls, max_err=error,
                 allowed_err=ALLOWED[dtype], flops=4.0 * d * heads * n * n / (1 + causal),
                 flags="sustained")
-        ours, theirs = (1e6 * times[name][1] for name in ("five_steps", "pytorch"))
+        ours, theirs = (1e6 * times[name].least for name in ("five_steps", "pytorch"))
         print(f"{dtype:4s} {threads} threads, d {d:3d}, {n:4d} keys, {'causal' if causal else 'full':6s}"
               f"{ours:10.1f} us, PyTorch {theirs:10.1f}: {theirs / ours:.2f}", flush=True)
 

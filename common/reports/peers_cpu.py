@@ -15,10 +15,9 @@ import csv
 import os
 import pathlib
 import sys
-import time
 
 from measurements import command_line, now, torch_or_skip
-from rounds import ATTEMPTS, Times
+from rounds import CpuClock, cold
 
 SHAPE = ("op dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
          "threads").split()
@@ -58,23 +57,10 @@ def call_of(torch, line):
     return lambda: torch.autograd.grad(o, wrt, d_o, retain_graph=True)[0]
 
 
-def seconds_of(call, clock=time.perf_counter):
-    """Times after a warm-up: 20 repeats or a second, at least 3; of up to three attempts
-    the one with the smallest spread."""
-    best = None
-    for _ in range(ATTEMPTS):
-        call()
-        seconds, until = [], clock() + 1
-        while len(seconds) < 3 or len(seconds) < 20 and clock() < until:
-            begin = clock()
-            call()
-            seconds.append(clock() - begin)
-        times = Times(seconds, len(seconds), "sustained")
-        if best is None or times.median * best.least < best.median * times.least:
-            best = times
-        if best.stable:
-            break
-    return best
+def seconds_of(call, clock=CpuClock):
+    """Times after a warm-up: 20 repeats or a second, at least 3; of up to three attempts a stable
+    one."""
+    return cold(clock, {"": call}, 1, least=3)[""]
 
 
 def measured(torch, line):

@@ -4,6 +4,7 @@ A script makes a Run of its options, and for each problem a Problem: the calls b
 the fields of its line.  Run.measure() times them beside each other in each regime (rounds.py),
 writes the lines and prints one.
 """
+import functools
 import pathlib
 import sys
 import warnings
@@ -37,9 +38,13 @@ class Run:
         memory = torch.cuda.get_device_properties(0).total_memory
         self.clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
         self.compilers = compilers(torch)
-        self.writer = Writer(self.args.csv, torch.cuda.get_device_name(),
-                             self.compilers["pytorch-cudnn"], versions(torch))
         self.products = {}
+
+    @functools.cached_property
+    def writer(self):
+        """Of the lines of measurements."""
+        return Writer(self.args.csv, self.torch.cuda.get_device_name(),
+                      self.compilers["pytorch-cudnn"], versions(self.torch))
 
     def product(self, dtype):
         """(a call, its flops) of the ceiling of 16-bit attention, a large matrix product."""

@@ -11,6 +11,7 @@ The clock is an object with `flush()`, `record()` (a mark in the device's queue)
 """
 import random
 import statistics
+import time
 
 SPREAD = 1.05  # a median above this many times the minimum is measured again
 ATTEMPTS = 3
@@ -64,6 +65,14 @@ class CudaClock:
     def seconds(begin, end):
         """Between two marks."""
         return begin.elapsed_time(end) * 1e-3
+
+
+class CpuClock:
+    """Marks in the time of a process; a CPU's cache is not flushed."""
+
+    flush = wait = staticmethod(lambda: None)
+    record = staticmethod(time.perf_counter)
+    seconds = staticmethod(lambda begin, end: end - begin)
 
 
 def number_of_calls(first, seconds, least, most):

@@ -26,9 +26,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
 from accept import compare, reference  # noqa: E402
-from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
-from peers_methods import versions  # noqa: E402
-from rounds import CudaClock, sustained  # noqa: E402
+from measurements import fields_of  # noqa: E402
+from peers_run import Run  # noqa: E402
+from rounds import sustained  # noqa: E402
 from serving_pairs import drawn, pairs, window_bound  # noqa: E402
 
 DTYPE = "bf16"
@@ -41,12 +41,8 @@ def errors(torch, o, q, k, v, left=None, causal=False):
     return compare(shape, o[None], known)
 
 
-class Measured:
+class Measured(Run):
     """A feature and its baseline, timed in turn and written."""
-
-    def __init__(self, torch, clock, writer, seconds):
-        self.torch, self.clock, self.writer, self.seconds = torch, clock, writer, seconds
-        self.torch.manual_seed(1)
 
     def tensor(self, *shape):
         """Normal numbers."""
@@ -56,7 +52,7 @@ class Measured:
         """calls: {name: function}, the baseline under the name "baseline"; share: {name: ideal
         time over the baseline's}; flops, moved, checked: {name: ...}; bounds: {name: the most that
         ideal over measured time can be, or None}."""
-        times = sustained(self.clock, calls, self.seconds)
+        times = sustained(self.clock, calls, self.args.seconds)
         base = times["baseline"].median
         d, causal = shape[5:]
         for name, t in times.items():
@@ -232,22 +228,14 @@ def overhead(m, five_steps):
 
 def main():
     """The exit status."""
-    p = command_line(__doc__)
-    p.add_argument("--csv", help="append the measurements to this file")
-    p.add_argument("--seconds", type=float, default=0.6, help="for each comparison")
-    p.add_argument("--parts", default="layouts,packed,windows,paged,overhead")
-    args = p.parse_args()
-    torch = torch_or_skip("serving")
+    m = Measured(__doc__, 0.6, {"--parts": {"default": "layouts,packed,windows,paged,overhead"}})
     import five_steps
-    writer = Writer(args.csv, torch.cuda.get_device_name(),
-                    five_steps.c_library.library().built_with.replace(",", " "), versions(torch))
-    clock = CudaClock(torch, torch.zeros(64 << 20, device="cuda"))
-    measured = Measured(torch, clock, writer, args.seconds)
-    with torch.no_grad():
-        for part in args.parts.split(","):
+    m.compilers["pytorch-cudnn"] = five_steps.c_library.library().built_with.replace(",", " ")
+    with m.torch.no_grad():
+        for part in m.args.parts.split(","):
             {"layouts": layouts, "packed": packed, "windows": windows, "paged": paged,
-             "overhead": overhead}[part](measured, five_steps)
-    return writer.status("serving")
+             "overhead": overhead}[part](m, five_steps)
+    return m.status()
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ each, whose outputs must be the same bits; then `launches` calls in a row withou
 between them.  A race shows as a bit that moves, a lost arrival as a hang.  Exit status 1
 on a difference, 77 without PyTorch or GPU.
 """
+import itertools
 import math
 import sys
 
 from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
-from measurements import command_line, torch_or_skip
+from peers_gpu import tensors
+from peers_run import Run
 
 # batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
 SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
@@ -33,14 +35,12 @@ def dtype_of(name):
 
 def inputs(torch, shape, growing, dtype):
     """Random q, k, v; growing: the scores of later keys are higher and higher."""
-    b, hq, hk, nq, nk, d, _ = shape
-    q, k, v = (torch.randn(b, h, n, d, device="cuda")
-               for h, n in ((hq, nq), (hk, nk), (hk, nk)))
-    if growing:
-        q = q.abs() * 8
-        k = 0.1 * k + torch.linspace(0, 8, nk, device="cuda")[None, None, :, None]
     kind = torch.float32 if dtype == "f32" else torch.bfloat16
-    return [x.to(kind) for x in (q, k, v)]
+    q, k, v = tensors(torch, shape, kind, "bhld")
+    if growing:
+        rise = torch.linspace(0, 8, k.shape[2], device="cuda")[None, None, :, None]
+        q, k = q.abs() * 8, (0.1 * k.float() + rise).to(kind)
+    return q, k, v
 
 
 def check(torch, library, name, shape, growing, repeats):
@@ -70,30 +70,24 @@ def check(torch, library, name, shape, growing, repeats):
 
 def main():
     """Runs the checks; returns the exit status."""
-    p = command_line(__doc__)
-    p.add_argument("--library", default="build/libfive_steps.so")
-    p.add_argument("--variants", default=",".join(CHECKED))
-    p.add_argument("--repeats", type=int, default=250)
-    p.add_argument("--launches", type=int, default=4000)
-    args = p.parse_args()
-    torch = torch_or_skip("stress")
-    torch.manual_seed(1)
-    library, failed = Library(args.library), 0
+    run = Run(__doc__, 0, {"--variants": {"default": ",".join(CHECKED)},
+                           "--repeats": {"type": int, "default": 250},
+                           "--launches": {"type": int, "default": 4000}})
+    torch, args, library, failed = run.torch, run.args, Library(run.args.library), 0
     for name in args.variants.split(","):
-        for shape in SHAPES:
-            for growing in (False, True):
-                if not check(torch, library, name, shape, growing, args.repeats):
-                    print(f"{name} {shape} growing {growing}: bits moved, or NaN")
-                    failed += 1
+        for shape, growing in itertools.product(SHAPES, (False, True)):
+            if not check(torch, library, name, shape, growing, args.repeats):
+                print(f"{name} {shape} growing {growing}: bits moved, or NaN")
+                failed += 1
         dtype = dtype_of(name)
-        runs = [library.method(torch, name, dtype, shape,
-                               *inputs(torch, shape, False, dtype)) for shape in SHAPES]
-        runs = [run for run in runs if run]
-        for run in runs[:4]:
+        calls = [library.method(torch, name, dtype, shape,
+                                *inputs(torch, shape, False, dtype)) for shape in SHAPES]
+        calls = [call for call in calls if call]
+        for call in calls[:4]:
             for _ in range(args.launches):
-                run()
+                call()
             torch.cuda.synchronize()
-        print(f"{name}: {len(runs)} shapes, {args.repeats} repeats on two streams, "
+        print(f"{name}: {len(calls)} shapes, {args.repeats} repeats on two streams, "
               f"{args.launches} launches", flush=True)
     print("stress: passed" if not failed else f"stress: {failed} failed")
     return 1 if failed else 0

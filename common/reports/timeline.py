@@ -15,18 +15,20 @@ does from cycle `begin` on, a letter and a number of cycles each:
     s         softmax: mask to rounding          o   divides and stores o
     c         issues copies
 
-`slowdown` is the time of this build over that of the normal one, --plain.  Exit status 77 without
+`slowdown` is the time of this build, --marked, over that of the normal one, --library.  Exit status 77 without
 PyTorch or GPU.
 """
 import csv
 import os
-import statistics
 import sys
 import tempfile
 
 from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
-from measurements import command_line, commit_here, now, torch_or_skip
+from measurements import commit_here, now
+from peers_gpu import tensors
+from peers_run import Run
+from rounds import sustained
 
 SHAPES = ((64, 0), (64, 1), (128, 0), (128, 1))  # head_dim, causal
 BATCH, SEQLEN, COLUMNS = 4, 1024, 2048
@@ -81,19 +83,6 @@ def roles(warps):
     return {"producer" if warp == 0 else f"consumer {warp // 4 - 1}": warp for warp in firsts}
 
 
-def seconds(torch, call):
-    """Median time of a call that is warm."""
-    times = []
-    for _ in range(20):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
 def record(call):
     """The marks of one launch.  The launches before it warm up, and each clears the marks."""
     with tempfile.TemporaryDirectory() as folder:
@@ -105,15 +94,15 @@ def record(call):
             return read_marks(file)
 
 
-def measure(torch, marked, plain, rung, shape):
+def measure(run, marked, plain, rung, shape):
     """Lines of one rung on one shape."""
     head_dim, causal = shape
-    heads = COLUMNS // head_dim
-    q, k, v = (torch.randn(BATCH, heads, SEQLEN, head_dim, device="cuda").to(torch.bfloat16)
-               for _ in range(3))
+    heads, torch = COLUMNS // head_dim, run.torch
     sizes = (BATCH, heads, heads, SEQLEN, SEQLEN, head_dim, causal)
-    calls = [library.method(torch, rung, "bf16", sizes, q, k, v) for library in (marked, plain)]
-    slowdown = seconds(torch, calls[0]) / seconds(torch, calls[1])
+    arrays = tensors(torch, sizes, torch.bfloat16, "bhld")
+    calls = [library.method(torch, rung, "bf16", sizes, *arrays) for library in (marked, plain)]
+    times = sustained(run.clock, dict(enumerate(calls)), run.args.seconds)
+    slowdown = times[0].median / times[1].median
     warps = record(calls[0])
     for role, warp in roles(warps).items():
         begin, bars = bars_of(warps[warp])
@@ -128,21 +117,14 @@ def measure(torch, marked, plain, rung, shape):
 
 def main():
     """Records all rungs; returns the exit status."""
-    parser = command_line(__doc__)
-    parser.add_argument("--csv", default="build/results/hopper/timeline.csv")
-    parser.add_argument("--library", default="build/timeline/libfive_steps.so")
-    parser.add_argument("--plain", default="build/libfive_steps.so")
-    args = parser.parse_args()
-    torch = torch_or_skip("timeline")
-    torch.manual_seed(1)
-    marked, plain = Library(args.library), Library(args.plain)
+    run = Run(__doc__, 0.02, {"--marked": {"default": "build/timeline/libfive_steps.so"}})
+    marked, plain = Library(run.args.marked), Library(run.args.library)
     rows = []
     for rung in RUNGS[FIRST_HOPPER:]:
         for shape in SHAPES:
-            rows += measure(torch, marked, plain, rung, shape)
+            rows += measure(run, marked, plain, rung, shape)
             print(rung, shape, f"slowdown {rows[-1]['slowdown']}", flush=True)
-    os.makedirs(os.path.dirname(os.path.abspath(args.csv)), exist_ok=True)
-    with open(args.csv, "w", encoding="utf-8", newline="") as file:
+    with open(run.args.csv or os.devnull, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
