@@ -1,11 +1,11 @@
 """figures_ladder.py: the rungs of stage 5: what each reaches, and from which length it pays."""
 import types
 
-from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, SPLIT, number_of
+from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import need
-from style import (NAMES, caption, label_ends, length_axis, new_figure, offset, plt, value_axis)
-from tables_ladder import Panels, one_query, read_profile, work_text
+from style import NAMES, caption, label_ends, offset, plt, value_axis
+from tables_ladder import Panels, read_profile, work_text
 from words import si
 
 
@@ -21,10 +21,6 @@ def between(first, last, steps):
 RUNG_COLOURS = dict(zip(RUNGS, between("c9a227", "8a6d00", len(IN_FLOAT))
                         + between("f6b26b", "c2293f", FIRST_HOPPER - len(IN_FLOAT))
                         + between("9ecae1", "3b0f70", len(RUNGS) - FIRST_HOPPER)))
-RUNG_COLOURS[SPLIT] = "#2a9d3a"
-PEERS = {"pytorch-cudnn": "#333333", "pytorch-flash": "#666666", "flash-attention-3": "#444444",
-         "flash-attention-4": "#222222", "pytorch-efficient": "#888888",
-         "pytorch-math": "#888888"}
 
 UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", "#d1495b"),
          ("issue_pct", "issue slots", "#7f7f7f"),
@@ -154,62 +150,3 @@ def draw_gain(axis, x, y, gain):
                                  edgecolor="white", linewidth=0.8))
     axis.text(x, y, f"{gain:.2f}" if gain < 9.95 else f"{gain:.0f}", fontsize=7.5, ha="center",
               va="center")
-
-
-@figure("decode.png", "ladder")
-def decode(data):
-    """One query: time against the number of keys."""
-    single = one_query(data)
-    lines = {name: single[name] for name in [*RUNGS, SPLIT, *PEERS][:-2] if single.get(name)}
-    used = need([row for line in lines.values() for row in line.values()],
-                "no measurement of one query")
-    drawn, axis = new_figure(4.6, right=0.8, bottom=0.2)
-    ends = []
-    for variant, line in lines.items():
-        x = sorted(line)
-        colour = PEERS.get(variant) or RUNG_COLOURS[variant]
-        axis.plot(x, [line[n].median_s * 1e6 for n in x], "o--" if variant in PEERS else "o-",
-                  color=colour, markersize=2.4, linewidth=1)
-        ends.append((x[-1], line[x[-1]].median_s * 1e6, variant, colour))
-    length_axis(axis, [n for line in lines.values() for n in line], "keys")
-    value_axis(axis, [row.median_s * 1e6 for row in used], "µs")
-    label_ends(axis, shared_labels(axis, ends))
-    caption(drawn, used, f"Who reads the keys fastest? One query, {used[0].heads_q:.0f} heads, "
-            f"head_dim {used[0].head_dim:.0f}, bfloat16")
-    return drawn
-
-
-def shared_labels(axis, ends):
-    """Ends (x, y, variant, colour) with texts.  Rungs whose lines end within the height of a
-    text share one: their numbers."""
-    groups = []
-    for end in sorted(ends, key=lambda end: (end[2] in RUNGS, end[1])):
-        height = axis.transData.transform(end[:2])[1]
-        near = groups and end[2] in RUNGS and groups[-1][1][0][2] in RUNGS \
-            and height - groups[-1][0] < 11 * axis.figure.dpi / 72
-        if near:
-            groups[-1][1].append(end)
-        else:
-            groups.append((height, [end]))
-    return [(*group[-1][:2], text_of([end[2] for end in group]), group[-1][3])
-            for _, group in groups]
-
-
-def text_of(variants):
-    """The name of one variant, or the numbers of several rungs: "rungs 7, 10 to 13"."""
-    if len(variants) == 1:
-        text = NAMES.get(*variants * 2)
-        return f"{number_of(*variants)} {text}" if variants[0] in RUNGS else text
-    return "rungs " + runs_text([int(number_of(variant)) for variant in variants])
-
-
-def runs_text(numbers):
-    """'7, 10 to 13'."""
-    runs = []
-    for rung in sorted(numbers):
-        if runs and rung == runs[-1][1] + 1:
-            runs[-1][1] = rung
-        else:
-            runs.append([rung, rung])
-    return ", ".join(f"{a}" if a == b else f"{a}, {b}" if b == a + 1
-                     else f"{a} to {b}" for a, b in runs)

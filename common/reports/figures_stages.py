@@ -1,4 +1,4 @@
-"""figures_stages.py: the stages beside each other: speed, memory, errors."""
+"""figures_stages.py: the stages beside each other: speed and memory."""
 from ladder import listed, number_of
 from registry import figure
 from results import best_lines, describe_work, each, need, same_work
@@ -148,43 +148,4 @@ def memory(data):
         if any(row.device == "gpu" for row in used) else ""
     caption(drawn, used, f"Which stages store the scores? Memory of {describe_work(each(chosen)[0])}",
             "Inputs, outputs and what the variant needs beside them." + steps)
-    return drawn
-
-
-@figure("error.png", "bench")
-def error(data):
-    """Largest error as a share of the allowed one: a line a stage, device, type and operation, a
-    dot a variant, the worst one named.  A NaN is infinitely much."""
-    used = data.rows[(data.rows.max_err.notna() | data.rows.wrong) & (data.rows.allowed_err > 0)
-                     & (data.rows.stage != "peer")]
-    need(used, "no measurement has max_err and allowed_err")
-    used = used.assign(share=(used.max_err / used.allowed_err).fillna(float("inf")),
-                       kind=used.op.where(used.op.str.contains("softmax"), "attention")
-                       .where(~used.op.str.contains("softmax"), "softmax"))
-    groups = used.groupby(["stage", "on", "kind", "dtype"])
-    drawn, axis = plt.subplots(figsize=(8, 1.3 + 0.2 * len(groups)))
-    tall = drawn.get_figheight()
-    drawn.subplots_adjust(left=0.23, right=0.97, top=1 - 0.4 / tall, bottom=0.9 / tall)
-    ticks = []
-    for place, ((stage, on, kind, dtype), rows) in zip(range(len(groups))[::-1], groups):
-        shares = rows.groupby("variant", sort=False).share.max()
-        for share in shares:
-            axis.plot(min(share, 1.3), place, "o", markersize=4.5, alpha=0.75,
-                      color=COLOURS[stage] if share <= 1 else "red")
-        at, more = min(shares.max(), 1.3), len(shares) - 1
-        left = 0.6 < at <= 1  # or the name would cross the limit
-        offset(axis, shares.idxmax() + (f" and {more} more" if more else ""), (at, place),
-               (-6 if left else 6, 0), fontsize=7.5, ha="right" if left else "left",
-               color=COLOURS[stage])
-        ticks.append((place, f"{stage}  {kind}, {dtype} ({on})"))
-    axis.axvline(1, color="black", linewidth=1)
-    axis.set_yticks([place for place, _ in ticks])
-    axis.set_yticklabels([text for _, text in ticks], fontsize=8)
-    axis.set_ylim(-0.7, len(groups) - 0.3)
-    axis.set_xlim(0, 1.4 if used.share.max() > 1 else 1.04)
-    axis.set_xlabel("largest error as a share of the allowed error (1: the limit)",
-                    fontsize=9)
-    plain(axis)
-    caption(drawn, each(used), "How close does any variant come to its error limit?",
-            "One dot per variant; the name belongs to the one nearest to the limit.")
     return drawn

@@ -99,9 +99,8 @@ def measure(run, problem, names, libraries, data=""):
               note="; ".join([layout, lse] + [data] * bool(data)),
               bytes_predicted=lambda rung=rung: library.predicted(rung, dtype, shape)
               if library else once, **({"stage": "roof"} if name == ROOF else {}))
-    known = reference(torch, shape, dtype, q, k, v)
-    p.check(lambda o: compare(shape, o, known), skip=(ROOF,))
-    del known
+    p.check(lambda o, known=reference(torch, shape, dtype, q, k, v): compare(shape, o, known),
+            skip=(ROOF,))
     run.measure(p, regimes, sustained_names)
 
 

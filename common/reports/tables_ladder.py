@@ -62,19 +62,6 @@ def work_text(row):
             f"{row.heads_q * row.head_dim:.0f} columns of heads")
 
 
-def one_query(data):
-    """{variant: {keys: row}} of one query in 16 bits, batch 1, of the head_dim measured
-    most often."""
-    rows = timed(data).query("seqlen_q == 1 and batch == 1 and heads_q == heads_kv "
-                             "and dtype != 'f32'")
-    need(rows, "no measurement of one query")
-    usual = rows.groupby(["heads_q", "head_dim"], sort=False).size().idxmax()
-    out = {}
-    for row in each(rows[(rows.heads_q == usual[0]) & (rows.head_dim == usual[1])]):
-        out.setdefault(row.variant, {})[row.length] = row
-    return out
-
-
 @functools.cache
 def read_profile(data):
     """{(variant, head_dim): line} of what `make profile 5` counted, as texts."""
@@ -138,27 +125,6 @@ def decode(data):
               for _, batch, heads, heads_kv, keys, head_dim, dtype in shapes]
     return (["GB/s of K and V (percent of the read ceiling).", ""]
             + grid(["variant", *header], cells, names, shapes) + provenance(rows))
-
-
-@table("gpu-memory")
-def gpu_memory(data):
-    """Peak memory of every rung and peer by length, variants with the same memory in one line."""
-    panels = Panels(data)
-    key = panels.widest()
-    used = [row for row in panels.rows([key]) if row.peak_bytes and row.variant != ROOF]
-    need(used, "no measurement of the rungs' peak memory")
-    lengths, groups = sorted({row.length for row in used}), {}
-    names = dict.fromkeys(row.variant for row in used)
-    for name in sorted(names, key=lambda n: RUNGS.index(n) if n in RUNGS else len(RUNGS)):
-        line = panels.line(key, name)
-        sizes = tuple(f"{line[n].peak_bytes / (1 << 20):.0f}" if n in line else ""
-                      for n in lengths)
-        groups.setdefault(sizes, []).append(f"`{name}`")
-    return ([f"MiB, {work_text(used[0])}, {panel_text(*key)}; float32 for rungs 1 and 2, else "
-             "bfloat16.", ""]
-            + markdown(["method", *map(si, lengths)],
-                       [[", ".join(names), *sizes] for sizes, names in groups.items()])
-            + provenance(used))
 
 
 @table("counters")
