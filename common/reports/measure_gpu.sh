@@ -7,26 +7,29 @@
 # the file stays as it was.
 #
 #   attention    every rung, roof and library, in turn  h200_attention.csv
-#   last_rungs   the last three beside cuDNN, FA3, FA4    hopper/last_rungs.csv (if named)
+#   last_rungs   the last three beside cuDNN, FA3, FA4    hopper/last_rungs.csv (if named; three runs)
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
 #   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
-#   adversarial  difficult data                         hopper/adversarial.csv
+#   hard         difficult data                         hopper/hard.csv
 #   softmax      softmax and its peers                  h200_softmax.csv
-#   backward     the backward pass and its peers        backward/h200.csv
+#   backward     the backward pass and its peers        backward/h200.csv (three runs)
 set -u
 results=${1:-build/results}
 [ $# -eq 0 ] || shift
 mkdir -p "$results/hopper" "$results/backward"
 failed=0
 
-# anew FILE COMMAND...: FILE is made by COMMAND, which appends to it or replaces it.
+# anew FILE RUNS COMMAND...: FILE is made by so many runs of COMMAND, which appends or replaces.
 anew() {
-    file=$results/$1
-    shift
+    file=$results/$1 runs=$2
+    shift 2
     [ ! -e "$file" ] || mv "$file" "$file.old"
-    "$@"
-    status=$?
+    status=0
+    while [ "$runs" -gt 0 ] && [ $status -eq 0 ]; do
+        "$@" || status=$?
+        runs=$((runs - 1))
+    done
     if [ $status -eq 0 ]; then
         rm -f "$file.old"
         return
@@ -45,28 +48,29 @@ float() {
     done
 }
 
+peers() {
+    script=$1
+    shift
+    python3 "common/reports/peers_$script.py" --csv "$file" "$@"
+}
+
 roof=build/roof/05_flash_cuda
+last=$(sed -n 's/^RUNG(\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 3 | paste -sd, -)
+libraries=pytorch-cudnn,flash-attention-3,flash-attention-4
 [ -x $roof ] || roof=
-for part in ${*:-attention profile rows f32 adversarial softmax backward}; do
+for part in ${*:-attention profile rows f32 hard softmax backward}; do
     case $part in
-    attention) anew h200_attention.csv python3 common/reports/peers_gpu.py --variants all \
-        --parts lengths,untuned,layouts,decode,float --csv "$results/h200_attention.csv" ;;
-    last_rungs) anew hopper/last_rungs.csv python3 common/reports/peers_gpu.py \
-        --variants heavy_first,first_block_max,tuned \
-        --backends pytorch-cudnn,flash-attention-3,flash-attention-4 --parts lengths,untuned,layouts \
-        --csv "$results/hopper/last_rungs.csv" ;;
-    profile) anew profile_05_flash_cuda.csv sh common/reports/counters.sh 05_flash_cuda \
+    attention) anew h200_attention.csv 1 peers gpu --variants all ;;
+    last_rungs) anew hopper/last_rungs.csv 3 peers gpu --variants "$last" \
+        --backends $libraries --parts lengths,untuned,layouts ;;
+    profile) anew profile_05_flash_cuda.csv 1 sh common/reports/counters.sh 05_flash_cuda \
         build/05_flash_cuda "$results" $roof ;;
-    rows) anew profile_01_naive.csv sh common/reports/counters.sh 01_naive build/01_naive \
+    rows) anew profile_01_naive.csv 1 sh common/reports/counters.sh 01_naive build/01_naive \
         "$results" ;;
-    f32) anew h200_f32.csv float "$results/h200_f32.csv" ;;
-    adversarial) anew hopper/adversarial.csv python3 common/reports/adversarial.py \
-        --csv "$results/hopper/adversarial.csv" ;;
-    softmax) anew h200_softmax.csv python3 common/reports/peers_softmax.py \
-        --csv "$results/h200_softmax.csv" ;;
-    backward) anew backward/h200.csv python3 common/reports/peers_backward.py --variants \
-        gradient_mma_sync,gradient_wgmma,gradient_in_order,gradient_overlap \
-        --csv "$results/backward/h200.csv" ;;
+    f32) anew h200_f32.csv 1 float "$results/h200_f32.csv" ;;
+    hard) anew hopper/hard.csv 1 peers gpu --variants "$last" --backends $libraries --parts hard ;;
+    softmax) anew h200_softmax.csv 1 peers softmax ;;
+    backward) anew backward/h200.csv 3 peers backward ;;
     *) echo "measure_gpu: no part '$part'" >&2; failed=1 ;;
     esac
 done

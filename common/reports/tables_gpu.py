@@ -25,14 +25,17 @@ def is_tuned(rows):
 def rungs_first(rows):
     """The rows in the order of the ladder, then our other kernels, then the libraries."""
     place = {name: n for n, name in enumerate(RUNGS)}
-    return sorted(each(rows), key=lambda row: (row.stage == "peer",
+    return sorted(rows, key=lambda row: (row.stage == "peer",
                                                place.get(row.variant, len(place))))
 
 
-def ladder_table(data, f32):
+@table("ladder(?:-(f32))?")
+def ladder(data, f32):
+    """Stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal, at the longest length;
+    ladder-f32: in float32."""
     rows = data.rows.query("op == 'attention' and device == 'gpu' and stage in ('5', 'peer') "
                            "and gflops > 0")
-    rows = rows[is_square(rows) & ((rows.dtype == "f32") == f32)]
+    rows = rows[is_square(rows) & ((rows.dtype == "f32") == bool(f32))]
     need(rows, "no measurement of stage 5 on a GPU")
     rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows
     # the largest work of a type, head_dim and mask stands for the others, at its longest
@@ -42,25 +45,13 @@ def ladder_table(data, f32):
     works = sorted({(*row.work, row.length) for row in each(rows)},
                    key=lambda work: (work[5], str(work)))
     cells, names = {}, {}
-    for row in rungs_first(rows):
+    for row in rungs_first(each(rows)):
         names[row.variant] = True
         cells[row.variant, (*row.work, row.length)] = \
             significant(row.gflops / 1000) + in_brackets(share_of(row))
     header = [f"{panel_text(work[5], work[7])}, {si(work[9])} keys" for work in works]
     return ([f"TFLOP/s (percent of the ceiling), {', '.join(sorted({*rows.dtype}))}, cold.", ""]
             + grid(["variant", *header], cells, names, works) + provenance(each(rows)))
-
-
-@table("ladder")
-def ladder(data):
-    """Stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal, at the longest length."""
-    return ladder_table(data, False)
-
-
-@table("ladder-f32")
-def ladder_f32(data):
-    """The same in float32."""
-    return ladder_table(data, True)
 
 
 # --- Ours beside the libraries ---
@@ -213,6 +204,23 @@ def headline(data):
             f"**{significant(pair.ours.gflops / 1000)} TFLOP/s, "
             f"{pair.ratio(' to ')} times as fast as {BEST_PEERS[pair.peer.variant]}** "
             f"(bf16, head_dim 128, {si(key[3])} keys, no mask; {REGIMES['cold']}{runs})."]
+
+
+@table("hard")
+def hard(data):
+    """The last rungs and the libraries on data that make the last rung repair its result, from
+    hopper/hard.csv."""
+    rows = each(data.file("hopper/hard.csv"))
+    cells, names, methods = {}, {}, dict.fromkeys(row.variant for row in rungs_first(rows))
+    for row in rows:
+        name = f"{panel_text(row.head_dim, row.causal)}, {row.flags.split('; ')[3]}"
+        names[name], cells[name, row.variant] = True, f"{row.gflops / 1000:.0f}"
+        if row.variant == LAST:
+            cells[name, "error"] = f"{row.max_err:.1e} / {row.allowed_err:.1e}"
+    return ([f"TFLOP/s, {si(rows[0].seqlen_k)} keys, bf16, cold; the error of `{LAST}` and the "
+             "allowed one.", ""]
+            + grid(["data", *methods, "error / allowed"], cells, names, [*methods, "error"])
+            + provenance(rows))
 
 
 # --- Softmax ---
