@@ -66,7 +66,7 @@ def main():
     names = [RUNG, *(f"with_{name}" for name in ASIDES), "tuned"]
     sys.exit(subprocess.run(
         [sys.executable, ROOT / "common/reports/peers_gpu.py", "--csv", options.csv, "--library",
-         library, "--variants", ",".join(names), "--backends", "", "--quick", "--seconds", "0.3",
+         library, "--variants", ",".join(names), "--backends", "", "--regimes", "cold", "--seconds", "0.3",
          *shapes * options.rounds], check=False).returncode)
 
 

@@ -101,7 +101,7 @@ def measure(run, problem, names, libraries, data=""):
               if library else once, **({"stage": "roof"} if name == ROOF else {}))
     p.check(lambda o, known=reference(torch, shape, dtype, q, k, v): compare(shape, o, known),
             skip=(ROOF,))
-    run.measure(p, regimes, sustained_names)
+    run.measure(p, [name for name in regimes if name in run.args.regimes], sustained_names)
 
 
 def choose_methods(args):
@@ -126,6 +126,7 @@ def main():
         "--variants": {"default": "", "help": "rungs to measure too: a,b,c or all"},
         "--backends": {"default": ",".join(PEERS)}, "--layout": {"default": "bhld",
                                                                  "choices": ["bhld", "blhd"]},
+        "--regimes": {"default": "cold,sustained"},
         "--parts": {"default": "lengths,untuned,layouts,decode,float",
                     "help": "which of these to measure"}, **SHAPES})
     args = run.args
