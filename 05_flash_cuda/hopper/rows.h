@@ -1,5 +1,5 @@
 /* rows.h: the state (m, l) of the two rows that a thread owns, and how it changes: plain
- * arithmetic, compiled for the GPU and for the CPU, where tests/test_first_block_max.cc runs
+ * arithmetic, compiled for the GPU and for the CPU, which executes the rungs that use
  * it.  o lies apart and is scaled by the factors alpha that these functions give. */
 #ifndef HOPPER_ROWS_H
 #define HOPPER_ROWS_H
