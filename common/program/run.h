@@ -1,10 +1,9 @@
 /* run.h: one `run` of a stage program, from the files it reads to the files it writes.
  *
- *     run_input.c     files to arrays, and their conversion to one type
+ *     run_files.c     files to arrays of one type, and arrays to files
  *     run_shape.c     shapes and types of the arrays to a problem
  *     run_variant.c   the variant that computes it
- *     run_output.c    arrays to files
- *     run.c           these steps in order, and the computation
+ *     run.c           these steps in order, the computation, and what is said about it
  *
  * A step returns OK or an exit status. */
 #ifndef RUN_H
