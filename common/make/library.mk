@@ -27,7 +27,7 @@ LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/library/,five_steps.o describe
 $(LIBRARY_TEST_O): private CFLAGS += -fexceptions
 
 $(BUILD)/obj/common/library/backend_gpu.cuda.o: private PROVENANCE = \
-    '-DCUDA_COMPILER="nvcc $(CUDA_ARCH)"'
+    '-DCUDA_COMPILER="nvcc $(NVCC_VERSION) $(CUDA_ARCH)"'
 
 $(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/library/five_steps.map $(BUILD)/config.link
 	$(call says,link ,$@)

@@ -17,14 +17,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOPPER = "05_flash_cuda/hopper"
 RUNG = "first_block_max"
 ASIDES = sorted(path.stem for path in (ROOT / HOPPER / "asides").glob("*.patch"))
-# aside: shapes (head_dim, batch, seqlen, causal) of 2048 columns of heads
+# aside: shapes (head_dim, batch, seqlen, causal) of 2048 columns of heads, where it pays or costs
 SHAPES = {
     "few_keys": [(64, 128, 128, 0), (128, 128, 128, 0)],
-    "last_waves": [(128, 2, 8192, 0), (64, 1, 16384, 0)],
+    "last_waves": [(128, 1, 16384, 0), (64, 1, 16384, 0), (128, 16, 1024, 1)],
     "late_turns": [(64, 4, 4096, 0), (64, 1, 16384, 0)],
     "small_tiles": [(128, 32, 512, 1), (128, 16, 1024, 1)],
-    "stages": [(128, 8, 2048, 0), (128, 4, 4096, 0)],
-    "turns_passed_on": [(64, 32, 512, 1), (128, 8, 2048, 1)],
 }
 
 
