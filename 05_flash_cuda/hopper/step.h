@@ -30,10 +30,11 @@ template <class C> constexpr step_kind LATER = C::FIRST_BLOCK_MAX ? FIXED : GROW
 /* When a consumer passes its turn at the tensor cores on. */
 enum turn_passes { WHEN_ISSUED, BEFORE_LAST_PRODUCT, WITH_SCORES };
 
-template <class C, enum step_kind KIND>
+/* WITH_SCORES waits for K a second time.  That needs FIRST_BLOCK_MAX, where each warp releases K
+ * for itself: a release for all four would let K be loaded twice before a late warp has waited. */
+template <class C>
 constexpr turn_passes PASSES =
-    !C::LATE_TURN ? WHEN_ISSUED
-                  : KIND == FIRST_BLOCK || C::FIRST_BLOCK_MAX ? WITH_SCORES : BEFORE_LAST_PRODUCT;
+    !C::LATE_TURN ? WHEN_ISSUED : C::FIRST_BLOCK_MAX ? WITH_SCORES : BEFORE_LAST_PRODUCT;
 
 /* Issues S = Q K^T of 64 columns as two groups: the last product is one of its own. */
 template <class C>
@@ -100,7 +101,7 @@ template <class C, enum step_kind KIND, class SCORES>
 static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
                                             const SCORES &scores, int w, int n, bool mask)
 {
-    constexpr turn_passes TURN = PASSES<C, KIND>;
+    constexpr turn_passes TURN = PASSES<C>;
     float top[2], alpha[2];
     const int k_index = x.k_at.index;
     mbarrier_wait(&kv.k_full[k_index], x.k_at.phase);
@@ -113,7 +114,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
         wgmma_fence();
         issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     }
-    if (TURN == BEFORE_LAST_PRODUCT) wgmma_wait<2>();
+    if (TURN == BEFORE_LAST_PRODUCT) wgmma_wait<KIND == FIRST_BLOCK ? 1 : 2>();
     if (TURN != WITH_SCORES) release_turn<C>(w);
     wgmma_wait<KIND == FIRST_BLOCK ? 0 : 1>(); /* Q K^T has completed, P V may still run */
     if (TURN == WITH_SCORES) {
