@@ -85,11 +85,10 @@ template <class C>
 static __device__ __forceinline__ void normalize(consumer<C> &x, const struct score_terms &terms,
                                                  int head, float *lse, int n_rows)
 {
-    const float offset = score_offset<C>(terms);
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float l = quad_sum(x.rows.l[i]), sum = natural_log(x.rows.mc[i] + offset, l);
+        float l = quad_sum(x.rows.l[i]), sum = natural_log(x.rows.mc[i], l);
         if (C::BIAS) sum = x.rows.m[i] + natural_log(0.0f, l); /* m is not scaled there */
         factor[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
         if (terms.sinks) factor[i] *= add_sink(&sum, terms.sinks[head]);
@@ -268,7 +267,6 @@ static void attention(const struct problem *p, const struct arrays *a)
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->softcap > 1000.0f) return "a soft cap above 1000"; /* its error grows with it */
     if (p->has_bias && (p->head_dim > 128 || p->head_dim_v > 128))
         return "a bias with a head_dim above 128";
     if (p->total_q > LONGEST || p->total_k > LONGEST) return "more than 2^29 packed rows";

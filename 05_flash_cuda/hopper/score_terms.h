@@ -4,7 +4,7 @@
  *     x = x + bias[i, j]
  *     l = l + exp(sink)        a key without a value, for each head (gpt-oss, 2025)
  *
- * Scores stay in a unit of their own: log2(weight) = unit score + offset. */
+ * log2(weight) = unit score; the unit is 1 where scores change anyway, and there is no bias. */
 #ifndef HOPPER_SCORE_TERMS_H
 #define HOPPER_SCORE_TERMS_H
 
@@ -14,35 +14,58 @@
 #define LOG2E 1.44269504f
 
 struct score_terms {
-    float c;           /* scale log2(e): log2 of the weight of a product, if nothing is added */
-    float scale, cap, to_cap; /* to_cap: 2 scale log2(e) / cap */
+    float unit;                  /* of scores without a cap: scale, and without a bias log2(e) */
+    float cap, to_cap;           /* the cap in that unit, to_cap: 2 scale log2(e) / cap */
+    float near, series[6];       /* tanh near 0: see cap_scores() */
     const float *bias;
     struct strides bias_strides; /* from batch to batch, head to head, query to query */
     int seqlen_k;                /* columns of the bias */
-    int pairs;         /* two neighbours of the bias can be loaded as one */
+    int pairs;          /* two neighbours of the bias can be loaded as one */
     const float *sinks; /* [heads_q] or NULL */
 };
 
-/* The unit of the scores, and their offset.  With a bias they are what they are, so that the
- * least float, a usual mask, stays finite. */
+/* What a score is multiplied by to be the logarithm of a weight to base 2.  With a bias scores are
+ * what they are, so that the least float, a usual mask, stays finite. */
 template <class C> static __device__ __forceinline__ float score_unit(const score_terms &t)
 {
-    return C::BIAS ? LOG2E : C::SOFTCAP ? 2.0f * LOG2E * t.cap : t.c;
+    return C::BIAS ? LOG2E : C::SOFTCAP ? 1.0f : t.unit;
 }
 
-template <class C> static __device__ __forceinline__ float score_offset(const score_terms &t)
+/* 16 products s become cap tanh(scale s / c), c the soft cap, cap = c in the scores' unit.
+ *
+ *     near 0, |scale s| <= c   s times a polynomial in s^2 with a relative error of 2^-20.  Nearly
+ *                              all scores are, and the multiply-add units have time for it
+ *     else                     tanh(x) = 1 - 2 / (1 + e^(2 x)) with an error of 2^-22 of the cap,
+ *                              twice more in the exponential unit, which has none
+ *
+ * The instruction tanh.approx errs by 2^-11.  e^(2 x) = inf gives 1, and NaN stays NaN. */
+static __device__ __forceinline__ void cap_16_scores(float *s, const score_terms &t)
 {
-    return C::SOFTCAP && !C::BIAS ? LOG2E * t.cap : 0.0f;
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 16; i++) largest = fmaxf(largest, fabsf(s[i]));
+    if (__any_sync(0xffffffffu, largest > t.near)) {
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            s[i] = fmaf(-2.0f * t.cap, reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap)), t.cap);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            float square = s[i] * s[i], sum = t.series[5];
+#pragma unroll
+            for (int k = 4; k >= 0; k--) sum = fmaf(sum, square, t.series[k]);
+            s[i] *= sum;
+        }
+    }
 }
 
-/* tanh(x) = 1 - 2 r, r = 1 / (1 + e^(2 x)).  A score becomes -r: the 1 is in the offset, the 2
- * in the unit.  The error of r is 2^-23, so that of a score is 2^-22 of the soft cap, where
- * tanh.approx would have 2^-11.  e^(2 x) = inf gives r = 0, and NaN stays NaN. */
+/* By 16: the assembler works on all scores between two branches at once, and lacks registers for
+ * more. */
 template <int N>
 static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_terms &t)
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) s[i] = -reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap));
+    for (int i = 0; i < N; i += 16) cap_16_scores(s + i, t);
 }
 
 /* The bias of a work tile's head, from query 0 on. */
@@ -74,7 +97,7 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
                                                 bool all)
 {
     asm("" : "+r"(row), "+r"(n)); /* addresses are computed here, not kept in registers */
-    const float scale = C::SOFTCAP ? 2.0f * t.cap : t.scale, shift = C::SOFTCAP ? t.cap : 0.0f;
+    const float unit = C::SOFTCAP ? 1.0f : t.unit;
     const int first = n * C::Bc + 2 * (threadIdx.x % 4), last = t.seqlen_k - 1 - first;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -86,8 +109,8 @@ static __device__ __forceinline__ void add_bias(float (&s)[C::Bc / 2], const sco
             if (all && t.pairs) two = load_pair(b + 2 * (i - 2 * r));
             else two = make_float2(b[min(2 * (i - 2 * r), last)],
                                    b[min(2 * (i - 2 * r) + 1, last)]);
-            s[i] = two.x == -INFINITY ? two.x : fmaf(s[i], scale, two.x + shift);
-            s[i + 1] = two.y == -INFINITY ? two.y : fmaf(s[i + 1], scale, two.y + shift);
+            s[i] = two.x == -INFINITY ? two.x : fmaf(s[i], unit, two.x);
+            s[i + 1] = two.y == -INFINITY ? two.y : fmaf(s[i + 1], unit, two.y);
         }
     }
 }
@@ -111,10 +134,17 @@ static __device__ __forceinline__ struct rows subtract_large(float (&s)[N], stru
 static struct score_terms score_terms_of(const struct problem *p, const struct arrays *a)
 {
     struct score_terms t = {};
-    t.c = p->scale * LOG2E;
-    t.scale = p->scale;
-    t.cap = p->softcap;
-    if (p->softcap > 0.0f) t.to_cap = 2.0f * t.c / t.cap;
+    t.unit = p->has_bias ? p->scale : p->scale * LOG2E;
+    if (p->softcap > 0.0f) {
+        /* tanh(x) / x in x^2, the least relative error for |x| <= 1 */
+        static const double tanh_series[6] = {0.999999414,   -0.333290424, 0.13281434,
+                                              -0.0516056761, 0.016743116,  -0.00306706023};
+        const double to_x = (double)p->scale / (double)p->softcap;
+        for (int k = 0; k < 6; k++) t.series[k] = t.unit * tanh_series[k] * pow(to_x, 2 * k);
+        t.near = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
+        t.cap = p->has_bias ? p->softcap : p->softcap * LOG2E;
+        t.to_cap = 2.0 * LOG2E * to_x;
+    }
     if (p->has_bias) t.bias = a->bias;
     t.seqlen_k = (int)p->seqlen_k;
     t.bias_strides = p->has_bias_strides ? p->bias_strides : strides{0, 0, p->seqlen_k};

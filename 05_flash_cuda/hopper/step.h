@@ -12,7 +12,7 @@
 
 /* What a consumer has in registers, and where it is in the pipeline. */
 template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], unit; /* log2(weight) = unit s + an offset */
+    float s[C::Bc / 2], o[C::D / 2], unit; /* log2(weight) = unit s */
     uint32_t p[C::Bc / 4];
     q_operand<C> q;
     const typename C::T *q_rows;
