@@ -13,30 +13,16 @@
 #include "last_waves.h"
 #include "step.h"
 
-template <class Type, int HEAD_DIM, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
+template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES, int STAGES_OF_V = STAGES,
           bool PART = false>
-struct config {
-    using T = Type;
+struct config : tiles<T, D, DV, CONSUMERS, KEYS, STAGES, STAGES_OF_V> {
     static constexpr bool IS_PART = PART; /* of the keys: merged with the answer so far */
-    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = KEYS;
-    static constexpr bool FIRST_BLOCK_MAX = D <= 128 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
-    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
-    static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
-    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool Q_IN_REGISTERS = D == 128;
-    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr bool LATE_TURN = WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2);
-    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
 };
 
 template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
-    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * IN_PANELS<DV<C>> : 8];
     struct piece piece[C::Q_STAGES]; /* of the keys, for each tile of Q */
     float c; /* for registers: ptxas loads a parameter again in every block */
 };
@@ -138,7 +124,7 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
     if (C::TMA_STORE)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, first, t, 8 + w);
+        store_through_tma<C>(x.o, sm.o + w * 64 * IN_PANELS<DV<C>>, params, first, t, 8 + w);
     else
         store_from_registers<C>(x.o, params, row, head);
 }
@@ -245,33 +231,37 @@ template <class C> static void launch_as(const struct problem *p, const struct a
 }
 
 /* The instance for a shape, each chosen by measurement (notes/hopper.md). */
-template <class T, int D>
+template <class T, int D, int DV>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    if constexpr (D == 256) return launch_as<config<T, 256, 2, 64, 2>>(p, a);
-    else if (p->seqlen_k <= 128) return few_keys<T, D>(p, a);
-    if constexpr (D == 128 && std::is_same_v<T, __half>)
-        launch_as<config<T, 128, 2, 128, 2>>(p, a);
-    else if constexpr (D == 128) {
-        if (is_short(p)) launch_as<config<T, 128, 2, 64, 4>>(p, a);
-        else launch_as<config<T, 128, 2, 128, 3, 2>>(p, a);
-    } else if constexpr (std::is_same_v<T, __half>) {
-        if (takes_three(p)) launch_as<config<T, 64, 3, 128, 3>>(p, a);
-        else launch_as<config<T, 64, 4, 64, 4>>(p, a);
-    } else launch_as<config<T, 64, 4, 64, 4>>(p, a);
+    constexpr bool IS_HALF = std::is_same_v<T, __half>;
+    if constexpr (D <= 128)
+        if (p->seqlen_k <= 128) return few_keys<T, D == 96 ? 128 : D>(p, a);
+    if constexpr (D == 256) launch_as<config<T, 256, 256, 2, 64, 2>>(p, a);
+    else if constexpr (D == 192) launch_as<config<T, 192, DV, 2, 112, 2>>(p, a);
+    else if constexpr (D > 64 && IS_HALF) launch_as<config<T, D, DV, 2, 128, 2>>(p, a);
+    else if constexpr (D > 64) {
+        if (is_short(p)) launch_as<config<T, D, DV, 2, 64, 4>>(p, a);
+        else launch_as<config<T, D, DV, 2, 128, 3, 2>>(p, a);
+    } else {
+        if constexpr (IS_HALF)
+            if (takes_three(p)) return launch_as<config<T, 64, 64, 3, 128, 3>>(p, a);
+        launch_as<config<T, 64, 64, 4, 64, 4>>(p, a);
+    }
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    LAUNCH_FOR(launch, p, a);
+    LAUNCH_FOR_WIDTHS(launch, p, a);
 }
 
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
 {
-    if (p->head_dim > 128 || p->head_dim_v > 128) return "tiles of 128 queries, 64 keys";
+    if (wider_head(p) > 192) return "tiles of 128 queries, 64 keys";
+    if (wider_head(p) > 128) return "tiles of 128 queries, 112 keys";
     if (p->seqlen_k <= 128) return "tiles of 128 queries, all keys at once";
-    if (p->head_dim > 64 || p->head_dim_v > 64)
+    if (wider_head(p) > 64)
         return is_short(p) ? "tiles of 128 queries, 64 keys: a short sequence"
                            : "tiles of 128 queries, 128 keys; queries in registers";
     return takes_three(p) ? "tiles of 192 queries, 128 keys: no mask, 8192 keys or more"
@@ -281,7 +271,7 @@ static const char *picks(const struct problem *p)
 /* The counter that gives out work tiles, or the pieces of cut tiles. */
 static size_t workspace(const struct problem *p)
 {
-    size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    const size_t d = wider_head(p);
     if (p->causal || p->seqlen_k < WORTH_A_CUT * 64) return sizeof(int);
     size_t blocks = (size_t)persistent_blocks(1 << 30);
     if (d <= 64) return bytes_of_pieces(blocks, 256, 64);
@@ -290,8 +280,7 @@ static size_t workspace(const struct problem *p)
 
 static struct cost cost(const struct problem *p)
 {
-    bool large = p->head_dim <= 64 && p->head_dim_v <= 64 && p->seqlen_k > 128;
-    return attention_cost(p, large ? 256 : 128);
+    return attention_cost(p, wider_head(p) <= 64 && p->seqlen_k > 128 ? 256 : 128);
 }
 
 GPU_VARIANT(tuned) = {

@@ -28,13 +28,13 @@ static __device__ __forceinline__ float2 *answer_at(const struct answer &answer,
 
 /* o += weights old of the answer. */
 template <class C>
-static __device__ __forceinline__ void add_answer(float (&o)[C::D / 2],
+static __device__ __forceinline__ void add_answer(float (&o)[DV<C> / 2],
                                                   const struct answer &answer,
                                                   const struct params &params, int row,
                                                   size_t at, const float (&old)[2])
 {
 #pragma unroll
-    for (int i = 0; i < C::D / 4; i++) {
+    for (int i = 0; i < DV<C> / 4; i++) {
         const float2 *from = answer_at<C>(answer, params, row, at, i / 2, i % 2);
         float2 x = from ? *from : make_float2(0.0f, 0.0f);
         o[2 * i] += old[i % 2] * x.x;
@@ -43,13 +43,13 @@ static __device__ __forceinline__ void add_answer(float (&o)[C::D / 2],
 }
 
 template <class C>
-static __device__ __forceinline__ void keep_answer(const float (&o)[C::D / 2],
+static __device__ __forceinline__ void keep_answer(const float (&o)[DV<C> / 2],
                                                    const struct answer &answer,
                                                    const struct params &params, int row,
                                                    size_t at)
 {
 #pragma unroll
-    for (int i = 0; i < C::D / 4; i++)
+    for (int i = 0; i < DV<C> / 4; i++)
         if (float2 *to = answer_at<C>(answer, params, row, at, i / 2, i % 2))
             *to = make_float2(o[2 * i], o[2 * i + 1]);
 }
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void keep_answer(const float (&o)[C::D / 2],
 /* o / l, merged with the answer where it `merges`; lse of the answer.  The answer's o is written
  * where it `keeps`: when more parts follow. */
 template <class C>
-static __device__ __forceinline__ void merge_answer(float (&o)[C::D / 2], const struct rows &r,
+static __device__ __forceinline__ void merge_answer(float (&o)[DV<C> / 2], const struct rows &r,
                                                     const struct answer &answer,
                                                     const struct params &params, int row,
                                                     size_t head)

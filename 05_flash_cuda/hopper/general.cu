@@ -14,27 +14,21 @@
 #include "store.h"
 #include "work_list.h"
 
-template <class Type, int HEAD_DIM, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
+/* Stages of K and V: as many as fit. */
+constexpr int stages(int d, int keys, bool bias, int per_sm, bool of_v)
+{
+    if (d > 128 || bias) return 2;
+    if (keys == 64 && per_sm == 1) return 4;
+    return of_v && d > 64 ? 2 : 3;
+}
+
+template <class T, int D, int V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
           int PER_SM = 1>
-struct config {
-    using T = Type;
-    static constexpr int D = HEAD_DIM, WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS;
-    static constexpr int Bc = KEYS;
+struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM, false),
+                      stages(D, KEYS, HAS_BIAS, PER_SM, true), !HAS_BIAS, PER_SM> {
     static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
-    static constexpr bool FIRST_BLOCK_MAX =
-        D <= 128 && !BIAS && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = D == 256 || BIAS ? 2 : Bc == 64 && BLOCKS == 1 ? 4 : 3;
-    static constexpr int V_STAGES = D == 128 && K_STAGES == 3 ? 2 : K_STAGES;
-    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
-    static constexpr int Q_STAGES = D == 256 || K_STAGES > V_STAGES ? 1 : 2;
-    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
-    static constexpr int PRODUCER_REGISTERS = BLOCKS == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
-    static constexpr int REGISTERS = BLOCKS == 3 ? 136 : WARPGROUPS == 2 ? 232 : 160;
-    static constexpr bool Q_IN_REGISTERS = D == 128 && !BIAS;
-    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
-    static constexpr bool LATE_TURN = WARPGROUPS > 2 && !FIRST_BLOCK_MAX;
-    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+    static constexpr bool Q_IN_REGISTERS = config::tiles::Q_IN_REGISTERS && !BIAS;
 };
 
 /* The parameters beside the maps. */
@@ -49,7 +43,7 @@ struct call {
 template <class C> struct memory {
     struct q_pipeline<C> q;
     struct kv_pipeline<C> kv;
-    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * C::D : 8];
+    alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * IN_PANELS<DV<C>> : 8];
     struct rows_of_sequence sequence[C::Q_STAGES]; /* of the tile in that stage of Q */
 };
 
@@ -109,7 +103,7 @@ epilogue(consumer<C> &x, memory<C> &sm, const struct params &params, const struc
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
     if (C::TMA_STORE && first + 64 <= seq.seqlen_q)
-        store_through_tma<C>(x.o, sm.o + w * 64 * C::D, params, seq.q + first,
+        store_through_tma<C>(x.o, sm.o + w * 64 * IN_PANELS<DV<C>>, params, seq.q + first,
                              work_tile{t.tile, t.head, seq.batch}, 8 + w);
     else
         store_from_registers<C>(x.o, params, seq.q + row, n_rows, t.head, seq.batch);
@@ -155,7 +149,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
         for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         const int valid = call.list.tile ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
-        typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * C::D : sm.q.q[q_index] + w * 64 * 64;
+        typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
     } else {
         if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
@@ -231,43 +225,49 @@ static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
     const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
-    if (p->head_dim > 128 || p->head_dim_v > 128) return {64, 2};
-    if (p->head_dim > 64 || p->head_dim_v > 64)
-        return {few_keys || p->has_bias ? 64 : 128, 2};
+    if (wider_head(p) > 192) return {64, 2};
+    if (wider_head(p) > 128) return {p->softcap > 0.0f ? 64 : 112, 2};
+    if (wider_head(p) > 64) return {few_keys || p->has_bias ? 64 : 128, 2};
     if (p->has_bias) return {64, 3};
     return few_keys ? geometry{64, 1} : geometry{128, 3};
 }
 
-template <class T, int D, int KEYS, int CONSUMERS, int PER_SM = 1>
-static void launch_geometry(const struct problem *p, const struct arrays *a)
+template <class T, int D, int DV, int KEYS, int CONSUMERS, int PER_SM = 1, bool BIAS = false>
+static void launch_tiles(const struct problem *p, const struct arrays *a)
 {
-    if (p->softcap > 0.0f) launch_as<config<T, D, KEYS, 1, 0, CONSUMERS, PER_SM>>(p, a);
-    else launch_as<config<T, D, KEYS, 0, 0, CONSUMERS, PER_SM>>(p, a);
+    if (p->softcap > 0.0f) launch_as<config<T, D, DV, KEYS, 1, BIAS, CONSUMERS, PER_SM>>(p, a);
+    else launch_as<config<T, D, DV, KEYS, 0, BIAS, CONSUMERS, PER_SM>>(p, a);
 }
 
-template <class T, int D>
+template <class T, int D, int DV>
 static void launch(const struct problem *p, const struct arrays *a)
 {
-    constexpr int CONSUMERS = D == 64 ? 3 : 2;
-    const struct geometry g = geometry_of(p);
-    if constexpr (D <= 128) { /* with o of 256 columns no registers are left for the bias */
-        if (p->has_bias)
-            return (p->softcap > 0.0f ? launch_as<config<T, D, 64, 1, 1, CONSUMERS>>
-                                      : launch_as<config<T, D, 64, 0, 1, CONSUMERS>>)(p, a);
-        if (g.keys == 128) return launch_geometry<T, D, 128, CONSUMERS>(p, a);
+    const bool adds = p->softcap > 0.0f || p->has_bias; /* then there are no widths in between */
+    if constexpr (D == 96) {
+        if (adds) return launch<T, 128, 128>(p, a);
+        if (geometry_of(p).keys == 128) launch_as<config<T, D, DV, 128, 0, 0, 2>>(p, a);
+        else launch_as<config<T, D, DV, 64, 0, 0, 2>>(p, a);
+    } else if constexpr (D == 192) {
+        if (adds) return launch<T, 256, 256>(p, a);
+        launch_as<config<T, D, DV, 112, 0, 0, 2>>(p, a);
+    } else if constexpr (D == 256) launch_tiles<T, D, DV, 64, 2>(p, a);
+    else {
+        constexpr int CONSUMERS = D == 64 ? 3 : 2;
+        if (p->has_bias) launch_tiles<T, D, DV, 64, CONSUMERS, 1, true>(p, a);
+        else if (geometry_of(p).keys == 128) launch_tiles<T, D, DV, 128, CONSUMERS>(p, a);
+        else if constexpr (D == 64) launch_tiles<T, D, DV, 64, 1, 3>(p, a);
+        else launch_tiles<T, D, DV, 64, 2>(p, a);
     }
-    if constexpr (D == 64) launch_geometry<T, D, 64, 1, 3>(p, a);
-    else launch_geometry<T, D, 64, 2>(p, a);
 }
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
-    LAUNCH_FOR(launch, p, a);
+    LAUNCH_FOR_WIDTHS(launch, p, a);
 }
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->has_bias && (p->head_dim > 128 || p->head_dim_v > 128))
+    if (p->has_bias && wider_head(p) > 128)
         return "a bias with a head_dim above 128";
     if (p->total_q > LONGEST || p->total_k > LONGEST) return "more than 2^29 packed rows";
     return hopper_refuses(p);
@@ -286,7 +286,9 @@ static const char *picks(const struct problem *p)
     if (g.consumers == 1) return "tiles of 64 queries, 64 keys; three blocks a multiprocessor";
     if (g.consumers == 3)
         return g.keys == 64 ? "tiles of 192 queries, 64 keys" : "tiles of 192 queries, 128 keys";
-    return g.keys == 64 ? "tiles of 128 queries, 64 keys" : "tiles of 128 queries, 128 keys";
+    return g.keys == 64    ? "tiles of 128 queries, 64 keys"
+           : g.keys == 128 ? "tiles of 128 queries, 128 keys"
+                           : "tiles of 128 queries, 112 keys";
 }
 
 static struct cost cost(const struct problem *p)

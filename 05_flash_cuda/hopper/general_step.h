@@ -61,7 +61,7 @@ static __device__ __forceinline__ void last_pv_of_sequence(consumer<C> &x, kv_pi
     if (whole < C::Bc / 16) {
         if (threadIdx.x % 128 == 0) tma_store_wait_read(); /* of o of the tile before */
         named_barrier_sync(8 + w, 128);
-        for (int i = threadIdx.x % 128; i < 32 * C::D / 8; i += 128) { /* 8 columns each */
+        for (int i = threadIdx.x % 128; i < 32 * IN_PANELS<DV<C>> / 8; i += 128) { /* 8 columns each */
             const int panel = i / 256, row = i / 8 % 32, from = 16 * whole + row;
             uint4 eight = make_uint4(0, 0, 0, 0);
             if (from < valid) eight = ((const uint4 *)v)[(panel * C::Bc + from) * 8 + i % 8];

@@ -44,20 +44,20 @@ template <class C>
 static __device__ __forceinline__ float *lse_of_piece(const struct last_waves &s, int slot,
                                                      int grid)
 {
-    return s.pieces + ((size_t)2 * grid * C::D + slot) * C::Br;
+    return s.pieces + ((size_t)2 * grid * DV<C> + slot) * C::Br;
 }
 
 /* Writes a warpgroup's rows of a piece; row: the thread's first, in the tile. */
 template <class C>
-static __device__ __forceinline__ void store_piece(float (&o)[C::D / 2], const struct rows &r,
+static __device__ __forceinline__ void store_piece(float (&o)[DV<C> / 2], const struct rows &r,
                                                   const struct last_waves &s, int slot, int row)
 {
     asm volatile("" : "+r"(row), "+r"(slot)); /* or addresses wait in registers all the time */
     normalize(o, r, lse_of_piece<C>(s, slot, gridDim.x) + row, C::Br - row);
-    float *out = s.pieces + ((size_t)slot * C::Br + row) * C::D + 2 * (threadIdx.x % 4);
+    float *out = s.pieces + ((size_t)slot * C::Br + row) * DV<C> + 2 * (threadIdx.x % 4);
 #pragma unroll
-    for (int i = 0; i < C::D / 2; i += 2)
-        *(float2 *)(out + i / 2 % 2 * 8 * C::D + i / 4 * 8) = make_float2(o[i], o[i + 1]);
+    for (int i = 0; i < DV<C> / 2; i += 2)
+        *(float2 *)(out + i / 2 % 2 * 8 * DV<C> + i / 4 * 8) = make_float2(o[i], o[i + 1]);
 }
 
 enum { MERGE_WARPS = 8 };
@@ -73,7 +73,7 @@ static __global__ void merge_pieces(const __grid_constant__ struct params params
     const struct work_tile t = find_tile(s, params, waves.first + at / waves.key_blocks);
     int query = t.tile * C::Br + row;
     if (at % waves.key_blocks == 0 || t.tile < 0 || query >= params.seqlen_q) return;
-    const float *o = waves.pieces + ((size_t)(2 * b - 2) * C::Br + row) * C::D;
+    const float *o = waves.pieces + ((size_t)(2 * b - 2) * C::Br + row) * DV<C>;
     const float *lse = lse_of_piece<C>(waves, 2 * b - 2, grid) + row;
     const struct merge_weights w = merge_weights_of(lse[0], lse[C::Br]);
     typename C::T *out = (typename C::T *)params.o_rows + t.batch * params.o_strides.batch +
@@ -82,7 +82,7 @@ static __global__ void merge_pieces(const __grid_constant__ struct params params
         params.lse[((size_t)t.batch * params.heads_q + t.head) * params.seqlen_q + query] =
             w.lse;
     for (int c = 2 * lane; c < params.head_dim_v; c += 64) {
-        float2 x = *(const float2 *)(o + c), y = *(const float2 *)(o + C::Br * C::D + c);
+        float2 x = *(const float2 *)(o + c), y = *(const float2 *)(o + C::Br * DV<C> + c);
         *(uint32_t *)(out + c) =
             pack<typename C::T>(w.old * x.x + w.part * y.x, w.old * x.y + w.part * y.y);
     }

@@ -179,27 +179,36 @@ static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
     timeline_save();
 }
 
+/* The larger of the two head dimensions. */
+static inline size_t wider_head(const struct problem *p)
+{
+    return p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+}
+
 /* Calls LAUNCH<type, head dimension>: the smallest instance that holds both heads; the
  * columns that are missing are zeros, which TMA writes and does not store. */
 #define LAUNCH_FOR(LAUNCH, p, a)                                                         \
     do {                                                                                 \
-        size_t d_ = (p)->head_dim > (p)->head_dim_v ? (p)->head_dim : (p)->head_dim_v;   \
-        if ((p)->dtype == BF16) {                                                        \
-            if (d_ <= 64)                                                                \
-                LAUNCH<__nv_bfloat16, 64>(p, a);                                         \
-            else if (d_ <= 128)                                                          \
-                LAUNCH<__nv_bfloat16, 128>(p, a);                                        \
-            else                                                                         \
-                LAUNCH<__nv_bfloat16, 256>(p, a);                                        \
-        } else {                                                                         \
-            if (d_ <= 64)                                                                \
-                LAUNCH<__half, 64>(p, a);                                                \
-            else if (d_ <= 128)                                                          \
-                LAUNCH<__half, 128>(p, a);                                               \
-            else                                                                         \
-                LAUNCH<__half, 256>(p, a);                                               \
-        }                                                                                \
+        if ((p)->dtype == BF16) LAUNCH_IN(LAUNCH, __nv_bfloat16, p, a);                  \
+        else LAUNCH_IN(LAUNCH, __half, p, a);                                            \
     } while (0)
+#define LAUNCH_IN(LAUNCH, T, p, a)                                                       \
+    (wider_head(p) <= 64 ? LAUNCH<T, 64>(p, a)                                           \
+     : wider_head(p) <= 128 ? LAUNCH<T, 128>(p, a) : LAUNCH<T, 256>(p, a))
+
+/* Calls LAUNCH<type, D, DV>, the columns of Q and K, and of V, with widths in between.  192 and 128
+ * are those of DeepSeek's models. */
+#define LAUNCH_FOR_WIDTHS(LAUNCH, p, a)                                                  \
+    do {                                                                                 \
+        if ((p)->dtype == BF16) LAUNCH_WIDTHS_IN(LAUNCH, __nv_bfloat16, p, a);           \
+        else LAUNCH_WIDTHS_IN(LAUNCH, __half, p, a);                                     \
+    } while (0)
+#define LAUNCH_WIDTHS_IN(LAUNCH, T, p, a)                                                \
+    (wider_head(p) <= 64 ? LAUNCH<T, 64, 64>(p, a)                                       \
+     : wider_head(p) <= 96 ? LAUNCH<T, 96, 96>(p, a)                                     \
+     : wider_head(p) <= 128 ? LAUNCH<T, 128, 128>(p, a)                                  \
+     : wider_head(p) > 192 ? LAUNCH<T, 256, 256>(p, a)                                   \
+     : (p)->head_dim_v <= 128 ? LAUNCH<T, 192, 128>(p, a) : LAUNCH<T, 192, 192>(p, a))
 
 /* The part of the descriptor that is the same for all, and what the rungs support. */
 #define HOPPER_DEVICE                                                                    \

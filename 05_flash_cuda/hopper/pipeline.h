@@ -27,8 +27,8 @@ template <int N> static __device__ __forceinline__ void advance(struct pipeline_
 
 /* The stages of K and of V. */
 template <class C> struct kv_pipeline {
-    alignas(1024) typename C::T k[C::K_STAGES][C::Bc * C::D];
-    alignas(1024) typename C::T v[C::V_STAGES][C::Bc * C::D];
+    alignas(1024) typename C::T k[C::K_STAGES][C::Bc * IN_PANELS<C::D>];
+    alignas(1024) typename C::T v[C::V_STAGES][C::Bc * IN_PANELS<DV<C>>];
     uint64_t k_full[C::K_STAGES], k_empty[C::K_STAGES];
     uint64_t v_full[C::V_STAGES], v_empty[C::V_STAGES];
 };
@@ -67,8 +67,8 @@ load_v(kv_pipeline<C> &kv, struct pipeline_state &at, const struct params &param
        int head_kv, int batch)
 {
     mbarrier_wait(&kv.v_empty[at.index], at.phase);
-    load_tile<C, C::Bc>(kv.v[at.index], &params.v, &kv.v_full[at.index], row, head_kv,
-                        batch);
+    load_tile<C, C::Bc, DV<C>>(kv.v[at.index], &params.v, &kv.v_full[at.index], row,
+                               head_kv, batch);
     advance<C::V_STAGES>(at);
 }
 

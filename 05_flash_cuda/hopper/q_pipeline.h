@@ -6,7 +6,7 @@
 #include "pipeline.h"
 
 template <class C> struct q_pipeline {
-    alignas(1024) typename C::T q[C::Q_STAGES][C::Br * C::D];
+    alignas(1024) typename C::T q[C::Q_STAGES][C::Br * IN_PANELS<C::D>];
     uint64_t full[C::Q_STAGES], empty[C::Q_STAGES];
     struct work_tile tile[C::Q_STAGES];
 };

@@ -10,9 +10,32 @@
 #include "pipeline.h"
 #include "q_fragments.h"
 
+/* What tiles take, as far as it follows from their size.
+ *   PER_SM  blocks of threads on a multiprocessor */
+template <class Type, int HEAD_DIM, int HEAD_DIM_V, int CONSUMERS, int KEYS, int STAGES,
+          int STAGES_OF_V, bool TRY_FIRST_MAX = true, int PER_SM = 1>
+struct tiles {
+    using T = Type;
+    static constexpr int D = HEAD_DIM, DV = HEAD_DIM_V;
+    static constexpr int WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS, Bc = KEYS;
+    static constexpr bool FIRST_BLOCK_MAX =
+        TRY_FIRST_MAX && D <= 192 && std::is_same_v<T, __nv_bfloat16>;
+    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
+    static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
+    static constexpr int Q_STAGES = D > 128 || K_STAGES > V_STAGES ? 1 : 2;
+    static constexpr int THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int PRODUCER_REGISTERS = PER_SM == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
+    static constexpr int REGISTERS = PER_SM == 3 ? 136
+                                                 : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
+    static constexpr bool Q_IN_REGISTERS = D == 96 || D == 128;
+    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
+    static constexpr bool LATE_TURN = WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2);
+    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+};
+
 /* What a consumer has in registers, and where it is in the pipeline. */
 template <class C> struct consumer {
-    float s[C::Bc / 2], o[C::D / 2], unit; /* log2(weight) = unit s */
+    float s[C::Bc / 2], o[DV<C> / 2], unit; /* log2(weight) = unit s */
     uint32_t p[C::Bc / 4];
     q_operand<C> q;
     const typename C::T *q_rows;

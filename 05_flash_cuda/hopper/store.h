@@ -65,7 +65,7 @@ static __device__ __forceinline__ void quad_transpose(uint32_t (&w)[4])
  *   row   the thread's first row in the array      n_rows  rows there from it on */
 template <class C>
 static __device__ __forceinline__ void
-store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
+store_from_registers(const float (&o)[DV<C> / 2], const struct params &params, int row,
                      int n_rows, int head, int batch)
 {
     mark(STORE);
@@ -73,7 +73,7 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
     typename C::T *out =
         (typename C::T *)params.o_rows + batch * s.batch + head * s.head + row * s.row;
 #pragma unroll
-    for (int i = 0; i < C::D / 16; i++) {
+    for (int i = 0; i < DV<C> / 16; i++) {
         int below = i % 2 * 8, column = i / 2 * 32 + 8 * (threadIdx.x % 4);
         uint32_t w[4];
 #pragma unroll
@@ -91,7 +91,7 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
 /* The same in arrays where each head has seqlen_q rows; `head` counts all heads. */
 template <class C>
 static __device__ __forceinline__ void
-store_from_registers(const float (&o)[C::D / 2], const struct params &params, int row,
+store_from_registers(const float (&o)[DV<C> / 2], const struct params &params, int row,
                      size_t head)
 {
     int batch = (int)head / params.heads_q;
@@ -105,14 +105,14 @@ store_from_registers(const float (&o)[C::D / 2], const struct params &params, in
  * warpgroup's own. */
 template <class C, int PANEL_ROWS = 64>
 static __device__ __forceinline__ void
-store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
+store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
                   const struct params &params, int first, const struct work_tile &t, int id)
 {
     mark(STORE);
     int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
     uint32_t base = shared_address(staged) + r * 128;
 #pragma unroll
-    for (int i = 0; i < C::D / 16; i++) {
+    for (int i = 0; i < DV<C> / 16; i++) {
         uint32_t chunk = (2 * (i % 4) + lane / 16) ^ (r & 7);
         const float *x = o + 8 * i;
         stmatrix(base + i / 4 * PANEL_ROWS * 128 + chunk * 16, pack<typename C::T>(x[0], x[1]),
@@ -124,7 +124,7 @@ store_through_tma(const float (&o)[C::D / 2], typename C::T *staged,
     mark(STORE);
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
-        for (int i = 0; i < C::D / 64; i++)
+        for (int i = 0; i < IN_PANELS<DV<C>> / 64; i++)
             tma_store_box(&params.o, staged + i * PANEL_ROWS * 64, 64 * i, first, t.head,
                           t.batch);
         tma_store_commit();

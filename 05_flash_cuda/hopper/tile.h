@@ -58,17 +58,29 @@ static __device__ __forceinline__ void mask_block(float (&s)[C::Bc / 2],
     apply_mask(s, visible);
 }
 
+/* Columns of V and o: those of Q and K, where a rung names no others. */
+template <class C> static constexpr int columns_of_v()
+{
+    if constexpr (requires { C::DV; }) return C::DV;
+    else return C::D;
+}
+
+template <class C> constexpr int DV = columns_of_v<C>();
+
+/* The columns that a row of COLUMNS takes in shared memory: whole panels. */
+template <int COLUMNS> constexpr int IN_PANELS = (COLUMNS + 63) / 64 * 64;
+
 /* Issues the copy of ROWS rows from `row` on into a tile, panel after panel; bar counts the
  * bytes. */
-template <class C, int ROWS>
+template <class C, int ROWS, int COLUMNS = C::D>
 static __device__ __forceinline__ void load_tile(typename C::T *to,
                                                  const CUtensorMap *map, uint64_t *bar,
                                                  int row, int head, int batch)
 {
     mark(COPY);
-    mbarrier_arrive_expect_tx(bar, ROWS * C::D * 2);
+    mbarrier_arrive_expect_tx(bar, ROWS * IN_PANELS<COLUMNS> * 2);
 #pragma unroll
-    for (int i = 0; i < C::D / 64; i++)
+    for (int i = 0; i < IN_PANELS<COLUMNS> / 64; i++)
         tma_load_box(to + i * ROWS * 64, map, bar, 64 * i, row, head, batch);
 }
 
@@ -89,7 +101,7 @@ static __device__ __forceinline__ void issue_qk(float (&s)[C::Bc / 2], uint64_t 
 
 /* Issues O += P V: the weights of 64 rows, a tile of Bc values. */
 template <class C>
-static __device__ __forceinline__ void issue_pv(float (&o)[C::D / 2],
+static __device__ __forceinline__ void issue_pv(float (&o)[DV<C> / 2],
                                                 const uint32_t (&p)[C::Bc / 4],
                                                 const typename C::T *v_tile)
 {

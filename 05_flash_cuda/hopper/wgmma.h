@@ -114,29 +114,38 @@ static __device__ __forceinline__ void warpgroup_fence_operand(uint32_t (&x)[N])
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "                \
     "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "                \
     "%28, %29, %30, %31"
-#define NAMES_128                                                                      \
+#define NAMES_96                                                                       \
     NAMES_64 ", "                                                                      \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "                \
-    "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "                \
-    "%58, %59, %60, %61, %62, %63"
-#define NAMES_256                                                                      \
+    "%45, %46, %47"
+#define NAMES_112                                                                      \
+    NAMES_96 ", "                                                                      \
+    "%48, %49, %50, %51, %52, %53, %54, %55"
+#define NAMES_128                                                                      \
+    NAMES_112 ", "                                                                     \
+    "%56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_192                                                                      \
     NAMES_128 ", "                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "                \
     "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "                \
-    "%90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, "                   \
-    "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "               \
-    "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "               \
-    "%124, %125, %126, %127"
+    "%90, %91, %92, %93, %94, %95"
+#define NAMES_256                                                                      \
+    NAMES_192 ", "                                                                     \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, "                   \
+    "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, "               \
+    "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 #define OUTPUTS_8(mode, i)                                                             \
     mode(d[i]), mode(d[i + 1]), mode(d[i + 2]), mode(d[i + 3]), mode(d[i + 4]),        \
     mode(d[i + 5]), mode(d[i + 6]), mode(d[i + 7])
-#define OUTPUTS_32(mode, i)                                                            \
-    OUTPUTS_8(mode, i), OUTPUTS_8(mode, i + 8), OUTPUTS_8(mode, i + 16),               \
-    OUTPUTS_8(mode, i + 24)
+#define OUTPUTS_16(mode, i) OUTPUTS_8(mode, i), OUTPUTS_8(mode, i + 8)
+#define OUTPUTS_32(mode, i) OUTPUTS_16(mode, i), OUTPUTS_16(mode, i + 16)
 #define OUTPUTS_64(mode) OUTPUTS_32(mode, 0)
-#define OUTPUTS_128(mode) OUTPUTS_64(mode), OUTPUTS_32(mode, 32)
-#define OUTPUTS_256(mode) OUTPUTS_128(mode), OUTPUTS_32(mode, 64), OUTPUTS_32(mode, 96)
+#define OUTPUTS_96(mode) OUTPUTS_64(mode), OUTPUTS_16(mode, 32)
+#define OUTPUTS_112(mode) OUTPUTS_96(mode), OUTPUTS_8(mode, 48)
+#define OUTPUTS_128(mode) OUTPUTS_96(mode), OUTPUTS_16(mode, 48)
+#define OUTPUTS_192(mode) OUTPUTS_128(mode), OUTPUTS_32(mode, 64)
+#define OUTPUTS_256(mode) OUTPUTS_192(mode), OUTPUTS_32(mode, 96)
 
 #define WGMMA(N, type, mode, p, inputs, transposed, ...)                               \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\n"                        \
@@ -159,6 +168,8 @@ template <class T, bool FIRST, int REGISTERS>
 static __device__ __forceinline__ void wgmma_qk(float (&d)[REGISTERS], uint64_t a, uint64_t b)
 {
     if constexpr (REGISTERS == 32) WGMMA_OF(64, "%32, %33", "0, 0", "l"(a), "l"(b))
+    else if constexpr (REGISTERS == 48) WGMMA_OF(96, "%48, %49", "0, 0", "l"(a), "l"(b))
+    else if constexpr (REGISTERS == 56) WGMMA_OF(112, "%56, %57", "0, 0", "l"(a), "l"(b))
     else WGMMA_OF(128, "%64, %65", "0, 0", "l"(a), "l"(b))
 }
 
@@ -171,6 +182,10 @@ static __device__ __forceinline__ void wgmma_qk(float (&d)[REGISTERS], const uin
 {
     if constexpr (REGISTERS == 32)
         WGMMA_OF(64, "{%32, %33, %34, %35}, %36", "0", FRAGMENT(a), "l"(b))
+    else if constexpr (REGISTERS == 48)
+        WGMMA_OF(96, "{%48, %49, %50, %51}, %52", "0", FRAGMENT(a), "l"(b))
+    else if constexpr (REGISTERS == 56)
+        WGMMA_OF(112, "{%56, %57, %58, %59}, %60", "0", FRAGMENT(a), "l"(b))
     else WGMMA_OF(128, "{%64, %65, %66, %67}, %68", "0", FRAGMENT(a), "l"(b))
 }
 
@@ -182,8 +197,12 @@ static __device__ __forceinline__ void wgmma_pv(float (&d)[REGISTERS], const uin
     constexpr bool FIRST = false;
     if constexpr (REGISTERS == 32)
         WGMMA_OF(64, "{%32, %33, %34, %35}, %36", "1", FRAGMENT(a), "l"(b))
+    else if constexpr (REGISTERS == 48)
+        WGMMA_OF(96, "{%48, %49, %50, %51}, %52", "1", FRAGMENT(a), "l"(b))
     else if constexpr (REGISTERS == 64)
         WGMMA_OF(128, "{%64, %65, %66, %67}, %68", "1", FRAGMENT(a), "l"(b))
+    else if constexpr (REGISTERS == 96)
+        WGMMA_OF(192, "{%96, %97, %98, %99}, %100", "1", FRAGMENT(a), "l"(b))
     else WGMMA_OF(256, "{%128, %129, %130, %131}, %132", "1", FRAGMENT(a), "l"(b))
 }
 

@@ -51,11 +51,11 @@ template <class C> static void launch_piece(const struct problem *p, const struc
 template <class T, int D>
 static void launch_part(const struct problem *p, const struct part *x)
 {
-    if constexpr (D == 64) launch_piece<config<T, 64, 3, 128, 3, 3, true>>(p, x);
-    else if constexpr (D == 256) launch_piece<config<T, 256, 2, 64, 2, 2, true>>(p, x);
+    if constexpr (D == 64) launch_piece<config<T, 64, 64, 3, 128, 3, 3, true>>(p, x);
+    else if constexpr (D == 256) launch_piece<config<T, 256, 256, 2, 64, 2, 2, true>>(p, x);
     else if constexpr (std::is_same_v<T, __half>)
-        launch_piece<config<T, 128, 2, 128, 2, 2, true>>(p, x);
-    else launch_piece<config<T, 128, 2, 128, 3, 2, true>>(p, x);
+        launch_piece<config<T, 128, 128, 2, 128, 2, 2, true>>(p, x);
+    else launch_piece<config<T, 128, 128, 2, 128, 3, 2, true>>(p, x);
 }
 
 void part_tuned(const struct problem *p, const struct part *x)

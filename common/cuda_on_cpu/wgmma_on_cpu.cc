@@ -59,7 +59,7 @@ UNSEEN static void check_operands(const struct wgmma &w, const struct caller &wh
     const uint32_t b = (uint32_t)(w.b & 0x3fff) << 4;
     if (!w.a_in_registers) check_accesses("wgmma", (uint32_t)(w.a & 0x3fff) << 4, 64 * 128, true, where);
     if (!w.b_transposed) check_accesses("wgmma", b, (size_t)w.n * 128, true, where);
-    for (int panel = 0; w.b_transposed && panel < w.n / 64; panel++)
+    for (int panel = 0; w.b_transposed && panel < (w.n + 63) / 64; panel++)
         check_accesses("wgmma", b + (uint32_t)(panel * to_panel), 16 * 128, true, where);
 }
 

@@ -77,7 +77,8 @@ static const struct cases attention[] = {
     {"random", "q=130 k=131 d=1,2,7,16,32,40,59,63,65,80,96,111,128,160,192,256 causal"},
     {"random", "q=35 k=70 d=64,128,40,1,64,7 dv=128,64,72,64,1,59 causal=0,1 "
                "in=both,both,both,both,quick"},
-    {"random", "q=35 k=70 d=80,192,96,256,16 dv=96,128,33,16,256 causal=0,1"},
+    {"random", "q=35 k=70 d=80,192,96,256,16,192 dv=96,128,33,16,256,192 causal=0,1 "
+               "in=executed,executed,full,full,full,executed"},
     /* Batches and groups of heads. */
     {"random", "q=19 k=35 d=32 batch=2,1,2,1,3,2,1,1 heads=1,2,4,8,6,3,6,5 "
                "kv=1,1,2,1,3,3,2,5 in=both,both,both,full"},
@@ -106,7 +107,7 @@ static const struct cases attention[] = {
                 "at=0,15,16,31,32,47,48,63,64,127,128,175,176,255,256,299"},
     {"outlier", "q=9 k=1,17,33,49,65,129 at=0,16,32,48,64,128 in=executed"},
     /* on the diagonal: the row before does not see the key, even of a repaired block */
-    {"spike", "q=160 k=160 d=64,128 at=150 causal in=both"},
+    {"spike", "q=160 k=160 d=64,128,96,192 at=150 causal in=both"},
     /* A given scale, also one that turns the largest product into the smallest score, and
      * 0, by which nothing masked may be multiplied. */
     {"random", "q=21 k=70 scale=1.5,-0.25,0 in=both"},
