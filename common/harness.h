@@ -272,7 +272,7 @@ struct stage {
     /* Prints what follows the trace of scores x (n) and values v (n, 2), (1, j) each; or NULL. */
     void (*after_trace)(const float *x, size_t n, const float *v);
     const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */
-    /* check, bench or run (`verb`, a bit of program/parse.h) on several ranks: with --gpus, or
+    /* check, bench or run (`verb`, a bit of program/options.h) on several ranks: with --gpus, or
      * always where the program is of several ranks. */
     int (*on_ranks)(const struct stage *stage, unsigned verb, const struct options *opt);
     const char *ranks;             /* "3 ranks": a program of several; else NULL */

@@ -10,7 +10,7 @@
 #include "gpu/gpu.h"
 #include "library/five_steps.h"
 #include "program/complain.h"
-#include "program/parse.h"
+#include "program/options.h"
 #include "program/verbs.h"
 
 enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };

@@ -1,4 +1,4 @@
-/* options.h: the command line of a stage program, parsed. */
+/* options.h: the command line of a stage program: from the words after a verb to its options. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -32,5 +32,26 @@ struct options {
     enum op op;
     size_t rows, cols, batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
 };
+
+/* Which verbs take an option: a mask of these. */
+enum { IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16 };
+
+struct verb {
+    const char *name;
+    const char *what; /* it does, in the help; NULL: not a line of its own */
+    unsigned bit;     /* IN_LIST ... */
+    int (*function)(const struct stage *stage, const struct options *opt);
+};
+
+/* Fills *opt from the words that follow the verb.  Returns 0, or 2 after one line on
+ * stderr that names the culprit. */
+int options_parse(int argc, char **argv, const struct verb *verb, const struct stage *stage,
+                  struct options *opt);
+
+/* Prints the options of a verb, as the help shows them. */
+void options_help(const struct stage *stage, const struct verb *verb);
+
+/* The operation that `run` is asked for: --op, or that of the files. */
+enum op run_operation(const struct options *opt);
 
 #endif

@@ -1,5 +1,5 @@
 /* parse.c: the options of a stage program. */
-#include "program/parse.h"
+#include "program/options.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "problem/layout.h"
 #include "problem/operation.h"
 #include "program/complain.h"
-#include "program/parse.h"
+#include "program/options.h"
 #include "program/run.h"
 #include "program/verbs.h"
 

@@ -10,7 +10,7 @@
 #include "problem/operation.h"
 #include "problem/variant.h"
 #include "program/complain.h"
-#include "program/parse.h"
+#include "program/options.h"
 #include "program/run.h"
 #include "ranks/shards.h"
 

@@ -7,7 +7,6 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "program/options.h"
-#include "program/parse.h"
 #include "program/verbs.h"
 
 enum { FAILED = 1, SKIPPED = 77 };

@@ -41,7 +41,7 @@ int world_agree(const char *why, int status);
 /* Ends every process at once after one line on stderr: another rank may wait for ever. */
 void world_abort(const char *why) __attribute__((noreturn));
 
-/* In world_one.c: check, bench or run (a bit of program/parse.h) on opt->gpus GPUs.  In
+/* In world_one.c: check, bench or run (a bit of program/options.h) on opt->gpus GPUs.  In
  * world_mpi.c: the same on the processes of mpirun.  In none.c: why it cannot be. */
 int on_ranks(const struct stage *stage, unsigned verb, const struct options *opt);
 
