@@ -19,6 +19,9 @@ from peers_run import SHAPES, Problem, Run
 from peers_shapes import bytes_of, flops_of, planned
 
 
+UP_TO_128, WIDER = ["gradient_overlap"], ["gradient_wide_heads"]  # the last rungs, by head_dim
+
+
 def gradients(torch, shape, q, k, v, d_o, kind):
     """dq, dk, dv of one head, (rows, head_dim) each; float32: p and ds rounded as 16-bit kernels do."""
     seqlen, d, causal = shape[3], shape[5], shape[6]
@@ -108,6 +111,8 @@ def measure(run, problem, names, library):
     for x in (q, k, v):
         x.requires_grad_()
     for name in names:
+        if name in UP_TO_128 + WIDER and name in (UP_TO_128, WIDER)[shape[5] <= 128]:
+            continue
         p.add(name, lambda name=name: peer(torch, name, shape, q, k, v, d_o)
               if name in ALL_PEERS else
               ours(torch, library, name, dtype, shape, q, k, v, d_o),
@@ -119,7 +124,8 @@ def measure(run, problem, names, library):
 def main():
     """Runs the measurements; returns the exit status."""
     run = Run(__doc__, 0.3, {
-        "--variants": {"default": "gradient_in_order,gradient_overlap", "help": "our kernels: a,b"},
+        "--variants": {"default": ",".join(["gradient_in_order", *UP_TO_128, *WIDER]),
+                       "help": "our kernels: a,b"},
         "--backends": {"default": ",".join(name for name in ALL_PEERS if name not in
                                            ("pytorch-efficient", "pytorch-math"))},
         "--regimes": {"default": "cold,sustained"}, **SHAPES})

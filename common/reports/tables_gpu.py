@@ -60,13 +60,15 @@ SHAPE = ["head_dim", "head_dim_v", "causal", "length", "heads_q", "heads_kv"]
 
 
 class Pair:
-    """Our kernel and the libraries on one problem; the rows of each run that has both."""
+    """Our kernel and the libraries on one problem, by their names; the rows of each run that has
+    both."""
 
-    def __init__(self, rows, ours, peers=tuple(BEST_PEERS)):
+    def __init__(self, rows, ours, peers):
         runs = [{row.variant: row for row in each(run)} for _, run in rows.groupby("run")]
-        self.runs = [(line[ours], min((line[name] for name in peers if name in line),
-                                      key=lambda row: row.median_s))
-                     for line in runs if ours in line and {*peers} & {*line}]
+        pairs = [[[line[name] for name in names if name in line] for names in (ours, peers)]
+                 for line in runs]
+        self.runs = [(mine[0], min(theirs, key=lambda row: row.median_s))
+                     for mine, theirs in pairs if mine and theirs]
 
     @property
     def ours(self):
@@ -89,7 +91,7 @@ class Pair:
         return f"{significant(self.ours.gflops / 1000)} ({self.ratio()})"
 
 
-def pairs_of(rows, ours, peers=tuple(BEST_PEERS)):
+def pairs_of(rows, ours, peers):
     """{SHAPE: Pair} of the rows of one regime and layout."""
     pairs = {key[:-1]: Pair(problem, ours, peers)
              for key, problem in rows.groupby([*SHAPE, "batch"])}
@@ -103,7 +105,7 @@ def beside_peers(data, regime="cold", layout="bhld", tuned=None, ours=LAST):
         "and layout == @layout and seqlen_q == seqlen_k")
     if tuned is not None:
         rows = rows[is_tuned(rows) == tuned]
-    return need(pairs_of(rows, ours),
+    return need(pairs_of(rows, [ours], BEST_PEERS),
                 f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
 
 
@@ -294,7 +296,7 @@ def gpu_blocks(data):
 
 # --- The backward pass ---
 
-BACKWARD, IN_ORDER = "gradient_overlap", "gradient_in_order"
+BACKWARD, IN_ORDER = ["gradient_overlap", "gradient_wide_heads"], ["gradient_in_order"]
 ORDERED_PEERS = [name for name in ALL_PEERS if name not in PEERS]
 ORDERED_TEXT = "the best library in its deterministic mode"
 
@@ -306,13 +308,14 @@ def backward_gpu(data, regime):
     regime = regime or "cold"
     rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
     known = need(pairs_of(rows, BACKWARD, PEERS), "no measurement of the backward pass")
-    price, others = pairs_of(rows, IN_ORDER, (BACKWARD,)), pairs_of(rows, IN_ORDER, ORDERED_PEERS)
+    price, others = pairs_of(rows, IN_ORDER, BACKWARD), pairs_of(rows, IN_ORDER, ORDERED_PEERS)
     ordered = {(panel_text(key[0], key[2]), key[3]): f"{significant(pair.ours.gflops / 1000)} ("
                + "; ".join(line[key].ratio() for line in (price, others) if key in line) + ")"
                for key, pair in price.items()}
+    ours = "` and `".join(dict.fromkeys(pair.ours.variant for pair in known.values()))
     beside = f"; as {ORDERED_TEXT}" if others else ""
     return (["TFLOP/s (times as fast as the best library of the run; in order: times as fast as "
-             f"`{BACKWARD}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
+             f"`{ours}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
             + by_length(known, [("in order", ordered)]) + provenance(each(rows)))
 
 
