@@ -149,6 +149,19 @@ def test_a_window_has_the_bound_of_whole_blocks_beside_its_ratio(made):
     holds(text + said, "| ratio | bound |", "| 0.50 | 0.80 |", "| 0.50 |  |")
 
 
+def test_decode_beside_libraries_has_the_ratio_to_the_best(made):
+    write(invented.stages())
+    (first,) = invented.stages()[:1].to_dict("records")
+    first |= {"device": "gpu", "batch": 64, "heads_q": 32, "heads_kv": 8, "seqlen_q": 1,
+              "seqlen_k": 8192, "flags": "cold; pages; drawn lengths"}
+    write(invented.table([first | {"variant": name, "stage": stage, "median_s": s, "gbps": 4 / s}
+                          for name, stage, s in (("five_steps", 5, 0.001), ("a", "peer", 0.003),
+                                                 ("b", "peer", 0.002))]), "hopper/decode.csv")
+    _, text, said = made("decode-lengths")
+    holds(text + said, "| 64 x 32/8 heads, up to 8k keys, drawn lengths, pages | 4000 | 1333 | 2000 "
+          "| 2.00 |")
+
+
 def test_stage_tables_follow_the_list_of_the_stage(made):
     write(invented.stages(gpu=True))
     for order in (("tiled", "threads"), ("threads", "tiled")):

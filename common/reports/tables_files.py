@@ -5,7 +5,7 @@ import re
 
 from registry import table
 from results import Malformed, NoData, each, read_lines
-from words import markdown, si, significant
+from words import grid, markdown, provenance, si, significant
 
 
 def source(row, *more):
@@ -141,6 +141,26 @@ def serving(data):
             "computes whole blocks of keys.", "",
             *markdown(["feature", "", "shape", "time", "speed", "ratio", "bound"], cells),
             "", "One call takes " + "; ".join(calls) + "."] + source(rows[0])
+
+
+@table("decode-lengths")
+def decode_lengths(data):
+    """One new query per sequence over caches of different lengths, from hopper/decode.csv."""
+    rows = each(data.file("hopper/decode.csv"))
+    names, cells, methods = {}, {}, dict.fromkeys(row.variant for row in rows)
+    for row in rows:
+        place, lengths = row.flags.split("; ")[1:3]
+        names.setdefault(f"{row.batch:.0f} x {row.heads_q:.0f}/{row.heads_kv:.0f} heads, up to "
+                         f"{si(row.seqlen_k)} keys, {lengths}, {place}", {})[row.variant] = row
+    for name, line in names.items():
+        cells |= {(name, of): f"{row.gbps:.0f}" for of, row in line.items()}
+        peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
+        if "five_steps" in line and peer:
+            cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
+    return (["GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
+             "as the best of the others.", ""]
+            + grid(["caches", *methods, "ratio"], cells, names, [*methods, "ratio"])
+            + provenance(rows))
 
 
 @table("library_cpu")

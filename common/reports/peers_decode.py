@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""peers_decode.py: one new query per sequence over caches of different lengths, beside libraries.
+
+    python3 common/reports/peers_decode.py --csv build/results/hopper/decode.csv
+
+Through the Python packages: ours, FlashAttention-3, FlashInfer (with tensor cores,
+which are faster here) and PyTorch's attention with a mask (it knows no pages).  Caches of [sequences,
+longest, heads, d], or pages of 64 keys; lengths are all equal, or drawn between half and all of the longest.
+Cold, in turn (rounds.py).  Bytes are those of the keys and values that are visible.  Exit status:
+0; 1 a wrong result; 77 without PyTorch or GPU.
+"""
+import importlib.util
+import itertools
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
+
+from accept import compare, reference  # noqa: E402
+from peers_run import Problem, Run  # noqa: E402
+
+SHAPES = [(64, 32, 8, 8192), (128, 32, 8, 4096), (64, 32, 8, 1024), (64, 64, 8, 4096),
+          (128, 64, 8, 1024)]  # sequences, heads of q and of k, the longest
+DIM, PAGE = 128, 64
+NAMES = ("five_steps", "flash-attention-3", "flashinfer", "pytorch-efficient")
+
+
+def version(package):
+    """Of a package that may be there."""
+    module = importlib.util.find_spec(package) and importlib.import_module(package)
+    return getattr(module, "__version__", "")
+
+
+class Cache:
+    """Keys and values of some sequences: as rows, and in pages that lie in a drawn order."""
+
+    def __init__(self, torch, shape, drawn):
+        b, self.heads_q, self.heads, n = shape
+        self.torch, self.longest = torch, n
+        self.q = torch.randn(b, self.heads_q, DIM, device="cuda").to(torch.bfloat16)
+        self.rows = [torch.randn(b, n, self.heads, DIM, device="cuda").to(torch.bfloat16)
+                     for _ in range(2)]
+        self.lengths = torch.randint(n // 2, n + 1, (b,), device="cuda").int() if drawn else \
+            torch.full((b,), n, device="cuda", dtype=torch.int32)
+        self.table = torch.randperm(b * n // PAGE, device="cuda").int().reshape(b, -1)
+        self.pages = [torch.empty_like(x).reshape(-1, PAGE, self.heads, DIM) for x in self.rows]
+        for page, x in zip(self.pages, self.rows):
+            page[self.table.flatten().long()] = x.reshape(page.shape)
+
+    def five_steps(self, paged):
+        """Ours."""
+        import five_steps
+        of, table = (self.pages, self.table) if paged else (self.rows, None)
+        return lambda: five_steps.decode(self.q, *of, table, self.lengths, layout="pages_first")
+
+    def flash_attention_3(self, paged):
+        """Its own choice of splits."""
+        from flash_attn_interface import flash_attn_with_kvcache
+        of, table = (self.pages, self.table) if paged else (self.rows, None)
+        return lambda: flash_attn_with_kvcache(self.q[:, None], *of, cache_seqlens=self.lengths,
+                                               page_table=table)[:, 0]
+
+    def flashinfer(self, paged):
+        """Pages only; its plan is made once, as for all layers of a model."""
+        import flashinfer
+        used = (self.lengths + PAGE - 1) // PAGE
+        ends = self.torch.cat([used.new_zeros(1), used.cumsum(0)]).int()
+        which = self.torch.cat([row[:n] for row, n in zip(self.table, used.tolist())])
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            self.torch.empty(256 << 20, dtype=self.torch.uint8, device="cuda"),
+            use_tensor_cores=True)
+        wrapper.plan(ends, which, ((self.lengths - 1) % PAGE + 1).int(), self.heads_q, self.heads,
+                     DIM, PAGE, q_data_type=self.q.dtype, kv_data_type=self.q.dtype)
+        return (lambda: wrapper.run(self.q, tuple(self.pages))) if paged else None
+
+    def pytorch_efficient(self, paged):
+        """Padded caches, with a mask."""
+        k, v = (x.transpose(1, 2) for x in self.rows)
+        seen = self.torch.arange(self.longest, device="cuda") < self.lengths[:, None]
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        return None if paged else lambda: attend(self.q[:, :, None], k, v, enable_gqa=True,
+                                                 attn_mask=seen[:, None, None])[:, :, 0]
+
+
+def measure(run, shape, drawn, paged):
+    """One problem by every library."""
+    torch, cache = run.torch, Cache(run.torch, shape, drawn)
+    batch, heads_q, heads, longest = shape
+    keys = int(cache.lengths.sum())
+    moved = 4.0 * DIM * (heads * keys + heads_q * batch)
+    whole = (batch, heads_q, heads, 1, longest, DIM, 0)
+    p = Problem(run, whole, "bf16", f"{'pages' if paged else 'rows'} of {keys} keys", "read",
+                flops=4.0 * DIM * heads_q * keys, bytes_predicted=moved, peak_bytes=0, work=moved,
+                note=f"{'pages' if paged else 'rows'}; {'drawn' if drawn else 'equal'} lengths")
+    for name in NAMES:
+        def make(name=name):
+            try:
+                return getattr(cache, name.replace("-", "_"))(paged)
+            except ImportError:
+                return None
+        p.add(name, make, stage="05_flash_cuda" if name == "five_steps" else "peer")
+    n = int(cache.lengths[0])
+    one = cache.q[:1, :, None], *(x[:1, :n].transpose(1, 2) for x in cache.rows)
+    known = reference(torch, (1, heads_q, heads, 1, n, DIM, 0), "bf16", *one)
+    p.check(lambda o: compare((1, heads_q, heads, 1, n, DIM, 0), o[:1, :, None], known))
+    run.measure(p, ("cold",))
+
+
+def main():
+    """Runs the measurements; returns the exit status."""
+    run = Run(__doc__, 0.2)
+    import five_steps
+    ours = five_steps.c_library.library().built_with.replace(",", " ")
+    run.compilers |= {"five_steps": ours, "flashinfer": f"flashinfer {version('flashinfer')}"}
+    with run.torch.no_grad():
+        for shape, drawn, paged in itertools.product(SHAPES, (True, False), (True, False)):
+            measure(run, shape, drawn, paged)
+    return run.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
