@@ -55,7 +55,7 @@ peers() {
 }
 
 roof=build/roof/05_flash_cuda
-last=$(sed -n 's/^RUNG(\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 3 | paste -sd, -)
+last=$(sed -n 's/^RUNG(\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 3 | paste -sd, -),general
 libraries=pytorch-cudnn,flash-attention-3,flash-attention-4
 [ -x $roof ] || roof=
 for part in ${*:-attention profile rows f32 hard softmax backward}; do
