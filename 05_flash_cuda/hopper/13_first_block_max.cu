@@ -135,7 +135,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     warpgroup_fence_operand(x.p);
     if (C::FIRST_BLOCK_MAX) {
         advance<C::K_STAGES>(x.k_at);
-        if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
+        if (any_has_outgrown(x.rows))
             repair(x, kv.k[k_index], params, row, n, mask, l);
         mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
     }

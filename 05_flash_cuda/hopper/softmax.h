@@ -64,6 +64,12 @@ static __device__ __forceinline__ bool has_grown(const struct rows &r,
     return SOFTMAX && __any_sync(0xffffffffu, here);
 }
 
+/* Whether the weights of some row of the warp have outgrown its reference (rung 13). */
+static __device__ __forceinline__ bool any_has_outgrown(const struct rows &r)
+{
+    return __any_sync(0xffffffffu, SOFTMAX && has_outgrown(r));
+}
+
 /* s = 2^(s c - mc), summed into l. */
 template <int N>
 static __device__ __forceinline__ void exponentials(float (&s)[N], struct rows &r, float c)
