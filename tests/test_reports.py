@@ -22,7 +22,7 @@ import peers_run  # noqa: E402
 import peers_shapes  # noqa: E402
 import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
-import serving_pairs  # noqa: E402
+import serving  # noqa: E402
 import timeline  # noqa: E402
 
 SHAPE = (1, 2, 2, 4, 4, 8, 0)
@@ -141,14 +141,6 @@ def test_a_line_says_its_conditions():
     assert abs(float(line["gbps"]) / (once / 2e9) - 1) < 1e-4
 
 
-def test_the_columns_are_those_of_bench():
-    assert measurements.COLUMNS[:3] == ["stage", "variant", "op"]
-    assert measurements.COLUMNS[-2:] == ["compiler", "flags"] and len(measurements.COLUMNS) > 34
-    with open(ROOT / "notes/results/cpu.csv", encoding="utf-8") as file:
-        old = file.readline().strip().split(",")
-    assert {*old} <= {*measurements.COLUMNS}
-
-
 def test_cold_calls_are_flushed_shuffled_and_equally_many():
     clock = Clock()
     methods = {name: clock.method(name, [t]) for name, t in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
@@ -198,8 +190,8 @@ def test_the_parts_hold_the_shapes_that_are_named():
     with pytest.raises(peers_shapes.argparse.ArgumentTypeError):
         peers_shapes.shape_of("1,2,3")
     # tiles of 64 queries with a window of 256 keys compute five blocks of 64
-    assert serving_pairs.whole_blocks(640, 255, 64) == 64 * 64 * (1 + 2 + 3 + 4 + 6 * 5)
-    assert serving_pairs.whole_blocks(64, 63, 128) == 64 * 128
+    assert serving.whole_blocks(640, 255, 64) == 64 * 64 * (1 + 2 + 3 + 4 + 6 * 5)
+    assert serving.whole_blocks(64, 63, 128) == 64 * 128
 
 
 # --- Libraries ---
@@ -251,18 +243,8 @@ def test_flash_attention_is_called_on_arrays_blhd(flash, name):
     assert name in peers_methods.PEERS and name in peers_methods.WRITES_LSE
 
 
-def test_a_library_that_is_not_installed_is_left_out():
-    peers_methods.flash_module.cache_clear()
-    if importlib.util.find_spec("flash_attn"):
-        pytest.skip("FlashAttention is installed")
-    assert "flash-attention-4" not in peers_methods.compilers(TORCH)
-    assert "flash-attention-4" not in peers_methods.versions(TORCH)
-    q = tensor(1, 2, 4, 8, dtype="f2").view(Half)
-    assert peers_methods.torch_method(TORCH, "flash-attention-4", SHAPE, q, q, q) is None
-
-
 @pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
-                                    "stress", "peers_backward", "timeline", "peers_cpu"])
+                                    "stress", "peers_backward", "peers_decode", "timeline", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
     more = [] if script == "stress" else ["--csv", "a.csv"]

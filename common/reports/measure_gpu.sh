@@ -12,6 +12,7 @@
 #   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
 #   hard         difficult data                         hopper/hard.csv
+#   decode       lengths per sequence, beside FA3, FlashInfer  hopper/decode.csv
 #   softmax      softmax and its peers                  h200_softmax.csv
 #   backward     the backward pass and its peers        backward/h200.csv (three runs)
 set -u
@@ -58,7 +59,7 @@ roof=build/roof/05_flash_cuda
 last=$(sed -n 's/^RUNG(\([a-z_]*\),.*/\1/p' 05_flash_cuda/rungs.h | tail -n 3 | paste -sd, -),general
 libraries=pytorch-cudnn,flash-attention-3,flash-attention-4
 [ -x $roof ] || roof=
-for part in ${*:-attention profile rows f32 hard softmax backward}; do
+for part in ${*:-attention profile rows f32 hard decode softmax backward}; do
     case $part in
     attention) anew h200_attention.csv 1 peers gpu --variants all ;;
     last_rungs) anew hopper/last_rungs.csv 3 peers gpu --variants "$last" \
@@ -69,6 +70,7 @@ for part in ${*:-attention profile rows f32 hard softmax backward}; do
         "$results" ;;
     f32) anew h200_f32.csv 1 float "$results/h200_f32.csv" ;;
     hard) anew hopper/hard.csv 1 peers gpu --variants "$last" --backends $libraries --parts hard ;;
+    decode) anew hopper/decode.csv 1 peers decode ;;
     softmax) anew h200_softmax.csv 1 peers softmax ;;
     backward) anew backward/h200.csv 3 peers backward ;;
     *) echo "measure_gpu: no part '$part'" >&2; failed=1 ;;
