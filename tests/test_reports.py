@@ -202,8 +202,8 @@ def flash(monkeypatch):
     peers_methods.flash_module.cache_clear()
     calls = []
 
-    def attend(q, k, v, causal=False):
-        calls.append((q.shape, causal))
+    def attend(q, k, v, causal=False, deterministic=False):
+        calls.append((q.shape, causal, deterministic))
         if q.shape[-1] > 128:
             raise NotImplementedError("head_dim")
         return v, None
@@ -233,7 +233,9 @@ def test_flash_attention_is_called_on_arrays_blhd(flash, name):
     q, k, v = (tensor(1, 2, 4, 8, dtype="f2", fill=fill).view(Half) for fill in (1, 2, 3))
     f = peers_methods.torch_method(TORCH, name, (1, 2, 2, 4, 4, 8, 1), q, k, v)
     assert f().shape == (1, 2, 4, 8) and f()[0, 0, 0, 0] == 3
-    assert flash[0] == ((1, 4, 2, 8), True)
+    assert flash[0] == ((1, 4, 2, 8), True, False)
+    assert peers_methods.torch_method(TORCH, name + peers_methods.IN_ORDER, SHAPE, q, k, v)
+    assert flash[-1] == ((1, 4, 2, 8), False, True)
     wide = tensor(1, 2, 4, 256, dtype="f2").view(Half)  # what it refuses is left out
     assert peers_methods.torch_method(TORCH, name, (1, 2, 2, 4, 4, 256, 0), wide, wide, wide) is None
     single = tensor(1, 2, 4, 8).view(Half)

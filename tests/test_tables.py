@@ -69,6 +69,18 @@ def test_steps_come_from_one_run_of_the_ladder_where_it_has_them(made):
     holds(text + said, "4k keys", "| 3.00 | tensor cores busy 13 to 19 %", "| 1.14 | 1.14 | ")
 
 
+@pytest.mark.parametrize("commit, cold, said", [
+    (invented.BASE["commit"], " 743 (1.98–2.48) |", "1.98 to 2.48 times as fast as cuDNN"),
+    ("another", " 743 (1.98) |", "1.98 times as fast as cuDNN")])
+def test_runs_of_one_commit_give_the_least_and_the_largest_ratio(made, commit, cold, said):
+    rows, _ = invented.ladder()
+    later = rows[rows.variant.isin((invented.LAST, "pytorch-cudnn"))].assign(
+        date="2000-01-03T00:00:00Z", commit=commit)
+    later.loc[later.variant == invented.LAST, "median_s"] *= 1.25
+    write(invented.pd.concat([rows, later]))
+    holds(made("hopper", "headline")[1], cold, said)
+
+
 def test_a_library_that_is_measured_appears_in_the_tables(made):
     rows, _ = invented.ladder()
     fourth = rows[rows.variant == "pytorch-cudnn"].assign(variant="flash-attention-4")
