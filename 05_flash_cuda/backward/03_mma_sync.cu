@@ -9,17 +9,22 @@
  * brings the next (rung 4 of the forward ladder).
  *
  * dq is summed in float32, by atomicAdd as in rung 1, in a buffer; a last kernel scales
- * and rounds it.  sm_80 and later; float16, bfloat16; head dims multiples of 8 up to 128.
- */
+ * and rounds it.
+ *
+ * At d = 256 a warp has registers for half of the columns of dk and dv.  So two blocks share the
+ * keys, a half each, and both compute S and dP: seven products instead of five.
+ *
+ * sm_80 and later; float16, bfloat16; head dims multiples of 8 up to 256. */
 #include "backward/mma_tiles.h"
 
 template <int HEAD_DIM> struct tiling {
-    static constexpr int D = HEAD_DIM;
+    static constexpr int D = HEAD_DIM, COLUMNS = D < 128 ? D : 128; /* of dk, dv, dq in a block */
+    static constexpr int PARTS = D / COLUMNS;    /* blocks that share their keys */
     static constexpr int WARPS = 4, THREADS = 32 * WARPS;
     static constexpr int Bc = 16 * WARPS;        /* keys of a block */
     static constexpr int Br = D == 64 ? 64 : 32; /* queries of a tile: 68 KB of 99 on sm_86 */
-    static constexpr int BLOCKS = 2;             /* on a multiprocessor */
-    static constexpr int DQ_ROWS = Br / 16, DQ_COLUMNS = D * DQ_ROWS / WARPS; /* of a warp */
+    static constexpr int BLOCKS = D == 256 ? 1 : 2; /* on a multiprocessor */
+    static constexpr int DQ_ROWS = Br / 16, DQ_COLUMNS = COLUMNS * DQ_ROWS / WARPS; /* of a warp */
 
     struct shared {
         alignas(1024) uint16_t k[Bc * D], v[Bc * D];
@@ -28,7 +33,7 @@ template <int HEAD_DIM> struct tiling {
         alignas(16) float lse2[2][Br], D_i[2][Br];
     };
     typedef float scores[Br / 8][4]; /* of a warp: 16 keys, as C fragments */
-    typedef float rows[D / 8][4];    /* dk, dv of its keys */
+    typedef float rows[COLUMNS / 8][4]; /* dk, dv of its keys */
 };
 
 /* Where a block is in its loop: one tile of queries after another, head after head of the group. */
@@ -82,7 +87,8 @@ static __forceinline__ __device__ void p_and_ds(typename W::scores &s, typename 
     }
 }
 
-/* dV += P^T dO or dK += dS^T Q for the warp's keys: weights as C fragments, a tile of queries. */
+/* dV += P^T dO or dK += dS^T Q for the warp's keys: weights as C fragments, a tile of queries
+ * from the block's first column on. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_rows(typename W::rows &o, const typename W::scores &w,
                                                 const uint16_t *tile)
@@ -111,13 +117,14 @@ static __forceinline__ __device__ void put_ds(typename W::shared &shared,
                        pack<T>(ds[n][2 * r], ds[n][2 * r + 1]));
 }
 
-/* dQ += dS K: a warp has 16 queries and DQ_COLUMNS columns. */
+/* dQ += dS K: a warp has 16 queries and DQ_COLUMNS columns; `first` is the block's first. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
-                                              const struct gradient<T> &x, struct place at)
+                                              const struct gradient<T> &x, struct place at,
+                                              int first)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int query = warp % W::DQ_ROWS * 16, column = warp / W::DQ_ROWS * W::DQ_COLUMNS;
+    const int query = warp % W::DQ_ROWS * 16, column = first + warp / W::DQ_ROWS * W::DQ_COLUMNS;
     const shared_address k = address_of(shared.k + swizzled<W::Bc>(lane % 16, lane / 16)) +
                              column / 64 * W::Bc * 128;
     float dq[W::DQ_COLUMNS / 8][4] = {};
@@ -141,29 +148,31 @@ static __forceinline__ __device__ void add_dq(const typename W::shared &shared,
         }
 }
 
-/* The warp's rows of dk or dv, from key j of the lane on. */
+/* The warp's rows of dk or dv, from key j of the lane and column `first` on. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void store_rows(uint16_t *to, const typename W::rows &o, int j,
-                                                  int n_rows, int cols, float scale)
+                                                  int n_rows, int first, int cols, float scale)
 {
 #pragma unroll
-    for (int n = 0; n < W::D / 8; n++)
+    for (int n = 0; n < W::COLUMNS / 8; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int c = 8 * n + threadIdx.x % 4 * 2;
+            const int c = first + 8 * n + threadIdx.x % 4 * 2;
             if (j + 8 * r < n_rows && c < cols)
                 *(uint32_t *)(to + (ptrdiff_t)(j + 8 * r) * cols + c) =
                     pack<T>(o[n][2 * r] * scale, o[n][2 * r + 1] * scale);
         }
 }
 
-/* Block (b * heads_kv + h) * key_tiles + t: keys t * Bc ... of key head h of batch b. */
+/* Block ((b * heads_kv + h) * key_tiles + t) * PARTS + i: keys t * Bc ... of key head h of batch
+ * b, part i of the columns. */
 template <enum dtype T, class W>
 static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     mma_sync_kernel(const struct gradient<T> x)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
-    const int head_kv = blockIdx.x / x.key_tiles, j_0 = blockIdx.x % x.key_tiles * W::Bc;
+    const int block = blockIdx.x / W::PARTS, column = blockIdx.x % W::PARTS * W::COLUMNS;
+    const int head_kv = block / x.key_tiles, j_0 = block % x.key_tiles * W::Bc;
     const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16, j = j_0 + row0 + lane / 4;
     const ptrdiff_t keys = (ptrdiff_t)head_kv * x.seqlen_k;
     const struct key_range32 seen = queries_of(x.mask, x.seqlen_q, j_0, j_0 + W::Bc);
@@ -192,15 +201,16 @@ static __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
             p_and_ds<T, W, false>(p, ds, shared, x, stage, j, at.i_0);
         else
             p_and_ds<T, W, true>(p, ds, shared, x, stage, j, at.i_0);
-        add_rows<T, W>(dv, p, shared.d_o[stage]);
+        add_rows<T, W>(dv, p, shared.d_o[stage] + column * W::Br);
         put_ds<T, W>(shared, ds);
-        add_rows<T, W>(dk, ds, shared.q[stage]);
+        add_rows<T, W>(dk, ds, shared.q[stage] + column * W::Br);
         __syncthreads(); /* dS is complete */
-        add_dq<T, W>(shared, x, at);
+        add_dq<T, W>(shared, x, at, column);
     }
     copies_wait<0>(); /* K and V, should there be no query */
-    store_rows<T, W>(x.dk + keys * x.head_dim, dk, j, x.seqlen_k, x.head_dim, x.scale);
-    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, x.head_dim_v, 1.0f);
+    store_rows<T, W>(x.dk + keys * x.head_dim, dk, j, x.seqlen_k, column, x.head_dim,
+                     x.scale);
+    store_rows<T, W>(x.dv + keys * x.head_dim_v, dv, j, x.seqlen_k, column, x.head_dim_v, 1.0f);
 }
 
 /* dq = scale dq_sum in 16 bits; rows are multiples of 8 columns. */
@@ -221,7 +231,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     using W = tiling<D>;
     const struct gradient<T> x = gradient_of<T>(p, a, W::Br, W::Bc);
     const size_t n = p->batch * p->heads_q * p->seqlen_q * p->head_dim;
-    const size_t blocks = p->batch * p->heads_kv * x.key_tiles;
+    const size_t blocks = p->batch * p->heads_kv * x.key_tiles * W::PARTS;
     launch_row_sums<T>(x, a->stream);
     CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, n * sizeof(float), (cudaStream_t)a->stream));
     if (blocks) start<typename W::shared>(mma_sync_kernel<T, W>, blocks, W::THREADS, a->stream, x);
@@ -230,27 +240,29 @@ static void launch(const struct problem *p, const struct arrays *a)
                            a->stream, x);
 }
 
-static int padded_head_dim(const struct problem *p)
+template <enum dtype T> static void launch_for(const struct problem *p, const struct arrays *a)
 {
-    return p->head_dim > 64 || p->head_dim_v > 64 ? 128 : 64;
+    const int d = head_dim_of<64, 128, 256>(p);
+    d == 64 ? launch<T, 64>(p, a) : d == 128 ? launch<T, 128>(p, a) : launch<T, 256>(p, a);
 }
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    const int d = padded_head_dim(p);
-    if (p->dtype == F16) d == 64 ? launch<F16, 64>(p, a) : launch<F16, 128>(p, a);
-    else d == 64 ? launch<BF16, 64>(p, a) : launch<BF16, 128>(p, a);
+    p->dtype == F16 ? launch_for<F16>(p, a) : launch_for<BF16>(p, a);
 }
 
 static size_t workspace(const struct problem *p)
 {
-    return gradient_workspace(p, padded_head_dim(p) == 64 ? +tiling<64>::Br : +tiling<128>::Br);
+    return gradient_workspace(p, head_dim_of<64, 128>(p) == 64 ? +tiling<64>::Br : +tiling<128>::Br);
 }
 
 static const char *refuses(const struct problem *p)
 {
-    if (p->head_dim > 128 || p->head_dim_v > 128) return "a head_dim above 128";
+    const int d = head_dim_of<64, 128, 256>(p);
+    if (!d) return "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (d == 256 && sizeof(tiling<256>::shared) > shared_memory_limit())
+        return "a head_dim above 128 without 137 KB of shared memory";
     return gradient_too_large(p);
 }
 
