@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<24>();
-        if (threadIdx.x == 0) produce(sm, params);
+        if (threadIdx.x == 0) produce<C>(sm, params);
     } else {
         setmaxnreg_inc<240>();
         consume(sm, params, w - 1);
@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config(p, [&](auto c) {
+    with_config<backward_config, 64, 128>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_wgmma_kernel<C, C::TYPE_OF_T>,
                                                backward_params_of<C>(p, a), p, a->stream);
@@ -122,7 +122,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    with_config<backward_config, 64, 128>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
     return bytes;
 }
 
@@ -133,7 +133,7 @@ GPU_VARIANT(gradient_wgmma) = {
     .idea = "wgmma, TMA, a producer",
     HOPPER_GRADIENT,
     .in_any_order = 1,
-    .refuses = hopper_gradient_refuses,
+    .refuses = narrow_refuses,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},

@@ -37,41 +37,48 @@ template <class C> struct gradient_consumer {
     int w;                        /* which consumer */
 };
 
-/* Hands dq of the tile before to the adder.  y.at.index counts tiles by twos, as does the
- * phase of the one buffer. */
+/* Hands dq to the adder of consumer w.
+ *   phase  of the one place when it is empty: here tiles by twos, which y.at.index counts */
 template <class C>
-static __device__ __forceinline__ void hand_over(gradient_consumer<C> &y, backward_memory<C> &sm,
+static __device__ __forceinline__ void hand_over(backward_memory<C> &sm, int w, int phase,
                                                  const float (&dq)[32])
 {
-    mbarrier_wait(&sm.dq_empty[y.w], (uint32_t)y.at.index);
-    float *to = sm.dq[y.w] + threadIdx.x % 128 * 4;
+    mbarrier_wait(&sm.dq_empty[w], (uint32_t)phase);
+    float *to = sm.dq[w] + threadIdx.x % 128 * 4;
 #pragma unroll
     for (int i = 0; i < 32; i += 4)
         store_four(to + i * 128, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
     fence_proxy_async();
     __syncwarp();
-    mbarrier_arrive_if(&sm.dq_full[y.w], threadIdx.x % 32 == 0);
+    mbarrier_arrive_if(&sm.dq_full[w], threadIdx.x % 32 == 0);
 }
 
 /* The adder of consumer w, one thread of an idle warp: has TMA add each block of dq.
- *   turn  when it may: rung 6 makes something of that */
+ *   turn  when it may, and whether it is the first: rung 7 makes something of that */
 template <class C, enum dtype T, class TURN>
 static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
                                                const struct backward_params<T> &params, int w,
                                                TURN turn)
 {
     const struct gradient<T> &x = params.x;
+    constexpr int N = C::DQ_BLOCKS;
     uint32_t phase = 0;
 #pragma unroll 1
-    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--, phase ^= 1) {
+    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--) {
         const int i_0 = (sm.work.first + t) * C::Br;
-        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, w);
-        mbarrier_wait(&sm.dq_full[w], phase);
-        turn.wait(params, block, sm.work.j_0, i_0);
-        tma_add_floats(x.dq_sum + (ptrdiff_t)block * 4096, sm.dq[w]);
-        tma_store_commit();
-        tma_store_wait_read();
-        mbarrier_arrive(&sm.dq_empty[w]);
+        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, N * w);
+        bool first = false;
+#pragma unroll
+        for (int i = 0; i < N; i++, phase ^= 1) {
+            float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
+            mbarrier_wait(&sm.dq_full[w], phase);
+            if (i == 0) first = turn.wait(params, block, sm.work.j_0, i_0);
+            if (first) tma_store_floats(to, sm.dq[w]);
+            else tma_add_floats(to, sm.dq[w]);
+            tma_store_commit();
+            tma_store_wait_read();
+            mbarrier_arrive(&sm.dq_empty[w]);
+        }
         turn.pass(params, block);
         if (++t == sm.work.n) t = 0, h++;
     }
@@ -112,7 +119,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     if (!FIRST) {
         wgmma_wait<1>(); /* dQ has completed, S may still run */
         warpgroup_fence_operand(dq);
-        hand_over(y, sm, dq);
+        hand_over(sm, y.w, y.at.index, dq);
     }
     mbarrier_wait(&sm.do_full[at.index], at.phase);
     wgmma_fence();
@@ -161,7 +168,7 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
     issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
     wgmma_wait<0>();
     warpgroup_fence_operand(dq);
-    hand_over(y, sm, dq);
+    hand_over(sm, y.w, y.at.index, dq);
 }
 
 template <class C, enum dtype T>
@@ -187,13 +194,13 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                   x.head_dim_v);
 }
 
-#ifndef BESIDE_RUNG_5 /* 06_in_order.cu takes what stands above */
 /* Nobody waits: sums may differ in their last bits from run to run. */
 template <class C, enum dtype T> struct any_turn {
-    __device__ void wait(const struct backward_params<T> &, int, int, int) {}
+    __device__ bool wait(const struct backward_params<T> &, int, int, int) { return false; }
     __device__ void pass(const struct backward_params<T> &, int) {}
 };
 
+#ifndef BESIDE_RUNG_5 /* 06_wide_heads.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_overlap_kernel(const __grid_constant__ struct backward_params<T> params)
@@ -207,7 +214,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<24>();
-        if (threadIdx.x == 0) produce(sm, params);
+        if (threadIdx.x == 0) produce<C>(sm, params);
         if (threadIdx.x == 32 || threadIdx.x == 64)
             add_all(sm, params, threadIdx.x / 32 - 1, any_turn<C, T>());
     } else {
@@ -218,7 +225,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config<staged_config>(p, [&](auto c) {
+    with_config<staged_config, 64, 128>(p, [&](auto c) {
         using C = decltype(c);
         launch_backward<C, backward_memory<C>>(gradient_overlap_kernel<C, C::TYPE_OF_T>,
                                                backward_params_of<C>(p, a), p, a->stream);
@@ -228,7 +235,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config<staged_config>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    with_config<staged_config, 64, 128>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
     return bytes;
 }
 
@@ -239,7 +246,7 @@ GPU_VARIANT(gradient_overlap) = {
     .idea = "dQ one tile later",
     HOPPER_GRADIENT,
     .in_any_order = 1,
-    .refuses = hopper_gradient_refuses,
+    .refuses = narrow_refuses,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},

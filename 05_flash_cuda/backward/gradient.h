@@ -51,7 +51,7 @@ template <enum dtype DTYPE> struct gradient {
     T *dq, *dk, *dv;
     float *dsinks;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
-    float *dq_sum;   /* 16 bits: [batch heads_q, seqlen_q, head_dim] dq so far, without scale */
+    float *dq_sum;   /* 16 bits: [batch heads_q, padded, D] dq so far, without scale */
     struct mask32 mask;
     int batch, heads_q, heads_kv, group, seqlen_q, seqlen_k, head_dim, head_dim_v;
     float scale, softcap;

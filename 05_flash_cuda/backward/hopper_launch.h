@@ -2,18 +2,22 @@
 #ifndef BACKWARD_HOPPER_LAUNCH_H
 #define BACKWARD_HOPPER_LAUNCH_H
 
+#include "attention.h"
 #include "backward/hopper_tiles.h"
 
 /* Tiles of queries and keys: S^T and dP^T take Br / 2 registers each, dK and dV D / 2
- * each; at both head dims that makes 192. */
+ * each; at head dims 64 and 128 that makes 192.  At 256 two consumers share dK and dV (rung 6). */
 template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     using T = Type;
     static constexpr enum dtype TYPE_OF_T = DTYPE;
-    static constexpr int D = HEAD_DIM, Bc = 128, Br = D == 64 ? 128 : 64;
-    static constexpr int STAGES = 2, THREADS = 384;
+    static constexpr int D = HEAD_DIM, Bc = D == 256 ? 64 : 128, Br = D == 64 ? 128 : 64;
+    static constexpr int STAGES = 2, DO_STAGES = D == 256 ? 1 : 2; /* tiles of Q and of dO */
+    static constexpr int THREADS = 384, DS_WARPS = D == 256 ? 4 : 8; /* warps that write dS */
+    static constexpr int RELEASES = D == 256 ? 8 : 2; /* arrivals that release a tile of Q or dO */
     static constexpr bool STAGED = false; /* dq passes through shared memory (rung 5) */
-    static_assert(Br * D == 2 * 64 * 64 && STAGES == 2, "dq_block(); dS has two places, too");
-    static_assert(D == 64 || D == 128, "dQ: 64 queries of 128, or 64 columns of 128 a consumer");
+    static constexpr int DQ_BLOCKS = Br * D / (2 * 64 * 64); /* of a consumer, in a tile */
+    static_assert(STAGES == 2, "dS has two places, too");
+    static_assert(D == 64 || D == 128 || D == 256, "dQ: 64 queries of 128, or 64 columns");
 };
 
 /* Bytes before dq_sum in the workspace; dq_sum has whole tiles of D columns. */
@@ -41,8 +45,8 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
     return params;
 }
 
-/* The three kernels: D and lse2, the one given, dq. */
-template <class C, class MEMORY, class KERNEL>
+/* D and lse2, dq_sum = 0 unless the first adder stores, the kernel given, dq. */
+template <class C, class MEMORY, bool ZERO = true, class KERNEL>
 static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_OF_T> &params,
                             const struct problem *p, void *stream)
 {
@@ -50,28 +54,41 @@ static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_
     const int blocks = (int)(p->batch * p->heads_kv * x.key_tiles);
     const size_t numbers = padded_rows(p, C::Br) * C::D;
     launch_row_sums<C::TYPE_OF_T>(x, stream);
-    CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, numbers * sizeof(float), (cudaStream_t)stream));
+    if (ZERO)
+        CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, numbers * sizeof(float), (cudaStream_t)stream));
     start<C, MEMORY>(kernel, blocks, stream, params);
     start<struct sums>(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, stream, x);
 }
 
-/* Calls use(config) with the one for the problem. */
-template <template <class, enum dtype, int> class CONFIG = backward_config, class F>
+/* Calls use(config) with the one for the problem: the least of the DIMS that holds its two. */
+template <template <class, enum dtype, int> class CONFIG, int... DIMS, class F>
 static void with_config(const struct problem *p, F use)
 {
-    const bool wide = p->head_dim > 64 || p->head_dim_v > 64;
-    if (p->dtype == BF16 && wide) use(CONFIG<__nv_bfloat16, BF16, 128>());
-    else if (p->dtype == BF16) use(CONFIG<__nv_bfloat16, BF16, 64>());
-    else if (wide) use(CONFIG<__half, F16, 128>());
-    else use(CONFIG<__half, F16, 64>());
+    const int d = head_dim_of<DIMS...>(p);
+    auto if_it_is = [&](auto config) {
+        if (config.D == d && config.TYPE_OF_T == p->dtype) use(config);
+    };
+    (if_it_is(CONFIG<__nv_bfloat16, BF16, DIMS>()), ...);
+    (if_it_is(CONFIG<__half, F16, DIMS>()), ...);
 }
 
-[[maybe_unused]] static const char *hopper_gradient_refuses(const struct problem *p)
+[[maybe_unused]] static const char *hopper_gradient_refuses(const struct problem *p, size_t widest)
 {
-    if (p->head_dim > 128 || p->head_dim_v > 128) return "a head_dim above 128";
+    if (p->head_dim > widest || p->head_dim_v > widest)
+        return widest == 128 ? "a head_dim above 128" : "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
     if (!p->seqlen_q || !p->seqlen_k || !p->batch) return "no queries or keys";
     return gradient_too_large(p);
+}
+
+[[maybe_unused]] static const char *narrow_refuses(const struct problem *p)
+{
+    return hopper_gradient_refuses(p, 128);
+}
+
+[[maybe_unused]] static const char *wide_refuses(const struct problem *p)
+{
+    return hopper_gradient_refuses(p, 256);
 }
 
 #define HOPPER_GRADIENT                                                                       \

@@ -23,13 +23,22 @@ template <enum dtype T> struct backward_params {
     CUtensorMap q, k, v, d_o;
     struct gradient<T> x;
     float c;      /* scale log2(e) */
-    int *counter; /* rung 6: blocks begun, and then additions to each block of dq */
+    int window;   /* rung 7: heads whose tiles of keys begin in turn */
+    int *counter; /* rung 7: blocks begun, and then additions to each block of dq */
 };
 
 /* A tile of queries: their Q, dO, lse2 and D. */
 template <class C> struct queries {
     alignas(1024) typename C::T q[C::Br * C::D];
     alignas(1024) typename C::T d_o[C::Br * C::D];
+    alignas(128) float lse2[C::Br], D_i[C::Br];
+};
+
+/* The same at D = 256: there is room for one dO, which lies apart (rung 6). */
+template <class C>
+    requires(C::D == 256)
+struct queries<C> {
+    alignas(1024) typename C::T q[C::Br * C::D];
     alignas(128) float lse2[C::Br], D_i[C::Br];
 };
 
@@ -54,11 +63,11 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
     for (int i = 0; i < C::STAGES; i++) {
         mbarrier_init(&sm.q_full[i], 1);
         mbarrier_init(&sm.do_full[i], 1);
-        mbarrier_init(&sm.q_empty[i], 2);
-        mbarrier_init(&sm.do_empty[i], 2);
+        mbarrier_init(&sm.q_empty[i], C::RELEASES);
+        mbarrier_init(&sm.do_empty[i], C::RELEASES);
     }
     for (int i = 0; i < 2; i++) {
-        mbarrier_init(&sm.ds_full[i], 8); /* the warps of both consumers */
+        mbarrier_init(&sm.ds_full[i], C::DS_WARPS);
         mbarrier_init(&sm.dq_full[i], 4);
         mbarrier_init(&sm.dq_empty[i], 1);
     }
@@ -72,15 +81,21 @@ static __device__ __forceinline__ struct key_work key_work_of(const struct gradi
     struct key_work w = {block / x.key_tiles, block % x.key_tiles * C::Bc, 0, 0};
     struct key_range32 seen = queries_of(x.mask, x.seqlen_q, w.j_0, min(w.j_0 + C::Bc, x.seqlen_k));
     w.first = seen.first / C::Br;
-    w.n = max(0, (seen.end + C::Br - 1) / C::Br - w.first);
+    w.n = seen.first < seen.end ? (seen.end + C::Br - 1) / C::Br - w.first : 0;
     return w;
 }
 
 /* ---- the producer, one thread: K and V, then tile after tile of queries ---- */
 
-template <class C, enum dtype T>
-static __device__ __forceinline__ void produce(backward_memory<C> &sm,
-                                               const struct backward_params<T> &params)
+/* Where dO of a tile of queries lies. */
+template <class C>
+static __device__ __forceinline__ typename C::T *d_o_of(backward_memory<C> &sm, int stage)
+{
+    return sm.tile[stage].d_o;
+}
+
+template <class C, class MEMORY, enum dtype T>
+static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward_params<T> &params)
 {
     const struct gradient<T> &x = params.x;
     const struct key_work &w = sm.work;
@@ -104,13 +119,16 @@ static __device__ __forceinline__ void produce(backward_memory<C> &sm,
                 tma_load_box(to.q + i * C::Br * 64, &params.q, &sm.q_full[at.index], 64 * i, i_0,
                              head, batch);
             tma_load_bytes(to.lse2, x.lse2 + row, C::Br * 4, &sm.q_full[at.index]);
-            mbarrier_wait(&sm.do_empty[at.index], at.phase);
-            mbarrier_arrive_expect_tx(&sm.do_full[at.index], C::Br * (C::D * 2 + 4));
+            /* one place for dO: its phase counts tiles */
+            const struct pipeline_state d_o =
+                C::DO_STAGES == 1 ? (struct pipeline_state){0, (uint32_t)at.index ^ 1} : at;
+            mbarrier_wait(&sm.do_empty[d_o.index], d_o.phase);
+            mbarrier_arrive_expect_tx(&sm.do_full[d_o.index], C::Br * (C::D * 2 + 4));
 #pragma unroll
             for (int i = 0; i < C::D / 64; i++)
-                tma_load_box(to.d_o + i * C::Br * 64, &params.d_o, &sm.do_full[at.index], 64 * i,
-                             i_0, head, batch);
-            tma_load_bytes(to.D_i, x.D + row, C::Br * 4, &sm.do_full[at.index]);
+                tma_load_box(d_o_of(sm, at.index) + i * C::Br * 64, &params.d_o,
+                             &sm.do_full[d_o.index], 64 * i, i_0, head, batch);
+            tma_load_bytes(to.D_i, x.D + row, C::Br * 4, &sm.do_full[d_o.index]);
             advance<C::STAGES>(at);
         }
 }
@@ -260,13 +278,13 @@ static __device__ __forceinline__ void store_gradient(uint16_t *to, const float 
 }
 
 /* ---- dq's buffer ---- dq is summed in float32, in the order of the registers, 64 x 64
- * numbers (a block) at a time, two blocks for each tile of queries: four numbers of each
+ * numbers (a block) at a time: four numbers of each
  * thread, eight times.  So a warp adds whole lines. */
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ int dq_block(const struct gradient<T> &x, int head, int i_0, int w)
 {
-    return (head * x.query_tiles + i_0 / C::Br) * 2 + w;
+    return (head * x.query_tiles + i_0 / C::Br) * (C::Br * C::D / 4096) + w;
 }
 
 /* dq = scale dq_sum, rounded, row by row: a warpgroup for each block. */
@@ -277,10 +295,13 @@ static __global__ void __launch_bounds__(128) store_dq_kernel(const struct gradi
     const float *from = x.dq_sum + (ptrdiff_t)blockIdx.x * 64 * 64 + threadIdx.x * 4;
     const int block = blockIdx.x / WIDE, of_head = x.padded / 64, head = block / of_head;
     const int row = block % of_head * 64 + first_row(), column = blockIdx.x % WIDE * 64;
+    const int i_0 = block % of_head * 64 / C::Br * C::Br;
+    const struct key_range32 seen = some_row_sees(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
+    const bool summed = seen.first < seen.end; /* else nobody wrote a sum */
     float dq[32];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float4 four = *(const float4 *)(from + i * 128 * 4);
+        const float4 four = summed ? *(const float4 *)(from + i * 128 * 4) : make_float4(0, 0, 0, 0);
         dq[4 * i] = four.x, dq[4 * i + 1] = four.y, dq[4 * i + 2] = four.z, dq[4 * i + 3] = four.w;
     }
     store_gradient<typename C::T>(x.dq + (ptrdiff_t)head * x.seqlen_q * x.head_dim, dq, x.scale,

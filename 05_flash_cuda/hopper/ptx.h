@@ -154,6 +154,15 @@ static __device__ __forceinline__ void tma_add_floats(float *to, const float (&f
                  : "memory");
 }
 
+/* Stores them. */
+template <int N>
+static __device__ __forceinline__ void tma_store_floats(float *to, const float (&from)[N])
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "n"(N * 4)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void tma_store_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

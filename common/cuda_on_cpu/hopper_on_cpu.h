@@ -80,7 +80,7 @@ void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
 void wgmma_wait_groups(int groups_left, const struct caller &where);
 void set_registers(int n, const struct caller &where);
 void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
-void tma_add(float *to, const float *from, size_t n, const struct caller &where);
+void tma_store(float *to, const float *from, size_t n, bool adds, const struct caller &where);
 void note_access(uint32_t address, bool is_write, const struct caller &where);
 void check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
                     const struct caller &where);
@@ -126,7 +126,11 @@ void tma_store_box(const CUtensorMap *map, const void *from, int column, int row
 void tma_load_bytes(void *to, const void *from, int bytes, uint64_t *bar, CALLER);
 template <int N> static inline void tma_add_floats(float *to, const float (&from)[N], CALLER)
 {
-    cuda_on_cpu::tma_add(to, from, N, where);
+    cuda_on_cpu::tma_store(to, from, N, true, where);
+}
+template <int N> static inline void tma_store_floats(float *to, const float (&from)[N], CALLER)
+{
+    cuda_on_cpu::tma_store(to, from, N, false, where);
 }
 void tma_store_commit(void);
 void tma_store_wait(void);

@@ -137,6 +137,7 @@ struct transfer {
     char *shared;
     struct mbarrier *bar; /* a load's */
     int at[4];            /* column, row, head, batch of the box */
+    bool adds;            /* a store of bytes: floats, added */
 };
 
 /* What is under way in the block that a worker executes. */
@@ -160,11 +161,12 @@ UNSEEN static struct transfers *under_way(void)
     return mine;
 }
 
-/* What a transfer of bytes in a row does: a load copies, a store adds floats. */
+/* What a transfer of bytes in a row does: a load copies, a store copies or adds floats. */
 UNSEEN static void copy_bytes(const struct transfer &t, bool load)
 {
     if (load) memcpy(t.shared, t.bytes, t.n_bytes);
-    for (size_t i = 0; !load && i < t.n_bytes / 4; i++)
+    if (!load && !t.adds) memcpy(t.bytes, t.shared, t.n_bytes);
+    for (size_t i = 0; !load && t.adds && i < t.n_bytes / 4; i++)
         atomicAdd((float *)t.bytes + i, ((const float *)t.shared)[i]);
 }
 
@@ -223,8 +225,7 @@ UNSEEN static struct transfer transfer_of(const CUtensorMap *map, const void *sh
     if (address % 128) fail(where, "TMA: the tile must start at a multiple of 128 bytes");
     shared_at(address, bytes, where);
     check_accesses("TMA", address, bytes, is_store, where);
-    return {*map, NULL, bytes, (char *)shared, NULL,
-            {column, row, head, batch}};
+    return {*map, NULL, bytes, (char *)shared, NULL, {column, row, head, batch}, false};
 }
 
 UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t bytes,
@@ -235,7 +236,7 @@ UNSEEN static struct transfer bytes_of(void *memory, const void *shared, size_t 
         fail(where, "TMA: addresses and bytes must be multiples of 16");
     shared_at(address, bytes, where);
     check_accesses("TMA", address, bytes, is_store, where);
-    return {{}, (char *)memory, bytes, (char *)shared, NULL, {}};
+    return {{}, (char *)memory, bytes, (char *)shared, NULL, {}, false};
 }
 
 UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct caller &where)
@@ -269,10 +270,11 @@ UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, 
     my_stores().push_back(transfer_of(map, from, true, column, row, head, batch, where));
 }
 
-UNSEEN void cuda_on_cpu::tma_add(float *to, const float *from, size_t n,
-                                 const struct caller &where)
+UNSEEN void cuda_on_cpu::tma_store(float *to, const float *from, size_t n, bool adds,
+                                   const struct caller &where)
 {
     my_stores().push_back(bytes_of(to, from, 4 * n, true, where));
+    my_stores().back().adds = adds;
 }
 
 UNSEEN void tma_store_wait(void)
