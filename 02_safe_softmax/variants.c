@@ -15,11 +15,7 @@ static struct cost cost(const struct problem *p)
 const struct variant recompute = {
     .name = "recompute",
     .idea = "subtract the maximum; three loops",
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .isolates_v = 1,
+    SAFE_ON_CPU,
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
     .by_head = {{OP_ATTENTION, attention_head}},

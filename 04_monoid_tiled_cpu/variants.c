@@ -49,9 +49,7 @@ function_of_head attention_in_tiles;                              /* tile.c */
 variant_function attention_on_threads, rows_on_threads;           /* threads.c */
 size_t padded_workspace(const struct problem *p), threads_workspace(const struct problem *p);
 
-#define LESSON                                                                              \
-    .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
-    .masked_rows = 1, .isolates_v = 1, .cost = cost
+#define LESSON SAFE_ON_CPU, .cost = cost
 
 static const struct variant fold = {
     .name = "fold",

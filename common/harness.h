@@ -169,6 +169,11 @@ enum feature {
  * variant that supports more adds it, as in BASIC_FEATURES | WITH_WINDOW. */
 #define BASIC_FEATURES (WITH_CAUSAL | WITH_BIAS | WITH_GROUPS | WITH_HEAD_DIM_V)
 
+/* What a CPU variant says of itself from stage 2 on: right for all scores and masks. */
+#define SAFE_ON_CPU                                                                        \
+    .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
+    .masked_rows = 1, .isolates_v = 1
+
 /* Where a variant stands in `list` and `check`: the folder of its file. */
 enum group {
     IN_LESSON,   /* stage.c and what lies beside it */

@@ -39,9 +39,7 @@ const struct variant safe_overlapped = {
     .name = "overlapped",
     .idea = "next row's maximum early",
     .group = IN_FAST,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost_reload,
     .does = {{OP_SOFTMAX, softmax_overlapped}},
 };

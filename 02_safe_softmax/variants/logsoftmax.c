@@ -32,9 +32,7 @@ const struct variant log_recompute = {
     .name = "log_recompute",
     .idea = "x - m - log(l) in three loops",
     .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost,
     .by_row = {{OP_LOGSOFTMAX, logsoftmax_row}},
 };

@@ -34,9 +34,7 @@ const struct variant reload = {
     .name = "reload",
     .idea = "exp stored, rescaled in the third loop",
     .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost,
     .by_row = {{OP_SOFTMAX, softmax_row}},
 };

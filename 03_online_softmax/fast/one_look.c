@@ -13,9 +13,7 @@ const struct variant online_one_look = {
     .name = "one_look",
     .idea = "one correction per block",
     .group = IN_FAST,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost_streaming_large,
     .does = {{OP_SOFTMAX, softmax_one_look}},
 };

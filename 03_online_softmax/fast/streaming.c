@@ -13,9 +13,7 @@ const struct variant online_streaming = {
     .name = "streaming",
     .idea = "y stored past the cache",
     .group = IN_FAST,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost_streaming,
     .does = {{OP_SOFTMAX, softmax_streaming}},
 };

@@ -4,10 +4,7 @@
 
 #include "problem/heads.h"
 
-/* Float, with what each attention of stages 1 to 4 has, right for all scores and masks. */
-#define ASIDE                                                                              \
-    .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES,                    \
-    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1
+#define ASIDE .group = IN_ASIDES, SAFE_ON_CPU
 
 /* No score is stored.  A key costs one exp, and one more when it raises the maximum. */
 static inline struct cost aside_cost(const struct problem *p)

@@ -212,9 +212,7 @@ const struct variant reduction_unfused = {
     .name = "unfused",
     .idea = "two reductions in turn",
     .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost_unfused,
     .does = {{OP_FUSED_REDUCTION, unfused}},
 };
@@ -223,9 +221,7 @@ const struct variant reduction_fused = {
     .name = "fused",
     .idea = "both reductions in one loop",
     .group = IN_ASIDES,
-    .types = TYPE(F32),
-    .max_score = INFINITY,
-    .masked_rows = 1,
+    SAFE_ON_CPU,
     .cost = cost_fused,
     .does = {{OP_FUSED_REDUCTION, fused}},
 };
