@@ -47,7 +47,7 @@ static __global__ void block_per_row_kernel(const T *x, T *y, size_t rows, size_
     /* loop 1: denominator */
     float l = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) l += expf((float)x_i[j]);
-    l = block_sum<THREADS>(l, shared.warp);
+    l = block_sum(l, shared.warp);
 
     /* loop 2: divide */
     for (size_t j = threadIdx.x; j < cols; j += THREADS)

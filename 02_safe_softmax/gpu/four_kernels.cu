@@ -16,7 +16,7 @@ static __global__ void max_kernel(const float *x, float *m, size_t rows, size_t 
     float m_i = -INFINITY;
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         m_i = fmaxf(m_i, x[row * cols + j]);
-    m_i = block_max<THREADS>(m_i, shared.warp);
+    m_i = block_max(m_i, shared.warp);
     if (threadIdx.x == 0) m[row] = m_i;
 }
 
@@ -28,7 +28,7 @@ static __global__ void sum_kernel(const float *t, float *l, size_t rows, size_t 
     if (row >= rows) return;
     float l_i = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) l_i += t[row * cols + j];
-    l_i = block_sum<THREADS>(l_i, shared.warp);
+    l_i = block_sum(l_i, shared.warp);
     if (threadIdx.x == 0) l[row] = l_i;
 }
 

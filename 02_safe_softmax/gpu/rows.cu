@@ -27,13 +27,13 @@ void three_pass_kernel(const T *x, T *y, size_t rows, size_t cols, int log)
     /* loop 1: maximum */
     float m = -INFINITY;
     for (size_t j = threadIdx.x; j < cols; j += THREADS) m = fmaxf(m, (float)x_i[j]);
-    const float shift = shift_of(block_max<THREADS>(m, shared.max.warp));
+    const float shift = shift_of(block_max(m, shared.max.warp));
 
     /* loop 2: denominator */
     float l = 0;
     for (size_t j = threadIdx.x; j < cols; j += THREADS)
         l += exp_minus((float)x_i[j], shift);
-    l = block_sum<THREADS>(l, shared.sum.warp);
+    l = block_sum(l, shared.sum.warp);
 
     /* loop 3: divide */
     const float scale = l == 0 ? 0.0f : 1.0f / l, log_l = l == 0 ? 0.0f : logf(l);

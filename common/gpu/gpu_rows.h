@@ -133,25 +133,24 @@ template <int LANES> static __device__ inline float lanes_sum(float v)
 /* A slot for each warp of a block. */
 struct block_sums { float warp[WARP]; };
 
-/* The same over a block of THREADS threads, a multiple of 32.  slots (32) is shared
- * memory.  One barrier inside: between two calls with the same slots another one must
- * lie. */
-template <int THREADS> static __device__ inline float block_max(float v, float *slots)
+/* The same over a block, whose size is a multiple of 32.  slots (32) is shared memory.  One
+ * barrier inside: between two calls with the same slots another one must lie. */
+static __device__ inline float block_max(float v, float *slots)
 {
-    const int lane = threadIdx.x % WARP;
+    const unsigned lane = threadIdx.x % WARP;
     v = lanes_max<WARP>(v);
     if (lane == 0) slots[threadIdx.x / WARP] = v;
     __syncthreads();
-    return lanes_max<WARP>(lane < THREADS / WARP ? slots[lane] : -INFINITY);
+    return lanes_max<WARP>(lane < blockDim.x / WARP ? slots[lane] : -INFINITY);
 }
 
-template <int THREADS> static __device__ inline float block_sum(float v, float *slots)
+static __device__ inline float block_sum(float v, float *slots)
 {
-    const int lane = threadIdx.x % WARP;
+    const unsigned lane = threadIdx.x % WARP;
     v = lanes_sum<WARP>(v);
     if (lane == 0) slots[threadIdx.x / WARP] = v;
     __syncthreads();
-    return lanes_sum<WARP>(lane < THREADS / WARP ? slots[lane] : 0.0f);
+    return lanes_sum<WARP>(lane < blockDim.x / WARP ? slots[lane] : 0.0f);
 }
 
 /* What is subtracted from each score: m, or 0 when every score is -inf, where m would

@@ -9,85 +9,70 @@
 #include "gpu/gpu_rows.h"
 #include "row_parts.h"
 
-/* Threads in a block.  1024 of them must fit on a multiprocessor, so that enough loads
- * are under way: 64 registers a thread. */
-template <int GROUP> constexpr int REGISTER_THREADS = GROUP > WARP ? GROUP : 128;
+/* The threads of a row: GROUP lanes of a warp or, with GROUP = BLOCK, a block with as many warps
+ * as the row needs.  Three such blocks, or two of long rows, must fit on a multiprocessor, so that
+ * one loads while others compute: 48 to 72 registers a thread. */
+enum { BLOCK = 0 };
+template <int GROUP, int PACKS, bool EDGES>
+constexpr int MOST_THREADS = GROUP != BLOCK ? 128 : PACKS == 4 && EDGES ? 384 : 416;
+template <int GROUP, int PACKS>
+constexpr int LEAST_BLOCKS = GROUP != BLOCK ? (PACKS > 4 ? 6 : 8) : PACKS > 4 ? 2 : 3;
 
-/* What a row is made of. */
-enum shape {
-    EDGES,  /* a head, aligned packs, a tail */
-    PACKED, /* packs: cols is a multiple of WIDTH */
-    SECTORS /* packs; the lanes of a group start at a sector of the memory, 32 bytes, so that
-             * each of their accesses is made of whole sectors */
-};
-
-/* How many lanes the first pack of a row lies behind the start of a sector; 0 or less than that
- * where the group has no lanes left for it. */
-template <class T, int WIDTH>
-static __device__ inline int lanes_before(size_t element, int spare)
-{
-    constexpr int SECTOR = 32 / sizeof(T);
-    return min((int)(element % SECTOR) / WIDTH, spare);
-}
-
-/* One row per GROUP threads; PACKS packs a thread, all loads before the first use.
- * GROUP <= 32 lanes of a warp, or a whole block.  Reads and writes each element once. */
-template <class T, int WIDTH, int GROUP, int PACKS, enum shape SHAPE, bool LOG>
+/* PACKS packs a thread, all loads before the first use.  Reads and writes each element once.
+ *   EDGES  a row has a head, aligned packs and a tail; else packs: cols is a multiple of WIDTH */
+template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES, bool LOG>
 static __global__
-__launch_bounds__(REGISTER_THREADS<GROUP>, 1024 / REGISTER_THREADS<GROUP>)
+__launch_bounds__(MOST_THREADS<GROUP, PACKS, EDGES>, LEAST_BLOCKS<GROUP, PACKS>)
 void registers_kernel(const T *x, T *y, size_t rows, int cols)
 {
-    constexpr int GROUPS = REGISTER_THREADS<GROUP> / GROUP;
-    static_assert(GROUP >= WIDTH || SHAPE != EDGES, "a lane for each element of an edge");
+    static_assert(GROUP == BLOCK || GROUP >= WIDTH || !EDGES,
+                  "a lane for each element of an edge");
     struct reduction &shared = dynamic_shared<struct reduction>();
-    const int i = threadIdx.x % GROUP;
-    const size_t row = block_number() * GROUPS + threadIdx.x / GROUP;
+    const int group = GROUP == BLOCK ? blockDim.x : GROUP, i = threadIdx.x % group;
+    const size_t row = block_number() * (blockDim.x / group) + threadIdx.x / group;
     const int n = row < rows ? cols : 0; /* a missing row takes part in the barriers */
-    const struct parts r = SHAPE == EDGES ? parts_of<WIDTH>(row, n) : parts{0, n / WIDTH, 0};
+    const struct parts r = EDGES ? parts_of<WIDTH>(row, n) : parts{0, n / WIDTH, 0};
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
-    int first = i; /* the thread's first pack; negative (as unsigned, large): before the row */
-    if (SHAPE == SECTORS) first -= lanes_before<T, WIDTH>(row * cols, GROUP * PACKS - r.packs);
-
-    const auto *in = (const struct pack<T, WIDTH> *)(x_i + r.head) + first;
-    auto *out = (struct pack<T, WIDTH> *)(y_i + r.head) + first;
+    const auto *in = (const struct pack<T, WIDTH> *)(x_i + r.head) + i;
+    auto *out = (struct pack<T, WIDTH> *)(y_i + r.head) + i;
 
     constexpr bool TWOS = WIDTH == 8; /* pack_max() takes two elements at a time */
     struct pack<T, WIDTH> raw[PACKS];
     for (int k = 0; k < PACKS; k++)
-        if ((unsigned)(first + k * GROUP) < (unsigned)r.packs)
-            raw[k] = in[k * GROUP];
+        if (i + k * group < r.packs)
+            raw[k] = in[k * group];
         else if (TWOS)
             for (int e = 0; e < WIDTH; e++) raw[k].e[e] = T(-INFINITY);
-    float head = SHAPE == EDGES && i < r.head ? (float)x_i[i] : -INFINITY;
-    float tail = SHAPE == EDGES && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
+    float head = EDGES && i < r.head ? (float)x_i[i] : -INFINITY;
+    float tail = EDGES && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
 
     float v[PACKS][WIDTH];
     float m = fmaxf(head, tail);
     for (int k = 0; k < PACKS; k++) {
-        const bool there = TWOS || (unsigned)(first + k * GROUP) < (unsigned)r.packs;
+        const bool there = TWOS || i + k * group < r.packs;
         for (int e = 0; e < WIDTH; e++) {
             v[k][e] = there ? (float)raw[k].e[e] : -INFINITY;
             if (!TWOS) m = fmaxf(m, v[k][e]);
         }
         if (TWOS) m = fmaxf(m, pack_max(raw[k]));
     }
-    if constexpr (GROUP > WARP)
-        m = block_max<GROUP>(m, shared.max);
+    if constexpr (GROUP == BLOCK)
+        m = block_max(m, shared.max);
     else
         m = lanes_max<GROUP>(m);
 
     struct state all = {m, 0.0f};
     const float shift = shift_of(m);
-    if (SHAPE == EDGES) all.l = exp_minus(head, shift) + exp_minus(tail, shift);
+    if (EDGES) all.l = exp_minus(head, shift) + exp_minus(tail, shift);
     for (int k = 0; k < PACKS; k++)
         for (int e = 0; e < WIDTH; e++) {
             const float p = exp_minus(v[k][e], shift);
             all.l += p;
             v[k][e] = LOG ? v[k][e] - shift : p;
         }
-    if constexpr (GROUP > WARP)
-        all.l = block_sum<GROUP>(all.l, shared.sum);
+    if constexpr (GROUP == BLOCK)
+        all.l = block_sum(all.l, shared.sum);
     else
         all.l = lanes_sum<GROUP>(all.l);
 
@@ -95,79 +80,95 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     for (int k = 0; k < PACKS; k++) {
         for (int e = 0; e < WIDTH; e++)
             v[k][e] = LOG ? v[k][e] - f.log_l : v[k][e] * f.scale;
-        if ((unsigned)(first + k * GROUP) < (unsigned)r.packs) store(out + k * GROUP, v[k]);
+        if (i + k * group < r.packs) store(out + k * group, v[k]);
     }
-    if (SHAPE == EDGES && i < r.head) y_i[i] = T(normalise(f, head));
-    if (SHAPE == EDGES && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
+    if (EDGES && i < r.head) y_i[i] = T(normalise(f, head));
+    if (EDGES && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
 }
 
-template <class T, int WIDTH, int GROUP, int PACKS, enum shape SHAPE>
+/* The warps of a block in which a thread has `each` of the packs of a row. */
+static int warps_for(size_t packs, int each)
+{
+    return (int)(packs + each * WARP - 1) / (each * WARP);
+}
+
+template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES>
 static void launch_registers(const struct problem *p, const struct arrays *a, const T *x,
                              T *y)
 {
-    const int threads = REGISTER_THREADS<GROUP>;
-    const size_t per_block = threads / GROUP;
-    auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, SHAPE, false>;
-    if (p->op == OP_LOGSOFTMAX) kernel = registers_kernel<T, WIDTH, GROUP, PACKS, SHAPE, true>;
+    const int threads = GROUP == BLOCK ? WARP * warps_for(p->cols / WIDTH, PACKS)
+                                       : MOST_THREADS<GROUP, PACKS, EDGES>;
+    const size_t per_block = threads / (GROUP == BLOCK ? threads : GROUP);
+    auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, false>;
+    if (p->op == OP_LOGSOFTMAX) kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, true>;
     cudaLaunchConfig_t config = launch_of((p->rows + per_block - 1) / per_block, threads,
                                           sizeof(struct reduction), a->stream);
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, y, p->rows, (int)p->cols));
     CUDA_CHECK(cudaGetLastError());
 }
 
-/* A short row, up to EACH elements a thread, in the widest packs that divide it: the
- * instructions for a head and a tail would take longer than its loads. */
-template <class T, int GROUP, int EACH, enum shape SHAPE>
+/* A row in packs of WIDTH elements. */
+template <class T, int WIDTH, int GROUP, int PACKS>
+static void row_of(const struct problem *p, const struct arrays *a, const T *x, T *y)
+{
+    if (p->cols % WIDTH) launch_registers<T, WIDTH, GROUP, PACKS, true>(p, a, x, y);
+    else launch_registers<T, WIDTH, GROUP, PACKS, false>(p, a, x, y);
+}
+
+/* A row of up to 64 elements, 8 a thread, in the widest packs that divide it: the instructions
+ * for a head and a tail would take longer than its loads. */
+template <class T, int GROUP>
 static void short_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
 {
     if (FULL<T> == 8 && p->cols % 8 == 0)
-        launch_registers<T, FULL<T>, GROUP, (EACH + 7) / 8, SHAPE>(p, a, x, y);
+        launch_registers<T, FULL<T>, GROUP, 1, false>(p, a, x, y);
     else if (p->cols % 4 == 0)
-        launch_registers<T, 4, GROUP, EACH / 4, SHAPE>(p, a, x, y);
+        launch_registers<T, 4, GROUP, 2, false>(p, a, x, y);
     else if (p->cols % 2 == 0)
-        launch_registers<T, 2, GROUP, EACH / 2, SHAPE>(p, a, x, y);
+        launch_registers<T, 2, GROUP, 4, false>(p, a, x, y);
     else
-        launch_registers<T, 1, GROUP, EACH, SHAPE>(p, a, x, y);
+        launch_registers<T, 1, GROUP, 8, false>(p, a, x, y);
 }
 
-/* A longer one, in packs of 16 bytes. */
-template <class T, int GROUP, int PACKS>
-static void long_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
-{
-    launch_registers<T, FULL<T>, GROUP, PACKS, EDGES>(p, a, x, y);
-}
-
-/* The group for a row of up to 128 elements.  From 65 on whole sectors pay; single elements
- * need twice the lanes to fill them. */
+/* A row for a block, in full packs: as many a thread as leave the fewest idle. */
 template <class T>
-static void short_rows(const struct problem *p, const struct arrays *a, const T *x, T *y)
+static void block_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
 {
-    constexpr bool SHORT = sizeof(T) == 2;
-    const size_t n = p->cols;
-    if (n <= 8) short_row<T, 1, 8, PACKED>(p, a, x, y);
-    else if (n <= 32) short_row<T, 4, 8, PACKED>(p, a, x, y);
-    else if (n <= 64) short_row<T, 8, 8, PACKED>(p, a, x, y);
-    else if (!SHORT || n % 2) short_row<T, 16, 8, SECTORS>(p, a, x, y);
-    else if (n <= 96) short_row<T, 8, 12, SECTORS>(p, a, x, y);
-    else short_row<T, 8, 16, SECTORS>(p, a, x, y);
+    const size_t packs = p->cols / FULL<T>;
+    const int most = p->cols % FULL<T> ? MOST_THREADS<BLOCK, 4, true>
+                                       : MOST_THREADS<BLOCK, 4, false>;
+    int each = 4;
+    for (int fewer = 3; fewer >= 2 && packs <= 512; fewer--)
+        if (fewer * warps_for(packs, fewer) < each * warps_for(packs, each)) each = fewer;
+    if (packs > 4 * (size_t)most) row_of<T, FULL<T>, BLOCK, 5>(p, a, x, y);
+    else if (each == 4) row_of<T, FULL<T>, BLOCK, 4>(p, a, x, y);
+    else if (each == 3) row_of<T, FULL<T>, BLOCK, 3>(p, a, x, y);
+    else row_of<T, FULL<T>, BLOCK, 2>(p, a, x, y);
 }
 
-/* The group for a row of n elements, measured on an H200: 8 elements a thread while a
- * float row has up to 1024, then 16; twice that for 16-bit elements. */
+/* The group for a row, measured on an H200.  Idle lanes take as long as busy ones, and what a
+ * row costs beside its packs is shared by the rows of a warp: as few lanes as fit. */
 template <class T>
 static void registers_of(const struct problem *p, const struct arrays *a, const T *x,
                          T *y)
 {
-    constexpr int SHORT = sizeof(T) == 2;
-    const size_t n = p->cols;
-    if (n <= 128) short_rows<T>(p, a, x, y);
-    else if (n <= 256) long_row<T, SHORT ? 16 : 32, 2>(p, a, x, y);
-    else if (n <= 512) long_row<T, SHORT ? 32 : 64, 2>(p, a, x, y);
-    else if (n <= 1024) long_row<T, SHORT ? 32 : 128, SHORT ? 4 : 2>(p, a, x, y);
-    else if (n <= 2048) long_row<T, SHORT ? 64 : 128, 4>(p, a, x, y);
-    else if (n <= 4096) long_row<T, SHORT ? 128 : 256, 4>(p, a, x, y);
-    else if (n <= 8192) long_row<T, SHORT ? 256 : 512, 4>(p, a, x, y);
-    else if constexpr (SHORT) long_row<T, 512, 4>(p, a, x, y);
+    constexpr int W = FULL<T>, SHORT = sizeof(T) == 2;
+    const size_t n = p->cols, packs = n / W;
+    if (n <= 8) short_row<T, 1>(p, a, x, y);
+    else if (n <= 32) short_row<T, 4>(p, a, x, y);
+    else if (n <= 64) short_row<T, 8>(p, a, x, y);
+    else if (SHORT && n <= 96) row_of<T, 2, 8, 6>(p, a, x, y);
+    else if (SHORT && n <= 128 && n % 8 && n % 2 == 0)
+        launch_registers<T, 2, 8, 8, false>(p, a, x, y);
+    else if (SHORT && packs <= 16) row_of<T, W, 8, 2>(p, a, x, y);
+    else if (packs <= 24) row_of<T, W, 8, 3>(p, a, x, y);
+    else if (packs <= 32) row_of<T, W, SHORT ? 8 : 16, SHORT ? 4 : 2>(p, a, x, y);
+    else if (packs <= 48) row_of<T, W, 16, 3>(p, a, x, y);
+    else if (packs <= 64) row_of<T, W, SHORT ? 16 : 32, SHORT ? 4 : 2>(p, a, x, y);
+    else if (packs <= 96) row_of<T, W, 32, 3>(p, a, x, y);
+    else if (packs <= 128) row_of<T, W, 32, 4>(p, a, x, y);
+    else if (packs <= 160) row_of<T, W, 32, 5>(p, a, x, y);
+    else block_row<T>(p, a, x, y);
 }
 
 static const char *registers_refuses(const struct problem *p)

@@ -39,14 +39,14 @@ void shared_kernel(const T *x, T *y, size_t rows, int cols, int log)
         kept[s] = in[s];
         for (int e = 0; e < W; e++) m = fmaxf(m, (float)kept[s].e[e]);
     }
-    struct state all = {block_max<SHARED_THREADS>(m, shared.reduction.max), 0.0f};
+    struct state all = {block_max(m, shared.reduction.max), 0.0f};
 
     const float shift = shift_of(all.m); /* sum */
     all.l = exp_minus(last, shift);
     for (int s = threadIdx.x; s < r.packs; s += SHARED_THREADS)
         for (int e = 0; e < W; e++)
             all.l += exp_minus((float)kept[s].e[e], shift);
-    all.l = block_sum<SHARED_THREADS>(all.l, shared.reduction.sum);
+    all.l = block_sum(all.l, shared.reduction.sum);
 
     const struct normaliser f = normaliser_of(all, log); /* division */
     for (int s = threadIdx.x; s < r.packs; s += SHARED_THREADS) {

@@ -53,8 +53,8 @@ void state_kernel(const T *x, struct state *state, size_t rows, int cols,
     push(&mine, last);
 
     struct state all;
-    all.m = block_max<PASS_THREADS>(mine.m, shared.max);
-    all.l = block_sum<PASS_THREADS>(mine.l * exp_minus(mine.m, shift_of(all.m)),
+    all.m = block_max(mine.m, shared.max);
+    all.l = block_sum(mine.l * exp_minus(mine.m, shift_of(all.m)),
                                     shared.sum);
     if (threadIdx.x == 0) state[i] = all;
 }
@@ -87,8 +87,8 @@ void divide_kernel(const T *x, T *y, const struct state *state, size_t rows, int
     struct state all = state[row * cut.splits];
     if (cut.splits > 1) {
         const struct state mine = slices_merge(state + row * cut.splits, cut.splits);
-        all.m = block_max<PASS_THREADS>(mine.m, shared.max);
-        all.l = block_sum<PASS_THREADS>(mine.l * exp_minus(mine.m, shift_of(all.m)),
+        all.m = block_max(mine.m, shared.max);
+        all.l = block_sum(mine.l * exp_minus(mine.m, shift_of(all.m)),
                                         shared.sum);
     }
     const struct normaliser f = normaliser_of(all, log);
