@@ -15,8 +15,10 @@ OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that s
 @figure("flash.png", "bench")
 def flash(data):
     """Throughput of 16-bit attention against length: the last rung of stage 5 and the libraries."""
-    rows = data.rows.query("op == 'attention' and device == 'gpu' and dtype == 'bf16' and "
-                           "seqlen_q == seqlen_k and gflops > 0 and stage in ('5', 'peer')")
+    rows = data.beside_peers.query(
+        "op == 'attention' and device == 'gpu' and dtype == 'bf16' and seqlen_q == seqlen_k and "
+        "gflops > 0 and stage in ('5', 'peer') and run == 0 and regime == 'cold' and "
+        "layout == 'bhld'")
     rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows  # others have their own tables
     lengths = rows.groupby(["head_dim", "causal"]).length.nunique()
     panels = list(lengths[lengths > 1].index)
