@@ -21,7 +21,8 @@ import pathlib
 import re
 import sys
 
-import tables_cpu  # noqa: F401  (these four fill the registry)
+import tables_backward  # noqa: F401  (these five fill the registry)
+import tables_cpu  # noqa: F401
 import tables_files  # noqa: F401
 import tables_gpu  # noqa: F401
 import tables_ladder  # noqa: F401

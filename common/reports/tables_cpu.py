@@ -217,29 +217,6 @@ def cpu_peers(data):
                      "times as fast as PyTorch"], cells) + provenance(used)
 
 
-@table("backward-cpu")
-def backward_cpu(data):
-    """The gradient on all cores by shape and threads: speed, share of the multiply-add peak and
-    PyTorch's least time by ours.  Least times: others used the machine meanwhile."""
-    rows = each(data.file("backward/cpu.csv"))
-    peers = {tuple(getattr(row, c) for c in PROBLEM): row for row in rows if row.stage == "peer"}
-    lines = {}
-    for row in rows:
-        peer = peers.get(tuple(getattr(row, c) for c in PROBLEM))
-        if row.variant == "gradient_all_cores" and peer:
-            speed = row.flops / row.min_s / 1e9
-            lines.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.threads] = [
-                significant(speed), f"{100 * speed / row.ceiling:.0f} %",
-                f"{peer.min_s / row.min_s:.2f}"]
-    threads = sorted({n for line in lines.values() for n in line})
-    cells = [[f"{d:.0f}", "causal" if causal else "none", si(n)] +
-             [cell for t in threads for cell in line.get(t, [""] * 3)]
-             for (d, causal, n), line in sorted(lines.items())]
-    head = [text for t in threads for text in (
-        f"GFLOP/s, {t:.0f} thread{'s' * (t > 1)}", "of the peak", "times PyTorch")]
-    return markdown(["d", "mask", "keys", *head], cells) + provenance(rows)
-
-
 # --- A lesson ---
 
 # The variants that each lesson compares, (stage, variant): the plain ones of the lessons

@@ -5,8 +5,7 @@ import re
 
 from ladder import LAST, RUNGS
 from registry import table
-from peers_methods import ALL_PEERS, PEERS
-from results import NoData, each, is_square, need, number_runs, read_lines
+from results import NoData, each, is_square, need, read_lines
 from words import (grid, in_brackets, markdown, panel_text, provenance, seconds,
                    share_of, si, significant)
 
@@ -297,43 +296,3 @@ def gpu_blocks(data):
     return markdown(["kernel", "type", "shape", "blocks", "time", "counted", "sectors per load",
                      "of these from L1", "L1 busy", "multiprocessors with work"], cells) \
         + provenance(lines)
-
-
-# --- The backward pass ---
-
-BACKWARD, IN_ORDER = ["gradient_overlap", "gradient_wide_heads"], ["gradient_in_order"]
-ORDERED_PEERS = [name for name in ALL_PEERS if name not in PEERS]
-ORDERED_TEXT = "the best library in its deterministic mode"
-
-
-@table("backward-gpu(?:-(sustained))?")
-def backward_gpu(data, regime):
-    """The backward pass by length: the last rung beside the best library, and the price of a fixed
-    order of additions; backward-gpu-sustained: calls back to back."""
-    regime = regime or "cold"
-    rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
-    known = need(pairs_of(rows, BACKWARD, PEERS), "no measurement of the backward pass")
-    price, others = pairs_of(rows, IN_ORDER, BACKWARD), pairs_of(rows, IN_ORDER, ORDERED_PEERS)
-    ordered = {(panel_text(key[0], key[2]), key[3]): f"{significant(pair.ours.gflops / 1000)} ("
-               + "; ".join(line[key].ratio() for line in (price, others) if key in line) + ")"
-               for key, pair in price.items()}
-    ours = "` and `".join(dict.fromkeys(pair.ours.variant for pair in known.values()))
-    beside = f"; as {ORDERED_TEXT}" if others else ""
-    return (["TFLOP/s (times as fast as the best library of the run; in order: times as fast as "
-             f"`{ours}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
-            + by_length(known, [("in order", ordered)]) + provenance(each(rows)))
-
-
-@table("backward-ladder")
-def backward_ladder(data):
-    """Each rung of the backward ladder and each library at the longest length."""
-    rows = data.file("backward/h200.csv").query("regime == 'cold'")
-    rows = each(rows[rows.seqlen_k == rows.seqlen_k.max()])
-    cells, names = {}, {}
-    for row in sorted(rows, key=lambda row: (row.head_dim, row.causal)):
-        works = panel_text(row.head_dim, row.causal)
-        names[row.variant] = True
-        cells[row.variant, works] = significant(row.gflops / 1000) + in_brackets(share_of(row))
-    panels = list(dict.fromkeys(works for _, works in cells))
-    return ([f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows[0].seqlen_k)} keys.", ""]
-            + grid(["variant", *panels], cells, names, panels) + provenance(rows))
