@@ -14,21 +14,46 @@ class FiveStepsError(ValueError):
         self.code = code
 
 
-class Numpy:
+class Kind:
+    """What NumPy and PyTorch share, or say in two ways."""
+
+    def __init__(self, module, types, wanted):
+        self.module, self.wanted = module, wanted
+        self.types = {self.type(name): number for name, number in types.items()}
+        self.i32, self.f32, self.bool, self.byte = map(self.type, ("int32", "float32", "bool", "uint8"))
+        self.integers = {self.type(name) for name in ("uint8", "int8", "int16", "int32", "int64")}
+
+    def is_integer(self, a):
+        """Are the elements integers?"""
+        return a.dtype in self.integers
+
+    def expanded(self, a, shape):
+        """A view of that shape which shows a again and again."""
+        return self.module.broadcast_to(a, shape)
+
+    def masked(self, visible):
+        """0 where visible, else -infinity."""
+        return self.module.where(visible, 0.0, float("-inf"))
+
+    @staticmethod
+    def largest(a):
+        """The largest element, a Python number.  On a GPU the host waits for it."""
+        return int(a.max()) if a.shape[0] else 0
+
+    @staticmethod
+    def device(a):
+        """Where an array lies."""
+        return str(getattr(a, "device", "cpu"))
+
+
+class Numpy(Kind):
     """Arrays in host memory."""
 
     def __init__(self):
         import numpy  # pylint: disable=import-outside-toplevel
-        self.module = numpy
-        self.types = {numpy.dtype("f4"): c_library.F32, numpy.dtype("f2"): c_library.F16}
-        self.i32, self.f32, self.bool = numpy.dtype("i4"), numpy.dtype("f4"), numpy.dtype("?")
-        self.byte = numpy.dtype("u1")
-        self.wanted = "float32 or float16"
-
-    @staticmethod
-    def is_integer(a):
-        """Are the elements integers?"""
-        return a.dtype.kind in "iu"
+        self.type = numpy.dtype
+        super().__init__(numpy, {"float32": c_library.F32, "float16": c_library.F16},
+                         "float32 or float16")
 
     @staticmethod
     def to(a, dtype):
@@ -44,10 +69,6 @@ class Numpy:
         """May the library take a as it lies, without strides?"""
         return a.flags.c_contiguous and a.flags.aligned and a.dtype.isnative
 
-    def expanded(self, a, shape):
-        """A view of that shape which shows a again and again."""
-        return self.module.broadcast_to(a, shape)
-
     @staticmethod
     def strides(a):
         """Elements from one index of each dimension to the next, or None where the library
@@ -59,11 +80,6 @@ class Numpy:
 
     floats_apart = strides
 
-    @staticmethod
-    def largest(a):
-        """The largest element, a Python number."""
-        return int(a.max(initial=0))
-
     def range(self, n, _like):
         """0 to n - 1, int32."""
         return self.module.arange(n, dtype="i4")
@@ -72,29 +88,10 @@ class Numpy:
         """An array for results, or a workspace."""
         return self.module.empty(shape, dtype or like.dtype)
 
-    def masked(self, visible):
-        """0 where visible, else -infinity, float32."""
-        return self.module.where(visible, self.module.float32(0), self.module.float32("-inf"))
-
-    @staticmethod
-    def copy(to, a):
-        """The elements of a into an array of the same shape."""
-        to[...] = a
-
     @staticmethod
     def address(a):
         """Of the first element."""
         return a.ctypes.data
-
-    @staticmethod
-    def swap(a, first, second):
-        """Two dimensions in each other's place."""
-        return a.swapaxes(first, second)
-
-    @staticmethod
-    def device(_a):
-        """Where an array lies."""
-        return "cpu"
 
     @staticmethod
     def place(_like):
@@ -107,21 +104,14 @@ class Numpy:
         return contextlib.nullcontext()
 
 
-class Torch:
+class Torch(Kind):
     """Tensors, on the CPU or on a GPU."""
 
     def __init__(self):
         import torch  # pylint: disable=import-outside-toplevel
-        self.module = torch
-        self.types = {torch.float32: c_library.F32, torch.float16: c_library.F16,
-                      torch.bfloat16: c_library.BF16}
-        self.i32, self.f32, self.bool = torch.int32, torch.float32, torch.bool
-        self.byte = torch.uint8
-        self.wanted = "float32, float16 or bfloat16"
-
-    def is_integer(self, a):
-        """Are the elements integers?"""
-        return not (a.dtype.is_floating_point or a.dtype.is_complex or a.dtype == self.bool)
+        self.type = lambda name: getattr(torch, name)
+        super().__init__(torch, {"float32": c_library.F32, "float16": c_library.F16,
+                                 "bfloat16": c_library.BF16}, "float32, float16 or bfloat16")
 
     @staticmethod
     def to(a, dtype):
@@ -140,11 +130,6 @@ class Torch:
         return a.is_contiguous() and (a.device.type == "cpu" or a.data_ptr() % 16 == 0)
 
     @staticmethod
-    def expanded(a, shape):
-        """A view of that shape which shows a again and again."""
-        return a.expand(shape)
-
-    @staticmethod
     def strides(a):
         """Elements from one index of each dimension to the next, or None where the library
         cannot use the tensor as it lies: on a GPU rows begin at multiples of 16 bytes."""
@@ -160,11 +145,6 @@ class Torch:
         """The same of floats that are read one by one, at any address."""
         return list(a.stride())
 
-    @staticmethod
-    def largest(a):
-        """The largest element, a Python number.  On a GPU the host waits for it."""
-        return int(a.max()) if a.numel() else 0
-
     def range(self, n, like):
         """0 to n - 1, int32."""
         return self.module.arange(n, dtype=self.i32, device=like.device)
@@ -174,30 +154,10 @@ class Torch:
         """A tensor for results, or a workspace."""
         return like.new_empty(shape, dtype=dtype or like.dtype)
 
-    def masked(self, visible):
-        """0 where visible, else -infinity, float32."""
-        zero = self.module.zeros(visible.shape, dtype=self.f32, device=visible.device)
-        return zero.masked_fill_(visible.logical_not(), float("-inf"))
-
-    @staticmethod
-    def copy(to, a):
-        """The elements of a into a tensor of the same shape."""
-        to.copy_(a)
-
     @staticmethod
     def address(a):
         """Of the first element."""
         return a.data_ptr()
-
-    @staticmethod
-    def swap(a, first, second):
-        """Two dimensions in each other's place."""
-        return a.transpose(first, second)
-
-    @staticmethod
-    def device(a):
-        """Where a tensor lies."""
-        return str(a.device)
 
     def place(self, like):
         """Device and stream."""

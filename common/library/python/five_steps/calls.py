@@ -174,7 +174,7 @@ class Call:
         """o and lse [..., heads, rows]."""
         self.run("attention")
         if self.kept["o"] is not self.view:
-            self.kind.copy(self.view, self.kept["o"])
+            self.view[...] = self.kept["o"]
         return self.o, self.lse
 
     def run(self, name):
@@ -252,7 +252,7 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     number = type_of(kind, rows)
 
     def view(a):
-        return kind.swap(a, -3, -2) if rows_first else a
+        return a.swapaxes(-3, -2) if rows_first else a
     views = {name: view(a) for name, a in rows.items()}
     f = call.fields
     f.update(type=number, **_sizes(**views))
@@ -296,9 +296,9 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
     kind, f, short = call.kind, call.fields, q.ndim == 3
 
     def view(a):
-        return kind.swap(a[:, None] if short else a, -3, -2)
+        return (a[:, None] if short else a).swapaxes(-3, -2)
     f["type"] = type_of(kind, {"q": q, "k_pages": k, "v_pages": v})
-    k, v = (kind.swap(a, -3, -2) if pages_first and a.ndim == 4 else a for a in (k, v))
+    k, v = (a.swapaxes(-3, -2) if pages_first and a.ndim == 4 else a for a in (k, v))
     if q.ndim not in (3, 4) or k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
         raise FiveStepsError(f"q is {list(q.shape)}, k_pages {list(arrays[1].shape)}, v_pages "
                              f"{list(arrays[2].shape)}; give q [batch, heads_q, head_dim] or [batch, "

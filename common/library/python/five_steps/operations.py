@@ -183,13 +183,14 @@ def compute_softmax(x):
 
 def softmax(x, dim=-1):
     """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity."""
-    kind, dim = kind_of({"x": x}), whole("dim", dim, -64)
+    kind_of({"x": x})
+    dim = whole("dim", dim, -64)
     if x.ndim == 0:
         raise FiveStepsError("x is a single number; give at least one dimension")
     if not -x.ndim <= dim < x.ndim:
         raise FiveStepsError(f"dim is {dim}, but x has {x.ndim} dimensions")
     compute = torch_operations().softmax if is_tensor(x) else compute_softmax
-    return kind.swap(compute(kind.swap(x, dim, -1)), dim, -1)
+    return compute(x.swapaxes(dim, -1)).swapaxes(dim, -1)
 
 
 def compute_merge(o1, lse1, o2, lse2):
