@@ -150,6 +150,7 @@ def test_what_is_refused_says_so(kind):
             ("give q", (q[0], k, v, table, 5), {}), ("window is -2", (q, k, v, table, 5), {"window": -2}),
             ("sinks is", (q, k, v, table, 5), {"sinks": q[0, 0]}), ("has page", (q, k, v, far, 5), {}),
             ("belong together", (q, k, v, table, 5), {"k_new": q}),
-            ("layout is", (q, k, v, table, 5), {"layout": "bhld"})):
+            ("max_seqlen_k is 'x'", (q, k, v, table, np.array([1, 2, 3], "i4")), {"max_seqlen_k": "x"}),
+            ("without a page_table", (q, k, v, None, 3), {}), ("layout is", (q, k, v, table, 5), {"layout": "bhld"})):
         with pytest.raises(five_steps.FiveStepsError, match=words):
             call(kind, "decode", *arrays, **options)

@@ -10,7 +10,7 @@
 #include "early_start.h"
 #include "mask32.h"
 #include "problem/layout.h"
-#include "gpu/cuda_check.h"
+#include "gpu/device.h"
 #include "ptx.h"
 
 /* Whether TMA can step through an array: by multiples of 16 bytes, and forward. */
@@ -152,10 +152,7 @@ static inline int n_work_tiles(const struct params &params, const struct problem
 /* `per_sm` blocks for each multiprocessor, or as many as work tiles if these are fewer. */
 static inline int persistent_blocks(int n_tiles, int per_sm = 1)
 {
-    int device, n;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
-    n *= per_sm;
+    int n = per_sm * device_attribute<cudaDevAttrMultiProcessorCount>();
     return n_tiles < n ? n_tiles : n;
 }
 
@@ -165,8 +162,7 @@ template <class C, class MEMORY, bool EARLY = false, class... PARAMETERS>
 static void start(void (*kernel)(PARAMETERS...), int blocks, void *stream,
                   const std::type_identity_t<PARAMETERS> &...parameters)
 {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(MEMORY)));
+    allow_shared(kernel, sizeof(MEMORY));
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3(C::THREADS);

@@ -16,6 +16,7 @@
  *
  * float16 from sm_75 on, bfloat16 from sm_80 on; any head_dim and head_dim_v up to 256, padded with
  * zeros to the next of HEADS. */
+#include "gpu/device.h"
 #include "portable/mma_variant.h"
 #include "portable/scores.h"
 #include "portable/swizzled_tile.h"
@@ -168,10 +169,7 @@ static void attention(const struct problem *p, const struct arrays *a)
 static const char *refuses(const struct problem *p)
 {
 #ifdef __CUDACC__
-    int device, major;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    if (p->dtype == BF16 && major < 8)
+    if (p->dtype == BF16 && device_attribute<cudaDevAttrComputeCapabilityMajor>() < 8)
         return "bfloat16 on this GPU (its tensor cores, of sm_75, multiply float16 only)";
 #endif
     return mma_refuses(p);

@@ -4,6 +4,7 @@
 #define ASYNC_TILE_H
 
 #include "portable/swizzled_tile.h"
+#include "gpu/device.h"
 
 /* Issues the copies of a tile of ROWS rows; a thread keeps to one column of pieces.
  *   to (ROWS, D) swizzled   from (n_rows, n_columns); what lies beyond it becomes zero */
@@ -48,11 +49,7 @@ static __forceinline__ __device__ void issue_kv(const typename W::shared &shared
 /* Shared memory that one block may use, in bytes. */
 static inline size_t shared_memory_limit(void)
 {
-    int device, bytes;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return (size_t)bytes;
+    return (size_t)device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
 }
 
 #endif

@@ -3,7 +3,7 @@
 #define PORTABLE_LAUNCH_H
 
 #include "harness.h"
-#include "gpu/cuda_check.h"
+#include "gpu/device.h"
 
 /* Launches `blocks` blocks of `threads` threads with sizeof(MEMORY) bytes of shared memory
  * each.  CUDA gives more than 48 KB only to a kernel for which this has been asked. */
@@ -11,8 +11,7 @@ template <class MEMORY, class ARGUMENT>
 static void start(void (*kernel)(ARGUMENT), size_t blocks, int threads, void *stream,
                   const ARGUMENT &argument)
 {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)sizeof(MEMORY)));
+    allow_shared(kernel, sizeof(MEMORY));
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3((unsigned)threads);

@@ -12,11 +12,10 @@
 #define SPLIT_KV_H
 
 #include "early_start.h"
+#include "gpu/device.h"
 #include "split_kv/call.h"
 #include "portable/mma_sync.h"
 #include "portable/scores.h"
-
-#include <atomic>
 
 constexpr int MOST_PARTS = 128, SHORT_PART = 256, LONG_PART = 4096; /* keys */
 constexpr int MOST_WARPS = 8, MERGE_THREADS = 128;
@@ -163,19 +162,6 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     }
 }
 
-/* An attribute of the present device.  Each device is asked once: a decode step is short. */
-template <enum cudaDeviceAttr what> static int device_attribute(void)
-{
-    enum { MOST_DEVICES = 64 };
-    static std::atomic<int> known[MOST_DEVICES]; /* the value + 1; 0: not asked yet */
-    int device, value;
-    CUDA_CHECK(cudaGetDevice(&device));
-    if (device < MOST_DEVICES && known[device]) return known[device] - 1;
-    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
-    if (device < MOST_DEVICES) known[device] = value + 1;
-    return value;
-}
-
 /* Queries of all heads that share a key head. */
 static size_t rows_of_group(const struct problem *p)
 {
@@ -240,8 +226,7 @@ static void launch_parts(void (*kernel)(const struct attention, const struct cal
     config.blockDim = dim3(32 * (unsigned)parts.warps);
     config.dynamicSmemBytes = bytes;
     config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)bytes));
+    allow_shared(kernel, bytes);
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x, call, parts));
     if (parts.n == 1) return;
 

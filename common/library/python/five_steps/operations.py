@@ -138,7 +138,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
     if getattr(seqlen_k, "ndim", 0):
         pages = 1 if page_table is None else page_table.shape[-1]
-        lengths, seqlen_k = _lengths(kind, seqlen_k, max_seqlen_k, pages * k_pages.shape[
+        longest = whole("max_seqlen_k", max_seqlen_k or 0, 0)
+        lengths, seqlen_k = _lengths(kind, seqlen_k, longest, pages * k_pages.shape[
             1 if layout == "pages_first" else 2])
     arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, lengths
     options = whole("seqlen_k", seqlen_k, 0), *options
@@ -165,7 +166,7 @@ def _lengths(kind, lengths, longest, room):
         if least < 0 or most > room:
             raise FiveStepsError(f"seqlen_k goes from {least} to {most}; the pages of a sequence hold "
                                  f"{room} keys")
-        longest = max(most, longest or 0)
+        longest = max(most, longest)
     return lengths, min(longest or room, room)
 
 
