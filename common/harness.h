@@ -221,6 +221,7 @@ struct variant {
     int isolates_v;                /* NaN or inf in a masked row of v does not leak; of backward,
                                     * in any of q, k, v and do */
     int in_any_order;              /* blocks add in any order: runs may differ in the last bits */
+    int lse_may_be_null;           /* of attention, where nobody wants it; else it is written */
     /* NULL when the shape is supported, else what is not: "head_dim 300".
      * Types, operations, features and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);

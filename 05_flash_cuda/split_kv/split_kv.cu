@@ -287,6 +287,7 @@ GPU_VARIANT(split_kv) = {
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
     .max_score = INFINITY,
     .masked_rows = 1,
+    .lse_may_be_null = 1,
     .refuses = refuses,
     .picks = picks,
     .workspace = workspace,

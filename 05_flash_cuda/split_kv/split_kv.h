@@ -66,7 +66,7 @@ static __forceinline__ __device__ void store_result(const struct attention &x,
 {
     y = with_sink(y, row.sink);
     store<T>(x, row.o + c, y.l == 0.0f ? 0.0f : y.o / y.l);
-    if (c == 0) x.lse[row.number] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
+    if (c == 0 && x.lse) x.lse[row.number] = y.l == 0.0f ? -INFINITY : y.m + logf(y.l);
 }
 
 /* Writes one column of a row's state in this block's part; with column 0 m and l. */

@@ -281,6 +281,7 @@ GPU_VARIANT(split_kv_f32) = {
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
     .max_score = INFINITY,
     .masked_rows = 1,
+    .lse_may_be_null = 1,
     .refuses = refuses,
     .picks = picks,
     .workspace = workspace,

@@ -123,7 +123,7 @@ void no_keys_kernel(struct problem p, T *o, float *lse, const float *sinks, size
 {
     size_t row = row_of_warp(), head = row / stored_queries(&p) % p.heads_q;
     if (row >= rows) return;
-    if (threadIdx.x % WARP == 0) lse[row] = sinks ? sinks[head] : -INFINITY;
+    if (threadIdx.x % WARP == 0 && lse) lse[row] = sinks ? sinks[head] : -INFINITY;
     T *o_i = o + o_row_at(&p, row);
     for (size_t c = threadIdx.x % WARP; c < p.head_dim_v; c += WARP) o_i[c] = T(0.0f);
 }

@@ -134,6 +134,7 @@ static int has_own(const struct request *r, enum array i)
     int copied = r->p.dtype != r->given.dtype &&
                  (array_list[i].number == OF_PROBLEM || i == ARRAY_PAGE_TABLE);
     if (copied) return array_role(&r->p, i) != ABSENT;
+    if (i == ARRAY_LSE && r->v->lse_may_be_null) return 0;
     return !array_of(&r->theirs, i) && is_optional(&r->p, i);
 }
 
