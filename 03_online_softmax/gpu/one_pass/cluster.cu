@@ -4,15 +4,18 @@
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
+
+#define PACKS_EACH 6 /* long chunks: each takes a barrier and a chain of dependent instructions */
+#define STAGES 8
 #include "team_launch.h"
 
 #ifdef __CUDACC__
 
-/* The blocks of the cluster that holds a row: so many that the buffer has room for the next row
- * too, or for two more of floats, which the threads sum faster. */
+/* The blocks of the cluster that holds a row: so many that the buffer has room for a part of the
+ * next row too, and for all of it with floats, which the threads sum faster. */
 static struct plan plan_of(const struct problem *p)
 {
-    const size_t most = (size_t)(p->dtype == F32 ? 80 : 104) << 10; /* bytes of a slice */
+    const size_t most = (size_t)(p->dtype == F32 ? 80 : 128) << 10; /* bytes of a slice */
     int blocks = 1;
     while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * most) blocks *= 2;
     return plan_for(p, blocks);

@@ -1,9 +1,13 @@
 /* grid.cu: softmax with one read and one write: the row in the shared memories of many blocks,
  * up to all of the GPU, that exchange their states in main memory (Hopper).  A row that is too
- * large for a cluster fits.  pipeline.h has the kernel; this file chooses how a row is cut. */
+ * large for a cluster fits; of a row that is too large for the GPU the last part stays, and the
+ * rest is read twice.  pipeline.h has the kernel; this file chooses how a row is cut. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
+
+#define PACKS_EACH 4 /* short chunks, so that more rows are on their way during an exchange */
+#define STAGES 13
 #include "team_launch.h"
 
 #ifdef __CUDACC__
@@ -17,14 +21,15 @@ static struct plan plan_of(const struct problem *p)
     if (teams > p->rows) teams = p->rows;
     if (teams == 0) teams = 1;
     const size_t each = blocks / teams;
-    return plan_for(p, (int)(each < GRID_MAX ? each : GRID_MAX));
+    struct plan plan = plan_for(p, (int)(each < GRID_MAX ? each : GRID_MAX));
+    const int kept = STAGES - 2; /* the others are on their way */
+    if (plan.chunks > kept) plan.twice = plan.chunks - kept;
+    return plan;
 }
 
 static const char *grid_refuses(const struct problem *p)
 {
-    const size_t blocks = device_attribute(cudaDevAttrMultiProcessorCount);
-    if (row_bytes(p) / blocks > 127 << 10)
-        return "rows of more than 127 KB for each multiprocessor";
+    if (p->cols > (size_t)1 << 30) return "rows of more than 2^30 elements";
     return team_refuses<true>(plan_of(p));
 }
 
@@ -49,10 +54,12 @@ static void grid(const struct problem *p, const struct arrays *a)
 #define grid_workspace NULL
 #endif
 
-/* 1 read, 1 write; each exponential twice, because x is kept, not exp(x - m). */
+/* 1 read, 1 write, and a second read of what the 132 multiprocessors of an H200 do not keep; each
+ * exponential twice, because x is kept, not exp(x - m). */
 static struct cost cost(const struct problem *p)
 {
-    return traffic(p, 2, 2);
+    const double kept = 132 * 176 * 1024.0 / (double)row_bytes(p);
+    return traffic(p, kept < 1 ? 3 - kept : 2, 2);
 }
 
 GPU_VARIANT(gpu_grid) = {

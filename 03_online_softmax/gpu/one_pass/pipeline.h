@@ -11,7 +11,9 @@
  *     dividers  merge the states of the blocks, then read the same chunks again:
  *               y = exp(x - m) / l; a stage is free once its chunk is in registers
  *
- * A slice starts at a multiple of 128 bytes, a line of the cache. */
+ * A slice starts at a multiple of 128 bytes, a line of the cache.  Both roles release a chunk of a
+ * grid: where a row is too long for the buffers, its first chunks are summed, pass the dividers,
+ * and come again after the chunks that stay. */
 #ifndef PIPELINE_H
 #define PIPELINE_H
 
@@ -67,14 +69,22 @@ static __device__ inline void advance(struct pipeline_state *p)
     }
 }
 
+/* A row passes through the buffer as `chunks` chunks in loop 1, and then the first `twice` of
+ * them again, backwards, because the cache may still hold those that were read last.  The chunk
+ * that comes v-th. */
+static __device__ inline int chunk_of(const struct plan &plan, int v)
+{
+    return v < plan.chunks ? v : plan.chunks + plan.twice - 1 - v;
+}
+
 /* How many packs chunk c of the block's slice holds in this row, and its first one. */
 template <class T>
 static __device__ inline int chunk_packs(const struct work<T> &w, struct parts r,
                                          int c, int *first)
 {
-    const int in_slice = c * CHUNK;
+    const int in_slice = c * w.plan.chunk;
     *first = w.rank * w.plan.slice + in_slice;
-    return max(0, min(min(CHUNK, w.plan.slice - in_slice), r.packs - *first));
+    return max(0, min(min(w.plan.chunk, w.plan.slice - in_slice), r.packs - *first));
 }
 
 /* The producer: one thread that keeps the buffer full. */
@@ -86,9 +96,9 @@ static __device__ inline void produce(struct team_shared &shared, const struct w
         const size_t next = GRID ? 0 : draw_row(shared, w, turn + 1);
         const struct parts r = line_parts<T>(row, w.cols);
         const T *body = w.x + row * w.cols + r.head;
-        for (int c = 0; c < w.plan.chunks; c++) {
+        for (int v = 0; v < w.plan.chunks + w.plan.twice; v++) {
             int first;
-            const int packs = chunk_packs(w, r, c, &first);
+            const int packs = chunk_packs(w, r, chunk_of(w.plan, v), &first);
             barrier_wait(&shared.empty[at.stage], at.phase);
             barrier_expect(&shared.full[at.stage], packs * 16);
             if (packs > 0)
@@ -109,6 +119,24 @@ take(struct team_shared &shared, struct pipeline_state at)
     return (const struct pack<T, FULL<T>> *)shared.buffer + at.stage * CHUNK;
 }
 
+/* A warp: it has read the chunk, or does not need it. */
+static __device__ inline void release(struct team_shared &shared, struct pipeline_state at)
+{
+    reads_before_copies();
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) barrier_arrive(&shared.empty[at.stage]);
+}
+
+/* A role lets n chunks pass. */
+static __device__ inline void pass(struct team_shared &shared, struct pipeline_state *at, int n)
+{
+    for (; n > 0; n--, advance(at)) {
+        barrier_wait(&shared.full[at->stage], at->phase);
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) barrier_arrive(&shared.empty[at->stage]);
+    }
+}
+
 /* The state of the block, from those of its summers, to every block of the team. */
 template <bool GRID, class T>
 static __device__ inline void publish(struct team_shared &shared, const struct work<T> &w,
@@ -124,13 +152,27 @@ static __device__ inline void publish(struct team_shared &shared, const struct w
     send_state<GRID>(shared, w, turn, row, mine, lane);
 }
 
-/* The summers.  i: the number of the thread among them.  In a full chunk every thread has
- * PACKS_EACH packs; else it takes those that are there one by one. */
+/* Takes the packs i, i + ROLE_THREADS, ... of a chunk, of which a thread has at most N. */
+template <int N, class T, int W>
+static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack<T, W> *chunk,
+                                        int packs, int i)
+{
+    if constexpr (N > 1)
+        if (packs <= (N - 1) * ROLE_THREADS) return sum_chunk<N - 1>(sum, chunk, packs, i);
+    struct pack<T, W> x[N];
+    for (int k = 0; k < N; k++)
+        if (k < N - 1 || i + k * ROLE_THREADS < packs)
+            x[k] = chunk[i + k * ROLE_THREADS];
+        else
+            for (int e = 0; e < W; e++) x[k].e[e] = T(-INFINITY);
+    push(sum, x);
+}
+
+/* The summers.  i: the number of the thread among them. */
 template <bool GRID, class T>
 static __device__ inline void sum_slices(struct team_shared &shared, const struct work<T> &w,
                                          int i)
 {
-    constexpr int W = FULL<T>;
     struct pipeline_state at = {0, 0};
     for (size_t turn = 0, row; (row = row_of<GRID>(shared, w, turn)) < w.rows; turn++) {
         const struct parts r = line_parts<T>(row, w.cols);
@@ -141,21 +183,14 @@ static __device__ inline void sum_slices(struct team_shared &shared, const struc
             int first;
             const int packs = chunk_packs(w, r, c, &first);
             const auto *chunk = take<T>(shared, at);
-            if (packs == CHUNK) {
-                struct pack<T, W> x[PACKS_EACH];
-                for (int k = 0; k < PACKS_EACH; k++) x[k] = chunk[i + k * ROLE_THREADS];
-                push(&sum, x);
-            } else {
-                for (int p = i; p < packs; p += ROLE_THREADS) {
-                    const struct pack<T, W> x[1] = {chunk[p]};
-                    push(&sum, x);
-                }
-            }
+            sum_chunk<PACKS_EACH>(&sum, chunk, packs, i);
+            if (GRID) release(shared, at);
             advance(&at);
         }
         struct state mine = state_of(sum);
         if (edge >= 0) push(&mine, last);
         publish<GRID>(shared, w, turn, row, mine, i);
+        if (GRID) pass(shared, &at, w.plan.twice);
     }
 }
 
@@ -185,22 +220,21 @@ static __device__ inline void divide_slices(struct team_shared &shared,
         T *y_i = w.y + row * w.cols;
         const int edge = w.rank == 0 ? line_edge<T>(r, w.cols, i) : -1;
         const float last = edge >= 0 ? (float)w.x[row * w.cols + edge] : 0.0f;
+        if (GRID) pass(shared, &at, w.plan.twice);
         const struct normaliser f =
             normaliser_of(collect<GRID>(shared, w, turn, i % WARP), w.log);
         const struct powers p = powers_of(f.shift);
         struct normaliser of_powers = f;
         of_powers.scale *= unscaled(p, f.shift);
-        for (int c = 0; c < w.plan.chunks; c++) {
+        for (int v = GRID ? w.plan.twice : 0; v < w.plan.chunks + w.plan.twice; v++) {
             int first;
-            const int packs = chunk_packs(w, r, c, &first);
+            const int packs = chunk_packs(w, r, chunk_of(w.plan, v), &first);
             auto *out = (struct pack<T, W> *)(y_i + r.head) + first;
             const auto *chunk = take<T>(shared, at);
             struct pack<T, W> x[PACKS_EACH];
             for (int k = 0; k < PACKS_EACH; k++)
                 if (i + k * ROLE_THREADS < packs) x[k] = chunk[i + k * ROLE_THREADS];
-            reads_before_copies();
-            __syncwarp();
-            if (i % WARP == 0) barrier_arrive(&shared.empty[at.stage]);
+            release(shared, at);
             for (int k = 0; k < PACKS_EACH; k++)
                 if (i + k * ROLE_THREADS < packs)
                     divide(out + i + k * ROLE_THREADS, x[k], of_powers, p);
@@ -216,7 +250,7 @@ template <bool GRID> static __device__ inline void get_ready(struct team_shared 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             barrier_init(&shared.full[s], 1);
-            barrier_init(&shared.empty[s], ROLE_THREADS / WARP);
+            barrier_init(&shared.empty[s], (GRID ? 2 : 1) * ROLE_THREADS / WARP);
         }
         for (int s = 0; s < EXCHANGES; s++) {
             barrier_init(&shared.arrived[s], 1);

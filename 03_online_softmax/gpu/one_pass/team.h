@@ -16,9 +16,9 @@
 #ifdef __CUDACC__
 
 #define ROLE_THREADS 256 /* summers, and as many dividers; a warp more for the producer */
-#define PACKS_EACH 4     /* packs of a chunk for a thread */
-#define CHUNK (ROLE_THREADS * PACKS_EACH) /* packs: 16 KB */
-#define STAGES 13       /* chunks in the buffer: 208 of the 227 KB of a block */
+/* Who includes this file says what a block's buffer is, of at most 227 KB: STAGES chunks, in which
+ * a thread has PACKS_EACH packs. */
+#define CHUNK (ROLE_THREADS * PACKS_EACH)
 #define CLUSTER_MAX 16  /* blocks in a cluster */
 #define GRID_MAX 256    /* blocks in a team of a grid */
 /* Rows whose states may be in flight.  The summers of a block are less than STAGES + 1 rows
@@ -27,9 +27,10 @@
 #define NOT_WRITTEN (~(uint64_t)0) /* a word of a grid before its state is there */
 static_assert(EXCHANGES > 2 * (STAGES + 1), "a state is read before the next comes");
 
-/* blocks: of a team; teams: how many; slice: packs of a row in one block, a multiple of 128
- * bytes, cut into `chunks` pieces of CHUNK packs (the last may be shorter). */
-struct plan { int blocks, teams, slice, chunks; };
+/* blocks: of a team; teams: how many; slice: packs of a row in one block, cut into `chunks`
+ * chunks of `chunk` packs (the last may be shorter), whole lines; twice: chunks of a slice that
+ * do not stay in the buffer and are read twice. */
+struct plan { int blocks, teams, slice, chunk, chunks, twice; };
 
 struct team_shared {
     uint64_t full[STAGES], empty[STAGES], arrived[EXCHANGES], drawn[EXCHANGES];

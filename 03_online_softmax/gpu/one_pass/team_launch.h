@@ -8,8 +8,8 @@
 
 #ifdef __CUDACC__
 
-/* The plan for teams of `blocks` blocks: the row in equal slices of whole lines, no longer than
- * necessary, because a chunk that is nearly empty takes as long as a barrier. */
+/* The plan for teams of `blocks` blocks: the row in equal slices, a slice in equal chunks, of whole
+ * lines: a chunk that is nearly empty would take as long as a barrier. */
 static inline struct plan plan_for(const struct problem *p, int blocks)
 {
     const size_t packs = row_bytes(p) / 16, lines = (packs + LINE_PACKS - 1) / LINE_PACKS;
@@ -18,6 +18,7 @@ static inline struct plan plan_for(const struct problem *p, int blocks)
     plan.slice = (int)((lines + blocks - 1) / blocks) * LINE_PACKS;
     if (plan.slice == 0) plan.slice = LINE_PACKS;
     plan.chunks = (plan.slice + CHUNK - 1) / CHUNK;
+    plan.chunk = (plan.slice / LINE_PACKS + plan.chunks - 1) / plan.chunks * LINE_PACKS;
     return plan;
 }
 
@@ -96,7 +97,7 @@ template <bool GRID> static const char *team_refuses(const struct plan &plan)
         versions[slot] = version = kernel.binaryVersion;
     }
     if (version < 90) return "GPUs before Hopper";
-    if (plan.chunks > STAGES) return "rows of that length: no room on the chip";
+    if (!GRID && plan.chunks > STAGES) return "rows of that length: no room on the chip";
     if (most_teams<GRID, float>(plan) == 0)
         return "this GPU: too few multiprocessors together";
     return NULL;
