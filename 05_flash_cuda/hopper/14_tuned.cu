@@ -238,10 +238,11 @@ static void launch(const struct problem *p, const struct arrays *a)
     if constexpr (D <= 128)
         if (p->seqlen_k <= 128) return few_keys<T, D == 96 ? 128 : D>(p, a);
     if constexpr (D == 256) launch_as<config<T, 256, 256, 2, 64, 2>>(p, a);
-    else if constexpr (D == 192) launch_as<config<T, 192, DV, 2, 112, 2>>(p, a);
+    else if constexpr (D == 192) launch_as<config<T, 192, DV, 2, DV == 192 ? 64 : 96, 2>>(p, a);
     else if constexpr (D > 64 && IS_HALF) launch_as<config<T, D, DV, 2, 128, 2>>(p, a);
     else if constexpr (D > 64) {
         if (is_short(p)) launch_as<config<T, D, DV, 2, 64, 4>>(p, a);
+        else if constexpr (D == 96) launch_as<config<T, 96, 96, 3, 96, 2>>(p, a);
         else launch_as<config<T, D, DV, 2, 128, 3, 2>>(p, a);
     } else {
         if constexpr (IS_HALF)
@@ -258,9 +259,12 @@ static void attention(const struct problem *p, const struct arrays *a)
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
 {
-    if (wider_head(p) > 192) return "tiles of 128 queries, 64 keys";
-    if (wider_head(p) > 128) return "tiles of 128 queries, 112 keys";
+    if (wider_head(p) > 128)
+        return wider_head(p) > 192 || p->head_dim_v > 128 ? "tiles of 128 queries, 64 keys"
+                                                          : "tiles of 128 queries, 96 keys";
     if (p->seqlen_k <= 128) return "tiles of 128 queries, all keys at once";
+    if (wider_head(p) > 64 && wider_head(p) <= 96 && p->dtype == BF16 && !is_short(p))
+        return "tiles of 192 queries, 96 keys";
     if (wider_head(p) > 64)
         return is_short(p) ? "tiles of 128 queries, 64 keys: a short sequence"
                            : "tiles of 128 queries, 128 keys; queries in registers";

@@ -45,6 +45,7 @@ template <class C> struct memory {
     struct kv_pipeline<C> kv;
     alignas(1024) typename C::T o[C::TMA_STORE ? C::Br * IN_PANELS<DV<C>> : 8];
     struct rows_of_sequence sequence[C::Q_STAGES]; /* of the tile in that stage of Q */
+    float unit; /* for registers: ptxas loads a parameter again in every block */
 };
 
 /* The producer, one thread: Q, then K and V block by block. */
@@ -167,7 +168,7 @@ static __device__ __forceinline__ void consume(memory<C> &sm, const struct param
 {
     consumer<C> x;
     struct pipeline_state q_at = {0, 0};
-    x.unit = score_unit<C>(call.terms);
+    x.unit = *(volatile float *)&sm.unit;
     x.k_at = x.v_at = {0, 0};
     if (w == C::WARPGROUPS - 1) release_turn<C>(w); /* consumer 0 begins */
     for (;; advance<C::Q_STAGES>(q_at)) {
@@ -187,6 +188,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     if (threadIdx.x == 0) {
         q_init(sm.q);
         kv_init(sm.kv, C::K_ARRIVALS);
+        sm.unit = score_unit<C>(call.terms);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -225,11 +227,11 @@ static struct geometry geometry_of(const struct problem *p)
 {
     const struct mask m = problem_mask(p);
     const bool few_keys = mask_clamp(m.last - m.first, p->seqlen_k) < 2048;
-    if (wider_head(p) > 192) return {64, 2};
-    if (wider_head(p) > 128) return {p->softcap > 0.0f ? 64 : 112, 2};
+    const bool narrow_v = p->head_dim_v <= 128 && wider_head(p) <= 192 && p->softcap == 0.0f;
+    if (wider_head(p) > 128) return {narrow_v ? 96 : 64, 2};
     if (wider_head(p) > 64) return {few_keys || p->has_bias ? 64 : 128, 2};
     if (p->has_bias) return {64, 3};
-    return few_keys ? geometry{64, 1} : geometry{128, 3};
+    return few_keys || p->softcap > 0.0f ? geometry{64, 1} : geometry{128, 3};
 }
 
 template <class T, int D, int DV, int KEYS, int CONSUMERS, int PER_SM = 1, bool BIAS = false>
@@ -249,7 +251,7 @@ static void launch(const struct problem *p, const struct arrays *a)
         else launch_as<config<T, D, DV, 64, 0, 0, 2>>(p, a);
     } else if constexpr (D == 192) {
         if (adds) return launch<T, 256, 256>(p, a);
-        launch_as<config<T, D, DV, 112, 0, 0, 2>>(p, a);
+        launch_as<config<T, D, DV, DV == 192 ? 64 : 96, 0, 0, 2>>(p, a);
     } else if constexpr (D == 256) launch_tiles<T, D, DV, 64, 2>(p, a);
     else {
         constexpr int CONSUMERS = D == 64 ? 3 : 2;
@@ -288,7 +290,7 @@ static const char *picks(const struct problem *p)
         return g.keys == 64 ? "tiles of 192 queries, 64 keys" : "tiles of 192 queries, 128 keys";
     return g.keys == 64    ? "tiles of 128 queries, 64 keys"
            : g.keys == 128 ? "tiles of 128 queries, 128 keys"
-                           : "tiles of 128 queries, 112 keys";
+                           : "tiles of 128 queries, 96 keys";
 }
 
 static struct cost cost(const struct problem *p)

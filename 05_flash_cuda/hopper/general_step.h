@@ -25,7 +25,7 @@ struct general_scores {
     template <class C>
     __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
     {
-        if (C::SOFTCAP) cap_scores(s, terms);
+        if (C::SOFTCAP) cap_scores<C>(s, terms);
         if (C::BIAS) add_bias<C>(s, terms, bias, row<C>(), sequence.seqlen_q, n, !mask);
         if (mask) mask_both_ends<C>(s, sequence.mask, row<C>(), n);
     }

@@ -39,12 +39,13 @@ template <class C> static __device__ __forceinline__ float score_unit(const scor
  *                              twice more in the exponential unit, which has none
  *
  * The instruction tanh.approx errs by 2^-11.  e^(2 x) = inf gives 1, and NaN stays NaN. */
+template <bool HAS_SERIES>
 static __device__ __forceinline__ void cap_16_scores(float *s, const score_terms &t)
 {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 16; i++) largest = fmaxf(largest, fabsf(s[i]));
-    if (__any_sync(0xffffffffu, largest > t.near)) {
+    if (!HAS_SERIES || __any_sync(0xffffffffu, largest > t.near)) {
 #pragma unroll
         for (int i = 0; i < 16; i++)
             s[i] = fmaf(-2.0f * t.cap, reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap)), t.cap);
@@ -60,12 +61,12 @@ static __device__ __forceinline__ void cap_16_scores(float *s, const score_terms
 }
 
 /* By 16: the assembler works on all scores between two branches at once, and lacks registers for
- * more. */
-template <int N>
+ * more.  At d = 256 the exponential unit has time, and the series is slower. */
+template <class C, int N>
 static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_terms &t)
 {
 #pragma unroll
-    for (int i = 0; i < N; i += 16) cap_16_scores(s + i, t);
+    for (int i = 0; i < N; i += 16) cap_16_scores<C::D <= 128>(s + i, t);
 }
 
 /* The bias of a work tile's head, from query 0 on. */

@@ -22,15 +22,15 @@ struct tiles {
         TRY_FIRST_MAX && D <= 192 && std::is_same_v<T, __nv_bfloat16>;
     static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
     static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
-    static constexpr int Q_STAGES = D > 128 || K_STAGES > V_STAGES ? 1 : 2;
+    static constexpr bool Q_IN_REGISTERS = D > 64 && D <= 128 && WARPGROUPS == 2;
+    static constexpr int Q_STAGES = D == 64 || (Q_IN_REGISTERS && STAGES == STAGES_OF_V) ? 2 : 1;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = PER_SM == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
     static constexpr int REGISTERS = PER_SM == 3 ? 136
                                                  : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool Q_IN_REGISTERS = D == 96 || D == 128;
     static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr bool LATE_TURN = WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2);
-    static constexpr bool TMA_STORE = D <= 128; /* shared memory is left for a tile of o */
+    static constexpr bool TMA_STORE = D < 256; /* shared memory is left for a tile of o */
 };
 
 /* What a consumer has in registers, and where it is in the pipeline. */

@@ -118,12 +118,10 @@ static __device__ __forceinline__ void warpgroup_fence_operand(uint32_t (&x)[N])
     NAMES_64 ", "                                                                      \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "                \
     "%45, %46, %47"
-#define NAMES_112                                                                      \
-    NAMES_96 ", "                                                                      \
-    "%48, %49, %50, %51, %52, %53, %54, %55"
 #define NAMES_128                                                                      \
-    NAMES_112 ", "                                                                     \
-    "%56, %57, %58, %59, %60, %61, %62, %63"
+    NAMES_96 ", "                                                                      \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "           \
+    "%62, %63"
 #define NAMES_192                                                                      \
     NAMES_128 ", "                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "                \
@@ -142,7 +140,6 @@ static __device__ __forceinline__ void warpgroup_fence_operand(uint32_t (&x)[N])
 #define OUTPUTS_32(mode, i) OUTPUTS_16(mode, i), OUTPUTS_16(mode, i + 16)
 #define OUTPUTS_64(mode) OUTPUTS_32(mode, 0)
 #define OUTPUTS_96(mode) OUTPUTS_64(mode), OUTPUTS_16(mode, 32)
-#define OUTPUTS_112(mode) OUTPUTS_96(mode), OUTPUTS_8(mode, 48)
 #define OUTPUTS_128(mode) OUTPUTS_96(mode), OUTPUTS_16(mode, 48)
 #define OUTPUTS_192(mode) OUTPUTS_128(mode), OUTPUTS_32(mode, 64)
 #define OUTPUTS_256(mode) OUTPUTS_192(mode), OUTPUTS_32(mode, 96)
@@ -169,7 +166,6 @@ static __device__ __forceinline__ void wgmma_qk(float (&d)[REGISTERS], uint64_t 
 {
     if constexpr (REGISTERS == 32) WGMMA_OF(64, "%32, %33", "0, 0", "l"(a), "l"(b))
     else if constexpr (REGISTERS == 48) WGMMA_OF(96, "%48, %49", "0, 0", "l"(a), "l"(b))
-    else if constexpr (REGISTERS == 56) WGMMA_OF(112, "%56, %57", "0, 0", "l"(a), "l"(b))
     else WGMMA_OF(128, "%64, %65", "0, 0", "l"(a), "l"(b))
 }
 
@@ -184,8 +180,6 @@ static __device__ __forceinline__ void wgmma_qk(float (&d)[REGISTERS], const uin
         WGMMA_OF(64, "{%32, %33, %34, %35}, %36", "0", FRAGMENT(a), "l"(b))
     else if constexpr (REGISTERS == 48)
         WGMMA_OF(96, "{%48, %49, %50, %51}, %52", "0", FRAGMENT(a), "l"(b))
-    else if constexpr (REGISTERS == 56)
-        WGMMA_OF(112, "{%56, %57, %58, %59}, %60", "0", FRAGMENT(a), "l"(b))
     else WGMMA_OF(128, "{%64, %65, %66, %67}, %68", "0", FRAGMENT(a), "l"(b))
 }
 
