@@ -10,26 +10,25 @@
 #include "row_parts.h"
 
 /* The threads of a row: GROUP lanes of a warp or, with GROUP = BLOCK, a block with as many warps
- * as the row needs.  Three such blocks, or two of long rows, must fit on a multiprocessor, so that
- * one loads while others compute: 48 to 72 registers a thread. */
+ * as the row needs.  1024 threads must fit on a multiprocessor, so that enough loads are under
+ * way: 64 registers a thread.  (80 with 5 packs.) */
 enum { BLOCK = 0 };
-template <int GROUP, int PACKS, bool EDGES>
-constexpr int MOST_THREADS = GROUP != BLOCK ? 128 : PACKS == 4 && EDGES ? 384 : 416;
-template <int GROUP, int PACKS>
-constexpr int LEAST_BLOCKS = GROUP != BLOCK ? (PACKS > 4 ? 6 : 8) : PACKS > 4 ? 2 : 3;
+template <int GROUP> constexpr int MOST_THREADS = GROUP == BLOCK ? 512 : 128;
 
 /* PACKS packs a thread, all loads before the first use.  Reads and writes each element once.
  *   EDGES  a row has a head, aligned packs and a tail; else packs: cols is a multiple of WIDTH */
 template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES, bool LOG>
 static __global__
-__launch_bounds__(MOST_THREADS<GROUP, PACKS, EDGES>, LEAST_BLOCKS<GROUP, PACKS>)
+__launch_bounds__(MOST_THREADS<GROUP>, (PACKS > 4 ? 768 : 1024) / MOST_THREADS<GROUP>)
 void registers_kernel(const T *x, T *y, size_t rows, int cols)
 {
     static_assert(GROUP == BLOCK || GROUP >= WIDTH || !EDGES,
                   "a lane for each element of an edge");
     struct reduction &shared = dynamic_shared<struct reduction>();
-    const int group = GROUP == BLOCK ? blockDim.x : GROUP, i = threadIdx.x % group;
-    const size_t row = block_number() * (blockDim.x / group) + threadIdx.x / group;
+    constexpr bool ALONE = GROUP == BLOCK; /* in its block */
+    const int group = ALONE ? blockDim.x : GROUP, i = ALONE ? threadIdx.x : threadIdx.x % group;
+    const size_t row = ALONE ? block_number()
+                             : block_number() * (MOST_THREADS<GROUP> / group) + threadIdx.x / group;
     const int n = row < rows ? cols : 0; /* a missing row takes part in the barriers */
     const struct parts r = EDGES ? parts_of<WIDTH>(row, n) : parts{0, n / WIDTH, 0};
     const T *x_i = x + row * cols;
@@ -37,41 +36,33 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     const auto *in = (const struct pack<T, WIDTH> *)(x_i + r.head) + i;
     auto *out = (struct pack<T, WIDTH> *)(y_i + r.head) + i;
 
-    constexpr bool TWOS = WIDTH == 8; /* pack_max() takes two elements at a time */
     struct pack<T, WIDTH> raw[PACKS];
     for (int k = 0; k < PACKS; k++)
         if (i + k * group < r.packs)
             raw[k] = in[k * group];
-        else if (TWOS)
+        else
             for (int e = 0; e < WIDTH; e++) raw[k].e[e] = T(-INFINITY);
-    float head = EDGES && i < r.head ? (float)x_i[i] : -INFINITY;
-    float tail = EDGES && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
+    const float head = EDGES && i < r.head ? (float)x_i[i] : -INFINITY;
+    const float tail = EDGES && i < r.tail ? (float)x_i[n - r.tail + i] : -INFINITY;
 
-    float v[PACKS][WIDTH];
     float m = fmaxf(head, tail);
-    for (int k = 0; k < PACKS; k++) {
-        const bool there = TWOS || i + k * group < r.packs;
-        for (int e = 0; e < WIDTH; e++) {
-            v[k][e] = there ? (float)raw[k].e[e] : -INFINITY;
-            if (!TWOS) m = fmaxf(m, v[k][e]);
-        }
-        if (TWOS) m = fmaxf(m, pack_max(raw[k]));
-    }
-    if constexpr (GROUP == BLOCK)
+    for (int k = 0; k < PACKS; k++) m = fmaxf(m, pack_max(raw[k]));
+    if constexpr (ALONE)
         m = block_max(m, shared.max);
     else
         m = lanes_max<GROUP>(m);
 
+    float v[PACKS][WIDTH];
     struct state all = {m, 0.0f};
     const float shift = shift_of(m);
     if (EDGES) all.l = exp_minus(head, shift) + exp_minus(tail, shift);
     for (int k = 0; k < PACKS; k++)
         for (int e = 0; e < WIDTH; e++) {
-            const float p = exp_minus(v[k][e], shift);
+            const float p = exp_minus((float)raw[k].e[e], shift);
             all.l += p;
-            v[k][e] = LOG ? v[k][e] - shift : p;
+            v[k][e] = LOG ? (float)raw[k].e[e] - shift : p;
         }
-    if constexpr (GROUP == BLOCK)
+    if constexpr (ALONE)
         all.l = block_sum(all.l, shared.sum);
     else
         all.l = lanes_sum<GROUP>(all.l);
@@ -97,7 +88,7 @@ static void launch_registers(const struct problem *p, const struct arrays *a, co
                              T *y)
 {
     const int threads = GROUP == BLOCK ? WARP * warps_for(p->cols / WIDTH, PACKS)
-                                       : MOST_THREADS<GROUP, PACKS, EDGES>;
+                                       : MOST_THREADS<GROUP>;
     const size_t per_block = threads / (GROUP == BLOCK ? threads : GROUP);
     auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, false>;
     if (p->op == OP_LOGSOFTMAX) kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, true>;
@@ -135,13 +126,10 @@ template <class T>
 static void block_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
 {
     const size_t packs = p->cols / FULL<T>;
-    const int most = p->cols % FULL<T> ? MOST_THREADS<BLOCK, 4, true>
-                                       : MOST_THREADS<BLOCK, 4, false>;
     int each = 4;
     for (int fewer = 3; fewer >= 2 && packs <= 512; fewer--)
         if (fewer * warps_for(packs, fewer) < each * warps_for(packs, each)) each = fewer;
-    if (packs > 4 * (size_t)most) row_of<T, FULL<T>, BLOCK, 5>(p, a, x, y);
-    else if (each == 4) row_of<T, FULL<T>, BLOCK, 4>(p, a, x, y);
+    if (each == 4) row_of<T, FULL<T>, BLOCK, 4>(p, a, x, y);
     else if (each == 3) row_of<T, FULL<T>, BLOCK, 3>(p, a, x, y);
     else row_of<T, FULL<T>, BLOCK, 2>(p, a, x, y);
 }
@@ -164,7 +152,7 @@ static void registers_of(const struct problem *p, const struct arrays *a, const 
     else if (packs <= 24) row_of<T, W, 8, 3>(p, a, x, y);
     else if (packs <= 32) row_of<T, W, SHORT ? 8 : 16, SHORT ? 4 : 2>(p, a, x, y);
     else if (packs <= 48) row_of<T, W, 16, 3>(p, a, x, y);
-    else if (packs <= 64) row_of<T, W, SHORT ? 16 : 32, SHORT ? 4 : 2>(p, a, x, y);
+    else if (packs <= 64) row_of<T, W, 32, 2>(p, a, x, y);
     else if (packs <= 96) row_of<T, W, 32, 3>(p, a, x, y);
     else if (packs <= 128) row_of<T, W, 32, 4>(p, a, x, y);
     else if (packs <= 160) row_of<T, W, 32, 5>(p, a, x, y);
