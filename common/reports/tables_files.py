@@ -115,6 +115,7 @@ def serving_shape(row):
     lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
         else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
     return f"{row.batch:.0f} x {heads} heads, {lengths}, d = {row.head_dim:.0f}" \
+        + (f" and {row.head_dim_v:.0f}" if row.head_dim_v != row.head_dim else "") \
         + (", causal" if row.causal else "")
 
 
@@ -157,9 +158,26 @@ def decode_lengths(data):
         peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
         if "five_steps" in line and peer:
             cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
-    return (["GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
-             "as the best of the others.", ""]
+    return ([f"GB/s of the keys and values that are visible, d = 128, bf16, {rows[0].flags.split(';')[0]}"
+             "; ratio: times as fast as the best of the others.", ""]
             + grid(["caches", *methods, "ratio"], cells, names, [*methods, "ratio"])
+            + provenance(rows))
+
+
+@table("libraries-(forward|backward)")
+def libraries(data, which):
+    """The shapes that were measured beside FlashAttention-3 and -4, every method of the run."""
+    folder = {"forward": "hopper", "backward": "backward"}[which]
+    rows = each(data.file(f"{folder}/libraries.csv"))
+    rows = [row for row in rows if row.variant != "pytorch-flash"]
+    methods = sorted(dict.fromkeys(row.variant for row in rows), key=lambda name: (
+        name.endswith("deterministic") or name == "gradient_in_order",
+        name.startswith(("pytorch", "flash"))))
+    names, cells = {}, {}
+    for row in rows:
+        name = f"{serving_shape(row)}, {row.regime}"
+        names[name], cells[name, row.variant] = True, f"{row.gflops / 1000:.0f}"
+    return (["TFLOP/s, bf16.", ""] + grid(["shape", *methods], cells, names, methods)
             + provenance(rows))
 
 

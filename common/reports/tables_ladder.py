@@ -206,19 +206,6 @@ def asides(data):
             + provenance(used))
 
 
-@table("adversarial")
-def adversarial(data):
-    """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
-    lines = read_lines(data.directory / "hopper/adversarial.csv").to_dict("records")
-    lines = [line for line in lines if line["causal"] == "0"]
-    columns = list(dict.fromkeys((line["head_dim"], line["variant"]) for line in lines))
-    cells = {(line["data"], (line["head_dim"], line["variant"])):
-             f"{line['tflops']} ({float(line['error']):.4f})" for line in lines}
-    return ["TFLOP/s (largest error), 4k keys, no mask.", ""] + grid(
-        ["data", *(f"{variant}, d = {head_dim}" for head_dim, variant in columns)], cells,
-        dict.fromkeys(line["data"] for line in lines), columns)
-
-
 @table("levers")
 def levers(data):
     """What each change gained or lost, by head_dim: a line for each lever."""
