@@ -69,7 +69,9 @@ class Book:
     def __init__(self, source):
         self.source = source
         self.files = tracked()
-        self.pages = [name for name in self.files if name.endswith(".md")]
+        # those of common/grader become pages of a student's repository, their links hold there
+        self.pages = [name for name in self.files if name.endswith(".md")
+                      and not name.startswith("common/grader/pages/")]
         self.shown = set()     # source files that get a page
         self.broken = []
 
