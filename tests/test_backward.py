@@ -82,6 +82,20 @@ def test_run_writes_the_gradients(options, number):
             compare(load(f"{name}.npy"), want, 2e-6, name)
 
 
+@pytest.mark.parametrize("number", [4, 5])
+def test_the_sinks_of_packed_sequences(place, number):
+    q, k, v, do = problem({})[0]
+    sinks = np.linspace(-1, 1, len(q))
+    for name, x in zip(("q", "k", "v", "do", "sinks"), (q, k, v, do, sinks)):
+        save(f"{name}.npy", x)
+    save("cq.npy", [0, 2, 3, 5], "i4"), save("ck.npy", [0, 3, 3, 7], "i4")
+    stage(number, *RUN, "--sinks", "sinks.npy", "--dsinks", "dsinks.npy",
+          "--cu-seqlens-q", "cq.npy", "--cu-seqlens-k", "ck.npy")
+    want = sum(gradients(q[:, a:b], k[:, c:d], v[:, c:d], do[:, a:b], sinks=sinks)[3]
+               for a, b, c, d in ((0, 2, 0, 3), (3, 5, 3, 7)))  # without keys there is no gradient
+    compare(load("dsinks.npy"), want, 2e-6)
+
+
 def test_packed_sequences_two_dimensions_and_what_is_refused(place):
     q, k, v, do = problem({})[0]
     for name, x in zip(("q", "k", "v", "do"), (q[0], k[0], v[0], do[0])):

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpu/gpu.h"
 #include "problem/feature.h"
@@ -119,14 +120,17 @@ static const char *execute_parts(const struct variant *v, const struct problem *
                                  const struct arrays *host)
 {
     const char *why = NULL;
+    int sinks_apart = p->has_sinks && p->op != OP_BACKWARD;
+    if (array_role(p, ARRAY_DSINKS) == OUTPUT && host->dsinks)
+        memset(host->dsinks, 0, array_bytes(p, ARRAY_DSINKS));
     for (size_t b = 0; b < p->batch && !why; b++) {
         struct part part;
         why = part_new(&part, p, host, b);
         if (why) break;
-        part.p.has_sinks = 0;
+        if (sinks_apart) part.p.has_sinks = 0;
         if (part.s.seqlen_k && part.s.seqlen_q) why = execute(v, &part.p, &part.a);
         else part_without_rows(&part);
-        if (p->has_sinks) part_add_sinks(&part);
+        if (sinks_apart) part_add_sinks(&part);
         part_deliver(&part, p, host);
         part_free(&part);
     }

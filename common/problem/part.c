@@ -84,7 +84,8 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
                                             part->s.seqlen_k};
     for (int i = 0; i < N_ARRAYS; i++) {
         if (array_role(&part->p, i) == ABSENT) continue;
-        if ((array_has_rows(i) || i == ARRAY_BIAS) && !part_array(part, p, a, i)) {
+        if ((array_has_rows(i) || i == ARRAY_BIAS || i == ARRAY_DSINKS) &&
+            !part_array(part, p, a, i)) {
             part_free(part);
             return "no memory for a copy of one sequence";
         }
@@ -95,7 +96,7 @@ const char *part_new(struct part *part, const struct problem *p, const struct ar
 void part_without_rows(const struct part *part)
 {
     for (int i = 0; i < N_ARRAYS; i++)
-        if (array_role(&part->p, i) == OUTPUT && array_has_rows(i))
+        if (array_role(&part->p, i) == OUTPUT && array_of(&part->a, i))
             memset(array_of(&part->a, i), 0, array_bytes(&part->p, i));
     for (size_t i = 0; array_role(&part->p, ARRAY_LSE) == OUTPUT &&
                        i < array_count(&part->p, ARRAY_LSE); i++)
@@ -122,9 +123,11 @@ void part_deliver(const struct part *part, const struct problem *p, const struct
 {
     struct rows of_part = rows_of(part), whole = {p, a, part->s};
     for (int i = 0; i < N_ARRAYS; i++)
-        if (array_role(p, i) == OUTPUT && array_of(a, i))
+        if (array_role(p, i) == OUTPUT && array_of(a, i) && array_has_rows(i))
             rows_copy(i, array_element(p, i), array_of(a, i), &whole, array_of(&part->a, i),
                       &of_part);
+    int adds = array_role(p, ARRAY_DSINKS) == OUTPUT && a->dsinks;
+    for (size_t h = 0; adds && h < p->heads_q; h++) a->dsinks[h] += part->a.dsinks[h];
 }
 
 void part_free(struct part *part)

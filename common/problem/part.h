@@ -44,7 +44,7 @@ void part_without_rows(const struct part *part);
  * monoid, with the weight of one key and no value: (o, lse) . (0, sink). */
 void part_add_sinks(const struct part *part);
 
-/* Copies the part's outputs to their places in the whole problem's. */
+/* Copies the part's outputs to their places in the whole problem's; dsinks is added. */
 void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a);
 void part_free(struct part *part);
 
