@@ -1,5 +1,7 @@
 """test_python_torch.py: the Python package as PyTorch's users meet it, on the CPU: repeated calls,
 torch.compile, autocast, threads, and the models of transformers."""
+import ctypes
+import importlib.machinery
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -80,6 +82,46 @@ def test_decoding_takes_the_quick_way(monkeypatch, queries):
         both_ways(monkeypatch, "decode", q, *(a.transpose(1, 2) for a in cache), None, keys)
         both_ways(monkeypatch, "decode", q, *cache, None, keys, layout="pages_first", window=4)
         both_ways(monkeypatch, "decode", q, *pools, table, keys, sinks=torch.randn(4), scale=0.2)
+
+
+def test_what_looks_like_an_earlier_call_may_be_refused():
+    """Its options are known already; its shapes are checked still."""
+    q, k, v = tensors((1, 2, 4, 8), (1, 4, 13, 8), (1, 4, 13, 8))
+    five_steps.decode(q, k, v, None, 5)
+    for keys in (14, 2 ** 64 - 1, 2 ** 64):
+        with pytest.raises(five_steps.FiveStepsError, match="hold 13 keys"):
+            five_steps.decode(q, k, v, None, keys)
+    with pytest.raises(five_steps.FiveStepsError, match="give q"):
+        five_steps.decode(q, k[0], v[0], None, 5)
+
+    a, sums = torch.randn(2, 4, 2, 8), torch.tensor([0, 2, 4]).int()
+    packed = {"cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": 2, "max_seqlen_k": 2}
+    five_steps.attention(a[0], a[0], a[0], **packed)
+    with pytest.raises(five_steps.FiveStepsError, match="packed arrays"):
+        five_steps.attention(a, a, a, **packed)
+    with pytest.raises(five_steps.FiveStepsError, match="bias"):
+        five_steps.attention(a[0], a[0], a[0], bias=torch.zeros(4, 4), **packed)
+    with pytest.raises(five_steps.FiveStepsError, match="cu_seqlens_q is"):
+        two = torch.tensor([[0, 4], [0, 4]]).int()
+        five_steps.attention(a[0], a[0], a[0], cu_seqlens_q=two, cu_seqlens_k=two, max_seqlen_q=4,
+                             max_seqlen_k=4)
+
+
+def test_an_extension_that_does_not_fit_is_left_aside(monkeypatch):
+    """A DLPack of other functions, or of none; Python without the GIL has another ABI."""
+    from five_steps import quick
+    if quick._tensors is None:
+        pytest.skip("the package's extension was not built, or PyTorch is older than 2.10")
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    for version in (1, 2):
+        table = (ctypes.c_uint64 * 8)(version, *[1] * 7 * (version - 1))
+        with monkeypatch.context() as change:
+            change.setattr(torch.Tensor, "__dlpack_c_exchange_api__",
+                           new(ctypes.addressof(table), b"dlpack_exchange_api", None))
+            assert quick._extension() is None
+    monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".so"])
+    assert quick._extension() is None
 
 
 def test_an_option_that_changed_counts():

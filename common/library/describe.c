@@ -172,8 +172,9 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     r->theirs = (struct arrays){
         .q = p->q, .k = p->k, .v = p->v, .bias = p->bias, .sinks = p->sinks,
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
-        .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse, .d_o = p->d_o, .dq = p->dq,
-        .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks, .stream = p->stream};
+        .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse,
+        .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks,
+        .stream = p->stream};
     int status = check_sizes(r, p);
     if (!status) status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);

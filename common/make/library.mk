@@ -45,11 +45,13 @@ $(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O) $(BUILD)/config.link
 
 library: $(LIBRARY).so $(LIBRARY).a $(BUILD)/five_steps_tensors.abi3.so
 
-# The part of the Python package that is in C, where Python's headers are.  It needs no certain Python.
+# The part of the Python package that is in C, where Python's headers are: it serves every
+# Python from 3.10 that has a GIL.
 PACKAGE_PYTHON ?= python3
 $(BUILD)/five_steps_tensors.abi3.so: common/library/python/tensors.c common/library/five_steps.h \
                                      $(BUILD)/config
-	$(Q)headers=$$($(PACKAGE_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	$(Q)headers=$$($(PACKAGE_PYTHON) -c 'import sys, sysconfig as s; print(s.get_path("include") if \
+	    sys.version_info >= (3, 10) and not s.get_config_var("Py_GIL_DISABLED") else "no such Python")'); \
 	if [ -e "$$headers/Python.h" ]; then \
 	    echo "  cc    $<"; $(CC) -O2 $(WARN) $(CFLAGS) -shared -fPIC -I"$$headers" $< -o $@; \
 	else echo "  no Python.h in '$$headers': small calls from Python will take longer"; fi

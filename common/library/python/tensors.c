@@ -102,7 +102,8 @@ static int describe(struct five_steps_attention_problem *p, const struct rows *q
     if (type_of(&q->t) < 0 || !alike(&q->t, &k->t) || !alike(&q->t, &v->t) ||
         k->t.rank != v->t.rank || k->batch != v->batch || k->heads != v->heads ||
         k->rows != v->rows || k->width != q->width ||
-        (keys == SIZE_MAX ? q->t.rank != k->t.rank : !pages && keys > k->rows) ||
+        (packed && q->t.rank != 3) || k->t.rank != (keys == SIZE_MAX ? q->t.rank : MOST_RANK) ||
+        (keys != SIZE_MAX && !pages && keys > k->rows) ||
         (!pages && k->batch != q->batch))
         return 0;
     p->device = q->t.device == ON_CPU ? FIVE_STEPS_CPU : FIVE_STEPS_GPU;
@@ -234,7 +235,10 @@ static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
     if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
-    exchange = PyLong_AsVoidPtr(a[0]);
+    const struct exchange *given = PyLong_AsVoidPtr(a[0]);
+    if (given->major != 1 || !given->tensor_of || !given->stream_of)
+        return PyErr_SetString(PyExc_ImportError, "another DLPack"), NULL;
+    exchange = given;
     byte_type = a[1], float_type = a[2];
     for (int device = ON_CPU; device <= ON_CUDA; device++) {
         *(void **)&workspace_of[device] = PyLong_AsVoidPtr(a[3 * device]);

@@ -35,13 +35,10 @@ def _extension():
     """tensors.c, which stands beside the library; None where it cannot be had."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     path = os.path.join(os.path.dirname(c_library.library().so._name), "five_steps_tensors.abi3.so")
-    if capsule is None or not os.path.exists(path):
+    if capsule is None or not os.path.exists(path) or (
+            ".abi3.so" not in importlib.machinery.EXTENSION_SUFFIXES):  # Python without the GIL
         return None
     loader = importlib.machinery.ExtensionFileLoader("five_steps_tensors", path)
-    try:
-        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    except ImportError:  # Python 3.9
-        return None
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
     functions = []
@@ -49,7 +46,11 @@ def _extension():
         so = c_library.library(device).so
         functions += [ctypes.cast(so[name], ctypes.c_void_p).value for name in (
             "five_steps_attention_workspace", "five_steps_attention")] + [_empty_strided(place)]
-    module.setup(pointer(capsule, b"dlpack_exchange_api"), torch.uint8, torch.float32, *functions)
+    try:
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        module.setup(pointer(capsule, b"dlpack_exchange_api"), torch.uint8, torch.float32, *functions)
+    except ImportError:  # Python 3.9, or a DLPack that the extension does not know
+        return None
     return module
 
 
@@ -102,10 +103,10 @@ def attention(arrays, given, return_lse):
         fields += _array("bias", bias, (q.shape[rows], k.shape[rows]), q, torch.float32)
     if packed:
         longest_q, longest_k = given[5:]
-        if not longest_q or not longest_k:
+        if not longest_q or not longest_k or bias is not None:  # a bias has the longest's sizes
             return None
-        fields += _array("cu_seqlens_q", sums_q, sums_k.shape, q)
-        fields += _array("cu_seqlens_k", sums_k, sums_q.shape, q)
+        fields += _array("cu_seqlens_q", sums_q, sums_k.shape[:1], q)
+        fields += _array("cu_seqlens_k", sums_k, sums_q.shape[:1], q)
         fields += _field("batch", sums_q.shape[0] - 1)
         fields += _field("seqlen_q", min(longest_q, q.shape[0]))
         fields += _field("seqlen_k", min(longest_k, k.shape[0]))
@@ -135,7 +136,7 @@ def decode(arrays, keys, longest, given, return_lse):
         keys = min(longest or (room if keys.is_cuda else int(keys.max())), room)
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1], q, torch.float32)
-    if type(keys) is not int or keys <= 0:
+    if type(keys) is not int or not 0 < keys <= room:
         return None
     return _tensors.attention(ready[0], ONE_ROW if short else ROWS_HEADS, order_k, keys, q, k, v, fields,
                               return_lse)
