@@ -143,8 +143,9 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
         const double to_x = (double)p->scale / (double)p->softcap;
         for (int k = 0; k < 6; k++) t.series[k] = t.unit * tanh_series[k] * pow(to_x, 2 * k);
         t.near = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
+        if (!isfinite(t.series[5])) t.near = -1.0f; /* a tiny cap: no score is near 0 */
         t.cap = p->has_bias ? p->softcap : p->softcap * LOG2E;
-        t.to_cap = 2.0 * LOG2E * to_x;
+        t.to_cap = fmin(2.0 * LOG2E * to_x, 0x1p127); /* finite: 0 stays 0 */
     }
     if (p->has_bias) t.bias = a->bias;
     t.seqlen_k = (int)p->seqlen_k;
