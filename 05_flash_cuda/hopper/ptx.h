@@ -204,13 +204,15 @@ static __device__ __forceinline__ void store_four(float *to, float a, float b, f
 
 /* ---- counters in main memory, between blocks ---- */
 
-/* Waits until a counter has come to n: what was written before each count is seen. */
+/* Waits until a counter has come to n: what was written before each count is seen, by this thread
+ * and by what it lets the copy engine do next. */
 static __device__ __forceinline__ void wait_for_count(const int *counter, int n)
 {
     int now;
     do
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
     while (now < n);
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* Counts one more; what this thread and its copy engine wrote before is seen by who waits. */

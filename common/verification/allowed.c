@@ -161,12 +161,13 @@ void allow_bounds(struct standard *s, const struct arrays *a)
                         rounding(&s->problem, y->want[i]);
 }
 
-/* The same sums in float: of equal numbers all roundings go one way. */
+/* The same sums in float: of equal numbers all roundings go one way, and so do those of a running
+ * mean that falls by equal steps. */
 void allow_mean(struct standard *s, const struct arrays *a)
 {
     const struct answer *y = &s->answer[ARRAY_Y];
-    for (int way = 0; way < 2; way++) {
-        float *own = yardstick_mean(&s->problem, a, way);
+    for (int way = OWN_TOTAL; way <= OWN_INCREMENT; way++) {
+        float *own = yardstick_mean(&s->problem, a, (enum mean_way)way);
         for (size_t i = 0; i < y->n; i++)
             y->allowed[i] = larger(y->allowed[i], own_error(own, y->want, NULL, i, 1, &s->broken));
         free(own);

@@ -41,15 +41,17 @@ float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
     return y;
 }
 
-float *yardstick_mean(const struct problem *p, const struct arrays *a, int way)
+float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean_way way)
 {
     float *x = widen(a->x, p->dtype, p->rows * p->cols), *y = xcalloc(p->rows, sizeof *y);
     for (size_t i = 0; i < p->rows; i++) {
         for (size_t k = 1; k <= p->cols; k++) {
             float x_k = x[i * p->cols + k - 1], n = (float)k;
-            y[i] = way ? y[i] * ((n - 1) / n) + x_k / n : y[i] + x_k;
+            if (way == OWN_TOTAL) y[i] += x_k;
+            else if (way == OWN_WEIGHTED) y[i] = y[i] * ((n - 1) / n) + x_k / n;
+            else y[i] += (x_k - y[i]) / n;
         }
-        if (!way) y[i] /= (float)p->cols;
+        if (way == OWN_TOTAL) y[i] /= (float)p->cols;
     }
     free(x);
     return y;

@@ -26,8 +26,10 @@ enum way {
  * to 16 bits.  Returns y [rows, cols], freed by free(). */
 float *yardstick_rows(const struct problem *p, const struct arrays *a, int way);
 
-/* The mean of each row: its total over n, or (way 1) the old mean times (k - 1) / k and x / k. */
-float *yardstick_mean(const struct problem *p, const struct arrays *a, int way);
+/* The mean of each row: its total over n, the old mean times (k - 1) / k and x / k, or the old
+ * mean and (x - mean) / k. */
+enum mean_way { OWN_TOTAL, OWN_WEIGHTED, OWN_INCREMENT };
+float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean_way way);
 
 /* Attention, its log form, scan or update: scores, maximum, sum, product, all in float; for
  * 16-bit problems p and o are rounded to 16 bits.  Returns o, freed by free(), and sets lse. */
