@@ -35,7 +35,6 @@ static const struct option table[] = {
     {"seed", "S", IN_CHECK, SEED, AT(seed), AT(has_seed)},
     {"case", "NAME", IN_CHECK, TEXT, AT(only_case), NO_FLAG},
     {"random", "N", IN_CHECK, COUNT, AT(random), NO_FLAG},
-    {"huge", NULL, IN_CHECK, FLAG, AT(huge), NO_FLAG},
     {"csv", "FILE", IN_BENCH, TEXT, AT(csv), NO_FLAG},
     {"dtype", "T", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
     {"threads", "N", COMPUTES, COUNT, AT(threads), NO_FLAG},
@@ -238,12 +237,6 @@ static int validate_run(const struct stage *stage, const struct options *opt,
         return complain(stage, "run: --cu-seqlens-%s is missing: packed sequences need both "
                                "--cu-seqlens-q and --cu-seqlens-k",
                         opt->file[ARRAY_CU_SEQLENS_Q] ? "k" : "q");
-    for (int i = 0; i < N_ARRAYS; i++)
-        for (int k = 0; k < i; k++)
-            if (operations[op].outputs & HAS(i) & given && operations[op].outputs & HAS(k) &&
-                opt->file[k] && !strcmp(opt->file[i], opt->file[k]))
-                return complain(stage, "run: --%s and --%s both name '%s'; give two files",
-                                array_list[i].name, array_list[k].name, opt->file[k]);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
@@ -86,6 +87,16 @@ static int is_written(const struct run *r, enum array i)
     return array_role(&r->p, i) == OUTPUT && r->opt->file[i];
 }
 
+/* Do the output i, which was begun, and array k lie in one file, whatever its names? */
+static int is_one_file(const struct run *r, enum array i, enum array k)
+{
+    struct stat a, b;
+    const char *target = r->writer[k].target; /* of an output, which need not exist yet */
+    if (target && !strcmp(target, r->writer[i].target)) return 1;
+    return !stat(r->opt->file[i], &a) && !stat(r->opt->file[k], &b) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 int run_open_outputs(struct run *r)
 {
     for (int i = 0; i < N_ARRAYS; i++) {
@@ -94,10 +105,10 @@ int run_open_outputs(struct run *r)
         if (!is_written(r, i)) continue;
         const char *why = npy_writer_begin(w, path);
         if (why) return bad(r, "--%s: %s", array_list[i].name, why);
-        for (int k = 0; k < i && w->temporary; k++)
-            if (r->writer[k].target && !strcmp(w->target, r->writer[k].target))
-                return bad(r, "--%s: %s is the file of the other output too; give two",
-                           array_list[i].name, path);
+        for (int k = 0; k < N_ARRAYS; k++)
+            if (k != i && r->opt->file[k] && is_one_file(r, i, k))
+                return bad(r, "--%s: %s is the file of --%s too; give another",
+                           array_list[i].name, path, array_list[k].name);
     }
     return OK;
 }
