@@ -1,5 +1,6 @@
 """test_python_cuda.py: the Python package on a GPU against the definition in float64: types, views,
 packed sequences, pages, captured graphs, threads with a stream each, a second GPU."""
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -234,12 +235,38 @@ def some_rows(o, q, k, v, rows, bias=None):
         compare(exact(o[h, i:i + 1]), want, ALLOWED[o.dtype])
 
 
+RUNGS = re.findall(r"^(?:RUNG|BESIDE)\((\w+)", (helpers.ROOT / "05_flash_cuda/rungs.h").read_text(), re.M)
+
+
 @pytest.mark.long
-def test_three_billion_elements_of_q():
-    q = random(1, 160, 160_000, 128)
-    k, v = random(1, 160, 64, 128, seed=2), random(1, 160, 64, 128, seed=3)
-    o = five_steps.attention(q, k, v)
-    some_rows(o[0], q[0], k[0], v[0], [(0, 0), (104, 117_503), (159, 159_999)])
+@pytest.mark.parametrize("kernel", [*RUNGS, "split_kv", "split_kv_f32"])
+@pytest.mark.parametrize("heads, queries, keys", [(260, 130_000, 64), (520, 64, 65_000)])
+def test_four_billion_elements_in_every_kernel(kernel, heads, queries, keys):
+    """Of q and o, or of k and v: an offset in 32 bits finds other numbers.  Rows are chosen at the
+    start, beyond element 2^31, beyond 2^32 and at the end."""
+    for dtype in (torch.bfloat16, torch.float32):
+        q, k, v = problem(heads, queries, 128, keys=(heads, keys, 128), dtype=dtype)
+        call = five_steps.calls.attention_call((q, k, v, *[None] * 5), 0, 0, False, -1, -1, 0.0, 0.0, False)
+        call.fields["kernel"] = kernel.encode()
+        try:
+            o, _ = call.compute()
+        except five_steps.FiveStepsError:  # another type, or fewer queries
+            continue
+        return some_rows(o, q, k, v, [(0, 0), (heads * 51 // 100, 5), (heads - 3, 60), (heads - 1, queries - 1)])
+    pytest.skip("neither this shape nor these types")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", ["gpu_registers", "gpu_shared", "gpu_cluster", "gpu_grid", "gpu_two_pass",
+                                    "gpu_one_pass"])
+def test_softmax_of_four_billion_elements(kernel):
+    x = random((1 << 20) + 7, 4099)
+    y = torch.empty_like(x)
+    call = five_steps.c_library.problem("softmax", kernel=kernel.encode(), rows=len(x), cols=4099, device=five_steps.c_library.GPU,
+                                        type=five_steps.c_library.BF16, x=x.data_ptr(), y=y.data_ptr())
+    five_steps.calls.run(five_steps.arrays.kind_of({"x": x}), x, "softmax", call)
+    for row in (0, (1 << 31) // 4099, (1 << 32) // 4099, len(x) - 1):
+        compare(exact(y[row]), helpers.softmax(exact(x[row])), ALLOWED[x.dtype] / 4)
 
 
 @pytest.mark.long

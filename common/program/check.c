@@ -297,7 +297,6 @@ int check_stage(const struct stage *stage, const struct options *opt)
                         "--case %s: no such case; check --verbose prints their names",
                         opt->only_case);
     choose_variants(&run);
-    if (opt->huge) return check_huge(stage, opt);
     if (opt->random) check_random(&run);
     for (size_t i = 0; !opt->random && i < n; i++) {
         if (opt->only_case ? strcmp(opt->only_case, c[i].name) != 0

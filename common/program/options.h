@@ -13,7 +13,6 @@ struct options {
     uint64_t seed;            /* --seed: one seed for every case, to repeat a failure */
     const char *only_case;    /* --case NAME: check only this case */
     size_t random;            /* --random: so many cases drawn at random instead */
-    int huge;                 /* --huge: arrays of more than 2^31 elements, on a GPU */
     const char *csv;          /* --csv */
     int has_dtype;
     enum dtype dtype;         /* --dtype */

@@ -14,7 +14,4 @@ int run_stage(const struct stage *stage, const struct options *opt);
 /* The heading of a group in `list` and `check`: "lesson". */
 const char *group_name(enum group group);
 
-/* check --huge: arrays of more than 2^31 elements on a GPU, judged at some rows. */
-int check_huge(const struct stage *stage, const struct options *opt);
-
 #endif
