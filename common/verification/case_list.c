@@ -8,7 +8,6 @@
 
 #include "problem/operation.h"
 #include "problem/random.h"
-#include "verification/inputs.h"
 
 enum { MOST_CASES = 1400 };
 
@@ -32,24 +31,6 @@ void case_name_add(struct test_case *c, const char *format, ...)
     va_end(arguments);
 }
 
-void lay_out(struct problem *p, enum rows_lie lie)
-{
-    size_t row_q = p->heads_q * p->head_dim, row_k = p->heads_kv * p->head_dim;
-    size_t row_v = p->heads_kv * p->head_dim_v, row_o = p->heads_q * p->head_dim_v;
-    if (p->packed) packed_totals(p);
-    if (p->page_size) {
-        p->pages_per_sequence = (p->seqlen_k + p->page_size - 1) / p->page_size;
-        p->n_pages = p->batch * p->pages_per_sequence + 2;
-    }
-    if (lie == CONTIGUOUS) return;
-    if (lie == QKV_SLICES) row_q = row_k = row_v = row_q + row_k + row_v, row_o += 8;
-    size_t keys = p->page_size ? p->page_size : p->seqlen_k;
-    p->q_strides = (struct strides){p->seqlen_q * row_q, p->head_dim, row_q};
-    p->k_strides = (struct strides){keys * row_k, p->head_dim, row_k};
-    p->v_strides = (struct strides){keys * row_v, p->head_dim_v, row_v};
-    p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
-}
-
 void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
 {
     static const char *const lies[] = {"", "-blhd", "-qkv"};
@@ -63,18 +44,6 @@ void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
     if (p->has_lengths) case_name_add(c, "-lengths");
     if (p->page_size) case_name_add(c, "-page%zu", p->page_size);
     case_name_add(c, "%s%s", lies[lie], whose[of]);
-}
-
-void give_bias(struct problem *p, enum bias_of of)
-{
-    size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
-    p->has_bias_strides = of != BIAS_OF_ALL;
-    if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
-    if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
-    if (of == BIAS_PER_BOTH)
-        p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
-    if (of == BIAS_TOEPLITZ)
-        p->bias_strides = (struct strides){0, p->seqlen_q + p->seqlen_k - 1, SIZE_MAX};
 }
 
 /* A case in the making. */

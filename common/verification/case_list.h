@@ -1,7 +1,9 @@
-/* case_list.h: the table of cases (case_table.c), and what drawn cases share with it. */
+/* case_list.h: what the files that make cases share: the table (case_table.c), drawn cases, and
+ * inputs. */
 #ifndef CASE_LIST_H
 #define CASE_LIST_H
 
+#include "problem/random.h"
 #include "verification/cases.h"
 
 /* A row of the table. */
@@ -30,6 +32,11 @@ void lay_out(struct problem *p, enum rows_lie lie);
 /* Sets the strides of its bias: a row for all queries of a batch, a matrix per head or per both, or
  * for each head a number per distance j - i (as ALiBi's): rows run backwards. */
 void give_bias(struct problem *p, enum bias_of of);
+
+/* Replaces the plain arrays [batch, heads, rows, .] of in by those of c's layout, and its
+ * problem by c's.  Of a sequence the first rows are taken.  What lies between the rows, in
+ * pages that nobody owns and behind the last key of a page is NaN. */
+void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random *r);
 
 /* Adds the features of c's problem to its name: "-causal-window3,0-page16". */
 void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of);

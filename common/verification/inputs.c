@@ -2,26 +2,38 @@
  *
  * Everything is made as float and then rounded to the problem's type, and every number
  * comes from the seed by exact arithmetic, so a case is the same on every machine. */
-#include "verification/cases.h"
-
 #include <float.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/host_memory.h"
-#include "problem/operation.h"
 #include "problem/part.h"
 #include "problem/random.h"
-#include "verification/inputs.h"
+#include "verification/case_list.h"
 #include "verification/standard.h"
 
-static float *normals(struct random *r, size_t n, float width)
+/* What a recipe makes of a number of an array, *x, normal on entry: the one in that row (of a
+ * head) and column.  What lies before it in the array is made already. */
+typedef float recipe_function(const struct test_case *c, struct random *r, enum dtype dtype,
+                              const float *x, size_t row, size_t column);
+
+/* Position j of n between -30 and 30, upwards or downwards. */
+static float ramp(size_t j, size_t n, int down)
 {
-    float *x = xcalloc(n, sizeof *x);
-    for (size_t i = 0; i < n; i++) x[i] = width * random_normal(r);
-    return x;
+    float t = n > 1 ? 60.0f * (float)j / (float)(n - 1) - 30.0f : 0.0f;
+    return down ? -t : t;
+}
+
+/* In -limit .. limit. */
+static float spread(struct random *r, float limit) { return limit * (2 * random_uniform(r) - 1); }
+
+/* +-0, +-denormal, +-1; the denormal is one in the problem's type. */
+static float tiny(struct random *r, enum dtype dtype)
+{
+    size_t kind = random_below(r, 6);
+    float size = kind < 2 ? 0 : kind < 4 ? dtypes[dtype].denormal : 1;
+    return kind % 2 ? -size : size;
 }
 
 /* Does the recipe mask column j of n in this row? */
@@ -36,107 +48,156 @@ static int is_masked(const struct test_case *c, struct random *r, size_t row, si
     case MASK_MIDDLE: return j >= c->at && j < c->at + 64;
     case MASK_LANES: return j % 8 != 5;
     case MASK_BUT_ONE: return j != c->at;
+    case NAN_K: case INF_K: case NAN_V: case INF_V: return j == c->at;
     default: return 0;
     }
 }
 
-/* One row of scores x [n], normal on entry. */
-static void row_recipe(const struct test_case *c, struct random *r, float *x, size_t n,
-                       size_t row, enum dtype dtype)
+/* Of a row of scores. */
+static float score(const struct test_case *c, struct random *r, enum dtype dtype,
+                   const float *x, size_t row, size_t j)
 {
-    for (size_t j = 0; j < n; j++) {
-        switch (c->recipe) {
-        case WIDE: x[j] *= 30; break;
-        case RANGE_80: x[j] = 160 * random_uniform(r) - 80; break;
-        case EQUAL: x[j] = 3.7f; break;
-        case ASCENDING: x[j] = ramp(j, n, 0); break;
-        case DESCENDING: x[j] = ramp(j, n, 1); break;
-        case OUTLIER: x[j] = 0.1f * x[j] + (j == c->at ? 20.0f : 0.0f); break;
-        case SHIFT_20: x[j] -= 20; break;
-        case SHIFT_200: x[j] -= 200; break;
-        case SHIFT_UP: x[j] += 10000; break;
-        case LOW: x[j] -= 100000; break;
-        case LARGE: x[j] = 10000 * (2 * random_uniform(r) - 1); break;
-        case VAST: x[j] *= 1e30f; break;
-        case NEAR_MAX: x[j] = 3e38f * (1 - 0.1f * random_uniform(r)); break;
-        case OPPOSITE:
-            x[j] = (j % 2 ? -3e38f : 3e38f) * (1 - 0.1f * random_uniform(r));
-            break;
-        case NAN_Q: x[j] = row == c->at && j == n / 2 ? NAN : x[j]; break;
-        case INF_SCORE: x[j] = row == c->at && j == n / 2 ? INFINITY : x[j]; break;
-        default: break;
-        }
-        if (is_masked(c, r, row, j, n)) x[j] = -INFINITY;
+    size_t n = c->problem.cols;
+    int here = row == c->at && j == n / 2;
+    if (is_masked(c, r, row, j, n)) return -INFINITY;
+    switch (c->recipe) {
+    case WIDE: return *x * 30;
+    case RANGE_80: return 160 * random_uniform(r) - 80;
+    case EQUAL: return 3.7f;
+    case ASCENDING: case DESCENDING: return ramp(j, n, c->recipe == DESCENDING);
+    case OUTLIER: return 0.1f * *x + (j == c->at ? 20.0f : 0.0f);
+    case SHIFT_20: return *x - 20;
+    case SHIFT_200: return *x - 200;
+    case SHIFT_UP: return *x + 10000;
+    case LOW: return *x - 100000;
+    case LARGE: return spread(r, 10000);
+    case VAST: return *x * 1e30f;
+    case NEAR_MAX: return 3e38f * (1 - 0.1f * random_uniform(r));
+    case OPPOSITE: return (j % 2 ? -3e38f : 3e38f) * (1 - 0.1f * random_uniform(r));
+    case NAN_Q: return here ? NAN : *x;
+    case INF_SCORE: return here ? INFINITY : *x;
+    case TINY: return tiny(r, dtype);
+    default: return *x;
     }
-    if (c->recipe == TINY) fill_tiny(r, x, n, dtype);
 }
 
-/* The recipes that mask by the bias [seqlen_q, seqlen_k], normal on entry. */
-static void bias_recipe(const struct test_case *c, struct random *r, float *bias)
+/* Of q.  Where a recipe wants a score, either all columns of q are near 1, or column 0 alone adds
+ * it, 4 times (LOW: 32 times) that of k. */
+static float query(const struct test_case *c, struct random *r, enum dtype dtype,
+                   const float *x, size_t i, size_t t)
 {
-    size_t rows = c->problem.seqlen_q, n = c->problem.seqlen_k;
-    enum recipe recipe = c->recipe;
-    int spoiled =
-        recipe == NAN_K || recipe == INF_K || recipe == NAN_V || recipe == INF_V;
-    int exact =
-        recipe == OUTLIER || recipe == EQUAL || recipe == ZERO_Q || recipe == MARKERS;
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < n; j++) {
-            float *b = &bias[i * n + j];
-            if (recipe == FINITE) {
-                float mask = c->at == 38 ? -FLT_MAX : -powf(10, (float)c->at);
-                *b = i == 3 || random_below(r, 3) == 0 ? mask : 0;
-                continue;
-            }
-            int masked = is_masked(c, r, i, j, n) || (spoiled && j == c->at);
-            if (recipe == MASK_ROW && random_below(r, 5) == 0) masked = 1;
-            if (exact) *b = 0;
-            if (recipe == INF_SCORE && i == rows / 2 && j == c->at) *b = INFINITY;
-            if (masked) *b = -INFINITY;
-        }
+    switch (c->recipe) {
+    case WIDE: return *x * 30;
+    case ASCENDING: case DESCENDING: return 1 + 0.25f * (float)(i % 3);
+    case OUTLIER: case SPIKE: return 1 + 0.1f * *x;
+    case STEEP: return 1 + 0.01f * *x;
+    case SHIFT_20: case SHIFT_200: return t ? *x : 4;
+    case LOW: return t ? *x : 32;
+    case NAN_V_FAR: return t ? 0 : 4;
+    case LARGE: return *x * 100;
+    case VAST: return *x * 1e15f;
+    case FINITE: case ZERO_Q: case MARKERS: return 0;
+    case NAN_Q: return i == c->at && !t ? NAN : *x;
+    case MINUS_INF: case MINUS_INF_V: case MINUS_INF_ALL: return t ? *x : 1;
+    case TINY: return tiny(r, dtype);
+    default: return *x;
+    }
 }
 
-/* The recipes that plant a NaN or an inf in row `at` of q, k or v, or in each. */
-static void plant(const struct test_case *c, struct floats *f)
+static float key(const struct test_case *c, struct random *r, enum dtype dtype,
+                 const float *x, size_t j, size_t t)
 {
     const struct problem *p = &c->problem;
-    float *q = f->array[ARRAY_Q], *k = f->array[ARRAY_K], *v = f->array[ARRAY_V];
-    enum recipe r = c->recipe;
-    int minus_inf = r == MINUS_INF || r == MINUS_INF_V || r == MINUS_INF_ALL;
-    for (size_t i = 0; i < f->n[ARRAY_Q]; i += p->head_dim) {
-        if (minus_inf) q[i] = 1;
-        if (r == NAN_Q && i / p->head_dim % p->seqlen_q == c->at) q[i] = NAN;
-    }
-    for (size_t i = 0; i < f->n[ARRAY_K]; i++) {
-        int here = i / p->head_dim % p->seqlen_k == c->at, first = i % p->head_dim == 0;
-        if (first && minus_inf && (here || r == MINUS_INF_ALL)) k[i] = -INFINITY;
-        if (here && r == NAN_K) k[i] = NAN;
-        if (here && r == INF_K) k[i] = INFINITY;
-    }
-    for (size_t i = 0; i < f->n[ARRAY_V]; i++) {
-        if (i / p->head_dim_v % p->seqlen_k != c->at) continue;
-        if (r == NAN_V || r == NAN_V_FAR || r == MINUS_INF_V) v[i] = NAN;
-        if (r == NAN_V_ONE && i % p->head_dim_v == p->head_dim_v / 2) v[i] = NAN;
-        if (r == INF_V) v[i] = INFINITY;
+    float scale = p->scale, unit = 1 / (scale * (float)p->head_dim);
+    int here = j == c->at;
+    switch (c->recipe) {
+    case EQUAL: return *(x - j * p->head_dim); /* that of the head's first key */
+    case ASCENDING: case DESCENDING:
+        return unit * ramp(j, p->seqlen_k, c->recipe == DESCENDING);
+    case OUTLIER: return 0.1f * *x + (here ? 20.0f * unit : 0);
+    case SPIKE: return 0.1f * *x + (here ? 500.0f * unit : 0);
+    case STEEP: return unit * (75.0f / 64.0f) * (float)j;
+    case SHIFT_20: return t ? *x : -20 / (scale * 4);
+    case SHIFT_200: return t ? *x : -200 / (scale * 4);
+    case LOW: return t ? *x : -1e5f / (scale * 32);
+    /* all scores 55, one -55: exp(-55 - 55) is below every float, and times NaN is NaN */
+    case NAN_V_FAR: return t ? *x : (here ? -55 : 55) / (scale * 4);
+    case LARGE: return *x * 100;
+    case VAST: return *x * 1e15f;
+    case NAN_K: return here ? NAN : *x;
+    case INF_K: return here ? INFINITY : *x;
+    case MINUS_INF: case MINUS_INF_V: return here && !t ? -INFINITY : *x;
+    case MINUS_INF_ALL: return t ? *x : -INFINITY;
+    case TINY: return tiny(r, dtype);
+    default: return *x;
     }
 }
 
-/* Array i, if the problem reads it, of normal numbers. */
-static void draw(struct floats *f, const struct problem *p, struct random *r, enum array i)
+static float value(const struct test_case *c, struct random *r, enum dtype dtype,
+                   const float *x, size_t j, size_t t)
 {
-    if (array_role(p, i) != INPUT || f->array[i]) return;
-    f->n[i] = array_count(p, i);
-    f->array[i] = normals(r, f->n[i], 1);
+    size_t dv = c->problem.head_dim_v;
+    int here = j == c->at;
+    switch (c->recipe) {
+    case LARGE: case ZERO_Q: return spread(r, 1e4f);
+    case MARKERS: return t == j % dv ? (float)c->problem.seqlen_k : 0;
+    case NAN_V: case NAN_V_FAR: case MINUS_INF_V: return here ? NAN : *x;
+    case NAN_V_ONE: return here && t == dv / 2 ? NAN : *x;
+    case INF_V: return here ? INFINITY : *x;
+    case TINY: return tiny(r, dtype);
+    default: return *x;
+    }
+}
+
+/* Of a bias [seqlen_q, seqlen_k], which masks. */
+static float bias(const struct test_case *c, struct random *r, enum dtype dtype,
+                  const float *x, size_t i, size_t j)
+{
+    const struct problem *p = &c->problem;
+    int elsewhere = c->recipe == MASK_ROW && random_below(r, 5) == 0;
+    (void)dtype;
+    if (elsewhere || is_masked(c, r, i, j, p->seqlen_k)) return -INFINITY;
+    switch (c->recipe) {
+    case FINITE:
+        if (i != 3 && random_below(r, 3)) return 0;
+        return c->at == 38 ? -FLT_MAX : -powf(10, (float)c->at);
+    case OUTLIER: case EQUAL: case ZERO_Q: case MARKERS: return 0;
+    case INF_SCORE: return i == p->seqlen_q / 2 && j == c->at ? INFINITY : *x;
+    default: return *x;
+    }
 }
 
 /* A logit per query head, near the scores' size; every fourth is -INFINITY, which is none. */
-static void sink_recipe(const struct test_case *c, float *sink)
+static float sink(const struct test_case *c, struct random *r, enum dtype dtype,
+                  const float *x, size_t row, size_t h)
 {
-    for (size_t h = 0; h < c->problem.heads_q; h++)
-        sink[h] = h % 4 == 3 ? -INFINITY : 2 * sink[h];
-    if (c->recipe == SINK_INF) sink[0] = INFINITY;
-    if (c->recipe == SINK_NAN) sink[0] = NAN;
-    if (c->recipe == SINK_HUGE) sink[0] = 3e38f;
+    (void)r, (void)dtype, (void)row;
+    if (h == 0 && c->recipe == SINK_INF) return INFINITY;
+    if (h == 0 && c->recipe == SINK_NAN) return NAN;
+    if (h == 0 && c->recipe == SINK_HUGE) return 3e38f;
+    return h % 4 == 3 ? -INFINITY : 2 * *x;
+}
+
+/* Array i, if the problem reads it, of normal numbers. */
+static void draw(struct inputs *in, struct random *r, enum array i)
+{
+    if (array_role(&in->problem, i) != INPUT) return;
+    size_t n = array_count(&in->problem, i);
+    float *x = xcalloc(n, sizeof *x);
+    for (size_t e = 0; e < n; e++) x[e] = random_normal(r);
+    array_set(&in->arrays, i, x);
+}
+
+/* Then of the recipe's numbers. */
+static void cook(struct inputs *in, const struct test_case *c, struct random *r,
+                 enum dtype dtype, enum array i, recipe_function *recipe)
+{
+    struct extents e = array_extents(&in->problem, i);
+    float *x = array_of(&in->arrays, i);
+    if (!x) return;
+    size_t columns = e.size[e.rank - 1], rows = e.rank > 1 ? e.size[e.rank - 2] : 1;
+    for (size_t k = 0, n = array_count(&in->problem, i); k < n; k++)
+        x[k] = recipe(c, r, dtype, x + k, k / columns % rows, k % columns);
 }
 
 /* Which rows are replaced. */
@@ -150,39 +211,39 @@ static size_t *draw_index(const struct test_case *c, struct random *r)
 }
 
 /* The order of the draws is fixed: another would change the inputs of every case. */
-static struct floats make(const struct test_case *c, enum dtype dtype, struct random *r,
-                          size_t **index)
+static void make(struct inputs *in, const struct test_case *c, struct random *r,
+                 enum dtype dtype)
 {
-    const struct problem *p = &c->problem;
-    struct floats f = {{0}, {0}};
-    draw(&f, p, r, ARRAY_X);
-    draw(&f, p, r, ARRAY_W);
-    for (size_t i = 0; i < p->rows; i++)
-        row_recipe(c, r, f.array[ARRAY_X] + i * p->cols, p->cols, i, dtype);
-    draw(&f, p, r, ARRAY_Q);
-    draw(&f, p, r, ARRAY_K);
-    draw(&f, p, r, ARRAY_V);
-    if (on_heads(p)) attention_recipe(c, r, &f, dtype);
-    draw(&f, p, r, ARRAY_BIAS);
-    if (f.n[ARRAY_BIAS] && !p->has_bias_strides) bias_recipe(c, r, f.array[ARRAY_BIAS]);
-    if (on_heads(p)) plant(c, &f);
-    draw(&f, p, r, ARRAY_K_NEW);
-    draw(&f, p, r, ARRAY_V_NEW);
-    if (array_role(p, ARRAY_INDEX) == INPUT) *index = draw_index(c, r);
-    draw(&f, p, r, ARRAY_SINKS);
-    if (f.n[ARRAY_SINKS]) sink_recipe(c, f.array[ARRAY_SINKS]);
-    draw(&f, p, r, ARRAY_DO);
-    return f;
+    draw(in, r, ARRAY_X);
+    draw(in, r, ARRAY_W);
+    cook(in, c, r, dtype, ARRAY_X, score);
+    for (int i = ARRAY_Q; i <= ARRAY_V; i++) draw(in, r, (enum array)i);
+    cook(in, c, r, dtype, ARRAY_Q, query);
+    cook(in, c, r, dtype, ARRAY_K, key);
+    cook(in, c, r, dtype, ARRAY_V, value);
+    draw(in, r, ARRAY_BIAS);
+    if (!c->problem.has_bias_strides) cook(in, c, r, dtype, ARRAY_BIAS, bias);
+    draw(in, r, ARRAY_K_NEW);
+    draw(in, r, ARRAY_V_NEW);
+    if (array_role(&in->problem, ARRAY_INDEX) == INPUT) in->arrays.index = draw_index(c, r);
+    draw(in, r, ARRAY_SINKS);
+    cook(in, c, r, dtype, ARRAY_SINKS, sink);
+    draw(in, r, ARRAY_DO);
 }
 
-/* x [n], owned, as numbers of that type, owned. */
-static void *narrow(float *x, size_t n, enum dtype dtype)
+/* Rounds what is of the problem's type to that type. */
+static void narrow(struct inputs *in, enum dtype dtype)
 {
-    if (!x || dtype_size(dtype) == sizeof *x) return x;
-    void *y = xcalloc(n, dtype_size(dtype));
-    for (size_t i = 0; i < n; i++) dtypes[dtype].store(y, i, x[i]);
-    free(x);
-    return y;
+    for (int i = 0; i < N_ARRAYS && dtype != F32; i++) {
+        float *x = array_of(&in->arrays, i);
+        if (!x || array_list[i].number != OF_PROBLEM) continue;
+        size_t n = array_count(&in->problem, i);
+        void *y = xcalloc(n, dtype_size(dtype));
+        for (size_t e = 0; e < n; e++) dtypes[dtype].store(y, e, x[e]);
+        array_set(&in->arrays, i, y);
+        free(x);
+    }
+    in->problem.dtype = dtype;
 }
 
 /* The inputs o and lse of backward: what the forward pass gives, rounded. */
@@ -196,18 +257,12 @@ static void add_forward(struct inputs *in)
 struct inputs *inputs_new(const struct test_case *of, enum dtype dtype, uint64_t seed)
 {
     struct inputs *in = xcalloc(1, sizeof *in);
-    struct test_case plain = *of, *c = &plain;
+    struct test_case c = *of;
     struct random r = {seed};
-    size_t *index = NULL;
-    c->problem = problem_without_layout(&of->problem);
-    struct floats f = make(c, dtype, &r, &index);
-    in->problem = c->problem;
-    in->problem.dtype = dtype;
-    for (int i = 0; i < N_ARRAYS; i++)
-        array_set(&in->arrays, i,
-                  narrow(f.array[i], f.n[i], array_dtype(&in->problem, i)));
-    in->arrays.index = index;
-    if (f.n[ARRAY_BIAS]) /* behind what its rows reach back to */
+    in->problem = c.problem = problem_without_layout(&of->problem);
+    make(in, &c, &r, dtype);
+    narrow(in, dtype);
+    if (in->arrays.bias) /* behind what its rows reach back to */
         in->arrays.bias += in->arrays.bias -
                            (float *)array_start(&in->problem, &in->arrays, ARRAY_BIAS);
     if (problem_features(&of->problem) & LAYOUTS) inputs_lay_out(in, of, &r);

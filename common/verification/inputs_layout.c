@@ -1,5 +1,5 @@
-/* inputs_layout.c: strides, packed sequences and pages of a case. */
-#include "verification/inputs.h"
+/* inputs_layout.c: strides, packed sequences and pages of a case: of its problem, of its arrays. */
+#include "verification/case_list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,21 +7,48 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/part.h"
+#include "problem/random.h"
 
-size_t packed_length(size_t longest, size_t b, int salt)
+/* Queries (salt 1) or keys (salt 2) of sequence b of a packed case: the first is the
+ * longest, others have fewer, some none. */
+static size_t packed_length(size_t longest, size_t b, int salt)
 {
     struct random r = {(uint64_t)(longest * 64 + b) * 8 + (uint64_t)salt};
     if (b == 0) return longest;
     return random_below(&r, 5) == 0 ? 0 : random_below(&r, longest + 1);
 }
 
-void packed_totals(struct problem *p)
+void lay_out(struct problem *p, enum rows_lie lie)
 {
-    p->total_q = p->total_k = 0;
-    for (size_t b = 0; b < p->batch; b++) {
+    size_t row_q = p->heads_q * p->head_dim, row_k = p->heads_kv * p->head_dim;
+    size_t row_v = p->heads_kv * p->head_dim_v, row_o = p->heads_q * p->head_dim_v;
+    for (size_t b = 0; p->packed && b < p->batch; b++) {
         p->total_q += packed_length(p->seqlen_q, b, 1);
         p->total_k += packed_length(p->seqlen_k, b, 2);
     }
+    if (p->page_size) {
+        p->pages_per_sequence = (p->seqlen_k + p->page_size - 1) / p->page_size;
+        p->n_pages = p->batch * p->pages_per_sequence + 2;
+    }
+    if (lie == CONTIGUOUS) return;
+    if (lie == QKV_SLICES) row_q = row_k = row_v = row_q + row_k + row_v, row_o += 8;
+    size_t keys = p->page_size ? p->page_size : p->seqlen_k;
+    p->q_strides = (struct strides){p->seqlen_q * row_q, p->head_dim, row_q};
+    p->k_strides = (struct strides){keys * row_k, p->head_dim, row_k};
+    p->v_strides = (struct strides){keys * row_v, p->head_dim_v, row_v};
+    p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
+}
+
+void give_bias(struct problem *p, enum bias_of of)
+{
+    size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
+    p->has_bias_strides = of != BIAS_OF_ALL;
+    if (of == BIAS_PER_BATCH) p->bias_strides = (struct strides){row, 0, 0};
+    if (of == BIAS_PER_HEAD) p->bias_strides = (struct strides){0, matrix, row};
+    if (of == BIAS_PER_BOTH)
+        p->bias_strides = (struct strides){p->heads_q * matrix, matrix, row};
+    if (of == BIAS_TOEPLITZ)
+        p->bias_strides = (struct strides){0, p->seqlen_q + p->seqlen_k - 1, SIZE_MAX};
 }
 
 static int32_t *prefix_sums(const struct problem *p, size_t longest, int salt)
