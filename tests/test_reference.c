@@ -118,9 +118,7 @@ Test(reference, bounds_are_finite_and_small)
     float *x = oracle_normals(&g, 64, 1);
     struct standard *r = rows_standard(OP_SOFTMAX, 1, 64, x);
     const struct answer *y = &r->answer[ARRAY_Y];
-    for (int j = 0; j < 64; j++) {
+    for (int j = 0; j < 64; j++)
         cr_expect(y->bound[j] < 500 * ROUNDOFF * y->want[j], "%g", y->bound[j] / y->want[j]);
-        cr_expect(y->bound_safe[j] < y->bound[j] && y->bound_safe[j] > 0);
-    }
     standard_free(r), free(x);
 }

@@ -59,7 +59,7 @@ static double *row_errors(struct standard *s, const struct arrays *a, double *re
         float *own = yardstick_rows(p, a, way);
         for (size_t i = 0; i < p->rows; i++) {
             size_t first = i * p->cols, top = first;
-            err[i] = larger(err[i], own_error(own, y->want, is_float(p) ? y->bound_safe : NULL,
+            err[i] = larger(err[i], own_error(own, y->want, is_float(p) ? y->bound : NULL,
                                               first, p->cols, &s->broken));
             for (size_t j = first; j < first + p->cols; j++) {
                 double share = fabs(own[j] - y->want[j]) / rounding(p, y->want[j]);
@@ -87,7 +87,7 @@ static double *head_errors(struct standard *s, const struct arrays *a)
         if (way & LANES && n > FEW_RESULTS) break;
         float *own = yardstick_attention(p, a, way, own_lse);
         for (size_t h = 0; h < heads; h++)
-            err[h] = larger(err[h], own_error(own, o->want, is_float(p) ? o->bound_safe : NULL,
+            err[h] = larger(err[h], own_error(own, o->want, is_float(p) ? o->bound : NULL,
                                               h * n, n, &s->broken));
         for (size_t i = 0; i < lse->n; i++)
             lse->allowed[i] = larger(lse->allowed[i], own_error(own_lse, lse->want, NULL, i, 1,

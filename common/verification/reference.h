@@ -6,24 +6,13 @@
 #include "problem/dtype.h"
 #include "problem/operation.h"
 #include "verification/standard.h"
+#include "verification/widened.h"
 
 #define ROUNDOFF 0x1p-24 /* u of float */
 
 /* Multiply-adds below which a problem is not worth waking the other cores: on a busy
  * machine a barrier costs more than the work. */
 #define WORTH_THREADS 3e7
-
-/* Answer i of a (batch, head): the keys that it may see, and its query.  Scan has one query
- * and an answer for each prefix of the keys. */
-static inline struct key_range row_keys(const struct problem *p, size_t i)
-{
-    struct key_range prefix = {0, i + 1};
-    return operations[p->op].per_prefix ? prefix : visible_keys(p, i);
-}
-static inline size_t row_query(const struct problem *p, size_t i)
-{
-    return operations[p->op].per_prefix ? 0 : i;
-}
 
 /* Each fills in the answers of r and what else it tells, for one kind of operation
  * (standard.c says which). */
@@ -39,8 +28,18 @@ void allow_attention(struct standard *s, const struct arrays *a);
 void allow_log_form(struct standard *s, const struct arrays *a);
 void allow_backward(struct standard *s, const struct arrays *a);
 
-/* k or v [batch, heads_kv, seqlen_k, d], widened, the updates of p applied in order. */
-float *widen_updated(const struct problem *p, const void *rows, const void *rows_new,
-                     const size_t *index, size_t d);
+/* Room for one row of scores, and of o: reference_attention.c. */
+struct scratch {
+    double *s, *eta, *slope, *p;              /* (seqlen_k) */
+    double *sum, *low, *mass, *error, *likely; /* (head_dim_v) */
+    int exact;      /* every q.k is a sum of zeros */
+    double through; /* the largest |score| before a soft cap, 0 without one: what it errs by gets
+                     * through where the cap is not flat */
+};
+struct scratch scratch_new(const struct problem *p); /* free(s) frees it */
+
+/* Fills in s and eta, the scores of the row and what they may err by (in u), the slopes of the
+ * soft cap, `exact` and `through`.  -INFINITY where the bias masks. */
+void score_row(struct scratch *w, const struct problem *p, const struct query *x);
 
 #endif

@@ -18,7 +18,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "problem/layout.h"
 #include "problem/host_memory.h"
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
@@ -26,73 +25,47 @@
 /* What one pair of a query and a key adds. */
 struct pair { double p, ds, p_error, ds_error[2]; };
 
-/* The row of a query: its pointers, and what its keys have in common. */
-struct row {
-    const float *q, *d_o;
-    double lse, D, D_mass;
-    size_t n_terms;    /* of dk and dv */
-};
-
-/* Everything in float, as the problem has it. */
-struct inputs_in_float { float *q, *k, *v, *d_o; };
-
-static double dot(const float *x, const float *y, size_t n, double *mass)
-{
-    double sum = 0;
-    *mass = 0;
-    for (size_t t = 0; t < n; t++) {
-        sum += (double)x[t] * y[t];
-        *mass += fabs((double)x[t] * y[t]);
-    }
-    return sum;
-}
+/* The row of a query: its own do and lse, D = do . o, and sum |do o|. */
+struct row { const float *d_o; double lse, D, D_mass; };
 
 /* An error that may be infinite, times a size that may be 0. */
 static double times(double error, double size) { return size == 0 ? 0 : error * fabs(size); }
 
-/* Adds a term and what it may err by, `of_sum` being the roundings of the sum. */
-static void add(struct answer *to, size_t at, double term, double worst, double likely,
+/* What a sum of n terms may err by, relative to the terms: for either luck. */
+static void sum_errors(double n, double of_sum[2])
+{
+    for (int luck = WORST; luck <= LIKELY; luck++)
+        of_sum[luck] = ROUNDOFF * (roundings((enum luck)luck, n) + 2);
+}
+
+/* Adds a term factor x to an element; error: of the factor; of_sum: the roundings of the sum. */
+static void add(struct answer *to, size_t at, double factor, double x, const double error[2],
                 const double of_sum[2])
 {
+    double term = factor * x;
     to->want[at] += term;
-    to->bound[at] += worst + fabs(term) * of_sum[WORST];
-    to->likely[at] += likely + fabs(term) * of_sum[LIKELY];
+    to->bound[at] += times(error[WORST], x) + fabs(term) * of_sum[WORST];
+    to->likely[at] += times(error[LIKELY], x) + fabs(term) * of_sum[LIKELY];
 }
 
-/* The score of the pair, its slope at the soft cap and what it errs by. */
-static double score(const struct problem *p, const float *q, const float *k, double bias,
-                    double *slope, double *eta)
+/* Key j of the row, whose scores are in w. */
+static struct pair pair_of(const struct problem *p, const struct row *row, const struct scratch *w,
+                           const float *v, size_t j)
 {
-    double mass, c = (double)p->softcap, s = dot(q, k, p->head_dim, &mass) * (double)p->scale;
-    *slope = 1;
-    *eta = ((double)p->head_dim + 3) * mass * fabs((double)p->scale);
-    if (c > 0) {
-        double t = tanh(s / c);
-        s = c * t;
-        *slope = 1 - t * t;
-        *eta += 6 * fabs(s);
+    double half = dtypes[p->dtype].roundoff, s = w->s[j], c = (double)p->softcap;
+    double dp = 0, v_mass = 0, d = fabs(s - row->lse);
+    for (size_t t = 0; t < p->head_dim_v; t++) {
+        dp += (double)row->d_o[t] * v[t];
+        v_mass += fabs((double)row->d_o[t] * v[t]);
     }
-    *eta += fabs(s + bias) + 3 * fabs(bias);
-    return s + bias;
-}
-
-static struct pair pair_of(const struct problem *p, const struct row *row, const float *k,
-                           const float *v, double bias)
-{
-    double half = dtypes[p->dtype].roundoff, slope, eta, v_mass;
-    double s = score(p, row->q, k, bias, &slope, &eta);
-    struct pair r = {0};
-    if (s == -INFINITY) return r;
-    double d = fabs(s - row->lse), dp = dot(row->d_o, v, p->head_dim_v, &v_mass);
-    double x = ROUNDOFF * (eta + 4 * d + 4 * fabs(row->lse) + KAPPA) + half;
+    double x = ROUNDOFF * (w->eta[j] + 4 * d + 4 * fabs(row->lse) + KAPPA) + half;
     double tiny = dtypes[p->dtype].least_step + FLUSH;
-    r.p = exp(s - row->lse);
+    struct pair r = {.p = exp(s - row->lse)};
     if (r.p == 0 && x < d - 104) x = 0; /* nothing brings this weight back to life */
-    double of_p = rigorous(x), c = (double)p->softcap;
-    double of_slope = c > 0 ? 2 * ROUNDOFF * (eta / c + 6) : 0;
+    double of_p = rigorous(x), slope = w->slope[j];
+    double of_slope = c > 0 ? 2 * ROUNDOFF * (w->eta[j] / c + 6) : 0;
     r.ds = r.p * (dp - row->D) * slope;
-    r.p_error = r.p * of_p + tiny;
-    if (of_p == INFINITY) r.p_error = INFINITY;
+    r.p_error = of_p == INFINITY ? INFINITY : r.p * of_p + tiny;
     for (int luck = WORST; luck <= LIKELY; luck++) {
         double n = roundings((enum luck)luck, (double)p->head_dim_v) + 2;
         double of_dp = n * ROUNDOFF * (v_mass + row->D_mass) + half * row->D_mass;
@@ -104,80 +77,67 @@ static struct pair pair_of(const struct problem *p, const struct row *row, const
     return r;
 }
 
-/* A query's share of dq, dk and dv.  q_at, k_at, v_at: where its row of dq and its head's rows
- * of dk and dv begin. */
+/* A query's share of dq, dk and dv.   at: where its row of dq begins */
 static void add_row(struct standard *r, const struct problem *p, const struct row *row,
-                    const float *k, const float *v, const float *bias, struct key_range seen,
-                    const size_t at[3])
+                    const struct query *x, const struct scratch *w, size_t at)
 {
     size_t d = p->head_dim, dv = p->head_dim_v;
     double scale = (double)p->scale, of_dq[2], of_dk[2];
-    for (int luck = WORST; luck <= LIKELY; luck++) {
-        double n = (double)(seen.end - seen.first);
-        of_dq[luck] = ROUNDOFF * (roundings((enum luck)luck, n) + 2);
-        of_dk[luck] = ROUNDOFF * (roundings((enum luck)luck, (double)row->n_terms) + 2);
-    }
-    for (size_t j = seen.first; j < seen.end; j++) {
-        double b = bias ? (double)bias[j] : 0;
-        if (b == -INFINITY) continue;
-        struct pair x = pair_of(p, row, k + j * d, v + j * dv, b);
-        if (x.p == 0 && x.p_error == 0) continue;
-        double ds = x.ds * scale, worst = x.ds_error[WORST] * fabs(scale);
-        double likely = x.ds_error[LIKELY] * fabs(scale);
+    sum_errors((double)x->n, of_dq);
+    sum_errors((double)(p->seqlen_q * (p->heads_q / p->heads_kv)), of_dk);
+    for (size_t j = 0; j < x->n; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        struct pair pair = pair_of(p, row, w, x->v + j * dv, j);
+        if (pair.p == 0 && pair.p_error == 0) continue;
+        double ds = pair.ds * scale, of_p[2] = {pair.p_error, pair.p_error};
+        double of_ds[2] = {pair.ds_error[WORST] * fabs(scale),
+                           pair.ds_error[LIKELY] * fabs(scale)};
+        size_t key = x->key + j;
         for (size_t t = 0; t < d; t++) {
-            double k_t = k[j * d + t], q_t = row->q[t];
-            add(&r->answer[ARRAY_DQ], at[0] + t, ds * k_t, times(worst, k_t), times(likely, k_t),
-                of_dq);
-            add(&r->answer[ARRAY_DK], at[1] + j * d + t, ds * q_t, times(worst, q_t),
-                times(likely, q_t), of_dk);
+            add(&r->answer[ARRAY_DQ], at + t, ds, x->k[j * d + t], of_ds, of_dq);
+            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], of_ds, of_dk);
         }
-        for (size_t c = 0; c < dv; c++) {
-            double do_c = row->d_o[c], error = times(x.p_error, do_c);
-            add(&r->answer[ARRAY_DV], at[2] + j * dv + c, x.p * do_c, error, error, of_dk);
-        }
+        for (size_t c = 0; c < dv; c++)
+            add(&r->answer[ARRAY_DV], key * dv + c, pair.p, row->d_o[c], of_p, of_dk);
     }
 }
 
 /* The sink's share of query row: its weight times -D. */
 static void add_sink(struct standard *r, const struct problem *p, const struct row *row,
-                     size_t h, double sink)
+                     const struct query *query)
 {
-    double half = dtypes[p->dtype].roundoff, d = fabs(sink - row->lse);
+    double sink = (double)query->sink, d = fabs(sink - row->lse), of_sum[2];
     if (sink == -INFINITY) return;
     double weight = exp(sink - row->lse);
     double x = ROUNDOFF * (4 * fabs(sink) + 4 * d + 4 * fabs(row->lse) + KAPPA);
-    double rounds[2];
-    for (int luck = WORST; luck <= LIKELY; luck++)
-        rounds[luck] = ROUNDOFF * (roundings((enum luck)luck,
-                                             (double)(p->batch * p->seqlen_q)) + 2);
-    double error = weight * row->D_mass * (rigorous(x) + half + ROUNDOFF *
-                                           ((double)p->head_dim_v + 2)) + FLUSH;
-    add(&r->answer[ARRAY_DSINKS], h, -weight * row->D, error, error, rounds);
+    double error = weight * row->D_mass *
+                       (rigorous(x) + dtypes[p->dtype].roundoff +
+                        ROUNDOFF * ((double)p->head_dim_v + 2)) + FLUSH;
+    sum_errors((double)(p->batch * p->seqlen_q), of_sum);
+    add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, (double[2]){error, error}, of_sum);
 }
 
-/* One query head of one batch.  forward: its answers */
+/* All queries of a head.   forward: its answers */
 static void add_head(struct standard *r, const struct problem *p, const struct arrays *a,
-                     const struct inputs_in_float *in, const struct standard *forward, size_t b,
-                     size_t h)
+                     const struct widened *in, const struct standard *forward, size_t head)
 {
-    size_t d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
-    size_t group = p->heads_q / p->heads_kv, kv = b * p->heads_kv + h / group;
-    for (size_t i = 0; i < p->seqlen_q; i++) {
-        size_t row = (b * p->heads_q + h) * p->seqlen_q + i;
+    size_t dv = p->head_dim_v;
+    struct scratch w = scratch_new(p);
+    for (size_t row = head * p->seqlen_q; row < (head + 1) * p->seqlen_q; row++) {
         const double *o = forward->answer[ARRAY_O].want + row * dv;
-        struct row x = {.q = in->q + row * d, .d_o = in->d_o + row * dv,
-                        .lse = forward->answer[ARRAY_LSE].want[row],
-                        .n_terms = p->seqlen_q * group};
-        const size_t at[3] = {row * d, kv * n * d, kv * n * dv};
-        if (x.lse == -INFINITY) continue;
+        struct query x = query_of(p, a, in, row);
+        struct row of = {.d_o = in->array[ARRAY_DO] + row * dv,
+                         .lse = forward->answer[ARRAY_LSE].want[row]};
+        if (of.lse == -INFINITY) continue;
         for (size_t c = 0; c < dv; c++) {
-            x.D += (double)x.d_o[c] * o[c];
-            x.D_mass += fabs((double)x.d_o[c] * o[c]);
+            of.D += (double)of.d_o[c] * o[c];
+            of.D_mass += fabs((double)of.d_o[c] * o[c]);
         }
-        add_row(r, p, &x, in->k + kv * n * d, in->v + kv * n * dv,
-                p->has_bias ? a->bias + bias_at(p, b, h, i) : NULL, visible_keys(p, i), at);
-        if (p->has_sinks) add_sink(r, p, &x, h, (double)a->sinks[h]);
+        score_row(&w, p, &x);
+        add_row(r, p, &of, &x, &w, row * p->head_dim);
+        if (p->has_sinks) add_sink(r, p, &of, &x);
     }
+    free(w.s);
 }
 
 static int all_finite(const float *x, size_t n)
@@ -193,22 +153,19 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
     plain.op = OP_ATTENTION;
     struct standard *forward = standard_room(&plain);
     reference_attention(forward, &plain, a);
-    struct inputs_in_float in = {
-        widen(a->q, p->dtype, array_count(p, ARRAY_Q)),
-        widen(a->k, p->dtype, array_count(p, ARRAY_K)),
-        widen(a->v, p->dtype, array_count(p, ARRAY_V)),
-        widen(a->d_o, p->dtype, array_count(p, ARRAY_DO))};
+    struct widened in = widened_new(p, a);
     size_t group = p->heads_kv ? p->heads_q / p->heads_kv : 0;
 #pragma omp parallel for schedule(dynamic) if (problem_flops(p) > WORTH_THREADS)
     for (size_t kv = 0; kv < p->heads_kv; kv++) /* heads that no other thread adds to */
         for (size_t b = 0; b < p->batch; b++)
             for (size_t h = kv * group; h < (kv + 1) * group; h++)
-                add_head(r, p, a, &in, forward, b, h);
+                add_head(r, p, a, &in, forward, b * p->heads_q + h);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
-    r->v_is_finite = forward->v_is_finite && all_finite(in.q, array_count(p, ARRAY_Q)) &&
-                     all_finite(in.k, array_count(p, ARRAY_K)) &&
-                     all_finite(in.d_o, array_count(p, ARRAY_DO));
-    free(in.q), free(in.k), free(in.v), free(in.d_o);
+    r->v_is_finite = forward->v_is_finite;
+    static const enum array others[] = {ARRAY_Q, ARRAY_K, ARRAY_DO};
+    for (int i = 0; i < 3; i++)
+        r->v_is_finite &= all_finite(in.array[others[i]], array_count(p, others[i]));
+    widened_free(&in);
     standard_free(forward);
 }

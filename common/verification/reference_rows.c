@@ -54,9 +54,9 @@ static struct row row_of(const float *x, size_t n)
     return r;
 }
 
-/* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-125, and
- * for the three passes p_j (d_j + d_mean + 2 kappa + D + 2) u + 2^-125.  Where the maximum
- * rises by equal steps the factors err alike: then all R of them are likely to add up. */
+/* |y_j - p_j| <= p_j (4 d_j + 4 d_mean + 2 kappa + D + R (kappa + 1) + 4) u + 2^-125,.
+ * Where the maximum rises by equal steps the factors err alike: then all R of them are likely to
+ * add up. */
 static void softmax_row(struct answer *y, const float *x, const float *w, size_t n,
                         size_t i)
 {
@@ -68,19 +68,16 @@ static void softmax_row(struct answer *y, const float *x, const float *w, size_t
     double more = fmax(0, row.rises - roundings(LIKELY, (double)row.n_seen));
     double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY) + last +
                              more * (KAPPA + 1) * ROUNDOFF);
-    double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen) +
-                           (KAPPA_SAFE + 2) * ROUNDOFF);
     for (size_t j = 0; j < n; j++) {
         double d = row.m - x[j], p = row.l > 0 ? exp(-d) / row.l : 0;
         y->want[first + j] = row.max_abs == INFINITY ? NAN : p;
         if (!(p > 0)) {
-            y->bound[first + j] = y->bound_safe[first + j] = y->likely[first + j] = FLUSH;
+            y->bound[first + j] = y->likely[first + j] = FLUSH;
             continue;
         }
         double argument = rigorous(ARGUMENT * d * ROUNDOFF);
         y->bound[first + j] = p * both(any, argument) + FLUSH;
         y->likely[first + j] = p * both(likely, argument) + FLUSH;
-        y->bound_safe[first + j] = p * both(safe, rigorous(d * ROUNDOFF)) + FLUSH;
     }
 }
 
@@ -101,14 +98,12 @@ static void logsoftmax_row(struct answer *y, const float *x, const float *w, siz
     double own_lse = 2 * (lse < 89 ? lse : 89) * ROUNDOFF + steps;
     double any = rigorous(exp_sum_error(row.d_mean, row.n_seen, WORST)) + own_lse;
     double likely = rigorous(exp_sum_error(row.d_mean, row.n_seen, LIKELY)) + own_lse;
-    double safe = rigorous(exp_sum_error_safe(row.d_mean, row.n_seen)) + steps;
     for (size_t j = 0; j < n; j++) {
         double d = row.m - x[j], value = x[j] == -INFINITY ? -INFINITY : -d - ln_l;
         y->want[first + j] = row.max_abs == INFINITY ? NAN : value;
         double last = isfinite(value) ? (d + fabs(value)) * ROUNDOFF : 0;
         y->bound[first + j] = any + last;
         y->likely[first + j] = likely + last;
-        y->bound_safe[first + j] = safe + last;
     }
 }
 

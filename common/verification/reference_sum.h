@@ -21,8 +21,6 @@
  * reduced argument: at most 4 d_j u in all. */
 #define KAPPA 4.1
 #define ARGUMENT 4.0
-/* The plain three-pass computation; the C library's expf is good to about half an ulp. */
-#define KAPPA_SAFE 2.1
 
 /* What flushing to zero below the least normal float costs: once for the exponential,
  * once for its quotient. */
@@ -80,11 +78,6 @@ static inline double exp_sum_error(double d_mean, size_t n, enum luck luck)
 {
     double D = roundings(luck, (double)n - 1), R = D;
     return ROUNDOFF * (ARGUMENT * d_mean + KAPPA + D + R * (KAPPA + 1));
-}
-
-static inline double exp_sum_error_safe(double d_mean, size_t n)
-{
-    return ROUNDOFF * (d_mean + KAPPA_SAFE + (double)n - 1);
 }
 
 #endif

@@ -38,9 +38,8 @@ struct standard *standard_room(const struct problem *p)
         struct answer *of = &s->answer[i];
         if (array_role(p, i) != OUTPUT) continue;
         of->n = array_dense_count(p, i);
-        double **const parts[] = {&of->want, &of->bound, &of->bound_safe, &of->likely,
-                                  &of->allowed};
-        for (int k = 0; k < 5; k++) *parts[k] = xcalloc(of->n, sizeof(double));
+        double **const parts[] = {&of->want, &of->bound, &of->likely, &of->allowed};
+        for (int k = 0; k < 4; k++) *parts[k] = xcalloc(of->n, sizeof(double));
     }
     return s;
 }
@@ -50,8 +49,7 @@ void standard_free(struct standard *s)
     if (!s) return;
     for (int i = 0; i < N_ARRAYS; i++) {
         struct answer *of = &s->answer[i];
-        free(of->want), free(of->bound), free(of->bound_safe), free(of->likely);
-        free(of->allowed);
+        free(of->want), free(of->bound), free(of->likely), free(of->allowed);
     }
     free(s->o_mass), free(s->weight), free(s->max_s), free(s->max_v), free(s->broken);
     free(s);

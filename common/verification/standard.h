@@ -8,13 +8,12 @@
  *   want        the right answer, in double with compensated sums
  *   bound       no float algorithm of these stages may err more (INFINITY: the input is too
  *               ill-conditioned for any statement)
- *   bound_safe  the same for the plain three-pass computation: fewer roundings
  *   likely      the same as bound where roundings do not conspire: sums of n terms grow the
  *               error by 4 sqrt(n) units, not by n
  *   allowed     what is accepted */
 struct answer {
     size_t n;
-    double *want, *bound, *bound_safe, *likely, *allowed;
+    double *want, *bound, *likely, *allowed;
 };
 
 /* The answers of one problem, and what the rule of acceptance has to know about it.

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "problem/host_memory.h"
-#include "problem/layout.h"
 #include "verification/reference.h"
 
 /* In place: x becomes exp(x - m) and the sum is returned, that of the sink with it
@@ -59,36 +58,34 @@ float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean
 
 /* Adds the products of q and k_j at t = first, first + step, ... to s_j, a chain of fused
  * multiply-adds. */
-static void add_products(const float *q, const float *kt, size_t d, size_t stride,
-                         float scale, size_t n, int way, size_t first, size_t step,
-                         float *s)
+static void add_products(const struct problem *p, const struct query *x, int way, size_t first,
+                         size_t step, float *s)
 {
+    size_t d = p->head_dim;
     for (size_t i = first; i < d; i += step) {
         size_t t = way & REVERSE ? d - 1 - i : i;
-        const float *k_t = kt + t * stride;
-        float q_t = way & SCALED_Q ? q[t] * scale : q[t];
+        const float *k_t = x->kt + t * p->seqlen_k;
+        float q_t = way & SCALED_Q ? x->q[t] * p->scale : x->q[t];
 #pragma omp simd
-        for (size_t j = 0; j < n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
+        for (size_t j = 0; j < x->n; j++) s[j] = fmaf(q_t, k_t[j], s[j]);
     }
 }
 
-/* s_j = scale q.k_j + bias_j, capped before the bias.
- *   q (d)   kt (d, stride)   bias (n) or NULL   s (n)   lane (n) to work in */
-static void scores(const struct problem *p, const float *q, const float *kt, size_t stride,
-                   const float *bias, size_t n, int way, float *s, float *lane)
+/* s_j = scale q.k_j + bias_j, capped before the bias.   lane (n): to work in */
+static void scores(const struct problem *p, const struct query *x, int way, float *s, float *lane)
 {
-    size_t d = p->head_dim;
-    float scale = p->scale, c = p->softcap;
+    size_t n = x->n;
+    float c = p->softcap;
     for (size_t j = 0; j < n; j++) s[j] = 0;
-    if (!(way & LANES)) add_products(q, kt, d, stride, scale, n, way, 0, 1, s);
+    if (!(way & LANES)) add_products(p, x, way, 0, 1, s);
     for (size_t first = 0; way & LANES && first < 16; first++) {
         for (size_t j = 0; j < n; j++) lane[j] = 0;
-        add_products(q, kt, d, stride, scale, n, way, first, 16, lane);
+        add_products(p, x, way, first, 16, lane);
         for (size_t j = 0; j < n; j++) s[j] += lane[j];
     }
     for (size_t j = 0; j < n; j++) {
-        float b = bias ? bias[j] : 0;
-        if (!(way & SCALED_Q)) s[j] *= scale;
+        float b = x->bias ? x->bias[j] : 0;
+        if (!(way & SCALED_Q)) s[j] *= p->scale;
         if (c > 0) s[j] = c * tanhf(s[j] / c);
         s[j] = b == -INFINITY ? -INFINITY : s[j] + b;
     }
@@ -124,41 +121,22 @@ static float weights(enum op op, float *x, float *before, size_t n, float sink, 
 
 float *yardstick_attention(const struct problem *p, const struct arrays *a, int way, float *lse)
 {
-    size_t rows = rows_per_head(p), d = p->head_dim, dv = p->head_dim_v, n = p->seqlen_k;
-    size_t n_rows = p->batch * p->heads_q * rows, heads = p->batch * p->heads_kv;
-    float *q = widen(a->q, p->dtype, p->batch * p->heads_q * p->seqlen_q * d);
-    float *k = widen_updated(p, a->k, a->k_new, a->index, d);
-    float *v = widen_updated(p, a->v, a->v_new, a->index, dv);
-    float *kt = xcalloc(heads * d * n, sizeof *kt), *o = xcalloc(n_rows * dv, sizeof *o);
-    for (size_t h = 0; h < heads; h++)
-        for (size_t j = 0; j < n; j++)
-            for (size_t t = 0; t < d; t++)
-                kt[(h * d + t) * n + j] = k[(h * n + j) * d + t];
-    double work = (double)n_rows * (double)n * (double)(d + dv);
+    size_t dv = p->head_dim_v, n = p->seqlen_k, n_rows = p->batch * p->heads_q * rows_per_head(p);
+    struct widened in = widened_new(p, a);
+    float *o = xcalloc(n_rows * dv, sizeof *o);
+    double work = (double)n_rows * (double)n * (double)(p->head_dim + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
-        float *s = xcalloc(n, sizeof *s), *lane = xcalloc(n, sizeof *lane);
+        float *s = xcalloc(2 * n, sizeof *s), *lane = s + n;
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < n_rows; row++) {
-            size_t i = row % rows, head = row / rows;
-            size_t b = head / p->heads_q, h = head % p->heads_q;
-            size_t kv = b * p->heads_kv + h / (p->heads_q / p->heads_kv);
-            struct key_range keys = row_keys(p, i);
-            size_t first = keys.first, seen = keys.end - first, query = row_query(p, i);
-            const float *bias = p->has_bias ? a->bias + bias_at(p, b, h, query) + first : NULL;
-            float sink = p->has_sinks ? a->sinks[h] : -INFINITY;
-            scores(p, q + (row / rows * p->seqlen_q + query) * d, kt + kv * d * n + first, n,
-                   bias, seen, way, s, lane);
-            float l = weights(p->op, s, lane, seen, sink, way & REVERSE, &lse[row]);
-            values(s, l, v + (kv * n + first) * dv, seen, dv, p->dtype, way & REVERSE,
-                   o + row * dv);
+            struct query x = query_of(p, a, &in, row);
+            scores(p, &x, way, s, lane);
+            float l = weights(p->op, s, lane, x.n, x.sink, way & REVERSE, &lse[row]);
+            values(s, l, x.v, x.n, dv, p->dtype, way & REVERSE, o + row * dv);
         }
-        free(lane);
         free(s);
     }
-    free(q);
-    free(k);
-    free(v);
-    free(kt);
+    widened_free(&in);
     return o;
 }
