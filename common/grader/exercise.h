@@ -26,21 +26,6 @@
 #ifdef __cplusplus
 #include "gpu/cuda_check.h"
 
-/* A kernel whose blocks compute Br queries each, a thread a query, with a Tile in shared memory. */
-template <int Br, class Tile>
-static inline void launch_queries(void (*kernel)(struct problem, struct arrays),
-                                  const struct problem *p, const struct arrays *a)
-{
-    cudaLaunchConfig_t config = {};
-    size_t q_blocks = (p->seqlen_q + Br - 1) / Br;
-    config.gridDim = dim3((unsigned)(p->batch * p->heads_q * q_blocks));
-    config.blockDim = dim3(Br);
-    config.dynamicSmemBytes = sizeof(Tile);
-    config.stream = (cudaStream_t)a->stream;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, *p, *a));
-    CUDA_CHECK(cudaGetLastError());
-}
-
 static inline const char *above_128_columns(const struct problem *p)
 {
     return p->head_dim > 128 || p->head_dim_v > 128 ? "a head_dim above 128" : NULL;

@@ -22,37 +22,15 @@
  *     log(sum_t w_t)         | log(sum_t w_t l_t)
  *     is already divided by its own l_t. | is a sum, not divided by its l_t.
  *     normalised, with its m and l. | not divided by l, with its m and l.
- *     of query i, normalised.  | of query i, not normalised.
  *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
  *     l += weight;             | l += weight * parts[t].l; */
 #include "grader/exercise.h"
-#include "grader/score.h"
+#include "grader/attend.h"
 
 enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
-
-/* Attention over keys first .. end - 1 of query i, normalised. */
-static void attend_part(const struct head *h, size_t i, size_t first, size_t end, struct part *x)
-{
-    x->m = -INFINITY;
-    x->l = 0;
-    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = 0;
-    for (size_t j = first; j < end; j++) {
-        float s = score(h, i, j);
-        if (s == -INFINITY) continue;
-        float m_new = x->m > s ? x->m : s; /* NaN becomes m */
-        float correction = m_new == x->m ? 1 : expf(x->m - m_new), weight = expf(s - m_new);
-        x->l = x->l * correction + weight;
-        for (size_t d = 0; d < h->head_dim_v; d++)
-            x->o[d] = x->o[d] * correction + weight * v_row(h, j)[d];
-        x->m = m_new;
-    }
-#if TASK == 0
-    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = x->l == 0 ? 0 : x->o[d] / x->l;
-#endif
-}
 
 /* >>> your part: functions, #include and #define may be added here */
 /* o_i (head_dim_v) = the attention over the keys of all parts.  Returns lse. */
@@ -85,7 +63,10 @@ static float attention_row(const struct head *h, size_t i, float *scratch)
     size_t n = visible(h, i);
     for (size_t t = 0; t < PARTS; t++) {
         parts[t].o = scratch + t * h->head_dim_v;
-        attend_part(h, i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t]);
+        attend(h, i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t].m, &parts[t].l, parts[t].o);
+#if TASK == 0
+        divide(h, parts[t].o, parts[t].l);
+#endif
     }
     struct head size = {.head_dim_v = h->head_dim_v};
     return combine(&size, parts, PARTS, o_row(h, i));

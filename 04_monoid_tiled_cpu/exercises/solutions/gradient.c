@@ -36,7 +36,7 @@
  * Hint: check one gradient by hand: one query, one key.  Then p = 1 and ds = 0; why?
  * Right or wrong:  make exercise 4 EX=gradient */
 #include "grader/exercise.h"
-#include "grader/score.h"
+#include "grader/attend.h"
 #include "problem/heads.h"
 
 /* What belongs to one query head.  Several of them may share k and v, and then dk and dv. */
@@ -89,23 +89,10 @@ static void gradients_of_row(const struct head *h, size_t i, const struct gradie
 }
 /* <<< end of your part */
 
-/* The forward pass, as in stage 3. */
+/* The forward pass. */
 static void attention_head(const struct head *h)
 {
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        float m = -INFINITY, l = 0, *o = o_row(h, i);
-        for (size_t d = 0; d < h->head_dim_v; d++) o[d] = 0;
-        for (size_t j = 0; j < visible(h, i); j++) {
-            float s = score(h, i, j);
-            if (s == -INFINITY) continue;
-            float m_new = s > m ? s : m, correction = expf(m - m_new), w = expf(s - m_new);
-            l = l * correction + w;
-            for (size_t d = 0; d < h->head_dim_v; d++) o[d] = o[d] * correction + w * v_row(h, j)[d];
-            m = m_new;
-        }
-        for (size_t d = 0; d < h->head_dim_v; d++) o[d] = l == 0 ? 0 : o[d] / l;
-        h->lse[i] = m + logf(l);
-    }
+    for (size_t i = 0; i < h->seqlen_q; i++) attend_row(h, i);
 }
 
 static void clear(float *x, size_t n)
