@@ -14,6 +14,7 @@ import students
 from students import tool_words
 
 import projects
+import timing
 from projects import ProjectGrader
 from judge import Shortage
 
@@ -119,8 +120,8 @@ def clock(grader, project, monkeypatch):
         work = len(rounds) // 2 * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
         return work * (now if isinstance(now, float) else now[min(len(one.passed[who]), len(now)) - 1]), got, why
 
-    monkeypatch.setattr(projects, "RUNS", 2)
-    monkeypatch.setattr(projects, "MOST_RUNS", 4)
+    monkeypatch.setattr(timing, "RUNS", 2)
+    monkeypatch.setattr(timing, "MOST_RUNS", 4)
     monkeypatch.setattr(grader, "seconds", seconds)
     monkeypatch.setattr(grader, "fma", lambda: 1e-9)  # GFLOP/s: a flop takes a second
     return one
@@ -166,7 +167,7 @@ def test_noise_is_measured_again_and_never_blamed_on_a_program(
     clock.run = lambda *_: (0, {}, "")
     clock.given.update(given)
     monkeypatch.setattr(grader, "timeable", lambda folder: None)
-    monkeypatch.setattr(grader, "right", lambda *_: None)
+    monkeypatch.setattr(timing, "wrong_with", lambda *_: None)
     monkeypatch.setitem(grader.others, project.name, pathlib.Path("solution"))
     if "busy" in says:
         with pytest.raises(Shortage, match=says):
@@ -189,13 +190,14 @@ def test_targets_name_a_share_for_every_gpu():
 
 
 def test_rounds_change_what_the_judge_changes(grader, project):
-    inputs, rounds, folder = project.fresh(), bytes([7, 255, 200, 0, 0, 210]), grader.folder()
+    inputs, rounds = timing.fresh(project.op, project.shape), bytes([7, 255, 200, 0, 0, 210])
+    folder = grader.folder()
     assert not grader.built(project, project.solution.read_text(encoding="utf-8"), folder)[0]
     assert grader.timeable(folder) is None
     _, got, why = grader.seconds(project, folder, "it", inputs, rounds)
-    assert not why and grader.right(project, inputs, rounds, dict(got)) is None
-    assert grader.right(project, inputs, rounds[:4], dict(got)) is not None
-    assert grader.right(project, inputs, bytes([7, 254, 200, 0, 0, 210]), dict(got)) is not None
+    assert not why and timing.wrong_with(inputs, rounds, dict(got)) is None
+    assert timing.wrong_with(inputs, rounds[:4], dict(got)) is not None
+    assert timing.wrong_with(inputs, bytes([7, 254, 200, 0, 0, 210]), dict(got)) is not None
 
 
 def write_class(place):
@@ -221,7 +223,7 @@ def test_grade_projects_writes_marks_and_late_days(place, monkeypatch):
         taken = {"nothing": 1, "copy": 2, "it": 4 if is_fast else 51}[what]
         return taken * len(rounds) * 4.0 * inputs["x"].size, got, why
 
-    monkeypatch.setattr(projects, "RUNS", 1)
+    monkeypatch.setattr(timing, "RUNS", 1)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own
     monkeypatch.setattr(ProjectGrader, "seconds", seconds)
     monkeypatch.setattr(sys, "argv", ["projects.py", "grade", "--submissions", "class", "--out", "marks", "--ex",

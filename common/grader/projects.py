@@ -10,57 +10,40 @@ A project is one file, NN_*/exercises/projects/NAME.c or .cu, whose head comment
      * Judged like: safe_row
 
 the second for a GPU: targets.csv has the shares for each.  It must be right in all cases of the
-exercise of that name, with the hidden ones.  Then the judge times it:
+exercise of that name, with the hidden ones.  Then the judge times it (timing.py).  The points: 0 for
+the share of the program as it was handed out, half at the first share named, all at the second, in
+between in proportion.
 
-    work      a problem of about that shape, drawn anew for each run from the system's random
-              numbers, its scores shifted by a random number in each row, some of them -infinity
-    clock     the judge's, from the start of the process to its end, on one core.  What reading and
-              writing the files takes is measured with a program that does no more, on the same
-              files, and taken off
-    answers   all of them are compared, after each run
-    ceiling   the memory's copy or multiply-adds, measured between the runs; and where the solution
-              is, it runs in turn too.  As long as the copy takes no time, or the solution does not
-              reach the share for all points, more is measured; if that does not help, the machine
-              is too busy, and nobody gets marks
-    marks     0 for the share of the program as it was handed out, half at the first share named,
-              all at the second, in between in proportion
-
-A CUDA project is executed on the CPU for the cases.  With a GPU its program reads and writes the
-large problem there, and its own `bench` says the share: that clock is in its process, so read the
-code of the fastest.  Writes OUT/projects.json, OUT/feedback/STUDENT-projects.txt and, for
-Gradescope, OUT/gradescope/STUDENT/projects.json.  Exit status: 0 done; 1 at home: not right, or no
-points; 2 bad usage; 3 this machine cannot grade now."""
+A CUDA project is executed on the CPU for the cases.  With a GPU its own `bench` says the share: that
+clock is in its process, so read the code of the fastest.  Writes OUT/projects.json,
+OUT/feedback/STUDENT-projects.txt and, for Gradescope, OUT/gradescope/STUDENT/projects.json.  Exit
+status: 0 done; 1 at home: not right, or no points; 2 bad usage; 3 this machine cannot grade now."""
 import argparse
 import csv
 import os
 import pathlib
 import re
-import select
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 # pylint: disable=wrong-import-position
-import numpy as np
-
-from cases import attention_case, rows_case
 from exercises import chosen as exercises_of
-from grade import Grader, add_class, failures_of, grade, read_class, with_grader
-from judge import ROOT, Shortage, kill_group
+from grade import add_class, failures_of, grade, read_class, with_grader
+from judge import ROOT, Shortage
 from marks import write_class
 from submissions import fail
+from timing import MOST, Timer
 
 HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
 SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the points at (\S+) % of (\w+), "
                    r"all at (\S+) %|as a share of (\w+))\.$", re.M)
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets.csv"
-SHOWN = 208  # a row of the round of such a byte, or a larger one, is compared (rounds.c)
-LEAST_ROUNDS, RUNS, MOST_RUNS, TIMED_CPU_S, TIMED_MIB, JOB_S, MOST = 16, 5, 20, 60, 3072, 1800, 110
+JOB_S = 1800  # of one submission
 NOISE = 1.25  # a share that is not this many times the first program's earns nothing
 
 
@@ -119,64 +102,6 @@ class Project:
             0.5 * (share - low) / (middle - low)
         return int(10 * self.points * part) / 10
 
-    def fresh(self):
-        """Inputs that nobody has seen."""
-        rng = np.random.default_rng()
-        if self.op == "softmax":
-            rows, cols = self.shape[0] + rng.integers(16), self.shape[1] + rng.integers(-64, 64)
-            x = rng.uniform(-6, 6, (rows, cols)) + rng.uniform(-300, 300, (rows, 1))
-            x[rng.random((rows, cols)) < 0.01] = -np.inf
-            return {"x": x.astype(np.float32)}
-        heads, n, d = self.shape
-        n += int(rng.integers(-24, 24))
-        q, k, v = (rng.standard_normal((1, heads, n, d)).astype(np.float32) for _ in range(3))
-        q[..., 0], k[..., 0] = rng.uniform(-300, 300, (1, heads, n)), np.sqrt(d) + 0.01 * k[..., 0]
-        return {"q": q, "k": k, "v": v}
-
-
-def hashes(seed, n):
-    """The numbers by which rounds.c decides."""
-    with np.errstate(over="ignore"):
-        r = (np.uint64(seed * 1000003 + 1) + np.arange(n, dtype=np.uint64)) * np.uint64(0x9e3779b97f4a7c15)
-        return (r ^ r >> np.uint64(29)) * np.uint64(0xbf58476d1ce4e5b9)
-
-
-def change(x, seed):
-    """What rounds.c does to an input before a round."""
-    rows = x.reshape(-1, x.shape[-1])
-    r = hashes(seed, len(rows))
-    rows[np.arange(len(rows)), (r >> np.uint64(40)) % np.uint64(rows.shape[1])] = \
-        (r >> np.uint64(8) & np.uint64(0xffff)).astype(np.float32) * np.float32(2 ** -13) - np.float32(4)
-
-
-def row_of(inputs, row, scale):
-    """The case of one row alone."""
-    if "x" in inputs:
-        return rows_case("timed", "softmax", inputs["x"][row:row + 1])
-    head, i = divmod(row, inputs["q"].shape[2])
-    one = slice(head, head + 1)
-    return attention_case("timed", inputs["q"][:, one, i:i + 1], inputs["k"][:, one], inputs["v"][:, one],
-                          None, 0, scale)
-
-
-def conversation(rounds):
-    """Says the bytes: one that begins a round, and, when that has been answered, one that may show it."""
-    def talk(process, seconds):
-        end = time.monotonic() + seconds
-        with process.stdin, process.stdout:
-            for i, byte in enumerate(rounds):
-                try:
-                    os.write(process.stdin.fileno(), bytes([byte]))
-                except BrokenPipeError:
-                    return
-                if i % 2:
-                    continue
-                ready = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
-                if not ready or len(os.read(process.stdout.fileno(), 1)) != 1:
-                    kill_group(process.pid)
-                    return
-    return talk
-
 
 def projects(names):
     found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c*"))]
@@ -186,134 +111,12 @@ def projects(names):
     return [x for x in found if not names or x.name in names]
 
 
-def secret_rounds(length):
-    """Two bytes for each round.  Two neighbours are shown whatever the others are, so that work in
-    every other round is seen."""
-    rounds = bytearray(os.urandom(2 * length))
-    at = os.urandom(1)[0] % (length - 2)
-    for i in (2 * at + 1, 2 * at + 3):
-        rounds[i] = SHOWN + rounds[i] % (256 - SHOWN)
-    return bytes(rounds)
-
-
-class ProjectGrader(Grader):
-    """One program at a time: nothing else may run beside what is timed."""
+class ProjectGrader(Timer):
+    """Marks for the speed of what is right."""
 
     def __init__(self, options):
         super().__init__(options)
-        self.base, self.others, self.yardstick = {}, {}, self.folder()
-        self.rounds = f"{self.yardstick}/rounds.o"
-        ok, log = self.call([*self.compile[".c"], "-w", f"-I{ROOT}/common", "-c",
-                             f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], self.yardstick)
-        self.readable.append(self.rounds)
-        ok, log = self.linked([self.rounds], "timed", self.yardstick) if ok else (ok, log)
-        if not ok:
-            raise Shortage(f"rounds.c: {log[:800]}")
-
-    def timeable(self, folder):
-        """Links the object there with rounds.c, whose main() it gets.  Why not, or None."""
-        ok, log = self.call(["objcopy", "--localize-symbol=main", "object.o"], folder)
-        ok, log = self.linked(["object.o", self.rounds], "timed", folder) if ok else (ok, log)
-        return None if ok else "does not end with PROGRAM(...) as it was handed out: " + log[:200]
-
-    def fma(self):
-        status, said, _ = self.jailed(["--core", "--cpu", "30", "--memory", str(TIMED_MIB)],
-                                      [f"{self.yardstick}/timed", "fma"], self.yardstick, 60)
-        if status:
-            raise Shortage(f"the ceiling cannot be measured: {said[:200]}")
-        return float(said)
-
-    def seconds(self, project, folder, what, inputs, rounds):
-        """Processor time of so many rounds; its results, or what went wrong."""
-        out = self.folder()
-        for name, array in inputs.items():
-            array.tofile(out / name)
-        shape = inputs["x"].shape if "x" in inputs else inputs["q"].shape[1:]
-        words = [f"{folder}/timed", project.op, *map(str, shape), str(out), what]
-        status, said, taken = self.jailed(["--core", "--cpu", str(TIMED_CPU_S), "--memory", str(TIMED_MIB)],
-                                          words, out, TIMED_CPU_S + 300, (), conversation(rounds))
-        try:
-            got = {x: np.fromfile(out / x, np.float32) for x in ("y", "o", "lse", "rows") if (out / x).exists()}
-        except (OSError, MemoryError):
-            got = {}
-        shutil.rmtree(out, ignore_errors=True)
-        return taken, got, "" if status == 0 else self.died(status) or f"ended with status {status}: {said[-200:]}"
-
-    @staticmethod
-    def right(project, inputs, rounds, got):
-        """What is wrong with the last round, or with those that were shown, or None."""
-        inputs = {name: array.copy() for name, array in inputs.items()}
-        scale = 1 / np.sqrt(np.float32(project.shape[2])) if project.op == "attention" else 0
-        first = next(iter(inputs.values()))
-        width, shown = first.shape[-1], got.pop("rows", np.zeros(0))
-        shown = list(shown[:shown.size // width * width].reshape(-1, width))  # it may have ended early
-        for i, (byte, show) in enumerate(zip(rounds[::2], rounds[1::2])):
-            for k, name in enumerate(x for x in "xqk" if x in inputs):
-                change(inputs[name], byte + 256 * (2 * i + k))
-            if show < SHOWN:
-                continue
-            row = int(hashes(show + 512 * i, 1)[0] % np.uint64(first.size // width))
-            case, y = row_of(inputs, row, scale), "y" if "x" in inputs else "o"
-            case.outputs = {y: case.outputs[y]}
-            wrong = case.wrong({y: shown.pop(0).reshape(case.outputs[y][0].shape)}) if shown else \
-                ("a round was not shown", y, 0, 0, 0)
-            if wrong:
-                return wrong
-        case = rows_case("timed", "softmax", inputs["x"]) if "x" in inputs else \
-            attention_case("timed", *inputs.values(), None, 0, scale)
-        for name, (want, _) in case.outputs.items():
-            if name not in got or got[name].size != want.size:
-                return f"no {name} was written", "", 0, 0, 0
-            got[name] = got[name].reshape(want.shape)
-        return case.wrong(got)
-
-    def one_run(self, project, who, length):
-        """Seconds of each for a byte or a flop, how many there were, and what is wrong with `it`."""
-        inputs, rounds, found = project.fresh(), secret_rounds(length), {}
-        n = next(iter(inputs.values())).size
-        work = length * (8.0 * n if "copy" in who else 4.0 * n * inputs["q"].shape[2])
-        for name in sorted(who, reverse=bool(length & 1)):
-            taken, got, why = self.seconds(project, *who[name], inputs, rounds)
-            if name in ("it", "solution") and not why:
-                wrong = self.right(project, inputs, rounds, got)
-                why = wrong and f"{wrong[1]}: {wrong[0]}"
-            if why and name != "it":
-                raise Shortage(f"{project.name}, {name}, timed: {why}")
-            if why:
-                return found, work, why
-            found[name] = taken / work
-        return found, work, ""
-
-    def timed(self, project, folder):
-        """{share, solution, ...} or why there is none."""
-        why = self.timeable(folder)
-        if why:
-            return None, why
-        who = {"nothing": (self.yardstick, "nothing"), "it": (folder, "it")}
-        if project.op == "softmax":
-            who["copy"] = self.yardstick, "copy"
-        if project.name in self.others:
-            who["solution"] = self.others[project.name], "it"
-        least, fma, length = dict.fromkeys(who, np.inf), 0.0, LEAST_ROUNDS + os.urandom(1)[0] % 16
-        for run in range(1, MOST_RUNS + 1):
-            fma = fma if "copy" in who else max(fma, self.fma())
-            found, work, why = self.one_run(project, who, length)
-            if why:
-                return None, f"timed: {why}"
-            least = {name: min(least[name], found[name]) for name in who}
-            net = {name: least[name] - least["nothing"] for name in who}
-            best = net["copy"] if "copy" in who else 1e-9 / fma
-            share, solution = (100 * best / net[x] if net.get(x, 0) > 0 else np.inf for x in ("it", "solution"))
-            busy = f"a copy takes no longer than nothing ({best:.2g} s for a byte)" if best <= 0 else \
-                f"the solution reaches {solution:.3g} % of {project.ceiling} here and now, and should reach " \
-                f"{project.all_at:g} %" if "solution" in who and not project.all_at <= solution <= MOST else ""
-            if run >= RUNS and not busy and share <= MOST:
-                return {"share": round(share, 3), "solution": round(solution, 3) if "solution" in who else 0,
-                        "least": round(net["it"] * work, 6), "name": project.ceiling,
-                        "ceiling": round(1e-9 / best, 3), "runs": run}, ""
-        if busy:
-            raise Shortage(f"{project.name}: {busy}: this machine is too busy, or none for speed marks")
-        return None, f"faster than possible: more than {MOST} % of {project.ceiling}"
+        self.base = {}  # project -> the share of the program as it was handed out
 
     def on_gpu(self, project, folder):
         """The same source by nvcc: right on the GPU, and the share that its bench says."""
@@ -326,12 +129,9 @@ class ProjectGrader(Grader):
             if status:
                 return None, f"does not compile for the GPU: {log[:300]}"
         size = ["--op", project.op, "--dtype", project.dtype, "--csv", "bench.csv"]
-        names = ("rows", "cols") if project.op == "softmax" else ("heads-q", "seqlen-q", "head-dim")
-        for name, value in zip(names, project.shape):
+        names = ("rows", "cols") if project.op == "softmax" else ("heads-q", "seqlen-q", "head-dim", "batch")
+        for name, value in zip(names, [*project.shape, 1]):
             size += [f"--{name}", str(value)]
-        if project.op != "softmax":
-            size += ["--batch", "1", "--heads-kv", str(project.shape[0]), "--seqlen-k", str(project.shape[1]),
-                     "--head-dim-v", str(project.shape[2])]
         status, said, _ = self.jailed(["--gpu", "--cpu", "300", "--memory", "4096"],
                                    ["./program", "bench", *size], folder, 600, [str(folder)])
         if status or not (folder / "bench.csv").exists():

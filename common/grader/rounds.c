@@ -8,10 +8,10 @@
  * WHAT is `it`, or one of two yardsticks: `nothing` and a plain `copy`.  Reads the inputs (raw floats:
  * FOLDER/x, or q, k and v).  A round: a byte comes from stdin; in each row of x, or of q and k, one
  * element is replaced, where and by what follows from the byte, the round and the row; WHAT computes;
- * a byte goes to stdout; another one comes, and if it is SHOWN or more, one row of the output goes into
- * the file `rows`.  At the end of stdin the last y, or o and lse, is written where the program runs.
- * So nobody knows, while it computes, whether a round is the last, or which of its rows is shown.
- * judge: projects.py, which makes the same changes. */
+ * a byte goes to stdout; another one comes and decides which row of the output goes into the file
+ * `rows`.  At the end of stdin the last y, or o and lse, is written where the program runs.  So nobody
+ * knows, while it computes, whether a round is the last, or which of its rows is kept.
+ * judge: timing.py, which makes the same changes. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,6 @@
 #include "harness.h"
 #include "measurement/ceiling.h"
 #include "problem/variant.h"
-
-enum { SHOWN = 208 };
 
 static float *memory(size_t n)
 {
@@ -117,9 +115,9 @@ int main(int argc, char **argv)
             if (x[i]) change(x[i], n_out / n_row, n_row, byte + 256 * (2 * round + (uint64_t)i));
         variant_call(v, &p, &a);
         if (write(STDOUT_FILENO, "", 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) return 1;
-        size_t shown = hash(byte + 256 * 2 * round, 0) % (n_out / n_row);
-        const float *y = (const float *)(rows ? a.y : a.o) + shown * n_row;
-        if (byte >= SHOWN && fwrite(y, sizeof *y, n_row, f) != n_row) return 1;
+        size_t kept = hash(byte + 256 * 2 * round, 0) % (n_out / n_row);
+        const float *y = (const float *)(rows ? a.y : a.o) + kept * n_row;
+        if (fwrite(y, sizeof *y, n_row, f) != n_row) return 1;
     }
     if (fclose(f)) return 1;
     write_floats(rows ? "y" : "o", rows ? a.y : a.o, n_out);
