@@ -1,7 +1,7 @@
 """figures_gpu.py: the last rung beside the libraries, softmax on a GPU, several GPUs."""
 from ladder import LAST
 from registry import figure
-from results import each, need, read_lines, work_of
+from results import each, need, read_lines
 from style import (COLOURS, caption, label_ends, length_axis, name_of, plain, plt, stacked,
                    value_axis)
 from tables_gpu import gpu_softmax, is_tuned, ours_of
@@ -15,10 +15,7 @@ OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that s
 @figure("flash.png", "bench")
 def flash(data):
     """Throughput of 16-bit attention against length: the last rung of stage 5 and the libraries."""
-    rows = data.beside_peers.query(
-        "op == 'attention' and device == 'gpu' and dtype == 'bf16' and seqlen_q == seqlen_k and "
-        "gflops > 0 and stage in ('5', 'peer') and run == 0 and regime == 'cold' and "
-        "layout == 'bhld'")
+    rows = data.beside_peers.query("run == 0 and regime == 'cold' and layout == 'bhld'")
     rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows  # others have their own tables
     lengths = rows.groupby(["head_dim", "causal"]).length.nunique()
     panels = list(lengths[lengths > 1].index)
@@ -38,7 +35,7 @@ def flash(data):
                                fontsize=8.5, loc="left")
             else:
                 axis.axis("off")
-    sizes = {work_of(row).size for row in used}
+    sizes = {row.batch * row.seqlen_q for row in used}
     tokens = f", {si(sizes.pop())} tokens" if len(sizes) == 1 else ""
     caption(drawn, used, f"The last rung and the libraries: attention, bf16{tokens}",
             f"Dotted: {GEMM}.\n{OVER_GEMM} Every rung by length: crossover.png.")
@@ -142,7 +139,7 @@ def gpu_rows(data):
     drawn, axes = plt.subplots(1, 2, figsize=(8, 4.2))
     drawn.subplots_adjust(left=0.085, right=0.89, top=0.86, bottom=0.23, wspace=0.5)
     rows, shown = gpu_softmax(data), []
-    rows = rows[(rows.rows > 1) & rows.cols.map(lambda n: int(n) & int(n) - 1 == 0)]
+    rows = rows[rows.cols.map(lambda n: int(n) & int(n) - 1 == 0)]
     for axis, dtype, size in zip(axes, ("f32", "bf16"), (4, 2)):
         here = rows[rows.dtype == dtype]
         ends = []

@@ -1,6 +1,4 @@
 """figures_ladder.py: the rungs of stage 5: what each reaches, and from which length it pays."""
-import types
-
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import need
@@ -44,14 +42,14 @@ def staircase(data):
         above.set_title(f"head_dim {size:.0f}", fontsize=9, loc="left")
         ends = []
         for column, text, colour in UNITS:
-            points = [(x, float(line[column])) for x, line in enumerate(lines)
-                      if line.get(column)]
+            points = [(x, float(getattr(line, column))) for x, line in enumerate(lines)
+                      if getattr(line, column)]
             if points:
                 below.plot(*zip(*points), "o-", color=colour, markersize=3,
                            linewidth=2.6 if column == "tensor_pct" else 1)
                 ends.append((*points[-1], text, colour))
-        busy = [line for line in lines if line["tensor_pct"] and line["exp_pct"]]
-        if sum(abs(float(line["tensor_pct"]) - float(line["exp_pct"])) < 1 for line in busy) > 3:
+        busy = [line for line in lines if line.tensor_pct and line.exp_pct]
+        if sum(abs(float(line.tensor_pct) - float(line.exp_pct)) < 1 for line in busy) > 3:
             hidden.append(size)
         below.set_ylim(0, 100)
         value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
@@ -66,7 +64,7 @@ def staircase(data):
     for size in hidden:
         note += f"\nAt head_dim {size:.0f} tensor cores and exponentials are equally busy: the " \
             "red line lies on the blue one."
-    caption(drawn, [types.SimpleNamespace(**line) for line in counted.values()],
+    caption(drawn, [line for line in counted.values()],
             "What does each rung reach, and which units are busy?", note)
     return drawn
 
@@ -79,20 +77,20 @@ def dark(colour):
 
 def treads(axis, lines, roof, labelled):
     """One staircase: a tread for each rung, its clock at its foot; roofs dotted."""
-    heights = [float(line["gflops"]) / 1000 for line in lines]
+    heights = [float(line.gflops) / 1000 for line in lines]
     for x, (height, line) in enumerate(zip(heights, lines)):
-        colour = RUNG_COLOURS[line["variant"]]
+        colour = RUNG_COLOURS[line.variant]
         axis.fill_between([x - 0.5, x + 0.5], height, color=colour, alpha=0.85, linewidth=0)
         offset(axis, f"{height:.0f}", (x, height), (0, 2), ha="center", fontsize=6.4, zorder=3,
                va="baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.2})
-        if line.get("clock_ghz") and height > 0.1 * max(heights):
-            offset(axis, f"{float(line['clock_ghz']):.2f}", (x, 0), (0, 3), fontsize=7,
+        if line.clock_ghz and height > 0.1 * max(heights):
+            offset(axis, f"{float(line.clock_ghz):.2f}", (x, 0), (0, 3), fontsize=7,
                    ha="center", va="baseline", rotation=90,
                    color="white" if dark(colour) else "black")
-    gemm = max((float(line["ceiling"]) / 1000 for line in lines
-                if line["ceiling"] and line["dtype"] == "bf16"), default=None)
+    gemm = max((float(line.ceiling) / 1000 for line in lines
+                if line.ceiling and line.dtype == "bf16"), default=None)
     roofs = ([(gemm, "GEMM")] if gemm else []) \
-        + ([(float(roof["gflops"]) / 1000, "no softmax")] if roof else [])
+        + ([(float(roof.gflops) / 1000, "no softmax")] if roof else [])
     axis.set_xlim(-0.6, len(lines) - 0.4)
     value_axis(axis, [1.06 * max(heights + [height for height, _ in roofs])], "TFLOP/s")
     axis.set_ylim(bottom=0)

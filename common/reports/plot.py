@@ -69,7 +69,7 @@ def main(argv=None):
     if unknown or not wanted or not arguments.out:
         parser.error(f"no figure '{unknown.pop()}'; --list names them" if unknown else
                      "--out and one of --results, --program or NAME are needed")
-    data = Data(arguments.results or pathlib.Path("build/results"), arguments.machine, quiet=False)
+    data = Data(arguments.results or pathlib.Path("build/results"), arguments.machine)
     data.options = arguments
     names = [name for name, (group, _, _) in FIGURES.items() if {name, group} & {*wanted}]
     if any(FIGURES[name][0] in ("bench", "ladder") for name in names):

@@ -4,24 +4,14 @@ import pathlib
 import re
 
 from registry import table
-from results import Malformed, NoData, each, read_lines
-from words import grid, markdown, provenance, si, significant
-
-
-def source(row, *more):
-    """The provenance of a file that is one run: its first line's."""
-    date = row.date[:10]
-    return ["", "*" + "; ".join([row.machine, row.compiler, f"commit {row.commit}", date, *more])
-            + ".*"]
+from results import Malformed, each, read_lines
+from words import grid, listing, markdown, provenance, si, significant
 
 
 @table("file-(.+)")
-def file(data, name):  # pylint: disable=unused-argument
-    """notes/results/NAME.csv as it stands."""
-    path = pathlib.Path("notes/results") / f"{name}.csv"
-    if not path.exists():
-        raise NoData(f"no file {path}")
-    lines = read_lines(path)
+def file(data, name):
+    """NAME.csv as it stands."""
+    lines = data.file(f"{name}.csv", read_lines)
     header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
     return markdown(header, lines.values.tolist())
 
@@ -46,19 +36,15 @@ def machines_line(rows):
     """The cells of one problem: each method's latest time."""
     times = {row.variant: row for row in rows}
     single = times.get("tuned") or times.get("split_kv")
-    best, *others = sorted((row for name, row in times.items()
-                            if row.stage == "5" and name.rsplit("-", 1)[-1].isdigit()),
-                           key=lambda row: row.median_s)
-    others = [row for row in times.values() if row in others]
-    peer = min((row for row in rows if row.stage == "peer"), key=lambda row: row.median_s,
-               default=None)
+    ours = [row for name, row in times.items() if row.stage == "5" and name[-1].isdigit()]
+    best = min(ours, key=lambda row: row.median_s)
+    peer = min((row.median_s for row in rows if row.stage == "peer"), default=None)
     return [problem_of(best),
             f"{1e3 * single.median_s:.2f} ms" if single else "does not fit",
             f"{way_of(best)}: {1e3 * best.median_s:.2f} ms",
             f"{single.median_s / best.median_s:.2f}" if single else "",
-            ", ".join(f"{way_of(row)} {1e3 * row.median_s:.2f}" for row in others),
-            f"{1e3 * peer.median_s:.2f} ms ({peer.median_s / best.median_s:.2f})"
-            if peer else ""]
+            ", ".join(f"{way_of(row)} {1e3 * row.median_s:.2f}" for row in ours if row != best),
+            f"{1e3 * peer:.2f} ms ({peer / best.median_s:.2f})" if peer else ""]
 
 
 @table("multi-gpu")
@@ -69,31 +55,25 @@ def multi_gpu(data):
         shapes.setdefault((row.seqlen_q == 1, row.seqlen_q != row.seqlen_k, -row.seqlen_q,
                            row.causal, row.seqlen_k), []).append(row)
     gpus = int(max(row.threads for row in rows))
-    row = rows[0]
     return ["16 heads, d = 128, bf16. Speed-up: one GPU's time over that of the fastest way. "
             "Peer: PyTorch's context_parallel in the same run (its time over ours).", ""] + \
         markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
-                 [machines_line(shapes[key]) for key in sorted(shapes)]) + \
-        ["", f"*{gpus} x {row.machine}; {row.compiler}; commit {row.commit}; {row.date[:10]}.*"]
+                 [machines_line(shapes[key]) for key in sorted(shapes)]) + provenance(rows)
 
 
 @table("ranks")
 def ranks(data):
     """Several processes beside as many threads, from multi_gpu/ranks.csv."""
     rows = data.file("multi_gpu/ranks.csv")
-    methods, row = list(rows.variant.unique()), each(rows)[0]
-    times, lines = rows.groupby(["causal", "variant"]).median_s.median(), []
-    for causal in sorted({*rows.causal}):
-        one = times[causal, "all_cores"]
-        lines.append(["causal" if causal else "full"] + [
-            f"{1e3 * times[causal, name]:.0f} ms"
-            + ("" if name == "all_cores" else f" ({one / times[causal, name]:.2f})")
-            for name in methods])
+    row, times = each(rows)[0], rows.groupby(["causal", "variant"]).median_s.median()
+    cells = {("causal" if causal else "full", name): f"{1e3 * took:.0f} ms" + (
+        "" if name == "all_cores" else f" ({times[causal, 'all_cores'] / took:.2f})")
+        for (causal, name), took in times.items()}
     return [f"{row.heads_q:.0f} heads, {si(row.seqlen_k)} queries and keys, "
-            f"d = {row.head_dim:.0f}, f32. In brackets: times as fast as threads.", ""] + \
-        markdown(["mask"] + [f"{row.threads:.0f} threads" if name == "all_cores" else
-                             "{}, {} ranks".format(*name.rsplit("-", 1)) for name in methods],
-                 lines) + source(row, f"median of {len(rows) // len(methods) // len(lines)} rounds")
+            f"d = {row.head_dim:.0f}, f32; medians. In brackets: times as fast as threads.", ""] + \
+        grid("mask", cells, ["causal", "full"][:rows.causal.nunique()][::-1], rows.variant.unique(),
+             lambda name: f"{row.threads:.0f} threads" if name == "all_cores" else
+             "{}, {} ranks".format(*name.rsplit("-", 1))) + provenance(each(rows))
 
 
 # --- Serving ---
@@ -109,7 +89,7 @@ def number_in(row, name):
     return float(found[1]) if found else None
 
 
-def serving_shape(row):
+def shape_text(row):
     """Heads, lengths, d and mask in words."""
     heads = f"{row.heads_q:.0f}" + ("" if row.heads_q == row.heads_kv else f"/{row.heads_kv:.0f}")
     lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
@@ -123,77 +103,42 @@ def serving_shape(row):
 def serving(data):
     """What windows, packed sequences, pages and layouts cost, and the host's time of a call, from
     hopper/serving.csv."""
-    rows, cells, calls = each(data.file("hopper/serving.csv")), [], []
-    for row in rows:
-        feature, _, name = row.variant.partition(": ")
-        ideal, bound = number_in(row, "ideal_s"), number_in(row, "bound")
-        if feature == "call":
-            calls.append(f"{1e6 * row.median_s:.1f} µs of the host from Python, "
-                         f"{1e6 * ideal:.1f} µs from C ({serving_shape(row)})")
-            continue
-        speed = f"{row.gbps:.0f} GB/s" if feature == "paged" else \
-            f"{row.gflops / 1000:.0f} TFLOP/s"
-        cells.append([feature, name.replace(";", ","), serving_shape(row),
-                      f"{1e3 * row.median_s:.3f} ms", speed, f"{ideal / row.median_s:.2f}",
-                      f"{bound:.2f}" if bound else ""])
+    rows = each(data.file("hopper/serving.csv"))
+    calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
+             f"{1e6 * number_in(row, 'ideal_s'):.1f} µs from C ({shape_text(row)})"
+             for row in rows if row.variant.startswith("call:")]
     return ["bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
             + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
             "computes whole blocks of keys.", "",
-            *markdown(["feature", "", "shape", "time", "speed", "ratio", "bound"], cells),
-            "", "One call takes " + "; ".join(calls) + "."] + source(rows[0])
+            *listing([row for row in rows if not row.variant.startswith("call:")], {
+                "feature": lambda row: row.variant.split(": ")[0],
+                "": lambda row: row.variant.split(": ")[1].replace(";", ","),
+                "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
+                "speed": lambda row: f"{row.gbps:.0f} GB/s" if row.variant.startswith("paged") else
+                f"{row.gflops / 1000:.0f} TFLOP/s",
+                "ratio": lambda row: f"{number_in(row, 'ideal_s') / row.median_s:.2f}",
+                "bound": lambda row: f"{number_in(row, 'bound'):.2f}" if number_in(row, 'bound') else ""}),
+            "", "One call takes " + "; ".join(calls) + "."] + provenance(rows)
 
 
 @table("decode-lengths")
 def decode_lengths(data):
     """One new query per sequence over caches of different lengths, from hopper/decode.csv."""
-    rows = each(data.file("hopper/decode.csv"))
-    names, cells, methods = {}, {}, dict.fromkeys(row.variant for row in rows)
+    rows, lines = each(data.file("hopper/decode.csv")), {}
     for row in rows:
         place, lengths = row.flags.split("; ")[1:3]
-        names.setdefault(f"{row.batch:.0f} x {row.heads_q:.0f}/{row.heads_kv:.0f} heads, up to "
+        lines.setdefault(f"{row.batch:.0f} x {row.heads_q:.0f}/{row.heads_kv:.0f} heads, up to "
                          f"{si(row.seqlen_k)} keys, {lengths}, {place}", {})[row.variant] = row
-    for name, line in names.items():
-        cells |= {(name, of): f"{row.gbps:.0f}" for of, row in line.items()}
+    cells = {(name, of): f"{row.gbps:.0f}" for name, line in lines.items() for of, row in line.items()}
+    for name, line in lines.items():
         peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
         if "five_steps" in line and peer:
             cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
     return ([f"GB/s of the keys and values that are visible, d = 128, bf16, {rows[0].flags.split(';')[0]}"
              "; ratio: times as fast as the best of the others.", ""]
-            + grid(["caches", *methods, "ratio"], cells, names, [*methods, "ratio"])
+            + grid("caches", cells, lines, [*dict.fromkeys(row.variant for row in rows), "ratio"])
             + provenance(rows))
-
-
-@table("libraries-(forward|backward)")
-def libraries(data, which):
-    """The shapes that were measured beside FlashAttention-3 and -4, every method of the run."""
-    folder = {"forward": "hopper", "backward": "backward"}[which]
-    rows = each(data.file(f"{folder}/libraries.csv"))
-    rows = [row for row in rows if row.variant != "pytorch-flash"]
-    methods = sorted(dict.fromkeys(row.variant for row in rows), key=lambda name: (
-        name.endswith("deterministic") or name == "gradient_in_order",
-        name.startswith(("pytorch", "flash"))))
-    names, cells = {}, {}
-    for row in rows:
-        name = f"{serving_shape(row)}, {row.regime}"
-        names[name], cells[name, row.variant] = True, f"{row.gflops / 1000:.0f}"
-    return (["TFLOP/s, bf16.", ""] + grid(["shape", *methods], cells, names, methods)
-            + provenance(rows))
-
-
-@table("library_cpu")
-def library_cpu(data):
-    """The package's attention on a CPU against PyTorch's, from library/cpu.csv."""
-    rows = data.file("library/cpu.csv")
-    keys, cells = sorted(rows.seqlen_k.unique()), []
-    for kind, part in rows.groupby(["dtype", "threads", "head_dim", "causal"], sort=False):
-        best = part.pivot_table(index="seqlen_k", columns="variant", values="min_s", aggfunc="min")
-        ratio = best["pytorch"] / best["five_steps"]
-        cells.append([kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
-                      *(f"{ratio[n]:.2f}" if n in ratio else "" for n in keys)])
-    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the least time "
-            "of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
-            *markdown(["", "threads", "d", "", *map(si, keys)], cells)] + source(each(rows)[0])
 
 
 # --- A course ---

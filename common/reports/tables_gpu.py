@@ -1,25 +1,33 @@
-"""tables_gpu.py: softmax on a GPU, and the last rung beside the libraries."""
+"""tables_gpu.py: the last rungs beside the libraries, forward and backward; softmax on a GPU."""
 import math
 import pathlib
 import re
 
 from ladder import LAST, RUNGS
+from peers_methods import ALL_PEERS, PEERS
 from registry import table
-from results import NoData, each, is_square, need, number_runs, read_lines
-from words import (grid, in_brackets, markdown, panel_text, provenance, seconds,
-                   share_of, si, significant)
+from results import NoData, each, need, number_runs, read_lines
+from words import (grid, in_brackets, listing, panel_text, provenance, seconds, share_of, si,
+                   significant)
 
 BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
               "flash-attention-4": "FlashAttention-4"}
 SAFE = "heavy_first"  # the last rung whose reference is the maximum of every block
 REGIMES = {"cold": "one call at a time, the L2 cache flushed before it",
            "sustained": "calls back to back"}
+BACKWARD, IN_ORDER = ["gradient_overlap", "gradient_wide_heads"], ["gradient_in_order"]
+ORDERED_PEERS = [name for name in ALL_PEERS if name not in PEERS]
 
 
 def is_tuned(rows):
     """Lengths, heads and head_dim are those that the ladder was measured at."""
     return rows.head_dim.isin((64, 128, 256)) & (rows.heads_q == rows.heads_kv) \
         & rows.length.map(lambda n: n > 0 and math.log2(n) % 1 == 0)
+
+
+def tflops(row):
+    """'743 (98 %)', of the ceiling."""
+    return significant(row.gflops / 1000) + in_brackets(share_of(row))
 
 
 def rungs_first(rows):
@@ -29,29 +37,21 @@ def rungs_first(rows):
                                                place.get(row.variant, len(place))))
 
 
-@table("ladder(?:-(f32))?")
-def ladder(data, f32):
-    """Stage 5 and its peers in 16 bits, TFLOP/s by head_dim and causal, at the longest length;
-    ladder-f32: in float32."""
+@table("ladder-f32")
+def ladder(data):
+    """Stage 5 and its peers in float32, TFLOP/s by head_dim and causal, at the longest length."""
     rows = data.rows.query("op == 'attention' and device == 'gpu' and stage in ('5', 'peer') "
-                           "and gflops > 0")
-    rows = rows[is_square(rows) & ((rows.dtype == "f32") == bool(f32))]
+                           "and gflops > 0 and dtype == 'f32' and seqlen_q == seqlen_k")
     need(rows, "no measurement of stage 5 on a GPU")
-    rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows
-    # the largest work of a type, head_dim and mask stands for the others, at its longest
-    size = rows.batch * rows.heads_q * rows.seqlen_q
-    rows = rows[size == size.groupby([rows.dtype, rows.head_dim, rows.causal]).transform("max")]
-    rows = rows[rows.length == rows.length.groupby(rows.work.map(str)).transform("max")]
-    works = sorted({(*row.work, row.length) for row in each(rows)},
-                   key=lambda work: (work[5], str(work)))
-    cells, names = {}, {}
-    for row in rungs_first(rows):
-        names[row.variant] = True
-        cells[row.variant, (*row.work, row.length)] = \
-            significant(row.gflops / 1000) + in_brackets(share_of(row))
-    header = [f"{panel_text(work[5], work[7])}, {si(work[9])} keys" for work in works]
-    return ([f"TFLOP/s (percent of the ceiling), {', '.join(sorted({*rows.dtype}))}, cold.", ""]
-            + grid(["variant", *header], cells, names, works) + provenance(each(rows)))
+    panels = rows.groupby(["head_dim", "causal"])
+    rows = rows[(rows.flops == panels.flops.transform("max"))]
+    works = sorted({(row.head_dim, row.causal, row.length) for row in each(rows)})
+    cells = {(row.variant, (row.head_dim, row.causal, row.length)): tflops(row)
+             for row in rungs_first(rows)}
+    return (["TFLOP/s (percent of the ceiling), f32, cold.", ""]
+            + grid("variant", cells, columns=works,
+                   head=lambda work: f"{panel_text(*work[:2])}, {si(work[2])} keys")
+            + provenance(each(rows)))
 
 
 # --- Ours beside the libraries ---
@@ -86,9 +86,10 @@ class Pair:
         texts = sorted(f"{peer.median_s / ours.median_s:.2f}" for ours, peer in self.runs)
         return to.join(dict.fromkeys((texts[0], texts[-1])))
 
-    def text(self):
-        """'812 (1.13)'."""
-        return f"{significant(self.ours.gflops / 1000)} ({self.ratio()})"
+    def text(self, *more):
+        """'812 (1.13)'; more ratios behind."""
+        return f"{significant(self.ours.gflops / 1000)} " \
+            f"({'; '.join([self.ratio(), *(pair.ratio() for pair in more)])})"
 
 
 def pairs_of(rows, ours, peers):
@@ -98,14 +99,10 @@ def pairs_of(rows, ours, peers):
     return {key: pair for key, pair in pairs.items() if pair.runs}
 
 
-def beside_peers(data, regime="cold", layout="bhld", tuned=None, ours=(LAST,)):
-    """The last rung and the fastest of the libraries on 16-bit problems of many queries."""
-    rows = data.beside_peers.query(
-        "op == 'attention' and dtype == 'bf16' and gflops > 0 and regime == @regime "
-        "and layout == @layout and seqlen_q == seqlen_k")
-    if tuned is not None:
-        rows = rows[is_tuned(rows) == tuned]
-    return need(pairs_of(rows, ours, BEST_PEERS),
+def beside_peers(data, regime="cold", layout="bhld", tuned=True, ours=(LAST,)):
+    """The last rung and the fastest of the libraries."""
+    rows = data.beside_peers.query("regime == @regime and layout == @layout")
+    return need(pairs_of(rows[is_tuned(rows) == tuned], ours, BEST_PEERS),
                 f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
 
 
@@ -129,15 +126,14 @@ def all_rows(pairs):
     return [row for pair in pairs for run in pair.runs for row in run]
 
 
-def by_length(known, more=()):
-    """The grid of pairs by length, and the lines `more`, (name, {(panel, length): text})."""
-    cells = {(panel_text(key[0], key[2]), key[3]): pair.text() for key, pair in known.items()}
-    names = dict.fromkeys(panel_text(key[0], key[2]) for key in sorted(known))
-    lengths = sorted({key[3] for key in known})
-    for text, others in more:
-        cells |= {(f"{name}, {text}", length): cell for (name, length), cell in others.items()}
-        names = {line: True for name in names for line in (name, f"{name}, {text}")}
-    return grid(["bf16", *map(si, lengths)], cells, names, lengths)
+def by_length(known, more=None):
+    """The grid of pairs by length; more: (name, {key: text}) of a second line for each panel."""
+    cells = {}
+    for key, pair in sorted(known.items()):
+        cells[panel_text(key[0], key[2]), si(key[3])] = pair.text()
+        if more and key in more[1]:
+            cells[f"{panel_text(key[0], key[2])}, {more[0]}", si(key[3])] = more[1][key]
+    return grid("bf16", cells, columns=map(si, sorted({key[3] for key in known})))
 
 
 @table("hopper(?:-(sustained))?")
@@ -145,68 +141,86 @@ def hopper(data, regime):
     """The last rung: TFLOP/s and the ratio to the best library by length, cold; hopper-sustained:
     calls back to back."""
     regime = regime or "cold"
-    known = beside_peers(data, regime, tuned=True)
+    known = beside_peers(data, regime)
     return ([f"TFLOP/s (times as fast as {peers_text(known.values())}{several(known.values())}), "
              f"{regime}: {REGIMES[regime]}.", ""] + by_length(known)
             + provenance(all_rows(known.values())))
+
+
+@table("backward-gpu(?:-(sustained))?")
+def backward_gpu(data, regime):
+    """The backward pass by length: the last rung beside the best library, and the price of a fixed
+    order of additions; backward-gpu-sustained: calls back to back."""
+    regime = regime or "cold"
+    rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
+    known = need(pairs_of(rows, BACKWARD, BEST_PEERS), "no measurement of the backward pass")
+    others = pairs_of(rows, IN_ORDER, ORDERED_PEERS)
+    ordered = {key: pair.text(*(others[of] for of in [key] if of in others))
+               for key, pair in pairs_of(rows, IN_ORDER, BACKWARD).items()}
+    ours = "` and `".join(dict.fromkeys(pair.ours.variant for pair in known.values()))
+    beside = "; as the best library in its deterministic mode" if others else ""
+    return ([f"TFLOP/s (times as fast as {peers_text(known.values())}; in order: times as fast as "
+             f"`{ours}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
+            + by_length(known, ("in order", ordered)) + provenance(each(rows)))
+
+
+@table("backward-ladder")
+def backward_ladder(data):
+    """Each rung of the backward ladder and each library at the longest length."""
+    rows = data.file("backward/ladder.csv").sort_values(["head_dim", "causal"], kind="stable")
+    cells = {(row.variant, panel_text(row.head_dim, row.causal)): tflops(row)
+             for row in each(rows)}
+    return ([f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows.seqlen_k.max())} keys.",
+             ""] + grid("variant", cells) + provenance(each(rows)))
+
+
+def untuned_shape(key):
+    dim, dim_v, causal, length, heads, heads_kv = key
+    return (f"{length:.0f} keys, d = {dim:.0f}" + (f" and {dim_v:.0f}" if dim != dim_v else "")
+            + f", {heads:.0f} heads" + (f" on {heads_kv:.0f}" if heads != heads_kv else "")
+            + (", causal" if causal else ""))
 
 
 @table("untuned")
 def untuned(data):
     """The same, or `general` where it is faster, at lengths, groups and head dimensions that nothing
     was tuned on."""
-    known = {}
-    for regime in REGIMES:
-        try:
-            known[regime] = beside_peers(data, regime, tuned=False, ours=(LAST, "general"))
-        except NoData:
-            pass
-    need(known, "no measurement of the untuned shapes; peers_gpu.py --parts untuned")
-    names, cells = {}, {}
-    for key in sorted({key for line in known.values() for key in line}):
-        for regime, line in known.items():
-            if key in line:
-                dim, dim_v, causal, length, heads, heads_kv = key
-                names[key] = (f"{length:.0f} keys, d = {dim:.0f}"
-                              + (f" and {dim_v:.0f}" if dim != dim_v else "")
-                              + f", {heads:.0f} heads"
-                              + (f" on {heads_kv:.0f}" if heads != heads_kv else "")
-                              + (", causal" if causal else ""))
-                cells[names[key], regime] = line[key].text()
+    known = {regime: beside_peers(data, regime, tuned=False, ours=(LAST, "general"))
+             for regime in REGIMES}
+    cells = {(untuned_shape(key), regime): line[key].text() for regime, line in known.items()
+             for key in sorted(line)}
     pairs = [pair for line in known.values() for pair in line.values()]
     return ([f"TFLOP/s (times as fast as {peers_text(pairs)}{several(pairs)}), bf16.", ""]
-            + grid(["shape", *REGIMES], cells, names.values(), REGIMES)
-            + provenance(all_rows(pairs)))
+            + grid("shape", cells) + provenance(all_rows(pairs)))
 
 
 @table("layouts")
 def layouts(data):
     """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
     known = beside_peers(data, "cold", "blhd")
-    cells = [[f"{panel_text(key[0], key[2])}, {si(key[3])} keys",
-              significant(pair.ours.gflops / 1000), significant(pair.peer.gflops / 1000),
-              pair.ratio()] for key, pair in known.items()]
-    return (["TFLOP/s, bf16, cold.", ""]
-            + markdown(["arrays [batch, length, heads, head_dim]", "ours",
-                        peers_text(known.values()), "ratio"], cells)
-            + provenance(all_rows(known.values())))
+    return (["TFLOP/s, bf16, cold.", ""] + listing(known.items(), {
+        "arrays [batch, length, heads, head_dim]": lambda at:
+        f"{panel_text(at[0][0], at[0][2])}, {si(at[0][3])} keys",
+        "ours": lambda at: significant(at[1].ours.gflops / 1000),
+        peers_text(known.values()): lambda at: significant(at[1].peer.gflops / 1000),
+        "ratio": lambda at: at[1].ratio()}) + provenance(all_rows(known.values())))
 
 
 @table("headline")
 def headline(data):
     """One sentence: head_dim 128 without mask, of the lengths from 4k on the one at which
     the medians are nearest to their minima."""
-    known = {key: pair for key, pair in beside_peers(data, tuned=True).items()
+    known = {key: pair for key, pair in beside_peers(data).items()
              if key[:3] == (128, 128, 0) and key[3] >= 4096}
     need(known, "no measurement of the last rung beside cuDNN at d = 128")
     key = min(known, key=lambda key: max(row.median_s / (row.min_s or row.median_s)
                                          for row in all_rows([known[key]])))
     pair = known[key]
     runs = f"; {len(pair.runs)} runs" if len(pair.runs) > 1 else ""
-    before = next((found[key] for found in (
-        pairs_of(rows.query("op == 'attention' and dtype == 'bf16' and regime == 'cold' and "
-                            "layout == 'bhld' and seqlen_q == seqlen_k"), [SAFE], BEST_PEERS)
-        for rows in (data.beside_peers, number_runs(data.rows))) if key in found), None)
+    try:
+        before = beside_peers(data, ours=[SAFE]).get(key)
+    except NoData:
+        before = None
     rests = [f"`{SAFE}`, the same kernel before its last idea, is {before.ratio(' to ')} times as fast "
              f"as {BEST_PEERS[before.peer.variant]}: [what the lead rests on, and on which data it "
              "shrinks](notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."] if before else []
@@ -218,38 +232,29 @@ def headline(data):
 
 @table("adversarial")
 def adversarial(data):
-    """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask; from
-    hopper/hard.csv, where that is not there from an earlier run."""
-    try:
-        rows = each(data.file("hopper/hard.csv").query("causal == 0"))
-        lines = [(row.flags.split("; ")[3], f"{row.head_dim:.0f}", row.variant,
-                  f"{row.gflops / 1000:.0f}", row.max_err) for row in rows]
-    except NoData:
-        rows = []
-        lines = [(line.data, line.head_dim, line.variant, line.tflops, float(line.error)) for line in
-                 each(data.file("hopper/adversarial.csv", read_lines).query("causal == '0'"))]
-    names = [name for name in (SAFE, LAST, *BEST_PEERS) if name in {line[2] for line in lines}]
-    columns = [(dim, name) for dim in dict.fromkeys(line[1] for line in lines) for name in names]
-    cells = {(what, (dim, name)): f"{speed} ({error:.4f})" for what, dim, name, speed, error in lines}
+    """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
+    rows = each(data.file("hopper/hard.csv").query("causal == 0"))
+    names = [name for name in (SAFE, LAST, *BEST_PEERS) if name in {row.variant for row in rows}]
+    cells = {(f"{row.flags.split('; ')[3]}, d = {row.head_dim:.0f}", row.variant):
+             f"{row.gflops / 1000:.0f} ({row.max_err:.4f})" for row in rows}
     return (["TFLOP/s (largest error), 4k keys, no mask.", ""]
-            + grid(["data", *(f"{name}, d = {dim}" for dim, name in columns)], cells,
-                   dict.fromkeys(line[0] for line in lines), columns)
-            + (provenance(rows) if rows else []))
+            + grid("data", cells, columns=names) + provenance(rows))
 
 
 # --- Softmax ---
 
 def gpu_softmax(data):
-    rows = data.rows.query("op == 'softmax' and device == 'gpu' and cols > 0 and median_s > 0 "
+    """One line per variant, type and shape."""
+    rows = data.rows.query("op == 'softmax' and device == 'gpu' and rows > 1 and median_s > 0 "
                            "and stage in ('1', '2', '3', 'peer')")
-    return need(rows, "no measurement of softmax on a GPU")
+    need(rows, "no measurement of softmax on a GPU")
+    return rows.drop_duplicates(["variant", "dtype", "cols"], keep="last")
 
 
 def ours_of(rows):
     """Our softmax that was measured at most row lengths and types, of equals the fastest."""
     done = need(rows[rows.stage.isin([*"123"])],
                 "no softmax of ours on a GPU at several row lengths")
-    done = done.drop_duplicates(["variant", "dtype", "cols"], keep="last")
     known = done.groupby("variant", sort=False).median_s.agg(["count", "sum"])
     return known.sort_values(["count", "sum"], ascending=[False, True]).index[0]
 
@@ -258,24 +263,16 @@ def ours_of(rows):
 def gpu_rows(data):
     """GPU softmax by row length and type: percent of a copy of the same shape in the same round,
     ours and PyTorch."""
-    rows = gpu_softmax(data).query("rows > 1")
-    ours = ours_of(rows)
-    times = rows.drop_duplicates(["variant", "dtype", "cols"], keep="last").set_index(
-        ["variant", "dtype", "cols"]).median_s
-    names = {ours: "ours", "pytorch-softmax": "PyTorch"}
-    dtypes = [t for t in ("f32", "f16", "bf16") if ((rows.variant == "copy")
-                                                    & (rows.dtype == t)).any()]
-    cells = {}
-    for name in names:
-        for dtype, cols in times[name].index if name in times else ():
-            copy = times.get(("copy", dtype, cols))
-            if copy:
-                cells[si(cols), (dtype, name)] = f"{100 * copy / times[name, dtype, cols]:.0f} %"
-    lengths = sorted({*rows.cols[rows.variant == ours]})
-    columns = [(dtype, name) for dtype in dtypes for name in names]
-    return (grid(["row length", *(f"{dtype} {names[name]}" for dtype, name in columns)], cells,
-                 map(si, lengths), columns)
-            + provenance(each(rows[rows.variant == ours])))
+    rows = gpu_softmax(data)
+    names = {ours_of(rows): "ours", "pytorch-softmax": "PyTorch"}
+    times = rows.pivot(index="cols", columns=["dtype", "variant"], values="median_s")
+    dtypes = [dtype for dtype in ("f32", "f16", "bf16") if (dtype, "copy") in times]
+    shares = {(si(cols), f"{dtype} {text}"): 100 * times[dtype, "copy"][cols] / took
+              for dtype in dtypes for name, text in names.items()
+              for cols, took in times[dtype, name].items()}
+    ours = rows[rows.variant == [*names][0]]
+    return (grid("row length", {at: f"{x:.0f} %" for at, x in shares.items() if x == x},
+                 map(si, sorted({*ours.cols}))) + provenance(each(ours)))
 
 
 # --- Stage 1's two kernels ---
@@ -292,15 +289,18 @@ def gpu_blocks(data):
     number of elements tell the two causes apart."""
     lines = each(data.file("profile_01_naive.csv", read_lines))
     threads = int(re.search(r"#define THREADS (\d+)", SOURCE.read_text(encoding="utf-8"))[1])
-    cells = []
-    for line in sorted(lines, key=lambda line: (line.dtype != "f32", line.variant, -int(line.rows))):
-        rows, cols = int(line.rows), int(line.cols)
-        blocks = -(-rows // threads) if line.variant == "gpu_thread_per_row" else rows
-        one = rows * cols * (4 if line.dtype == "f32" else 2)  # bytes of one pass
-        cells.append([line.variant, line.dtype, f"[{si(rows)}, {si(cols)}]", f"{blocks}",
-                      seconds(float(line.median_s)), f"{float(line.bytes_measured) / one:.2f} G",
-                      line.sectors_per_load, f"{line.l1_hit_pct} %", f"{line.l1_pct} %",
-                      f"{line.active_pct} %"])
-    return markdown(["kernel", "type", "shape", "blocks", "time", "counted", "sectors per load",
-                     "of these from L1", "L1 busy", "multiprocessors with work"], cells) \
-        + provenance(lines)
+
+    def bytes_of_a_pass(line):
+        return int(line.rows) * int(line.cols) * (4 if line.dtype == "f32" else 2)
+    return listing(sorted(lines, key=lambda line: (line.dtype != "f32", line.variant,
+                                                   -int(line.rows))), {
+        "kernel": lambda line: line.variant, "type": lambda line: line.dtype,
+        "shape": lambda line: f"[{si(line.rows)}, {si(line.cols)}]",
+        "blocks": lambda line: str(-(-int(line.rows) // threads))
+        if line.variant == "gpu_thread_per_row" else line.rows,
+        "time": lambda line: seconds(float(line.median_s)),
+        "counted": lambda line: f"{float(line.bytes_measured) / bytes_of_a_pass(line):.2f} G",
+        "sectors per load": lambda line: line.sectors_per_load,
+        "of these from L1": lambda line: f"{line.l1_hit_pct} %",
+        "L1 busy": lambda line: f"{line.l1_pct} %",
+        "multiprocessors with work": lambda line: f"{line.active_pct} %"}) + provenance(lines)

@@ -78,10 +78,19 @@ def markdown(header, lines):
     return ["| " + " | ".join(cells) + " |" for cells in [header, rule] + lines]
 
 
-def grid(header, cells, names, columns):
-    """A table of cells {(name, column): text}, empty where there is none."""
-    return markdown(header, [[name] + [cells.get((name, column), "") for column in columns]
-                             for name in names])
+def listing(rows, columns):
+    """A table of a line per row; columns: {heading: its text of a row}."""
+    return markdown([*columns], [[text(row) for text in columns.values()] for row in rows])
+
+
+def grid(first, cells, names=None, columns=None, head=str):
+    """A table of cells {(name, column): text}, empty where there is none; in the order of
+    `names` and `columns`, or in that of the cells.  head: the heading of a column."""
+    names = dict.fromkeys(name for name, _ in cells) if names is None else names
+    columns = [*dict.fromkeys(column for _, column in cells)] if columns is None else [*columns]
+    return markdown([first, *map(head, columns)],
+                    [[name] + [cells.get((name, column), "") for column in columns]
+                     for name in names])
 
 
 def days_of(dates):

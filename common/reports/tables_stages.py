@@ -1,0 +1,299 @@
+"""tables_stages.py: the tables of the stages, mostly on a CPU."""
+from ladder import listed
+from registry import table
+from results import PROBLEM, best_lines, describe_work, each, need, same_work
+from words import (grid, in_brackets, listing, markdown, provenance, rate, seconds, share_of, si,
+                   significant)
+
+
+@table("(attention|softmax)")
+def by_length(data, op):
+    """A line a length, a column a stage's fastest variant."""
+    chosen = same_work(data.rows[data.rows.op == op])
+    cells = {(row.length, name): f"{seconds(row.median_s)}, "
+             f"{significant(row.gflops if op == 'attention' else row.gbps)}"
+             for name, line in best_lines(chosen).items() for row in line}
+    cells = {(si(length), name): cells[length, name] for length, name in
+             sorted(cells, key=lambda at: at[0])}
+    unit = "GFLOP/s" if op == "attention" else "GB/s"
+    what = describe_work(each(chosen)[0])
+    return ([f"{what[0].upper()}{what[1:]}; median time, {unit}.", ""]
+            + grid("length", cells, columns=best_lines(chosen))
+            + provenance(row for line in best_lines(chosen).values() for row in line))
+
+
+# --- One stage ---
+
+def error_text(row, rows):
+    """'4.0e-07 / 2.0e-06', the error and the allowed one; where the output was too long to be
+    compared, of the longest line of the same variant that was, with its length."""
+    if row.max_err == row.max_err and row.allowed_err > 0:
+        return f"{row.max_err:.1e} / {row.allowed_err:.1e}"
+    alike = rows[rows.max_err.notna() & (rows.allowed_err > 0) & (rows.variant == row.variant)
+                 & (rows.dtype == row.dtype) & (rows.on == row.on)
+                 & ((rows.seqlen_q == 1) == (row.seqlen_q == 1))]
+    if len(alike):
+        near = alike.loc[alike.length.idxmax()]
+        return f"{near.max_err:.1e} / {near.allowed_err:.1e} at {si(near.length)}"
+    return f"{row.max_err:.1e} / –" if row.max_err == row.max_err else ""
+
+
+def stage_size(row):
+    """'4k, d = 64' or '8k, d = 128, 1 query'."""
+    return si(row.length) + (f", d = {row.head_dim:.0f}" if row.seqlen_k else "") \
+        + (f", {row.seqlen_q:.0f} query" if row.seqlen_q != row.seqlen_k else "")
+
+
+@table("stage-([1-5])-([a-z_]+)")
+def stage_table(data, stage, op):
+    """Every variant of a stage doing one operation at its largest length, square if it can be."""
+    chosen = data.rows.query("stage == @stage and op == @op").reset_index(drop=True)
+    need(chosen, f"no measurement of {op} in stage {stage}")
+    place, first = listed(stage), {name: n for n, name in enumerate(chosen.variant.unique())}
+    latest = {(row.variant, row.dtype, row.on): row for row in sorted(
+        each(chosen), key=lambda row: (row.seqlen_q == row.seqlen_k, row.length,
+                                       row.dtype == "f32", not row.causal, row.head_dim == 128))}
+    lines = sorted(latest.values(), key=lambda row: (
+        stage != "5" and row.device == "gpu", place.get(row.variant, len(place)),
+        first[row.variant]))
+    return listing(lines, {
+        "variant": lambda row: row.variant, "where": lambda row: row.on,
+        "type": lambda row: row.dtype, "length": stage_size,
+        "median": lambda row: seconds(row.median_s),
+        "rate": lambda row: rate(row.gflops) if row.gflops else
+        f"{significant(row.gbps)} GB/s" if row.gbps else "",
+        "ceiling": lambda row: share_of(row, row.ceiling_kind),
+        "MB predicted / measured": lambda row: " / ".join(
+            significant(value / 1e6) if value else "–"
+            for value in (row.bytes_predicted, row.bytes_measured)),
+        "error / allowed": lambda row: error_text(row, chosen)}) + provenance(each(chosen))
+
+
+# --- All stages ---
+
+# What theory counts: loops over a row of softmax, the bytes per element that move, and
+# those per score of attention beyond q, k, v and o.
+COUNTS = {
+    "1": ("1 naive", "`exp(x) / sum`, and it overflows", "2", "12", "20"),
+    "2": ("2 safe", "subtract the maximum: one loop more", "3", "16", "24"),
+    "3": ("3 online", "maximum and sum in one loop, corrected on the way", "2", "12", "0"),
+    "4": ("4 monoid", "the correction is a monoid: split, merge, tile, all cores", "2", "12",
+          "0"),
+    "5": ("5 flash", "the same fold on a GPU, up a ladder of kernels", "–", "–", "0"),
+}
+
+
+def plainest(rows, stage):
+    """The first of the stage's list."""
+    place = listed(stage)
+    return min((row for row in rows if row.stage == stage),
+               key=lambda row: place.get(row.variant, len(place)))
+
+
+def fastest(rows, stage):
+    return max((row for row in rows if row.stage == stage), key=lambda row: row.gflops)
+
+
+def longest_common(groups):
+    """The longest length that all of these rows have done, none of which may be empty."""
+    common = set.intersection(*({*rows.length} for rows in groups))
+    return max(need(common, "no length of attention that all have done"))
+
+
+@table("stages")
+def stages(data):
+    """A line a stage: its idea, its passes and bytes; memory and speed of its plain and of its
+    fastest attention, at the longest length that all have done."""
+    chosen = same_work(data.rows[data.rows.op == "attention"])
+    chosen = chosen[(chosen.gflops > 0) & ((chosen.stage == "5").map({True: "gpu", False: "cpu"})
+                                           == chosen.device)]
+    length = longest_common([chosen[chosen.stage == stage] for stage in COUNTS])
+    chosen = each(chosen[(chosen.length == length) & chosen.stage.isin(COUNTS.keys())])
+    cells = [[*counts, significant(fastest(chosen, stage).peak_bytes / (1 << 20)),
+              *(f"{rate(row.gflops)} (`{row.variant}`)"
+                for row in (plainest(chosen, stage), fastest(chosen, stage)))]
+             for stage, counts in COUNTS.items()]
+    return (markdown(["stage", "idea", "loops", "bytes per element", "bytes per score",
+                      "memory, MiB", "plain", "fastest"], cells)
+            + ["", "Loops over a row and bytes per element: softmax, by theory. Bytes per score: what "
+               "attention moves beyond q, k, v and o, by theory. Memory: arrays and workspace "
+               f"of the fastest. Measured: {describe_work(chosen[0])}, {si(length)} keys."]
+            + provenance(chosen))
+
+
+def limits_shape(row):
+    """'4 x 16384' or '16 heads, 1 x 8192, d = 128, causal'."""
+    if not row.seqlen_k:
+        return f"{row.rows:.0f} × {si(row.cols)}"
+    heads = f"{row.heads_q:.0f} heads, " if row.heads_q > 1 else ""
+    return (f"{heads}{row.seqlen_q:.0f} × {row.seqlen_k:.0f}, d = {row.head_dim:.0f}"
+            + (", causal" if row.causal else ""))
+
+
+@table("limits-(softmax|attention)")
+def limits(data, op):
+    """Each CPU variant of stages 1 to 4 that was measured on most shapes, and its share of the
+    ceiling."""
+    chosen = each(data.rows.query("op == @op and device == 'cpu' and stage in ('1', '2', '3', '4')"))
+    shapes = list(dict.fromkeys(map(limits_shape, sorted(chosen, key=lambda row: (
+        row.rows * row.cols, row.seqlen_q == 1, row.causal, row.head_dim, row.length)))))
+    lines = {}
+    for row in sorted(chosen, key=lambda row: row.stage):
+        speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
+                 row.gbps if row.ceiling_kind == "read" else row.gflops)
+        name = f"{row.stage} {row.variant}, {row.threads:.0f} thread" \
+            + ("s" if row.threads > 1 else "")
+        lines.setdefault(name, {})[limits_shape(row)] = \
+            significant(speed) + in_brackets(share_of(row))
+    names = need([name for name, line in lines.items() if 2 * len(line) > len(shapes)],
+                 f"no CPU variant did {op} on most shapes")
+    cells = {(name, shape): text for name in names for shape, text in lines[name].items()}
+    unit = ("ns per element" if op == "softmax" else
+            "GFLOP/s, with one query GB/s") + " (percent of the ceiling)"
+    body = grid("stage, variant", cells, names, shapes) if op == "softmax" else \
+        grid("shape", {key[::-1]: text for key, text in cells.items()}, shapes, names)
+    return [f"{unit}.", ""] + body + provenance(chosen)
+
+
+@table("machines")
+def machines(data):
+    """A line a CPU: of every stage its plain attention, then the fastest of stage 4 and
+    PyTorch's, on the work of the other tables at the longest length."""
+    rows = data.all.query("op == 'attention' and device == 'cpu' and gflops > 0")
+    cpus = {name: same_work(mine) for name, mine in rows.groupby("machine")
+            if {*"1234"} <= {*mine.stage}}
+    need(cpus, "no CPU with measurements of stages 1 to 4")
+    length = longest_common([mine[mine.stage == stage] for mine in cpus.values()
+                             for stage in "1234"])
+    cells, used = [], []
+    for name, mine in cpus.items():
+        mine = each(mine[mine.length == length])
+        best = fastest(mine, "4")
+        peer = max((row.gflops for row in mine if row.stage == "peer"), default=None)
+        cells.append([name, *(significant(plainest(mine, stage).gflops) for stage in "1234"),
+                      significant(best.gflops) + in_brackets(share_of(best)),
+                      significant(peer) if peer else ""])
+        used += mine
+    return ([f"GFLOP/s; {describe_work(used[0])}, {si(length)} keys.", ""]
+            + markdown(["CPU", "1 plain", "2 plain", "3 plain", "4 plain",
+                        "4 fastest (of the ceiling)", "PyTorch"], cells) + provenance(used))
+
+
+# --- Beside PyTorch ---
+
+def peers_shape(row):
+    """'softmax 1024 x 64', 'attention 16 heads x 2k, d = 64, causal, bf16'."""
+    if "softmax" in row.op:
+        return f"{row.op} {si(row.rows)} × {si(row.cols)}"
+    heads = f"{row.heads_q:.0f} head" + ("s" if row.heads_q > 1 else "")
+    return (f"{row.op} {heads}, {si(row.seqlen_q)} × {si(row.seqlen_k)}, d = "
+            f"{row.head_dim:.0f}{', causal' if row.causal else ''}, {row.dtype}")
+
+
+def with_peers(rows):
+    """[(our fastest, PyTorch)] of each problem that both have computed on a CPU."""
+    rows = rows.sort_values("median_s", kind="stable")
+    ours, peers = (some.drop_duplicates(PROBLEM).set_index(PROBLEM, drop=False) for some in (
+        rows[rows.stage != "peer"], rows[rows.stage == "peer"]))
+    peers = peers[peers.index.isin(ours.index)]
+    return list(zip(each(ours.loc[peers.index]), each(peers)))
+
+
+@table("cpu-peers")
+def cpu_peers(data):
+    """Our fastest CPU variant and PyTorch, shape by shape, type and number of threads."""
+    pairs = need(with_peers(data.rows[data.rows.device == "cpu"]),
+                 "no measurement of PyTorch on the CPU")
+    pairs.sort(key=lambda pair: (
+        pair[0].op, pair[0].dtype != "f32", *(getattr(pair[0], name) for name in (
+            "rows", "cols", "heads_q", "head_dim", "causal", "threads"))))
+    return listing(pairs, {
+        "what": lambda pair: peers_shape(pair[0]), "threads": lambda pair: f"{pair[0].threads:.0f}",
+        "stage, variant": lambda pair: f"{pair[0].stage} {pair[0].variant}",
+        "median": lambda pair: seconds(pair[0].median_s),
+        "rate": lambda pair: rate(pair[0].gflops) if pair[0].gflops else "",
+        "ceiling": lambda pair: share_of(pair[0], pair[0].ceiling_kind),
+        "PyTorch": lambda pair: seconds(pair[1].median_s),
+        "times as fast as PyTorch": lambda pair: f"{pair[1].median_s / pair[0].median_s:.2f}"}) \
+        + provenance(row for pair in pairs for row in pair)
+
+
+@table("backward-cpu")
+def backward_cpu(data):
+    """The gradient on all cores by shape and threads: speed, share of the multiply-add peak and
+    PyTorch's least time by ours.  Least times: others used the machine meanwhile."""
+    rows = data.file("backward/cpu.csv")
+    lines = {}
+    for row, peer in with_peers(rows[rows.variant.isin(("gradient_all_cores", "pytorch-flash"))]):
+        speed = row.flops / row.min_s / 1e9
+        lines.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.threads] = [
+            significant(speed), f"{100 * speed / row.ceiling:.0f} %",
+            f"{peer.min_s / row.min_s:.2f}"]
+    threads = sorted({n for line in lines.values() for n in line})
+    cells = [[f"{d:.0f}", "causal" if causal else "none", si(n)] +
+             [cell for t in threads for cell in line.get(t, [""] * 3)]
+             for (d, causal, n), line in sorted(lines.items())]
+    head = [text for t in threads for text in (
+        f"GFLOP/s, {t:.0f} thread{'s' * (t > 1)}", "of the peak", "times PyTorch")]
+    return markdown(["d", "mask", "keys", *head], cells) + provenance(each(rows))
+
+
+@table("library_cpu")
+def library_cpu(data):
+    """The package's attention on a CPU against PyTorch's, from library/cpu.csv."""
+    rows = data.file("library/cpu.csv")
+    times = rows.pivot_table(index=["dtype", "threads", "head_dim", "causal"], columns=[
+        "variant", "seqlen_k"], values="min_s", aggfunc="min", sort=False)
+    ratios = times["pytorch"] / times["five_steps"]
+    cells = [[kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
+              *(f"{x:.2f}" if x == x else "" for x in line)]
+             for kind, line in zip(ratios.index, ratios.sort_index(axis=1).values)]
+    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the least time "
+            "of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
+            *markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells)] \
+        + provenance(each(rows))
+
+
+# --- A lesson ---
+
+# The variants that each lesson compares, (stage, variant): the plain ones of the lessons
+# before it, then its own.
+LESSONS = {
+    "1": [("1", "naive"), ("1", "simd"), ("1", "threads")],
+    "2": [("1", "naive"), ("2", "recompute"), ("2", "reload"), ("2", "simd"),
+          ("2", "overlapped"), ("2", "threads")],
+    "3": [("1", "naive"), ("2", "recompute"), ("3", "online"),
+          ("3", "simd"), ("3", "streaming"), ("3", "one_look"),
+          ("3", "threads")],
+    "4": [("1", "naive"), ("3", "online"), ("4", "fold"), ("4", "tiled"),
+          ("4", "microkernel"), ("4", "all_cores")],
+}
+COMPARED = {key for keys in LESSONS.values() for key in keys}
+
+
+def compared(rows):
+    """({(stage, variant): row}, length): the longest that most of the compared variants did."""
+    rows = rows[[key in COMPARED for key in zip(rows.stage, rows.variant)]]
+    done = need(rows, "nothing that the lessons compare").groupby("length").variant.count()
+    length = done[done == done.max()].index.max()
+    return {(row.stage, row.variant): row for row in each(rows[rows.length == length])}, length
+
+
+@table("lesson-([1-4])")
+def lesson(data, stage):
+    """The same softmax and the same attention by the CPU variants that a lesson compares."""
+    rows = data.rows[data.rows.device == "cpu"]
+    row_of, columns = compared(rows.query("op == 'softmax' and dtype == 'f32' and rows == 1"))
+    head_of, keys = compared(same_work(rows.query("op == 'attention' and variant != 'reload'")))
+    cells, used = [], []
+    for key in LESSONS[stage]:
+        one, two = row_of.get(key), head_of.get(key)
+        used += [row for row in (one, two) if row]
+        cells += [[key[0], f"`{key[1]}`", seconds(one.median_s) if one else ""] + (
+            [seconds(two.median_s), significant(two.gflops),
+             significant(two.peak_bytes / (1 << 20))] if two else [""] * 3)] * bool(one or two)
+    return ([f"Softmax of one row of {si(columns)} floats; attention of "
+             f"{si(keys)} queries and as many keys, one head, d = 64, float32.",
+             ""]
+            + markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"],
+                       cells) + provenance(used))
