@@ -246,7 +246,7 @@ def gpus():
 
 
 needs_gpus = pytest.mark.skipif(gpus() == 0, reason="there is no GPU, or no NCCL")
-ON_GPUS = ["tree", "tree-reduce", "ring", "ring-unbalanced"]
+ON_GPUS = ["tree", "ring", "ring-unbalanced"]
 
 
 @needs_gpus

@@ -10,8 +10,8 @@
 #include "../05_flash_cuda/multi_gpu/strategies.h"
 #include "ranks/schedule.h"
 
-static const struct strategy *const RING = &gpu_strategies[2],
-                             *const RING_UNBALANCED = &gpu_strategies[3];
+static const struct strategy *const RING = &gpu_strategies[1],
+                             *const RING_UNBALANCED = &gpu_strategies[2];
 
 static struct problem problem_of(size_t seqlen_q, size_t seqlen_k, int causal)
 {
@@ -260,24 +260,4 @@ Test(multi_gpu, gathered_parts_fold_to_the_whole)
     CUDA_CHECK(cudaLaunchKernelEx(&config, fold_kernel<float>, o.data(), lse.data(),
                                   x.parts.data(), PARTS, ROWS, D));
     expect_answer("fold", x, o.data(), lse.data());
-}
-
-/* The maximum and the sum over the ranks are NCCL's; here two loops. */
-Test(multi_gpu, rescaled_sums_are_the_whole)
-{
-    struct parts_case x = new_parts();
-    const size_t size = ROWS * (D + 1);
-    std::vector<float> top(ROWS, -INFINITY), sum(size), o(ROWS * D, NAN), lse(ROWS, NAN);
-    cudaLaunchConfig_t config = merge_launch(ROWS, NULL);
-    for (size_t r = 0; r < PARTS; r++)
-        for (size_t i = 0; i < ROWS; i++)
-            top[i] = fmaxf(top[i], x.parts[r * size + ROWS * D + i]);
-    for (size_t r = 0; r < PARTS; r++) {
-        float *part = &x.parts[r * size];
-        CUDA_CHECK(cudaLaunchKernelEx(&config, rescale_kernel, part, top.data(), ROWS, D));
-        for (size_t i = 0; i < size; i++) sum[i] += part[i];
-    }
-    CUDA_CHECK(cudaLaunchKernelEx(&config, divide_kernel<float>, o.data(), lse.data(),
-                                  sum.data(), top.data(), ROWS, D));
-    expect_answer("reduce", x, o.data(), lse.data());
 }

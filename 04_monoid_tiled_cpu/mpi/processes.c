@@ -58,7 +58,7 @@ static float *floats(size_t n, size_t d, int *lacking)
 const char *shards_new(const struct problem *p, const struct strategy *s)
 {
     int lacking = 0, me = world.first, ranks = world.ranks;
-    size_t widest = 0, rows, d = p->head_dim_v;
+    size_t widest = most_keys(s, p, ranks), rows, d = p->head_dim_v;
     memory_peak_reset();
     memory_before = (double)memory_peak();
     whole = *p;
@@ -69,10 +69,6 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
     shard.n_k = chunks_size(&shard.keys);
     shard.bias_first = s->is_ring ? 0 : shard.keys.at[FRONT].first;
     shard.bias_columns = !p->has_bias ? 0 : s->is_ring ? p->seqlen_k : shard.n_k;
-    for (int r = 0; r < ranks; r++) {
-        struct chunks keys = keys_of(s, p, r, ranks);
-        if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
-    }
     rows = range_size(shard.queries.at[FRONT]);
     if (range_size(shard.queries.at[BACK]) > rows) rows = range_size(shard.queries.at[BACK]);
     shard.q = floats(heads_q() * shard.n_q, p->head_dim, &lacking);
@@ -156,12 +152,11 @@ double shards_attention(void)
     return MPI_Wtime() - began;
 }
 
-void shard_take(int i, size_t first, size_t n, float *o, float *lse)
+void shard_take(int i, enum array which, size_t first, size_t n, float *to)
 {
     (void)i;
-    size_t d = whole.head_dim_v;
-    if (o) memcpy(o, shard.o + first * d, n * d * sizeof *o);
-    if (lse) memcpy(lse, shard.m + first, n * sizeof *lse); /* finished */
+    size_t d = which == ARRAY_O ? whole.head_dim_v : 1;
+    memcpy(to, (which == ARRAY_O ? shard.o : shard.m) + first * d, n * d * sizeof *to);
 }
 
 double shard_bytes(void) { return (double)memory_peak() - memory_before; }

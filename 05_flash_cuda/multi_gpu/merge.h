@@ -67,31 +67,4 @@ static __global__ void fold_kernel(T *out, float *lse, const float *parts, int r
     }
 }
 
-/* Before a sum over the ranks: the part relative to the maximum of all ranks.
- *   part: o (rows, d), then in place of lse (rows) l = exp(lse - top);  o is scaled by l
- *   top (rows)  the maximum of lse over the ranks */
-static __global__ void rescale_kernel(float *part, const float *top, size_t rows, size_t d)
-{
-    size_t row = merge_row();
-    if (row >= rows) return;
-    float lse = part[rows * d + row];
-    float l = lse == -INFINITY ? 0.0f : se_factor(lse, top[row]);
-    __syncwarp(); /* every lane has read lse */
-    if (threadIdx.x % WARP == 0) part[rows * d + row] = l;
-    for (size_t c = threadIdx.x % WARP; c < d; c += WARP) part[row * d + c] *= l; /* unit: 0 */
-}
-
-/* After it: out = o / l, lse = top + log l. */
-template <class T>
-static __global__ void divide_kernel(T *out, float *lse, const float *sum, const float *top,
-                                     size_t rows, size_t d)
-{
-    size_t row = merge_row();
-    if (row >= rows) return;
-    struct se all = {top[row], sum[rows * d + row]};
-    if (threadIdx.x % WARP == 0) lse[row] = se_lse(all);
-    for (size_t c = threadIdx.x % WARP; c < d; c += WARP)
-        out[row * d + c] = T(se_divide(all, sum[row * d + c]));
-}
-
 #endif

@@ -14,11 +14,6 @@
  * priority. */
 #include "team.h"
 
-#include "merge.h"
-#include "part.h"
-
-static size_t heads_q(const struct problem *p) { return p->batch * p->heads_q; }
-
 /* Bytes of the keys and values of a rank. */
 static size_t bytes_of_keys(int rank)
 {
@@ -55,39 +50,6 @@ static void exchange(int step)
     }
 }
 
-/* The answer becomes the unit. */
-static void clear_answer(struct gpu *g)
-{
-    size_t rows = heads_q(&whole) * g->n_q, d = whole.head_dim_v;
-    cudaLaunchConfig_t config = merge_launch(rows, g->compute);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, g->answer, g->lse, rows, d));
-    CUDA_CHECK(cudaMemsetAsync(g->o, 0, rows * d * dtype_size(whole.dtype), g->compute));
-}
-
-/* Computes one piece and merges it into the answer.
- *   is_first  it is the answer so far      is_last  no other piece follows */
-static void add_piece(struct gpu *g, const struct piece *x, const char *keys,
-                      size_t n_keys, bool is_first, bool is_last)
-{
-    struct problem p = problem_of_piece(&whole, x);
-    size_t size = dtype_size(p.dtype), d = p.head_dim_v, first = x->rows.first;
-    struct part part = {};
-    part.q = g->q + first * p.head_dim * size;
-    part.k = keys + x->cols.first * p.head_dim * size;
-    part.v = keys + p.batch * p.heads_kv * n_keys * p.head_dim * size +
-             x->cols.first * d * size;
-    part.q_rows = g->n_q;
-    part.k_rows = n_keys;
-    part.o = (char *)g->o + first * d * size;
-    part.answer = g->answer + first * d;
-    part.lse = g->lse + first;
-    part.merges = !is_first;
-    part.keeps = !is_last;
-    part.workspace = g->workspace;
-    part.stream = g->compute;
-    part_tuned(&p, &part);
-}
-
 /* Enqueues what one GPU computes in a step. */
 static void compute(struct gpu *g, int step)
 {
@@ -99,10 +61,10 @@ static void compute(struct gpu *g, int step)
     if (step > 0) CUDA_CHECK(cudaStreamWaitEvent(g->compute, g->arrived[step], 0));
     CUDA_CHECK(cudaEventRecord(g->compute_began[step], g->compute));
     bool all_rows = n > 0 && range_size(pieces[0].rows) == g->n_q;
-    if (step == 0 && !all_rows && g->n_q) clear_answer(g);
+    if (step == 0 && !all_rows && g->n_q) clear_part(g);
     for (int i = 0; i < n; i++)
-        add_piece(g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
-                  step == 0 && i == 0 && all_rows, step + 1 == world.ranks && i + 1 == n);
+        fold_piece(g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
+                   step > 0 || i > 0 || !all_rows, step + 1 < world.ranks || i + 1 < n);
     CUDA_CHECK(cudaEventRecord(g->computed[step], g->compute));
 }
 

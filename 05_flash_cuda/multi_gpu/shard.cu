@@ -61,33 +61,25 @@ static void *take(struct gpu *g, size_t bytes)
  * R = 2. */
 static void shard_new(struct gpu *g, int ranks)
 {
-    size_t widest = 0, d = whole.head_dim_v;
+    size_t d = whole.head_dim_v;
     g->queries = queries_of(strategy, &whole, g->rank, ranks);
     g->keys = keys_of(strategy, &whole, g->rank, ranks);
     g->n_q = chunks_size(&g->queries);
     g->n_k = chunks_size(&g->keys);
     g->bytes = 0;
     g->lacking = false;
-    for (int r = 0; r < ranks; r++) {
-        struct chunks keys = keys_of(strategy, &whole, r, ranks);
-        if (chunks_size(&keys) > widest) widest = chunks_size(&keys);
-    }
     size_t rows = size_times(heads_q(), g->n_q), part = 4 * size_times(rows, d + 1);
-    size_t keys = number() * size_times(size_times(heads_kv(), widest), whole.head_dim + d);
+    size_t keys = number() * size_times(size_times(heads_kv(), most_keys(strategy, &whole, ranks)),
+                                        whole.head_dim + d);
     CUDA_CHECK(cudaSetDevice(g->device));
     g->q = (char *)take(g, number() * size_times(rows, whole.head_dim));
     for (int i = 0; i < (strategy->is_ring ? PLACES : 1) && i < ranks; i++)
         g->keys_at[i] = (char *)take(g, keys);
-    if (strategy->is_ring) {
-        g->answer = (float *)take(g, 4 * size_times(rows, d));
-    } else {
-        g->part = (float *)take(g, part);
-        g->gathered = (float *)take(g, strategy->reduces ? 4 * rows
-                                                         : size_times(part, (size_t)ranks));
-    }
+    g->part = (float *)take(g, part);
+    g->gathered = (float *)take(g, strategy->is_ring ? 0 : size_times(part, (size_t)ranks));
     g->o = take(g, number() * size_times(rows, d));
-    g->lse = (float *)take(g, 4 * rows);
-    g->workspace = take(g, piece_workspace(&whole, strategy, ranks));
+    g->lse = strategy->is_ring ? g->part + rows * d : (float *)take(g, 4 * rows);
+    g->workspace = take(g, piece_workspace(g));
 }
 
 const char *shards_new(const struct problem *p, const struct strategy *s)
@@ -194,17 +186,16 @@ void shards_draw(uint64_t seed)
     }
 }
 
-void shard_take(int i, size_t first, size_t n, float *o, float *lse)
+void shard_take(int i, enum array which, size_t first, size_t n, float *to)
 {
     const struct gpu *g = &gpus[i];
-    size_t d = whole.head_dim_v, size = number();
+    enum dtype dtype = which == ARRAY_O ? whole.dtype : F32;
+    size_t d = which == ARRAY_O ? whole.head_dim_v : 1, size = d * dtype_size(dtype);
+    const char *from = which == ARRAY_O ? (const char *)g->o : (const char *)g->lse;
+    std::vector<char> numbers(n * size);
     CUDA_CHECK(cudaSetDevice(g->device));
-    if (lse) CUDA_CHECK(cudaMemcpy(lse, g->lse + first, 4 * n, cudaMemcpyDeviceToHost));
-    if (!o) return;
-    std::vector<char> narrow(n * d * size);
-    CUDA_CHECK(cudaMemcpy(narrow.data(), (char *)g->o + first * d * size, n * d * size,
-                          cudaMemcpyDeviceToHost));
-    for (size_t k = 0; k < n * d; k++) o[k] = dtypes[whole.dtype].load(narrow.data(), k);
+    CUDA_CHECK(cudaMemcpy(numbers.data(), from + first * size, n * size, cudaMemcpyDeviceToHost));
+    for (size_t k = 0; k < n * d; k++) to[k] = dtypes[dtype].load(numbers.data(), k);
 }
 
 double shards_attention(void)

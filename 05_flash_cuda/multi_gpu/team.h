@@ -21,11 +21,10 @@ struct gpu {
     size_t n_q, n_k;
     char *q;                      /* [batch, heads_q, n_q, head_dim] */
     char *keys_at[PLACES];        /* k, then v, of one rank: its own, and arriving ones */
-    float *answer;                /* ring: o of what was folded so far; its lse is below */
-    float *part;                  /* tree: o, then lse, of this GPU's keys */
-    float *gathered;              /* tree: the parts of all ranks, or their maxima */
+    float *part;                  /* o, then lse, of the keys that were folded so far */
+    float *gathered;              /* tree: the parts of all ranks */
     void *o;                      /* the result [batch, heads_q, n_q, head_dim_v] */
-    float *lse;
+    float *lse;                   /* of the ring: the end of `part` */
     void *workspace;
     void *owned[12];              /* what is to be freed */
     int n_owned;
@@ -57,7 +56,16 @@ void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed);
 void ring_attention(void);
 void tree_attention(void);
 
-/* Bytes of the workspace of any piece. */
-size_t piece_workspace(const struct problem *whole, const struct strategy *s, int ranks);
+/* piece.cu: enqueues the attention of one piece, of g's queries and keys [heads, n_keys, ...].
+ *   merges  with what g->part holds        keeps  the result in g->part, beside g->o */
+void fold_piece(struct gpu *g, const struct piece *x, const char *keys, size_t n_keys, bool merges,
+                bool keeps);
+void clear_part(struct gpu *g); /* no keys yet: o = 0, lse = -INFINITY */
+
+/* Of the tree: all of g's keys as one piece; 0 when no query sees one of them. */
+int own_piece(const struct gpu *g, struct piece *x);
+
+/* Bytes of the workspace of any piece of g. */
+size_t piece_workspace(const struct gpu *g);
 
 #endif

@@ -87,54 +87,6 @@ static const char *rows_of_files(const void *from, enum array which, struct key_
 
 /* --- The outputs. --- */
 
-/* o or lse in the order of the file: head by head, and in a head the front chunks of all ranks,
- * then the back chunks from the last rank to the first. */
-struct slices {
-    int is_lse, ranks;  /* ranks that hold the answer */
-    float *memory;      /* room for the longest chunk */
-    size_t head, at;    /* where we are: chunk `at` of 2 ranks in that head */
-};
-
-static struct key_range chunk_at(const struct slices *s, size_t at, int *rank, int *chunk)
-{
-    size_t ranks = (size_t)s->ranks;
-    *chunk = at < ranks ? FRONT : BACK;
-    *rank = (int)(at < ranks ? at : 2 * ranks - 1 - at);
-    return queries_of(strategy, &whole, *rank, world.ranks).at[*chunk];
-}
-
-static size_t width_of(const struct slices *s) { return s->is_lse ? 1 : whole.head_dim_v; }
-
-static const char *slices_new(struct slices *s, int is_lse)
-{
-    size_t longest = 1;
-    int rank, chunk;
-    *s = (struct slices){.is_lse = is_lse, .ranks = strategy->is_ring ? world.ranks : 1};
-    for (size_t at = 0; at < 2 * (size_t)s->ranks; at++) {
-        size_t n = range_size(chunk_at(s, at, &rank, &chunk));
-        if (n > longest) longest = n;
-    }
-    s->memory = memory_new(size_times(size_times(longest, width_of(s)), sizeof *s->memory));
-    return s->memory ? NULL : "no memory for a slice of the output";
-}
-
-/* The next slice, fetched from its rank: every process calls it as often. */
-static size_t slices_next(void *slices, const float **data)
-{
-    struct slices *s = slices;
-    for (; s->head < whole.batch * whole.heads_q; s->head++, s->at = 0)
-        while (s->at < 2 * (size_t)s->ranks) {
-            int rank, chunk;
-            size_t n = range_size(chunk_at(s, s->at++, &rank, &chunk));
-            if (n == 0) continue;
-            answer_fetch(rank, s->head, chunk, s->is_lse ? NULL : s->memory,
-                         s->is_lse ? s->memory : NULL);
-            *data = s->memory;
-            return n * width_of(s);
-        }
-    return 0;
-}
-
 /* Writes o and lse: all appear, or none.  Process 0 writes; the others send, also what a full
  * disk does not take any more. */
 static int write_answer(struct run *r)
@@ -145,7 +97,7 @@ static int write_answer(struct run *r)
     const char *why = NULL;
     const float *ignored;
     for (size_t i = 0; i < n; i++) {
-        const char *here = slices_new(&slices[i], outputs[i] == ARRAY_LSE);
+        const char *here = slices_new(&slices[i], outputs[i]);
         if (here) why = here;
     }
     int status = world_agree(why, FAILED);

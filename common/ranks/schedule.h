@@ -66,6 +66,13 @@ static inline struct chunks keys_of(const struct strategy *s, const struct probl
     return chunks_of(whole->seqlen_k, (size_t)rank, (size_t)ranks, s->is_zigzag);
 }
 
+/* Keys of the rank that holds the most, or one or two more. */
+static inline size_t most_keys(const struct strategy *s, const struct problem *whole, int ranks)
+{
+    size_t parts = (size_t)ranks * (s->is_zigzag ? 2 : 1);
+    return (whole->seqlen_k + parts - 1) / parts * (s->is_zigzag ? 2 : 1);
+}
+
 /* --- Which pieces. --- */
 
 /* Local queries x local keys, all heads.  causal: local query i sees local keys

@@ -37,17 +37,57 @@ const char *shards_fill(rows_function *rows, const void *from)
     return why;
 }
 
-void answer_fetch(int rank, size_t h, int c, float *o, float *lse)
+static struct key_range chunk_at(const struct slices *s, int *rank, int *chunk)
+{
+    *chunk = s->at < s->ranks ? FRONT : BACK;
+    *rank = (int)(s->at < s->ranks ? s->at : 2 * s->ranks - 1 - s->at);
+    return queries_of(strategy, &whole, *rank, world.ranks).at[*chunk];
+}
+
+static size_t width_of(const struct slices *s)
+{
+    return s->which == ARRAY_O ? whole.head_dim_v : 1;
+}
+
+const char *slices_new(struct slices *s, enum array which)
+{
+    size_t longest = 1;
+    int rank, chunk;
+    *s = (struct slices){.which = which, .ranks = strategy->is_ring ? (size_t)world.ranks : 1};
+    for (; s->at < 2 * s->ranks; s->at++) {
+        size_t n = range_size(chunk_at(s, &rank, &chunk));
+        if (n > longest) longest = n;
+    }
+    s->at = 0;
+    s->memory = memory_new(size_times(size_times(longest, width_of(s)), sizeof *s->memory));
+    return s->memory ? NULL : "no memory for a slice of the output";
+}
+
+/* n rows of a chunk: from this process's shard, or sent to process 0. */
+static void fetch(const struct slices *s, int rank, int chunk, size_t n)
 {
     struct chunks queries = queries_of(strategy, &whole, rank, world.ranks);
-    size_t n = range_size(queries.at[c]), n_q = chunks_size(&queries);
-    size_t row = h * n_q + (c == BACK ? range_size(queries.at[FRONT]) : 0);
+    size_t row = s->head * chunks_size(&queries) +
+                 (chunk == BACK ? range_size(queries.at[FRONT]) : 0);
     int i = rank - world.first, here = i >= 0 && i < world.local, owner = rank / world.local;
-    if (n == 0) return;
-    if (here) shard_take(i, row, n, o, lse);
-    if (!owner || !(here || world.first == 0)) return;
-    if (o) world_send(o, n * whole.head_dim_v, owner);
-    if (lse) world_send(lse, n, owner);
+    if (here) shard_take(i, s->which, row, n, s->memory);
+    if (owner && (here || world.first == 0)) world_send(s->memory, n * width_of(s), owner);
+}
+
+size_t slices_next(void *slices, const float **numbers)
+{
+    struct slices *s = slices;
+    for (; s->head < whole.batch * whole.heads_q; s->head++, s->at = 0)
+        while (s->at < 2 * s->ranks) {
+            int rank, chunk;
+            size_t n = range_size(chunk_at(s, &rank, &chunk));
+            s->at++;
+            if (n == 0) continue;
+            fetch(s, rank, chunk, n);
+            *numbers = s->memory;
+            return n * width_of(s);
+        }
+    return 0;
 }
 
 /* --- check: a strategy as a variant.  Every process has the same arrays, takes its part of them,
@@ -69,25 +109,18 @@ static const char *rows_of_arrays(const void *from, enum array which, struct key
     return *numbers ? NULL : "no memory for a part of an array";
 }
 
-/* Rows of all ranks into the arrays of process 0, and from there to all. */
-static void gather(const struct arrays *a)
+/* Rows of all ranks into an array of process 0, and from there to all. */
+static void gather(enum array which, void *array)
 {
-    const struct problem *p = &whole;
-    int ranks = strategy->is_ring ? world.ranks : 1;
-    for (int r = 0; r < ranks; r++)
-        for (size_t i = 0; i < CHUNKS * p->batch * p->heads_q; i++) {
-            struct chunks queries = queries_of(strategy, p, r, world.ranks);
-            struct key_range rows = queries.at[i % CHUNKS];
-            size_t first = i / CHUNKS * p->seqlen_q + rows.first, d = p->head_dim_v;
-            float *o = memory_new(range_size(rows) * d * sizeof *o);
-            if (!o) world_abort("no memory for a part of the answer");
-            answer_fetch(r, i / CHUNKS, (int)(i % CHUNKS), o, a->lse + first);
-            for (size_t k = 0; k < range_size(rows) * d; k++)
-                dtypes[p->dtype].store(a->o, first * d + k, o[k]);
-            memory_free(o);
-        }
-    world_share(a->o, array_bytes(p, ARRAY_O));
-    world_share(a->lse, array_bytes(p, ARRAY_LSE));
+    struct slices s;
+    const float *numbers;
+    const char *why = slices_new(&s, which);
+    if (why) world_abort(why);
+    for (size_t at = 0, n; (n = slices_next(&s, &numbers)); at += n)
+        for (size_t k = 0; k < n; k++)
+            dtypes[array_dtype(&whole, which)].store(array, at + k, numbers[k]);
+    memory_free(s.memory);
+    world_share(array, array_bytes(&whole, which));
 }
 
 static void compute(const struct strategy *s, const struct problem *p, const struct arrays *a)
@@ -96,7 +129,8 @@ static void compute(const struct strategy *s, const struct problem *p, const str
     if (!why) why = shards_fill(rows_of_arrays, a);
     if (why) world_abort(why);
     shards_attention();
-    gather(a);
+    gather(ARRAY_O, a->o);
+    gather(ARRAY_LSE, a->lse);
     shards_free();
 }
 

@@ -48,9 +48,8 @@ void shards_draw(uint64_t seed); /* normal numbers into all of q, k and v */
  * start to the last end of this process's ranks. */
 double shards_attention(void);
 
-/* n rows of the answer of shard i, from row `first` on (counted over all its heads), into o and
- * lse; each may be NULL. */
-void shard_take(int i, size_t first, size_t n, float *o, float *lse);
+/* n rows of the answer of shard i, o or lse, from row `first` on (counted over all its heads). */
+void shard_take(int i, enum array which, size_t first, size_t n, float *to);
 
 double shard_bytes(void); /* most that a rank of this process had in use since shards_new() */
 
@@ -76,10 +75,19 @@ typedef const char *rows_function(const void *from, enum array which, struct key
                                   float **numbers);
 const char *shards_fill(rows_function *rows, const void *from);
 
-/* Rows of the answer on process 0: chunk c of head h (of all batches) of `rank`.  Every process
- * calls it in the same order.  o [rows, head_dim_v] and lse [rows]; each may be NULL, on every
- * process alike. */
-void answer_fetch(int rank, size_t h, int c, float *o, float *lse);
+/* o or lse in the array's order: head by head, and in a head the front chunks of all ranks, then
+ * the back chunks from the last rank to the first. */
+struct slices {
+    enum array which;   /* ARRAY_O or ARRAY_LSE */
+    size_t ranks;       /* that hold the answer */
+    float *memory;      /* room for the longest chunk */
+    size_t head, at;    /* where we are: chunk `at` of 2 ranks in that head */
+};
+const char *slices_new(struct slices *s, enum array which); /* NULL, or why not */
+
+/* Points at the next numbers on process 0, fetched from their rank, and returns how many; 0 at
+ * the end.  Every process calls it as often. */
+size_t slices_next(void *slices, const float **numbers);
 
 /* The stage with its strategies as variants, for `list` and `check`. */
 struct stage stage_of_ranks(const struct stage *stage);

@@ -1,0 +1,64 @@
+/* piece.cu: one call of a kernel: the attention of some queries of a GPU and some keys. */
+#include "team.h"
+
+#include "merge.h"
+#include "part.h"
+
+static float *lse_of_part(const struct gpu *g)
+{
+    return g->part + whole.batch * whole.heads_q * g->n_q * whole.head_dim_v;
+}
+
+void clear_part(struct gpu *g)
+{
+    size_t rows = whole.batch * whole.heads_q * g->n_q, d = whole.head_dim_v;
+    cudaLaunchConfig_t config = merge_launch(rows, g->compute);
+    CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, g->part, lse_of_part(g), rows, d));
+    CUDA_CHECK(cudaMemsetAsync(g->o, 0, rows * d * dtype_size(whole.dtype), g->compute));
+}
+
+/* The tree gives few queries to split-KV, which merges with nothing. */
+static bool is_split(const struct problem *p)
+{
+    return !strategy->is_ring && !part_split_refuses(p);
+}
+
+void fold_piece(struct gpu *g, const struct piece *x, const char *keys, size_t n_keys, bool merges,
+                bool keeps)
+{
+    struct problem p = problem_of_piece(&whole, x);
+    size_t size = dtype_size(p.dtype), d = p.head_dim_v, first = x->rows.first;
+    struct part part = {};
+    part.q = g->q + first * p.head_dim * size;
+    part.k = keys + x->cols.first * p.head_dim * size;
+    part.v = keys + p.batch * p.heads_kv * n_keys * p.head_dim * size + x->cols.first * d * size;
+    part.q_rows = g->n_q;
+    part.k_rows = n_keys;
+    part.o = (char *)g->o + first * d * size;
+    part.answer = g->part + first * d;
+    part.lse = lse_of_part(g) + first;
+    part.merges = merges;
+    part.keeps = keeps;
+    part.workspace = g->workspace;
+    part.stream = g->compute;
+    if (is_split(&p)) part_split(&p, &part);
+    else part_tuned(&p, &part);
+}
+
+int own_piece(const struct gpu *g, struct piece *x)
+{
+    int sees = piece_of(&whole, g->queries.at[FRONT], g->keys.at[FRONT], x);
+    x->rows = (struct key_range){0, g->n_q};
+    x->cols = (struct key_range){0, g->n_k};
+    return sees;
+}
+
+size_t piece_workspace(const struct gpu *g)
+{
+    const size_t counter = 16; /* of work tiles */
+    struct piece x;
+    if (strategy->is_ring || !own_piece(g, &x)) return counter;
+    struct problem p = problem_of_piece(&whole, &x);
+    size_t bytes = is_split(&p) ? part_split_workspace(&p) : 0;
+    return bytes > counter ? bytes : counter;
+}
