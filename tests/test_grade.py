@@ -16,7 +16,7 @@ from students import (MISCHIEF, MISTAKES, handed_out, mischievous, mistaken, sol
                       write_class)
 
 import grade as grading
-from judge import Shortage
+from builder import Shortage
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 TOOL_WORDS = tool_words()
@@ -63,6 +63,7 @@ def test_class_has_its_marks_and_every_file_says_the_same(place):
     assert why("skeleton")[1] == "the skeleton, unchanged" and why("none")[1] == "not handed in"
     totals = {x: y["marks"] for x, y in grades()["students"].items()}
     assert (totals["right"], totals["late"], totals["too_late"]) == (10, 8, 0)
+    assert "<td>commented</td>" in pathlib.Path("marks/class.html").read_text(encoding="utf-8")
     top = xml.parse("marks/junit.xml").getroot()
     for suite in top:
         student, one = suite.get("name"), grades()["students"][suite.get("name")]

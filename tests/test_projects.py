@@ -16,7 +16,7 @@ from students import tool_words
 import projects
 import timing
 from projects import ProjectGrader
-from judge import Shortage
+from builder import Shortage
 
 FAST = "-O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off"
 TOOLS = types.SimpleNamespace(**{**vars(students.TOOLS), "cc": f"cc -std=c11 -D_GNU_SOURCE {FAST}"})

@@ -94,7 +94,7 @@ def chosen(stage, name):
     return of_stage
 
 
-def report(exercise, verdict, program):
+def report(judge, verdict, program):
     """Prints what a student wants to know; returns whether all is right."""
     if verdict.note:
         print(f"   note: {verdict.note}")
@@ -113,25 +113,18 @@ def report(exercise, verdict, program):
     print(f"   FAILED: {len(failed)} of {total} cases, {len(wrong)} of {len(families)} "
           f"families: {', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''}")
     print(f"   the smallest: {case.name} ({case.size} elements)")
-    for line in [*verdict.explained(), f"to see it again: {again(program, case)}"]:
+    for line in [*verdict.explained(), f"to see it again: {again(judge, program, case)}"]:
         print(f"       {line}")
     print("       what the names of cases mean: RECIPES in common/verification/cases.h")
     return False
 
 
-def again(program, case):
+def again(judge, program, case):
     """Keeps the case's files beside the program; the command that runs it on them."""
-    import numpy as np
     folder = program.with_suffix(".case")
-    folder.mkdir(exist_ok=True)
-    for name, array in case.inputs.items():
-        np.save(folder / f"{name}.npy", array)
-    shown = [program, "run", *case.flags]
-    for name in (*case.inputs, *case.outputs):
-        shown += [f"--{name}", folder / f"{name}.npy"]
-    here = pathlib.Path.cwd()
-    return " ".join(str(x.relative_to(here)) if isinstance(x, pathlib.Path) and x.is_relative_to(here)
-                    else str(x) for x in shown)
+    judge.write_case(case, folder)
+    words = [str(program), *judge.words_of(case, folder)]
+    return " ".join(x.removeprefix(f"{pathlib.Path.cwd()}/") for x in words)
 
 
 def on_gpu(judge, exercise, program, options):
@@ -152,7 +145,8 @@ def on_gpu(judge, exercise, program, options):
 def run(options, stage, name):
     """make exercise: every file is judged; one that fails stops no other."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from judge import Judge, Shortage
+    from builder import Shortage
+    from judge import Judge
     right, of_stage, judge = 0, chosen(stage, name), Judge(options)
     try:
         for exercise in of_stage:
@@ -165,7 +159,7 @@ def run(options, stage, name):
             program = pathlib.Path(options.build).resolve() / "exercises" / exercise.name
             found = judge.write_cases(exercise, 0)
             verdict = judge.verdict(exercise, data, found, keep=program)
-            ok = report(exercise, verdict, program)
+            ok = report(judge, verdict, program)
             if ok and options.nvcc and exercise.number == 5:
                 print("   and on the GPU:", flush=True)
                 ok = on_gpu(judge, exercise, program, options)

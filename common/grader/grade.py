@@ -17,7 +17,7 @@ its cases are.  The families that count are those which the solution gets right 
 does not.  All points are given only when every case passes.
 
 Each submission is judged in a process of its own, within JOB_S seconds.  Writes OUT/grades.json,
-OUT/junit.xml, OUT/class.png, and for each student OUT/feedback/STUDENT.txt and
+OUT/junit.xml, OUT/class.html, and for each student OUT/feedback/STUDENT.txt and
 OUT/gradescope/STUDENT/results.json.  The same submissions give the same files.
 
 A lack of memory, room or processes on this machine is no mark: the run stops, writes no results,
@@ -35,9 +35,10 @@ import time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
 
 # pylint: disable=wrong-import-position
+from builder import Shortage, kill_group
 from exercises import ROOT, add_tools
-from judge import Judge, Shortage, kill_group
-from marks import draw, late_hours, late_words, total_of, write_class, write_junit
+from judge import Judge
+from marks import late_hours, late_words, total_of, write_class, write_junit, write_text
 from submissions import collect, contents, fail, printable, wanted
 
 COURSE = ROOT / "course.json"  # in an instructor's folder only
@@ -266,10 +267,6 @@ def check_out(out, folder):
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as file:
             file.write(b"x")
-        for name in ("feedback", "gradescope"):
-            (out / name).mkdir(exist_ok=True)
-        if any((out / name).is_dir() for name in ("grades.json", "junit.xml", "class.png")):
-            fail(2, f"OUT: '{out}' holds a folder where a result belongs")
     except OSError as error:
         fail(2, f"OUT: nothing can be written in '{out}': {error.strerror}")
 
@@ -328,6 +325,7 @@ def failures_of(grader):
 
 
 def main():
+    from board import page  # which students do not have
     parser = argparse.ArgumentParser(description="marks for a folder of submissions")
     add_class(parser)
     options = parser.parse_args()
@@ -337,10 +335,9 @@ def main():
         grader, students, chosen, lambda name, _, marks: print_student(
             name, students[name], marks, hours.get(name, 0), grader.course)))
     isolation = ISOLATION.get(grader.isolation, "none")
-    write_class(out, table, grader.course, hours, isolation=isolation)
+    grades = write_class(out, table, grader.course, hours, isolation=isolation)
     write_junit(out / "junit.xml", table)
-    draw(out / "class.png", table, chosen,
-         {x: total_of(table[x], hours.get(x, 0), grader.course) for x in table})
+    write_text(out / "class.html", page(grades, names=True))
     if grader.isolation:
         print(f"grade: isolation on this machine: {isolation}; submissions could do the rest; read "
               "notes/instructor.md (STRICT=1 refuses to grade here)")

@@ -1,4 +1,4 @@
-"""marks.py: the files with the marks of a class, and its picture."""
+"""marks.py: the files with the marks of a class."""
 import hashlib
 import json
 import math
@@ -88,7 +88,7 @@ def gradescope(marks, total, points, late=""):
 
 
 def write_class(out, table, course, hours, file="grades", **more):
-    """grades.json or projects.json, and for each student feedback and Gradescope's file."""
+    """Writes and returns grades.json or projects.json, and writes for each student feedback and Gradescope's file."""
     suffix, scope = ("", "results") if file == "grades" else (f"-{file}", file)
     points = sum(m.exercise.points for m in next(iter(table.values())))
     grades = {"points": points, **more, "students": {}}
@@ -105,6 +105,7 @@ def write_class(out, table, course, hours, file="grades", **more):
         write_text(out / "feedback" / f"{student}{suffix}.txt", feedback(student, marks, total, points))
         write_json(out / "gradescope" / student / f"{scope}.json", gradescope(marks, total, points, late))
     write_json(out / f"{file}.json", grades)
+    return grades
 
 
 def write_junit(path, table):
@@ -123,37 +124,3 @@ def write_junit(path, table):
 def counts(marks):
     return {"tests": str(len(marks)), "errors": "0",
             "failures": str(sum(not m.full for m in marks))}
-
-
-def draw(path, table, chosen, totals):
-    """The class: who has what share of which exercise.  Students by their totals."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("grade: no matplotlib, class.png not drawn")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    rows = sorted(table, key=lambda s: (-totals[s], s))
-    shares = [[m.marks / m.exercise.points for m in table[s]] for s in rows]
-    figure, axis = plt.subplots(figsize=(2.2 + 0.42 * len(chosen), 1.8 + 0.2 * len(rows)),
-                                dpi=120)
-    image = axis.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    axis.set_xticks(range(len(chosen)), [x.name for x in chosen], rotation=90, fontsize=7)
-    axis.set_yticks(range(len(rows)), [label(s, totals[s]) for s in rows], fontsize=7)
-    axis.set_xticks([i + 0.5 for i in range(len(chosen) - 1)], minor=True)
-    axis.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
-    axis.grid(which="minor", color="white", linewidth=0.6)
-    for i in range(1, len(chosen)):
-        if chosen[i].number != chosen[i - 1].number:
-            axis.axvline(i - 0.5, color="white", linewidth=3)
-    axis.tick_params(which="minor", length=0)
-    axis.set_title(f"Share of the points of each exercise\n(right of a name: marks of "
-                   f"{sum(x.points for x in chosen)})", fontsize=9, loc="left")
-    figure.colorbar(image, ax=axis, fraction=0.05).ax.tick_params(labelsize=7)
-    figure.savefig(path, metadata={"Software": None}, bbox_inches="tight")
-
-
-def label(student, total):
-    short = student if len(student) <= 32 else student[:30] + "…"
-    return short.replace("$", r"\$") + f"  {number(total)}"

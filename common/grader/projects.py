@@ -31,9 +31,9 @@ import sys
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 # pylint: disable=wrong-import-position
+from builder import ROOT, Shortage
 from exercises import chosen as exercises_of
 from grade import add_class, failures_of, grade, read_class, with_grader
-from judge import ROOT, Shortage
 from marks import write_class
 from submissions import fail
 from timing import MOST, Timer

@@ -17,9 +17,9 @@ import time
 
 import numpy as np
 
+from builder import ROOT, Shortage, kill_group
 from cases import attention_case, rows_case
 from grade import Grader
-from judge import ROOT, Shortage, kill_group
 
 LEAST_ROUNDS, RUNS, MOST_RUNS, TIMED_CPU_S, TIMED_MIB, MOST = 16, 5, 20, 60, 3072, 110
 

@@ -53,9 +53,7 @@ hint- $(STAGES:%=hint-%): hint-%:
 project: $(GRADER)
 	$(Q)$(PYTHON) common/grader/projects.py run --ex $(call quoted,$(EX)) $(TOOLS)
 
-# The plot is drawn with the interpreter that has matplotlib, where one was found.
 grade: $(GRADER)
-	@BUILD=$(BUILD) NO_INSTALL=1 sh common/make/require.sh pandas 2>/dev/null || true
 	$(Q)$(PYTHON) common/grader/grade.py $(CLASS)
 
 grade-projects: $(GRADER)
