@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 
-import PIL.Image
 import pygments
 from pygments import lexers, token
 from pygments.filter import simplefilter
@@ -56,13 +55,8 @@ BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions"]
 def tracked():
     """The files of the repository, without what is built."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
-                            text=True, stdout=subprocess.PIPE, check=False)
-    if listed.returncode == 0:
-        names = listed.stdout.split("\n")
-    else: # an archive without its history
-        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")
-                 if "build" not in path.relative_to(ROOT).parts]
-    return sorted(name for name in names if name and (ROOT / name).is_file())
+                            text=True, stdout=subprocess.PIPE, check=True).stdout
+    return sorted(name for name in listed.split("\n") if name and (ROOT / name).is_file())
 
 
 class Book:
@@ -157,8 +151,8 @@ class Book:
             at = os.path.normpath(pathlib.PurePosixPath(name).parent / image)
             if at in self.files:
                 (self.source / at).parent.mkdir(parents=True, exist_ok=True)
-                copy_image(ROOT / at, self.source / at)
-            elif not image.startswith("http"):
+                shutil.copy2(ROOT / at, self.source / at)
+            else:
                 self.broken.append(f"{name}: {image}")
 
     def source_page(self, name, site):
@@ -253,15 +247,6 @@ def measured():
     return (f"Measured on an {last['machine'].replace('NVIDIA ', '')}, {last['seqlen_k']} keys, "
             f"head_dim 128: the blocks of {last['variant']} ask for {megabytes[0]:.0f} MB. Main "
             f"memory moved {megabytes[1]:.0f} MB; the L2 cache served the rest.")
-
-
-def copy_image(path, to):
-    """A figure has few colours: with a palette it takes a third of the bytes."""
-    if path.suffix != ".png":
-        shutil.copy2(path, to)
-        return
-    with PIL.Image.open(path) as image:
-        image.convert("RGB").quantize(96, dither=PIL.Image.Dither.NONE).save(to, optimize=True)
 
 
 def title(name):

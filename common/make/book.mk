@@ -5,27 +5,27 @@
 #   make book-test    the site in headless Chromium; make test runs it where it can
 #                     (BOOK=build/book: the site of `make book`, where nothing has changed since)
 #   make book-pictures   draws the pictures that stand for the figures in the repository's pages
-BOOK_WASM := naive safe online monoid tiles gradient module
+BOOK_WASM := lesson1 lesson2 lesson3 monoid tiles gradient module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
 BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 pillow
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
               -Werror=implicit-function-declaration \
-              -Icommon/book/wasm/include -Icommon
+              -Icommon/book/wasm/include -Icommon -I.
 WASM_O := $(BOOK_WASM:%=$(BUILD)/obj/wasm/%.o)
-# clang and wasm-ld, with or without the version behind their names.
-WASM_CC = $$(for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do \
-              command -v $$c && break; done)
-WASM_LD = $$(for c in wasm-ld wasm-ld-19 wasm-ld-18 wasm-ld-17 wasm-ld-16 wasm-ld-15 \
-              wasm-ld-14; do command -v $$c && break; done)
 
 .PHONY: book book-test book-pictures
-$(WASM_O): $(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
+$(BUILD)/obj/wasm/%.o: common/book/wasm/%.c $(BUILD)/config
 	$(call says,wasm )
-	$(Q)$(WASM_CC) $(WASM_FLAGS) -I01_naive -MMD -MP -c $< -o $@
+	$(Q)clang $(WASM_FLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/wasm/lesson%.o: common/book/wasm/lesson.c $(BUILD)/config
+	$(call says,wasm ,stage $*)
+	$(Q)clang $(WASM_FLAGS) -DSTAGE=$* -DLESSON='"$(filter 0$*_%,$(STAGES))/variants.c"' \
+	    -MMD -MP -c $< -o $@
 
 $(BUILD)/figures.wasm: $(WASM_O)
 	$(call says,link ,$@)
-	$(Q)$(WASM_LD) --no-entry --allow-undefined-file=common/book/wasm/imports.txt \
+	$(Q)wasm-ld --no-entry --allow-undefined-file=common/book/wasm/imports.txt \
 	    -z stack-size=65536 --gc-sections --strip-all $^ -o $@
 
 $(BUILD)/book.venv/done: common/make/book.mk
@@ -43,10 +43,6 @@ book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
 	$(if $(SERVE),@echo "http://127.0.0.1:8000 (Ctrl-C ends it)"; \
 	    $(BOOK_PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory $(BUILD)/book)
 
-# The functions of the figures, compiled for this machine without its own instructions.
-$(BUILD)/book.native: tests/book/native.c $(BOOK_WASM:%=common/book/wasm/%.c)
-	$(Q)$(CC) -O2 -std=gnu11 -ffp-contract=off -w -Icommon -I01_naive $^ -lm -o $@
-
-book-test book-pictures: $(BUILD)/book.native build $(if $(BOOK),,book)
+book-test book-pictures: build $(if $(BOOK),,book)
 	$(Q)BUILD=$(BUILD) BOOK=$(or $(BOOK),$(BUILD)/book) $(if $(filter %-pictures,$@),PICTURES=1) \
 	    $(PYTHON) -m pytest -q tests/test_book.py $(if $(filter %-pictures,$@),-k pictures)

@@ -3,9 +3,7 @@
 "use strict";
 
 const ONE_ROW_STAGES = [
-  {key: "naive", number: "1", row: "naive_row"},
-  {key: "safe", number: "2", row: "safe_row"},
-  {key: "online", number: "3", row: "online_row"},
+  {key: "naive", number: "1"}, {key: "safe", number: "2"}, {key: "online", number: "3"},
 ];
 const ONE_ROW_TYPES = ["f32", "f16", "bf16"];
 const MOST_SCORES = 16;
@@ -14,12 +12,12 @@ const MOST_SCORES = 16;
 function one_row_run(wasm, stage, scores, type) {
   const x = wasm.floats(wasm.scores_address(), scores.length);
   scores.forEach((score, j) => { x[j] = wasm.to_type(score, type); });
-  const n = wasm[stage.row](scores.length, type);
+  const n = wasm.stage_row(Number(stage.number), scores.length, type);
   const width = wasm.step_floats(), table = wasm.floats(wasm.steps_address(), n * width);
   const steps = [];
   for (let i = 0; i < n; i++) {
-    const [index, x_j, m, l, correction] = table.subarray(i * width, (i + 1) * width);
-    steps.push({index, x: x_j, m, l, correction, loop: table[i * width + width - 1]});
+    const [index, x_j, m, l, correction, loop] = table.subarray(i * width, (i + 1) * width);
+    steps.push({index, x: x_j, m, l, correction, loop});
   }
   return {steps, weights: [...wasm.floats(wasm.weights_address(), scores.length)]};
 }

@@ -5,8 +5,9 @@
 #include "problem/half.h"
 #include "vector/vexp.h"
 
-struct step steps[MOST_STEPS];
-int n_steps, loop;
+/* One line of a stage's trace; loop: from 1. */
+static struct step { float index, x, m, l, correction, loop; } steps[MOST_STEPS];
+static int n_steps, loop;
 
 /* Inputs and outputs of the calls, by name. */
 float scores[MOST_SCORES], weights[MOST_SCORES];
@@ -24,27 +25,17 @@ float expf(float x)
     return isnan(x) ? x : vexp_up(vset(x))[0];
 }
 
-#ifdef __wasm__
 void *memset(void *to, int byte, size_t n)
 {
     for (size_t i = 0; i < n; i++) ((unsigned char *)to)[i] = (unsigned char)byte;
     return to;
 }
-#endif
 
 float EXPORT(to_type)(float x, int type)
 {
     if (type == F16) return half_to_float(float_to_half(x));
     if (type == BF16) return bfloat_to_float(float_to_bfloat(x));
     return x;
-}
-
-void add_state(size_t index, float x, float m, float l, float correction)
-{
-    if (n_steps == MOST_STEPS) return;
-    struct step *s = &steps[n_steps++];
-    *s = (struct step){.index = (float)index, .x = x, .m = m, .l = l,
-                       .correction = correction, .loop = (float)loop};
 }
 
 void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
@@ -73,6 +64,7 @@ static void pass_over(size_t end)
 static void collect(const char *name, size_t j, double number, const float *row, size_t n)
 {
     struct step *s = n_steps ? &steps[n_steps - 1] : NULL;
+    (void)row, (void)n;
     if (name[0] == 'y') return;
     if (j + 1 < next) {
         pass_over(n_scores);
@@ -86,12 +78,8 @@ static void collect(const char *name, size_t j, double number, const float *row,
     if (name[0] == 'm') s->m = (float)number;
     if (name[0] == 'l') s->l = (float)number;
     if (name[0] == 'c') s->correction = (float)number;
-    if (name[0] != 'o') return;
-    s->n_o = (float)n;
-    for (size_t c = 0; c < n && c < MOST_DIMS; c++) s->o[c] = row[c];
 }
 
-/* The steps and the weights of softmax_row on the row of n scores. */
 int traced_row(function_of_row *softmax_row, int n)
 {
     n_steps = 0, loop = 1, next = 0, n_scores = (size_t)n;
@@ -99,5 +87,41 @@ int traced_row(function_of_row *softmax_row, int n)
     softmax_row(scores, weights, (size_t)n);
     watcher = NULL;
     pass_over((size_t)n);
+    return n_steps;
+}
+
+/* What the lessons do, with every stored number rounded to a type of 16 bits: the scores, each
+ * term, the sum.  Stage 1 subtracts no maximum, stage 2 finds it first, stage 3 on the way. */
+static void rounded_row(int stage, int n, int type)
+{
+    float m = stage == 1 ? 0 : -INFINITY, l = 0;
+    n_steps = 0, loop = 1, n_scores = (size_t)n;
+    for (int j = 0; stage == 2 && j < n; j++) {
+        m = scores[j] > m ? scores[j] : m;
+        add_step((size_t)j, m, NAN);
+    }
+    if (stage == 2) loop = 2;
+    if (stage == 2 && m == -INFINITY) m = 0;
+    for (int j = 0; j < n; j++) {
+        float m_new = stage == 3 && scores[j] > m ? scores[j] : m;
+        float correction = m_new == m ? 1 : expf(m - m_new);
+        float x = scores[j] == -INFINITY ? scores[j] : scores[j] - m_new;
+        if (stage != 3) l = to_type(l + to_type(expf(to_type(x, type)), type), type);
+        else if (scores[j] != -INFINITY) l = to_type(l * correction + expf(x), type);
+        m = m_new;
+        add_step((size_t)j, stage == 1 ? NAN : m, l)->correction = correction;
+    }
+    for (int j = 0; j < n; j++) {
+        float term = stage == 3 ? expf(scores[j] - m)
+                                : to_type(expf(to_type(scores[j] - m, type)), type);
+        weights[j] = stage > 1 && l == 0 ? 0 : to_type(term / l, type);
+    }
+}
+
+/* Steps and weights of the row of n scores as a stage computes them; returns how many steps. */
+int EXPORT(stage_row)(int stage, int n, int type)
+{
+    if (type == F32) return stage == 1 ? row_1(n) : stage == 2 ? row_2(n) : row_3(n);
+    rounded_row(stage, n, type);
     return n_steps;
 }

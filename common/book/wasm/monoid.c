@@ -29,7 +29,7 @@ static void keep(int i, const struct aggregate *x)
 }
 
 /* Node i becomes the unit. */
-void EXPORT(node_unit)(int i)
+static void node_unit(int i)
 {
     struct aggregate x = view(i);
     aggregate_unit(&x);

@@ -3,13 +3,6 @@
 
 #include "../../../04_monoid_tiled_cpu/monoid.h"
 
-void naive_attention(const struct problem *p, const struct arrays *a);
-void safe_attention(const struct problem *p, const struct arrays *a);
-void online_attention(const struct problem *p, const struct arrays *a);
-struct cost naive_cost(const struct problem *p);
-struct cost safe_cost(const struct problem *p);
-struct cost online_cost(const struct problem *p);
-
 /* Where the arrays of a problem lie in the arena, in floats. */
 enum { Q = 0, K = 1024, V = 2048, O = 3072, LSE = 4096, SCRATCH = 5120 };
 
@@ -59,14 +52,14 @@ void EXPORT(stage_attention)(int stage, int seqlen_q, int seqlen_k, int d, int c
     struct problem p = small(seqlen_q, seqlen_k, d, causal);
     struct arrays a = {.q = arena + Q, .k = arena + K, .v = arena + V, .o = arena + O,
                        .lse = arena + LSE, .workspace = arena + SCRATCH};
-    (stage == 1 ? naive_attention : stage == 2 ? safe_attention : online_attention)(&p, &a);
+    (stage == 1 ? attention_1 : stage == 2 ? attention_2 : attention_3)(&p, &a);
 }
 
 /* Bytes of main memory that the stage's cost model counts for the problem. */
 double EXPORT(stage_bytes)(int stage, int seqlen_q, int seqlen_k, int d, int causal)
 {
     struct problem p = small(seqlen_q, seqlen_k, d, causal);
-    return (stage == 1 ? naive_cost : stage == 2 ? safe_cost : online_cost)(&p).bytes;
+    return (stage == 1 ? bytes_1 : stage == 2 ? bytes_2 : bytes_3)(&p);
 }
 
 /* Does query i see key j? */
