@@ -163,75 +163,44 @@ static const char *store(const struct option *o, const char *text, struct option
     return NULL;
 }
 
-/* Is it an option of attention, one that changes the scores? */
-static int of_score(const struct option *o)
-{
-    return o->offset >= AT(score) && o->offset < AT(score) + sizeof(struct problem);
-}
-
-/* Adds "--name" to a list in text [size]; before: ", " or " and ". */
-static void add_name(char *text, size_t size, const char *before, const char *name)
-{
-    size_t n = strlen(text);
-    snprintf(text + n, size - n, "%s--%s", n ? before : "", name);
-}
-
-/* The options that belong to op in text: those that it needs, or all that it takes. */
-static void names_of(enum op op, int all, char *text, size_t size)
-{
-    const struct operation *o = &operations[op];
-    unsigned set = all ? o->files : files_needed(op);
-    text[0] = 0;
-    for (int i = 0; i < N_ARRAYS; i++) {
-        const char *before = all || set >> (i + 1) ? ", " : " and ";
-        if (set & HAS(i)) add_name(text, size, before, array_list[i].name);
-    }
-    for (int k = 0; all && k < N_FIXED; k++)
-        if (o->family == ON_HEADS && of_score(&table[k]))
-            add_name(text, size, ", ", table[k].name);
-    if (all && o->family == ON_ROWS) add_name(text, size, ", ", "log");
-}
-
 enum op run_operation(const struct options *opt)
 {
-    int rows = opt->file[ARRAY_X] || opt->file[ARRAY_Y];
-    if (opt->log && (!opt->has_op || opt->op == OP_SOFTMAX)) return OP_LOGSOFTMAX;
-    if (opt->has_op) return opt->op;
-    return rows ? OP_SOFTMAX : opt->file[ARRAY_DO] ? OP_BACKWARD : OP_ATTENTION;
+    int on_rows = opt->file[ARRAY_X] || opt->file[ARRAY_Y] || (opt->log && !opt->file[ARRAY_Q]);
+    enum op op = opt->has_op ? opt->op : on_rows ? OP_SOFTMAX
+                 : opt->file[ARRAY_DO] ? OP_BACKWARD : OP_ATTENTION;
+    return op == OP_SOFTMAX && opt->log ? OP_LOGSOFTMAX : op;
 }
 
-static unsigned files_given(const struct options *opt)
+/* Does `run` of op take option k? */
+static int is_of(enum op op, int k)
 {
-    unsigned given = 0;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (opt->file[i]) given |= HAS(i);
-    return given;
+    size_t at = option_at(k).offset;
+    if (k >= N_FIXED) return (operations[op].files & HAS(k - N_FIXED)) != 0;
+    if (at == AT(log)) return op == OP_LOGSOFTMAX;
+    int of_score = at >= AT(score) && at < AT(score) + sizeof(struct problem);
+    return !of_score || operations[op].family == ON_HEADS;
 }
 
 /* What must be given together, and what cannot be. */
 static int validate_run(const struct stage *stage, const struct options *opt,
                         const unsigned char *seen)
 {
-    unsigned given = files_given(opt);
     enum op op = run_operation(opt);
-    int scores = 0;
-    char first[256], second[256];
-    for (int k = 0; k < N_FIXED; k++) scores |= seen[k] && of_score(&table[k]);
-    if (!opt->has_op && !given && !scores && !opt->log) {
-        names_of(OP_SOFTMAX, 0, first, sizeof first);
-        names_of(OP_ATTENTION, 0, second, sizeof second);
-        return complain(stage, "run: give %s (softmax) or %s (attention)", first, second);
-    }
+    int asks = opt->has_op;
     if (!operations[op].files)
         return complain(stage, "--op: run does not do %s", op_name(op));
-    if (given & ~operations[op].files || (scores && operations[op].family == ON_ROWS) ||
-        (opt->log && op != OP_LOGSOFTMAX)) {
-        names_of(OP_SOFTMAX, 1, first, sizeof first);
-        names_of(OP_ATTENTION, 1, second, sizeof second);
-        return complain(stage, "run: %s (softmax) cannot go with %s (attention)", first, second);
+    for (int k = 0; k < N_OPTIONS; k++) {
+        if (seen[k] && !is_of(op, k))
+            return complain(stage, "run: --%s cannot go with %s (%s)", option_at(k).name,
+                            operations[op].family == ON_ROWS ? "--x and --y"
+                            : "--q, --k and --v", op_name(op));
+        asks |= seen[k] && !(is_of(OP_ATTENTION, k) && is_of(OP_SOFTMAX, k));
     }
+    if (!asks)
+        return complain(stage, "run: give --x and --y (softmax) or --q, --k, --v and --o "
+                        "(attention)");
     for (int i = 0; i < N_ARRAYS; i++)
-        if (files_needed(op) & ~given & HAS(i))
+        if (files_needed(op) & HAS(i) && !opt->file[i])
             return complain(stage, "run: --%s is missing: name a .npy file", array_list[i].name);
     if (!opt->file[ARRAY_CU_SEQLENS_Q] != !opt->file[ARRAY_CU_SEQLENS_K])
         return complain(stage, "run: --cu-seqlens-%s is missing: packed sequences need both "
