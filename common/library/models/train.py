@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """train.py: a small language model trained with our attention, beside PyTorch's from the same seed.
 
-    python3 common/library/models/train.py [--device cuda] [--steps 200] [--csv FILE]
+    python3 common/library/models/train.py [--device cuda] [--steps 200] [--csv FILE] [--write 200]
 
 A decoder of 4 layers and 4 heads of 32 reads characters: the READMEs and notes of this repository.
 Both attentions see the same pieces of text in the same order.  A step rounds differently, and what
 differs by a rounding at first differs more later; so the losses are compared after 10 steps, and in
-the mean over the last tenth.
+the mean over the last tenth.  Then the model may write: in float32 both attentions write the same text.
 
-Exit status: 0 the losses agree; 1 they do not; 77 PyTorch is missing.
+Exit status: 0 the losses and texts agree; 1 they do not; 77 PyTorch is missing.
 """
 import argparse
 import datetime
@@ -22,7 +22,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "common/library/python"))
-LAYERS, HEADS, WIDTH, CONTEXT = 4, 4, 128, 512
+LAYERS, HEADS, WIDTH, CONTEXT, PAGE = 4, 4, 128, 512, 16
+PROMPT = "The softmax of a row is computed in "
 PIECES, LENGTH = 32, 64  # of text in a step, and the characters of each
 COLUMNS = "step,attention,loss,seconds,device,dtype,date,commit,machine,compiler"
 
@@ -62,11 +63,11 @@ def forward(torch, w, tokens, first, attend):
     return f.layer_norm(x, (WIDTH,)) @ w["token"].T
 
 
-def pytorch(_layer, q, k, v, causal=True):
+def pytorch(_layer, q, k, v):
     """PyTorch's attention on [batch, n, heads, head_dim]."""
     import torch
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
 def ours(_layer, q, k, v):
@@ -99,6 +100,25 @@ def train(torch, attend, steps, device="cpu"):
     return {name: x.detach() for name, x in w.items()}, losses, time.perf_counter() - begin
 
 
+def text_of(torch, w, n, device, paged):
+    """n characters after PROMPT, each time the likeliest.  paged: the prompt at once, then one query a
+    step, with the keys in pages of a pool that are taken in any order; else PyTorch reads the whole text
+    for each character."""
+    import five_steps
+    pages, before = CONTEXT // PAGE, 0
+    pool = torch.zeros(LAYERS, 2, pages, HEADS, PAGE, WIDTH // HEADS, device=device)
+    table = torch.randperm(pages, device=device).int()[None]
+
+    def attend(layer, q, k, v):
+        return five_steps.decode(q, *pool[layer], table, before, k_new=k, v_new=v)
+    text = torch.tensor([list(PROMPT.encode())], device=device)
+    for _ in range(n):
+        logits = forward(torch, w, text[:, before:], before, attend if paged else pytorch)
+        before = text.shape[1] if paged else 0
+        text = torch.cat([text, logits[:, -1:].argmax(-1)], 1)
+    return "".join(map(chr, text[0].tolist()))
+
+
 def agree(one, other):
     """Are these the losses of the same training?"""
     early = max(abs(a - b) for a, b in zip(one[:10], other))
@@ -125,33 +145,31 @@ def write(path, torch, runs, device):
                       f"torch {torch.__version__}", file=file)
 
 
-def torch_or_none(args, name):
-    """PyTorch, or a line that says what is missing."""
-    if importlib.util.find_spec("torch") is None:
-        return print(f"{name}: the Python package torch is not installed; skipped")
-    import torch
-    if args.device == "cuda" and not torch.cuda.is_available():
-        return print(f"{name}: PyTorch sees no GPU; skipped")
-    return torch
-
-
 def main():
     """The exit status."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     p.add_argument("--steps", type=int, default=200)
     p.add_argument("--csv", help="write the losses to this file")
+    p.add_argument("--write", type=int, default=0, help=f"characters, at most {CONTEXT - len(PROMPT)}")
     args = p.parse_args()
-    torch = torch_or_none(args, "train")
-    if torch is None:
-        return 77
+    if importlib.util.find_spec("torch") is None:
+        return print("train: the Python package torch is not installed; skipped") or 77
+    import torch
+    if args.device == "cuda" and not torch.cuda.is_available():
+        return print("train: PyTorch sees no GPU; skipped") or 77
     runs = {name: train(torch, attend, args.steps, args.device)
             for name, attend in (("five_steps", ours), ("pytorch", pytorch))}
     for name, (_, losses, seconds) in runs.items():
         print(f"{name}: {losses[-1]:.3f} nats a character after {args.steps} steps, {seconds:.1f} s")
     if args.csv:
         write(args.csv, torch, runs, args.device)
-    return 0 if agree(*(losses for _, losses, _ in runs.values())) else 1
+    with torch.no_grad():
+        text, other = (text_of(torch, runs["five_steps"][0], args.write, args.device, paged)
+                       for paged in (True, False))
+    if args.write:
+        print("same text" if text == other else f"PyTorch: {other}\nDIFFERENT TEXT", text, sep=": ")
+    return 0 if agree(*(losses for _, losses, _ in runs.values())) and text == other else 1
 
 
 if __name__ == "__main__":
