@@ -14,10 +14,10 @@ extern "C" {
 
 static int went_on;
 
-static void fails(void *)
+static int fails(void *)
 {
     CUDA_CHECK(cudaErrorInvalidConfiguration);
-    went_on = 1;
+    return went_on = 1;
 }
 
 Test(library_guard, a_cuda_error_is_returned)
@@ -37,6 +37,11 @@ static size_t failing_workspace(const struct problem *)
     return 0;
 }
 
+static int lay_out(void *request)
+{
+    return request_layout((struct request *)request);
+}
+
 /* From inside of a variant, through the library's own C functions. */
 Test(library_guard, a_cuda_error_passes_through_the_librarys_own_functions)
 {
@@ -47,7 +52,7 @@ Test(library_guard, a_cuda_error_passes_through_the_librarys_own_functions)
     v.workspace = failing_workspace;
     r.error = &error;
     r.v = &v;
-    cr_assert(request_layout(&r) == FIVE_STEPS_CUDA);
+    cr_assert(backend_guard(lay_out, &r, &error) == FIVE_STEPS_CUDA);
     cr_assert(strstr(error.message, "cudaErrorInvalidValue"), "%s", error.message);
 }
 
@@ -67,7 +72,8 @@ Test(library_guard, the_kernels_part_of_the_workspace_is_aligned)
         struct request r = {};
         r.v = &v;
         r.p.op = OP_ATTENTION;
-        cr_assert(request_run(&r, memory + i, 2047) == FIVE_STEPS_OK);
+        r.workspace = memory + i, r.bytes = 2047;
+        cr_assert(request_run(&r) == FIVE_STEPS_OK);
         cr_assert((size_t)seen % 1024 == 0 && seen >= memory + i && seen < memory + i + 1024);
     }
 }

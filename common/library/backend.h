@@ -20,10 +20,9 @@ extern const size_t n_backend_attention, n_backend_softmax;
 /* Compute capability x 10 of the current device.  0 with *why: there is none. */
 int backend_arch(const char **why);
 
-/* Calls work(context).  A CUDA error in it does not return here but ends the call: the code
- * and the message are then in *error. */
-int backend_guard(void (*work)(void *context), void *context,
-                  struct five_steps_error *error);
+/* work(context), whose code it returns.  A CUDA error in it does not return there but ends the
+ * call: FIVE_STEPS_CUDA, and the message is in *error. */
+int backend_guard(int (*work)(void *context), void *context, struct five_steps_error *error);
 
 /* Attention without keys: o = 0 and lse = -INFINITY, or the sink. */
 void backend_no_keys(const struct problem *p, const struct arrays *a);

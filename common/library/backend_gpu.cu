@@ -58,11 +58,10 @@ void cuda_failed(const char *file, int line, const char *call, const char *name,
     throw e;
 }
 
-int backend_guard(void (*work)(void *context), void *context, struct five_steps_error *error)
+int backend_guard(int (*work)(void *context), void *context, struct five_steps_error *error)
 {
     try {
-        work(context);
-        return FIVE_STEPS_OK;
+        return work(context);
     } catch (const struct cuda_error &e) {
         cudaGetLastError(); /* an error of a launch does not meet the next caller */
         if (error) {

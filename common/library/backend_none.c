@@ -11,11 +11,10 @@ int backend_arch(const char **why)
     return 0;
 }
 
-int backend_guard(void (*work)(void *context), void *context, struct five_steps_error *error)
+int backend_guard(int (*work)(void *context), void *context, struct five_steps_error *error)
 {
     (void)error;
-    work(context);
-    return FIVE_STEPS_OK;
+    return work(context);
 }
 
 void backend_no_keys(const struct problem *p, const struct arrays *a) { (void)p, (void)a; }

@@ -27,30 +27,27 @@ int fail(struct request *r, int code, const char *format, ...)
     return code;
 }
 
-int describe_begin(struct request *r, const void *problem, size_t size, const size_t *sizes)
-{
-    if (r->error) *r->error = (struct five_steps_error){.code = FIVE_STEPS_OK};
-    if (!problem) return fail(r, FIVE_STEPS_INVALID, "problem: is NULL");
-    size_t newest = *sizes;
-    while (*sizes && *sizes != size) sizes++;
-    return *sizes ? FIVE_STEPS_OK :
-        fail(r, FIVE_STEPS_INVALID, "size: is %zu, but the problem of this library (version %s) "
-             "has %zu bytes", size, FIVE_STEPS_VERSION, newest);
-}
-
-int describe_place(struct request *r, int device, int type)
+int describe_begin(struct request *r, const size_t *sizes)
 {
     static const enum dtype types[] = {
         [FIVE_STEPS_F32] = F32, [FIVE_STEPS_F16] = F16, [FIVE_STEPS_BF16] = BF16};
+    const struct { size_t size; int device, type; } *p = r->problem; /* so all problems begin */
     const char *why = NULL;
-    if (type < 0 || type >= (int)(sizeof types / sizeof *types))
+    const size_t newest = *sizes;
+    if (r->error) *r->error = (struct five_steps_error){.code = FIVE_STEPS_OK};
+    if (!p) return fail(r, FIVE_STEPS_INVALID, "problem: is NULL");
+    while (*sizes && *sizes != p->size) sizes++;
+    if (!*sizes)
+        return fail(r, FIVE_STEPS_INVALID, "size: is %zu, but the problem of this library (version "
+                    "%s) has %zu bytes", p->size, FIVE_STEPS_VERSION, newest);
+    if (p->type < 0 || p->type >= (int)(sizeof types / sizeof *types))
         return fail(r, FIVE_STEPS_INVALID, "type: %d is none of FIVE_STEPS_F32, "
-                    "FIVE_STEPS_F16, FIVE_STEPS_BF16", type);
-    if (device != FIVE_STEPS_CPU && device != FIVE_STEPS_GPU)
+                    "FIVE_STEPS_F16, FIVE_STEPS_BF16", p->type);
+    if (p->device != FIVE_STEPS_CPU && p->device != FIVE_STEPS_GPU)
         return fail(r, FIVE_STEPS_INVALID, "device: %d is neither FIVE_STEPS_CPU nor "
-                    "FIVE_STEPS_GPU", device);
-    r->given.dtype = types[type];
-    r->on_gpu = device == FIVE_STEPS_GPU;
+                    "FIVE_STEPS_GPU", p->device);
+    r->given.dtype = types[p->type];
+    r->on_gpu = p->device == FIVE_STEPS_GPU;
     if (r->on_gpu && !(r->arch = backend_arch(&why)))
         return fail(r, FIVE_STEPS_NO_GPU, "device: no GPU: %s", why);
     return FIVE_STEPS_OK;

@@ -20,27 +20,10 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* The size that the query gives. */
-static int workspace_of(struct request *r, int status, size_t *bytes)
-{
-    if (!status && !bytes) status = fail(r, FIVE_STEPS_INVALID, "bytes: is NULL");
-    if (!status) status = request_layout(r);
-    if (!status) *bytes = r->total;
-    return status;
-}
+/* ---- Attention, its gradients, and softmax. ---- */
 
-static int computed(struct request *r, int status, void *workspace, size_t bytes)
-{
-    if (status || request_is_empty(r)) return status;
-    status = check_arrays(r);
-    return status ? status : request_run(r, workspace, bytes);
-}
-
-/* ---- Attention and its gradients. ---- */
-
-/* The request for `given`: its problem, checked, and its kernel. */
-static int attention_request(enum op op, const struct five_steps_attention_problem *given,
-                             struct request *r)
+/* The request for the caller's problem: the problem, checked, and its kernel. */
+static int attention_request(struct request *r)
 {
     static const size_t sizes[] = {
         sizeof(struct five_steps_attention_problem),
@@ -50,108 +33,128 @@ static int attention_request(enum op op, const struct five_steps_attention_probl
         offsetof(struct five_steps_attention_problem, window),          /* 1.0 */
         0};
     struct five_steps_attention_problem p;
-    int status = describe_begin(r, given, given ? given->size : 0, sizes);
+    int status = describe_begin(r, sizes);
     if (status) return status;
     memset(&p, 0, sizeof p);
-    memcpy(&p, given, given->size);
-    r->given.op = op;
-    status = describe_place(r, p.device, p.type);
-    if (!status) status = describe_attention(r, &p);
+    memcpy(&p, r->problem, *(const size_t *)r->problem);
+    status = describe_attention(r, &p);
     return status || request_is_empty(r) ? status : request_choose(r, p.kernel);
+}
+
+static int request_of(struct request *r)
+{
+    const struct five_steps_softmax_problem *p = r->problem;
+    static const size_t sizes[] = {sizeof *p, 0};
+    if (r->given.op != OP_SOFTMAX) return attention_request(r);
+    int status = describe_begin(r, sizes);
+    if (!status) status = describe_softmax(r, p);
+    return status || request_is_empty(r) ? status : request_choose(r, p->kernel);
+}
+
+/* Answers how many bytes of workspace the problem needs. */
+static int measure(void *context)
+{
+    struct request *r = context;
+    int status = request_of(r);
+    if (!status && !r->asked) status = fail(r, FIVE_STEPS_INVALID, "bytes: is NULL");
+    if (!status) status = request_layout(r);
+    if (!status) *r->asked = r->total;
+    return status;
+}
+
+static int compute(void *context)
+{
+    struct request *r = context;
+    int status = request_of(r);
+    if (status || request_is_empty(r)) return status;
+    status = check_arrays(r);
+    return status ? status : request_run(r);
+}
+
+static int ask(enum op op, const void *problem, size_t *bytes, struct five_steps_error *error)
+{
+    struct request r = {.given.op = op, .problem = problem, .asked = bytes, .error = error};
+    return backend_guard(measure, &r, error);
+}
+
+static int call(enum op op, const void *problem, void *workspace, size_t bytes,
+                struct five_steps_error *error)
+{
+    struct request r = {.given.op = op, .problem = problem, .workspace = workspace,
+                        .bytes = bytes, .error = error};
+    return backend_guard(compute, &r, error);
 }
 
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p, size_t *bytes,
                                    struct five_steps_error *error)
 {
-    struct request r = {.error = error};
-    return workspace_of(&r, attention_request(OP_ATTENTION, p, &r), bytes);
+    return ask(OP_ATTENTION, p, bytes, error);
 }
 
 int five_steps_attention_backward_workspace(const struct five_steps_attention_problem *p,
                                             size_t *bytes, struct five_steps_error *error)
 {
-    struct request r = {.error = error};
-    return workspace_of(&r, attention_request(OP_BACKWARD, p, &r), bytes);
-}
-
-int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
-                         size_t bytes, struct five_steps_error *error)
-{
-    struct request r = {.error = error};
-    return computed(&r, attention_request(OP_ATTENTION, p, &r), workspace, bytes);
-}
-
-int five_steps_attention_backward(const struct five_steps_attention_problem *p, void *workspace,
-                                  size_t bytes, struct five_steps_error *error)
-{
-    struct request r = {.error = error};
-    return computed(&r, attention_request(OP_BACKWARD, p, &r), workspace, bytes);
-}
-
-/* The chosen kernel's own words, inside the guard. */
-static void ask_kernel(void *context)
-{
-    struct request *r = context;
-    r->bytes_moved = r->v->cost ? r->v->cost(&r->p).bytes : 0;
-    r->choice = r->v->picks ? r->v->picks(&r->p) : "";
-}
-
-static int kernel_of(const struct five_steps_attention_problem *p, struct request *r)
-{
-    int status = attention_request(OP_ATTENTION, p, r);
-    if (status) return status;
-    if (!r->v) return fail(r, FIVE_STEPS_INVALID, "sizes: there are no elements");
-    return backend_guard(ask_kernel, r, r->error);
-}
-
-int five_steps_attention_kernel(const struct five_steps_attention_problem *p, const char **name,
-                                double *bytes_moved, struct five_steps_error *error)
-{
-    struct request r = {.error = error};
-    int status = kernel_of(p, &r);
-    if (!status && name) *name = r.v->name;
-    if (!status && bytes_moved) *bytes_moved = r.bytes_moved;
-    return status;
-}
-
-int five_steps_attention_choice(const struct five_steps_attention_problem *p, const char **choice,
-                                struct five_steps_error *error)
-{
-    struct request r = {.error = error};
-    int status = kernel_of(p, &r);
-    if (!status && !choice) status = fail(&r, FIVE_STEPS_INVALID, "choice: is NULL");
-    if (!status) *choice = r.choice;
-    return status;
-}
-
-/* ---- Softmax. ---- */
-
-static int softmax_request(const struct five_steps_softmax_problem *p, struct request *r)
-{
-    static const size_t sizes[] = {sizeof *p, 0};
-    int status = describe_begin(r, p, p ? p->size : 0, sizes);
-    if (!status) status = describe_place(r, p->device, p->type);
-    if (!status) status = describe_softmax(r, p);
-    return status || request_is_empty(r) ? status : request_choose(r, p->kernel);
+    return ask(OP_BACKWARD, p, bytes, error);
 }
 
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,
                                  struct five_steps_error *error)
 {
-    struct request r = {.error = error};
-    return workspace_of(&r, softmax_request(p, &r), bytes);
+    return ask(OP_SOFTMAX, p, bytes, error);
+}
+
+int five_steps_attention(const struct five_steps_attention_problem *p, void *workspace,
+                         size_t bytes, struct five_steps_error *error)
+{
+    return call(OP_ATTENTION, p, workspace, bytes, error);
+}
+
+int five_steps_attention_backward(const struct five_steps_attention_problem *p, void *workspace,
+                                  size_t bytes, struct five_steps_error *error)
+{
+    return call(OP_BACKWARD, p, workspace, bytes, error);
 }
 
 int five_steps_softmax(const struct five_steps_softmax_problem *p, void *workspace,
                        size_t bytes, struct five_steps_error *error)
 {
-    struct request r = {.error = error};
-    return computed(&r, softmax_request(p, &r), workspace, bytes);
+    return call(OP_SOFTMAX, p, workspace, bytes, error);
+}
+
+/* The kernel's name, cost and choice, for who wants them. */
+struct question { struct request r; const char **name, **choice; double *moved; };
+
+static int answer(void *context)
+{
+    struct question *q = context;
+    struct request *r = &q->r;
+    int status = attention_request(r);
+    if (status) return status;
+    if (!r->v) return fail(r, FIVE_STEPS_INVALID, "sizes: there are no elements");
+    if (q->name) *q->name = r->v->name;
+    if (q->moved) *q->moved = r->v->cost ? r->v->cost(&r->p).bytes : 0;
+    if (q->choice) *q->choice = r->v->picks ? r->v->picks(&r->p) : "";
+    return FIVE_STEPS_OK;
+}
+
+int five_steps_attention_kernel(const struct five_steps_attention_problem *p, const char **name,
+                                double *bytes_moved, struct five_steps_error *error)
+{
+    struct question q = {.r = {.given.op = OP_ATTENTION, .problem = p, .error = error},
+                         .name = name, .moved = bytes_moved};
+    return backend_guard(answer, &q, error);
+}
+
+int five_steps_attention_choice(const struct five_steps_attention_problem *p, const char **choice,
+                                struct five_steps_error *error)
+{
+    struct question q = {.r = {.given.op = OP_ATTENTION, .problem = p, .error = error},
+                         .choice = choice};
+    int status = backend_guard(answer, &q, error);
+    return status || choice ? status : fail(&q.r, FIVE_STEPS_INVALID, "choice: is NULL");
 }
 
 /* ---- Merge. ---- */
-
-struct merge_call { enum dtype type; const struct five_steps_merge_problem *p; };
 
 static void merge_on_cpu(enum dtype type, const struct five_steps_merge_problem *p)
 {
@@ -166,24 +169,18 @@ static void merge_on_cpu(enum dtype type, const struct five_steps_merge_problem 
     }
 }
 
-static void merge_on_gpu(void *context)
+static int merge(void *context)
 {
-    const struct merge_call *call = context;
-    backend_merge(call->type, call->p);
-}
-
-int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps_error *error)
-{
-    struct request r = {.error = error};
+    struct request *r = context;
+    const struct five_steps_merge_problem *p = r->problem;
     static const size_t sizes[] = {sizeof *p, 0};
-    int status = describe_begin(&r, p, p ? p->size : 0, sizes);
-    if (!status) status = describe_place(&r, p->device, p->type);
+    int status = describe_begin(r, sizes);
     if (status) return status;
     if (p->head_dim_v == 0)
-        return fail(&r, FIVE_STEPS_INVALID, "head_dim_v: is 0; give at least 1");
-    size_t n = size_times(p->rows, p->head_dim_v), element = dtype_size(r.given.dtype);
+        return fail(r, FIVE_STEPS_INVALID, "head_dim_v: is 0; give at least 1");
+    size_t n = size_times(p->rows, p->head_dim_v), element = dtype_size(r->given.dtype);
     if (size_times(n, 4) > PTRDIFF_MAX)
-        return fail(&r, FIVE_STEPS_INVALID, "sizes: the arrays have more bytes than memory "
+        return fail(r, FIVE_STEPS_INVALID, "sizes: the arrays have more bytes than memory "
                     "has addresses");
     const struct { const char *name; const void *array; size_t alignment; } all[] = {
         {"o1", p->o1, element}, {"o2", p->o2, element}, {"o", p->o, element},
@@ -192,16 +189,17 @@ int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *fault = pointer_fault(all[i].array, n, all[i].alignment);
         if (fault)
-            return fail(&r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", all[i].name, fault,
+            return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", all[i].name, fault,
                         all[i].alignment);
     }
-    if (n == 0) return FIVE_STEPS_OK;
-    if (r.on_gpu) {
-        struct merge_call call = {r.given.dtype, p};
-        return backend_guard(merge_on_gpu, &call, error);
-    }
-    merge_on_cpu(r.given.dtype, p);
+    if (n) (r->on_gpu ? backend_merge : merge_on_cpu)(r->given.dtype, p);
     return FIVE_STEPS_OK;
+}
+
+int five_steps_merge(const struct five_steps_merge_problem *p, struct five_steps_error *error)
+{
+    struct request r = {.problem = p, .error = error};
+    return backend_guard(merge, &r, error);
 }
 
 const char *five_steps_version(void) { return FIVE_STEPS_VERSION; }

@@ -51,39 +51,25 @@ static struct problem asked_of(const struct variant *v, const struct request *r)
 }
 
 /* Why v does not do the problem; NULL when it does. */
-struct question { struct request *r; const struct variant *v; const char *why; char text[96]; };
-
-static void ask(void *context)
+static const char *refusal(struct request *r, const struct variant *v)
 {
-    struct question *q = context;
-    const struct variant *v = q->v;
-    const struct request *r = q->r;
     const struct problem p = asked_of(v, r);
     unsigned missing = problem_features(&p) & ~v->supports;
-    const char *lacking = v->lacks ? v->lacks() : NULL, *why = q->text;
-    if (!variant_does(v, p.op)) why = op_name(p.op);
-    else if (!(v->types & TYPE(p.dtype))) why = dtype_name(p.dtype);
-    else if (missing) why = feature_text(missing);
-    else if (r->isolate_v && !v->isolates_v) why = "isolate_v";
-    else if (lacking) snprintf(q->text, sizeof q->text, "this machine: it lacks %s", lacking);
+    const char *lacking = v->lacks ? v->lacks() : NULL;
+    if (!variant_does(v, p.op)) return op_name(p.op);
+    if (!(v->types & TYPE(p.dtype))) return dtype_name(p.dtype);
+    if (missing) return feature_text(missing);
+    if (r->isolate_v && !v->isolates_v) return "isolate_v";
+    if (lacking)
+        snprintf(r->text, sizeof r->text, "this machine: it lacks %s", lacking);
     else if (v->only_arch && r->arch != v->only_arch)
-        snprintf(q->text, sizeof q->text, "this GPU: it is sm_%d, the kernel for sm_%d",
-                 r->arch, v->only_arch);
+        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d", r->arch,
+                 v->only_arch);
     else if (r->arch < v->least_arch)
-        snprintf(q->text, sizeof q->text, "this GPU: it is sm_%d, the kernel for sm_%d and "
-                 "newer", r->arch, v->least_arch);
-    else why = v->refuses ? v->refuses(&p) : NULL;
-    q->why = why;
-}
-
-static int supports(struct question *q, const struct variant *v)
-{
-    q->v = v;
-    int status = backend_guard(ask, q, q->r->error);
-    if (status || q->why) return status;
-    q->r->v = v;
-    q->r->p = asked_of(v, q->r);
-    return FIVE_STEPS_OK;
+        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d and newer",
+                 r->arch, v->least_arch);
+    else return v->refuses ? v->refuses(&p) : NULL;
+    return r->text;
 }
 
 /* The kernels of the operation on the device, *n of them. */
@@ -97,36 +83,30 @@ static const struct variant *const *kernels_of(const struct request *r, size_t *
 
 int request_choose(struct request *r, const char *name)
 {
-    size_t n, named = 0;
-    const struct variant *const *all = kernels_of(r, &n);
-    struct question q = {.r = r}, first = {.r = r};
-    for (size_t i = n; i-- > 0 && !r->v;) {
-        if (!all[i] || (name && strcmp(all[i]->name, name))) continue;
-        int status = supports(&q, all[i]);
-        if (status) return status;
-        named = 1;
+    size_t n;
+    const struct variant *const *all = kernels_of(r, &n), *most = NULL;
+    for (size_t i = n; i-- > 0;) {
+        const struct variant *v = all[i];
+        if (!v || (name && strcmp(v->name, name))) continue;
+        if (!refusal(r, v)) {
+            r->v = v;
+            r->p = asked_of(v, r);
+            return FIVE_STEPS_OK;
+        }
         /* Without a name: say what the kernel lacks that supports the most, the list's first on
          * heads and its last of softmax. */
-        if (!first.v || (variant_does(q.v, r->given.op) && (on_heads(&r->given) ||
-                                                            !variant_does(first.v, r->given.op))))
-            first = q;
+        if (!most || (variant_does(v, r->given.op) &&
+                      (on_heads(&r->given) || !variant_does(most, r->given.op))))
+            most = v;
     }
-    if (r->v) return FIVE_STEPS_OK;
-    if (name && !named)
+    if (name && !most)
         return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
-    if (first.v) supports(&first, first.v); /* its words may stand where others wrote since */
     return fail(r, FIVE_STEPS_UNSUPPORTED, "%s%s does not support %s",
-                name ? "kernel " : "no kernel supports this: ", first.v ? first.v->name : "none",
-                first.v ? first.why : "it");
+                name ? "kernel " : "no kernel supports this: ", most ? most->name : "none",
+                most ? refusal(r, most) : "it");
 }
 
 /* ---- The workspace. ---- */
-
-static void ask_scratch(void *context)
-{
-    struct request *r = context;
-    r->scratch = variant_scratch(r->v, &r->p);
-}
 
 /* Is the kernel's array another one than the caller's? */
 static int has_own(const struct request *r, enum array i)
@@ -148,15 +128,13 @@ static size_t place(struct request *r, size_t bytes)
 
 int request_layout(struct request *r)
 {
-    r->total = r->scratch = 0;
+    r->total = 0;
     if (!r->v) return FIVE_STEPS_OK;
-    int status = backend_guard(ask_scratch, r, r->error);
-    if (status) return status;
     for (unsigned set = all_of(&r->p); set;) {
         enum array i = next_array(&set);
         if (has_own(r, i)) r->at[i] = place(r, array_bytes(&r->p, i));
     }
-    r->at_scratch = place(r, r->scratch);
+    r->at_scratch = place(r, variant_scratch(r->v, &r->p));
     if (r->total) r->total = size_plus(r->total, ALIGNMENT - 1);
     if (r->total <= PTRDIFF_MAX) return FIVE_STEPS_OK;
     return fail(r, FIVE_STEPS_INVALID, "sizes: the workspace has more bytes than memory has "
@@ -227,22 +205,22 @@ static void convert(const struct request *r, unsigned set)
 
 /* The workspace was measured with as many threads as there were then.  Where there are more now, as
  * many are used as it has room for; *threads: as many as there are. */
-static void fit_threads(struct request *r, size_t bytes, int *threads)
+static void fit_threads(struct request *r, int *threads)
 {
     *threads = omp_get_max_threads();
-    for (int n = *threads; r->total > bytes && !r->on_gpu && n > 1; n--) {
+    for (int n = *threads; r->total > r->bytes && !r->on_gpu && n > 1; n--) {
         omp_set_num_threads(n - 1);
         request_layout(r);
     }
 }
 
-static int bind(struct request *r, void *workspace, size_t bytes)
+static int bind(struct request *r)
 {
-    if (bytes < r->total || (r->total && !workspace))
+    if (r->bytes < r->total || (r->total && !r->workspace))
         return fail(r, FIVE_STEPS_WORKSPACE, "workspace: has %zu bytes, but %zu are needed",
-                    workspace ? bytes : 0, r->total);
-    char *memory = workspace;
-    if (r->total) memory += -(uintptr_t)workspace % ALIGNMENT;
+                    r->workspace ? r->bytes : 0, r->total);
+    char *memory = r->workspace;
+    if (r->total) memory += -(uintptr_t)memory % ALIGNMENT;
     r->a = r->theirs;
     for (unsigned set = all_of(&r->p); set;) {
         enum array i = next_array(&set);
@@ -270,10 +248,8 @@ static void clear_outputs(const struct request *r)
     }
 }
 
-/* What runs inside the guard. */
-static void compute(void *context)
+static void compute(struct request *r)
 {
-    struct request *r = context;
     int no_pairs = r->p.batch == 0 || r->p.heads_q == 0 || r->p.seqlen_q == 0 || r->p.seqlen_k == 0;
     if (no_pairs && r->p.op == OP_BACKWARD) clear_outputs(r);
     else if (r->on_gpu && r->p.op == OP_ATTENTION && r->p.seqlen_k == 0)
@@ -282,13 +258,13 @@ static void compute(void *context)
         variant_call(r->v, &r->p, &r->a);
 }
 
-int request_run(struct request *r, void *workspace, size_t bytes)
+int request_run(struct request *r)
 {
     int threads, status = request_layout(r);
     if (status) return status;
-    fit_threads(r, bytes, &threads);
-    status = bind(r, workspace, bytes);
-    if (!status) status = backend_guard(compute, r, r->error);
+    fit_threads(r, &threads);
+    status = bind(r);
+    if (!status) compute(r);
     if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
     if (status || r->p.dtype == r->given.dtype) return status;
     convert(r, outputs_of(&r->p));

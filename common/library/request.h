@@ -10,6 +10,9 @@
 
 struct request {
     struct five_steps_error *error; /* or NULL */
+    const void *problem;     /* the caller's */
+    void *workspace;         /* his, of `bytes` bytes; or the question how many, in *asked */
+    size_t bytes, *asked;
     int on_gpu, arch;
     int isolate_v;
     struct problem given;    /* what the caller asks, and how his arrays lie */
@@ -19,9 +22,8 @@ struct request {
     struct arrays a;
     size_t at[N_ARRAYS];     /* where the arrays of p that are not the caller's lie in the */
     size_t at_scratch;       /* workspace, and where the kernel's own part does */
-    size_t scratch, total;   /* bytes of that part; of all */
-    double bytes_moved;
-    const char *choice;      /* the kernel's, in words */
+    size_t total;            /* bytes of all */
+    char text[96];           /* why a kernel does not do it */
 };
 
 /* Writes the code and a line, printf style, into the caller's error; returns the code. */
@@ -34,8 +36,7 @@ int describe_softmax(struct request *r, const struct five_steps_softmax_problem 
 
 /* The first checks of every call: a problem of a size that this library knows (`sizes`, ended by
  * 0), the device and the type. */
-int describe_begin(struct request *r, const void *problem, size_t size, const size_t *sizes);
-int describe_place(struct request *r, int device, int type);
+int describe_begin(struct request *r, const size_t *sizes);
 
 /* NULL, or why the array of `count` elements is none: NULL, or not at a multiple. */
 const char *pointer_fault(const void *array, size_t count, size_t alignment);
@@ -68,7 +69,7 @@ int request_choose(struct request *r, const char *name);
 int request_layout(struct request *r);
 
 /* Binds the kernel's arrays, computes, and brings the results into the caller's arrays. */
-int request_run(struct request *r, void *workspace, size_t bytes);
+int request_run(struct request *r);
 
 /* One number of a 16-bit or float array. */
 float load_number(enum dtype type, const void *array, size_t i);
