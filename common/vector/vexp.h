@@ -1,4 +1,4 @@
-/* vexp.h: exp and exp2 in float, as vectors and as scalars, the same bits in both.
+/* vexp.h: exp and exp2 of vectors of float.
  *
  *     2^n * (1 + t),  n = nearest integer to x * log2(e),  r = x - n * ln 2,  t = e^r - 1
  * ln 2 is a sum of two floats (Cody and Waite 1980): n * LN2_HI is exact.  t is a
@@ -195,49 +195,8 @@ INLINE struct block_sum vexp_sum(const float *x, size_t n, float m)
     return (struct block_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
 }
 
-/* One number in lane 0 would do the same work as LANES of them; these do it once. */
-INLINE float bits_to_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-INLINE uint32_t float_to_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-/* e^x for x <= 0: the bits of vexp. */
-INLINE float sexp(float x)
-{
-    float z = sfma(x, VEXP_LOG2E, VEXP_ROUND);
-    float n = z - VEXP_ROUND;
-    float r = sfma(n, -VEXP_LN2_HI, x);
-    r = sfma(n, -VEXP_LN2_LO, r);
-    float q = sfma(VEXP_C6, r, VEXP_C5);
-    q = sfma(q, r, VEXP_C4);
-    q = sfma(q, r, VEXP_C3);
-    q = sfma(q, r, VEXP_C2);
-    float t = sfma(q, r * r, r);
-    float power = bits_to_float(float_to_bits(z) << 23);
-    return x < VEXP_LEAST ? 0.0f : sfma(t, power, power);
-}
-
-/* 2^x for x <= 0: the bits of vexp2. */
-INLINE float sexp2(float x)
-{
-    float z = x + VEXP_ROUND;
-    float r = x - (z - VEXP_ROUND);
-    float q = sfma(VEXP2_C6, r, VEXP2_C5);
-    q = sfma(q, r, VEXP2_C4);
-    q = sfma(q, r, VEXP2_C3);
-    q = sfma(q, r, VEXP2_C2);
-    q = sfma(q, r, VEXP2_C1);
-    float power = bits_to_float(float_to_bits(z) << 23);
-    return x < -126 ? 0.0f : sfma(q, r, 1) * power;
-}
+/* The same of one number. */
+INLINE float sexp(float x) { return vexp(vset(x))[0]; }
+INLINE float sexp2(float x) { return vexp2(vset(x))[0]; }
 
 #endif
