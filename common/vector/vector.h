@@ -1,6 +1,6 @@
 /* vector.h: vectors of float.
  *
- * A vfloat is one register: 16 floats with AVX-512, 8 with AVX2, 4 with SSE2 and on ARM.
+ * A vfloat is one register: 16 floats with AVX-512, 8 with AVX2, 4 on ARM and elsewhere.
  * + - and * of vectors are operators of the language (the GNU vector extension of gcc and
  * clang) and one instruction each.  What has no operator is a small function.  It is one
  * instruction too, in all but a few cases, because it is written with the intrinsic: a loop
@@ -39,8 +39,6 @@
 #include "vector/vector_avx512.h"
 #elif defined __AVX2__ && defined __FMA__
 #include "vector/vector_avx2.h"
-#elif defined __SSE2__
-#include "vector/vector_sse2.h"
 #elif defined __aarch64__
 #include "vector/vector_neon.h"
 #else

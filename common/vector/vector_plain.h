@@ -1,5 +1,5 @@
-/* vector_plain.h: the functions of vector.h as loops over 4 lanes, for any other machine.
- * Whether they become vector instructions is up to the compiler. */
+/* vector_plain.h: the functions of vector.h for any other machine, an x86 without AVX2 too: 4 lanes,
+ * operators of the language.  Whether they become vector instructions is up to the compiler. */
 #ifndef VECTOR_PLAIN_H
 #define VECTOR_PLAIN_H
 
