@@ -61,29 +61,6 @@ static void expect_answer(const struct problem *p, const struct arrays *a, size_
 }
 #define WANT(...) ((const double[]){__VA_ARGS__})
 
-/* 2 queries and 5 keys: 11110 / 11111.  5 queries and 2 keys: nothing, nothing, nothing,
- * 10, 11.  With q = 0 and v_j = j the output is the mean of the visible j. */
-Test(reference, causal_is_aligned_bottom_right)
-{
-    const double inf = INFINITY;
-    float q[5] = {0}, k[5] = {0}, v[5] = {0, 1, 2, 3, 4};
-    struct arrays a = {.q = q, .k = k, .v = v};
-    struct problem p = HEADS(1, 1, 1, 2, 5, 1, 1);
-    p.causal = 1;
-    expect_answer(&p, &a, 0, WANT(1.5, 2, log(4), log(5)));
-    p.seqlen_q = 5, p.seqlen_k = 2;
-    expect_answer(&p, &a, 3, WANT(0, 0, 0, 0, 0.5, -inf, -inf, -inf, 0, log(2)));
-}
-
-/* Four query heads, two key heads: heads 0, 1 read key head 0, heads 2, 3 key head 1. */
-Test(reference, query_heads_share_key_heads_in_groups)
-{
-    float q[8] = {0}, k[4] = {0}, v[4] = {1, 2, 3, 4}; /* batch 2, one key each */
-    struct arrays a = {.q = q, .k = k, .v = v};
-    struct problem p = HEADS(2, 4, 2, 1, 1, 1, 1);
-    expect_answer(&p, &a, 0, WANT(1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0));
-}
-
 /* In plain double the 1 drowns in 1e30.  The score is 0.5 * 1. */
 Test(reference, sums_of_products_are_compensated)
 {
@@ -167,34 +144,23 @@ Test(reference, log_form_sums_log_probabilities)
     expect_answer(&p, &a, 0, WANT(-lse + (1 - lse) * 10 + (2 - lse) * 100, lse));
 }
 
+/* That is causal attention of as many copies of the query as there are keys. */
 Test(reference, scan_is_attention_on_every_prefix)
 {
+    enum { ALL = 8, N = 37, D = 6 };
     struct random g = {5};
-    struct problem p = HEADS(2, 4, 2, 1, 37, 6, 5);
-    struct problem prefix = p;
-    p.op = OP_SCAN;
-    float *q = oracle_normals(&g, array_count(&p, ARRAY_Q), 3);
+    struct problem p = HEADS(2, 4, 2, 1, N, D, 5), causal = p;
+    p.op = OP_SCAN, causal.causal = 1, causal.seqlen_q = N;
+    float *q = oracle_normals(&g, ALL * D, 3), copies[ALL * N * D];
     float *k = oracle_normals(&g, array_count(&p, ARRAY_K), 1);
     float *v = oracle_normals(&g, array_count(&p, ARRAY_V), 1);
-    struct arrays a = {.q = q, .k = k, .v = v};
-    struct standard *r = standard_new(&p, &a);
-    for (size_t j = 0; j < p.seqlen_k; j++) {
-        long double o[8 * 5], lse[8];
-        float some_k[4 * 37 * 6], some_v[4 * 37 * 5];
-        prefix.seqlen_k = j + 1;
-        for (size_t h = 0; h < 4; h++) {
-            memcpy(some_k + h * (j + 1) * 6, k + h * 37 * 6, (j + 1) * 6 * sizeof *k);
-            memcpy(some_v + h * (j + 1) * 5, v + h * 37 * 5, (j + 1) * 5 * sizeof *v);
-        }
-        oracle_attention(&prefix, q, some_k, some_v, NULL, o, lse);
-        for (size_t h = 0; h < 8; h++) {
-            int good = near(r->answer[ARRAY_LSE].want[h * 37 + j], (double)lse[h]);
-            for (size_t c = 0; c < 5; c++)
-                good &= near(r->answer[ARRAY_O].want[(h * 37 + j) * 5 + c], (double)o[h * 5 + c]);
-            cr_expect(good, "head %zu, prefix %zu", h, j);
-        }
-    }
-    standard_free(r);
+    for (size_t i = 0; i < ALL * N; i++) memcpy(copies + i * D, q + i / N * D, D * sizeof *q);
+    struct standard *r[2] = {standard_new(&p, &(struct arrays){.q = q, .k = k, .v = v}),
+                             standard_new(&causal, &(struct arrays){.q = copies, .k = k, .v = v})};
+    for (int i = ARRAY_O; i <= ARRAY_LSE; i++)
+        for (size_t e = 0; e < r[0]->answer[i].n; e++)
+            cr_expect(r[0]->answer[i].want[e] == r[1]->answer[i].want[e], "%d, element %zu", i, e);
+    standard_free(r[0]), standard_free(r[1]);
     free(q), free(k), free(v);
 }
 
