@@ -11,19 +11,19 @@ UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_re
         fail(where, "cp.async of %zu bytes, %zu of them read", bytes, bytes_read);
     if ((uintptr_t)to % bytes || (bytes_read && (uintptr_t)from % bytes))
         fail(where, "cp.async: addresses must be multiples of %zu", bytes);
-    self->current->copies->push_back({to, from, bytes, bytes_read});
+    self->current->copies.push_back({to, from, bytes, bytes_read});
 }
 
 UNSEEN void copy_async_commit(void)
 {
     struct fibre *f = self->current;
-    f->groups->push_back(f->copies->size());
+    f->groups.push_back(f->copies.size());
 }
 
 void copy_async_wait(unsigned groups_left)
 {
-    std::vector<struct copy> &copies = *self->current->copies;
-    std::vector<size_t> &groups = *self->current->groups;
+    std::vector<struct copy> &copies = self->current->copies;
+    std::vector<size_t> &groups = self->current->groups;
     if (groups.size() <= groups_left) return;
     size_t closed = groups.size() - groups_left, end = groups[closed - 1];
     for (size_t i = 0; i < end; i++) {

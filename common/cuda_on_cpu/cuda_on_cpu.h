@@ -152,14 +152,6 @@ void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
 void copy_async_commit(void);
 void copy_async_wait(unsigned groups_left);
 
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define CUDA_ON_CPU_TSAN 1
-#endif
-#endif
-#ifdef __SANITIZE_THREAD__
-#define CUDA_ON_CPU_TSAN 1
-#endif
 /* The executor's own accesses are no races of the kernel. */
 #define CUDA_ON_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 

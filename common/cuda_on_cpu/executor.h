@@ -16,15 +16,22 @@
 
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ASAN 1
+#ifndef __has_feature
+#define __has_feature(feature) 0 /* gcc defines the macros __SANITIZE_... instead */
 #endif
-#endif
-#ifdef ASAN
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
+#define ASAN(call) call
+#define FRAME 4 /* sanitizers make frames larger */
+#else
+#define ASAN(call) (void)0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#define TSAN(call) call
+#define FRAME 4
+#else
+#define TSAN(call) (void)0
 #endif
 #if __has_include(<valgrind/memcheck.h>)
 #include <valgrind/memcheck.h>
@@ -32,11 +39,8 @@
 #define VALGRIND_STACK_REGISTER(low, high) (void)0
 #define VALGRIND_MAKE_MEM_UNDEFINED(p, n) (void)0
 #endif
-#ifdef CUDA_ON_CPU_TSAN
-#include <sanitizer/tsan_interface.h>
-#define TSAN(call) call
-#else
-#define TSAN(call) (void)0
+#ifndef FRAME
+#define FRAME 1
 #endif
 #define UNSEEN CUDA_ON_CPU_UNSEEN
 
@@ -44,12 +48,7 @@ namespace cuda_on_cpu
 {
 
 static const int N_BARRIERS = 16;
-/* Sanitizers make frames larger. */
-#if defined(ASAN) || defined(CUDA_ON_CPU_TSAN)
-static const size_t STACK_BYTES = 512 << 10;
-#else
-static const size_t STACK_BYTES = 128 << 10;
-#endif
+static const size_t STACK_BYTES = FRAME * (128 << 10);
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 
 enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_ADDRESS };
@@ -85,9 +84,9 @@ struct fibre {
     describe_function *describe; /* or NULL */
     const char *waits_in; /* what it waits in, for reports */
     struct caller where;
-    std::vector<struct copy> *copies;
-    std::vector<size_t> *groups; /* ends of the committed groups in `copies` */
-    std::vector<struct access> *accesses;
+    std::vector<struct copy> copies;
+    std::vector<size_t> groups; /* ends of the committed groups in `copies` */
+    std::vector<struct access> accesses;
     void *tsan, *asan;
 };
 
@@ -130,6 +129,17 @@ struct worker {
     size_t stack_size;
 };
 extern __thread struct worker *self;
+
+/* A T for the block that this CPU thread executes, T{} at its begin. */
+template <class T> static inline T &of_block(void)
+{
+    static __thread struct { uint64_t serial; T *state; } mine;
+    if (!mine.state) mine.state = new T();
+    if (mine.serial != self->serial) *mine.state = T();
+    mine.serial = self->serial;
+    return *mine.state;
+}
+
 /* Whether this host thread has a current context, as the driver's calls want it: it gets one by
  * cudaSetDevice() or a launch. */
 extern __thread bool has_context;

@@ -20,14 +20,10 @@ UNSEEN static void to_scheduler(void)
 {
     struct worker *w = self;
     struct fibre *f = w->current;
-#ifdef ASAN
-    __sanitizer_start_switch_fiber(&f->asan, w->stack_low, w->stack_size);
-#endif
+    ASAN(__sanitizer_start_switch_fiber(&f->asan, w->stack_low, w->stack_size));
     TSAN(__tsan_switch_to_fiber(w->tsan, __tsan_switch_to_fiber_no_sync));
     context_switch(&f->registers, &w->scheduler);
-#ifdef ASAN
-    __sanitizer_finish_switch_fiber(f->asan, &w->stack_low, &w->stack_size);
-#endif
+    ASAN(__sanitizer_finish_switch_fiber(f->asan, &w->stack_low, &w->stack_size));
 }
 
 UNSEEN void resume(struct worker *w, struct fibre *f)
@@ -35,14 +31,10 @@ UNSEEN void resume(struct worker *w, struct fibre *f)
     w->current = f;
     threadIdx = f->index;
     blockIdx = self->block.index;
-#ifdef ASAN
-    __sanitizer_start_switch_fiber(&w->asan, f->stack, STACK_BYTES);
-#endif
+    ASAN(__sanitizer_start_switch_fiber(&w->asan, f->stack, STACK_BYTES));
     TSAN(__tsan_switch_to_fiber(f->tsan, __tsan_switch_to_fiber_no_sync));
     context_switch(&w->scheduler, &f->registers);
-#ifdef ASAN
-    __sanitizer_finish_switch_fiber(w->asan, NULL, NULL);
-#endif
+    ASAN(__sanitizer_finish_switch_fiber(w->asan, NULL, NULL));
     if (*(uint64_t *)f->stack != UNTOUCHED) report_overflow(f);
     w->current = NULL;
 }
@@ -82,8 +74,8 @@ UNSEEN void wake_waiters(const void *what)
 UNSEEN static void leave(struct fibre *f)
 {
     struct block *b = &self->block;
-    f->copies->clear();
-    f->groups->clear();
+    f->copies.clear();
+    f->groups.clear();
     f->state = DONE;
     b->n_done++;
     b->warps[f->rank / 32].gone |= 1u << f->rank % 32;
@@ -101,9 +93,7 @@ UNSEEN static void leave(struct fibre *f)
 /* A fibre lives as long as its worker and runs one thread after another. */
 UNSEEN static void fibre_main(void)
 {
-#ifdef ASAN
-    __sanitizer_finish_switch_fiber(NULL, &self->stack_low, &self->stack_size);
-#endif
+    ASAN(__sanitizer_finish_switch_fiber(NULL, &self->stack_low, &self->stack_size));
     for (;;) {
         struct fibre *f = self->current;
         TSAN(__tsan_acquire(&self->sync));
@@ -140,9 +130,6 @@ void grow_fibres(struct worker *w, unsigned n)
         (void)VALGRIND_STACK_REGISTER(f->stack, f->stack + STACK_BYTES);
         context_make(&f->registers, f->stack, STACK_BYTES - i * COLOUR % COLOURS,
                      fibre_main);
-        f->copies = new std::vector<struct copy>;
-        f->groups = new std::vector<size_t>;
-        f->accesses = new std::vector<struct access>;
         TSAN(f->tsan = __tsan_create_fiber(0));
     }
 }

@@ -161,6 +161,7 @@ static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC
 static inline float log2_fast(float x) { return log2f(x); }
 static inline float reciprocal_fast(float x) { return 1.0f / x; }
 
+template <class T> constexpr bool is_bf16 = std::is_same_v<T, __nv_bfloat16>;
 template <class T> static inline uint32_t pack(float low, float high)
 {
     return T(low).bits | (uint32_t)T(high).bits << 16;
@@ -192,7 +193,7 @@ template <class T>
 static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, CALLER)
 {
     const uint32_t b[2] = {b0, b1};
-    cuda_on_cpu::mma_m16n8(c, a, b, c, 16, std::is_same_v<T, __nv_bfloat16>, where);
+    cuda_on_cpu::mma_m16n8(c, a, b, c, 16, is_bf16<T>, where);
 }
 
 /* ---- wgmma ---- */
@@ -208,27 +209,23 @@ template <class T, int N> static inline void warpgroup_fence_operand(T (&)[N]) {
 template <class T, bool FIRST, int REGISTERS>
 static inline void wgmma_qk(float (&d)[REGISTERS], uint64_t a, uint64_t b, CALLER)
 {
-    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
-    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, false, false, a, b}, d, NULL, where);
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, is_bf16<T>, FIRST, false, false, a, b}, d, NULL, where);
 }
 template <class T, bool FIRST, int REGISTERS>
 static inline void wgmma_qk(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
 {
-    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
-    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, FIRST, true, false, 0, b}, d, a, where);
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, is_bf16<T>, FIRST, true, false, 0, b}, d, a, where);
 }
 template <class T, int REGISTERS>
 static inline void wgmma_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
 {
-    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
-    cuda_on_cpu::wgmma_issue({2 * REGISTERS, bf16, false, true, true, 0, b}, d, a, where);
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, is_bf16<T>, false, true, true, 0, b}, d, a, where);
 }
 
 template <class T, bool FIRST>
 static inline void wgmma_dsk(float (&d)[32], uint64_t a, uint64_t b, CALLER)
 {
-    constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
-    cuda_on_cpu::wgmma_issue({64, bf16, FIRST, false, true, a, b}, d, NULL, where);
+    cuda_on_cpu::wgmma_issue({64, is_bf16<T>, FIRST, false, true, a, b}, d, NULL, where);
 }
 
 #endif

@@ -18,20 +18,20 @@ static const uint32_t ROW = 128; /* bytes: of a row of a tile */
 
 UNSEEN void cuda_on_cpu::note_access(uint32_t address, bool is_write, const struct caller &where)
 {
-    std::vector<struct access> &mine = *self->current->accesses;
+    std::vector<struct access> &mine = self->current->accesses;
     if (mine.empty() || mine.back().row != address / ROW || mine.back().order != NOT_FENCED)
         mine.push_back({address / ROW, where.line, is_write, NOT_FENCED});
 }
 
 UNSEEN static void raise(struct fibre *f, enum access_order from, enum access_order to)
 {
-    for (struct access &a : *f->accesses)
+    for (struct access &a : f->accesses)
         if (a.order == from) a.order = to;
 }
 
 UNSEEN static void forget(struct fibre *f, enum access_order from)
 {
-    std::erase_if(*f->accesses, [=](const struct access &a) { return a.order >= from; });
+    std::erase_if(f->accesses, [=](const struct access &a) { return a.order >= from; });
 }
 
 UNSEEN void fence_proxy_async(void) { raise(self->current, NOT_FENCED, FENCED); }
@@ -53,7 +53,7 @@ UNSEEN void cuda_on_cpu::check_accesses(const char *who, uint32_t address, size_
 {
     const struct fibre *first = self->fibres.data();
     for (unsigned i = 0; i < self->n_fibres; i++)
-        for (const struct access &a : *first[i].accesses)
+        for (const struct access &a : first[i].accesses)
             if (a.row >= address / ROW && a.row < (address + bytes) / ROW &&
                 !(reads && !a.is_write))
                 fail(where, "%s: thread (%u,%u,%u) has %s this tile, line %u, %s", who,

@@ -28,7 +28,7 @@ static void block_begin(struct worker *w)
         f->rank = t;
         f->index = {t % l->block.x, t / l->block.x % l->block.y,
                     t / l->block.x / l->block.y};
-        f->accesses->clear();
+        f->accesses.clear();
     }
 }
 

@@ -142,24 +142,10 @@ struct transfer {
 
 /* What is under way in the block that a worker executes. */
 struct transfers {
-    uint64_t serial;                           /* of that block */
     std::vector<struct transfer> loads;
-    std::vector<std::vector<struct transfer>> stores; /* of each thread */
-    std::vector<int> registers;                       /* of each warpgroup, 0: not known */
+    std::vector<std::vector<struct transfer>> stores{self->n_fibres}; /* of each thread */
 };
 } // namespace
-
-UNSEEN static struct transfers *under_way(void)
-{
-    static __thread struct transfers *mine;
-    if (!mine) mine = new struct transfers();
-    if (mine->serial == self->serial) return mine;
-    mine->serial = self->serial;
-    mine->loads.clear();
-    mine->stores.assign(self->n_fibres, {});
-    mine->registers.assign(self->n_fibres / 128 + 1, 0);
-    return mine;
-}
 
 /* What a transfer of bytes in a row does: a load copies, a store copies or adds floats. */
 UNSEEN static void copy_bytes(const struct transfer &t, bool load)
@@ -207,7 +193,7 @@ UNSEEN static void load_now(const struct transfer &t)
 /* Completes one load, the oldest or the newest.  False when none is under way. */
 static bool finish_a_load(void)
 {
-    std::vector<struct transfer> &loads = under_way()->loads;
+    std::vector<struct transfer> &loads = of_block<struct transfers>().loads;
     if (loads.empty()) return false;
     if (executes_now()) std::swap(loads.front(), loads.back());
     struct transfer t = loads.back();
@@ -244,7 +230,7 @@ UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct cal
     t.bar = mbarrier_at(bar, where);
     self->finish_one = finish_a_load;
     if (executes_now()) load_now(t);
-    else under_way()->loads.push_back(t);
+    else of_block<struct transfers>().loads.push_back(t);
 }
 
 UNSEEN void tma_load_bytes(void *to, const void *from, int bytes, uint64_t *bar,
@@ -261,7 +247,7 @@ UNSEEN void tma_load_box(void *to, const CUtensorMap *map, uint64_t *bar, int co
 
 UNSEEN static std::vector<struct transfer> &my_stores(void)
 {
-    return under_way()->stores[self->current - self->fibres.data()];
+    return of_block<struct transfers>().stores[self->current - self->fibres.data()];
 }
 
 UNSEEN void tma_store_box(const CUtensorMap *map, const void *from, int column, int row, int head,
@@ -290,9 +276,14 @@ UNSEEN void tma_store_commit(void)
 
 /* --- setmaxnreg --- */
 
+namespace
+{
+struct registers { int of_group[8]; }; /* 0: not known */
+} // namespace
+
 UNSEEN void cuda_on_cpu::set_registers(int n, const struct caller &where)
 {
-    std::vector<int> &registers = under_way()->registers;
+    int *registers = of_block<struct registers>().of_group;
     unsigned n_groups = self->n_fibres / 128, sum = 0;
     if (n % 8 || n < 24 || n > 256)
         fail(where, "setmaxnreg: %d registers; want a multiple of 8 from 24 to 256", n);

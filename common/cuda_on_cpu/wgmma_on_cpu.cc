@@ -33,34 +33,33 @@ struct warpgroup {
     int met;                                      /* threads that wait for the others */
 };
 
-struct warpgroups {
-    uint64_t serial; /* of the block */
-    std::vector<struct warpgroup> all;
-};
+struct warpgroups { struct warpgroup group[8]; };
 } // namespace
 
 UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
 {
-    static __thread struct warpgroups *mine;
-    const unsigned of_block = self->n_fibres / 128, i = self->current->rank / 128;
-    if (!mine) mine = new struct warpgroups();
-    if (mine->serial != self->serial) {
-        mine->serial = self->serial;
-        mine->all.assign(of_block, {});
-    }
-    if (i >= of_block) fail(where, "wgmma: want a whole warpgroup of 128");
-    return &mine->all[i];
+    const unsigned i = self->current->rank / 128;
+    if (i >= self->n_fibres / 128) fail(where, "wgmma: want a whole warpgroup of 128");
+    return &of_block<struct warpgroups>().group[i];
+}
+
+/* Where a descriptor says that a matrix lies. */
+struct matrix { size_t address, to_panel, to_8_rows; }; /* bytes */
+
+UNSEEN static struct matrix matrix_of(uint64_t descriptor)
+{
+    return {(size_t)(descriptor & 0x3fff) << 4, (size_t)(descriptor >> 16 & 0x3fff) << 4,
+            (size_t)(descriptor >> 32 & 0x3fff) << 4};
 }
 
 /* One thread looks whether what the product reads is ordered after what threads wrote there. */
 UNSEEN static void check_operands(const struct wgmma &w, const struct caller &where)
 {
-    const size_t to_panel = (size_t)(w.b >> 16 & 0x3fff) << 4;
-    const uint32_t b = (uint32_t)(w.b & 0x3fff) << 4;
-    if (!w.a_in_registers) check_accesses("wgmma", (uint32_t)(w.a & 0x3fff) << 4, 64 * 128, true, where);
-    if (!w.b_transposed) check_accesses("wgmma", b, (size_t)w.n * 128, true, where);
-    for (int panel = 0; w.b_transposed && panel < (w.n + 63) / 64; panel++)
-        check_accesses("wgmma", b + (uint32_t)(panel * to_panel), 16 * 128, true, where);
+    const struct matrix a = matrix_of(w.a), b = matrix_of(w.b);
+    const int panels = w.b_transposed ? (w.n + 63) / 64 : 1, rows = w.b_transposed ? 16 : w.n;
+    if (!w.a_in_registers) check_accesses("wgmma", a.address, 64 * 128, true, where);
+    for (int panel = 0; panel < panels; panel++)
+        check_accesses("wgmma", b.address + panel * b.to_panel, rows * 128, true, where);
 }
 
 UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
@@ -102,16 +101,6 @@ UNSEEN static inline void load_8(float *to, const char *shared, size_t address, 
 {
     const uint16_t *from = (const uint16_t *)(shared + (address ^ (address >> 7 & 7) << 4));
     for (int i = 0; i < 8; i++) to[i] = widen16(from[i], bf16);
-}
-
-struct matrix {
-    size_t address, to_panel, to_8_rows; /* bytes */
-};
-
-UNSEEN static struct matrix matrix_of(uint64_t descriptor)
-{
-    return {(size_t)(descriptor & 0x3fff) << 4, (size_t)(descriptor >> 16 & 0x3fff) << 4,
-            (size_t)(descriptor >> 32 & 0x3fff) << 4};
 }
 
 /* `rows` rows of 16 columns. */
