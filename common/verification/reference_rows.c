@@ -5,11 +5,7 @@
  *   NaN or +inf in a row   the whole row is NaN
  *   all -inf               softmax 0, log-softmax -inf: what is masked has probability 0
  *   -inf beside others     softmax 0, log-softmax -inf */
-#include <stdlib.h>
-#include <string.h>
-
 #include "verification/reference.h"
-#include "problem/host_memory.h"
 #include "verification/reference_sum.h"
 
 /* What a softmax needs to know about a row x [n]. */
@@ -31,7 +27,8 @@ static double rises_of(const float *x, size_t n, int backwards)
     return rises;
 }
 
-static struct row row_of(const float *x, size_t n)
+/* m, n_seen and max_abs. */
+static struct row range_of(const float *x, size_t n)
 {
     struct row r = {.m = -INFINITY};
     for (size_t j = 0; j < n; j++) {
@@ -41,6 +38,12 @@ static struct row row_of(const float *x, size_t n)
         r.m = x[j] > r.m ? x[j] : r.m;
         r.max_abs = fabs(x[j]) > r.max_abs ? fabs(x[j]) : r.max_abs;
     }
+    return r;
+}
+
+static struct row row_of(const float *x, size_t n)
+{
+    struct row r = range_of(x, n);
     if (r.max_abs == INFINITY || r.n_seen == 0) return r;
     r.rises = fmax(rises_of(x, n, 0), rises_of(x, n, 1));
     struct sum l = {0, 0}, d = {0, 0};
@@ -192,20 +195,6 @@ static void fused_moments(const float *x, const float *w, size_t n, enum luck lu
         2 * u_n * sd_x * sd_w + 4 * (e_x * sd_w + e_w * sd_x) + e_x * e_w + FLUSH;
 }
 
-static double score_range(const float *x, size_t n, size_t *empty)
-{
-    double largest = 0;
-    size_t seen = 0;
-    for (size_t j = 0; j < n; j++) {
-        if (isnan(x[j]) || x[j] == INFINITY) return INFINITY;
-        if (x[j] == -INFINITY) continue;
-        seen++;
-        largest = fabs(x[j]) > largest ? fabs(x[j]) : largest;
-    }
-    *empty += seen == 0;
-    return largest;
-}
-
 static void fused_row(struct answer *y, const float *x, const float *w, size_t n,
                       size_t i)
 {
@@ -225,15 +214,15 @@ void reference_rows(struct standard *r, const struct problem *p, const struct ar
         [OP_SOFTMAX] = softmax_row, [OP_LOGSOFTMAX] = logsoftmax_row, [OP_MEAN] = mean_row,
         [OP_FUSED_REDUCTION] = fused_row};
     size_t n = p->cols;
-    float *x = widen(a->x, p->dtype, p->rows * n);
-    float *w = array_count(p, ARRAY_W) ? widen(a->w, p->dtype, p->rows * n) : NULL;
+    struct widened in = widened_new(p, a);
+    const float *x = in.array[ARRAY_X], *w = in.array[ARRAY_W];
     for (size_t i = 0; i < p->rows; i++) {
-        double range = score_range(x + i * n, n, &r->empty_rows);
-        r->max_score = range > r->max_score ? range : r->max_score;
+        struct row row = range_of(x + i * n, n);
+        if (row.max_abs > r->max_score) r->max_score = row.max_abs;
+        r->empty_rows += row.n_seen == 0 && row.max_abs == 0;
     }
 #pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
     for (size_t i = 0; i < p->rows; i++)
         rows[p->op](&r->answer[ARRAY_Y], x + i * n, w ? w + i * n : NULL, n, i);
-    free(x);
-    free(w);
+    widened_free(&in);
 }
