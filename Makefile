@@ -33,7 +33,7 @@
 #   make library         build/libfive_steps.so and .a: attention in your own C program
 #   make install         PREFIX=/usr/local [DESTDIR=dir]; make uninstall takes it away
 #
-# Teach
+# Learn and teach
 #   make book            READMEs and notes as a web site; book-test tries it in a browser
 #   make exercise        list the exercises
 #   make check           judge all your answers

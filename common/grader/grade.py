@@ -296,6 +296,8 @@ def read_class(options, chosen):
     folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
     sys.stdout.reconfigure(errors="replace")
     sys.stderr.reconfigure(errors="replace")
+    if not options.submissions:
+        fail(2, "SUBMISSIONS: make grade SUBMISSIONS=dir, one folder for each student")
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         fail(2, f"SUBMISSIONS: '{folder}' is no folder that can be read")
     students, ignored = collect(folder, chosen)

@@ -145,9 +145,9 @@ class Judge(Builder):
 
 
 def said_by_program(said):
-    """Its own words, without the harness's two lines."""
+    """Its own words, without the harness's lines."""
     return [x for x in said.split("\n") if x.strip() and
-            not re.match(r"variant \S+ \(|\w+ of (x|q) \[|wrote |  ", x)][:4]
+            not re.match(r"variant \S+ \(|\w+ of (x|q) \[|wrote |no GPU is used|  ", x)][:4]
 
 
 def numbers_of(case, most=8):

@@ -1,14 +1,11 @@
 #!/bin/sh
-# diff.sh [-n] STAGE FILE STAGES...: what a stage changes in the file of the stage before it
-# diff.sh [-n] rung NUMBER          what a rung of stage 5 changes in the rung before it
+# diff.sh STAGE FILE STAGES...   what a stage changes in the file of the stage before it
+# diff.sh rung NUMBER            what a rung of stage 5 changes in the rung before it
 #
 # First the functions that stayed, changed, came and went, then the lines, then their count.
 # The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.  The
 # last has several small changes, which are patches of the rung before it: NUMBER may name one.
-# -n says only whether the files are there.  Status 2: they are not, and one line says so.
-only_look=
-[ "$1" = -n ] && { only_look=1; shift; }
-
+# Status 2: the files are not there, and one line says so.
 refuse() {
     printf '%s\n' "$1" >&2
     exit 2
@@ -16,8 +13,7 @@ refuse() {
 
 old= new= asides=05_flash_cuda/hopper/asides
 if [ "$1" = rung ] && [ -f "$asides/$2.patch" ]; then
-    [ -n "$only_look" ] || cat "$asides/$2.patch"
-    exit 0
+    exec cat "$asides/$2.patch"
 elif [ "$1" = rung ]; then
     rungs=$(printf '%s\n' 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu)
     for f in $rungs; do
@@ -46,7 +42,6 @@ fi
 for f in $old $new; do
     [ -f "$f" ] || refuse "make diff: no file $f; FILE=name names one that both stages have"
 done
-[ -z "$only_look" ] || exit 0
 [ -n "$old" ] || { echo "$first"; exit 0; }
 if [ "${new%_tuned.cu}" != "$new" ]; then
     echo "$new is $old with these asides; each is a diff, as in make diff RUNG=late_turns"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# preflight.sh NEEDS STAGES VERB GIVEN: can make do what it was asked for?  Status 0; or a line
+# preflight.sh NEEDS VERB: can make do what it was asked for?  Status 0; or a line
 # that says what is wrong and what would be right, and status 2.  In the environment are make's
 # variables, and DRY_RUN: not empty when nothing may be made or installed.
 set -u
-needs=$1 stages=$2 verb=$3 given=$4
+needs=$1 verb=$2
 
 refuse() {
     printf '%s\n' "$1" >&2
@@ -25,41 +25,14 @@ plain() {
     esac
 }
 
-# real PATH: its absolute form without links; of what does not exist yet, too.
-real() {
-    at=$1 rest=
-    while [ ! -d "$at" ]; do
-        rest=/$(basename -- "$at")$rest
-        at=$(dirname -- "$at")
-    done
-    echo "$(cd -- "$at" && pwd -P)$rest"
-}
-
 plain BUILD "$BUILD"
 plain RESULTS "$RESULTS"
 case $verb in
-diff)
-    [ -z "$RUNG" ] || sh common/make/diff.sh -n rung "$RUNG" || exit 2
-    for stage in $(for n in $given; do echo $stages | tr ' ' '\n' | grep "^0$n"_; done); do
-        # shellcheck disable=SC2086  # a list of stages
-        [ -n "$RUNG" ] || sh common/make/diff.sh -n "$stage" "$FILE" $stages || exit 2
-    done ;;
-exercise) # in solutions/, or in skeletons/ where students work
-    if [ -n "$EX" ] && ! ls 0*/exercises/s[ko]*s/"${EX%.c*}".c* >/dev/null 2>&1; then
-        refuse "EX: no exercise '$EX'; make exercise lists them"
-    fi ;;
 gallery)
     for bug in $BUG; do
         [ -f "tests/planted/$bug.patch" ] ||
             refuse "BUG: no planted bug '$bug'; they are the files of tests/planted"
     done ;;
-grade)
-    { [ -d "$SUBMISSIONS" ] && [ -r "$SUBMISSIONS" ] && [ -x "$SUBMISSIONS" ]; } ||
-        refuse "SUBMISSIONS: '$SUBMISSIONS' is no folder that can be read"
-    case $(real "$OUT")/ in "$(real "$SUBMISSIONS")"/*)
-        refuse "OUT: '$OUT' lies in the folder of submissions; it would be a student" ;;
-    esac
-    writable OUT "$OUT" ;;
 plot | profile)
     writable RESULTS "$RESULTS" ;;
 esac

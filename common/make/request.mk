@@ -26,8 +26,6 @@ $(if $(MISPLACED),$(call refuse,a stage number follows a verb: make stage $(MISP
 endif
 $(if $(GIVEN),,$(if $(filter trace profile $(if $(RUNG),,diff),$(VERB)),\
     $(call refuse,make $(VERB) needs a stage number: make $(VERB) 3)))
-$(if $(SUBMISSIONS),,$(if $(filter grade,$(VERB)),\
-    $(call refuse,make grade needs SUBMISSIONS=dir: one folder for each student)))
 ifdef CUDA
 $(if $(NVCC),,$(call refuse,make cuda needs nvcc; it is not on the PATH nor in /usr/local/cuda/bin))
 endif
@@ -61,11 +59,10 @@ GOALS := $(filter-out $(NUMBERS),$(or $(MAKECMDGOALS),all))
 NEEDS := $(foreach g,$(GOALS),$(if $(filter undefined,$(origin needs_$(g))),compiler,$(needs_$(g))))
 # `make -n` installs nothing and makes no folder.
 DRY_RUN := $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
-settings = $(foreach v,BUILD RESULTS FILE RUNG EX SUBMISSIONS OUT BUG CC CXX NO_INSTALL DRY_RUN,\
+settings = $(foreach v,BUILD RESULTS BUG CC CXX NO_INSTALL DRY_RUN,\
                $(v)=$(call quoted,$($(v))))
 REFUSED := $(shell $(if $(REFUSAL),printf '%s\n' $(call quoted,$(REFUSAL)) >&2; false,\
-    $(settings) sh common/make/preflight.sh "$(NEEDS)" "$(STAGES)" \
-        $(if $(GOALS),$(call quoted,$(VERB))) $(call quoted,$(GIVEN))) >&2 || echo refused)
+    $(settings) sh common/make/preflight.sh "$(NEEDS)" $(call quoted,$(VERB))) >&2 || echo refused)
 
 # How make ends with status 2 and no words of its own.  Make first brings its makefiles up to date,
 # and is silent about an optional one that cannot be made.  Its rule fails, and every goal depends
