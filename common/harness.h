@@ -118,7 +118,6 @@ struct arrays {
     float *dsinks;              /* [heads_q] */
     const size_t *index;        /* [n_updates] the key row that update u replaces */
     const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
-    size_t *merges;             /* scan, update: [1], the number of merges made, or NULL */
     void *workspace;            /* variant_scratch() bytes, 1024-byte aligned */
     void *stream;               /* cudaStream_t of a GPU variant; NULL: the default one */
 };

@@ -192,7 +192,7 @@ def test_how_step_k_covers_1_to_k():
 
 @np.errstate(over="ignore")
 def test_how_weighted_mean_overflows_as_written():
-    """mu (k - 1) / k from left to right overflows at k = 3; tests/test_mean.c has the rest."""
+    """mu (k - 1) / k from left to right overflows at k = 3; tests/test_claims.py has the rest."""
     one, big = np.float32([1, 3e38])
     printed = form = one - one
     for k in np.float32([1, 2, 3]):

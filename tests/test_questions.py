@@ -95,7 +95,7 @@ QUESTIONS = {
              [Run("make stage 4", VERBOSE + "padded", FAILED,
                   has=["FAILED .*low", "FAILED .*mask_row.*\n.*wrong infinity",
                        "passed .*random"])]),
-    # which test then sees other bits: forms/threads_do_not_change_a_bit
+    # which test then sees other bits: variants/threads_do_not_change_a_bit
     (4, 3): ([Change("threads.c", r"#define PARTS 16\b",
                      "#include <omp.h>\n#define PARTS ((size_t)omp_get_max_threads())")],
              [Run("make test", VERBOSE + "threads", same=True)]),

@@ -3,9 +3,10 @@ reader runs.  Stage 5's teaching kernels are executed on the CPU where there is 
 import os
 import re
 
+import numpy as np
 import pytest
 
-from helpers import STAGES, stage
+from helpers import STAGES, attention, compare, load, normal, option_words, save, stage
 
 
 def check_passes(number, *words):
@@ -25,3 +26,60 @@ def test_stage_passes_its_cases(number):
 def test_random_problems_pass(number):
     """The same ones every time; `make differential` draws more."""
     check_passes(number, "--random", 200, "--seed", 20261)
+
+
+@pytest.mark.parametrize("case", [
+    *(f"{kind}-9x70-d64-cap{cap}" for kind in ("random", "zero_q")
+      for cap in ("9.99995e-41", "1e-06")), "large-21x70-d64-b1h5kv1-cap0.5",
+    *(f"finite@{at}-18x70-d64-bias" for at in (4, 9, 15, 30, 38)), "random-9x70-d64-cap1e+06",
+    *(f"sink_{size}-9x70-d64-b1h3kv1-sinks" for size in ("inf", "nan", "huge")),
+    "nan_k@209-7x230-d64-b5h1kv1-packed", "nan_k@64-7x230-d128-b5h1kv1-packed",
+    "nan_k@209-7x230-d256-b5h1kv1-packed"])
+def test_general_passes_its_edges_without_a_hopper_gpu(case):
+    """On the CPU `check` executes it only by name: masks, soft caps and sinks of every size."""
+    check_passes(5, "--device", "cpu", "--variant", "general", "--case", f"attention-{case}")
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("variant", ["general_tiled", "split_kv", "general", "general_mma"])
+def test_nan_of_a_packed_sequence_stays_in_it(variant, dim):
+    """Also in a variant that has no cases with NaN in v.  Sequences that end in a block of keys, or at
+    16 of them; queries are a few of each."""
+    k_ends, q_ends = np.array([0, 5, 21, 69, 133, 230]), np.array([0, 3, 9, 10, 30, 40])
+    ends = {"cu_seqlens_q": q_ends, "cu_seqlens_k": k_ends}
+    files = [word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")]
+    for poisoned in (1, 2, 4):
+        q, k, v = (normal(2, n, dim, seed=s).astype("f2") for s, n in enumerate((40, 230, 230)))
+        k[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
+        v[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
+        for name, array in zip("qkv", (q, k, v)):
+            save(f"{name}.npy", array, None)
+        stage(5, "run", "--device", "cpu", "--variant", variant, *files, *option_words(**ends))
+        compare(load("o.npy"), attention(q, k, v, **ends)[0], 2e-3)
+
+
+@pytest.mark.parametrize("variant", ["tiled", "microkernel", "all_cores"])
+def test_a_sink_by_hand(variant):
+    """Two heads; a query without keys and one with a key of score 0.  Head 2 has no sink."""
+    for name, x in (("q", np.ones((2, 2, 1))), ("k", [[[0.0]]]), ("v", [[[8.0]]])):
+        save(f"{name}.npy", x)
+    words = option_words(causal=True, sinks=np.array([0, -np.inf]))
+    files = [word for name in ("q", "k", "v", "o", "lse") for word in (f"--{name}", f"{name}.npy")]
+    stage(4, "run", "--variant", variant, *files, *words)
+    compare(load("o.npy").ravel(), [0, 4, 0, 8], 0)
+    compare(load("lse.npy").ravel(), [0, np.log(2), -np.inf, 0], 1e-6)
+
+
+@pytest.mark.parametrize("variant", ["tiled", "microkernel", "all_cores"])
+def test_nan_of_one_query_leaves_the_rows_beside_it(variant):
+    """It sends its panel through the product of a tile twice.  The other rows' scores rise from tile
+    to tile, and rows from 72 on see no key of the first."""
+    q, k, v = np.zeros((128, 16)), np.zeros((128, 16)), normal(128, 16)
+    q[:, 0], k[:, 0] = 1, np.arange(128) / 2
+    q[70, 0] = np.nan
+    files = [word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")]
+    for name, array in zip("qkv", (q, k, v)):
+        save(f"{name}.npy", array)
+    options = {"window": (8, 20), "scale": 1}
+    stage(4, "run", "--variant", variant, *files, *option_words(**options))
+    compare(load("o.npy"), attention(q, k, v, **options)[0], 1e-5)

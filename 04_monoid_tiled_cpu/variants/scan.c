@@ -36,7 +36,7 @@ static void prefix_scan(struct aggregate *x, size_t n, size_t *merges, size_t *r
  * element j lies in its answer from the start.  workspace: seqlen_k aggregates. */
 static void scan(const struct problem *p, const struct arrays *a)
 {
-    size_t n = p->seqlen_k, dv = p->head_dim_v, total = 0, merges;
+    size_t n = p->seqlen_k, dv = p->head_dim_v;
     struct aggregate *x = a->workspace;
     for (size_t head = 0; head < n_heads(p); head++) {
         struct head h = head_of(p, a, head);
@@ -46,14 +46,12 @@ static void scan(const struct problem *p, const struct arrays *a)
             x[j].d = dv;
             aggregate_lift(&x[j], score(&h, 0, j), v_row(&h, j));
         }
-        prefix_scan(x, n, &merges, NULL);
+        prefix_scan(x, n, NULL, NULL);
         for (size_t j = 0; j < n; j++) aggregate_finish(&x[j], x[j].o, lse + j);
-        total += merges;
     }
-    if (a->merges) *a->merges = total;
 }
 
-static size_t workspace(const struct problem *p)
+static size_t workspace_tree(const struct problem *p)
 {
     return p->seqlen_k * sizeof(struct aggregate);
 }
@@ -73,7 +71,6 @@ static void serial(const struct problem *p, const struct arrays *a)
             aggregate_finish(&x, o + j * dv, lse + j);
         }
     }
-    if (a->merges) *a->merges = n_heads(p) * n;
 }
 
 static size_t workspace_serial(const struct problem *p)
@@ -105,6 +102,6 @@ const struct variant scan_work_efficient = {
     .name = "scan",
     .idea = "prefixes: 2 log n rounds",
     ASIDE,
-    .workspace = workspace, .cost = cost,
+    .workspace = workspace_tree, .cost = cost,
     .does = {{OP_SCAN, scan}},
 };

@@ -58,12 +58,11 @@ static size_t tree_update(struct aggregate *node, size_t leaves, size_t j, float
 }
 
 /* Attention of one query per head after key row index[u] was replaced by k_new, v_new,
- * for u = 0, 1, ... in turn.  merges: those of the updates, not of making the tree.
- * workspace: the nodes of one tree, then their o. */
+ * for u = 0, 1, ... in turn.  workspace: the nodes of one tree, then their o. */
 static void update(const struct problem *p, const struct arrays *a)
 {
     size_t leaves = leaves_for(p->seqlen_k), d = p->head_dim, dv = p->head_dim_v;
-    size_t merges = 0, group = p->heads_q / p->heads_kv;
+    size_t group = p->heads_q / p->heads_kv;
     struct aggregate *node = a->workspace;
     float *o = (float *)(node + 2 * leaves);
     for (size_t head = 0; head < n_heads(p); head++) {
@@ -74,11 +73,10 @@ static void update(const struct problem *p, const struct arrays *a)
             size_t j = a->index[u], row_new = head_kv * p->n_updates + u;
             const float *k = (const float *)a->k_new + row_new * d;
             const float *v = (const float *)a->v_new + row_new * dv;
-            merges += tree_update(node, leaves, j, score_of(&h, 0, k, j), v);
+            tree_update(node, leaves, j, score_of(&h, 0, k, j), v);
         }
         aggregate_finish(&node[1], h.o, h.lse);
     }
-    if (a->merges) *a->merges = merges;
 }
 
 static size_t workspace(const struct problem *p)
@@ -109,7 +107,6 @@ static void refold(const struct problem *p, const struct arrays *a)
         }
         aggregate_finish(&x, h.o, h.lse);
     }
-    if (a->merges) *a->merges = n_heads(p) * p->seqlen_k;
 }
 
 static size_t workspace_refold(const struct problem *p)

@@ -193,6 +193,7 @@ static const struct cases attention[] = {
     {"sink_inf sink_nan sink_huge",
      "q=9,40 k=70,20 heads=3,2 kv=1,2 causal=0,1 sinks in=both,full"},
     {"random", "q=9 k=70 cap=1e4,1e5,1e6,1e7,1e8 in=both"}, /* without effect */
+    {"random zero_q", "q=9 k=70 cap=1e-40,1e-6 in=both"},
     {"mask_row", "q=18 k=70 heads=2 bias sinks at=3 in=quick"},
     {"mask_first", "q=18 k=70 bias sinks at=70 in=quick"},
     {"random", "q=70,1 k=33,3000 heads=1,2 causal=1,0 sinks in=quick,full"},
@@ -216,6 +217,8 @@ static const struct cases attention[] = {
     {"random", "q=200 k=300 batch=5 heads=6 kv=2 causal packed"},
     {"random", "q=700 k=2500 batch=3 heads=2 causal packed in=gpu"},
     {"nan_v", "q=30 k=70 batch=4 causal packed at=5 in=quick"},
+    /* of the sequences some have no key 64 or 209: a tile of theirs ends beside the bad one */
+    {"nan_k", "q=7 k=230 d=64,128,256 batch=5 packed at=209,64,209 in=executed"},
     {"markers", "q=1,3,40 k=130 batch=4 heads=4 kv=2 causal lengths page=0,16 lie=contiguous,blhd "
                 "in=both"},
     {"random", "q=1 k=700 d=128 batch=5 heads=4 kv=2 lengths page=64,0 window=90:0,-1:-1 sinks "

@@ -1,0 +1,171 @@
+/* test_variants.c: the CPU variants of stages 1 to 4: what the case suite of `check` cannot see. */
+#include <criterion/criterion.h>
+#include <omp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The list of variants, and those of them that only this file knows. */
+#define main main_of_stage_4
+#include "../04_monoid_tiled_cpu/variants.c"
+#undef main
+#include "attention_problem.h"
+#include "problem/operation.h"
+#include "problem/part.h"
+
+extern const struct variant safe_simd, safe_overlapped, naive_threads, safe_threads;
+extern const struct variant online_simd, online_streaming, online_one_look, online_threads;
+static const struct variant *const fast[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores};
+
+/* One head of n queries and m keys; a window of `left` keys. */
+static struct problem windowed(size_t n, size_t m, size_t d, ptrdiff_t left)
+{
+    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, n, m, d, d}, 1, 0);
+    p.has_window = 1, p.window_left = left;
+    return p;
+}
+
+static void run_softmax(const struct variant *v, const float *x, float *y, size_t rows, size_t cols)
+{
+    struct problem p = rows_of(OP_SOFTMAX, rows, cols);
+    struct arrays a = {.x = x, .y = y};
+    run_variant(v, &p, &a);
+}
+
+/* Rows that begin on no vector boundary, large enough to be stored past the cache. */
+Test(variants, streaming_stores_write_what_plain_stores_write)
+{
+    enum { ROWS = 3, COLS = 1500001, BYTES = ROWS * COLS * 4 };
+    struct inputs *in = inputs_of(rows_of(OP_SOFTMAX, ROWS, COLS), WIDE, F32);
+    float *y = malloc(BYTES + 4), *plain = malloc(BYTES);
+    run_softmax(&online_simd, in->arrays.x, plain, ROWS, COLS);
+    for (int offset = 0; offset < 2; offset++) {
+        memset(y, 0xff, BYTES);
+        run_softmax(&online_streaming, in->arrays.x, y + offset, ROWS, COLS);
+        cr_expect(!memcmp(y + offset, plain, BYTES), "offset %d", offset);
+    }
+    free(y), free(plain), inputs_free(in);
+}
+
+/* 2^25 equal scores: a sum in one float would stop at 2^24. */
+Test(variants, many_equal_scores_share_evenly)
+{
+    static const struct variant *const of[] = {
+        &safe_simd, &safe_overlapped, &safe_threads, &online_simd, &online_streaming,
+        &online_one_look, &online_threads, &tiled_all_cores};
+    enum { N = 1 << 25 };
+    float *x = calloc(N, 4), *y = malloc((size_t)N * 4);
+    for (size_t v = 0; v < sizeof of / sizeof *of; v++) {
+        size_t wrong = 0;
+        run_softmax(of[v], x, y, 1, N);
+        for (size_t j = 0; j < N; j++) wrong += y[j] != 1.0f / N;
+        cr_expect(wrong == 0, "%s: %zu wrong, y[0] = %g", of[v]->name, wrong, (double)y[0]);
+    }
+    free(x), free(y);
+}
+
+/* NaN in a key that is the only visible one of its chunk or tile. */
+Test(variants, nan_in_a_key_poisons_every_query_that_sees_it)
+{
+    struct inputs *in = inputs_of(problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 130, 130, 8, 4},
+                                             1, 1), RANDOM, F32);
+    float *bias = (float *)in->arrays.bias;
+    for (size_t i = 0; i < 130; i++)
+        for (size_t j = 64; j < 128; j++) bias[i * 130 + j] = j == 70 ? 0.0f : -INFINITY;
+    ((float *)in->arrays.k)[70 * 8] = NAN;
+    for (size_t f = 0; variants[f]; f++)
+        if (variant_does(variants[f], OP_ATTENTION) && variants[f]->types & TYPE(F32))
+            judge(variants[f], in);
+    inputs_free(in);
+}
+
+/* Fails unless v gives one answer with any number of threads, and one core alone the same. */
+static void expect_same_bits(const struct variant *v, const struct variant *alone, struct problem p)
+{
+    static const int counts[] = {1, 2, 3, 7, 1};
+    struct inputs *in = inputs_of(p, WIDE, F32);
+    struct arrays a = in->arrays;
+    struct outputs first = outputs_new(&p), out = outputs_new(&p);
+    for (int t = 0; t < 4 + (alone != NULL); t++) {
+        omp_set_num_threads(counts[t]);
+        outputs_bind(t ? &out : &first, &a);
+        run_variant(t < 4 ? v : alone, &p, &a);
+        cr_expect(!t || outputs_equal(&first, &out), "%s: %d threads differ from 1: rows %zu, "
+                  "queries %zu, keys %zu", v->name, counts[t], p.rows, p.seqlen_q, p.seqlen_k);
+    }
+    outputs_free(&first), outputs_free(&out), inputs_free(in);
+}
+
+/* Whole tiles, parts of the keys, rows of several heads in a tile, decode; parts are fixed and
+ * merged in order. */
+Test(variants, threads_do_not_change_a_bit)
+{
+    static const struct shape shapes[] = {
+        {1, 2, 1, 100, 3000, 64, 64}, {1, 4, 2, 1, 5000, 32, 48}, {2, 3, 3, 70, 70, 40, 33},
+        {1, 7, 1, 1, 2049, 16, 16},   {1, 2, 1, 1, 1537, 64, 7},  {3, 40, 40, 5, 64, 16, 16}};
+    static const size_t rows[][2] = {{1, 200003}, {3, 70000}, {100, 997}, {1, 5}};
+    const struct variant *of[] = {&naive_threads, &safe_threads, &online_threads, &threads,
+                                  &tiled_all_cores, &gradient_all_cores};
+    for (size_t f = 0; f < sizeof of / sizeof *of; f++)
+        for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++)
+            expect_same_bits(of[f], of[f] == &tiled_all_cores ? &tiled_microkernel : NULL,
+                             problem_of(f < 5 ? OP_ATTENTION : OP_BACKWARD, shapes[s / 2], s % 2,
+                                        s % 2));
+    for (size_t f = 0; f < 5; f++)
+        for (int op = OP_SOFTMAX; op <= OP_LOGSOFTMAX; op++)
+            for (size_t s = 0; s < 4 && variant_does(of[f], op); s++)
+                expect_same_bits(of[f], NULL, rows_of(op, rows[s][0], rows[s][1]));
+}
+
+/* A key outside of all windows is not read: here nobody may touch its memory.  Its pages may even be
+ * gone: their numbers in the table are nonsense. */
+Test(variants, keys_outside_of_the_windows_are_never_read)
+{
+    enum { N_Q = 100, N_K = 1008, D = 16, LEFT = 80, PAGE = 16 };
+    enum { FIRST = (N_K - N_Q - LEFT) / PAGE * PAGE };
+    struct inputs *in = inputs_of(windowed(N_Q, N_K, D, LEFT), RANDOM, F32);
+    size_t fence = (size_t)sysconf(_SC_PAGESIZE), bytes = (N_K - FIRST) * D * sizeof(float);
+    char *memory = mmap(NULL, bytes + fence, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+    cr_assert(memory != MAP_FAILED && !mprotect(memory, fence, PROT_NONE));
+    memcpy(memory + fence, (const float *)in->arrays.k + FIRST * D, bytes);
+    float *o[2] = {malloc(N_Q * D * sizeof(float)), malloc(N_Q * D * sizeof(float))}, lse[N_Q];
+    int32_t table[N_K / PAGE];
+    for (int i = 0; i < N_K / PAGE; i++) table[i] = i < FIRST / PAGE ? INT32_MAX : i;
+    for (int f = 0; f < 3; f++)
+        for (int paged = 0; paged < 2; paged++) {
+            struct problem p = in->problem;
+            struct arrays a = in->arrays;
+            a.k = a.v = (float *)(void *)(memory + fence) - FIRST * D;
+            a.o = o[paged], a.lse = lse, a.page_table = table;
+            if (paged) p.page_size = PAGE, p.n_pages = p.pages_per_sequence = N_K / PAGE;
+            run_variant(fast[f], &p, &a);
+            for (int i = 0; i < paged * N_Q * D; i++)
+                cr_assert(fabsf(o[0][i] - o[1][i]) < 1e-6f, "%s: %d", fast[f]->name, i);
+        }
+    free(o[0]), free(o[1]), inputs_free(in);
+}
+
+/* Of a window the model computes the scores of the panels around it.  By hand: 200 panels of 48
+ * queries; full they see 48 t keys, t = 1 to 200; else 143, the first two 48 and 96. */
+Test(variants, predicted_scores_fall_with_the_window)
+{
+    struct problem p = windowed(9600, 9600, 64, -1);
+    double all = tiled_all_cores.cost(&p).exps;
+    p.window_left = 95;
+    double some = tiled_all_cores.cost(&p).exps;
+    cr_expect(all == 48.0 * 48 * 20100, "%g", all);
+    cr_expect(some == 48.0 * (48 + 96 + 198 * 143.0), "%g", some);
+    cr_expect(problem_pairs(&p) == 96 * 97 / 2 + (9600 - 96) * 96.0, "%g", problem_pairs(&p));
+}
+
+/* What the harness does for variants that know nothing of sinks: one more element of the monoid. */
+Test(variants, sink_merged_into_a_finished_part_is_one_more_element)
+{
+    float o[2] = {6, 6}, lse[2] = {0, -INFINITY}, sinks[2] = {0, 3};
+    struct part part = {.p = problem_of(OP_ATTENTION, (struct shape){1, 2, 1, 1, 1, 1, 1}, 0, 0),
+                        .a = {.o = o, .lse = lse, .sinks = sinks}};
+    part_add_sinks(&part);
+    cr_expect(o[0] == 3 && fabsf(lse[0] - logf(2)) < 1e-6f);
+    cr_expect(o[1] == 0 && lse[1] == 3);
+}
