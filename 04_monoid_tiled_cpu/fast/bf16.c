@@ -1,7 +1,7 @@
 /* bf16.c: the variants dot_bf16 and amx: what they need, cost and promise.  Their code is in
  * files of the same names, compiled for instructions that this machine may lack; this file is
  * not, and asks the processor first. */
-#include "harness.h"
+#include "serves.h"
 
 /* Of dot_bf16.c and amx.c. */
 variant_function dot_bf16_attention, amx_attention;
@@ -73,18 +73,11 @@ static struct cost cost(const struct problem *p)
                          .exps = score_count(p)};
 }
 
-#define SUPPORTED                                                                          \
-    (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
-     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | \
-     WITH_LENGTHS)
-
 const struct variant bf16_dot = {
     .name = "dot_bf16",
     .idea = "products of bf16 pairs",
-    .group = IN_FAST,
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = SUPPORTED,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    SERVES(BF16),
+    .all_cores = 1,
     .lacks = lacks_dot_bf16,
     .workspace = dot_bf16_workspace, .cost = cost,
     .does = {{OP_ATTENTION, dot_bf16_attention}},
@@ -93,10 +86,8 @@ const struct variant bf16_dot = {
 const struct variant bf16_amx = {
     .name = "amx",
     .idea = "products on a matrix unit",
-    .group = IN_FAST,
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(BF16), .supports = SUPPORTED,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    SERVES(BF16),
+    .all_cores = 1,
     .lacks = lacks_amx,
     .matrix_flops = amx_products,
     .workspace = amx_workspace, .cost = cost,

@@ -6,6 +6,7 @@
  * their exact values do not fit.  One or two queries, a decode step, go through the keys row by
  * row (fold_rows.h). */
 #include "products.h"
+#include "serves.h"
 #include "softmax.h"
 
 typedef float element;
@@ -19,10 +20,6 @@ typedef float element;
 #define MOST_M INFINITY
 #include "plan.h"
 
-#define SUPPORTED                                                                          \
-    (BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS | WITH_PACKED | \
-     WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | \
-     WITH_LENGTHS)
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
 #define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
 
@@ -219,10 +216,7 @@ static struct cost cost(const struct problem *p)
 const struct variant tiled_loops = {
     .name = "tiled",
     .idea = "192 queries share a key",
-    .group = IN_FAST,
-    .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    SERVES(F32),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
 };
@@ -230,10 +224,7 @@ const struct variant tiled_loops = {
 const struct variant tiled_microkernel = {
     .name = "microkernel",
     .idea = "products in registers",
-    .group = IN_FAST,
-    .device = ON_CPU, .types = TYPE(F32), .supports = SUPPORTED,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    SERVES(F32),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
 };
@@ -241,10 +232,8 @@ const struct variant tiled_microkernel = {
 const struct variant tiled_all_cores = {
     .name = "all_cores",
     .idea = "tiles on all cores",
-    .group = IN_FAST,
-    .device = ON_CPU, .all_cores = 1, .types = TYPE(F32), .supports = SUPPORTED,
-    .max_score = INFINITY,
-    .masked_rows = 1, .isolates_v = 1,
+    SERVES(F32),
+    .all_cores = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
              {OP_ATTENTION, all_cores_attention}},
