@@ -51,27 +51,24 @@ static void tiles_end(void)
     tile_release();
 }
 
-/* Rows 0 .. 31 of c, or 0 .. 15: tiles 0 and 1 the first 16 rows of sums, 2 and 3 the others,
- * 4 and 5 rows of a, 6 and 7 columns of b. */
+/* 32 rows of c at a time, or the last 16: tiles 0 and 1 are the first 16 rows of sums, 2 and 3 the
+ * others, 4 and 5 rows of a, 6 and 7 columns of b. */
 static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a_row,
                           size_t a_step, const uint32_t *b, float *c, int add)
 {
     enum { C_STRIDE = PANEL * 4, B_STRIDE = PANEL * 4 };
-    size_t r = 0;
     __asm__ volatile("" ::: "memory"); /* compilers forget that a tile load reads memory */
-    for (; r + 32 <= rows; r += 32) {
-        float *c_r = c + r * PANEL;
-        if (add) {
-            tile_load(0, c_r, C_STRIDE);
-            tile_load(1, c_r + 16, C_STRIDE);
-            tile_load(2, c_r + 16 * PANEL, C_STRIDE);
-            tile_load(3, c_r + 16 * PANEL + 16, C_STRIDE);
-        } else {
-            tile_zero(0);
-            tile_zero(1);
-            tile_zero(2);
-            tile_zero(3);
-        }
+    for (size_t r = 0; r < rows; r += 32) {
+        float *c_r = c + r * PANEL, *c_s = c_r + 16 * PANEL;
+        const int both = r + 32 <= rows;
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+        if (add) tile_load(0, c_r, C_STRIDE);
+        if (add) tile_load(1, c_r + 16, C_STRIDE);
+        if (add && both) tile_load(2, c_s, C_STRIDE);
+        if (add && both) tile_load(3, c_s + 16, C_STRIDE);
         for (size_t t = 0; t < steps; t++) {
             const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * KEY_STEP / 2 * PANEL;
             tile_load(6, b_t, B_STRIDE);
@@ -79,34 +76,16 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
             tile_product(0, 4, 6);
             tile_load(7, b_t + 16, B_STRIDE);
             tile_product(1, 4, 7);
+            if (!both) continue;
             tile_load(5, a_t + 16 * a_row, a_row * 4);
             tile_product(2, 5, 6);
             tile_product(3, 5, 7);
         }
         tile_store(0, c_r, C_STRIDE);
         tile_store(1, c_r + 16, C_STRIDE);
-        tile_store(2, c_r + 16 * PANEL, C_STRIDE);
-        tile_store(3, c_r + 16 * PANEL + 16, C_STRIDE);
+        if (both) tile_store(2, c_s, C_STRIDE);
+        if (both) tile_store(3, c_s + 16, C_STRIDE);
     }
-    if (r == rows) return;
-    float *c_r = c + r * PANEL;
-    if (add) {
-        tile_load(0, c_r, C_STRIDE);
-        tile_load(1, c_r + 16, C_STRIDE);
-    } else {
-        tile_zero(0);
-        tile_zero(1);
-    }
-    for (size_t t = 0; t < steps; t++) {
-        const uint32_t *a_t = a + r * a_row + t * a_step, *b_t = b + t * KEY_STEP / 2 * PANEL;
-        tile_load(4, a_t, a_row * 4);
-        tile_load(6, b_t, B_STRIDE);
-        tile_load(7, b_t + 16, B_STRIDE);
-        tile_product(0, 4, 6);
-        tile_product(1, 4, 7);
-    }
-    tile_store(0, c_r, C_STRIDE);
-    tile_store(1, c_r + 16, C_STRIDE);
 }
 
 size_t AMX(workspace)(const struct problem *p) { return tiles_workspace(p); }
