@@ -1,5 +1,5 @@
 """test_mpi.py: one problem on several ranks: processes (stage 4) and, where there are, GPUs
-(stage 5): the case suite, real files, faults, planted bugs, two hosts of a network.
+(stage 5): the case suite, real files, faults, planted bugs.
 
     RANKS="2 3"   the suite with so many processes
     FULL=1        all cases instead of the quick ones
@@ -185,56 +185,6 @@ def test_planted_bugs_make_the_suite_fail(place):
         caught = [line for line in out.splitlines() if line.startswith("FAILED")]
         assert caught, f"{bug.stem}: {out}"
         print(f"{bug.stem}: caught by {caught[0][9:]}")
-
-
-# --- Two "hosts" of this machine: network namespaces joined by a pair of virtual cables. ---
-
-def ip(*words):
-    done = run("ip", *words, want=None)
-    if done.code:
-        pytest.skip(f"ip {words[0]}: {done.err.splitlines()[0] if done.err else done.code}")
-    return done.out
-
-
-@pytest.fixture
-def hosts():
-    name = f"five{os.getpid()}"
-    a, b = f"{name}a", f"{name}b"
-    if not shutil.which("ip"):
-        pytest.skip("there is no ip (iproute2)")
-    try:
-        ip("netns", "add", a)
-        ip("netns", "add", b)
-        ip("link", "add", f"{name}x", "netns", a, "type", "veth", "peer", "name", f"{name}y",
-           "netns", b)
-        for host, cable, number in ((a, f"{name}x", 1), (b, f"{name}y", 2)):
-            ip("-n", host, "addr", "add", f"10.77.5.{number}/24", "dev", cable)
-            ip("-n", host, "link", "set", cable, "up")
-            ip("-n", host, "link", "set", "lo", "up")
-        yield a, b, f"{name}x"
-    finally:
-        for host in (a, b):
-            run("ip", "netns", "del", host, want=None)
-
-
-def test_network_of_two_hosts(hosts):
-    """The ranks can reach one another by this network alone."""
-    a, b, cable = hosts
-    with open("agent", "w", encoding="utf-8") as agent:  # instead of ssh
-        agent.write(f'#!/bin/sh\nshift\nexec ip netns exec {b} sh -c "$*"\n')
-    os.chmod("agent", 0o755)
-    with open("hosts", "w", encoding="utf-8") as f:
-        f.write("10.77.5.1 slots=1\n10.77.5.2 slots=1\n")
-    mca = [f"--mca {words}".split() for words in (
-        f"plm_rsh_agent {os.getcwd()}/agent", "btl tcp,self",
-        "btl_tcp_if_include 10.77.5.0/24", "oob_tcp_if_include 10.77.5.0/24")]
-    run("ip", "netns", "exec", a, "mpirun", "--hostfile", "hosts", "-n", 2, "--map-by", "node",
-        *sum(mca, []), MPI, "run", *FIXTURE, "--causal", "--strategy", "ring", "--o",
-        os.path.abspath("o.npy"), env=ENV)
-    stage(4, "run", *FIXTURE, "--causal", "--o", "one.npy")
-    compare(load("o.npy"), load("one.npy"))
-    sent = ip("-n", a, "-s", "link", "show", cable).split("TX:")[1].splitlines()[1].split()[0]
-    assert int(sent) > 100000, "the ranks did not use the cable"
 
 
 # --- GPUs. ---

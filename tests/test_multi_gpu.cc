@@ -12,6 +12,7 @@
 
 static const struct strategy *const RING = &gpu_strategies[1],
                              *const RING_UNBALANCED = &gpu_strategies[2];
+enum { MOST_RANKS = 8 };
 
 static struct problem problem_of(size_t seqlen_q, size_t seqlen_k, int causal)
 {
@@ -27,6 +28,23 @@ static struct problem problem_of(size_t seqlen_q, size_t seqlen_k, int causal)
 
 /* --- the schedule --- */
 
+/* What a rank computes in a step. */
+struct step {
+    struct chunks queries, keys;
+    struct piece pieces[MOST_PIECES];
+    int n;
+};
+
+static struct step step_of(const struct problem &p, const struct strategy *s, int me, int step, int ranks)
+{
+    struct step x;
+    x.queries = queries_of(s, &p, me, ranks);
+    x.keys = keys_of(s, &p, s->is_ring ? owner_of(me, step, ranks) : me, ranks);
+    x.n = pieces_of(&p, &x.queries, &x.keys, x.pieces);
+    cr_assert(x.n <= MOST_PIECES && chunks_size(&x.keys) <= most_keys(s, &p, ranks));
+    return x;
+}
+
 /* The global rows of a shard's chunks, in their local order. */
 static std::vector<size_t> rows_of(const struct chunks &c)
 {
@@ -36,17 +54,21 @@ static std::vector<size_t> rows_of(const struct chunks &c)
     return rows;
 }
 
-/* Adds 1 to seen[query][key] for every pair that the piece's mask shows. */
-static void mark(const struct problem &p, const struct piece &x, const struct chunks &queries,
-                 const struct chunks &keys, std::vector<int> &seen)
+/* Adds 1 to seen[query][key] for every pair that the masks of the step's pieces show; returns how
+ * many there are. */
+static double mark(const struct problem &p, const struct step &x, std::vector<int> &seen)
 {
-    std::vector<size_t> q = rows_of(queries), k = rows_of(keys);
-    struct problem part = problem_of_piece(&p, &x);
-    for (size_t i = 0; i < part.seqlen_q; i++) {
-        struct key_range sees = visible_keys(&part, i);
-        for (size_t j = sees.first; j < sees.end; j++)
-            seen[q[x.rows.first + i] * p.seqlen_k + k[x.cols.first + j]]++;
+    std::vector<size_t> q = rows_of(x.queries), k = rows_of(x.keys);
+    double pairs = 0;
+    for (int n = 0; n < x.n; n++) {
+        struct problem part = problem_of_piece(&p, &x.pieces[n]);
+        for (size_t i = 0; i < part.seqlen_q; i++) {
+            struct key_range sees = visible_keys(&part, i);
+            for (size_t j = sees.first; j < sees.end; j++, pairs++)
+                seen[q[x.pieces[n].rows.first + i] * p.seqlen_k + k[x.pieces[n].cols.first + j]]++;
+        }
     }
+    return pairs;
 }
 
 /* All steps of all ranks together see each visible pair once, and no other. */
@@ -54,15 +76,8 @@ static void expect_each_pair_once(const struct problem &p, const struct strategy
 {
     std::vector<int> seen(p.seqlen_q * p.seqlen_k);
     for (int me = 0; me < ranks; me++)
-        for (int step = 0; step < (s->is_ring ? ranks : 1); step++) {
-            struct chunks queries = queries_of(s, &p, me, ranks);
-            struct chunks keys = keys_of(s, &p, s->is_ring ? owner_of(me, step, ranks) : me,
-                                         ranks);
-            struct piece pieces[MOST_PIECES];
-            int n = pieces_of(&p, &queries, &keys, pieces);
-            cr_assert(n <= MOST_PIECES);
-            for (int i = 0; i < n; i++) mark(p, pieces[i], queries, keys, seen);
-        }
+        for (int step = 0; step < (s->is_ring ? ranks : 1); step++)
+            mark(p, step_of(p, s, me, step, ranks), seen);
     for (size_t i = 0; i < p.seqlen_q; i++) {
         struct key_range sees = visible_keys(&p, i);
         for (size_t j = 0; j < p.seqlen_k; j++) {
@@ -79,63 +94,35 @@ Test(multi_gpu, every_visible_pair_is_computed_once)
     const size_t sizes[][2] = {{1, 1},   {1, 40},  {40, 1},  {3, 5},   {16, 16}, {17, 17},
                                {64, 64}, {37, 53}, {53, 37}, {7, 100}, {100, 7}, {0, 9}};
     for (const struct strategy *s = gpu_strategies; s->name; s++)
-        for (int ranks = 1; ranks <= 8; ranks++)
+        for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
             for (auto &size : sizes)
                 for (int causal = 0; causal < 2; causal++)
-                    expect_each_pair_once(problem_of(size[0], size[1], causal),
-                                          s, ranks);
+                    expect_each_pair_once(problem_of(size[0], size[1], causal), s, ranks);
 }
 
-/* Pairs that `me` computes in a step, counted as the kernel's time is. */
-static double work_of(const struct problem &p, const struct strategy *s, int me, int step, int ranks)
+/* Every rank has the same work in every step, in one launch; a contiguous ring leaves rank 0 idle. */
+Test(multi_gpu, a_causal_zigzag_is_balanced_and_one_launch)
 {
-    struct chunks queries = queries_of(s, &p, me, ranks);
-    struct chunks keys = keys_of(s, &p, owner_of(me, step, ranks), ranks);
-    struct piece pieces[MOST_PIECES];
-    double work = 0;
-    int n = pieces_of(&p, &queries, &keys, pieces);
-    for (int i = 0; i < n; i++) {
-        struct problem part = problem_of_piece(&p, &pieces[i]);
-        for (size_t q = 0; q < part.seqlen_q; q++) {
-            struct key_range sees = visible_keys(&part, q);
-            work += (double)(sees.end - sees.first);
-        }
-    }
-    return work;
-}
-
-Test(multi_gpu, zigzag_gives_every_rank_the_same_work_in_every_step)
-{
-    for (int ranks = 1; ranks <= 8; ranks++) {
-        struct problem p = problem_of(32 * (size_t)ranks, 32 * (size_t)ranks, 1);
-        for (int step = 0; step < ranks; step++)
-            for (int me = 1; me < ranks; me++)
-                cr_assert(work_of(p, RING, me, step, ranks) == work_of(p, RING, 0, step, ranks),
-                          "%d ranks, step %d: rank %d has other work than rank 0", ranks, step,
-                          me);
-        double first = work_of(p, RING_UNBALANCED, 0, ranks - 1, ranks);
-        cr_assert(ranks == 1 || first == 0, "unbalanced: rank 0 idles in the last step");
-    }
-}
-
-Test(multi_gpu, a_step_of_the_causal_zigzag_is_one_launch)
-{
-    for (int ranks = 1; ranks <= 8; ranks++) {
-        struct problem p = problem_of(64 * (size_t)ranks + 3, 64 * (size_t)ranks + 3, 1);
-        for (int me = 0; me < ranks; me++)
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+        for (size_t more = 0; more < 4; more += 3) {
+            struct problem p = problem_of(32 * (size_t)ranks + more, 32 * (size_t)ranks + more, 1);
+            std::vector<int> seen(p.seqlen_q * p.seqlen_k);
             for (int step = 0; step < ranks; step++) {
-                struct chunks queries = queries_of(RING, &p, me, ranks);
-                struct chunks keys = keys_of(RING, &p, owner_of(me, step, ranks), ranks);
-                struct piece pieces[MOST_PIECES];
-                int n = pieces_of(&p, &queries, &keys, pieces);
-                cr_assert(n == 1, "%d ranks, rank %d, step %d: %d pieces", ranks, me, step, n);
+                double first = mark(p, step_of(p, RING, 0, step, ranks), seen);
+                for (int me = 0; me < ranks; me++) {
+                    struct step x = step_of(p, RING, me, step, ranks);
+                    cr_assert(x.n == 1, "%d ranks, rank %d, step %d: %d pieces", ranks, me, step, x.n);
+                    cr_assert(mark(p, x, seen) == first || more, "%d ranks, step %d: rank %d has other "
+                              "work than rank 0", ranks, step, me);
+                }
             }
-    }
+            cr_assert(ranks == 1 || !step_of(p, RING_UNBALANCED, 0, ranks - 1, ranks).n);
+        }
 }
 
 Test(multi_gpu, keys_arrive_before_they_are_used_and_stay_while_they_are)
 {
-    for (int ranks = 1; ranks <= 8; ranks++)
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
         for (int me = 0; me < ranks; me++)
             for (int step = 0; step + 1 < ranks; step++) {
                 int last = (me - 1 + ranks) % ranks; /* what it has in hand, I have next */
@@ -149,115 +136,76 @@ Test(multi_gpu, keys_arrive_before_they_are_used_and_stay_while_they_are)
 
 enum { D = 40, ROWS = 5, PARTS = 3 };
 
-/* Normalised answers of some keys, in double: scores s, values v [keys][D]. */
-struct answer { double o[D], lse; };
+/* lse of each part: of a masked row, of keys in some parts alone, of a part that outweighs the others
+ * by e^200, of a plain row.  Where it is -INFINITY the part's o is 0. */
+static const float NONE = -INFINITY;
+static const float part_lse[ROWS][PARTS] = {
+    {NONE, NONE, NONE}, {NONE, 0.5f, 1}, {2, -1, NONE}, {1, 200, -3}, {0.1f, 0.2f, -0.3f}};
 
-static struct answer answer_of(const std::vector<double> &s, const std::vector<double> &v,
-                               size_t first, size_t end)
+static float part_o(int r, int row, int c)
 {
-    struct answer a = {};
-    double m = -INFINITY, l = 0;
-    for (size_t j = first; j < end; j++) m = fmax(m, s[j]);
-    a.lse = -INFINITY;
-    if (m == -INFINITY) return a;
-    for (size_t j = first; j < end; j++) {
-        double p = exp(s[j] - m);
-        l += p;
-        for (int c = 0; c < D; c++) a.o[c] += p * v[j * D + c];
-    }
-    for (int c = 0; c < D; c++) a.o[c] /= l;
-    a.lse = m + log(l);
-    return a;
+    return part_lse[row][r] == NONE ? 0 : (float)cos(7.0 * c + row + 3 * r);
 }
 
-/* ROWS rows of scores over 12 keys in PARTS parts.  Row 0 is masked, row 1 in part 0 alone,
- * row 2 in the last; in row 3 part 1 outweighs the others by e^200; row 4 is plain. */
-struct parts_case {
-    std::vector<float> parts; /* as fold_kernel wants it: (PARTS, ROWS * (D + 1)) */
-    struct answer want[ROWS];
-};
-
-static struct parts_case new_parts(void)
-{
-    struct parts_case x;
-    x.parts.resize(PARTS * ROWS * (D + 1));
-    for (int row = 0; row < ROWS; row++) {
-        std::vector<double> s(12), v(12 * D);
-        for (size_t j = 0; j < 12; j++) {
-            int part = (int)j / 4;
-            s[j] = sin(3.0 * (double)j + row);
-            if (row == 0 || (row == 1 && part == 0) || (row == 2 && part == 2)) s[j] = -INFINITY;
-            if (row == 3 && part == 1) s[j] += 200;
-            for (size_t c = 0; c < D; c++) v[j * D + c] = cos((double)(7 * j + c + row));
-        }
-        x.want[row] = answer_of(s, v, 0, 12);
-        for (size_t r = 0; r < PARTS; r++) {
-            struct answer a = answer_of(s, v, 4 * r, 4 * r + 4);
-            float *part = &x.parts[r * ROWS * (D + 1)];
-            for (int c = 0; c < D; c++) part[row * D + c] = (float)a.o[c];
-            part[ROWS * D + row] = (float)a.lse;
-        }
-    }
-    return x;
-}
-
-static void expect_answer(const char *what, const struct parts_case &x, const float *o,
-                          const float *lse)
+/* lse = log(sum e^lse_r),  o = sum e^(lse_r - lse) o_r, in double. */
+static void expect_whole(const char *what, const float *o, const float *lse)
 {
     for (int row = 0; row < ROWS; row++) {
-        double want = x.want[row].lse;
+        double top = fmax(fmax(part_lse[row][0], part_lse[row][1]), part_lse[row][2]), l = 0, sum;
+        for (int r = 0; r < PARTS; r++) l += top == NONE ? 0 : exp(part_lse[row][r] - top);
+        double want = l > 0 ? top + log(l) : NONE;
         cr_assert(lse[row] == want || fabs(lse[row] - want) <= 1e-5 * (1 + fabs(want)),
                   "%s, row %d: lse %g, want %g", what, row, lse[row], want);
-        for (int c = 0; c < D; c++)
-            cr_assert(fabs(o[row * D + c] - x.want[row].o[c]) <= 1e-6,
-                      "%s, row %d column %d: got %.9g, want %.9g", what, row, c,
-                      o[row * D + c], x.want[row].o[c]);
+        for (int c = 0; c < D; c++) {
+            sum = 0;
+            for (int r = 0; r < PARTS && l > 0; r++)
+                sum += exp(part_lse[row][r] - want) * part_o(r, row, c);
+            cr_assert(fabs(o[row * D + c] - sum) <= 1e-6, "%s, row %d column %d: got %.9g, want %.9g",
+                      what, row, c, o[row * D + c], sum);
+        }
     }
 }
 
 /* As the ring's kernel does with the rows of a tile. */
 Test(multi_gpu, parts_merged_one_after_another_are_the_whole)
 {
-    struct parts_case x = new_parts();
     std::vector<float> o(ROWS * D, NAN), lse(ROWS, NAN);
     cudaLaunchConfig_t config = merge_launch(ROWS, NULL);
     CUDA_CHECK(cudaLaunchKernelEx(&config, unit_kernel, o.data(), lse.data(), ROWS, D));
-    for (size_t r = 0; r < PARTS; r++)
-        for (size_t row = 0; row < ROWS; row++) {
-            const float *part = &x.parts[r * ROWS * (D + 1)];
-            struct merge_weights w = merge_weights_of(lse[row], part[ROWS * D + row]);
+    for (int r = 0; r < PARTS; r++)
+        for (int row = 0; row < ROWS; row++) {
+            struct merge_weights w = merge_weights_of(lse[row], part_lse[row][r]);
             lse[row] = w.lse;
-            for (size_t c = row * D; c < (row + 1) * D; c++)
-                o[c] = w.old * o[c] + w.part * part[c];
+            for (int c = 0; c < D; c++)
+                o[row * D + c] = w.old * o[row * D + c] + w.part * part_o(r, row, c);
         }
-    expect_answer("merge", x, o.data(), lse.data());
-}
-
-Test(multi_gpu, a_part_without_keys_changes_no_bit)
-{
-    const float unit = -INFINITY, some[] = {0.0f, -3.7f, 88.1f, -1e30f};
-    for (float lse : some) {
-        struct merge_weights after = merge_weights_of(lse, unit);
-        struct merge_weights before = merge_weights_of(unit, lse);
-        cr_assert(after.old == 1 && after.part == 0 && after.lse == lse, "lse %g", lse);
-        cr_assert(before.old == 0 && before.part == 1 && before.lse == lse, "lse %g", lse);
-    }
-    struct merge_weights none = merge_weights_of(unit, unit);
-    cr_assert(none.old == 0 && none.part == 0 && none.lse == unit);
-}
-
-Test(multi_gpu, nan_in_a_part_stays)
-{
-    struct merge_weights part = merge_weights_of(1.0f, NAN), old = merge_weights_of(NAN, 1.0f);
-    cr_assert(isnan(part.lse) && isnan(part.old) && isnan(old.lse) && isnan(old.part));
+    expect_whole("merge", o.data(), lse.data());
 }
 
 Test(multi_gpu, gathered_parts_fold_to_the_whole)
 {
-    struct parts_case x = new_parts();
-    std::vector<float> o(ROWS * D, NAN), lse(ROWS, NAN);
+    std::vector<float> o(ROWS * D, NAN), lse(ROWS, NAN), parts(PARTS * ROWS * (D + 1));
+    for (int r = 0; r < PARTS; r++)
+        for (int row = 0; row < ROWS; row++) {
+            float *part = &parts[r * ROWS * (D + 1)];
+            for (int c = 0; c < D; c++) part[row * D + c] = part_o(r, row, c);
+            part[ROWS * D + row] = part_lse[row][r];
+        }
     cudaLaunchConfig_t config = merge_launch(ROWS, NULL);
-    CUDA_CHECK(cudaLaunchKernelEx(&config, fold_kernel<float>, o.data(), lse.data(),
-                                  x.parts.data(), PARTS, ROWS, D));
-    expect_answer("fold", x, o.data(), lse.data());
+    CUDA_CHECK(cudaLaunchKernelEx(&config, fold_kernel<float>, o.data(), lse.data(), parts.data(),
+                                  PARTS, ROWS, D));
+    expect_whole("fold", o.data(), lse.data());
+}
+
+Test(multi_gpu, a_part_without_keys_changes_no_bit_and_nan_stays)
+{
+    const float some[] = {0.0f, -3.7f, 88.1f, -1e30f, NONE};
+    for (float lse : some) {
+        struct merge_weights after = merge_weights_of(lse, NONE), before = merge_weights_of(NONE, lse);
+        float is = lse == NONE ? 0 : 1;
+        cr_assert(after.old == is && after.part == 0 && after.lse == lse, "lse %g", lse);
+        cr_assert(before.old == 0 && before.part == is && before.lse == lse, "lse %g", lse);
+    }
+    struct merge_weights part = merge_weights_of(1.0f, NAN), old = merge_weights_of(NAN, 1.0f);
+    cr_assert(isnan(part.lse) && isnan(part.old) && isnan(old.lse) && isnan(old.part));
 }

@@ -1,7 +1,7 @@
 # mpi.mk: stage 4 on several processes, built where an MPI compiler is found.
 #
 #   make mpi    installs OpenMPI where it may, builds build/04_monoid_tiled_cpu_mpi, and tests
-#               it with 1, 2, 3, 4 and 7 ranks on this machine, and with two network namespaces
+#               it with 1, 2, 3, 4 and 7 ranks on this machine
 #               (RANKS="2 4", ONLY="suite or planted": parts of tests/test_mpi.py)
 #
 # mpicc compiles with the compiler in CC (OMPI_CC for OpenMPI, MPICH_CC for MPICH).
