@@ -124,16 +124,9 @@ static int do_run(struct run *r)
     if (!status) status = run_outputs_fit(r);
     if (!status) status = run_choose_variant(r, &v, &type);
     if (!status) status = run_open_outputs(r);
-    if (status) return status;
     /* --dtype asks for rounding even where the variant computes in f32. */
-    if (opt->has_dtype && type != opt->dtype) {
-        r->p.dtype = opt->dtype;
-        status = run_convert_inputs(r);
-        if (status) return status;
-        run_adopt_converted(r);
-    }
-    r->p.dtype = type;
-    status = run_convert_inputs(r);
+    if (!status && opt->has_dtype) status = run_convert_inputs(r, opt->dtype);
+    if (!status) status = run_convert_inputs(r, type);
     if (status) return status;
     run_describe(r, v);
     struct outputs forward = {{{0}}};
@@ -150,10 +143,7 @@ int run_stage(const struct stage *stage, const struct options *opt)
     if (writes_to_standard_output(opt)) r.report = stderr;
     int status = do_run(&r);
     npy_writer_abort(r.writer, N_ARRAYS);
-    for (int i = 0; i < N_ARRAYS; i++) {
-        npy_free(&r.in[i]);
-        memory_free(r.converted[i]);
-    }
+    for (int i = 0; i < N_ARRAYS; i++) npy_free(&r.in[i]);
     outputs_free(&r.out);
     return status;
 }

@@ -24,7 +24,6 @@ struct run {
     FILE *report;               /* what was done: stdout, or stderr when an array goes there */
     struct problem p;
     struct npy in[N_ARRAYS];    /* the files read; of others all 0 */
-    void *converted[N_ARRAYS];  /* inputs in the problem's type, where the file's differs */
     struct arrays a;
     struct outputs out;
     struct npy_writer writer[N_ARRAYS];
@@ -45,11 +44,8 @@ void say(const struct run *r, const char *format, ...)
 /* Reads the files of the inputs that were given. */
 int run_read(struct run *r);
 
-/* Points r->a at the inputs in the problem's type. */
-int run_convert_inputs(struct run *r);
-
-/* Makes the converted copies the inputs, as if the files had held that type. */
-void run_adopt_converted(struct run *r);
+/* Gives the problem that type and points r->a at the inputs, converted to it. */
+int run_convert_inputs(struct run *r, enum dtype dtype);
 
 /* Sets r->p from the shapes of r->in, and its type from --dtype or the files' types.  Of the
  * data it looks at that of cu_seqlens only. */

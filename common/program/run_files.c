@@ -34,14 +34,13 @@ int run_read(struct run *r)
     return status;
 }
 
-/* A copy of array i in dtype `to`; says so. */
+/* Array i in dtype `to`, as if the file had held that type; says so. */
 static int convert(struct run *r, enum array i, enum dtype to)
 {
-    const struct npy *a = &r->in[i];
+    struct npy *a = &r->in[i];
     const char *path = r->opt->file[i];
     void *copy = memory_new(size_times(a->count, dtype_size(to)));
     if (!copy) return bad(r, "%s: no memory for its copy in %s", path, dtype_name(to));
-    r->converted[i] = copy;
     size_t overflowed = 0;
     for (size_t e = 0; e < a->count; e++) {
         float x = dtypes[a->dtype].load(a->data, e);
@@ -52,31 +51,24 @@ static int convert(struct run *r, enum array i, enum dtype to)
     if (overflowed)
         say(r, "%s: %zu finite values became infinite in %s\n", path, overflowed,
             dtype_name(to));
+    free(a->data);
+    a->data = copy;
+    a->dtype = to;
     return OK;
 }
 
-int run_convert_inputs(struct run *r)
+int run_convert_inputs(struct run *r, enum dtype dtype)
 {
+    r->p.dtype = dtype;
     for (int i = 0; i < N_ARRAYS; i++) {
         const struct npy *a = &r->in[i];
         enum dtype to = array_dtype(&r->p, i);
         if (!a->data) continue;
         int status = a->is_int || a->dtype == to ? OK : convert(r, i, to);
         if (status) return status;
-        array_set(&r->a, i, r->converted[i] ? r->converted[i] : a->data);
+        array_set(&r->a, i, a->data);
     }
     return OK;
-}
-
-void run_adopt_converted(struct run *r)
-{
-    for (int i = 0; i < N_ARRAYS; i++) {
-        if (!r->converted[i]) continue;
-        free(r->in[i].data);
-        r->in[i].data = r->converted[i];
-        r->in[i].dtype = array_dtype(&r->p, i);
-        r->converted[i] = NULL;
-    }
 }
 
 /* --- Outputs. --- */
@@ -131,25 +123,18 @@ int run_outputs_fit(const struct run *r)
                     "the output does not fit into memory; give fewer rows");
 }
 
-/* Output i in float, as it is written whatever type it has; NULL without memory. */
-static const float *floats(struct run *r, enum array i)
-{
-    struct output *out = &r->out.array[i];
-    if (out->dtype == F32 || out->n == 0) return out->data;
-    float *wide = memory_new(size_times(out->n, sizeof *wide));
-    if (!wide) return NULL;
-    for (size_t e = 0; e < out->n; e++) wide[e] = dtypes[out->dtype].load(out->data, e);
-    memory_free(r->converted[i]);
-    return r->converted[i] = wide;
-}
-
 int run_write_outputs(struct run *r)
 {
     for (int i = 0; i < N_ARRAYS; i++) {
         struct npy_writer *w = &r->writer[i];
+        struct output *out = &r->out.array[i];
         if (!is_written(r, i)) continue;
-        w->data = floats(r, i);
-        if (!w->data && r->out.array[i].n) return bad(r, "no memory for the output in f32");
+        w->data = out->data;
+        if (out->dtype != F32 && out->n) { /* files hold float, whatever the output's type */
+            w->data = widen(out->data, out->dtype, out->n);
+            memory_free(out->frame);
+            out->frame = (unsigned char *)(uintptr_t)w->data;
+        }
         w->ndim = run_file_shape(r, i, w->shape);
     }
     const char *why = npy_writer_commit(r->writer, N_ARRAYS);
