@@ -71,7 +71,7 @@ profile:
 
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
-	$(Q){ sh common/reports/counters.sh $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
+	$(Q){ $(PYTHON_IF_ANY) common/reports/counters.py $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
 	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/plot.py ladder \
 	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)
 

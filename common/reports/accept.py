@@ -11,9 +11,7 @@ ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 def worst(errors):
     """The largest error; NaN when any of them is NaN or when there is none."""
     errors = [float(error) for error in errors]
-    if not errors or any(math.isnan(error) for error in errors):
-        return math.nan
-    return max(errors)
+    return math.nan if not errors or any(map(math.isnan, errors)) else max(errors)
 
 
 def accepted(error, allowed):
@@ -34,29 +32,26 @@ def allowed_error(dtype, plain_error, largest_v, largest_s):
 def sampled(shape):
     """(batch, head, rows) that are compared: of the first and the last head the last 256
     queries, which see most keys."""
-    b, hq, _, nq, *_ = shape
-    rows = slice(max(0, nq - 256), nq)
-    return [(0, 0, rows), (b - 1, hq - 1, rows)]
+    rows = slice(max(0, shape.seqlen_q - 256), shape.seqlen_q)
+    return [(0, 0, rows), (shape.batch - 1, shape.heads_q - 1, rows)]
 
 
 def reference(torch, shape, dtype, q, k, v, left=None):
     """For each sample (float64 result, allowed error); left: the keys before its own that a query
     sees."""
-    _, hq, hk, nq, nk, _, causal, *_ = shape
-    out = []
+    out, nq, nk = [], shape.seqlen_q, shape.seqlen_k
+    j = torch.arange(nk, device=q.device)[None]
     for batch, head, rows in sampled(shape):
-        kv = head // (hq // hk)
-        hidden = None
-        if causal:
-            i = torch.arange(nq, device=q.device)[rows, None] + nk - nq
-            j = torch.arange(nk, device=q.device)[None]
-            hidden = (j > i) if left is None else (j > i) | (j < i - left)
+        kv = head // (shape.heads_q // shape.heads_kv)
+        i = torch.arange(nq, device=q.device)[rows, None] + nk - nq
+        hidden = (j > i) & bool(shape.causal)
+        if left is not None:
+            hidden = hidden | (j < i - left)
 
         def attention(kind, scale=1 / math.sqrt(q.shape[-1])):
             s = q[batch, head, rows].to(kind) @ k[batch, kv].to(kind).T * scale
             largest = float(s.abs().max())
-            if hidden is not None:
-                s.masked_fill_(hidden, -math.inf)
+            s.masked_fill_(hidden, -math.inf)
             p = torch.exp(s - s.max(-1, keepdim=True).values)
             total = p.sum(-1, keepdim=True)
             if kind == torch.float32 and dtype != "f32":
@@ -72,14 +67,15 @@ def reference(torch, shape, dtype, q, k, v, left=None):
     return out
 
 
+def nearest(results, known):
+    """(largest error, allowed error) of the result that comes nearest to its limit; known: (float64
+    result, allowed error) of each."""
+    pairs = [(float((x.double() - want).abs().max()), allowed)
+             for x, (want, allowed) in zip(results, known)]
+    wrong = [pair for pair in pairs if not accepted(*pair)]
+    return wrong[0] if wrong else max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 0)
+
+
 def compare(shape, o, known):
-    """(largest error, allowed error) of o beside reference(): of the sample that comes
-    nearest to its limit."""
-    pairs = []
-    for (batch, head, rows), (want, allowed) in zip(sampled(shape), known):
-        error = float((o[batch, head, rows].double() - want).abs().max())
-        pairs.append((error, allowed))
-    for error, allowed in pairs:
-        if not accepted(error, allowed):
-            return error, allowed
-    return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 0)
+    """The same of o beside reference()."""
+    return nearest([o[place] for place in sampled(shape)], known)

@@ -1,13 +1,11 @@
-"""counters.py: from Nsight Compute's counters to lines of results, for counters.sh.
+#!/usr/bin/env python3
+"""counters.py: what the kernels of a stage do on a GPU, counted by the hardware.
 
-    python3 common/reports/counters.py DIR FILE
+    python3 common/reports/counters.py STAGE PROGRAM RESULTS [ROOF_PROGRAM]
 
-DIR holds, for each measurement, NAME.bench (the CSV of `bench`) and NAME.ncu (ncu --csv of
-the same run).  Each kernel runs once in a call, so a call moves the sum, over the names of
-kernels, of the mean bytes of one launch; a share of something (percent, registers, clock)
-is that of the kernel that takes longest.  Kernels of the harness are left out.  FILE gets
-the lines of `bench` without repeats, with bytes_measured and the time that ncu saw, and
-with these columns more, where they were counted:
+Each variant runs under Nsight Compute (ncu) on a shape or two, one launch of each kernel.  Writes
+RESULTS/profile_STAGE.csv: the lines of `bench` without repeats, with bytes_measured and the time
+that ncu saw, and with these columns more, where they were counted:
 
     tensor_pct    cycles in which the tensor cores worked     exp_pct    the exponential unit
     fma_pct       the multiply-add units                      issue_pct  an instruction issued
@@ -18,12 +16,22 @@ with these columns more, where they were counted:
     sectors_per_load  sectors (32 bytes) of one load of a warp    l1_hit_pct  those that L1 had
     l1_pct        passes through L1's data, of the most, while L1 had something to do
 
-A NAME with _roof- in it becomes stage "roof", variant "no_softmax".
+Each kernel runs once in a call, so a call moves the sum, over the names of kernels, of the mean
+bytes of one launch; a share of something (percent, registers, clock) is that of the kernel that
+takes longest.  Kernels of the harness are left out.  ROOF_PROGRAM is the last rung built without
+softmax: stage "roof".  Ends with 77 where ncu is missing or may not read the counters.
 """
 import collections
 import csv
+import os
 import pathlib
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+
+from ladder import LAST, ROOF
 
 HARNESS = ("read_kernel", "copy_kernel", "gemm", "cutlass", "nvjet")
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
@@ -31,18 +39,101 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
          "hz": 1e-9, "Khz": 1e-6, "Mhz": 1e-3, "Ghz": 1.0, "cycle/second": 1e-9,
          "cycle/usecond": 1e-3, "cycle/nsecond": 1.0,
          "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
+TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
-# column: (words that the counter's name holds, digits); of several the largest
-SHARES = {"tensor_pct": (("pipe_tensor",), 1), "exp_pct": (("pipe_xu",), 1),
-          "fma_pct": (("pipe_fma",), 1), "issue_pct": (("inst_issued",), 1),
-          "shared_pct": ((SHARED, "pct"), 1), "warps_pct": (("warps_active",), 1),
-          "clock_ghz": (("cycles_elapsed.avg.per",), 2),
-          "registers": (("registers_per_thread",), 0),
-          "active_pct": (("sm__cycles_active",), 1),
-          "sectors_per_load": (("sectors_per_request",), 1),
-          "l1_hit_pct": (("op_ld_hit_rate",), 1), "l1_pct": (("lsu_wavefronts.avg",), 1)}
-MORE = list(SHARES) + ["conflict_pct", "local_bytes"]
-TIME = "gpu__time_duration.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+SPILLED = [f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st")]
+BYTES = [READ, WRITE, TIME]
+ACCESS = [*BYTES, "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
+          "l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct",
+          "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+          "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"]
+BUSY = [*BYTES, "smsp__cycles_elapsed.avg.per_second", "launch__registers_per_thread",
+        "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
+        "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        f"{SHARED}.sum", f"{SHARED}.avg.pct_of_peak_sustained_elapsed", CONFLICTS, *SPILLED]
+# column: (what the counter's name holds, digits); of several the largest
+SHARES = {"tensor_pct": ("pipe_tensor", 1), "exp_pct": ("pipe_xu", 1), "fma_pct": ("pipe_fma", 1),
+          "issue_pct": ("inst_issued", 1), "shared_pct": (SHARED + ".avg.pct", 1),
+          "warps_pct": ("warps_active", 1), "clock_ghz": ("cycles_elapsed.avg.per", 2),
+          "registers": ("registers_per_thread", 0), "active_pct": ("sm__cycles_active", 1),
+          "sectors_per_load": ("sectors_per_request", 1), "l1_hit_pct": ("op_ld_hit_rate", 1),
+          "l1_pct": ("lsu_wavefronts.avg", 1)}
+MORE = [*SHARES, "conflict_pct", "local_bytes"]
+
+
+class Refused(Exception):
+    """This machine refuses the counters."""
+
+
+# --- What is counted ---
+
+def variants(program, op, dtype=""):
+    """Those of `list` that run on a GPU."""
+    listed = subprocess.run([program, "list"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[0] for line in listed.splitlines()
+            if op in line and dtype in line and " gpu sm_" in line]
+
+
+def ladder(program, roof):
+    """Every rung on 16k tokens and 2048 columns of heads, the roof and split-KV."""
+    for dtype in ("bf16", "f32"):
+        for head_dim in (128, 64):
+            shape = {"op": "attention", "dtype": dtype, "batch": 1, "heads-q": 2048 // head_dim,
+                     "heads-kv": 2048 // head_dim, "seqlen-q": 16384, "seqlen-k": 16384,
+                     "head-dim": head_dim, "head-dim-v": head_dim}
+            for name in variants(program, "attention", dtype):
+                if not name.startswith(("split_kv", "general_tiled")):
+                    yield program, name, BUSY, f"{name}_kernel", shape
+            if roof and dtype == "bf16":
+                yield roof, LAST, BUSY, f"{LAST}_kernel", shape
+    yield program, "split_kv", BUSY, "split_kv|merge_parts", {
+        "op": "attention", "dtype": "bf16", "heads-q": 16, "heads-kv": 16, "seqlen-q": 1,
+        "seqlen-k": 65536, "head-dim": 128, "head-dim-v": 128}
+
+
+def rows(program):
+    """Stage 1's kernels on as many elements each time.  A block takes 256 rows of
+    gpu_thread_per_row or one of gpu_block_per_row, so the first and the last shape are 16 blocks."""
+    for dtype in ("f32", "f16"):
+        for name in variants(program, "softmax", dtype):
+            for n, cols in [(4096, 65536), (262144, 1024)] + \
+                    [(16, 16777216)] * (name == "gpu_block_per_row"):
+                yield program, name, ACCESS, name.removeprefix("gpu_") + "_kernel", {
+                    "op": "softmax", "dtype": dtype, "rows": n, "cols": cols}
+
+
+def others(program):
+    """The bytes of a softmax, whatever kernels it launches."""
+    for name in variants(program, "softmax"):
+        yield program, name, BYTES, "", {"op": "softmax", "rows": 4096, "cols": 65536}
+
+
+# --- Counting ---
+
+def count(place, program, variant, metrics, kernels, shape):
+    """(the line of `bench`, what ncu says) of one variant on one shape; Refused where ncu may not
+    count."""
+    only = ["-k", f"regex:{kernels}", "--launch-skip", "2", "--launch-count",
+            str(1 + kernels.count("|"))] if kernels else []
+    bench = pathlib.Path(place, "bench.csv")
+    done = subprocess.run(
+        ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metrics), *only, program,
+         "bench", "--quick", "--variant", variant, "--csv", bench,
+         *(text for name, value in shape.items() for text in (f"--{name}", str(value)))],
+        capture_output=True, text=True, check=False)
+    if done.returncode == 0 and '"ID"' in done.stdout:
+        with bench.open(encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+        bench.unlink()
+        return lines[-1], done.stdout.splitlines()
+    why = next((line for line in (done.stderr + done.stdout).splitlines()
+                if re.search("ERR|rror|ailed", line)), "no counters")
+    print(f"profile: {variant}: {why}", file=sys.stderr)
+    if re.search("ERR_NVGPUCTRPERM|initialize|LibraryNotLoaded", why):
+        raise Refused
+    return None, []
 
 
 def number(line):
@@ -54,11 +145,10 @@ def number(line):
     return value * UNITS.get(line["Metric Unit"], 1.0)
 
 
-def counters(path):
+def counters(text):
     """({metric: sum over kernels of the mean over launches}, {metric: mean of the kernel
-    that takes longest}) from one ncu CSV."""
-    text = path.read_text(encoding="utf-8").splitlines()
-    start = next((n for n, line in enumerate(text) if line.startswith('"ID"')), len(text))
+    that takes longest}) from what ncu printed."""
+    start = next(n for n, line in enumerate(text) if line.startswith('"ID"'))
     values = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in csv.DictReader(x for x in text[start:] if x.startswith('"')):
         value = number(line)
@@ -72,61 +162,56 @@ def counters(path):
     return total, max(kernels, key=lambda kernel: kernel.get(TIME, 0), default={})
 
 
-def columns(total, main):
-    """The columns beyond those of `bench`."""
-    out = dict.fromkeys(MORE, "")
-    for column, (words, digits) in SHARES.items():
-        found = [value for name, value in main.items() if all(w in name for w in words)]
-        if found:
-            out[column] = f"{max(found):.{digits}f}"
-    passes = total.get(SHARED + ".sum", 0)
-    if passes:
-        conflicts = total.get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 0)
-        out["conflict_pct"] = f"{100 * conflicts / passes:.1f}"
-    spilled = [value for name, value in total.items() if "mem_local" in name]
-    if spilled:
-        out["local_bytes"] = f"{32 * sum(spilled):.0f}"
-    return out
-
-
-def measured(name, line, total, main):
+def measured(line, total, longest, is_roof):
     """One line of `bench` with what was counted."""
-    seconds = total[TIME]
-    moved = total["dram__bytes_read.sum"] + total["dram__bytes_write.sum"]
-    flops = float(line["flops"] or 0)
-    line.update(columns(total, main), bytes_measured=f"{moved:.0f}",
-                median_s=f"{seconds:.9g}", min_s="", reps="", pct_ceiling="", peak_bytes="",
-                gbps=f"{moved / seconds * 1e-9:.6g}",
-                gflops=f"{flops / seconds * 1e-9:.6g}")
-    if "_roof-" in name:
-        line.update(stage="roof", variant="no_softmax", max_err="", allowed_err="")
+    seconds, moved = total[TIME], total[READ] + total[WRITE]
+    for column, (word, digits) in SHARES.items():
+        found = [value for name, value in longest.items() if word in name]
+        line[column] = f"{max(found):.{digits}f}" if found else ""
+    passes = total[SHARED + ".sum"]
+    line["conflict_pct"] = f"{100 * total[CONFLICTS] / passes:.1f}" if passes else ""
+    line["local_bytes"] = f"{32 * sum(total[name] for name in SPILLED):.0f}" \
+        if SPILLED[0] in total else ""
+    line.update(bytes_measured=f"{moved:.0f}", median_s=f"{seconds:.9g}", min_s="", reps="",
+                pct_ceiling="", peak_bytes="", gbps=f"{moved / seconds * 1e-9:.6g}",
+                gflops=f"{float(line['flops'] or 0) / seconds * 1e-9:.6g}")
+    if is_roof:
+        line.update(stage="roof", variant=ROOF, max_err="", allowed_err="")
+    print(f"{line['variant']:20} predicted {float(line['bytes_predicted']):.4g} B, measured {moved:.4g} B  "
+          + "  ".join(f"{name} {line[name]}" for name in MORE if line[name]), flush=True)
     return line
 
 
 def main():
-    directory, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    out, header = [], []
-    for path in sorted(directory.glob("*.bench")):
-        total, longest = counters(path.with_suffix(".ncu"))
-        with path.open(encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            header = reader.fieldnames
-            for line in reader:
-                if not total[TIME]:
-                    continue
-                out.append(measured(path.stem, line, total, longest))
-                line, predicted = out[-1], float(out[-1]["bytes_predicted"])
-                print(f"{line['variant']:20} d {line['head_dim']:3}  "
-                      f"predicted {predicted:.4g} B, measured {line['bytes_measured']} B  "
-                      + "  ".join(f"{c} {line[c]}" for c in MORE if line[c]))
-    if not out:
+    """Counts a stage; returns the exit status."""
+    stage, program, results, *roof = [text for text in sys.argv[1:] if text]
+    if not shutil.which("ncu"):
+        print("skipped: ncu (Nsight Compute) is not on the PATH; bench gives time, not counters",
+              file=sys.stderr)
+        return 77
+    asked = ladder(program, *(roof or [None])) if stage.startswith("05") else \
+        rows(program) if stage.startswith("01") else others(program)
+    lines = []
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            for one in asked:
+                line, text = count(place, *one)
+                total, longest = counters(text) if line else ({TIME: 0}, {})
+                if total[TIME]:
+                    lines.append(measured(line, total, longest, one[0] in roof))
+    except Refused:
+        print("skipped: this machine refuses the counters. Time ratios stand in: make bench",
+              file=sys.stderr)
+        return 77
+    if not lines:
         print("skipped: no counters were read; stage 4 has no GPU variant, other "
               "stages need a GPU. Time ratios stand in: make bench", file=sys.stderr)
         return 77
-    with target.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, header + MORE, lineterminator="\n")
+    path = pathlib.Path(results, f"profile_{os.path.basename(program)}.csv")
+    with path.open("w", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(out)
+        writer.writerows(lines)
     return 0
 
 

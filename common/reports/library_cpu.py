@@ -11,25 +11,20 @@ written.  Exit status: 0; 1 a wrong result; 77 without PyTorch.
 import itertools
 import os
 import pathlib
-import platform
+import re
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "library/python"))
 
-from measurements import Writer, command_line, fields_of, torch_or_skip  # noqa: E402
+from measurements import Writer, command_line, torch_or_skip  # noqa: E402
+from peers_run import TYPES  # noqa: E402
+from peers_shapes import Shape  # noqa: E402
 from rounds import CpuClock, sustained  # noqa: E402
 
 KEYS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
 ALLOWED = {"f32": 2e-5, "bf16": 3e-2}
-
-
-def cpu_name():
-    """The processor's name."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.partition(": ")[2].strip() for line in file if line.startswith("model name")]
-    return f"{(names or [platform.machine()])[0]} {os.cpu_count()} cores"
 
 
 def measure(torch, writer, threads, budget):
@@ -38,8 +33,9 @@ def measure(torch, writer, threads, budget):
     torch.set_num_threads(threads)
     sdpa = torch.nn.functional.scaled_dot_product_attention
     for dtype, d, n, causal in itertools.product(ALLOWED, (64, 128), KEYS, (False, True)):
-        heads, kind = 8 if n <= 1024 else 2, {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
-        q, k, v = (torch.randn(1, heads, n, d).to(kind) for _ in range(3))
+        heads = 8 if n <= 1024 else 2
+        shape = Shape(1, heads, heads, n, n, d, int(causal))
+        q, k, v = (torch.randn(1, heads, n, d).to(getattr(torch, TYPES[dtype])) for _ in range(3))
         calls = {"five_steps": lambda: five_steps.attention(q, k, v, causal=causal),
                  "pytorch": lambda: sdpa(q, k, v, is_causal=causal)}
         results = [call().float() for call in calls.values()]
@@ -48,13 +44,12 @@ def measure(torch, writer, threads, budget):
         for name, t in times.items():
             writer.write(
                 stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
-                **dict(fields_of((1, heads, heads, n, n, d, int(causal)), dtype), device="cpu"),
-                threads=threads, median_s=t.median, min_s=t.least, reps=t.calls, max_err=error,
-                allowed_err=ALLOWED[dtype], flops=4.0 * d * heads * n * n / (1 + causal),
-                flags="sustained")
-        ours, theirs = (1e6 * times[name].least for name in ("five_steps", "pytorch"))
-        print(f"{dtype:4s} {threads} threads, d {d:3d}, {n:4d} keys, {'causal' if causal else 'full':6s}"
-              f"{ours:10.1f} us, PyTorch {theirs:10.1f}: {theirs / ours:.2f}", flush=True)
+                **shape.fields(dtype), device="cpu", threads=threads, median_s=t.median,
+                min_s=t.least, reps=t.calls, max_err=error, allowed_err=ALLOWED[dtype],
+                flops=shape.flops(), flags="sustained")
+        ours, theirs = (1e6 * times[name].least for name in calls)
+        print(f"{dtype:4s} {threads} threads, {shape.text()} {ours:10.1f} us, PyTorch "
+              f"{theirs:10.1f}: {theirs / ours:.2f}", flush=True)
 
 
 def main():
@@ -66,11 +61,12 @@ def main():
     args = p.parse_args()
     torch = torch_or_skip("library_cpu", gpus=0)
     if not args.threads:  # OpenMP reads its number of threads once
-        return max(subprocess.run([sys.executable, __file__, "--threads", str(n), "--seconds",
-                                   str(args.seconds), *(["--csv", args.csv] if args.csv else [])],
+        return max(subprocess.run([sys.executable, *sys.argv, "--threads", str(n)],
                                   env=dict(os.environ, OMP_NUM_THREADS=str(n)), check=False).returncode
                    for n in sorted({1, os.cpu_count()}))
-    writer = Writer(args.csv, cpu_name(), f"torch {torch.__version__}")
+    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    writer = Writer(args.csv, f"{known[1] if known else 'a CPU'} {os.cpu_count()} cores",
+                    f"torch {torch.__version__}")
     with torch.no_grad():
         measure(torch, writer, args.threads, args.seconds)
     return writer.status("library_cpu")

@@ -3,8 +3,7 @@ scripts that measure share; they need no pandas.
 
 The columns are those of `bench`.  `flags` says the regime, the layout and whether the method
 writes lse ("cold; bhld; lse").  What does not fit into a column stands beside the CSV in a
-file with the same stem, STEM.machine.txt: driver, CUDA and libraries' versions, power limit,
-clocks.
+file with the same stem, STEM.machine.txt: driver, power limit and clocks.
 """
 import argparse
 import datetime
@@ -19,9 +18,8 @@ import sys
 from accept import accepted
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-QUERIES = ("name", "driver_version", "power.limit", "power.max_limit", "clocks.max.sm",
-           "clocks.max.mem", "clocks.sm", "clocks.mem", "temperature.gpu", "ecc.mode.current",
-           "vbios_version")
+ABOUT = "name,driver_version,power.limit,power.max_limit,clocks.max.sm,clocks.max.mem,clocks.sm," \
+    "clocks.mem,temperature.gpu,ecc.mode.current,vbios_version"
 
 
 def read_columns():
@@ -32,21 +30,20 @@ def read_columns():
 
 
 KINDS = read_columns()
-COLUMNS = list(KINDS)
 
 
-def output_of(command):
+def output_of(*command):
     """What a command prints, or '' where it cannot run."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
 
 
 def commit_here():
     """The commit of the sources; COMMIT in the environment overrides it."""
-    return os.environ.get("COMMIT") or \
-        output_of(["git", "rev-parse", "--short=10", "HEAD"]).strip() or "unknown"
+    return os.environ.get("COMMIT") or output_of("git", "rev-parse", "--short=10", "HEAD") \
+        or "unknown"
 
 
 def now():
@@ -72,35 +69,25 @@ def torch_or_skip(name, gpus=1):
     sys.exit(77)
 
 
-def describe_machine(versions):
-    """Lines 'name: value' of the GPU and of the versions given."""
-    names = [query.replace(".", " ").replace("_", " ") for query in QUERIES]
-    values = output_of(["nvidia-smi", f"--query-gpu={','.join(QUERIES)}",
-                        "--format=csv,noheader"]).split("\n", maxsplit=1)[0].split(", ")
-    if len(values) != len(names):
-        values = ["unknown"] * len(names)
-    return [f"{name}: {value}" for name, value in
-            [*zip(names, values), *versions.items()]]
-
-
 class Writer:
     """Appends measurements to a CSV file; without a path it only counts."""
 
-    def __init__(self, path, machine, compiler, versions=None):
+    def __init__(self, path, machine, compiler, gpu=False):
         self.file, self.wrong = None, []
         self.common = {"device": "gpu", "threads": 0, "commit": commit_here(),
                        "machine": machine.replace(",", " "), "compiler": compiler}
         if not path:
             return
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        new = not os.path.exists(path) or os.path.getsize(path) == 0
-        self.file = open(path, "a", encoding="utf-8")
-        if new:
-            print(",".join(COLUMNS), file=self.file)
-        if versions is not None:
-            beside = os.path.splitext(path)[0] + ".machine.txt"
-            with open(beside, "w", encoding="utf-8") as file:
-                print(*describe_machine(versions), sep="\n", file=file)
+        path = pathlib.Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a", encoding="utf-8")
+        if not path.stat().st_size:
+            print(",".join(KINDS), file=self.file)
+        if gpu:
+            lines = output_of("nvidia-smi", f"--query-gpu={ABOUT}", "--format=csv").splitlines()
+            path.with_suffix(".machine.txt").write_text("".join(
+                f"{name}: {value}\n" for name, value in
+                zip(*(line.split(", ") for line in lines[:2]))), encoding="utf-8")
 
     def write(self, **fields):
         """One line, unless its error is above the allowed one or NaN: such a result is
@@ -116,7 +103,7 @@ class Writer:
                 fields.setdefault(rate, float(fields[amount]) / fields["median_s"] / 1e9)
         row = {**self.common, **fields, "date": now()}
         if self.file:
-            text = [row.get(column, "") for column in COLUMNS]
+            text = [row.get(column, "") for column in KINDS]
             print(",".join(f"{x:.6g}" if isinstance(x, float) else str(x).replace(",", ";")
                            for x in text), file=self.file, flush=True)
         return True
@@ -126,11 +113,3 @@ class Writer:
         for line in self.wrong:
             print(f"{name}: WRONG, not written: {line}", file=sys.stderr)
         return 1 if self.wrong else 0
-
-
-def fields_of(shape, dtype):
-    """The columns of an attention: (batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim,
-    causal[, head_dim_v])."""
-    names = "batch heads_q heads_kv seqlen_q seqlen_k head_dim causal head_dim_v".split()
-    return {"op": "attention", "dtype": dtype, "rows": 0, "cols": 0, "head_dim_v": shape[5],
-            **dict(zip(names, shape))}

@@ -11,48 +11,36 @@ computation.  Exit status: 0; 1 a wrong result; 77 without PyTorch or GPU.
 import math
 import sys
 
-from accept import ROUNDOFF, accepted
-from attention_library import Library, c_library
-from peers_gpu import tensors
+from accept import ROUNDOFF, nearest
+from attention_library import Library
 from peers_methods import ALL_PEERS, torch_method
 from peers_run import SHAPES, Problem, Run
-from peers_shapes import bytes_of, flops_of, planned
+from peers_shapes import planned
 
-
-UP_TO_128, WIDER = ["gradient_overlap"], ["gradient_wide_heads"]  # the last rungs, by head_dim
+UP_TO_128, WIDER = "gradient_overlap", "gradient_wide_heads"  # the last rungs, by head_dim
 
 
 def gradients(torch, shape, q, k, v, d_o, kind):
     """dq, dk, dv of one head, (rows, head_dim) each; float32: p and ds rounded as 16-bit kernels do."""
-    seqlen, d, causal = shape[3], shape[5], shape[6]
+    scale = 1 / math.sqrt(shape.head_dim)
     rounded = (lambda x: x) if kind == torch.float64 else (lambda x: x.to(q.dtype).to(kind))
     q, k, v, d_o = (x.to(kind) for x in (q, k, v, d_o))
-    s = q @ k.T / math.sqrt(d)
-    if causal:
-        s.masked_fill_(torch.ones(seqlen, seqlen, dtype=torch.bool, device=s.device).triu(1), -math.inf)
+    s = q @ k.T * scale
+    if shape.causal:
+        s.masked_fill_(torch.ones(s.shape, dtype=torch.bool, device=s.device).triu(1), -math.inf)
     p = s.softmax(-1)
     del s
     sums = (d_o * rounded(p @ v)).sum(-1, keepdim=True)
     ds = rounded(p * (d_o @ v.T - sums))
-    return ds @ k / math.sqrt(d), ds.T @ q / math.sqrt(d), rounded(p).T @ d_o
+    return ds @ k * scale, ds.T @ q * scale, rounded(p).T @ d_o
 
 
-def reference(torch, shape, arrays):
+def reference(torch, shape, dtype, arrays):
     """[(float64 result, allowed error)] of dq, dk and dv of the first head."""
     one = [x.detach()[0, 0] for x in arrays]
-    want = gradients(torch, shape, *one, torch.float64)
-    plain = gradients(torch, shape, *one, torch.float32)
-    roundoff = ROUNDOFF["bf16" if one[0].dtype == torch.bfloat16 else "f16"]
-    return [(w, 2 * float((x.double() - w).abs().max()) + 2 * roundoff * float(w.abs().max()))
+    want, plain = (gradients(torch, shape, *one, kind) for kind in (torch.float64, torch.float32))
+    return [(w, 2 * float((x.double() - w).abs().max()) + 2 * ROUNDOFF[dtype] * float(w.abs().max()))
             for w, x in zip(want, plain)]
-
-
-def compare(got, known):
-    """(error, allowed) of the gradient that comes nearest to its limit; NaN is the worst."""
-    pairs = [(float((x[0, 0].double() - want).abs().max()), allowed)
-             for x, (want, allowed) in zip(got, known)]
-    wrong = [pair for pair in pairs if not accepted(*pair)]
-    return wrong[0] if wrong else max(pairs, key=lambda pair: pair[0] / pair[1])
 
 
 def peer(torch, name, shape, q, k, v, d_o):
@@ -75,60 +63,46 @@ def ours(torch, library, name, dtype, shape, q, k, v, d_o):
     """One of our kernels, or None where it refuses; o and lse by our forward pass."""
     q, k, v = (x.detach() for x in (q, k, v))
     o, dq, dk, dv = (torch.empty_like(x).fill_(math.nan) for x in (q, q, k, v))
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device="cuda")
-    arrays = {key: x.data_ptr() for key, x in
-              {"q": q, "k": k, "v": v, "o": o, "lse": lse, "d_o": d_o, "dq": dq, "dk": dk,
-               "dv": dv}.items()}
-    stream = torch.cuda.current_stream().cuda_stream
+    arrays = {"q": q, "k": k, "v": v, "o": o,
+              "lse": torch.empty(q.shape[:3], dtype=torch.float32, device="cuda")}
+    library.call_of(torch, "attention", "tuned", dtype, shape, **arrays)()
+    call = library.call_of(torch, "attention_backward", name, dtype, shape, d_o=d_o, dq=dq, dk=dk,
+                           dv=dv, **arrays)
 
-    def bound(operation, kernel):
-        problem = Library.problem(kernel, dtype, shape, stream=stream, **arrays)
-        size = library.library.workspace(operation, problem)
-        return operation, problem, torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
-    try:
-        calls = [bound("attention", "tuned"), bound("attention_backward", name)]
-    except c_library.LibraryError as error:
-        print(f"{name}: {error}")
-        return None
-    keep = (q, k, v, o, d_o, lse)
-
-    def run(call=calls[1]):
-        assert keep
-        library.library.call(call[0], call[1], call[2].data_ptr(), call[2].numel())
+    def run():
+        call()
         return dq, dk, dv
-    run(calls[0])
-    return run
+    return call and run
 
 
 def measure(run, problem, names, library):
     """Measures one problem with every method."""
     torch, (shape, dtype, regimes, layout) = run.torch, problem
-    flops, once = flops_of(shape, 6, 4), 2 * bytes_of(shape, dtype)
+    flops, once = shape.flops(6, 4), 2 * shape.bytes(dtype)
     p = Problem(run, shape, dtype, layout, "gemm", op="backward", flops=flops, work=flops,
                 bytes_predicted=once, peak_bytes=once, note=layout)
-    q, k, v = tensors(torch, shape, p.of, layout)
+    q, k, v = run.tensors(shape, p.of, layout)
     d_o = torch.randn_like(q)
     for x in (q, k, v):
         x.requires_grad_()
     for name in names:
-        if name in UP_TO_128 + WIDER and name in (UP_TO_128, WIDER)[shape[5] <= 128]:
-            continue
-        p.add(name, lambda name=name: peer(torch, name, shape, q, k, v, d_o)
-              if name in ALL_PEERS else
-              ours(torch, library, name, dtype, shape, q, k, v, d_o),
-              None if name in ALL_PEERS else library)
-    p.check(lambda got, known=reference(torch, shape, (q, k, v, d_o)): compare(got, known))
+        if name in ALL_PEERS:
+            p.add(name, lambda name=name: peer(torch, name, shape, q, k, v, d_o))
+        elif name != (UP_TO_128 if shape.head_dim > 128 else WIDER):
+            p.add(name, lambda name=name: ours(torch, library, name, dtype, shape, q, k, v, d_o),
+                  library)
+    known = reference(torch, shape, dtype, (q, k, v, d_o))
+    p.check(lambda got: nearest([x[0, 0] for x in got], known))
     run.measure(p, [name for name in regimes if name in run.args.regimes])
 
 
 def main():
     """Runs the measurements; returns the exit status."""
     run = Run(__doc__, 0.3, {
-        "--variants": {"default": ",".join(["gradient_in_order", *UP_TO_128, *WIDER]),
+        "--variants": {"default": ",".join(["gradient_in_order", UP_TO_128, WIDER]),
                        "help": "our kernels: a,b"},
         "--backends": {"default": ",".join(name for name in ALL_PEERS if name not in
-                                           ("pytorch-efficient", "pytorch-math"))},
-        "--regimes": {"default": "cold,sustained"}, **SHAPES})
+                                           ("pytorch-efficient", "pytorch-math"))}, **SHAPES})
     args, library = run.args, Library(run.args.library)
     names = [n for n in f"{args.backends},{args.variants}".split(",") if n]
     for problem in [(s, args.dtype, ("cold", "sustained"), "bhld") for s in args.shape or ()] \

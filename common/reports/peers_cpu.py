@@ -21,6 +21,7 @@ from rounds import CpuClock, cold
 
 SHAPE = ("op dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
          "threads").split()
+DONE = [("softmax", "f32"), ("attention", "f32"), ("backward", "f32"), ("attention", "bf16")]
 
 
 def read(path):
@@ -28,8 +29,7 @@ def read(path):
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         lines = [line for line in reader if line["device"] == "cpu" and line["stage"] != "peer"
-                 and (line["dtype"] == "f32" and line["op"] in ("softmax", "attention", "backward") or
-                      line["dtype"] == "bf16" and line["op"] == "attention")]
+                 and (line["op"], line["dtype"]) in DONE]
     lines.sort(key=lambda line: -float(line["median_s"]))
     return reader.fieldnames, {tuple(line[c] for c in SHAPE): line for line in lines}
 
@@ -40,37 +40,31 @@ def call_of(torch, line):
     if line["op"] == "softmax":
         x, y = torch.randn(n["rows"], n["cols"]), torch.empty(n["rows"], n["cols"])
         return lambda: torch.softmax(x, -1, out=y)
-    q = torch.randn(n["batch"], n["heads_q"], n["seqlen_q"], n["head_dim"])
-    k = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim"])
-    v = torch.randn(n["batch"], n["heads_kv"], n["seqlen_k"], n["head_dim_v"])
-    if line["dtype"] == "bf16":
-        q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
-    attend = torch.nn.functional.scaled_dot_product_attention
-    options = {"is_causal": bool(n["causal"])}
-    if n["heads_q"] != n["heads_kv"]:
-        options["enable_gqa"] = True
+    kind = torch.bfloat16 if line["dtype"] == "bf16" else torch.float32
+    q, k, v = (torch.randn(n["batch"], n[heads], n[length], n[dim]).to(kind) for heads, length, dim in (
+        ("heads_q", "seqlen_q", "head_dim"), ("heads_kv", "seqlen_k", "head_dim"),
+        ("heads_kv", "seqlen_k", "head_dim_v")))
+
+    def attend():
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=bool(n["causal"]), enable_gqa=n["heads_q"] != n["heads_kv"])
     if line["op"] == "attention":
-        return lambda: attend(q, k, v, **options)
-    wrt = [x.requires_grad_() for x in (q, k, v)]
-    o = attend(*wrt, **options)
+        return attend
+    for x in (q, k, v):
+        x.requires_grad_()
+    o = attend()
     d_o = torch.randn_like(o)
-    return lambda: torch.autograd.grad(o, wrt, d_o, retain_graph=True)[0]
+    return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)[0]
 
 
-def seconds_of(call, clock=CpuClock):
-    """Times after a warm-up: 20 repeats or a second, at least 3; of up to three attempts a stable
-    one."""
-    return cold(clock, {"": call}, 1, least=3)[""]
-
-
-def measured(torch, line):
+def measured(torch, line, clock):
     """line with PyTorch's time in place of the variant's, or None when PyTorch's result is
     not finite: inputs are normal random numbers."""
     torch.set_num_threads(int(line["threads"]))
     call = call_of(torch, line)
     if not bool(torch.isfinite(call()).all()):
         return None
-    times = seconds_of(call)
+    times = cold(clock, {"": call}, 1, least=3)[""]
     ratio = float(line["median_s"]) / times.median
     scaled = {c: f"{float(line[c]) * ratio:.6g}" for c in ("gbps", "gflops", "pct_ceiling")
               if line[c]}
@@ -82,14 +76,14 @@ def measured(torch, line):
                 flags="sustained" + ("" if times.stable else "; unstable"), **scaled)
 
 
-def append(path, torch):
+def append(path, torch, clock=CpuClock):
     """Measures and writes; returns the exit status."""
     columns, shapes = read(path)
     status = 0
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         for line in shapes.values():
-            peer = measured(torch, line)
+            peer = measured(torch, line, clock)
             shape = " ".join(f"{c}={line[c]}" for c in SHAPE if line[c] not in ("0", ""))
             if peer is None:
                 print(f"peers_cpu.py: WRONG, not written: PyTorch's result is not finite: "

@@ -19,11 +19,12 @@ sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
 from accept import compare, reference  # noqa: E402
 from peers_run import Problem, Run  # noqa: E402
+from peers_shapes import Shape  # noqa: E402
 
-SHAPES = [(64, 32, 8, 8192), (128, 32, 8, 4096), (64, 32, 8, 1024), (64, 64, 8, 4096),
-          (128, 64, 8, 1024)]  # sequences, heads of q and of k, the longest
 DIM, PAGE = 128, 64
-NAMES = ("five_steps", "flash-attention-3", "flashinfer", "pytorch-efficient")
+# sequences, heads of q and of k, the longest
+CACHES = [Shape(b, hq, hk, 1, n, DIM, 0) for b, hq, hk, n in (
+    (64, 32, 8, 8192), (128, 32, 8, 4096), (64, 32, 8, 1024), (64, 64, 8, 4096), (128, 64, 8, 1024))]
 
 
 def version(package):
@@ -35,16 +36,14 @@ def version(package):
 class Cache:
     """Keys and values of some sequences: as rows, and in pages that lie in a drawn order."""
 
-    def __init__(self, torch, shape, drawn):
-        b, self.heads_q, self.heads, n = shape
-        self.torch, self.longest = torch, n
-        self.q = torch.randn(b, self.heads_q, DIM, device="cuda").to(torch.bfloat16)
-        self.rows = [torch.randn(b, n, self.heads, DIM, device="cuda").to(torch.bfloat16)
-                     for _ in range(2)]
-        self.lengths = torch.randint(n // 2, n + 1, (b,), device="cuda").int() if drawn else \
-            torch.full((b,), n, device="cuda", dtype=torch.int32)
+    def __init__(self, run, shape, drawn):
+        self.torch, self.shape = torch, shape = run.torch, shape
+        b, n = shape.batch, shape.seqlen_k
+        q, *self.rows = run.tensors(shape, torch.bfloat16, "blhd")
+        self.q, self.rows = q[:, :, 0].contiguous(), [x.transpose(1, 2) for x in self.rows]
+        self.lengths = torch.randint(n // 2 if drawn else n, n + 1, (b,), device="cuda").int()
         self.table = torch.randperm(b * n // PAGE, device="cuda").int().reshape(b, -1)
-        self.pages = [torch.empty_like(x).reshape(-1, PAGE, self.heads, DIM) for x in self.rows]
+        self.pages = [torch.empty_like(x).reshape(-1, PAGE, shape.heads_kv, DIM) for x in self.rows]
         for page, x in zip(self.pages, self.rows):
             page[self.table.flatten().long()] = x.reshape(page.shape)
 
@@ -70,14 +69,15 @@ class Cache:
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             self.torch.empty(256 << 20, dtype=self.torch.uint8, device="cuda"),
             use_tensor_cores=True)
-        wrapper.plan(ends, which, ((self.lengths - 1) % PAGE + 1).int(), self.heads_q, self.heads,
-                     DIM, PAGE, q_data_type=self.q.dtype, kv_data_type=self.q.dtype)
+        wrapper.plan(ends, which, ((self.lengths - 1) % PAGE + 1).int(), self.shape.heads_q,
+                     self.shape.heads_kv, DIM, PAGE, q_data_type=self.q.dtype,
+                     kv_data_type=self.q.dtype)
         return (lambda: wrapper.run(self.q, tuple(self.pages))) if paged else None
 
     def pytorch_efficient(self, paged):
         """Padded caches, with a mask."""
         k, v = (x.transpose(1, 2) for x in self.rows)
-        seen = self.torch.arange(self.longest, device="cuda") < self.lengths[:, None]
+        seen = self.torch.arange(self.shape.seqlen_k, device="cuda") < self.lengths[:, None]
         attend = self.torch.nn.functional.scaled_dot_product_attention
         return None if paged else lambda: attend(self.q[:, :, None], k, v, enable_gqa=True,
                                                  attn_mask=seen[:, None, None])[:, :, 0]
@@ -85,25 +85,24 @@ class Cache:
 
 def measure(run, shape, drawn, paged):
     """One problem by every library."""
-    torch, cache = run.torch, Cache(run.torch, shape, drawn)
-    batch, heads_q, heads, longest = shape
-    keys = int(cache.lengths.sum())
-    moved = 4.0 * DIM * (heads * keys + heads_q * batch)
-    whole = (batch, heads_q, heads, 1, longest, DIM, 0)
-    p = Problem(run, whole, "bf16", f"{'pages' if paged else 'rows'} of {keys} keys", "read",
-                flops=4.0 * DIM * heads_q * keys, bytes_predicted=moved, peak_bytes=0, work=moved,
-                note=f"{'pages' if paged else 'rows'}; {'drawn' if drawn else 'equal'} lengths")
-    for name in NAMES:
+    cache = Cache(run, shape, drawn)
+    keys, first = int(cache.lengths.sum()), int(cache.lengths[0])
+    moved = 4.0 * DIM * (shape.heads_kv * keys + shape.heads_q * shape.batch)
+    what = f"{'pages' if paged else 'rows'}; {'drawn' if drawn else 'equal'} lengths"
+    p = Problem(run, shape, "bf16", f"{what}, {keys} keys", "read",
+                flops=4.0 * DIM * shape.heads_q * keys, bytes_predicted=moved, peak_bytes=0,
+                work=moved, note=what)
+    for name in ("five_steps", "flash-attention-3", "flashinfer", "pytorch-efficient"):
         def make(name=name):
             try:
                 return getattr(cache, name.replace("-", "_"))(paged)
             except ImportError:
                 return None
         p.add(name, make, stage="05_flash_cuda" if name == "five_steps" else "peer")
-    n = int(cache.lengths[0])
-    one = cache.q[:1, :, None], *(x[:1, :n].transpose(1, 2) for x in cache.rows)
-    known = reference(torch, (1, heads_q, heads, 1, n, DIM, 0), "bf16", *one)
-    p.check(lambda o: compare((1, heads_q, heads, 1, n, DIM, 0), o[:1, :, None], known))
+    one = shape._replace(batch=1, seqlen_k=first)
+    known = reference(run.torch, one, "bf16", cache.q[:1, :, None],
+                      *(x[:1, :first].transpose(1, 2) for x in cache.rows))
+    p.check(lambda o: compare(one, o[:1, :, None], known))
     run.measure(p, ("cold",))
 
 
@@ -111,10 +110,10 @@ def main():
     """Runs the measurements; returns the exit status."""
     run = Run(__doc__, 0.2)
     import five_steps
-    ours = five_steps.c_library.library().built_with.replace(",", " ")
-    run.compilers |= {"five_steps": ours, "flashinfer": f"flashinfer {version('flashinfer')}"}
+    run.compilers |= {"five_steps": five_steps.c_library.library().built_with.replace(",", " "),
+                      "flashinfer": f"flashinfer {version('flashinfer')}"}
     with run.torch.no_grad():
-        for shape, drawn, paged in itertools.product(SHAPES, (True, False), (True, False)):
+        for shape, drawn, paged in itertools.product(CACHES, (True, False), (True, False)):
             measure(run, shape, drawn, paged)
     return run.status()
 

@@ -11,16 +11,17 @@ whose error is above the allowed one, or NaN, is not written; then the exit stat
 
     lengths    16k tokens, 128 to 16k keys, d = 64, 128, 256      decode   one query
     untuned    lengths, groups and d that nothing was tuned on    float    rungs 1 and 2
-    layouts    arrays stored as [batch, length, heads, head_dim]  quick    a few shapes
+    layouts    arrays stored as [batch, length, heads, head_dim]
     hard       4k keys that make the last rung repair its result: x30, scores 30 times as large;
                growing, every key's score above the last one's; spike, one late key far above
                all others; steep, scores rise by 70 every 64 keys, so that every block is repaired
 
-`flags` of a line says regime, layout, whether the method writes lse, and what data; versions, power
+`flags` of a line says regime, layout, whether the method writes lse, and what data; power
 limit and clocks stand in STEM.machine.txt beside the CSV (measurements.py).  peak_bytes is what
 bench means by it: inputs, outputs and all that one call took beside them, here from PyTorch's
 allocator.  Exit status: 0; 1 a wrong result; 77 without PyTorch or GPU.
 """
+import itertools
 import math
 import os
 import sys
@@ -30,25 +31,9 @@ from attention_library import Library
 from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
 from peers_methods import FLASH, PEERS, WRITES_LSE, torch_method
 from peers_run import SHAPES, Problem, Run
-from peers_shapes import bytes_of, dim_v, flops_of, is_decode, planned, tokens
+from peers_shapes import planned, tokens
 
-HARD = ("x30", "growing", "spike", "steep")
-
-
-def in_float(name):
-    """Whether a rung is measured in float32 only."""
-    return name in IN_FLOAT or name.endswith("_f32")
-
-
-def tensors(torch, shape, dtype, layout):
-    """q, k and v, normal numbers."""
-    b, hq, hk, nq, nk, d, *_ = shape
-
-    def tensor(heads, length, dim):
-        if layout == "bhld":
-            return torch.randn(b, heads, length, dim, device="cuda").to(dtype)
-        return torch.randn(b, length, heads, dim, device="cuda").to(dtype).transpose(1, 2)
-    return tensor(hq, nq, d), tensor(hk, nk, d), tensor(hk, nk, dim_v(shape))
+HARD = ("normal", "x30", "growing", "spike", "steep")
 
 
 def harden(torch, data, q, k, v):
@@ -70,9 +55,9 @@ def harden(torch, data, q, k, v):
 
 
 def sustained_names(times):
-    """The two fastest rungs and the libraries that keep up with them."""
+    """The last rung, the two fastest and the libraries that keep up with them."""
     rungs = sorted((n for n in times if n not in PEERS and n != ROOF),
-                   key=lambda n: times[n].median)[:2]
+                   key=lambda n: (n != LAST, times[n].median))[:3]
     return rungs + [n for n in ("pytorch-cudnn", "pytorch-flash", *FLASH) if n in times]
 
 
@@ -80,23 +65,23 @@ def measure(run, problem, names, libraries, data=""):
     """Measures one problem with every method that supports it.  libraries: {name of a rung: its
     library}."""
     torch, (shape, dtype, regimes, layout) = run.torch, problem
-    kind = "read" if is_decode(shape) else "gemm"
-    once, flops = bytes_of(shape, dtype), flops_of(shape)
-    p = Problem(run, shape, dtype, layout, kind, flops=flops, peak_bytes=int(once),
+    kind = "read" if shape.is_decode() else "gemm"
+    once, flops = shape.bytes(dtype), shape.flops()
+    p = Problem(run, shape, dtype, layout, kind, flops=flops,
                 work=once if kind == "read" else flops)
-    q, k, v = tensors(torch, shape, p.of, layout)
+    q, k, v = run.tensors(shape, p.of, layout)
     if data:
         q, k, v = harden(torch, data, q, k, v)
     p.fields["peak_bytes"] = q.nbytes + k.nbytes + v.nbytes
     for name in names:
-        if in_float(name) and dtype != "f32":
+        if dtype != "f32" and (name in IN_FLOAT or name.endswith("_f32")):
             continue
         library, rung = libraries.get(name), LAST if name == ROOF else name
         lse = "lse" if library or name in WRITES_LSE else "no lse"
         p.add(name, lambda library=library, name=name, rung=rung:
               library.method(torch, rung, dtype, shape, q, k, v) if library else
               torch_method(torch, name, shape, q, k, v), library,
-              note="; ".join([layout, lse] + [data] * bool(data)),
+              note="; ".join(filter(None, (layout, lse, data))),
               bytes_predicted=lambda rung=rung: library.predicted(rung, dtype, shape)
               if library else once, **({"stage": "roof"} if name == ROOF else {}))
     p.check(lambda o, known=reference(torch, shape, dtype, q, k, v): compare(shape, o, known),
@@ -107,13 +92,13 @@ def measure(run, problem, names, libraries, data=""):
 def choose_methods(args):
     """(names, {name of a rung: its library})."""
     names, libraries = [n for n in args.backends.split(",") if n], {}
+    every = args.variants == "all"
     if os.path.exists(args.library):
-        rungs = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if args.variants == "all" \
-            else args.variants.split(",")
+        rungs = [*RUNGS, SPLIT, f"{SPLIT}_f32"] if every else args.variants.split(",")
         libraries = dict.fromkeys([n for n in rungs if n], Library(args.library))
-    if args.variants == "all" and os.path.exists(args.roof):
+    if every and os.path.exists(args.roof):
         libraries[ROOF] = Library(args.roof)
-    elif args.variants == "all":
+    elif every:
         print(f"peers: no {args.roof}, so no roof (make cuda CUDA_ARCH=90a builds it)")
     return names + list(libraries), libraries
 
@@ -124,21 +109,17 @@ def main():
         "--roof": {"default": "build/roof05.so",
                    "help": "the last rung without softmax (if it exists); with --variants all"},
         "--variants": {"default": "", "help": "rungs to measure too: a,b,c or all"},
-        "--backends": {"default": ",".join(PEERS)}, "--layout": {"default": "bhld",
-                                                                 "choices": ["bhld", "blhd"]},
-        "--regimes": {"default": "cold,sustained"},
+        "--backends": {"default": ",".join(PEERS)},
         "--parts": {"default": "lengths,untuned,layouts,decode,float",
                     "help": "which of these to measure"}, **SHAPES})
     args = run.args
     names, libraries = choose_methods(args)
     parts = args.parts.split(",")
-    for problem in [(s, args.dtype, ("cold", "sustained"), args.layout) for s in args.shape or ()] \
+    for problem in [(s, args.dtype, ("cold", "sustained"), "bhld") for s in args.shape or ()] \
             or planned([part for part in parts if part != "hard"], args.dtype):
         measure(run, problem, names, libraries)
-    for d, causal in [(d, c) for d in (64, 128, 256) for c in (0, 1) if "hard" in parts]:
-        for data in ("", *HARD):
-            measure(run, (tokens(4096, d, causal), "bf16", ("cold",), "bhld"), names, libraries,
-                    data or "normal")
+    for d, causal, data in itertools.product((64, 128, 256), (0, 1), HARD if "hard" in parts else ()):
+        measure(run, (tokens(4096, d, causal), "bf16", ("cold",), "bhld"), names, libraries, data)
     return run.status()
 
 

@@ -11,10 +11,10 @@ import inspect
 
 BACKENDS = {"pytorch-cudnn": "CUDNN_ATTENTION", "pytorch-flash": "FLASH_ATTENTION",
             "pytorch-efficient": "EFFICIENT_ATTENTION", "pytorch-math": "MATH"}
-FA3, FA4 = "flash-attention-3", "flash-attention-4"
 IN_ORDER = "-deterministic"  # the same library, its gradient with the same bits in every run
 # the module whose flash_attn_func(q, k, v, causal=...) takes arrays blhd; the installed package
-FLASH = {FA3: ("flash_attn_interface", "flash_attn_3"), FA4: ("flash_attn.cute", "flash-attn-4")}
+FLASH = {"flash-attention-3": ("flash_attn_interface", "flash_attn_3"),
+         "flash-attention-4": ("flash_attn.cute", "flash-attn-4")}
 PEERS = [*BACKENDS, *FLASH]
 ALL_PEERS = [*PEERS, *(name + IN_ORDER for name in FLASH)]
 # FlashAttention writes lse always; PyTorch's others only where a gradient is asked for.
@@ -50,25 +50,24 @@ def flash_method(name, causal, q, k, v):
 def sdpa_method(torch, name, shape, q, k, v):
     """One of the backends of PyTorch's scaled_dot_product_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    b, hq, hk, nq, nk, _, causal, *_ = shape
-    backend = getattr(SDPBackend, BACKENDS[name])
-    memory = torch.cuda.get_device_properties(0).total_memory
-    if name == "pytorch-math" and b * hq * nq * nk * q.element_size() > memory // 8:
+    scores = shape.batch * shape.heads_q * shape.seqlen_q * shape.seqlen_k * q.element_size()
+    if name == "pytorch-math" and scores > torch.cuda.get_device_properties(0).total_memory // 8:
         return None  # it stores the scores several times
-    groups = {"enable_gqa": True} if hq != hk else {}
+    options = {"is_causal": bool(shape.causal)}
+    if shape.heads_q != shape.heads_kv:
+        options["enable_gqa"] = True
 
     def run():
-        with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=bool(causal), **groups)
+        with sdpa_kernel(getattr(SDPBackend, BACKENDS[name])):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     return run
 
 
 def torch_method(torch, name, shape, q, k, v):
     """A function that computes attention with a library, or None where it refuses."""
     if name not in BACKENDS:
-        f, refusals = flash_method(name, bool(shape[6]), q, k, v), (Exception,)  # of its compiler
-    elif shape[6] and shape[3] != shape[4]:
+        f, refusals = flash_method(name, bool(shape.causal), q, k, v), Exception  # of its compiler
+    elif shape.causal and shape.seqlen_q != shape.seqlen_k:
         return None  # PyTorch aligns the mask at the top left
     else:
         f, refusals = sdpa_method(torch, name, shape, q, k, v), (RuntimeError, ValueError)
@@ -76,10 +75,10 @@ def torch_method(torch, name, shape, q, k, v):
         return None
     try:
         f()
-    except (AssertionError, *refusals):
+        return f
+    except refusals:
         torch.cuda.synchronize()
         return None
-    return f
 
 
 def with_memory(torch, make):
@@ -99,28 +98,17 @@ def with_memory(torch, make):
     return f, torch.cuda.max_memory_allocated() - before
 
 
-def version_of(name):
-    """The version of FlashAttention-3 or -4; None where it cannot be imported."""
-    module = flash_module(name)
-    if module is None:
-        return None
+def version_of(package):
+    """The version of an installed package, or of none."""
     try:
-        return importlib.metadata.version(FLASH[name][1])
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return getattr(module, "__version__", "no version in its module")
+        return "of unknown version"
 
 
 def compilers(torch):
     """What the column `compiler` says of a library: {name: text}."""
     own = f"torch {torch.__version__}; cuDNN {torch.backends.cudnn.version()}"
-    flash = {name: f"{name} {version_of(name)}" for name in FLASH if version_of(name)}
+    flash = {name: f"{name} {version_of(package)}" for name, (_, package) in FLASH.items()}
     return dict.fromkeys(BACKENDS, own) | flash \
         | {name + IN_ORDER: text for name, text in flash.items()}
-
-
-def versions(torch):
-    """What stands in the file beside the CSV."""
-    known = {"PyTorch": torch.__version__, "CUDA of PyTorch": torch.version.cuda,
-             "cuDNN": torch.backends.cudnn.version(),
-             **{name: version_of(name) for name in FLASH}}
-    return {name: str(text) for name, text in known.items() if text is not None}

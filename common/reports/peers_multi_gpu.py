@@ -13,7 +13,8 @@ import statistics
 import sys
 import time
 
-from measurements import Writer, command_line, fields_of, torch_or_skip
+from measurements import Writer, command_line, torch_or_skip
+from peers_shapes import Shape
 
 HEADS, DIM = 16, 128
 
@@ -66,28 +67,25 @@ def worker(rank, options, gpus):
     mesh = torch.distributed.init_device_mesh("cuda", (gpus,))
     writer = Writer(options.csv if rank == 0 else None, torch.cuda.get_device_name(),
                     f"torch {torch.__version__}; NCCL {torch.cuda.nccl.version()}")
-    flops = 4.0 * HEADS * DIM * options.seqlen**2 / 2
+    shape = Shape(1, HEADS, HEADS, options.seqlen, options.seqlen, DIM, 1)
     for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION),
                           ("flash", SDPBackend.FLASH_ATTENTION)):
-        best = None
+        tried = []
         for rotation in ("allgather", "alltoall"):
             try:
-                seconds = measure(torch, mesh, backend, rotation, options.seqlen)
+                tried.append((measure(torch, mesh, backend, rotation, options.seqlen), rotation))
             except (RuntimeError, ValueError, AttributeError) as error:
                 print(f"context_parallel {name} {rotation}: {str(error).splitlines()[0]}")
-                continue
-            if best is None or statistics.median(seconds) < statistics.median(best[0]):
-                best = seconds, rotation
-        if best is None or rank:
+        if not tried or rank:
             continue
-        median = statistics.median(best[0])
+        seconds, rotation = min(tried, key=lambda one: statistics.median(one[0]))
+        median = statistics.median(seconds)
         print(f"context-parallel-{name}  {gpus} GPUs  {1e3 * median:.3f} ms  "
-              f"{1e-12 * flops / median:.1f} TFLOP/s  {best[1]}", flush=True)
-        shape = (1, HEADS, HEADS, options.seqlen, options.seqlen, DIM, 1)
+              f"{1e-12 * shape.flops() / median:.1f} TFLOP/s  {rotation}", flush=True)
         writer.write(stage="peer", variant=f"context-parallel-{name}-{gpus}",
-                     **fields_of(shape, "bf16"), threads=gpus, median_s=median,
-                     min_s=min(best[0]), reps=len(best[0]), flops=f"{flops:.15g}",
-                     flags=f"keys by {best[1]}")
+                     **shape.fields("bf16"), threads=gpus, median_s=median,
+                     min_s=min(seconds), reps=len(seconds), flops=f"{shape.flops():.15g}",
+                     flags=f"keys by {rotation}")
     torch.distributed.destroy_process_group()
 
 
@@ -98,9 +96,7 @@ def main():
     options = parser.parse_args()
     torch = torch_or_skip("peers_multi_gpu", gpus=2)
     gpus = torch.cuda.device_count()
-    began = time.time()
     torch.multiprocessing.spawn(worker, args=(options, gpus), nprocs=gpus)
-    print(f"context_parallel: {time.time() - began:.0f} s in all", file=sys.stderr)
     return 0
 
 

@@ -9,12 +9,17 @@ import pathlib
 import sys
 import warnings
 
-from measurements import Writer, command_line, fields_of, torch_or_skip
-from peers_methods import ALL_PEERS, compilers, versions, with_memory
-from peers_shapes import shape_of, text_of
+from measurements import Writer, command_line, torch_or_skip
+from peers_methods import ALL_PEERS, compilers, with_memory
+from peers_shapes import shape_of
 from rounds import CudaClock, cold, sustained
 
 REGIMES = {"cold": cold, "sustained": sustained}
+TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+# options of a script that measures shapes of its own or those that are named
+SHAPES = {"--shape": {"type": shape_of, "action": "append", "help": shape_of.__doc__},
+          "--dtype": {"default": "bf16", "choices": [*TYPES]},
+          "--regimes": {"default": "cold,sustained"}}
 
 
 class Run:
@@ -38,47 +43,45 @@ class Run:
         memory = torch.cuda.get_device_properties(0).total_memory
         self.clock = CudaClock(torch, torch.zeros(min(256 << 20, memory // 64), device="cuda"))
         self.compilers = compilers(torch)
-        self.products = {}
 
     @functools.cached_property
     def writer(self):
         """Of the lines of measurements."""
         return Writer(self.args.csv, self.torch.cuda.get_device_name(),
-                      self.compilers["pytorch-cudnn"], versions(self.torch))
+                      self.compilers["pytorch-cudnn"], gpu=True)
 
-    def product(self, dtype):
-        """(a call, its flops) of the ceiling of 16-bit attention, a large matrix product."""
-        torch = self.torch
-        if dtype not in self.products:
-            a, b = (torch.randn(8192, 8192, device="cuda").to(dtype) for _ in range(2))
-            self.products[dtype] = (lambda: a @ b), 2.0 * 8192**3
-        return self.products[dtype]
-
-    def read(self):
-        """(a call, its bytes) of the ceiling of one query."""
-        if "read" not in self.products:
+    @functools.cache
+    def ceiling(self, kind, dtype):
+        """(a call, what it does): 'gemm', a large matrix product, or 'read', the sum of an array."""
+        if kind == "read":
             x = self.torch.randn(1 << 29, device="cuda")
-            self.products["read"] = x.sum, 4.0 * 2**29
-        return self.products["read"]
+            return x.sum, 4.0 * 2**29
+        a, b = (self.torch.randn(8192, 8192, device="cuda").to(dtype) for _ in range(2))
+        return (lambda: a @ b), 2.0 * 8192**3
+
+    def tensors(self, shape, dtype, layout="bhld"):
+        """q, k and v, normal numbers."""
+        def tensor(heads, length, dim):
+            if layout == "bhld":
+                return self.torch.randn(shape.batch, heads, length, dim, device="cuda").to(dtype)
+            return self.torch.randn(shape.batch, length, heads, dim, device="cuda").to(
+                dtype).transpose(1, 2)
+        return (tensor(shape.heads_q, shape.seqlen_q, shape.head_dim),
+                tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim),
+                tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim_v))
 
     def measure(self, problem, regimes, chosen=None):
-        """{regime: {name: seconds}} of what was written; chosen(times, names): the methods that
-        are measured sustained, too."""
-        out, names = {}, [*problem.calls]
+        """Measures, writes the lines; chosen(times): the methods that are measured sustained,
+        too."""
+        names = [*problem.calls]
         for regime in regimes:
             times, ceiling = problem.timed(names, lambda calls, time=REGIMES[regime]: time(
                 self.clock, calls, self.args.seconds))
-            out[regime] = publish(self.writer, problem, times, ceiling)
+            written = publish(self.writer, problem, times, ceiling)
             names = chosen(times) if chosen else names
-            self.say(problem, regime, out[regime], ceiling)
-        return out
-
-    @staticmethod
-    def say(problem, regime, written, ceiling):
-        """A line for the terminal."""
-        print(f"{problem.text} {regime}, G/s:  " + "  ".join(
-            f"{name.removeprefix('pytorch-')} {problem.about[name]['work'] / seconds / 1e9:.0f}"
-            for name, seconds in written.items()) + f"  ceiling {ceiling:.0f}", flush=True)
+            print(f"{problem.text} {regime}, G/s:  " + "  ".join(
+                f"{name.removeprefix('pytorch-')} {rate:.0f}" for name, rate in written.items())
+                + f"  ceiling {ceiling:.0f}", flush=True)
 
     def status(self):
         """Names what was wrong; the exit status."""
@@ -91,11 +94,11 @@ class Problem:
 
     def __init__(self, run, shape, dtype, layout, kind, **fields):
         """kind: 'gemm' or 'read', the ceiling; fields: of every line."""
-        torch, self.run, self.text = run.torch, run, text_of(shape, dtype, layout)
+        self.run, self.text = run, f"{dtype} {layout} {shape.text()}"
         self.calls, self.about, self.errors = {}, {}, {}
-        self.fields = fields_of(shape, dtype) | {"ceiling_kind": kind} | fields
-        self.of = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
-        self.ceiling = run.product(self.of) if kind == "gemm" else run.read()
+        self.fields = shape.fields(dtype) | {"ceiling_kind": kind} | fields
+        self.of = getattr(run.torch, TYPES[dtype])
+        self.ceiling = run.ceiling(kind, self.of)
 
     def add(self, name, make, library=None, **fields):
         """Adds a method unless make() gives None because it refuses the problem.  A field may be
@@ -124,22 +127,15 @@ class Problem:
 
 
 def publish(writer, problem, times, ceiling):
-    """Writes a line per method of one problem in one regime; {name: median} of those written."""
+    """Writes a line per method of one problem in one regime; {name: rate} of those written."""
     written = {}
     for name, t in times.items():
         fields = dict(problem.about[name])
         rate, note = fields.pop("work") / t.median / 1e9, fields.pop("note")
         error, allowed = problem.errors.get(name, ("", ""))
+        flags = [t.regime, note, "" if t.stable else "unstable"]
         if writer.write(variant=name, median_s=t.median, min_s=t.least, reps=t.calls,
                         ceiling=ceiling, pct_ceiling=100 * rate / ceiling, max_err=error,
-                        allowed_err=allowed, **fields, flags="; ".join(
-                            text for text in (t.regime, note, "" if t.stable else "unstable")
-                            if text)):
-            written[name] = t.median
+                        allowed_err=allowed, flags="; ".join(filter(None, flags)), **fields):
+            written[name] = rate
     return written
-
-
-
-# options of a script that measures shapes of its own or those that are named
-SHAPES = {"--shape": {"type": shape_of, "action": "append", "help": shape_of.__doc__},
-          "--dtype": {"default": "bf16", "choices": ["f32", "f16", "bf16"]}}

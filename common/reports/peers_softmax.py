@@ -19,9 +19,8 @@ import sys
 
 from accept import ROUNDOFF
 from ladder import listed
-from peers_run import Run
+from peers_run import TYPES, Run
 
-TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 COPY, PEER = "copy", "pytorch-softmax"
 ZERO = dict.fromkeys("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
                      "flops gflops".split(), 0)
@@ -32,24 +31,17 @@ DRAWN = 12  # more lengths
 ALL_AT = (1024, 65536)  # lengths at which every variant is measured
 
 
-class Library:
+def kernels(path, arch):
     """The kernels as a shared library, compiled when it is not there."""
-
-    def __init__(self, path, arch):
-        if not path.exists():
-            compile_library(path, arch)
-        self.so = ctypes.CDLL(str(path.resolve()))
-        about = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
-        for name, kind in (("refuses", ctypes.c_char_p), ("workspace", ctypes.c_size_t),
-                           ("bytes", ctypes.c_double), ("run", ctypes.c_int)):
-            function = getattr(self.so, f"softmax_{name}")
-            function.restype = kind
-            function.argtypes = about + ([ctypes.c_void_p] * 4 if name == "run" else [])
-
-    def variants(self):
-        """(stage, name) of every variant of stages 1 to 3 that is in the library."""
-        return [(stage, name) for stage in "123" for name in listed(stage)
-                if hasattr(self.so, f"{name}_cuda")]
+    if not path.exists():
+        compile_library(path, arch)
+    so = ctypes.CDLL(str(path.resolve()))
+    about = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
+    for name, kind, more in (("refuses", ctypes.c_char_p, 0), ("workspace", ctypes.c_size_t, 0),
+                             ("bytes", ctypes.c_double, 0), ("run", ctypes.c_int, 4)):
+        function = getattr(so, f"softmax_{name}")
+        function.restype, function.argtypes = kind, about + [ctypes.c_void_p] * more
+    return so
 
 
 def compile_library(path, arch):
@@ -73,17 +65,19 @@ def compile_library(path, arch):
 class Work:
     """One shape in one type: its arrays, and what can compute it, as Run.measure() takes it."""
 
-    def __init__(self, torch, library, dtype, rows, cols, x, y, every):
-        self.torch, self.dtype, self.text = torch, dtype, f"{dtype} {rows} x {cols}"
-        self.x, self.y = x[:rows * cols].view(rows, cols), y[:rows * cols].view(rows, cols)
+    def __init__(self, torch, so, dtype, x, y, every):
+        self.torch, self.dtype, self.x, self.y = torch, dtype, x, y
+        (rows, cols), copied = x.shape, 2.0 * x.nbytes
+        self.text = f"{dtype} {rows} x {cols}"
         self.fields = dict(ZERO, op="softmax", dtype=dtype, rows=rows, cols=cols, note="",
-                           ceiling_kind="copy")
+                           ceiling_kind=COPY)
         self.calls, self.about, self.errors = {}, {}, {}
-        copied = 2.0 * rows * cols * x.element_size()
-        self.add("peer", COPY, lambda: self.y.copy_(self.x), copied)
-        self.add("peer", PEER, lambda: torch.softmax(self.x, -1, out=self.y), copied)
+        self.add("peer", COPY, lambda: y.copy_(x), copied)
+        self.add("peer", PEER, lambda: torch.softmax(x, -1, out=y), copied)
         for stage, name in every:
-            self.add_ours(library.so, stage, name)
+            about = name.encode(), dtype.encode(), rows, cols
+            if not so.softmax_refuses(*about):
+                self.add(stage, name, self.ours(so, about), so.softmax_bytes(*about))
         self.check()
 
     def add(self, stage, name, call, moved):
@@ -91,11 +85,8 @@ class Work:
         self.calls[name] = call
         self.about[name] = self.fields | {"stage": stage, "work": moved, "bytes_predicted": moved}
 
-    def add_ours(self, so, stage, name):
-        """Adds a variant if it supports the shape."""
-        about = name.encode(), self.dtype.encode(), *self.x.shape
-        if so.softmax_refuses(*about):
-            return
+    def ours(self, so, about):
+        """The call of a variant."""
         space = self.torch.empty(max(so.softmax_workspace(*about), 1),
                                  dtype=self.torch.uint8, device="cuda")
         arrays = (self.x.data_ptr(), self.y.data_ptr(), space.data_ptr(),
@@ -103,7 +94,7 @@ class Work:
 
         def run():
             assert space is not None and so.softmax_run(*about, *arrays) == 0
-        self.add(stage, name, run, so.softmax_bytes(*about))
+        return run
 
     def check(self):
         """Keeps (error, allowed) on the first rows (up to 2^24 elements) against float64: allowed
@@ -135,12 +126,11 @@ class Work:
 
 
 def shapes(lengths, seed):
-    """(dtype, rows, cols) to measure: also DRAWN lengths, every magnitude equally often."""
+    """(rows, cols) to measure: also DRAWN lengths, every magnitude equally often."""
     draw = random.Random(seed)
     drawn = [round(64 * 2 ** (14 * draw.random())) for _ in range(DRAWN)]
-    return [(dtype, rows, cols) for dtype in TYPES for rows, cols in
-            [(ELEMENTS // n, n) for n in lengths or LENGTHS + drawn]
-            + [(16, 1 << 24), (1, 1 << 26)] * (not lengths)]
+    return [(ELEMENTS // n, n) for n in lengths or LENGTHS + drawn] \
+        + [(16, 1 << 24), (1, 1 << 26)] * (not lengths)
 
 
 def main():
@@ -152,17 +142,17 @@ def main():
                                          "help": "rows of this length only"}})
     torch = run.torch
     arch = "".join(map(str, torch.cuda.get_device_capability()))
-    library = Library(run.args.kernels, arch + ("a" if arch == "90" else ""))
-    every = library.variants()
-    few = [variant for variant in every if variant[0] == "3"]
-    dtype = x = y = None
-    for shape in shapes(run.args.cols, run.args.seed):
-        if shape[0] != dtype:
-            dtype = shape[0]
-            x = (3 * torch.randn(ELEMENTS, device="cuda")).to(getattr(torch, TYPES[dtype]))
-            y = torch.empty_like(x)
-        work = Work(torch, library, *shape, x, y, every if shape[2] in ALL_AT else few)
-        run.measure(work, ("cold", "sustained"), work.fastest)
+    so = kernels(run.args.kernels, arch + ("a" if arch == "90" else ""))
+    every = [(stage, name) for stage in "123" for name in listed(stage)
+             if hasattr(so, f"{name}_cuda")]
+    for dtype, of in TYPES.items():
+        x = (3 * torch.randn(ELEMENTS, device="cuda")).to(getattr(torch, of))
+        y = torch.empty_like(x)
+        for rows, cols in shapes(run.args.cols, run.args.seed):
+            of_stages = every if cols in ALL_AT else [key for key in every if key[0] == "3"]
+            work = Work(torch, so, dtype, *(a[:rows * cols].view(rows, cols) for a in (x, y)),
+                        of_stages)
+            run.measure(work, ("cold", "sustained"), work.fastest)
     return run.status()
 
 

@@ -23,47 +23,25 @@ class Times(list):
     def __init__(self, seconds, calls, regime):
         super().__init__(sorted(seconds))
         self.calls, self.regime = calls, regime
-
-    @property
-    def median(self):
-        """The middle one."""
-        return statistics.median(self)
-
-    @property
-    def least(self):
-        """The smallest one."""
-        return self[0]
-
-    @property
-    def stable(self):
-        """Whether the median is at most 5 % above the minimum."""
-        return self.median <= SPREAD * self[0]
+        self.median, self.least = statistics.median(self), self[0]
+        self.stable = self.median <= SPREAD * self.least
 
 
 class CudaClock:
     """Marks in the queue of a GPU; flush: a large array that is read before each cold call,
-    which takes longer than to launch anything, so no call waits for the CPU."""
+    which takes longer than to launch anything, so no call waits for the CPU.  Reading leaves no
+    dirty lines that the timed call would have to write back."""
 
     def __init__(self, torch, flush):
-        self.torch, self.array = torch, flush
-
-    def flush(self):
-        """Reading leaves no dirty lines that the timed call would have to write back."""
-        self.torch.sum(self.array)
+        self.torch, self.flush, self.wait = torch, flush.sum, torch.cuda.synchronize
 
     def record(self):
-        """A mark."""
         event = self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def wait(self):
-        """Until everything has run."""
-        self.torch.cuda.synchronize()
-
     @staticmethod
     def seconds(begin, end):
-        """Between two marks."""
         return begin.elapsed_time(end) * 1e-3
 
 
@@ -75,12 +53,6 @@ class CpuClock:
     seconds = staticmethod(lambda begin, end: end - begin)
 
 
-def number_of_calls(first, seconds, least, most):
-    """The same for all methods: as many rounds as fit into `seconds`; first: the time of one
-    call of each."""
-    return max(least, min(most, int(seconds / max(sum(first), 1e-9))))
-
-
 def once(clock, call, calls=1, flush=True):
     """Marks around `calls` calls."""
     if flush:
@@ -89,6 +61,13 @@ def once(clock, call, calls=1, flush=True):
     for _ in range(calls):
         call()
     return begin, clock.record()
+
+
+def first_calls(clock, methods, calls, flush):
+    """Seconds of one call of each method together."""
+    marks = [once(clock, call, calls, flush) for call in methods.values()]
+    clock.wait()
+    return max(sum(clock.seconds(*pair) for pair in marks) / calls, 1e-9)
 
 
 def one_attempt(clock, methods, rounds, calls, flush, order):
@@ -105,37 +84,25 @@ def one_attempt(clock, methods, rounds, calls, flush, order):
             for name, pairs in marks.items()}
 
 
-def best_attempt(attempt, regime, calls):
-    """Up to three attempts; the one with the fewest unstable methods."""
-    best = None
-    for _ in range(ATTEMPTS):
-        now = {name: Times(seconds, calls * len(seconds), regime)
-               for name, seconds in attempt().items()}
-        unstable = sum(not times.stable for times in now.values())
-        if best is None or unstable < best[0]:
-            best = unstable, now
-        if not unstable:
-            break
-    return best[1] if best else {}
+def best_attempt(clock, methods, rounds, calls, regime):
+    """{name: Times} of up to three attempts: of the one with the fewest unstable methods."""
+    order, attempts = random.Random(1), []
+    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][0] == 0):
+        now = {name: Times(seconds, calls * rounds, regime) for name, seconds in one_attempt(
+            clock, methods, rounds, calls, regime == "cold", order).items()}
+        attempts.append((sum(not times.stable for times in now.values()), now))
+    return min(attempts, key=lambda attempt: attempt[0])[1]
 
 
 def cold(clock, methods, seconds, least=5, most=20):
     """{name: Times}, one call at a time after a flush of the cache."""
-    order = random.Random(1)
     for call in methods.values():
         call()
-    first = [once(clock, call) for call in methods.values()]
-    clock.wait()
-    n = number_of_calls([clock.seconds(*pair) for pair in first], seconds, least, most)
-    return best_attempt(lambda: one_attempt(clock, methods, n, 1, True, order), "cold", 1)
+    rounds = int(seconds / first_calls(clock, methods, 1, True))
+    return best_attempt(clock, methods, max(least, min(most, rounds)), 1, "cold")
 
 
 def sustained(clock, methods, seconds, blocks=3):
     """{name: Times}, calls back to back: `blocks` blocks of each method in turn."""
-    order = random.Random(1)
-    first = [once(clock, call, 2, False) for call in methods.values()]
-    clock.wait()
-    calls = number_of_calls([clock.seconds(*pair) / 2 for pair in first], seconds / blocks,
-                            4, 400)
-    return best_attempt(lambda: one_attempt(clock, methods, blocks, calls, False, order),
-                        "sustained", calls)
+    calls = int(seconds / blocks / first_calls(clock, methods, 2, False))
+    return best_attempt(clock, methods, blocks, max(4, min(400, calls)), "sustained")

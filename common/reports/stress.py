@@ -14,54 +14,47 @@ import sys
 
 from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
-from peers_gpu import tensors
-from peers_run import Run
+from peers_run import TYPES, Run
+from peers_shapes import shape_of
 
-# batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, causal
-SHAPES = [(2, 8, 8, 1023, 1024, 64, 1), (2, 8, 2, 1000, 1000, 128, 1),
-          (1, 6, 6, 640, 128, 128, 1), (2, 4, 4, 777, 900, 256, 1),
-          (4, 16, 16, 512, 512, 64, 0), (1, 8, 8, 4224, 4224, 128, 0),
-          (1, 5, 1, 2000, 4100, 256, 0), (1, 3, 3, 113, 203, 64, 1),
-          (1, 9, 9, 4000, 4100, 64, 0), (1, 16, 16, 1, 8192, 128, 0), (16, 32, 4, 1, 2048, 128, 0),
-          (3, 6, 6, 9, 5000, 64, 1), (2, 4, 1, 8, 30011, 128, 1),
-          (64, 32, 32, 128, 128, 64, 0), (16, 16, 4, 1000, 77, 128, 0), (9, 8, 8, 500, 33, 64, 1)]
+SHAPES = [shape_of(text) for text in """2,8,8,1023,1024,64,1 2,8,2,1000,1000,128,1
+    1,6,6,640,128,128,1 2,4,4,777,900,256,1 4,16,16,512,512,64,0 1,8,8,4224,4224,128,0
+    1,5,1,2000,4100,256,0 1,3,3,113,203,64,1 1,9,9,4000,4100,64,0 1,16,16,1,8192,128,0
+    16,32,4,1,2048,128,0 3,6,6,9,5000,64,1 2,4,1,8,30011,128,1 64,32,32,128,128,64,0
+    16,16,4,1000,77,128,0 9,8,8,500,33,64,1""".split()]
 CHECKED = RUNGS[FIRST_HOPPER:] + ["general", "split_kv", "split_kv_f32"]
 
 
-def dtype_of(name):
-    """The type a rung is stressed in."""
-    return "f32" if name.endswith("f32") else "bf16"
-
-
-def inputs(torch, shape, growing, dtype):
-    """Random q, k, v; growing: the scores of later keys are higher and higher."""
-    kind = torch.float32 if dtype == "f32" else torch.bfloat16
-    q, k, v = tensors(torch, shape, kind, "bhld")
+def method(run, library, name, shape, growing=False):
+    """A call on random q, k, v, or None; growing: the scores of later keys are higher and higher."""
+    torch, dtype = run.torch, "f32" if name.endswith("f32") else "bf16"
+    torch.manual_seed(1)
+    q, k, v = run.tensors(shape, getattr(torch, TYPES[dtype]))
     if growing:
         rise = torch.linspace(0, 8, k.shape[2], device="cuda")[None, None, :, None]
-        q, k = q.abs() * 8, (0.1 * k.float() + rise).to(kind)
-    return q, k, v
+        q, k = q.abs() * 8, (0.1 * k.float() + rise).to(k.dtype)
+    return library.method(torch, name, dtype, shape, q, k, v)
 
 
-def check(torch, library, name, shape, growing, repeats):
+def check(run, library, name, shape, growing):
     """True if all outputs are the same bits."""
-    q, k, v = inputs(torch, shape, growing, dtype_of(name))
+    torch = run.torch
     streams = [torch.cuda.Stream() for _ in range(2)]
-    runs = []
+    calls = []
     for stream in streams:
         with torch.cuda.stream(stream):
-            runs.append(library.method(torch, name, dtype_of(name), shape, q, k, v))
-    if not runs[0]:
+            calls.append(method(run, library, name, shape, growing))
+    if not calls[0]:
         return True
     torch.cuda.synchronize()
     with torch.cuda.stream(streams[0]):
-        want = runs[0]().clone()
+        want = calls[0]().clone()
     torch.cuda.synchronize()
     moved = torch.zeros(2, dtype=torch.int64, device="cuda")
-    for _ in range(repeats):
+    for _ in range(run.args.repeats):
         for i, stream in enumerate(streams):
             with torch.cuda.stream(stream):
-                o = runs[i]()
+                o = calls[i]()
                 moved[i] += (o.view(torch.int16) != want.view(torch.int16)).sum()
                 o.fill_(math.nan)
     torch.cuda.synchronize()
@@ -73,23 +66,20 @@ def main():
     run = Run(__doc__, 0, {"--variants": {"default": ",".join(CHECKED)},
                            "--repeats": {"type": int, "default": 250},
                            "--launches": {"type": int, "default": 4000}})
-    torch, args, library, failed = run.torch, run.args, Library(run.args.library), 0
-    for name in args.variants.split(","):
+    library, failed = Library(run.args.library), 0
+    for name in run.args.variants.split(","):
         for shape, growing in itertools.product(SHAPES, (False, True)):
-            if not check(torch, library, name, shape, growing, args.repeats):
-                print(f"{name} {shape} growing {growing}: bits moved, or NaN")
+            if not check(run, library, name, shape, growing):
+                print(f"{name} {shape.text()} growing {growing}: bits moved, or NaN")
                 failed += 1
-        dtype = dtype_of(name)
-        calls = [library.method(torch, name, dtype, shape,
-                                *inputs(torch, shape, False, dtype)) for shape in SHAPES]
-        calls = [call for call in calls if call]
+        calls = [call for call in (method(run, library, name, shape) for shape in SHAPES) if call]
         for call in calls[:4]:
-            for _ in range(args.launches):
+            for _ in range(run.args.launches):
                 call()
-            torch.cuda.synchronize()
-        print(f"{name}: {len(calls)} shapes, {args.repeats} repeats on two streams, "
-              f"{args.launches} launches", flush=True)
-    print("stress: passed" if not failed else f"stress: {failed} failed")
+            run.torch.cuda.synchronize()
+        print(f"{name}: {len(calls)} shapes, {run.args.repeats} repeats on two streams, "
+              f"{run.args.launches} launches", flush=True)
+    print(f"stress: {failed} failed" if failed else "stress: passed")
     return 1 if failed else 0
 
 

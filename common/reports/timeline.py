@@ -18,7 +18,6 @@ does from cycle `begin` on, a letter and a number of cycles each:
 `slowdown` is the time of this build, --marked, over that of the normal one, --library.  Exit status 77 without
 PyTorch or GPU.
 """
-import csv
 import os
 import sys
 import tempfile
@@ -26,15 +25,15 @@ import tempfile
 from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
 from measurements import commit_here, now
-from peers_gpu import tensors
 from peers_run import Run
+from peers_shapes import Shape
 from rounds import sustained
 
-SHAPES = ((64, 0), (64, 1), (128, 0), (128, 1))  # head_dim, causal
-BATCH, SEQLEN, COLUMNS = 4, 1024, 2048
+SHAPES = [Shape(4, 2048 // d, 2048 // d, 1024, 1024, d, causal) for d in (64, 128)
+          for causal in (0, 1)]
 WINDOW = 30000  # cycles of each launch that are kept
-FIELDS = ("variant dtype batch heads seqlen head_dim causal role begin bars slowdown date "
-          "commit machine compiler").split()
+FIELDS = "variant dtype batch heads seqlen head_dim causal role begin bars slowdown date commit " \
+    "machine compiler".split()
 
 
 def read_marks(lines):
@@ -96,38 +95,29 @@ def record(call):
 
 def measure(run, marked, plain, rung, shape):
     """Lines of one rung on one shape."""
-    head_dim, causal = shape
-    heads, torch = COLUMNS // head_dim, run.torch
-    sizes = (BATCH, heads, heads, SEQLEN, SEQLEN, head_dim, causal)
-    arrays = tensors(torch, sizes, torch.bfloat16, "bhld")
-    calls = [library.method(torch, rung, "bf16", sizes, *arrays) for library in (marked, plain)]
+    arrays = run.tensors(shape, run.torch.bfloat16)
+    calls = [library.method(run.torch, rung, "bf16", shape, *arrays) for library in (marked, plain)]
     times = sustained(run.clock, dict(enumerate(calls)), run.args.seconds)
-    slowdown = times[0].median / times[1].median
+    slowdown = f"{times[0].median / times[1].median:.2f}"
     warps = record(calls[0])
+    print(rung, shape.text(), f"slowdown {slowdown}", flush=True)
     for role, warp in roles(warps).items():
         begin, bars = bars_of(warps[warp])
-        yield {"variant": rung, "dtype": "bf16", "batch": BATCH,
-               "heads": heads, "seqlen": SEQLEN, "head_dim": head_dim, "causal": causal,
-               "role": role, "begin": begin, "slowdown": f"{slowdown:.2f}",
-               "bars": " ".join(f"{letter}{cycles}" for letter, cycles in bars),
-               "date": now()[:10], "commit": commit_here(),
-               "machine": torch.cuda.get_device_name(),
-               "compiler": marked.compiler.replace(",", " ")}
+        yield (rung, "bf16", shape.batch, shape.heads_q, shape.seqlen_q, shape.head_dim, shape.causal,
+               role, begin, " ".join(f"{letter}{cycles}" for letter, cycles in bars), slowdown,
+               now()[:10], commit_here(), run.torch.cuda.get_device_name(),
+               marked.compiler.replace(",", " "))
 
 
 def main():
     """Records all rungs; returns the exit status."""
     run = Run(__doc__, 0.02, {"--marked": {"default": "build/timeline/libfive_steps.so"}})
-    marked, plain = Library(run.args.marked), Library(run.args.library)
-    rows = []
-    for rung in RUNGS[FIRST_HOPPER:]:
-        for shape in SHAPES:
-            rows += measure(run, marked, plain, rung, shape)
-            print(rung, shape, f"slowdown {rows[-1]['slowdown']}", flush=True)
-    with open(run.args.csv or os.devnull, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    libraries = Library(run.args.marked), Library(run.args.library)
+    lines = [line for rung in RUNGS[FIRST_HOPPER:] for shape in SHAPES
+             for line in measure(run, *libraries, rung, shape)]
+    with open(run.args.csv or os.devnull, "w", encoding="utf-8") as file:
+        for line in [FIELDS, *lines]:
+            print(*line, sep=",", file=file)
     return 0
 
 
