@@ -5,30 +5,7 @@
 
 /* --- Barriers --- */
 
-static __global__ void reverse_kernel(float *y)
-{
-    struct numbers &shared = dynamic_shared<struct numbers>();
-    int i = threadIdx.x, n = blockDim.x;
-    for (int repeat = 0; repeat < 3; repeat++) {
-        shared.x[i] = y[blockIdx.x * n + i];
-        __syncthreads();
-        y[blockIdx.x * n + i] = shared.x[n - 1 - i];
-        __syncthreads();
-    }
-}
-
-Test(cuda_on_cpu, barrier_separates_writes_from_reads)
-{
-    std::vector<float> y(5 * 256);
-    for (size_t i = 0; i < y.size(); i++) y[i] = (float)i;
-    launch(5, 256, sizeof(struct numbers), reverse_kernel, y.data());
-    for (size_t i = 0; i < y.size(); i++) {
-        float want = (float)(i / 256 * 256 + 255 - i % 256);
-        cr_assert(y[i] == want, "element %zu: got %g, want %g", i, y[i], want);
-    }
-}
-
-/* The same with one of its two barriers left out: `missing` 0 or 1. */
+/* Reverses y, three times.  One of its two barriers may be left out: `missing` 0 or 1. */
 static __global__ void race_kernel(float *y, int missing)
 {
     struct numbers &shared = dynamic_shared<struct numbers>();
@@ -75,45 +52,6 @@ Test(cuda_on_cpu, order_of_the_threads_does_not_matter_with_barriers)
         waitpid(child, &status, 0);
         cr_expect(status == 0, "order %s: status %d", order, status);
     }
-}
-
-static __global__ void vote_kernel(int *y)
-{
-    int i = threadIdx.x;
-    y[i] = __syncthreads_or(i == 77) + 10 * __syncthreads_or(i == 96);
-}
-
-Test(cuda_on_cpu, barrier_gathers_votes)
-{
-    int y[96];
-    launch(1, 96, 0, vote_kernel, y);
-    for (int i = 0; i < 96; i++) cr_assert(y[i] == 1, "thread %d: %d", i, y[i]);
-}
-
-/* Warp 0 produces, warp 1 consumes, two named barriers between them. */
-static __global__ void hand_over_kernel(float *y)
-{
-    struct numbers &shared = dynamic_shared<struct numbers>();
-    struct cuda_on_cpu::caller here = cuda_on_cpu::caller::here();
-    int lane = threadIdx.x % 32;
-    for (int t = 0; t < 5; t++)
-        if (threadIdx.x < 32) {
-            if (t) cuda_on_cpu::barrier_sync(2, 64, 0, here); /* consumed */
-            shared.x[lane] = (float)(100 * t + lane);
-            cuda_on_cpu::barrier_arrive(1, 64, here); /* full */
-        } else {
-            cuda_on_cpu::barrier_sync(1, 64, 0, here);
-            y[t * 32 + lane] = shared.x[31 - lane];
-            if (t < 4) cuda_on_cpu::barrier_arrive(2, 64, here);
-        }
-}
-
-Test(cuda_on_cpu, named_barriers_hand_over)
-{
-    float y[160];
-    launch(1, 64, sizeof(struct numbers), hand_over_kernel, y);
-    for (int i = 0; i < 160; i++)
-        cr_assert(y[i] == i / 32 * 100 + 31 - i % 32, "element %d: %g", i, y[i]);
 }
 
 /* --- Warps --- */

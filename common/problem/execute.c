@@ -48,16 +48,9 @@ static const char *upload(struct execution *e, enum array i)
 struct execution *execution_new(const struct variant *v, const struct problem *p,
                                 const struct arrays *host, const char **why)
 {
-    struct execution *e = calloc(1, sizeof *e);
+    struct execution *e = xcalloc(1, sizeof *e);
+    *e = (struct execution){.v = v, .p = *p, .a = *host, .on_gpu = v->device == ON_GPU};
     *why = NULL;
-    if (!e) {
-        *why = "no memory";
-        return NULL;
-    }
-    e->v = v;
-    e->p = *p;
-    e->a = *host;
-    e->on_gpu = v->device == ON_GPU;
     for (int i = 0; e->on_gpu && i < N_ARRAYS && !*why; i++) *why = upload(e, i);
     size_t scratch = variant_scratch(v, p);
     e->a.workspace = NULL;
@@ -77,16 +70,16 @@ struct execution *execution_new(const struct variant *v, const struct problem *p
     return e;
 }
 
-void execution_run(struct execution *e)
-{
-    variant_call(e->v, &e->p, &e->a);
-    if (e->on_gpu) gpu_wait();
-}
-
 void execution_run_nowait(void *e_)
 {
     struct execution *e = e_;
     variant_call(e->v, &e->p, &e->a);
+}
+
+void execution_run(struct execution *e)
+{
+    execution_run_nowait(e);
+    if (e->on_gpu) gpu_wait();
 }
 
 void execution_fetch(struct execution *e)

@@ -17,50 +17,39 @@ enum { ALIGNMENT = 1024 };
 #define LARGE ((size_t)4 << 20)      /* arrays of so many bytes get ... */
 #define LARGE_PAGE ((size_t)2 << 20) /* ... pages of this size, where the system has them */
 
-/* A "Name:  123 kB" line of a /proc file, in bytes; 0 when there is none. */
-static size_t proc_value(const char *path, const char *name)
+/* The first number after `name` in a file of the system's; -1 when there is none. */
+static double number_in(const char *path, const char *name)
 {
     FILE *f = fopen(path, "r");
     char line[256];
-    size_t kb = 0, n = strlen(name);
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, name, n) && line[n] == ':') {
-            kb = strtoull(line + n + 1, NULL, 10);
-            break;
-        }
-    fclose(f);
-    return kb * 1024;
+    double x = -1;
+    size_t n = strlen(name);
+    while (f && x < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, name, n) && sscanf(line + n, "%lf", &x) != 1) break;
+    if (f) fclose(f);
+    return x;
 }
 
-/* What a control group (a container, a batch job) still allows, SIZE_MAX without one. */
-static size_t control_group_left(void)
+/* What a control group (a container, a batch job) still allows, -1 without one. */
+static double control_group_left(void)
 {
-    unsigned long long limit = 0, used = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
-    int ok = f && fscanf(f, "%llu", &limit) == 1;
-    if (f) fclose(f);
-    f = fopen("/sys/fs/cgroup/memory.current", "r");
-    ok = f && fscanf(f, "%llu", &used) == 1 && ok;
-    if (f) fclose(f);
-    if (!ok) return SIZE_MAX;
-    return limit > used ? (size_t)(limit - used) : 0;
+    double limit = number_in("/sys/fs/cgroup/memory.max", "");
+    double used = number_in("/sys/fs/cgroup/memory.current", "");
+    return limit < 0 || used < 0 ? -1 : limit > used ? limit - used : 0;
 }
 
 size_t memory_available(void)
 {
-    size_t free_bytes = proc_value("/proc/meminfo", "MemAvailable");
-    size_t group = control_group_left();
+    double bytes = 1024 * number_in("/proc/meminfo", "MemAvailable:");
+    double group = control_group_left();
     struct rlimit limit;
-    if (!free_bytes) {
-        long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-        free_bytes = pages > 0 && size > 0 ? (size_t)pages * (size_t)size / 10 * 9 : SIZE_MAX;
-    }
-    if (group < free_bytes) free_bytes = group;
+    if (bytes <= 0)
+        bytes = 0.9 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (group >= 0 && group < bytes) bytes = group;
     if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur < free_bytes)
-        free_bytes = (size_t)limit.rlim_cur;
-    return free_bytes;
+        (double)limit.rlim_cur < bytes)
+        bytes = (double)limit.rlim_cur;
+    return (size_t)bytes;
 }
 
 /* The number of bytes asked for stands at the very end of the block, which is larger. */

@@ -21,17 +21,10 @@ static struct output output_new(size_t n, enum dtype dtype)
         exit(1);
     }
     out.data = out.frame + GUARD;
+    memset(out.frame, GUARD_BYTE, GUARD);
+    memset(out.frame + bytes - GUARD, GUARD_BYTE, GUARD);
+    for (size_t i = 0; i < n; i++) dtype_set_bits(dtype, out.data, i, dtypes[dtype].filling);
     return out;
-}
-
-static void output_fill(struct output *out)
-{
-    if (!out->data) return;
-    size_t bytes = out->n * dtype_size(out->dtype);
-    memset(out->frame, GUARD_BYTE, GUARD);
-    memset(out->frame + GUARD + bytes, GUARD_BYTE, GUARD);
-    for (size_t i = 0; i < out->n; i++)
-        dtype_set_bits(out->dtype, out->data, i, dtypes[out->dtype].filling);
 }
 
 struct outputs outputs_new(const struct problem *p)
@@ -40,13 +33,7 @@ struct outputs outputs_new(const struct problem *p)
     for (int i = 0; i < N_ARRAYS; i++)
         if (array_role(p, i) == OUTPUT)
             out.array[i] = output_new(array_count(p, i), array_dtype(p, i));
-    outputs_fill(&out);
     return out;
-}
-
-void outputs_fill(struct outputs *out)
-{
-    for (int i = 0; i < N_ARRAYS; i++) output_fill(&out->array[i]);
 }
 
 void outputs_fill_with(struct outputs *out, float x)

@@ -19,8 +19,7 @@ struct outputs { struct output array[N_ARRAYS]; };
 
 /* The outputs of p, filled.  Exits 1 without memory. */
 struct outputs outputs_new(const struct problem *p);
-void outputs_fill(struct outputs *out); /* again, before the next call */
-void outputs_fill_with(struct outputs *out, float x); /* with an ordinary number */
+void outputs_fill_with(struct outputs *out, float x); /* an ordinary number instead */
 void outputs_bind(const struct outputs *out, struct arrays *a); /* points a at them */
 void outputs_free(struct outputs *out);
 /* Same bits in every element? */
