@@ -54,28 +54,6 @@ static uint64_t fingerprint(const struct inputs *in)
     return hash;
 }
 
-/* Is the first wrong element wrong because its old value was taken into the result, as in
- * o[d] += without o[d] = 0?  Then it comes out as a NaN, and as another number when outputs
- * are filled with an ordinary one; an element that is not written keeps that number. */
-static int reads_before_writing(const struct variant *v, const struct prepared *p,
-                                const struct verdict *found)
-{
-    const float filling = -776; /* exact in 16 bits too */
-    const char *could_not;
-    if (found->ok || !isnan(found->got) || isnan(found->want)) return 0;
-    struct outputs out = outputs_new(&p->inputs->problem);
-    struct arrays a = p->inputs->arrays;
-    outputs_fill_with(&out, filling);
-    outputs_bind(&out, &a);
-    could_not = execute(v, &p->inputs->problem, &a);
-    struct verdict again = compare(p->standard, &out);
-    outputs_free(&out);
-    if (could_not || isnan(again.got)) return 0;
-    int here = !again.ok && again.array == found->array &&
-               !memcmp(again.index, found->index, sizeof again.index);
-    return !(here && again.got == (double)filling);
-}
-
 struct verdict check_variant(const struct variant *v, const struct prepared *p,
                              int repeat, const char **could_not)
 {
@@ -102,7 +80,5 @@ struct verdict check_variant(const struct variant *v, const struct prepared *p,
     }
     outputs_free(&out);
     outputs_free(&again);
-    if (!*could_not && reads_before_writing(v, p, &verdict))
-        verdict.reason = "NaN: read before written?";
     return verdict;
 }

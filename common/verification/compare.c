@@ -11,7 +11,7 @@ static const char *reject(double got, double want, double allowed, int untouched
 {
     if (untouched) return "element not written";
     if (isnan(want)) return isnan(got) ? NULL : "NaN expected";
-    if (isnan(got)) return "NaN where a number is expected";
+    if (isnan(got)) return "NaN where a number is expected; outputs begin as NaN";
     if (isinf(want) || isinf(got)) return got == want ? NULL : "wrong infinity";
     return !(fabs(got - want) <= allowed) ? "error above the allowed" : NULL;
 }

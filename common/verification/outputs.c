@@ -36,14 +36,6 @@ struct outputs outputs_new(const struct problem *p)
     return out;
 }
 
-void outputs_fill_with(struct outputs *out, float x)
-{
-    for (int k = 0; k < N_ARRAYS; k++) {
-        struct output *o = &out->array[k];
-        for (size_t i = 0; i < o->n; i++) dtypes[o->dtype].store(o->data, i, x);
-    }
-}
-
 void outputs_bind(const struct outputs *out, struct arrays *a)
 {
     for (int i = 0; i < N_ARRAYS; i++)

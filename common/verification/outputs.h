@@ -19,7 +19,6 @@ struct outputs { struct output array[N_ARRAYS]; };
 
 /* The outputs of p, filled.  Exits 1 without memory. */
 struct outputs outputs_new(const struct problem *p);
-void outputs_fill_with(struct outputs *out, float x); /* an ordinary number instead */
 void outputs_bind(const struct outputs *out, struct arrays *a); /* points a at them */
 void outputs_free(struct outputs *out);
 /* Same bits in every element? */

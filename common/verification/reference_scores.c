@@ -1,0 +1,68 @@
+/* reference_scores.c: the scores of a row in double, and what a float computation of them may err
+ * by, in units of u = 2^-24:
+ *
+ *     eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|
+ *
+ * d roundings of the dot product in any order, three for the scale and log2 e, one for adding the
+ * bias, the bias times log2 e.  The slope of a soft cap is at most 1, so it adds only the error of
+ * the quotient and of tanh: 6 |c tanh(x / c)|. */
+#include <math.h>
+
+#include "problem/host_memory.h"
+#include "verification/reference.h"
+#include "verification/reference_sum.h"
+
+struct scratch scratch_new(const struct problem *p)
+{
+    size_t n = p->seqlen_k, dv = p->head_dim_v;
+    double *m = xcalloc(4 * n + 5 * dv, sizeof *m), *of_o = m + 4 * n;
+    return (struct scratch){.s = m, .eta = m + n, .p = m + 2 * n, .slope = m + 3 * n,
+                            .sum = of_o, .low = of_o + dv, .mass = of_o + 2 * dv,
+                            .error = of_o + 3 * dv, .likely = of_o + 4 * dv};
+}
+
+/* s_j = q.k_j and eta_j = sum_t |q_t k_jt|. */
+static void products(struct scratch *w, const struct problem *p, const struct query *x)
+{
+    double *restrict s = w->s, *restrict mass = w->eta, *restrict low = w->p;
+    for (size_t j = 0; j < x->n; j++) s[j] = low[j] = mass[j] = 0;
+    for (size_t t = 0; t < p->head_dim; t++) {
+        const float *k_t = x->kt + t * p->seqlen_k;
+        double q_t = x->q[t];
+#pragma omp simd
+        for (size_t j = 0; j < x->n; j++) { /* the product is exact */
+            double term = q_t * k_t[j];
+            s[j] = two_sum(s[j], term, &low[j]);
+            mass[j] += fabs(term);
+        }
+    }
+    for (size_t j = 0; j < x->n; j++) {
+        s[j] += low[j];
+        if (!isnan(s[j])) continue;
+        s[j] = 0; /* an infinity also looks like this: tell them apart */
+        for (size_t t = 0; t < p->head_dim; t++)
+            s[j] += (double)x->q[t] * x->k[j * p->head_dim + t];
+    }
+}
+
+void score_row(struct scratch *w, const struct problem *p, const struct query *x)
+{
+    double rounds = (double)p->head_dim + 3, c = (double)p->softcap, scale = (double)p->scale;
+    products(w, p, x);
+    w->exact = 1, w->through = 0;
+    for (size_t j = 0; j < x->n; j++) {
+        double b = x->bias ? x->bias[j] : 0, mass = w->eta[j] * fabs(scale);
+        double s = w->s[j] * scale, of_cap = 0;
+        w->slope[j] = 1;
+        if (b != -INFINITY && mass != 0) w->exact = 0;
+        if (c > 0) {
+            double t = tanh(s / c);
+            if (b != -INFINITY && fabs(s) > w->through && isfinite(s)) w->through = fabs(s);
+            s = c * t;
+            w->slope[j] = 1 - t * t;
+            of_cap = 6 * fabs(s);
+        }
+        w->s[j] = b == -INFINITY ? -INFINITY : s + b;
+        w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b) + of_cap;
+    }
+}
