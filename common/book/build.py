@@ -1,6 +1,6 @@
 """build.py: the book: every README and note of the tree as pages of one site.
 
-    build.py --build BUILD --wasm figures.wasm     writes BUILD/book/
+    build.py BUILD     writes BUILD/book/, with the functions in BUILD/figures.wasm
 
 The pages are the Markdown files that the repository shows.  They are copied to
 BUILD/book.src with three changes: a link to a source file leads to a page that shows the
@@ -9,7 +9,6 @@ file, a code block that is an excerpt names its file and line, and a figure's ma
 becomes the figure in that state, which keeps the picture for a browser without scripts.
 MkDocs with its Material theme does the rest: navigation, search, light and dark.
 Formulas become MathML (hooks.py), which browsers draw without a script."""
-import argparse
 import base64
 import csv
 import html
@@ -37,9 +36,7 @@ PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
-SCRIPTS = ["figures.wasm.js", "sources.js", "figure.js", "one_row.js", "parentheses.js", "tiles.js",
-           "gradient.js"]
-LADDER_SCRIPTS = ["timeline.data.js", "ladder.js"]  # where a recording is at hand
+SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder"]
 COLOURED = (token.Comment, token.Keyword, token.Literal)
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
@@ -320,15 +317,20 @@ def words_only(site):
     path.with_suffix(".js").write_text(f"var __index = {json.dumps(index)}", encoding="utf-8")
 
 
+def write_figures(folder, wasm):
+    """The scripts of the figures, and their data as scripts: a page from a file may fetch nothing."""
+    shutil.copytree(HERE / "figures", folder)
+    timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
+    rungs = (ROOT / "05_flash_cuda/rungs.h").read_text(encoding="utf-8")
+    data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
+            "MEASURED": measured(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
+            "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
+    (folder / "data.js").write_text("".join(
+        f"const {name} = {json.dumps(value)};\n" for name, value in data.items()), encoding="utf-8")
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Builds the book.")
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--wasm", type=pathlib.Path, required=True)
-    parser.add_argument("--timeline", type=pathlib.Path,
-                        default=ROOT / "notes/results/hopper/timeline.csv",
-                        help="time stamps of the Hopper rungs; without them its picture stays")
-    arguments = parser.parse_args()
-    build, timeline = arguments.build.resolve(), arguments.timeline.is_file()
+    build = pathlib.Path(sys.argv[1]).resolve()
     source, site = build / "book.src", build / "book"
     shutil.rmtree(source, ignore_errors=True)
     book = Book(source)
@@ -336,22 +338,10 @@ def main():
         book.page(name)
     if book.broken:
         sys.exit("book: links that lead nowhere:\n  " + "\n  ".join(book.broken))
-    figures = source / "figures"
-    shutil.copytree(HERE / "figures", figures, ignore=shutil.ignore_patterns("*.md"))
-    coded = base64.b64encode(arguments.wasm.read_bytes()).decode()
-    (figures / "figures.wasm.js").write_text(f'const FIGURES_WASM = "{coded}";\n')
-    (figures / "sources.js").write_text(f"const SOURCES = {json.dumps(functions())};\n"
-                                        f"const MEASURED = {json.dumps(measured())};\n")
-    if timeline:
-        recorded = json.dumps(arguments.timeline.read_text(encoding="utf-8"))
-        rungs = re.findall(r"^RUNG\((\w+)", (ROOT / "05_flash_cuda/rungs.h").read_text(
-            encoding="utf-8"), re.M)
-        (figures / "timeline.data.js").write_text(
-            f"const TIMELINE_CSV = {recorded};\n"
-            f"const RUNGS = {json.dumps(rungs)};\n")
+    write_figures(source / "figures", build / "figures.wasm")
     config = build / "book.yml"
     settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
-    scripts = "".join(f"  - figures/{name}\n" for name in SCRIPTS + LADDER_SCRIPTS * timeline)
+    scripts = "".join(f"  - figures/{name}.js\n" for name in SCRIPTS)
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\n"
                       f"hooks:\n  - {HERE}/hooks.py\nextra_css:\n  - figures/figures.css\n"
                       f"extra_javascript:\n{scripts}{navigation(book.pages)}", encoding="utf-8")

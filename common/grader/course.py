@@ -67,11 +67,11 @@ class Draw:
         return random.Random(f"{self.secret} {name}")
 
     def form(self, exercise):
-        """The text of the solution in this course's form, and the form's number."""
+        """The text of the solution in this course's form, the form's number, and how many there are."""
         text = exercise.solution.read_text(encoding="utf-8")
-        source = self.of(exercise.name)
-        form = source.randrange(forms_of(text))
-        return formed(text, form, source.choice), form
+        source, count = self.of(exercise.name), forms_of(text)
+        form = source.randrange(count)
+        return formed(text, form, source.choice), form, count
 
 
 def copy_tree(target):
@@ -139,9 +139,10 @@ def create(out, seed, upto, assistants):
     copy_tree(instructor)
     copy_tree(students)
     without_hidden(students, stages)
-    forms, rows = {}, []
+    forms, varied, rows = {}, [], []
     for exercise in exercises():
-        text, forms[exercise.name] = draw.form(exercise)
+        text, forms[exercise.name], count = draw.form(exercise)
+        varied += [f"- `{exercise.name}`: form {forms[exercise.name] + 1} of {count}"] * (count > 1)
         write_exercise(instructor, exercise, text, True)
         if exercise.stage in stages:
             write_exercise(students, exercise, text, False)
@@ -153,9 +154,6 @@ def create(out, seed, upto, assistants):
     course = {"secret": draw.secret, "stages": stages, "draw": DRAWN, "forms": forms,
               "late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS}
     (instructor / "course.json").write_text(json.dumps(course, indent=2) + "\n", encoding="utf-8")
-    varied = [f"- `{x.name}`: form {forms[x.name] + 1} of "
-              f"{forms_of(x.solution.read_text(encoding='utf-8'))}" for x in exercises()
-              if forms_of(x.solution.read_text(encoding="utf-8")) > 1]
     write_page(instructor / "START.md", rows="\n".join(varied))
     write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto),
                allowed=ALLOWED[assistants])

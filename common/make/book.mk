@@ -34,11 +34,8 @@ $(BUILD)/book.venv/done: common/make/book.mk
 	    $(BOOK_PACKAGES)
 	@touch $@
 
-# Time stamps of the Hopper rungs (common/reports/timeline.py).
-TIMELINE_CSV ?= notes/results/hopper/timeline.csv
 book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done
-	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py --build $(BUILD) \
-	    --wasm $(BUILD)/figures.wasm --timeline $(TIMELINE_CSV)
+	$(Q)NO_MKDOCS_2_WARNING=1 $(BOOK_PYTHON) common/book/build.py $(BUILD)
 	@echo "open $(BUILD)/book/index.html, or make book SERVE=1"
 	$(if $(SERVE),@echo "http://127.0.0.1:8000 (Ctrl-C ends it)"; \
 	    $(BOOK_PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory $(BUILD)/book)

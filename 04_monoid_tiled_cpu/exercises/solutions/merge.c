@@ -25,7 +25,7 @@
  * Hint: equal maxima have the factor 1, without an exponential.
  * Right or wrong:  make exercise 4 EX=merge */
 #include "grader/exercise.h"
-#include "grader/score.h"
+#include "grader/attend.h"
 
 enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
 
@@ -37,36 +37,6 @@ enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
  * o (head_dim_v) = sum exp(s + m) v.  Without keys: m = INFINITY, l = 0, o = 0. */
 #endif
 struct aggregate { float m, l; float *o; };
-
-static void unit(const struct head *h, struct aggregate *x)
-{
-#if TASK == 0
-    x->m = -INFINITY;
-#else
-    x->m = INFINITY;
-#endif
-    x->l = 0;
-    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = 0;
-}
-
-/* x = x with one more key, of score s and value v_j: the step of stage 3.  A score of NaN becomes m,
- * and l is NaN from then on. */
-static void push(const struct head *h, struct aggregate *x, float s, const float *v_j)
-{
-    if (s == -INFINITY) return;
-#if TASK == 0
-    float m_new = x->m > s ? x->m : s, before = m_new == x->m ? x->l : x->l * expf(x->m - m_new);
-    float weight = expf(s - m_new);
-    x->l = before + weight;
-    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = (x->o[d] * before + weight * v_j[d]) / x->l;
-#else
-    float m_new = x->m < -s ? x->m : -s, correction = m_new == x->m ? 1 : expf(m_new - x->m);
-    float weight = expf(s + m_new);
-    x->l = x->l * correction + weight;
-    for (size_t d = 0; d < h->head_dim_v; d++) x->o[d] = x->o[d] * correction + weight * v_j[d];
-#endif
-    x->m = m_new;
-}
 
 /* >>> your part: functions, #include and #define may be added here */
 /* x = x merged with y: the aggregate of the keys of both. */
@@ -95,23 +65,32 @@ static void merge(const struct head *h, struct aggregate *x, const struct aggreg
 }
 /* <<< end of your part */
 
+/* x = the keys first .. end - 1 of query i. */
+static void fold(const struct head *h, size_t i, size_t first, size_t end, struct aggregate *x)
+{
+    attend(h, i, first, end, &x->m, &x->l, x->o);
+#if TASK == 0
+    divide(h, x->o, x->l);
+#else
+    x->m = -x->m;
+#endif
+}
+
 /* One query: its keys in chunks.  Returns lse.   scratch (head_dim_v): o of a chunk */
 static float attention_row(const struct head *h, size_t i, float *scratch)
 {
-    float *o_i = o_row(h, i);
     struct head size = {.head_dim_v = h->head_dim_v};
-    struct aggregate all = {.o = o_i}, chunk = {.o = scratch};
-    unit(h, &all);
-    for (size_t first = 0; first < visible(h, i); first += CHUNK) {
-        unit(h, &chunk);
-        for (size_t j = first; j < visible(h, i) && j < first + CHUNK; j++)
-            push(h, &chunk, score(h, i, j), v_row(h, j));
+    struct aggregate all = {.o = o_row(h, i)}, chunk = {.o = scratch};
+    size_t n = visible(h, i);
+    fold(h, i, 0, 0, &all);
+    for (size_t first = 0; first < n; first += CHUNK) {
+        fold(h, i, first, first + CHUNK < n ? first + CHUNK : n, &chunk);
         merge(&size, &all, &chunk);
     }
 #if TASK == 0
     return all.m + logf(all.l);
 #else
-    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = all.l == 0 ? 0 : o_i[d] / all.l;
+    divide(h, all.o, all.l);
     return logf(all.l) - all.m;
 #endif
 }

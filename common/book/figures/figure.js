@@ -1,7 +1,7 @@
 /* figure.js: what the interactive figures share.
  *
  * A figure is a function (root, wasm) that fills the element `root`.  The module
- * `wasm` holds the repository's C functions; it arrives as text in figures.wasm.js, because
+ * `wasm` holds the repository's C functions; it arrives as text in data.js, because
  * a page opened from a file may not fetch one.  A figure keeps its state in the address. */
 "use strict";
 

@@ -64,7 +64,7 @@ function choice(name, options, change) {
   return select;
 }
 
-FIGURES["ladder"] = function (root) {
+FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   const number = variant => RUNGS.indexOf(variant) + 1;
   const all = timeline_rows(TIMELINE_CSV).filter(row => number(row.variant))
     .sort((a, b) => number(a.variant) - number(b.variant));
