@@ -1,11 +1,14 @@
-"""figures_stages.py: the stages beside each other: speed and memory."""
-from ladder import listed, number_of
+"""figures_stages.py: the stages beside each other: speed, memory, and what limits them."""
+from ladder import IN_FLOAT, RUNGS, listed, number_of
 from registry import figure
-from results import best_lines, describe_work, each, need, same_work
-from style import (COLOURS, caption, label_ends, length_axis, name_of, new_figure, offset, plain,
-                   plt, value_axis)
-from words import si
+from results import NoData, best_lines, describe_work, each, is_square, need, same_work
+from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
+                   plain, plt, stacked, value_axis)
+from tables_stages import fastest, longest_common, plainest
+from words import si, significant
 
+
+# --- Speed of every step ---
 
 @figure("arc.png", "bench")
 def arc(data):
@@ -36,20 +39,17 @@ def arc(data):
     marks = [10 ** n for n in range(0, 9) if low <= 10 ** n <= high]
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    axis.set_xticks(marks)
-    axis.set_xticklabels([f"{n if n < 1000 else n // 1000} {'G' if n < 1000 else 'T'}FLOP/s"
-                          for n in marks])
+    axis.set_xticks(marks, [f"{n if n < 1000 else n // 1000} {'G' if n < 1000 else 'T'}FLOP/s"
+                            for n in marks])
     axis.minorticks_off()
     plain(axis, "x")
-    axis.set_yticks([n for n, _ in ticks])
-    axis.set_yticklabels([text for _, text in ticks], fontsize=8)
+    axis.set_yticks(*zip(*ticks), fontsize=8)
     axis.set_ylim(place - 0.5, -0.7)
     axis.tick_params(axis="y", length=0)
-    heads = {}
-    for row in lines:
-        heads.setdefault("GPU" if row.device == "gpu" else "CPU", row.batch * row.heads_q)
-    work = ", ".join(f"{n:.0f} head{'s' if n > 1 else ''} on the {where}"
-                     for where, n in heads.items())
+    heads = {("GPU" if row.device == "gpu" else "CPU"): row.batch * row.heads_q
+             for row in reversed(lines)}
+    work = ", ".join(f"{heads[where]:.0f} head{'s' * (heads[where] > 1)} on the {where}"
+                     for where in sorted(heads))
     caption(drawn, lines, f"How fast is attention after each step? {si(lines[0].length)} keys "
             f"and queries, head_dim {lines[0].head_dim:.0f}",
             f"(2.5×): 2.5 times as fast as the line above. {work}. Bar: the ceiling of the "
@@ -58,50 +58,30 @@ def arc(data):
     return drawn
 
 
-def arc_shape(rows):
-    """(head_dim, length) without mask at which most stages, of these most plain variants, then
-    most rungs and libraries were measured; of equals the longest."""
-    first = {(stage, name) for stage in "1234"
-             for name, place in listed(stage).items() if place == 0}
-    done = {}
-    for row in each(rows):
-        done.setdefault((row.head_dim, row.length), set()).add((row.stage, row.variant))
-    return max(done, key=lambda key: (
-        len({stage for stage, _ in done[key]}), len(done[key] & first),
-        len([variant for stage, variant in done[key] if stage in ("5", "peer")]), key[1]))
-
-
 def arc_groups(rows):
-    """(title, measurements) of the shape, the rungs in the order of the stage's list, the
-    libraries of a group last."""
-    rows = rows.query("op == 'attention' and gflops > 0 and causal == 0 and "
-                      "seqlen_q == seqlen_k and device in ('cpu', 'gpu')")
-    shape = arc_shape(need(rows, "no measurement of attention"))
-    rows = rows[(rows.head_dim == shape[0]) & (rows.length == shape[1])]
-    most = {}  # of a variant measured on several batches the largest, rungs in their type
-    for row in sorted(each(rows), key=lambda row: (row.dtype == "bf16", row.flops)):
-        most[row.stage, row.variant, row.device] = row
-    here = list(most.values())
+    """(title, measurements) at head_dim 64 and the longest length up to 8k that the stages of the CPU
+    share; of a variant measured on several batches the largest, rungs in their type."""
+    rows = rows.query("op == 'attention' and gflops > 0 and causal == 0 and head_dim == 64 and "
+                      "seqlen_q == seqlen_k and device in ('cpu', 'gpu') and length <= 8192")
+    rows = need(rows, "no measurement of attention").sort_values("flops", kind="stable")
+    stages = [stage for stage in "1234" if ((rows.stage == stage) & (rows.device == "cpu")).any()]
+    rows = rows[rows.length == longest_common(
+        [rows[(rows.stage == stage) & (rows.device == "cpu")] for stage in stages])]
+    rungs = (rows.stage == "5") & ((rows.dtype == "f32") == rows.variant.isin(IN_FLOAT))
+    rows = rows[rungs | ~rows.stage.isin(("5",))].drop_duplicates(
+        ["stage", "variant", "device", "dtype"], keep="last")
+    cpu, gpu = (each(rows[rows.device == device]) for device in ("cpu", "gpu"))
+    ladder = {row.variant: row for row in gpu if row.stage == "5"}
 
-    def libraries(device):
-        found = [row for row in here if (row.stage, row.device) == ("peer", device)
-                 and row.variant != "pytorch-math" and (device == "cpu" or row.dtype != "f32")]
-        return sorted(found, key=lambda row: row.gflops)
-    plainest, fastest = [], []
-    for stage in "1234":
-        mine = [row for row in here if (row.stage, row.device) == (stage, "cpu")]
-        if mine:
-            place = listed(stage)
-            plainest.append(min(mine, key=lambda row: place.get(row.variant, len(place))))
-            fastest.append(max(mine, key=lambda row: row.gflops))
-    rungs = sorted([row for row in here if (row.stage, row.device) == ("5", "gpu")
-                    and number_of(row.variant) != row.variant],
-                   key=lambda row: int(number_of(row.variant)))
+    def libraries(rows):
+        return sorted((row for row in rows if row.stage == "peer" and row.variant != "pytorch-math"
+                       and (row.device == "cpu" or row.dtype != "f32")), key=lambda row: row.gflops)
     return [(title, group) for title, group in (
-        ("CPU, plain C", plainest), ("CPU, the fastest", fastest + libraries("cpu")),
-        ("GPU, float32", [row for row in rungs if row.dtype == "f32"]),
-        ("GPU, bfloat16", [row for row in rungs if row.dtype != "f32"] + libraries("gpu")))
-        if group]
+        ("CPU, plain C", [plainest(cpu, stage) for stage in stages]),
+        ("CPU, the fastest", [fastest(cpu, stage) for stage in stages] + libraries(cpu)),
+        ("GPU, float32", [ladder[name] for name in IN_FLOAT if name in ladder]),
+        ("GPU, bfloat16", [ladder[name] for name in RUNGS if name in ladder and name not in IN_FLOAT]
+         + libraries(gpu))) if group]
 
 
 def arc_label(row):
@@ -148,4 +128,134 @@ def memory(data):
         if any(row.device == "gpu" for row in used) else ""
     caption(drawn, used, f"Which stages store the scores? Memory of {describe_work(each(chosen)[0])}",
             "Inputs, outputs and what the variant needs beside them." + steps)
+    return drawn
+
+
+# --- What limits attention: intensity against rate, under two roofs ---
+
+def by_theory(row):
+    """Flops per byte that the variant moves by its own model."""
+    return row.flops / row.bytes_predicted
+
+
+def at_least(row):
+    """Flops per byte if q, k, v and o move once, whatever a cache has to serve."""
+    size = 4 if row.dtype == "f32" else 2
+    rows = row.heads_q * row.seqlen_q + row.heads_kv * row.seqlen_k
+    return row.flops / (size * row.batch * rows * (row.head_dim + row.head_dim_v))
+
+
+def highest(rows, *kinds):
+    """The highest ceiling of these kinds, or None."""
+    found = rows[rows.ceiling_kind.isin(kinds)].ceiling.max()
+    return found if found > 0 else None
+
+
+def square_lines(rows):
+    """{(stage, variant): rows by length} of square attention without mask, all of the head_dim
+    that most variants were measured at; of several batches the largest."""
+    rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.flops > 0)
+                & (rows.bytes_predicted > 0) & is_square(rows) & (rows.causal == 0)]
+    rows = need(rows, "no measurement of square attention")
+    done = rows.groupby("head_dim").variant.nunique()
+    width = max(done.index, key=lambda d: (done[d], d == 128, -d))
+    rows = rows[(rows.head_dim == width) & rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
+    rows = rows.sort_values(["length", "heads_q", "batch"], kind="stable")
+    rows = rows.drop_duplicates(["stage", "variant", "length"], keep="last")
+    return {key: each(line) for key, line in rows.groupby(["stage", "variant"])}
+
+
+def roofline(axis, lines, intensity, flat, slope, unit):
+    """Lines (rows by length, name, colour, style) under a flat roof of `flat` GFLOP/s and a
+    slanted one of `slope` GB/s; rates in `unit` of GFLOP/s."""
+    points = [(intensity(row), row.gflops / unit) for rows, *_ in lines for row in rows]
+    ridge = [flat / slope] if flat and slope else []
+    xs = [x for x, _ in points] + ridge
+    rates = [y for _, y in points] + ([flat / unit] if flat else [])
+    low, high = min(xs) / 2, max(xs) * 2
+    axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates) / 2, max(rates) * 2))
+    ends = []
+    for x in ridge:
+        axis.plot([low, x, high], [low * slope / unit, flat / unit, flat / unit],
+                  color="black", linewidth=1.3)
+        speed = f"{slope:.0f} GB/s" if slope < 1e3 else f"{slope / 1e3:.1f} TB/s"
+        middle = (low * x) ** 0.5
+        offset(axis, f"memory, {speed}", (middle, middle * slope / unit), (7, -7))
+        ends.append((high, flat / unit, f"multiply-adds, {significant(flat / unit)}", "black"))
+    for rows, name, colour, style in lines:
+        x, y = [intensity(row) for row in rows], [row.gflops / unit for row in rows]
+        axis.plot(x, y, style, color=colour, markersize=3, linewidth=1.2)
+        axis.plot(x[-1], y[-1], "o", color=colour, markersize=5.5)
+        text = f"{name}, {significant(y[-1])}"
+        if x[-1] > max(xs) / 8:
+            ends.append((x[-1], y[-1], text, colour))
+        else:  # far from the edge: beside the point, or below where another is at its right
+            below = any(x[-1] < intensity(other[-1]) <= max(xs) / 8 for other, *_ in lines)
+            offset(axis, text, (x[-1], y[-1]), (0, -11) if below else (5, 8), color=colour,
+                   ha="center" if below else "left")
+    for of in (axis.xaxis, axis.yaxis):
+        of.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    plain(axis)
+    label_ends(axis, ends)
+
+
+ROOFS = ("A line is one method from few keys to many; its last point is large, its name says that "
+         "rate. With more keys each one is reused by more queries.\nSlanted roof: the memory's "
+         "highest measured bytes per second. Flat roof: the highest measured flops per second.")
+
+
+def rows_of(lines):
+    return [row for rows, *_ in lines for row in rows]
+
+
+def lengths_text(lines):
+    rows = rows_of(lines)
+    first, last = (si(pick(row.length for row in rows)) for pick in (min, max))
+    return f"head_dim {rows[0].head_dim:.0f}, {first} to {last} keys"
+
+
+@figure("roofline_cpu.png", "ladder")
+def roofline_cpu(data):
+    """What limits attention on the CPU: the plain and the fastest variant of each stage."""
+    rows = data.rows[data.rows.device == "cpu"]
+    known, lines = square_lines(rows), []
+    last = [line[-1] for line in known.values()]
+    for stage in sorted({stage for stage, _ in known} & {*"1234"}):
+        best = [plainest(last, stage).variant, fastest(last, stage).variant]
+        lines += [(known[stage, name], f"{stage} {name}", COLOURS[stage],
+                   "o--" if listed(stage).get(name) == 0 else "o-") for name in dict.fromkeys(best)]
+    drawn, axis = new_figure(5.2, right=0.78, bottom=0.215)
+    roofline(axis, lines, by_theory, highest(rows, "fma"), highest(rows, "copy", "read"), 1)
+    axis.set(xlabel="flops per byte that the variant moves, by theory", ylabel="GFLOP/s")
+    caption(drawn, rows_of(lines), f"What limits attention on the CPU? {lengths_text(lines)}",
+            ROOFS + "\nDashed: the plain variants.")
+    return drawn
+
+
+@figure("roofline_gpu.png", "ladder")
+def roofline_gpu(data):
+    """What limits attention on the GPU: some rungs and the libraries, float32 and 16 bits."""
+    gpu, panels = data.rows[data.rows.device == "gpu"], []
+    for dtype, title in (("f32", "float32"), ("bf16", "bfloat16")):
+        rows = gpu[gpu.dtype == dtype]
+        try:
+            known = square_lines(rows)
+        except NoData:
+            continue
+        rungs = [("5", name) for name in RUNGS if ("5", name) in known]
+        if len(rungs) > 4:
+            rungs = [rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1)]
+        panels.append((title, rows, [
+            (known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-") for key in rungs] + [
+            (line, name_of(line[0]), COLOURS["peer"], "o--") for key, line in known.items()
+            if key[0] == "peer"]))
+    need(panels, "no measurement of attention on a GPU with its bytes")
+    drawn, axes = stacked(len(panels), 3.5, right=0.76)
+    for axis, (title, rows, lines) in zip(axes, panels):
+        roofline(axis, lines, at_least, highest(rows, "fma", "gemm"),
+                 highest(gpu, "copy", "read"), 1000)
+        axis.set(xlabel="flops per byte of q, k, v and o, each moved once", ylabel="TFLOP/s")
+        axis.set_title(f"{title}, {lengths_text(lines)}", fontsize=8.5, loc="left")
+    caption(drawn, [row for *_, lines in panels for row in rows_of(lines)],
+            "What limits attention on the GPU?", ROOFS)
     return drawn

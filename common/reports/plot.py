@@ -15,10 +15,9 @@ import pathlib
 import sys
 
 try:
-    import figures_stages  # noqa: F401  (these six fill the registry)
+    import figures_stages  # noqa: F401  (these five fill the registry)
     import figures_gpu  # noqa: F401
     import figures_ladder  # noqa: F401
-    import rooflines  # noqa: F401
     import figures_notes  # noqa: F401
     import pictures  # noqa: F401
     from style import plt, save
