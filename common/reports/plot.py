@@ -51,7 +51,6 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description="Draws the figures from CSV files.")
     parser.add_argument("--results", type=pathlib.Path, help="directory of the CSV files")
     parser.add_argument("--out", type=pathlib.Path, help="where to draw")
-    parser.add_argument("--machine", default="", help="part of the machine's name")
     parser.add_argument("--program", help="stage program that computes the attention map")
     parser.add_argument("--fixture", type=pathlib.Path, default="tests/fixture")
     parser.add_argument("--head", type=int, default=9, help="head of the attention map")
@@ -68,7 +67,7 @@ def main(argv=None):
     if unknown or not wanted or not arguments.out:
         parser.error(f"no figure '{unknown.pop()}'; --list names them" if unknown else
                      "--out and one of --results, --program or NAME are needed")
-    data = Data(arguments.results or pathlib.Path("build/results"), arguments.machine)
+    data = Data(arguments.results or pathlib.Path("build/results"))
     data.options = arguments
     names = [name for name, (group, _, _) in FIGURES.items() if {name, group} & {*wanted}]
     if any(FIGURES[name][0] in ("bench", "ladder") for name in names):

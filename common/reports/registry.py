@@ -1,6 +1,4 @@
 """registry.py: the names of all tables and figures, each beside the function that makes it."""
-import re
-
 TABLES, FIGURES = {}, {}
 
 
@@ -21,12 +19,3 @@ def figure(name, group, **settings):
                                       for key, value in settings.items()}
         return draw
     return register
-
-
-def find_table(name):
-    """(function, parts) of the table, or None."""
-    for pattern, make in TABLES.items():
-        match = re.fullmatch(pattern, name)
-        if match:
-            return make, match.groups()
-    return None

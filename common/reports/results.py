@@ -107,17 +107,12 @@ def read_file(path):
 
 # --- Choosing ---
 
-def choose_machine(rows, machine):
-    """Of the CPU and of the GPU the rows of one machine: of those whose name contains
-    `machine` (where none does: of all) the one with the most rows.  Files cpu_*.csv hold
-    further machines: they count where they are named, or where there is no other."""
-    chosen = []
-    for _, mine in rows.groupby(rows.device == "gpu"):
-        here = mine if machine else mine[~mine.file.str.startswith("cpu_")]
-        here = here[here.machine.str.contains(machine, regex=False)]
-        names = (mine if here.empty else here).machine.value_counts().sort_index()
-        chosen.append(mine[mine.machine == names.idxmax()])
-    return pd.concat(chosen) if chosen else rows
+def choose_machine(rows):
+    """Of the CPU and of the GPU the rows of the machine with the most.  Files cpu_*.csv hold
+    further machines."""
+    rows = rows[~rows.file.str.startswith("cpu_")]
+    most = rows.groupby(rows.device == "gpu").machine.transform(lambda names: names.mode()[0])
+    return rows[rows.machine == most]
 
 
 def latest_of(rows):
@@ -155,8 +150,8 @@ class Data:
                       every `run`; of LAST_RUNGS where it is there
     """
 
-    def __init__(self, directory, machine=""):
-        self.directory, self.machine = directory, machine
+    def __init__(self, directory):
+        self.directory = directory
 
     @functools.cached_property
     def all(self):
@@ -168,10 +163,7 @@ class Data:
 
     @functools.cached_property
     def with_roofs(self):
-        if not self.all.machine.str.contains(self.machine, regex=False).any():
-            raise Malformed(f"no measurement of a machine '{self.machine}'")
-        return choose_machine(self.all, self.machine).query(
-            "regime == 'cold' and layout == 'bhld'")
+        return choose_machine(self.all).query("regime == 'cold' and layout == 'bhld'")
 
     @functools.cached_property
     def rows(self):
@@ -180,16 +172,10 @@ class Data:
     @functools.cached_property
     def beside_peers(self):
         last = self.directory / LAST_RUNGS
-        rows = choose_machine(read_file(last) if last.exists() else self.all, self.machine)
+        rows = choose_machine(read_file(last) if last.exists() else self.all)
         return number_runs(rows.query(
             "op == 'attention' and device == 'gpu' and dtype == 'bf16' and gflops > 0 and "
             "seqlen_q == seqlen_k and stage in ('5', 'peer')"))
-
-    def at(self, machine):
-        """The same of other machines."""
-        other = Data(self.directory, machine or self.machine)
-        other.all = self.all
-        return other
 
     def file(self, name, read=read_file):
         """A file below the directory."""

@@ -1,6 +1,6 @@
 """tables.py: rewrites the tables of measurements in the Markdown files from CSV.
 
-    python3 common/reports/tables.py [--results DIR] [--machine TEXT] [--check] [FILE.md ...]
+    python3 common/reports/tables.py [--results DIR] [--check] [FILE.md ...]
     python3 common/reports/tables.py --list          the names of all tables
 
 A table stands between the lines
@@ -9,9 +9,7 @@ A table stands between the lines
     <!-- table:NAME end -->
 
 in README.md, NN_*/README.md, notes/*.md or the files given.  Every table can stand on every
-page.  NAME? may lack its data and then says so.  NAME@PART takes the machine whose name
-contains PART, for example limits-attention@EPYC; without it, that of cpu.csv.
-The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
+page.  The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
 unknown or has no partner.
 """
@@ -25,7 +23,7 @@ import tables_files  # noqa: F401  (these four fill the registry)
 import tables_gpu  # noqa: F401
 import tables_ladder  # noqa: F401
 import tables_stages  # noqa: F401
-from registry import TABLES, find_table
+from registry import TABLES
 from results import Data, Malformed, NoData, guarded
 from words import footnotes
 
@@ -33,14 +31,13 @@ MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
 
 
 def make_table(name, data):
-    """The lines of the table called NAME, or NAME@PART of a machine's name."""
-    name, _, machine = name.partition("@")
-    found = find_table(name)
-    if not found:
-        raise Malformed(f"no table '{name}'; there are {', '.join(TABLES)}")
-    make, parts = found
-    lines = make(data.at(machine) if machine else data, *parts)
-    return lines + footnotes(lines)
+    """The lines of the table called NAME."""
+    for pattern, make in TABLES.items():
+        found = re.fullmatch(pattern, name)
+        if found:
+            lines = make(data, *found.groups())
+            return lines + footnotes(lines)
+    raise Malformed(f"no table '{name}'; there are {', '.join(TABLES)}")
 
 
 def rewrite(path, text, data, missing):
@@ -58,15 +55,12 @@ def rewrite(path, text, data, missing):
             name, begun, old = mark[1], number, []
         else:
             try:
-                out += make_table(name.rstrip("?"), data)
+                out += make_table(name, data)
             except Malformed as error:
                 raise Malformed(f"{where}: {error}") from None
             except NoData as error:
-                if name.endswith("?"):
-                    out += [f"Not measured yet: {error}."]
-                else:
-                    missing.append(f"{where}: table '{name}' left as it is: {error}")
-                    out += old
+                missing.append(f"{where}: table '{name}' left as it is: {error}")
+                out += old
             name = None
         out.append(line)
     if name is not None:
@@ -84,7 +78,6 @@ def replace(path, text):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--results", type=pathlib.Path, default="notes/results")
-    parser.add_argument("--machine", default="", help="part of the machine's name")
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if "
                         "a file would change")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
@@ -102,7 +95,7 @@ def main(argv=None):
     if not texts:
         print("tables.py: no file has a table")
         return 0
-    data, missing, status = Data(arguments.results, arguments.machine), [], 0
+    data, missing, status = Data(arguments.results), [], 0
     new = {path: rewrite(path, text, data, missing) for path, text in texts.items()}
     for path, text in new.items():
         if text == texts[path]:

@@ -199,10 +199,11 @@ def with_peers(rows):
     return list(zip(each(ours.loc[peers.index]), each(peers)))
 
 
-@table("cpu-peers")
-def cpu_peers(data):
-    """Our fastest CPU variant and PyTorch, shape by shape, type and number of threads."""
-    pairs = need(with_peers(data.rows[data.rows.device == "cpu"]),
+@table("cpu-peers-(.+)")
+def cpu_peers(data, machine):
+    """Our fastest CPU variant and PyTorch, shape by shape, type and number of threads; from
+    cpu_MACHINE.csv."""
+    pairs = need(with_peers(data.file(f"cpu_{machine}.csv").query("device == 'cpu'")),
                  "no measurement of PyTorch on the CPU")
     pairs.sort(key=lambda pair: (
         pair[0].op, pair[0].dtype != "f32", *(getattr(pair[0], name) for name in (
