@@ -13,7 +13,7 @@
  *   - else l >= 1, because the term of the largest score is exp(0) = 1;
  *   - NaN, once in l, stays; NaN in a column of o stays in that column.
  * The laws hold bit for bit for the unit, and up to rounding for the rest; the bounds are
- * proved in notes/numerics.md and tested in tests/test_monoid.c. */
+ * proved in notes/numerics.md; tests/test_monoid.c has the laws. */
 #ifndef MONOID_H
 #define MONOID_H
 

@@ -119,3 +119,16 @@ def test_packed_sequences_two_dimensions_and_what_is_refused(place):
     refused(4, *RUN[:-2], says="--dv is missing")
     refused(4, *RUN, "--o", "o.npy", says="run: ")
     refused(3, *RUN, says="no variant of this stage does this backward")
+
+
+def test_nan_in_do_stays_with_the_keys_that_its_query_sees(place):
+    """Query 0 sees keys 0 and 1 of 3: their dk, their dv in that column, and its own dq."""
+    do, bad = np.ones((2, 2)), np.nan
+    do[0, 0] = np.nan
+    for name, x in (("q", [[1], [2]]), ("k", [[1], [2], [3]]), ("v", np.arange(6).reshape(3, 2)),
+                    ("do", do)):
+        save(f"{name}.npy", x)
+    stage(4, *RUN, "--causal", "--variant", "gradient_all_cores")
+    for name, want in (("dq", [[bad], [0]]), ("dk", [[bad], [bad], [0]]),
+                       ("dv", [[bad, 0], [bad, 0], [0, 0]])):
+        assert (np.isnan(load(f"{name}.npy")) == np.isnan(want)).all(), name

