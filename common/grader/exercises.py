@@ -2,7 +2,7 @@
 
     exercises.py list [NN_stage]              one line for each exercise
     exercises.py skeleton NAME                the student's file, on stdout
-    exercises.py hint NN_stage --ex NAME [--step N]   the next hint
+    exercises.py hint NN_stage --ex NAME      the next hint
     exercises.py run [NN_stage] [--ex NAME] ...       judges the student's files
 
 The source of an exercise is its solution, NN_*/exercises/solutions/NAME.c (or .cu); a repository for
@@ -175,7 +175,7 @@ def run(options, stage, name):
     return 0 if right == len(of_stage) else 1
 
 
-def hint(build, exercise, step):
+def hint(build, exercise):
     """One hint, the next at each call; the last stays."""
     if not exercise.hints:
         print(f"{exercise.name} has no hints; the smallest failing case of `make exercise "
@@ -183,15 +183,15 @@ def hint(build, exercise, step):
         return
     counter = pathlib.Path(build) / "exercises" / f"{exercise.name}.hints"
     seen = int(counter.read_text()) if counter.exists() else 0
-    step = min(step or seen + 1, len(exercise.hints))
+    step = min(seen + 1, len(exercise.hints))
     counter.parent.mkdir(parents=True, exist_ok=True)
-    counter.write_text(str(max(seen, step)))
+    counter.write_text(str(step))
     print(f"{exercise.name}, hint {step} of {len(exercise.hints)}: {exercise.hints[step - 1]}")
 
 
 def add_tools(parser):
     """How submissions are compiled; the make fragments fill it in."""
-    for name in ("cc", "cxx", "link", "libs", "nvcc", "gpu-libs"):
+    for name in ("cc", "cxx", "link", "libs", "nvcc"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
 
@@ -201,7 +201,6 @@ def main():
     parser.add_argument("verb", choices=["list", "skeleton", "hint", "run"])
     parser.add_argument("which", nargs="?")
     parser.add_argument("--ex", default="")
-    parser.add_argument("--step", type=int, default=0)
     add_tools(parser)
     options = parser.parse_args()
     if options.verb == "list":
@@ -213,7 +212,7 @@ def main():
     elif options.verb == "hint":
         if not options.ex:
             fail("hint: which exercise?  make hint 3 EX=online_step")
-        hint(options.build, chosen(options.which, options.ex)[0], options.step)
+        hint(options.build, chosen(options.which, options.ex)[0])
     else:
         return run(options, options.which, options.ex)
     return 0

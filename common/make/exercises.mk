@@ -47,8 +47,7 @@ check: $(GRADER)
 hint: $(if $(GIVEN),,hint-)
 	@:
 hint- $(STAGES:%=hint-%): hint-%:
-	$(Q)$(PYTHON_IF_ANY) common/grader/exercises.py hint $* --ex $(call quoted,$(EX)) \
-	    --build $(BUILD) $(if $(STEP),--step $(STEP))
+	$(Q)$(PYTHON_IF_ANY) common/grader/exercises.py hint $* --ex $(call quoted,$(EX)) --build $(BUILD)
 
 project: $(GRADER)
 	$(Q)$(PYTHON) common/grader/projects.py run --ex $(call quoted,$(EX)) $(TOOLS)
