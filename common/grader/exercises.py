@@ -72,8 +72,10 @@ class Exercise:
 
 
 def exercises():
+    """All of them, stage by stage; the ones with few points are the first."""
     folder = "solutions" if SOLVED else "skeletons"
-    found = [Exercise(path) for path in sorted(ROOT.glob(f"0*/exercises/{folder}/*.c*"))]
+    found = sorted((Exercise(path) for path in ROOT.glob(f"0*/exercises/{folder}/*.c*")),
+                   key=lambda x: (x.number, x.points, x.name))
     names = [exercise.name for exercise in found]
     for name in names:
         if names.count(name) > 1:
