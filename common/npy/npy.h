@@ -9,6 +9,7 @@
 #include "harness.h"
 
 #define NPY_MAX_DIMS 32
+enum { IS_BIG_ENDIAN = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ };
 
 /* An array in memory: row-major, native byte order, whatever the file had. */
 struct npy {
@@ -20,6 +21,7 @@ struct npy {
     int was_f64;                   /* the file holds f64; rounded to f32 */
     size_t n_overflowed;           /* finite f64 that became an infinite f32 */
     int was_big_endian, was_fortran;
+    size_t itemsize;               /* bytes of an element of the file */
     size_t rows_there;             /* of a part: the file's last but one dimension */
 };
 
@@ -32,6 +34,11 @@ struct npy {
  *             between is not read.  Needs a regular file in C order.  {0, 0}: the header
  *             alone, `shape` has 0 rows */
 const char *npy_read(const char *path, int integers, const size_t *rows, struct npy *out);
+
+/* The header of a file of that name, text (n), into shape, itemsize, was_big_endian and
+ * was_fortran. */
+const char *npy_header(const char *name, const char *text, size_t n, int integers,
+                       struct npy *out);
 
 void npy_free(struct npy *a);      /* also of an empty one */
 

@@ -3,9 +3,8 @@
  *     "\x93NUMPY" major minor length header data
  *
  * length is the number of bytes of header: 2 bytes in version 1, 4 in versions 2 and 3,
- * little endian.  header is a Python dictionary with exactly the keys 'descr' (the type:
- * '<f4'), 'fortran_order' (True, False) and 'shape' (a tuple).  NumPy enhancement
- * proposal 1 describes the format. */
+ * little endian.  npy_header.c reads the header.  NumPy enhancement proposal 1 describes the
+ * format. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -19,7 +18,6 @@
 
 enum { HEADER_CAP = 65536 };     /* bytes; NumPy itself refuses more than 10000 */
 #define CHUNK ((size_t)64 << 20) /* bytes by which an array from a pipe grows */
-enum { IS_BIG_ENDIAN = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ };
 
 const char *npy_error(const char *format, ...)
 {
@@ -40,108 +38,7 @@ struct source {
     size_t size;         /* bytes of it; SIZE_MAX: nobody knows (a pipe) */
     int integers;        /* int32 or int64 is wanted, not floats */
     const size_t *rows;  /* only rows [0] to [1] - 1 of the last but one dimension, or NULL */
-    size_t itemsize;     /* the header says: bytes of an element */
 };
-
-/* ---- The header. ---- */
-
-struct cursor { const char *at, *end; };
-
-/* Skips space; if the next character is wanted, consumes it and returns 1. */
-static int take(struct cursor *c, char wanted)
-{
-    while (c->at < c->end && memchr(" \t\n\r", *c->at, 4)) c->at++;
-    if (c->at == c->end || *c->at != wanted) return 0;
-    c->at++;
-    return 1;
-}
-
-/* A string in single or double quotes, without escapes. */
-static int take_string(struct cursor *c, char *text, size_t size)
-{
-    char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
-    size_t n = 0;
-    while (c->at < c->end && *c->at != quote && *c->at != '\\' && *c->at != '\n' && n + 1 < size)
-        text[n++] = *c->at++;
-    text[n] = 0;
-    return quote && c->at < c->end && *c->at++ == quote;
-}
-
-/* 0, 1, 2, ... that is no larger than memory. */
-static int take_number(struct cursor *c, size_t *x)
-{
-    take(c, ' ');
-    const char *start = c->at;
-    for (*x = 0; c->at < c->end && isdigit((unsigned char)*c->at); c->at++) {
-        size_t digit = (size_t)(*c->at - '0');
-        if (*x > (PTRDIFF_MAX - digit) / 10) return 0;
-        *x = 10 * *x + digit;
-    }
-    return c->at > start && (*start != '0' || c->at == start + 1);
-}
-
-/* A tuple of numbers: () or (5,) or (2, 3) or (2, 3,). */
-static int take_shape(struct cursor *c, struct npy *out)
-{
-    int comma = 1;
-    if (!take(c, '(')) return 0;
-    for (out->ndim = 0; !take(c, ')'); comma = take(c, ','))
-        if (!comma || out->ndim == NPY_MAX_DIMS || !take_number(c, &out->shape[out->ndim++]))
-            return 0;
-    return out->ndim != 1 || comma;
-}
-
-static int take_order(struct cursor *c, struct npy *out)
-{
-    take(c, ' ');
-    size_t left = (size_t)(c->end - c->at);
-    out->was_fortran = left >= 4 && !memcmp(c->at, "True", 4);
-    int is_c = left >= 5 && !memcmp(c->at, "False", 5);
-    c->at += out->was_fortran ? 4 : is_c ? 5 : 0;
-    return out->was_fortran || is_c;
-}
-
-/* '<f2', '>f4', '=f8': byte order, kind, bytes. */
-static const char *read_descr(struct source *s, const char *d, struct npy *out)
-{
-    if (strlen(d) != 3 || !strchr("<>=", d[0]) || d[1] != (s->integers ? 'i' : 'f') ||
-        !strchr(s->integers ? "48" : "248", d[2]))
-        return npy_error("%s: elements are '%s'; %s is needed, for example "
-                         "numpy.save(file, a.astype('%s'))", s->name, d,
-                         s->integers ? "int32" : "float16, float32 or float64",
-                         s->integers ? "i4" : "f4");
-    s->itemsize = (size_t)(d[2] - '0');
-    out->was_big_endian = d[0] == '>' || (d[0] == '=' && IS_BIG_ENDIAN);
-    return NULL;
-}
-
-/* The whole dictionary, and nothing but space after it. */
-static const char *read_header(struct source *s, const char *text, size_t n, struct npy *out)
-{
-    struct cursor c = {text, text + n};
-    const char *start = text; /* of what is wrong */
-    char descr[32] = "";
-    int seen = 0, bit, ok = take(&c, '{');
-    for (int comma = 1; ok && !take(&c, '}'); comma = take(&c, ',')) {
-        char key[32];
-        start = c.at;
-        ok = comma && take_string(&c, key, sizeof key) && take(&c, ':');
-        bit = !ok ? 0 : !strcmp(key, "descr") ? 1 : !strcmp(key, "shape") ? 2
-              : !strcmp(key, "fortran_order") ? 4 : 0;
-        if (bit && !(seen & bit)) start = c.at;
-        ok = bit && !(seen & bit) &&
-             (bit == 1 ? take_string(&c, descr, sizeof descr)
-              : bit == 2 ? take_shape(&c, out) : take_order(&c, out));
-        seen |= bit;
-    }
-    take(&c, ' ');
-    if (ok && c.at == c.end && seen == 7) return read_descr(s, descr, out);
-    if (ok) start = c.at;
-    return npy_error("%s: header is wrong at '%.*s'; numpy.save writes {'descr': '<f4', "
-                     "'fortran_order': False, 'shape': (2, 3), }, of at most %d dimensions",
-                     s->name, (int)(text + n - start < 24 ? text + n - start : 24), start,
-                     NPY_MAX_DIMS);
-}
 
 /* Version and length of the header, in front of it. */
 static const char *read_prefix(struct source *s, size_t *length)
@@ -167,8 +64,6 @@ static const char *read_prefix(struct source *s, size_t *length)
     return npy_error("%s: header of %zu bytes; at most %d are accepted", s->name, *length,
                      HEADER_CAP);
 }
-
-/* ---- The data. ---- */
 
 /* The product of the shape.  The overflow check passes over zeros, so that every product of
  * some of the dimensions fits a size_t. */
@@ -228,7 +123,7 @@ static const char *get_all(struct source *s, size_t bytes, void **out)
 static const char *get_rows(struct source *s, struct npy *a)
 {
     size_t first = s->rows[0], end = s->rows[1], n = a->ndim < 2 ? 0 : a->shape[a->ndim - 2];
-    size_t bytes = a->count * s->itemsize, left = bytes_left(s);
+    size_t bytes = a->count * a->itemsize, left = bytes_left(s);
     off_t at = ftello(s->file);
     if (a->ndim < 2 || end > n || first > end)
         return npy_error("%s: has no rows %zu to %zu", s->name, first, end);
@@ -236,10 +131,10 @@ static const char *get_rows(struct source *s, struct npy *a)
         return npy_error("%s: is %s; to read a part of it, a file in C order is needed", s->name,
                          a->was_fortran ? "in Fortran order" : "no regular file");
     if (left != bytes) return too_few(s, bytes, left);
-    size_t row = a->count ? a->shape[a->ndim - 1] * s->itemsize : 0;
+    size_t row = a->count ? a->shape[a->ndim - 1] * a->itemsize : 0;
     size_t planes = row ? bytes / row / n : 0, part = (end - first) * row;
     a->shape[a->ndim - 2] = end - first;
-    a->count = planes * part / s->itemsize;
+    a->count = planes * part / a->itemsize;
     a->rows_there = n;
     a->data = malloc(planes * part + 1);
     errno = 0;
@@ -275,7 +170,7 @@ static const char *narrow(const struct source *s, struct npy *a, size_t i, void 
 static const char *make_native(const struct source *s, struct npy *a)
 {
     int swap = a->was_big_endian != IS_BIG_ENDIAN;
-    size_t from = s->itemsize, to = from < 8 ? from : 4, at = 0, n = 1;
+    size_t from = a->itemsize, to = from < 8 ? from : 4, at = 0, n = 1;
     size_t stride[NPY_MAX_DIMS], index[NPY_MAX_DIMS] = {0};
     const char *error = NULL;
     if (!swap && from == to && !a->was_fortran) return NULL;
@@ -313,14 +208,14 @@ static const char *read_source(struct source *s, struct npy *a)
     if (n < length)
         error = npy_error("%s: ends inside its header (%zu of %zu bytes; cut off?)", s->name, n,
                           length);
-    else error = read_header(s, text, length, a);
+    else error = npy_header(s->name, text, length, s->integers, a);
     free(text);
     if (!error) error = count_elements(s, a);
-    if (!error) error = s->rows ? get_rows(s, a) : get_all(s, a->count * s->itemsize, &a->data);
+    if (!error) error = s->rows ? get_rows(s, a) : get_all(s, a->count * a->itemsize, &a->data);
     if (!error) error = make_native(s, a);
-    a->dtype = s->itemsize == 2 ? F16 : F32;
+    a->dtype = a->itemsize == 2 ? F16 : F32;
     a->is_int = s->integers;
-    a->was_f64 = s->itemsize == 8 && !s->integers;
+    a->was_f64 = a->itemsize == 8 && !s->integers;
     return error;
 }
 

@@ -112,11 +112,11 @@ static int write_bytes(int fd, const void *bytes, size_t n)
 /* Writes magic, version 1.0, header, padded to a multiple of 64 bytes, and the data. */
 static int write_array(int fd, const struct npy_writer *w)
 {
-    const char order = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? '>' : '<';
     char head[64 + 24 * (NPY_MAX_DIMS + 2)];
     size_t count = 1, n = 10;
     memcpy(head, "\x93NUMPY\x01\x00", 8);
-    n += (size_t)sprintf(head + n, "{'descr': '%cf4', 'fortran_order': False, 'shape': (", order);
+    n += (size_t)sprintf(head + n, "{'descr': '%cf4', 'fortran_order': False, 'shape': (",
+                         IS_BIG_ENDIAN ? '>' : '<');
     for (size_t t = 0; t < w->ndim; t++) {
         n += (size_t)sprintf(head + n, "%s%zu", t ? ", " : "", w->shape[t]);
         count *= w->shape[t];
