@@ -4,6 +4,7 @@
 #define ATTENTION_PROBLEM_H
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "harness.h"
@@ -31,6 +32,13 @@ static inline struct problem rows_of(enum op op, size_t rows, size_t cols)
 static inline struct inputs *inputs_of(struct problem p, enum recipe recipe, enum dtype dtype)
 {
     return inputs_new(&(struct test_case){.problem = p, .recipe = recipe}, dtype, 1);
+}
+
+/* got is want up to a few roundings of double, the same infinity, or NaN as want is. */
+static inline int near(double got, double want)
+{
+    return got == want || (isnan(got) && isnan(want)) ||
+           fabs(got - want) <= 1e-14 * (1 + fabs(want));
 }
 
 /* Runs v on a, whose outputs are bound. */
