@@ -53,21 +53,18 @@ static struct problem asked_of(const struct variant *v, const struct request *r)
 /* Why v does not do the problem; NULL when it does. */
 static const char *refusal(struct request *r, const struct variant *v)
 {
+    if (!variant_does(v, r->given.op)) return op_name(r->given.op);
     const struct problem p = asked_of(v, r);
-    unsigned missing = problem_features(&p) & ~v->supports;
-    const char *lacking = v->lacks ? v->lacks() : NULL;
-    if (!variant_does(v, p.op)) return op_name(p.op);
     if (!(v->types & TYPE(p.dtype))) return dtype_name(p.dtype);
+    unsigned missing = problem_features(&p) & ~v->supports;
     if (missing) return feature_text(missing);
     if (r->isolate_v && !v->isolates_v) return "isolate_v";
+    const char *lacking = v->lacks ? v->lacks() : NULL;
     if (lacking)
         snprintf(r->text, sizeof r->text, "this machine: it lacks %s", lacking);
-    else if (v->only_arch && r->arch != v->only_arch)
-        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d", r->arch,
-                 v->only_arch);
-    else if (r->arch < v->least_arch)
-        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d and newer",
-                 r->arch, v->least_arch);
+    else if (v->only_arch ? r->arch != v->only_arch : r->arch < v->least_arch)
+        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d%s", r->arch,
+                 v->only_arch ? v->only_arch : v->least_arch, v->only_arch ? "" : " and newer");
     else return v->refuses ? v->refuses(&p) : NULL;
     return r->text;
 }

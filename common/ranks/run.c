@@ -92,7 +92,7 @@ static const char *rows_of_files(const void *from, enum array which, struct key_
 static int write_answer(struct run *r)
 {
     static const enum array outputs[] = {ARRAY_O, ARRAY_LSE};
-    struct slices slices[2];
+    static struct slices slices[2]; /* the writers point at them */
     size_t n = r->opt->file[ARRAY_LSE] ? 2 : 1;
     const char *why = NULL;
     const float *ignored;
