@@ -3,6 +3,7 @@
     stages(gpu=False)   stages 1 to 5 and, where asked for, PyTorch on a GPU
     ladder()            stage 5's rungs and their profile; every 16-bit line twice: cold, and
                         sustained at twice the speed
+    hard(rows)          the same on difficult data
     blocks()            stage 1's two kernels on a GPU and their profile; a copy takes 1 ms
 """
 import sys
@@ -119,6 +120,12 @@ def ladder():
     rows += [row | {"gflops": 2 * row["gflops"], "median_s": row["median_s"] / 2,
                     "flags": "sustained; bhld; lse"} for row in rows if row["dtype"] == "bf16"]
     return table(rows), table(counted)
+
+
+def hard(rows):
+    """The lines of 4k keys as if on difficult data."""
+    return rows[(rows.seqlen_q == 4096) & (rows.dtype == "bf16") & (rows["flags"] == "-O3")].assign(
+        flags="cold; bhld; lse; steep")
 
 
 def blocks():

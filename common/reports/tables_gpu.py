@@ -3,8 +3,10 @@ import math
 import pathlib
 import re
 
+import pandas as pd
+
 from ladder import LAST, RUNGS
-from peers_methods import ALL_PEERS, PEERS
+from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
 from results import NoData, each, need, number_runs, read_lines
 from words import (grid, in_brackets, listing, panel_text, provenance, seconds, share_of, si,
@@ -16,7 +18,7 @@ SAFE = "heavy_first"  # the last rung whose reference is the maximum of every bl
 REGIMES = {"cold": "one call at a time, the L2 cache flushed before it",
            "sustained": "calls back to back"}
 BACKWARD, IN_ORDER = ["gradient_overlap", "gradient_wide_heads"], ["gradient_in_order"]
-ORDERED_PEERS = [name for name in ALL_PEERS if name not in PEERS]
+ORDERED_PEERS = [name + DETERMINISTIC for name in FLASH]
 
 
 def is_tuned(rows):
@@ -56,84 +58,61 @@ def ladder(data):
 
 # --- Ours beside the libraries ---
 
-SHAPE = ["head_dim", "head_dim_v", "causal", "length", "heads_q", "heads_kv"]
+SHAPE = ["head_dim", "head_dim_v", "causal", "length", "heads_q", "heads_kv", "batch"]
 
 
-class Pair:
-    """Our kernel and the libraries on one problem, by their names; the rows of each run that has
-    both."""
-
-    def __init__(self, rows, ours, peers):
-        runs = [{row.variant: row for row in each(run)} for _, run in rows.groupby("run")]
-        pairs = [[[line[name] for name in names if name in line] for names in (ours, peers)]
-                 for line in runs]
-        self.runs = [tuple(min(rows, key=lambda row: row.median_s) for rows in pair)
-                     for pair in pairs if all(pair)]
-
-    @property
-    def ours(self):
-        """Our row of the middle run."""
-        return sorted((ours for ours, _ in self.runs), key=lambda row: row.median_s)[
-            len(self.runs) // 2]
-
-    @property
-    def peer(self):
-        """The library of the latest run."""
-        return self.runs[0][1]
-
-    def ratio(self, to="–"):
-        """'1.13', or of several runs '1.10–1.13'."""
-        texts = sorted(f"{peer.median_s / ours.median_s:.2f}" for ours, peer in self.runs)
-        return to.join(dict.fromkeys((texts[0], texts[-1])))
-
-    def text(self, *more):
-        """'812 (1.13)'; more ratios behind."""
-        return f"{significant(self.ours.gflops / 1000)} " \
-            f"({'; '.join([self.ratio(), *(pair.ratio() for pair in more)])})"
+def compare(rows, ours, peers):
+    """A line a problem that both have computed: TFLOP/s of the fastest of ours (of several runs the
+    middle one), its `ratio` to the fastest library as text, that library of the latest run, and
+    the number of runs."""
+    times = rows.pivot_table(index=[*SHAPE, "run"], columns="variant", values="median_s")
+    ours, peers = (times.reindex(columns=[n for n in names if n in times]).dropna(how="all")
+                   for names in (ours, peers))
+    runs = pd.DataFrame({"took": ours.min(axis=1), "of_peer": peers.min(axis=1)}).dropna()
+    runs = need(runs, "no measurement of our kernels beside the libraries").assign(
+        name=peers.idxmin(axis=1), who=ours.idxmin(axis=1), ratio=runs.of_peer / runs.took)
+    of = runs.groupby(level=SHAPE)
+    flops = rows.groupby(SHAPE).flops.first()
+    return pd.DataFrame({
+        "tflops": flops / of.took.quantile(0.5, interpolation="higher") / 1e12,
+        "ratio": of.ratio.agg(lambda ratios: "–".join(dict.fromkeys(
+            (f"{ratios.min():.2f}", f"{ratios.max():.2f}")))),
+        "library": of.name.first(), "who": of.who.first(), "runs": of.size()}).dropna().reset_index()
 
 
-def pairs_of(rows, ours, peers):
-    """{SHAPE: Pair} of the rows of one regime and layout."""
-    pairs = {key[:-1]: Pair(problem, ours, peers)
-             for key, problem in rows.groupby([*SHAPE, "batch"])}
-    return {key: pair for key, pair in pairs.items() if pair.runs}
+def text_of(pair, *more):
+    """'812 (1.13)'; more ratios behind."""
+    return f"{significant(pair.tflops)} ({'; '.join([pair.ratio, *more])})"
 
 
 def beside_peers(data, regime="cold", layout="bhld", tuned=True, ours=(LAST,)):
-    """The last rung and the fastest of the libraries."""
-    rows = data.beside_peers.query("regime == @regime and layout == @layout")
-    return need(pairs_of(rows[is_tuned(rows) == tuned], ours, BEST_PEERS),
-                f"no measurement of the last rung beside cuDNN, {regime}, {layout}")
+    """(the last rung and the fastest of the libraries, the measurements)."""
+    names = [*ours, *BEST_PEERS]
+    rows = data.beside_peers.query("regime == @regime and layout == @layout and variant in @names")
+    rows = rows[is_tuned(rows) == tuned]
+    return compare(need(rows, f"no measurement of the last rung beside cuDNN, {regime}, {layout}"),
+                   ours, BEST_PEERS), rows
 
 
-def peers_text(pairs):
-    """'cuDNN' or 'the better of cuDNN and FlashAttention-3', whatever was measured."""
-    names = [text for name, text in BEST_PEERS.items()
-             if any(peer.variant == name for pair in pairs for _, peer in pair.runs)]
-    if len(names) == 1:
-        return names[0]
-    best = "better" if len(names) == 2 else "best"
-    return f"the {best} of {', '.join(names[:-1])} and {names[-1]}"
+def of_the_libraries(rows, pairs):
+    """'cuDNN' or 'the better of cuDNN and FlashAttention-3', whatever was measured; and of how many
+    runs."""
+    names = [text for name, text in BEST_PEERS.items() if (rows.variant == name).any()]
+    runs = pairs.runs.max()
+    return ("the best of " * (len(names) > 1) + ", ".join(names[:-1]) + " and " * (len(names) > 1)
+            + names[-1] + (f"; the least and the largest ratio of {runs} runs" if runs > 1 else ""))
 
 
-def several(pairs):
-    """What is said of several runs."""
-    runs = max(len(pair.runs) for pair in pairs)
-    return f"; the least and the largest ratio of {runs} runs" if runs > 1 else ""
-
-
-def all_rows(pairs):
-    return [row for pair in pairs for run in pair.runs for row in run]
-
-
-def by_length(known, more=None):
-    """The grid of pairs by length; more: (name, {key: text}) of a second line for each panel."""
+def by_length(pairs, more=None):
+    """The grid of pairs by length; more: (name, {head_dim, causal, length: text}) of a second line for
+    each panel."""
     cells = {}
-    for key, pair in sorted(known.items()):
-        cells[panel_text(key[0], key[2]), si(key[3])] = pair.text()
+    for pair in each(pairs):
+        panel, key = panel_text(pair.head_dim, pair.causal), (pair.head_dim, pair.causal, pair.length)
+        cells[panel, si(pair.length)] = text_of(pair)
         if more and key in more[1]:
-            cells[f"{panel_text(key[0], key[2])}, {more[0]}", si(key[3])] = more[1][key]
-    return grid("bf16", cells, columns=map(si, sorted({key[3] for key in known})))
+            cells[f"{panel}, {more[0]}", si(pair.length)] = more[1][key]
+    return grid("bf16", cells, columns=map(si, sorted({*pairs.length})))
 
 
 @table("hopper(?:-(sustained))?")
@@ -141,10 +120,9 @@ def hopper(data, regime):
     """The last rung: TFLOP/s and the ratio to the best library by length, cold; hopper-sustained:
     calls back to back."""
     regime = regime or "cold"
-    known = beside_peers(data, regime)
-    return ([f"TFLOP/s (times as fast as {peers_text(known.values())}{several(known.values())}), "
-             f"{regime}: {REGIMES[regime]}.", ""] + by_length(known)
-            + provenance(all_rows(known.values())))
+    pairs, rows = beside_peers(data, regime)
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), {regime}: "
+             f"{REGIMES[regime]}.", ""] + by_length(pairs) + provenance(each(rows)))
 
 
 @table("backward-gpu(?:-(sustained))?")
@@ -153,15 +131,14 @@ def backward_gpu(data, regime):
     order of additions; backward-gpu-sustained: calls back to back."""
     regime = regime or "cold"
     rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
-    known = need(pairs_of(rows, BACKWARD, BEST_PEERS), "no measurement of the backward pass")
-    others = pairs_of(rows, IN_ORDER, ORDERED_PEERS)
-    ordered = {key: pair.text(*(others[of] for of in [key] if of in others))
-               for key, pair in pairs_of(rows, IN_ORDER, BACKWARD).items()}
-    ours = "` and `".join(dict.fromkeys(pair.ours.variant for pair in known.values()))
-    beside = "; as the best library in its deterministic mode" if others else ""
-    return ([f"TFLOP/s (times as fast as {peers_text(known.values())}; in order: times as fast as "
-             f"`{ours}`{beside}{several(known.values())}), {regime}: {REGIMES[regime]}.", ""]
-            + by_length(known, ("in order", ordered)) + provenance(each(rows)))
+    pairs, price = compare(rows, BACKWARD, BEST_PEERS), compare(rows, IN_ORDER, BACKWARD)
+    others = {pair[:4]: pair.ratio for pair in each(compare(rows, IN_ORDER, ORDERED_PEERS))}
+    ordered = {(pair.head_dim, pair.causal, pair.length): text_of(pair, others.get(pair[:4], "–"))
+               for pair in each(price)}
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as fast as "
+             f"`{'` and `'.join(pairs.who.unique())}`; as the best library in its deterministic "
+             f"mode), {regime}: {REGIMES[regime]}.", ""]
+            + by_length(pairs, ("in order", ordered)) + provenance(each(rows)))
 
 
 @table("backward-ladder")
@@ -174,11 +151,12 @@ def backward_ladder(data):
              ""] + grid("variant", cells) + provenance(each(rows)))
 
 
-def untuned_shape(key):
-    dim, dim_v, causal, length, heads, heads_kv = key
-    return (f"{length:.0f} keys, d = {dim:.0f}" + (f" and {dim_v:.0f}" if dim != dim_v else "")
-            + f", {heads:.0f} heads" + (f" on {heads_kv:.0f}" if heads != heads_kv else "")
-            + (", causal" if causal else ""))
+def untuned_shape(pair):
+    return (f"{pair.length:.0f} keys, d = {pair.head_dim:.0f}"
+            + (f" and {pair.head_dim_v:.0f}" if pair.head_dim != pair.head_dim_v else "")
+            + f", {pair.heads_q:.0f} heads"
+            + (f" on {pair.heads_kv:.0f}" if pair.heads_q != pair.heads_kv else "")
+            + (", causal" if pair.causal else ""))
 
 
 @table("untuned")
@@ -187,58 +165,63 @@ def untuned(data):
     was tuned on."""
     known = {regime: beside_peers(data, regime, tuned=False, ours=(LAST, "general"))
              for regime in REGIMES}
-    cells = {(untuned_shape(key), regime): line[key].text() for regime, line in known.items()
-             for key in sorted(line)}
-    pairs = [pair for line in known.values() for pair in line.values()]
-    return ([f"TFLOP/s (times as fast as {peers_text(pairs)}{several(pairs)}), bf16.", ""]
-            + grid("shape", cells) + provenance(all_rows(pairs)))
+    cells = {(untuned_shape(pair), regime): text_of(pair)
+             for regime, (pairs, _) in known.items() for pair in each(pairs)}
+    pairs, rows = known["cold"]
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), bf16.", ""]
+            + grid("shape", cells) + provenance(each(rows)))
 
 
 @table("layouts")
 def layouts(data):
     """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
-    known = beside_peers(data, "cold", "blhd")
-    return (["TFLOP/s, bf16, cold.", ""] + listing(known.items(), {
-        "arrays [batch, length, heads, head_dim]": lambda at:
-        f"{panel_text(at[0][0], at[0][2])}, {si(at[0][3])} keys",
-        "ours": lambda at: significant(at[1].ours.gflops / 1000),
-        peers_text(known.values()): lambda at: significant(at[1].peer.gflops / 1000),
-        "ratio": lambda at: at[1].ratio()}) + provenance(all_rows(known.values())))
+    pairs, rows = beside_peers(data, "cold", "blhd")
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), cold, arrays [batch, length, "
+             "heads, head_dim].", ""] + by_length(pairs) + provenance(each(rows)))
 
 
 @table("headline")
 def headline(data):
-    """One sentence: head_dim 128 without mask, of the lengths from 4k on the one at which
-    the medians are nearest to their minima."""
-    known = {key: pair for key, pair in beside_peers(data).items()
-             if key[:3] == (128, 128, 0) and key[3] >= 4096}
-    need(known, "no measurement of the last rung beside cuDNN at d = 128")
-    key = min(known, key=lambda key: max(row.median_s / (row.min_s or row.median_s)
-                                         for row in all_rows([known[key]])))
-    pair = known[key]
-    runs = f"; {len(pair.runs)} runs" if len(pair.runs) > 1 else ""
-    try:
-        before = beside_peers(data, ours=[SAFE]).get(key)
-    except NoData:
-        before = None
-    rests = [f"`{SAFE}`, the same kernel before its last idea, is {before.ratio(' to ')} times as fast "
-             f"as {BEST_PEERS[before.peer.variant]}: [what the lead rests on, and on which data it "
-             "shrinks](notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."] if before else []
-    return [f"On one {pair.ours.machine} the last kernel reaches "
-            f"**{significant(pair.ours.gflops / 1000)} TFLOP/s, "
-            f"{pair.ratio(' to ')} times as fast as {BEST_PEERS[pair.peer.variant]}** "
-            f"(bf16, head_dim 128, {si(key[3])} keys, no mask; {REGIMES['cold']}{runs}).", *rests]
+    """One sentence: head_dim 128 without mask, 8k keys or the longest below; and what the lead rests
+    on."""
+    lines = []
+    for ours in (LAST, SAFE):
+        pairs, rows = beside_peers(data, ours=[ours])
+        pairs = pairs.query("head_dim == 128 and causal == 0 and length <= 8192")
+        pair = each(need(pairs, "no measurement of the last rung beside cuDNN at d = 128"))[-1]
+        times = f"{pair.ratio.replace('–', ' to ')} times as fast as {BEST_PEERS[pair.library]}"
+        runs = f"; {pair.runs} runs" if pair.runs > 1 else ""
+        lines.append(
+            f"On one {rows.machine.iloc[0]} the last kernel reaches **{significant(pair.tflops)} TFLOP/s, "
+            f"{times}** (bf16, head_dim 128, {si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."
+            if ours == LAST else
+            f"`{SAFE}`, the same kernel before its last idea, is {times}.")
+    worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
+    return [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as the fastest "
+            "library: [what the lead rests on, and where it ends]"
+            "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."]
+
+
+def hard_rows(data):
+    """(the measurements without mask of data that need the repair, {(data, head_dim): ratio})."""
+    rows = data.file("hopper/hard.csv").query("causal == 0").assign(run=0)
+    rows["data"] = rows["flags"].str.split("; ").str[3]
+    return rows, {(kind, pair.head_dim): pair.ratio for kind, some in rows.groupby("data")
+                  for pair in each(compare(some, [LAST], BEST_PEERS))}
 
 
 @table("adversarial")
 def adversarial(data):
     """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
-    rows = each(data.file("hopper/hard.csv").query("causal == 0"))
-    names = [name for name in (SAFE, LAST, *BEST_PEERS) if name in {row.variant for row in rows}]
-    cells = {(f"{row.flags.split('; ')[3]}, d = {row.head_dim:.0f}", row.variant):
-             f"{row.gflops / 1000:.0f} ({row.max_err:.4f})" for row in rows}
-    return (["TFLOP/s (largest error), 4k keys, no mask.", ""]
-            + grid("data", cells, columns=names) + provenance(rows))
+    rows, ratios = hard_rows(data)
+    names = [name for name in (SAFE, LAST, *BEST_PEERS) if (rows.variant == name).any()]
+    cells = {}
+    for row in each(rows):
+        what = f"{row.data}, d = {row.head_dim:.0f}"
+        cells[what, row.variant] = f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
+        cells[what, "ratio"] = ratios[row.data, row.head_dim]
+    return ([f"TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest library, `{LAST}`.",
+             ""] + grid("data", cells, columns=[*names, "ratio"]) + provenance(each(rows)))
 
 
 # --- Softmax ---
