@@ -2,24 +2,21 @@
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
 from results import need
-from style import NAMES, caption, label_ends, offset, plt, value_axis
+from style import NAMES, caption, label_ends, matplotlib, offset, plt, value_axis
 from tables_ladder import Panels, read_profile, work_text
 from words import si
 
 
-def between(first, last, steps):
-    """`steps` colours from one to the other, both as six hexadecimal digits."""
-    ends = [[int(text[n:n + 2], 16) for n in (0, 2, 4)] for text in (first, last)]
-    parts = [step / max(steps - 1, 1) for step in range(steps)]
-    return ["#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends))
-            for part in parts]
+def shades(name, first, count):
+    """Colours of a map of matplotlib from light to dark."""
+    return [matplotlib.colors.to_hex(matplotlib.colormaps[name](first + (0.95 - first) * n / count))
+            for n in range(count)]
 
 
-# float32, tensor cores of any GPU, Hopper: from light to dark within each
-RUNG_COLOURS = dict(zip(RUNGS, between("c9a227", "8a6d00", len(IN_FLOAT))
-                        + between("f6b26b", "c2293f", FIRST_HOPPER - len(IN_FLOAT))
-                        + between("9ecae1", "3b0f70", len(RUNGS) - FIRST_HOPPER)))
-
+# float32, tensor cores of any GPU, Hopper
+RUNG_COLOURS = dict(zip(RUNGS, shades("YlOrBr", 0.4, len(IN_FLOAT))
+                        + shades("Reds", 0.3, FIRST_HOPPER - len(IN_FLOAT))
+                        + shades("PuBu", 0.3, len(RUNGS) - FIRST_HOPPER)))
 UNITS = (("tensor_pct", "tensor cores", "#1f63a5"), ("exp_pct", "exponentials", "#d1495b"),
          ("issue_pct", "issue slots", "#7f7f7f"),
          ("fma_pct", "multiply-adds", "#c9a227"), ("shared_pct", "shared memory", "#2a9d3a"))
@@ -34,7 +31,6 @@ def staircase(data):
     drawn, axes = plt.subplots(2, len(sizes), figsize=(8, 6.6), squeeze=False, sharex=True)
     drawn.subplots_adjust(left=0.075, right=0.86, top=0.9, bottom=0.345, wspace=0.14,
                           hspace=0.1)
-    hidden = []
     for (above, below), size in zip(axes.T, sizes):
         names = [name for name in RUNGS if (name, size) in counted]
         lines = [counted[name, size] for name in names]
@@ -48,49 +44,35 @@ def staircase(data):
                 below.plot(*zip(*points), "o-", color=colour, markersize=3,
                            linewidth=2.6 if column == "tensor_pct" else 1)
                 ends.append((*points[-1], text, colour))
-        busy = [line for line in lines if line.tensor_pct and line.exp_pct]
-        if sum(abs(float(line.tensor_pct) - float(line.exp_pct)) < 1 for line in busy) > 3:
-            hidden.append(size)
         below.set_ylim(0, 100)
         value_axis(below, [92], "percent of cycles" if size == sizes[0] else "")
         above.set_ylabel("TFLOP/s" if size == sizes[0] else "")
-        below.set_xticks(range(len(names)))
-        below.set_xticklabels([f"{number_of(name)} {name}" for name in names], rotation=90,
-                              fontsize=8)
+        below.set_xticks(range(len(names)), [f"{number_of(name)} {name}" for name in names],
+                         rotation=90, fontsize=8)
         if size == sizes[-1]:
             label_ends(below, ends)
-    note = "Dotted: the last rung without softmax, and a matrix product (GEMM), in the same run. " \
-        "At the foot of a bar: the clock in GHz."
-    for size in hidden:
-        note += f"\nAt head_dim {size:.0f} tensor cores and exponentials are equally busy: the " \
-            "red line lies on the blue one."
-    caption(drawn, [line for line in counted.values()],
-            "What does each rung reach, and which units are busy?", note)
+    caption(drawn, counted.values(), "What does each rung reach, and which units are busy?",
+            "Dotted: the last rung without softmax, and a matrix product (GEMM), in the same run. "
+            "At the foot of a bar: the clock in GHz.\nWhere tensor cores and exponentials are equally "
+            "busy, the red line lies on the blue one.")
     return drawn
-
-
-def dark(colour):
-    """Whether white can be read on it better than black."""
-    red, green, blue = (int(colour[n:n + 2], 16) for n in (1, 3, 5))
-    return 0.3 * red + 0.6 * green + 0.1 * blue < 120
 
 
 def treads(axis, lines, roof, labelled):
     """One staircase: a tread for each rung, its clock at its foot; roofs dotted."""
     heights = [float(line.gflops) / 1000 for line in lines]
     for x, (height, line) in enumerate(zip(heights, lines)):
-        colour = RUNG_COLOURS[line.variant]
-        axis.fill_between([x - 0.5, x + 0.5], height, color=colour, alpha=0.85, linewidth=0)
+        axis.fill_between([x - 0.5, x + 0.5], height, color=RUNG_COLOURS[line.variant], linewidth=0)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}
         offset(axis, f"{height:.0f}", (x, height), (0, 2), ha="center", fontsize=6.4, zorder=3,
-               va="baseline", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.2})
+               va="baseline", bbox=box)
         if line.clock_ghz and height > 0.1 * max(heights):
-            offset(axis, f"{float(line.clock_ghz):.2f}", (x, 0), (0, 3), fontsize=7,
-                   ha="center", va="baseline", rotation=90,
-                   color="white" if dark(colour) else "black")
+            offset(axis, f"{float(line.clock_ghz):.2f}", (x, 0), (0, 4), fontsize=7, ha="center",
+                   va="baseline", rotation=90, bbox=box)
     gemm = max((float(line.ceiling) / 1000 for line in lines
-                if line.ceiling and line.dtype == "bf16"), default=None)
-    roofs = ([(gemm, "GEMM")] if gemm else []) \
-        + ([(float(roof.gflops) / 1000, "no softmax")] if roof else [])
+                if line.ceiling and line.dtype == "bf16"), default=0)
+    roofs = [(height, text) for height, text in (
+        (gemm, "GEMM"), (float(roof.gflops) / 1000 if roof else 0, "no softmax")) if height]
     axis.set_xlim(-0.6, len(lines) - 0.4)
     value_axis(axis, [1.06 * max(heights + [height for height, _ in roofs])], "TFLOP/s")
     axis.set_ylim(bottom=0)
@@ -108,6 +90,7 @@ def crossover(data):
             and sum(bool(panels.line(key, name)) for name in RUNGS[FIRST_HOPPER:]) > 2]
     used = panels.rows(need(keys, "no measurement of several rungs at several lengths"), RUNGS)
     rungs = [name for name in RUNGS if name in {row.variant for row in used}]
+    lengths = sorted({row.length for row in used})
     tall = 1.25 + (0.22 * len(rungs) + 0.4) * -(-len(keys) // 2)
     drawn, axes = plt.subplots(-(-len(keys) // 2), 2, figsize=(8, tall), squeeze=False,
                                sharey=True)
@@ -116,23 +99,19 @@ def crossover(data):
     for axis in axes.flat[len(keys):]:
         axis.axis("off")
     for axis, key in zip(axes.flat, keys):
-        lengths = sorted({row.length for row in panels.rows([key], RUNGS)})
         for y, (before, after) in enumerate(zip(rungs, rungs[1:])):
             before, after = panels.line(key, before), panels.line(key, after)
             for x, n in enumerate(lengths):
                 if n in before and n in after:
                     draw_gain(axis, x, y, before[n].median_s / after[n].median_s)
-        axis.set_xlim(-0.5, len(lengths) - 0.5)
-        axis.set_ylim(len(rungs) - 1.5, -0.5)
-        axis.set_xticks(range(len(lengths)))
-        axis.set_xticklabels([si(n) for n in lengths])
-        axis.set_yticks(range(len(rungs) - 1))
-        axis.set_yticklabels([f"{number_of(name)} {NAMES.get(name, name)}" for name in rungs[1:]])
+        axis.set(xlim=(-0.5, len(lengths) - 0.5), ylim=(len(rungs) - 1.5, -0.5),
+                 xlabel="keys and queries")
+        axis.set_xticks(range(len(lengths)), map(si, lengths))
+        axis.set_yticks(range(len(rungs) - 1),
+                        [f"{number_of(name)} {NAMES.get(name, name)}" for name in rungs[1:]])
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
         axis.set_title(f"head_dim {key[0]:.0f}", fontsize=9, loc="left")
-    for axis in axes[-1]:
-        axis.set_xlabel("keys and queries")
     caption(drawn, used, f"From which length does each rung pay? {work_text(used[0])}",
             "A cell: how many times as fast as the measured rung before. Green: faster, red: slower, "
             "white: within 2 %. Rungs 1 and 2 compute in float32, the\nothers in bfloat16.")
@@ -142,9 +121,7 @@ def crossover(data):
 def draw_gain(axis, x, y, gain):
     """A cell, the stronger coloured the further its number is from 1."""
     strength = min(1.0, abs(gain - 1) / 0.4) if abs(gain - 1) > 0.02 else 0
-    towards = (42, 157, 58) if gain > 1 else (209, 73, 91)
-    colour = [1 - 0.75 * strength * (1 - part / 255) for part in towards]
-    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour,
-                                 edgecolor="white", linewidth=0.8))
+    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, alpha=0.75 * strength, linewidth=0,
+                                 facecolor="#2a9d3a" if gain > 1 else "#d1495b"))
     axis.text(x, y, f"{gain:.2f}" if gain < 9.95 else f"{gain:.0f}", fontsize=7.5, ha="center",
               va="center")

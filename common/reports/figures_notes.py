@@ -4,11 +4,10 @@ import math
 import random
 
 import numpy as np
-import pandas as pd
 
 import accept
 from registry import figure
-from results import NoData
+from results import read_lines
 from style import plt
 
 F = np.float32
@@ -26,9 +25,8 @@ def draw(title, xlabel, ylabel, base, lines):
     """Lines (x, y, name, colour, style, shift of the name) with logarithmic axes."""
     drawn, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     axes.set_title(title, fontsize=10)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_xscale("log", base=base)
     axes.set_yscale("log", base=base)
     for x, y, name, colour, style, shift in lines:
@@ -39,15 +37,14 @@ def draw(title, xlabel, ylabel, base, lines):
 
 
 def online(scores):
-    """(m, l) after each score, in float."""
-    m, l = F(-np.inf), F(0)
+    """(m, l, how often m rose) after each score, in float."""
+    m, l, rises = F(-np.inf), F(0), -1
     for x in scores:
         if x > m:
-            l = l * exp32(m - x) + F(1) if l else F(1)
-            m = x
+            l, m, rises = l * exp32(m - x) + F(1) if l else F(1), x, rises + 1
         else:
             l = l + exp32(x - m)
-        yield m, l
+        yield m, l, rises
 
 
 @figure("online_bound.svg", "notes", **LOOK)
@@ -59,17 +56,14 @@ def online_bound(data):  # pylint: disable=unused-argument
     at = {int(round(10 ** (i / 6))) for i in range(31)} - {1}
     lines = []
     for (name, row), colour, shift in zip(rows.items(), ("tab:blue", "tab:red"), (-6, 6)):
-        ns, errors, bounds, rises, last = [], [], [], -1, F(-np.inf)
-        for k, (m, l) in enumerate(online(row), 1):
-            rises += bool(m > last)
-            last = m
-            if k not in at:
-                continue
-            d = float(m) - np.array(row[:k], float)
-            exact = np.exp(-d).sum()
-            ns.append(k)
-            errors.append(max(abs(float(l) / exact - 1) / U, 2.0 ** -6))
-            bounds.append((np.exp(-d) * d).sum() / exact + KAPPA + (k - 1) + rises * (KAPPA + 1))
+        points = []
+        for k, (m, l, rises) in enumerate(online(row), 1):
+            if k in at:
+                d = float(m) - np.array(row[:k], float)
+                exact = np.exp(-d).sum()
+                points.append((k, max(abs(float(l) / exact - 1) / U, 2.0 ** -6),
+                               (np.exp(-d) * d).sum() / exact + KAPPA + (k - 1) + rises * (KAPPA + 1)))
+        ns, errors, bounds = zip(*points)
         lines += [(ns, bounds, f"bound, {name}", colour, "--", shift),
                   (ns, errors, name, colour, "-", 0)]
     return draw("Online denominator", "scores so far, n", "relative error / u", 10, lines)
@@ -119,16 +113,13 @@ def lse_form(data):  # pylint: disable=unused-argument
 @figure("training.svg", "notes", **LOOK)
 def training(data):
     """A small language model trained with both attentions: notes/serving.md."""
-    path = data.directory / "library/training.csv"
-    if not path.exists():
-        raise NoData(f"{path} is missing; common/library/models/train.py --csv writes it")
-    rows = pd.read_csv(path)
+    rows = data.file("library/training.csv", read_lines)
+    rows = rows.astype({"step": float, "loss": float})
     drawn, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats per character")
+    axes.set(xlabel="step", ylabel="loss, nats per character")
     axes.spines[["top", "right"]].set_visible(False)
-    for (name, words), width, colour in zip((("pytorch", "PyTorch"), ("five_steps", "ours")), (3.5, 1),
-                                            ("#f2b0b0", "tab:blue")):
+    for name, words, width, colour in (("pytorch", "PyTorch", 3.5, "#f2b0b0"),
+                                       ("five_steps", "ours", 1, "tab:blue")):
         one = rows[rows.attention == name]
         axes.plot(one.step, one.loss, color=colour, linewidth=width, label=words)
     axes.legend(frameon=False, title=f"{rows.machine[0]}, {rows.date[0][:10]}")
