@@ -47,12 +47,12 @@ void ranks_close(void) {}
 static size_t heads_q(void) { return whole.batch * whole.heads_q; }
 static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
 
-/* n * d floats; sets *lacking where there is no memory. */
+/* n * d floats of the shard; sets *lacking where there is no memory. */
 static float *floats(size_t n, size_t d, int *lacking)
 {
     float *x = memory_new(size_times(size_times(n, d), sizeof *x));
     if (!x) *lacking = 1;
-    return x;
+    return shard.owned[shard.n_owned++] = x;
 }
 
 const char *shards_new(const struct problem *p, const struct strategy *s)
@@ -92,11 +92,7 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
 
 void shards_free(void)
 {
-    float *const owned[] = {
-        shard.q, shard.bias, shard.o, shard.m, shard.l, shard.part_o, shard.part_m, shard.part_l,
-        shard.part_bias, shard.packed[0], shard.packed[1], shard.keys_at[0], shard.keys_at[1],
-        shard.keys_at[2]};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) memory_free(owned[i]);
+    while (shard.n_owned) memory_free(shard.owned[--shard.n_owned]);
     memset(&shard, 0, sizeof shard);
 }
 

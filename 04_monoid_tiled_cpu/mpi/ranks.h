@@ -32,6 +32,8 @@ struct shard {
     float *part_o, *part_m, *part_l; /* of one piece: [batch, heads_q, rows, ...]; o / l */
     float *part_bias;
     float *packed[2];            /* tree: rows of (m, l, o), this rank's and an arriving one's */
+    float *owned[16];            /* all of these, to be freed */
+    int n_owned;
 };
 extern struct shard shard;
 

@@ -21,68 +21,61 @@ void cuda_failed(const char *file, int line, const char *call, const char *name,
     exit(1);
 }
 
-/* The variant's descriptor is a symbol of this library: its name and "_cuda". */
-static const struct variant *find(const char *name)
+/* A variant and its problem.  The descriptor is a symbol of this library: the name and "_cuda". */
+struct work { const struct variant *v; struct problem p; };
+
+static struct work find(const char *name, const char *dtype, size_t rows, size_t cols)
 {
     char symbol[128];
     Dl_info here;
+    struct work w = {};
     snprintf(symbol, sizeof symbol, "%s_cuda", name);
-    if (!dladdr((void *)find, &here)) return NULL;
-    void *self = dlopen(here.dli_fname, RTLD_LAZY);
-    return self ? (const struct variant *)dlsym(self, symbol) : NULL;
+    void *self = dladdr((void *)find, &here) ? dlopen(here.dli_fname, RTLD_LAZY) : NULL;
+    w.v = self ? (const struct variant *)dlsym(self, symbol) : NULL;
+    if (w.v && !variant_does(w.v, OP_SOFTMAX)) w.v = NULL;
+    w.p.op = OP_SOFTMAX;
+    w.p.dtype = !strcmp(dtype, "f32") ? F32 : !strcmp(dtype, "f16") ? F16 : BF16;
+    w.p.rows = rows;
+    w.p.cols = cols;
+    return w;
 }
 
-static struct problem problem_of(const char *dtype, size_t rows, size_t cols)
-{
-    struct problem p = {};
-    p.op = OP_SOFTMAX;
-    p.dtype = !strcmp(dtype, "f32") ? F32 : !strcmp(dtype, "f16") ? F16 : BF16;
-    p.rows = rows;
-    p.cols = cols;
-    return p;
-}
-
-/* NULL if the variant supports the problem, else what it does not. */
+/* NULL if the variant supports the problem, else what it does not; of the others each only then. */
 extern "C" const char *softmax_refuses(const char *variant, const char *dtype, size_t rows,
                                        size_t cols)
 {
-    const struct variant *v = find(variant);
-    struct problem p = problem_of(dtype, rows, cols);
-    if (!v || !variant_does(v, OP_SOFTMAX)) return "being a softmax of this library";
-    if (!(v->types & TYPE(p.dtype))) return dtype;
-    return v->refuses ? v->refuses(&p) : NULL;
+    struct work w = find(variant, dtype, rows, cols);
+    if (!w.v) return "being a softmax of this library";
+    if (!(w.v->types & TYPE(w.p.dtype))) return dtype;
+    return w.v->refuses ? w.v->refuses(&w.p) : NULL;
 }
 
 /* Bytes of workspace that softmax_run() needs. */
 extern "C" size_t softmax_workspace(const char *variant, const char *dtype, size_t rows,
                                     size_t cols)
 {
-    const struct variant *v = find(variant);
-    struct problem p = problem_of(dtype, rows, cols);
-    return v ? variant_scratch(v, &p) : 0;
+    struct work w = find(variant, dtype, rows, cols);
+    return variant_scratch(w.v, &w.p);
 }
 
 /* Bytes of main memory that the variant moves according to its own model. */
 extern "C" double softmax_bytes(const char *variant, const char *dtype, size_t rows,
                                 size_t cols)
 {
-    const struct variant *v = find(variant);
-    struct problem p = problem_of(dtype, rows, cols);
-    return v && v->cost ? v->cost(&p).bytes : 0;
+    struct work w = find(variant, dtype, rows, cols);
+    return w.v->cost ? w.v->cost(&w.p).bytes : 0;
 }
 
-/* Starts the variant on device arrays in a stream.  Returns 0, or 1 when there is none. */
+/* Starts the variant on device arrays in a stream.  Returns 0. */
 extern "C" int softmax_run(const char *variant, const char *dtype, size_t rows, size_t cols,
                            const void *x, void *y, void *workspace, void *stream)
 {
-    const struct variant *v = find(variant);
-    struct problem p = problem_of(dtype, rows, cols);
+    struct work w = find(variant, dtype, rows, cols);
     struct arrays a = {};
-    if (!v || !variant_does(v, OP_SOFTMAX)) return 1;
     a.x = x;
     a.y = y;
     a.workspace = workspace;
     a.stream = stream;
-    variant_call(v, &p, &a);
+    variant_call(w.v, &w.p, &a);
     return 0;
 }

@@ -68,25 +68,6 @@ static int own_shape(const struct options *opt, struct shape *s)
     return 1;
 }
 
-/* The sizes that were given, to name those that ask for too much: "--batch, --head-dim". */
-static const char *given_sizes(const struct options *opt)
-{
-    static char text[160];
-    const struct { const char *name; size_t value; } sizes[] = {
-        {"--rows", opt->rows},         {"--cols", opt->cols},
-        {"--batch", opt->batch},       {"--heads-q", opt->heads_q},
-        {"--heads-kv", opt->heads_kv}, {"--seqlen-q", opt->seqlen_q},
-        {"--seqlen-k", opt->seqlen_k}, {"--head-dim", opt->head_dim},
-        {"--head-dim-v", opt->head_dim_v}};
-    text[0] = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t n = strlen(text);
-        if (sizes[i].value)
-            snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "", sizes[i].name);
-    }
-    return text;
-}
-
 int bench_fits(const struct stage *stage, const struct options *opt, const struct problem *own)
 {
     int rows = operations[opt->op].family == ON_ROWS;
@@ -115,7 +96,7 @@ static int fits_memory(const struct stage *stage, const struct options *opt,
     size_t room = memory_available() / 16 * 15; /* the rest is for all that is not counted */
     if (problem_bytes(&p) > room)
         return complain(stage, "%s: the arrays need %.3g GB of memory, more than there is",
-                        given_sizes(opt), (double)problem_bytes(&p) / 1e9);
+                        options_sizes(opt), (double)problem_bytes(&p) / 1e9);
     return 0;
 }
 

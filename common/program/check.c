@@ -67,14 +67,10 @@ static void print_failure(const struct run *run, const struct variant *v, const 
     printf("    got %.9g  want %.9g  error %.3g  allowed %.3g\n", verdict->got,
            verdict->want, verdict->err, verdict->allowed);
     printf("    seed %llu; to see it again:\n", (unsigned long long)p->seed);
-    if (run->opt->random)
-        printf(
-            "    build/%s check --random 1 --op %s --variant %s --dtype %s --seed %llu\n",
-            name, op_name(p->test_case->problem.op), v->name, dtype,
-            (unsigned long long)p->seed);
-    else
-        printf("    build/%s check --case %s --variant %s --dtype %s --seed %llu\n", name,
-               p->test_case->name, v->name, dtype, (unsigned long long)p->seed);
+    printf("    build/%s check %s %s --variant %s --dtype %s --seed %llu\n", name,
+           run->opt->random ? "--random 1 --op" : "--case",
+           run->opt->random ? op_name(p->test_case->problem.op) : p->test_case->name, v->name,
+           dtype, (unsigned long long)p->seed);
     fflush(stdout);
 }
 

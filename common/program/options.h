@@ -50,6 +50,9 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
 /* Prints the options of a verb, as the help shows them. */
 void options_help(const struct stage *stage, const struct verb *verb);
 
+/* The sizes that were given, to name those that ask for too much: "--batch, --head-dim". */
+const char *options_sizes(const struct options *opt);
+
 /* The operation that `run` is asked for: --op, or that of the files. */
 enum op run_operation(const struct options *opt);
 

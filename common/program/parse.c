@@ -310,6 +310,16 @@ int options_parse(int argc, char **argv, const struct verb *verb, const struct s
     return status;
 }
 
+const char *options_sizes(const struct options *opt)
+{
+    static char text[160];
+    size_t n = 0;
+    for (int k = 0; k < N_FIXED; k++)
+        if (table[k].offset >= AT(rows) && *(const size_t *)((const char *)opt + table[k].offset))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s--%s", n ? ", " : "", table[k].name);
+    return text;
+}
+
 void options_help(const struct stage *stage, const struct verb *verb)
 {
     enum { INDENT = 7, WIDTH = 90 };
