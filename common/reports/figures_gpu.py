@@ -1,11 +1,13 @@
 """figures_gpu.py: the last rung beside the libraries, softmax on a GPU, several GPUs."""
+import itertools
+
 from ladder import LAST
 from registry import figure
 from results import each, need, read_lines
-from style import (COLOURS, caption, label_ends, length_axis, name_of, plain, plt, stacked,
+from style import (COLOURS, caption, label_ends, length_axis, name_of, offset, plain, plt, stacked,
                    value_axis)
 from tables_gpu import gpu_softmax, is_tuned, ours_of
-from words import si
+from words import panel_text, si
 
 GEMM = "a cuBLAS matrix product of 8192 × 8192 × 8192 in the same run"
 OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that spends less power per "
@@ -16,57 +18,35 @@ OVER_GEMM = ("It is a yardstick, no bound: under the power limit a kernel that s
 def flash(data):
     """Throughput of 16-bit attention against length: the last rung of stage 5 and the libraries."""
     rows = data.beside_peers.query("run == 0 and regime == 'cold' and layout == 'bhld'")
-    rows = rows[is_tuned(rows)] if is_tuned(rows).any() else rows  # others have their own tables
-    lengths = rows.groupby(["head_dim", "causal"]).length.nunique()
-    panels = list(lengths[lengths > 1].index)
-    need(panels, "no bf16 measurement of stage 5 on a GPU at several lengths")
-    dims = sorted({dim for dim, _ in panels})
+    rows = rows[is_tuned(rows) & ((rows.stage == "peer") | (rows.variant == LAST))]
+    rows = rows[rows.groupby(["head_dim", "causal"]).length.transform("nunique") > 1]
+    dims = sorted({*need(rows, "no bf16 measurement of stage 5 on a GPU at several lengths").head_dim})
     tall = 1.05 + 2.5 * len(dims)
     drawn, axes = plt.subplots(len(dims), 2, figsize=(8, tall), squeeze=False)
     drawn.subplots_adjust(left=0.07, right=0.835, top=1 - 0.55 / tall,
                           bottom=1.05 / tall, wspace=0.78, hspace=0.42)
-    used = []
-    for row, dim in zip(axes, dims):
-        for causal, axis in enumerate(row):
-            here = rows[(rows.head_dim == dim) & (rows.causal == causal)]
-            if (dim, causal) in panels:
-                used += flash_panel(axis, here)
-                axis.set_title(f"head_dim {dim:.0f}{', causal' if causal else ''}",
-                               fontsize=8.5, loc="left")
-            else:
-                axis.axis("off")
-    sizes = {row.batch * row.seqlen_q for row in used}
-    tokens = f", {si(sizes.pop())} tokens" if len(sizes) == 1 else ""
-    caption(drawn, used, f"The last rung and the libraries: attention, bf16{tokens}",
+    for (dim, causal), axis in zip(itertools.product(dims, (0, 1)), axes.flat):
+        flash_panel(axis, rows[(rows.head_dim == dim) & (rows.causal == causal)])
+        axis.set_title(panel_text(dim, causal).replace("d =", "head_dim"), fontsize=8.5, loc="left")
+    caption(drawn, each(rows), "The last rung and the libraries: attention, bf16, 16k tokens",
             f"Dotted: {GEMM}.\n{OVER_GEMM} Every rung by length: crossover.png.")
     return drawn
 
 
 def flash_panel(axis, rows):
-    """One panel: lines of the libraries, and of our variant with the most lengths, of equals the
-    last rung.  Returns the rows drawn."""
-    lines = {key: each(line.sort_values("length")) for key, line in
-             rows.groupby(["stage", "variant"], sort=False)}
-    best = max((key for key in lines if key[0] == "5"), default=None, key=lambda key: (
-        len(lines[key]), key[1] == LAST, lines[key][-1].gflops))
-    lines = {key: line for key, line in lines.items() if key == best or key[0] == "peer"}
+    """One panel: a line each, and the matrix product."""
     ends = []
-    for (stage, _), line in lines.items():
-        axis.plot([row.length for row in line], [row.gflops / 1000 for row in line],
-                  "s-" if stage == "5" else "s--", color=COLOURS[stage], linewidth=1.4,
-                  markersize=3)
-        ends.append((line[-1].length, line[-1].gflops / 1000, name_of(line[-1]),
-                     COLOURS[stage]))
-    used = [row for line in lines.values() for row in line]
-    values, ceiling = [row.gflops / 1000 for row in used], rows.ceiling.max() / 1000
-    if ceiling > 0:
-        axis.axhline(ceiling, color="black", linewidth=1, linestyle=":")
-        ends.append((rows.length.max(), ceiling, "cuBLAS GEMM", "black"))
-        values.append(ceiling)
-    length_axis(axis, [row.length for row in used], "keys")
-    value_axis(axis, [max(values)], "TFLOP/s")
+    for (stage, _), line in rows.sort_values("length").groupby(["stage", "variant"], sort=False):
+        axis.plot(line.length, line.gflops / 1000, "s-" if stage == "5" else "s--",
+                  color=COLOURS[stage], linewidth=1.4, markersize=3)
+        last = each(line)[-1]
+        ends.append((last.length, last.gflops / 1000, name_of(last), COLOURS[stage]))
+    ceiling = rows.ceiling.max() / 1000
+    axis.axhline(ceiling, color="black", linewidth=1, linestyle=":")
+    ends.append((rows.length.max(), ceiling, "cuBLAS GEMM", "black"))
+    length_axis(axis, rows.length, "keys")
+    value_axis(axis, [max(rows.gflops.max() / 1000, ceiling)], "TFLOP/s")
     label_ends(axis, ends)
-    return used
 
 
 # --- Softmax ---
@@ -97,32 +77,30 @@ def gpu_traffic(data):
     drawn, (left, right) = plt.subplots(1, 2, figsize=(8, tall), sharey=True)
     drawn.subplots_adjust(left=0.205, right=0.965, top=1 - 0.7 / tall, bottom=1.0 / tall,
                           wspace=0.08)
+
+    def bar(axis, place, length, text, expected, colour):
+        axis.barh(place, length, 0.62, color=colour)
+        offset(axis, text, (length, place), (4, 0))
+        axis.plot([expected] * 2, [place - 0.42, place + 0.42], color="black", linewidth=1.6)
     for place, row in enumerate(here):
-        colour, mark = COLOURS[row.stage], [place - 0.42, place + 0.42]
-        if row.bytes_measured:
-            left.barh(place, row.bytes_measured / one, 0.62, color=colour)
-            left.plot([row.bytes_predicted / one] * 2, mark, color="black", linewidth=1.6)
-            right.plot([row.bytes_measured / row.ceiling * 1e-6] * 2, mark, color="black",
-                       linewidth=1.6, zorder=3)
-            left.text(row.bytes_measured / one + 0.12, place,
-                      f"{row.bytes_measured / one:.2f}", fontsize=8, va="center")
+        moved, colour = row.bytes_measured / one, COLOURS[row.stage]
+        if moved:
+            bar(left, place, moved, f"{moved:.2f}", row.bytes_predicted / one, colour)
         else:
             left.text(0.1, place, "not counted", fontsize=8, va="center", color=colour)
-        right.barh(place, row.median_s * 1e3, 0.62, color=colour)
-        right.text(row.median_s * 1e3 * 1.01 + 0.02, place, f"{row.median_s * 1e3:.2f}",
-                   fontsize=8, va="center")
-    left.set_yticks(range(len(here)))
-    left.set_yticklabels(["PyTorch" if row.stage == "peer" else
-                          f"{row.stage} {row.variant.removeprefix('gpu_')}" for row in here],
-                         fontsize=8.5)
+        bar(right, place, row.median_s * 1e3, f"{row.median_s * 1e3:.2f}",
+            row.bytes_measured / row.ceiling * 1e-6 or None, colour)
+    left.set_yticks(range(len(here)), ["PyTorch" if row.stage == "peer" else
+                                       f"{row.stage} {row.variant.removeprefix('gpu_')}"
+                                       for row in here], fontsize=8.5)
     left.invert_yaxis()
-    left.set_title("reads and writes of the whole matrix", fontsize=9, loc="left")
-    left.set_xlabel("bar: counted by the hardware; mark: predicted")
-    right.set_title("time, ms", fontsize=9, loc="left")
-    right.set_xlabel("mark: what a copy needs for the same bytes")
-    left.set_xlim(0, 1.14 * max(row.bytes_measured / one for row in here))
-    right.set_xlim(0, 1.14e3 * max(row.median_s for row in here))
-    for axis in (left, right):
+    for axis, title, text, most in (
+            (left, "reads and writes of the whole matrix",
+             "bar: counted by the hardware; mark: predicted", max(row.bytes_measured for row in here) / one),
+            (right, "time, ms", "mark: what a copy needs for the same bytes",
+             1e3 * max(row.median_s for row in here))):
+        axis.set_title(title, fontsize=9, loc="left")
+        axis.set(xlabel=text, xlim=(0, 1.14 * most))
         plain(axis, "x")
         axis.tick_params(axis="y", length=0)
     caption(drawn, here, f"Does time follow traffic? Softmax of [{si(here[0].rows)}, "
@@ -166,33 +144,28 @@ def gpu_rows(data):
 def ring_in_time(data):
     """What each GPU computes and copies in each step of a real run, a panel for each way to cut a
     causal problem."""
-    lines = data.file("multi_gpu/timeline.csv", read_lines).query("causal == '1'")
-    for column in ("rank", "step", "begin_ms", "end_ms"):
-        lines = lines.assign(**{column: lines[column].astype(float)})
-    lines = lines.assign(long=lines.end_ms - lines.begin_ms)
+    lines = data.file("multi_gpu/timeline.csv", read_lines).query("causal == '1'").astype(
+        {"rank": int, "step": int, "begin_ms": float, "end_ms": float})
     titles = {"ring": "zigzag chunks", "ring-unbalanced": "contiguous chunks"}
-    kinds = need([name for name in titles if (lines.strategy == name).any()],
-                 "timeline.csv has no causal ring")
-    drawn, axes = stacked(len(kinds), 1.5, right=0.97, left=0.13, gap=0.55)
-    end = lines.end_ms.max()
-    for axis, kind in zip(axes, kinds):
-        here = lines[lines.strategy == kind].drop_duplicates(["rank", "step", "what"], keep="last")
-        ranks = 1 + int(here["rank"].max())
-        for x in each(here):
-            copies = x.what == "copy"
-            y = 2.4 * (ranks - 1 - x.rank) + (0 if copies else 1)
-            axis.barh(y, x.long, left=x.begin_ms, height=0.8,
+    drawn, axes = stacked(len(titles), 1.5, right=0.97, left=0.13, gap=0.55)
+    end, ranks = lines.end_ms.max(), 1 + lines["rank"].max()
+    for axis, (kind, title) in zip(axes, titles.items()):
+        here = need(lines[lines.strategy == kind], f"timeline.csv has no {kind}")
+        for x in each(here.drop_duplicates(["rank", "step", "what"], keep="last")):
+            copies, long = x.what == "copy", x.end_ms - x.begin_ms
+            y = 2.4 * (ranks - 1 - x.rank) + (not copies)
+            axis.barh(y, long, left=x.begin_ms, height=0.8,
                       color=COLOURS["2"] if copies else COLOURS["4"], edgecolor="white")
-            if not copies and x.long > end / 20:
-                axis.text(x.begin_ms + x.long / 2, y, f"step {x.step + 1:.0f}: {x.long:.1f} ms",
-                          color="white", fontsize=8, ha="center", va="center")
-            elif copies:
-                axis.text(x.end_ms + end / 100, y, f"keys and values travel: {x.long:.1f} ms",
+            if copies:
+                axis.text(x.end_ms + end / 100, y, f"keys and values travel: {long:.1f} ms",
                           fontsize=8, color=COLOURS["2"], va="center")
-        axis.set_yticks([2.4 * (ranks - 1 - r) + 0.5 for r in range(ranks)])
-        axis.set_yticklabels([f"GPU {r}" for r in range(ranks)])
+            elif long > end / 20:
+                axis.text(x.begin_ms + long / 2, y, f"step {x.step + 1}: {long:.1f} ms",
+                          color="white", fontsize=8, ha="center", va="center")
+        axis.set_yticks([2.4 * (ranks - 1 - r) + 0.5 for r in range(ranks)],
+                        [f"GPU {r}" for r in range(ranks)])
         axis.set_xlim(0, 1.02 * end)
-        axis.set_title(titles[kind], fontsize=9, loc="left")
+        axis.set_title(title, fontsize=9, loc="left")
         plain(axis, "x")
     axes[-1].set_xlabel("milliseconds from the begin of the call")
     caption(drawn, each(data.file("multi_gpu/times.csv")),

@@ -118,20 +118,16 @@ def swizzle(data):  # pylint: disable=unused-argument
 # --- The attention map ---
 
 def attention_map(program, fixture):
-    """softmax(q k^T / sqrt(head_dim)) [heads, seqlen, seqlen]."""
-    q = np.load(fixture / "q.npy")
-    heads, seqlen, _ = q.shape
+    """softmax(q k^T / sqrt(head_dim)) [heads, seqlen, seqlen]: attention to the unit vectors."""
+    heads, seqlen, _ = np.load(fixture / "q.npy").shape
     with tempfile.TemporaryDirectory() as place:
-        identity, o = f"{place}/identity.npy", f"{place}/map.npy"
-        np.save(identity, np.broadcast_to(np.eye(seqlen, dtype="<f4"),
-                                          (heads, seqlen, seqlen)))
-        done = subprocess.run([program, "run", "--q", fixture / "q.npy", "--k",
-                               fixture / "k.npy", "--v", identity, "--o", o],
+        np.save(f"{place}/v.npy", np.broadcast_to(np.eye(seqlen, dtype="<f4"), (heads, seqlen, seqlen)))
+        done = subprocess.run([program, "run", "--q", fixture / "q.npy", "--k", fixture / "k.npy",
+                               "--v", f"{place}/v.npy", "--o", f"{place}/o.npy"],
                               capture_output=True, text=True, check=False)
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise NoData(f"{program} run failed: {lines[-1]}")
-        return np.load(o)
+            raise NoData(f"{program} run failed: {done.stderr.strip()}")
+        return np.load(f"{place}/o.npy")
 
 
 @figure("map.png", "map")
@@ -145,17 +141,15 @@ def attention(data):
         maps = attention_map(program, fixture)
         p = maps[head]
         tokens = (fixture / "tokens.txt").read_text(encoding="utf-8").split()
-    except (OSError, ValueError, IndexError) as error:
+        model = re.search(r"\*\*Model\*\*: [\w-]+/(\S+),",
+                          (fixture / "README.md").read_text(encoding="utf-8"))[1]
+    except (OSError, ValueError, IndexError, TypeError) as error:
         raise NoData(str(error)) from None
     n = len(tokens)
-    about = fixture / "README.md"
-    model = re.search(r"\*\*Model\*\*: [\w-]+/(\S+),", about.read_text(encoding="utf-8")) \
-        if about.exists() else None
     drawn = plt.figure(figsize=(8, 9.6))
     axis = drawn.add_axes([0.115, 0.16, 0.79, 0.75])
     image = axis.imshow(np.sqrt(p), cmap="magma_r", vmin=0, vmax=1, aspect="auto")
-    axis.set_yticks(range(n))
-    axis.set_yticklabels(tokens, fontsize=7)
+    axis.set_yticks(range(n), tokens, fontsize=7)
     axis.set_xticks([])
     axis.tick_params(length=1.5, pad=1.5)
     for i, token in enumerate(tokens):  # on two levels: a line is wider than a cell
@@ -169,16 +163,15 @@ def attention(data):
     marks = [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
     drawn.colorbar(image, cax=bar, ticks=[mark ** 0.5 for mark in marks])
     bar.set_yticklabels([f"{100 * mark:g} %" for mark in marks], fontsize=8)
-    drawn.text(0.01, 0.988, "Which tokens does each token attend to?", fontsize=10, va="top",
-                weight="bold")
-    drawn.text(0.01, 0.966, "Row i shows how query i, the token at the left, divides its "
-                "weight of 100 % among the keys, the tokens below.\n"
-                f"This is head {head} of {len(maps)}, counted from 0, of a layer of "
-                f"{model[1] if model else 'a model'}. The colour follows the square root of the "
-                "weight.",
-                fontsize=8, va="top")
-    drawn.text(0.01, 0.008, f"computed by {pathlib.Path(program).name} from {fixture}",
-                fontsize=7.5, color=CAPTION, va="bottom")
+    for y, text, look in (
+            (0.988, "Which tokens does each token attend to?", {"fontsize": 10, "weight": "bold"}),
+            (0.966, "Row i shows how query i, the token at the left, divides its "
+             "weight of 100 % among the keys, the tokens below.\n"
+             f"This is head {head} of {len(maps)}, counted from 0, of a layer of {model}. The colour "
+             "follows the square root of the weight.", {"fontsize": 8}),
+            (0.02, f"computed by {pathlib.Path(program).name} from {fixture}",
+             {"fontsize": 7.5, "color": CAPTION})):
+        drawn.text(0.01, y, text, va="top", **look)
     return drawn
 
 

@@ -47,30 +47,28 @@ def draw_all(names, data, out):
 
 def main(argv=None):
     """Draws what the files have; returns the exit status."""
-    groups = {group for group, _, _ in FIGURES.values()}
     parser = argparse.ArgumentParser(description="Draws the figures from CSV files.")
     parser.add_argument("--results", type=pathlib.Path, help="directory of the CSV files")
-    parser.add_argument("--out", type=pathlib.Path, help="where to draw")
+    parser.add_argument("--out", type=pathlib.Path, default="build/plots", help="where to draw")
     parser.add_argument("--program", help="stage program that computes the attention map")
     parser.add_argument("--fixture", type=pathlib.Path, default="tests/fixture")
     parser.add_argument("--head", type=int, default=9, help="head of the attention map")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    arguments = parser.parse_args(argv)
+    data = Data(pathlib.Path("build/results"))
+    data.options = arguments = parser.parse_args(argv)
     if arguments.list:
         for name, (group, draw, _) in FIGURES.items():
             print(f"{group:9} {name:20} {' '.join(draw.__doc__.split())}")
         return 0
-    wanted = arguments.names or ["bench"] * bool(arguments.results) \
-        + ["map"] * bool(arguments.program)
-    unknown = {*wanted} - groups - {*FIGURES}
-    if unknown or not wanted or not arguments.out:
-        parser.error(f"no figure '{unknown.pop()}'; --list names them" if unknown else
-                     "--out and one of --results, --program or NAME are needed")
-    data = Data(arguments.results or pathlib.Path("build/results"))
-    data.options = arguments
-    names = [name for name, (group, _, _) in FIGURES.items() if {name, group} & {*wanted}]
-    if any(FIGURES[name][0] in ("bench", "ladder") for name in names):
+    data.directory = arguments.results or data.directory
+    wanted = {*(arguments.names or ["bench"] * bool(arguments.results)
+                + ["map"] * bool(arguments.program))}
+    names = [name for name, (group, _, _) in FIGURES.items() if {name, group} & wanted]
+    unknown = wanted - {*names} - {FIGURES[name][0] for name in names}
+    if unknown or not names:
+        parser.error(f"no figure {', '.join(unknown) or 'named'}; --list names them")
+    if {"bench", "ladder"} & {FIGURES[name][0] for name in names}:
         data.rows  # pylint: disable=pointless-statement  # malformed files stop it here
     return 0 if draw_all(names, data, arguments.out) else 1
 
