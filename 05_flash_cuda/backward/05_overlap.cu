@@ -21,8 +21,9 @@
  * consumer that writes dS(u) has waited for the other's dS(u-1), which the other wrote
  * after its dQ(u-2), the last that read this place.
  *
- * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles
- * first, by the order of the hardware. */
+ * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first.
+ * Eight heads take turns: else the heaviest block of the last head would begin when everybody
+ * else is nearly done. */
 #include "backward/hopper_launch.h"
 
 template <class Type, enum dtype DTYPE, int HEAD_DIM>
@@ -208,7 +209,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     backward_memory<C> &sm = dynamic_shared<backward_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, blockIdx.x);
+        sm.work = key_work_of<C>(params.x, nth_tile(params, blockIdx.x));
     }
     __syncthreads();
     int w = warpgroup_index();

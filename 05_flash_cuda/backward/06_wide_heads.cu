@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     wide_memory<C> &sm = dynamic_shared<wide_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, blockIdx.x);
+        sm.work = key_work_of<C>(params.x, nth_tile(params, blockIdx.x));
     }
     __syncthreads();
     int w = warpgroup_index();

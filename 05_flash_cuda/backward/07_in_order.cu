@@ -16,30 +16,12 @@
 #define BESIDE_RUNG_6
 #include "backward/06_wide_heads.cu"
 
-/* Are the last keys first?  Where some are hidden behind a query. */
-template <enum dtype T>
-static inline HOST_DEVICE bool from_the_end(const struct gradient<T> &x)
-{
-    return x.mask.last < x.seqlen_k;
-}
-
-/* The tile of keys, of all heads, that is the n-th to begin. */
-template <enum dtype T>
-static __device__ __forceinline__ int nth_tile(const struct backward_params<T> &params, int n)
-{
-    const struct gradient<T> &x = params.x;
-    const int first = n / (params.window * x.key_tiles) * params.window;
-    const int heads = min(params.window, x.batch * x.heads_kv - first), r = n - first * x.key_tiles;
-    const int tile = r / heads;
-    return (first + r % heads) * x.key_tiles + (from_the_end(x) ? x.key_tiles - 1 - tile : tile);
-}
-
 /* How many blocks of keys add to a tile of queries before this one. */
 template <class C, enum dtype T>
 static __device__ __forceinline__ int turn_of(const struct gradient<T> &x, int j_0, int i_0)
 {
     struct key_range32 seen = some_row_sees(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
-    return from_the_end(x) ? (seen.end - 1) / C::Bc - j_0 / C::Bc : j_0 / C::Bc - seen.first / C::Bc;
+    return is_causal(x) ? (seen.end - 1) / C::Bc - j_0 / C::Bc : j_0 / C::Bc - seen.first / C::Bc;
 }
 
 /* An adder waits until those before it have added, and says so when it has. */
@@ -64,7 +46,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     any_memory<C> &sm = dynamic_shared<any_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, nth_tile(params, atomicAdd(params.counter, 1)));
+        sm.work = key_work_of<C>(params.x, nth_tile(params, atomicAdd(params.counter, 1), is_causal(params.x)));
     }
     __syncthreads();
     int w = warpgroup_index();
@@ -90,7 +72,7 @@ static void backward(const struct problem *p, const struct arrays *a)
         using C = decltype(c);
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
-        params.window = from_the_end(params.x) ? 1 : persistent_blocks(1 << 30) / params.x.key_tiles;
+        params.window = is_causal(params.x) ? 1 : persistent_blocks(1 << 30) / params.x.key_tiles;
         if (params.window < 1) params.window = 1;
         CUDA_CHECK(cudaMemsetAsync(params.counter, 0, counters<C>(p) * sizeof(int),
                                    (cudaStream_t)a->stream));

@@ -41,6 +41,7 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
     params.d_o = tensor_map(a->d_o, p->dtype, o, strides_of_o(p), C::Br);
     params.x = gradient_of<C::TYPE_OF_T>(p, a, C::Br, C::Bc);
     params.c = p->scale * 1.44269504f;
+    params.window = is_causal(params.x) ? 8 : 1;
     params.counter = NULL;
     return params;
 }

@@ -23,7 +23,7 @@ template <enum dtype T> struct backward_params {
     CUtensorMap q, k, v, d_o;
     struct gradient<T> x;
     float c;      /* scale log2(e) */
-    int window;   /* rung 7: heads whose tiles of keys begin in turn */
+    int window;   /* heads whose tiles of keys begin in turn */
     int *counter; /* rung 7: blocks begun, and then additions to each block of dq */
 };
 
@@ -72,6 +72,25 @@ template <class C> static __device__ __forceinline__ void memory_init(backward_m
         mbarrier_init(&sm.dq_empty[i], 1);
     }
     fence_mbarrier_init();
+}
+
+/* Are some keys hidden behind a query, so that the first keys have most queries? */
+template <enum dtype T> static inline HOST_DEVICE bool is_causal(const struct gradient<T> &x)
+{
+    return x.mask.last < x.seqlen_k;
+}
+
+/* The tile of keys, of all heads, that is the n-th to begin: the first tile of `window` heads, then
+ * their second, and so on; then those of the next heads. */
+template <enum dtype T>
+static __device__ __forceinline__ int nth_tile(const struct backward_params<T> &params, int n,
+                                               bool last_first = false)
+{
+    const struct gradient<T> &x = params.x;
+    const int first = n / (params.window * x.key_tiles) * params.window;
+    const int heads = min(params.window, x.batch * x.heads_kv - first), r = n - first * x.key_tiles;
+    const int tile = r / heads;
+    return (first + r % heads) * x.key_tiles + (last_first ? x.key_tiles - 1 - tile : tile);
 }
 
 template <class C, enum dtype T>
