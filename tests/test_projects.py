@@ -117,7 +117,7 @@ def clock(grader, project, monkeypatch):
         who = "solution" if folder == grader.others.get(project.name) else what
         one.passed.setdefault(who, []).append(taken)
         now = one.given[who]
-        work = len(rounds) // 2 * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
+        work = len(rounds) * next(iter(inputs.values())).size * (8 if "x" in inputs else 4 * inputs["q"].shape[2])
         return work * (now if isinstance(now, float) else now[min(len(one.passed[who]), len(now)) - 1]), got, why
 
     monkeypatch.setattr(timing, "RUNS", 2)
@@ -190,14 +190,14 @@ def test_targets_name_a_share_for_every_gpu():
 
 
 def test_rounds_change_what_the_judge_changes(grader, project):
-    inputs, rounds = timing.fresh(project.op, project.shape), bytes([7, 255, 200, 0, 0, 210])
-    folder = grader.folder()
+    inputs, folder = timing.fresh(project.op, project.shape), grader.folder()
+    rounds = timing.secret_rounds(inputs, 3)
     assert not grader.built(project, project.solution.read_text(encoding="utf-8"), folder)[0]
     assert grader.timeable(folder) is None
     _, got, why = grader.seconds(project, folder, "it", inputs, rounds)
     assert not why and timing.wrong_with(inputs, rounds, dict(got)) is None
-    assert timing.wrong_with(inputs, rounds[:4], dict(got)) is not None
-    assert timing.wrong_with(inputs, bytes([7, 254, 200, 0, 0, 210]), dict(got)) is not None
+    assert timing.wrong_with(inputs, rounds[:2], dict(got)) is not None
+    assert timing.wrong_with(inputs, [rounds[0], (rounds[1][0], rounds[1][1] ^ 1), rounds[2]], dict(got)) is not None
 
 
 def write_class(place):
@@ -221,7 +221,7 @@ def test_grade_projects_writes_marks_and_late_days(place, monkeypatch):
         _, got, why = real(self, project, folder, what, inputs, rounds)
         is_fast = what == "it" and (folder / START.name).read_text(encoding="utf-8").startswith(fast)
         taken = {"nothing": 1, "copy": 2, "it": 4 if is_fast else 51}[what]
-        return taken * len(rounds) * 4.0 * inputs["x"].size, got, why
+        return taken * len(rounds) * 8.0 * inputs["x"].size, got, why
 
     monkeypatch.setattr(timing, "RUNS", 1)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own

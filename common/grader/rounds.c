@@ -6,12 +6,11 @@
  *     PROGRAM fma                                  prints the GFLOP/s of multiply-adds
  *
  * WHAT is `it`, or one of two yardsticks: `nothing` and a plain `copy`.  Reads the inputs (raw floats:
- * FOLDER/x, or q, k and v).  A round: a byte comes from stdin; in each row of x, or of q and k, one
- * element is replaced, where and by what follows from the byte, the round and the row; WHAT computes;
- * a byte goes to stdout; another one comes and decides which row of the output goes into the file
+ * FOLDER/x, or q, k and v).  A round: changes come from stdin, one for each row of x, or of q and k;
+ * WHAT computes; a byte goes to stdout; a number comes, and that row of the output goes into the file
  * `rows`.  At the end of stdin the last y, or o and lse, is written where the program runs.  So nobody
  * knows, while it computes, whether a round is the last, or which of its rows is kept.
- * judge: timing.py, which makes the same changes. */
+ * judge: timing.py. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,19 +46,15 @@ static void write_floats(const char *name, const float *p, size_t n)
     if (!f || fwrite(p, sizeof *p, n, f) != n || fclose(f)) exit(1);
 }
 
-static uint64_t hash(uint64_t seed, uint64_t i)
-{
-    uint64_t r = (seed * 1000003 + i + 1) * 0x9e3779b97f4a7c15u;
-    return (r ^ r >> 29) * 0xbf58476d1ce4e5b9u;
-}
-
-/* One element of each row (n) changes. */
-static void change(float *x, size_t rows, size_t n, uint64_t seed)
+/* One element of each row (n) changes; 0 at the end of stdin. */
+static int change(float *x, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows; i++) {
-        uint64_t r = hash(seed, i);
-        x[i * n + (r >> 40) % n] = (float)(r >> 8 & 0xffff) * 0x1p-13f - 4.0f;
+        struct { uint32_t at; float value; } new;
+        if (fread(&new, sizeof new, 1, stdin) != 1) return 0;
+        x[i * n + new.at % n] = new.value;
     }
+    return 1;
 }
 
 static void nothing(const struct problem *p, const struct arrays *a)
@@ -107,16 +102,14 @@ int main(int argc, char **argv)
     }
     a.workspace = memory(variant_scratch(v, &p) / sizeof(float) + 1);
 
-    unsigned char byte;
+    uint32_t kept;
+    size_t n_rows = n_out / n_row;
     FILE *f = fopen("rows", "wb");
     if (!f) return 1;
-    for (uint64_t round = 0; read(STDIN_FILENO, &byte, 1) == 1; round++) {
-        for (int i = 0; i < 2; i++)
-            if (x[i]) change(x[i], n_out / n_row, n_row, byte + 256 * (2 * round + (uint64_t)i));
+    while (change(x[0], n_rows, n_row) && (!x[1] || change(x[1], n_rows, n_row))) {
         variant_call(v, &p, &a);
-        if (write(STDOUT_FILENO, "", 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) return 1;
-        size_t kept = hash(byte + 256 * 2 * round, 0) % (n_out / n_row);
-        const float *y = (const float *)(rows ? a.y : a.o) + kept * n_row;
+        if (write(STDOUT_FILENO, "", 1) != 1 || fread(&kept, sizeof kept, 1, stdin) != 1) return 1;
+        const float *y = (const float *)(rows ? a.y : a.o) + kept % n_rows * n_row;
         if (fwrite(y, sizeof *y, n_row, f) != n_row) return 1;
     }
     if (fclose(f)) return 1;

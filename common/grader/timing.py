@@ -2,9 +2,9 @@
 
 The work     a problem of about the project's shape, drawn anew for each run from the system's random
              numbers, its scores shifted by a random number in each row, some of them -infinity
-The rounds   one by one (rounds.c).  The judge says a byte, a few elements change, the program
-             computes and answers, and the judge says a byte that decides which row is kept.  All
-             kept rows, and all of the last output, are compared
+The rounds   one by one (rounds.c).  The judge sends an element for each row, the program computes and
+             answers, and only then the judge says which row of the output is kept.  All kept rows,
+             and all of the last output, are compared
 The clock    the processor time that the kernel counts for a process on one core.  What the same
              rounds take when nothing is computed is taken off
 The ceiling  a copy of the rows, or multiply-adds, between the runs; and where the solution is, it runs
@@ -39,19 +39,16 @@ def fresh(op, shape):
     return {"q": q, "k": k, "v": v}
 
 
-def hashes(seed, n):
-    """The numbers by which rounds.c decides."""
-    with np.errstate(over="ignore"):
-        r = (np.uint64(seed * 1000003 + 1) + np.arange(n, dtype=np.uint64)) * np.uint64(0x9e3779b97f4a7c15)
-        return (r ^ r >> np.uint64(29)) * np.uint64(0xbf58476d1ce4e5b9)
-
-
-def change(x, seed):
-    """What rounds.c does to an input before a round."""
-    rows = x.reshape(-1, x.shape[-1])
-    r = hashes(seed, len(rows))
-    rows[np.arange(len(rows)), (r >> np.uint64(40)) % np.uint64(rows.shape[1])] = \
-        (r >> np.uint64(8) & np.uint64(0xffff)).astype(np.float32) * np.float32(2 ** -13) - np.float32(4)
+def secret_rounds(inputs, length):
+    """For each round what changes, an element of each row, and which row is kept."""
+    rng, changed = np.random.default_rng(), [x for name, x in inputs.items() if name != "v"]
+    n, width = changed[0].size // changed[0].shape[-1], changed[0].shape[-1]
+    rounds = []
+    for _ in range(length):
+        change = np.empty((len(changed), n), [("at", "u4"), ("value", "f4")])
+        change["at"], change["value"] = rng.integers(width, size=change.shape), rng.uniform(-4, 4, change.shape)
+        rounds.append((change, int(rng.integers(n))))
+    return rounds
 
 
 def case_of(inputs, row=None):
@@ -68,34 +65,40 @@ def case_of(inputs, row=None):
 
 
 def conversation(rounds):
-    """Says the bytes: one that begins a round, and, when that has been answered, one for its row."""
+    """Sends a round, and when that has been answered, the number of its row."""
     def talk(process, seconds):
         end = time.monotonic() + seconds
-        with process.stdin, process.stdout:
-            for i, byte in enumerate(rounds):
-                try:
-                    os.write(process.stdin.fileno(), bytes([byte]))
-                except BrokenPipeError:
+        to, answers = process.stdin.fileno(), process.stdout
+        os.set_blocking(to, False)  # who does not read ends the conversation
+
+        def send(data):
+            try:
+                return os.write(to, data) == len(data)
+            except (BrokenPipeError, BlockingIOError):
+                return False
+
+        with process.stdin, answers:
+            for change, kept in rounds:
+                if not send(change.tobytes()):
                     return
-                if i % 2:
-                    continue
-                ready = select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
-                if not ready or len(os.read(process.stdout.fileno(), 1)) != 1:
+                ready = select.select([answers], [], [], max(0.0, end - time.monotonic()))[0]
+                if not ready or len(os.read(answers.fileno(), 1)) != 1:
                     kill_group(process.pid)
+                    return
+                if not send(np.uint32(kept).tobytes()):
                     return
     return talk
 
 
 def wrong_with(inputs, rounds, got):
     """What is wrong with a row that was kept, or with the last round; or None."""
-    inputs = {name: array.copy() for name, array in inputs.items()}
-    first, y = next(iter(inputs.values())), "y" if "x" in inputs else "o"
-    width, kept = first.shape[-1], got.pop("rows", np.zeros(0))
-    for i, (byte, kept_by) in enumerate(zip(rounds[::2], rounds[1::2])):
-        for at, name in enumerate(x for x in "xqk" if x in inputs):
-            change(inputs[name], byte + 256 * (2 * i + at))
-        case = case_of(inputs, int(hashes(kept_by + 512 * i, 1)[0] % np.uint64(first.size // width)))
-        row = kept[i * width:(i + 1) * width]
+    inputs, y = {name: array.copy() for name, array in inputs.items()}, "y" if "x" in inputs else "o"
+    changed = [x.reshape(-1, x.shape[-1]) for name, x in inputs.items() if name != "v"]
+    width, rows = changed[0].shape[1], got.pop("rows", np.zeros(0))
+    for i, (change, kept) in enumerate(rounds):
+        for x, new in zip(changed, change):
+            x[np.arange(len(x)), new["at"]] = new["value"]
+        case, row = case_of(inputs, kept), rows[i * width:(i + 1) * width]
         if row.size != width:  # it ended early
             return "a round is missing", y, 0, 0, 0
         case.outputs = {y: case.outputs[y]}
@@ -157,8 +160,8 @@ class Timer(Grader):
 
     def one_run(self, project, who, length):
         """Seconds of each for a byte or a flop, how many there were, and what is wrong with `it`."""
-        inputs, rounds, found = fresh(project.op, project.shape), os.urandom(2 * length), {}
-        n = next(iter(inputs.values())).size
+        inputs, found = fresh(project.op, project.shape), {}
+        rounds, n = secret_rounds(inputs, length), next(iter(inputs.values())).size
         work = length * (8.0 * n if "copy" in who else 4.0 * n * inputs["q"].shape[2])
         for name in sorted(who, reverse=bool(length & 1)):
             taken, got, why = self.seconds(project, *who[name], inputs, rounds)
