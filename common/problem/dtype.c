@@ -11,25 +11,17 @@
 static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }
 static void store_f32(void *array, size_t i, float x) { ((float *)array)[i] = x; }
 
-static float load_f16(const void *array, size_t i)
-{
-    return half_to_float(((const uint16_t *)array)[i]);
-}
-
-static void store_f16(void *array, size_t i, float x)
-{
-    ((uint16_t *)array)[i] = float_to_half(x);
-}
-
-static float load_bf16(const void *array, size_t i)
-{
-    return bfloat_to_float(((const uint16_t *)array)[i]);
-}
-
-static void store_bf16(void *array, size_t i, float x)
-{
-    ((uint16_t *)array)[i] = float_to_bfloat(x);
-}
+#define OF_16_BITS(type, widen, narrow)                                                    \
+    static float load_##type(const void *array, size_t i)                                  \
+    {                                                                                      \
+        return widen(((const uint16_t *)array)[i]);                                        \
+    }                                                                                      \
+    static void store_##type(void *array, size_t i, float x)                               \
+    {                                                                                      \
+        ((uint16_t *)array)[i] = narrow(x);                                                \
+    }
+OF_16_BITS(f16, half_to_float, float_to_half)
+OF_16_BITS(bf16, bfloat_to_float, float_to_bfloat)
 
 const struct dtype_entry dtypes[N_DTYPES] = {
     [F32] = {.name = "f32", .size = 4, .load = load_f32, .store = store_f32,

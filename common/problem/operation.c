@@ -38,7 +38,7 @@ const struct operation operations[] = {
                       .files = Q_K_V_FILES | O_LSE},
     [OP_LOGSOFTMAX_ATTENTION] = {.name = "logsoftmax_attention", .family = ON_HEADS,
                                  .unit = "score", .inputs = Q_K_V, .outputs = O_LSE,
-                                 .optional = HAS(ARRAY_LSE), .files = Q_K_V_FILES | O_LSE},
+                                 .files = Q_K_V_FILES | O_LSE},
     [OP_MEAN] = {.name = "mean", .family = ON_ROWS, .unit = "elem", .inputs = HAS(ARRAY_X),
                  .outputs = HAS(ARRAY_Y), .files = X_Y},
     [OP_SCAN] = {.name = "scan", .family = ON_HEADS, .unit = "key", .inputs = Q_K_V,

@@ -14,7 +14,6 @@ struct operation {
     const char *unit;     /* `list` gives the cost for one: "elem" (element), "score", "key" */
     int is_benched;       /* bench measures it */
     unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
-    unsigned optional;        /* outputs that a variant may leave alone, but not write in part */
     unsigned files;           /* arrays that `run` reads and writes; 0: it does not do it */
     size_t (*results)(const struct problem *p); /* ON_ROWS: columns of y; NULL: y [rows] */
     /* ON_HEADS */
