@@ -43,7 +43,8 @@ const struct array_entry array_list[N_ARRAYS] = {
     X(NO_DIMENSION, "", 0)                                                     \
     X(ROWS, "rows", p->rows)                                                   \
     X(COLS, "cols", p->cols)                                                   \
-    X(RESULTS, "results", operations[p->op].results(p))                        \
+    X(RESULTS, "results",                                                      \
+      operations[p->op].results == AS_X ? p->cols : operations[p->op].results) \
     X(BATCHES, "batch", p->packed ? 1 : p->batch)                              \
     X(PAGES_OR_BATCHES, "batch", p->page_size ? p->n_pages : p->packed ? 1 : p->batch) \
     X(HEADS_Q, "heads_q", p->heads_q)                                          \

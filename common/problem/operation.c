@@ -6,14 +6,6 @@
 
 #include "problem/layout.h"
 
-static size_t as_x(const struct problem *p) { return p->cols; }
-
-static size_t fused(const struct problem *p)
-{
-    (void)p;
-    return N_FUSED;
-}
-
 /* What every operation on heads reads, as far as the problem's features say so; what scan
  * and update, which have one query, read. */
 #define Q_K_V (HAS(ARRAY_Q) | HAS(ARRAY_K) | HAS(ARRAY_V) | HAS(ARRAY_BIAS) | \
@@ -29,10 +21,10 @@ static size_t fused(const struct problem *p)
 const struct operation operations[] = {
     [OP_SOFTMAX] = {.name = "softmax", .family = ON_ROWS, .unit = "elem", .is_benched = 1,
                     .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y), .files = X_Y,
-                    .results = as_x},
+                    .results = AS_X},
     [OP_LOGSOFTMAX] = {.name = "logsoftmax", .family = ON_ROWS, .unit = "elem",
                        .is_benched = 1, .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y),
-                       .files = X_Y, .results = as_x},
+                       .files = X_Y, .results = AS_X},
     [OP_ATTENTION] = {.name = "attention", .family = ON_HEADS, .unit = "score",
                       .is_benched = 1, .inputs = Q_K_V, .outputs = O_LSE,
                       .files = Q_K_V_FILES | O_LSE},
@@ -48,7 +40,7 @@ const struct operation operations[] = {
                    .updates = 1},
     [OP_FUSED_REDUCTION] = {.name = "fused_reduction", .family = ON_ROWS, .unit = "elem",
                             .inputs = HAS(ARRAY_X) | HAS(ARRAY_W), .outputs = HAS(ARRAY_Y),
-                            .files = X_W_Y, .results = fused},
+                            .files = X_W_Y, .results = N_FUSED},
     [OP_BACKWARD] = {.name = "backward", .family = ON_HEADS, .unit = "score", .is_benched = 1,
                      .inputs = Q_K_V | O_LSE | HAS(ARRAY_DO), .outputs = GRADIENTS,
                      .files = Q_K_V_FILES | HAS(ARRAY_DO) | GRADIENTS},

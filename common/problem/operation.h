@@ -7,6 +7,7 @@
 
 /* ON_ROWS: x (, w) [rows, cols] -> y.   ON_HEADS: q, k, v (, bias) -> o, lse. */
 enum family { ON_ROWS, ON_HEADS };
+#define AS_X SIZE_MAX /* as many as x has */
 
 struct operation {
     const char *name;     /* "softmax", as in the CSV */
@@ -15,7 +16,7 @@ struct operation {
     int is_benched;       /* bench measures it */
     unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
     unsigned files;           /* arrays that `run` reads and writes; 0: it does not do it */
-    size_t (*results)(const struct problem *p); /* ON_ROWS: columns of y; NULL: y [rows] */
+    size_t results;       /* ON_ROWS: columns of y, or AS_X; 0: y [rows] */
     /* ON_HEADS */
     int one_query;        /* seqlen_q = 1 */
     int per_prefix;       /* an answer for each prefix of the keys, not for each query */
