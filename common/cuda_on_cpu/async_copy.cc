@@ -1,11 +1,12 @@
 /* async_copy.cc: cp.async: a copy takes place when its thread waits for it. */
 #include "cuda_on_cpu/executor.h"
+#include "cuda_on_cpu/mma_on_cpu.h"
 
 namespace cuda_on_cpu
 {
 
-UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
-                const struct caller &where)
+UNSEEN void cp_async(void *to, const void *from, size_t bytes, size_t bytes_read,
+                     const struct caller &where)
 {
     if ((bytes != 4 && bytes != 8 && bytes != 16) || bytes_read > bytes)
         fail(where, "cp.async of %zu bytes, %zu of them read", bytes, bytes_read);
@@ -14,13 +15,13 @@ UNSEEN void copy_async(void *to, const void *from, size_t bytes, size_t bytes_re
     self->current->copies.push_back({to, from, bytes, bytes_read});
 }
 
-UNSEEN void copy_async_commit(void)
+UNSEEN void cp_async_commit(void)
 {
     struct fibre *f = self->current;
     f->groups.push_back(f->copies.size());
 }
 
-void copy_async_wait(unsigned groups_left)
+void cp_async_wait(unsigned groups_left)
 {
     std::vector<struct copy> &copies = self->current->copies;
     std::vector<size_t> &groups = self->current->groups;

@@ -146,12 +146,6 @@ void warp_collective(unsigned mask, warp_function *compute, void *operand, bool 
                      const char *name, const struct caller &where);
 unsigned lane(void);
 
-/* The thread's asynchronous copies: they take place when waited for, not earlier. */
-void copy_async(void *to, const void *from, size_t bytes, size_t bytes_read,
-                const struct caller &where);
-void copy_async_commit(void);
-void copy_async_wait(unsigned groups_left);
-
 /* The executor's own accesses are no races of the kernel. */
 #define CUDA_ON_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 

@@ -81,7 +81,8 @@ void wgmma_wait_groups(int groups_left, const struct caller &where);
 void set_registers(int n, const struct caller &where);
 void stmatrix(void *row, const uint32_t *r, bool transpose, const struct caller &where);
 void tma_store(float *to, const float *from, size_t n, bool adds, const struct caller &where);
-void note_access(uint32_t address, bool is_write, const struct caller &where);
+/* 16 bytes of a tile that the thread reads or writes itself: noted by proxies.cc. */
+void *tile_row(uint32_t address, bool is_write, const struct caller &where);
 void check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
                     const struct caller &where);
 
@@ -143,7 +144,7 @@ static inline void add_four(float *to, float a, float b, float c, float d)
 
 static inline void store_four(float *to, float a, float b, float c, float d, CALLER)
 {
-    cuda_on_cpu::note_access(shared_address(to, where), true, where);
+    cuda_on_cpu::tile_row(shared_address(to, where), true, where);
     to[0] = a, to[1] = b, to[2] = c, to[3] = d;
 }
 
@@ -169,25 +170,21 @@ template <class T> static inline uint32_t pack(float low, float high)
 
 static inline void ldmatrix(uint32_t *r, uint32_t address, CALLER)
 {
-    cuda_on_cpu::note_access(address, false, where);
-    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), false, where);
+    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::tile_row(address, false, where), false, where);
 }
 static inline void ldmatrix_transposed(uint32_t *r, uint32_t address, CALLER)
 {
-    cuda_on_cpu::note_access(address, false, where);
-    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::shared_at(address, 16, where), true, where);
+    cuda_on_cpu::ldmatrix(r, 4, cuda_on_cpu::tile_row(address, false, where), true, where);
 }
 static inline void stmatrix(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
                             uint32_t r3, CALLER)
 {
     const uint32_t r[4] = {r0, r1, r2, r3};
-    cuda_on_cpu::note_access(address, true, where);
-    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, false, where);
+    cuda_on_cpu::stmatrix(cuda_on_cpu::tile_row(address, true, where), r, false, where);
 }
 static inline void stmatrix_transposed(uint32_t address, const uint32_t *r, CALLER)
 {
-    cuda_on_cpu::note_access(address, true, where);
-    cuda_on_cpu::stmatrix(cuda_on_cpu::shared_at(address, 16, where), r, true, where);
+    cuda_on_cpu::stmatrix(cuda_on_cpu::tile_row(address, true, where), r, true, where);
 }
 template <class T>
 static inline void mma_16x8x16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1, CALLER)

@@ -115,13 +115,9 @@ static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
 /* cp.async.cg/ca.shared.global: `bytes` (4, 8, 16), of which bytes_read are read and the
  * rest is filled with zero; cp.async.commit_group; cp.async.wait_group N.  The copy takes
  * place in the wait, so a kernel that forgets to wait computes with what was there. */
-static inline void cp_async(void *shared, const void *global, size_t bytes,
-                            size_t bytes_read, CALLER)
-{
-    copy_async(shared, global, bytes, bytes_read, where);
-}
-static inline void cp_async_commit(void) { copy_async_commit(); }
-static inline void cp_async_wait(unsigned groups_left) { copy_async_wait(groups_left); }
+void cp_async(void *shared, const void *global, size_t bytes, size_t bytes_read, CALLER);
+void cp_async_commit(void);
+void cp_async_wait(unsigned groups_left);
 
 } // namespace cuda_on_cpu
 

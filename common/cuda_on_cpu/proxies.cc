@@ -16,11 +16,12 @@ using namespace cuda_on_cpu;
 
 static const uint32_t ROW = 128; /* bytes: of a row of a tile */
 
-UNSEEN void cuda_on_cpu::note_access(uint32_t address, bool is_write, const struct caller &where)
+UNSEEN void *cuda_on_cpu::tile_row(uint32_t address, bool is_write, const struct caller &where)
 {
     std::vector<struct access> &mine = self->current->accesses;
     if (mine.empty() || mine.back().row != address / ROW || mine.back().order != NOT_FENCED)
         mine.push_back({address / ROW, where.line, is_write, NOT_FENCED});
+    return shared_at(address, 16, where);
 }
 
 UNSEEN static void raise(struct fibre *f, enum access_order from, enum access_order to)
