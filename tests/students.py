@@ -2,8 +2,8 @@
 
     students.py FOLDER [STUDENTS]       so many students, each with all exercises
 
-MISTAKES are the planted bugs of tests/planted in the form that they take in an exercise, and others;
-the family of cases named beside each must see it.  MISCHIEF must get nothing for the exercise; beside
+MISTAKES are planted bugs in the form that they take in an exercise, one of each family of cases that an
+exercise has; the family named beside each must see it.  MISCHIEF must get nothing for the exercise; beside
 each stands a part of what the grader says.  HONEST files are right, however they look."""
 import pathlib
 import re
@@ -31,14 +31,10 @@ def tool_words(tools=TOOLS):
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {
-    "barrier_missing_after_load": (
-        "load_tile", "    __syncthreads(); /* the tile is complete */\n", "", "attention-random"),
     "barrier_missing_before_overwrite": (
         "load_tile", "    __syncthreads(); /* nobody reads the previous tile any more */\n", "",
         "attention-random"),
-    "causal_off_by_one": ("causal_mask", "i + 1 + seqlen_k", "i + 2 + seqlen_k", "attention-random"),
     "causal_top_left": ("causal_mask", "i + 1 + seqlen_k - seqlen_q", "i + 1", "attention-random"),
-    "exponents_apart": ("one_loop", "expf(s - m_new)", "expf(-m_new) * expf(s)", "attention-shift_200"),
     "inf_minus_inf": ("safe_row", "    if (m == INFINITY) m = 0;\n", "", "softmax-mask_row"),
     "l_from_one": ("safe_row", "l = 0;", "l = 1;", "softmax-random"),
     "l_not_rescaled": ("one_loop", "l_old = l * expf(m - m_new)", "l_old = l", "attention-ascending"),
@@ -59,12 +55,9 @@ MISTAKES = {
     "padding_at_score_0": ("ragged_tiles", "        push_tile(h, x, s, first, n_keys);\n    }\n",
                            "        push_tile(h, x, s, first, n_keys);\n        x->l += (float)(Bc - n_keys) *"
                            " expf(-x->m);\n    }\n", "attention-shift_20"),
-    "rescale_wrong_sign": ("one_loop", "expf(m - m_new)", "expf(m_new - m)", "attention-ascending"),
-    "scale_missing": ("score_row", "h->scale * dot", "dot", "attention-random"),
     "scale_from_head_dim": ("score_row", "h->scale * dot", "dot / sqrtf((float)h->head_dim)",
                             "attention-random"),
     "masked_k_multiplied": ("score_row", " || bias_of(h, i, j) == -INFINITY", "", "attention-nan_k"),
-    "tail_read_past_the_end": ("ragged_tiles", "n - first < Bc ? n - first : Bc", "Bc", "attention-random"),
     "zero_weight_skipped": ("masked_sum", "bias_of(h, i, j) == -INFINITY", "p_i[j] == 0",
                             "attention-nan_v_far"),
     "nothing_but_nan": ("softmax_row", "y[j] = expf(x[j])", "y[j] = NAN", "softmax-random"),
@@ -73,8 +66,6 @@ MISTAKES = {
     "log_of_a_probability": ("log_row", "x[j] - m - log_l", "logf(expf(x[j] - m) / l)", "logsoftmax-wide"),
     "logarithms_added_first": ("log_row", "x[j] - m - log_l", "x[j] - (m + log_l)", "logsoftmax-shift_up"),
     "memory_of_the_last_row": ("softmax_row", "float l = 0;", "static float l;", "softmax-random"),
-    "sum_not_started": ("weighted_sum", "    for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;\n", "",
-                        "attention-random"),
     "parts_of_equal_weight": ("combine", "parts[t].l * expf(parts[t].m - m)", "parts[t].l",
                               "attention-ascending"),
     "tiles_fetched_for_each_query": (
@@ -82,10 +73,6 @@ MISTAKES = {
         "            for (size_t r = 0; r < rows; r++, fetch(h, j_0, n, &t))\n                for",
         "attention-random"),
     "D_missing": ("gradient", "d_v) - D)", "d_v))", "backward-random"),
-    "gradient_without_scale": ("gradient", "h->scale * ds, k_row", "ds, k_row", "backward-random"),
-    "dk_of_the_last_query": ("gradient", "    for (size_t j = 0; j < visible(h, i); j++) {\n",
-                             "    for (size_t j = 0; j < visible(h, i); j++) {\n        for (size_t t = 0; t < d; t++) "
-                             "g->dk[j * d + t] = 0;\n", "backward-random"),
     "gradient_of_masked_keys": ("gradient", "        if (s == -INFINITY) continue;\n", "", "backward-nan_k"),
     "ranks_unequal": ("zigzag", "return which ? 2 * RANKS - 1 - rank : rank", "return 2 * rank + which",
                       "attention-random"),

@@ -111,8 +111,6 @@ QUESTIONS = {
 }
 
 
-
-
 def named_by_lesson():
     """(stage, number): the commands that the questions of the lessons name."""
     commands = re.compile(r"`((?:\w+=\w+ )?(?:make|build/)[^`]*)`")
@@ -134,36 +132,28 @@ def executed(one):
 
 
 @pytest.mark.skipif(SANITIZED, reason="the questions are about the build without sanitizers")
-@pytest.mark.parametrize("number", range(1, 6))
-def test_questions_work_as_their_lesson_says(place, number):
+@pytest.mark.parametrize("number, question", QUESTIONS)
+def test_question_works_as_its_lesson_says(place, number, question):
     """In a copy of the sources and the objects, which keep their times: nothing else is built."""
     stage = STAGES[number - 1]
-    needed = ["common", *{stage, STAGES[3]}]
+    changes, runs = QUESTIONS[number, question]
     shutil.copy2(ROOT / "Makefile", ".")
-    for name in needed:
+    for name in {"common", stage, STAGES[3]}:
         shutil.copytree(ROOT / name, name)
         shutil.copytree(BUILD / "obj" / name, f"build/obj/{name}")
     for made in [BUILD / stage, *BUILD.glob("config*")]:
         shutil.copy2(made, "build")
     os.symlink(f"build/{stage}", "program")
-    mine = {which: entry for (of, which), entry in QUESTIONS.items() if of == number}
-    before = {one.arguments: executed(one) for _, runs in mine.values() for one in runs}
-    for question, (_, runs) in mine.items():
+    for one in runs:
+        complaint = one.complaint(executed(one))
+        assert bool(complaint) != one.same, f"without the change: {complaint}"
+    for change in changes:
+        path = place / stage / change.file
+        new, times = re.subn(change.old, change.new, path.read_text(encoding="utf-8"))
+        assert times == 1, f"{change.file} has {times} of '{change.old}'"
+        path.write_text(new, encoding="utf-8")
+    if changes:
+        run("make", "-s", "-j2", "BUILD=build", f"build/{stage}", env=dict.fromkeys(
+            ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")))
         for one in runs:
-            complaint = one.complaint(before[one.arguments])
-            assert bool(complaint) != one.same, f"{question} without the change: {complaint}"
-    for question, (changes, runs) in mine.items():
-        kept = {}
-        for change in changes:
-            path = place / stage / change.file
-            kept.setdefault(path, path.read_text(encoding="utf-8"))
-            new, times = re.subn(change.old, change.new, path.read_text(encoding="utf-8"))
-            assert times == 1, f"{question}: {change.file} has {times} of '{change.old}'"
-            path.write_text(new, encoding="utf-8")
-        if changes:
-            run("make", "-s", "-j2", "BUILD=build", f"build/{stage}", env=dict.fromkeys(
-                ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")))
-            for one in runs:
-                assert not (why := one.complaint(executed(one))), f"{question} with the change: {why}"
-        for path, text in kept.items():
-            path.write_text(text, encoding="utf-8")
+            assert not (why := one.complaint(executed(one))), f"with the change: {why}"
