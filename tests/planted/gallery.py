@@ -10,8 +10,8 @@ what a naive check would have said: |got - want| > 1e-2 on normal random input, 
 without masks and with a causal square.
 
 The copy starts with the objects that DIR already has.  Writes gallery.csv, gallery.png and
-stories.csv into DIR/gallery, or into --results where all bugs were planted; --draw only makes the
-last two again; --quick runs only the case that the committed gallery.csv names, and writes nothing.
+stories.csv into DIR/gallery or --results; of named bugs the lines are replaced.  --draw only makes
+the last two again; --quick runs only the case that the committed gallery.csv names, and writes nothing.
 Exit status: 0 every bug was caught as meant; 1 one survived, or the sound program failed; 2 a
 patch does not apply or does not compile."""
 import argparse
@@ -98,14 +98,17 @@ def naive_outputs(tree, bug):
     """What the variant answers on normal random input: plain and causal."""
     if bug.by_test:
         return []
-    attention = ["--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "out.npy"]
-    calls = [attention, attention + ["--causal"]]
+    files = ["--q", "q.npy", "--k", "k.npy", "--v", "v.npy"]
+    words, outputs = files + ["--o", "o.npy"], ["o.npy"]
     if bug.meant.startswith("softmax"):
-        calls = [["--x", "x.npy", "--y", "out.npy"]]
+        words, outputs = ["--x", "x.npy", "--y", "y.npy"], ["y.npy"]
+    elif bug.family == "the backward pass":
+        outputs = ["dq.npy", "dk.npy", "dv.npy"]
+        words = files + ["--do", "x.npy", *(w for name in outputs for w in (f"--{name[:2]}", name))]
     answers = []
-    for call in calls:
-        done = run([bug.target, "run", "--device", "cpu", "--variant", bug.variant, *call], tree)
-        answers.append(np.load(tree / "out.npy") if done.returncode == 0 else None)
+    for more in [[]] if "y.npy" in outputs else [[], ["--causal"]]:
+        done = run([bug.target, "run", "--device", "cpu", "--variant", bug.variant, *words, *more], tree)
+        answers += [None if done.returncode else np.load(tree / name) for name in outputs]
     return answers
 
 
@@ -210,14 +213,14 @@ def main():
     parser.add_argument("bug", nargs="*")
     options = parser.parse_args()
     build = options.build.resolve()
-    out = options.results if options.results and not options.bug else build / "gallery"
+    out = options.results or build / "gallery"
     out.mkdir(parents=True, exist_ok=True)
-    bugs = [Bug(path) for path in sorted((ROOT / "tests/planted").glob("*.patch"))
-            if not options.bug or path.stem in options.bug]
+    every = [Bug(path) for path in sorted((ROOT / "tests/planted").glob("*.patch"))]
+    bugs = [bug for bug in every if not options.bug or bug.name in options.bug]
     if len(bugs) < len(set(options.bug)):
         fail(2, f"no such bug: {set(options.bug) - {bug.name for bug in bugs}}")
     if options.draw:
-        return write_results(out, read_csv(out / "gallery.csv"), bugs)
+        return write_results(out, read_csv(out / "gallery.csv"), every)
     meant = {bug.name: bug.meant for bug in bugs}  # the record may be older than the patch
     cases = {row["bug"]: row["meant_case"] for row in read_csv(COMMITTED)
              if row["meant_case"].startswith(meant.get(row["bug"], ""))} if options.quick else {}
@@ -230,10 +233,12 @@ def main():
         here = [bug for bug in bugs if bug.target == target]
         check_sound(tree, here, cases)
         rows += [plant(tree, bug, cases) for bug in here]
-    rows.sort(key=lambda row: row["bug"])
     if not options.quick:
-        write_csv(out / "gallery.csv", rows)
-        write_results(out, rows, bugs)
+        old = read_csv(out / "gallery.csv") if options.bug and (out / "gallery.csv").exists() else []
+        record = {row["bug"]: row for row in old + rows}
+        whole = [record[bug.name] for bug in every if bug.name in record]
+        write_csv(out / "gallery.csv", whole)
+        write_results(out, whole, every)
     survived = [row["bug"] for row in rows if row["verdict"] != "caught"]
     blind = sum(row["naive_check"] == "passes" for row in rows)
     print(f"{len(bugs) - len(survived)} bugs caught, {len(survived)} not" +
