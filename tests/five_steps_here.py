@@ -21,9 +21,10 @@ except ImportError:
 
 WITH_TORCH = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 KINDS = ["numpy", pytest.param("torch", marks=WITH_TORCH)]
+EVERYWHERE = KINDS + ["cuda"] * (torch is not None and torch.cuda.is_available())
 TYPES = {"f4": 2e-5, "f2": 4e-3, "bf16": 3e-2}  # and the error that is allowed
 KINDS_AND_TYPES = [("numpy", "f4"), ("numpy", "f2")] + [  # NumPy has no bfloat16
-    pytest.param("torch", dtype, marks=WITH_TORCH) for dtype in TYPES]
+    pytest.param(kind, dtype, marks=WITH_TORCH) for kind in ["torch"] + EVERYWHERE[2:] for dtype in TYPES]
 
 
 def given(kind, a, dtype="f4"):
@@ -35,19 +36,24 @@ def given(kind, a, dtype="f4"):
         a = a.astype(dtype, copy=False)
     if kind == "numpy":
         return a
-    tensor = torch.from_numpy(a)
+    tensor = torch.from_numpy(a).to("cuda" if kind == "cuda" else "cpu")
     return tensor.bfloat16() if a.dtype.kind == "f" and dtype == "bf16" else tensor
 
 
 def taken(a):
     """A result as a NumPy array in float64."""
-    return np.asarray(a.double() if torch and torch.is_tensor(a) else a, "f8")
+    return np.asarray(a.double().cpu() if torch and torch.is_tensor(a) else a, "f8")
 
 
 def call(kind, function, *arrays, dtype="f4", **options):
     """five_steps.function on arrays of the kind; every result as NumPy's.  Biases, sinks and slopes
-    stay float32."""
-    result = getattr(five_steps, function)(
-        *(given(kind, a, dtype) for a in arrays),
-        **{name: given(kind, value) for name, value in options.items()})
+    stay float32.  What no kernel of a GPU supports is skipped."""
+    try:
+        result = getattr(five_steps, function)(
+            *(given(kind, a, dtype) for a in arrays),
+            **{name: given(kind, value) for name, value in options.items()})
+    except five_steps.FiveStepsError as error:
+        if kind == "cuda" and error.code == five_steps.c_library.UNSUPPORTED:
+            pytest.skip(f"on a GPU {error}")
+        raise
     return tuple(map(taken, result)) if isinstance(result, tuple) else taken(result)

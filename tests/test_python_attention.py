@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given as drawn, strategies as st
 
 import helpers
-from five_steps_here import KINDS, KINDS_AND_TYPES, TYPES, call, five_steps, given, torch
+from five_steps_here import EVERYWHERE, KINDS, KINDS_AND_TYPES, TYPES, call, five_steps, given, taken, torch
 from helpers import compare, normal
 
 kinds = pytest.mark.parametrize("kind", KINDS)
+everywhere = pytest.mark.parametrize("kind", EVERYWHERE)
 OPTIONS = [{}, {"causal": True}, {"window": (4, 0)}, {"window": (2, 3)}, {"window": (-1, 1), "causal": True},
            {"softcap": 1.5}, {"softcap": 0.0}, {"sinks": normal(4)}, {"bias": normal(9, 13)},
            {"scale": 0.3, "window": (3, -1), "softcap": 2.0, "sinks": normal(4), "causal": True,
@@ -21,8 +22,7 @@ def problem(heads_q=4, heads_kv=2, nq=9, nk=13, d=16, dv=24, batch=2):
 
 def check(kind, q, k, v, dtype="f4", turned=False, **options):
     """o and lse of one call are those of the definition, on inputs rounded to the type."""
-    rounded = [np.asarray(given(kind, a, dtype).float()) if dtype == "bf16" else
-               a.astype(dtype) for a in (q, k, v)]
+    rounded = [taken(given("torch", a, dtype)) if dtype == "bf16" else a.astype(dtype) for a in (q, k, v)]
     layout = {}
     if turned:
         q, k, v = (a.swapaxes(-3, -2) for a in (q, k, v))
@@ -57,7 +57,7 @@ def test_any_problem(kind, data):
     check(kind, *problem(groups * heads, heads, nq, nk, d, dv, data.draw(st.integers(1, 2))), **options)
 
 
-@kinds
+@everywhere
 def test_two_and_three_dimensions(kind):
     q, k, v = problem(2, 2)
     want, _ = helpers.attention(q, k, v)
@@ -65,7 +65,7 @@ def test_two_and_three_dimensions(kind):
     compare(call(kind, "attention", q[0, 0], k[0, 0], v[0, 0]), want[0, 0], 2e-5)
 
 
-@kinds
+@everywhere
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "+".join(o) or "plain")
 def test_packed_sequences(kind, options):
     """One of them without queries, one whose bias is part of the longest's."""
@@ -80,7 +80,7 @@ BIASES = {"heads": (1, 4, 9, 13), "heads alone": (4, 9, 13), "batch": (2, 1, 9, 
           "keys": (2, 1, 1, 13), "one row": (1, 13), "queries": (9, 1), "one row of all": (13,)}
 
 
-@kinds
+@everywhere
 @pytest.mark.parametrize("shape", BIASES.values(), ids=BIASES)
 @pytest.mark.parametrize("form", ["float", "booleans", "half", "view"])
 def test_a_bias_is_broadcast(kind, shape, form):
@@ -95,17 +95,17 @@ def test_a_bias_is_broadcast(kind, shape, form):
     else:
         want = bias
         bias = np.repeat(bias, 2, -1)[..., ::2] if form == "view" else bias
-    one = five_steps.attention(*(given(kind, a) for a in (q, k, v)), return_lse=True,
-                                           bias=given(kind, bias, "f2" if form == "half" else "f4"))
+    one = [taken(a) for a in five_steps.attention(*(given(kind, a) for a in (q, k, v)), return_lse=True,
+                                                  bias=given(kind, bias, "f2" if form == "half" else "f4"))]
     full = np.broadcast_to(want, (2, 4, 9, 13))
     for b in range(2):
         for h in range(4):
             o, lse = helpers.attention(q[b, h], k[b, h // 2], v[b, h // 2], bias=full[b, h])
-            compare(np.asarray(one[0][b, h]), o, 2e-5)
-            compare(np.asarray(one[1][b, h]), lse, 2e-5, what="lse")
+            compare(one[0][b, h], o, 2e-5)
+            compare(one[1][b, h], lse, 2e-5, what="lse")
 
 
-@kinds
+@everywhere
 @pytest.mark.parametrize("of_batch", [False, True])
 @pytest.mark.parametrize("nq, nk", [(9, 13), (13, 9), (1, 5)])
 def test_alibi_is_a_bias_of_distances(kind, nq, nk, of_batch):
@@ -117,7 +117,7 @@ def test_alibi_is_a_bias_of_distances(kind, nq, nk, of_batch):
     compare(got, call(kind, "attention", q, k, v, causal=True, bias=bias), 1e-6)
 
 
-@kinds
+@everywhere
 def test_alibi_of_packed_sequences_counts_from_their_own_ends(kind):
     sums = {"cu_seqlens_q": np.array([0, 3, 7], "i4"), "cu_seqlens_k": np.array([0, 5, 15], "i4")}
     q, k, v = normal(7, 4, 8), normal(15, 4, 8, seed=2), normal(15, 4, 8, seed=3)
@@ -190,7 +190,7 @@ def test_out_is_written(kind):
 
 # --- Edges, and what is refused. ---
 
-@kinds
+@everywhere
 def test_rows_without_keys(kind):
     """More queries than keys under a causal mask; no keys at all, with and without sinks."""
     o, lse = call(kind, "attention", normal(6, 8), normal(4, 8), normal(4, 8), causal=True, return_lse=True)
@@ -248,7 +248,7 @@ def test_prefix_sums_that_cannot_be_are_refused(words, sums):
 
 # --- Softmax and merge. ---
 
-@kinds
+@everywhere
 def test_softmax_along_each_dimension(kind):
     x = 5 * normal(3, 4, 5)
     x[1, 2] = -np.inf
@@ -259,7 +259,7 @@ def test_softmax_along_each_dimension(kind):
         call(kind, "softmax", x, 3)
 
 
-@kinds
+@everywhere
 def test_merged_halves_are_the_whole(kind):
     q, k, v = normal(2, 3, 8), normal(2, 10, 8, seed=2), normal(2, 10, 8, seed=3)
     parts = [call(kind, "attention", q, k[:, s], v[:, s], return_lse=True)

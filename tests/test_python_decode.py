@@ -3,10 +3,11 @@ row; and what a cache is written with."""
 import numpy as np
 import pytest
 
-from five_steps_here import KINDS, KINDS_AND_TYPES, TYPES, call, five_steps, given, taken
+from five_steps_here import EVERYWHERE, KINDS, KINDS_AND_TYPES, TYPES, call, five_steps, given, taken
 from helpers import compare, normal
 
 kinds = pytest.mark.parametrize("kind", KINDS)
+everywhere = pytest.mark.parametrize("kind", EVERYWHERE)
 layouts = pytest.mark.parametrize("layout", ["heads_first", "pages_first"])
 BATCH, HEADS_Q, HEADS_KV, DIM, DIM_V, PAGE, PAGES = 3, 4, 2, 8, 5, 4, 6
 ROOM = PAGE * PAGES
@@ -40,7 +41,7 @@ def by_rows(kind, q, rows, lengths, **options):
     return (o[:, 0], lse[..., 0]) if short else (o, lse)
 
 
-@kinds
+@everywhere
 @layouts
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "+".join(o) or "plain")
 @pytest.mark.parametrize("queries", [0, 1, 3])
@@ -55,7 +56,7 @@ def test_pages_and_rows_agree(kind, layout, options, queries, lengths):
         compare(mine, want, 3e-6)
 
 
-@kinds
+@everywhere
 def test_no_key_at_all(kind):
     """In every sequence, or in one of them."""
     q, pools, table, rows = problem()
@@ -80,7 +81,7 @@ def test_a_pool_that_is_huge_is_not_copied():
     compare(got[0], pool[7, :, 0], 1e-3)
 
 
-@kinds
+@everywhere
 def test_another_page_gives_another_result(kind):
     """So that the comparisons above can fail."""
     q, pools, table, _ = problem()
@@ -117,7 +118,7 @@ def test_new_keys_are_written_behind_the_old(kind, layout, n, lengths):
         five_steps.append(*new, *again, given(kind, table), ROOM, layout=layout)
 
 
-@kinds
+@everywhere
 def test_a_padded_cache_needs_no_table(kind):
     q, _, _, (k, v) = problem(2)
     got = call(kind, "decode", q, k, v, None, np.array([2, 9, 24]))
