@@ -18,6 +18,36 @@ static struct five_steps_attention_problem sound(void)
         .window = 1, .window_left = 1};
 }
 
+/* Plain arrays [1, 4 / 2, 3 / 5, 16]. */
+static float large[1024];
+
+static struct five_steps_attention_problem plain(int device)
+{
+    return (struct five_steps_attention_problem){
+        .size = sizeof(struct five_steps_attention_problem), .device = device, .batch = 1,
+        .heads_q = 4, .heads_kv = 2, .seqlen_q = 3, .seqlen_k = 5, .head_dim = 16,
+        .head_dim_v = 16, .q = numbers, .k = large, .v = large, .o = large + 512};
+}
+
+/* Two sequences of 2 queries and 2 keys, without pages. */
+static struct five_steps_attention_problem on_gpu(void)
+{
+    struct five_steps_attention_problem p = sound();
+    p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
+    p.window = 0, p.device = GPU;
+    return p;
+}
+
+/* The backward pass of one of them. */
+static struct five_steps_attention_problem backward(void)
+{
+    static float dq[8], dk[8], dv[8];
+    struct five_steps_attention_problem p = sound();
+    p.batch = 1, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
+    p.d_o = numbers, p.dq = dq, p.dk = dk, p.dv = dv;
+    return p;
+}
+
 /* A refusal is a code and one line, the same code without an error to write to, and touches no o. */
 static void expect(struct five_steps_attention_problem p, int code, const char *word)
 {
@@ -25,33 +55,30 @@ static void expect(struct five_steps_attention_problem p, int code, const char *
     struct five_steps_error error = {.code = 99};
     float before[sizeof results / sizeof *results];
     memcpy(before, results, sizeof before);
-    int got = five_steps_attention(&p, workspace, sizeof workspace, &error);
+    int (*const call)(const struct five_steps_attention_problem *, void *, size_t,
+                      struct five_steps_error *) =
+        p.dv ? five_steps_attention_backward : five_steps_attention;
+    int got = call(&p, workspace, sizeof workspace, &error);
     cr_expect(got == code && error.code == code && strstr(error.message, word) &&
               !strchr(error.message, '\n'), "code %d, want %d with '%s': '%s'", got, code, word,
               error.message);
-    if (code) cr_expect(five_steps_attention(&p, workspace, sizeof workspace, NULL) == code);
+    if (code) cr_expect(call(&p, workspace, sizeof workspace, NULL) == code);
     if (code) cr_expect(!memcmp(before, results, sizeof before), "%s: touched o", word);
 }
 
-#define WRONG(code, word, ...)                                                             \
+/* A problem with one mistake. */
+#define TRY(sound_one, code, word, ...)                                                    \
     {                                                                                      \
-        struct five_steps_attention_problem p = sound();                                   \
+        struct five_steps_attention_problem p = sound_one;                                 \
         __VA_ARGS__;                                                                       \
         expect(p, code, word);                                                             \
     }
-
-/* The same of plain arrays [1, 4 / 2, 3 / 5, 16], on both devices. */
-static float large[1024];
-
+#define WRONG(code, word, ...) TRY(sound(), code, word, __VA_ARGS__)
+#define ON_GPU(code, word, ...) TRY(on_gpu(), code, word, __VA_ARGS__)
+#define WRONG_BACKWARD(code, word, ...) TRY(backward(), code, word, __VA_ARGS__)
 #define WRONG_ANYWHERE(word, ...)                                                          \
-    for (int device = CPU; device <= GPU; device++) {                                      \
-        struct five_steps_attention_problem p = {                                          \
-            .size = sizeof p, .device = device, .batch = 1, .heads_q = 4, .heads_kv = 2,   \
-            .seqlen_q = 3, .seqlen_k = 5, .head_dim = 16, .head_dim_v = 16, .q = numbers,  \
-            .k = large, .v = large, .o = large + 512};                                     \
-        __VA_ARGS__;                                                                       \
-        expect(p, FIVE_STEPS_INVALID, word);                                               \
-    }
+    for (int device = CPU; device <= GPU; device++)                                        \
+        TRY(plain(device), FIVE_STEPS_INVALID, word, __VA_ARGS__)
 
 Test(library_calls, mistakes_are_named_on_both_devices)
 {
@@ -80,10 +107,6 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     cr_expect(five_steps_softmax(NULL, NULL, 0, &error) == FIVE_STEPS_INVALID);
     cr_expect(five_steps_merge(NULL, &error) == FIVE_STEPS_INVALID);
 }
-
-#define ON_GPU(code, word, ...)                                                            \
-    WRONG(code, word, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL; p.window = 0; \
-          p.device = GPU; __VA_ARGS__)
 
 Test(library_calls, what_no_kernel_of_a_gpu_does_is_named)
 {
@@ -126,44 +149,41 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_UNSUPPORTED, "pages", p.device = GPU; p.isolate_v = 1);
 }
 
+static const char *kernel_of(struct five_steps_attention_problem p)
+{
+    const char *name = "none";
+    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
+    return name;
+}
+
 /* float32 on a GPU: a sentence encoder has packed sequences, a generator of text pages, and
  * its prompt arrays of another layout. */
 Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
 {
-    const char *name;
     struct five_steps_attention_problem p = sound();
-    p.device = GPU;
-    p.page_table = NULL, p.head_dim = p.head_dim_v = 4;
+    p.device = GPU, p.page_table = NULL;
     p.seqlen_q = p.seqlen_k = p.total_q = 100, p.total_k = 100; /* too many for split_kv_f32 */
-    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, "general_tiled");
+    cr_expect_str_eq(kernel_of(p), "general_tiled");
     p.cu_seqlens_q = p.cu_seqlens_k = NULL;
     p.q_strides = (struct five_steps_strides){800, 4, 8};
-    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, "general_tiled");
+    cr_expect_str_eq(kernel_of(p), "general_tiled");
 
-    p = sound(); /* a step with a sequence in pages of 4 keys */
-    p.device = GPU;
-    p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.seqlen_q = 1;
-    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, "split_kv_f32");
+    p = on_gpu(); /* a step with a sequence in pages of 4 keys */
+    p.page_table = pages, p.seqlen_q = 1, p.window = 1;
+    cr_expect_str_eq(kernel_of(p), "split_kv_f32");
 }
 
 /* Strides that say what the shape says anyway, and windows without limits, ask for nothing:
  * kernels without these features are still taken. */
 Test(library_calls, what_asks_for_nothing_is_left_out)
 {
-    struct five_steps_attention_problem p = sound();
-    const char *name, *again;
-    p.device = GPU;
-    p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
-    p.window = 0, p.causal = 1;
-    cr_assert(five_steps_attention_kernel(&p, &name, NULL, NULL) == FIVE_STEPS_OK);
+    struct five_steps_attention_problem p = on_gpu();
+    p.causal = 1;
+    const char *name = kernel_of(p);
     p.q_strides = (struct five_steps_strides){8, 77, 4};
     p.o_strides = (struct five_steps_strides){8, 8, 4};
     p.causal = 0, p.window = 1, p.window_left = -1, p.window_right = 0;
-    cr_assert(five_steps_attention_kernel(&p, &again, NULL, NULL) == FIVE_STEPS_OK);
-    cr_expect_str_eq(name, again);
+    cr_expect_str_eq(kernel_of(p), name);
 }
 
 /* A program that was compiled with the first header knows none of the new fields. */
@@ -178,32 +198,6 @@ Test(library_calls, problem_of_the_first_version_is_accepted)
               "%s", error.message);
 }
 
-/* The backward pass of 2 queries and 2 keys of a head, into which one mistake goes. */
-static struct five_steps_attention_problem sound_backward(void)
-{
-    static float dq[8], dk[8], dv[8];
-    struct five_steps_attention_problem p = sound();
-    p.batch = 1, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
-    p.d_o = numbers, p.dq = dq, p.dk = dk, p.dv = dv;
-    return p;
-}
-
-static void expect_backward(struct five_steps_attention_problem p, int code, const char *word)
-{
-    static char workspace[1 << 20];
-    struct five_steps_error error;
-    int got = five_steps_attention_backward(&p, workspace, sizeof workspace, &error);
-    cr_expect(got == code && strstr(error.message, word), "code %d, want %d with '%s': '%s'", got,
-              code, word, error.message);
-}
-
-#define WRONG_BACKWARD(code, word, ...)                                                    \
-    {                                                                                      \
-        struct five_steps_attention_problem p = sound_backward();                          \
-        __VA_ARGS__;                                                                       \
-        expect_backward(p, code, word);                                                    \
-    }
-
 Test(library_calls, mistakes_of_the_backward_pass_are_named)
 {
     static const float sink = 1;
@@ -217,9 +211,9 @@ Test(library_calls, mistakes_of_the_backward_pass_are_named)
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "pages", p = sound(); p.d_o = numbers;
                    p.dq = p.dk = p.dv = results);
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "backward", p.kernel = "all_cores");
-    struct five_steps_attention_problem p = sound_backward();
+    struct five_steps_attention_problem p = backward();
     ((float *)p.dq)[3] = 7, p.seqlen_k = 0;
-    expect_backward(p, FIVE_STEPS_OK, "");
+    expect(p, FIVE_STEPS_OK, "");
     cr_expect(((float *)p.dq)[3] == 0, "without keys dq is 0");
 }
 
