@@ -4,23 +4,20 @@
 
 #include <string.h>
 
-#include "monoid.h"
 #include "problem/host_memory.h"
 
 extern const struct variant tiled_all_cores; /* fast/tiled.c */
 
-/* (m, l, o) = (m, l, o) . part, for rows `first` ... of every head. */
+/* row = row . part, for rows `first` ... of every head. */
 static void merge_part(size_t first, size_t rows)
 {
     size_t heads = whole.batch * whole.heads_q, d = whole.head_dim_v;
 #pragma omp parallel for schedule(static) if (heads * rows * d > 1 << 14)
     for (size_t r = 0; r < heads * rows; r++) {
         size_t own = r / rows * shard.n_q + first + r % rows;
-        struct aggregate x = {shard.m[own], shard.l[own], shard.o + own * d, d};
         struct aggregate y = {shard.part_m[r], shard.part_l[r], shard.part_o + r * d, d};
         for (size_t c = 0; c < d; c++) y.o[c] *= y.l;
-        aggregate_merge(&x, &y);
-        shard.m[own] = x.m, shard.l[own] = x.l;
+        merge_into(shard.rows + own * (d + 2), &y);
     }
 }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "measurement/ceiling.h"
-#include "monoid.h"
 #include "problem/host_memory.h"
 #include "problem/random.h"
 
@@ -75,15 +74,13 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
     for (int i = 0; i < (s->is_ring ? PLACES : 1) && i < ranks; i++)
         shard.keys_at[i] = floats(heads_kv() * widest, p->head_dim + d, &lacking);
     shard.bias = floats(shard.n_q, shard.bias_columns, &lacking);
-    shard.o = floats(heads_q() * shard.n_q, d, &lacking);
-    shard.m = floats(heads_q(), shard.n_q, &lacking);
-    shard.l = floats(heads_q(), shard.n_q, &lacking);
+    shard.rows = floats(heads_q() * shard.n_q, d + 2, &lacking);
+    if (!s->is_ring && !s->reduces && !me)
+        shard.arriving = floats(heads_q() * shard.n_q, d + 2, &lacking);
     shard.part_o = floats(heads_q() * rows, d, &lacking);
     shard.part_m = floats(heads_q(), rows, &lacking);
     shard.part_l = floats(heads_q(), rows, &lacking);
     shard.part_bias = floats(rows, p->has_bias ? widest : 0, &lacking);
-    for (int i = 0; i < (s->is_ring ? 0 : s->reduces || me ? 1 : 2); i++)
-        shard.packed[i] = floats(heads_q() * shard.n_q, d + 2, &lacking);
     /* MPI counts in an int the floats of a message, or its rows. */
     if (heads_kv() * widest * (p->head_dim + d) > INT_MAX || heads_q() * shard.n_q > INT_MAX)
         return "its part of the keys or queries is too large for a message; give more ranks";
@@ -136,14 +133,16 @@ double shards_attention(void)
     double began = MPI_Wtime();
     size_t n = heads_q() * shard.n_q, d = whole.head_dim_v;
     for (size_t i = 0; i < n; i++) {
-        struct aggregate x = {0, 0, shard.o + i * d, d};
+        float *row = shard.rows + i * (d + 2);
+        struct aggregate x = {0, 0, row + 2, d};
         aggregate_unit(&x);
-        shard.m[i] = x.m, shard.l[i] = x.l;
+        row[0] = x.m, row[1] = x.l;
     }
     (strategy->is_ring ? ring_attention : tree_attention)();
     for (size_t i = 0; i < n; i++) {
-        const struct aggregate x = {shard.m[i], shard.l[i], shard.o + i * d, d};
-        aggregate_finish(&x, shard.o + i * d, &shard.m[i]);
+        float *row = shard.rows + i * (d + 2);
+        const struct aggregate x = {row[0], row[1], row + 2, d};
+        aggregate_finish(&x, x.o, row); /* lse in place of m */
     }
     return MPI_Wtime() - began;
 }
@@ -151,8 +150,10 @@ double shards_attention(void)
 void shard_take(int i, enum array which, size_t first, size_t n, float *to)
 {
     (void)i;
-    size_t d = which == ARRAY_O ? whole.head_dim_v : 1;
-    memcpy(to, (which == ARRAY_O ? shard.o : shard.m) + first * d, n * d * sizeof *to);
+    size_t d = whole.head_dim_v, taken = which == ARRAY_O ? d : 1;
+    for (size_t r = 0; r < n; r++)
+        memcpy(to + r * taken, shard.rows + (first + r) * (d + 2) + (which == ARRAY_O ? 2 : 0),
+               taken * sizeof *to);
 }
 
 double shard_bytes(void) { return (double)memory_peak() - memory_before; }

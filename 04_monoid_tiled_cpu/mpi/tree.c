@@ -14,24 +14,12 @@
  * merges them by rank: the same bits for every run with as many ranks. */
 #include "ranks.h"
 
-#include <string.h>
-
-#include "monoid.h"
-
-/* One row of the reduction, in memory as MPI moves it: m, l, then o (d). */
-static struct aggregate row_view(float *row, size_t d)
-{
-    return (struct aggregate){row[0], row[1], row + 2, d};
-}
-
 /* b = a . b, row by row. */
 static void merge_rows(float *a, float *b, size_t n, size_t d)
 {
     for (size_t i = 0; i < n; i++, a += d + 2, b += d + 2) {
-        struct aggregate x = row_view(a, d), y = row_view(b, d);
-        aggregate_merge(&y, &x);
-        b[0] = y.m;
-        b[1] = y.l;
+        struct aggregate x = {a[0], a[1], a + 2, d};
+        merge_into(b, &x);
     }
 }
 
@@ -57,33 +45,18 @@ static void gather_rows(float *rows, int n, MPI_Datatype row)
     enum { TAG = 1 };
     if (world.first) MPI_Send(rows, n, row, 0, TAG, MPI_COMM_WORLD);
     for (int r = 1; !world.first && r < world.ranks; r++) {
-        MPI_Recv(shard.packed[1], n, row, r, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        merge_rows(shard.packed[1], rows, (size_t)n, whole.head_dim_v);
-    }
-}
-
-/* The answer as rows of the reduction, or (unpacks) back. */
-static void pack(size_t n, size_t d, int unpacks, float *rows)
-{
-    for (size_t i = 0; i < n; i++) {
-        float *row = rows + i * (d + 2);
-        struct aggregate x = row_view(row, d), own = {shard.m[i], shard.l[i], shard.o + i * d, d};
-        memcpy(unpacks ? own.o : x.o, unpacks ? x.o : own.o, d * sizeof *row);
-        if (unpacks) shard.m[i] = x.m, shard.l[i] = x.l;
-        else row[0] = own.m, row[1] = own.l;
+        MPI_Recv(shard.arriving, n, row, r, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        merge_rows(shard.arriving, rows, (size_t)n, whole.head_dim_v);
     }
 }
 
 void tree_attention(void)
 {
-    size_t n = whole.batch * whole.heads_q * whole.seqlen_q, d = whole.head_dim_v;
-    float *rows = shard.packed[0];
+    size_t n = whole.batch * whole.heads_q * whole.seqlen_q;
     MPI_Datatype row;
-    MPI_Type_contiguous((int)d + 2, MPI_FLOAT, &row);
+    MPI_Type_contiguous((int)whole.head_dim_v + 2, MPI_FLOAT, &row);
     MPI_Type_commit(&row);
     fold_keys(shard.keys_at[0], world.first, NULL);
-    pack(n, d, 0, rows);
-    (strategy->reduces ? reduce_rows : gather_rows)(rows, (int)n, row);
+    (strategy->reduces ? reduce_rows : gather_rows)(shard.rows, (int)n, row);
     MPI_Type_free(&row);
-    if (!world.first) pack(n, d, 1, rows);
 }
