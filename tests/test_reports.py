@@ -104,8 +104,6 @@ def published(medians, errors):
 
 
 def test_nan_is_never_accepted():
-    assert math.isnan(accept.worst([0.0, math.nan])) and math.isnan(accept.worst([math.nan, 0]))
-    assert math.isnan(accept.worst([])) and accept.worst([1, 3, 2]) == 3
     assert accept.accepted(1, 1) and not accept.accepted(1.1, 1)
     assert not accept.accepted(math.nan, 1) and not accept.accepted(1, math.nan)
     o = tensor(1, 2, 4, 8)

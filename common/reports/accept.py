@@ -1,17 +1,10 @@
 """accept.py: when a result may be published: its error is at most the allowed one.
 
-A NaN is never accepted.  Python's max(0.0, nan) is 0.0, so errors are combined by worst().
-For all scripts that measure; the rule of acceptance is that of common/verification.
+A NaN is never accepted.  For all scripts that measure; the rule of acceptance is that of common/verification.
 """
 import math
 
 ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
-
-
-def worst(errors):
-    """The largest error; NaN when any of them is NaN or when there is none."""
-    errors = [float(error) for error in errors]
-    return math.nan if not errors or any(map(math.isnan, errors)) else max(errors)
 
 
 def accepted(error, allowed):

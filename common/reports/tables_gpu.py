@@ -8,7 +8,7 @@ import pandas as pd
 from ladder import LAST, RUNGS
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
-from results import NoData, each, need, number_runs, read_lines
+from results import each, need, number_runs, read_lines
 from words import (grid, in_brackets, listing, panel_text, provenance, seconds, share_of, si,
                    significant)
 

@@ -100,14 +100,9 @@ def days_of(dates):
 
 
 def provenance(rows):
-    """The sentence under a table that says where it comes from; rows: tuples or lines."""
+    """The sentence under a table that says where it comes from."""
     rows = list(rows)
-    if rows and isinstance(rows[0], dict):
-        values = {name: {row[name] for row in rows} for name in rows[0]}
-    else:
-        values = {name: {getattr(row, name) for row in rows}
-                  for name in ("machine", "compiler", "commit", "date")}
-    machine, compiler, commit = (", ".join(sorted(values[name] - {""}))
+    machine, compiler, commit = (", ".join(sorted({getattr(row, name) for row in rows} - {""}))
                                  for name in ("machine", "compiler", "commit"))
-    when = days_of(values["date"]) or "unknown date"
+    when = days_of(row.date for row in rows) or "unknown date"
     return ["", f"*{machine}; {compiler}; commit {commit}; {when}.*"]
