@@ -8,7 +8,6 @@ Each line has a baseline in the same rounds (rounds.py, sustained):
     layout   [B, L, H, D] and slices of a packed QKV tensor    the same in [B, H, L, D]
     packed   sequences of equal and of drawn lengths           a batch of equal lengths
     window   the last keys of 16k                              all keys, times the share of pairs
-    paged    decode with pages of 16, 64 and 256 keys          the same keys in a row
     call     time of the host for one call of the package      the same call of the C library
 
 `flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
@@ -181,30 +180,6 @@ def windows(m, five_steps):
                   {f"{left + 1} keys": feature(left) for left in (8191, 4095, 1023, 255)})
 
 
-def paged(m, five_steps):
-    """Decode from pages against the same keys in a row."""
-    torch = m.torch
-    for b, hq, hk, n, d in ((16, 32, 8, 8192, 128), (64, 32, 8, 2048, 128), (1, 32, 8, 65536, 128),
-                            (16, 16, 16, 8192, 64)):
-        shape = Shape(b, hq, hk, 1, n, d, 0)
-        q, k, v = m.tensors(shape, torch.bfloat16)
-
-        def feature(page):
-            pages = n // page
-            table = torch.randperm(b * pages, device="cuda").int().reshape(b, pages)
-            pools = [torch.empty(b * pages, hk, page, d, device="cuda", dtype=k.dtype) for _ in "kv"]
-            for pool, x in zip(pools, (k, v)):
-                pool[table.flatten().long()] = x.unflatten(2, (pages, page)).transpose(
-                    1, 2).flatten(0, 1)
-
-            def call():
-                return five_steps.decode(q[:, :, 0], *pools, table, n)
-            return Feature(call, shape.flops(), errors(torch, call()[0, :, None], q[0], k[0], v[0]))
-        m.compare("paged", "keys in a row", shape, shape.bytes("bf16"),
-                  lambda: five_steps.attention(q, k, v),
-                  {f"pages of {page}": feature(page) for page in (16, 64, 256)})
-
-
 def host_seconds(torch, call, calls=400, blocks=15):
     """Of the host, for one call: median, least, number; the GPU's queue never fills."""
     times = []
@@ -252,7 +227,7 @@ def overhead(m, five_steps):
 
 def main():
     """The exit status."""
-    parts = {"layouts": layouts, "packed": packed, "windows": windows, "paged": paged,
+    parts = {"layouts": layouts, "packed": packed, "windows": windows,
              "overhead": overhead}
     m = Measured(__doc__, 0.6, {"--parts": {"default": ",".join(parts)}})
     import five_steps

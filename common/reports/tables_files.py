@@ -79,8 +79,7 @@ def ranks(data):
 # --- Serving ---
 
 BASELINES = {"layout": "arrays [B, H, L, D]", "packed": "a batch of equal lengths",
-             "window": "the share of the pairs in the time of all keys",
-             "paged": "the same keys in a row"}
+             "window": "the share of the pairs in the time of all keys"}
 
 
 def number_in(row, name):
@@ -101,7 +100,7 @@ def shape_text(row):
 
 @table("serving")
 def serving(data):
-    """What windows, packed sequences, pages and layouts cost, and the host's time of a call, from
+    """What windows, packed sequences and layouts cost, and the host's time of a call, from
     hopper/serving.csv."""
     rows = each(data.file("hopper/serving.csv"))
     calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
@@ -115,8 +114,7 @@ def serving(data):
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
-                "speed": lambda row: f"{row.gbps:.0f} GB/s" if row.variant.startswith("paged") else
-                f"{row.gflops / 1000:.0f} TFLOP/s",
+                "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
                 "ratio": lambda row: f"{number_in(row, 'ideal_s') / row.median_s:.2f}",
                 "bound": lambda row: f"{number_in(row, 'bound'):.2f}" if number_in(row, 'bound') else ""}),
             "", "One call takes " + "; ".join(calls) + "."] + provenance(rows)
