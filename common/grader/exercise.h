@@ -1,15 +1,19 @@
 /* exercise.h: what the harness must know of an exercise or a project.  Its file ends with
  *
- *     PROGRAM(4, merge, "chunks folded alone, then merged", .max_score = INFINITY,
- *             .by_head = {{OP_ATTENTION, attention_head}})
+ *     PROGRAM(4, merge, "chunks folded alone, then merged",
+ *             ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}})
  *
  * the stage, the name of the file, one line, and the fields of struct variant (harness.h): what it
- * promises (any score, rows that are all masked, NaN in a masked row of v) and its function. */
+ * promises, and its function. */
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
 #include "harness.h"
 #include "stage.h"
+
+/* The promise of attention: any score, rows that are all masked, NaN in a masked row of v. */
+#define ALL_PROBLEMS                                                                       \
+    .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1
 
 #define PROGRAM(stage_number, file, words, ...)                                            \
     const struct variant exercise = {                                                      \

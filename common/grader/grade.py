@@ -81,10 +81,8 @@ def in_child(work, path):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             result = ["done", work()]
-        except (Shortage, MemoryError) as error:
+        except (Shortage, MemoryError, OSError) as error:
             result = ["shortage", str(error) or "no memory"]
-        except OSError as error:
-            result = ["shortage", str(error)]
         except Exception as error:  # pylint: disable=broad-except
             result = ["failed", f"{type(error).__name__}: {error}"]
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:

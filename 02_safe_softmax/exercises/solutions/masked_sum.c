@@ -57,5 +57,4 @@ static void attention_head(const struct head *h)
 }
 
 PROGRAM(2, masked_sum, "a weighted sum that leaves masked keys out",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)
+        ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)

@@ -92,5 +92,4 @@ static void attention_head(const struct head *h)
 }
 
 PROGRAM(3, one_loop, "attention in one loop, divided after each key",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})
+        ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}})

@@ -57,5 +57,4 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 
 PROGRAM(4, flash_attention, "attention at the speed of arithmetic",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .does = {{OP_ATTENTION, attention}})
+        ALL_PROBLEMS, .does = {{OP_ATTENTION, attention}})

@@ -123,6 +123,5 @@ static void backward(const struct problem *p, const struct arrays *a)
 }
 
 PROGRAM(4, gradient, "the gradients of q, k and v, query by query",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}},
+        ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}},
         .does = {{OP_BACKWARD, backward}})

@@ -77,5 +77,4 @@ static void attention_head(const struct head *h)
 }
 
 PROGRAM(4, zigzag, "queries in chunks, two for each rank",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .by_head = {{OP_ATTENTION, attention_head}})
+        ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}})

@@ -74,6 +74,5 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 
 PROGRAM(5, gpu_attention, "attention at the speed of tensor cores",
-        .types = TYPE(F16), .supports = BASIC_FEATURES, .max_score = INFINITY,
-        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .types = TYPE(F16), ALL_PROBLEMS, .refuses = above_128_columns,
         .does = {{OP_ATTENTION, attention}})

@@ -73,6 +73,5 @@ static __device__ bool is_seen(const struct problem &p, int i, int j)
 }
 
 PROGRAM(5, causal_mask, "a kernel with a causal mask",
-        .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,
-        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .types = TYPE(F32), ALL_PROBLEMS, .refuses = above_128_columns,
         .does = {{OP_ATTENTION, attention<load_scaled, product, is_seen, push_keys>}})

@@ -81,6 +81,5 @@ static __device__ float score(const struct tile &shared, const float *q_i, int j
 }
 
 PROGRAM(5, load_tile, "a kernel that loads tiles into shared memory",
-        .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,
-        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .types = TYPE(F32), ALL_PROBLEMS, .refuses = above_128_columns,
         .does = {{OP_ATTENTION, attention<load, score, sees, push_keys>}})

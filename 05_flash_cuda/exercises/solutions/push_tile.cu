@@ -57,6 +57,5 @@ static __device__ void push_tile(struct state *x, float *o, const float *s,
 /* <<< end of your part */
 
 PROGRAM(5, push_tile, "a kernel that takes in tiles online",
-        .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,
-        .masked_rows = 1, .isolates_v = 1, .refuses = above_128_columns,
+        .types = TYPE(F32), ALL_PROBLEMS, .refuses = above_128_columns,
         .does = {{OP_ATTENTION, attention<load_scaled, product, sees, push_tile>}})

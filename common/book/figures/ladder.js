@@ -88,9 +88,9 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     state.to = String(Math.round(begin + width));
     draw();
   }
-  function zoom(factor, at = 0.5) {
-    const from = Number(state.from), width = state.to - from, middle = from + at * width;
-    view(middle - at * width * factor, middle + (1 - at) * width * factor);
+  function zoom(factor) {
+    const half = (state.to - state.from) / 2, middle = Number(state.from) + half;
+    view(middle - half * factor, middle + half * factor);
   }
   const pan = part => {
     const width = state.to - state.from;
@@ -212,12 +212,6 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   keys(root, {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
     ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
     ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)});
-  root.addEventListener("wheel", event => {
-    if (!event.ctrlKey) return;
-    event.preventDefault();
-    const box = panels.getBoundingClientRect();
-    zoom(event.deltaY < 0 ? 0.8 : 1.25, (event.clientX - box.left) / box.width);
-  }, {passive: false});
   window.addEventListener("resize", draw);
   said.textContent = "Point at a bar, or walk with the comma, full stop and arrow keys.";
   restore();

@@ -148,5 +148,4 @@ static void attention(const struct problem *p, const struct arrays *a)
 }
 
 PROGRAM(4, flash_attention, "attention at the speed of arithmetic",
-        .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1,
-        .isolates_v = 1, .workspace = workspace, .does = {{OP_ATTENTION, attention}})
+        ALL_PROBLEMS, .workspace = workspace, .does = {{OP_ATTENTION, attention}})
