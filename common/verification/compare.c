@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "problem/operation.h"
+#include "problem/dtype.h"
 
 /* NULL when got will do for want, else why not.  Written so that NaN fails. */
 static const char *reject(double got, double want, double allowed, int untouched)
@@ -24,17 +24,6 @@ static void locate(struct verdict *v, const struct problem *p, enum array array,
     for (size_t t = e.rank; t-- > 0; i /= e.size[t]) v->index[t] = i % e.size[t];
 }
 
-static size_t count_untouched(const struct output *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < out->n; i++) {
-        int untouched;
-        output_element(out, i, &untouched);
-        n += (size_t)untouched;
-    }
-    return n;
-}
-
 /* What is wrong with an array as a whole; returns v->ok. */
 static int reject_all(struct verdict *v, const char *array, const char *reason)
 {
@@ -50,12 +39,14 @@ static int compare_output(struct verdict *v, const struct problem *p, enum array
                           const struct output *out, const struct answer *right)
 {
     const char *name = array_list[array].name;
+    size_t n_untouched = 0;
     if (!out->data) return 1;
+    for (size_t i = 0; i < out->n; i++) n_untouched += (size_t)output_untouched(out, i);
     for (size_t i = 0; i < right->n; i++) {
-        int untouched;
-        double got = output_element(out, array_at(p, array, i), &untouched);
+        size_t at = array_at(p, array, i);
+        double got = dtypes[out->dtype].load(out->data, at);
         double want = right->want[i], allowed = right->allowed[i], err = fabs(got - want);
-        const char *reason = reject(got, want, allowed, untouched);
+        const char *reason = reject(got, want, allowed, output_untouched(out, at));
         double ratio = isfinite(err) && err > 0 ? err / allowed : 0;
         if (!reason && ratio <= v->worst && v->array) continue;
         v->worst = ratio > v->worst ? ratio : v->worst;
@@ -71,7 +62,7 @@ static int compare_output(struct verdict *v, const struct problem *p, enum array
         }
     }
     const char *reason = output_damage(out);
-    if (!reason && count_untouched(out) != out->n - right->n)
+    if (!reason && n_untouched != out->n - right->n)
         reason = "written between two rows";
     return reason ? reject_all(v, name, reason) : 1;
 }

@@ -68,9 +68,7 @@ const char *output_damage(const struct output *out)
     return NULL;
 }
 
-double output_element(const struct output *out, size_t i, int *untouched)
+int output_untouched(const struct output *out, size_t i)
 {
-    uint32_t bits = dtype_bits(out->dtype, out->data, i);
-    *untouched = bits == dtypes[out->dtype].filling;
-    return dtypes[out->dtype].load(out->data, i);
+    return dtype_bits(out->dtype, out->data, i) == dtypes[out->dtype].filling;
 }

@@ -26,7 +26,6 @@ int outputs_equal(const struct outputs *a, const struct outputs *b);
 
 /* NULL, or which guard was written to. */
 const char *output_damage(const struct output *out);
-/* Element i as a number; *untouched is set when it still holds the filling. */
-double output_element(const struct output *out, size_t i, int *untouched);
+int output_untouched(const struct output *out, size_t i); /* does element i hold the filling? */
 
 #endif
