@@ -1,14 +1,15 @@
 /* proxies.cc: ordinary (generic) accesses to tiles of shared memory beside those of the copy
  * engine and of wgmma, which go to memory by a way of their own, the async proxy.
  *
- * What a thread has read by ldmatrix or written by stmatrix or store_four() is remembered until it is
- * ordered before what the copy engine or wgmma may do there next:
+ * What a thread has read by ldmatrix or written by stmatrix or store_four() is remembered
+ * until it is ordered before what the copy engine or wgmma may do there next:
  *
  *     the thread's fence_proxy_async(), then a barrier, or its own arrival at an mbarrier, or a
  *     __syncwarp() and the arrival of any lane of its warp
  *
- * A copy to or from a tile, or a product with one, and an access that is not ordered is reported.  Which arrival the
- * producer has waited for is not looked at: a wrong one shows in the numbers. */
+ * A copy to or from a tile, or a product with one, is reported beside an access that is not
+ * ordered.  Which arrival the producer has waited for is not looked at: a wrong one shows in
+ * the numbers. */
 #include "cuda_on_cpu/executor.h"
 #include "cuda_on_cpu/hopper_on_cpu.h"
 
@@ -49,8 +50,8 @@ UNSEEN void cuda_on_cpu::order_by_arrival(struct fibre *f)
         forget(&warp[i], IN_WARP);
 }
 
-UNSEEN void cuda_on_cpu::check_accesses(const char *who, uint32_t address, size_t bytes, bool reads,
-                                        const struct caller &where)
+UNSEEN void cuda_on_cpu::check_accesses(const char *who, uint32_t address, size_t bytes,
+                                        bool reads, const struct caller &where)
 {
     const struct fibre *first = self->fibres.data();
     for (unsigned i = 0; i < self->n_fibres; i++)

@@ -20,7 +20,8 @@ struct measurement {
 struct csv; /* an open file */
 
 /* Opens path to append to it; a new or empty file gets the header with its first line, and
- * is removed again when there is none.  A file with another header is left alone.  NULL and *why set on failure. */
+ * is removed again when there is none.  A file with another header is left alone.  NULL and
+ * *why set on failure. */
 struct csv *csv_open(const char *path, const char **why);
 /* Writes one line and flushes it, so that an interrupted run keeps what it measured.
  * NULL, or why it failed. */

@@ -34,13 +34,14 @@ static void complain(struct standard *s, double err, double bound)
 {
     if (s->broken) return;
     s->broken = xcalloc(160, 1);
-    snprintf(s->broken, 160, "the harness's own computation errs by %.3g, its bound is %.3g", err,
-             bound);
+    snprintf(s->broken, 160, "the harness's own computation errs by %.3g, its bound is %.3g",
+             err, bound);
 }
 
-/* Array i, computed by the harness: `allowed` becomes at least the largest error in each group of
- * n elements.   bounded: complains where one exceeds the proved bound */
-static void gather_errors(struct standard *s, enum array i, const float *own, size_t n, int bounded)
+/* Array i, computed by the harness: `allowed` becomes at least the largest error in each
+ * group of n elements.   bounded: complains where one exceeds the proved bound */
+static void gather_errors(struct standard *s, enum array i, const float *own, size_t n,
+                          int bounded)
 {
     const struct answer *of = &s->answer[i];
     for (size_t first = 0; first < of->n; first += n) {
@@ -55,8 +56,8 @@ static void gather_errors(struct standard *s, enum array i, const float *own, si
     }
 }
 
-/* So many times err_safe and the likely bound, never more than the proved bound; a rounding to the
- * type, and `least`. */
+/* So many times err_safe and the likely bound, never more than the proved bound; a rounding
+ * to the type, and `least`. */
 static void allow_likely(struct standard *s, enum array i, double times, double least)
 {
     const struct answer *of = &s->answer[i];
@@ -148,11 +149,11 @@ void allow_rows(struct standard *s, const struct arrays *a)
         free(own);
     }
     for (size_t i = 0; i < y->n; i++) {
-        double twice = 2 * y->allowed[i], of_row = 2 * relative[i / p->cols];
+        double want = y->want[i], twice = 2 * y->allowed[i], of_row = 2 * relative[i / p->cols];
         double rule = !is_float(p) ? y->likely[i]
                       : p->op == OP_LOGSOFTMAX ? twice + y->likely[i]
-                                   : smaller(twice + 1e-6, of_row * y->want[i] + y->likely[i]);
-        y->allowed[i] = smaller(rule, y->bound[i]) + (of_row + 1) * rounding(p->dtype, y->want[i]);
+                                   : smaller(twice + 1e-6, of_row * want + y->likely[i]);
+        y->allowed[i] = smaller(rule, y->bound[i]) + (of_row + 1) * rounding(p->dtype, want);
     }
     free(relative);
 }

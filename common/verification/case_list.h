@@ -29,8 +29,8 @@ void case_name_add(struct test_case *c, const char *format, ...)
 /* Sets the strides, totals and pages of a problem whose other fields are set. */
 void lay_out(struct problem *p, enum rows_lie lie);
 
-/* Sets the strides of its bias: a row for all queries of a batch, a matrix per head or per both, or
- * for each head a number per distance j - i (as ALiBi's): rows run backwards. */
+/* Sets the strides of its bias: a row for all queries of a batch, a matrix per head or per
+ * both, or for each head a number per distance j - i (as ALiBi's): rows run backwards. */
 void give_bias(struct problem *p, enum bias_of of);
 
 /* Replaces the plain arrays [batch, heads, rows, .] of in by those of c's layout, and its

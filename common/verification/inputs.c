@@ -26,7 +26,10 @@ static float ramp(size_t j, size_t n, int down)
 }
 
 /* In -limit .. limit. */
-static float spread(struct random *r, float limit) { return limit * (2 * random_uniform(r) - 1); }
+static float spread(struct random *r, float limit)
+{
+    return limit * (2 * random_uniform(r) - 1);
+}
 
 /* +-0, +-denormal, +-1; the denormal is one in the problem's type. */
 static float tiny(struct random *r, enum dtype dtype)
@@ -81,8 +84,8 @@ static float score(const struct test_case *c, struct random *r, enum dtype dtype
     }
 }
 
-/* Of q.  Where a recipe wants a score, either all columns of q are near 1, or column 0 alone adds
- * it, 4 times (LOW: 32 times) that of k. */
+/* Of q.  Where a recipe wants a score, either all columns of q are near 1, or column 0 alone
+ * adds it, 4 times (LOW: 32 times) that of k. */
 static float query(const struct test_case *c, struct random *r, enum dtype dtype,
                    const float *x, size_t i, size_t t)
 {

@@ -1,4 +1,4 @@
-/* inputs_layout.c: strides, packed sequences and pages of a case: of its problem, of its arrays. */
+/* inputs_layout.c: strides, packed sequences and pages of a case, its problem and its arrays. */
 #include "verification/case_list.h"
 
 #include <math.h>

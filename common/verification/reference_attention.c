@@ -61,7 +61,7 @@ static void add_weight(struct sums *r, double p, double x, double d, double s)
     if (fabs(s) > r->max_s) r->max_s = fabs(s);
 }
 
-/* What there is before anything is summed: the maximum and the ranges.  v_max (n): of each value. */
+/* The maximum and the ranges, before anything is summed.   v_max (n): of each value */
 static struct sums ranges(const struct scratch *w, const double *v_max, size_t n, double sink)
 {
     struct sums r = {.m = sink, .n = sink > -INFINITY, .is_nan = !(sink < INFINITY)};

@@ -49,8 +49,8 @@ static void add(struct answer *to, size_t at, double factor, double x, const dou
 }
 
 /* Key j of the row, whose scores are in w. */
-static struct pair pair_of(const struct problem *p, const struct row *row, const struct scratch *w,
-                           const float *v, size_t j)
+static struct pair pair_of(const struct problem *p, const struct row *row,
+                           const struct scratch *w, const float *v, size_t j)
 {
     double half = dtypes[p->dtype].roundoff, s = w->s[j], c = (double)p->softcap;
     double dp = 0, v_mass = 0, d = fabs(s - row->lse);
@@ -110,11 +110,10 @@ static void add_sink(struct standard *r, const struct problem *p, const struct r
     if (sink == -INFINITY) return;
     double weight = exp(sink - row->lse);
     double x = ROUNDOFF * (4 * fabs(sink) + 4 * d + 4 * fabs(row->lse) + KAPPA);
-    double error = weight * row->D_mass *
-                       (rigorous(x) + dtypes[p->dtype].roundoff +
-                        ROUNDOFF * ((double)p->head_dim_v + 2)) + FLUSH;
+    double of_D = dtypes[p->dtype].roundoff + ROUNDOFF * ((double)p->head_dim_v + 2);
+    double error = weight * row->D_mass * (rigorous(x) + of_D) + FLUSH, either[2] = {error, error};
     sum_errors((double)(p->batch * p->seqlen_q), of_sum);
-    add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, (double[2]){error, error}, of_sum);
+    add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, either, of_sum);
 }
 
 /* All queries of a head.   forward: its answers */

@@ -1,11 +1,11 @@
-/* reference_scores.c: the scores of a row in double, and what a float computation of them may err
- * by, in units of u = 2^-24:
+/* reference_scores.c: the scores of a row in double, and what a float computation of them
+ * may err by, in units of u = 2^-24:
  *
  *     eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|
  *
- * d roundings of the dot product in any order, three for the scale and log2 e, one for adding the
- * bias, the bias times log2 e.  The slope of a soft cap is at most 1, so it adds only the error of
- * the quotient and of tanh: 6 |c tanh(x / c)|. */
+ * d roundings of the dot product in any order, three for the scale and log2 e, one for
+ * adding the bias, the bias times log2 e.  The slope of a soft cap is at most 1, so it adds
+ * only the error of the quotient and of tanh: 6 |c tanh(x / c)|. */
 #include <math.h>
 
 #include "problem/host_memory.h"

@@ -7,7 +7,7 @@
 
 struct widened {
     float *array[N_ARRAYS]; /* those of the problem's type; k and v after the updates */
-    float *kt;              /* k as [batch, heads_kv, head_dim, seqlen_k]: keys are contiguous */
+    float *kt; /* k as [batch, heads_kv, head_dim, seqlen_k]: keys are contiguous */
 };
 
 struct widened widened_new(const struct problem *p, const struct arrays *a);
@@ -28,7 +28,7 @@ struct query {
     size_t key;               /* the first that it sees, among those of all heads and batches */
     size_t n;                 /* how many */
     const float *q;           /* (head_dim) */
-    const float *k, *kt, *v;  /* from that key on: (n, head_dim), (head_dim, seqlen_k), (n, head_dim_v) */
+    const float *k, *kt, *v;  /* from that key on, of which each row of kt has seqlen_k */
     const float *bias;        /* (n) or NULL */
     float sink;               /* -INFINITY: none */
 };

@@ -22,8 +22,8 @@ static void add(float *to, float weight, const float *x, size_t n)
 }
 
 /* Row `row` of o and its query x.   gradients: as in yardstick_backward() */
-static void row_backward(const struct problem *p, const struct arrays *a, const struct widened *in,
-                         size_t row, int way, float *gradients[])
+static void row_backward(const struct problem *p, const struct arrays *a,
+                         const struct widened *in, size_t row, int way, float *gradients[])
 {
     struct query x = query_of(p, a, in, row);
     size_t d = p->head_dim, dv = p->head_dim_v;
@@ -55,7 +55,8 @@ void yardstick_backward(const struct problem *p, const struct arrays *a, int way
     struct widened in = widened_new(p, a);
     size_t rows = p->batch * p->heads_q * p->seqlen_q;
     for (int i = 0; i < N_ARRAYS; i++)
-        gradients[i] = array_role(p, i) == OUTPUT ? xcalloc(array_count(p, i), sizeof(float)) : NULL;
+        gradients[i] = array_role(p, i) != OUTPUT ? NULL
+                       : xcalloc(array_count(p, i), sizeof(float));
     for (size_t step = 0; step < rows; step++)
         row_backward(p, a, &in, way & REVERSE ? rows - 1 - step : step, way, gradients);
     for (int i = 0; i < N_ARRAYS; i++)
