@@ -8,6 +8,8 @@ import pytest
 
 from helpers import STAGES, attention, compare, load, normal, option_words, save, stage
 
+FILES = [word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")]
+
 
 def check_passes(number, *words):
     """The last line counts checks, none of them failed."""
@@ -40,6 +42,28 @@ def test_general_passes_its_edges_without_a_hopper_gpu(case):
     check_passes(5, "--device", "cpu", "--variant", "general", "--case", f"attention-{case}")
 
 
+@pytest.mark.parametrize("variant", ["split_kv", "split_kv_f32"])
+@pytest.mark.parametrize("case", [
+    "markers-8x2050-d64", "zero_q-8x2050-d64", "random-1x20011-d40", "random-4x3001-d64-b2h4kv1-causal",
+    "random-2x1500-d64-window600,0", "mask_first@2112-2x2112-d64-bias", "mask_but_one@1000-2x2112-d64-bias"])
+def test_split_kv_merges_its_parts(case, variant):
+    """Of 2050 keys, 33 tiles in parts of 5, the last part is empty."""
+    check_passes(5, "--device", "cpu", "--variant", variant, "--case", f"attention-{case}")
+
+
+@pytest.mark.parametrize("variant", ["tiled", "register_tiled", "tensor_cores", "async_copies",
+                                     "larger_tiles", "lazy_rescaling", "split_kv", "split_kv_f32"])
+def test_a_rung_gives_the_same_bits_in_every_order_of_its_threads(variant):
+    dtype = "f4" if variant in ("tiled", "register_tiled", "split_kv_f32") else "f2"
+    for name, rows in (("q", 60 if dtype == "f2" else 30), ("k", 700), ("v", 700)):
+        save(f"{name}.npy", normal(rows, 64), dtype)
+    answers = set()
+    for order in ("mixed", "forward", "backward", "random:1", "random:2", "random:3"):
+        stage(5, "run", "--device", "cpu", "--variant", variant, *FILES, env={"CUDA_ON_CPU_ORDER": order})
+        answers.add(load("o.npy").tobytes())
+    assert len(answers) == 1
+
+
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("variant", ["general_tiled", "split_kv", "general", "general_mma"])
 def test_nan_of_a_packed_sequence_stays_in_it(variant, dim):
@@ -47,14 +71,13 @@ def test_nan_of_a_packed_sequence_stays_in_it(variant, dim):
     16 of them; queries are a few of each."""
     k_ends, q_ends = np.array([0, 5, 21, 69, 133, 230]), np.array([0, 3, 9, 10, 30, 40])
     ends = {"cu_seqlens_q": q_ends, "cu_seqlens_k": k_ends}
-    files = [word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")]
     for poisoned in (1, 2, 4):
         q, k, v = (normal(2, n, dim, seed=s).astype("f2") for s, n in enumerate((40, 230, 230)))
         k[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
         v[:, k_ends[poisoned]:k_ends[poisoned + 1]] = np.nan
         for name, array in zip("qkv", (q, k, v)):
             save(f"{name}.npy", array, None)
-        stage(5, "run", "--device", "cpu", "--variant", variant, *files, *option_words(**ends))
+        stage(5, "run", "--device", "cpu", "--variant", variant, *FILES, *option_words(**ends))
         compare(load("o.npy"), attention(q, k, v, **ends)[0], 2e-3)
 
 
@@ -64,8 +87,7 @@ def test_a_sink_by_hand(variant):
     for name, x in (("q", np.ones((2, 2, 1))), ("k", [[[0.0]]]), ("v", [[[8.0]]])):
         save(f"{name}.npy", x)
     words = option_words(causal=True, sinks=np.array([0, -np.inf]))
-    files = [word for name in ("q", "k", "v", "o", "lse") for word in (f"--{name}", f"{name}.npy")]
-    stage(4, "run", "--variant", variant, *files, *words)
+    stage(4, "run", "--variant", variant, *FILES, "--lse", "lse.npy", *words)
     compare(load("o.npy").ravel(), [0, 4, 0, 8], 0)
     compare(load("lse.npy").ravel(), [0, np.log(2), -np.inf, 0], 1e-6)
 
@@ -77,9 +99,8 @@ def test_nan_of_one_query_leaves_the_rows_beside_it(variant):
     q, k, v = np.zeros((128, 16)), np.zeros((128, 16)), normal(128, 16)
     q[:, 0], k[:, 0] = 1, np.arange(128) / 2
     q[70, 0] = np.nan
-    files = [word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")]
     for name, array in zip("qkv", (q, k, v)):
         save(f"{name}.npy", array)
     options = {"window": (8, 20), "scale": 1}
-    stage(4, "run", "--variant", variant, *files, *option_words(**options))
+    stage(4, "run", "--variant", variant, *FILES, *option_words(**options))
     compare(load("o.npy"), attention(q, k, v, **options)[0], 1e-5)

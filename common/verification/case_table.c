@@ -129,6 +129,7 @@ static const struct cases attention[] = {
     {"mask_but_one", "q=66 k=300 d=40 heads=2 kv=1 bias at=299,128,129,176,256 "
                      "in=quick,full"},
     {"mask_first", "q=18 k=70 bias at=70 in=both"}, /* nothing left */
+    {"mask_first mask_but_one", "q=2 k=2112 bias at=2112,1000"}, /* in any part, in all but one */
     {"mask_middle", "q=70 k=130 causal bias at=64 in=executed"},
     {"mask_middle", "q=66 k=300 d=40 heads=2 kv=1 bias at=128 in=quick"},
     {"mask_but_one", "q=18 k=70 bias at=69 in=both"},
