@@ -44,8 +44,9 @@ def test_general_passes_its_edges_without_a_hopper_gpu(case):
 
 @pytest.mark.parametrize("variant", ["split_kv", "split_kv_f32"])
 @pytest.mark.parametrize("case", [
-    "markers-8x2050-d64", "zero_q-8x2050-d64", "random-1x20011-d40", "random-4x3001-d64-b2h4kv1-causal",
-    "random-2x1500-d64-window600,0", "mask_first@2112-2x2112-d64-bias", "mask_but_one@1000-2x2112-d64-bias"])
+    "markers-8x2050-d64", "zero_q-8x2050-d64", "random-1x20011-d40",
+    "random-4x3001-d64-b2h4kv1-causal", "random-2x1500-d64-window600,0",
+    "mask_first@2112-2x2112-d64-bias", "mask_but_one@1000-2x2112-d64-bias"])
 def test_split_kv_merges_its_parts(case, variant):
     """Of 2050 keys, 33 tiles in parts of 5, the last part is empty."""
     check_passes(5, "--device", "cpu", "--variant", variant, "--case", f"attention-{case}")
@@ -59,7 +60,8 @@ def test_a_rung_gives_the_same_bits_in_every_order_of_its_threads(variant):
         save(f"{name}.npy", normal(rows, 64), dtype)
     answers = set()
     for order in ("mixed", "forward", "backward", "random:1", "random:2", "random:3"):
-        stage(5, "run", "--device", "cpu", "--variant", variant, *FILES, env={"CUDA_ON_CPU_ORDER": order})
+        stage(5, "run", "--device", "cpu", "--variant", variant, *FILES,
+              env={"CUDA_ON_CPU_ORDER": order})
         answers.add(load("o.npy").tobytes())
     assert len(answers) == 1
 
