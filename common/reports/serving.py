@@ -105,8 +105,8 @@ class Measured(Run):
             min_s=times[1], reps=times[2], max_err=checked[0], allowed_err=checked[1],
             flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}"
             + (f"; bound {bound:.4g}" if bound else ""), **fields)
-        print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal {1e6 * ideal:9.1f} us: "
-              f"{ideal / times[0]:.3f}", flush=True)
+        print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal "
+              f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}", flush=True)
 
     def compare(self, feature, baseline, shape, moved, base_call, features):
         """Times {name: Feature} beside the baseline's call."""
@@ -131,7 +131,8 @@ def layouts(m, five_steps):
         def feature(views):
             def call():
                 return five_steps.attention(*views, causal=bool(causal), layout="blhd")
-            checked = errors(m.torch, call()[0].transpose(0, 1), *(x[0] for x in plain), causal=causal)
+            checked = errors(m.torch, call()[0].transpose(0, 1), *(x[0] for x in plain),
+                             causal=causal)
             return Feature(call, shape.flops(), checked)
         m.compare("layout", "[B, H, L, D]", shape, shape.bytes("bf16"),
                   lambda: five_steps.attention(*plain, causal=bool(causal)),
@@ -156,7 +157,8 @@ def packed(m, five_steps):
                     max_seqlen_k=longest, causal=bool(causal))
             last = [x[-lengths[-1]:].transpose(0, 1) for x in (call(), *rows)]
             share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
-            return Feature(call, shape.flops() * share, errors(m.torch, *last, causal=causal), share)
+            return Feature(call, shape.flops() * share,
+                           errors(m.torch, *last, causal=causal), share)
         m.compare("packed", "batch of equal lengths", shape, shape.bytes("bf16"),
                   lambda: five_steps.attention(*batch, causal=bool(causal)),
                   {"equal lengths": feature([mean] * shape.batch),
@@ -173,8 +175,9 @@ def windows(m, five_steps):
             def call():
                 return five_steps.attention(q, k, v, window=(left, 0))
             share = windowed(shape.seqlen_k, left) / shape.seqlen_k**2
-            return Feature(call, shape.flops() * share, errors(m.torch, call()[0], q[0], k[0], v[0], left),
-                           share, window_bound(shape, left))
+            return Feature(call, shape.flops() * share,
+                           errors(m.torch, call()[0], q[0], k[0], v[0], left), share,
+                           window_bound(shape, left))
         m.compare("window", "all keys", shape, shape.bytes("bf16"),
                   lambda: five_steps.attention(q, k, v),
                   {f"{left + 1} keys": feature(left) for left in (8191, 4095, 1023, 255)})

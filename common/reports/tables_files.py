@@ -116,7 +116,7 @@ def serving(data):
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
                 "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
                 "ratio": lambda row: f"{number_in(row, 'ideal_s') / row.median_s:.2f}",
-                "bound": lambda row: f"{number_in(row, 'bound'):.2f}" if number_in(row, 'bound') else ""}),
+                "bound": lambda row: f"{number_in(row, 'bound') or 0:.2f}".replace("0.00", "")}),
             "", "One call takes " + "; ".join(calls) + "."] + provenance(rows)
 
 
@@ -128,13 +128,14 @@ def decode_lengths(data):
         place, lengths = row.flags.split("; ")[1:3]
         lines.setdefault(f"{row.batch:.0f} x {row.heads_q:.0f}/{row.heads_kv:.0f} heads, up to "
                          f"{si(row.seqlen_k)} keys, {lengths}, {place}", {})[row.variant] = row
-    cells = {(name, of): f"{row.gbps:.0f}" for name, line in lines.items() for of, row in line.items()}
+    cells = {(name, of): f"{row.gbps:.0f}" for name, line in lines.items()
+             for of, row in line.items()}
     for name, line in lines.items():
         peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
         if "five_steps" in line and peer:
             cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
-    return ([f"GB/s of the keys and values that are visible, d = 128, bf16, {rows[0].flags.split(';')[0]}"
-             "; ratio: times as fast as the best of the others.", ""]
+    return (["GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
+             "as the best of the others.", ""]
             + grid("caches", cells, lines, [*dict.fromkeys(row.variant for row in rows), "ratio"])
             + provenance(rows))
 

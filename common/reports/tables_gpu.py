@@ -77,7 +77,8 @@ def compare(rows, ours, peers):
         "tflops": flops / of.took.quantile(0.5, interpolation="higher") / 1e12,
         "ratio": of.ratio.agg(lambda ratios: "–".join(dict.fromkeys(
             (f"{ratios.min():.2f}", f"{ratios.max():.2f}")))),
-        "library": of.name.first(), "who": of.who.first(), "runs": of.size()}).dropna().reset_index()
+        "library": of.name.first(), "who": of.who.first(), "runs": of.size(),
+    }).dropna().reset_index()
 
 
 def text_of(pair, *more):
@@ -104,14 +105,14 @@ def of_the_libraries(rows, pairs):
 
 
 def by_length(pairs, more=None):
-    """The grid of pairs by length; more: (name, {head_dim, causal, length: text}) of a second line for
-    each panel."""
+    """The grid of pairs by length; more: (name, {panel, length: text}) of a second line for each
+    panel."""
     cells = {}
     for pair in each(pairs):
-        panel, key = panel_text(pair.head_dim, pair.causal), (pair.head_dim, pair.causal, pair.length)
-        cells[panel, si(pair.length)] = text_of(pair)
-        if more and key in more[1]:
-            cells[f"{panel}, {more[0]}", si(pair.length)] = more[1][key]
+        panel, length = panel_text(pair.head_dim, pair.causal), si(pair.length)
+        cells[panel, length] = text_of(pair)
+        if more and (panel, length) in more[1]:
+            cells[f"{panel}, {more[0]}", length] = more[1][panel, length]
     return grid("bf16", cells, columns=map(si, sorted({*pairs.length})))
 
 
@@ -133,11 +134,12 @@ def backward_gpu(data, regime):
     rows = number_runs(data.file("backward/h200.csv").query("regime == @regime"))
     pairs, price = compare(rows, BACKWARD, BEST_PEERS), compare(rows, IN_ORDER, BACKWARD)
     others = {pair[:4]: pair.ratio for pair in each(compare(rows, IN_ORDER, ORDERED_PEERS))}
-    ordered = {(pair.head_dim, pair.causal, pair.length): text_of(pair, others.get(pair[:4], "–"))
-               for pair in each(price)}
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as fast as "
-             f"`{'` and `'.join(pairs.who.unique())}`; as the best library in its deterministic "
-             f"mode), {regime}: {REGIMES[regime]}.", ""]
+    ordered = {(panel_text(pair.head_dim, pair.causal), si(pair.length)):
+               text_of(pair, others.get(pair[:4], "–")) for pair in each(price)}
+    ours = "` and `".join(pairs.who.unique())
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as "
+             f"fast as `{ours}`; as the best library in its deterministic mode), {regime}: "
+             f"{REGIMES[regime]}.", ""]
             + by_length(pairs, ("in order", ordered)) + provenance(each(rows)))
 
 
@@ -161,8 +163,8 @@ def untuned_shape(pair):
 
 @table("untuned")
 def untuned(data):
-    """The same, or `general` where it is faster, at lengths, groups and head dimensions that nothing
-    was tuned on."""
+    """The same, or `general` where it is faster, at lengths, groups and head dimensions that
+    nothing was tuned on."""
     known = {regime: beside_peers(data, regime, tuned=False, ours=(LAST, "general"))
              for regime in REGIMES}
     cells = {(untuned_shape(pair), regime): text_of(pair)
@@ -176,14 +178,13 @@ def untuned(data):
 def layouts(data):
     """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
     pairs, rows = beside_peers(data, "cold", "blhd")
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), cold, arrays [batch, length, "
-             "heads, head_dim].", ""] + by_length(pairs) + provenance(each(rows)))
+    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), cold, arrays [batch, "
+             "length, heads, head_dim].", ""] + by_length(pairs) + provenance(each(rows)))
 
 
 @table("headline")
 def headline(data):
-    """One sentence: head_dim 128 without mask, 8k keys or the longest below; and what the lead rests
-    on."""
+    """Sentences: head_dim 128 without mask, 8k keys or the longest below; what the lead rests on."""
     lines = []
     for ours in (LAST, SAFE):
         pairs, rows = beside_peers(data, ours=[ours])
@@ -192,13 +193,14 @@ def headline(data):
         times = f"{pair.ratio.replace('–', ' to ')} times as fast as {BEST_PEERS[pair.library]}"
         runs = f"; {pair.runs} runs" if pair.runs > 1 else ""
         lines.append(
-            f"On one {rows.machine.iloc[0]} the last kernel reaches **{significant(pair.tflops)} TFLOP/s, "
-            f"{times}** (bf16, head_dim 128, {si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."
+            f"On one {rows.machine.iloc[0]} the last kernel reaches "
+            f"**{significant(pair.tflops)} TFLOP/s, {times}** (bf16, head_dim 128, "
+            f"{si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."
             if ours == LAST else
             f"`{SAFE}`, the same kernel before its last idea, is {times}.")
     worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
-    return [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as the fastest "
-            "library: [what the lead rests on, and where it ends]"
+    return [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as "
+            "the fastest library: [what the lead rests on, and where it ends]"
             "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."]
 
 
@@ -220,8 +222,8 @@ def adversarial(data):
         what = f"{row.data}, d = {row.head_dim:.0f}"
         cells[what, row.variant] = f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
         cells[what, "ratio"] = ratios[row.data, row.head_dim]
-    return ([f"TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest library, `{LAST}`.",
-             ""] + grid("data", cells, columns=[*names, "ratio"]) + provenance(each(rows)))
+    return (["TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest "
+             f"library, `{LAST}`.", ""] + grid("data", cells, columns=[*names, "ratio"]) + provenance(each(rows)))
 
 
 # --- Softmax ---

@@ -117,7 +117,7 @@ def decode(data):
 def counters(data):
     """What `make profile 5` counted in one launch of each rung."""
     counted, names = read_profile(data), RUNGS + [ROOF, SPLIT]
-    lines = sorted((line for (name, _), line in counted.items() if name in names), key=lambda line: (
+    lines = sorted((line for line in counted.values() if line.variant in names), key=lambda line: (
         line.variant == SPLIT, float(line.head_dim), names.index(line.variant)))
     as_it_is = {"tensor %": "tensor_pct", "exp %": "exp_pct", "fma %": "fma_pct",
                 "issue %": "issue_pct", "shared %": "shared_pct", "conflicts %": "conflict_pct",
@@ -198,13 +198,13 @@ def steps(data, first, last):
     counted, cells = read_profile(data), []
     for before, step in pairs:
         names = before["variant"], step["variant"]
-        gains = ([b / a for b, a in zip(*(panel[name] for name in names))] if {*names} <= panel.keys()
-                 else [] for panel in panels.values())
+        gains = ([b / a for b, a in zip(*(panel.get(name, ()) for name in names))]
+                 for panel in panels.values())
         cells.append([f"{number_of(names[1])} `{names[1]}`", step["expected"], step["because"],
                       *(over_runs(gain) if gain else "" for gain in gains),
                       seen(counted, names, step["look_at"])])
-    lines = markdown(["rung", "expected", "because", *(f"measured, {panel_text(*key)}" for key in panels),
-                      "counted, d = 128"], cells)
+    measured = [f"measured, {panel_text(*key)}" for key in panels]
+    lines = markdown(["rung", "expected", "because", *measured, "counted, d = 128"], cells)
     lines[1] = "|" + " :-- |" * 3 + " --: |" * len(panels) + " :-- |"
     return ([f"Times as fast as the rung before, {si(rows.seqlen_k.max())} keys.", ""] + lines
             + provenance(each(rows)))

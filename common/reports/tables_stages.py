@@ -71,6 +71,7 @@ def stage_table(data, stage, op):
 
 # --- All stages ---
 
+FIRST = [*"1234"]  # the stages of the CPU
 # What theory counts: loops over a row of softmax, the bytes per element that move, and
 # those per score of attention beyond q, k, v and o.
 COUNTS = {
@@ -134,7 +135,7 @@ def limits_shape(row):
 def limits(data, op):
     """Each CPU variant of stages 1 to 4 that was measured on most shapes, and its share of the
     ceiling."""
-    chosen = each(data.rows.query("op == @op and device == 'cpu' and stage in ('1', '2', '3', '4')"))
+    chosen = each(data.rows.query("op == @op and device == 'cpu' and stage in @FIRST"))
     shapes = list(dict.fromkeys(map(limits_shape, sorted(chosen, key=lambda row: (
         row.rows * row.cols, row.seqlen_q == 1, row.causal, row.head_dim, row.length)))))
     lines = {}
@@ -249,8 +250,8 @@ def library_cpu(data):
     cells = [[kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
               *(f"{x:.2f}" if x == x else "" for x in line)]
              for kind, line in zip(ratios.index, ratios.sort_index(axis=1).values)]
-    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the least time "
-            "of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
+    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the "
+            "least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
             *markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells)] \
         + provenance(each(rows))
 
