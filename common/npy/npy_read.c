@@ -93,23 +93,14 @@ static const char *too_few(const struct source *s, size_t needed, size_t there)
                      there, there < needed ? " (cut off?)" : " (more than one array?)");
 }
 
-/* Bytes behind the header, as far as anybody knows; SIZE_MAX else. */
-static size_t bytes_left(const struct source *s)
-{
-    size_t at = s->size == SIZE_MAX ? 0 : (size_t)ftello(s->file);
-    return s->size == SIZE_MAX ? SIZE_MAX : at < s->size ? s->size - at : 0;
-}
-
 /* Exactly `bytes` bytes.  Memory grows with what arrives when the size of the source is
  * unknown, so that a lying header costs nothing. */
 static const char *get_all(struct source *s, size_t bytes, void **out)
 {
     size_t done = 0, room = 0, there = bytes < CHUNK ? SIZE_MAX : memory_available();
-    size_t left = bytes_left(s);
-    if (left != SIZE_MAX && left != bytes) return too_few(s, bytes, left);
     while (done < bytes || !*out) {
         size_t more = room ? room : CHUNK;
-        room = left != SIZE_MAX || bytes - room < more ? bytes : room + more;
+        room = s->size != SIZE_MAX || bytes - room < more ? bytes : room + more;
         void *bigger = room > there ? NULL : realloc(*out, room ? room : 1);
         if (!bigger) return no_memory(s, bytes);
         *out = bigger;
@@ -123,14 +114,13 @@ static const char *get_all(struct source *s, size_t bytes, void **out)
 static const char *get_rows(struct source *s, struct npy *a)
 {
     size_t first = s->rows[0], end = s->rows[1], n = a->ndim < 2 ? 0 : a->shape[a->ndim - 2];
-    size_t bytes = a->count * a->itemsize, left = bytes_left(s);
+    size_t bytes = a->count * a->itemsize;
     off_t at = ftello(s->file);
     if (a->ndim < 2 || end > n || first > end)
         return npy_error("%s: has no rows %zu to %zu", s->name, first, end);
-    if (a->was_fortran || left == SIZE_MAX)
+    if (a->was_fortran || s->size == SIZE_MAX)
         return npy_error("%s: is %s; to read a part of it, a file in C order is needed", s->name,
                          a->was_fortran ? "in Fortran order" : "no regular file");
-    if (left != bytes) return too_few(s, bytes, left);
     size_t row = a->count ? a->shape[a->ndim - 1] * a->itemsize : 0;
     size_t planes = row ? bytes / row / n : 0, part = (end - first) * row;
     a->shape[a->ndim - 2] = end - first;
@@ -211,7 +201,10 @@ static const char *read_source(struct source *s, struct npy *a)
     else error = npy_header(s->name, text, length, s->integers, a);
     free(text);
     if (!error) error = count_elements(s, a);
-    if (!error) error = s->rows ? get_rows(s, a) : get_all(s, a->count * a->itemsize, &a->data);
+    size_t bytes = a->count * a->itemsize, at = s->size == SIZE_MAX ? 0 : (size_t)ftello(s->file);
+    if (!error && s->size != SIZE_MAX && s->size != at + bytes)
+        error = too_few(s, bytes, s->size - at);
+    if (!error) error = s->rows ? get_rows(s, a) : get_all(s, bytes, &a->data);
     if (!error) error = make_native(s, a);
     a->dtype = a->itemsize == 2 ? F16 : F32;
     a->is_int = s->integers;
