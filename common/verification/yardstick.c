@@ -71,14 +71,15 @@ static void add_products(const struct problem *p, const struct query *x, int way
     }
 }
 
-/* s_j = scale q.k_j + bias_j, capped before the bias.   lane (n): to work in */
-static void scores(const struct problem *p, const struct query *x, int way, float *s, float *lane)
+/* s_j = scale q.k_j + bias_j, capped before the bias, and the slopes of the cap. */
+static void scores(const struct problem *p, const struct query *x, int way, float *s, float *slope)
 {
     size_t n = x->n;
     float c = p->softcap;
     for (size_t j = 0; j < n; j++) s[j] = 0;
     if (!(way & LANES)) add_products(p, x, way, 0, 1, s);
     for (size_t first = 0; way & LANES && first < 16; first++) {
+        float *lane = slope; /* a place to work in */
         for (size_t j = 0; j < n; j++) lane[j] = 0;
         add_products(p, x, way, first, 16, lane);
         for (size_t j = 0; j < n; j++) s[j] += lane[j];
@@ -86,7 +87,9 @@ static void scores(const struct problem *p, const struct query *x, int way, floa
     for (size_t j = 0; j < n; j++) {
         float b = x->bias ? x->bias[j] : 0;
         if (!(way & SCALED_Q)) s[j] *= p->scale;
-        if (c > 0) s[j] = c * tanhf(s[j] / c);
+        float t = c > 0 ? tanhf(s[j] / c) : 0;
+        if (c > 0) s[j] = c * t;
+        slope[j] = 1 - t * t;
         s[j] = b == -INFINITY ? -INFINITY : s[j] + b;
     }
 }
@@ -127,16 +130,75 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
     double work = (double)n_rows * (double)n * (double)(p->head_dim + dv);
 #pragma omp parallel if (work > WORTH_THREADS)
     {
-        float *s = xcalloc(2 * n, sizeof *s), *lane = s + n;
+        float *s = xcalloc(2 * n, sizeof *s), *slope = s + n;
 #pragma omp for schedule(dynamic, 8)
         for (size_t row = 0; row < n_rows; row++) {
             struct query x = query_of(p, a, &in, row);
-            scores(p, &x, way, s, lane);
-            float l = weights(p->op, s, lane, x.n, x.sink, way & REVERSE, &lse[row]);
+            scores(p, &x, way, s, slope);
+            float l = weights(p->op, s, slope, x.n, x.sink, way & REVERSE, &lse[row]);
             values(s, l, x.v, x.n, dv, p->dtype, way & REVERSE, o + row * dv);
         }
         free(s);
     }
     widened_free(&in);
     return o;
+}
+
+/* --- The backward pass, straight from its equations. --- */
+
+static float dot(const float *x, const float *y, size_t n, int reverse)
+{
+    float sum = 0;
+    for (size_t t = 0; t < n; t++) {
+        size_t i = reverse ? n - 1 - t : t;
+        sum = fmaf(x[i], y[i], sum);
+    }
+    return sum;
+}
+
+static void add(float *to, float weight, const float *x, size_t n)
+{
+    for (size_t t = 0; t < n; t++) to[t] = fmaf(weight, x[t], to[t]);
+}
+
+/* Row `row` of o.   s (2 seqlen_k): to work in   gradients: as in yardstick_backward() */
+static void row_backward(const struct problem *p, const struct arrays *a,
+                         const struct widened *in, size_t row, int way, float *s,
+                         float *gradients[])
+{
+    struct query x = query_of(p, a, in, row);
+    size_t d = p->head_dim, dv = p->head_dim_v;
+    const float *d_o = in->array[ARRAY_DO] + row * dv;
+    float D = dot(d_o, in->array[ARRAY_O] + row * dv, dv, way & REVERSE), lse = a->lse[row];
+    float *slope = s + p->seqlen_k;
+    if (lse == -INFINITY) return;
+    scores(p, &x, way, s, slope);
+    for (size_t j = 0; j < x.n; j++) {
+        if (s[j] == -INFINITY) continue;
+        float weight = expf(s[j] - lse);
+        float ds = weight * (dot(d_o, x.v + j * dv, dv, way & REVERSE) - D) * slope[j];
+        ds = dtype_round(p->dtype, ds);
+        add(gradients[ARRAY_DQ] + row * d, p->scale * ds, x.k + j * d, d);
+        add(gradients[ARRAY_DK] + (x.key + j) * d, p->scale * ds, x.q, d);
+        add(gradients[ARRAY_DV] + (x.key + j) * dv, dtype_round(p->dtype, weight), d_o, dv);
+    }
+    if (x.sink > -INFINITY) gradients[ARRAY_DSINKS][x.h] -= expf(x.sink - lse) * D;
+}
+
+void yardstick_backward(const struct problem *p, const struct arrays *a, int way,
+                        float *gradients[])
+{
+    struct widened in = widened_new(p, a);
+    size_t rows = p->batch * p->heads_q * p->seqlen_q;
+    for (int i = 0; i < N_ARRAYS; i++)
+        gradients[i] = array_role(p, i) != OUTPUT ? NULL
+                       : xcalloc(array_count(p, i), sizeof(float));
+    float *s = xcalloc(2 * p->seqlen_k, sizeof *s);
+    for (size_t step = 0; step < rows; step++)
+        row_backward(p, a, &in, way & REVERSE ? rows - 1 - step : step, way, s, gradients);
+    free(s);
+    for (int i = 0; i < N_ARRAYS; i++)
+        for (size_t e = 0; gradients[i] && e < array_count(p, i); e++)
+            gradients[i][e] = dtype_round(array_dtype(p, i), gradients[i][e]);
+    widened_free(&in);
 }
