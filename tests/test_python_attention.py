@@ -1,7 +1,6 @@
 """test_python_attention.py: five_steps.attention against the definition in float64."""
 import numpy as np
 import pytest
-from hypothesis import given as drawn, strategies as st
 
 import helpers
 from five_steps_here import EVERYWHERE, KINDS, KINDS_AND_TYPES, TYPES, call, five_steps, given, taken, torch
@@ -38,23 +37,6 @@ def check(kind, q, k, v, dtype="f4", turned=False, **options):
 @pytest.mark.parametrize("layout", ["bhld", "blhd"])
 def test_every_option_in_every_type_and_layout(kind, dtype, options, layout):
     check(kind, *problem(), dtype=dtype, turned=layout == "blhd", **options)
-
-
-@kinds
-@drawn(st.data())
-def test_any_problem(kind, data):
-    """Sizes, groups and options drawn together."""
-    n = st.integers(1, 70)
-    groups, heads = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
-    nq, nk, d, dv = (data.draw(n) for _ in range(4))
-    options = {"causal": data.draw(st.booleans())}
-    if data.draw(st.booleans()):
-        options["window"] = data.draw(st.tuples(st.integers(-1, 80), st.integers(-1, 80)))
-    if data.draw(st.booleans()):
-        options["softcap"] = data.draw(st.sampled_from([0.5, 5.0, 50.0]))
-    if data.draw(st.booleans()):
-        options["sinks"] = normal(groups * heads)
-    check(kind, *problem(groups * heads, heads, nq, nk, d, dv, data.draw(st.integers(1, 2))), **options)
 
 
 @everywhere

@@ -227,15 +227,10 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("way", ["make_dual", "jvp", "jacfwd", "linearize"])
-def test_a_forward_derivative_is_refused(function, way):
-    """They gave a tangent of 0, or None."""
-    q = torch.randn(2, 2, 4, 8)
-    with pytest.raises((five_steps.FiveStepsError, RuntimeError), match="forward-mode"):
-        if way == "make_dual":
-            with torch.autograd.forward_ad.dual_level():
-                function(torch.autograd.forward_ad.make_dual(q, q))
-        elif way == "jvp":
-            torch.func.jvp(function, (q,), (q,))
-        else:
-            getattr(torch.func, way)(*((function,) if way == "jacfwd" else (function, q)))(q)
+def test_a_forward_derivative_is_refused(function):
+    """It was a tangent of 0, or None."""
+    q, refused = torch.randn(2, 2, 4, 8), (five_steps.FiveStepsError, RuntimeError)
+    with pytest.raises(refused, match="forward-mode"), torch.autograd.forward_ad.dual_level():
+        function(torch.autograd.forward_ad.make_dual(q, q))
+    with pytest.raises(refused, match="forward-mode"):
+        torch.func.jvp(function, (q,), (q,))
