@@ -9,6 +9,7 @@ extern "C" {
 #include "gpu/gpu.h"
 #include "problem/dtype.h"
 #include "problem/operation.h"
+#include "problem/random.h"
 }
 #include "strategies.h"
 
@@ -146,30 +147,19 @@ void shard_put(int i, enum array which, size_t first, size_t n, const float *row
                             cudaMemcpyHostToDevice));
 }
 
-/* Element i is nearly normal: the sum of four uniform numbers, drawn from i and the seed. */
-template <class T> static __global__ void draw_kernel(T *x, size_t n, uint64_t seed)
-{
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += step) {
-        uint64_t z = (i + seed) * 0x9e3779b97f4a7c15u;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-        z ^= z >> 31;
-        int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) +
-                  (int)(z >> 48);
-        x[i] = T((float)(sum - 131070) * (1.7320508f / 65536));
-    }
-}
-
+/* A block that is drawn here, and then repeated: the array may be larger than the host's memory. */
 void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(2048);
-    config.blockDim = dim3(256);
-    if (dtype == BF16)
-        CUDA_CHECK(cudaLaunchKernelEx(&config, draw_kernel<__nv_bfloat16>, (__nv_bfloat16 *)x,
-                                      n, seed));
-    else CUDA_CHECK(cudaLaunchKernelEx(&config, draw_kernel<__half>, (__half *)x, n, seed));
+    const size_t size = dtype_size(dtype), most = 1000003;
+    std::vector<char> block((n < most ? n : most) * size);
+    struct random r = {seed};
+    for (size_t i = 0; i * size < block.size(); i++)
+        dtypes[dtype].store(block.data(), i, random_normal(&r));
+    CUDA_CHECK(cudaMemcpy(x, block.data(), block.size(), cudaMemcpyHostToDevice));
+    for (size_t done = block.size(), step; done && done < n * size; done += step) {
+        step = done < n * size - done ? done : n * size - done;
+        CUDA_CHECK(cudaMemcpy((char *)x + done, x, step, cudaMemcpyDeviceToDevice));
+    }
 }
 
 void shards_draw(uint64_t seed)

@@ -49,7 +49,7 @@ void team_wait(void);
 void nccl_check(ncclResult_t result, const char *call);
 #define NCCL_CHECK(call) nccl_check(call, #call)
 
-/* n nearly normal numbers, drawn on the present GPU. */
+/* n normal numbers into memory of the present GPU. */
 void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed);
 
 /* Enqueues the whole computation on every GPU of this process. */

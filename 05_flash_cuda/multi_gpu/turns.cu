@@ -1,7 +1,6 @@
 /* turns.cu: what bench measures beside several GPUs: one of them alone, and what each does when.
  *
- * One GPU runs the last rung, or split-KV for few queries.  Inputs are drawn on the GPU, so a
- * problem may be larger than any host. */
+ * One GPU runs the last rung, or split-KV for few queries. */
 #include <stdio.h>
 
 extern "C" {
