@@ -20,7 +20,7 @@ const char *group_name(enum group group)
 enum { N_CELLS = 6, CELL = 48, MOST_LINES = 64 };
 
 /* The columns of a line before the idea. */
-struct line { char cell[N_CELLS][CELL]; const char *idea; const struct variant *v; };
+struct line { char cell[N_CELLS][CELL]; const char *idea; };
 
 /* The shapes whose cost is listed: long enough that lower-order terms vanish. */
 static struct problem example(enum op op)
@@ -80,7 +80,7 @@ static void cost_text(const struct variant *v, char *passes, char *bytes)
 
 static struct line line_of(const struct variant *v)
 {
-    struct line line = {.idea = v->idea, .v = v};
+    struct line line = {.idea = v->idea};
     snprintf(line.cell[0], CELL, "%s", v->name);
     device_text(v, line.cell[1]);
     dtype_names(v->types, line.cell[2], CELL);
@@ -90,32 +90,9 @@ static struct line line_of(const struct variant *v)
     return line;
 }
 
-/* A line for each shape of some at which the choice of v is another. */
-static void print_choices(const struct variant *v)
-{
-    static const size_t cols[] = {512, 16384, 1 << 20}, dims[] = {64, 128, 256};
-    char last[200] = "";
-    if (!v->picks) return;
-    for (int i = 0; i < 12; i++) {
-        struct problem p = example(main_op(v));
-        int rows = !on_heads(&p);
-        if (rows && i > 2) return;
-        p.cols = p.rows ? cols[i % 3] : 0;
-        p.seqlen_q = p.seqlen_k = cols[i / 2 % 2];
-        p.head_dim = p.head_dim_v = dims[i / 4];
-        p.causal = i % 2;
-        p.dtype = main_dtype(v);
-        if (variant_refuses(v, &p) || !strcmp(v->picks(&p), last)) continue;
-        snprintf(last, sizeof last, "%s", v->picks(&p));
-        if (rows) printf("    from %zu columns: %s\n", p.cols, last);
-        else printf("    from head_dim %zu, %zu keys%s: %s\n", p.head_dim, p.seqlen_k,
-                    p.causal ? ", causal" : "", last);
-    }
-}
-
 /* A heading with the names of the columns, then the lines, in columns as wide as needed.
  * An idea is short enough that the line has at most 100 columns (a test). */
-static void print_group(const struct line *lines, size_t n, int verbose)
+static void print_group(const struct line *lines, size_t n)
 {
     size_t width[N_CELLS];
     for (int c = 0; c < N_CELLS; c++) {
@@ -127,12 +104,12 @@ static void print_group(const struct line *lines, size_t n, int verbose)
         for (int c = 0; c < N_CELLS; c++)
             printf("%-*s  ", (int)width[c], lines[i].cell[c]);
         printf("%s\n", lines[i].idea);
-        if (i && verbose) print_choices(lines[i].v);
     }
 }
 
 int list_stage(const struct stage *stage, const struct options *opt)
 {
+    (void)opt;
     for (int g = 0; g < N_GROUPS; g++) {
         struct line lines[MOST_LINES] = {
             {.cell = {"", "device", "types", "operations", "passes", "bytes"},
@@ -142,7 +119,7 @@ int list_stage(const struct stage *stage, const struct options *opt)
         for (size_t i = 0; stage->variants[i] && n < MOST_LINES; i++)
             if (stage->variants[i]->group == (enum group)g)
                 lines[n++] = line_of(variant_here(stage->variants[i]));
-        if (n > 1) print_group(lines, n, opt->verbose);
+        if (n > 1) print_group(lines, n);
     }
     return 0;
 }
