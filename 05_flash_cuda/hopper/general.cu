@@ -149,7 +149,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
         for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
-        const int valid = call.list.tile ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
+        const bool is_cut = call.list.tile || call.sequences.seqlens_k;
+        const int valid = is_cut ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
         typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
     } else {
@@ -205,7 +206,8 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
 template <class C> static void launch_as(const struct problem *p, const struct arrays *a)
 {
     struct params params = params_of(p, a, C::Br, C::Bc);
-    params.causal = p->causal || p->has_window || p->packed; /* tiles differ in weight */
+    params.causal = /* tiles differ in weight */
+        p->causal || p->has_window || p->packed || p->has_lengths;
     const struct call call = {sequences_of(p, a), score_terms_of(p, a),
                               scheduler_of(params, p, a), work_list_of(p, a),
                               (int)stored_queries(p)};
@@ -303,7 +305,7 @@ GPU_VARIANT(general) = {
     .idea = "what models ask for",
     HOPPER_DEVICE,
     .supports = HOPPER_SUPPORTS | WITH_BIAS | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_BIAS_STRIDES,
+                WITH_PACKED | WITH_BIAS_STRIDES | WITH_LENGTHS,
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
