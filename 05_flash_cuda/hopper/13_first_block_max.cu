@@ -188,7 +188,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         for (; n < n_open; n++) step<C, false>(x, sm.kv, params, w, row, n, false);
         for (; n < n_blocks; n++) step<C, false>(x, sm.kv, params, w, row, n, true);
     }
-    release_q(&sm.q.empty[q_index], 8 + w);
+    release_q(&sm.q.empty[q_index]);
     if (n_blocks > 0) last_pv(x, sm.kv);
     for (; n < n_tile; n++) { /* the other consumer needs these */
         acquire_turn(w);

@@ -148,18 +148,18 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         const struct causal_scores scores = {params, row};
         step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, n_open <= n);
         /* not before a product: an arrival can overtake the loads of the fragments */
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]);
         for (n++; n < n_open; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
         for (; n < n_blocks; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
         if (!C::EARLY_RELEASE) {
             asm volatile("" ::: "memory");
             piece.slot = sm.piece[q_index].slot; /* again: it took no register so far */
-            release_q(&sm.q.empty[q_index], 8 + w);
+            release_q(&sm.q.empty[q_index]);
         }
         for (int i = n; i < piece.end; i++) pass_turn<C>(w);
         last_pv(x, sm.kv);
     } else {
-        release_q(&sm.q.empty[q_index], 8 + w);
+        release_q(&sm.q.empty[q_index]);
         for (; n < piece.end; n++) pass(x, sm.kv, w);
     }
     epilogue(x, sm, params, waves, t, piece, w);

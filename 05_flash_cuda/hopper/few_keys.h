@@ -113,10 +113,8 @@ static __device__ __forceinline__ void attend_tiles(few_keys_memory<C> &sm,
         const struct work_tile t = sm.tile[i];
         if (t.tile < 0) break;
         attend_all_keys<C>(sm.stage[i], &sm.v_full[i], at.phase, params, t, w);
-        if (threadIdx.x % 128 == 0) {
-            tma_store_wait_read();
-            mbarrier_arrive(&sm.empty[i]);
-        }
+        if (threadIdx.x % 128 == 0) tma_store_wait_read();
+        mbarrier_arrive(&sm.empty[i]);
     }
     if (threadIdx.x % 128 == 0) tma_store_wait();
 }
@@ -132,7 +130,7 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         for (int i = 0; i < C::STAGES; i++) {
             mbarrier_init(&sm.qk_full[i], 2);
             mbarrier_init(&sm.v_full[i], 1);
-            mbarrier_init(&sm.empty[i], C::WARPGROUPS);
+            mbarrier_init(&sm.empty[i], 128 * C::WARPGROUPS);
         }
         fence_mbarrier_init();
         load_stage(sm, 0, params, find_tile(s, params, blockIdx.x));

@@ -143,7 +143,7 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w); /* rung 14 says why here */
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]); /* rung 14 says why here */
         for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, scores, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
@@ -154,13 +154,13 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
     } else {
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]);
         for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
     }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
     for (; n < end_of_tile<C>(seq, t); n++) /* what it does not need can wait until here */
         skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
-    if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index], 8 + w);
+    if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]);
 }
 
 template <class C>

@@ -15,7 +15,7 @@ template <class C> static __device__ __forceinline__ void q_init(q_pipeline<C> &
 {
     for (int i = 0; i < C::Q_STAGES; i++) {
         mbarrier_init(&q.full[i], 1);
-        mbarrier_init(&q.empty[i], C::WARPGROUPS);
+        mbarrier_init(&q.empty[i], 128 * C::WARPGROUPS);
     }
 }
 
@@ -38,13 +38,12 @@ static __device__ __forceinline__ void end_of_work(q_pipeline<C> &q, int index)
     mbarrier_arrive(&q.full[index]);
 }
 
-/* Releases a stage of Q for the warpgroup, after all its warps have read queries and work tile;
- * barrier `id` is the warpgroup's own.  The fence: queries may have been read by ordinary loads. */
-static __device__ __forceinline__ void release_q(uint64_t *q_empty, int id)
+/* Releases a stage of Q, each thread for itself when it has read queries and work tile.  The fence:
+ * queries may have been read by ordinary loads. */
+static __device__ __forceinline__ void release_q(uint64_t *q_empty)
 {
     fence_proxy_async();
-    named_barrier_sync(id, 128);
-    mbarrier_arrive_if(q_empty, threadIdx.x % 128 == 0);
+    mbarrier_arrive(q_empty);
 }
 
 #endif
