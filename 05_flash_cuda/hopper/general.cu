@@ -15,17 +15,16 @@
 #include "work_list.h"
 
 /* Stages of K and V: as many as fit. */
-constexpr int stages(int d, int keys, bool bias, int per_sm, bool of_v)
+constexpr int stages(int d, int keys, bool bias, int per_sm)
 {
     if (d > 128 || bias) return 2;
     if (keys == 64 && per_sm == 1) return 4;
-    return of_v && d > 64 ? 2 : 3;
+    return d > 64 ? 2 : 3;
 }
 
 template <class T, int D, int V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
           int PER_SM = 1>
-struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM, false),
-                      stages(D, KEYS, HAS_BIAS, PER_SM, true), !HAS_BIAS, PER_SM> {
+struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM), !HAS_BIAS, PER_SM> {
     static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
     static constexpr bool Q_IN_REGISTERS = config::tiles::Q_IN_REGISTERS && !BIAS;
@@ -119,7 +118,7 @@ static __device__ __forceinline__ int end_of_tile(const struct rows_of_sequence 
 }
 
 /* Consumer w: queries 64 w ... 64 w + 63 of the tile in stage q_index.  Tile and sequence stay
- * in shared memory where registers are short, and the stage is then released at the end. */
+ * in shared memory, because registers are short, so the stage is released at the end. */
 template <class C>
 static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
                                               const struct params &params,
@@ -127,8 +126,8 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
 {
     const struct work_tile t_copy = sm.q.tile[q_index];
     const struct rows_of_sequence seq_copy = sm.sequence[q_index];
-    const struct work_tile &t = C::EARLY_RELEASE ? t_copy : sm.q.tile[q_index];
-    const struct rows_of_sequence &seq = C::EARLY_RELEASE ? seq_copy : sm.sequence[q_index];
+    const struct work_tile &t = sm.q.tile[q_index];
+    const struct rows_of_sequence &seq = sm.sequence[q_index];
     const int first = t_copy.tile * C::Br + 64 * w;
     const struct blocks tile = blocks_some_see<C>(seq_copy, t_copy.tile * C::Br, C::Br);
     const struct blocks seen = blocks_some_see<C>(seq_copy, first, 64);
@@ -143,24 +142,18 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n++, true);
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]); /* rung 14 says why here */
         for (; n < min(begun, seen.end); n++) /* some rows see their first keys here */
             step<C, GROWING>(x, sm.kv, scores, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
-        for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         const bool is_cut = call.list.tile || call.sequences.seqlens_k;
         const int valid = is_cut ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
         typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
-    } else {
-        if (C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]);
-        for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
     }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
-    for (; n < end_of_tile<C>(seq, t); n++) /* what it does not need can wait until here */
-        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
-    if (!C::EARLY_RELEASE) release_q(&sm.q.empty[q_index]);
+    for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
+    release_q(&sm.q.empty[q_index]);
 }
 
 template <class C>

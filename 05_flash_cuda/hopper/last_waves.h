@@ -110,7 +110,7 @@ static struct last_waves last_waves_of(int n_tiles, int blocks, const struct pro
     int over = n_tiles % blocks, rest = blocks + over; /* a wave, and the last one */
     long idle = over ? (long)(blocks - over) * s.key_blocks / blocks : 0;
     long in_runs = (long)rest * s.key_blocks; /* key blocks: the kernel counts them in an int */
-    if (C::IS_PART || p->causal || n_tiles < blocks || idle < WORTH_A_CUT || in_runs > 1 << 30)
+    if (p->causal || n_tiles < blocks || idle < WORTH_A_CUT || in_runs > 1 << 30)
         return s;
     s.first = n_tiles - rest;
     s.run = (int)((in_runs + blocks - 1) / blocks);

@@ -74,18 +74,4 @@ static HOST_DEVICE __forceinline__ void repair_rows(struct rows &r, const float 
     refer_to(r, top, c, alpha);
 }
 
-/* The same by mc alone, which is set since the first block: a kernel that does not read m
- * elsewhere has two registers more. */
-static HOST_DEVICE __forceinline__ void repair_mc(struct rows &r, const float (&l)[2],
-                                                  const float (&top)[2], float c,
-                                                  float (&alpha)[2])
-{
-    for (int i = 0; i < 2; i++) {
-        float mc = fmaxf(r.mc[i], top[i] * c + FIRST_EXPONENT);
-        alpha[i] = r.mc[i] == mc ? 1.0f : exp2_fast(r.mc[i] - mc);
-        r.mc[i] = mc;
-        r.l[i] = l[i] * alpha[i];
-    }
-}
-
 #endif

@@ -13,22 +13,21 @@
 /* What tiles take, as far as it follows from their size.
  *   PER_SM  blocks of threads on a multiprocessor */
 template <class Type, int HEAD_DIM, int HEAD_DIM_V, int CONSUMERS, int KEYS, int STAGES,
-          int STAGES_OF_V, bool TRY_FIRST_MAX = true, int PER_SM = 1>
+          bool TRY_FIRST_MAX = true, int PER_SM = 1>
 struct tiles {
     using T = Type;
     static constexpr int D = HEAD_DIM, DV = HEAD_DIM_V;
     static constexpr int WARPGROUPS = CONSUMERS, Br = 64 * WARPGROUPS, Bc = KEYS;
     static constexpr bool FIRST_BLOCK_MAX =
         TRY_FIRST_MAX && D <= 192 && std::is_same_v<T, __nv_bfloat16>;
-    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES_OF_V;
+    static constexpr int K_STAGES = STAGES, V_STAGES = STAGES;
     static constexpr int K_ARRIVALS = FIRST_BLOCK_MAX ? 4 : 1; /* by each warp, or one for all */
     static constexpr bool Q_IN_REGISTERS = D > 64 && D <= 128 && WARPGROUPS == 2;
-    static constexpr int Q_STAGES = D == 64 || (Q_IN_REGISTERS && STAGES == STAGES_OF_V) ? 2 : 1;
+    static constexpr int Q_STAGES = D == 64 || Q_IN_REGISTERS ? 2 : 1;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = PER_SM == 3 ? 24 : WARPGROUPS == 2 ? 40 : 32;
     static constexpr int REGISTERS = PER_SM == 3 ? 136
                                                  : WARPGROUPS == 2 ? 232 : WARPGROUPS == 3 ? 160 : 112;
-    static constexpr bool EARLY_RELEASE = Q_IN_REGISTERS && Q_STAGES == 1;
     static constexpr bool LATE_TURN = WARPGROUPS > (FIRST_BLOCK_MAX ? 3 : 2);
     static constexpr bool TMA_STORE = D < 256; /* shared memory is left for a tile of o */
 };
@@ -83,23 +82,18 @@ template <class C> static __device__ __forceinline__ void release_turn(int w)
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
 }
 
-template <class C> static __device__ __forceinline__ void pass_turn(int w)
-{
-    acquire_turn(w);
-    release_turn<C>(w);
-}
-
-/* A block that other consumers need. */
+/* A block that only other consumers need. */
 template <class C>
 static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
 {
-    pass_turn<C>(w);
+    acquire_turn(w);
+    release_turn<C>(w);
     skip_block(kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
 }
 
 /* Block n again with its maximum; `l` is the rows' l without it.  It is not in o yet.  The warp
  * has read K by ordinary loads: the fence and the barrier put them before its release of K. */
-template <class C, enum step_kind KIND, class SCORES>
+template <class C, class SCORES>
 static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::T *k,
                                               const SCORES &scores, int n, bool mask,
                                               const float (&l)[2])
@@ -110,8 +104,7 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
     __syncwarp();
     scores.again().template finish<C>(x.s, n, mask);
     row_maxima(x.s, top);
-    if (KIND == FIXED) repair_mc(x.rows, l, top, x.unit, alpha);
-    else repair_rows(x.rows, l, top, x.unit, alpha);
+    repair_rows(x.rows, l, top, x.unit, alpha);
     exponentials(x.s, x.rows, x.unit);
     scale_rows(x.o, alpha);
     pack_weights<typename C::T>(x.s, x.p);
@@ -168,7 +161,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     if (C::FIRST_BLOCK_MAX) {
         advance<C::K_STAGES>(x.k_at);
         if (__any_sync(0xffffffffu, SOFTMAX && has_outgrown(x.rows)))
-            repair<C, KIND>(x, kv.k[k_index], scores, n, mask, l);
+            repair<C>(x, kv.k[k_index], scores, n, mask, l);
         mbarrier_arrive_if(&kv.k_empty[k_index], threadIdx.x % 32 == 0);
     }
 }
