@@ -40,14 +40,15 @@ struct causal_scores {
     int row; /* the thread's first */
 
     template <class C>
-    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
+    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask, bool) const
     {
         if (mask) mask_block<C>(s, params, row, n);
     }
     /* The same rows, or step() stores its comparisons. */
     __device__ __forceinline__ struct causal_scores again() const { return {params, as_new(row)}; }
     template <class C>
-    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const
+    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit,
+                                          bool) const
     {
         exponentials(s, r, unit);
     }

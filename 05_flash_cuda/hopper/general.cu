@@ -226,7 +226,8 @@ static struct geometry geometry_of(const struct problem *p)
     if (wider_head(p) > 128) return {narrow_v ? 96 : 64, 2};
     if (wider_head(p) > 64) return {few_keys || p->has_bias ? 64 : 128, 2};
     if (p->has_bias) return {64, 3};
-    return few_keys || p->softcap > 0.0f ? geometry{64, 1} : geometry{128, 3};
+    const bool caps = p->softcap > 0.0f && p->seqlen_k < 8192;
+    return few_keys || caps ? geometry{64, 1} : geometry{128, 3};
 }
 
 template <class T, int D, int DV, int KEYS, int CONSUMERS, int PER_SM = 1, bool BIAS = false>

@@ -23,9 +23,10 @@ struct general_scores {
         return tile.tile * C::Br + 64 * w + first_row();
     }
     template <class C>
-    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask) const
+    __device__ __forceinline__ void finish(float (&s)[C::Bc / 2], int n, bool mask,
+                                           bool late) const
     {
-        if (C::SOFTCAP) cap_scores<C>(s, terms);
+        if (C::SOFTCAP && !late) cap_scores<C>(s, terms);
         if (C::BIAS) add_bias<C>(s, terms, bias, row<C>(), sequence.seqlen_q, n, !mask);
         if (mask) mask_both_ends<C>(s, sequence.mask, row<C>(), n);
     }
@@ -35,12 +36,15 @@ struct general_scores {
         return {terms, sequence, tile, bias, as_new(w)};
     }
     template <class C>
-    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit) const
+    __device__ __forceinline__ void weigh(float (&s)[C::Bc / 2], struct rows &r, float unit,
+                                          bool late) const
     {
         if constexpr (C::BIAS) {
             struct rows near = subtract_large(s, r);
             exponentials(s, near, unit);
             r.l[0] = near.l[0], r.l[1] = near.l[1];
+        } else if (C::SOFTCAP && late) {
+            capped_exponentials<C>(s, r, terms);
         } else {
             exponentials(s, r, unit);
         }

@@ -16,7 +16,7 @@
 struct score_terms {
     float unit;                  /* of scores without a cap: scale, and without a bias log2(e) */
     float cap, to_cap;           /* the cap in that unit, to_cap: 2 scale log2(e) / cap */
-    float near, series[6];       /* tanh near 0: see cap_scores() */
+    float far, series[6], short_series[3]; /* tanh of scores up to far, and a quarter: cap_some() */
     const float *bias;
     struct strides bias_strides; /* from batch to batch, head to head, query to query */
     int seqlen_k;                /* columns of the bias */
@@ -31,42 +31,75 @@ template <class C> static __device__ __forceinline__ float score_unit(const scor
     return C::BIAS ? LOG2E : C::SOFTCAP ? 1.0f : t.unit;
 }
 
-/* 16 products s become cap tanh(scale s / c), c the soft cap, cap = c in the scores' unit.
+/* cap tanh(scale s / c) - reference, in the scores' unit: s times a polynomial in s^2. */
+template <int N>
+static __device__ __forceinline__ float cap_by_series(float s, const float (&series)[N],
+                                                      float reference)
+{
+    float square = s * s, sum = series[N - 1];
+#pragma unroll
+    for (int k = N - 2; k >= 0; k--) sum = fmaf(sum, square, series[k]);
+    return fmaf(s, sum, -reference);
+}
+
+/* N products s become cap tanh(scale s / c), c the soft cap, less the reference of their row.
  *
- *     near 0, |scale s| <= c   s times a polynomial in s^2 with a relative error of 2^-20.  Nearly
- *                              all scores are, and the multiply-add units have time for it
- *     else                     tanh(x) = 1 - 2 / (1 + e^(2 x)) with an error of 2^-22 of the cap,
- *                              twice more in the exponential unit, which has none
+ *     |scale s| <= c / 4   a short series with a relative error of 2^-20.  Nearly all scores are
+ *                          so small, and the multiply-add units have time for it
+ *     |scale s| <= c       a longer one
+ *     else                 tanh(x) = 1 - 2 / (1 + e^(2 x)) with an error of 2^-22 of the cap,
+ *                          twice more in the exponential unit, which has none
  *
  * The instruction tanh.approx errs by 2^-11.  e^(2 x) = inf gives 1, and NaN stays NaN. */
-template <bool HAS_SERIES>
-static __device__ __forceinline__ void cap_16_scores(float *s, const score_terms &t)
+template <bool HAS_SERIES, int N>
+static __device__ __forceinline__ void cap_some(float *s, const score_terms &t,
+                                                const float (&reference)[2])
 {
     float largest = 0.0f;
 #pragma unroll
-    for (int i = 0; i < 16; i++) largest = fmaxf(largest, fabsf(s[i]));
-    if (!HAS_SERIES || __any_sync(0xffffffffu, largest > t.near)) {
+    for (int i = 0; i < N; i++) largest = fmaxf(largest, fabsf(s[i]));
+    if (!HAS_SERIES || __any_sync(0xffffffffu, largest > t.far)) {
 #pragma unroll
-        for (int i = 0; i < 16; i++)
-            s[i] = fmaf(-2.0f * t.cap, reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap)), t.cap);
+        for (int i = 0; i < N; i++)
+            s[i] = fmaf(-2.0f * t.cap, reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap)),
+                        t.cap - reference[i / 2 % 2]);
+    } else if (__any_sync(0xffffffffu, largest > 0.25f * t.far)) {
+#pragma unroll
+        for (int i = 0; i < N; i++) s[i] = cap_by_series(s[i], t.series, reference[i / 2 % 2]);
     } else {
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            float square = s[i] * s[i], sum = t.series[5];
-#pragma unroll
-            for (int k = 4; k >= 0; k--) sum = fmaf(sum, square, t.series[k]);
-            s[i] *= sum;
-        }
+        for (int i = 0; i < N; i++) s[i] = cap_by_series(s[i], t.short_series, reference[i / 2 % 2]);
     }
 }
 
-/* By 16: the assembler works on all scores between two branches at once, and lacks registers for
- * more.  At d = 256 the exponential unit has time, and the series is slower. */
+/* Scores capped together: the assembler works on all of them between two branches at once, and
+ * lacks registers for more. */
+template <class C> constexpr int TOGETHER = C::D <= 64 ? 32 : 16;
+
+/* At d = 256 the exponential unit has time, and the series is slower. */
 template <class C, int N>
 static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_terms &t)
 {
+    const float none[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < N; i += 16) cap_16_scores<C::D <= 128>(s + i, t);
+    for (int i = 0; i < N; i += TOGETHER<C>)
+        cap_some<C::D <= 128, TOGETHER<C>>(s + i, t, none);
+}
+
+/* Their weights, without a step between cap and exponential. */
+template <class C, int N>
+static __device__ __forceinline__ void capped_exponentials(float (&s)[N], struct rows &r,
+                                                           const score_terms &t)
+{
+    struct rows less = r;
+    less.mc[0] = less.mc[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; i += TOGETHER<C>) {
+        float (&some)[TOGETHER<C>] = *(float (*)[TOGETHER<C>])(s + i);
+        cap_some<true, TOGETHER<C>>(some, t, r.mc);
+        exponentials(some, less, 1.0f);
+    }
+    r.l[0] = less.l[0], r.l[1] = less.l[1];
 }
 
 /* The bias of a work tile's head, from query 0 on. */
@@ -137,13 +170,15 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
     struct score_terms t = {};
     t.unit = p->has_bias ? p->scale : p->scale * LOG2E;
     if (p->softcap > 0.0f) {
-        /* tanh(x) / x in x^2, the least relative error for |x| <= 1 */
+        /* tanh(x) / x in x^2, the least relative error for |x| <= 1, and for |x| <= 1/4 */
         static const double tanh_series[6] = {0.999999414,   -0.333290424, 0.13281434,
                                               -0.0516056761, 0.016743116,  -0.00306706023};
+        static const double short_series[3] = {0.999999604, -0.333219082, 0.128416134};
         const double to_x = (double)p->scale / (double)p->softcap;
         for (int k = 0; k < 6; k++) t.series[k] = t.unit * tanh_series[k] * pow(to_x, 2 * k);
-        t.near = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
-        if (!isfinite(t.series[5])) t.near = -1.0f; /* a tiny cap: no score is near 0 */
+        for (int k = 0; k < 3; k++) t.short_series[k] = t.unit * short_series[k] * pow(to_x, 2 * k);
+        t.far = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
+        if (!isfinite(t.series[5])) t.far = -1.0f; /* a tiny cap: all scores are beyond it */
         t.cap = p->has_bias ? p->softcap : p->softcap * LOG2E;
         t.to_cap = fmin(2.0 * LOG2E * to_x, 0x1p127); /* finite: 0 stays 0 */
     }

@@ -1,8 +1,9 @@
 /* step.h: a consumer's step over one block of keys, as the kernels beside and behind the ladder
  * take it (14_tuned.cu, general.cu): rung 13's, with two things left open.
  *
- *   SCORES  what turns products into scores: scores.finish<C>(s, n, mask) for key block n, and
- *           scores.again() for the same, in a form that shares no result with the first
+ *   SCORES  scores.finish<C>(s, n, mask) turns products into scores of key block n, and
+ *           scores.weigh<C>(s, rows, unit) scores into weights.  `late`: what finish() can leave to
+ *           weigh().  scores.again() is the same, in a form that shares no result with the first
  *   KIND    what is done about the maximum */
 #ifndef HOPPER_STEP_H
 #define HOPPER_STEP_H
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void repair(consumer<C> &x, const typename C::
     warp_scores<C>(x.s, x.q, x.q_rows, k);
     fence_proxy_async();
     __syncwarp();
-    scores.again().template finish<C>(x.s, n, mask);
+    scores.again().template finish<C>(x.s, n, mask, false);
     row_maxima(x.s, top);
     repair_rows(x.rows, l, top, x.unit, alpha);
     exponentials(x.s, x.rows, x.unit);
@@ -139,7 +140,8 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     }
     warpgroup_fence_operand(x.s);
     if (!C::FIRST_BLOCK_MAX) release(kv.k_empty, x.k_at);
-    scores.template finish<C>(x.s, n, mask);
+    const bool late = KIND == FIXED && !mask; /* no maximum, no mask needs the scores */
+    scores.template finish<C>(x.s, n, mask, late);
     bool grown = false;
     if (KIND != FIXED) {
         row_maxima(x.s, top);
@@ -148,7 +150,7 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     if (grown && C::FIRST_BLOCK_MAX) refer_to(x.rows, top, x.unit, alpha);
     else if (grown) update_maximum(x.rows, top, x.unit, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
-    scores.template weigh<C>(x.s, x.rows, x.unit);
+    scores.template weigh<C>(x.s, x.rows, x.unit, late);
     if (KIND != FIRST_BLOCK) {
         wgmma_wait<0>();
         warpgroup_fence_operand(x.o);
