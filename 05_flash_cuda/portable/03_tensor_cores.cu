@@ -29,7 +29,7 @@ template <int HEAD_DIM, int WITH_BIAS> struct tiling {
     static constexpr int BLOCKS = D <= 64 && !BIAS ? 3 : 2; /* on a multiprocessor */
     static constexpr int MT = 1;               /* 16-query tiles of a warp */
     static constexpr int Br = 16 * MT * WARPS; /* queries of a block */
-    static constexpr int Bc = D <= 128 ? 64 : 32; /* keys of it */
+    static constexpr int Bc = D <= 128 ? 64 : BIAS ? 16 : 32; /* keys of it */
     static constexpr int Q_IN_REGISTERS = D <= 128; /* or loaded for each key block */
     static constexpr int BUFFERS = 1; /* tiles of K and V in shared memory */
     using shared = struct tile_memory<tiling>;
