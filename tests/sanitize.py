@@ -97,6 +97,5 @@ def test_gpu(tool):
         pytest.skip("no compute-sanitizer or no GPU")
     run("make", "-s", "-j2", "cuda", cwd=ROOT, env=OUTSIDE, timeout=3600)
     for stage in (*STAGES[:3], STAGES[4]):
-        for case in ("attention-random-113x203-d64", "attention-random-37x67-d128"):
-            run("compute-sanitizer", "--tool", tool, "--error-exitcode", 9, BUILD / stage, "check",
-                "--quick", "--case", case, want=(0, 77))
+        run("compute-sanitizer", "--tool", tool, "--error-exitcode", 9, BUILD / stage, "check",
+            "--quick", want=(0, 77), timeout=3600)

@@ -12,6 +12,7 @@
 #define HOPPER_PTX_H
 
 #include <stdint.h>
+#include <type_traits>
 
 #include "timeline.h"
 
@@ -240,19 +241,12 @@ static __device__ __forceinline__ float reciprocal_fast(float x)
 }
 
 /* Two floats rounded to 16 bits, `low` in the lower half. */
-template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high);
-
-template <> __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
+template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high)
 {
     uint32_t r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
-
-template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float high)
-{
-    uint32_t r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    if constexpr (std::is_same_v<T, __half>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
 
@@ -277,28 +271,17 @@ static __device__ __forceinline__ void ldmatrix_transposed(uint32_t *r, uint32_t
 
 /* c (16 x 8) += a (16 x 16) b (16 x 8) by one warp, synchronous: the fragments of
  * portable/mma_sync.h, which for each warp of a warpgroup are wgmma's. */
+#define MMA_SYNC(type)                                                                   \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "          \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"       \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                        \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 template <class T>
 static __device__ __forceinline__ void mma_16x8x16(float *c, const uint32_t *a,
-                                                     uint32_t b0, uint32_t b1);
-
-template <>
-__device__ __forceinline__ void mma_16x8x16<__nv_bfloat16>(float *c, const uint32_t *a,
-                                                             uint32_t b0, uint32_t b1)
+                                                   uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-template <>
-__device__ __forceinline__ void mma_16x8x16<__half>(float *c, const uint32_t *a,
-                                                      uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (std::is_same_v<T, __half>) MMA_SYNC("f16");
+    else MMA_SYNC("bf16");
 }
 
 /* Stores four 8 x 8 matrices, addressed in the same way. */
