@@ -200,7 +200,8 @@ static void launch_as(const struct problem *p, const struct arrays *a)
     const struct scheduler s = scheduler_of(params, p, a);
     const int blocks = persistent_blocks(s.n_tiles);
     const struct ending waves = {last_waves_of<C>(s.n_tiles, blocks, p, a), {}};
-    if (!waves.run) return start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, waves);
+    if (!waves.run)
+        return start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, waves);
     start<CUT_C, memory<CUT_C>>(tuned_kernel<CUT_C>, blocks, a->stream, params, s, waves);
     merge_last_waves<C>(params, s, waves, blocks, a->stream);
 }

@@ -24,7 +24,8 @@ constexpr int stages(int d, int keys, bool bias, int per_sm)
 
 template <class T, int D, int V, int KEYS, bool HAS_SOFTCAP, bool HAS_BIAS, int CONSUMERS,
           int PER_SM = 1>
-struct config : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM), !HAS_BIAS, PER_SM> {
+struct config
+    : tiles<T, D, V, CONSUMERS, KEYS, stages(D, KEYS, HAS_BIAS, PER_SM), !HAS_BIAS, PER_SM> {
     static constexpr int BLOCKS = PER_SM; /* on a multiprocessor */
     static constexpr bool SOFTCAP = HAS_SOFTCAP, BIAS = HAS_BIAS;
     static constexpr bool Q_IN_REGISTERS = config::tiles::Q_IN_REGISTERS && !BIAS;

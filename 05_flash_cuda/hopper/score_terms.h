@@ -68,13 +68,14 @@ static __device__ __forceinline__ void cap_some(float *s, const score_terms &t,
         for (int i = 0; i < N; i++) s[i] = cap_by_series(s[i], t.series, reference[i / 2 % 2]);
     } else {
 #pragma unroll
-        for (int i = 0; i < N; i++) s[i] = cap_by_series(s[i], t.short_series, reference[i / 2 % 2]);
+        for (int i = 0; i < N; i++)
+            s[i] = cap_by_series(s[i], t.short_series, reference[i / 2 % 2]);
     }
 }
 
 /* Scores capped together: the assembler works on all of them between two branches at once, and
  * lacks registers for more. */
-template <class C> constexpr int TOGETHER = C::D <= 64 ? 32 : 16;
+template <class C> constexpr int TOGETHER = C::D <= 64 && C::FIRST_BLOCK_MAX ? 32 : 16;
 
 /* At d = 256 the exponential unit has time, and the series is slower. */
 template <class C, int N>
@@ -176,7 +177,8 @@ static struct score_terms score_terms_of(const struct problem *p, const struct a
         static const double short_series[3] = {0.999999604, -0.333219082, 0.128416134};
         const double to_x = (double)p->scale / (double)p->softcap;
         for (int k = 0; k < 6; k++) t.series[k] = t.unit * tanh_series[k] * pow(to_x, 2 * k);
-        for (int k = 0; k < 3; k++) t.short_series[k] = t.unit * short_series[k] * pow(to_x, 2 * k);
+        for (int k = 0; k < 3; k++)
+            t.short_series[k] = t.unit * short_series[k] * pow(to_x, 2 * k);
         t.far = fmin(1.0 / to_x, 0x1p60); /* its square is finite */
         if (!isfinite(t.series[5])) t.far = -1.0f; /* a tiny cap: all scores are beyond it */
         t.cap = p->has_bias ? p->softcap : p->softcap * LOG2E;
