@@ -102,7 +102,7 @@ def grader():
 
 @pytest.fixture(scope="module")
 def project():
-    return next(x for x in projects.projects([]) if x.name == "online_softmax")
+    return next(x for x in projects.projects() if x.name == "online_softmax")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_looking_fast_earns_nothing(grader, project, clock, name):
 
 @pytest.mark.parametrize("name", ["flash_attention", "gpu_softmax", "gpu_attention"])
 def test_project_is_right_as_handed_out_and_with_its_solution(grader, clock, name):
-    x = next(x for x in projects.projects([]) if x.name == name)
+    x = next(x for x in projects.projects() if x.name == name)
     for path in filter(None, (x.file, x.solution)):
         marks, why, log, timed = grader.judged(x, path.read_bytes(), 0)
         assert why.startswith("right in all"), f"{why} {log}"

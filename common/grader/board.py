@@ -30,15 +30,17 @@ def fail(text):
 
 
 def cell(mark):
+    if not mark:  # the others have a mark for it
+        return '<td class="none">0</td>'
     kind = "full" if mark["marks"] == mark["points"] else "part" if mark["marks"] else "none"
     timed = mark.get("timed") or {}
     share = timed.get("share", 0) / (timed.get("solution") or 100)
     return f'<td class="{kind}">{mark["marks"]:g}{f"<br><small>{share:.0%}</small>" if timed else ""}</td>'
 
 
-def page(grades, names):
+def page(students, names):
     """Students by their marks; who has the same marks shares the place."""
-    students = grades["students"]
+    points = {x: y["points"] for one in students.values() for x, y in one["exercises"].items()}
     rows, place, before = [], 0, None
     order = sorted(students, key=lambda s: (-students[s]["marks"], students[s]["alias"]))
     for i, student in enumerate(order, 1):
@@ -47,14 +49,13 @@ def page(grades, names):
         before = one["marks"]
         shown = student if names else one["alias"]
         rows.append(f"<tr><td>{place}</td><td>{html.escape(shown)}</td><td>{before:g}</td>"
-                    + "".join(cell(x) for x in one["exercises"].values()) + "</tr>")
-    first = next(iter(students.values()))["exercises"]
-    heads = "".join(f"<th><span>{html.escape(name)}</span><br>{x['points']}</th>" for name, x in first.items())
+                    + "".join(cell(one["exercises"].get(x)) for x in points) + "</tr>")
+    heads = "".join(f"<th><span>{html.escape(name)}</span><br>{n}</th>" for name, n in points.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Softmax to FlashAttention: the board</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>
 <h1>The board</h1>
-<p>{len(students)} students, {grades['points']} points. Green: all points; yellow: some. Below the points of a
+<p>{len(students)} students, {sum(points.values())} points. Green: all points; yellow: some. Below the points of a
 project: its speed as a share of the reference solution's, or on a GPU of the ceiling.</p>
 <div><table><thead><tr><th></th><th>student</th><th>marks</th>{heads}</tr></thead>
 <tbody>
@@ -64,40 +65,18 @@ project: its speed as a share of the reference solution's, or on a GPU of the ce
 
 
 def read(marks):
-    """The grades of one run, or of several put together, with those of the projects."""
-    together = None
-    for folder in [marks] if list(marks.glob("*s.json")) else sorted(marks.glob("*/")) or [marks]:
-        grades = with_projects(folder)
-        if together is None:
-            together = grades
-        elif set(grades["students"]) & set(together["students"]):
-            fail(f"MARKS: '{folder}' has a student who has marks already")
-        elif grades["points"] != together["points"]:
-            fail(f"MARKS: '{folder}' is about other exercises than the folder before it")
-        else:
-            together["students"].update(grades["students"])
-    return together
-
-
-def with_projects(folder):
-    """What make grade and make grade-projects wrote there; who is in one only has 0 in the other."""
-    both = [json.loads(path.read_text(encoding="utf-8"))
-            for path in (folder / "grades.json", folder / "projects.json") if path.exists()]
-    if not both:
+    """What make grade and make grade-projects wrote there, or in the folders there."""
+    paths, students = sorted(marks.glob("*s.json")) or sorted(marks.glob("*/*s.json")), {}
+    if not paths:
         raise FileNotFoundError(2, "No such file or directory")
-    first = both[0]
-    for more in both[1:]:
-        first["points"] += more["points"]
-        empty = [{x: {**y, "marks": 0, "timed": None} for x, y in next(iter(z["students"].values()))[
-            "exercises"].items()} for z in (first, more)]
-        for student in {**first["students"], **more["students"]}:
-            parts = [z["students"].get(student) for z in (first, more)]
-            known = parts[0] or parts[1]
-            first["students"][student] = {
-                "marks": round(sum(x["marks"] for x in parts if x), 1), "alias": known["alias"],
-                "exercises": {y: z for x, none in zip(parts, empty)
-                              for y, z in (x["exercises"] if x else none).items()}}
-    return first
+    for path in paths:
+        for name, one in json.loads(path.read_text(encoding="utf-8"))["students"].items():
+            known = students.setdefault(name, {**one, "marks": 0, "exercises": {}})
+            if set(known["exercises"]) & set(one["exercises"]):
+                fail(f"MARKS: '{path.parent}' has a student who has marks already")
+            known["marks"] = round(known["marks"] + one["marks"], 1)
+            known["exercises"].update(one["exercises"])
+    return students
 
 
 def main():
@@ -110,8 +89,8 @@ def main():
     if out.is_dir():
         out /= "board.html"
     try:
-        grades = read(source)
-        text = page(grades, options.names)
+        students = read(source)
+        text = page(students, options.names)
     except OSError as error:
         fail(f"MARKS: '{source}' cannot be read: {error.strerror}; make grade writes it")
     except (ValueError, KeyError, StopIteration, TypeError):
@@ -121,7 +100,7 @@ def main():
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"OUT: '{out}' cannot be written: {error.strerror}")
-    print(f"{len(grades['students'])} students: {out}")
+    print(f"{len(students)} students: {out}")
     return 0
 
 

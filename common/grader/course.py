@@ -21,17 +21,15 @@ import hashlib
 import json
 import pathlib
 import random
-import re
 import shutil
 import subprocess
 import sys
 
-from exercises import HINTS, ROOT, SOLVED, exercises
+from exercises import HEAD, HINTS, ROOT, SOLVED, exercises
 from forms import formed, forms_of, skeleton_of
 from handout import without_hidden
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
-PROJECT = re.compile(r"project of stage \d, (\d+) points: (.*)\.")
 DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 PAGES = ROOT / "common/grader/pages"
@@ -149,8 +147,8 @@ def create(out, seed, upto, assistants):
             rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
                         f"| {exercise.points} | {exercise.time} | {exercise.title} |")
     for file in sorted(students.glob("0*/exercises/projects/*.c*")):
-        head = PROJECT.search(file.read_text(encoding="utf-8"))
-        rows.append(f"| `{file.relative_to(students)}` | {head[1]} | as long as you like | {head[2]} |")
+        head = HEAD.search(file.read_text(encoding="utf-8"))
+        rows.append(f"| `{file.relative_to(students)}` | {head[2]} | as long as you like | {head[3]} |")
     course = {"secret": draw.secret, "stages": stages, "draw": DRAWN, "forms": forms,
               "late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS}
     (instructor / "course.json").write_text(json.dumps(course, indent=2) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -25,7 +26,7 @@ from forms import fail, formed, skeleton_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOLVED = any(ROOT.glob("0*/exercises/solutions"))
-HEAD = re.compile(r"exercise of stage (\d), (\d+) points?: (.*)\.")
+HEAD = re.compile(r"(?:exercise|project) of stage (\d), (\d+) points?: (.*)\.")
 HALF = re.compile(r"^ \* Half of the points: cases ([\w, ]+)\.$", re.M)
 TIME = re.compile(r"^ \* Time: (.*)\.$", re.M)
 HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
@@ -130,6 +131,13 @@ def again(judge, program, case):
     return " ".join(x.removeprefix(f"{pathlib.Path.cwd()}/") for x in words)
 
 
+def keep(folder, program):
+    """Keeps the program, for the student to try, and its object."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(folder / "program", program)
+    shutil.copy2(folder / "object.o", f"{program}.cpu.o")
+
+
 def on_gpu(judge, exercise, program, options):
     """The same source by nvcc, and its whole suite on the GPU."""
     twin = program.with_name(program.name + ".gpu.o")
@@ -161,7 +169,7 @@ def run(options, stage, name):
                 print("   not begun: it is still the skeleton", flush=True)
             program = pathlib.Path(options.build).resolve() / "exercises" / exercise.name
             found = judge.write_cases(exercise, 0)
-            verdict = judge.verdict(exercise, data, found, keep=program)
+            verdict = judge.verdict(exercise, data, found, then=lambda folder, _: keep(folder, program))
             ok = report(judge, verdict, program)
             if ok and options.nvcc and exercise.number == 5:
                 print("   and on the GPU:", flush=True)

@@ -36,7 +36,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
 
 # pylint: disable=wrong-import-position
 from builder import Shortage, kill_group
-from exercises import ROOT, add_tools
+from exercises import ROOT, add_tools, exercises
 from judge import Judge
 from marks import late_hours, late_words, total_of, write_class, write_junit, write_text
 from submissions import collect, contents, fail, printable, wanted
@@ -329,7 +329,7 @@ def main():
     parser = argparse.ArgumentParser(description="marks for a folder of submissions")
     add_class(parser)
     options = parser.parse_args()
-    chosen = wanted(options.ex.split())
+    chosen = wanted(options.ex.split(), exercises(), "exercise")
     students, hours, out = read_class(options, chosen)
     table, grader = with_grader(options, lambda grader: grade(
         grader, students, chosen, lambda name, _, marks: print_student(
@@ -337,7 +337,7 @@ def main():
     isolation = ISOLATION.get(grader.isolation, "none")
     grades = write_class(out, table, grader.course, hours, isolation=isolation)
     write_junit(out / "junit.xml", table)
-    write_text(out / "class.html", page(grades, names=True))
+    write_text(out / "class.html", page(grades["students"], names=True))
     if grader.isolation:
         print(f"grade: isolation on this machine: {isolation}; submissions could do the rest; read "
               "notes/instructor.md (STRICT=1 refuses to grade here)")

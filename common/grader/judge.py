@@ -127,18 +127,16 @@ class Judge(Builder):
         shutil.rmtree(out, ignore_errors=True)
         return results
 
-    def verdict(self, exercise, data, found, other=None, keep=None):
-        """keep: where the program goes, for the student to try."""
+    def verdict(self, exercise, data, found, other=None, then=None):
+        """then(folder, verdict): what else is to be done with the program that lies there."""
         folder = self.folder()
         try:
             why, log, note = self.program(exercise, data, folder)
             verdict = Verdict(why, log, note)
             if not why:
-                if keep:
-                    keep.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(folder / "program", keep)
-                    shutil.copy2(folder / "object.o", f"{keep}.cpu.o")
                 verdict.results = self.run_cases(folder / "program", found, other)
+                if then:
+                    then(folder, verdict)
             return verdict
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -24,21 +24,21 @@ import os
 import pathlib
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 # pylint: disable=wrong-import-position
+import numpy as np
+
 from builder import ROOT, Shortage
-from exercises import chosen as exercises_of
+from exercises import HEAD, chosen as exercises_of
 from grade import add_class, failures_of, grade, read_class, with_grader
 from marks import write_class
-from submissions import fail
+from submissions import fail, wanted
 from timing import MOST, Timer
 
-HEAD = re.compile(r"project of stage (\d), (\d+) points: (.*)\.")
 SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the points at (\S+) % of (\w+), "
                    r"all at (\S+) %|as a share of (\w+))\.$", re.M)
 LIKE = re.compile(r"^ \* Judged like: (\w+)$", re.M)
@@ -94,21 +94,13 @@ class Project:
 
     def marks(self, share, base):
         """The points for a share of the ceiling; base: the program as handed out."""
-        if share < base * NOISE:
-            return 0.0
-        low, middle, high = base, max(self.half_at, base), max(self.all_at, base)
-        part = 1.0 if share >= high else \
-            0.5 + 0.5 * (share - middle) / (high - middle) if share >= middle else \
-            0.5 * (share - low) / (middle - low)
+        at = [base, max(self.half_at, base), max(self.all_at, base)]
+        part = np.interp(share, at, [0, 0.5, 1]) if share >= base * NOISE else 0
         return int(10 * self.points * part) / 10
 
 
-def projects(names):
-    found = [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c*"))]
-    for name in names:
-        if name not in [x.name for x in found]:
-            fail(2, f"EX: no project '{name}'; there are " + ", ".join(x.name for x in found))
-    return [x for x in found if not names or x.name in names]
+def projects():
+    return [Project(x) for x in sorted(ROOT.glob("0*/exercises/projects/*.c*"))]
 
 
 class ProjectGrader(Timer):
@@ -151,30 +143,25 @@ class ProjectGrader(Timer):
 
     def judged(self, project, data, base):
         """marks, why, the compiler's words, timed"""
-        folder = self.folder()
-        try:
-            why, log, _ = self.program(project, data, folder)
-            if why:
-                return 0.0, why, log.splitlines()[:12], None
-            if project.name not in self.cases:
-                self.cases[project.name] = self.write_cases(project, self.seed, self.course.get("draw", 8))
-            results = self.run_cases(folder / "program", self.cases[project.name])
-            failed = [x for x in results if x[1]]
-            if failed:
-                case, wrong, _ = min(failed, key=lambda x: x[0].size)
-                return 0.0, (f"{len(failed)} of {len(results)} cases are wrong, so the speed does not count; "
-                             f"the smallest: {case.name}: {wrong[1] + ': ' if wrong[1] else ''}{wrong[0]}"), [], None
-            timed, why = self.speed_of(project, folder)
-            if not timed:
-                return 0.0, f"right in all {len(results)} cases, but no speed: {why}", [], None
-            share = timed["share"]
-            return project.marks(share, base), (
-                f"right in all {len(results)} cases; {share:.3g} % of {project.ceiling} "
-                f"({timed['ceiling']:.3g} {'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same "
-                "run)" + (f"; as handed out: {base:.3g} %" if base else "") + f"; half of the points at "
-                f"{project.half_at:g} %, all at {project.all_at:g} %"), [], timed
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        if project.name not in self.cases:
+            self.cases[project.name] = self.write_cases(project, self.seed, self.course.get("draw", 8))
+        speed = []
+        verdict = self.verdict(project, data, self.cases[project.name], then=lambda folder, verdict: speed.extend(
+            self.speed_of(project, folder) if verdict.right else ()))
+        total, failed = len(verdict.results), len(verdict.failed)
+        if verdict.why:
+            return 0.0, verdict.why, verdict.log.splitlines()[:12], None
+        if failed:
+            return 0.0, (f"{failed} of {total} cases are wrong, so the speed does not count; the smallest: "
+                         f"{verdict.smallest[0].name}: {next(verdict.explained())}"), [], None
+        timed, why = speed
+        if not timed:
+            return 0.0, f"right in all {total} cases, but no speed: {why}", [], None
+        return project.marks(timed["share"], base), (
+            f"right in all {total} cases; {timed['share']:.3g} % of {project.ceiling} "
+            f"({timed['ceiling']:.3g} {'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same "
+            "run)" + (f"; as handed out: {base:.3g} %" if base else "") + f"; half of the points at "
+            f"{project.half_at:g} %, all at {project.all_at:g} %"), [], timed
 
     def prepare(self, project):
         """The solution, where there is one, and the share of the program as it was handed out."""
@@ -197,7 +184,7 @@ class ProjectGrader(Timer):
 
 def at_home(options):
     """make project.  Without a GPU a CUDA project is right or wrong, and no more."""
-    right, found = 0, projects(options.ex.split())
+    right, found = 0, wanted(options.ex.split(), projects(), "project")
 
     def work(judge):
         count = 0
@@ -214,7 +201,7 @@ def at_home(options):
 
 
 def grade_all(options):
-    found = projects(options.ex.split())
+    found = wanted(options.ex.split(), projects(), "project")
     if not options.nvcc:
         for project in [x for x in found if x.on_gpu]:
             print(f"grade: {project.name} is not graded here: it needs a GPU and nvcc")

@@ -6,8 +6,6 @@ import re
 import stat
 import sys
 
-from exercises import exercises
-
 LARGEST = 64 << 10      # bytes of a source file
 DEEPEST = 8             # folders in a student's folder
 
@@ -44,16 +42,12 @@ class Student:
                 self.close.setdefault(name, path.name)
 
 
-def wanted(words):
-    """The exercises that count."""
-    found = exercises()
-    if not words:
-        return found
-    for word in words:
-        if not any(word in (x.name, str(x.number), x.stage) for x in found):
-            fail(2, f"EX: no stage or exercise '{word}'; there are "
-                 + ", ".join(x.name for x in found))
-    return [x for x in found if {x.name, str(x.number), x.stage} & set(words)]
+def wanted(words, found, kind):
+    """Those whose name or stage is one of the words; all without words."""
+    names = [{x.name, str(x.number), x.stage} for x in found]
+    for word in (x for x in words if x not in set().union(*names)):
+        fail(2, f"EX: no stage or {kind} '{word}'; there are " + ", ".join(x.name for x in found))
+    return [x for x, its in zip(found, names) if not words or its & set(words)]
 
 
 def walk(folder, notes):
