@@ -96,12 +96,12 @@ def beside_peers(data, regime="cold", layout="bhld", tuned=True, ours=(LAST,)):
 
 
 def of_the_libraries(rows, pairs):
-    """'cuDNN' or 'the better of cuDNN and FlashAttention-3', whatever was measured; and of how many
-    runs."""
+    """'cuDNN' or 'the best of cuDNN and FlashAttention-3', whatever was measured; of how many runs."""
     names = [text for name, text in BEST_PEERS.items() if (rows.variant == name).any()]
-    runs = pairs.runs.max()
-    return ("the best of " * (len(names) > 1) + ", ".join(names[:-1]) + " and " * (len(names) > 1)
-            + names[-1] + (f"; the least and the largest ratio of {runs} runs" if runs > 1 else ""))
+    best = "the best of " if len(names) > 1 else ""
+    runs = f"; the least and the largest ratio of {pairs.runs.max()} runs"
+    return best + " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) \
+        + runs * bool(pairs.runs.max() > 1)
 
 
 def by_length(pairs, more=None):

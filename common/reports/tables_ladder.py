@@ -21,35 +21,16 @@ COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy
             "clock_ghz": "clock"}
 
 
-class Panels(dict):
-    """{(head_dim, causal): {variant: {length: row}}} of square attention by rungs, roof and peers
-    on a GPU, each in the type that it computes in; of the amount of work that was measured most
-    often.  A variant that was not measured has an empty line."""
-
-    def __init__(self, data):
-        rows = data.with_roofs.query(
-            "op == 'attention' and device == 'gpu' and stage in ('5', 'roof', 'peer') and "
-            "head_dim == head_dim_v and seqlen_q == seqlen_k")
-        rows = need(rows[(rows.dtype == "f32") == rows.variant.isin(IN_FLOAT)],
-                    "no measurement of stage 5 on a GPU")
-        work = rows.batch * rows.heads_q * rows.seqlen_q * rows.head_dim
-        super().__init__()
-        for row in each(rows[work == work.value_counts().idxmax()]):
-            panel = self.setdefault((row.head_dim, row.causal), {})
-            panel.setdefault(row.variant, {})[row.length] = row
-
-    def line(self, key, variant):
-        return self[key].get(variant, {})
-
-    def rows(self, keys, variants):
-        """All rows of some panels and variants."""
-        return [row for key in keys for name in variants for row in self.line(key, name).values()]
-
-
-def work_text(row):
-    """'16k tokens, 2048 columns of heads'."""
-    return (f"{si(row.batch * row.seqlen_q)} tokens, "
-            f"{row.heads_q * row.head_dim:.0f} columns of heads")
+def ladder_rows(data):
+    """Square attention by rungs, roof and peers on a GPU, each in the type that it computes in; of the
+    amount of work that was measured most often."""
+    rows = data.with_roofs.query(
+        "op == 'attention' and device == 'gpu' and stage in ('5', 'roof', 'peer') and "
+        "head_dim == head_dim_v and seqlen_q == seqlen_k")
+    rows = need(rows[(rows.dtype == "f32") == rows.variant.isin(IN_FLOAT)],
+                "no measurement of stage 5 on a GPU")
+    work = rows.batch * rows.heads_q * rows.seqlen_q * rows.head_dim
+    return rows[work == work.value_counts().idxmax()]
 
 
 @functools.cache
@@ -66,19 +47,20 @@ def read_profile(data):
 @table("roofs")
 def roofs(data):
     """The last rung without softmax by length, and the share of it that is reached."""
-    panels, cells = Panels(data), {}
-    used = need(panels.rows(panels, [ROOF]),
+    rows, cells = ladder_rows(data), {}
+    roof = need(rows[rows.variant == ROOF],
                 "no measurement of the roof; peers_gpu.py --variants all makes it")
-    for key in sorted(panels):
-        roof, last = panels.line(key, ROOF), panels.line(key, LAST)
-        for n in sorted(roof.keys() & last.keys()):
-            cells[panel_text(*key), si(n)] = f"{roof[n].gflops / 1000:.0f} " \
-                f"({100 * last[n].gflops / roof[n].gflops:.0f} %)"
-        cells[panel_text(*key), "GEMM"] = \
-            f"{max((row.ceiling for row in roof.values()), default=0) / 1000:.0f}"
-    lengths = sorted({row.length for row in used if row.length >= 512})
+    used = roof[roof.length >= 512]
+    gemm = roof.groupby(["head_dim", "causal"]).ceiling.max() / 1000
+    last = rows[rows.variant == LAST].set_index(["head_dim", "causal", "length"]).gflops
+    for row in each(used.sort_values(["head_dim", "causal", "length"])):
+        key, panel = (row.head_dim, row.causal), panel_text(row.head_dim, row.causal)
+        share = last.get((*key, row.length), 0) / row.gflops
+        cells[panel, si(row.length)] = f"{row.gflops / 1000:.0f} ({100 * share:.0f} %)"
+        cells[panel, "GEMM"] = f"{gemm[key]:.0f}"
     return (["TFLOP/s without softmax (the share that the last rung reaches).", ""]
-            + grid("bf16", cells, columns=[*map(si, lengths), "GEMM"]) + provenance(used))
+            + grid("bf16", cells, columns=[*map(si, sorted({*used.length})), "GEMM"])
+            + provenance(each(used)))
 
 
 @table("decode")
