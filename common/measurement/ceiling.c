@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "measurement/ceiling.h"
+#include "measurement/timing.h"
 #include "vector/vexp.h"
 
 #define MAX_THREADS 1024                         /* results kept for thread counts below */
@@ -185,20 +186,11 @@ void ceiling_memory_look(void *memory)
     m->n_looks++;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double ceiling_memory_gbps(struct ceiling_memory *m)
 {
-    size_t n = (size_t)m->n_looks;
-    if (n == 0) return 0;
-    qsort(m->plain, n, sizeof *m->plain, by_size);
-    qsort(m->streaming, n, sizeof *m->streaming, by_size);
-    double plain = m->plain[n / 2], streaming = m->streaming[n / 2];
-    return plain > streaming ? plain : streaming;
+    if (m->n_looks == 0) return 0;
+    return fmax(timing_of(m->plain, m->n_looks).median_s,
+                timing_of(m->streaming, m->n_looks).median_s);
 }
 
 /* The best rate, measured once for each number of threads: `known` keeps it. */
