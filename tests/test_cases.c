@@ -103,62 +103,6 @@ Test(cases, generator_is_splitmix64)
     cr_expect(random_seed("a") == 0xaf63dc4c8601ec8cu);
 }
 
-/* The numbers of a case's first row, or the exact scores of its first query: into s; how many. */
-static size_t scores_of(const char *name, double *s, size_t most)
-{
-    const struct test_case *c = find(name);
-    struct inputs *in = inputs_new(c, F32, test_case_seed(c));
-    const struct problem *p = &in->problem;
-    const float *q = in->arrays.q, *k = in->arrays.k, *x = in->arrays.x;
-    size_t n = q ? p->seqlen_k : p->cols;
-    cr_assert(n <= most);
-    for (size_t j = 0; j < n; j++) {
-        s[j] = q ? 0 : (double)x[j];
-        for (size_t t = 0; q && t < p->head_dim; t++)
-            s[j] += (double)q[t] * k[j * p->head_dim + t] * (double)p->scale;
-    }
-    inputs_free(in);
-    return n;
-}
-
-/* The mean and the standard deviation of the scores, and where the largest is (-1: anywhere). */
-Test(cases, recipes_give_the_scores_they_name)
-{
-    static const struct { const char *name; double mean, spread; int top; } rows[] = {
-        {"attention-ascending-21x70-d64", 0, 17.6, 69},
-        {"attention-descending-49x300-d128", 0, 17.4, 0},
-        {"attention-equal-21x70-d64", NAN, 0, -1},
-        {"attention-shift_20-21x70-d64", -20, 1, -1},
-        {"attention-shift_200-21x70-d64", -200, 1, -1},
-        {"attention-low-21x70-d64", -1e5, 1, -1},
-        {"attention-outlier@128-33x300-d64", 20 / 300.0, 1.16, 128},
-        {"softmax-wide-3x1025", 0, 30, -1}, {"softmax-range_80-3x1025", 0, 46.2, -1},
-        {"softmax-shift_20-3x1025", -20, 1, -1}, {"softmax-shift_200-3x1025", -200, 1, -1},
-        {"softmax-shift_up-3x1025", 1e4, 1, -1}, {"softmax-low-3x1025", -1e5, 1, -1},
-        {"softmax-large-3x1025", 0, 5774, -1}, {"softmax-equal-3x1025", 3.7, 0, -1}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        double s[1100], mean = 0, square = 0;
-        size_t n = scores_of(rows[i].name, s, 1100), top = 0;
-        for (size_t j = 0; j < n; j++) mean += s[j] / (double)n;
-        for (size_t j = 0; j < n; j++) square += (s[j] - mean) * (s[j] - mean) / (double)n;
-        for (size_t j = 0; j < n; j++) top = s[j] > s[top] ? j : top;
-        double spread = rows[i].spread, allowed = 0.25 * spread + 1e-6;
-        cr_expect(!(fabs(mean - rows[i].mean) > allowed), "%s: mean %g", rows[i].name, mean);
-        cr_expect(fabs(sqrt(square) - spread) < allowed, "%s: %g", rows[i].name, sqrt(square));
-        cr_expect(rows[i].top < 0 || top == (size_t)rows[i].top, "%s: %zu", rows[i].name, top);
-    }
-}
-
-/* With markers, o counts the keys j with j mod head_dim_v = c. */
-Test(cases, markers_count_the_keys)
-{
-    struct prepared p = prepare(find("attention-markers-21x70-d64"), F32, 1);
-    for (size_t c = 0; c < 64; c++)
-        cr_expect(fabs(p.standard->answer[ARRAY_O].want[c] - (c < 6 ? 2 : 1)) < 1e-12,
-                  "column %zu: %g", c, p.standard->answer[ARRAY_O].want[c]);
-    prepared_free(&p);
-}
-
 Test(cases, half_inputs_are_numbers_of_their_type)
 {
     static const char *const names[] = {

@@ -43,42 +43,6 @@ Test(reference, rows_are_those_of_the_definition)
     }
 }
 
-Test(reference, softmax_of_equal_scores_is_one_over_n)
-{
-    enum { N = 100003 };
-    static float x[3 * N];
-    double worst = 0;
-    for (size_t j = 0; j < 3 * N; j++) x[j] = j < N ? 88.5f : -1e30f;
-    struct standard *r = rows_standard(OP_SOFTMAX, 3, N, x);
-    for (size_t j = 0; j < 3 * N; j++)
-        worst = fmax(worst, fabs(r->answer[ARRAY_Y].want[j] * N - 1));
-    cr_expect(worst < 1e-15, "off by %.3g", worst);
-    standard_free(r);
-}
-
-/* x = w = 1 .. n: variance and covariance are (n^2 - 1) / 12. */
-Test(reference, fused_reductions_of_one_to_n)
-{
-    enum { N = 40 };
-    float x[N];
-    long double l = 0, dot = 0, log_dot = 0;
-    for (int j = 0; j < N; j++) x[j] = (float)(j + 1);
-    for (int j = 0; j < N; j++) l += expl(x[j] - N);
-    for (int j = 0; j < N; j++) {
-        dot += expl(x[j] - N) / l * x[j];
-        log_dot += (x[j] - (N + logl(l))) * x[j];
-    }
-    const double want[N_FUSED] = {
-        [FUSED_LSE] = (double)(N + logl(l)), [FUSED_SOFTMAX_DOT] = (double)dot,
-        [FUSED_VARIANCE] = (N * N - 1) / 12.0, [FUSED_COVARIANCE] = (N * N - 1) / 12.0,
-        [FUSED_LOGSOFTMAX_DOT] = (double)log_dot};
-    struct standard *r = rows_standard(OP_FUSED_REDUCTION, 1, N, x);
-    for (int i = 0; i < N_FUSED; i++)
-        cr_expect(near(r->answer[ARRAY_Y].want[i], want[i]), "%d: %.17g, want %.17g", i,
-                  r->answer[ARRAY_Y].want[i], want[i]);
-    standard_free(r);
-}
-
 Test(reference, result_does_not_depend_on_the_thread_count)
 {
     size_t n;
