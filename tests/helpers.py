@@ -23,6 +23,7 @@ BUILD = ROOT / os.environ.get("BUILD", "build")
 CONFIG = BUILD / "config"
 SANITIZED = CONFIG.exists() and "-fsanitize" in CONFIG.read_text(encoding="utf-8")
 STAGES = sorted(path.name for path in ROOT.glob("0[1-9]_*"))
+OUTSIDE = dict.fromkeys(("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD"))  # not for a make inside
 HANG = 1200  # seconds: what takes so long on a busy machine will never end
 
 

@@ -12,10 +12,9 @@ import shutil
 
 import pytest
 
-from helpers import BUILD, ROOT, STAGES, run
+from helpers import BUILD, OUTSIDE, ROOT, STAGES, run
 
 QUICK = bool(os.environ.get("QUICK"))
-OUTSIDE = dict.fromkeys(("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD"))
 X86 = "CC=gcc CXX=g++ ARCH_FLAGS=-march="
 # name: (what make gets, the instructions or programs that this machine must have)
 MACHINES = {

@@ -16,10 +16,9 @@ import sys
 
 import pytest
 
-from helpers import BUILD, ROOT, STAGES, run
+from helpers import BUILD, OUTSIDE, ROOT, STAGES, run
 
 ASAN = "-O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow"
-OUTSIDE = dict.fromkeys(("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD"))
 
 
 class Build:

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from helpers import BUILD, ROOT, STAGES, run
+from helpers import BUILD, OUTSIDE, ROOT, STAGES, run
 
 LESSONS = [ROOT / "README.md", *sorted(ROOT.glob("0*/README.md")),
            *sorted(ROOT.glob("notes/*.md")), *sorted(ROOT.glob("tests/*/README.md"))]
@@ -54,8 +54,7 @@ def printed_by(command):
         words = [f"build/{STAGES[int(words[2]) - 1]}", "trace"]
     if words[0].startswith("build/"):
         words[0] = BUILD / words[0].removeprefix("build/")
-    environment = {"MAKEFLAGS": None, "MAKELEVEL": None}
-    result = run(*words, cwd=ROOT, env=environment, want=None)
+    result = run(*words, cwd=ROOT, env=OUTSIDE, want=None)
     return [line.rstrip() for line in (result.out + result.err).splitlines() if line.strip()]
 
 

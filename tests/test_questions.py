@@ -13,7 +13,7 @@ import shutil
 
 import pytest
 
-from helpers import BUILD, ROOT, SANITIZED, STAGES, run
+from helpers import BUILD, OUTSIDE, ROOT, SANITIZED, STAGES, run
 
 PASSED, FAILED = 0, 1
 
@@ -153,7 +153,6 @@ def test_question_works_as_its_lesson_says(place, number, question):
         assert times == 1, f"{change.file} has {times} of '{change.old}'"
         path.write_text(new, encoding="utf-8")
     if changes:
-        run("make", "-s", "-j2", "BUILD=build", f"build/{stage}", env=dict.fromkeys(
-            ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")))
+        run("make", "-s", "-j2", "BUILD=build", f"build/{stage}", env=OUTSIDE)
         for one in runs:
             assert not (why := one.complaint(executed(one))), f"with the change: {why}"
