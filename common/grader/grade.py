@@ -27,6 +27,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -142,20 +143,20 @@ class Grader(Judge):
         """The solution must be right, and the skeleton wrong where half of the points are."""
         self.known_of(exercise)
         self.cases[exercise.name] = self.write_cases(exercise, self.seed, self.course.get("draw", 0))
-        found, passed = self.cases[exercise.name], []
-        for data, kind in ((exercise.source.read_bytes(), "solution"),
-                           (exercise.skeleton().encode(), "skeleton")):
-            program = self.folder()
-            why, log, _ = self.built(exercise, data.decode(), program)
-            if why:
-                raise Shortage(f"the {kind} of {exercise.name} {why}\n{log[:2000]}")
-            results = self.run_cases(program / "program", found)
-            if kind == "solution" and any(wrong for _, wrong, _ in results):
-                case, wrong, said = next(x for x in results if x[1])
+        passed = []
+
+        def keep(folder, _):  # the solution's program is the first
+            self.other.setdefault(exercise.name, shutil.copy2(folder / "program", self.folder()))
+
+        for text, kind in ((exercise.source.read_text(encoding="utf-8"), "solution"),
+                           (exercise.skeleton(), "skeleton")):
+            verdict = self.verdict(exercise, text.encode(), self.cases[exercise.name], then=keep)
+            if verdict.why:
+                raise Shortage(f"the {kind} of {exercise.name} {verdict.why}\n{verdict.log[:2000]}")
+            if kind == "solution" and verdict.failed:
                 raise Shortage(f"the solution of {exercise.name} is not right on this machine: "
-                               f"{case.name}: {wrong[0]} {said[:200]}")
-            self.other.setdefault(exercise.name, program / "program")
-            passed.append({x[0].family for x in results} - {x[0].family for x in results if x[1]})
+                               f"{verdict.smallest[0].name}: {next(verdict.explained())}")
+            passed.append({x for x, right in verdict.families().items() if right})
         self.counted[exercise.name] = sorted(passed[0] - passed[1])
         for recipe in exercise.half:
             if not any(x.endswith("-" + recipe) for x in self.counted[exercise.name]):
