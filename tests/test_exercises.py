@@ -69,7 +69,7 @@ def test_mistake_is_seen_by_the_family_that_is_about_it(judge, student):
 
 @pytest.mark.parametrize("student", MISCHIEF)
 def test_mischief_earns_nothing_and_is_named(judge, monkeypatch, student):
-    monkeypatch.setattr("builder.COMPILE_S", 8)
+    monkeypatch.setattr("builder.COMPILE_S", 4)
     monkeypatch.setattr("judge.CASE_S", 1)
     found = verdict(judge, "online_step", mischievous(student))
     assert not found.right

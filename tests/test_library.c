@@ -33,18 +33,15 @@ Test(library, cases_of_the_suite_are_right)
     cr_expect(refused > 0, "all cases are supported: drop UNSUPPORTED from judge_library()");
 }
 
-/* Head dimensions that no kernel in 16 bits is made for, and problems without keys. */
-Test(library, odd_shapes_find_a_kernel)
+Test(library, without_keys_a_kernel_is_found)
 {
-    static const struct shape shapes[] = {{1, 2, 1, 9, 21, 5, 7}, {1, 2, 1, 3, 0, 8, 16}};
-    for (int i = 0; i < 2; i++)
-        for (int type = F32; type <= BF16; type++) {
-            struct problem p = problem_of(OP_ATTENTION, shapes[i], 0, 0);
-            struct inputs *in = inputs_of(p, RANDOM, (enum dtype)type);
-            for (int device = CPU; device <= GPU; device++)
-                cr_expect(!judge_library(in, device, NULL, i ? "no keys" : "odd head_dim"));
-            inputs_free(in);
-        }
+    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 2, 1, 3, 0, 8, 16}, 0, 0);
+    for (int type = F32; type <= BF16; type++) {
+        struct inputs *in = inputs_of(p, RANDOM, (enum dtype)type);
+        for (int device = CPU; device <= GPU; device++)
+            cr_expect(!judge_library(in, device, NULL, "no keys"));
+        inputs_free(in);
+    }
 }
 
 Test(library, kernels_are_taken_by_name)
@@ -118,20 +115,6 @@ Test(library, a_workspace_that_is_too_small_is_refused)
     cr_assert(omp_get_max_threads() == 8);
     free(work);
     call_free(&c);
-}
-
-/* With isolate_v a kernel is taken in which a hidden NaN stays hidden. */
-Test(library, nan_in_a_hidden_value_stays_there_when_asked_for)
-{
-    struct problem p = problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 40, 40, 64, 64}, 1, 0);
-    for (int device = CPU; device <= GPU; device++)
-        for (int type = F32; type <= BF16; type++) {
-            struct inputs *in = inputs_of(p, RANDOM, (enum dtype)type);
-            memset((char *)in->arrays.v + 39 * 64 * dtype_size(in->problem.dtype), 0xff,
-                   64 * dtype_size(in->problem.dtype));
-            cr_expect(!judge_library(in, device, NULL, "isolate_v"));
-            inputs_free(in);
-        }
 }
 
 /* ---- Threads. ---- */
