@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import sys
 
 import pytest
 
@@ -146,6 +147,7 @@ def test_what_needs_no_tool_runs_without_it(bare):
 
 def test_a_target_that_cannot_run_here_is_skipped(place, bare):
     (place / "bin/git").symlink_to(shutil.which("git"))
+    (place / "bin/python3").symlink_to(sys.executable)
     for name in ("01_naive", "03_online_softmax", "05_flash_cuda"):
         write(f"b/{name}", "#!/bin/sh\necho skipped: nothing here; exit 77\n", 0o755)
     for old, request in ((place / "b/01_naive", "profile 1"),
