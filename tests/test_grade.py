@@ -319,6 +319,10 @@ def test_board_adds_projects_hides_names_and_shares_places(place):
     assert "<td>24</td>" in page and "<small>50%</small>" in page and "script" not in page
     run(*board, "--names")
     assert ">b<" in (place / "board.html").read_text(encoding="utf-8")
+    for name in ("grades", "projects"):  # folders of an array of jobs
+        (place / "jobs" / name).mkdir(parents=True)
+        os.rename(place / f"{name}.json", place / "jobs" / name / f"{name}.json")
+    assert "3 students" in run(*board[:2], "--marks", place / "jobs", "--out", place / "b.html").out
     (place / "grades.json").write_text("[]")
     assert "is not what make grade writes" in run(*board, want=2).err
 
