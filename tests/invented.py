@@ -130,22 +130,19 @@ def hard(rows):
 
 def blocks():
     """(measurements, profile): two kernels at two shapes, cold and sustained; three counted."""
-    shapes = {"few": (4096, 65536), "many": (262144, 1024), "sixteen": (16, 1 << 24)}
-    known = {("gpu_thread_per_row", "few"): (60, 31.5, 12.1),
-             ("gpu_thread_per_row", "many"): (30, 32, 99),
-             ("gpu_block_per_row", "few"): (2, 4, 98), ("gpu_block_per_row", "many"): (1.5, 4, 97),
-             ("gpu_block_per_row", "sixteen"): (40, 4, 12)}
     rows, counted = [], []
-    for (name, shape), (ms, sectors, active) in known.items():
+    for name, n, cols, ms, sectors, active in (
+            ("gpu_thread_per_row", 4096, 65536, 60, 31.5, 12.1),
+            ("gpu_thread_per_row", 262144, 1024, 30, 32, 99),
+            ("gpu_block_per_row", 4096, 65536, 2, 4, 98), ("gpu_block_per_row", 262144, 1024, 1.5, 4, 97),
+            ("gpu_block_per_row", 16, 1 << 24, 40, 4, 12)):
         row = softmax(1, name, 3, 0.5, 1024) | {
-            "device": "gpu", "machine": "invented GPU", "rows": shapes[shape][0],
-            "cols": shapes[shape][1], "median_s": ms / 1e3, "bytes_measured": "",
-            "ceiling": 8 * (1 << 28) / 1e-3 / 1e9, "flags": "cold"}
+            "device": "gpu", "machine": "invented GPU", "rows": n, "cols": cols, "median_s": ms / 1e3,
+            "bytes_measured": "", "ceiling": 8 * (1 << 28) / 1e-3 / 1e9, "flags": "cold"}
         counted.append(row | {
             "reps": "", "bytes_measured": 3.5 * 4 * (1 << 28), "l1_hit_pct": 87.5,
             "median_s": 2 * row["median_s"], "sectors_per_load": sectors, "l1_pct": "",
             "active_pct": active})
-        if shape != "sixteen":
+        if n > 16:
             rows += [row, row | {"median_s": row["median_s"] / 2, "flags": "sustained"}]
-    counted = table(counted).astype(object)
-    return table(rows), counted
+    return table(rows), table(counted).astype(object)
