@@ -16,6 +16,7 @@
 template <class C> struct gradient_consumer {
     float dk[C::D / 2], dv[C::D / 2];
     struct pipeline_state at;
+    uint32_t weights[4]; /* of the terms of lse and D */
     int ds; /* which of the two dS */
 };
 
@@ -32,15 +33,15 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     mbarrier_wait(&sm.q_full[y.at.index], y.at.phase);
     mbarrier_wait(&sm.do_full[y.at.index], y.at.phase);
     wgmma_fence();
-    issue_scores<C>(s, sm.k + w * 64 * 64, tile.q);
-    issue_scores<C>(dp, sm.v + w * 64 * 64, tile.d_o);
+    issue_scores<C>(s, sm.k + w * 64 * 64, tile.q, tile.lse, y.weights);
+    issue_scores<C>(dp, sm.v + w * 64 * 64, tile.d_o, tile.D_i, y.weights);
     wgmma_wait<0>();
     warpgroup_fence_operand(s);
     warpgroup_fence_operand(dp);
-    exponentials<C>(s, tile, params.c);
+    exponentials<C>(s, params.c);
     const bool open = sees_all<C>(x, i_0, j_0);
     if (!open) hide<C>(s, x, j_0 + 64 * w, i_0);
-    gradients_of_scores<C>(dp, s, tile);
+    gradients_of_scores<C>(dp, s);
     if (!open) hide<C>(dp, x, j_0 + 64 * w, i_0);
     pack_weights<typename C::T>(s, p_packed);
     pack_weights<typename C::T>(dp, ds_packed);
@@ -78,6 +79,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
 #pragma unroll
     for (int i = 0; i < C::D / 2; i++) y.dk[i] = y.dv[i] = 0.0f;
     y.at = {0, 0};
+    set_weights<C>(y.weights);
     y.ds = 0;
     mbarrier_wait(&sm.kv_full, 0);
     for (int h = 0; h < x.group; h++)

@@ -8,11 +8,10 @@
  * written, and the two may drift apart by half a step: one computes while the other
  * multiplies.
  *
- *     issued:    dQ(u-1) S(u) | dP(u) |             | dV(u) dK(u) | dQ(u) S(u+1) | ...
- *     computed:               | dQ(u-1), p(u)       |  ds(u)      |
+ *     issued:    dQ(u-1) S(u) | dP(u)         | dV(u) | dK(u) | dQ(u) S(u+1) | ...
+ *     computed:               | dQ(u-1), p(u) | ds(u) |
  *
- * p is computed while dP runs.  (dV before ds, so that ds is computed while dV runs, was
- * slower on an H200: notes/gradient_on_gpus.md.)
+ * p is computed while dP runs, ds while dV runs.
  *
  * dQ is handed over while S runs: a consumer puts it into shared memory, and a warp that
  * was idle until now has TMA add its 16 KB to dq (cp.reduce.async.bulk).
@@ -36,6 +35,7 @@ template <class C> struct gradient_consumer {
     float dk[C::D / 2], dv[C::D / 2];
     struct pipeline_state at;     /* of this tile of queries and of its dS: both have two places */
     int w;                        /* which consumer */
+    uint32_t weights[4];          /* of the terms of lse and D */
 };
 
 /* Hands dq to the adder of consumer w.
@@ -116,7 +116,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     if (!FIRST) issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
     mbarrier_wait(&sm.q_full[at.index], at.phase);
     wgmma_fence();
-    issue_scores<C>(s, sm.k + y.w * 64 * 64, tile.q);
+    issue_scores<C>(s, sm.k + y.w * 64 * 64, tile.q, tile.lse, y.weights);
     if (!FIRST) {
         wgmma_wait<1>(); /* dQ has completed, S may still run */
         warpgroup_fence_operand(dq);
@@ -124,26 +124,27 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     }
     mbarrier_wait(&sm.do_full[at.index], at.phase);
     wgmma_fence();
-    issue_scores<C>(dp, sm.v + y.w * 64 * 64, tile.d_o);
+    issue_scores<C>(dp, sm.v + y.w * 64 * 64, tile.d_o, tile.D_i, y.weights);
     wgmma_wait<1>(); /* S has completed, dP may still run */
     warpgroup_fence_operand(s);
-    exponentials<C>(s, tile, params.c);
-    wgmma_wait<0>();
-    warpgroup_fence_operand(dp);
+    exponentials<C>(s, params.c);
     const bool open = sees_all<C>(x, i_0, work.j_0);
     if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
-    gradients_of_scores<C>(dp, s, tile);
-    if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(s, p_packed);
+    warpgroup_fence_operand(p_packed);
+    wgmma_fence();
+    issue_rows<C>(y.dv, p_packed, tile.d_o);
+    wgmma_wait<1>(); /* dP has completed, dV may still run */
+    warpgroup_fence_operand(dp);
+    gradients_of_scores<C>(dp, s);
+    if (!open) hide<C>(dp, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(dp, ds_packed);
     put_ds<C>(sm.ds[y.at.index], ds_packed, y.w);
     fence_proxy_async();
     __syncwarp();
     mbarrier_arrive_if(&sm.ds_full[y.at.index], threadIdx.x % 32 == 0);
-    warpgroup_fence_operand(p_packed);
     warpgroup_fence_operand(ds_packed);
     wgmma_fence();
-    issue_rows<C>(y.dv, p_packed, tile.d_o);
     issue_rows<C>(y.dk, ds_packed, tile.q);
     wgmma_wait<0>();
     warpgroup_fence_operand(y.dv);
@@ -184,6 +185,7 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
     warpgroup_fence_operand(y.dk);
     warpgroup_fence_operand(y.dv);
     y.at = {0, 0};
+    set_weights<C>(y.weights);
     y.w = w;
     mbarrier_wait(&sm.kv_full, 0);
     if (work.n) all_tiles(y, sm, params, work);

@@ -42,6 +42,7 @@ static __device__ __forceinline__ typename C::T *d_o_of(wide_memory<C> &sm, int)
 template <class C> struct wide_consumer {
     float sum[C::D / 2];      /* dV or dK of the block's keys */
     struct pipeline_state at; /* of this tile of queries, and of its dS: both have two places */
+    uint32_t weights[4];      /* of the terms of lse and D */
 };
 
 /* Issues quarter 2 W + K of dQ of the tile before. */
@@ -86,7 +87,7 @@ static __device__ __forceinline__ void step_of_dv(wide_consumer<C> &y, wide_memo
     if (!FIRST) issue_quarter<C, 0, 0>(dq, y, sm);
     mbarrier_wait(&sm.q_full[at.index], at.phase);
     wgmma_fence();
-    issue_scores<C>(s, sm.k, sm.tile[at.index].q);
+    issue_scores<C>(s, sm.k, sm.tile[at.index].q, sm.tile[at.index].lse, y.weights);
     if (!FIRST) {
         wgmma_wait<1>();
         warpgroup_fence_operand(dq);
@@ -94,7 +95,7 @@ static __device__ __forceinline__ void step_of_dv(wide_consumer<C> &y, wide_memo
     }
     wgmma_wait<0>();
     warpgroup_fence_operand(s);
-    exponentials<C>(s, sm.tile[at.index], params.c);
+    exponentials<C>(s, params.c);
     if (!sees_all<C>(params.x, i_0, work.j_0)) hide<C>(s, params.x, work.j_0, i_0);
     pack_weights<typename C::T>(s, packed);
     put_ds<C>(sm.ds[at.index], packed, 0);
@@ -130,7 +131,7 @@ static __device__ __forceinline__ void step_of_dk(wide_consumer<C> &y, wide_memo
     if (!FIRST) issue_quarter<C, 1, 0>(dq, y, sm);
     mbarrier_wait(&sm.do_full[0], (uint32_t)at.index);
     wgmma_fence();
-    issue_scores<C>(dp, sm.v, sm.d_o);
+    issue_scores<C>(dp, sm.v, sm.d_o, sm.tile[at.index].D_i, y.weights);
     if (!FIRST) {
         wgmma_wait<1>();
         warpgroup_fence_operand(dq);
@@ -143,7 +144,7 @@ static __device__ __forceinline__ void step_of_dk(wide_consumer<C> &y, wide_memo
     warpgroup_fence_operand(dp);
     mbarrier_wait(&sm.p_full[at.index], at.phase);
     get_p<C>(p, sm.ds[at.index]);
-    gradients_of_scores<C>(dp, p, sm.tile[at.index]);
+    gradients_of_scores<C>(dp, p);
     if (!sees_all<C>(params.x, i_0, work.j_0)) hide<C>(dp, params.x, work.j_0, i_0);
     pack_weights<typename C::T>(dp, packed);
     if (!FIRST) wgmma_wait<0>(); /* dS of the tile before the last is read no more */
@@ -191,6 +192,7 @@ static __device__ __forceinline__ void consume_sum(wide_memory<C> &sm,
     for (int i = 0; i < C::D / 2; i++) y.sum[i] = 0.0f;
     warpgroup_fence_operand(y.sum);
     y.at = {0, 0};
+    set_weights<C>(y.weights);
     mbarrier_wait(&sm.kv_full, 0);
     int i_0 = work.first * C::Br;
     for (int left = work.n * x.group; left; left--) {

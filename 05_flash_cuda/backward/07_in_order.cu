@@ -46,7 +46,8 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     any_memory<C> &sm = dynamic_shared<any_memory<C>>();
     if (threadIdx.x == 0) {
         memory_init(sm);
-        sm.work = key_work_of<C>(params.x, nth_tile(params, atomicAdd(params.counter, 1), is_causal(params.x)));
+        const int n = atomicAdd(params.counter, 1);
+        sm.work = key_work_of<C>(params.x, nth_tile(params, n, is_causal(params.x)));
     }
     __syncthreads();
     int w = warpgroup_index();

@@ -51,6 +51,8 @@ template <enum dtype DTYPE> struct gradient {
     T *dq, *dk, *dv;
     float *dsinks;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
+    uint16_t *terms; /* Hopper: [2, batch heads_q, padded, 8] lse and D, each as three terms */
+    size_t rows;     /* batch heads_q padded */
     float *dq_sum;   /* 16 bits: [batch heads_q, padded, D] dq so far, without scale */
     struct mask32 mask;
     int batch, heads_q, heads_kv, group, seqlen_q, seqlen_k, head_dim, head_dim_v;
@@ -97,6 +99,7 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     x.key_tiles = (x.seqlen_k + bc - 1) / bc;
     x.query_tiles = (x.seqlen_q + br - 1) / br;
     x.padded = x.query_tiles * br;
+    x.rows = padded_rows(p, br);
     return x;
 }
 
@@ -164,8 +167,13 @@ static __forceinline__ __device__ float part_of_dot(const typename element<T>::t
     return sum;
 }
 
-/* A row without a key, and one that pads a tile, gets lse2 = inf: its p = 2^(s - inf) is 0. */
-template <enum dtype T>
+/* Writes y as a sum of three terms of 16 bits (hopper_tiles.h). */
+template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y);
+
+/* A row without a key, and one that pads a tile, gets lse2 = inf: its p = 2^(s - inf) is 0.
+ *   TERMS  writes -lse / scale and -D as terms, and 0 for such a row: q and do are 0 there, or
+ *          every key is hidden */
+template <enum dtype T, bool TERMS>
 static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct gradient<T> x)
 {
     const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
@@ -176,6 +184,11 @@ static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct
     const float sum = lanes_sum<D_LANES>(part);
     if (head >= x.batch * x.heads_q || threadIdx.x % D_LANES) return;
     const float lse = exists ? x.lse[row] : -INFINITY;
+    if constexpr (TERMS) {
+        set_terms<T>(x.terms + (size_t)n * 8, lse == -INFINITY ? 0.0f : -lse / x.scale);
+        set_terms<T>(x.terms + (x.rows + n) * 8, -sum);
+        return;
+    }
     x.D[n] = sum;
     x.lse2[n] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
 }
@@ -200,13 +213,12 @@ static __global__ void __launch_bounds__(D_THREADS) sinks_kernel(const struct gr
     x.dsinks[h] = sum;
 }
 
-template <enum dtype T>
+template <enum dtype T, bool TERMS = false>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
-    const size_t rows = (size_t)x.batch * x.heads_q * x.padded;
-    if (!rows) return;
-    start<struct sums>(row_sums_kernel<T>, (rows + D_ROWS - 1) / D_ROWS, D_THREADS,
-                            stream, x);
+    if (!x.rows) return;
+    start<struct sums>(row_sums_kernel<T, TERMS>, (x.rows + D_ROWS - 1) / D_ROWS, D_THREADS,
+                       stream, x);
     if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
 }
 

@@ -23,7 +23,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
 /* Bytes before dq_sum in the workspace; dq_sum has whole tiles of D columns. */
 template <class C> static size_t backward_workspace(const struct problem *p)
 {
-    return (2 + C::D) * padded_rows(p, C::Br) * sizeof(float);
+    return (8 + C::D) * padded_rows(p, C::Br) * sizeof(float);
 }
 
 template <class C>
@@ -40,21 +40,23 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
     params.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), C::Bc);
     params.d_o = tensor_map(a->d_o, p->dtype, o, strides_of_o(p), C::Br);
     params.x = gradient_of<C::TYPE_OF_T>(p, a, C::Br, C::Bc);
+    params.x.terms = (uint16_t *)a->workspace;
+    params.x.dq_sum = (float *)a->workspace + 8 * params.x.rows;
     params.c = p->scale * 1.44269504f;
     params.window = is_causal(params.x) ? 8 : 1;
     params.counter = NULL;
     return params;
 }
 
-/* D and lse2, dq_sum = 0 unless the first adder stores, the kernel given, dq. */
+/* lse and D, dq_sum = 0 unless the first adder stores, the kernel given, dq. */
 template <class C, class MEMORY, bool ZERO = true, class KERNEL>
 static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_OF_T> &params,
                             const struct problem *p, void *stream)
 {
     const struct gradient<C::TYPE_OF_T> &x = params.x;
     const int blocks = (int)(p->batch * p->heads_kv * x.key_tiles);
-    const size_t numbers = padded_rows(p, C::Br) * C::D;
-    launch_row_sums<C::TYPE_OF_T>(x, stream);
+    const size_t numbers = x.rows * C::D;
+    launch_row_sums<C::TYPE_OF_T, true>(x, stream);
     if (ZERO)
         CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, numbers * sizeof(float), (cudaStream_t)stream));
     start<C, MEMORY>(kernel, blocks, stream, params);
@@ -78,6 +80,7 @@ static void with_config(const struct problem *p, F use)
     if (p->head_dim > widest || p->head_dim_v > widest)
         return widest == 128 ? "a head_dim above 128" : "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (!(fabsf(p->scale) >= 1e-6f)) return "a scale below 1e-6"; /* lse / scale */
     if (!p->seqlen_q || !p->seqlen_k || !p->batch) return "no queries or keys";
     return gradient_too_large(p);
 }

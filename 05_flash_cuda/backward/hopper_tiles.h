@@ -27,11 +27,28 @@ template <enum dtype T> struct backward_params {
     int *counter; /* rung 7: blocks begun, and then additions to each block of dq */
 };
 
-/* A tile of queries: their Q, dO, lse2 and D. */
+/* Writes y as a sum of three terms of 16 bits, with the weights TERM, 1 and 1 / TERM: 24 bits in
+ * bfloat16, 33 in float16, where y must be below 2^27.  A tensor core adds them to a score. */
+#define TERM 2048.0f
+template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y)
+{
+    typedef std::conditional_t<T == BF16, __nv_bfloat16, __half> type;
+    const float limit = T == BF16 ? 0x1p125f : 0x1p26f;
+    if (fabsf(y) > limit) y = copysignf(limit, y); /* NaN stays */
+    uint32_t term[3];
+    for (int i = 0; i < 3; i++) {
+        const float weight = i == 0 ? TERM : i == 1 ? 1.0f : 1.0f / TERM;
+        term[i] = pack<type>(y / weight, 0.0f) & 0xffff;
+        y -= weight * as_float<T>((uint16_t)term[i]);
+    }
+    *(uint4 *)to = make_uint4(term[0] | term[1] << 16, term[2], 0, 0);
+}
+
+/* A tile of queries: their Q and dO, and the terms of lse and of D (gradient.h). */
 template <class C> struct queries {
     alignas(1024) typename C::T q[C::Br * C::D];
     alignas(1024) typename C::T d_o[C::Br * C::D];
-    alignas(128) float lse2[C::Br], D_i[C::Br];
+    alignas(128) typename C::T lse[C::Br * 8], D_i[C::Br * 8];
 };
 
 /* The same at D = 256: there is room for one dO, which lies apart (rung 6). */
@@ -39,7 +56,7 @@ template <class C>
     requires(C::D == 256)
 struct queries<C> {
     alignas(1024) typename C::T q[C::Br * C::D];
-    alignas(128) float lse2[C::Br], D_i[C::Br];
+    alignas(128) typename C::T lse[C::Br * 8], D_i[C::Br * 8];
 };
 
 /* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles
@@ -132,38 +149,53 @@ static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward
             const ptrdiff_t row = (ptrdiff_t)(batch * x.heads_q + head) * x.padded + i_0;
             struct queries<C> &to = sm.tile[at.index];
             mbarrier_wait(&sm.q_empty[at.index], at.phase);
-            mbarrier_arrive_expect_tx(&sm.q_full[at.index], C::Br * (C::D * 2 + 4));
+            mbarrier_arrive_expect_tx(&sm.q_full[at.index], C::Br * (C::D * 2 + 16));
 #pragma unroll
             for (int i = 0; i < C::D / 64; i++)
                 tma_load_box(to.q + i * C::Br * 64, &params.q, &sm.q_full[at.index], 64 * i, i_0,
                              head, batch);
-            tma_load_bytes(to.lse2, x.lse2 + row, C::Br * 4, &sm.q_full[at.index]);
+            tma_load_bytes(to.lse, x.terms + row * 8, C::Br * 16, &sm.q_full[at.index]);
             /* one place for dO: its phase counts tiles */
             const struct pipeline_state d_o =
                 C::DO_STAGES == 1 ? (struct pipeline_state){0, (uint32_t)at.index ^ 1} : at;
             mbarrier_wait(&sm.do_empty[d_o.index], d_o.phase);
-            mbarrier_arrive_expect_tx(&sm.do_full[d_o.index], C::Br * (C::D * 2 + 4));
+            mbarrier_arrive_expect_tx(&sm.do_full[d_o.index], C::Br * (C::D * 2 + 16));
 #pragma unroll
             for (int i = 0; i < C::D / 64; i++)
                 tma_load_box(d_o_of(sm, at.index) + i * C::Br * 64, &params.d_o,
                              &sm.do_full[d_o.index], 64 * i, i_0, head, batch);
-            tma_load_bytes(to.D_i, x.D + row, C::Br * 4, &sm.do_full[d_o.index]);
+            tma_load_bytes(to.D_i, x.terms + (x.rows + row) * 8, C::Br * 16,
+                           &sm.do_full[d_o.index]);
             advance<C::STAGES>(at);
         }
 }
 
 /* ---- a consumer's products ---- */
 
-/* Issues S^T = K Q^T or dP^T = V dO^T: 64 rows of a tile of keys, all of a tile of queries. */
+/* The 16 columns that all keys have more for the terms, as an A operand: TERM, 1, 1 / TERM, 0. */
+template <class C> static __device__ __forceinline__ void set_weights(uint32_t (&weights)[4])
+{
+    const int pair = threadIdx.x % 4;
+    const uint32_t first = pack<typename C::T>(TERM, 1.0f);
+    const uint32_t second = pack<typename C::T>(1.0f / TERM, 0.0f);
+    weights[0] = weights[1] = pair == 0 ? first : pair == 1 ? second : 0;
+    weights[2] = weights[3] = 0;
+}
+
+/* Issues S^T - lse / scale = (K, 1) (Q, -lse / scale)^T or dP^T - D = (V, 1) (dO, -D)^T: 64 rows of
+ * a tile of keys, all of a tile of queries.  The terms first: 16 columns more, of which 8 lie in
+ * shared memory and count twice, the second time with the weight 0. */
 template <class C>
 static __device__ __forceinline__ void issue_scores(float (&s)[C::Br / 2],
                                                     const typename C::T *keys,
-                                                    const typename C::T *queries)
+                                                    const typename C::T *queries,
+                                                    const typename C::T *terms,
+                                                    const uint32_t (&weights)[4])
 {
     const uint64_t a = descriptor_qk(keys), b = descriptor_qk(queries);
-    wgmma_qk<typename C::T, true>(s, a, b);
+    wgmma_qk<typename C::T, true>(s, weights, descriptor_of_8_columns(terms));
 #pragma unroll
-    for (int i = 1; i < C::D / 16; i++)
+    for (int i = 0; i < C::D / 16; i++)
         wgmma_qk<typename C::T, false>(s, a + i / 4 * (C::Bc * 128 >> 4) + i % 4 * 2,
                                        b + i / 4 * (C::Br * 128 >> 4) + i % 4 * 2);
     wgmma_commit();
@@ -198,18 +230,13 @@ static __device__ __forceinline__ void issue_dq(float (&dq)[32], const typename 
 
 /* ---- between the products ---- */
 
-/* p = 2^(s c - lse2).  A thread's columns are queries, 8 (i / 4) + 2 (lane % 4) + i % 2 (wgmma.h). */
+/* p = 2^(s c), where s has lse in it.  A thread's columns are queries, 8 (i / 4) + 2 (lane % 4) +
+ * i % 2 (wgmma.h). */
 template <class C>
-static __device__ __forceinline__ void exponentials(float (&s)[C::Br / 2],
-                                                    const struct queries<C> &tile, float c)
+static __device__ __forceinline__ void exponentials(float (&s)[C::Br / 2], float c)
 {
 #pragma unroll
-    for (int i = 0; i < C::Br / 2; i += 4) {
-        const float2 lse2 = *(const float2 *)&tile.lse2[2 * i + threadIdx.x % 4 * 2];
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[i + e] = exp2_fast(fmaf(s[i + e], c, -(e % 2 ? lse2.y : lse2.x)));
-    }
+    for (int i = 0; i < C::Br / 2; i++) s[i] = exp2_fast(s[i] * c);
 }
 
 /* p = 0 where a key is hidden: after the exponential, which may be inf there.
@@ -220,7 +247,8 @@ static __device__ __forceinline__ void hide(float (&p)[C::Br / 2], const struct 
 {
     struct key_range32 seen[2];
     asm("" : "+r"(j)); /* hides it from the compiler: nothing of it waits in registers */
-    j += first_row();
+    j += threadIdx.x / 2 & 48; /* first_row() with one register less */
+    j += threadIdx.x / 4 & 7;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         seen[r] = queries_of(x.mask, x.seqlen_q, j + 8 * r, j + 8 * r + 1);
@@ -234,19 +262,14 @@ static __device__ __forceinline__ void hide(float (&p)[C::Br / 2], const struct 
     }
 }
 
-/* ds = p (dp - D), in dp.  Where p = 0 is hidden dp is finite, as q, k, v and do are. */
+/* ds = p (dp - D), in dp, which has D in it.  Where p = 0 is hidden dp is finite, as q, k, v and do
+ * are. */
 template <class C>
 static __device__ __forceinline__ void gradients_of_scores(float (&dp)[C::Br / 2],
-                                                           const float (&p)[C::Br / 2],
-                                                           const struct queries<C> &tile)
+                                                           const float (&p)[C::Br / 2])
 {
 #pragma unroll
-    for (int i = 0; i < C::Br / 2; i += 4) {
-        const float2 D_i = *(const float2 *)&tile.D_i[2 * i + threadIdx.x % 4 * 2];
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            dp[i + e] = p[i + e] * (dp[i + e] - (e % 2 ? D_i.y : D_i.x));
-    }
+    for (int i = 0; i < C::Br / 2; i++) dp[i] *= p[i];
 }
 
 /* Does every query of the tile see every key of the block? */

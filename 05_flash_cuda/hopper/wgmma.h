@@ -58,6 +58,13 @@ static __device__ __forceinline__ uint64_t descriptor_v(const void *p, int rows)
     return descriptor(p, rows * 128, 8 * 128);
 }
 
+/* The descriptor of rows of 8 columns, 16 bytes, one after another, not swizzled.  A product takes
+ * 16 columns: these 8 twice. */
+[[maybe_unused]] static __device__ __forceinline__ uint64_t descriptor_of_8_columns(const void *p)
+{
+    return (uint64_t)(8 * 16 >> 4) << 32 | (shared_address(p) & 0x3ffff) >> 4;
+}
+
 #ifdef __CUDACC__ /* else the same functions in cuda_on_cpu/hopper_on_cpu.h */
 
 /* ---- order: fence, products, commit ... wait<n>: at most the n newest groups still run ----

@@ -7,7 +7,8 @@
  *
  * A in registers: four of packed pairs, the same layout for 16 columns.  A matrix in shared
  * memory is given by a descriptor: address, and the bytes to the next panel of 64 columns (for
- * a transposed B) and to the next 8 rows; its 16-byte chunks are swizzled by the address.
+ * a transposed B) and to the next 8 rows; its 16-byte chunks are swizzled by the address.  If they
+ * are not, a row is one chunk, and the next 8 columns lie where the next panel would.
  *
  * Each thread records its products as it issues them.  They are executed, all threads of the
  * warpgroup together, when their group is committed or when a thread waits for them. */
@@ -44,12 +45,12 @@ UNSEEN static struct warpgroup *my_warpgroup(const struct caller &where)
 }
 
 /* Where a descriptor says that a matrix lies. */
-struct matrix { size_t address, to_panel, to_8_rows; }; /* bytes */
+struct matrix { size_t address, to_panel, to_8_rows, row; }; /* bytes */
 
 UNSEEN static struct matrix matrix_of(uint64_t descriptor)
 {
     return {(size_t)(descriptor & 0x3fff) << 4, (size_t)(descriptor >> 16 & 0x3fff) << 4,
-            (size_t)(descriptor >> 32 & 0x3fff) << 4};
+            (size_t)(descriptor >> 32 & 0x3fff) << 4, descriptor >> 62 ? 128u : 16u};
 }
 
 /* One thread looks whether what the product reads is ordered after what threads wrote there. */
@@ -59,7 +60,7 @@ UNSEEN static void check_operands(const struct wgmma &w, const struct caller &wh
     const int panels = w.b_transposed ? (w.n + 63) / 64 : 1, rows = w.b_transposed ? 16 : w.n;
     if (!w.a_in_registers) check_accesses("wgmma", a.address, 64 * 128, true, where);
     for (int panel = 0; panel < panels; panel++)
-        check_accesses("wgmma", b.address + panel * b.to_panel, rows * 128, true, where);
+        check_accesses("wgmma", b.address + panel * b.to_panel, rows * b.row, true, where);
 }
 
 UNSEEN void cuda_on_cpu::wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
@@ -97,9 +98,11 @@ UNSEEN static inline float widen16(uint32_t u, bool bf16)
 }
 
 /* Eight numbers at the address, of which the swizzle knows bits 4 to 9. */
-UNSEEN static inline void load_8(float *to, const char *shared, size_t address, bool bf16)
+UNSEEN static inline void load_8(float *to, const char *shared, size_t address, bool bf16,
+                                 bool swizzled = true)
 {
-    const uint16_t *from = (const uint16_t *)(shared + (address ^ (address >> 7 & 7) << 4));
+    const size_t at = swizzled ? address ^ (address >> 7 & 7) << 4 : address;
+    const uint16_t *from = (const uint16_t *)(shared + at);
     for (int i = 0; i < 8; i++) to[i] = widen16(from[i], bf16);
 }
 
@@ -109,8 +112,8 @@ UNSEEN static void load_rows(float (*to)[16], int rows, const struct matrix &m,
 {
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < 16; c += 8)
-            load_8(to[r] + c, shared, m.address + r / 8 * m.to_8_rows + r % 8 * 128 + c * 2,
-                   bf16);
+            load_8(to[r] + c, shared, m.address + r / 8 * m.to_8_rows + r % 8 * m.row +
+                   (m.row == 16 ? c / 8 * m.to_panel : c * 2), bf16, m.row == 128);
 }
 
 UNSEEN static void load_b(struct tiles *x, const struct wgmma &w, const char *shared)
