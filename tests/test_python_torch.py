@@ -137,15 +137,6 @@ def test_an_option_that_changed_counts():
             compare(got, want, 2e-5)
 
 
-def test_a_decoding_loop():
-    """The number of keys grows from call to call, then goes back."""
-    k, v = tensors((2, 3, 20, 8), (2, 3, 20, 8))
-    for n in (1, 5, 20, 3, 0):
-        q = torch.randn(2, 3, 8)
-        o = five_steps.decode(q, k, v, None, n)
-        compare(o, helpers.attention(q[:, :, None], k[:, :, :n], v[:, :, :n])[0][:, :, 0], 2e-5)
-
-
 def test_packed_sequences_whose_longest_is_known():
     """The same as when the library looks for it; a bound that is too small is refused."""
     q, k, v = tensors((12, 4, 8), (20, 2, 8), (20, 2, 8))
