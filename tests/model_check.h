@@ -5,7 +5,7 @@
 #include <math.h>
 #include <omp.h>
 
-#include "program/verbs.h"
+#include "program/options.h"
 
 extern const struct variant bf16_amx; /* has the same promises and types */
 

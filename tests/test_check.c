@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "verification/check_variant.h"
-#include "program/verbs.h"
+#include "program/options.h"
 
 /* ---- variants, right and wrong ---- */
 

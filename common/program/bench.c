@@ -9,7 +9,7 @@
 #include "problem/variant.h"
 #include "program/bench.h"
 #include "program/complain.h"
-#include "program/verbs.h"
+#include "program/options.h"
 
 /* Does the standard list ask for this shape of this variant, and in which type? */
 static int wanted(const struct shape *s, const struct variant *v, const struct options *opt,

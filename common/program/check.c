@@ -6,7 +6,7 @@
 #include "measurement/timing.h"
 #include "problem/variant.h"
 #include "program/complain.h"
-#include "program/verbs.h"
+#include "program/options.h"
 #include "verification/check_variant.h"
 
 enum { MOST_VARIANTS = 64 };

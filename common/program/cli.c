@@ -11,7 +11,6 @@
 #include "library/five_steps.h"
 #include "program/complain.h"
 #include "program/options.h"
-#include "program/verbs.h"
 
 enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
 

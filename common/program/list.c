@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "problem/variant.h"
-#include "program/verbs.h"
+#include "program/options.h"
 
 const char *group_name(enum group group)
 {

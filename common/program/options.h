@@ -1,4 +1,4 @@
-/* options.h: the command line of a stage program: from the words after a verb to its options. */
+/* options.h: the command line of a stage program: its verbs, and their options. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -41,6 +41,16 @@ struct verb {
     unsigned bit;     /* IN_LIST ... */
     int (*function)(const struct stage *stage, const struct options *opt);
 };
+
+/* What a stage program can be asked to do; each returns the exit status. */
+int list_stage(const struct stage *stage, const struct options *opt);
+int check_stage(const struct stage *stage, const struct options *opt);
+int bench_stage(const struct stage *stage, const struct options *opt);
+int trace_stage(const struct stage *stage, const struct options *opt);
+int run_stage(const struct stage *stage, const struct options *opt);
+
+/* The heading of a group in `list` and `check`: "lesson". */
+const char *group_name(enum group group);
 
 /* Fills *opt from the words that follow the verb.  Returns 0, or 2 after one line on
  * stderr that names the culprit. */

@@ -13,7 +13,6 @@
 #include "program/complain.h"
 #include "program/options.h"
 #include "program/run.h"
-#include "program/verbs.h"
 
 int bad(const struct run *r, const char *format, ...)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "program/complain.h"
-#include "program/verbs.h"
+#include "program/options.h"
 #include "stage.h"
 
 enum { MOST = 256, MOST_NAMES = 8, WIDTH = 2 };

@@ -7,7 +7,6 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "program/options.h"
-#include "program/verbs.h"
 
 enum { FAILED = 1, SKIPPED = 77 };
 enum { BIAS_ROWS = 64 }; /* at once: a bias is as wide as there are keys on all ranks */
