@@ -3,6 +3,7 @@
 #define BENCH_H
 
 #include "measurement/csv.h"
+#include "measurement/timing.h"
 #include "program/options.h"
 
 /* The attention asked for by --batch, --heads-q and so on; what is not given is that of `unless`
@@ -12,8 +13,10 @@ struct problem bench_heads(const struct options *opt, const struct problem *unle
 /* Do the options fit together?  own: the problem asked for, or NULL.  0, or 2 after one line. */
 int bench_fits(const struct stage *stage, const struct options *opt, const struct problem *own);
 
-/* Prints a measurement.  spread: see timing.h     more: what follows in the line */
-void bench_print(const struct measurement *m, double spread, const char *more);
+/* Fills in what follows from the times, prints a line and writes one to csv (or NULL).  NULL, or
+ * why it cannot be written.   rfo_bytes: see struct cost     more: what follows in the line */
+const char *bench_report(struct measurement *m, const struct timing *t, double rfo_bytes,
+                         const char *more, struct csv *csv);
 
 /* --- One process alone. --- */
 

@@ -9,7 +9,6 @@
 
 #include "gpu/gpu.h"
 #include "measurement/ceiling.h"
-#include "measurement/timing.h"
 #include "problem/execute.h"
 #include "problem/host_memory.h"
 #include "problem/random.h"
@@ -182,13 +181,13 @@ static double ceiling_of(const char *kind, const struct variant *v, const struct
 }
 
 /* How much of the ceiling was reached. */
-static void add_ceiling(struct measurement *m, const struct cost *cost)
+static void add_ceiling(struct measurement *m, double rfo_bytes)
 {
     double reached = m->gflops;
     int gpu = m->device == ON_GPU;
     if (!strcmp(m->ceiling_kind, "read")) reached = m->gbps;
     if (!strcmp(m->ceiling_kind, "copy"))
-        reached = m->gbps + (gpu ? 0 : cost->rfo_bytes / m->median_s / 1e9);
+        reached = m->gbps + (gpu ? 0 : rfo_bytes / m->median_s / 1e9);
     if (!strcmp(m->ceiling_kind, "exp")) reached = least_exps(&m->p) / m->median_s / 1e9;
     if (m->ceiling > 0) m->pct_ceiling = 100 * reached / m->ceiling;
     else m->ceiling = m->pct_ceiling = NAN;
@@ -226,7 +225,7 @@ static void print_units(const char *kind, int threads)
            : "; not a whole number: is another program running?");
 }
 
-void bench_print(const struct measurement *m, double spread, const char *more)
+static void print(const struct measurement *m, double spread, const char *more)
 {
     char shape[128], speed[32];
     bench_describe(&m->p, shape, sizeof shape);
@@ -239,6 +238,19 @@ void bench_print(const struct measurement *m, double spread, const char *more)
            m->variant, shape, m->median_s * 1e3, m->min_s * 1e3, 50 * spread, speed,
            m->pct_ceiling, m->ceiling_kind, why ? " (" : "", why ? why : "", why ? ")" : "", more);
     fflush(stdout);
+}
+
+const char *bench_report(struct measurement *m, const struct timing *t, double rfo_bytes,
+                         const char *more, struct csv *csv)
+{
+    m->median_s = t->median_s, m->min_s = t->min_s, m->reps = t->reps;
+    m->flops = problem_flops(&m->p);
+    m->gbps = m->bytes_predicted / m->median_s / 1e9;
+    m->gflops = m->flops / m->median_s / 1e9;
+    add_ceiling(m, rfo_bytes);
+    if (m->device != ON_GPU && !*more) print_units(m->ceiling_kind, m->threads);
+    print(m, t->spread, more);
+    return csv ? csv_write(csv, m) : NULL;
 }
 
 double bench_work(const struct problem *p)
@@ -255,18 +267,6 @@ static double baseline_memory(int gpu)
     }
     memory_peak_reset();
     return (double)memory_peak();
-}
-
-/* Prints the line and writes it to csv, if there is one; 1 where that fails. */
-static int report(struct measurement *m, const struct cost *cost, double spread, struct csv *csv)
-{
-    m->gflops = m->flops / m->median_s / 1e9;
-    add_ceiling(m, cost);
-    if (m->device != ON_GPU) print_units(m->ceiling_kind, m->threads);
-    bench_print(m, spread, "");
-    const char *why = csv ? csv_write(csv, m) : NULL;
-    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", m->stage, why);
-    return why != NULL;
 }
 
 int bench_measure(const struct stage *stage, const struct variant *v, struct problem p,
@@ -304,11 +304,11 @@ int bench_measure(const struct stage *stage, const struct variant *v, struct pro
         .stage = stage->name, .variant = v->name, .p = p, .device = v->device,
         .threads = threads, .ceiling_kind = kind,
         .ceiling = ceiling_of(kind, v, &p, threads, &memory),
-        .median_s = t.median_s, .min_s = t.min_s, .reps = t.reps,
-        .bytes_predicted = cost.bytes, .bytes_measured = NAN, .flops = problem_flops(&p),
-        .gbps = cost.bytes / t.median_s / 1e9, .peak_bytes = peak,
+        .bytes_predicted = cost.bytes, .bytes_measured = NAN, .peak_bytes = peak,
         .max_err = err, .allowed_err = allowed,
     };
     *pace = (struct pace){t.min_s, bench_work(&p)};
-    return report(&m, &cost, t.spread, csv) || wrong;
+    why = bench_report(&m, &t, cost.rfo_bytes, "", csv);
+    if (why) fprintf(stderr, "%s: --csv: cannot write: %s\n", stage->name, why);
+    return wrong || why;
 }

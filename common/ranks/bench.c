@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "measurement/timing.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
 #include "program/bench.h"
@@ -53,17 +52,11 @@ static const char *report(struct measurement *m, struct calls *calls, int ranks,
 {
     struct timing t = timing_of(calls->seconds, calls->n);
     char more[64];
-    m->median_s = t.median_s, m->min_s = t.min_s, m->reps = t.reps;
     m->bytes_predicted = attention_io_bytes(&m->p);
     m->bytes_measured = m->max_err = m->allowed_err = NAN;
-    m->flops = problem_flops(&m->p);
-    m->gbps = m->bytes_predicted / m->median_s / 1e9;
-    m->gflops = m->flops / m->median_s / 1e9;
-    m->pct_ceiling = 100 * (strcmp(m->ceiling_kind, "read") ? m->gflops : m->gbps) / m->ceiling;
     snprintf(more, sizeof more, "  %d %s%s, %.1f MB each", ranks, kind_of_rank.name,
              ranks > 1 ? "s" : "", 1e-6 * m->peak_bytes);
-    bench_print(m, t.spread, more);
-    return csv ? csv_write(csv, m) : NULL;
+    return bench_report(m, &t, 0, more, csv);
 }
 
 static int bench_strategy(const struct strategy *s, struct measurement m, struct calls *one,
