@@ -150,18 +150,18 @@ def test_faults_of_a_full_disk():
 
 
 def begin(program, *words):
-    """A bench of two processes that would last for minutes; returns it and its processes."""
-    bench = subprocess.Popen([str(word) for word in ("mpirun", "-n", 2, program, *words)],
-                             env=os.environ | {k: str(v) for k, v in ENV.items()}, text=True,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    def children():
-        found = run("pgrep", "-P", bench.pid, "-f", program.name, want=None).out.split()
-        return found if len(found) == 2 or bench.poll() is not None else None
-    return bench, [int(number) for number in wait_for(children)]
+    """A bench of two processes that would last for minutes, once both have answered each other: a
+    process that dies in MPI_Init may leave mpirun waiting.  Returns it and its processes."""
+    words = "mpirun", "-n", 2, program, "bench", *words, "--csv", "begun.csv"
+    bench = subprocess.Popen([str(word) for word in words], text=True, stderr=subprocess.PIPE,
+                             env=os.environ | {k: str(v) for k, v in ENV.items()}, stdout=subprocess.DEVNULL)
+    wait_for(lambda: os.path.exists("begun.csv") or bench.poll() is not None)
+    found = run("pgrep", "-P", bench.pid, "-f", program.name, want=None).out.split()
+    return bench, [int(number) for number in found]
 
 
 def test_faults_a_rank_that_dies_takes_the_others_with_it():
-    bench, processes = begin(MPI, "bench", "--seqlen-q", 65536, "--heads-q", 16)
+    bench, processes = begin(MPI, "--seqlen-q", 65536, "--heads-q", 16)
     os.kill(processes[-1], signal.SIGKILL)
     bench.communicate(timeout=HANG)
     assert bench.returncode != 0
@@ -234,7 +234,7 @@ def test_gpus_faults():
 @pytest.mark.skipif(gpus() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_gpus_a_process_that_stops_ends_all(number):
-    bench, processes = begin(GPUS_MPI, "bench", "--seqlen-q", 524288, "--strategy", "ring")
+    bench, processes = begin(GPUS_MPI, "--seqlen-q", 524288, "--strategy", "ring")
     os.kill(processes[-1], number)
     bench.communicate(timeout=HANG)
     assert bench.returncode != 0
