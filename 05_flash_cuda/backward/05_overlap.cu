@@ -20,6 +20,9 @@
  * consumer that writes dS(u) has waited for the other's dS(u-1), which the other wrote
  * after its dQ(u-2), the last that read this place.
  *
+ * At a causal diagonal the second consumer's keys are hidden from the first 64 queries: it passes
+ * over a tile of 64 (d = 128).
+ *
  * Blocks of a causal head begin with the first keys, which most queries see: heavy tiles first.
  * Eight heads take turns: else the heaviest block of the last head would begin when everybody
  * else is nearly done. */
@@ -72,8 +75,8 @@ static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
 #pragma unroll
         for (int i = 0; i < N; i++, phase ^= 1) {
             float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
-            mbarrier_wait(&sm.dq_full[w], phase);
             if (i == 0) first = turn.wait(params, block, sm.work.j_0, i_0);
+            mbarrier_wait(&sm.dq_full[w], phase);
             if (first) tma_store_floats(to, sm.dq[w]);
             else tma_add_floats(to, sm.dq[w]);
             tma_store_commit();
@@ -102,6 +105,30 @@ static __device__ __forceinline__ struct pipeline_state place_before(struct pipe
     return {ds.index ^ 1, ds.phase ^ (ds.index == 0)};
 }
 
+/* A tile whose queries see none of the consumer's keys: its dS is 0. */
+template <class C, bool FIRST>
+static __device__ __forceinline__ void pass_over(gradient_consumer<C> &y, backward_memory<C> &sm)
+{
+    const struct pipeline_state at = y.at;
+    const uint32_t zeros[C::Br / 4] = {};
+    if (!FIRST) {
+        float dq[32];
+        issue_dq_of<C>(dq, sm, place_before(at), y.w);
+        wgmma_wait<0>();
+        warpgroup_fence_operand(dq);
+        hand_over(sm, y.w, at.index, dq);
+    }
+    put_ds<C>(sm.ds[at.index], zeros, y.w);
+    fence_proxy_async();
+    __syncwarp();
+    mbarrier_arrive_if(&sm.ds_full[at.index], threadIdx.x % 32 == 0);
+    mbarrier_wait(&sm.q_full[at.index], at.phase);
+    mbarrier_wait(&sm.do_full[at.index], at.phase);
+    named_barrier_sync(1 + y.w, 128); /* all have seen the tile: no product tells */
+    mbarrier_arrive_if(&sm.do_empty[at.index], threadIdx.x % 128 == 0);
+    release(sm.q_empty, y.at);
+}
+
 /* The tile of queries i_0 ..., and dQ of the tile before, unless it is the FIRST. */
 template <class C, bool FIRST, enum dtype T>
 static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_memory<C> &sm,
@@ -109,6 +136,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
                                             const struct key_work &work, int i_0)
 {
     const struct gradient<T> &x = params.x;
+    if (!sees_some<C>(x, i_0, work.j_0 + 64 * y.w)) return pass_over<C, FIRST>(y, sm);
     const struct pipeline_state at = y.at;
     struct queries<C> &tile = sm.tile[at.index];
     float s[C::Br / 2], dp[C::Br / 2], dq[32];

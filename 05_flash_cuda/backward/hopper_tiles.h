@@ -280,6 +280,14 @@ static __device__ __forceinline__ bool sees_all(const struct gradient<T> &x, int
     return all.first <= j_0 && j_0 + C::Bc <= all.end;
 }
 
+/* Does some query of the tile see some of the 64 keys from j on? */
+template <class C, enum dtype T>
+static __device__ __forceinline__ bool sees_some(const struct gradient<T> &x, int i_0, int j)
+{
+    const struct key_range32 seen = queries_of(x.mask, x.seqlen_q, j, j + 64);
+    return seen.first < i_0 + C::Br && i_0 < seen.end;
+}
+
 /* dS^T of consumer w to shared memory, as dS: a row for each query. */
 template <class C>
 static __device__ __forceinline__ void put_ds(typename C::T *ds, const uint32_t (&packed)[C::Br / 4],
