@@ -27,9 +27,10 @@ extern const struct variant online_threads;                 /* fast/threads.c */
 extern const struct variant gpu_online;                     /* gpu/rows.cu */
 extern const struct variant gpu_cub_monoid;                 /* gpu/cub_monoid.cu */
 extern const struct variant gpu_registers;                  /* gpu/one_pass/registers.cu */
+extern const struct variant gpu_spans;                      /* gpu/one_pass/spans.cu */
 extern const struct variant gpu_shared;                     /* gpu/one_pass/shared.cu */
-extern const struct variant gpu_cluster;                    /* gpu/one_pass/cluster.cu */
-extern const struct variant gpu_grid;                       /* gpu/one_pass/grid.cu */
+extern const struct variant gpu_cluster;                    /* gpu/one_pass/clusters.cu */
+extern const struct variant gpu_grid;                       /* gpu/one_pass/clusters.cu */
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
 extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
@@ -40,6 +41,7 @@ static const struct variant *const variants[] = {
     &online,
     &gpu_online,
     &gpu_cub_monoid,
+    &gpu_spans,
     &gpu_registers,
     &gpu_shared,
     &gpu_cluster,

@@ -77,7 +77,7 @@ static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
             float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
             if (i == 0) first = turn.wait(params, block, sm.work.j_0, i_0);
             mbarrier_wait(&sm.dq_full[w], phase);
-            if (first) tma_store_floats(to, sm.dq[w]);
+            if (first) tma_store_bytes(to, sm.dq[w], sizeof sm.dq[w]);
             else tma_add_floats(to, sm.dq[w]);
             tma_store_commit();
             tma_store_wait_read();

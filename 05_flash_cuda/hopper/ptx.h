@@ -155,12 +155,11 @@ static __device__ __forceinline__ void tma_add_floats(float *to, const float (&f
                  : "memory");
 }
 
-/* Stores them. */
-template <int N>
-static __device__ __forceinline__ void tma_store_floats(float *to, const float (&from)[N])
+/* Stores `bytes` bytes in a row, a multiple of 16, as are the addresses. */
+static __device__ __forceinline__ void tma_store_bytes(void *to, const void *from, int bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-                 "r"(shared_address(from)), "n"(N * 4)
+                 "r"(shared_address(from)), "r"(bytes)
                  : "memory");
 }
 

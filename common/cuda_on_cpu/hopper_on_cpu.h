@@ -129,9 +129,9 @@ template <int N> static inline void tma_add_floats(float *to, const float (&from
 {
     cuda_on_cpu::tma_store(to, from, N, true, where);
 }
-template <int N> static inline void tma_store_floats(float *to, const float (&from)[N], CALLER)
+static inline void tma_store_bytes(void *to, const void *from, int bytes, CALLER)
 {
-    cuda_on_cpu::tma_store(to, from, N, false, where);
+    cuda_on_cpu::tma_store((float *)to, (const float *)from, bytes / 4, false, where);
 }
 void tma_store_commit(void);
 void tma_store_wait(void);

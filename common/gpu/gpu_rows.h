@@ -25,20 +25,20 @@
     .max_score = INFINITY, .masked_rows = 1
 
 /* WIDTH elements that move together. */
-template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) pack { T e[WIDTH]; };
+template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) packed { T e[WIDTH]; };
 
 /* The elements of one 16-byte access. */
 template <class T> constexpr int FULL = 16 / sizeof(T);
 
 template <class T, int WIDTH>
-static __device__ inline void narrow(struct pack<T, WIDTH> *y, const float *v)
+static __device__ inline void narrow(struct packed<T, WIDTH> *y, const float *v)
 {
     for (int e = 0; e < WIDTH; e++) y->e[e] = T(v[e]);
 }
 
 /* Two at a time, where the GPU has one instruction for it. */
 template <int WIDTH>
-static __device__ inline void narrow(struct pack<__half, WIDTH> *y, const float *v)
+static __device__ inline void narrow(struct packed<__half, WIDTH> *y, const float *v)
 {
     for (int e = 0; e + 1 < WIDTH; e += 2) {
         __half2 two = __floats2half2_rn(v[e], v[e + 1]);
@@ -48,7 +48,7 @@ static __device__ inline void narrow(struct pack<__half, WIDTH> *y, const float 
 }
 
 template <int WIDTH>
-static __device__ inline void narrow(struct pack<__nv_bfloat16, WIDTH> *y, const float *v)
+static __device__ inline void narrow(struct packed<__nv_bfloat16, WIDTH> *y, const float *v)
 {
     for (int e = 0; e + 1 < WIDTH; e += 2) {
         __nv_bfloat162 two = __floats2bfloat162_rn(v[e], v[e + 1]);
@@ -59,7 +59,7 @@ static __device__ inline void narrow(struct pack<__nv_bfloat16, WIDTH> *y, const
 
 /* The largest element of a pack; a NaN only where all are NaN. */
 template <class T, int WIDTH>
-static __device__ inline float pack_max(const struct pack<T, WIDTH> &x)
+static __device__ inline float pack_max(const struct packed<T, WIDTH> &x)
 {
     float m = (float)x.e[0];
     for (int e = 1; e < WIDTH; e++) m = fmaxf(m, (float)x.e[e]);
@@ -69,7 +69,7 @@ static __device__ inline float pack_max(const struct pack<T, WIDTH> &x)
 #ifdef __CUDACC__
 /* Two at a time, for full packs: in smaller ones the two halves cost what the twos save. */
 template <class TWO, class T>
-static __device__ inline float pack_max_of_twos(const struct pack<T, 8> &x)
+static __device__ inline float pack_max_of_twos(const struct packed<T, 8> &x)
 {
     TWO m, other;
     memcpy(&m, &x.e[0], sizeof m);
@@ -80,12 +80,12 @@ static __device__ inline float pack_max_of_twos(const struct pack<T, 8> &x)
     return fmaxf((float)m.x, (float)m.y);
 }
 
-static __device__ inline float pack_max(const struct pack<__half, 8> &x)
+static __device__ inline float pack_max(const struct packed<__half, 8> &x)
 {
     return pack_max_of_twos<__half2>(x);
 }
 
-static __device__ inline float pack_max(const struct pack<__nv_bfloat16, 8> &x)
+static __device__ inline float pack_max(const struct packed<__nv_bfloat16, 8> &x)
 {
     return pack_max_of_twos<__nv_bfloat162>(x);
 }
@@ -95,9 +95,9 @@ static __device__ inline float pack_max(const struct pack<__nv_bfloat16, 8> &x)
  * loads: every hint to the caches that was tried (streaming, no allocation, evict first)
  * costs 2 to 6 % of the bandwidth on an H200. */
 template <class T, int WIDTH>
-static __device__ inline void store(struct pack<T, WIDTH> *y, const float (&v)[WIDTH])
+static __device__ inline void store(struct packed<T, WIDTH> *y, const float (&v)[WIDTH])
 {
-    struct pack<T, WIDTH> narrowed;
+    struct packed<T, WIDTH> narrowed;
     narrow(&narrowed, v);
     *y = narrowed;
 }

@@ -1,75 +1,21 @@
-/* cluster_ptx.h: the instructions of a Hopper GPU that pipeline.h and team.h need: barriers
- * in shared memory (mbarrier), the bulk copy, a store into the shared memory of another block,
- * a word in main memory that blocks exchange. */
+/* cluster_ptx.h: the instructions of a Hopper GPU that blocks need to work together: a wait for
+ * what another block has written, a store into its shared memory, a word in main memory. */
 #ifndef CLUSTER_PTX_H
 #define CLUSTER_PTX_H
 
+#include "../../../05_flash_cuda/hopper/ptx.h"
 #include "gpu/state.h"
 
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
-static __device__ inline uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-static __device__ inline void barrier_init(uint64_t *barrier, int count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(count));
-}
-
-static __device__ inline void barrier_arrive(uint64_t *barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
-}
-
-/* One arrival, and `bytes` that must come as well before the phase is over. */
-static __device__ inline void barrier_expect(uint64_t *barrier, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
-                 : "memory");
-}
-
-/* Waits until the phase with this phase bit is over.  SCOPE says who has written what the
- * barrier guards: "cta", the block, or "cluster". */
-#define BARRIER_WAIT(SCOPE, barrier, phase)                                                \
-    asm volatile("{\n\t.reg .pred done;\n"                                                 \
-                 "again%=:\n\t"                                                            \
-                 "mbarrier.try_wait.parity.acquire." SCOPE ".shared::cta.b64 "             \
-                 "done, [%0], %1;\n\t"                                                     \
-                 "@!done bra again%=;\n\t}" ::"r"(shared_address(barrier)),                \
-                 "r"(phase)                                                                \
-                 : "memory")
-
-static __device__ inline void barrier_wait(uint64_t *barrier, int phase)
-{
-    BARRIER_WAIT("cta", barrier, phase);
-}
-
+/* mbarrier_wait() for what other blocks of the cluster have written. */
 static __device__ inline void cluster_barrier_wait(uint64_t *barrier, int phase)
 {
-    BARRIER_WAIT("cluster", barrier, phase);
-}
-
-/* Orders this thread's reads of shared memory before a later bulk copy into the same place.  An
- * arrival alone does not: it can overtake reads that wait behind stores. */
-static __device__ inline void reads_before_copies(void)
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/* Copies `bytes` (a multiple of 16) bytes from global to shared memory, asynchronously; the
- * copy completes on the barrier. */
-static __device__ inline void bulk_load(void *to, const void *from, int bytes,
-                                        uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again%=:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again%=;\n\t}" ::"r"(shared_address(barrier)),
+                 "r"(phase)
                  : "memory");
 }
 

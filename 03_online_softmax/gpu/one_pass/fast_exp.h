@@ -14,8 +14,6 @@
 
 #include "gpu/state.h"
 
-#ifdef __CUDACC__
-
 /* The powers of one m: 2^(x * unit - shift). */
 struct powers { float unit, shift; };
 
@@ -31,9 +29,13 @@ static __device__ inline struct powers powers_of(float m)
 /* 2^x. */
 static __device__ inline float exp2_of(float x)
 {
+#ifdef __CUDA_ARCH__
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#else
+    return exp2f(x);
+#endif
 }
 
 static __device__ inline float power(struct powers p, float x)
@@ -58,7 +60,7 @@ static __device__ inline struct power_sum empty_sum(void)
 /* Takes the elements of N packs, like push() of state.h.  When m passes the limit of
  * powers_of(), it rises by at least 128, and nothing is left of the sum so far. */
 template <class T, int W, int N>
-static __device__ inline void push(struct power_sum *s, const struct pack<T, W> (&x)[N])
+static __device__ inline void push(struct power_sum *s, const struct packed<T, W> (&x)[N])
 {
     float m_new = pack_max(x[0]);
     for (int k = 1; k < N; k++) m_new = fmaxf(m_new, pack_max(x[k]));
@@ -82,5 +84,35 @@ static __device__ inline struct state state_of(struct power_sum s)
     return all;
 }
 
-#endif
+/* From the state of a row to its results: softmax is power(p, x) * scale, logsoftmax x - shift -
+ * log_l.  A row that is all -inf gives 0, or -inf. */
+struct division { struct powers p; float scale, shift, log_l; int log; };
+
+static __device__ inline struct division division_of(struct state s, int log)
+{
+    const struct normaliser f = normaliser_of(s, log);
+    struct division d;
+    d.p = powers_of(f.shift);
+    d.scale = f.scale * unscaled(d.p, f.shift);
+    d.shift = f.shift;
+    d.log_l = f.log_l;
+    d.log = log;
+    return d;
+}
+
+static __device__ inline float divided(const struct division &d, float x)
+{
+    return d.log ? x - d.shift - d.log_l : power(d.p, x) * d.scale;
+}
+
+/* *y = the results of the pack x. */
+template <class T, int W>
+static __device__ inline void divide(struct packed<T, W> *y, const struct packed<T, W> &x,
+                                     const struct division &d)
+{
+    float v[W];
+    for (int e = 0; e < W; e++) v[e] = divided(d, (float)x.e[e]);
+    store(y, v);
+}
+
 #endif

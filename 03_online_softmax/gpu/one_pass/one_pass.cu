@@ -1,10 +1,11 @@
-/* one_pass.cu: the kernel for a row length: registers, cluster, grid, shared or two_pass.
+/* one_pass.cu: the kernel for a row length: spans, registers, shared, cluster, grid or two_pass.
  *
  * One read and one write of main memory where a row fits on the chip (row E5 of the table of
  * traffic), two reads and one write where it does not. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
+#include "row_parts.h"
 
 #ifdef __CUDACC__
 #define HERE(name) name##_cuda
@@ -15,18 +16,22 @@
 #endif
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
-extern "C" const struct variant HERE(gpu_cluster);   /* cluster.cu */
-extern "C" const struct variant HERE(gpu_grid);      /* grid.cu */
+extern "C" const struct variant HERE(gpu_cluster);   /* clusters.cu */
+extern "C" const struct variant HERE(gpu_grid);      /* clusters.cu */
+extern "C" const struct variant HERE(gpu_spans);     /* spans.cu */
 extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
 extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
+
+#define BLOCK_MOST (48 << 10) /* bytes of a row: several blocks on a multiprocessor */
 
 /* The first that takes the row, in the order of preference. */
 static const struct variant *choose(const struct problem *p)
 {
     static const struct variant *const preferred[] = {
-        &HERE(gpu_registers), &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
-    for (const struct variant *v : preferred)
-        if (RUNS_HERE(v, p->op) && !v->refuses(p)) return v;
+        &HERE(gpu_spans), &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
+        &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
+    for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 3; i < 6; i++)
+        if (RUNS_HERE(preferred[i], p->op) && !preferred[i]->refuses(p)) return preferred[i];
     return &HERE(gpu_two_pass);
 }
 
@@ -58,7 +63,7 @@ static void one_pass(const struct problem *p, const struct arrays *a)
 
 GPU_VARIANT(gpu_one_pass) = {
     .name = "gpu_one_pass",
-    .idea = "best of these five",
+    .idea = "best of these six",
     SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = refuses,
     .picks = picks,

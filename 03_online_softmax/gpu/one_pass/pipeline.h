@@ -1,8 +1,8 @@
 /* pipeline.h: a row in the shared memories of a team of blocks (Hopper).
  *
- * A team takes one row after the other; block `rank` of it takes the rank-th slice of each.  A
- * slice passes through shared memory in chunks, in a circular buffer of STAGES chunks.  Three
- * roles in a block work on it at the same time, each at its own row:
+ * A team takes one row after the other; each of its blocks takes a slice of each.  A slice passes
+ * through shared memory in chunks, in a circular buffer, the ring.  Three roles in a block work on
+ * it at the same time, each at its own row:
  *
  *     producer  one thread issues the copy of the next chunk as soon as a stage is free, and
  *               so runs ahead into the next rows
@@ -11,9 +11,9 @@
  *     dividers  merge the states of the blocks, then read the same chunks again:
  *               y = exp(x - m) / l; a stage is free once its chunk is in registers
  *
- * A slice starts at a multiple of 128 bytes, a line of the cache.  Both roles release a chunk of a
- * grid: where a row is too long for the buffers, its first chunks are summed, pass the dividers,
- * and come again after the chunks that stay. */
+ * A slice starts at a multiple of 128 bytes, a line of the cache.  Of a row that is too long for
+ * the buffers a part is kept; the rest has two more producers and rings: `once` for the summers,
+ * and `again`, backwards, because the cache may still hold what was read last, for the dividers. */
 #ifndef PIPELINE_H
 #define PIPELINE_H
 
@@ -22,7 +22,7 @@
 
 #ifdef __CUDACC__
 
-template <bool GRID> constexpr int BLOCK_THREADS = 2 * ROLE_THREADS + (GRID ? 2 : 1) * WARP;
+template <bool MANY> constexpr int BLOCK_THREADS = 2 * ROLE_THREADS + (MANY ? 4 : 1) * WARP;
 
 /* The packs of a row that the pipeline moves start at a line; what is before and after them
  * are edges, of less than a line and less than a pack. */
@@ -58,23 +58,20 @@ static __device__ inline void summers_meet(void)
     asm volatile("bar.sync 1, %0;" ::"n"(ROLE_THREADS) : "memory");
 }
 
-/* Where a role is in the circular buffer: the stage, and the phase bit of its barriers. */
+/* Where a role is in a ring: the stage, and the phase bit of its barriers. */
 struct pipeline_state { int stage, phase; };
 
-static __device__ inline void advance(struct pipeline_state *p)
+static __device__ inline struct pipeline_state start(struct ring r, int phase)
 {
-    if (++p->stage == STAGES) {
-        p->stage = 0;
-        p->phase ^= 1;
-    }
+    return (struct pipeline_state){r.first, phase};
 }
 
-/* A row passes through the buffer as `chunks` chunks in loop 1, and then the first `twice` of
- * them again, backwards, because the cache may still hold those that were read last.  The chunk
- * that comes v-th. */
-static __device__ inline int chunk_of(const struct plan &plan, int v)
+static __device__ inline void advance(struct pipeline_state *p, struct ring r)
 {
-    return v < plan.chunks ? v : plan.chunks + plan.twice - 1 - v;
+    if (++p->stage == r.first + r.stages) {
+        p->stage = r.first;
+        p->phase ^= 1;
+    }
 }
 
 /* How many packs chunk c of the block's slice holds in this row, and its first one. */
@@ -83,64 +80,74 @@ static __device__ inline int chunk_packs(const struct work<T> &w, struct parts r
                                          int c, int *first)
 {
     const int in_slice = c * w.plan.chunk;
-    *first = w.rank * w.plan.slice + in_slice;
+    *first = w.part * w.plan.slice + in_slice;
     return max(0, min(min(w.plan.chunk, w.plan.slice - in_slice), r.packs - *first));
 }
 
+/* Loads chunk c of a row as soon as the stage is free. */
+template <class T>
+static __device__ inline void load_chunk(struct team_shared &shared, const struct work<T> &w,
+                                         size_t row, int c, struct pipeline_state *at,
+                                         struct ring ring)
+{
+    const struct parts r = line_parts<T>(row, w.cols);
+    int first;
+    const int packs = chunk_packs(w, r, c, &first);
+    const T *from = w.x + row * w.cols + r.head + (size_t)first * FULL<T>;
+    mbarrier_wait(&shared.empty[at->stage], at->phase);
+    mbarrier_arrive_expect_tx(&shared.full[at->stage], packs * 16);
+    if (packs > 0)
+        tma_load_bytes(shared.buffer + at->stage * w.plan.chunk, from, packs * 16,
+                       &shared.full[at->stage]);
+    advance(at, ring);
+}
+
 /* The producer: one thread that keeps the buffer full. */
-template <bool GRID, class T>
+template <bool MANY, class T>
 static __device__ inline void produce(struct team_shared &shared, const struct work<T> &w)
 {
-    struct pipeline_state at = {0, 1};
-    for (size_t turn = 0, row; (row = row_of<GRID>(shared, w, turn)) < w.rows; turn++) {
-        const size_t next = GRID ? 0 : draw_row(shared, w, turn + 1);
-        const struct parts r = line_parts<T>(row, w.cols);
-        const T *body = w.x + row * w.cols + r.head;
-        for (int v = 0; v < w.plan.chunks + w.plan.twice; v++) {
-            int first;
-            const int packs = chunk_packs(w, r, chunk_of(w.plan, v), &first);
-            barrier_wait(&shared.empty[at.stage], at.phase);
-            barrier_expect(&shared.full[at.stage], packs * 16);
-            if (packs > 0)
-                bulk_load(shared.buffer + at.stage * CHUNK, body + (size_t)first * FULL<T>,
-                          packs * 16, &shared.full[at.stage]);
-            advance(&at);
-        }
-        if (!GRID) send_row(shared, w, turn + 1, next);
+    struct pipeline_state at = start(w.plan.keep, 1);
+    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
+        const size_t next = MANY ? 0 : draw_row(shared, w, turn + 1);
+        for (int c = 0; c < w.plan.kept; c++) load_chunk(shared, w, row, c, &at, w.plan.keep);
+        if (!MANY) send_row(shared, w, turn + 1, next);
     }
+}
+
+/* The producers of what is not kept: forwards for the summers, backwards for the dividers. */
+template <class T>
+static __device__ inline void produce_rest(struct team_shared &shared, const struct work<T> &w,
+                                           bool again)
+{
+    const struct ring ring = again ? w.plan.again : w.plan.once;
+    const int kept = w.plan.kept, end = w.plan.chunks;
+    struct pipeline_state at = start(ring, 1);
+    for (size_t turn = 0, row; (row = row_of<true>(shared, w, turn)) < w.rows; turn++)
+        for (int c = kept; c < end; c++)
+            load_chunk(shared, w, row, again ? end - 1 + kept - c : c, &at, ring);
 }
 
 /* Waits for the chunk at `at`. */
 template <class T>
-static __device__ inline const struct pack<T, FULL<T>> *
-take(struct team_shared &shared, struct pipeline_state at)
+static __device__ inline const struct packed<T, FULL<T>> *
+take(struct team_shared &shared, const struct work<T> &w, struct pipeline_state at)
 {
-    barrier_wait(&shared.full[at.stage], at.phase);
-    return (const struct pack<T, FULL<T>> *)shared.buffer + at.stage * CHUNK;
+    mbarrier_wait(&shared.full[at.stage], at.phase);
+    return (const struct packed<T, FULL<T>> *)shared.buffer + at.stage * w.plan.chunk;
 }
 
 /* A warp: it has read the chunk, or does not need it. */
 static __device__ inline void release(struct team_shared &shared, struct pipeline_state at)
 {
-    reads_before_copies();
+    fence_proxy_async(); /* an arrival alone can overtake reads that wait behind stores */
     __syncwarp();
-    if (threadIdx.x % WARP == 0) barrier_arrive(&shared.empty[at.stage]);
-}
-
-/* A role lets n chunks pass. */
-static __device__ inline void pass(struct team_shared &shared, struct pipeline_state *at, int n)
-{
-    for (; n > 0; n--, advance(at)) {
-        barrier_wait(&shared.full[at->stage], at->phase);
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) barrier_arrive(&shared.empty[at->stage]);
-    }
+    if (threadIdx.x % WARP == 0) mbarrier_arrive(&shared.empty[at.stage]);
 }
 
 /* The state of the block, from those of its summers, to every block of the team. */
-template <bool GRID, class T>
+template <bool MANY, class T>
 static __device__ inline void publish(struct team_shared &shared, const struct work<T> &w,
-                                      size_t turn, size_t row, struct state mine, int i)
+                                      size_t turn, struct state mine, int i)
 {
     const int lane = i % WARP;
     struct state *of_warp = shared.of_warp[turn % 2];
@@ -149,17 +156,17 @@ static __device__ inline void publish(struct team_shared &shared, const struct w
     summers_meet();
     if (i >= WARP) return;
     mine = lanes_merge(lane < ROLE_THREADS / WARP ? of_warp[lane] : empty_state());
-    send_state<GRID>(shared, w, turn, row, mine, lane);
+    send_state<MANY>(shared, w, turn, mine, lane);
 }
 
 /* Takes the packs i, i + ROLE_THREADS, ... of a chunk, of which a thread has at most N. */
 template <int N, class T, int W>
-static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack<T, W> *chunk,
+static __device__ inline void sum_chunk(struct power_sum *sum, const struct packed<T, W> *chunk,
                                         int packs, int i)
 {
     if constexpr (N > 1)
         if (packs <= (N - 1) * ROLE_THREADS) return sum_chunk<N - 1>(sum, chunk, packs, i);
-    struct pack<T, W> x[N];
+    struct packed<T, W> x[N];
     for (int k = 0; k < N; k++)
         if (k < N - 1 || i + k * ROLE_THREADS < packs)
             x[k] = chunk[i + k * ROLE_THREADS];
@@ -169,124 +176,110 @@ static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack
 }
 
 /* The summers.  i: the number of the thread among them. */
-template <bool GRID, class T>
+template <bool MANY, class T>
 static __device__ inline void sum_slices(struct team_shared &shared, const struct work<T> &w,
                                          int i)
 {
-    struct pipeline_state at = {0, 0};
-    for (size_t turn = 0, row; (row = row_of<GRID>(shared, w, turn)) < w.rows; turn++) {
+    struct pipeline_state kept = start(w.plan.keep, 0), once = start(w.plan.once, 0);
+    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
         const struct parts r = line_parts<T>(row, w.cols);
-        const int edge = w.rank == 0 ? line_edge<T>(r, w.cols, i) : -1;
-        const float last[1] = {edge >= 0 ? (float)w.x[row * w.cols + edge] : -INFINITY};
+        const int edge = w.part == 0 ? line_edge<T>(r, w.cols, i) : -1;
+        T last = T(-INFINITY); /* widened when it is used: until then nobody waits for it */
+        if (edge >= 0) last = w.x[row * w.cols + edge];
         struct power_sum sum = empty_sum();
         for (int c = 0; c < w.plan.chunks; c++) {
+            const bool stays = !MANY || c < w.plan.kept;
             int first;
             const int packs = chunk_packs(w, r, c, &first);
-            const auto *chunk = take<T>(shared, at);
-            sum_chunk<PACKS_EACH>(&sum, chunk, packs, i);
-            if (GRID) release(shared, at);
-            advance(&at);
+            sum_chunk<MOST_EACH>(&sum, take<T>(shared, w, stays ? kept : once), packs, i);
+            if (stays) {
+                advance(&kept, w.plan.keep);
+                continue;
+            }
+            release(shared, once);
+            advance(&once, w.plan.once);
         }
         struct state mine = state_of(sum);
-        if (edge >= 0) push(&mine, last);
-        publish<GRID>(shared, w, turn, row, mine, i);
-        if (GRID) pass(shared, &at, w.plan.twice);
+        if (edge >= 0) push(&mine, {(float)last});
+        publish<MANY>(shared, w, turn, mine, i);
     }
 }
 
-/* *y = the results of x; p: the powers of the row's maximum. */
-template <class T>
-static __device__ inline void divide(struct pack<T, FULL<T>> *y,
-                                     const struct pack<T, FULL<T>> &x,
-                                     const struct normaliser &f, struct powers p)
-{
-    float v[FULL<T>];
-    if (f.log)
-        for (int e = 0; e < FULL<T>; e++) v[e] = normalise(f, (float)x.e[e]);
-    else
-        for (int e = 0; e < FULL<T>; e++) v[e] = power(p, (float)x.e[e]) * f.scale;
-    store(y, v);
-}
-
 /* The dividers. */
-template <bool GRID, class T>
+template <bool MANY, class T>
 static __device__ inline void divide_slices(struct team_shared &shared,
                                             const struct work<T> &w, int i)
 {
     constexpr int W = FULL<T>;
-    struct pipeline_state at = {0, 0};
-    for (size_t turn = 0, row; (row = row_of<GRID>(shared, w, turn)) < w.rows; turn++) {
+    struct pipeline_state kept = start(w.plan.keep, 0), again = start(w.plan.again, 0);
+    for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
         const struct parts r = line_parts<T>(row, w.cols);
         T *y_i = w.y + row * w.cols;
-        const int edge = w.rank == 0 ? line_edge<T>(r, w.cols, i) : -1;
-        const float last = edge >= 0 ? (float)w.x[row * w.cols + edge] : 0.0f;
-        if (GRID) pass(shared, &at, w.plan.twice);
-        const struct normaliser f =
-            normaliser_of(collect<GRID>(shared, w, turn, i % WARP), w.log);
-        const struct powers p = powers_of(f.shift);
-        struct normaliser of_powers = f;
-        of_powers.scale *= unscaled(p, f.shift);
-        for (int v = GRID ? w.plan.twice : 0; v < w.plan.chunks + w.plan.twice; v++) {
+        const int edge = w.part == 0 ? line_edge<T>(r, w.cols, i) : -1;
+        T last = T(0.0f);
+        if (edge >= 0) last = w.x[row * w.cols + edge];
+        const struct division d = division_of(collect<MANY>(shared, w, turn, i % WARP), w.log);
+        for (int v = w.plan.chunks - 1; v >= 0; v--) {
+            const bool stayed = !MANY || v < w.plan.kept;
+            const struct pipeline_state at = stayed ? kept : again;
             int first;
-            const int packs = chunk_packs(w, r, chunk_of(w.plan, v), &first);
-            auto *out = (struct pack<T, W> *)(y_i + r.head) + first;
-            const auto *chunk = take<T>(shared, at);
-            struct pack<T, W> x[PACKS_EACH];
-            for (int k = 0; k < PACKS_EACH; k++)
+            const int c = stayed ? w.plan.kept - 1 - v : v, packs = chunk_packs(w, r, c, &first);
+            auto *out = (struct packed<T, W> *)(y_i + r.head) + first;
+            const auto *chunk = take<T>(shared, w, at);
+            struct packed<T, W> x[MOST_EACH];
+            for (int k = 0; k < MOST_EACH; k++)
                 if (i + k * ROLE_THREADS < packs) x[k] = chunk[i + k * ROLE_THREADS];
             release(shared, at);
-            for (int k = 0; k < PACKS_EACH; k++)
+            for (int k = 0; k < MOST_EACH; k++)
                 if (i + k * ROLE_THREADS < packs)
-                    divide(out + i + k * ROLE_THREADS, x[k], of_powers, p);
-            advance(&at);
+                    divide(out + i + k * ROLE_THREADS, x[k], d);
+            if (stayed) advance(&kept, w.plan.keep);
+            else advance(&again, w.plan.again);
         }
-        if (edge >= 0) y_i[edge] = T(normalise(f, last));
+        if (edge >= 0) y_i[edge] = T(divided(d, (float)last));
     }
 }
 
 /* Barriers that all blocks of the team know to be ready before anybody uses them. */
-template <bool GRID> static __device__ inline void get_ready(struct team_shared &shared)
+static __device__ inline void get_ready(struct team_shared &shared)
 {
     if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; s++) {
-            barrier_init(&shared.full[s], 1);
-            barrier_init(&shared.empty[s], (GRID ? 2 : 1) * ROLE_THREADS / WARP);
+        for (int s = 0; s < MOST_STAGES; s++) {
+            mbarrier_init(&shared.full[s], 1);
+            mbarrier_init(&shared.empty[s], ROLE_THREADS / WARP);
         }
         for (int s = 0; s < EXCHANGES; s++) {
-            barrier_init(&shared.arrived[s], 1);
-            barrier_init(&shared.drawn[s], 1);
+            mbarrier_init(&shared.arrived[s], 1);
+            mbarrier_init(&shared.drawn[s], 1);
+            mbarrier_init(&shared.complete[s], 1);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        fence_mbarrier_init();
     }
-    if (GRID)
-        __syncthreads();
-    else
-        asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
-                     "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 #endif
 
 /* Softmax or logsoftmax of x [rows, cols].  Reads and writes each element once. */
-template <bool GRID, class T>
-static __global__ __launch_bounds__(BLOCK_THREADS<GRID>, 1)
+template <bool MANY, class T>
+static __global__ __launch_bounds__(BLOCK_THREADS<MANY>, 1)
 void pipeline_kernel(const T *x, T *y, size_t rows, int cols, struct plan plan,
                      uint64_t *words, int log)
 {
 #if __CUDA_ARCH__ >= 900
     struct team_shared &shared = dynamic_shared<struct team_shared>();
-    get_ready<GRID>(shared);
-    const struct work<T> w = {x, y, rows, cols, (int)blockIdx.x / plan.blocks,
-                              (int)blockIdx.x % plan.blocks, log, plan, words};
+    get_ready(shared);
+    const int blocks = plan.blocks * plan.clusters, block = blockIdx.x;
+    const struct work<T> w = {x, y, rows, cols, block / blocks, block % plan.blocks,
+                              block % blocks, log, plan, words};
     const int i = threadIdx.x;
-    if (i < ROLE_THREADS)
-        sum_slices<GRID>(shared, w, i);
-    else if (i < 2 * ROLE_THREADS)
-        divide_slices<GRID>(shared, w, i - ROLE_THREADS);
-    else if (i == 2 * ROLE_THREADS)
-        produce<GRID>(shared, w);
-    else if (GRID && i >= 2 * ROLE_THREADS + WARP)
-        relay_states(shared, w, i % WARP);
+    const int warp = i / WARP - 2 * ROLE_THREADS / WARP; /* behind the two roles */
+    if (i < ROLE_THREADS) sum_slices<MANY>(shared, w, i);
+    else if (warp < 0) divide_slices<MANY>(shared, w, i - ROLE_THREADS);
+    else if (warp == 0 && i % WARP == 0) produce<MANY>(shared, w);
+    else if (MANY && warp == 1 && w.rank == 0) relay_states(shared, w, i % WARP);
+    else if (MANY && warp > 1 && i % WARP == 0) produce_rest(shared, w, warp == 3);
 #endif
 }
 

@@ -3,7 +3,7 @@
  *     y_j = exp(x_j - m) / l,   m = max_j x_j,   l = sum_j exp(x_j - m)
  *
  * The threads of a row load all of it before they use the first element, and the row stays in
- * their registers between the sum and the division: 8192 floats, or 16384 16-bit elements. */
+ * their registers between the sum and the division: 6144 floats, or 12288 16-bit elements. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -33,10 +33,10 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     const struct parts r = EDGES ? parts_of<WIDTH>(row, n) : parts{0, n / WIDTH, 0};
     const T *x_i = x + row * cols;
     T *y_i = y + row * cols;
-    const auto *in = (const struct pack<T, WIDTH> *)(x_i + r.head) + i;
-    auto *out = (struct pack<T, WIDTH> *)(y_i + r.head) + i;
+    const auto *in = (const struct packed<T, WIDTH> *)(x_i + r.head) + i;
+    auto *out = (struct packed<T, WIDTH> *)(y_i + r.head) + i;
 
-    struct pack<T, WIDTH> raw[PACKS];
+    struct packed<T, WIDTH> raw[PACKS];
     for (int k = 0; k < PACKS; k++)
         if (i + k * group < r.packs)
             raw[k] = in[k * group];
@@ -126,11 +126,8 @@ template <class T>
 static void block_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
 {
     const size_t packs = p->cols / FULL<T>;
-    int each = 4;
-    for (int fewer = 3; fewer >= 2 && packs <= 512; fewer--)
-        if (fewer * warps_for(packs, fewer) < each * warps_for(packs, each)) each = fewer;
-    if (each == 4) row_of<T, FULL<T>, BLOCK, 4>(p, a, x, y);
-    else if (each == 3) row_of<T, FULL<T>, BLOCK, 3>(p, a, x, y);
+    if (packs > 1024 || 3 * warps_for(packs, 3) <= 2 * warps_for(packs, 2))
+        row_of<T, FULL<T>, BLOCK, 3>(p, a, x, y);
     else row_of<T, FULL<T>, BLOCK, 2>(p, a, x, y);
 }
 
@@ -140,17 +137,13 @@ template <class T>
 static void registers_of(const struct problem *p, const struct arrays *a, const T *x,
                          T *y)
 {
-    constexpr int W = FULL<T>, SHORT = sizeof(T) == 2;
+    constexpr int W = FULL<T>;
     const size_t n = p->cols, packs = n / W;
     if (n <= 8) short_row<T, 1>(p, a, x, y);
     else if (n <= 32) short_row<T, 4>(p, a, x, y);
     else if (n <= 64) short_row<T, 8>(p, a, x, y);
-    else if (SHORT && n <= 96) row_of<T, 2, 8, 6>(p, a, x, y);
-    else if (SHORT && n <= 128 && n % 8 && n % 2 == 0)
-        launch_registers<T, 2, 8, 8, false>(p, a, x, y);
-    else if (SHORT && packs <= 16) row_of<T, W, 8, 2>(p, a, x, y);
     else if (packs <= 24) row_of<T, W, 8, 3>(p, a, x, y);
-    else if (packs <= 32) row_of<T, W, SHORT ? 8 : 16, SHORT ? 4 : 2>(p, a, x, y);
+    else if (packs <= 32) row_of<T, W, 16, 2>(p, a, x, y);
     else if (packs <= 48) row_of<T, W, 16, 3>(p, a, x, y);
     else if (packs <= 64) row_of<T, W, 32, 2>(p, a, x, y);
     else if (packs <= 96) row_of<T, W, 32, 3>(p, a, x, y);
@@ -159,10 +152,10 @@ static void registers_of(const struct problem *p, const struct arrays *a, const 
     else block_row<T>(p, a, x, y);
 }
 
+/* Longer rows leave a multiprocessor fewer blocks than it needs to hide their waits. */
 static const char *registers_refuses(const struct problem *p)
 {
-    if (p->dtype == F32) return p->cols > 8192 ? "rows of more than 8192 floats" : NULL;
-    return p->cols > 16384 ? "rows of more than 16384 elements" : NULL;
+    return row_bytes(p) > 24 << 10 ? "rows of more than 24 KB" : NULL;
 }
 
 static void registers(const struct problem *p, const struct arrays *a)

@@ -38,12 +38,12 @@ void state_kernel(const T *x, struct state *state, size_t rows, int cols,
     const int split = i % cut.splits;
     const T *x_i = x + row * cols;
     const struct parts r = parts_of<W>(row, cols);
-    const auto *in = (const struct pack<T, W> *)(x_i + r.head);
+    const auto *in = (const struct packed<T, W> *)(x_i + r.head);
     const int end = min(r.packs, (split + 1) * cut.slice);
 
     struct state mine = empty_state();
     for (int s = split * cut.slice + threadIdx.x; s < end; s += PASS_THREADS) {
-        const struct pack<T, W> raw = in[s];
+        const struct packed<T, W> raw = in[s];
         float v[W];
         for (int e = 0; e < W; e++) v[e] = (float)raw.e[e];
         push(&mine, v);
@@ -93,10 +93,10 @@ void divide_kernel(const T *x, T *y, const struct state *state, size_t rows, int
     }
     const struct normaliser f = normaliser_of(all, log);
 
-    const auto *in = (const struct pack<T, W> *)(x_i + r.head);
-    auto *out = (struct pack<T, W> *)(y_i + r.head);
+    const auto *in = (const struct packed<T, W> *)(x_i + r.head);
+    auto *out = (struct packed<T, W> *)(y_i + r.head);
     for (int s = end - 1 - (int)threadIdx.x; s >= begin; s -= PASS_THREADS) {
-        const struct pack<T, W> raw = in[s];
+        const struct packed<T, W> raw = in[s];
         float v[W];
         for (int e = 0; e < W; e++) v[e] = normalise(f, (float)raw.e[e]);
         store(out + s, v);
