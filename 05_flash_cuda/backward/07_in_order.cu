@@ -7,7 +7,8 @@
  *
  * Which order?  Without a mask all blocks begin with the first tile of queries: the first keys
  * add first, and each block runs a little behind the one before.  It stays so if those that
- * begin together are the first tiles of keys of some heads, then their second ones, and so on.
+ * begin together are the first tiles of keys of many heads, then their second ones, and so on:
+ * at most eight or so of a head run at once, so that the last does not wait long for the first.
  * Causal: a block of keys begins at the diagonal, so that the last keys that a query sees add
  * first (FlashAttention-3 has it as SPT), head after head.  A block's number is drawn when it
  * begins: whom it waits for has begun.
@@ -73,8 +74,8 @@ static void backward(const struct problem *p, const struct arrays *a)
         using C = decltype(c);
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
-        params.window = is_causal(params.x) ? 1 : persistent_blocks(1 << 30) / params.x.key_tiles;
-        if (params.window < 1) params.window = 1;
+        const int whole = persistent_blocks(1 << 30) / params.x.key_tiles;
+        params.window = is_causal(params.x) ? 1 : whole > 16 ? whole : 16;
         CUDA_CHECK(cudaMemsetAsync(params.counter, 0, counters<C>(p) * sizeof(int),
                                    (cudaStream_t)a->stream));
         launch_backward<C, any_memory<C>, false>(gradient_in_order_kernel<C, C::TYPE_OF_T>, params,
