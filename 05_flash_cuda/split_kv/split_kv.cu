@@ -253,15 +253,9 @@ static void attention(const struct problem *p, const struct arrays *a)
     else attention_in<BF16>(p, a);
 }
 
-static size_t workspace(const struct problem *p)
-{
-    return workspace_of(p, plan(p));
-}
+static size_t workspace(const struct problem *p) { return workspace_of(p, plan(p)); }
 
-static const char *picks(const struct problem *p)
-{
-    return split_picks(plan(p));
-}
+static const char *picks(const struct problem *p) { return split_picks(plan(p)); }
 
 static const char *refuses(const struct problem *p)
 {
@@ -279,20 +273,7 @@ static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
 GPU_VARIANT(split_kv) = {
     .name = "split_kv",
     .idea = "parts of the keys, merged",
-    .group = IN_SPLIT_KV,
-    .device = GPU_DEVICE,
-    .least_arch = 80,
-    .types = TYPE(F16) | TYPE(BF16),
-    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .lse_may_be_null = 1,
-    .refuses = refuses,
-    .picks = picks,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
+    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16)),
     .on_gpu = GPU_TWIN(split_kv),
 };
 #endif

@@ -272,4 +272,12 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
     return c;
 }
 
+/* The part of the descriptor that both share. */
+#define SPLIT_VARIANT(arch, of_types)                                                            \
+    .group = IN_SPLIT_KV, .device = GPU_DEVICE, .least_arch = arch, .types = of_types,           \
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |          \
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,      \
+    .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,           \
+    .picks = picks, .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}}
+
 #endif

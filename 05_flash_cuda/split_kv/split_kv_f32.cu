@@ -273,19 +273,6 @@ static struct cost cost(const struct problem *p) { return split_cost(p, 8); }
 GPU_VARIANT(split_kv_f32) = {
     .name = "split_kv_f32",
     .idea = "the same in fp32",
-    .group = IN_SPLIT_KV,
-    .device = GPU_DEVICE,
-    .least_arch = 75,
-    .types = TYPE(F32),
-    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,
-    .max_score = INFINITY,
-    .masked_rows = 1,
-    .lse_may_be_null = 1,
-    .refuses = refuses,
-    .picks = picks,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
+    SPLIT_VARIANT(75, TYPE(F32)),
     .on_gpu = GPU_TWIN(split_kv_f32),
 };
