@@ -130,8 +130,8 @@ using bf16 = __nv_bfloat16;
 Test(part_tuned, steps_of_a_ring_are_the_whole)
 {
     for (bool causal : {false, true}) {
-        expect_the_whole<config<bf16, 128, 128, 2, 128, 2, PART>>(128, causal);
-        expect_the_whole<config<bf16, 64, 64, 3, 128, 3, PART>>(40, causal);
-        expect_the_whole<config<bf16, 256, 256, 2, 64, 2, PART>>(256, causal);
+        expect_the_whole<config<bf16, 128, 128, 2, 128, 2, true>>(128, causal);
+        expect_the_whole<config<bf16, 64, 64, 3, 128, 3, true>>(40, causal);
+        expect_the_whole<config<bf16, 256, 256, 2, 64, 2, true>>(256, causal);
     }
 }

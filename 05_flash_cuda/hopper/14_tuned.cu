@@ -5,20 +5,17 @@
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences
  *   memory  up to 128 keys main memory is the limit: a kernel of its own (few_keys.h)
- *   waves   full mask, long sequences: the last wave and a half is cut along the keys */
+ *   waves   full mask, long sequences: the last wave and a half is cut along the keys
+ *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
+ *           the blocks that it does not need */
 #include "answer.h"
 #include "few_keys.h"
 #include "last_waves.h"
 #include "step.h"
 
-/* How a tile ends.  Each way that a kernel knows takes registers of its loops.
- *   WHOLE  with o      CUT  where keys are cut (last_waves.h), with o or a piece
- *   PART   of the keys: merged with the answer so far (answer.h) */
-enum tile_end { WHOLE, CUT, PART };
-
-template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES, tile_end TILE_END>
+template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES, bool PART = false>
 struct config : tiles<T, D, DV, CONSUMERS, KEYS, STAGES> {
-    static constexpr tile_end END = TILE_END;
+    static constexpr bool IS_PART = PART; /* of the keys: merged with the answer so far */
 };
 
 template <class C> struct memory {
@@ -54,36 +51,58 @@ struct causal_scores {
     }
 };
 
+/* Where the producer is in the pipelines. */
+struct producer { struct pipeline_state q_at, k_at, v_at; };
+
+/* Q, then K and V block by block, but for the last V. */
+template <class C>
+static __device__ __forceinline__ void load(memory<C> &sm, struct producer &x,
+                                            const struct params &params,
+                                            const struct work_tile &t, const struct piece &piece)
+{
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    sm.piece[x.q_at.index] = piece;
+    load_q(sm.q, x.q_at.index, params, t);
+    advance<C::Q_STAGES>(x.q_at);
+    load_kv(sm.kv, x.k_at, x.v_at, params, piece.end - piece.begin, t.head / params.group,
+            t.batch, piece.begin * C::Bc);
+}
+
+template <class C>
+static __device__ __forceinline__ void load_end(memory<C> &sm, struct producer &x,
+                                                const struct params &params,
+                                                const struct work_tile &t,
+                                                const struct piece &piece)
+{
+    load_last_v(sm.kv, x.v_at, params, piece.end - piece.begin, t.head / params.group, t.batch,
+                piece.begin * C::Bc);
+}
+
 /* The producer, one thread: whole tiles, then its run of the cut ones. */
 template <class C>
 static __device__ __forceinline__ void produce(memory<C> &sm, const struct params &params,
                                                const struct scheduler &s,
                                                const struct last_waves &waves)
 {
-    struct pipeline_state q_at = {0, 1}, k_at = {0, 1}, v_at = {0, 1};
-    const int n_whole = C::END == CUT ? waves.first : s.n_tiles;
-    int tile = blockIdx.x, at = blockIdx.x * waves.run; /* a whole tile, then key blocks of a run */
-    const int end =
-        C::END == CUT ? min(at + waves.run, (s.n_tiles - n_whole) * waves.key_blocks) : at;
-    while (tile < n_whole || at < end) {
-        const bool whole = tile < n_whole;
-        const struct work_tile t =
-            find_tile(s, params, whole ? tile : n_whole + at / waves.key_blocks);
-        struct piece piece = {0, blocks_seen<C>(params, t.tile * C::Br + C::Br - 1), -1};
-        if (!whole) piece = piece_at(waves, at);
-        const int n_blocks = piece.end - piece.begin, row = piece.begin * C::Bc;
-        const int head_kv = t.head / params.group;
-        mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-        sm.piece[q_at.index] = piece;
-        load_q(sm.q, q_at.index, params, t);
-        advance<C::Q_STAGES>(q_at);
-        load_kv(sm.kv, k_at, v_at, params, n_blocks, head_kv, t.batch, row);
-        if (whole) tile = next_tile(s, tile);
-        else at += n_blocks;
-        load_last_v(sm.kv, v_at, params, n_blocks, head_kv, t.batch, row);
+    struct producer x = {{0, 1}, {0, 1}, {0, 1}};
+    for (int tile = blockIdx.x; tile < waves.first;) {
+        const struct work_tile t = find_tile(s, params, tile);
+        struct piece all = {0, blocks_seen<C>(params, t.tile * C::Br + C::Br - 1), -1};
+        load(sm, x, params, t, all);
+        tile = next_tile(s, tile);
+        load_end(sm, x, params, t, all);
     }
-    mbarrier_wait(&sm.q.empty[q_at.index], q_at.phase);
-    end_of_work(sm.q, q_at.index);
+    int at = blockIdx.x * waves.run, in_runs = (s.n_tiles - waves.first) * waves.key_blocks;
+    int end = min(at + waves.run, in_runs);
+    while (at < end) {
+        const struct work_tile t = find_tile(s, params, waves.first + at / waves.key_blocks);
+        struct piece piece = piece_at(waves, at);
+        load(sm, x, params, t, piece);
+        at += piece.end - piece.begin;
+        load_end(sm, x, params, t, piece);
+    }
+    mbarrier_wait(&sm.q.empty[x.q_at.index], x.q_at.phase);
+    end_of_work(sm.q, x.q_at.index);
 }
 
 /* Writes the consumer's 64 rows of o. */
@@ -91,13 +110,16 @@ template <class C>
 static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
                                                 const struct params &params,
                                                 const struct ending &waves,
-                                                const struct work_tile &t, int slot, int w)
+                                                const struct work_tile &t,
+                                                const struct piece &piece, int w)
 {
     int first = t.tile * C::Br + 64 * w, row = first + first_row();
     size_t head = (size_t)t.batch * params.heads_q + t.head;
-    if (C::END == CUT && slot >= 0)
-        return store_piece<C>(x.o, x.rows, waves, slot, 64 * w + first_row());
-    if constexpr (C::END == PART) merge_answer<C>(x.o, x.rows, waves.answer, params, row, head);
+    if (!C::IS_PART && piece.slot >= 0) {
+        store_piece<C>(x.o, x.rows, waves, piece.slot, 64 * w + first_row());
+        return;
+    }
+    if constexpr (C::IS_PART) merge_answer<C>(x.o, x.rows, waves.answer, params, row, head);
     else normalize(x.o, x.rows, params, row, head);
     if (C::TMA_STORE && threadIdx.x % 128 == 0) tma_store_wait_read(); /* the tile before */
     named_barrier_sync(8 + w, 128);
@@ -115,27 +137,30 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
 {
     struct work_tile t = sm.q.tile[q_index];
     struct piece piece = sm.piece[q_index];
-    if (C::END != CUT) piece.begin = 0; /* a constant */
     int first = t.tile * C::Br + 64 * w, row = first + first_row(), n = piece.begin;
     int n_blocks = first < params.seqlen_q ? blocks_seen<C>(params, first + 63) : 0;
     n_blocks = min(piece.end, n_blocks);
     int n_open = min(n_blocks, blocks_open<C>(params, first));
-    const bool sees = n < n_blocks;
     clear(x.rows, x.o);
-    if (sees) {
+    if (n < n_blocks) {
         x.q_rows = sm.q.q[q_index] + w * 64 * 64;
         set_q<C>(x.q, x.q_rows);
         const struct causal_scores scores = {params, row};
         step<C, FIRST_BLOCK>(x, sm.kv, scores, w, n, n_open <= n);
         for (n++; n < n_open; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
         for (; n < n_blocks; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
+        asm volatile("" ::: "memory");
+        piece.slot = sm.piece[q_index].slot; /* again: it took no register so far */
+        release_q(&sm.q.empty[q_index]);
+        for (int i = n; i < piece.end; i++) pass_turn<C>(w);
+        last_pv(x, sm.kv);
+    } else {
+        release_q(&sm.q.empty[q_index]);
+        for (; n < piece.end; n++) pass(x, sm.kv, w);
     }
-    asm volatile("" ::: "memory");
-    piece = sm.piece[q_index]; /* again: it took no register so far */
-    release_q(&sm.q.empty[q_index]);
-    if (sees) last_pv(x, sm.kv);
-    for (; n < piece.end; n++) pass(x, sm.kv, w);
-    epilogue(x, sm, params, waves, t, piece.slot, w);
+    epilogue(x, sm, params, waves, t, piece, w);
+    for (; n < piece.end; n++) /* they can wait until o is on its way */
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
 }
 
 template <class C>
@@ -194,15 +219,12 @@ static bool is_short(const struct problem *p)
 template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES>
 static void launch_as(const struct problem *p, const struct arrays *a)
 {
-    using C = config<T, D, DV, CONSUMERS, KEYS, STAGES, WHOLE>;
-    using CUT_C = config<T, D, DV, CONSUMERS, KEYS, STAGES, CUT>;
+    using C = config<T, D, DV, CONSUMERS, KEYS, STAGES>;
     const struct params params = params_of(p, a, C::Br, C::Bc);
     const struct scheduler s = scheduler_of(params, p, a);
-    const int blocks = persistent_blocks(s.n_tiles);
+    int blocks = persistent_blocks(s.n_tiles);
     const struct ending waves = {last_waves_of<C>(s.n_tiles, blocks, p, a), {}};
-    if (!waves.run)
-        return start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, waves);
-    start<CUT_C, memory<CUT_C>>(tuned_kernel<CUT_C>, blocks, a->stream, params, s, waves);
+    start<C, memory<C>>(tuned_kernel<C>, blocks, a->stream, params, s, waves);
     merge_last_waves<C>(params, s, waves, blocks, a->stream);
 }
 

@@ -147,13 +147,20 @@ static __device__ __forceinline__ void attend(consumer<C> &x, memory<C> &sm,
             step<C, GROWING>(x, sm.kv, scores, w, n, true);
         for (; n < open.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, false);
         for (; n < seen.end; n++) step<C, LATER<C>>(x, sm.kv, scores, w, n, true);
+        if (C::WARPGROUPS == 2) /* three lack the registers */
+            for (int i = n; i < end_of_tile<C>(seq, t); i++) pass_turn<C>(w);
         const bool is_cut = call.list.tile || call.sequences.seqlens_k;
         const int valid = is_cut ? seq.mask.seqlen_k - (n - 1) * C::Bc : C::Bc;
         typename C::T *own = C::TMA_STORE ? sm.o + w * 64 * IN_PANELS<DV<C>> : sm.q.q[q_index] + w * 64 * 64;
         last_pv_of_sequence<C, C::TMA_STORE ? 64 : C::Br>(x, sm.kv, own, valid, w);
+    } else {
+        for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
     }
     epilogue(x, sm, params, call, t, seq, t.tile * C::Br + 64 * w, w);
-    for (; n < end_of_tile<C>(seq, t); n++) pass(x, sm.kv, w);
+    for (; n < end_of_tile<C>(seq, t); n++) { /* what it does not need can wait until here */
+        if (C::WARPGROUPS != 2) pass_turn<C>(w);
+        skip_block(sm.kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
+    }
     release_q(&sm.q.empty[q_index]);
 }
 
@@ -227,8 +234,7 @@ static struct geometry geometry_of(const struct problem *p)
     if (wider_head(p) > 128) return {narrow_v ? 96 : 64, 2};
     if (wider_head(p) > 64) return {few_keys || p->has_bias ? 64 : 128, 2};
     if (p->has_bias) return {64, 3};
-    const bool caps = p->softcap > 0.0f && p->seqlen_k < 8192;
-    return few_keys || caps ? geometry{64, 1} : geometry{128, 3};
+    return few_keys || p->softcap > 0.0f ? geometry{64, 1} : geometry{128, 3};
 }
 
 template <class T, int D, int DV, int KEYS, int CONSUMERS, int PER_SM = 1, bool BIAS = false>
@@ -253,8 +259,10 @@ static void launch(const struct problem *p, const struct arrays *a)
     else {
         constexpr int CONSUMERS = D == 64 ? 3 : 2;
         if (p->has_bias) launch_tiles<T, D, DV, 64, CONSUMERS, 1, true>(p, a);
-        else if (geometry_of(p).keys == 128) launch_tiles<T, D, DV, 128, CONSUMERS>(p, a);
-        else if constexpr (D == 64) launch_tiles<T, D, DV, 64, 1, 3>(p, a);
+        else if constexpr (D == 64) {
+            if (geometry_of(p).keys == 128) launch_as<config<T, D, DV, 128, 0, 0, 3>>(p, a);
+            else launch_tiles<T, D, DV, 64, 1, 3>(p, a);
+        } else if (geometry_of(p).keys == 128) launch_tiles<T, D, DV, 128, 2>(p, a);
         else launch_tiles<T, D, DV, 64, 2>(p, a);
     }
 }

@@ -42,7 +42,8 @@ static __device__ __forceinline__ float cap_by_series(float s, const float (&ser
     return fmaf(s, sum, -reference);
 }
 
-/* N products s become cap tanh(scale s / c), c the soft cap, less the reference of their row.
+/* N products s become cap tanh(scale s / c), c the soft cap, less the reference of their row.  Then
+ * then(): in each branch, so that the units work on both at once.
  *
  *     |scale s| <= c / 4   a short series with a relative error of 2^-20.  Nearly all scores are
  *                          so small, and the multiply-add units have time for it
@@ -51,9 +52,9 @@ static __device__ __forceinline__ float cap_by_series(float s, const float (&ser
  *                          twice more in the exponential unit, which has none
  *
  * The instruction tanh.approx errs by 2^-11.  e^(2 x) = inf gives 1, and NaN stays NaN. */
-template <bool HAS_SERIES, int N>
+template <bool HAS_SERIES, int N, class THEN>
 static __device__ __forceinline__ void cap_some(float *s, const score_terms &t,
-                                                const float (&reference)[2])
+                                                const float (&reference)[2], THEN then)
 {
     float largest = 0.0f;
 #pragma unroll
@@ -63,13 +64,16 @@ static __device__ __forceinline__ void cap_some(float *s, const score_terms &t,
         for (int i = 0; i < N; i++)
             s[i] = fmaf(-2.0f * t.cap, reciprocal_fast(1.0f + exp2_fast(s[i] * t.to_cap)),
                         t.cap - reference[i / 2 % 2]);
+        then();
     } else if (__any_sync(0xffffffffu, largest > 0.25f * t.far)) {
 #pragma unroll
         for (int i = 0; i < N; i++) s[i] = cap_by_series(s[i], t.series, reference[i / 2 % 2]);
+        then();
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
             s[i] = cap_by_series(s[i], t.short_series, reference[i / 2 % 2]);
+        then();
     }
 }
 
@@ -84,7 +88,7 @@ static __device__ __forceinline__ void cap_scores(float (&s)[N], const score_ter
     const float none[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < N; i += TOGETHER<C>)
-        cap_some<C::D <= 128, TOGETHER<C>>(s + i, t, none);
+        cap_some<C::D <= 128, TOGETHER<C>>(s + i, t, none, [] {});
 }
 
 /* Their weights, without a step between cap and exponential. */
@@ -97,8 +101,7 @@ static __device__ __forceinline__ void capped_exponentials(float (&s)[N], struct
 #pragma unroll
     for (int i = 0; i < N; i += TOGETHER<C>) {
         float (&some)[TOGETHER<C>] = *(float (*)[TOGETHER<C>])(s + i);
-        cap_some<true, TOGETHER<C>>(some, t, r.mc);
-        exponentials(some, less, 1.0f);
+        cap_some<true, TOGETHER<C>>(some, t, r.mc, [&] { exponentials(some, less, 1.0f); });
     }
     r.l[0] = less.l[0], r.l[1] = less.l[1];
 }

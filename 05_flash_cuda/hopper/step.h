@@ -83,12 +83,17 @@ template <class C> static __device__ __forceinline__ void release_turn(int w)
     named_barrier_arrive(w + 1 == C::WARPGROUPS ? 1 : 2 + w, 256);
 }
 
+template <class C> static __device__ __forceinline__ void pass_turn(int w)
+{
+    acquire_turn(w);
+    release_turn<C>(w);
+}
+
 /* A block that only other consumers need. */
 template <class C>
 static __device__ __forceinline__ void pass(consumer<C> &x, kv_pipeline<C> &kv, int w)
 {
-    acquire_turn(w);
-    release_turn<C>(w);
+    pass_turn<C>(w);
     skip_block(kv, x.k_at, x.v_at, 8 + w, C::K_ARRIVALS);
 }
 

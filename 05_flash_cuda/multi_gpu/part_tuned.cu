@@ -1,7 +1,8 @@
 /* arch: sm_90a */
 /* part_tuned.cu: the last rung on a part of a longer problem.  The kernel is rung 14's; what differs
  * is how it is launched:
- *   - a tile ends by merging with the answer to the keys before (answer.h): END is PART
+ *   - a tile ends by merging with the answer to the keys before (answer.h), so the instances
+ *     are those with `PART` = true
  *   - q, k and v are some rows of each head in memory, which the tensor maps express
  *   - tiles are always taken from a counter.  NCCL's kernels occupy some multiprocessors
  *     while keys travel; blocks that start late on those must not own a fixed share */
@@ -41,7 +42,7 @@ template <class C> static void launch_piece(const struct problem *p, const struc
     params.o_strides.batch = (ptrdiff_t)p->heads_q * params.o_strides.head;
     const struct scheduler s = scheduler_of(params, &taken, &a);
     int blocks = persistent_blocks(s.n_tiles);
-    const struct ending end = {{}, {x->answer, (int)x->q_rows, x->merges, x->keeps}};
+    const struct ending end = {{s.n_tiles, 0, 0, NULL}, {x->answer, (int)x->q_rows, x->merges, x->keeps}};
     start<C, memory<C>>(tuned_kernel<C>, blocks, x->stream, params, s, end);
 }
 
@@ -49,8 +50,8 @@ template <class C> static void launch_piece(const struct problem *p, const struc
 template <class T, int D>
 static void launch_part(const struct problem *p, const struct part *x)
 {
-    if constexpr (D == 64) launch_piece<config<T, 64, 64, 3, 128, 3, PART>>(p, x);
-    else launch_piece<config<T, D, D, 2, D == 256 ? 64 : 128, 2, PART>>(p, x);
+    if constexpr (D == 64) launch_piece<config<T, 64, 64, 3, 128, 3, true>>(p, x);
+    else launch_piece<config<T, D, D, 2, D == 256 ? 64 : 128, 2, true>>(p, x);
 }
 
 void part_tuned(const struct problem *p, const struct part *x)
