@@ -162,12 +162,13 @@ def asides(data):
 @table("levers")
 def levers(data):
     """What each change gained or lost, by head_dim: a line for each lever."""
-    cells = {}
+    usual, others, cells = ["64", "128", "256"], "80, 96, 192", {}
     for line in each(data.file("hopper/levers.csv", read_lines)):
-        cells.setdefault((line.lever, line.head_dim), []).append(
+        at = line.head_dim if line.head_dim in usual else others
+        cells.setdefault((line.lever, at), []).append(
             f"{line.ratio} ({'causal ' * (line.mask == 'causal')}{si(line.seqlen)})")
     return grid("change", {at: ", ".join(texts) for at, texts in cells.items()},
-                columns=["64", "128", "256"], head="d = {}".format)
+                columns=[*usual, others], head="d = {}".format)
 
 
 @table(r"steps-(\d+)-(\d+)")
