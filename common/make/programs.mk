@@ -23,13 +23,13 @@ COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
             $(patsubst %.cc,$(BUILD)/obj/%.o,$(call sources_of,common,.cc)) \
             $(if $(CUDA),$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(wildcard common/gpu/*.cu)))
 
-# The lesson, stage.c or stage.cu, is no object of its own: the file variants beside it includes it.
-LESSONS := $(subst /variants.,/stage.,$(wildcard $(STAGES:%=%/variants.c*)))
+# The lesson, stage.c, is no object of its own: variants.c beside it includes it.
+LESSONS := $(wildcard $(STAGES:%=%/stage.c))
 
 sources = $(filter-out $(LESSONS),$(call sources_of,$(1),$(2)))
 # The objects with a program's main.
 MAINS := $(foreach m,stage variants,%/$(m).o %/$(m).cpu.o)
-twins_of = $(foreach f,$(filter-out %/stage.cu %/variants.cu,$(call sources,$(1),.cu)),\
+twins_of = $(foreach f,$(filter-out %/variants.cu,$(call sources,$(1),.cu)),\
              $(if $(call has_twin,$(f)),$(BUILD)/obj/$(f:.cu=.cuda.o)))
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources,$(1),.c)) \
              $(patsubst %.cu,$(BUILD)/obj/%.cpu.o,$(call sources,$(1),.cu)) \

@@ -1,6 +1,6 @@
 /* processor.c: a program that was copied to a processor without its instructions says so and
  * exits with 2.  The compiler may use them anywhere, so this file alone is compiled for the
- * plainest processor of the architecture (common/make/instructions.mk), and its check runs
+ * plainest processor of the architecture (common/make/programs.mk), and its check runs
  * before everything else in the program. */
 #include "program/processor.h"
 

@@ -153,7 +153,7 @@ def check_sound(tree, bugs, cases):
 
 
 def recipe(case):
-    """attention-shift_20-113x203-d64 -> shift_20; compare::rejects_nan -> test"""
+    """attention-shift_20-113x203-d64 -> shift_20; compare::names_what_is_wrong_and_where -> test"""
     if "::" in case:
         return "test"
     return re.sub(r"@\d+", "", case.split("-")[1]) if "-" in case else case
