@@ -66,15 +66,7 @@ static __global__ void __launch_bounds__(S::THREADS) atomics_kernel(const struct
             __syncthreads(); /* nobody reads the tiles any more */
         }
     }
-    const int first = j_0 + threadIdx.x / S::CX * S::KEYS;
-#pragma unroll
-    for (int b = 0; b < S::KEYS; b++) {
-        if (first + b >= x.seqlen_k) continue;
-        const ptrdiff_t row = (ptrdiff_t)head_kv * x.seqlen_k + first + b;
-        auto store = [](float *to, float y) { *to = y; };
-        put_columns<S>(x.dk + row * x.head_dim, x.head_dim, dk[b], x.scale, store);
-        put_columns<S>(x.dv + row * x.head_dim_v, x.head_dim_v, dv[b], 1.0f, store);
-    }
+    store_keys<S>(x, dk, dv, head_kv, j_0);
 }
 
 static void backward(const struct problem *p, const struct arrays *a)

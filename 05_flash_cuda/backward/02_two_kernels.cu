@@ -57,15 +57,7 @@ static __global__ void __launch_bounds__(S::THREADS) dk_dv_kernel(const struct g
             else add_queries<S, false>(dk, dv, shared, x, head, i_0, j_0);
             __syncthreads(); /* nobody reads the tiles any more */
         }
-    const int first = j_0 + threadIdx.x / S::CX * S::KEYS;
-#pragma unroll
-    for (int b = 0; b < S::KEYS; b++) {
-        if (first + b >= x.seqlen_k) continue;
-        const ptrdiff_t row = (ptrdiff_t)head_kv * x.seqlen_k + first + b;
-        auto store = [](float *to, float y) { *to = y; };
-        put_columns<S>(x.dk + row * x.head_dim, x.head_dim, dk[b], x.scale, store);
-        put_columns<S>(x.dv + row * x.head_dim_v, x.head_dim_v, dv[b], 1.0f, store);
-    }
+    store_keys<S>(x, dk, dv, head_kv, j_0);
 }
 
 /* Block head * query_tiles + t: queries t * Br ... of query head `head`, b * heads_q + h. */

@@ -121,13 +121,6 @@ static void backward(const struct problem *p, const struct arrays *a)
     });
 }
 
-static size_t workspace(const struct problem *p)
-{
-    size_t bytes = 0;
-    with_config<backward_config, 64, 128>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
-    return bytes;
-}
-
 static struct cost cost(const struct problem *p) { return gradient_cost(p, 128); }
 
 GPU_VARIANT(gradient_wgmma) = {
@@ -136,7 +129,7 @@ GPU_VARIANT(gradient_wgmma) = {
     HOPPER_GRADIENT,
     .in_any_order = 1,
     .refuses = narrow_refuses,
-    .workspace = workspace,
+    .workspace = workspace_of<backward_config, 64, 128>,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},
     .on_gpu = GPU_TWIN(gradient_wgmma),

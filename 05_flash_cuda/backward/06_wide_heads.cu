@@ -258,11 +258,6 @@ static void backward(const struct problem *p, const struct arrays *a)
     });
 }
 
-static size_t workspace(const struct problem *p)
-{
-    return backward_workspace<staged_config<__half, F16, 256>>(p);
-}
-
 static struct cost cost(const struct problem *p) { return gradient_cost(p, 64); }
 
 GPU_VARIANT(gradient_wide_heads) = {
@@ -271,7 +266,7 @@ GPU_VARIANT(gradient_wide_heads) = {
     HOPPER_GRADIENT,
     .in_any_order = 1,
     .refuses = wide_refuses,
-    .workspace = workspace,
+    .workspace = workspace_of<staged_config, 256>,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},
     .on_gpu = GPU_TWIN(gradient_wide_heads),

@@ -191,6 +191,22 @@ static __device__ __forceinline__ void put_columns(float *row, int cols, const f
     }
 }
 
+/* The thread's rows of dk and dv, of the keys j_0 ... of key head head_kv. */
+template <class S>
+static __device__ void store_keys(const struct gradient<F32> &x, const typename S::key_rows &dk,
+                                  const typename S::key_rows &dv, int head_kv, int j_0)
+{
+    const int first = j_0 + threadIdx.x / S::CX * S::KEYS;
+#pragma unroll
+    for (int b = 0; b < S::KEYS; b++) {
+        if (first + b >= x.seqlen_k) continue;
+        const ptrdiff_t row = (ptrdiff_t)head_kv * x.seqlen_k + first + b;
+        auto store = [](float *to, float y) { *to = y; };
+        put_columns<S>(x.dk + row * x.head_dim, x.head_dim, dk[b], x.scale, store);
+        put_columns<S>(x.dv + row * x.head_dim_v, x.head_dim_v, dv[b], 1.0f, store);
+    }
+}
+
 /* Loads the queries i_0 ... of a head, and what belongs to them.  Returns as load_rows(). */
 template <class S>
 static __device__ int load_queries(typename S::tiles &shared, const struct gradient<F32> &x,

@@ -75,6 +75,14 @@ static void with_config(const struct problem *p, F use)
     (if_it_is(CONFIG<__half, F16, DIMS>()), ...);
 }
 
+template <template <class, enum dtype, int> class CONFIG, int... DIMS>
+static size_t workspace_of(const struct problem *p)
+{
+    size_t bytes = 0;
+    with_config<CONFIG, DIMS...>(p, [&](auto c) { bytes = backward_workspace<decltype(c)>(p); });
+    return bytes;
+}
+
 [[maybe_unused]] static const char *hopper_gradient_refuses(const struct problem *p, size_t widest)
 {
     if (p->head_dim > widest || p->head_dim_v > widest)
