@@ -132,14 +132,14 @@ static inline HOST_DEVICE void aggregate_merge(struct aggregate *x,
 }
 
 /* x = x . (v, 1, score) without storing the lifted key: the step of stage 3.  Returns the
- * factor by which the old l and o were multiplied, 1 when nothing was to be corrected. */
+ * factor of the old l and o: 1 when nothing was to be corrected, 0 at the first visible key. */
 static inline HOST_DEVICE float aggregate_push(struct aggregate *x, float score,
                                                const float *v)
 {
     if (score == -INFINITY) return 1.0f;
     if (x->m == -INFINITY) {
         aggregate_lift(x, score, v);
-        return 1.0f;
+        return 0.0f;
     }
     float m_new = x->m > score ? x->m : score;
     float f_x = se_factor(x->m, m_new);
