@@ -10,7 +10,7 @@
 #   make on_ramp         four tiny CUDA kernels, before the first GPU file of stage 1
 #   make map             draw which word attends to which in a sentence (HEAD=9)
 #   make exercise 3      judge your answers to a stage's exercises (EX=online_step: to one)
-#   make hint 3          a hint for one: EX=merge, the next one each time
+#   make hint 3          a hint for one: EX=online_step, each time the next
 #
 # Measure
 #   make bench 3         time a stage (alone: all of them); CSV files in build/results/

@@ -222,7 +222,8 @@ def main():
         sys.stdout.write(chosen(None, options.which)[0].skeleton())
     elif options.verb == "hint":
         if not options.ex:
-            fail("hint: which exercise?  make hint 3 EX=online_step")
+            first = chosen(options.which, "")[0]
+            fail(f"hint: which exercise?  make hint {first.number} EX={first.name}")
         hint(options.build, chosen(options.which, options.ex)[0])
     else:
         return run(options, options.which, options.ex)
