@@ -1,5 +1,5 @@
-/* The vector exponentials against double: their error and their edges.  `make test` samples the floats of the range, `make test-long`, which sets
- * LONG, takes every one of them. */
+/* The vector exponentials against double: their error and their edges.  `make test` samples the
+ * floats of the range, `make test-long`, which sets LONG, takes every one of them. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <stdlib.h>

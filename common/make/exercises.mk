@@ -67,7 +67,8 @@ similar:
 # differs from other courses); a page with the marks of a class.
 COURSE_SEED = $(if $(findstring file,$(origin SEED)),,$(value SEED))# not the one of other verbs
 course:
-	$(Q)$(PYTHON_IF_ANY) common/grader/course.py --out $(if $(findstring file,$(origin OUT)),'',$(call quoted,$(OUT))) \
+	$(Q)$(PYTHON_IF_ANY) common/grader/course.py \
+	    --out $(if $(findstring file,$(origin OUT)),'',$(call quoted,$(OUT))) \
 	    --seed $(call quoted,$(COURSE_SEED)) $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
 	    $(if $(ASSISTANTS),--assistants $(call quoted,$(ASSISTANTS)))
 

@@ -9,7 +9,8 @@ FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' co
 LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
 LIBRARY_C := $(addprefix common/library/,five_steps.c describe.c request.c) \
              $(addprefix common/problem/,arrays.c heads.c host_memory.c operation.c dtype.c) \
-             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c bf16.c dot_bf16.c amx.c) \
+             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c \
+                 bf16.c dot_bf16.c amx.c) \
              $(if $(CUDA),,common/library/backend_none.c)
 LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
 LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/library/backend_gpu.cuda.o \

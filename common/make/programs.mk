@@ -11,8 +11,9 @@
 FORCE:
 
 # Rooms that are no part of a stage's or of every program.  A room may have rooms.
-APART := %/mpi/ common/ranks/ %/multi_gpu/ common/book/% %/exercises/ %/exercises/solutions/ %/exercises/skeletons/ %/exercises/projects/ \
-         %/exercises/projects/solutions/ %/on_ramp/ common/grader/ common/library/%
+APART := %/mpi/ common/ranks/ %/multi_gpu/ %/on_ramp/ common/book/% common/grader/ \
+         common/library/% %/exercises/ %/exercises/solutions/ %/exercises/skeletons/ \
+         %/exercises/projects/ %/exercises/projects/solutions/
 rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/ $(1)/*/*/))
 sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))
 

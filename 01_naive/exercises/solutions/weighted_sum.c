@@ -4,8 +4,9 @@
  *
  * Task: fill weighted_sum().  Which of its two loops should be the inner one?  Both are right;
  * `build/exercises/weighted_sum bench --quick` tells them apart.
- * May be assumed: h->q and h->k are not there; the weights w_j are positive or 0, not all 0; v holds neither NaN nor infinity.
- * o_i is not 0 on entry: it is filled with something else.
+ * May be assumed: h->q and h->k are not there; the weights w_j are positive or 0,
+ * not all 0; v holds neither NaN nor infinity.  o_i is not 0 on entry: it is filled with
+ * something else.
  *
  * Time: 20 minutes.
  * Hint: start with o_i = 0.

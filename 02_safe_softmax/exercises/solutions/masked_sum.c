@@ -5,8 +5,8 @@
  * Task: fill weighted_sum().  The probability of a masked key is 0, but what lies in its
  * row of v is not always a number: padding is often left uninitialised, and 0 * NaN is
  * NaN.  Here nobody kept the scores: visible(h, i) and bias_of(h, i, j) say what is masked.
- * May be assumed: h->q and h->k are not there; the p_j are right.  A NaN in a visible row of v does spread, to its own
- * column and no other.
+ * May be assumed: h->q and h->k are not there; the p_j are right.  A NaN in a visible row
+ * of v does spread, to its own column and no other.
  *
  * Half of the points: cases nan_v, inf_v.
  * Time: 30 minutes.

@@ -7,9 +7,9 @@
  * is attention by itself: o_t is already divided by its own l_t.
  * Task: fill combine().  Always in the order of the parts, so that the threads that
  * computed them do not change a bit.
- * May be assumed: h has head_dim_v and nothing else; at least one part.  A part may have seen no key: m_t = -INFINITY,
- * l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  After a score of
- * NaN m_t and l_t are NaN, and all of o_i is; a NaN in a column of o_t makes that column NaN.
+ * May be assumed: h has head_dim_v and nothing else; at least one part.  A part may have seen no
+ * key: m_t = -INFINITY, l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  After a
+ * score of NaN m_t and l_t are NaN, and all of o_i is; a NaN in a column of o_t makes that column NaN.
  *
  * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
  * Time: 45 minutes.

@@ -9,8 +9,8 @@
 #endif
  *
  * Task: fill merge().  The chunks of a row are folded one by one and merged by it.
- * May be assumed: h has head_dim_v and nothing else; x and y are different elements.  Either or both may be the unit, since
- * whole chunks can be masked: l = 0, o = 0, and m is
+ * May be assumed: h has head_dim_v and nothing else; x and y are different elements.
+ * Either or both may be the unit, since whole chunks can be masked: l = 0, o = 0, and m is
 #if TASK == 0
  * -INFINITY.
 #else

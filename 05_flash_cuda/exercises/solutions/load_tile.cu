@@ -16,7 +16,8 @@
  *
  * Time: 45 minutes.
  * Hint: the threads of the block share the elements out: thread t takes t, t + Br, t + 2 Br, ...
- * Hint: two barriers: nobody may overwrite what another still reads, nobody may read what is not there yet.
+ * Hint: two barriers: nobody may overwrite what another still reads, nobody may read what
+ *       is not there yet.
  * Right or wrong:  make exercise 5 EX=load_tile      (without a GPU: on the CPU) */
 #include "grader/exercise.h"
 

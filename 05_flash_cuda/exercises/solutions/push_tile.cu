@@ -13,7 +13,8 @@
  *
  * Time: 60 minutes.
  * Hint: the same step as in stage 3, with the maximum of a whole tile.
- * Hint: a tile of masked scores only must leave m as it is: then the factor is 1, not exp(infinity - infinity).
+ * Hint: a tile of masked scores only must leave m as it is: then the factor is 1, not
+ *       exp(infinity - infinity).
  * Right or wrong:  make exercise 5 EX=push_tile      (without a GPU: on the CPU) */
 #include "grader/exercise.h"
 
