@@ -36,7 +36,8 @@ CALLS = re.compile(
     r"mem(cpy|set|move|cmp)|malloc|calloc|realloc|free|aligned_alloc|abs|qsort|abort|"
     r"f?printf|f?put[sc]|putchar|fwrite|fflush|stdout|stderr|__f?printf_chk|__mem\w+_chk|__stack_chk_fail|"
     r"omp_get_\w+|GOMP_(parallel|barrier|loop_\w+|critical_\w+)|_GLOBAL_OFFSET_TABLE_|_Zn[wa]m|_Zd[la]Pvm?|"
-    r"__cxa_\w+|_ZN11cuda_on_cpu\w+|__gxx_personality_v0|_Unwind_Resume|_ZSt\w+|__errno_location|__assert_fail|__dso_handle")
+    r"__cxa_\w+|_ZN11cuda_on_cpu\w+|__gxx_personality_v0|_Unwind_Resume|_ZSt\w+|__errno_location|"
+    r"__assert_fail|__dso_handle")
 NO_CODE_BEFORE_MAIN = re.compile(r"\.(?:pre)?(?:init|fini)(?:_array)?\b|\.[cd]tors\b")
 
 
@@ -85,8 +86,9 @@ def kill_group(leader):
 
 def system_headers(command):
     """Where a compiler looks for <...>."""
-    said = subprocess.run([*command, *([] if "-x" in command else ["-x", "c"]), "-E", "-v", "/dev/null"], env={**os.environ, "LC_ALL": "C"},
-                          text=True, capture_output=True, check=False).stderr
+    language = [] if "-x" in command else ["-x", "c"]
+    said = subprocess.run([*command, *language, "-E", "-v", "/dev/null"], text=True, check=False,
+                          env={**os.environ, "LC_ALL": "C"}, capture_output=True).stderr
     listed = said.partition("#include <...> search starts here:")[2].partition("End of search")[0]
     return [str(pathlib.Path(x.strip()).resolve()) for x in listed.split("\n") if x.startswith(" /")]
 

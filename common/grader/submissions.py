@@ -16,7 +16,8 @@ def fail(status, text):
 
 
 # Letters that nobody sees, or that turn the direction of the text: one name could look like another.
-UNSEEN = "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+UNSEEN = ("\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+          "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff")
 
 
 def printable(text):
