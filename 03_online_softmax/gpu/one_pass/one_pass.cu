@@ -22,7 +22,7 @@ extern "C" const struct variant HERE(gpu_spans);     /* spans.cu */
 extern "C" const struct variant HERE(gpu_shared);    /* shared.cu */
 extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 
-#define BLOCK_MOST (48 << 10) /* bytes of a row: several blocks on a multiprocessor */
+#define BLOCK_MOST (40 << 10) /* bytes of a row: several blocks on a multiprocessor */
 
 /* The first that takes the row, in the order of preference. */
 static const struct variant *choose(const struct problem *p)
