@@ -75,7 +75,8 @@ static void backward(const struct problem *p, const struct arrays *a)
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
         const int whole = persistent_blocks(1 << 30) / params.x.key_tiles;
-        params.window = is_causal(params.x) ? 1 : whole > 16 ? whole : 16;
+        const int least = C::D < 256 && p->seqlen_k <= 4096 ? 16 : 1; /* more leave the L2 cache */
+        params.window = is_causal(params.x) ? 1 : whole > least ? whole : least;
         CUDA_CHECK(cudaMemsetAsync(params.counter, 0, counters<C>(p) * sizeof(int),
                                    (cudaStream_t)a->stream));
         launch_backward<C, any_memory<C>, false>(gradient_in_order_kernel<C, C::TYPE_OF_T>, params,
