@@ -7,6 +7,7 @@ pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
 import invented  # noqa: E402
 from helpers import BUILD, ROOT  # noqa: E402
+import figures_stages  # noqa: E402
 import plot  # noqa: E402
 import results  # noqa: E402
 from test_tables import write  # noqa: E402
@@ -38,7 +39,7 @@ def measured(ladder):
      ["arc.png", "flash.png", "map.png", "memory.png"]),
     (lambda: measured(False), ["roofline_cpu.png", "roofline_gpu.png"],
      ["roofline_cpu.png", "roofline_gpu.png"]),
-    (lambda: measured(True), ["staircase.png", "crossover.png"], ["crossover.png", "staircase.png"]),
+    (lambda: measured(True), ["staircase.png"], ["staircase.png"]),
     (lambda: None, ["swizzle.png", "fragments.png"], ["fragments.png", "swizzle.png"])])
 def test_figures_are_drawn_and_are_the_same_again(drawn, measure, options, wanted):
     measure()
@@ -48,6 +49,16 @@ def test_figures_are_drawn_and_are_the_same_again(drawn, measure, options, wante
     for name in wanted:
         first, second = (pathlib.Path(out, name).read_bytes() for out in ("one", "two"))
         assert first == second and first[:4] == b"\x89PNG", name
+
+
+def test_the_arc_takes_the_ladder_that_was_measured_as_a_whole():
+    measured(False)
+    rows = invented.ladder()[0]
+    write(rows.query("seqlen_k != 4096"), "hopper/ladder.csv")
+    shown = dict(figures_stages.arc_groups(figures_stages.with_ladder(
+        results.Data(pathlib.Path("results")))))["GPU, bfloat16"]
+    wgmma = next(row for row in shown if row.variant == "wgmma")
+    assert wgmma.gflops == invented.ladder_rate("wgmma", wgmma.length) and wgmma.length == 1024
 
 
 @pytest.mark.parametrize("options, word", [

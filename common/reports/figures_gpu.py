@@ -29,7 +29,7 @@ def flash(data):
         flash_panel(axis, rows[(rows.head_dim == dim) & (rows.causal == causal)])
         axis.set_title(panel_text(dim, causal).replace("d =", "head_dim"), fontsize=8.5, loc="left")
     caption(drawn, each(rows), "The last rung and the libraries: attention, bf16, 16k tokens",
-            f"Dotted: {GEMM}.\n{OVER_GEMM} Every rung by length: crossover.png.")
+            f"Dotted: {GEMM}.\n{OVER_GEMM}")
     return drawn
 
 

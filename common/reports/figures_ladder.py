@@ -1,12 +1,8 @@
-"""figures_ladder.py: the rungs of stage 5: what each reaches, and from which length it pays."""
-import numpy as np
-
+"""figures_ladder.py: the rungs of stage 5: what each reaches."""
 from ladder import FIRST_HOPPER, IN_FLOAT, ROOF, RUNGS, number_of
 from registry import figure
-from results import each, need
-from style import NAMES, caption, label_ends, matplotlib, offset, plt, value_axis
-from tables_ladder import ladder_rows, read_profile
-from words import si
+from style import caption, label_ends, matplotlib, offset, plt, value_axis
+from tables_ladder import read_profile
 
 
 def shades(name, first, count):
@@ -82,48 +78,3 @@ def treads(axis, lines, roof, labelled):
         axis.axhline(height, color="black", linewidth=1, linestyle=":")
     if labelled:
         label_ends(axis, [(len(lines) - 0.4, height, text, "black") for height, text in roofs])
-
-
-@figure("crossover.png", "ladder")
-def crossover(data):
-    """From which length on each rung is faster than the one before: a number for each length."""
-    rows = ladder_rows(data).query("causal == 0 and variant in @RUNGS")
-    hopper = rows[rows.variant.isin(RUNGS[FIRST_HOPPER:])].groupby("head_dim").variant.nunique()
-    keys = sorted(hopper[hopper > 2].index)
-    rows = rows[rows.head_dim.isin(need(keys, "no measurement of several rungs at several lengths"))]
-    rungs = [name for name in RUNGS if (rows.variant == name).any()]
-    lengths = sorted({*rows.length})
-    tall = 1.25 + (0.22 * len(rungs) + 0.4) * -(-len(keys) // 2)
-    drawn, axes = plt.subplots(-(-len(keys) // 2), 2, figsize=(8, tall), squeeze=False,
-                               sharey=True)
-    drawn.subplots_adjust(left=0.205, right=0.985, top=1 - 0.6 / tall, bottom=0.85 / tall,
-                          hspace=0.2, wspace=0.04)
-    for axis in axes.flat[len(keys):]:
-        axis.axis("off")
-    for axis, key in zip(axes.flat, keys):
-        times = rows[rows.head_dim == key].pivot(index="variant", columns="length", values="median_s")
-        times = times.reindex(index=rungs, columns=lengths)
-        for (y, x), gain in np.ndenumerate((times.shift(1) / times)[1:]):
-            if gain == gain:
-                draw_gain(axis, x, y, gain)
-        axis.set(xlim=(-0.5, len(lengths) - 0.5), ylim=(len(rungs) - 1.5, -0.5),
-                 xlabel="keys and queries")
-        axis.set_xticks(range(len(lengths)), map(si, lengths))
-        axis.set_yticks(range(len(rungs) - 1),
-                        [f"{number_of(name)} {NAMES.get(name, name)}" for name in rungs[1:]])
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
-        axis.set_title(f"head_dim {key:.0f}", fontsize=9, loc="left")
-    caption(drawn, each(rows), "From which length does each rung pay? 16k tokens, 2048 columns of heads",
-            "A cell: how many times as fast as the measured rung before. Green: faster, red: slower, "
-            "white: within 2 %. Rungs 1 and 2 compute in float32, the\nothers in bfloat16.")
-    return drawn
-
-
-def draw_gain(axis, x, y, gain):
-    """A cell, the stronger coloured the further its number is from 1."""
-    strength = min(1.0, abs(gain - 1) / 0.4) if abs(gain - 1) > 0.02 else 0
-    axis.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, alpha=0.75 * strength, linewidth=0,
-                                 facecolor="#2a9d3a" if gain > 1 else "#d1495b"))
-    axis.text(x, y, f"{gain:.2f}" if gain < 9.95 else f"{gain:.0f}", fontsize=7.5, ha="center",
-              va="center")

@@ -1,9 +1,12 @@
 """figures_stages.py: the stages beside each other: speed, memory, and what limits them."""
+import pandas as pd
+
 from ladder import IN_FLOAT, RUNGS, listed, number_of
 from registry import figure
 from results import NoData, best_lines, describe_work, each, is_square, need, same_work
 from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
                    plain, plt, stacked, value_axis)
+from tables_ladder import LADDER
 from tables_stages import fastest, longest_common, plainest
 from words import si, significant
 
@@ -13,7 +16,7 @@ from words import si, significant
 @figure("arc.png", "bench")
 def arc(data):
     """Every stage, every rung and the libraries at one length."""
-    groups = arc_groups(data.rows)
+    groups = arc_groups(with_ladder(data))
     lines = [row for _, group in groups for row in group]
     tall = 1.15 + 0.2 * len(lines) + 0.26 * len(groups)
     drawn = plt.figure(figsize=(8, tall))
@@ -58,15 +61,28 @@ def arc(data):
     return drawn
 
 
+def with_ladder(data):
+    """data.rows; where the ladder was measured as a whole in one process, a GPU's rungs are those, and
+    the libraries those that ran beside the last rungs."""
+    if not (data.directory / LADDER).exists():
+        return data.rows
+    cold = "regime == 'cold' and layout == 'bhld'"
+    return pd.concat([data.rows.query("device == 'cpu'"),
+                      data.file(LADDER).query(f"stage == '5' and {cold}"),
+                      data.beside_peers.query(f"stage == 'peer' and {cold}")])
+
+
 def arc_groups(rows):
     """(title, measurements) at head_dim 64 and the longest length up to 8k that the stages of the CPU
-    share; of a variant measured on several batches the largest, rungs in their type."""
+    and the GPU's rungs share; of a variant measured on several batches the largest, rungs in their
+    type."""
     rows = rows.query("op == 'attention' and gflops > 0 and causal == 0 and head_dim == 64 and "
                       "seqlen_q == seqlen_k and device in ('cpu', 'gpu') and length <= 8192")
     rows = need(rows, "no measurement of attention").sort_values("flops", kind="stable")
     stages = [stage for stage in "1234" if ((rows.stage == stage) & (rows.device == "cpu")).any()]
-    rows = rows[rows.length == longest_common(
-        [rows[(rows.stage == stage) & (rows.device == "cpu")] for stage in stages])]
+    parts = [rows[(rows.stage == stage) & (rows.device == "cpu")] for stage in stages]
+    gpu = rows[(rows.stage == "5") & (rows.device == "gpu")]
+    rows = rows[rows.length == longest_common(parts + [gpu] * bool(len(gpu)))]
     rungs = (rows.stage == "5") & ((rows.dtype == "f32") == rows.variant.isin(IN_FLOAT))
     rows = rows[rungs | ~rows.stage.isin(("5",))].drop_duplicates(
         ["stage", "variant", "device", "dtype"], keep="last")
