@@ -11,7 +11,7 @@
 #include "mask32.h"
 #include "problem/layout.h"
 #include "gpu/device.h"
-#include "ptx.h"
+#include "gpu/ptx.h"
 
 /* Whether TMA can step through an array: by multiples of 16 bytes, and forward. */
 static bool steps_of_16_bytes(struct strides s)

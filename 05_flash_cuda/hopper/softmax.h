@@ -10,7 +10,7 @@
 #ifndef HOPPER_SOFTMAX_H
 #define HOPPER_SOFTMAX_H
 
-#include "ptx.h"
+#include "gpu/ptx.h"
 #include "rows.h"
 
 /* Built with -DNO_SOFTMAX (`make profile 5` does, into a library of its own) a kernel is

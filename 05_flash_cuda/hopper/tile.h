@@ -7,7 +7,7 @@
 #define HOPPER_TILE_H
 
 #include "launch.h"
-#include "ptx.h"
+#include "gpu/ptx.h"
 #include "softmax.h"
 #include "wgmma.h"
 

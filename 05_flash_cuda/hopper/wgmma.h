@@ -28,7 +28,7 @@
 #ifndef HOPPER_WGMMA_H
 #define HOPPER_WGMMA_H
 
-#include "ptx.h"
+#include "gpu/ptx.h"
 
 #include <type_traits>
 

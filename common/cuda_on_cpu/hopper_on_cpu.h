@@ -1,5 +1,5 @@
 /* hopper_on_cpu.h: the CPU twins of Hopper's asynchronous instructions, under the names of the
- * wrappers in 05_flash_cuda/hopper/ptx.h and wgmma.h: mbarriers, TMA, wgmma.
+ * wrappers in gpu/ptx.h and 05_flash_cuda/hopper/wgmma.h: mbarriers, TMA, wgmma.
  *
  * Modelled: phases, arrivals and bytes of an mbarrier; boxes, 128-byte swizzle, zeros outside
  * of the array and clipped stores of TMA; descriptors, fragments and groups of wgmma; named

@@ -8,7 +8,7 @@
 #                       `make cuda`; CUDA=0 forbids it
 #   CUDA_ARCH           "80 90a": the GPUs' architectures; this machine's unless given
 #   QUICK_CUDA          1 compiles faster what runs slower: files for several architectures at -O1
-#   TIMELINE            1 lets the Hopper rungs record what each warp does when (hopper/timeline.h)
+#   TIMELINE            1 lets the Hopper rungs record what each warp does when (gpu/timeline.h)
 #   NVCC                found on the PATH or in /usr/local/cuda/bin unless given
 
 # clang's OpenMP runtime is linked by clang++ only: CC=clang-14 chooses clang++-14.

@@ -4,7 +4,7 @@
     make cuda TIMELINE=1 BUILD=build/timeline CUDA_ARCH=90a
     python3 common/reports/timeline.py --csv notes/results/hopper/timeline.csv
 
-The build of the first line records (hopper/timeline.h).  A line of the CSV is one warpgroup, or the
+The build of the first line records (gpu/timeline.h).  A line of the CSV is one warpgroup, or the
 producer, of block 0 of one launch, after launches that warm up.  `bars` holds what its first warp
 does from cycle `begin` on, a letter and a number of cycles each:
 

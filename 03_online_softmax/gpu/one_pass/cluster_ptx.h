@@ -3,7 +3,7 @@
 #ifndef CLUSTER_PTX_H
 #define CLUSTER_PTX_H
 
-#include "../../../05_flash_cuda/hopper/ptx.h"
+#include "gpu/ptx.h"
 #include "gpu/state.h"
 
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)

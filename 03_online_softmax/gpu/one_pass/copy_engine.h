@@ -4,7 +4,7 @@
 #ifndef COPY_ENGINE_H
 #define COPY_ENGINE_H
 
-#include "../../../05_flash_cuda/hopper/ptx.h"
+#include "gpu/ptx.h"
 #include "row_parts.h"
 
 #if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)

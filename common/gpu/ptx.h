@@ -1,4 +1,4 @@
-/* ptx.h: the instructions that the Hopper rungs need beside wgmma, one small function each,
+/* ptx.h: the instructions that kernels for Hopper need beside wgmma, one small function each,
  * named after the instruction (PTX ISA).
  *
  *   TMA       one thread asks for a whole tile; the copy engine computes the addresses,
@@ -8,13 +8,13 @@
  *
  * cuda::ptx of the toolkit has typed wrappers for TMA and mbarrier, but none for wgmma,
  * setmaxnreg, ldmatrix and stmatrix; notes/hopper.md says why all are written here. */
-#ifndef HOPPER_PTX_H
-#define HOPPER_PTX_H
+#ifndef GPU_PTX_H
+#define GPU_PTX_H
 
 #include <stdint.h>
 #include <type_traits>
 
-#include "timeline.h"
+#include "gpu/timeline.h"
 
 #ifndef __CUDACC__
 #include "cuda_on_cpu/hopper_on_cpu.h" /* the same functions, executed on the CPU */

@@ -4,8 +4,8 @@
  *
  * mark(x) says that the warp does x from now on.  The helpers that the rungs share call it, the
  * rungs themselves do not. */
-#ifndef HOPPER_TIMELINE_H
-#define HOPPER_TIMELINE_H
+#ifndef GPU_TIMELINE_H
+#define GPU_TIMELINE_H
 
 enum activity {
     WAIT = 'w',     /* for an mbarrier: a tile that is to arrive, a stage that is to be free */
