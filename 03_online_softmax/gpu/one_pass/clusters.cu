@@ -3,6 +3,7 @@
  * kernel; this file chooses how a row is cut. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
+#include "gpu/device.h"
 #include "gpu/gpu_rows.h"
 #include "pipeline.h"
 
@@ -12,15 +13,12 @@
 
 #ifdef __CUDACC__
 
-/* Answers are kept for so many devices; others are asked again. */
-enum { DEVICES = 16 };
-
-/* The present device's place in an array of DEVICES, and a place that is not kept. */
+/* The present device's place in an array of MOST_DEVICES, and a place that is not kept. */
 static int device_slot(void)
 {
     int device;
     CUDA_CHECK(cudaGetDevice(&device));
-    return device < DEVICES ? device : DEVICES;
+    return device < MOST_DEVICES ? device : MOST_DEVICES;
 }
 
 /* --- How a row is cut. --- */
@@ -107,10 +105,10 @@ template <bool MANY, class T> static int ask_most_clusters(struct plan plan)
 /* The same, asked once for each device and size of a cluster. */
 template <bool MANY, class T> static int most_clusters(const struct plan &plan)
 {
-    static std::atomic<int> known[DEVICES + 1][CLUSTER_MAX + 1]; /* the answer + 1 */
+    static std::atomic<int> known[MOST_DEVICES + 1][CLUSTER_MAX + 1]; /* the answer + 1 */
     const int slot = device_slot();
     std::atomic<int> *answer = &known[slot][plan.blocks];
-    if (slot == DEVICES || !*answer) *answer = ask_most_clusters<MANY, T>(plan) + 1;
+    if (slot == MOST_DEVICES || !*answer) *answer = ask_most_clusters<MANY, T>(plan) + 1;
     return *answer - 1;
 }
 
@@ -118,9 +116,9 @@ template <bool MANY, class T> static int most_clusters(const struct plan &plan)
  * for each device. */
 static const char *before_hopper(void)
 {
-    static std::atomic<int> versions[DEVICES + 1];
+    static std::atomic<int> versions[MOST_DEVICES + 1];
     const int slot = device_slot();
-    int version = slot < DEVICES ? versions[slot].load() : 0;
+    int version = slot < MOST_DEVICES ? versions[slot].load() : 0;
     if (!version) {
         cudaFuncAttributes of;
         CUDA_CHECK(cudaFuncGetAttributes(&of, pipeline_kernel<false, float>));

@@ -42,12 +42,4 @@ static inline size_t row_bytes(const struct problem *p)
     return p->cols * dtype_size(p->dtype);
 }
 
-static inline int device_attribute(enum cudaDeviceAttr what)
-{
-    int device, value;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device));
-    return value;
-}
-
 #endif

@@ -7,6 +7,7 @@
  * waits. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
+#include "gpu/device.h"
 #include "gpu/gpu_rows.h"
 #include "copy_engine.h"
 #include "fast_exp.h"
@@ -67,7 +68,7 @@ static size_t shared_bytes(const struct problem *p)
 
 static const char *shared_refuses(const struct problem *p)
 {
-    size_t limit = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    size_t limit = (size_t)device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
     return shared_bytes(p) > limit ? "rows larger than the shared memory of a block" : NULL;
 }
 
