@@ -3,11 +3,13 @@
     BUILD, SANITIZED        the build under test ($BUILD), and whether it has sanitizers
     run, stage, refused     run a program; its status, what it printed and what it complained of
     wait_for                waits until something has happened; a test never sleeps instead
-    save, load              write and read a .npy file
-    option_words            options of attention() as the command line has them
+    FIXTURE                 the words of a command line that give q, k and v of tests/fixture
+    save, load, lines_of    write and read a .npy file; the lines of a CSV file
+    option_words            arrays and options of attention() as the command line has them
     softmax, attention      the definitions in float64 (NumPy), with every option of a problem
     compare                 an array against what was expected, element by element
 """
+import csv
 import dataclasses
 import os
 import pathlib
@@ -88,6 +90,9 @@ def refused(number, *arguments, says="", code=2, **how):
 
 # --- Files. ---
 
+FIXTURE = [word for name in "qkv" for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")]
+
+
 def save(path, array, dtype="f4"):
     """Writes a .npy file of that type ('f2', '>f8', ...; None: the array's own).  An array in
     Fortran's order is written so."""
@@ -97,7 +102,7 @@ def save(path, array, dtype="f4"):
 
 
 def option_words(**options):
-    """Options of attention() for a command line; arrays go into files."""
+    """Options of attention() for a command line; arrays go into files, q into q.npy."""
     words = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
@@ -112,6 +117,12 @@ def option_words(**options):
 
 def load(path):
     return np.load(path)
+
+
+def lines_of(path):
+    """{column: text} of each line of a CSV file."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def normal(*shape, seed=1):

@@ -3,11 +3,13 @@ float64, which are judged by differences of the forward pass."""
 import numpy as np
 import pytest
 
-from helpers import (attention, compare, load, normal, option_words, refused, save, stage,
-                     visible)
+from helpers import attention, compare, load, normal, option_words, refused, save, stage, visible
 
-RUN = ["run", *[word for name in ("q", "k", "v", "do", "dq", "dk", "dv")
-                for word in (f"--{name}", f"{name}.npy")]]
+OUTPUTS = [f"--{name}={name}.npy" for name in ("dq", "dk", "dv")]
+
+
+def run_backward(number, q, k, v, do, *words, **options):
+    stage(number, "run", *option_words(q=q, k=k, v=v, do=do, **options), *OUTPUTS, *words)
 
 
 @np.errstate(over="ignore")  # of exp where nothing is seen
@@ -73,62 +75,46 @@ def test_the_equations_are_the_slopes_of_the_forward_pass(options):
 @pytest.mark.parametrize("options", OPTIONS)
 def test_run_writes_the_gradients(options, number):
     arrays, options = problem(options)
-    for name, x in zip(("q", "k", "v", "do"), arrays):
-        save(f"{name}.npy", x)
-    words = ["--dsinks", "dsinks.npy"] if "sinks" in options else []
-    stage(number, *RUN, *words, *option_words(**options))
+    run_backward(number, *arrays, *["--dsinks=dsinks.npy"] * ("sinks" in options), **options)
     for name, want in zip(("dq", "dk", "dv", "dsinks"), gradients(*arrays, **options)):
         if want is not None:
             compare(load(f"{name}.npy"), want, 2e-6, name)
 
 
 @pytest.mark.parametrize("number", [4, 5])
-def test_the_sinks_of_packed_sequences(place, number):
-    q, k, v, do = problem({})[0]
-    sinks = np.linspace(-1, 1, len(q))
-    for name, x in zip(("q", "k", "v", "do", "sinks"), (q, k, v, do, sinks)):
-        save(f"{name}.npy", x)
-    save("cq.npy", [0, 2, 3, 5], "i4"), save("ck.npy", [0, 3, 3, 7], "i4")
-    stage(number, *RUN, "--sinks", "sinks.npy", "--dsinks", "dsinks.npy",
-          "--cu-seqlens-q", "cq.npy", "--cu-seqlens-k", "ck.npy")
-    want = sum(gradients(q[:, a:b], k[:, c:d], v[:, c:d], do[:, a:b], sinks=sinks)[3]
-               for a, b, c, d in ((0, 2, 0, 3), (3, 5, 3, 7)))  # without keys there is no gradient
-    compare(load("dsinks.npy"), want, 2e-6)
-
-
-def test_packed_sequences_two_dimensions_and_what_is_refused(place):
-    q, k, v, do = problem({})[0]
-    for name, x in zip(("q", "k", "v", "do"), (q[0], k[0], v[0], do[0])):
-        save(f"{name}.npy", x)
-    stage(4, *RUN)
-    want = gradients(q[:1], k[:1], v[:1], do[:1])
-    compare(load("dk.npy"), want[1][0], 2e-6)
-    for name, x in zip(("q", "k", "v", "do"), (q, k, v, do)):
-        save(f"{name}.npy", x)
-    save("cq.npy", [0, 2, 2, 5], "i4"), save("ck.npy", [0, 3, 4, 7], "i4")
-    stage(4, *RUN, "--cu-seqlens-q", "cq.npy", "--cu-seqlens-k", "ck.npy", "--causal")
-    first = gradients(q[:, :2], k[:, :3], v[:, :3], do[:, :2], causal=True)
-    last = gradients(q[:, 2:], k[:, 4:], v[:, 4:], do[:, 2:], causal=True)
-    compare(load("dq.npy"), np.concatenate([first[0], last[0]], 1), 2e-6)
+def test_packed_sequences(number):
+    """The second has one key and no queries; of the third a query sees no key."""
+    (q, k, v, do), sinks = problem({})[0], np.linspace(-1, 1, 4)
+    ends = {"cu_seqlens_q": np.array([0, 2, 2, 5]), "cu_seqlens_k": np.array([0, 3, 4, 6])}
+    run_backward(number, q, k[:, :6], v[:, :6], do, "--dsinks=dsinks.npy", causal=True,
+                 sinks=sinks, **ends)
+    first, last = (gradients(q[:, a:b], k[:, c:d], v[:, c:d], do[:, a:b], causal=True, sinks=sinks)
+                   for a, b, c, d in ((0, 2, 0, 3), (2, 5, 4, 6)))
     none = np.zeros((2, 1, 8))
+    compare(load("dq.npy"), np.concatenate([first[0], last[0]], 1), 2e-6)
     compare(load("dk.npy"), np.concatenate([first[1], none, last[1]], 1), 2e-6)
-    save("do.npy", do[..., :3])
-    refused(4, *RUN, says="--do: do.npy: is [4, 5, 3] f32; give [heads_q, seqlen_q, head_dim_v] = "
-                          "[4, 5, 6]")
-    save("do.npy", do)
-    refused(4, *RUN[:-2], says="--dv is missing")
-    refused(4, *RUN, "--o", "o.npy", says="run: ")
-    refused(3, *RUN, says="no variant of this stage does this backward")
+    compare(load("dsinks.npy"), first[3] + last[3], 2e-6)
 
 
-def test_nan_in_do_stays_with_the_keys_that_its_query_sees(place):
+def test_two_dimensions_and_what_is_refused():
+    arrays = problem({})[0]
+    run_backward(4, *(x[0] for x in arrays))
+    compare(load("dk.npy"), gradients(*(x[:1] for x in arrays))[1][0], 2e-6)
+    words = ["run", *option_words(**dict(zip(("q", "k", "v", "do"), arrays)))]
+    refused(4, *words, *OUTPUTS[:-1], says="--dv is missing")
+    refused(4, *words, *OUTPUTS, "--o", "o.npy", says="run: ")
+    refused(3, *words, *OUTPUTS, says="no variant of this stage does this backward")
+    save("do.npy", arrays[3][..., :3])
+    refused(4, *words, *OUTPUTS, says="--do: do.npy: is [4, 5, 3] f32; give [heads_q, seqlen_q, "
+                                      "head_dim_v] = [4, 5, 6]")
+
+
+def test_nan_in_do_stays_with_the_keys_that_its_query_sees():
     """Query 0 sees keys 0 and 1 of 3: their dk, their dv in that column, and its own dq."""
     do, bad = np.ones((2, 2)), np.nan
     do[0, 0] = np.nan
-    for name, x in (("q", [[1], [2]]), ("k", [[1], [2], [3]]), ("v", np.arange(6).reshape(3, 2)),
-                    ("do", do)):
-        save(f"{name}.npy", x)
-    stage(4, *RUN, "--causal", "--variant", "gradient_all_cores")
+    q, k, v = np.array([[1.0], [2]]), np.array([[1.0], [2], [3]]), np.arange(6.0).reshape(3, 2)
+    run_backward(4, q, k, v, do, "--variant=gradient_all_cores", causal=True)
     for name, want in (("dq", [[bad], [0]]), ("dk", [[bad], [bad], [0]]),
                        ("dv", [[bad, 0], [bad, 0], [0, 0]])):
         assert (np.isnan(load(f"{name}.npy")) == np.isnan(want)).all(), name

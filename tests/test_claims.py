@@ -1,12 +1,11 @@
 """test_claims.py: what the lessons claim of their variants beyond a right answer: where one fails,
 what stays the same bit for bit, what is stored."""
-import csv
 import re
 
 import numpy as np
 import pytest
 
-from helpers import compare, load, normal, save, stage
+from helpers import compare, lines_of, load, normal, save, stage
 
 
 def answer(number, variant, x, *words, **files):
@@ -105,10 +104,8 @@ def peaks(number, *words):
     """Bytes of each variant at attention of one head beyond the arrays, which begin at 1024."""
     stage(number, "bench", "--quick", "--device", "cpu", "--op", "attention", "--csv", "peaks.csv",
           "--head-dim", 8, *words)
-    with open("peaks.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     return {row["variant"]: int(row["peak_bytes"]) - 1024 - int(row["seqlen_q"]) * 4 * (4 * 8 + 1)
-            for row in rows}
+            for row in lines_of("peaks.csv")}
 
 
 @pytest.mark.parametrize("number", WORKSPACE)
