@@ -23,78 +23,69 @@ static double error_in_ulp(float got, double want)
     return fabs(got - want) / ldexp(1, exponent - 24);
 }
 
-/* What a scan over the range found: the worst error, and the element that broke a rule. */
-struct finding {
-    double worst;
-    float at, largest, broken;
-    const char *rule;
-};
-
-typedef vfloat vector_function(vfloat x);
-
-/* Looks at LANES floats from bits `from` on, each `by` after the last.
- *   sign  multiplies them     least  below it the result must be 0
- *   most  above it INFINITY */
-static void look(struct finding *f, vector_function *vector, double (*exact)(double),
-                 uint32_t from, uint32_t by, float sign, float least, float most)
-{
-    float x[LANES], y[LANES];
-    for (uint32_t i = 0; i < LANES; i++) x[i] = sign * f32_from_bits(from + i * by);
-    vstore(y, vector(vload(x)));
-    for (int i = 0; i < LANES; i++) {
-        if (x[i] < least || x[i] > most) {
-            if (y[i] == (x[i] < least ? 0 : INFINITY)) continue;
-            f->rule = "neither 0 below the range nor infinite above it";
-            f->broken = x[i];
-            continue;
-        }
-        double error = error_in_ulp(y[i], exact(x[i]));
-        if (!(error <= f->worst)) {
-            f->worst = error;
-            f->at = x[i];
-        }
-        if (!(y[i] <= f->largest)) f->largest = y[i];
-    }
-}
-
-/* All of the range in steps. */
-static struct finding scan(vector_function *vector, double (*exact)(double), float sign,
-                           float least, float most)
-{
-    struct finding f = {0};
-    uint32_t by = getenv("LONG") ? 1 : 997;
-    for (uint64_t from = FIRST; from <= LAST; from += (uint64_t)by * LANES)
-        look(&f, vector, exact, (uint32_t)from, by, sign, least, most);
-    return f;
-}
-
 static vfloat exp_vector(vfloat x) { return vexp(x); }
 static vfloat exp_up_vector(vfloat x) { return vexp_up(x); }
 static vfloat exp2_vector(vfloat x) { return vexp2(x); }
 
-static void expect(struct finding f, double ulp, float largest, const char *name)
+/* The last of eight in lockstep, whole and in two factors. */
+static vfloat lockstep_vector(vfloat x)
 {
-    cr_log_info("%s: worst error %.4f ulp at %a", name, f.worst, f.at);
-    cr_expect(f.worst <= ulp, "%s(%a): error %.4f ulp, promised %.2f", name, f.at, f.worst, ulp);
-    cr_expect(f.largest <= largest, "%s reaches %.9g", name, f.largest);
-    cr_expect(!f.rule, "%s(%a): %s", name, f.broken, f.rule);
+    vfloat all[8] = {x, x, x, x, x, x, x, x};
+    vexp2_lockstep(8, all);
+    return all[7];
 }
 
-Test(vexp, exp_is_within_its_error_and_at_most_1_long)
+static vfloat parts_vector(vfloat x)
 {
-    expect(scan(exp_vector, exp, 1, VEXP_LEAST, 0), EXP_ULP, 1, "vexp");
+    vfloat all[8] = {x, x, x, x, x, x, x, x}, q[8], power[8];
+    vexp2_lockstep_parts(8, all, q, power);
+    return q[7] * power[7];
 }
 
-Test(vexp, exp2_is_within_its_error_and_at_most_1_long)
+/* An exponential on `sign` times the range: no normal float below `least`, infinite above `most`,
+ * between them within `ulp` and no larger than `largest`. */
+struct promise {
+    const char *name;
+    vfloat (*vector)(vfloat x);
+    double (*exact)(double);
+    float sign, least, most, largest;
+    double ulp;
+};
+
+/* The error of y at x; infinite where a rule is broken. */
+static double error_of(const struct promise *p, float x, float y)
 {
-    expect(scan(exp2_vector, exp2, 1, -126, 0), EXP2_ULP, 1, "vexp2");
+    if (x < p->least) return y >= 0 && y < FLT_MIN ? 0 : INFINITY;
+    if (x > p->most) return y == INFINITY ? 0 : INFINITY;
+    return y <= p->largest ? error_in_ulp(y, p->exact(x)) : INFINITY;
 }
 
-Test(vexp, exp_up_is_within_its_error_on_both_sides_long)
+Test(vexp, every_form_keeps_its_promise_long)
 {
-    expect(scan(exp_up_vector, exp, 1, VEXP_LEAST, VEXP_MOST), EXP_ULP, 1, "vexp_up");
-    expect(scan(exp_up_vector, exp, -1, VEXP_LEAST, VEXP_MOST), EXP_ULP, FLT_MAX,
-           "vexp_up");
+    static const struct promise of[] = {
+        {"vexp", exp_vector, exp, 1, VEXP_LEAST, 0, 1, EXP_ULP},
+        {"vexp2", exp2_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
+        {"vexp2_lockstep", lockstep_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
+        {"vexp2_lockstep_parts", parts_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
+        {"vexp_up", exp_up_vector, exp, 1, VEXP_LEAST, VEXP_MOST, 1, EXP_ULP},
+        {"vexp_up", exp_up_vector, exp, -1, VEXP_LEAST, VEXP_MOST, FLT_MAX, EXP_ULP}};
+    uint32_t by = getenv("LONG") ? 1 : 997;
+    for (size_t f = 0; f < sizeof of / sizeof *of; f++) {
+        double worst = 0;
+        float at = 0;
+        for (uint64_t from = FIRST; from <= LAST; from += (uint64_t)by * LANES) {
+            float x[LANES], y[LANES];
+            for (uint32_t i = 0; i < LANES; i++)
+                x[i] = of[f].sign * f32_from_bits((uint32_t)from + i * by);
+            vstore(y, of[f].vector(vload(x)));
+            for (int i = 0; i < LANES; i++)
+                if (error_of(&of[f], x[i], y[i]) > worst)
+                    worst = error_of(&of[f], x[i], y[i]), at = x[i];
+        }
+        cr_log_info("%s: worst error %.4f ulp at %a", of[f].name, worst, at);
+        cr_expect(worst <= of[f].ulp, "%s(%a): error %.4f ulp, promised %.2f", of[f].name, at, worst,
+                  of[f].ulp);
+    }
 }
 
 /* NaN of any payload: its bits are shifted into an exponent on the way. */
@@ -107,6 +98,8 @@ Test(vexp, nan_stays_nan)
         cr_expect(isnan(vexp(vset(x))[0]), "vexp of NaN %08x", bits[i]);
         cr_expect(isnan(vexp_up(vset(x))[0]), "vexp_up of NaN %08x", bits[i]);
         cr_expect(isnan(vexp2(vset(x))[0]), "vexp2 of NaN %08x", bits[i]);
+        cr_expect(isnan(lockstep_vector(vset(x))[0]), "vexp2_lockstep of NaN %08x", bits[i]);
+        cr_expect(isnan(parts_vector(vset(x))[0]), "vexp2_lockstep_parts of NaN %08x", bits[i]);
     }
 }
 
@@ -127,57 +120,6 @@ Test(vexp, ends_of_the_range_are_exact)
     cr_expect(vexp_up(vset(VEXP_MOST))[0] < INFINITY);
     cr_expect(vexp_up(vset(nextafterf(VEXP_MOST, 100)))[0] == INFINITY);
     cr_expect(vexp_up(vset(INFINITY))[0] == INFINITY);
-}
-
-/* Eight at once: the same bits as one at a time, but for what is below 2^-126. */
-Test(vexp, lockstep_gives_the_same_bits)
-{
-    static const uint32_t edges[] = {0xff800000, 0x7fc0dead, 0x80000000, 0, 0xc2fd0000,
-                                     0xc2fcffff, 0xc2fc0000, 0xff7fffff};
-    size_t wrong = 0, tried = 0;
-    float at = 0;
-    for (uint64_t from = FIRST; from <= LAST; from += 8 * LANES * 997) {
-        float x[8 * LANES], y[8 * LANES];
-        vfloat v[8];
-        for (uint32_t i = 0; i < 8 * LANES; i++)
-            x[i] = f32_from_bits(from == FIRST ? edges[i % 8] : (uint32_t)from + i * 997);
-        for (int u = 0; u < 8; u++) v[u] = vload(x + u * LANES);
-        vexp2_lockstep(8, v);
-        for (int u = 0; u < 8; u++) vstore(y + u * LANES, v[u]);
-        for (int i = 0; i < 8 * LANES; i++, tried++) {
-            int same = f32_bits(y[i]) == f32_bits(sexp2(x[i]));
-            int low = x[i] < -126 && y[i] >= 0 && y[i] < 0x1p-126f && (x[i] > -126.6f || y[i] == 0);
-            if (same || low || (isnan(x[i]) && isnan(y[i]))) continue;
-            at = x[i];
-            wrong++;
-        }
-    }
-    cr_expect(wrong == 0 && tried > 100000, "%zu of %zu, e.g. %a", wrong, tried, at);
-}
-
-/* Lengths on both sides of every unrolling; m below, at and above the largest score. */
-Test(vexp, sum_in_one_look_is_the_sum_of_the_terms)
-{
-    static const size_t lengths[] = {1, 15, 16, 17, 127, 128, 129, 1000};
-    static const float m[] = {-INFINITY, 1, 2.5f, 3, 9};
-    float x[1000];
-    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-        for (size_t k = 0; k < sizeof m / sizeof m[0]; k++) {
-            size_t n = lengths[i];
-            double want = 0;
-            for (size_t j = 0; j < n; j++) x[j] = 2 - (float)((j * 7 + 5) % 11);
-            x[n / 2] = -INFINITY;
-            x[n / 3] = 3;
-            for (size_t j = 0; j < n; j++)
-                want += exp((double)x[j] - (m[k] == -INFINITY ? 0 : m[k]));
-            struct block_sum got = vexp_sum(x, n, m[k]);
-            double sum = vsum(got.sum);
-            cr_expect(got.top == 3, "n %zu, m %g: the largest is %g", n, m[k], got.top);
-            cr_expect(fabs(sum - want) <= 1e-6 * want, "n %zu, m %g: sum %.9g, want %.9g", n,
-                      m[k], sum, want);
-            x[n / 2] = NAN;
-            cr_expect(isnan(vsum(vexp_sum(x, n, m[k]).sum)), "n %zu, m %g: NaN lost", n, m[k]);
-        }
 }
 
 /* Nothing linked into the program may have set flush-to-zero, as -ffast-math does. */
