@@ -138,7 +138,7 @@ def test_faults_of_one_rank_are_told_with_its_number():
     both = ["mpirun", "-n", 1, "-wdir", "there", MPI, *words, ":", "-n", 1, "-wdir", "here", MPI,
             *words]
     os.remove("here/v.npy")
-    fails(2, "rank 1: v.npy", run(*both, want=None, env=ENV))
+    fails(2, "rank 1: --v: v.npy", run(*both, want=None, env=ENV))
     for name in "qkv":
         save(f"here/{name}.npy", normal(2, 5, 8))
     fails(2, "rank 1: its files have other shapes", run(*both, want=None, env=ENV))
@@ -223,7 +223,7 @@ def test_gpus_faults():
     program = BUILD / STAGES[4]
     for code, says, words in [
             (77, "this machine, which has", ["check", "--gpus", gpus() + 1]),
-            (2, "do not support f32", ["run", "--gpus", gpus(), *FIXTURE, "--o", "o.npy"]),
+            (2, "does not support f32", ["run", "--gpus", gpus(), *FIXTURE, "--o", "o.npy"]),
             (2, "no strategy 'star'", ["check", "--gpus", 1, "--strategy", "star"])]:
         fails(code, says, stage(5, *words, want=None), program)
     fails(77, "this machine, which has",

@@ -22,18 +22,14 @@ struct npy {
     size_t n_overflowed;           /* finite f64 that became an infinite f32 */
     int was_big_endian, was_fortran;
     size_t itemsize;               /* bytes of an element of the file */
-    size_t rows_there;             /* of a part: the file's last but one dimension */
 };
 
 /* Reads the array in the file (or pipe) path: f16, f32 or f64 in either byte order, C or
  * Fortran order, format versions 1 to 3.  Any failure is the input's fault (exit 2) and
  * leaves *out empty.
  *   integers  int32 or int64 in the file instead, int32_t in memory; one that does not fit is
- *             a failure
- *   rows      NULL, or: rows[0] to rows[1] - 1 of the last but one dimension alone; what lies
- *             between is not read.  Needs a regular file in C order.  {0, 0}: the header
- *             alone, `shape` has 0 rows */
-const char *npy_read(const char *path, int integers, const size_t *rows, struct npy *out);
+ *             a failure */
+const char *npy_read(const char *path, int integers, struct npy *out);
 
 /* The header of a file of that name, text (n), into shape, itemsize, was_big_endian and
  * was_fortran. */
@@ -56,9 +52,7 @@ struct npy_writer {
     int mode;                      /* permissions to keep, -1 for a new file */
     /* To be filled in. */
     size_t ndim, shape[NPY_MAX_DIMS];
-    const float *data;             /* (the product of shape), or NULL: slice by slice; */
-    size_t (*next)(void *context, const float **data); /* points at those that follow and */
-    void *context;                 /* returns how many, 0 at the end */
+    const float *data;             /* (the product of shape) */
 };
 
 /* Resolves path and makes sure that a file can be created beside it; leaves nothing

@@ -37,7 +37,6 @@ struct source {
     FILE *file;
     size_t size;         /* bytes of it; SIZE_MAX: nobody knows (a pipe) */
     int integers;        /* int32 or int64 is wanted, not floats */
-    const size_t *rows;  /* only rows [0] to [1] - 1 of the last but one dimension, or NULL */
 };
 
 /* Version and length of the header, in front of it. */
@@ -110,32 +109,6 @@ static const char *get_all(struct source *s, size_t bytes, void **out)
     return fgetc(s->file) == EOF ? NULL : too_few(s, bytes, bytes + 1);
 }
 
-/* The wanted rows alone, for every index of the dimensions before. */
-static const char *get_rows(struct source *s, struct npy *a)
-{
-    size_t first = s->rows[0], end = s->rows[1], n = a->ndim < 2 ? 0 : a->shape[a->ndim - 2];
-    size_t bytes = a->count * a->itemsize;
-    off_t at = ftello(s->file);
-    if (a->ndim < 2 || end > n || first > end)
-        return npy_error("%s: has no rows %zu to %zu", s->name, first, end);
-    if (a->was_fortran || s->size == SIZE_MAX)
-        return npy_error("%s: is %s; to read a part of it, a file in C order is needed", s->name,
-                         a->was_fortran ? "in Fortran order" : "no regular file");
-    size_t row = a->count ? a->shape[a->ndim - 1] * a->itemsize : 0;
-    size_t planes = row ? bytes / row / n : 0, part = (end - first) * row;
-    a->shape[a->ndim - 2] = end - first;
-    a->count = planes * part / a->itemsize;
-    a->rows_there = n;
-    a->data = malloc(planes * part + 1);
-    errno = 0;
-    if (!a->data) return no_memory(s, planes * part);
-    for (size_t i = 0; i < planes; i++)
-        if (fseeko(s->file, at + (off_t)((i * n + first) * row), SEEK_SET) ||
-            fread((char *)a->data + i * part, 1, part, s->file) < part)
-            return npy_error("%s: %s", s->name, errno ? strerror(errno) : "cut off?");
-    return NULL;
-}
-
 /* An element of 8 bytes as one of 4.  NULL, or why it does not fit. */
 static const char *narrow(const struct source *s, struct npy *a, size_t i, void *element)
 {
@@ -204,7 +177,7 @@ static const char *read_source(struct source *s, struct npy *a)
     size_t bytes = a->count * a->itemsize, at = s->size == SIZE_MAX ? 0 : (size_t)ftello(s->file);
     if (!error && s->size != SIZE_MAX && s->size != at + bytes)
         error = too_few(s, bytes, s->size - at);
-    if (!error) error = s->rows ? get_rows(s, a) : get_all(s, bytes, &a->data);
+    if (!error) error = get_all(s, bytes, &a->data);
     if (!error) error = make_native(s, a);
     a->dtype = a->itemsize == 2 ? F16 : F32;
     a->is_int = s->integers;
@@ -212,10 +185,10 @@ static const char *read_source(struct source *s, struct npy *a)
     return error;
 }
 
-const char *npy_read(const char *path, int integers, const size_t *rows, struct npy *out)
+const char *npy_read(const char *path, int integers, struct npy *out)
 {
     struct stat about;
-    struct source s = {.name = *path ? path : "''", .integers = integers, .rows = rows,
+    struct source s = {.name = *path ? path : "''", .integers = integers,
                        .file = fopen(path, "rbe")};
     const char *error = NULL;
     *out = (struct npy){0};

@@ -127,11 +127,7 @@ static int write_array(int fd, const struct npy_writer *w)
     head[8] = (char)((n - 10) & 0xff);
     head[9] = (char)((n - 10) >> 8);
     int error = write_bytes(fd, head, n);
-    if (!w->next) return error ? error : write_bytes(fd, w->data, count * sizeof(float));
-    const float *data;
-    while (!error && (n = w->next(w->context, &data)))
-        error = write_bytes(fd, data, n * sizeof(float));
-    return error;
+    return error ? error : write_bytes(fd, w->data, count * sizeof(float));
 }
 
 static const char *write_file(const struct npy_writer *w)

@@ -65,12 +65,12 @@ static void no_keys(const struct run *r)
 }
 
 /* Did the variant write outside of an output? */
-static int damaged(const struct run *r, const struct variant *v)
+static int damaged(const struct run *r)
 {
     for (int i = 0; i < N_ARRAYS; i++) {
         const char *why = r->out.array[i].data ? output_damage(&r->out.array[i]) : NULL;
         if (!why) continue;
-        fprintf(stderr, "%s: variant %s: %s: %s\n", r->stage->name, v->name,
+        fprintf(stderr, "%s: variant %s: %s: %s\n", r->stage->name, r->v->name,
                 array_list[i].name, why);
         return FAILED;
     }
@@ -93,8 +93,9 @@ static int run_forward(struct run *r, struct outputs *forward)
     return why ? bad(r, "variant %s: %s", v->name, why) : OK;
 }
 
-static int compute(struct run *r, const struct variant *v, struct outputs *forward)
+static int compute(struct run *r, struct outputs *forward)
 {
+    const struct variant *v = r->v;
     size_t n = 0;
     r->out = outputs_new(&r->p);
     outputs_bind(&r->out, &r->a);
@@ -108,41 +109,58 @@ static int compute(struct run *r, const struct variant *v, struct outputs *forwa
     int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r, forward) : OK;
     if (status) return status;
     const char *why = execute(v, &r->p, &r->a);
-    if (!why) return damaged(r, v);
+    if (!why) return damaged(r);
     return bad(r, "variant %s: %s%s", v->name, why,
                v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");
 }
 
-static int do_run(struct run *r)
+int run_problem(struct run *r)
 {
-    const struct options *opt = r->opt;
-    const struct variant *v;
-    enum dtype type = F32;
     int status = run_read(r);
     if (!status) status = run_choose_problem(r);
-    if (!status) status = run_outputs_fit(r);
-    if (!status) status = run_choose_variant(r, &v, &type);
+    return status ? status : run_outputs_fit(r);
+}
+
+int run_prepare(struct run *r)
+{
+    enum dtype type = F32;
+    int status = run_choose_variant(r, &type);
     if (!status) status = run_open_outputs(r);
     /* --dtype asks for rounding even where the variant computes in f32. */
-    if (!status && opt->has_dtype) status = run_convert_inputs(r, opt->dtype);
-    if (!status) status = run_convert_inputs(r, type);
-    if (status) return status;
-    run_describe(r, v);
+    if (!status && r->opt->has_dtype) status = run_convert_inputs(r, r->opt->dtype);
+    return status ? status : run_convert_inputs(r, type);
+}
+
+int run_finish(struct run *r)
+{
     struct outputs forward = {{{0}}};
-    status = compute(r, v, &forward);
+    run_describe(r);
+    int status = compute(r, &forward);
     outputs_free(&forward);
     return status ? status : run_write_outputs(r);
 }
 
-int run_stage(const struct stage *stage, const struct options *opt)
+static int all_steps(struct run *r)
+{
+    int status = run_problem(r);
+    if (!status) status = run_prepare(r);
+    return status ? status : run_finish(r);
+}
+
+int run_in_steps(const struct stage *stage, const struct options *opt, int (*steps)(struct run *r))
 {
     struct run r = {.stage = stage, .opt = opt, .report = stdout};
     r.p = opt->score;
     r.p.op = run_operation(opt);
     if (writes_to_standard_output(opt)) r.report = stderr;
-    int status = do_run(&r);
+    int status = steps(&r);
     npy_writer_abort(r.writer, N_ARRAYS);
     for (int i = 0; i < N_ARRAYS; i++) npy_free(&r.in[i]);
     outputs_free(&r.out);
     return status;
+}
+
+int run_stage(const struct stage *stage, const struct options *opt)
+{
+    return run_in_steps(stage, opt, all_steps);
 }

@@ -23,6 +23,7 @@ struct run {
     const struct options *opt;
     FILE *report;               /* what was done: stdout, or stderr when an array goes there */
     struct problem p;
+    const struct variant *v;    /* computes it */
     struct npy in[N_ARRAYS];    /* the files read; of others all 0 */
     struct arrays a;
     struct outputs out;
@@ -41,6 +42,12 @@ int bad_file(const struct run *r, enum array i, const char *format, ...)
 void say(const struct run *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Runs the steps: one process takes these three, several ranks meet in between. */
+int run_in_steps(const struct stage *stage, const struct options *opt, int (*steps)(struct run *r));
+int run_problem(struct run *r); /* reads the inputs */
+int run_prepare(struct run *r); /* chooses a variant, opens the outputs */
+int run_finish(struct run *r);  /* computes and writes */
+
 /* Reads the files of the inputs that were given. */
 int run_read(struct run *r);
 
@@ -55,12 +62,6 @@ int run_choose_problem(struct run *r);
  * dimensions before its rows as q has, an array of results those of x. */
 size_t run_file_shape(const struct run *r, enum array i, size_t *shape);
 
-/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32,
- * else (only where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.
- * 0 when there is none. */
-int choice_type(const struct variant *v, const struct problem *p, int narrow,
-                enum dtype *type);
-
 /* The stage's best variant for p on this machine, or NULL; sets the type that is computed
  * in.  The best are those that take the arrays as they lie: for the others execute() gathers
  * each sequence and merges sinks in.  Of these, those that keep a bad value row from leaking
@@ -70,11 +71,11 @@ int choice_type(const struct variant *v, const struct problem *p, int narrow,
 const struct variant *choice_default(const struct stage *stage, const struct problem *p,
                                      int isolate, enum dtype *type);
 
-/* The variant named by --variant, or the default; sets the type that is computed in. */
-int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type);
+/* Sets r->v, named by --variant or the default, and the type that is computed in. */
+int run_choose_variant(struct run *r, enum dtype *type);
 
 /* Prints the variant, the type and the shapes. */
-void run_describe(const struct run *r, const struct variant *v);
+void run_describe(const struct run *r);
 
 /* Opens the files of the outputs that were asked for. */
 int run_open_outputs(struct run *r);

@@ -16,7 +16,7 @@ static int read_file(struct run *r, enum array i)
 {
     struct npy *a = &r->in[i];
     const char *path = r->opt->file[i];
-    const char *why = npy_read(path, array_list[i].number == INT32, NULL, a);
+    const char *why = npy_read(path, array_list[i].number == INT32, a);
     if (why) return bad(r, "--%s: %s", array_list[i].name, why);
     if (a->was_f64) say(r, "%s: f64 rounded to f32\n", path);
     if (a->n_overflowed)

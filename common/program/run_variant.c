@@ -12,8 +12,11 @@
 #include "problem/variant.h"
 #include "program/run.h"
 
-int choice_type(const struct variant *v, const struct problem *p, int narrow,
-                enum dtype *type)
+/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32, else (only
+ * where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.  0 when there is
+ * none. */
+static int choice_type(const struct variant *v, const struct problem *p, int narrow,
+                       enum dtype *type)
 {
     const enum dtype order[] = {p->dtype, F32, BF16, F16};
     struct problem q = *p;
@@ -110,8 +113,7 @@ static int may_leak(const struct run *r, enum dtype dtype)
 
 /* The variant named by --variant; sets the type that is computed in.
  *   isolate  may_leak() */
-static int named_variant(struct run *r, int isolate, const struct variant **chosen,
-                         enum dtype *type)
+static int named_variant(struct run *r, int isolate, enum dtype *type)
 {
     const struct variant *const *all = r->stage->variants;
     size_t i = 0;
@@ -134,7 +136,7 @@ static int named_variant(struct run *r, int isolate, const struct variant **chos
         r->stage->number > 1 && (isolate || may_leak(r, *type)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
-    *chosen = v;
+    r->v = v;
     return OK;
 }
 
@@ -153,24 +155,22 @@ static int no_variant(const struct run *r)
                     "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
 }
 
-/* The variant named by --variant, or the default; sets the type that is computed in. */
-int run_choose_variant(struct run *r, const struct variant **chosen, enum dtype *type)
+int run_choose_variant(struct run *r, enum dtype *type)
 {
     int isolate = may_leak(r, r->p.dtype);
-    if (r->opt->variant) return named_variant(r, isolate, chosen, type);
-    *chosen = choice_default(r->stage, &r->p, isolate, type);
-    if (!*chosen) return no_variant(r);
-    return OK;
+    if (r->opt->variant) return named_variant(r, isolate, type);
+    r->v = choice_default(r->stage, &r->p, isolate, type);
+    return r->v ? OK : no_variant(r);
 }
 
 /* --verbose: why none of the variants listed after the chosen one was taken; a line for
  * those with the same reason. */
-static void say_why(const struct run *r, const struct variant *chosen)
+static void say_why(const struct run *r)
 {
     const struct variant *const *all = r->stage->variants;
     char why[300], last[300] = "";
     size_t i = 0;
-    while (strcmp(all[i]->name, chosen->name)) i++;
+    while (strcmp(all[i]->name, r->v->name)) i++;
     while (all[++i]) {
         const struct variant *v = variant_here(all[i]);
         if (!variant_does(v, r->p.op)) continue;
@@ -185,13 +185,14 @@ static void say_why(const struct run *r, const struct variant *chosen)
     if (*last) say(r, ": %s\n", last);
 }
 
-void run_describe(const struct run *r, const struct variant *v)
+void run_describe(const struct run *r)
 {
     const struct problem *p = &r->p;
-    say(r, "variant %s (%s, %s): %s\n", v->name, device_name(v->device),
-        dtype_name(p->dtype), v->idea);
+    const struct variant *v = r->v;
+    say(r, "variant %s (%s, %s): %s\n", v->name,
+        r->stage->ranks ? r->stage->ranks : device_name(v->device), dtype_name(p->dtype), v->idea);
     if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
-    if (r->opt->verbose && !r->opt->variant) say_why(r, v);
+    if (r->opt->verbose && !r->opt->variant) say_why(r);
     if (v->device == GPU_ON_CPU)
         say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
     if (!on_heads(p)) {

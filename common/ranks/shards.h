@@ -69,27 +69,7 @@ const char *timeline_write(const char *path);
 extern struct problem whole;
 extern const struct strategy *strategy;
 
-/* Fills the shards of this process: rows() sets *numbers to those rows of every head, in memory
- * of its own, and returns NULL or why it cannot. */
-typedef const char *rows_function(const void *from, enum array which, struct key_range rows,
-                                  float **numbers);
-const char *shards_fill(rows_function *rows, const void *from);
-
-/* o or lse in the array's order: head by head, and in a head the front chunks of all ranks, then
- * the back chunks from the last rank to the first. */
-struct slices {
-    enum array which;   /* ARRAY_O or ARRAY_LSE */
-    size_t ranks;       /* that hold the answer */
-    float *memory;      /* room for the longest chunk */
-    size_t head, at;    /* where we are: chunk `at` of 2 ranks in that head */
-};
-const char *slices_new(struct slices *s, enum array which); /* NULL, or why not */
-
-/* Points at the next numbers on process 0, fetched from their rank, and returns how many; 0 at
- * the end.  Every process calls it as often. */
-size_t slices_next(void *slices, const float **numbers);
-
-/* The stage with its strategies as variants, for `list` and `check`. */
+/* The stage with its strategies as variants. */
 struct stage stage_of_ranks(const struct stage *stage);
 
 int bench_on_ranks(const struct stage *stage, const struct options *opt);
