@@ -219,13 +219,20 @@ def test_arrays_that_cannot_be_are_refused(words, arrays):
         five_steps.attention(*arrays)
 
 
+@pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+def test_tensors_that_cannot_be_are_refused():
+    q, k = (given("torch", a) for a in (Q, K))
+    for words, arrays in (("k is a ndarray", (q, K, k)), ("on meta", (q.to("meta"), *[k.to("meta")] * 2)),
+                          ("devices", (q, k.to("meta"), k)), ("types differ", (q, k.half(), k))):
+        with pytest.raises(five_steps.FiveStepsError, match=words):
+            five_steps.attention(*arrays)
+
+
 @pytest.mark.parametrize("words, sums", [
-    ("from 1", np.array([1, 2], "i4")), ("longest", np.array([0, 9], "i4")), ("float32", normal(2)),
-    ("alike", np.array([0, 1, 2], "i4"))])
+    ("from 1", [1, 2]), ("longest", [0, 9]), ("float32", normal(2)), ("alike", [0, 1, 2])])
 def test_prefix_sums_that_cannot_be_are_refused(words, sums):
-    good = np.array([0, 2], "i4")
     with pytest.raises(five_steps.FiveStepsError, match=words):
-        five_steps.attention(Q, Q, Q, cu_seqlens_q=sums, cu_seqlens_k=good)
+        five_steps.attention(Q, Q, Q, cu_seqlens_q=np.array(sums), cu_seqlens_k=np.array([0, 2]))
 
 
 # --- Softmax and merge. ---
