@@ -101,15 +101,6 @@ def test_every_verb_of_the_students_help_works(made):
     assert "this copy has no `make sanitize`" in run("make", "sanitize", cwd=students, want=2).err
 
 
-def test_handout_says_what_it_must(made):
-    _, _, three = made
-    page = three["COURSE.md"]
-    for words in ("make hint", "container", "does not count", "**Help.**", "minutes", "Stages 4 to 5 come"):
-        assert words in page, words
-    assert page.count("\n| `0") == 9 + 2 and "container" in three["Containerfile"].lower() or "docker" in three["Containerfile"]
-    assert three[".gitignore"] == "build/\n" and "eol=lf" in three[".gitattributes"]
-
-
 def test_a_students_exercise_is_judged_with_what_students_have(made):
     out, _, _ = made
     tool = [sys.executable, "common/grader/exercises.py"]

@@ -1,6 +1,8 @@
-/* The GPU kernels of stages 1 to 3, executed on the CPU: every length around an edge of the
- * dispatch, rows that start anywhere, rows that are cut in slices, the table of traffic. */
+/* GPU kernels executed on the CPU, beyond the cases of `check`.  Stages 1 to 3: every length around an
+ * edge of the dispatch, rows that start anywhere, rows that are cut in slices, the table of traffic.
+ * Stage 5: repairs, and threads. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 
 #include "attention_problem.h"
 
@@ -71,5 +73,29 @@ Test(gpu_softmax, predicted_passes_are_those_of_the_table)
         struct cost c = cases[i].v->cost(&p);
         cr_expect(c.passes == cases[i].passes && c.bytes == 4 * 7000 * cases[i].passes,
                   "%s: %g passes, %g bytes", cases[i].v->name, c.passes, c.bytes);
+    }
+}
+
+extern const struct variant first_block_max, tuned, general;
+
+/* In two blocks of 64 keys or more the maximum rises: the last is repaired, and its keys are read by
+ * ordinary loads before the copy engine writes others there. */
+static void *expect_right_when_scores_rise(void *variant)
+{
+    struct inputs *in = inputs_of(problem_of(OP_ATTENTION, (struct shape){1, 1, 1, 100, 1024, 64, 64},
+                                             0, 0), ASCENDING, BF16);
+    judge(variant, in);
+    inputs_free(in);
+    return NULL;
+}
+
+/* A thread that has called nothing before has no context of the GPU, without which no launch works. */
+Test(hopper, blocks_that_are_repaired_are_right_in_a_new_thread)
+{
+    const struct variant *of[] = {&first_block_max, &tuned, &general};
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        cr_assert(!pthread_create(&thread, NULL, expect_right_when_scores_rise, (void *)of[i]));
+        pthread_join(thread, NULL);
     }
 }
