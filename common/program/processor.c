@@ -8,34 +8,22 @@
 #include <string.h>
 #include <unistd.h>
 
-unsigned processor_has(void)
+static void needs(const char *program, const char *set, int is_built_for, int is_here)
 {
-    unsigned has = 0, bit = 0;
-#if defined __x86_64__
-    __builtin_cpu_init();
-#define ADD(name, macro) has |= (__builtin_cpu_supports(name) ? 1u : 0u) << bit++;
-    INSTRUCTION_SETS(ADD)
-#endif
-    (void)bit;
-    return has;
-}
-
-const char *processor_lacks(const char *const *needs, unsigned has)
-{
-#define NAME(name, macro) name,
-    static const char *const names[] = {INSTRUCTION_SETS(NAME) NULL};
-    for (int i = 0; needs[i]; i++)
-        if (!strcmp(needs[i], "1") && !(has & 1u << i)) return names[i];
-    return NULL;
+    const char *slash = strrchr(program, '/');
+    if (!is_built_for || is_here) return;
+    fprintf(stderr, "%s: this processor lacks %s, for which the program was built; build it on "
+            "this machine, or with ARCH_FLAGS=-march=x86-64\n", slash ? slash + 1 : program, set);
+    _exit(2);
 }
 
 __attribute__((constructor(101))) static void check_processor(int argc, char **argv)
 {
-    const char *lacking = processor_lacks(built_for, processor_has());
-    if (!lacking) return;
-    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
-    fprintf(stderr, "%s: this processor lacks %s, for which the program was built; build it on "
-            "this machine, or with ARCH_FLAGS=-march=x86-64\n",
-            slash ? slash + 1 : argc > 0 ? argv[0] : "program", lacking);
-    _exit(2);
+    const char *program = argc > 0 ? argv[0] : "program", *const *built = built_for;
+    (void)program, (void)built, (void)needs;
+#if defined __x86_64__
+    __builtin_cpu_init();
+#define ASK(name, macro) needs(program, name, !strcmp(*built++, "1"), __builtin_cpu_supports(name) != 0);
+    INSTRUCTION_SETS(ASK)
+#endif
 }

@@ -1,4 +1,5 @@
-/* processor.h: does this processor have the instructions that the program was built for? */
+/* processor.h: the instructions that the program was built for (built_for.c), for the one file that
+ * asks whether this processor has them (processor.c). */
 #ifndef PROCESSOR_H
 #define PROCESSOR_H
 
@@ -16,10 +17,5 @@
 /* Of each set, in this order, then NULL: "1" when the compiler was told that it may use it (its
  * macro is defined as 1), else the macro's name. */
 extern const char *const built_for[];
-
-/* The first set of `needs` (as built_for) that `has` (a bit for each) lacks, or NULL. */
-const char *processor_lacks(const char *const *needs, unsigned has);
-
-unsigned processor_has(void);
 
 #endif

@@ -76,23 +76,6 @@ const struct variant *choice_default(const struct stage *stage, const struct pro
     return choice_of(stage, &plain, isolate, type);
 }
 
-/* Why v was not taken, though it is listed after the one that was: into text [size]. */
-static void choice_why_not(const struct stage *stage, const struct problem *p,
-                           const struct variant *v, char *text, size_t size)
-{
-    enum dtype type;
-    const char *why = variant_not_by_default(v);
-    if (why) snprintf(text, size, "%s", why);
-    else if (only_by_name(stage, v))
-        snprintf(text, size, "is a GPU kernel; --variant names one that the CPU executes");
-    else if (!(v->types & (TYPE(p->dtype) | TYPE(F32))))
-        snprintf(text, size, "does not compute in %s", dtype_name(p->dtype));
-    else if (!choice_type(v, p, 0, &type))
-        snprintf(text, size, "does not support %s", choice_refusal(v, p, 0));
-    else if (type != p->dtype) snprintf(text, size, "computes in %s", dtype_name(type));
-    else snprintf(text, size, "lets NaN or inf in v leak");
-}
-
 /* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
 static int holds_nonfinite(const struct npy *a, enum dtype dtype)
 {
@@ -163,28 +146,6 @@ int run_choose_variant(struct run *r, enum dtype *type)
     return r->v ? OK : no_variant(r);
 }
 
-/* --verbose: why none of the variants listed after the chosen one was taken; a line for
- * those with the same reason. */
-static void say_why(const struct run *r)
-{
-    const struct variant *const *all = r->stage->variants;
-    char why[300], last[300] = "";
-    size_t i = 0;
-    while (strcmp(all[i]->name, r->v->name)) i++;
-    while (all[++i]) {
-        const struct variant *v = variant_here(all[i]);
-        if (!variant_does(v, r->p.op)) continue;
-        choice_why_not(r->stage, &r->p, v, why, sizeof why);
-        if (!strcmp(why, last)) {
-            say(r, ", %s", v->name);
-            continue;
-        }
-        say(r, "%s%s%s  not %s", *last ? ": " : "", last, *last ? "\n" : "", v->name);
-        strcpy(last, why);
-    }
-    if (*last) say(r, ": %s\n", last);
-}
-
 void run_describe(const struct run *r)
 {
     const struct problem *p = &r->p;
@@ -192,7 +153,6 @@ void run_describe(const struct run *r)
     say(r, "variant %s (%s, %s): %s\n", v->name,
         r->stage->ranks ? r->stage->ranks : device_name(v->device), dtype_name(p->dtype), v->idea);
     if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
-    if (r->opt->verbose && !r->opt->variant) say_why(r);
     if (v->device == GPU_ON_CPU)
         say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
     if (!on_heads(p)) {
