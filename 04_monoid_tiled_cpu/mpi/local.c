@@ -21,20 +21,19 @@ static void merge_part(size_t first, size_t rows)
     }
 }
 
-/* The bias of a piece, an array of its own.  column: its first one in the whole */
-static const float *bias_of(const struct piece *x, size_t column)
+/* The bias of a piece, an array of its own.   row, column: its first ones in the whole */
+static const float *bias_of(const struct piece *x, size_t row, size_t column)
 {
     size_t n = range_size(x->cols);
-    const float *from = shard.bias + x->rows.first * shard.bias_columns + column -
-                        shard.bias_first;
     if (!whole.has_bias) return NULL;
     for (size_t i = 0; i < range_size(x->rows); i++)
-        memcpy(shard.part_bias + i * n, from + i * shard.bias_columns, n * sizeof *from);
+        memcpy(shard.part_bias + i * n, whole_bias + (row + i) * whole.seqlen_k + column,
+               n * sizeof *whole_bias);
     return shard.part_bias;
 }
 
 /* The attention of one piece, merged.  n_k: keys of a head in `keys` */
-static void fold_piece(const struct piece *x, const float *keys, size_t n_k, size_t column)
+static void fold_piece(const struct piece *x, const float *keys, size_t n_k, const float *bias)
 {
     struct problem p = problem_of_piece(&whole, x);
     size_t d = p.head_dim, dv = p.head_dim_v, hq = p.heads_q, hk = p.heads_kv;
@@ -44,7 +43,7 @@ static void fold_piece(const struct piece *x, const float *keys, size_t n_k, siz
     const float *v = keys + p.batch * hk * n_k * d;
     struct arrays a = {
         .q = shard.q + x->rows.first * d, .k = keys + x->cols.first * d,
-        .v = v + x->cols.first * dv, .bias = bias_of(x, column),
+        .v = v + x->cols.first * dv, .bias = bias,
         .o = shard.part_o, .lse = shard.part_m, .l = shard.part_l};
     size_t bytes = tiled_all_cores.workspace(&p);
     a.workspace = bytes ? memory_new(bytes) : NULL;
@@ -66,7 +65,8 @@ void fold_keys(const float *keys, int owner, MPI_Request *pending)
             if (!piece_of(&whole, shard.queries.at[c], cols.at[b], &x)) continue;
             x.rows = (struct key_range){row, row + range_size(shard.queries.at[c])};
             x.cols = (struct key_range){col, col + range_size(cols.at[b])};
-            fold_piece(&x, keys, n_k, cols.at[b].first);
+            fold_piece(&x, keys, n_k,
+                       bias_of(&x, shard.queries.at[c].first, cols.at[b].first));
             if (pending) MPI_Testall(2, pending, &ignored, MPI_STATUSES_IGNORE);
         }
     }

@@ -37,8 +37,6 @@ const struct kind_of_rank kind_of_rank = {
 
 struct shard shard;
 static double memory_before; /* bytes */
-struct problem whole;
-const struct strategy *strategy;
 
 const char *ranks_open(void) { return NULL; }
 void ranks_close(void) {}
@@ -66,14 +64,11 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
                            .keys = keys_of(s, p, me, ranks)};
     shard.n_q = chunks_size(&shard.queries);
     shard.n_k = chunks_size(&shard.keys);
-    shard.bias_first = s->is_ring ? 0 : shard.keys.at[FRONT].first;
-    shard.bias_columns = !p->has_bias ? 0 : s->is_ring ? p->seqlen_k : shard.n_k;
     rows = range_size(shard.queries.at[FRONT]);
     if (range_size(shard.queries.at[BACK]) > rows) rows = range_size(shard.queries.at[BACK]);
     shard.q = floats(heads_q() * shard.n_q, p->head_dim, &lacking);
     for (int i = 0; i < (s->is_ring ? PLACES : 1) && i < ranks; i++)
         shard.keys_at[i] = floats(heads_kv() * widest, p->head_dim + d, &lacking);
-    shard.bias = floats(shard.n_q, shard.bias_columns, &lacking);
     shard.rows = floats(heads_q() * shard.n_q, d + 2, &lacking);
     if (!s->is_ring && !s->reduces && !me)
         shard.arriving = floats(heads_q() * shard.n_q, d + 2, &lacking);
@@ -93,25 +88,17 @@ void shards_free(void)
     memset(&shard, 0, sizeof shard);
 }
 
-/* n rows of every head of an array that has n_all: where they are in memory. */
-static void copy_rows(float *to, const float *from, size_t heads, size_t n_all, size_t first,
-                      size_t n, size_t d)
-{
-    for (size_t h = 0; h < heads && n; h++)
-        memcpy(to + (h * n_all + first) * d, from + h * n * d, n * d * sizeof *to);
-}
-
-void shard_put(int i, enum array which, size_t first, size_t n, const float *rows)
+void *shard_array(int i, enum array which)
 {
     (void)i;
-    size_t d = whole.head_dim, dv = whole.head_dim_v, n_k = shard.n_k;
-    float *k = shard.keys_at[0], *v = k + heads_kv() * n_k * d;
-    if (which == ARRAY_Q) copy_rows(shard.q, rows, heads_q(), shard.n_q, first, n, d);
-    if (which == ARRAY_K) copy_rows(k, rows, heads_kv(), n_k, first, n, d);
-    if (which == ARRAY_V) copy_rows(v, rows, heads_kv(), n_k, first, n, dv);
-    for (size_t r = 0; which == ARRAY_BIAS && r < n; r++)
-        memcpy(shard.bias + (first + r) * shard.bias_columns,
-               rows + r * whole.seqlen_k + shard.bias_first, shard.bias_columns * sizeof *rows);
+    size_t of_k = which == ARRAY_V ? heads_kv() * shard.n_k * whole.head_dim : 0;
+    return which == ARRAY_Q ? shard.q : shard.keys_at[0] + of_k;
+}
+
+void shard_write(int i, void *to, const void *from, size_t bytes)
+{
+    (void)i;
+    memcpy(to, from, bytes);
 }
 
 static void draw(float *x, size_t n, uint64_t seed)
@@ -147,13 +134,13 @@ double shards_attention(void)
     return MPI_Wtime() - began;
 }
 
-void shard_take(int i, enum array which, size_t first, size_t n, float *to)
+void shard_take(int i, enum array which, size_t first, size_t n, void *to)
 {
     (void)i;
     size_t d = whole.head_dim_v, taken = which == ARRAY_O ? d : 1;
     for (size_t r = 0; r < n; r++)
-        memcpy(to + r * taken, shard.rows + (first + r) * (d + 2) + (which == ARRAY_O ? 2 : 0),
-               taken * sizeof *to);
+        memcpy((float *)to + r * taken, shard.rows + (first + r) * (d + 2) + (which == ARRAY_O ? 2 : 0),
+               taken * sizeof(float));
 }
 
 double shard_bytes(void) { return (double)memory_peak() - memory_before; }

@@ -27,8 +27,6 @@ struct shard {
     float *q;                    /* [batch, heads_q, n_q, head_dim] */
     float *keys_at[PLACES];      /* of one rank: k [batch, heads_kv, n, head_dim], then v; the
                                   * rank's own, and arriving ones (schedule.h) */
-    float *bias;                 /* [n_q, bias_columns], from column bias_first of the whole */
-    size_t bias_columns, bias_first;
     float *rows;                 /* the answer so far [batch, heads_q, n_q, head_dim_v + 2] */
     float *arriving;             /* tree: that of another rank */
     float *part_o, *part_m, *part_l; /* of one piece: [batch, heads_q, rows, ...]; o / l */

@@ -36,9 +36,6 @@ const struct kind_of_rank kind_of_rank = {
     .most_calls = 20,
 };
 
-struct problem whole;
-const struct strategy *strategy;
-
 static size_t heads_q(void) { return whole.batch * whole.heads_q; }
 static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
 static size_t number(void) { return dtype_size(whole.dtype); } /* its bytes */
@@ -129,22 +126,17 @@ double ranks_ceiling(struct measurement *m)
     return world.local * (decodes ? gpu_read_gbps() : gpu_gemm_gflops(m->p.dtype));
 }
 
-void shard_put(int i, enum array which, size_t first, size_t n, const float *rows)
+void *shard_array(int i, enum array which)
 {
-    struct gpu *g = &gpus[i];
-    bool is_q = which == ARRAY_Q;
-    size_t d = which == ARRAY_V ? whole.head_dim_v : whole.head_dim;
-    size_t heads = is_q ? heads_q() : heads_kv(), all = is_q ? g->n_q : g->n_k;
-    char *to = is_q ? g->q : g->keys_at[0];
-    if (which == ARRAY_V) to += heads * g->n_k * whole.head_dim * number();
-    std::vector<char> narrow(heads * n * d * number());
-    for (size_t k = 0; k < heads * n * d; k++)
-        dtypes[whole.dtype].store(narrow.data(), k, rows[k]);
-    size_t row = d * number();
-    if (heads == 0 || n == 0) return;
-    CUDA_CHECK(cudaSetDevice(g->device));
-    CUDA_CHECK(cudaMemcpy2D(to + first * row, all * row, narrow.data(), n * row, n * row, heads,
-                            cudaMemcpyHostToDevice));
+    const struct gpu *g = &gpus[i];
+    size_t of_k = which == ARRAY_V ? heads_kv() * g->n_k * whole.head_dim * number() : 0;
+    return which == ARRAY_Q ? g->q : g->keys_at[0] + of_k;
+}
+
+void shard_write(int i, void *to, const void *from, size_t bytes)
+{
+    CUDA_CHECK(cudaSetDevice(gpus[i].device));
+    CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
 }
 
 /* A block that is drawn here, and then repeated: the array may be larger than the host's memory. */
@@ -176,16 +168,13 @@ void shards_draw(uint64_t seed)
     }
 }
 
-void shard_take(int i, enum array which, size_t first, size_t n, float *to)
+void shard_take(int i, enum array which, size_t first, size_t n, void *to)
 {
     const struct gpu *g = &gpus[i];
-    enum dtype dtype = which == ARRAY_O ? whole.dtype : F32;
-    size_t d = which == ARRAY_O ? whole.head_dim_v : 1, size = d * dtype_size(dtype);
+    size_t row = which == ARRAY_O ? whole.head_dim_v * number() : sizeof(float);
     const char *from = which == ARRAY_O ? (const char *)g->o : (const char *)g->lse;
-    std::vector<char> numbers(n * size);
     CUDA_CHECK(cudaSetDevice(g->device));
-    CUDA_CHECK(cudaMemcpy(numbers.data(), from + first * size, n * size, cudaMemcpyDeviceToHost));
-    for (size_t k = 0; k < n * d; k++) to[k] = dtypes[dtype].load(numbers.data(), k);
+    CUDA_CHECK(cudaMemcpy(to, from + first * row, n * row, cudaMemcpyDeviceToHost));
 }
 
 double shards_attention(void)

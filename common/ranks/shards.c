@@ -5,65 +5,61 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "program/options.h"
 
 enum { SKIPPED = 77 };
 
-/* The rows r of every head of array `which`, as floats: [heads, rows, width].  A bias has no heads. */
-static float *rows_of(const struct arrays *a, enum array which, struct key_range r)
+struct problem whole;
+const struct strategy *strategy;
+const float *whole_bias;
+
+static size_t heads_of(enum array which)
 {
-    const struct extents e = array_extents(&whole, which);
-    size_t width = e.size[e.rank - 1], all = e.size[e.rank - 2], n = range_size(r);
-    size_t heads = array_dense_count(&whole, which) / (all * width);
-    const struct dtype_entry *type = &dtypes[array_dtype(&whole, which)];
-    float *rows = memory_new(size_times(size_times(heads * n, width), sizeof *rows));
-    if (!rows) world_abort("no memory for a part of an array");
-    for (size_t i = 0; i < heads * n * width; i++) {
-        size_t row = i / width / n * all + r.first + i / width % n;
-        rows[i] = type->load(array_of(a, which), row * width + i % width);
-    }
-    return rows;
+    return whole.batch * (which == ARRAY_K || which == ARRAY_V ? whole.heads_kv : whole.heads_q);
+}
+
+/* Bytes of a row of array `which`. */
+static size_t row_of(enum array which)
+{
+    size_t width = which == ARRAY_LSE ? 1
+                   : which == ARRAY_Q || which == ARRAY_K ? whole.head_dim : whole.head_dim_v;
+    return width * dtype_size(array_dtype(&whole, which));
 }
 
 /* Fills the shards of this process. */
 static void fill(const struct arrays *a)
 {
-    for (int which = ARRAY_Q; which <= ARRAY_BIAS; which++)
-        for (int i = 0; i < world.local && array_role(&whole, which) != ABSENT; i++) {
-            int is_key = which == ARRAY_K || which == ARRAY_V;
-            struct chunks c = (is_key ? keys_of : queries_of)(strategy, &whole, world.first + i,
-                                                              world.ranks);
-            for (size_t k = 0, row = 0; k < CHUNKS; row += range_size(c.at[k++])) {
-                if (range_size(c.at[k]) == 0) continue;
-                float *rows = rows_of(a, which, c.at[k]);
-                shard_put(i, which, row, range_size(c.at[k]), rows);
-                memory_free(rows);
-            }
+    for (int which = ARRAY_Q; which <= ARRAY_V; which++)
+        for (int i = 0; i < world.local; i++) {
+            int is_q = which == ARRAY_Q, rank = world.first + i;
+            size_t all = is_q ? whole.seqlen_q : whole.seqlen_k, row = row_of(which);
+            struct chunks c = (is_q ? queries_of : keys_of)(strategy, &whole, rank, world.ranks);
+            char *to = shard_array(i, which);
+            const char *from = array_of(a, which);
+            for (size_t h = 0; h < heads_of(which); h++)
+                for (int k = 0; k < CHUNKS; to += range_size(c.at[k++]) * row)
+                    shard_write(i, to, from + (h * all + c.at[k].first) * row,
+                                range_size(c.at[k]) * row);
         }
 }
 
 /* o or lse of all ranks into an array of process 0, and from there to all. */
 static void gather(enum array which, void *array)
 {
-    const struct dtype_entry *type = &dtypes[array_dtype(&whole, which)];
-    size_t width = which == ARRAY_O ? whole.head_dim_v : 1, heads = whole.batch * whole.heads_q;
-    int ranks = strategy->is_ring ? world.ranks : 1; /* that hold the answer */
-    float *rows = memory_new(size_times(size_times(whole.seqlen_q, width), sizeof *rows));
+    size_t row = row_of(which);
+    char *rows = memory_new(size_times(whole.seqlen_q, row));
     if (!rows) world_abort("no memory for a part of the output");
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < (strategy->is_ring ? world.ranks : 1); rank++) {
         struct chunks c = queries_of(strategy, &whole, rank, world.ranks);
         int i = rank - world.first, here = i >= 0 && i < world.local, owner = rank / world.local;
         size_t n = chunks_size(&c), front = range_size(c.at[FRONT]);
-        for (size_t h = 0; h < heads && n; h++) {
+        for (size_t h = 0; h < heads_of(which) && n; h++) {
+            char *head = (char *)array + h * whole.seqlen_q * row;
             if (here) shard_take(i, which, h * n, n, rows);
-            if (owner && (here || world.first == 0)) world_send(rows, n * width, owner);
-            for (size_t e = 0; e < n * width; e++) {
-                size_t row = e / width;
-                row += row < front ? c.at[FRONT].first : c.at[BACK].first - front;
-                type->store(array, (h * whole.seqlen_q + row) * width + e % width, rows[e]);
-            }
+            if (owner && (here || world.first == 0)) world_send(rows, n * row, owner);
+            memcpy(head + c.at[FRONT].first * row, rows, front * row);
+            memcpy(head + c.at[BACK].first * row, rows + front * row, (n - front) * row);
         }
     }
     memory_free(rows);
@@ -77,6 +73,7 @@ static void compute(const struct strategy *s, const struct problem *p, const str
 {
     const char *why = shards_new(p, s);
     if (why) world_abort(why);
+    whole_bias = a->bias;
     fill(a);
     shards_attention();
     gather(ARRAY_O, a->o);

@@ -39,9 +39,9 @@ void ranks_close(void);
 const char *shards_new(const struct problem *whole, const struct strategy *s);
 void shards_free(void);
 
-/* n rows of q, k, v or bias for shard i of this process, from its row `first` on.
- *   rows [heads of all batches, n, width]; of the bias [n, seqlen_k] */
-void shard_put(int i, enum array which, size_t first, size_t n, const float *rows);
+/* Where q, k or v of shard i of this process begins: [heads of all batches, its rows, width]. */
+void *shard_array(int i, enum array which);
+void shard_write(int i, void *to, const void *from, size_t bytes); /* into the shard's memory */
 void shards_draw(uint64_t seed); /* normal numbers into all of q, k and v */
 
 /* Computes on all ranks and waits; where one fails, all end.  Returns the seconds from the first
@@ -49,7 +49,7 @@ void shards_draw(uint64_t seed); /* normal numbers into all of q, k and v */
 double shards_attention(void);
 
 /* n rows of the answer of shard i, o or lse, from row `first` on (counted over all its heads). */
-void shard_take(int i, enum array which, size_t first, size_t n, float *to);
+void shard_take(int i, enum array which, size_t first, size_t n, void *to);
 
 double shard_bytes(void); /* most that a rank of this process had in use since shards_new() */
 
@@ -68,6 +68,7 @@ const char *timeline_write(const char *path);
 /* The present problem and its strategy; set by shards_new(). */
 extern struct problem whole;
 extern const struct strategy *strategy;
+extern const float *whole_bias; /* of check and run, where each process has the whole arrays */
 
 /* The stage with its strategies as variants. */
 struct stage stage_of_ranks(const struct stage *stage);

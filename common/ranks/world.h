@@ -31,8 +31,8 @@ void world_share(void *bytes, size_t n);
 double world_max(double x);
 double world_sum(double x);
 
-/* n floats from process `from` to process 0, where `from` is not 0.  Both call it. */
-void world_send(float *x, size_t n, int from);
+/* Bytes from process `from` to process 0, where `from` is not 0.  Both call it. */
+void world_send(void *bytes, size_t n, int from);
 
 /* A complaint of this process or NULL.  Where some process complains, process 0 prints one
  * line and every process gets `status`; else 0. */

@@ -45,12 +45,13 @@ static double reduced(double x, MPI_Op operation)
 double world_max(double x) { return reduced(x, MPI_MAX); }
 double world_sum(double x) { return reduced(x, MPI_SUM); }
 
-void world_send(float *x, size_t n, int from)
+void world_send(void *bytes, size_t n, int from)
 {
     for (size_t at = 0; at < n; at += PIECE) {
         int count = (int)(n - at < PIECE ? n - at : PIECE);
-        if (world.first) MPI_Send(x + at, count, MPI_FLOAT, 0, 1, MPI_COMM_WORLD);
-        else MPI_Recv(x + at, count, MPI_FLOAT, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        char *x = (char *)bytes + at;
+        if (world.first) MPI_Send(x, count, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        else MPI_Recv(x, count, MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
 }
 

@@ -14,7 +14,7 @@ static const struct stage *present;
 void world_share(void *bytes, size_t n) { (void)bytes, (void)n; }
 double world_max(double x) { return x; }
 double world_sum(double x) { return x; }
-void world_send(float *x, size_t n, int from) { (void)x, (void)n, (void)from; }
+void world_send(void *bytes, size_t n, int from) { (void)bytes, (void)n, (void)from; }
 
 int world_agree(const char *why, int status)
 {
