@@ -103,10 +103,12 @@ void execution_free(struct execution *e)
     free(e);
 }
 
-int execute_in_parts(const struct variant *v, const struct problem *p)
+/* Without keys there is nothing to launch. */
+static int is_in_parts(const struct variant *v, const struct problem *p)
 {
     unsigned parts = p->op == OP_BACKWARD ? LAYOUTS : LAYOUTS | WITH_SINKS;
-    return (problem_features(p) & ~v->supports & parts) != 0;
+    return problem_features(p) & ~v->supports & parts ||
+           (p->op == OP_ATTENTION && p->seqlen_k == 0);
 }
 
 static const char *execute_parts(const struct variant *v, const struct problem *p,
@@ -134,7 +136,7 @@ const char *execute(const struct variant *v, const struct problem *p,
                     const struct arrays *host)
 {
     const char *why;
-    if (execute_in_parts(v, p)) return execute_parts(v, p, host);
+    if (is_in_parts(v, p)) return execute_parts(v, p, host);
     struct execution *e = execution_new(v, p, host, &why);
     if (!e) return why;
     execution_run(e);

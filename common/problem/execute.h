@@ -19,9 +19,6 @@ void execution_run_nowait(void *e);
 void execution_fetch(struct execution *e);
 void execution_free(struct execution *e);
 
-/* Does execute() have to gather the sequences of p for v, or to merge its sinks in? */
-int execute_in_parts(const struct variant *v, const struct problem *p);
-
 /* The three in one: returns NULL, or why it could not be done.  Where v does not support the
  * layout or the sinks of p, sequence by sequence (part.h). */
 const char *execute(const struct variant *v, const struct problem *p,

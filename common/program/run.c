@@ -8,7 +8,6 @@
 #include "problem/dtype.h"
 #include "problem/execute.h"
 #include "problem/host_memory.h"
-#include "problem/layout.h"
 #include "problem/operation.h"
 #include "program/complain.h"
 #include "program/options.h"
@@ -55,28 +54,6 @@ static int writes_to_standard_output(const struct options *opt)
     return 0;
 }
 
-/* Without keys there is nothing to launch: o = 0, lse is the sink, or -INFINITY. */
-static void no_keys(const struct run *r)
-{
-    size_t rows = stored_queries(&r->p);
-    memset(r->a.o, 0, array_bytes(&r->p, ARRAY_O));
-    for (size_t i = 0; i < array_count(&r->p, ARRAY_LSE); i++)
-        r->a.lse[i] = r->p.has_sinks ? r->a.sinks[i / rows % r->p.heads_q] : -INFINITY;
-}
-
-/* Did the variant write outside of an output? */
-static int damaged(const struct run *r)
-{
-    for (int i = 0; i < N_ARRAYS; i++) {
-        const char *why = r->out.array[i].data ? output_damage(&r->out.array[i]) : NULL;
-        if (!why) continue;
-        fprintf(stderr, "%s: variant %s: %s: %s\n", r->stage->name, r->v->name,
-                array_list[i].name, why);
-        return FAILED;
-    }
-    return OK;
-}
-
 /* Backward reads what the forward pass gives: computes o and lse into `forward`, with the variant
  * that run would take for them. */
 static int run_forward(struct run *r, struct outputs *forward)
@@ -95,23 +72,18 @@ static int run_forward(struct run *r, struct outputs *forward)
 
 static int compute(struct run *r, struct outputs *forward)
 {
-    const struct variant *v = r->v;
     size_t n = 0;
     r->out = outputs_new(&r->p);
     outputs_bind(&r->out, &r->a);
     for (int i = 0; i < N_ARRAYS; i++)
         if (r->out.array[i].n > n) n = r->out.array[i].n;
     if (n == 0) return OK;
-    if (r->p.op == OP_ATTENTION && r->p.seqlen_k == 0 && v->device != ON_CPU) {
-        no_keys(r);
-        return OK;
-    }
     int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r, forward) : OK;
     if (status) return status;
-    const char *why = execute(v, &r->p, &r->a);
-    if (!why) return damaged(r);
-    return bad(r, "variant %s: %s%s", v->name, why,
-               v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");
+    const char *why = execute(r->v, &r->p, &r->a);
+    if (!why) return OK;
+    return bad(r, "variant %s: %s%s", r->v->name, why,
+               r->v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");
 }
 
 int run_problem(struct run *r)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "problem/dtype.h"
-#include "problem/execute.h"
 #include "problem/feature.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
@@ -162,9 +161,10 @@ void run_describe(const struct run *r)
     if (p->packed)
         say(r, "%zu sequences one after another, the longest with %zu queries and %zu keys\n",
             p->batch, p->seqlen_q, p->seqlen_k);
-    if (execute_in_parts(v, p))
+    unsigned missing = problem_features(p) & ~v->supports;
+    if (missing)
         say(r, "the variant does not support %s: each sequence is copied out and computed "
-            "alone%s\n", feature_text(problem_features(p) & ~v->supports),
+            "alone%s\n", feature_text(missing),
             p->has_sinks && !(v->supports & WITH_SINKS) ? ", the sinks are merged in" : "");
     size_t batch = p->packed ? 1 : p->batch;
     size_t n_q = stored_queries(p), n_k = stored_keys(p);
