@@ -21,29 +21,32 @@ static void merge_part(size_t first, size_t rows)
     }
 }
 
-/* The bias of a piece, an array of its own.   row, column: its first ones in the whole */
-static const float *bias_of(const struct piece *x, size_t row, size_t column)
+/* The bias of a piece, an array of its own. */
+static const float *bias_of(const struct piece *x, const struct chunks *keys)
 {
     size_t n = range_size(x->cols);
     if (!whole.has_bias) return NULL;
-    for (size_t i = 0; i < range_size(x->rows); i++)
-        memcpy(shard.part_bias + i * n, whole_bias + (row + i) * whole.seqlen_k + column,
-               n * sizeof *whole_bias);
+    for (size_t i = 0; i < range_size(x->rows); i++) {
+        const float *row = whole_bias +
+                           row_of_whole(&shard.queries, x->rows.first + i) * whole.seqlen_k;
+        for (size_t j = 0; j < n; j++)
+            shard.part_bias[i * n + j] = row[row_of_whole(keys, x->cols.first + j)];
+    }
     return shard.part_bias;
 }
 
-/* The attention of one piece, merged.  n_k: keys of a head in `keys` */
-static void fold_piece(const struct piece *x, const float *keys, size_t n_k, const float *bias)
+/* The attention of one piece, merged.   in_hand: which keys of the whole `keys` are */
+static void fold_piece(const struct piece *x, const float *keys, const struct chunks *in_hand)
 {
     struct problem p = problem_of_piece(&whole, x);
-    size_t d = p.head_dim, dv = p.head_dim_v, hq = p.heads_q, hk = p.heads_kv;
+    size_t n_k = chunks_size(in_hand), d = p.head_dim, dv = p.head_dim_v, hq = p.heads_q, hk = p.heads_kv;
     p.q_strides = (struct strides){hq * shard.n_q * d, shard.n_q * d, d};
     p.k_strides = (struct strides){hk * n_k * d, n_k * d, d};
     p.v_strides = (struct strides){hk * n_k * dv, n_k * dv, dv};
     const float *v = keys + p.batch * hk * n_k * d;
     struct arrays a = {
         .q = shard.q + x->rows.first * d, .k = keys + x->cols.first * d,
-        .v = v + x->cols.first * dv, .bias = bias,
+        .v = v + x->cols.first * dv, .bias = bias_of(x, in_hand),
         .o = shard.part_o, .lse = shard.part_m, .l = shard.part_l};
     size_t bytes = tiled_all_cores.workspace(&p);
     a.workspace = bytes ? memory_new(bytes) : NULL;
@@ -55,19 +58,11 @@ static void fold_piece(const struct piece *x, const float *keys, size_t n_k, con
 
 void fold_keys(const float *keys, int owner, MPI_Request *pending)
 {
-    struct chunks cols = keys_of(strategy, &whole, owner, world.ranks);
-    size_t row = 0, n_k = chunks_size(&cols);
-    for (int c = 0; c < CHUNKS; row += range_size(shard.queries.at[c++])) {
-        size_t col = 0;
-        for (int b = 0; b < CHUNKS; col += range_size(cols.at[b++])) {
-            struct piece x;
-            int ignored;
-            if (!piece_of(&whole, shard.queries.at[c], cols.at[b], &x)) continue;
-            x.rows = (struct key_range){row, row + range_size(shard.queries.at[c])};
-            x.cols = (struct key_range){col, col + range_size(cols.at[b])};
-            fold_piece(&x, keys, n_k,
-                       bias_of(&x, shard.queries.at[c].first, cols.at[b].first));
-            if (pending) MPI_Testall(2, pending, &ignored, MPI_STATUSES_IGNORE);
-        }
+    struct chunks in_hand = keys_of(strategy, &whole, owner, world.ranks);
+    struct piece pieces[MOST_PIECES];
+    int ignored, n = pieces_of(&whole, &shard.queries, &in_hand, pieces);
+    for (int i = 0; i < n; i++) {
+        fold_piece(&pieces[i], keys, &in_hand);
+        if (pending) MPI_Testall(2, pending, &ignored, MPI_STATUSES_IGNORE);
     }
 }

@@ -55,7 +55,7 @@ static float *floats(size_t n, size_t d, int *lacking)
 const char *shards_new(const struct problem *p, const struct strategy *s)
 {
     int lacking = 0, me = world.first, ranks = world.ranks;
-    size_t widest = most_keys(s, p, ranks), rows, d = p->head_dim_v;
+    size_t widest = most_keys(s, p, ranks), d = p->head_dim_v;
     memory_peak_reset();
     memory_before = (double)memory_peak();
     whole = *p;
@@ -64,18 +64,16 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
                            .keys = keys_of(s, p, me, ranks)};
     shard.n_q = chunks_size(&shard.queries);
     shard.n_k = chunks_size(&shard.keys);
-    rows = range_size(shard.queries.at[FRONT]);
-    if (range_size(shard.queries.at[BACK]) > rows) rows = range_size(shard.queries.at[BACK]);
     shard.q = floats(heads_q() * shard.n_q, p->head_dim, &lacking);
     for (int i = 0; i < (s->is_ring ? PLACES : 1) && i < ranks; i++)
         shard.keys_at[i] = floats(heads_kv() * widest, p->head_dim + d, &lacking);
     shard.rows = floats(heads_q() * shard.n_q, d + 2, &lacking);
     if (!s->is_ring && !s->reduces && !me)
         shard.arriving = floats(heads_q() * shard.n_q, d + 2, &lacking);
-    shard.part_o = floats(heads_q() * rows, d, &lacking);
-    shard.part_m = floats(heads_q(), rows, &lacking);
-    shard.part_l = floats(heads_q(), rows, &lacking);
-    shard.part_bias = floats(rows, p->has_bias ? widest : 0, &lacking);
+    shard.part_o = floats(heads_q() * shard.n_q, d, &lacking);
+    shard.part_m = floats(heads_q(), shard.n_q, &lacking);
+    shard.part_l = floats(heads_q(), shard.n_q, &lacking);
+    shard.part_bias = floats(shard.n_q, p->has_bias ? widest : 0, &lacking);
     /* MPI counts in an int the floats of a message, or its rows. */
     if (heads_kv() * widest * (p->head_dim + d) > INT_MAX || heads_q() * shard.n_q > INT_MAX)
         return "its part of the keys or queries is too large for a message; give more ranks";

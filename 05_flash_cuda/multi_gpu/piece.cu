@@ -45,20 +45,12 @@ void fold_piece(struct gpu *g, const struct piece *x, const char *keys, size_t n
     else part_tuned(&p, &part);
 }
 
-int own_piece(const struct gpu *g, struct piece *x)
-{
-    int sees = piece_of(&whole, g->queries.at[FRONT], g->keys.at[FRONT], x);
-    x->rows = (struct key_range){0, g->n_q};
-    x->cols = (struct key_range){0, g->n_k};
-    return sees;
-}
-
 size_t piece_workspace(const struct gpu *g)
 {
     const size_t counter = 16; /* of work tiles */
-    struct piece x;
-    if (strategy->is_ring || !own_piece(g, &x)) return counter;
-    struct problem p = problem_of_piece(&whole, &x);
+    struct piece x[MOST_PIECES];
+    if (strategy->is_ring || !pieces_of(&whole, &g->queries, &g->keys, x)) return counter;
+    struct problem p = problem_of_piece(&whole, &x[0]);
     size_t bytes = is_split(&p) ? part_split_workspace(&p) : 0;
     return bytes > counter ? bytes : counter;
 }

@@ -62,9 +62,6 @@ void fold_piece(struct gpu *g, const struct piece *x, const char *keys, size_t n
                 bool keeps);
 void clear_part(struct gpu *g); /* no keys yet: o = 0, lse = -INFINITY */
 
-/* Of the tree: all of g's keys as one piece; 0 when no query sees one of them. */
-int own_piece(const struct gpu *g, struct piece *x);
-
 /* Bytes of the workspace of any piece of g. */
 size_t piece_workspace(const struct gpu *g);
 

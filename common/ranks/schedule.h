@@ -51,6 +51,13 @@ static inline size_t chunks_size(const struct chunks *c)
     return range_size(c->at[FRONT]) + range_size(c->at[BACK]);
 }
 
+/* The row of the whole problem that is row i of a rank. */
+static inline size_t row_of_whole(const struct chunks *c, size_t i)
+{
+    size_t front = range_size(c->at[FRONT]);
+    return i < front ? c->at[FRONT].first + i : c->at[BACK].first + (i - front);
+}
+
 /* The queries and the keys of the whole problem that lie on a rank. */
 static inline struct chunks queries_of(const struct strategy *s, const struct problem *whole,
                                        int rank, int ranks)
