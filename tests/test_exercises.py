@@ -72,7 +72,7 @@ def test_mischief_earns_nothing_and_is_named(judge, monkeypatch, student):
     monkeypatch.setattr("judge.CASE_S", 1)
     found = verdict(judge, "online_step", mischievous(student))
     assert not found.right
-    why = found.why or f"{found.smallest[1][1]}: {found.smallest[1][0]}"
+    why = found.in_words()[0]
     assert MISCHIEF[student][1] in why, why
     assert "nologin" not in found.log and "solution begin" not in found.log
 
@@ -209,9 +209,9 @@ def test_wrong_names_what_is_wrong():
     for value, why in ((0.6, "too large"), (np.nan, "NaN where"), (cases.UNWRITTEN.view(np.float32), "not written")):
         bad = half.copy()
         bad[0, 1] = value
-        assert why in case.wrong({"y": bad})[0] and case.wrong({"y": bad})[1] == "y[0, 1]"
-    assert "shape" in case.wrong({"y": half[0]})[0]
-    assert "shape" in case.wrong({"y": half.astype(np.float64)})[0]
+        assert why in case.wrong({"y": bad}).why and case.wrong({"y": bad}).where == "y[0, 1]"
+    assert "shape" in str(case.wrong({"y": half[0]}))
+    assert "shape" in str(case.wrong({"y": half.astype(np.float64)}))
 
 
 def test_seed_changes_the_numbers_and_draw_adds_hidden_shapes():

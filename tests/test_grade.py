@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as xml
 
 import pytest
 
@@ -64,14 +63,11 @@ def test_class_has_its_marks_and_every_file_says_the_same(place):
     totals = {x: y["marks"] for x, y in grades()["students"].items()}
     assert (totals["right"], totals["late"], totals["too_late"]) == (10, 8, 0)
     assert "<td>commented</td>" in pathlib.Path("marks/class.html").read_text(encoding="utf-8")
-    top = xml.parse("marks/junit.xml").getroot()
-    for suite in top:
-        student, one = suite.get("name"), grades()["students"][suite.get("name")]
+    for student, one in grades()["students"].items():
         scope = json.loads(pathlib.Path(f"marks/gradescope/{student}/results.json").read_text(encoding="utf-8"))
         said = pathlib.Path(f"marks/feedback/{student}.txt").read_text(encoding="utf-8")
         assert scope["score"] == one["marks"]
         assert [x["score"] for x in scope["tests"]] == [x["marks"] for x in one["exercises"].values()]
-        assert int(suite.get("failures")) == sum(x["marks"] < x["points"] for x in one["exercises"].values())
         assert all(x["why"] in said for x in one["exercises"].values())
     feedback = pathlib.Path("marks/feedback/commented.txt").read_text(encoding="utf-8")
     assert "\n    y should be " in feedback and "see it at home: make exercise 3 EX=online_step" in feedback
@@ -137,7 +133,7 @@ def test_one_submission_cannot_stop_the_class(place):
     assert sum(x["marks"] for x in grades()["students"].values()) == 10
 
 
-def test_a_job_has_a_time_limit_and_what_fails_is_named(place):
+def test_a_job_has_a_time_limit_and_what_fails_is_named():
     def late():
         time.sleep(600)
 
@@ -149,13 +145,12 @@ def test_a_job_has_a_time_limit_and_what_fails_is_named(place):
 
     jobs = {"broken": broken, "short": short, "right": lambda: [1, "x"], "ended": lambda: os.kill(os.getpid(), 9)}
     files = len(os.listdir("/proc/self/fd"))
-    found = {key: (kind, result) for key, kind, result in grading.run_jobs(jobs, 2, place, seconds=600)}
+    found = {key: (kind, result) for key, kind, result in grading.run_jobs(jobs, 2, seconds=600)}
     assert len(os.listdir("/proc/self/fd")) == files  # a class has more jobs than a process may have files
-    assert [x[1] for x in grading.run_jobs({"late": late}, 2, place, seconds=1)] == ["late"]
+    assert [x[1] for x in grading.run_jobs({"late": late}, 2, seconds=1)] == ["late"]
     assert found["right"] == ("done", [1, "x"])
     assert found["broken"] == ("failed", "ValueError: no such thing")
     assert found["short"] == ("shortage", "no room") and found["ended"][0] == "failed"
-    assert not list(place.iterdir())
 
 
 def test_without_room_nobody_has_a_mark(place):
@@ -309,10 +304,7 @@ def test_board_adds_projects_hides_names_and_shares_places(place):
     assert "<td>24</td>" in page and "<small>50%</small>" in page and "script" not in page
     run(*board, "--names")
     assert ">b<" in (place / "board.html").read_text(encoding="utf-8")
-    for name in ("grades", "projects"):  # folders of an array of jobs
-        (place / "jobs" / name).mkdir(parents=True)
-        os.rename(place / f"{name}.json", place / "jobs" / name / f"{name}.json")
-    assert "3 students" in run(*board[:2], "--marks", place / "jobs", "--out", place / "b.html").out
+    assert "has no marks" in run(*board[:2], "--marks", place / "none", "--out", place / "b.html", want=2).err
     (place / "grades.json").write_text("[]")
     assert "is not what make grade writes" in run(*board, want=2).err
 

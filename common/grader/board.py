@@ -2,7 +2,7 @@
 
     make board MARKS=marks OUT=board.html [NAMES=1]
 
-MARKS is the folder that `make grade` and `make grade-projects` wrote, or a folder of such folders (slurm_array.sh).
+MARKS is the folder that `make grade` and `make grade-projects` wrote.
 
 One file without scripts and without anything from elsewhere, to be put on any web server.
 Without NAMES each student stands under an alias, which only their own feedback tells.
@@ -13,6 +13,9 @@ import json
 import pathlib
 import sys
 
+from forms import fail
+from marks import write_text
+
 STYLE = """body { font: 16px/1.4 sans-serif; margin: 2em auto; padding: 0 1em; width: fit-content; max-width: 100% }
 div { overflow-x: auto }
 table { border-collapse: collapse }
@@ -22,11 +25,6 @@ td:nth-child(2) { max-width: 18em; overflow-wrap: break-word }
 thead span { writing-mode: vertical-rl; transform: rotate(180deg) }
 thead th { vertical-align: bottom; border-bottom: 1px solid #888 }
 td.full { background: #cfe8cf } td.part { background: #f6eac0 } td.none { color: #999 }"""
-
-
-def fail(text):
-    print(f"board: {text}", file=sys.stderr)
-    sys.exit(2)
 
 
 def cell(mark):
@@ -65,15 +63,11 @@ project: its speed as a share of the reference solution's, or on a GPU of the ce
 
 
 def read(marks):
-    """What make grade and make grade-projects wrote there, or in the folders there."""
-    paths, students = sorted(marks.glob("*s.json")) or sorted(marks.glob("*/*s.json")), {}
-    if not paths:
-        raise FileNotFoundError(2, "No such file or directory")
-    for path in paths:
+    """What make grade and make grade-projects wrote there."""
+    students = {}
+    for path in sorted(marks.glob("*s.json")):
         for name, one in json.loads(path.read_text(encoding="utf-8"))["students"].items():
             known = students.setdefault(name, {**one, "marks": 0, "exercises": {}})
-            if set(known["exercises"]) & set(one["exercises"]):
-                fail(f"MARKS: '{path.parent}' has a student who has marks already")
             known["marks"] = round(known["marks"] + one["marks"], 1)
             known["exercises"].update(one["exercises"])
     return students
@@ -91,13 +85,12 @@ def main():
     try:
         students = read(source)
         text = page(students, options.names)
-    except OSError as error:
-        fail(f"MARKS: '{source}' cannot be read: {error.strerror}; make grade writes it")
-    except (ValueError, KeyError, StopIteration, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         fail(f"MARKS: '{source}' is not what make grade writes")
+    if not students:
+        fail(f"MARKS: '{source}' has no marks; make grade writes them")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        write_text(out, text)
     except OSError as error:
         fail(f"OUT: '{out}' cannot be written: {error.strerror}")
     print(f"{len(students)} students: {out}")

@@ -6,18 +6,22 @@
     have the student's line numbers.  Behind the preprocessor the given code must read as it did,
     and the student's may not ask for what a computation does not need (FORBIDDEN, CALLS).
 3.  The object is linked with the harness: that is a stage's program."""
+import contextlib
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
-import time
+import types
 
-from forms import parts_of
+from forms import fail, parts_of
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for NumPy, which is imported later: as many jobs as cores
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPILE_S, MOST_TEXT = 30, 8 << 20
 # What no exercise needs, behind the preprocessor: another name for a function, code before main().
@@ -45,35 +49,36 @@ class Shortage(Exception):
     """This machine lacks something; no submission is to blame."""
 
 
+class Refused(Exception):
+    """Why a submission is not run; log: the compiler's words."""
+
+    def __init__(self, why, log=""):
+        super().__init__(why)
+        self.log = log
+
+
+@contextlib.contextmanager
+def judging(kind, options):
+    """A judge of that kind.  Nothing of its work stays behind, also after a signal; where this machine
+    lacks something, that ends the program."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda which, _: sys.exit(128 + which))
+    judge = None
+    try:
+        judge = kind(options)
+        yield judge
+    except (Shortage, MemoryError, OSError) as error:
+        fail(f"stopped, nobody has a mark from this run: {error or 'no memory'}", 3)
+    finally:
+        if judge:
+            judge.close()
+
+
 def text_of(data):
     """Line ends of Windows and old Macs and a byte-order mark do no harm."""
     text = data.decode("utf-8-sig", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def run_program(command, seconds, cwd, env, talk=None):
-    """Exit status (LATE: None), what it said, and its processor time, which the load of the machine
-    changes less than the time on the wall.  Nothing that it started outlives it.
-    talk(process, seconds): what to say to it meanwhile."""
-    with tempfile.TemporaryFile(dir=cwd) as said:
-        process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, stderr=said,
-                                   stdin=subprocess.PIPE if talk else subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE if talk else said)
-        end, nap, pid = time.monotonic() + seconds, 2e-4, 0
-        if talk:
-            talk(process, seconds)
-        while not pid:
-            late = time.monotonic() > end
-            if late:
-                kill_group(process.pid)
-            pid, status, used = os.wait4(process.pid, 0 if late else os.WNOHANG)
-            time.sleep(0 if pid else nap)
-            nap = min(1.5 * nap, 0.02)
-        kill_group(process.pid)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        words = said.read(20000).decode("utf-8", errors="replace")
-        return None if late else process.returncode, words, used.ru_utime + used.ru_stime
 
 
 def kill_group(leader):
@@ -84,21 +89,51 @@ def kill_group(leader):
         pass
 
 
+def run_program(command, seconds, cwd, env, talk=None):
+    """Exit status (None: it was late), what it said, and its processor time, which the load of the
+    machine changes less than the time on the wall.  Nothing that it started outlives it.
+    talk(process, seconds): what to say to it meanwhile."""
+    def used():
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    before = used()
+    with tempfile.TemporaryFile(dir=cwd) as said, subprocess.Popen(
+            command, cwd=cwd, env=env, start_new_session=True, stderr=said,
+            stdin=subprocess.PIPE if talk else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if talk else said) as process:
+        try:
+            if talk:
+                talk(process, seconds)
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            kill_group(process.pid)
+        process.wait()
+        said.seek(0)
+        return status, said.read(20000).decode("utf-8", errors="replace"), used() - before
+
+
+def asked(*command):
+    """What a tool answers."""
+    return subprocess.run(command, text=True, errors="replace", check=False, capture_output=True,
+                          env={**os.environ, "LC_ALL": "C"}, timeout=COMPILE_S)
+
+
 def system_headers(command):
     """Where a compiler looks for <...>."""
     language = [] if "-x" in command else ["-x", "c"]
-    said = subprocess.run([*command, *language, "-E", "-v", "/dev/null"], text=True, check=False,
-                          env={**os.environ, "LC_ALL": "C"}, capture_output=True).stderr
+    said = asked(*command, *language, "-E", "-v", "/dev/null").stderr
     listed = said.partition("#include <...> search starts here:")[2].partition("End of search")[0]
     return [str(pathlib.Path(x.strip()).resolve()) for x in listed.split("\n") if x.startswith(" /")]
 
 
 def compiler_parts(command):
     """Where a compiler's own parts lie, wherever it was installed."""
-    found = [shutil.which(command[0]) or ""]
-    for question in ("-print-prog-name=cc1", "-print-prog-name=as", "-print-libgcc-file-name"):
-        said = subprocess.run([*command, question], text=True, capture_output=True, check=False)
-        found.append(shutil.which(said.stdout.strip()) or said.stdout.strip())
+    found = [command[0]] + [asked(*command, f"-print-{part}").stdout.strip()
+                            for part in ("prog-name=cc1", "prog-name=as", "libgcc-file-name")]
+    found = [shutil.which(x) or x for x in found]
     return sorted({str(pathlib.Path(x).resolve().parent) for x in found if x.startswith("/")})
 
 
@@ -124,7 +159,7 @@ class Builder:
                                 for x in y} | {f"{self.build}/libharness.a"})
         self.jail = f"{self.build}/jail"
         self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
-        self.known = {}  # exercise -> what its skeleton's object holds
+        self.known = {}  # exercise -> what the code that is handed out holds
 
     def close(self):
         shutil.rmtree(self.place, ignore_errors=True)
@@ -136,41 +171,60 @@ class Builder:
         env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder),
                "LC_ALL": "C", "CCACHE_DISABLE": "1", "OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1",
                "MALLOC_PERTURB_": "1"}  # memory that is not written holds UNWRITTEN
-        words = [self.jail, *options]
         for path in read:
-            words += ["--read", path]
-        return run_program([*words, "--write", str(folder), "--", *command], seconds, folder, env, talk)
+            options = [*options, "--read", path]
+        return run_program([self.jail, *options, "--write", str(folder), "--", *command], seconds, folder,
+                           env, talk)
 
-    def call(self, command, folder):
-        """A compiler.  Did it succeed, and what did it say?"""
+    def call(self, command, folder, what="does not compile"):
+        """A compiler, or Refused."""
         status, said, _ = self.jailed(["--compiler", "--cpu", str(COMPILE_S), "--memory", "3072"], command,
-                                   folder, 4 * COMPILE_S, self.readable)
-        return status == 0, said.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+                                      folder, 4 * COMPILE_S, self.readable)
+        said = said.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+        if status != 0:
+            raise Refused(f"{what}: {first_error(said)}", said)
+
+    def compiled(self, exercise, folder, step="-c", out="object.o"):
+        self.call([*self.compile[exercise.file.suffix], "-w", f"-I{ROOT}/common", step, exercise.file.name,
+                   "-o", out], folder)
+
+    def linked(self, objects, name, folder):
+        self.call([*shlex.split(self.options.link), *objects, f"{self.build}/libharness.a",
+                   *shlex.split(self.options.libs), "-o", name], folder, "does not link")
+
+    def gpu_commands(self, source, program):
+        """In the folder of object.o: its kernels for the GPU too."""
+        return ([*shlex.split(self.options.nvcc), "-w", f"-I{ROOT}/common", "-c", source, "-o", "gpu.o"],
+                [*shlex.split(self.options.link), "object.o", "gpu.o", f"{self.build}/libharness.a",
+                 *shlex.split(self.options.libs), "-o", program])
 
     # --- 1: the student's part in the code that was handed out ---
 
-    def spliced(self, exercise, text):
-        """The source, or None; and a word about what does not count."""
-        given, mine = parts_of(exercise.skeleton()), parts_of(text)
-        if not mine:
-            return None, ""
-        same = [bare([NOT_CODE.sub("", "\n".join(x[i]))]) for x in (given, mine) for i in (0, 2)]
-        note = "" if same[:2] == same[2:] else "what you changed outside of your part does not count"
-        lines = ['#line 1 "given"', *given[0], f'#line {len(mine[0]) + 1} "{exercise.file.name}"',
-                 *mine[1], '#line 1 "given"', *given[2]]
-        return "\n".join(lines), note
+    @staticmethod
+    def write_source(exercise, text, folder):
+        if not exercise.whole_file:
+            given, mine = parts_of(exercise.skeleton()), parts_of(text)
+            if not mine:
+                raise Refused("the two lines '>>> your part' and '<<< end of your part' must stay, once each")
+            text = "\n".join(['#line 1 "given"', *given[0], f'#line {len(mine[0]) + 1} "{exercise.file.name}"',
+                              *mine[1], '#line 1 "given"', *given[2]])
+        (folder / exercise.file.name).write_text(text, encoding="utf-8")
+
+    @staticmethod
+    def note(exercise, text):
+        """A word about what does not count."""
+        if exercise.whole_file or not parts_of(text):
+            return ""
+        given, mine = ([bare([NOT_CODE.sub("", "\n".join(x[i]))]) for i in (0, 2)]
+                       for x in (parts_of(exercise.skeleton()), parts_of(text)))
+        return "" if given == mine else "what you changed outside of your part does not count"
 
     # --- 2: compiled, and what it holds ---
 
-    def preprocessed(self, exercise, source, folder):
-        """The lines of the given code, those of the student, and the files; or what went wrong."""
-        path = folder / exercise.file.name
-        path.write_text(source, encoding="utf-8")
-        ok, log = self.call([*self.compile[path.suffix], "-w", f"-I{ROOT}/common", "-E", path.name,
-                             "-o", "expanded"], folder)
-        if not ok:
-            return None, log
-        parts, files, here = {"given": [], path.name: []}, set(), ""
+    def preprocessed(self, exercise, folder):
+        """The lines of the given code, those of the student, and the files."""
+        self.compiled(exercise, folder, "-E", "expanded")
+        parts, files, here = {"given": [], exercise.file.name: []}, set(), ""
         with open(folder / "expanded", encoding="utf-8", errors="replace") as expanded:
             for line in expanded.read(MOST_TEXT).split("\n"):
                 found = re.match(r'# \d+ "((?:[^"\\]|\\.)*)"', line)
@@ -179,113 +233,83 @@ class Builder:
                     files.add(here)
                 elif here in parts:
                     parts[here].append(line)
-        return (parts["given"], parts[path.name], files), log
+        return parts["given"], parts[exercise.file.name], files
 
-    def strange(self, exercise, text, source, folder):
-        """Why the source is not what the exercise asks for, or ""; and the compiler's words."""
-        found, log = self.preprocessed(exercise, source, folder)
-        if not found:
-            denied = re.search(r"fatal error: (.*): Permission denied", log)
-            return (f"includes {denied[1]}, which is not allowed", "") if denied else \
-                ("does not compile: " + first_error(log), log)
-        given, mine, files = found
-        for name in sorted(files - self.known_of(exercise)["files"]):  # of ours, what is given includes
+    def look_at_source(self, exercise, text, folder):
+        """Is the source there what the exercise asks for?"""
+        try:
+            given, mine, files = self.preprocessed(exercise, folder)
+        except Refused as error:
+            denied = re.search(r"fatal error: (.*): Permission denied", error.log)
+            raise Refused(f"includes {denied[1]}, which is not allowed") if denied else error
+        known = self.known_of(exercise)
+        for name in sorted(files - known.files):  # of ours, what is given includes
             path = pathlib.Path(folder, name).resolve()
             if name[0] != "<" and (path.is_relative_to(ROOT) or not any(
                     path.is_relative_to(x) for x in self.headers[exercise.file.suffix])):
-                return f"includes {name}, which is not allowed", ""
-        if bare(given) != self.known_of(exercise)["given"]:
-            return "changes the code that was given: a macro, an #if or a bracket reaches beyond your part", ""
+                raise Refused(f"includes {name}, which is not allowed")
+        if bare(given) != known.given:
+            raise Refused("changes the code that was given: a macro, an #if or a bracket reaches beyond your part")
         word = FORBIDDEN.search(STRING.sub('""', "\n".join(mine)))
         word = word or DIRECTIVE.search(re.sub(r"(\\|\?\?/)\n", "", "\n".join(parts_of(text)[1])))
-        return (f"may not use '{word[0].strip()}'" if word else ""), ""
+        if word:
+            raise Refused(f"may not use '{word[0].strip()}'")
 
-    def holds(self, path):
-        """Sections and undefined names of an object, or None if it cannot be read."""
-        env = {**os.environ, "LC_ALL": "C"}
-        said = [subprocess.run(["readelf", option, str(path)], text=True, errors="replace", env=env,
-                               capture_output=True, check=False, timeout=COMPILE_S)
-                for option in ("-SW", "-sW")]
-        if any(x.returncode for x in said):
-            return None
-        sections = set(re.findall(r"\] (\S+) +[A-Z]", said[0].stdout))
-        names = set(re.findall(r" UND (\S+)", said[1].stdout))
-        return sections, names, "IFUNC" in said[1].stdout
+    @staticmethod
+    def holds(path):
+        """Sections, undefined names, and whether a function is chosen when the program is loaded."""
+        sections, names = asked("readelf", "-SW", path), asked("readelf", "-sW", path)
+        if sections.returncode or names.returncode:
+            raise Refused("is no object file that can be read")
+        return set(re.findall(r"\] (\S+) +[A-Z]", sections.stdout)), \
+            set(re.findall(r" UND (\S+)", names.stdout)), "IFUNC" in names.stdout
 
     def known_of(self, exercise):
-        """The same of the skeleton: the given code behind the preprocessor, and its object."""
+        """What the code that is handed out holds."""
         if exercise.name not in self.known:
             folder = self.folder()
-            source = exercise.skeleton() if exercise.whole_file else \
-                self.spliced(exercise, exercise.skeleton())[0]
-            found, log = self.preprocessed(exercise, source, folder)
-            if not found:
-                raise Shortage(f"{exercise.name}: the code that is handed out does not compile here: {log[:400]}")
-            ok, log = self.call(self.object_of(exercise), folder)
-            if not ok or not self.holds(folder / "object.o"):
-                raise Shortage(f"{exercise.name}: the code that is handed out does not compile here: {log[:400]}")
-            sections, names, _ = self.holds(folder / "object.o")
-            self.known[exercise.name] = {"given": bare(found[0]), "files": found[2], "sections": sections,
-                                         "names": names}
+            try:
+                self.write_source(exercise, exercise.skeleton(), folder)
+                given, _, files = self.preprocessed(exercise, folder)
+                self.compiled(exercise, folder)
+                sections, names, _ = self.holds(folder / "object.o")
+            except Refused as error:
+                raise Shortage(f"{exercise.name}: the code that is handed out {error}") from error
+            self.known[exercise.name] = types.SimpleNamespace(given=bare(given), files=files, sections=sections,
+                                                              names=names)
             shutil.rmtree(folder, ignore_errors=True)
         return self.known[exercise.name]
 
-    def object_of(self, exercise):
-        return [*self.compile[exercise.file.suffix], "-w", f"-I{ROOT}/common", "-c", exercise.file.name,
-                "-o", "object.o"]
-
-    def refused(self, exercise, folder):
-        """Why the object may not be linked, or ""."""
-        known, found = self.known_of(exercise), self.holds(folder / "object.o")
-        if not found:
-            return "is no object file that can be read"
-        for section in sorted(found[0] - known["sections"]):
-            if NO_CODE_BEFORE_MAIN.search(section):
-                return "runs code before main(): a variable whose start value is computed; compute it in a function"
-        if found[2]:
-            return "has a function that is chosen before main() (ifunc)"
-        if not exercise.any_call:
-            for name in sorted(found[1] - known["names"]):
-                if not CALLS.fullmatch(name.split("@")[0]):
-                    return f"calls {name}, which no answer needs"
-        return ""
+    def look_at_object(self, exercise, folder):
+        """May the object there be linked?"""
+        known, (sections, names, chosen) = self.known_of(exercise), self.holds(folder / "object.o")
+        if any(NO_CODE_BEFORE_MAIN.search(x) for x in sections - known.sections):
+            raise Refused("runs code before main(): a variable whose start value is computed; compute it in a function")
+        if chosen:
+            raise Refused("has a function that is chosen before main() (ifunc)")
+        for name in sorted(names - known.names):
+            if not exercise.any_call and not CALLS.fullmatch(name.split("@")[0]):
+                raise Refused(f"calls {name}, which no answer needs")
 
     def built(self, exercise, text, folder):
-        """Makes folder/program.  Why not, or ""; the compiler's words; a note."""
-        if exercise.whole_file:
-            source, note = text, ""
-            (folder / exercise.file.name).write_text(source, encoding="utf-8")
-        else:
-            source, note = self.spliced(exercise, text)
-            if source is None:
-                return "the two lines '>>> your part' and '<<< end of your part' must stay, once each", "", ""
-            why, log = self.strange(exercise, text, source, folder)
-            if why:
-                return why, log, note
-        ok, log = self.call(self.object_of(exercise), folder)
-        if not ok:
-            return "does not compile: " + first_error(log), log, note
-        why = self.refused(exercise, folder)
-        if why:
-            return why, "", note
-        ok, log = self.call(["objcopy", "--keep-global-symbol=main", "--keep-global-symbol=exercise",
-                             "object.o"], folder)
-        if ok:
-            ok, log = self.linked(["object.o"], "program", folder)
-        return ("", "", note) if ok else ("does not link: " + first_error(log), log, note)
+        """Makes folder/program, or Refused."""
+        self.write_source(exercise, text, folder)
+        if not exercise.whole_file:
+            self.look_at_source(exercise, text, folder)
+        self.compiled(exercise, folder)
+        self.look_at_object(exercise, folder)
+        self.call(["objcopy", "--keep-global-symbol=main", "--keep-global-symbol=exercise", "object.o"], folder,
+                  "does not link")
+        self.linked(["object.o"], "program", folder)
 
-    def linked(self, objects, name, folder):
-        return self.call([*shlex.split(self.options.link), *objects, f"{self.build}/libharness.a",
-                          *shlex.split(self.options.libs), "-o", name], folder)
-
-    def program(self, exercise, data, folder):
+    def program(self, exercise, text, folder):
         """The same, and it is the student's fault: else the solution does not compile either."""
-        why, log, note = self.built(exercise, text_of(data), folder)
-        if why and "error:" not in why and log and exercise.solution:
-            other = self.folder()
-            try:
-                if self.built(exercise, text_of(exercise.solution.read_bytes()), other)[0]:
-                    raise Shortage(f"the solution of {exercise.name} does not compile here either")
-            finally:
-                shutil.rmtree(other, ignore_errors=True)
-        return why, log, note
+        try:
+            self.built(exercise, text, folder)
+        except Refused as error:
+            if "error:" not in str(error) and error.log and exercise.solution:
+                try:
+                    self.built(exercise, text_of(exercise.solution.read_bytes()), self.folder())
+                except Refused:
+                    raise Shortage(f"the solution of {exercise.name} does not compile here either") from error
+            raise

@@ -7,10 +7,19 @@ explains the words.  A result is right where
     |got - want| <= 2 err + small,   err: the error of the plain computation in float32
 
 and NaN and infinity stand exactly where they belong."""
+import collections
+
 import numpy as np
 
 U = 2.0 ** -24  # half the distance of two floats, relative
 UNWRITTEN = np.float32(-1.6947395e38).view(np.uint32)  # what memory holds before it is written
+
+
+class Wrong(collections.namedtuple("Wrong", "why where got want allowed", defaults=("", 0, 0, 0))):
+    """What is wrong with a result: why, and of which element: where, got, want, allowed."""
+
+    def __str__(self):
+        return f"{self.where}: {self.why}" if self.where else self.why
 
 
 class Case:
@@ -23,11 +32,11 @@ class Case:
         self.size = sum(x.size for x in inputs.values())
 
     def wrong(self, got):
-        """got: output -> array.  None, or why not and where: (why, where, got, want, allowed)."""
+        """got: output -> array.  None, or Wrong."""
         for name, (want, allowed) in self.outputs.items():
             here = got[name]
             if here.shape != want.shape or here.dtype != np.float32:
-                return f"{name} has another shape", "", 0, 0, 0
+                return Wrong(f"{name} has another shape")
             with np.errstate(invalid="ignore", over="ignore"):
                 error = np.abs(here.astype(np.float64) - want)
                 good = (error <= allowed) | (here == want) | (np.isnan(want) & np.isnan(here))
@@ -38,8 +47,8 @@ class Case:
             why = "an element that was not written" if value.view(np.uint32) == UNWRITTEN else \
                 "NaN where a number belongs" if np.isnan(value) else \
                 "a number where NaN belongs" if np.isnan(want[at]) else "the error is too large"
-            return (why, f"{name}[{', '.join(map(str, at))}]", float(value), float(want[at]),
-                    float(np.broadcast_to(allowed, want.shape)[at]))
+            return Wrong(why, f"{name}[{', '.join(map(str, at))}]", float(value), float(want[at]),
+                         float(np.broadcast_to(allowed, want.shape)[at]))
         return None
 
 

@@ -26,8 +26,9 @@ import subprocess
 import sys
 
 from exercises import HEAD, HINTS, ROOT, SOLVED, exercises
-from forms import formed, forms_of, skeleton_of
+from forms import fail, formed, forms_of, skeleton_of
 from handout import without_hidden
+from marks import write_json, write_text
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
 DRAWN = 24  # hidden problems for each exercise
@@ -42,10 +43,6 @@ ALLOWED = {
     "free": "Any help is allowed. You name it in your work log, and you can explain each line.",
 }
 
-def fail(text):
-    print(f"course: {text}", file=sys.stderr)
-    sys.exit(2)
-
 
 def later_words(upto):
     """What the handout says about the stages that are still to come."""
@@ -55,21 +52,17 @@ def later_words(upto):
     return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
 
 
-class Draw:
-    """What the seed decides."""
+def secret_of(seed):
+    """What a course draws from."""
+    return hashlib.sha256(f"five steps course {seed}".encode()).hexdigest()
 
-    def __init__(self, seed):
-        self.secret = hashlib.sha256(f"five steps course {seed}".encode()).hexdigest()
 
-    def of(self, name):
-        return random.Random(f"{self.secret} {name}")
-
-    def form(self, exercise):
-        """The text of the solution in this course's form, the form's number, and how many there are."""
-        text = exercise.solution.read_text(encoding="utf-8")
-        source, count = self.of(exercise.name), forms_of(text)
-        form = source.randrange(count)
-        return formed(text, form, source.choice), form, count
+def drawn(secret, exercise):
+    """The text of the solution in this course's form, the form's number, and how many there are."""
+    text, source = exercise.solution.read_text(encoding="utf-8"), random.Random(f"{secret} {exercise.name}")
+    count = forms_of(text)
+    form = source.randrange(count)
+    return formed(text, form, source.choice), form, count
 
 
 def copy_tree(target):
@@ -83,17 +76,13 @@ def copy_tree(target):
 
 
 def write_exercise(repository, exercise, text, solved):
-    """The student's file, and in solutions/ or skeletons/ what it is compared with."""
-    folder = repository / exercise.stage / "exercises"
-    skeleton = skeleton_of(text, exercise.solution)
-    beside = folder / ("solutions" if solved else "skeletons")
-    beside.mkdir(exist_ok=True)
-    for path, content in ((folder / exercise.file.name, HINTS.sub("", skeleton)),
-                          (beside / exercise.file.name, text if solved else skeleton)):
-        if solved and path.parent == folder:
-            continue  # the grader has no use for it
-        if not path.exists() or path.read_text(encoding="utf-8") != content:
-            path.write_text(content, encoding="utf-8")  # else make need not compile it again
+    """In solutions/ the text, or in skeletons/ what a student's file, beside it, is compared with."""
+    folder, skeleton = repository / exercise.stage / "exercises", skeleton_of(text, exercise.solution)
+    files = {"solutions": text} if solved else {"skeletons": skeleton, ".": HINTS.sub("", skeleton)}
+    for beside, content in files.items():
+        path = folder / beside / exercise.file.name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")
 
 
 def write_page(path, **words):
@@ -113,33 +102,31 @@ def commit(repository, message):
         print("course: no git; students/ is a folder without a commit")
 
 
-def before(out, seed, upto):
-    """The course that lies there already, if this one continues it, else None."""
+def before(out, secret, upto):
+    """Is there a course already, which this one continues?"""
     path = out / "instructor/course.json"
     if not path.exists():
-        return None
+        return False
     course = json.loads(path.read_text(encoding="utf-8"))
-    if course["secret"] != Draw(seed).secret:
+    if course["secret"] != secret:
         fail(f"OUT: '{out}' holds a course of another SEED")
     if len(course["stages"]) >= upto:
         fail(f"OUT: '{out}' holds these stages already; UPTO={len(course['stages']) + 1} adds the next")
-    return course
+    for path in (out / "students").iterdir():  # all but the history is made anew
+        if path.name != ".git":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return True
 
 
-def create(out, seed, upto, assistants):
-    draw, earlier = Draw(seed), before(out, seed, upto)
-    if earlier:  # all but the history is made anew
-        for path in (out / "students").iterdir():
-            if path.name != ".git":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+def create(out, secret, upto, assistants):
+    earlier, students, instructor = before(out, secret, upto), out / "students", out / "instructor"
     stages = sorted(x.name for x in ROOT.glob("0*") if x.is_dir() and int(x.name[:2]) <= upto)
-    students, instructor = out / "students", out / "instructor"
     copy_tree(instructor)
     copy_tree(students)
     without_hidden(students, stages)
     forms, varied, rows = {}, [], []
     for exercise in exercises():
-        text, forms[exercise.name], count = draw.form(exercise)
+        text, forms[exercise.name], count = drawn(secret, exercise)
         varied += [f"- `{exercise.name}`: form {forms[exercise.name] + 1} of {count}"] * (count > 1)
         write_exercise(instructor, exercise, text, True)
         if exercise.stage in stages:
@@ -149,14 +136,14 @@ def create(out, seed, upto, assistants):
     for file in sorted(students.glob("0*/exercises/projects/*.c*")):
         head = HEAD.search(file.read_text(encoding="utf-8"))
         rows.append(f"| `{file.relative_to(students)}` | {head[2]} | as long as you like | {head[3]} |")
-    course = {"secret": draw.secret, "stages": stages, "draw": DRAWN, "forms": forms,
-              "late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS}
-    (instructor / "course.json").write_text(json.dumps(course, indent=2) + "\n", encoding="utf-8")
+    write_json(instructor / "course.json", {
+        "secret": secret, "stages": stages, "draw": DRAWN, "forms": forms, "late_per_day": LATE_PER_DAY,
+        "late_days": LATE_DAYS})
     write_page(instructor / "START.md", rows="\n".join(varied))
     write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto),
                allowed=ALLOWED[assistants])
     shutil.copy2(PAGES / f"AGENTS.{assistants}.md", students / "AGENTS.md")
-    (students / ".gitignore").write_text("build/\n", encoding="utf-8")
+    write_text(students / ".gitignore", "build/\n")
     adapters = ROOT / "common/grader/adapters"
     shutil.copytree(adapters, instructor / "adapters", dirs_exist_ok=True)
     (students / ".github/workflows").mkdir(parents=True)
@@ -190,7 +177,7 @@ def main():
         fail(f"OUT: '{out}' exists and is not empty")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        create(out, options.seed, int(options.upto), options.assistants)
+        create(out, secret_of(options.seed), int(options.upto), options.assistants)
     except OSError as error:
         fail(f"OUT: '{out}' cannot be written: {error.strerror}")
     return 0

@@ -15,16 +15,15 @@ NN_*/exercises/NAME.c, written once, when it is not there.  Its head comment hol
 
 Exit status: 0 all right; 1 something is not; 2 bad usage; 3 this machine cannot judge."""
 import argparse
-import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
+from builder import ROOT, Refused, judging
 from forms import fail, formed, skeleton_of
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOLVED = any(ROOT.glob("0*/exercises/solutions"))
 HEAD = re.compile(r"(?:exercise|project) of stage (\d), (\d+) points?: (.*)\.")
 HALF = re.compile(r"^ \* Half of the points: cases ([\w, ]+)\.$", re.M)
@@ -99,67 +98,39 @@ def chosen(stage, name):
 
 
 def report(judge, verdict, program):
-    """Prints what a student wants to know; returns whether all is right."""
+    """Prints what a student wants to know; keeps the files of the smallest case that fails."""
     if verdict.note:
         print(f"   note: {verdict.note}")
-    if verdict.why:
-        print(f"   FAILED: it {verdict.why}")
-        for line in verdict.log.splitlines()[:12]:
-            print(f"       {line}")
-        return False
-    total, failed = len(verdict.results), verdict.failed
-    if not failed:
-        print(f"   passed: all {total} cases")
-        return True
-    families = verdict.families()
-    wrong = [name for name, passed in families.items() if not passed]
-    case = verdict.smallest[0]
-    print(f"   FAILED: {len(failed)} of {total} cases, {len(wrong)} of {len(families)} "
-          f"families: {', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''}")
-    print(f"   the smallest: {case.name} ({case.size} elements)")
-    for line in [*verdict.explained(), f"to see it again: {again(judge, program, case)}"]:
-        print(f"       {line}")
-    print("       what the names of cases mean: RECIPES in common/verification/cases.h")
-    return False
+    if verdict.right:
+        print(f"   passed: all {len(verdict.results)} cases")
+        return
+    why, lines = verdict.in_words()
+    if verdict.failed:
+        case, folder = verdict.smallest[0], program.with_suffix(".case")
+        judge.write_case(case, folder)
+        words = [str(program), *judge.words_of(case, folder)]
+        lines += ["to see it again: " + " ".join(x.removeprefix(f"{pathlib.Path.cwd()}/") for x in words),
+                  "what the names of cases mean: RECIPES in common/verification/cases.h"]
+    print("\n       ".join([f"   FAILED: {why}", *lines]))
 
 
-def again(judge, program, case):
-    """Keeps the case's files beside the program; the command that runs it on them."""
-    folder = program.with_suffix(".case")
-    judge.write_case(case, folder)
-    words = [str(program), *judge.words_of(case, folder)]
-    return " ".join(x.removeprefix(f"{pathlib.Path.cwd()}/") for x in words)
-
-
-def keep(folder, program):
-    """Keeps the program, for the student to try, and its object."""
+def kept(judge, folder, program, verdict):
+    """Keeps the program there, for the student to try; with nvcc a kernel is checked on the GPU too."""
     program.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(folder / "program", program)
-    shutil.copy2(folder / "object.o", f"{program}.cpu.o")
-
-
-def on_gpu(judge, exercise, program, options):
-    """The same source by nvcc, and its whole suite on the GPU."""
-    twin = program.with_name(program.name + ".gpu.o")
-    text = judge.spliced(exercise, exercise.file.read_text(encoding="utf-8", errors="replace"))[0]
-    source = twin.with_suffix(".cu")
-    source.write_text(text, encoding="utf-8")
-    for command in ([*options.nvcc.split(), f"-I{ROOT}/common", "-c", source, "-o", twin],
-                    [*options.link.split(), twin, program.with_name(program.name + ".cpu.o"),
-                     f"{options.build}/libharness.a", *options.libs.split(), "-o", program],
-                    [program, "check"]):
-        if subprocess.run([str(x) for x in command], check=False).returncode:
-            return False
-    return True
+    source = next(folder.glob("*.cu"), None)
+    if verdict.right and judge.options.nvcc and source:
+        print("   and on the GPU:", flush=True)
+        for command in (*judge.gpu_commands(source.name, program), [program, "check"]):
+            if subprocess.run([str(x) for x in command], cwd=folder, check=False).returncode:
+                raise Refused("is wrong on the GPU")
 
 
 def run(options, stage, name):
     """make exercise: every file is judged; one that fails stops no other."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from builder import Shortage
     from judge import Judge
-    right, of_stage, judge = 0, chosen(stage, name), Judge(options)
-    try:
+    right, of_stage = 0, chosen(stage, name)
+    with judging(Judge, options) as judge:
         for exercise in of_stage:
             exercise.start()
             print(f"== {exercise.file.relative_to(ROOT)}: {exercise.title} "
@@ -169,18 +140,11 @@ def run(options, stage, name):
                 print("   not begun: it is still the skeleton", flush=True)
             program = pathlib.Path(options.build).resolve() / "exercises" / exercise.name
             found = judge.write_cases(exercise, 0)
-            verdict = judge.verdict(exercise, data, found, then=lambda folder, _: keep(folder, program))
-            ok = report(judge, verdict, program)
-            if ok and options.nvcc and exercise.number == 5:
-                print("   and on the GPU:", flush=True)
-                ok = on_gpu(judge, exercise, program, options)
-            right += ok
+            verdict = judge.verdict(exercise, data, found,
+                                    then=lambda folder, verdict: kept(judge, folder, program, verdict))
+            report(judge, verdict, program)
+            right += verdict.right
             sys.stdout.flush()
-    except Shortage as error:
-        print(f"exercises: {error}", file=sys.stderr)
-        return 3
-    finally:
-        judge.close()
     print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}"
           + ("" if right == len(of_stage) else "; edit what failed and repeat the command"))
     return 0 if right == len(of_stage) else 1

@@ -33,9 +33,9 @@ IF = re.compile(r"#\s*if(?:n?def)?\b")
 ONE_OF = re.compile(r"= (\d+)(.*?); one of ([\d, ]+) \*/")
 
 
-def fail(text):
-    print(f"exercises: {text}", file=sys.stderr)
-    sys.exit(2)
+def fail(text, status=2):
+    print(f"{sys.argv[0].rpartition('/')[2].removesuffix('.py')}: {text}", file=sys.stderr)
+    sys.exit(status)
 
 
 def table_of(text):

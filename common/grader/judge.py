@@ -11,18 +11,18 @@ import signal
 
 import numpy as np
 
-from builder import Builder, Shortage
-from cases import cases_of
+from builder import Builder, Refused, Shortage, text_of
+from cases import Wrong, cases_of
 
 CASE_S, WALL_S, MEMORY_MIB, MOST_HANGS = 3, 20, 1024, 2
 
 
 class Verdict:
-    """why: "" or why nothing was run; log: the compiler's words; results: (case, wrong or None,
-    what the program said).  wrong: (why, where, got, want, allowed)."""
+    """why: "" or why nothing was run; log: the compiler's words; note: what does not count;
+    results: (case, Wrong or None, what the program said)."""
 
-    def __init__(self, why="", log="", note=""):
-        self.why, self.log, self.note, self.results = why, log, note, []
+    def __init__(self, note="", why="", log=""):
+        self.note, self.why, self.log, self.results = note, why, log, []
 
     @property
     def failed(self):
@@ -30,23 +30,12 @@ class Verdict:
 
     @property
     def right(self):
-        return bool(self.results) and not self.failed
+        return bool(self.results) and not self.failed and not self.why
 
     @property
     def smallest(self):
         """Of the failures that ran the one with the fewest elements."""
-        return min(self.failed, key=lambda x: (x[1][0] == "not run", x[0].size))
-
-    def explained(self, with_words=True):
-        """The smallest failure, line by line.  with_words: what the program said; where files are not
-        hidden from it, it could say what stands in them."""
-        case, (why, where, got, want, allowed), said = self.smallest
-        yield f"{where}: {why}" if where else why
-        if where:
-            yield f"got {got:.9g}  want {want:.9g}  allowed error {allowed:.3g}"
-        yield from numbers_of(case)
-        if with_words:
-            yield from (f"it said: {line}" for line in said_by_program(said))
+        return min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
 
     def families(self):
         """Family -> are all its cases right?"""
@@ -54,6 +43,23 @@ class Verdict:
         for case, wrong, _ in self.results:
             found[case.family] = found.get(case.family, True) and not wrong
         return found
+
+    def in_words(self, with_words=True):
+        """Why it is not right, in a line, and the lines behind it.  with_words: what the program said;
+        where files are not hidden from it, it could say what stands in them."""
+        if self.why:
+            return self.why, self.log.splitlines()[:12]
+        case, wrong, said = self.smallest
+        wrong_families = [name for name, right in self.families().items() if not right]
+        lines = [f"{len(self.failed)} of {len(self.results)} cases and {len(wrong_families)} of "
+                 f"{len(self.families())} families fail: {', '.join(wrong_families[:8])}"
+                 f"{', ...' if len(wrong_families) > 8 else ''}; the smallest case:"]
+        if wrong.where:
+            lines.append(f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}")
+        lines += numbers_of(case)
+        if with_words:
+            lines += [f"it said: {line}" for line in said_by_program(said)]
+        return f"{case.name}: {wrong}", lines
 
 
 class Judge(Builder):
@@ -85,61 +91,54 @@ class Judge(Builder):
             (out / f"{name}.npy").unlink(missing_ok=True)
         return words
 
-    def run_case(self, program, case, out):
-        """Exit status (LATE: None), what it said, and its processor time."""
-        return self.jailed(["--cpu", str(CASE_S), "--memory", str(MEMORY_MIB)],
-                           [str(program), *self.words_of(case, out)], out, WALL_S + CASE_S, [str(case.folder)])
-
     @staticmethod
     def died(status):
         """Why there are no results, or None."""
         return "took too long" if status in (None, -signal.SIGXCPU, -signal.SIGKILL) else \
             f"crashed: {signal.strsignal(-status)}" if status < 0 else None
 
-    def compare(self, case, out, status):
-        """What is wrong with the results of a run, or None."""
+    def run_case(self, program, case, out):
+        """What is wrong with the results, or None; and what the program said."""
+        status, said, _ = self.jailed(["--cpu", str(CASE_S), "--memory", str(MEMORY_MIB)],
+                                      [str(program), *self.words_of(case, out)], out, WALL_S + CASE_S,
+                                      [str(case.folder)])
         if self.died(status):
-            return self.died(status), "", 0, 0, 0
-        got = {}
-        for name in case.outputs:
-            try:
-                got[name] = np.load(out / f"{name}.npy", allow_pickle=False)
-            except (OSError, ValueError, SyntaxError, EOFError, MemoryError):
-                return f"ended with status {status} and without a result", "", 0, 0, 0
-        return case.wrong(got)
+            return Wrong(self.died(status)), said
+        try:
+            got = {name: np.load(out / f"{name}.npy", allow_pickle=False) for name in case.outputs}
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError):
+            return Wrong(f"ended with status {status} and without a result"), said
+        return case.wrong(got), said
 
     def run_cases(self, program, found, other=None):
         """Results of all cases.  other: the solution's program; where it has no result either, this
         machine is to blame."""
         results, hangs, out = [], 0, self.folder()
         for case in found:
-            if hangs >= MOST_HANGS:
-                results.append((case, ("not run", "", 0, 0, 0), ""))
-                continue
-            status, said, _ = self.run_case(program, case, out)
-            wrong = self.compare(case, out, status)
-            if wrong and other and re.match("crashed|took|ended", wrong[0]):
-                failed = self.compare(case, out, self.run_case(other, case, out)[0])
+            wrong, said = self.run_case(program, case, out) if hangs < MOST_HANGS else (Wrong("not run"), "")
+            if wrong and other and re.match("crashed|took|ended", wrong.why):
+                failed, _ = self.run_case(other, case, out)
                 if failed:
-                    raise Shortage(f"{case.name}: the solution {failed[0]} too")
-            hangs += bool(wrong) and wrong[0] == "took too long"
+                    raise Shortage(f"{case.name}: the solution {failed} too")
+            hangs += bool(wrong) and wrong.why == "took too long"
             results.append((case, wrong, said))
         shutil.rmtree(out, ignore_errors=True)
         return results
 
     def verdict(self, exercise, data, found, other=None, then=None):
         """then(folder, verdict): what else is to be done with the program that lies there."""
-        folder = self.folder()
+        folder, text = self.folder(), text_of(data)
+        verdict = Verdict(self.note(exercise, text))
         try:
-            why, log, note = self.program(exercise, data, folder)
-            verdict = Verdict(why, log, note)
-            if not why:
-                verdict.results = self.run_cases(folder / "program", found, other)
-                if then:
-                    then(folder, verdict)
-            return verdict
+            self.program(exercise, text, folder)
+            verdict.results = self.run_cases(folder / "program", found, other)
+            if then:
+                then(folder, verdict)
+        except Refused as error:
+            verdict.why, verdict.log = str(error), error.log
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        return verdict
 
 
 def said_by_program(said):

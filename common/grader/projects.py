@@ -20,24 +20,18 @@ OUT/feedback/STUDENT-projects.txt and, for Gradescope, OUT/gradescope/STUDENT/pr
 status: 0 done; 1 at home: not right, or no points; 2 bad usage; 3 this machine cannot grade now."""
 import argparse
 import csv
-import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-
-# pylint: disable=wrong-import-position
-import numpy as np
-
-from builder import ROOT, Shortage
+from builder import ROOT, Refused, Shortage, judging
 from exercises import HEAD, chosen as exercises_of
-from grade import add_class, failures_of, grade, read_class, with_grader
-from marks import write_class
-from submissions import fail, wanted
-from timing import MOST, Timer
+from forms import fail
+from grade import add_class, grade_class
+from submissions import wanted
+from timing import MOST, Timer  # and NumPy, after builder.py
+import numpy as np
 
 SPEED = re.compile(r"^ \* Speed: (\w+):(\S+?)(?: in (\w+))?, (?:half of the points at (\S+) % of (\w+), "
                    r"all at (\S+) %|as a share of (\w+))\.$", re.M)
@@ -63,7 +57,7 @@ def targets(project, gpu):
         for line in csv.DictReader(file):
             if line["project"] == project and re.search(line["pattern"], gpu or "any"):
                 return float(line["half_at"]), float(line["all_at"])
-    return fail(2, f"{TARGETS}: no line for {project} on '{gpu}'")
+    return fail(f"{TARGETS}: no line for {project} on '{gpu}'")
 
 
 class Project:
@@ -75,7 +69,7 @@ class Project:
         text = file.read_text(encoding="utf-8")
         head, like, speed = HEAD.search(text), LIKE.search(text), SPEED.search(text)
         if not head or not speed or not like:
-            fail(2, f"{file}: no project's head comment")
+            fail(f"{file}: no project's head comment")
         self.file, self.name, self.stage = file, file.stem, file.parents[2].name
         self.on_gpu = file.suffix == ".cu"
         self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
@@ -105,6 +99,7 @@ def projects():
 
 class ProjectGrader(Timer):
     """Marks for the speed of what is right."""
+    of, at_once, job_s = "projects", 1, JOB_S
 
     def __init__(self, options):
         super().__init__(options)
@@ -112,112 +107,81 @@ class ProjectGrader(Timer):
 
     def on_gpu(self, project, folder):
         """The same source by nvcc: right on the GPU, and the share that its bench says."""
-        for command in ([*shlex.split(self.options.nvcc), "-w", f"-I{ROOT}/common", "-c", project.file.name,
-                         "-o", "gpu.o"],
-                        [*shlex.split(self.options.link), "object.o", "gpu.o",
-                         f"{self.build}/libharness.a", *shlex.split(self.options.libs), "-o", "program"]):
+        if not self.options.nvcc:
+            raise Refused("no GPU was found")
+        for command in self.gpu_commands(project.file.name, "program"):
             status, log, _ = self.jailed(["--compiler", "--cpu", "120", "--memory", "8192"], command, folder, 240,
-                                      [*self.readable, str(pathlib.Path(command[0]).resolve().parents[1])])
-            if status:
-                return None, f"does not compile for the GPU: {log[:300]}"
+                                         [*self.readable, str(pathlib.Path(command[0]).resolve().parents[1])])
+            if status != 0:
+                raise Refused(f"does not compile for the GPU: {log[:300]}")
         size = ["--op", project.op, "--dtype", project.dtype, "--csv", "bench.csv"]
         names = ("rows", "cols") if project.op == "softmax" else ("heads-q", "seqlen-q", "head-dim", "batch")
         for name, value in zip(names, [*project.shape, 1]):
             size += [f"--{name}", str(value)]
         status, said, _ = self.jailed(["--gpu", "--cpu", "300", "--memory", "4096"],
-                                   ["./program", "bench", *size], folder, 600, [str(folder)])
-        if status or not (folder / "bench.csv").exists():
-            return None, f"bench on the GPU: {said[-300:]}"
+                                      ["./program", "bench", *size], folder, 600, [str(folder)])
+        if status != 0 or not (folder / "bench.csv").exists():
+            raise Refused(f"bench on the GPU: {said[-300:]}")
         with open(folder / "bench.csv", newline="", encoding="utf-8") as file:
             rows = [x for x in csv.DictReader(file) if "cpu" not in x["device"].lower()]
         share = float(rows[0]["pct_ceiling"]) if rows else 0.0
         if not 0 < share <= 1.2 * MOST:
-            return None, f"no speed on the GPU: {share} % of {project.ceiling}"
-        return {"share": share, "solution": 0, "least": float(rows[0]["min_s"]), "name": project.ceiling,
-                "ceiling": float(rows[0]["ceiling"]), "runs": int(float(rows[0]["reps"]))}, ""
-
-    def speed_of(self, project, folder):
-        if not project.on_gpu:
-            return self.timed(project, folder)
-        return self.on_gpu(project, folder) if self.options.nvcc else (None, "no GPU was found")
+            raise Refused(f"no speed on the GPU: {share} % of {project.ceiling}")
+        return {"share": share, "solution": 0, "ceiling": float(rows[0]["ceiling"])}
 
     def judged(self, project, data, base):
-        """marks, why, the compiler's words, timed"""
+        """What Mark wants to know; base: the share of the program as it was handed out."""
         if project.name not in self.cases:
             self.cases[project.name] = self.write_cases(project, self.seed, self.course.get("draw", 8))
         speed = []
-        verdict = self.verdict(project, data, self.cases[project.name], then=lambda folder, verdict: speed.extend(
-            self.speed_of(project, folder) if verdict.right else ()))
-        total, failed = len(verdict.results), len(verdict.failed)
-        if verdict.why:
-            return 0.0, verdict.why, verdict.log.splitlines()[:12], None
-        if failed:
-            return 0.0, (f"{failed} of {total} cases are wrong, so the speed does not count; the smallest: "
-                         f"{verdict.smallest[0].name}: {next(verdict.explained())}"), [], None
-        timed, why = speed
-        if not timed:
-            return 0.0, f"right in all {total} cases, but no speed: {why}", [], None
-        return project.marks(timed["share"], base), (
-            f"right in all {total} cases; {timed['share']:.3g} % of {project.ceiling} "
-            f"({timed['ceiling']:.3g} {'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same "
-            "run)" + (f"; as handed out: {base:.3g} %" if base else "") + f"; half of the points at "
-            f"{project.half_at:g} %, all at {project.all_at:g} %"), [], timed
 
-    def prepare(self, project):
+        def then(folder, verdict):
+            if verdict.right:
+                speed.append((self.on_gpu if project.on_gpu else self.timed)(project, folder))
+
+        verdict = self.verdict(project, data, self.cases[project.name], then=then)
+        cases, timed = f"right in all {len(verdict.results)} cases", speed[0] if speed else None
+        if timed:
+            why = (f"{cases}; {timed['share']:.3g} % of {project.ceiling} ({timed['ceiling']:.3g} "
+                   f"{'GB/s' if project.ceiling == 'copy' else 'GFLOP/s'} in the same run)"
+                   + (f"; as handed out: {base:.3g} %" if base else "") + f"; half of the points at "
+                   f"{project.half_at:g} %, all at {project.all_at:g} %")
+            return {"marks": project.marks(timed["share"], base), "why": why, "details": [], "timed": timed}
+        why, lines = verdict.in_words()
+        why = f"the speed does not count: {why}" if verdict.failed else \
+            f"{cases}, but no speed: {why}" if verdict.results else why
+        return {"marks": 0.0, "why": why, "details": lines, "timed": None}
+
+    def prepare(self, exercise):
         """The solution, where there is one, and the share of the program as it was handed out."""
-        if project.solution:
+        if exercise.solution:
             folder = self.folder()
-            why, log, _ = self.built(project, project.solution.read_text(encoding="utf-8"), folder)
-            why = why or self.timeable(folder)
-            if why:
-                raise Shortage(f"the solution of {project.name} {why}\n{log[:800]}")
-            self.others[project.name] = folder
-        marks, why, _, timed = self.judged(project, project.file.read_bytes(), 0)
-        if not timed:
-            raise Shortage(f"{project.name} as handed out: {marks} points: {why}")
-        self.base[project.name] = timed["share"]
+            try:
+                self.built(exercise, exercise.solution.read_text(encoding="utf-8"), folder)
+                self.make_timeable(folder)
+            except Refused as error:
+                raise Shortage(f"the solution of {exercise.name} {error}\n{error.log[:800]}") from error
+            self.others[exercise.name] = folder
+        found = self.judged(exercise, exercise.file.read_bytes(), 0)
+        if not found["timed"]:
+            raise Shortage(f"{exercise.name} as handed out: {found['why']}")
+        self.base[exercise.name] = found["timed"]["share"]
 
-    def mark_of(self, project, data, details):
-        marks, why, log, timed = self.judged(project, data, self.base[project.name])
-        return {"marks": marks, "why": why, "details": details + log, "timed": timed}
+    def mark_of(self, exercise, data, details):
+        found = self.judged(exercise, data, self.base[exercise.name])
+        return {**found, "details": details + found["details"]}
 
 
-def at_home(options):
+def at_home(options, found):
     """make project.  Without a GPU a CUDA project is right or wrong, and no more."""
-    right, found = 0, wanted(options.ex.split(), projects(), "project")
-
-    def work(judge):
-        count = 0
+    right = 0
+    with judging(ProjectGrader, options) as judge:
         for project in found:
             print(f"== {project.file.relative_to(ROOT)}: {project.title} ({project.points} points)", flush=True)
-            marks, why, log, _ = judge.judged(project, project.file.read_bytes(), 0)
-            print("\n".join([f"   {why}", *("       " + x for x in log)]), flush=True)
-            count += marks > 0 or why.endswith("no GPU was found")
-        return count
-
-    options.strict = False
-    right, _ = with_grader(options, work, ProjectGrader)
+            mark = judge.judged(project, project.file.read_bytes(), 0)
+            print("\n       ".join([f"   {mark['why']}", *mark["details"]]), flush=True)
+            right += mark["marks"] > 0 or mark["why"].endswith("no GPU was found")
     return 0 if right == len(found) else 1
-
-
-def grade_all(options):
-    found = wanted(options.ex.split(), projects(), "project")
-    if not options.nvcc:
-        for project in [x for x in found if x.on_gpu]:
-            print(f"grade: {project.name} is not graded here: it needs a GPU and nvcc")
-        found = [x for x in found if not x.on_gpu]
-        if not found:
-            fail(3, "no project can be graded without a GPU")
-    students, hours, out = read_class(options, found)
-
-    def show(name, mark, _):
-        print(f"{name:30} {mark.exercise.name:16} {mark.marks:5.1f}   {mark.why}", flush=True)
-
-    table, grader = with_grader(
-        options, lambda grader: grade(grader, students, found, show, 1, JOB_S), ProjectGrader)
-    write_class(out, table, grader.course, hours, "projects")
-    print(f"{len(students)} students, {len(found)} projects: {out}/projects.json")
-    return failures_of(grader)
 
 
 def main():
@@ -225,7 +189,14 @@ def main():
     parser.add_argument("verb", choices=["run", "grade"])
     add_class(parser)
     options = parser.parse_args()
-    return at_home(options) if options.verb == "run" else grade_all(options)
+    found = wanted(options.ex.split(), projects(), "project")
+    if options.verb == "run":
+        return at_home(options, found)
+    for project in [x for x in found if x.on_gpu and not options.nvcc]:
+        print(f"grade: {project.name} is not graded here: it needs a GPU and nvcc")
+        found.remove(project)
+    return grade_class(options, found, ProjectGrader, "projects")[1] if found else \
+        fail("no project can be graded without a GPU", 3)
 
 
 if __name__ == "__main__":

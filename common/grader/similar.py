@@ -14,8 +14,8 @@ import re
 import sys
 
 from exercises import exercises
-from forms import formed, parts_of
-from submissions import collect, contents, fail, printable
+from forms import fail, formed, parts_of
+from submissions import collect, contents, printable
 
 RUN, LEAST, MOST_LINES = 5, 0.6, 200
 WORD = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|[^\s\w]{1,2}|\S")
@@ -38,7 +38,7 @@ def files_of(folder, chosen, kind):
     if not folder:
         return found
     if not pathlib.Path(folder).is_dir():
-        fail(2, f"{kind}: '{folder}' is no folder")
+        fail(f"{kind}: '{folder}' is no folder")
     students, _ = collect(pathlib.Path(folder), chosen)
     for name, student in students.items():
         for exercise, paths in student.files.items():
@@ -71,7 +71,7 @@ def main():
     options = parser.parse_args()
     sys.stdout.reconfigure(errors="replace")
     if not options.submissions:
-        fail(2, "SUBMISSIONS: make similar SUBMISSIONS=dir")
+        fail("SUBMISSIONS: make similar SUBMISSIONS=dir")
     found = sorted((x for x in pairs(options) if x[0] >= LEAST), reverse=True)
     for share, name, a, b in found[:MOST_LINES]:
         print(f"{share:4.0%}  {name:16} {printable(a)}  --  {printable(b)}")

@@ -4,17 +4,11 @@ import os
 import pathlib
 import re
 import stat
-import sys
+
+from forms import fail
 
 LARGEST = 64 << 10      # bytes of a source file
 DEEPEST = 8             # folders in a student's folder
-
-
-def fail(status, text):
-    print(f"grade: {text}", file=sys.stderr)
-    sys.exit(status)
-
-
 # Letters that nobody sees, or that turn the direction of the text: one name could look like another.
 UNSEEN = ("\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
           "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff")
@@ -47,7 +41,7 @@ def wanted(words, found, kind):
     """Those whose name or stage is one of the words; all without words."""
     names = [{x.name, str(x.number), x.stage} for x in found]
     for word in (x for x in words if x not in set().union(*names)):
-        fail(2, f"EX: no stage or {kind} '{word}'; there are " + ", ".join(x.name for x in found))
+        fail(f"EX: no stage or {kind} '{word}'; there are " + ", ".join(x.name for x in found))
     return [x for x, its in zip(found, names) if not words or its & set(words)]
 
 

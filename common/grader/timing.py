@@ -17,8 +17,8 @@ import time
 
 import numpy as np
 
-from builder import ROOT, Shortage, kill_group
-from cases import attention_case, rows_case
+from builder import ROOT, Refused, Shortage, kill_group
+from cases import Wrong, attention_case, rows_case
 from grade import Grader
 
 LEAST_ROUNDS, RUNS, MOST_RUNS, TIMED_CPU_S, TIMED_MIB, MOST = 16, 5, 20, 60, 3072, 110
@@ -100,7 +100,7 @@ def wrong_with(inputs, rounds, got):
             x[np.arange(len(x)), new["at"]] = new["value"]
         case, row = case_of(inputs, kept), rows[i * width:(i + 1) * width]
         if row.size != width:  # it ended early
-            return "a round is missing", y, 0, 0, 0
+            return Wrong("a round is missing", y)
         case.outputs = {y: case.outputs[y]}
         wrong = case.wrong({y: row.reshape(case.outputs[y][0].shape)})
         if wrong:
@@ -108,7 +108,7 @@ def wrong_with(inputs, rounds, got):
     case = case_of(inputs)
     for name, (want, _) in case.outputs.items():
         if name not in got or got[name].size != want.size:
-            return f"no {name} was written", "", 0, 0, 0
+            return Wrong(f"no {name} was written")
         got[name] = got[name].reshape(want.shape)
     return case.wrong(got)
 
@@ -120,18 +120,21 @@ class Timer(Grader):
         super().__init__(options)
         self.others, self.yardstick = {}, self.folder()  # project -> where its solution lies
         self.rounds = f"{self.yardstick}/rounds.o"
-        ok, log = self.call([*self.compile[".c"], "-w", f"-I{ROOT}/common", "-c",
-                             f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], self.yardstick)
-        self.readable.append(self.rounds)
-        ok, log = self.linked([self.rounds], "timed", self.yardstick) if ok else (ok, log)
-        if not ok:
-            raise Shortage(f"rounds.c: {log[:800]}")
+        try:
+            self.call([*self.compile[".c"], "-w", f"-I{ROOT}/common", "-c",
+                       f"{ROOT}/common/grader/rounds.c", "-o", self.rounds], self.yardstick)
+            self.readable.append(self.rounds)
+            self.linked([self.rounds], "timed", self.yardstick)
+        except Refused as error:
+            raise Shortage(f"rounds.c {error}\n{error.log[:800]}") from error
 
-    def timeable(self, folder):
-        """Links the object there with rounds.c, whose main() it gets.  Why not, or None."""
-        ok, log = self.call(["objcopy", "--localize-symbol=main", "object.o"], folder)
-        ok, log = self.linked(["object.o", self.rounds], "timed", folder) if ok else (ok, log)
-        return None if ok else "does not end with PROGRAM(...) as it was handed out: " + log[:200]
+    def make_timeable(self, folder):
+        """Links the object there with rounds.c, whose main() it gets."""
+        try:
+            self.call(["objcopy", "--localize-symbol=main", "object.o"], folder)
+            self.linked(["object.o", self.rounds], "timed", folder)
+        except Refused as error:
+            raise Refused("does not end with PROGRAM(...) as it was handed out", error.log) from error
 
     def run_timed(self, words, folder, talk=None):
         return self.jailed(["--core", "--cpu", str(TIMED_CPU_S), "--memory", str(TIMED_MIB)], words, folder,
@@ -139,7 +142,7 @@ class Timer(Grader):
 
     def fma(self):
         status, said, _ = self.run_timed([f"{self.yardstick}/timed", "fma"], self.yardstick)
-        if status:
+        if status != 0:
             raise Shortage(f"the ceiling cannot be measured: {said[:200]}")
         return float(said)
 
@@ -159,27 +162,22 @@ class Timer(Grader):
         return taken, got, "" if status == 0 else self.died(status) or f"ended with status {status}: {said[-200:]}"
 
     def one_run(self, project, who, length):
-        """Seconds of each for a byte or a flop, how many there were, and what is wrong with `it`."""
+        """Seconds of each for a byte or a flop."""
         inputs, found = fresh(project.op, project.shape), {}
         rounds, n = secret_rounds(inputs, length), next(iter(inputs.values())).size
         work = length * (8.0 * n if "copy" in who else 4.0 * n * inputs["q"].shape[2])
         for name in sorted(who, reverse=bool(length & 1)):
             taken, got, why = self.seconds(project, *who[name], inputs, rounds)
-            if name in ("it", "solution") and not why:
-                wrong = wrong_with(inputs, rounds, got)
-                why = wrong and f"{wrong[1]}: {wrong[0]}"
-            if why and name != "it":
-                raise Shortage(f"{project.name}, {name}, timed: {why}")
+            if name in ("it", "solution"):
+                why = why or wrong_with(inputs, rounds, got)
             if why:
-                return found, work, why
+                raise Refused(f"timed: {why}") if name == "it" else Shortage(f"{project.name}, {name}, timed: {why}")
             found[name] = taken / work
-        return found, work, ""
+        return found
 
     def timed(self, project, folder):
-        """{share, solution, ...} or why there is none."""
-        why = self.timeable(folder)
-        if why:
-            return None, why
+        """{share, solution, ...}, or Refused."""
+        self.make_timeable(folder)
         who = {"nothing": (self.yardstick, "nothing"), "it": (folder, "it")}
         if project.op == "softmax":
             who["copy"] = self.yardstick, "copy"
@@ -188,9 +186,7 @@ class Timer(Grader):
         least, fma, length = dict.fromkeys(who, np.inf), 0.0, LEAST_ROUNDS + os.urandom(1)[0] % 16
         for run in range(1, MOST_RUNS + 1):
             fma = fma if "copy" in who else max(fma, self.fma())
-            found, work, why = self.one_run(project, who, length)
-            if why:
-                return None, f"timed: {why}"
+            found = self.one_run(project, who, length)
             least = {name: min(least[name], found[name]) for name in who}
             net = {name: least[name] - least["nothing"] for name in who}
             best = net["copy"] if "copy" in who else 1e-9 / fma
@@ -200,8 +196,7 @@ class Timer(Grader):
                 f"{project.all_at:g} %" if "solution" in who and not project.all_at <= solution <= MOST else ""
             if run >= RUNS and not busy and share <= MOST:
                 return {"share": round(share, 3), "solution": round(solution, 3) if "solution" in who else 0,
-                        "least": round(net["it"] * work, 6), "name": project.ceiling,
-                        "ceiling": round(1e-9 / best, 3), "runs": run}, ""
+                        "ceiling": round(1e-9 / best, 3)}
         if busy:
             raise Shortage(f"{project.name}: {busy}: this machine is too busy, or none for speed marks")
-        return None, f"faster than possible: more than {MOST} % of {project.ceiling}"
+        raise Refused(f"faster than possible: more than {MOST} % of {project.ceiling}")
