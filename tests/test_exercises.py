@@ -10,6 +10,7 @@ from students import (EXERCISES, HONEST, MISCHIEF, MISTAKES, TOOLS, formed, hand
                       mistaken, solution, tool_words)
 
 import cases
+from exercises import TIME, Exercise
 from forms import forms_of, parts_of
 from grade import Grader
 from judge import Judge
@@ -17,18 +18,15 @@ from judge import Judge
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 
 
-class Form:
+class Form(Exercise):
     """An exercise in another form of its task."""
 
     def __init__(self, exercise, task):
-        self.__dict__.update(vars(exercise))
-        self.exercise, self.task = exercise, task
-        self.name = f"{exercise.name}_{task}"
-        self.whole_file, self.any_call, self.flags = False, False, []
-        self.promises = exercise.promises
+        super().__init__(exercise.source)
+        self.name, self.form = f"{exercise.name}_{task}", handed_out(exercise.name, task)
 
     def skeleton(self):
-        return handed_out(self.exercise.name, self.task)
+        return self.form
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +253,6 @@ def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
 
 def test_every_exercise_says_its_time_and_has_hints():
     for name, x in EXERCISES.items():
-        assert x.time and len(x.hints) >= 1, name
+        assert x.said(TIME) and len(x.hints) >= 1, name
         assert "Hint:" not in x.skeleton() and "solution" not in parts_of(x.skeleton())[1], name
         assert formed(x.skeleton()) == x.skeleton(), name

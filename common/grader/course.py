@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import sys
 
-from exercises import HEAD, HINTS, ROOT, SOLVED, exercises
+from exercises import HEAD, HINTS, ROOT, SOLVED, TIME, exercises
 from forms import fail, formed, forms_of, skeleton_of
 from handout import without_hidden
 from marks import write_json, write_text
@@ -132,7 +132,7 @@ def create(out, secret, upto, assistants):
         if exercise.stage in stages:
             write_exercise(students, exercise, text, False)
             rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
-                        f"| {exercise.points} | {exercise.time} | {exercise.title} |")
+                        f"| {exercise.points} | {exercise.said(TIME)} | {exercise.title} |")
     for file in sorted(students.glob("0*/exercises/projects/*.c*")):
         head = HEAD.search(file.read_text(encoding="utf-8"))
         rows.append(f"| `{file.relative_to(students)}` | {head[2]} | as long as you like | {head[3]} |")

@@ -37,31 +37,39 @@ class Exercise:
     unchanged = "the skeleton, unchanged"
 
     def __init__(self, source):
-        self.source, self.name = source, source.stem
-        self.solution = source if SOLVED else None
-        self.stage = source.parents[2].name
-        self.file = source.parents[1] / source.name
-        text = source.read_text(encoding="utf-8")
-        found, half, time = HEAD.search(text.split("\n", 1)[0]), HALF.search(text), TIME.search(text)
+        self.source, self.name, self.stage = source, source.stem, source.parents[2].name
+        self.file, self.solution = source.parents[1] / source.name, source if SOLVED else None
+        self.text = source.read_text(encoding="utf-8")
+        found = HEAD.search(self.text.split("\n", 1)[0])
         if not found or int(found[1]) != int(self.stage[:2]):
             fail(f"{source}: line 1 is not 'exercise of stage N, P points: ...'")
         self.number, self.points, self.title = int(found[1]), int(found[2]), found[3]
-        self.half = half[1].split(", ") if half else []  # recipes: nan_v, inf_v
-        self.time = time[1] if time else ""
-        self.hints = [re.sub(r"\n \* +", " ", x) for x in HINTS.findall(formed(text))]
+
+    def said(self, pattern):
+        """What the head comment says, in brackets of the pattern; or ""."""
+        found = pattern.search(self.text)
+        return found[1] if found else ""
+
+    @property
+    def half(self):
+        """Recipes that hold half of the points: nan_v, inf_v."""
+        return [x for x in self.said(HALF).split(", ") if x]
+
+    @property
+    def hints(self):
+        return [re.sub(r"\n \* +", " ", x) for x in HINTS.findall(formed(self.text))]
 
     @property
     def promises(self):
         """What its variant says of itself: operation, largest score, masked rows, isolates_v."""
-        text = self.source.read_text(encoding="utf-8").replace(
-            "ALL_PROBLEMS", ".max_score = INFINITY, .masked_rows = 1, .isolates_v = 1")
+        text = self.text.replace("ALL_PROBLEMS", ".max_score = INFINITY, .masked_rows = 1, .isolates_v = 1")
         op = re.findall(r"\{OP_(\w+),", text)[-1].lower()  # the last that it does
         most = re.search(r"\.max_score = ([\w.]+?)f?,", text)
         return (op, float(most[1].replace("INFINITY", "inf")) if most else 0.0,
                 ".masked_rows = 1" in text, ".isolates_v = 1" in text)
 
     def skeleton(self):
-        text = formed(self.source.read_text(encoding="utf-8"))
+        text = formed(self.text)
         return HINTS.sub("", skeleton_of(text, self.source) if SOLVED else text)
 
     def start(self):
@@ -181,7 +189,7 @@ def main():
     if options.verb == "list":
         for x in chosen(options.which, ""):
             path = f"{x.stage}/exercises/{x.file.name}"
-            print(f"{path:45} {x.points:3} points  {x.time + ':' if x.time else '':12} {x.title}")
+            print(f"{path:45} {x.points:3} points  {x.said(TIME) + ':':12} {x.title}")
     elif options.verb == "skeleton":
         sys.stdout.write(chosen(None, options.which)[0].skeleton())
     elif options.verb == "hint":

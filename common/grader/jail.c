@@ -232,7 +232,8 @@ static int filter_calls(const struct jail *j)
 static int filter_calls(const struct jail *j) { return (void)j, 0; }
 #endif
 
-static int read_options(struct jail *j, char **word)
+/* The command behind the options, or NULL. */
+static char **read_options(struct jail *j, char **word)
 {
     for (; *word && strcmp(*word, "--"); word++) {
         int has = word[1] != NULL;
@@ -245,23 +246,22 @@ static int read_options(struct jail *j, char **word)
         else if (!strcmp(*word, "--write") && has) j->write = *++word;
         else if (!strcmp(*word, "--read") && has && j->n_read < MOST_PATHS)
             j->read[j->n_read++] = *++word;
-        else return 0;
+        else return NULL;
     }
-    return *word && word[1] && j->write && j->cpu_s > 0 && j->memory_mib > 0;
+    int right = *word && word[1] && j->write && j->cpu_s > 0 && j->memory_mib > 0;
+    return right ? word + 1 : NULL;
 }
 
 int main(int argc, char **argv)
 {
     struct jail j = {.cpu_s = 30, .memory_mib = 2048};
     int ask = argc == 2 && !strcmp(argv[1], "--complete");
-    if (!ask && !read_options(&j, argv + 1)) {
+    char **command = ask ? NULL : read_options(&j, argv + 1);
+    if (!ask && !command) {
         fprintf(stderr, "usage: jail [--compiler|--gpu] [--cpu S] [--memory MiB] [--core] "
                         "[--read PATH]... --write FOLDER -- COMMAND ARGUMENTS\n");
         return 2;
     }
-    char **command = argv + argc;
-    for (char **word = argv + 1; !ask && command == argv + argc; word++)
-        if (!strcmp(*word, "--")) command = word + 1;
     if (!ask && !j.compiler) j.program = *command;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (j.one_core) take_one_core();

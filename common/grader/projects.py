@@ -26,7 +26,7 @@ import subprocess
 import sys
 
 from builder import ROOT, Refused, Shortage, judging
-from exercises import HEAD, chosen as exercises_of
+from exercises import Exercise, chosen
 from forms import fail
 from grade import add_class, grade_class
 from submissions import wanted
@@ -60,31 +60,30 @@ def targets(project, gpu):
     return fail(f"{TARGETS}: no line for {project} on '{gpu}'")
 
 
-class Project:
-    """What an exercise is to the grader, with the work that is timed."""
+class Project(Exercise):
+    """An exercise of a whole file, with the work that is timed."""
     whole_file, any_call = True, True
     unchanged = "the program as it was handed out"
 
     def __init__(self, file):
-        text = file.read_text(encoding="utf-8")
-        head, like, speed = HEAD.search(text), LIKE.search(text), SPEED.search(text)
-        if not head or not speed or not like:
+        super().__init__(file)
+        speed, self.file, self.on_gpu = SPEED.search(self.text), file, file.suffix == ".cu"
+        if not speed or not self.said(LIKE):
             fail(f"{file}: no project's head comment")
-        self.file, self.name, self.stage = file, file.stem, file.parents[2].name
-        self.on_gpu = file.suffix == ".cu"
-        self.number, self.points, self.title = int(head[1]), int(head[2]), head[3]
         self.op, self.shape = speed[1], [int(x) for x in speed[2].split("x")]
         self.dtype, self.ceiling = speed[3] or "f32", speed[5] or speed[7]
         self.half_at, self.all_at = targets(self.name, gpu_name()) if self.on_gpu else \
             (float(speed[4]), float(speed[6]))
         self.flags = ["--variant", self.name, "--dtype", self.dtype] if self.on_gpu else []
-        self.like = exercises_of(None, like[1])[0]
-        self.promises = self.like.promises
         solution = file.parent / "solutions" / file.name
         self.solution = solution if solution.exists() else None
 
+    @property
+    def promises(self):
+        return chosen(None, self.said(LIKE))[0].promises
+
     def skeleton(self):
-        return self.file.read_text(encoding="utf-8")
+        return self.text
 
     def marks(self, share, base):
         """The points for a share of the ceiling; base: the program as handed out."""
