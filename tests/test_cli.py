@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from helpers import BUILD, ROOT, STAGES, normal, refused, run, save, stage, words
+from helpers import BUILD, STAGES, normal, refused, run, save, stage
 
 EVERY = range(1, 6)
 QKV = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy"]
-FIXTURE = ["run", *[word for name in "qkv"
-                    for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")], "--o", "o.npy"]
 
 
 def save_qkv():
@@ -35,15 +33,6 @@ def test_list_is_one_line_a_variant(number):
     assert variants
     for line in variants:
         assert re.match("[a-z]", line) and re.search("f32|f16", line) and "..." not in line
-
-
-def test_the_choice_is_explained():
-    """Stage 5's dispatch, without a GPU: which variant, and which tile."""
-    for dtype, wanted in [("f32", ["variant register_tiled (cpu-executed, f32)",
-                                   "takes tiles of 64 queries and 64 keys, 8 x 4 results a thread"]),
-                          ("f16", ["takes blocks of 128 queries and 64 keys; head dims up to 64"])]:
-        out = words(stage(5, *FIXTURE, "--device", "cpu", "--dtype", dtype).out)
-        assert all(want in out for want in wanted)
 
 
 def test_f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for():
@@ -117,13 +106,6 @@ def test_check_of_one_operation_runs_no_other():
     out = stage(3, "check", "--quick", "--op", "mean").out
     assert "mean_total" in out and "attention-" not in out
     stage(5, "check", "--quick", "--op", "softmax", want=77)
-
-
-def test_bench_says_once_why_kernels_on_the_cpu_are_slow():
-    out = stage(5, "bench", "--device", "cpu", "--seqlen-q", 16, want=0).out
-    assert out.count("no GPU is used") == 1
-    assert out.count("skipped: ") == 2, "neighbours with one reason are one line"
-    assert "no GPU is used" not in stage(4, "bench", "--seqlen-q", 16, "--variant", "tiled").out
 
 
 def test_a_processor_without_the_instructions_is_told_in_one_line():

@@ -4,7 +4,6 @@
     RANKS="2 3"   the suite with so many processes
     FULL=1        all cases instead of the quick ones
 """
-import csv
 import filecmp
 import os
 import pathlib
@@ -14,14 +13,13 @@ import subprocess
 
 import pytest
 
-from helpers import (BUILD, HANG, ROOT, STAGES, compare, load, normal, run, save, stage,
-                     wait_for)
+from helpers import (BUILD, FIXTURE, HANG, ROOT, STAGES, compare, lines_of, load, normal, run, save,
+                     stage, wait_for)
 
 MPI, GPUS_MPI = BUILD / "04_monoid_tiled_cpu_mpi", BUILD / "05_flash_cuda_mpi"
 ENV = {"OMP_NUM_THREADS": 1, "OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1,
        "OMPI_MCA_rmaps_base_oversubscribe": 1, "OMPI_MCA_hwloc_base_binding_policy": "none",
        "OMPI_MCA_mpi_yield_when_idle": 1, "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-FIXTURE = [word for name in "qkv" for word in (f"--{name}", ROOT / f"tests/fixture/{name}.npy")]
 RANKS = [int(n) for n in os.environ.get("RANKS", "1 3").split()]
 QUICK = [] if os.environ.get("FULL") else ["--quick"]
 STRATEGIES = ["tree", "tree-fixed", "ring", "ring-unbalanced"]
@@ -34,14 +32,10 @@ def ranks(n, *words, program=MPI, **how):
     return run("mpirun", "-n", n, program, *words, env=ENV, **how)
 
 
-def lines_of(result, program=MPI):
-    return [line for line in result.err.splitlines() if line.startswith(f"{program.name}: ")]
-
-
 def fails(code, says, result, program=MPI):
     """It ended with that status and one line of ours that says so; no output appeared."""
-    assert result.code == code, result
-    assert len(lines_of(result, program)) == 1 and says in lines_of(result, program)[0], result
+    ours = [line for line in result.err.splitlines() if line.startswith(f"{program.name}: ")]
+    assert result.code == code and len(ours) == 1 and says in ours[0], result
     assert not os.path.exists("o.npy")
 
 
@@ -65,24 +59,18 @@ def test_suite_of_random_problems_and_one_strategy():
     assert "\nring " in out and "tree" not in out
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["check", "--help"], ["bench", "-h"],
-                                   ["run", "--q", "x.npy", "--help"]])
-def test_usage_help(words):
-    out = ranks(2, *words).out
-    assert out.count("mpirun -n R ") == 1 and "Exit status:" in out
-    assert "trace" not in out and "--gpus" not in out and "--strategy" in out
-
-
-@pytest.mark.parametrize("words", [["--version"], ["bench", "--version"]])
-def test_usage_version(words):
-    name, number = ranks(2, *words).out.split()
+def test_usage_help_and_version():
+    for words in (["--help"], ["bench", "-h"], ["run", "--q", "x.npy", "--help"]):
+        out = ranks(2, *words).out
+        assert out.count("mpirun -n R ") == 1 and "Exit status:" in out
+        assert "trace" not in out and "--gpus" not in out and "--strategy" in out
+    name, number = ranks(2, "bench", "--version").out.split()
     assert name == MPI.name and number[0].isdigit()
 
 
 def test_usage_bench_writes_a_line_for_each_strategy():
     ranks(2, "bench", "--quick", "--seqlen-q", 64, "--csv", "a.csv")
-    with open("a.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = lines_of("a.csv")
     assert [row["variant"] for row in rows] == [f"{s}-2" for s in STRATEGIES]
     assert {row["stage"] for row in rows} == {STAGES[3]} and rows[0]["threads"] == "2"
     fails(2, "not a multiple", ranks(2, "bench", "--heads-q", 3, "--heads-kv", 2, want=None))

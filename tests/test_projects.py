@@ -29,19 +29,13 @@ INCLUDES = "".join(f"#include <{x}.h>\n" for x in (
 # name: (before the function, at its start where the problem is large, what the judge says).  None: what
 # it tries must fail, and it is timed: had it not failed, an answer would be missing or wrong.
 CHEATS = {
-    "last_times_result": ("static int n;\n", "if (n++ > 3) return;", "y["),
     "every_other_round": ("static int n;\n", "if (n++ % 2) return;", "y["),
     "knows_inputs_by_their_first_number": (
         "static float first;\n", "if (x[0] == first) return;\n        first = x[0];", "y["),
-    "knows_inputs_by_a_sum": (
-        "static double seen;\n", "double sum = 0; for (size_t j = 0; j < p->cols; j++) sum += x[j];\n"
-        "        if (sum == seen) return;\n        seen = sum;", "y["),
     "works_later_on_a_thread": (
         "static void *later(void *q) { return q; }\n",
         "pthread_t t; if (!pthread_create(&t, NULL, later, NULL)) return;", None),
     "every_other_row": ("", "struct problem half = *p; half.rows /= 2;\n        slow(&half, a);\n        return;", "y["),
-    "the_mean": ("", "for (size_t i = 0; i < p->rows * p->cols; i++) y[i] = 1.0f / (float)p->cols;\n"
-                 "        return;", "y["),
     "no_maximum_for_large_problems": (
         "", "for (size_t i = 0; i < p->rows; i++) {\n            float l = 0;\n"
         "            for (size_t j = 0; j < p->cols; j++) l += y[i * p->cols + j] = expf(x[i * p->cols + j]);\n"
@@ -71,9 +65,6 @@ CHEATS = {
         "", "if (open(\"/tmp/answers\", O_RDWR | O_CREAT, 0600) >= 0 || open(\"/dev/shm/answers\", O_RDWR | "
         "O_CREAT, 0600) >= 0) return;", None),
     "behind_the_output": ("", "slow(p, a);\n        memset(y + p->rows * p->cols, 1, 1 << 22);\n        return;", ""),
-    "works_in_a_constructor": (
-        "__attribute__((constructor)) static void first(void) { if (fork() >= 0) _exit(0); }\n", "",
-        "runs code before main()"),
     "in_the_place_of_the_harness": (
         "static int answers(int argc, char **argv, const struct stage *stage)\n{\n    char byte;\n    if (argc < 5 || "
         "strcmp(argv[1], \"softmax\")) return stage_main(argc, argv, stage);\n    while (read(0, &byte, 1) == 1) "

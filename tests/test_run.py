@@ -1,13 +1,12 @@
 """test_run.py: `run` on real data: every form of file, every option, every stage, judged by the
 definitions in float64 (helpers.py); where outputs go; what is refused."""
-import csv
 import subprocess
 
 import numpy as np
 import pytest
 
-from helpers import (BUILD, ROOT, STAGES, attention, compare, load, normal, option_words, refused,
-                     run, save, softmax, stage)
+from helpers import (BUILD, FIXTURE, ROOT, STAGES, attention, compare, load, normal, option_words,
+                     refused, run, save, softmax, stage)
 
 EVERY = range(1, 6)
 FILES = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy", "--lse",
@@ -35,9 +34,8 @@ def variants(number):
 @pytest.mark.parametrize("number", EVERY)
 def test_fixture_is_right_in_every_variant(number):
     at = ROOT / "tests/fixture"
-    files = [word for name in "qkv" for word in (f"--{name}", at / f"{name}.npy")]
     for choice in [[]] + [["--variant", name] for name in variants(number)]:
-        result = stage(number, "run", *files, "--o", "o.npy", "--lse", "lse.npy",
+        result = stage(number, "run", *FIXTURE, "--o", "o.npy", "--lse", "lse.npy",
                        *choice, want=None)
         if result.code == 77 or "not support" in result.err:
             continue
@@ -248,16 +246,3 @@ def test_pipes_carry_arrays_in_and_out(place):
     done = subprocess.run([program, "run", "--x", "x.npy", "--y", "/dev/null"],
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
     assert not done.stderr
-
-
-def test_bench_reports_at_least_its_own_arrays():
-    """q, k, v and o of n x 64 floats and lse; twice as much for twice n."""
-    last = 0
-    for n in (128, 256, 512):
-        arrays = 4 * (4 * 64 + 1) * n
-        stage(3, "bench", "--op", "attention", "--variant", "online", "--seqlen-q", n, "--seqlen-k", n,
-              "--head-dim", 64, "--head-dim-v", 64, "--csv", f"{n}.csv")
-        with open(f"{n}.csv", encoding="utf-8") as file:
-            peak = float(next(csv.DictReader(file))["peak_bytes"])
-        assert arrays <= peak <= 1.02 * arrays + 4096 and peak > 1.9 * last
-        last = peak
