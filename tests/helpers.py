@@ -2,6 +2,7 @@
 
     BUILD, SANITIZED        the build under test ($BUILD), and whether it has sanitizers
     run, stage, refused     run a program; its status, what it printed and what it complained of
+    copy_sources, make      a copy of the sources and of what was made from them, and a target there
     wait_for                waits until something has happened; a test never sleeps instead
     FIXTURE                 the words of a command line that give q, k and v of tests/fixture
     save, load, lines_of    write and read a .npy file; the lines of a CSV file
@@ -14,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -64,6 +66,22 @@ def run(*command, want=0, timeout=HANG, cwd=None, env=None, stdin=""):
     wanted = want if isinstance(want, tuple) else (want,)
     assert want is None or result.code in wanted, f"{' '.join(command)}: {result}"
     return result
+
+
+def copy_sources(*folders):
+    """Copies these folders of the sources and their objects here, which keep their times."""
+    shutil.copy2(ROOT / "Makefile", ".")
+    for name in folders:
+        shutil.copytree(ROOT / name, name)
+        shutil.copytree(BUILD / "obj" / name, f"build/obj/{name}")
+    for path in BUILD.glob("config*"):
+        shutil.copy2(path, "build")
+
+
+def make(target):
+    """Makes a target of such a copy, whatever the flags of the make outside: only what has changed."""
+    old = [word for path in BUILD.glob("config*") for word in ("-o", f"build/{path.name}")]
+    run("make", "-s", "-j2", "BUILD=build", *old, target, env=OUTSIDE)
 
 
 def wait_for(condition, every=0.05):

@@ -13,7 +13,7 @@ import shutil
 
 import pytest
 
-from helpers import BUILD, OUTSIDE, ROOT, SANITIZED, STAGES, run
+from helpers import BUILD, ROOT, SANITIZED, STAGES, copy_sources, make, run
 
 PASSED, FAILED = 0, 1
 
@@ -137,12 +137,8 @@ def test_question_works_as_its_lesson_says(place, number, question):
     """In a copy of the sources and the objects, which keep their times: nothing else is built."""
     stage = STAGES[number - 1]
     changes, runs = QUESTIONS[number, question]
-    shutil.copy2(ROOT / "Makefile", ".")
-    for name in {"common", stage, STAGES[3]}:
-        shutil.copytree(ROOT / name, name)
-        shutil.copytree(BUILD / "obj" / name, f"build/obj/{name}")
-    for made in [BUILD / stage, *BUILD.glob("config*")]:
-        shutil.copy2(made, "build")
+    copy_sources(*{"common", stage, STAGES[3]})
+    shutil.copy2(BUILD / stage, "build")
     os.symlink(f"build/{stage}", "program")
     for one in runs:
         complaint = one.complaint(executed(one))
@@ -153,6 +149,6 @@ def test_question_works_as_its_lesson_says(place, number, question):
         assert times == 1, f"{change.file} has {times} of '{change.old}'"
         path.write_text(new, encoding="utf-8")
     if changes:
-        run("make", "-s", "-j2", "BUILD=build", f"build/{stage}", env=OUTSIDE)
+        make(f"build/{stage}")
         for one in runs:
             assert not (why := one.complaint(executed(one))), f"with the change: {why}"
