@@ -81,13 +81,11 @@ def test_run_writes_the_gradients(options, number):
             compare(load(f"{name}.npy"), want, 2e-6, name)
 
 
-@pytest.mark.parametrize("number", [4, 5])
-def test_packed_sequences(number):
+def test_packed_sequences():
     """The second has one key and no queries; of the third a query sees no key."""
     (q, k, v, do), sinks = problem({})[0], np.linspace(-1, 1, 4)
     ends = {"cu_seqlens_q": np.array([0, 2, 2, 5]), "cu_seqlens_k": np.array([0, 3, 4, 6])}
-    run_backward(number, q, k[:, :6], v[:, :6], do, "--dsinks=dsinks.npy", causal=True,
-                 sinks=sinks, **ends)
+    run_backward(4, q, k[:, :6], v[:, :6], do, "--dsinks=dsinks.npy", causal=True, sinks=sinks, **ends)
     first, last = (gradients(q[:, a:b], k[:, c:d], v[:, c:d], do[:, a:b], causal=True, sinks=sinks)
                    for a, b, c, d in ((0, 2, 0, 3), (2, 5, 4, 6)))
     none = np.zeros((2, 1, 8))

@@ -11,7 +11,6 @@
 #undef main
 #include "attention_problem.h"
 #include "problem/operation.h"
-#include "problem/part.h"
 
 extern const struct variant safe_simd, safe_overlapped, naive_threads, safe_threads;
 extern const struct variant online_simd, online_streaming, online_one_look, online_threads;
@@ -157,15 +156,4 @@ Test(variants, predicted_scores_fall_with_the_window)
     cr_expect(all == 48.0 * 48 * 20100, "%g", all);
     cr_expect(some == 48.0 * (48 + 96 + 198 * 143.0), "%g", some);
     cr_expect(problem_pairs(&p) == 96 * 97 / 2 + (9600 - 96) * 96.0, "%g", problem_pairs(&p));
-}
-
-/* What the harness does for variants that know nothing of sinks: one more element of the monoid. */
-Test(variants, sink_merged_into_a_finished_part_is_one_more_element)
-{
-    float o[2] = {6, 6}, lse[2] = {0, -INFINITY}, sinks[2] = {0, 3};
-    struct part part = {.p = problem_of(OP_ATTENTION, (struct shape){1, 2, 1, 1, 1, 1, 1}, 0, 0),
-                        .a = {.o = o, .lse = lse, .sinks = sinks}};
-    part_add_sinks(&part);
-    cr_expect(o[0] == 3 && fabsf(lse[0] - logf(2)) < 1e-6f);
-    cr_expect(o[1] == 0 && lse[1] == 3);
 }

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "gpu/gpu.h"
-#include "problem/feature.h"
 #include "problem/host_memory.h"
-#include "problem/part.h"
+#include "problem/layout.h"
 #include "problem/variant.h"
 
 /* An array's copy on the GPU, of an output with GUARD bytes on both sides. */
@@ -103,40 +102,20 @@ void execution_free(struct execution *e)
     free(e);
 }
 
-/* Without keys there is nothing to launch. */
-static int is_in_parts(const struct variant *v, const struct problem *p)
+/* Without keys there is nothing to launch: o = 0, lse is the sink, or -INFINITY. */
+static void no_keys(const struct problem *p, const struct arrays *host)
 {
-    unsigned parts = p->op == OP_BACKWARD ? LAYOUTS : LAYOUTS | WITH_SINKS;
-    return problem_features(p) & ~v->supports & parts ||
-           (p->op == OP_ATTENTION && p->seqlen_k == 0);
-}
-
-static const char *execute_parts(const struct variant *v, const struct problem *p,
-                                 const struct arrays *host)
-{
-    const char *why = NULL;
-    int sinks_apart = p->has_sinks && p->op != OP_BACKWARD;
-    if (array_role(p, ARRAY_DSINKS) == OUTPUT && host->dsinks)
-        memset(host->dsinks, 0, array_bytes(p, ARRAY_DSINKS));
-    for (size_t b = 0; b < p->batch && !why; b++) {
-        struct part part;
-        why = part_new(&part, p, host, b);
-        if (why) break;
-        if (sinks_apart) part.p.has_sinks = 0;
-        if (part.s.seqlen_k && part.s.seqlen_q) why = execute(v, &part.p, &part.a);
-        else part_without_rows(&part);
-        if (sinks_apart) part_add_sinks(&part);
-        part_deliver(&part, p, host);
-        part_free(&part);
-    }
-    return why;
+    size_t rows = stored_queries(p);
+    memset(host->o, 0, array_bytes(p, ARRAY_O));
+    for (size_t i = 0; i < array_count(p, ARRAY_LSE); i++)
+        host->lse[i] = p->has_sinks ? host->sinks[i / rows % p->heads_q] : -INFINITY;
 }
 
 const char *execute(const struct variant *v, const struct problem *p,
                     const struct arrays *host)
 {
-    const char *why;
-    if (is_in_parts(v, p)) return execute_parts(v, p, host);
+    const char *why = NULL;
+    if (p->op == OP_ATTENTION && p->seqlen_k == 0) return no_keys(p, host), why;
     struct execution *e = execution_new(v, p, host, &why);
     if (!e) return why;
     execution_run(e);

@@ -19,8 +19,7 @@ void execution_run_nowait(void *e);
 void execution_fetch(struct execution *e);
 void execution_free(struct execution *e);
 
-/* The three in one: returns NULL, or why it could not be done.  Where v does not support the
- * layout or the sinks of p, sequence by sequence (part.h). */
+/* The three in one: returns NULL, or why it could not be done. */
 const char *execute(const struct variant *v, const struct problem *p,
                     const struct arrays *host);
 

@@ -63,9 +63,7 @@ int run_choose_problem(struct run *r);
 size_t run_file_shape(const struct run *r, enum array i, size_t *shape);
 
 /* The stage's best variant for p on this machine, or NULL; sets the type that is computed
- * in.  The best are those that take the arrays as they lie: for the others execute() gathers
- * each sequence and merges sinks in.  Of these, those that keep a bad value row from leaking
- * where that matters; of these, those that compute in the problem's own type; of these, the
+ * in.  The best are those that keep a bad value row from leaking where that matters; of these, those that compute in the problem's own type; of these, the
  * last one listed.  In stages 1 to 4 a GPU kernel is never executed on the CPU unasked.
  *   isolate  v holds NaN or inf */
 const struct variant *choice_default(const struct stage *stage, const struct problem *p,

@@ -7,7 +7,6 @@
 #include "problem/feature.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
-#include "problem/part.h"
 #include "problem/variant.h"
 #include "program/run.h"
 
@@ -46,8 +45,8 @@ static int only_by_name(const struct stage *stage, const struct variant *v)
     return stage->number <= 4 && v->device == GPU_ON_CPU;
 }
 
-static const struct variant *choice_of(const struct stage *stage, const struct problem *p,
-                                       int isolate, enum dtype *type)
+const struct variant *choice_default(const struct stage *stage, const struct problem *p,
+                                     int isolate, enum dtype *type)
 {
     enum { OWN_TYPE, WIDENED, LEAKS, NONE } best = NONE, rank;
     const struct variant *chosen = NULL;
@@ -63,16 +62,6 @@ static const struct variant *choice_of(const struct stage *stage, const struct p
         *type = t;
     }
     return chosen;
-}
-
-const struct variant *choice_default(const struct stage *stage, const struct problem *p,
-                                     int isolate, enum dtype *type)
-{
-    const struct variant *v = choice_of(stage, p, isolate, type);
-    if (v || !on_heads(p) || stage->number < 4) return v; /* 1 to 3 do what they teach */
-    struct problem plain = problem_without_layout(p);     /* execute() does the rest */
-    plain.has_sinks = 0;
-    return choice_of(stage, &plain, isolate, type);
 }
 
 /* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
@@ -132,7 +121,9 @@ static int no_variant(const struct run *r)
             any = 1;
         }
     if (any && missing)
-        return bad(r, "this stage does not support %s; stages 4 and 5 do", feature_text(missing));
+        return bad(r, "this stage does not support %s%s", feature_text(missing),
+                   r->stage->number < 4 ? "; stages 4 and 5 do"
+                   : r->stage->number == 5 ? "; stage 4 does" : "");
     return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X, "no variant of this stage does "
                     "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
 }
@@ -161,11 +152,6 @@ void run_describe(const struct run *r)
     if (p->packed)
         say(r, "%zu sequences one after another, the longest with %zu queries and %zu keys\n",
             p->batch, p->seqlen_q, p->seqlen_k);
-    unsigned missing = problem_features(p) & ~v->supports;
-    if (missing)
-        say(r, "the variant does not support %s: each sequence is copied out and computed "
-            "alone%s\n", feature_text(missing),
-            p->has_sinks && !(v->supports & WITH_SINKS) ? ", the sinks are merged in" : "");
     size_t batch = p->packed ? 1 : p->batch;
     size_t n_q = stored_queries(p), n_k = stored_keys(p);
     say(r, "%s of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, %zu], "

@@ -8,7 +8,7 @@
 #include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/host_memory.h"
-#include "problem/part.h"
+#include "verification/part.h"
 #include "problem/random.h"
 #include "verification/case_list.h"
 #include "verification/standard.h"

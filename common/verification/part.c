@@ -1,9 +1,9 @@
-/* part.c: gather a sequence, scatter its answer. */
-#include "problem/part.h"
+/* part.c: gathers a sequence. */
+#include "verification/part.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "problem/dtype.h"
 #include "problem/host_memory.h"
 
 struct problem problem_without_layout(const struct problem *p)
@@ -51,86 +51,26 @@ static void gather_bias(const struct part *part, const struct problem *p, const 
                    n * sizeof *own);
 }
 
-static struct rows rows_of(const struct part *part)
+struct part part_new(const struct problem *p, const struct arrays *a, size_t b)
 {
-    struct sequence s = {0, 0, 0, part->s.seqlen_q, part->s.seqlen_k};
-    return (struct rows){&part->p, &part->a, s};
-}
-
-/* Gives the part an array i of its own; 0 without memory. */
-static int part_array(struct part *part, const struct problem *p, const struct arrays *a,
-                      enum array i)
-{
-    struct rows of_part = rows_of(part), whole = {p, a, part->s};
-    char *memory = memory_new(size_plus(array_bytes(&part->p, i), 2 * GUARD));
-    if (!memory) return 0;
-    part->memory[i] = memory;
-    array_set(&part->a, i, memory + GUARD);
-    if (i == ARRAY_BIAS) gather_bias(part, p, a->bias, (float *)(void *)(memory + GUARD));
-    else if (array_role(p, i) == INPUT)
-        rows_copy(i, array_element(p, i), memory + GUARD, &of_part, array_of(a, i), &whole);
-    return 1;
-}
-
-const char *part_new(struct part *part, const struct problem *p, const struct arrays *a,
-                     size_t b)
-{
-    *part = (struct part){.p = problem_without_layout(p), .a = *a,
-                          .s = sequence_of(p, a, b)};
-    part->p.batch = 1;
-    part->p.seqlen_q = part->s.seqlen_q;
-    part->p.seqlen_k = part->s.seqlen_k;
-    part->p.bias_strides = (struct strides){0, part->s.seqlen_q * part->s.seqlen_k,
-                                            part->s.seqlen_k};
+    struct part part = {.p = problem_without_layout(p), .a = *a, .s = sequence_of(p, a, b)};
+    struct rows whole = {p, a, part.s}, of_part = {&part.p, &part.a, part.s};
+    of_part.s.batch = of_part.s.q_first = of_part.s.k_first = 0;
+    part.p.batch = 1;
+    part.p.seqlen_q = part.s.seqlen_q;
+    part.p.seqlen_k = part.s.seqlen_k;
+    part.p.bias_strides = (struct strides){0, part.s.seqlen_q * part.s.seqlen_k, part.s.seqlen_k};
     for (int i = 0; i < N_ARRAYS; i++) {
-        if (array_role(&part->p, i) == ABSENT) continue;
-        if ((array_has_rows(i) || i == ARRAY_BIAS || i == ARRAY_DSINKS) &&
-            !part_array(part, p, a, i)) {
-            part_free(part);
-            return "no memory for a copy of one sequence";
-        }
+        if (array_role(&part.p, i) != INPUT || !(array_has_rows(i) || i == ARRAY_BIAS)) continue;
+        void *own = part.memory[i] = xcalloc(array_bytes(&part.p, i), 1);
+        array_set(&part.a, i, own);
+        if (i == ARRAY_BIAS) gather_bias(&part, p, a->bias, own);
+        else rows_copy(i, array_element(p, i), own, &of_part, array_of(a, i), &whole);
     }
-    return NULL;
-}
-
-void part_without_rows(const struct part *part)
-{
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_role(&part->p, i) == OUTPUT && array_of(&part->a, i))
-            memset(array_of(&part->a, i), 0, array_bytes(&part->p, i));
-    for (size_t i = 0; array_role(&part->p, ARRAY_LSE) == OUTPUT &&
-                       i < array_count(&part->p, ARRAY_LSE); i++)
-        part->a.lse[i] = -INFINITY;
-}
-
-void part_add_sinks(const struct part *part)
-{
-    const struct problem *p = &part->p;
-    const struct dtype_entry *type = &dtypes[p->dtype];
-    for (size_t row = 0; row < p->heads_q * p->seqlen_q; row++) {
-        float sink = part->a.sinks[row / p->seqlen_q], *lse = part->a.lse + row;
-        if (sink == -INFINITY) continue;
-        float m = *lse > sink ? *lse : sink;
-        float l = expf(*lse - m) + (sink < INFINITY ? expf(sink - m) : NAN);
-        float weight = expf(*lse - m) / l;
-        *lse = m + logf(l);
-        for (size_t i = row * p->head_dim_v; i < (row + 1) * p->head_dim_v; i++)
-            type->store(part->a.o, i, type->load(part->a.o, i) * weight);
-    }
-}
-
-void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a)
-{
-    struct rows of_part = rows_of(part), whole = {p, a, part->s};
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (array_role(p, i) == OUTPUT && array_of(a, i) && array_has_rows(i))
-            rows_copy(i, array_element(p, i), array_of(a, i), &whole, array_of(&part->a, i),
-                      &of_part);
-    int adds = array_role(p, ARRAY_DSINKS) == OUTPUT && a->dsinks;
-    for (size_t h = 0; adds && h < p->heads_q; h++) a->dsinks[h] += part->a.dsinks[h];
+    return part;
 }
 
 void part_free(struct part *part)
 {
-    for (int i = 0; i < N_ARRAYS; i++) memory_free(part->memory[i]);
+    for (int i = 0; i < N_ARRAYS; i++) free(part->memory[i]);
 }

@@ -1,8 +1,7 @@
 /* part.h: one sequence of an attention problem, as a plain problem of its own.
  *
- * Copies make it plain: its rows are gathered from strides, packed arrays and pages, and its
- * answer is scattered back.  The reference works on such parts, and so do the variants that
- * know nothing of layouts. */
+ * Copies make it plain: its rows are gathered from strides, packed arrays and pages.  The reference
+ * works on such parts. */
 #ifndef PART_H
 #define PART_H
 
@@ -28,24 +27,13 @@ void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
 
 struct part {
     struct problem p;    /* batch 1 */
-    struct arrays a;     /* outputs not written yet; GUARD bytes on both sides */
+    struct arrays a;     /* its inputs */
     struct sequence s;   /* in the whole problem */
     void *memory[N_ARRAYS];
 };
 
-/* Sequence b of p.  Returns NULL, or why it could not be made. */
-const char *part_new(struct part *part, const struct problem *p, const struct arrays *a,
-                     size_t b);
-
-/* The answer of a part without keys or queries: 0, and lse = -INFINITY. */
-void part_without_rows(const struct part *part);
-
-/* Adds the sinks of p (if any) to the part's answer.  Each is one more element of the
- * monoid, with the weight of one key and no value: (o, lse) . (0, sink). */
-void part_add_sinks(const struct part *part);
-
-/* Copies the part's outputs to their places in the whole problem's; dsinks is added. */
-void part_deliver(const struct part *part, const struct problem *p, const struct arrays *a);
+/* Sequence b of p. */
+struct part part_new(const struct problem *p, const struct arrays *a, size_t b);
 void part_free(struct part *part);
 
 #endif

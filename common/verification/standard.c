@@ -1,13 +1,12 @@
 /* standard.c: the answer of a problem and what is allowed, whatever its operation. */
 #include "verification/standard.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/host_memory.h"
-#include "problem/part.h"
+#include "verification/part.h"
 #include "verification/reference.h"
 
 /* How each operation is checked, in the order of problem/operation.c. */
@@ -91,12 +90,7 @@ static struct standard *standard_of_parts(const struct problem *p, const struct 
 {
     struct standard *s = standard_room(p);
     for (size_t b = 0; b < p->batch; b++) {
-        struct part part;
-        const char *why = part_new(&part, p, a, b);
-        if (why) {
-            fprintf(stderr, "standard.c: %s\n", why);
-            exit(1);
-        }
+        struct part part = part_new(p, a, b);
         if (part.s.seqlen_q) {
             struct standard *of_part = standard_of_plain(&part.p, &part.a);
             take_part(s, of_part, &part);
