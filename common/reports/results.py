@@ -148,14 +148,25 @@ class Data:
         with_roofs    and kernels that leave a part of the work out
         beside_peers  16-bit attention of many queries on a GPU, in both regimes and all layouts,
                       every `run`; of LAST_RUNGS where it is there
+
+    `machine` is another GPU than the H200.  Its files have its name: backward/h100.csv,
+    hopper/h100_hard.csv.
     """
 
-    def __init__(self, directory):
-        self.directory = directory
+    def __init__(self, directory, machine=""):
+        self.directory, self.machine = directory, machine
+
+    def path(self, name):
+        """Where a file below the directory is, of this machine."""
+        path = self.directory / name
+        if not self.machine:
+            return path
+        return path.with_name(path.name.replace("h200", self.machine) if "h200" in path.name
+                              else f"{self.machine}_{path.name}")
 
     @functools.cached_property
     def all(self):
-        files = sorted(self.directory.glob("*.csv"))
+        files = sorted(self.directory.glob(f"{self.machine}*.csv"))
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
         rows = pd.concat([read_file(path) for path in files], ignore_index=True)
@@ -171,7 +182,7 @@ class Data:
 
     @functools.cached_property
     def beside_peers(self):
-        last = self.directory / LAST_RUNGS
+        last = self.path(LAST_RUNGS)
         rows = choose_machine(read_file(last) if last.exists() else self.all)
         return number_runs(rows.query(
             "op == 'attention' and device == 'gpu' and dtype == 'bf16' and gflops > 0 and "
@@ -179,7 +190,7 @@ class Data:
 
     def file(self, name, read=read_file):
         """A file below the directory."""
-        path = self.directory / name
+        path = self.path(name)
         if not path.exists():
             raise NoData(f"no file {path}")
         return read(path)

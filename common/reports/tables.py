@@ -9,7 +9,7 @@ A table stands between the lines
     <!-- table:NAME end -->
 
 in README.md, NN_*/README.md, notes/*.md or the files given.  Every table can stand on every
-page.  The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
+page; NAME@h100 is the same table of another GPU's files (results.py).  The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
 change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
 unknown or has no partner.
 """
@@ -31,7 +31,9 @@ MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
 
 
 def make_table(name, data):
-    """The lines of the table called NAME."""
+    """The lines of the table called NAME or NAME@MACHINE."""
+    name, _, machine = name.partition("@")
+    data = Data(data.directory, machine) if machine else data
     for pattern, make in TABLES.items():
         found = re.fullmatch(pattern, name)
         if found:
