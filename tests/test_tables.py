@@ -45,12 +45,11 @@ def test_tables_of_the_ladder_say_where_each_rung_wins(made):
     write(invented.table([first | {"variant": name, "median_s": seconds} for name, seconds in (
         ("tensor_cores", 1.5), ("async_copies", 0.5), ("async_copies", 0.4),
         ("tensor_cores", 1.6))]), "hopper/ladder.csv")
-    status, text, said = made("roofs", "counters", "steps-4-4", "ladder-f32", "decode",
+    status, text, said = made("roofs", "counters", "steps-4-4", "decode",
                               "stage-5-attention", "hopper", "hopper-sustained", "headline")
     assert status == 0, said
     last = invented.LAST
     holds(text, "| split_kv | 6711 |",  # 67 MB in 10 us
-          "| register_tiled | 114 (0 %) | 114 (0 %) |",
           "| d = 64 | 900 (83 %) |",  # 743 of the roof's 900
           "the last kernel reaches **743 TFLOP/s, 2.48 times as fast as cuDNN** (bf16, head_dim "
           "128, 4k keys, no mask; one call at a time",
@@ -107,7 +106,7 @@ def test_malformed_csv_is_refused_with_one_line(made, spoil, word):
         path.unlink()
     else:
         path.write_bytes(spoiled if isinstance(spoiled, bytes) else spoiled.encode())
-    old = "<!-- table:attention begin -->\nold\n<!-- table:attention end -->\n"
+    old = "<!-- table:limits-attention begin -->\nold\n<!-- table:limits-attention end -->\n"
     status, text, said = made(text=old)
     assert status == 2 and said.count("\n") == 1 and word in said and text == old, said
 
@@ -116,11 +115,11 @@ def test_columns_are_read_by_name(made):
     """In any order; one that an old file lacks is empty, one that is new does no harm."""
     rows = invented.stages()
     write(rows)
-    want = made("attention", "stage-4-attention")[1]
+    want = made("limits-attention", "stage-4-attention")[1]
     write(rows.assign(watts=3)[["watts", *rows.columns[::-1]]])
-    assert made("attention", "stage-4-attention")[1] == want
+    assert made("limits-attention", "stage-4-attention")[1] == want
     write(rows.drop(columns=["peak_bytes", "flags", "min_s"]))
-    status, text, said = made("attention", "stage-4-attention")
+    status, text, said = made("limits-attention", "stage-4-attention")
     assert status == 0 and text == want, said
     write(rows.drop(columns="gflops"))
     assert made("machines")[0] == 1  # a table that needs the column says so
@@ -128,7 +127,7 @@ def test_columns_are_read_by_name(made):
 
 def test_tables_are_rewritten_once_and_checked(made):
     write(invented.stages(gpu=True))
-    names = ["attention", "softmax", "stages", "stage-4-attention", "stage-3-softmax"]
+    names = ["limits-attention", "limits-softmax", "stages", "stage-4-attention", "stage-3-softmax"]
     status, text, _ = made(*names, options=["--check"])
     assert status == 1 and "|" not in text
     status, text, said = made(*names)
@@ -183,7 +182,7 @@ def test_further_machines_stand_in_files_of_their_own(made):
                          gflops=2 * other.gflops)
     # more lines do not make a further machine the first one
     write(invented.pd.concat([other] * 3), "cpu_b.csv")
-    status, text, said = made("attention", "machines")
+    status, text, said = made("limits-attention", "machines")
     assert status == 0 and text.count("other machine") == 2, said
     holds(text, "*invented machine", "| other machine; 16 cores | 4.00 | 3.80 | 3.40 | 80.0 |",
           "| invented machine, 16 cores at 2.0 GHz | 2.00 | 1.90 | 1.70 | 40.0 | 610 (64 %) |")
@@ -195,7 +194,7 @@ def test_further_machines_stand_in_files_of_their_own(made):
     ("<!-- table:dance begin -->\n<!-- table:dance end -->\n", "'dance'"),
     ("\n<!-- table:roofs begin -->\n", "t.md:2"),
     ("<!-- table:roofs end -->\n", "t.md:1"),
-    ("<!-- table:roofs begin -->\n<!-- table:softmax end -->\n", "t.md:2")])
+    ("<!-- table:roofs begin -->\n<!-- table:stages end -->\n", "t.md:2")])
 def test_marks_without_partner_and_unknown_tables_are_refused(made, text, word):
     write(invented.stages(gpu=True))
     status, now, said = made(text=text)

@@ -6,7 +6,7 @@ from registry import figure
 from results import each, need, read_lines
 from style import (COLOURS, caption, label_ends, length_axis, name_of, offset, plain, plt, stacked,
                    value_axis)
-from tables_gpu import gpu_softmax, is_tuned, ours_of
+from tables_gpu import is_tuned
 from words import panel_text, si
 
 GEMM = "a cuBLAS matrix product of 8192 × 8192 × 8192 in the same run"
@@ -107,34 +107,6 @@ def gpu_traffic(data):
             f"{si(here[0].cols)}] floats",
             f"The matrix has {one / 1e9:.2f} GB. The number before a name is its stage. "
             f"Kernels below {SLOWEST} % of a copy are left out.")
-    return drawn
-
-
-@figure("gpu_rows.png", "bench")
-def gpu_rows(data):
-    """Softmax on a GPU, GB/s of one read and one write against row length: the copy, PyTorch and
-    ours, a panel a type."""
-    drawn, axes = plt.subplots(1, 2, figsize=(8, 4.2))
-    drawn.subplots_adjust(left=0.085, right=0.89, top=0.86, bottom=0.23, wspace=0.5)
-    rows, shown = gpu_softmax(data), []
-    rows = rows[rows.cols.map(lambda n: int(n) & int(n) - 1 == 0)]
-    for axis, dtype, size in zip(axes, ("f32", "bf16"), (4, 2)):
-        here = rows[rows.dtype == dtype]
-        ends = []
-        for name, text, colour in (("copy", "copy", "black"), (ours_of(here), "ours", COLOURS["3"]),
-                                   ("pytorch-softmax", "PyTorch", COLOURS["peer"])):
-            line = here[here.variant == name].sort_values("cols")
-            need(line, f"no line {name} in {dtype}; peers_softmax.py measures it")
-            y = 2e-9 * line.rows * line.cols * size / line.median_s
-            axis.plot(line.cols, y, color=colour, marker="" if name == "copy" else "o",
-                      markersize=4, linestyle=":" if name == "copy" else "-")
-            ends.append((line.cols.iloc[-1], y.iloc[-1], text, colour))
-            shown.append(y.max())
-        length_axis(axis, here.cols, f"row length, {dtype}")
-        value_axis(axis, [max(shown[-3:])], "GB/s")
-        label_ends(axis, ends)
-    caption(drawn, each(rows), f"How near is a GPU's softmax to a copy? {si(2**28)} elements",
-            "GB/s counts one read and one write of the matrix, the least that softmax moves.")
     return drawn
 
 

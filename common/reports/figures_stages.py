@@ -3,7 +3,7 @@ import pandas as pd
 
 from ladder import IN_FLOAT, RUNGS, listed, number_of
 from registry import figure
-from results import NoData, best_lines, describe_work, each, is_square, need, same_work
+from results import NoData, describe_work, each, is_square, need, same_work
 from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
                    plain, plt, stacked, value_axis)
 from tables_ladder import LADDER
@@ -121,6 +121,23 @@ def draw_dot(axis, place, row, factor, left):
     offset(axis, speed + factor, (row.gflops, place), (-8 if left else 8, 0),
            ha="right" if left else "left", color=colour, zorder=2,
            bbox={"color": "white", "pad": 0.5, "linewidth": 0})
+
+
+def best_lines(rows):
+    """For every stage and device its best variant: {label: rows by length}, where best is
+    the variant with the most lengths and of these the one fastest at its last length."""
+    rows, out = rows[(rows.median_s > 0) & (rows.length > 0)], {}
+    for (stage, on), mine in need(rows, "no measurement has median_s").groupby(["stage", "on"]):
+        lines = {name: line.sort_values("median_s", kind="stable").drop_duplicates("length")
+                 .sort_values("length") for name, line in mine.groupby("variant", sort=False)}
+
+        def worth(name, lines=lines):
+            last = lines[name].iloc[-1]
+            return last.length, len(lines[name]), -last.median_s
+        for name in lines if stage == "peer" else [max(lines, key=worth)]:
+            label = name if stage == "peer" else f"{stage} {name}"
+            out[f"{label} ({on})"] = each(lines[name])
+    return out
 
 
 @figure("memory.png", "bench")

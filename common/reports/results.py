@@ -221,20 +221,3 @@ def describe_work(row):
     if row.op == "softmax":
         return f"softmax, {row.dtype}, {si(row.rows * row.cols)} elements"
     return f"attention, {row.dtype}, batch {row.batch:.0f}, 1 head, head_dim {row.head_dim:.0f}"
-
-
-def best_lines(rows):
-    """For every stage and device its best variant: {label: rows by length}, where best is
-    the variant with the most lengths and of these the one fastest at its last length."""
-    rows, out = rows[(rows.median_s > 0) & (rows.length > 0)], {}
-    for (stage, on), mine in need(rows, "no measurement has median_s").groupby(["stage", "on"]):
-        lines = {name: line.sort_values("median_s", kind="stable").drop_duplicates("length")
-                 .sort_values("length") for name, line in mine.groupby("variant", sort=False)}
-
-        def worth(name, lines=lines):
-            last = lines[name].iloc[-1]
-            return last.length, len(lines[name]), -last.median_s
-        for name in lines if stage == "peer" else [max(lines, key=worth)]:
-            label = name if stage == "peer" else f"{stage} {name}"
-            out[f"{label} ({on})"] = each(lines[name])
-    return out

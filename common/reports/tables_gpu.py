@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 
-from ladder import LAST, RUNGS
+from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
 from results import each, need, number_runs, read_lines
@@ -30,30 +30,6 @@ def is_tuned(rows):
 def tflops(row):
     """'743 (98 %)', of the ceiling."""
     return significant(row.gflops / 1000) + in_brackets(share_of(row))
-
-
-def rungs_first(rows):
-    """The rows in the order of the ladder, then our other kernels, then the libraries."""
-    place = {name: n for n, name in enumerate(RUNGS)}
-    return sorted(each(rows), key=lambda row: (row.stage == "peer",
-                                               place.get(row.variant, len(place))))
-
-
-@table("ladder-f32")
-def ladder(data):
-    """Stage 5 and its peers in float32, TFLOP/s by head_dim and causal, at the longest length."""
-    rows = data.rows.query("op == 'attention' and device == 'gpu' and stage in ('5', 'peer') "
-                           "and gflops > 0 and dtype == 'f32' and seqlen_q == seqlen_k")
-    need(rows, "no measurement of stage 5 on a GPU")
-    panels = rows.groupby(["head_dim", "causal"])
-    rows = rows[(rows.flops == panels.flops.transform("max"))]
-    works = sorted({(row.head_dim, row.causal, row.length) for row in each(rows)})
-    cells = {(row.variant, (row.head_dim, row.causal, row.length)): tflops(row)
-             for row in rungs_first(rows)}
-    return (["TFLOP/s (percent of the ceiling), f32, cold.", ""]
-            + grid("variant", cells, columns=works,
-                   head=lambda work: f"{panel_text(*work[:2])}, {si(work[2])} keys")
-            + provenance(each(rows)))
 
 
 # --- Ours beside the libraries ---

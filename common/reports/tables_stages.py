@@ -1,25 +1,9 @@
 """tables_stages.py: the tables of the stages, mostly on a CPU."""
 from ladder import listed
 from registry import table
-from results import PROBLEM, best_lines, describe_work, each, need, same_work
+from results import PROBLEM, describe_work, each, need, same_work
 from words import (grid, in_brackets, listing, markdown, provenance, rate, seconds, share_of, si,
                    significant)
-
-
-@table("(attention|softmax)")
-def by_length(data, op):
-    """A line a length, a column a stage's fastest variant."""
-    chosen = same_work(data.rows[data.rows.op == op])
-    cells = {(row.length, name): f"{seconds(row.median_s)}, "
-             f"{significant(row.gflops if op == 'attention' else row.gbps)}"
-             for name, line in best_lines(chosen).items() for row in line}
-    cells = {(si(length), name): cells[length, name] for length, name in
-             sorted(cells, key=lambda at: at[0])}
-    unit = "GFLOP/s" if op == "attention" else "GB/s"
-    what = describe_work(each(chosen)[0])
-    return ([f"{what[0].upper()}{what[1:]}; median time, {unit}.", ""]
-            + grid("length", cells, columns=best_lines(chosen))
-            + provenance(row for line in best_lines(chosen).values() for row in line))
 
 
 # --- One stage ---
@@ -71,7 +55,6 @@ def stage_table(data, stage, op):
 
 # --- All stages ---
 
-FIRST = [*"1234"]  # the stages of the CPU
 # What theory counts: loops over a row of softmax, the bytes per element that move, and
 # those per score of attention beyond q, k, v and o.
 COUNTS = {
@@ -133,19 +116,19 @@ def limits_shape(row):
 
 @table("limits-(softmax|attention)")
 def limits(data, op):
-    """Each CPU variant of stages 1 to 4 that was measured on most shapes, and its share of the
-    ceiling."""
-    chosen = each(data.rows.query("op == @op and device == 'cpu' and stage in @FIRST"))
+    """Each CPU variant of stages 1 to 4 that was measured on most shapes, and PyTorch, with the share
+    of the ceiling."""
+    chosen = each(data.rows.query("op == @op and device == 'cpu' and dtype == 'f32'"))
     shapes = list(dict.fromkeys(map(limits_shape, sorted(chosen, key=lambda row: (
         row.rows * row.cols, row.seqlen_q == 1, row.causal, row.head_dim, row.length)))))
     lines = {}
     for row in sorted(chosen, key=lambda row: row.stage):
         speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
-        name = f"{row.stage} {row.variant}, {row.threads:.0f} thread" \
-            + ("s" if row.threads > 1 else "")
+        name = "PyTorch" if row.stage == "peer" else f"{row.stage} {row.variant}"
+        name += f", {row.threads:.0f} thread" + "s" * (row.threads > 1)
         lines.setdefault(name, {})[limits_shape(row)] = \
-            significant(speed) + in_brackets(share_of(row))
+            significant(speed) + in_brackets(share_of(row)) * (row.stage != "peer" or bool(row.flops))
     names = need([name for name, line in lines.items() if 2 * len(line) > len(shapes)],
                  f"no CPU variant did {op} on most shapes")
     cells = {(name, shape): text for name in names for shape, text in lines[name].items()}
