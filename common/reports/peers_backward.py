@@ -14,7 +14,7 @@ import sys
 from accept import ROUNDOFF, nearest
 from attention_library import Library
 from peers_methods import ALL_PEERS, torch_method
-from peers_run import SHAPES, Problem, Run
+from peers_run import SHAPES, Run
 from peers_shapes import planned
 
 UP_TO_128, WIDER = "gradient_overlap", "gradient_wide_heads"  # the last rungs, by head_dim
@@ -79,9 +79,9 @@ def measure(run, problem, names, library):
     """Measures one problem with every method."""
     torch, (shape, dtype, regimes, layout) = run.torch, problem
     flops, once = shape.flops(6, 4), 2 * shape.bytes(dtype)
-    p = Problem(run, shape, dtype, layout, "gemm", op="backward", flops=flops, work=flops,
-                bytes_predicted=once, peak_bytes=once, note=layout)
-    q, k, v = run.tensors(shape, p.of, layout)
+    p = run.problem(shape, dtype, layout, "gemm", op="backward", flops=flops, work=flops,
+                    bytes_predicted=once, peak_bytes=once, note=layout)
+    q, k, v = run.tensors(shape, dtype, layout)
     d_o = torch.randn_like(q)
     for x in (q, k, v):
         x.requires_grad_()

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
 from accept import compare, reference  # noqa: E402
-from peers_run import Problem, Run  # noqa: E402
+from peers_run import Run  # noqa: E402
 from peers_shapes import Shape  # noqa: E402
 
 DIM, PAGE = 128, 64
@@ -39,7 +39,7 @@ class Cache:
     def __init__(self, run, shape, drawn):
         self.torch, self.shape = torch, shape = run.torch, shape
         b, n = shape.batch, shape.seqlen_k
-        q, *self.rows = run.tensors(shape, torch.bfloat16, "blhd")
+        q, *self.rows = run.tensors(shape, layout="blhd")
         self.q, self.rows = q[:, :, 0].contiguous(), [x.transpose(1, 2) for x in self.rows]
         self.lengths = torch.randint(n // 2 if drawn else n, n + 1, (b,), device="cuda").int()
         self.table = torch.randperm(b * n // PAGE, device="cuda").int().reshape(b, -1)
@@ -89,9 +89,9 @@ def measure(run, shape, drawn, paged):
     keys, first = int(cache.lengths.sum()), int(cache.lengths[0])
     moved = 4.0 * DIM * (shape.heads_kv * keys + shape.heads_q * shape.batch)
     what = f"{'pages' if paged else 'rows'}; {'drawn' if drawn else 'equal'} lengths"
-    p = Problem(run, shape, "bf16", f"{what}, {keys} keys", "read",
-                flops=4.0 * DIM * shape.heads_q * keys, bytes_predicted=moved, peak_bytes=0,
-                work=moved, note=what)
+    p = run.problem(shape, "bf16", f"{what}, {keys} keys", "read",
+                    flops=4.0 * DIM * shape.heads_q * keys, bytes_predicted=moved, peak_bytes=0,
+                    work=moved, note=what)
     for name in ("five_steps", "flash-attention-3", "flashinfer", "pytorch-efficient"):
         def make(name=name):
             try:

@@ -30,7 +30,7 @@ from accept import compare, reference
 from attention_library import Library
 from ladder import IN_FLOAT, LAST, ROOF, RUNGS, SPLIT
 from peers_methods import FLASH, PEERS, WRITES_LSE, torch_method
-from peers_run import SHAPES, Problem, Run
+from peers_run import SHAPES, Run
 from peers_shapes import planned, tokens
 
 HARD = ("normal", "x30", "growing", "spike", "steep")
@@ -67,9 +67,8 @@ def measure(run, problem, names, libraries, data=""):
     torch, (shape, dtype, regimes, layout) = run.torch, problem
     kind = "read" if shape.is_decode() else "gemm"
     once, flops = shape.bytes(dtype), shape.flops()
-    p = Problem(run, shape, dtype, layout, kind, flops=flops,
-                work=once if kind == "read" else flops)
-    q, k, v = run.tensors(shape, p.of, layout)
+    p = run.problem(shape, dtype, layout, kind, flops=flops, work=once if kind == "read" else flops)
+    q, k, v = run.tensors(shape, dtype, layout)
     if data:
         q, k, v = harden(torch, data, q, k, v)
     p.fields["peak_bytes"] = q.nbytes + k.nbytes + v.nbytes

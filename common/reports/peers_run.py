@@ -56,19 +56,27 @@ class Run:
         if kind == "read":
             x = self.torch.randn(1 << 29, device="cuda")
             return x.sum, 4.0 * 2**29
-        a, b = (self.torch.randn(8192, 8192, device="cuda").to(dtype) for _ in range(2))
+        a, b = (self.normal(8192, 8192, dtype=dtype) for _ in range(2))
         return (lambda: a @ b), 2.0 * 8192**3
 
-    def tensors(self, shape, dtype, layout="bhld"):
+    def normal(self, *shape, dtype="bf16"):
+        """Normal numbers."""
+        return self.torch.randn(*shape, device="cuda").to(getattr(self.torch, TYPES[dtype]))
+
+    def tensors(self, shape, dtype="bf16", layout="bhld"):
         """q, k and v, normal numbers."""
         def tensor(heads, length, dim):
             if layout == "bhld":
-                return self.torch.randn(shape.batch, heads, length, dim, device="cuda").to(dtype)
-            return self.torch.randn(shape.batch, length, heads, dim, device="cuda").to(
-                dtype).transpose(1, 2)
+                return self.normal(shape.batch, heads, length, dim, dtype=dtype)
+            return self.normal(shape.batch, length, heads, dim, dtype=dtype).transpose(1, 2)
         return (tensor(shape.heads_q, shape.seqlen_q, shape.head_dim),
                 tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim),
                 tensor(shape.heads_kv, shape.seqlen_k, shape.head_dim_v))
+
+    def problem(self, shape, dtype, layout, kind, **fields):
+        """An attention; kind: 'gemm' or 'read', the ceiling."""
+        return Problem(self, f"{dtype} {layout} {shape.text()}", self.ceiling(kind, dtype),
+                       shape.fields(dtype) | {"ceiling_kind": kind} | fields)
 
     def measure(self, problem, regimes, chosen=None):
         """Measures, writes the lines; chosen(times): the methods that are measured sustained,
@@ -92,13 +100,10 @@ class Problem:
     """One problem: `calls` and the fields `about` by name.  A field "work" is what a call does, in
     units of the ceiling; "note" goes into the flags."""
 
-    def __init__(self, run, shape, dtype, layout, kind, **fields):
-        """kind: 'gemm' or 'read', the ceiling; fields: of every line."""
-        self.run, self.text = run, f"{dtype} {layout} {shape.text()}"
+    def __init__(self, run, text, ceiling, fields):
+        """ceiling: (a call, what it does); fields: of every line."""
+        self.run, self.text, self.ceiling, self.fields = run, text, ceiling, fields
         self.calls, self.about, self.errors = {}, {}, {}
-        self.fields = shape.fields(dtype) | {"ceiling_kind": kind} | fields
-        self.of = getattr(run.torch, TYPES[dtype])
-        self.ceiling = run.ceiling(kind, self.of)
 
     def add(self, name, make, library=None, **fields):
         """Adds a method unless make() gives None because it refuses the problem.  A field may be

@@ -13,17 +13,17 @@ a result whose error is above the allowed one, or NaN, is not written.  Exit sta
 import ctypes
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
 
 from accept import ROUNDOFF
 from ladder import listed
-from peers_run import TYPES, Run
+from measurements import output_of
+from peers_run import TYPES, Problem, Run
 
 COPY, PEER = "copy", "pytorch-softmax"
-ZERO = dict.fromkeys("batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
-                     "flops gflops".split(), 0)
 ELEMENTS = 1 << 28
 LENGTHS = [1 << k for k in range(8, 21)] + [77, 100, 1000, 3000, 5000, 50000, 50257, 100000,
                                             151936]
@@ -44,10 +44,14 @@ def kernels(path, arch):
     return so
 
 
+def nvcc():
+    """The compiler's path, or None."""
+    return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
 def compile_library(path, arch):
     """nvcc for this GPU; ends the program with status 77 without nvcc."""
-    nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-    if not nvcc:
+    if not nvcc():
         print("peers_softmax: no nvcc on the PATH; skipped")
         sys.exit(77)
     sources = sorted(str(name) for name in pathlib.Path(".").glob("0[1-3]_*/**/*.cu")
@@ -56,58 +60,53 @@ def compile_library(path, arch):
     rooms = sorted({f"-I{room}" for name in sources if name.endswith(".cu")
                     for room in (pathlib.Path(name).parts[0], pathlib.Path(name).parent)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([nvcc, "-shared", "-Xlinker", "-z,defs", "-std=c++20", "-O3", "-Xcompiler",
+    subprocess.run([nvcc(), "-shared", "-Xlinker", "-z,defs", "-std=c++20", "-O3", "-Xcompiler",
                     "-fPIC,-fopenmp", "-gencode", f"arch=compute_{arch},code=sm_{arch}",
                     "-Icommon", *rooms, "-I04_monoid_tiled_cpu", "-o", str(path),
                     "common/library/softmax_run.cu", *sources], check=True)
 
 
-class Work:
-    """One shape in one type: its arrays, and what can compute it, as Run.measure() takes it."""
+class Work(Problem):
+    """One shape in one type.  The ceiling is a copy of the same array."""
 
-    def __init__(self, torch, so, dtype, x, y, every):
-        self.torch, self.dtype, self.x, self.y = torch, dtype, x, y
-        (rows, cols), copied = x.shape, 2.0 * x.nbytes
-        self.text = f"{dtype} {rows} x {cols}"
-        self.fields = dict(ZERO, op="softmax", dtype=dtype, rows=rows, cols=cols, note="",
-                           ceiling_kind=COPY)
-        self.calls, self.about, self.errors = {}, {}, {}
-        self.add("peer", COPY, lambda: y.copy_(x), copied)
-        self.add("peer", PEER, lambda: torch.softmax(x, -1, out=y), copied)
+    def __init__(self, run, so, dtype, x, y, every):
+        torch, (rows, cols) = run.torch, x.shape
+        super().__init__(run, f"{dtype} {rows} x {cols}", None, {
+            "op": "softmax", "dtype": dtype, "rows": rows, "cols": cols, "note": "",
+            "ceiling_kind": COPY, "peak_bytes": x.nbytes + y.nbytes})
+
+        def ours(about):
+            space = torch.empty(max(so.softmax_workspace(*about), 1), dtype=torch.uint8,
+                                device="cuda")
+            arrays = (x.data_ptr(), y.data_ptr(), space.data_ptr(),
+                      torch.cuda.current_stream().cuda_stream)
+
+            def call():
+                assert space is not None and so.softmax_run(*about, *arrays) == 0
+            return call
+
+        def add(stage, name, make, moved):
+            self.add(name, make, so, stage=stage, work=moved, bytes_predicted=moved)
+        add("peer", COPY, lambda: lambda: y.copy_(x), 2.0 * x.nbytes)
+        add("peer", PEER, lambda: lambda: torch.softmax(x, -1, out=y), 2.0 * x.nbytes)
         for stage, name in every:
             about = name.encode(), dtype.encode(), rows, cols
             if not so.softmax_refuses(*about):
-                self.add(stage, name, self.ours(so, about), so.softmax_bytes(*about))
-        self.check()
+                add(stage, name, lambda about=about: ours(about), so.softmax_bytes(*about))
+        self.compare(x, y)
 
-    def add(self, stage, name, call, moved):
-        """Adds a method that moves so many bytes."""
-        self.calls[name] = call
-        self.about[name] = self.fields | {"stage": stage, "work": moved, "bytes_predicted": moved}
-
-    def ours(self, so, about):
-        """The call of a variant."""
-        space = self.torch.empty(max(so.softmax_workspace(*about), 1),
-                                 dtype=self.torch.uint8, device="cuda")
-        arrays = (self.x.data_ptr(), self.y.data_ptr(), space.data_ptr(),
-                  self.torch.cuda.current_stream().cuda_stream)
-
-        def run():
-            assert space is not None and so.softmax_run(*about, *arrays) == 0
-        return run
-
-    def check(self):
+    def compare(self, x, y):
         """Keeps (error, allowed) on the first rows (up to 2^24 elements) against float64: allowed
         is twice PyTorch's error plus 1e-6, or one rounding of a 16-bit type."""
-        rows, cols = self.x.shape
+        (rows, cols), dtype = x.shape, self.fields["dtype"]
         n = max(1, min(rows, (1 << 24) // cols))
-        want, errors = self.torch.softmax(self.x[:n].double(), -1), {}
+        want, errors = self.run.torch.softmax(x[:n].double(), -1), {}
         for name in self.calls.keys() - {COPY}:
-            self.y.fill_(float("nan"))
+            y.fill_(float("nan"))
             self.calls[name]()
-            errors[name] = float((self.y[:n].double() - want).abs().max())
+            errors[name] = float((y[:n].double() - want).abs().max())
         largest = float(want.max())
-        slack = 1e-6 if self.dtype == "f32" else ROUNDOFF[self.dtype] * largest
+        slack = 1e-6 if dtype == "f32" else ROUNDOFF[dtype] * largest
         in_turn = cols * ROUNDOFF["f32"] * largest  # one thread adds the whole row up
         self.errors = {name: (error, 2 * errors[PEER] + slack
                               + in_turn * (name == "gpu_thread_per_row"))
@@ -141,8 +140,10 @@ def main():
                               "--cols": {"type": int, "action": "append",
                                          "help": "rows of this length only"}})
     torch = run.torch
-    arch = "".join(map(str, torch.cuda.get_device_capability()))
-    so = kernels(run.args.kernels, arch + ("a" if arch == "90" else ""))
+    arch = "".join(map(str, torch.cuda.get_device_capability())).replace("90", "90a")
+    so = kernels(run.args.kernels, arch)
+    version = re.search(r"V[\d.]+", output_of(nvcc() or "nvcc", "--version"))
+    so.compiler = f"nvcc {version[0][1:] if version else ''} {arch}; torch {torch.__version__}"
     every = [(stage, name) for stage in "123" for name in listed(stage)
              if hasattr(so, f"{name}_cuda")]
     for dtype, of in TYPES.items():
@@ -150,7 +151,7 @@ def main():
         y = torch.empty_like(x)
         for rows, cols in shapes(run.args.cols, run.args.seed):
             of_stages = every if cols in ALL_AT else [key for key in every if key[0] == "3"]
-            work = Work(torch, so, dtype, *(a[:rows * cols].view(rows, cols) for a in (x, y)),
+            work = Work(run, so, dtype, *(a[:rows * cols].view(rows, cols) for a in (x, y)),
                         of_stages)
             run.measure(work, ("cold", "sustained"), work.fastest)
     return run.status()

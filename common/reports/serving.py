@@ -91,65 +91,59 @@ def errors(torch, o, q, k, v, left=None, causal=0):
     return compare(shape, o[None], known)
 
 
-class Measured(Run):
-    """A feature and its baseline, timed in turn and written."""
-
-    def tensor(self, *shape):
-        """Normal numbers."""
-        return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
-
-    def line(self, variant, shape, baseline, base, ideal, times, checked, bound=0.0, **fields):
-        """A line of CSV and one for the terminal; times: median, least, number of calls."""
-        self.writer.write(
-            stage="05_flash_cuda", variant=variant, **shape.fields("bf16"), median_s=times[0],
-            min_s=times[1], reps=times[2], max_err=checked[0], allowed_err=checked[1],
-            flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}"
-            + (f"; bound {bound:.4g}" if bound else ""), **fields)
-        print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal "
-              f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}", flush=True)
-
-    def compare(self, feature, baseline, shape, moved, base_call, features):
-        """Times {name: Feature} beside the baseline's call."""
-        times = sustained(self.clock, {"": base_call} | {
-            name: of.call for name, of in features.items()}, self.args.seconds)
-        base = times.pop("").median
-        for name, t in times.items():
-            of = features[name]
-            self.line(f"{feature}: {name}", shape, f"sustained; {baseline}", base, base * of.share,
-                      (t.median, t.least, t.calls), of.checked, flops=of.flops,
-                      bytes_predicted=moved, bound=of.bound)
+def line(run, variant, shape, baseline, base, ideal, times, checked, bound=0.0, **fields):
+    """A line of CSV and one for the terminal; times: median, least, number of calls."""
+    run.writer.write(
+        stage="05_flash_cuda", variant=variant, **shape.fields("bf16"), median_s=times[0],
+        min_s=times[1], reps=times[2], max_err=checked[0], allowed_err=checked[1],
+        flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}"
+        + (f"; bound {bound:.4g}" if bound else ""), **fields)
+    print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal "
+          f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}", flush=True)
 
 
-def layouts(m, five_steps):
+def beside(run, what, baseline, shape, base_call, features):
+    """Times {name: Feature} beside the baseline's call."""
+    times = sustained(run.clock, {"": base_call} | {
+        name: of.call for name, of in features.items()}, run.args.seconds)
+    base = times.pop("").median
+    for name, t in times.items():
+        of = features[name]
+        line(run, f"{what}: {name}", shape, f"sustained; {baseline}", base, base * of.share,
+             (t.median, t.least, t.calls), of.checked, flops=of.flops,
+             bytes_predicted=shape.bytes("bf16"), bound=of.bound)
+
+
+def layouts(run, five_steps):
     """Views against contiguous arrays."""
     for n, d, causal in ((1024, 64, 0), (1024, 128, 1), (8192, 64, 1), (8192, 128, 0)):
         shape = tokens(n, d, causal)
-        qkv = m.tensor(shape.batch, n, 3, shape.heads_q, d)
+        qkv = run.normal(shape.batch, n, 3, shape.heads_q, d)
         rows_first = [x.contiguous() for x in qkv.unbind(2)]
         plain = [x.transpose(1, 2).contiguous() for x in rows_first]
 
         def feature(views):
             def call():
                 return five_steps.attention(*views, causal=bool(causal), layout="blhd")
-            checked = errors(m.torch, call()[0].transpose(0, 1), *(x[0] for x in plain),
+            checked = errors(run.torch, call()[0].transpose(0, 1), *(x[0] for x in plain),
                              causal=causal)
             return Feature(call, shape.flops(), checked)
-        m.compare("layout", "[B, H, L, D]", shape, shape.bytes("bf16"),
-                  lambda: five_steps.attention(*plain, causal=bool(causal)),
-                  {"[B, L, H, D]": feature(rows_first), "slices of QKV": feature(qkv.unbind(2))})
+        beside(run, "layout", "[B, H, L, D]", shape,
+               lambda: five_steps.attention(*plain, causal=bool(causal)),
+               {"[B, L, H, D]": feature(rows_first), "slices of QKV": feature(qkv.unbind(2))})
 
 
-def packed(m, five_steps):
+def packed(run, five_steps):
     """Equal lengths packed, and drawn ones, against a batch, for the same work."""
     for mean, d, causal in ((1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 0),
                             (4096, 128, 1), (4096, 64, 1)):
         total, h = 32768, 2048 // d
         shape = Shape(total // mean, h, h, mean, mean, d, causal)
-        batch = [m.tensor(shape.batch, h, mean, d) for _ in range(3)]
-        rows = [m.tensor(total, h, d) for _ in range(3)]
+        batch = [run.normal(shape.batch, h, mean, d) for _ in range(3)]
+        rows = [run.normal(total, h, d) for _ in range(3)]
 
         def feature(lengths):
-            sums = m.torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+            sums = run.torch.tensor([0, *lengths]).cumsum(0).int().cuda()
 
             def call(longest=max(lengths)):
                 return five_steps.attention(
@@ -158,29 +152,28 @@ def packed(m, five_steps):
             last = [x[-lengths[-1]:].transpose(0, 1) for x in (call(), *rows)]
             share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
             return Feature(call, shape.flops() * share,
-                           errors(m.torch, *last, causal=causal), share)
-        m.compare("packed", "batch of equal lengths", shape, shape.bytes("bf16"),
-                  lambda: five_steps.attention(*batch, causal=bool(causal)),
-                  {"equal lengths": feature([mean] * shape.batch),
-                   "drawn lengths": feature(drawn(total, mean))})
+                           errors(run.torch, *last, causal=causal), share)
+        beside(run, "packed", "batch of equal lengths", shape,
+               lambda: five_steps.attention(*batch, causal=bool(causal)),
+               {"equal lengths": feature([mean] * shape.batch),
+                "drawn lengths": feature(drawn(total, mean))})
 
 
-def windows(m, five_steps):
+def windows(run, five_steps):
     """The last keys against all keys."""
     for d in (64, 128):
         shape = tokens(16384, d, 0)
-        q, k, v = m.tensors(shape, m.torch.bfloat16)
+        q, k, v = run.tensors(shape)
 
         def feature(left):
             def call():
                 return five_steps.attention(q, k, v, window=(left, 0))
             share = windowed(shape.seqlen_k, left) / shape.seqlen_k**2
             return Feature(call, shape.flops() * share,
-                           errors(m.torch, call()[0], q[0], k[0], v[0], left), share,
+                           errors(run.torch, call()[0], q[0], k[0], v[0], left), share,
                            window_bound(shape, left))
-        m.compare("window", "all keys", shape, shape.bytes("bf16"),
-                  lambda: five_steps.attention(q, k, v),
-                  {f"{left + 1} keys": feature(left) for left in (8191, 4095, 1023, 255)})
+        beside(run, "window", "all keys", shape, lambda: five_steps.attention(q, k, v),
+               {f"{left + 1} keys": feature(left) for left in (8191, 4095, 1023, 255)})
 
 
 def host_seconds(torch, call, calls=400, blocks=15):
@@ -214,31 +207,31 @@ def call_of_c(torch, shape, arrays):
     return call, library.so.five_steps_version
 
 
-def overhead(m, five_steps):
+def overhead(run, five_steps):
     """The package's time of the host beside the C library's: ctypes' own share, that of a
     function which does nothing, counts as the package's."""
     for shape in (Shape(1, 4, 4, 64, 64, 64, 0), Shape(1, 16, 16, 1, 1024, 128, 0)):
-        arrays = m.tensors(shape, m.torch.bfloat16)
-        calls = [lambda: five_steps.attention(*arrays), *call_of_c(m.torch, shape, arrays)]
-        checked = errors(m.torch, calls[0]()[0], *(x[0] for x in arrays))
+        arrays = run.tensors(shape)
+        calls = [lambda: five_steps.attention(*arrays), *call_of_c(run.torch, shape, arrays)]
+        checked = errors(run.torch, calls[0]()[0], *(x[0] for x in arrays))
         for call in calls:
             call()
-        python, c_with, empty = (host_seconds(m.torch, call) for call in calls)
+        python, c_with, empty = (host_seconds(run.torch, call) for call in calls)
         c_alone = c_with[0] - empty[0]
-        m.line("call: attention", shape, "host; C library", c_alone, c_alone, python, checked)
+        line(run, "call: attention", shape, "host; C library", c_alone, c_alone, python, checked)
 
 
 def main():
     """The exit status."""
     parts = {"layouts": layouts, "packed": packed, "windows": windows,
              "overhead": overhead}
-    m = Measured(__doc__, 0.6, {"--parts": {"default": ",".join(parts)}})
+    run = Run(__doc__, 0.6, {"--parts": {"default": ",".join(parts)}})
     import five_steps
-    m.compilers["pytorch-cudnn"] = five_steps.c_library.library().built_with.replace(",", " ")
-    with m.torch.no_grad():
-        for part in m.args.parts.split(","):
-            parts[part](m, five_steps)
-    return m.status()
+    run.compilers["pytorch-cudnn"] = five_steps.c_library.library().built_with.replace(",", " ")
+    with run.torch.no_grad():
+        for part in run.args.parts.split(","):
+            parts[part](run, five_steps)
+    return run.status()
 
 
 if __name__ == "__main__":

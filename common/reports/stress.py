@@ -14,7 +14,8 @@ import sys
 
 from attention_library import Library
 from ladder import FIRST_HOPPER, RUNGS
-from peers_run import TYPES, Run
+from peers_gpu import harden
+from peers_run import Run
 from peers_shapes import shape_of
 
 SHAPES = [shape_of(text) for text in """2,8,8,1023,1024,64,1 2,8,2,1000,1000,128,1
@@ -25,32 +26,29 @@ SHAPES = [shape_of(text) for text in """2,8,8,1023,1024,64,1 2,8,2,1000,1000,128
 CHECKED = RUNGS[FIRST_HOPPER:] + ["general", "split_kv", "split_kv_f32"]
 
 
-def method(run, library, name, shape, growing=False):
-    """A call on random q, k, v, or None; growing: the scores of later keys are higher and higher."""
+def method(run, library, name, shape, data="normal"):
+    """A call on drawn q, k, v, or None; steep data: every block is repaired."""
     torch, dtype = run.torch, "f32" if name.endswith("f32") else "bf16"
     torch.manual_seed(1)
-    q, k, v = run.tensors(shape, getattr(torch, TYPES[dtype]))
-    if growing:
-        rise = torch.linspace(0, 8, k.shape[2], device="cuda")[None, None, :, None]
-        q, k = q.abs() * 8, (0.1 * k.float() + rise).to(k.dtype)
-    return library.method(torch, name, dtype, shape, q, k, v)
+    arrays = harden(torch, data, *run.tensors(shape, dtype))
+    return library.method(torch, name, dtype, shape, *arrays)
 
 
-def check(run, library, name, shape, growing):
+def check(run, library, name, shape, data):
     """True if all outputs are the same bits."""
     torch = run.torch
     streams = [torch.cuda.Stream() for _ in range(2)]
     calls = []
     for stream in streams:
         with torch.cuda.stream(stream):
-            calls.append(method(run, library, name, shape, growing))
+            calls.append(method(run, library, name, shape, data))
     if not calls[0]:
         return True
     torch.cuda.synchronize()
     with torch.cuda.stream(streams[0]):
         want = calls[0]().clone()
-    torch.cuda.synchronize()
     moved = torch.zeros(2, dtype=torch.int64, device="cuda")
+    torch.cuda.synchronize()
     for _ in range(run.args.repeats):
         for i, stream in enumerate(streams):
             with torch.cuda.stream(stream):
@@ -68,9 +66,9 @@ def main():
                            "--launches": {"type": int, "default": 4000}})
     library, failed = Library(run.args.library), 0
     for name in run.args.variants.split(","):
-        for shape, growing in itertools.product(SHAPES, (False, True)):
-            if not check(run, library, name, shape, growing):
-                print(f"{name} {shape.text()} growing {growing}: bits moved, or NaN")
+        for shape, data in itertools.product(SHAPES, ("normal", "steep")):
+            if not check(run, library, name, shape, data):
+                print(f"{name} {shape.text()} {data}: bits moved, or NaN")
                 failed += 1
         calls = [call for call in (method(run, library, name, shape) for shape in SHAPES) if call]
         for call in calls[:4]:

@@ -95,7 +95,7 @@ def record(call):
 
 def measure(run, marked, plain, rung, shape):
     """Lines of one rung on one shape."""
-    arrays = run.tensors(shape, run.torch.bfloat16)
+    arrays = run.tensors(shape)
     calls = [library.method(run.torch, rung, "bf16", shape, *arrays) for library in (marked, plain)]
     times = sustained(run.clock, dict(enumerate(calls)), run.args.seconds)
     slowdown = f"{times[0].median / times[1].median:.2f}"
