@@ -73,6 +73,20 @@ def test_runs_of_one_commit_give_the_least_and_the_largest_ratio(made, commit, c
     holds(made("hopper", "headline")[1], cold, said)
 
 
+def test_another_gpu_has_files_of_its_own(made):
+    """NAME@h100 is made from them alone, and the headline names both GPUs."""
+    rows, _ = invented.ladder()
+    other = rows.assign(machine="other GPU", median_s=rows.median_s / 2)
+    write(rows), write(invented.hard(rows), "hopper/hard.csv")
+    write(other, "hopper/h100_last_rungs.csv")
+    status, text, said = made("hopper@h100", "headline")
+    assert status == 0 and text.count("*invented GPU") == 0, said
+    holds(text, "| d = 128 | ", " 1486 (2.48) |", "On one invented GPU the last kernel reaches **743",
+          "On one other GPU: 1486 TFLOP/s, 2.48 times as fast as cuDNN (1 runs).")
+    status, _, said = made("adversarial@h100")
+    assert status == 1 and "no file results/hopper/h100_hard.csv" in said
+
+
 def test_a_library_that_is_measured_appears_in_the_tables(made):
     rows, _ = invented.ladder()
     fourth = rows[rows.variant == "pytorch-cudnn"].assign(variant="flash-attention-4")

@@ -8,7 +8,7 @@ import pandas as pd
 from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
-from results import each, need, number_runs, read_lines
+from results import LAST_RUNGS, Data, each, need, number_runs, read_lines
 from words import (grid, in_brackets, listing, panel_text, provenance, seconds, share_of, si,
                    significant)
 
@@ -158,22 +158,28 @@ def layouts(data):
              "length, heads, head_dim].", ""] + by_length(pairs) + provenance(each(rows)))
 
 
+def times_as_fast(pair):
+    return f"{pair.ratio.replace('–', ' to ')} times as fast as {BEST_PEERS[pair.library]}"
+
+
 @table("headline")
 def headline(data):
     """Sentences: head_dim 128 without mask, 8k keys or the longest below; what the lead rests on."""
-    lines = []
-    for ours in (LAST, SAFE):
+    def lead(data, ours):
         pairs, rows = beside_peers(data, ours=[ours])
         pairs = pairs.query("head_dim == 128 and causal == 0 and length <= 8192")
         pair = each(need(pairs, "no measurement of the last rung beside cuDNN at d = 128"))[-1]
-        times = f"{pair.ratio.replace('–', ' to ')} times as fast as {BEST_PEERS[pair.library]}"
-        runs = f"; {pair.runs} runs" if pair.runs > 1 else ""
-        lines.append(
-            f"On one {rows.machine.iloc[0]} the last kernel reaches "
-            f"**{significant(pair.tflops)} TFLOP/s, {times}** (bf16, head_dim 128, "
-            f"{si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."
-            if ours == LAST else
-            f"`{SAFE}`, the same kernel before its last idea, is {times}.")
+        return pair, rows.machine.iloc[0], f"{significant(pair.tflops)} TFLOP/s, " \
+            f"{times_as_fast(pair)}", f"; {pair.runs} runs" * bool(pair.runs > 1)
+    pair, machine, speed, runs = lead(data, LAST)
+    lines = [f"On one {machine} the last kernel reaches **{speed}** (bf16, head_dim 128, "
+             f"{si(pair.length)} keys, no mask; {REGIMES['cold']}{runs})."]
+    other = Data(data.directory, "h100")
+    if other.path(LAST_RUNGS).exists():
+        pair, machine, speed, _ = lead(other, LAST)
+        lines.append(f"On one {machine}: {speed} ({pair.runs} runs).")
+    lines.append(f"`{SAFE}`, the same kernel before its last idea, is "
+                 f"{times_as_fast(lead(data, SAFE)[0])}.")
     worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
     return [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as "
             "the fastest library: [what the lead rests on, and where it ends]"
