@@ -22,8 +22,7 @@ import subprocess
 import sys
 
 import pygments
-from pygments import lexers, token
-from pygments.filter import simplefilter
+from pygments import lexers
 from pygments.formatters import HtmlFormatter
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,7 +36,7 @@ ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
 SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder"]
-COLOURED = (token.Comment, token.Keyword, token.Literal)
+UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -63,12 +62,12 @@ class Book:
         # those of common/grader become pages of a student's repository, their links hold there
         self.pages = [name for name in self.files if name.endswith(".md")
                       and not name.startswith("common/grader/pages/")]
-        self.shown = set()     # source files that get a page
+        self.shown = set()     # source files, and folders with a / behind, that get a page
         self.broken = []
 
     def code_page(self, name):
         self.shown.add(name)
-        return f"source/{name}.html"
+        return f"source/{name}index.html" if name.endswith("/") else f"source/{name}.html"
 
     def target(self, page, link):
         """Where a link of a page leads in the book, or None to leave it alone."""
@@ -84,7 +83,7 @@ class Book:
         elif name in self.files and not re.search(r"\.(png|svg)$", name):
             name = self.code_page(name)
         elif (ROOT / name).is_dir():
-            name = self.folder_page(name)
+            name = self.code_page(name + "/")
         elif name not in self.files:
             self.broken.append(f"{page}: {link}")
             return None
@@ -92,37 +91,20 @@ class Book:
             return None
         return os.path.relpath(name, here) + (f"#{anchor}" if anchor else "")
 
-    def folder_page(self, name):
-        self.shown.add(name + "/")
-        return f"source/{name}/index.html"
-
-    def excerpt(self, page, code):
-        """The source file that holds the code, and its first line; None where none does."""
-        directory = page.split("/")[0] if page[0].isdigit() else None
-        for name in self.files:
-            if not name.endswith((".c", ".h", ".cu")) or "exercises/" in name \
-                    or name.startswith("tests/"):
-                continue
-            if directory and not name.startswith(directory):
-                continue
-            text = (ROOT / name).read_text(encoding="utf-8")
-            at = text.find(code)
-            if at >= 0:
-                return name, text.count("\n", 0, at) + 1
-        return None
-
     def blocks(self, page, text):
-        here = pathlib.PurePosixPath(page).parent
+        """Under each excerpt of a source file its name and line."""
+        directory = page.split("/")[0] if page[0].isdigit() else ""
 
         def block(match):
             language, code = match[1], match[2]
-            found = self.excerpt(page, code) if language in ("c", "cuda") else None
-            if not found or code.count("\n") < 2:
-                return match[0]
-            name, line = found
-            link = os.path.relpath(self.code_page(name), here)
-            return (f"{match[0]}\n[{name}, line {line}]({link}#L-{line})"
-                    "{ .excerpt }\n")
+            for name in self.files if language in ("c", "cuda") and code.count("\n") > 1 else []:
+                if name.startswith(directory) and re.match(r"(?!tests/|.*exercises/).*\.(c|h|cu)$", name):
+                    before, found, _ = (ROOT / name).read_text(encoding="utf-8").partition(code)
+                    if found:
+                        line = before.count("\n") + 1
+                        link = os.path.relpath(self.code_page(name), pathlib.PurePosixPath(page).parent)
+                        return f"{match[0]}\n[{name}, line {line}]({link}#L-{line}){{ .excerpt }}\n"
+            return match[0]
         return FENCE.sub(block, text)
 
     def links(self, page, text):
@@ -154,35 +136,20 @@ class Book:
 
     def source_page(self, name, site):
         """A file with its lines, or a folder with its files, as a page without the theme."""
-        path = site / (f"source/{name}index.html" if name.endswith("/") else f"source/{name}.html")
+        path = site / self.code_page(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith("/"):
-            inside = [file for file in self.files if file.startswith(name)]
-            body = "<ul>" + "".join(
-                f'<li><a href="{file.removeprefix(name)}.html">{file.removeprefix(name)}</a></li>'
-                if file in self.shown else f"<li>{file.removeprefix(name)}</li>"
-                for file in inside) + "</ul>"
+            inside = [(file in self.shown, file.removeprefix(name)) for file in self.files if file.startswith(name)]
+            body = "".join(f'<li><a href="{file}.html">{file}</a></li>' if shown else f"<li>{file}</li>"
+                           for shown, file in inside).join(("<ul>", "</ul>"))
         else:
-            body = highlighted((ROOT / name).read_text(encoding="utf-8", errors="replace"),
-                               LANGUAGES.get(pathlib.PurePosixPath(name).suffix, "text"))
+            text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+            language = LANGUAGES.get(pathlib.PurePosixPath(name).suffix, "text")
+            body = UNCOLOURED.sub(r"\1", pygments.highlight(
+                text, lexers.get_lexer_by_name(language, stripnl=False), HtmlFormatter(linespans="L")))
         top = os.path.relpath(site, path.parent)
         path.write_text(SOURCE_PAGE.format(name=html.escape(name), top=top, body=body),
                         encoding="utf-8")
-
-
-def highlighted(text, language):
-    """Code with its lines as anchors L-1, L-2, ...; only what guides the eye is coloured:
-    comments, keywords, strings, numbers and the preprocessor."""
-    @simplefilter
-    def plain(_, lexer, stream, options):
-        del lexer, options
-        for kind, value in stream:
-            coloured = any(kind in wanted for wanted in COLOURED)
-            yield (kind if coloured else token.Text), value
-    lexer = lexers.get_lexer_by_name(language, stripnl=False)
-    lexer.add_filter(plain())
-    formatter = HtmlFormatter(linespans="L")  # source.css counts the lines
-    return pygments.highlight(text, lexer, formatter)
 
 
 def spaced_lists(text):

@@ -50,15 +50,14 @@ class Verdict:
         if self.why:
             return self.why, self.log.splitlines()[:12]
         case, wrong, said = self.smallest
-        wrong_families = [name for name, right in self.families().items() if not right]
-        lines = [f"{len(self.failed)} of {len(self.results)} cases and {len(wrong_families)} of "
-                 f"{len(self.families())} families fail: {', '.join(wrong_families[:8])}"
-                 f"{', ...' if len(wrong_families) > 8 else ''}; the smallest case:"]
-        if wrong.where:
-            lines.append(f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}")
+        families = [name for name, right in self.families().items() if not right]
+        lines = [f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}"] * bool(wrong.where)
         lines += numbers_of(case)
         if with_words:
             lines += [f"it said: {line}" for line in said_by_program(said)]
+        lines.append(f"{len(self.failed)} of {len(self.results)} cases fail, this is the smallest; wrong are "
+                     f"{len(families)} of {len(self.families())} families: "
+                     + ", ".join([*families[:4], *["..."] * (len(families) > 4)]))
         return f"{case.name}: {wrong}", lines
 
 

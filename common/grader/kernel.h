@@ -19,8 +19,8 @@ static __device__ inline bool sees(const struct problem &p, int i, int j)
 #endif
 
 #ifndef ASKS_FOR_LOAD
-/* Copies n keys and values into shared memory, a thread a row, and multiplies the keys by
- * the scale.
+/* Copies n keys and values into shared memory, one row per thread, and multiplies the keys
+ * by the scale.
  *   k (n, head_dim), v (n, head_dim_v)  the tile's rows in main memory; n <= Bc */
 static __device__ inline void load_scaled(struct tile &shared, const float *k,
                                           const float *v, int n, int head_dim,

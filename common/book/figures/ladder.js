@@ -160,11 +160,11 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
         bars_of(row, first + i, width)]),
       ...(consumers.length < 2 ? [] : [element("p", {}, "All consumers take exponentials at once: ",
         element("b", {"data-cell": `${place}-convoy`}, `${convoy.toFixed(1)} %`),
-        " of the time shown. If they did not know of each other it would be ",
+        " of the time shown. If they were independent it would be ",
         element("b", {"data-cell": `${place}-chance`}, `${chance.toFixed(1)} %`), ": ",
         element("b", {"data-cell": `${place}-ratio`},
           chance > 0 ? `${(convoy / chance).toFixed(2)} times chance` : "–"), ".",
-        convoy > 1.1 * chance ? " They march together." : convoy < 0.9 * chance
+        convoy > 1.1 * chance ? " They run in step." : convoy < 0.9 * chance
           ? " They take turns." : "")]),
       element("p", {class: "fig-small"},
         `Recording made the kernel ${rows[0].slowdown} times as slow.`),

@@ -2,8 +2,9 @@
  * denominator as their sum, and the loop of C that is running. */
 "use strict";
 
-const ONE_ROW_STAGES = [
-  {key: "naive", number: "1"}, {key: "safe", number: "2"}, {key: "online", number: "3"},
+const ONE_ROW_STAGES = [ /* and what each keeps while it reads the row */
+  {key: "naive", number: "1", state: ["l"]}, {key: "safe", number: "2", state: ["m", "l"]},
+  {key: "online", number: "3", state: ["m", "l", "correction"]},
 ];
 const ONE_ROW_TYPES = ["f32", "f16", "bf16"];
 const MOST_SCORES = 16;
@@ -142,20 +143,15 @@ function lost_text(stage, run, now, ended, type) {
 
 function one_row_panel(stage) {
   const code = code_view(stage.number), terms = term_picture();
-  const cells = Object.fromEntries(["m", "l", "correction", "score", "loop"].map(name =>
+  const cells = Object.fromEntries(["loop", "score", ...stage.state, "weights"].map(name =>
     [name, element("td", {"data-cell": `${stage.key}-${name}`})]));
-  const weights = element("td", {"data-cell": `${stage.key}-weights`});
   const lost = element("p", {class: "fig-lost-text", "data-cell": `${stage.key}-lost`});
-  const row = (name, cell, text = name) =>
-    element("tr", {}, element("th", {scope: "row"}, text), cell);
   const section = element("section", {},
     element("h4", {}, `stage ${stage.number}, ${stage.key}`), terms.picture,
-    element("table", {class: "fig-state"}, row("loop", cells.loop), row("score", cells.score),
-      row("m", cells.m), row("l", cells.l), row("correction", cells.correction),
-      row("weights", weights)), lost, code.code);
+    element("table", {class: "fig-state"}, ...Object.entries(cells).map(([name, cell]) =>
+      element("tr", {}, element("th", {scope: "row"}, name), cell))), lost, code.code);
   function show(run, at, scores, type) {
     const now = run.steps[Math.min(at, run.steps.length) - 1], ended = at > run.steps.length;
-    const text = (value, hidden) => !now || hidden ? "–" : number_text(value);
     const m = !now || stage.key === "naive" ? 0 : now.m;
     const counts = now && !Number.isNaN(now.l); // the denominator has begun
     const last = !now ? -1 : ended ? scores.length - 1 : now.index;
@@ -165,12 +161,11 @@ function one_row_panel(stage) {
       : null), counts ? now.l : 0, ended ? -1 : last,
       ended || !now ? 1 : now.correction, stage.key);
     cells.loop.textContent = now ? ended ? code.loops : now.loop : "–";
-    cells.score.textContent = text(now && now.x);
-    cells.m.textContent = text(m, stage.key === "naive");
-    cells.l.textContent = text(now && now.l, !counts);
-    cells.correction.textContent = text(now && now.correction);
-    weights.className = ended ? "fig-weights" : "";
-    weights.textContent = ended ? run.weights.map(number_text).join("  ") : "after the last loop";
+    cells.score.textContent = now ? number_text(now.x) : "–";
+    for (const name of stage.state)
+      cells[name].textContent = now && (counts || name === "m") ? number_text(now[name]) : "–";
+    cells.weights.className = ended ? "fig-weights" : "";
+    cells.weights.textContent = ended ? run.weights.map(number_text).join("  ") : "after the last loop";
     lost.textContent = lost_text(stage, run, now, ended, type);
     section.className = "fig-stage" + (lost.textContent ? " fig-bad" : "");
   }
