@@ -50,6 +50,12 @@ def score_options(causal, scale, window, softcap):
             0.0 if scale is None else real("scale", scale, SCALE))
 
 
+def score_fields(causal, left, right, softcap, scale):
+    """The same as fields of the problem."""
+    return {"causal": causal, "window": (left, right) != (-1, -1), "window_left": left,
+            "window_right": right, "softcap": softcap, "scale": scale}
+
+
 class Call:
     """A problem of attention on its way: its arrays, which have to live until it is done, and its
     fields."""
@@ -74,11 +80,6 @@ class Call:
             if not self.kind.is_contiguous(a):
                 self.fields[name + "_strides"] = strides_of(self.kind, a)
             self.keep(name, a)
-
-    def scores(self, causal, left, right, softcap, scale):
-        """What acts on the scores."""
-        self.fields.update(causal=causal, window=(left, right) != (-1, -1), window_left=left,
-                           window_right=right, softcap=softcap, scale=scale)
 
     def sinks(self, sinks):
         """A logit per query head."""
@@ -260,7 +261,7 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     if given["cu_seqlens_q"] is not None:
         ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
     call.keep_rows(**views)
-    call.scores(causal, left, right, softcap, scale)
+    f.update(score_fields(causal, left, right, softcap, scale))
     call.sinks(given["sinks"])
     call.bias(given["bias"])
     call.alibi(given["alibi_slopes"], ahead)
@@ -323,7 +324,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
         call.keep("seqlens_k", call.integers("seqlen_k", lengths, (batch,)))
     queries = f["seqlen_q"]
     call.keep_rows(q=view(q), k=k, v=v)
-    call.scores(queries > 1, left, -1, softcap, scale)
+    f.update(score_fields(queries > 1, left, -1, softcap, scale))
     call.sinks(sinks)
     call.alibi(slopes, (seqlen_k if lengths is None else lengths) - queries)
     call.results((*q.shape[:-1], f["head_dim_v"]), out, view, (batch, f["heads_q"], queries))

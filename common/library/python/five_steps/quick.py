@@ -11,6 +11,7 @@ import os
 import torch
 
 from . import c_library, operations
+from .calls import score_fields
 
 KEPT = 1024  # problems of different options; then all are forgotten
 ALL_KEYS = ctypes.c_size_t(-1).value
@@ -58,15 +59,13 @@ _tensors = _extension()
 _ready = {}  # problems with their options, by all that these depend on
 
 
-def _prepare(key, options, causal, left, right, softcap, scale):
+def _prepare(key, options, *score):
     """The address of a problem with its options, for the calls with that key."""
     if _tensors is None or not _VALUES.issuperset(map(type, options)):
         raise General
     if len(_ready) >= KEPT:
         _ready.clear()
-    problem = c_library.problem(
-        "attention", causal=causal, window=(left, right) != (-1, -1), window_left=left,
-        window_right=right, softcap=softcap, scale=scale)
+    problem = c_library.problem("attention", **score_fields(*score))
     _ready[key] = ctypes.addressof(problem), problem
     return _ready[key]
 
@@ -123,8 +122,8 @@ def decode(arrays, keys, longest, given, return_lse):
     causal = not short and q.size(1) > 1
     ready = _ready.get((given, causal))
     if ready is None:
-        left, softcap, scale, _ = operations.decode_options(*given)
-        ready = _prepare((given, causal), given, causal, left, -1, softcap, scale)
+        left, *score, _ = operations.decode_options(*given)
+        ready = _prepare((given, causal), given, causal, left, -1, *score)
     room = k.size(1 if order_k == ROWS_HEADS else 2)
     if table is not None:
         pages = table.size(1)
