@@ -5,7 +5,6 @@
 
 #include "problem/dtype.h"
 #include "problem/feature.h"
-#include "problem/layout.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
 #include "program/run.h"
@@ -145,21 +144,17 @@ void run_describe(const struct run *r)
     if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
     if (v->device == GPU_ON_CPU)
         say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
-    if (!on_heads(p)) {
-        say(r, "%s of x [%zu, %zu]\n", op_name(p->op), p->rows, p->cols);
-        return;
+    say(r, "%s of", op_name(p->op));
+    for (int i = 0, n = 0; i < N_ARRAYS; i++) {
+        struct extents e = array_extents(p, i);
+        if (array_role(p, i) != INPUT || !r->opt->file[i]) continue;
+        say(r, "%s %s [", n++ ? "," : "", array_list[i].name);
+        for (size_t t = 0; t < e.rank; t++) say(r, "%s%zu", t ? ", " : "", e.size[t]);
+        say(r, "]");
     }
-    if (p->packed)
-        say(r, "%zu sequences one after another, the longest with %zu queries and %zu keys\n",
-            p->batch, p->seqlen_q, p->seqlen_k);
-    size_t batch = p->packed ? 1 : p->batch;
-    size_t n_q = stored_queries(p), n_k = stored_keys(p);
-    say(r, "%s of q [%zu, %zu, %zu, %zu], k [%zu, %zu, %zu, %zu], v [%zu, %zu, %zu, %zu], "
-        "scale %g%s%s%s", op_name(p->op), batch, p->heads_q, n_q, p->head_dim, batch,
-        p->heads_kv, n_k, p->head_dim, batch, p->heads_kv, n_k, p->head_dim_v, p->scale,
-        p->causal ? ", causal" : "", p->has_bias ? ", bias" : "",
-        p->has_sinks ? ", sinks" : "");
-    if (p->has_window) say(r, ", window %td,%td", p->window_left, p->window_right);
-    if (p->softcap > 0) say(r, ", soft cap %g", p->softcap);
+    if (on_heads(p)) say(r, ", scale %g", p->scale);
+    const unsigned seen = WITH_GROUPS | WITH_HEAD_DIM_V | WITH_BIAS | WITH_SINKS | WITH_PACKED;
+    for (unsigned bit = 1; bit < FEATURES_END; bit <<= 1)
+        if (problem_features(p) & ~seen & bit) say(r, ", %s", feature_text(bit));
     say(r, "\n");
 }
