@@ -24,7 +24,7 @@ struct npy {
     size_t itemsize;               /* bytes of an element of the file */
 };
 
-/* Reads the array in the file (or pipe) path: f16, f32 or f64 in either byte order, C or
+/* Reads the array in the file path: f16, f32 or f64 in either byte order, C or
  * Fortran order, format versions 1 to 3.  Any failure is the input's fault (exit 2) and
  * leaves *out empty.
  *   integers  int32 or int64 in the file instead, int32_t in memory; one that does not fit is

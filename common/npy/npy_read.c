@@ -16,8 +16,7 @@
 #include "npy/npy.h"
 #include "problem/host_memory.h"
 
-enum { HEADER_CAP = 65536 };     /* bytes; NumPy itself refuses more than 10000 */
-#define CHUNK ((size_t)64 << 20) /* bytes by which an array from a pipe grows */
+enum { HEADER_CAP = 65536 }; /* bytes; NumPy itself refuses more than 10000 */
 
 const char *npy_error(const char *format, ...)
 {
@@ -35,7 +34,7 @@ const char *npy_error(const char *format, ...)
 struct source {
     const char *name;
     FILE *file;
-    size_t size;         /* bytes of it; SIZE_MAX: nobody knows (a pipe) */
+    size_t size;         /* bytes of it */
     int integers;        /* int32 or int64 is wanted, not floats */
 };
 
@@ -86,27 +85,17 @@ static const char *no_memory(const struct source *s, size_t bytes)
                      (double)bytes / (1 << 30));
 }
 
-static const char *too_few(const struct source *s, size_t needed, size_t there)
+/* The data, all that follows in the file. */
+static const char *get_all(struct source *s, struct npy *a)
 {
-    return npy_error("%s: shape needs %zu bytes of data, the file has %zu%s", s->name, needed,
-                     there, there < needed ? " (cut off?)" : " (more than one array?)");
-}
-
-/* Exactly `bytes` bytes.  Memory grows with what arrives when the size of the source is
- * unknown, so that a lying header costs nothing. */
-static const char *get_all(struct source *s, size_t bytes, void **out)
-{
-    size_t done = 0, room = 0, there = bytes < CHUNK ? SIZE_MAX : memory_available();
-    while (done < bytes || !*out) {
-        size_t more = room ? room : CHUNK;
-        room = s->size != SIZE_MAX || bytes - room < more ? bytes : room + more;
-        void *bigger = room > there ? NULL : realloc(*out, room ? room : 1);
-        if (!bigger) return no_memory(s, bytes);
-        *out = bigger;
-        done += fread((char *)*out + done, 1, room - done, s->file);
-        if (done < room) return too_few(s, bytes, done);
-    }
-    return fgetc(s->file) == EOF ? NULL : too_few(s, bytes, bytes + 1);
+    size_t bytes = a->count * a->itemsize, there = s->size - (size_t)ftello(s->file);
+    if (bytes != there)
+        return npy_error("%s: shape needs %zu bytes of data, the file has %zu%s", s->name, bytes,
+                         there, there < bytes ? " (cut off?)" : " (more than one array?)");
+    a->data = bytes < memory_available() ? malloc(bytes + 1) : NULL;
+    if (!a->data) return no_memory(s, bytes);
+    if (fread(a->data, 1, bytes, s->file) == bytes) return NULL;
+    return npy_error("%s: cannot be read (%s)", s->name, strerror(errno));
 }
 
 /* An element of 8 bytes as one of 4.  NULL, or why it does not fit. */
@@ -174,10 +163,7 @@ static const char *read_source(struct source *s, struct npy *a)
     else error = npy_header(s->name, text, length, s->integers, a);
     free(text);
     if (!error) error = count_elements(s, a);
-    size_t bytes = a->count * a->itemsize, at = s->size == SIZE_MAX ? 0 : (size_t)ftello(s->file);
-    if (!error && s->size != SIZE_MAX && s->size != at + bytes)
-        error = too_few(s, bytes, s->size - at);
-    if (!error) error = get_all(s, bytes, &a->data);
+    if (!error) error = get_all(s, a);
     if (!error) error = make_native(s, a);
     a->dtype = a->itemsize == 2 ? F16 : F32;
     a->is_int = s->integers;
@@ -187,7 +173,7 @@ static const char *read_source(struct source *s, struct npy *a)
 
 const char *npy_read(const char *path, int integers, struct npy *out)
 {
-    struct stat about;
+    struct stat about = {0};
     struct source s = {.name = *path ? path : "''", .integers = integers,
                        .file = fopen(path, "rbe")};
     const char *error = NULL;
@@ -195,12 +181,11 @@ const char *npy_read(const char *path, int integers, struct npy *out)
     if (!s.file || fstat(fileno(s.file), &about))
         error = npy_error("%s: cannot be opened (%s); the name of a .npy file is needed", s.name,
                           strerror(errno));
-    else if (S_ISDIR(about.st_mode))
-        error = npy_error("%s: is a directory; a .npy file is needed", path);
-    if (!error) {
-        s.size = S_ISREG(about.st_mode) ? (size_t)about.st_size : SIZE_MAX;
-        error = read_source(&s, out);
-    }
+    else if (!S_ISREG(about.st_mode))
+        error = npy_error("%s: is %s; a .npy file is needed", s.name,
+                          S_ISDIR(about.st_mode) ? "a directory" : "a pipe or device");
+    s.size = (size_t)about.st_size;
+    if (!error) error = read_source(&s, out);
     if (s.file) fclose(s.file);
     if (error) npy_free(out);
     return error;
