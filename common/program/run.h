@@ -13,7 +13,7 @@
 
 #include "npy/npy.h"
 #include "program/options.h"
-#include "verification/outputs.h"
+#include "verification/compare.h"
 
 enum { OK = 0, FAILED = 1, BAD = 2, SKIPPED = 77 };
 

@@ -6,7 +6,6 @@
 #include "problem/dtype.h"
 #include "problem/operation.h"
 #include "verification/standard.h"
-#include "verification/widened.h"
 
 #define ROUNDOFF 0x1p-24 /* u of float */
 
@@ -28,7 +27,38 @@ void allow_attention(struct standard *s, const struct arrays *a);
 void allow_log_form(struct standard *s, const struct arrays *a);
 void allow_backward(struct standard *s, const struct arrays *a);
 
-/* Room for one row of scores, and of o: reference_attention.c. */
+/* The inputs of a plain problem as floats: widened.c. */
+struct widened {
+    float *array[N_ARRAYS]; /* those of the problem's type; k and v after the updates */
+    float *kt; /* k as [batch, heads_kv, head_dim, seqlen_k]: keys are contiguous */
+};
+
+struct widened widened_new(const struct problem *p, const struct arrays *a);
+void widened_free(struct widened *w);
+
+/* The keys that answer i of a (batch, head) may see.  Scan has one query and an answer for each
+ * prefix of the keys. */
+static inline struct key_range row_keys(const struct problem *p, size_t i)
+{
+    struct key_range prefix = {0, i + 1};
+    return operations[p->op].per_prefix ? prefix : visible_keys(p, i);
+}
+
+/* What answer `row` of o and lse is made from: a query, and the n keys that it may see. */
+struct query {
+    size_t head;              /* of all batches */
+    size_t h;                 /* of its batch */
+    size_t key;               /* the first that it sees, among those of all heads and batches */
+    size_t n;                 /* how many */
+    const float *q;           /* (head_dim) */
+    const float *k, *kt, *v;  /* from that key on, of which each row of kt has seqlen_k */
+    const float *bias;        /* (n) or NULL */
+    float sink;               /* -INFINITY: none */
+};
+struct query query_of(const struct problem *p, const struct arrays *a, const struct widened *w,
+                      size_t row);
+
+/* Room for one row of scores, and of o: reference_scores.c. */
 struct scratch {
     double *s, *eta, *slope, *p;              /* (seqlen_k) */
     double *sum, *low, *mass, *error, *likely; /* (head_dim_v) */

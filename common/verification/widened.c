@@ -1,5 +1,5 @@
 /* widened.c: widens, updates and transposes inputs. */
-#include "verification/widened.h"
+#include "verification/reference.h"
 
 #include <math.h>
 #include <stdlib.h>
