@@ -48,7 +48,7 @@ def later_words(upto):
     """What the handout says about the stages that are still to come."""
     if upto == 5:
         return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
-    stages = "Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come"
+    stages = {4: "Stage 5 comes", 3: "Stages 4 and 5 come"}.get(upto, f"Stages {upto + 1} to 5 come")
     return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
 
 
