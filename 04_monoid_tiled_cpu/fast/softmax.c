@@ -9,43 +9,16 @@
 
 #define KEEP 4096 /* up to so many the first-level cache keeps exponentials */
 
-/* kept (n, up to a whole vector) = exp(x - m), their sum, and the largest x: vexp_sum that
- * keeps its exponentials. */
-static struct block_sum keep_exps(const float *x, size_t n, float m, float *kept)
-{
-    enum { STEP = VEXP_AT_ONCE * LANES };
-    float shift = shift_of(m);
-    vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
-    size_t j = 0;
-    for (; j + STEP <= n; j += STEP) {
-        vfloat e[UNROLL_MOST];
-        UNROLL(u, VEXP_AT_ONCE, vfloat x_j = vload(x + j + u * LANES);
-               vfetch(x + j + u * LANES, VEXP_AHEAD);
-               top[u % 2] = vmax(x_j, top[u % 2]);
-               e[u] = (x_j - shift) * VEXP_LOG2E);
-        vexp2_lockstep(VEXP_AT_ONCE, e);
-        UNROLL(u, VEXP_AT_ONCE, vstore(kept + j + u * LANES, e[u]); sum[u % 2] += e[u]);
-    }
-    for (; j < n; j += LANES) {
-        vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
-        vfloat e = vexp2((x_j - shift) * VEXP_LOG2E);
-        top[0] = vmax(x_j, top[0]);
-        vstore(kept + j, e);
-        sum[0] += e;
-    }
-    return (struct block_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
-}
-
 /* A row of at most KEEP floats: one exponential per element instead of two, because the
  * first-level cache keeps it until the sum is known.   stream: as row_in_registers */
 static void row_in_cache(const float *x, float *y, size_t n, int stream)
 {
     float kept[KEEP] __attribute__((aligned(VECTOR_BYTES)));
     float m = first_max(x, n);
-    struct block_sum all = keep_exps(x, n, m, kept);
+    struct block_sum all = vexp_sum(x, n, m, kept);
     if (all.top > m + VEXP_ROOM) { /* again, from the largest */
         m = all.top;
-        all = keep_exps(x, n, m, kept);
+        all = vexp_sum(x, n, m, kept);
     }
     float scale = scale_of(vsum(all.sum));
     size_t j = 0;

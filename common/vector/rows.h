@@ -72,11 +72,11 @@ static inline struct state online_row_one_look(const float *x, size_t n)
     float m = first_max(x, n);
     for (size_t j = 0; j < n; j += LOOK) {
         size_t n_block = n - j < LOOK ? n - j : LOOK;
-        struct block_sum block = vexp_sum(x + j, n_block, m);
+        struct block_sum block = vexp_sum(x + j, n_block, m, NULL);
         if (block.top > m + VEXP_ROOM) {
             l *= sexp(m - block.top);
             m = block.top;
-            block = vexp_sum(x + j, n_block, m);
+            block = vexp_sum(x + j, n_block, m, NULL);
         }
         l += block.sum;
         if (block.top > m) {

@@ -118,48 +118,35 @@ INLINE vfloat vtanh(vfloat y)
 #define VEXP_AT_ONCE 4
 #endif
 
-/* 2^x = q * power of each of n vectors, n <= 8 a constant; one step of all of them before
- * the next step, so that each instruction finds its operands ready.  Left to itself a core
- * holds too few whole chains at a time to keep its units busy.  The same bits as vexp2 for
- * -126 <= x < 127; 0 only below -126.5, in between a denormal, which saves a comparison. */
-INLINE void vexp2_lockstep_parts(int n, vfloat *x, vfloat *q, vfloat *power)
-{
-    UNROLL(u, n, x[u] = vmax(vset(-127), x[u]); /* in this order NaN stays NaN */
-           power[u] = x[u] + VEXP_ROUND);
-    UNROLL(u, n, x[u] -= power[u] - VEXP_ROUND;
-           power[u] = (vfloat)((vint)power[u] << 23); /* 2^-127 comes out as 0 */
-           q[u] = vfma(vset(VEXP2_C6), x[u], vset(VEXP2_C5)));
-    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C4)));
-    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C3)));
-    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C2)));
-    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(VEXP2_C1)));
-    UNROLL(u, n, q[u] = vfma(q[u], x[u], vset(1)));
-}
-
-/* x[u] = 2^x[u], infinite from 127.5 or 128 on.  With vscale ten instructions instead of twelve, and 0 everywhere below
- * 2^-126: it would take sixty cycles for a denormal. */
-#if HAS_SCALE
+/* x[u] = 2^x[u] of n vectors, n <= 8 a constant, infinite from 127.5 or 128 on; one step of all of
+ * them before the next step, so that each instruction finds its operands ready.  Left to itself a
+ * core holds too few whole chains at a time to keep its units busy.  The same bits as vexp2 for
+ * -126 <= x < 127.  With vscale ten instructions, and 0 everywhere below -126.  Without it twelve,
+ * 0 below -126.5, and in between a denormal, which saves a comparison. */
 INLINE void vexp2_lockstep(int n, vfloat *x)
 {
     vfloat r[UNROLL_MOST], q[UNROLL_MOST];
-    UNROLL(u, n, r[u] = vfraction(x[u]);
-           q[u] = vfma(vset(VEXP2_C6), r[u], vset(VEXP2_C5)));
+#if HAS_SCALE
+    UNROLL(u, n, r[u] = vfraction(x[u]));
+#else
+    vfloat power[UNROLL_MOST];
+    UNROLL(u, n, x[u] = vmax(vset(-127), vmin(vset(128), x[u])); /* in this order NaN stays NaN */
+           power[u] = x[u] + VEXP_ROUND);
+    UNROLL(u, n, r[u] = x[u] - (power[u] - VEXP_ROUND);
+           power[u] = (vfloat)((vint)power[u] << 23)); /* 2^-127 comes out as 0 */
+#endif
+    UNROLL(u, n, q[u] = vfma(vset(VEXP2_C6), r[u], vset(VEXP2_C5)));
     UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C4)));
     UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C3)));
     UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C2)));
     UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(VEXP2_C1)));
     UNROLL(u, n, q[u] = vfma(q[u], r[u], vset(1)));
+#if HAS_SCALE
     UNROLL(u, n, x[u] = vscale(vnot_less(x[u], vset(-126)), q[u], x[u] - r[u]));
-}
 #else
-INLINE void vexp2_lockstep(int n, vfloat *x)
-{
-    vfloat power[UNROLL_MOST], q[UNROLL_MOST];
-    UNROLL(u, n, x[u] = vmin(vset(128), x[u])); /* in this order NaN stays NaN */
-    vexp2_lockstep_parts(n, x, q, power);
     UNROLL(u, n, x[u] = q[u] * power[u]);
-}
 #endif
+}
 
 /* The largest of some scores, and the sum of exp(score - m) over them, in lanes. */
 struct block_sum { float top; vfloat sum; };
@@ -169,28 +156,32 @@ struct block_sum { float top; vfloat sum; };
  * is inaccurate, because x - m is rounded where it is large, or has overflowed: then the
  * caller starts again with m = top.
  *   x (n)  scores; what lies VEXP_AHEAD floats on is fetched meanwhile
- *   m      -INFINITY counts as 0; a NaN among the scores shows in the sum */
+ *   m      -INFINITY counts as 0; a NaN among the scores shows in the sum
+ *   kept (n, up to a whole vector)  takes the exponentials, or NULL */
 #define VEXP_ROOM 2
 #define VEXP_AHEAD 2048
-INLINE struct block_sum vexp_sum(const float *x, size_t n, float m)
+INLINE struct block_sum vexp_sum(const float *x, size_t n, float m, float *kept)
 {
     enum { STEP = VEXP_AT_ONCE * LANES };
     float shift = m == -INFINITY ? 0 : m;
     vfloat top[2] = {vset(-INFINITY), vset(-INFINITY)}, sum[2] = {{0}};
     size_t j = 0;
     for (; j + STEP <= n; j += STEP) {
-        vfloat e[UNROLL_MOST], q[UNROLL_MOST], power[UNROLL_MOST];
+        vfloat e[UNROLL_MOST];
         UNROLL(u, VEXP_AT_ONCE, vfloat x_j = vload(x + j + u * LANES);
                vfetch(x + j + u * LANES, VEXP_AHEAD);
                top[u % 2] = vmax(x_j, top[u % 2]);
                e[u] = (x_j - shift) * VEXP_LOG2E);
-        vexp2_lockstep_parts(VEXP_AT_ONCE, e, q, power);
-        UNROLL(u, VEXP_AT_ONCE, sum[u % 2] = vfma(q[u], power[u], sum[u % 2]));
+        vexp2_lockstep(VEXP_AT_ONCE, e);
+        UNROLL(u, VEXP_AT_ONCE, if (kept) vstore(kept + j + u * LANES, e[u]);
+               sum[u % 2] += e[u]);
     }
     for (; j < n; j += LANES) {
         vfloat x_j = n - j < LANES ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
+        vfloat e = vexp2((x_j - shift) * VEXP_LOG2E);
         top[0] = vmax(x_j, top[0]);
-        sum[0] += vexp2((x_j - shift) * VEXP_LOG2E);
+        if (kept) vstore(kept + j, e);
+        sum[0] += e;
     }
     return (struct block_sum){vlargest(vmax(top[0], top[1])), sum[0] + sum[1]};
 }
