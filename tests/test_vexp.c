@@ -27,19 +27,12 @@ static vfloat exp_vector(vfloat x) { return vexp(x); }
 static vfloat exp_up_vector(vfloat x) { return vexp_up(x); }
 static vfloat exp2_vector(vfloat x) { return vexp2(x); }
 
-/* The last of eight in lockstep, whole and in two factors. */
+/* The last of eight in lockstep. */
 static vfloat lockstep_vector(vfloat x)
 {
     vfloat all[8] = {x, x, x, x, x, x, x, x};
     vexp2_lockstep(8, all);
     return all[7];
-}
-
-static vfloat parts_vector(vfloat x)
-{
-    vfloat all[8] = {x, x, x, x, x, x, x, x}, q[8], power[8];
-    vexp2_lockstep_parts(8, all, q, power);
-    return q[7] * power[7];
 }
 
 /* An exponential on `sign` times the range: no normal float below `least`, infinite above `most`,
@@ -66,7 +59,6 @@ Test(vexp, every_form_keeps_its_promise_long)
         {"vexp", exp_vector, exp, 1, VEXP_LEAST, 0, 1, EXP_ULP},
         {"vexp2", exp2_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
         {"vexp2_lockstep", lockstep_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
-        {"vexp2_lockstep_parts", parts_vector, exp2, 1, -126, 0, 1, EXP2_ULP},
         {"vexp_up", exp_up_vector, exp, 1, VEXP_LEAST, VEXP_MOST, 1, EXP_ULP},
         {"vexp_up", exp_up_vector, exp, -1, VEXP_LEAST, VEXP_MOST, FLT_MAX, EXP_ULP}};
     uint32_t by = getenv("LONG") ? 1 : 997;
@@ -99,7 +91,6 @@ Test(vexp, nan_stays_nan)
         cr_expect(isnan(vexp_up(vset(x))[0]), "vexp_up of NaN %08x", bits[i]);
         cr_expect(isnan(vexp2(vset(x))[0]), "vexp2 of NaN %08x", bits[i]);
         cr_expect(isnan(lockstep_vector(vset(x))[0]), "vexp2_lockstep of NaN %08x", bits[i]);
-        cr_expect(isnan(parts_vector(vset(x))[0]), "vexp2_lockstep_parts of NaN %08x", bits[i]);
     }
 }
 
