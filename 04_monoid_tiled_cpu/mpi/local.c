@@ -39,7 +39,8 @@ static const float *bias_of(const struct piece *x, const struct chunks *keys)
 static void fold_piece(const struct piece *x, const float *keys, const struct chunks *in_hand)
 {
     struct problem p = problem_of_piece(&whole, x);
-    size_t n_k = chunks_size(in_hand), d = p.head_dim, dv = p.head_dim_v, hq = p.heads_q, hk = p.heads_kv;
+    size_t n_k = chunks_size(in_hand), d = p.head_dim, dv = p.head_dim_v;
+    size_t hq = p.heads_q, hk = p.heads_kv;
     p.q_strides = (struct strides){hq * shard.n_q * d, shard.n_q * d, d};
     p.k_strides = (struct strides){hk * n_k * d, n_k * d, d};
     p.v_strides = (struct strides){hk * n_k * dv, n_k * dv, dv};

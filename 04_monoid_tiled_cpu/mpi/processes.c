@@ -137,7 +137,8 @@ void shard_take(int i, enum array which, size_t first, size_t n, void *to)
     (void)i;
     size_t d = whole.head_dim_v, taken = which == ARRAY_O ? d : 1;
     for (size_t r = 0; r < n; r++)
-        memcpy((float *)to + r * taken, shard.rows + (first + r) * (d + 2) + (which == ARRAY_O ? 2 : 0),
+        memcpy((float *)to + r * taken,
+               shard.rows + (first + r) * (d + 2) + (which == ARRAY_O ? 2 : 0),
                taken * sizeof(float));
 }
 

@@ -15,7 +15,8 @@ static void fold_own_keys(struct gpu *g)
     struct piece x[MOST_PIECES]; /* all of its keys are one */
     CUDA_CHECK(cudaSetDevice(g->device));
     CUDA_CHECK(cudaEventRecord(g->compute_began[0], g->compute));
-    if (pieces_of(&whole, &g->queries, &g->keys, x)) fold_piece(g, x, g->keys_at[0], g->n_k, false, true);
+    int sees = pieces_of(&whole, &g->queries, &g->keys, x);
+    if (sees) fold_piece(g, x, g->keys_at[0], g->n_k, false, true);
     else clear_part(g);
     CUDA_CHECK(cudaEventRecord(g->computed[0], g->compute));
 }

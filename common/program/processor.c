@@ -23,7 +23,8 @@ __attribute__((constructor(101))) static void check_processor(int argc, char **a
     (void)program, (void)built, (void)needs;
 #if defined __x86_64__
     __builtin_cpu_init();
-#define ASK(name, macro) needs(program, name, !strcmp(*built++, "1"), __builtin_cpu_supports(name) != 0);
+#define ASK(name, macro) \
+    needs(program, name, !strcmp(*built++, "1"), __builtin_cpu_supports(name) != 0);
     INSTRUCTION_SETS(ASK)
 #endif
 }

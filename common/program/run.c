@@ -1,16 +1,18 @@
-/* run.c: an operation on real data, .npy in and .npy out. */
+/* run.c: an operation on real data, .npy in and .npy out: the variant that computes it, the
+ * steps in order, and what is said about them. */
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "problem/dtype.h"
 #include "problem/execute.h"
-#include "problem/host_memory.h"
+#include "problem/feature.h"
 #include "problem/operation.h"
+#include "problem/variant.h"
 #include "program/complain.h"
-#include "program/options.h"
 #include "program/run.h"
 
 int bad(const struct run *r, const char *format, ...)
@@ -40,19 +42,165 @@ void say(const struct run *r, const char *format, ...)
     va_end(arguments);
 }
 
-/* Is an output the standard output?  Then the report goes to stderr, so that it does not mix
- * with the array.  Two devices other than a terminal mix nothing. */
-static int writes_to_standard_output(const struct options *opt)
+/* --- The variant. --- */
+
+/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32, else (only
+ * where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.  0 when there is
+ * none. */
+static int choice_type(const struct variant *v, const struct problem *p, int narrow,
+                       enum dtype *type)
 {
-    struct stat file, out;
-    unsigned outputs = operations[run_operation(opt)].outputs;
-    if (fstat(STDOUT_FILENO, &out) || (S_ISCHR(out.st_mode) && !isatty(STDOUT_FILENO))) return 0;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if (outputs & HAS(i) && opt->file[i] && !stat(opt->file[i], &file) &&
-            file.st_dev == out.st_dev && file.st_ino == out.st_ino)
+    const enum dtype order[] = {p->dtype, F32, BF16, F16};
+    struct problem q = *p;
+    for (int i = 0; i < 4; i++) {
+        if (i >= 2 && (!narrow || v->types & TYPE(F32))) break;
+        q.dtype = order[i];
+        if (!variant_refuses(v, &q)) {
+            *type = order[i];
             return 1;
+        }
+    }
     return 0;
 }
+
+/* Why v does not do this problem, in a type that it has.  strict: the type was asked for,
+ * and may be widened, but not be rounded. */
+static const char *choice_refusal(const struct variant *v, const struct problem *p, int strict)
+{
+    struct problem q = *p;
+    if (!(v->types & TYPE(q.dtype)) && !(strict && !(v->types & TYPE(F32))))
+        q.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+    return variant_refuses(v, &q);
+}
+
+/* Stages 1 to 4 compute on the CPU what they can: a GPU kernel executed there is slow. */
+static int only_by_name(const struct stage *stage, const struct variant *v)
+{
+    return stage->number <= 4 && v->device == GPU_ON_CPU;
+}
+
+/* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.
+ * The best are those that keep a bad value row from leaking where that matters; of these, those
+ * that compute in the problem's own type; of these, the last one listed.  In stages 1 to 4 a
+ * GPU kernel is never executed on the CPU unasked.   isolate: v holds NaN or inf */
+static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
+                                            int isolate, enum dtype *type)
+{
+    enum { OWN_TYPE, WIDENED, LEAKS, NONE } best = NONE, rank;
+    const struct variant *chosen = NULL;
+    for (size_t i = 0; stage->variants[i]; i++) {
+        const struct variant *v = variant_here(stage->variants[i]);
+        enum dtype t;
+        if (only_by_name(stage, v) || variant_not_by_default(v)) continue;
+        if (!choice_type(v, p, 0, &t)) continue;
+        rank = isolate && !v->isolates_v ? LEAKS : t != p->dtype ? WIDENED : OWN_TYPE;
+        if (rank > best) continue;
+        best = rank;
+        chosen = v;
+        *type = t;
+    }
+    return chosen;
+}
+
+/* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
+static int holds_nonfinite(const struct npy *a, enum dtype dtype)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (!isfinite(dtype_round(dtype, dtypes[a->dtype].load(a->data, i)))) return 1;
+    return 0;
+}
+
+/* The same of v and, for backward, of the other inputs that are multiplied with weights. */
+static int may_leak(const struct run *r, enum dtype dtype)
+{
+    static const enum array of_backward[] = {ARRAY_Q, ARRAY_K, ARRAY_DO};
+    int found = on_heads(&r->p) && holds_nonfinite(&r->in[ARRAY_V], dtype);
+    for (int i = 0; i < 3 && r->p.op == OP_BACKWARD; i++)
+        found = found || holds_nonfinite(&r->in[of_backward[i]], dtype);
+    return found;
+}
+
+/* The variant named by --variant; sets the type that is computed in.
+ *   isolate  may_leak() */
+static int named_variant(struct run *r, int isolate, enum dtype *type)
+{
+    const struct variant *const *all = r->stage->variants;
+    size_t i = 0;
+    while (strcmp(all[i]->name, r->opt->variant)) i++;
+    const struct variant *v = variant_here(all[i]);
+    /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
+    if (!choice_type(v, &r->p, !r->opt->has_dtype, type))
+        return bad(r, "variant %s does not support %s; %s", v->name,
+                   choice_refusal(v, &r->p, r->opt->has_dtype),
+                   choice_default(r->stage, &r->p, isolate, type)
+                       ? "without --variant one that does is taken"
+                   : r->stage->number < 4 && problem_features(&r->p) & ~BASIC_FEATURES
+                       ? "stages 4 and 5 do" : "no variant of this stage does");
+    const char *why = variant_unavailable(v);
+    if (why) {
+        fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
+        return SKIPPED;
+    }
+    if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
+        r->stage->number > 1 && (isolate || may_leak(r, *type)))
+        return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
+                   "without --variant one that does is taken", v->name);
+    r->v = v;
+    return OK;
+}
+
+/* Nobody does it: because of a feature that is taught later, or whatever the reason. */
+static int no_variant(const struct run *r)
+{
+    unsigned missing = problem_features(&r->p), any = 0;
+    for (size_t i = 0; r->stage->variants[i]; i++)
+        if (variant_does(r->stage->variants[i], r->p.op)) {
+            missing &= ~r->stage->variants[i]->supports;
+            any = 1;
+        }
+    if (any && missing)
+        return bad(r, "this stage does not support %s%s", feature_text(missing),
+                   r->stage->number < 4 ? "; stages 4 and 5 do"
+                   : r->stage->number == 5 ? "; stage 4 does" : "");
+    return bad_file(r, on_heads(&r->p) ? ARRAY_Q : ARRAY_X, "no variant of this stage does "
+                    "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
+}
+
+/* Sets r->v, named by --variant or the default, and the type that is computed in. */
+static int choose_variant(struct run *r, enum dtype *type)
+{
+    int isolate = may_leak(r, r->p.dtype);
+    if (r->opt->variant) return named_variant(r, isolate, type);
+    r->v = choice_default(r->stage, &r->p, isolate, type);
+    return r->v ? OK : no_variant(r);
+}
+
+/* Prints the variant, the type and the shapes. */
+static void describe(const struct run *r)
+{
+    const struct problem *p = &r->p;
+    const struct variant *v = r->v;
+    say(r, "variant %s (%s, %s): %s\n", v->name,
+        r->stage->ranks ? r->stage->ranks : device_name(v->device), dtype_name(p->dtype), v->idea);
+    if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
+    if (v->device == GPU_ON_CPU)
+        say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
+    say(r, "%s of", op_name(p->op));
+    for (int i = 0, n = 0; i < N_ARRAYS; i++) {
+        struct extents e = array_extents(p, i);
+        if (array_role(p, i) != INPUT || !r->opt->file[i]) continue;
+        say(r, "%s %s [", n++ ? "," : "", array_list[i].name);
+        for (size_t t = 0; t < e.rank; t++) say(r, "%s%zu", t ? ", " : "", e.size[t]);
+        say(r, "]");
+    }
+    if (on_heads(p)) say(r, ", scale %g", p->scale);
+    const unsigned seen = WITH_GROUPS | WITH_HEAD_DIM_V | WITH_BIAS | WITH_SINKS | WITH_PACKED;
+    for (unsigned bit = 1; bit < FEATURES_END; bit <<= 1)
+        if (problem_features(p) & ~seen & bit) say(r, ", %s", feature_text(bit));
+    say(r, "\n");
+}
+
+/* --- The steps. --- */
 
 /* Backward reads what the forward pass gives: computes o and lse into `forward`, with the variant
  * that run would take for them. */
@@ -86,17 +234,10 @@ static int compute(struct run *r, struct outputs *forward)
                r->v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");
 }
 
-int run_problem(struct run *r)
-{
-    int status = run_read(r);
-    if (!status) status = run_choose_problem(r);
-    return status ? status : run_outputs_fit(r);
-}
-
 int run_prepare(struct run *r)
 {
     enum dtype type = F32;
-    int status = run_choose_variant(r, &type);
+    int status = choose_variant(r, &type);
     if (!status) status = run_open_outputs(r);
     /* --dtype asks for rounding even where the variant computes in f32. */
     if (!status && r->opt->has_dtype) status = run_convert_inputs(r, r->opt->dtype);
@@ -106,10 +247,24 @@ int run_prepare(struct run *r)
 int run_finish(struct run *r)
 {
     struct outputs forward = {{{0}}};
-    run_describe(r);
+    describe(r);
     int status = compute(r, &forward);
     outputs_free(&forward);
     return status ? status : run_write_outputs(r);
+}
+
+/* Is an output the standard output?  Then the report goes to stderr, so that it does not mix
+ * with the array.  Two devices other than a terminal mix nothing. */
+static int writes_to_standard_output(const struct options *opt)
+{
+    struct stat file, out;
+    unsigned outputs = operations[run_operation(opt)].outputs;
+    if (fstat(STDOUT_FILENO, &out) || (S_ISCHR(out.st_mode) && !isatty(STDOUT_FILENO))) return 0;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (outputs & HAS(i) && opt->file[i] && !stat(opt->file[i], &file) &&
+            file.st_dev == out.st_dev && file.st_ino == out.st_ino)
+            return 1;
+    return 0;
 }
 
 static int all_steps(struct run *r)

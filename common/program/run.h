@@ -1,9 +1,7 @@
 /* run.h: one `run` of a stage program, from the files it reads to the files it writes.
  *
- *     run_files.c     files to arrays of one type, and arrays to files
- *     run_shape.c     shapes and types of the arrays to a problem
- *     run_variant.c   the variant that computes it
- *     run.c           these steps in order, the computation, and what is said about it
+ *     run_files.c   files to a problem and its arrays, and arrays to files
+ *     run.c         the variant that computes it, and the steps in order
  *
  * A step returns OK or an exit status. */
 #ifndef RUN_H
@@ -44,44 +42,15 @@ void say(const struct run *r, const char *format, ...)
 
 /* Runs the steps: one process takes these three, several ranks meet in between. */
 int run_in_steps(const struct stage *stage, const struct options *opt, int (*steps)(struct run *r));
-int run_problem(struct run *r); /* reads the inputs */
+int run_problem(struct run *r); /* reads the inputs; sets r->p by their shapes and types */
 int run_prepare(struct run *r); /* chooses a variant, opens the outputs */
 int run_finish(struct run *r);  /* computes and writes */
-
-/* Reads the files of the inputs that were given. */
-int run_read(struct run *r);
 
 /* Gives the problem that type and points r->a at the inputs, converted to it. */
 int run_convert_inputs(struct run *r, enum dtype dtype);
 
-/* Sets r->p from the shapes of r->in, and its type from --dtype or the files' types.  Of the
- * data it looks at that of cu_seqlens only. */
-int run_choose_problem(struct run *r);
-
-/* The shape that array i has in a file; returns its rank.  An array of rows has as many
- * dimensions before its rows as q has, an array of results those of x. */
-size_t run_file_shape(const struct run *r, enum array i, size_t *shape);
-
-/* The stage's best variant for p on this machine, or NULL; sets the type that is computed
- * in.  The best are those that keep a bad value row from leaking where that matters; of these, those that compute in the problem's own type; of these, the
- * last one listed.  In stages 1 to 4 a GPU kernel is never executed on the CPU unasked.
- *   isolate  v holds NaN or inf */
-const struct variant *choice_default(const struct stage *stage, const struct problem *p,
-                                     int isolate, enum dtype *type);
-
-/* Sets r->v, named by --variant or the default, and the type that is computed in. */
-int run_choose_variant(struct run *r, enum dtype *type);
-
-/* Prints the variant, the type and the shapes. */
-void run_describe(const struct run *r);
-
-/* Opens the files of the outputs that were asked for. */
+/* Opens the files of the outputs that were asked for; writes them as f32: all appear, or none. */
 int run_open_outputs(struct run *r);
-
-/* Refuses outputs that memory cannot hold. */
-int run_outputs_fit(const struct run *r);
-
-/* Writes the outputs as f32; all files appear, or none. */
 int run_write_outputs(struct run *r);
 
 #endif

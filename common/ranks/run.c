@@ -1,5 +1,5 @@
-/* run.c: attention of real data on several ranks: the steps of every `run`, which all processes take
- * together.  Process 0 alone writes. */
+/* run.c: attention of real data on several ranks: the steps of every `run`, which all
+ * processes take together.  Process 0 alone writes. */
 #include <string.h>
 
 #include "problem/operation.h"
