@@ -45,7 +45,8 @@ def test_counters_of_every_rung_are_in_the_csv(place):
             ("no_softmax", "128", "stage", "roof")):
         assert known[variant, d][column] == want, (variant, d, column)
     assert ("study", "64") not in known
-    assert "regex:tiled_kernel" in asked
+    # all rungs of a shape in one process, the third launch of each
+    assert f"::regex:^(tiled_kernel|lazy_rescaling_kernel|{LAST}_kernel)$:3 {TOOLS}/program bench --quick --csv" in asked
     assert f"{TOOLS}/roof bench --quick --variant {LAST}" in asked
 
 
@@ -65,7 +66,7 @@ def test_stage_1_is_counted_at_shapes_of_few_and_of_many_blocks(place):
             ("gpu_block_per_row", "16", "tensor_pct", "")):  # was not asked for
         assert known[variant, rows][column] == want, (variant, rows, column)
     assert ("gpu_thread_per_row", "16") not in known
-    assert "-k regex:thread_per_row_kernel --launch-skip 2 --launch-count 1 " \
+    assert "--kernel-id ::regex:^(thread_per_row_kernel)$:3 " \
         f"{TOOLS}/naive bench --quick --variant gpu_thread_per_row" in asked
     assert "--op softmax --dtype f16 --rows 16 --cols 16777216" in asked
 

@@ -3,9 +3,10 @@
 
     python3 common/reports/counters.py STAGE PROGRAM RESULTS [ROOF_PROGRAM]
 
-Each variant runs under Nsight Compute (ncu) on a shape or two, one launch of each kernel.  Writes
-RESULTS/profile_STAGE.csv: the lines of `bench` without repeats, with bytes_measured and the time
-that ncu saw, and with these columns more, where they were counted:
+The variants run under Nsight Compute (ncu) on a shape or two, in as few processes as can be; the
+third launch of each kernel is counted.  Writes RESULTS/profile_STAGE.csv: the lines of `bench`
+without repeats, with bytes_measured and the time that ncu saw, and with these columns more, where
+they were counted:
 
     tensor_pct    cycles in which the tensor cores worked     exp_pct    the exponential unit
     fma_pct       the multiply-add units                      issue_pct  an instruction issued
@@ -23,6 +24,7 @@ softmax: stage "roof".  Ends with 77 where ncu is missing or may not read the co
 """
 import collections
 import csv
+import itertools
 import os
 import pathlib
 import re
@@ -31,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 
-from ladder import LAST, ROOF
+from ladder import LAST, ROOF, RUNGS
 
 HARNESS = ("read_kernel", "copy_kernel", "gemm", "cutlass", "nvjet")
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
@@ -78,19 +80,19 @@ def variants(program, op, dtype=""):
 
 def ladder(program, roof):
     """Every rung on 16k tokens and 2048 columns of heads, the roof and split-KV."""
-    for dtype in ("bf16", "f32"):
-        for head_dim in (128, 64):
-            shape = {"op": "attention", "dtype": dtype, "batch": 1, "heads-q": 2048 // head_dim,
-                     "heads-kv": 2048 // head_dim, "seqlen-q": 16384, "seqlen-k": 16384,
-                     "head-dim": head_dim, "head-dim-v": head_dim}
-            for name in variants(program, "attention", dtype):
-                if not name.startswith(("split_kv", "general_tiled")):
-                    yield program, name, BUSY, f"{name}_kernel", shape
-            if roof and dtype == "bf16":
-                yield roof, LAST, BUSY, f"{LAST}_kernel", shape
-    yield program, "split_kv", BUSY, "split_kv|merge_parts", {
-        "op": "attention", "dtype": "bf16", "heads-q": 16, "heads-kv": 16, "seqlen-q": 1,
-        "seqlen-k": 65536, "head-dim": 128, "head-dim-v": 128}
+    for dtype, head_dim in itertools.product(("bf16", "f32"), (128, 64)):
+        heads, rungs = 2048 // head_dim, variants(program, "attention", dtype)
+        shape = heads_shape(dtype, heads, 16384, 16384, head_dim)
+        yield program, BUSY, {name: f"{name}_kernel" for name in rungs if name in RUNGS}, shape
+        if roof and dtype == "bf16":
+            yield roof, BUSY, {LAST: f"{LAST}_kernel"}, shape
+    yield program, BUSY, {"split_kv": "split_kv_kernel|merge_parts_kernel"}, \
+        heads_shape("bf16", 16, 1, 65536, 128)
+
+
+def heads_shape(dtype, heads, queries, keys, head_dim):
+    return {"op": "attention", "dtype": dtype, "batch": 1, "heads-q": heads, "heads-kv": heads,
+            "seqlen-q": queries, "seqlen-k": keys, "head-dim": head_dim, "head-dim-v": head_dim}
 
 
 def rows(program):
@@ -100,40 +102,41 @@ def rows(program):
         for name in variants(program, "softmax", dtype):
             for n, cols in [(4096, 65536), (262144, 1024)] + \
                     [(16, 16777216)] * (name == "gpu_block_per_row"):
-                yield program, name, ACCESS, name.removeprefix("gpu_") + "_kernel", {
+                yield program, ACCESS, {name: name.removeprefix("gpu_") + "_kernel"}, {
                     "op": "softmax", "dtype": dtype, "rows": n, "cols": cols}
 
 
 def others(program):
     """The bytes of a softmax, whatever kernels it launches."""
     for name in variants(program, "softmax"):
-        yield program, name, BYTES, "", {"op": "softmax", "rows": 4096, "cols": 65536}
+        yield program, BYTES, {name: ""}, {"op": "softmax", "rows": 4096, "cols": 65536}
 
 
 # --- Counting ---
 
-def count(place, program, variant, metrics, kernels, shape):
-    """(the line of `bench`, what ncu says) of one variant on one shape; Refused where ncu may not
-    count."""
-    only = ["-k", f"regex:{kernels}", "--launch-skip", "2", "--launch-count",
-            str(1 + kernels.count("|"))] if kernels else []
+def count(place, program, metrics, kernels, shape):
+    """({variant: line of `bench`}, what ncu says) on one shape; kernels: {variant: a regular expression
+    of its kernels, or '' for all}.  Refused where ncu may not count."""
+    names = "|".join(filter(None, kernels.values()))
+    only = ["--kernel-id", f"::regex:^({names})$:3"] if names else []
+    one = ["--variant", *kernels] if len(kernels) == 1 else []
     bench = pathlib.Path(place, "bench.csv")
     done = subprocess.run(
         ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metrics), *only, program,
-         "bench", "--quick", "--variant", variant, "--csv", bench,
+         "bench", "--quick", *one, "--csv", bench,
          *(text for name, value in shape.items() for text in (f"--{name}", str(value)))],
         capture_output=True, text=True, check=False)
     if done.returncode == 0 and '"ID"' in done.stdout:
         with bench.open(encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
+            lines = {line["variant"]: line for line in csv.DictReader(file)}
         bench.unlink()
-        return lines[-1], done.stdout.splitlines()
+        return lines, done.stdout.splitlines()
     why = next((line for line in (done.stderr + done.stdout).splitlines()
                 if re.search("ERR|rror|ailed", line)), "no counters")
-    print(f"profile: {variant}: {why}", file=sys.stderr)
+    print(f"profile: {', '.join(kernels)}: {why}", file=sys.stderr)
     if re.search("ERR_NVGPUCTRPERM|initialize|LibraryNotLoaded", why):
         raise Refused
-    return None, []
+    return {}, []
 
 
 def number(line):
@@ -145,21 +148,26 @@ def number(line):
     return value * UNITS.get(line["Metric Unit"], 1.0)
 
 
-def counters(text):
-    """({metric: sum over kernels of the mean over launches}, {metric: mean of the kernel
-    that takes longest}) from what ncu printed."""
-    start = next(n for n, line in enumerate(text) if line.startswith('"ID"'))
+def launches(text):
+    """{kernel: {metric: mean over its launches}} from what ncu printed."""
+    start = next((n for n, line in enumerate(text) if line.startswith('"ID"')), len(text))
     values = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in csv.DictReader(x for x in text[start:] if x.startswith('"')):
         value = number(line)
         if value is not None and not any(word in line["Kernel Name"] for word in HARNESS):
             values[line["Kernel Name"]][line["Metric Name"]].append(value)
-    kernels = [{metric: sum(seen) / len(seen) for metric, seen in kernel.items()}
-               for kernel in values.values()]
+    return {name: {metric: sum(seen) / len(seen) for metric, seen in kernel.items()}
+            for name, kernel in values.items()}
+
+
+def of_variant(kernels, pattern):
+    """({metric: sum over its kernels}, {metric: of the kernel that takes longest})."""
+    mine = [kernel for name, kernel in kernels.items()
+            if re.search(rf"\b({pattern})\b" if pattern else "", name)]
     total = collections.Counter()
-    for kernel in kernels:
+    for kernel in mine:
         total.update(kernel)
-    return total, max(kernels, key=lambda kernel: kernel.get(TIME, 0), default={})
+    return total, max(mine, key=lambda kernel: kernel.get(TIME, 0), default={})
 
 
 def measured(line, total, longest, is_roof):
@@ -194,11 +202,13 @@ def main():
     lines = []
     try:
         with tempfile.TemporaryDirectory() as place:
-            for one in asked:
-                line, text = count(place, *one)
-                total, longest = counters(text) if line else ({TIME: 0}, {})
-                if total[TIME]:
-                    lines.append(measured(line, total, longest, one[0] in roof))
+            for program_of, metrics, kernels, shape in asked:
+                known, text = count(place, program_of, metrics, kernels, shape)
+                seen = launches(text)
+                for name in [name for name in kernels if name in known]:
+                    total, longest = of_variant(seen, kernels[name])
+                    if total[TIME]:
+                        lines.append(measured(known[name], total, longest, program_of in roof))
     except Refused:
         print("skipped: this machine refuses the counters. Time ratios stand in: make bench",
               file=sys.stderr)
