@@ -190,6 +190,13 @@ def measured(line, total, longest, is_roof):
     return line
 
 
+def write(path, lines):
+    with path.open("w", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
 def main():
     """Counts a stage; returns the exit status."""
     stage, program, results, *roof = [text for text in sys.argv[1:] if text]
@@ -209,6 +216,8 @@ def main():
                     total, longest = of_variant(seen, kernels[name])
                     if total[TIME]:
                         lines.append(measured(known[name], total, longest, program_of in roof))
+                if lines:  # each time, so that what was counted is not lost
+                    write(pathlib.Path(results, f"profile_{os.path.basename(program)}.csv"), lines)
     except Refused:
         print("skipped: this machine refuses the counters. Time ratios stand in: make bench",
               file=sys.stderr)
@@ -217,11 +226,6 @@ def main():
         print("skipped: no counters were read; stage 4 has no GPU variant, other "
               "stages need a GPU. Time ratios stand in: make bench", file=sys.stderr)
         return 77
-    path = pathlib.Path(results, f"profile_{os.path.basename(program)}.csv")
-    with path.open("w", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
     return 0
 
 
