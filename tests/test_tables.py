@@ -136,7 +136,7 @@ def test_columns_are_read_by_name(made):
     status, text, said = made("limits-attention", "stage-4-attention")
     assert status == 0 and text == want, said
     write(rows.drop(columns="gflops"))
-    assert made("machines")[0] == 1  # a table that needs the column says so
+    assert made("roofs")[0] == 1  # a table that needs the column says so
 
 
 def test_tables_are_rewritten_once_and_checked(made):
@@ -176,16 +176,12 @@ def test_stage_tables_follow_the_list_of_the_stage(made):
         assert re.search(r"(?m)^. (tiled|threads) ", made("stage-4-attention")[1])[1] == order[0]
 
 
-@pytest.mark.parametrize("spoil, want", [
-    (lambda rows: rows.seqlen_k > 4096, "4.0e-07 / 2.0e-06 at 4k |"),
-    (lambda rows: rows.seqlen_k > 0, "4.0e-07 / – |")])
-def test_stage_tables_say_at_which_length_an_error_was_compared(made, spoil, want):
-    """Where the reference was too slow the longest length that was compared; the error alone
-    where no bound is known."""
+def test_an_output_that_was_not_compared_has_no_error(made):
     rows = invented.stages()
-    rows.loc[spoil(rows), ["allowed_err"] + ["max_err"] * ("at" in want)] = float("nan")
+    rows.loc[rows.variant == "threads", ["max_err", "allowed_err"]] = float("nan")
     write(rows)
-    holds(made("stage-4-attention")[1], want)
+    text = made("stage-4-attention")[1]
+    assert re.search(r"\| tiled .* 4.0e-07 / 2.0e-06 \|", text) and re.search(r"\| threads .* \|  \|", text)
 
 
 def test_further_machines_stand_in_files_of_their_own(made):
@@ -196,10 +192,9 @@ def test_further_machines_stand_in_files_of_their_own(made):
                          gflops=2 * other.gflops)
     # more lines do not make a further machine the first one
     write(invented.pd.concat([other] * 3), "cpu_b.csv")
-    status, text, said = made("limits-attention", "machines")
-    assert status == 0 and text.count("other machine") == 2, said
-    holds(text, "*invented machine", "| other machine; 16 cores | 4.00 | 3.80 | 3.40 | 80.0 |",
-          "| invented machine, 16 cores at 2.0 GHz | 2.00 | 1.90 | 1.70 | 40.0 | 610 (64 %) |")
+    status, text, said = made("limits-attention", "cpu-peers-b")
+    assert text.count("other machine") == 0 and "no measurement of PyTorch on the CPU" in said
+    holds(text, "*invented machine")
     status, text, said = made("untuned")
     assert status == 1 and "|" not in text and "no measurement of the last rung beside" in said
 

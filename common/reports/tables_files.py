@@ -1,11 +1,9 @@
-"""tables_files.py: tables of single files: several machines, serving, a course, and any file as
-it stands."""
-import pathlib
+"""tables_files.py: tables of single files: several machines, serving, and any file as it stands."""
 import re
 
 from registry import table
-from results import Malformed, each, read_lines
-from words import grid, listing, markdown, provenance, si, significant
+from results import each, read_lines
+from words import grid, listing, markdown, provenance, si
 
 
 @table("file-(.+)")
@@ -138,55 +136,3 @@ def decode_lengths(data):
              "as the best of the others.", ""]
             + grid("caches", cells, lines, [*dict.fromkeys(row.variant for row in rows), "ratio"])
             + provenance(rows))
-
-
-# --- A course ---
-
-TARGETS = pathlib.Path("common/grader/targets.csv")
-CPU_SPEED = re.compile(r"^ \* Speed: \S+, half of the points at (\S+) % of (\w+), all at (\S+) %\.$",
-                       re.M)
-BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-# by a project's ceiling: the operation, the types, the length of its rows or keys
-GPU_WORK = {"copy": ("softmax", ("f32",), 65536), "gemm": ("attention", ("f16", "bf16"), 8192)}
-
-
-def cpu_targets():
-    """Projects in C: the head of each file names its shares, its solution reaches the second."""
-    for path in sorted(pathlib.Path(".").glob("0*/exercises/projects/*.c")):
-        found = CPU_SPEED.search(path.read_text(encoding="utf-8"))
-        if not found:
-            raise Malformed(f"{path}: no line 'Speed: ...'")
-        half, ceiling, most = found.groups()
-        yield [f"`{path.stem}`", "any CPU, one core", f"{half} % of {ceiling}",
-               f"{most} % of {ceiling}", "reached by its solution"]
-
-
-def judged_share(row):
-    """Percent of the ceiling, as the judge counts: softmax reads and writes each row once."""
-    if row.op == "attention":
-        return row.pct_ceiling
-    return 100 * 2e-9 * row.rows * row.cols * BYTES[row.dtype] / row.median_s / row.ceiling
-
-
-def best_measured(rows, pattern, kind):
-    """Our fastest kernel at the project's row length or head dimension on such a GPU, or None."""
-    op, dtypes, length = GPU_WORK[kind]
-    rows = rows.query(
-        "device == 'gpu' and op == @op and dtype in @dtypes and stage not in ('peer', 'roof') and "
-        "ceiling_kind == @kind and ceiling > 0 and length == @length and head_dim in (0, 128) and "
-        "causal == 0 and regime == 'cold'")
-    return max(each(rows[rows.machine.str.contains(pattern)]), key=judged_share, default=None)
-
-
-@table("targets")
-def targets(data):
-    """The projects of a course: shares for half and all points, and what of it we measured."""
-    lines = list(cpu_targets())
-    for line in each(read_lines(TARGETS)):
-        found = None if line.pattern == "." else \
-            best_measured(data.all, line.pattern, line.ceiling)
-        lines.append([f"`{line.project}`", line.machine, f"{line.half_at} % of {line.ceiling}",
-                      f"{line.all_at} % of {line.ceiling}",
-                      f"{significant(judged_share(found), 2)} % by `{found.variant}`, "
-                      f"{found.machine.split('; ')[-1]}" if found else "no"])
-    return markdown(["project", "machine", "half of the points", "all", "measured"], lines)

@@ -8,18 +8,11 @@ from words import (grid, in_brackets, listing, markdown, provenance, rate, secon
 
 # --- One stage ---
 
-def error_text(row, rows):
-    """'4.0e-07 / 2.0e-06', the error and the allowed one; where the output was too long to be
-    compared, of the longest line of the same variant that was, with its length."""
-    if row.max_err == row.max_err and row.allowed_err > 0:
-        return f"{row.max_err:.1e} / {row.allowed_err:.1e}"
-    alike = rows[rows.max_err.notna() & (rows.allowed_err > 0) & (rows.variant == row.variant)
-                 & (rows.dtype == row.dtype) & (rows.on == row.on)
-                 & ((rows.seqlen_q == 1) == (row.seqlen_q == 1))]
-    if len(alike):
-        near = alike.loc[alike.length.idxmax()]
-        return f"{near.max_err:.1e} / {near.allowed_err:.1e} at {si(near.length)}"
-    return f"{row.max_err:.1e} / –" if row.max_err == row.max_err else ""
+def error_text(row):
+    """'4.0e-07 / 2.0e-06', the error and the allowed one; empty where the output was too long to be
+    compared."""
+    return f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
+        if row.max_err == row.max_err and row.allowed_err > 0 else ""
 
 
 def stage_size(row):
@@ -50,7 +43,7 @@ def stage_table(data, stage, op):
         "MB predicted / measured": lambda row: " / ".join(
             significant(value / 1e6) if value else "–"
             for value in (row.bytes_predicted, row.bytes_measured)),
-        "error / allowed": lambda row: error_text(row, chosen)}) + provenance(each(chosen))
+        "error / allowed": error_text}) + provenance(each(chosen))
 
 
 # --- All stages ---
@@ -137,30 +130,6 @@ def limits(data, op):
     body = grid("stage, variant", cells, names, shapes) if op == "softmax" else \
         grid("shape", {key[::-1]: text for key, text in cells.items()}, shapes, names)
     return [f"{unit}.", ""] + body + provenance(chosen)
-
-
-@table("machines")
-def machines(data):
-    """A line a CPU: of every stage its plain attention, then the fastest of stage 4 and
-    PyTorch's, on the work of the other tables at the longest length."""
-    rows = data.all.query("op == 'attention' and device == 'cpu' and gflops > 0")
-    cpus = {name: same_work(mine) for name, mine in rows.groupby("machine")
-            if {*"1234"} <= {*mine.stage}}
-    need(cpus, "no CPU with measurements of stages 1 to 4")
-    length = longest_common([mine[mine.stage == stage] for mine in cpus.values()
-                             for stage in "1234"])
-    cells, used = [], []
-    for name, mine in cpus.items():
-        mine = each(mine[mine.length == length])
-        best = fastest(mine, "4")
-        peer = max((row.gflops for row in mine if row.stage == "peer"), default=None)
-        cells.append([name, *(significant(plainest(mine, stage).gflops) for stage in "1234"),
-                      significant(best.gflops) + in_brackets(share_of(best)),
-                      significant(peer) if peer else ""])
-        used += mine
-    return ([f"GFLOP/s; {describe_work(used[0])}, {si(length)} keys.", ""]
-            + markdown(["CPU", "1 plain", "2 plain", "3 plain", "4 plain",
-                        "4 fastest (of the ceiling)", "PyTorch"], cells) + provenance(used))
 
 
 # --- Beside PyTorch ---
