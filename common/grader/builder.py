@@ -288,7 +288,7 @@ class Builder:
         if chosen:
             raise Refused("has a function that is chosen before main() (ifunc)")
         for name in sorted(names - known.names):
-            if not exercise.any_call and not CALLS.fullmatch(name.split("@")[0]):
+            if not exercise.whole_file and not CALLS.fullmatch(name.split("@")[0]):
                 raise Refused(f"calls {name}, which no answer needs")
 
     def built(self, exercise, text, folder):

@@ -1,7 +1,6 @@
 """exercises.py: the exercises of the stages, and what `make exercise` does.
 
     exercises.py list [NN_stage]              one line for each exercise
-    exercises.py skeleton NAME                the student's file, on stdout
     exercises.py hint NN_stage --ex NAME      the next hint
     exercises.py run [NN_stage] [--ex NAME] ...       judges the student's files
 
@@ -33,7 +32,7 @@ HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
 
 class Exercise:
     """name, stage ('03_online_softmax'), number, points, title, time, hints, and its files."""
-    whole_file, any_call, flags = False, False, []  # as those of projects are
+    whole_file, flags = False, []  # of a project the whole file counts
     unchanged = "the skeleton, unchanged"
 
     def __init__(self, source):
@@ -181,7 +180,7 @@ def add_tools(parser):
 
 def main():
     parser = argparse.ArgumentParser(description="the exercises of the stages")
-    parser.add_argument("verb", choices=["list", "skeleton", "hint", "run"])
+    parser.add_argument("verb", choices=["list", "hint", "run"])
     parser.add_argument("which", nargs="?")
     parser.add_argument("--ex", default="")
     add_tools(parser)
@@ -190,8 +189,6 @@ def main():
         for x in chosen(options.which, ""):
             path = f"{x.stage}/exercises/{x.file.name}"
             print(f"{path:45} {x.points:3} points  {x.said(TIME) + ':':12} {x.title}")
-    elif options.verb == "skeleton":
-        sys.stdout.write(chosen(None, options.which)[0].skeleton())
     elif options.verb == "hint":
         if not options.ex:
             first = chosen(options.which, "")[0]

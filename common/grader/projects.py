@@ -62,7 +62,7 @@ def targets(project, gpu):
 
 class Project(Exercise):
     """An exercise of a whole file, with the work that is timed."""
-    whole_file, any_call = True, True
+    whole_file = True
     unchanged = "the program as it was handed out"
 
     def __init__(self, file):

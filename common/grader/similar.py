@@ -35,29 +35,24 @@ def runs_of(text):
 def files_of(folder, chosen, kind):
     """exercise -> [(who, runs)] of a folder of submissions, or of files in any folders."""
     found = {}
-    if not folder:
-        return found
-    if not pathlib.Path(folder).is_dir():
-        fail(f"{kind}: '{folder}' is no folder")
-    students, _ = collect(pathlib.Path(folder), chosen)
-    for name, student in students.items():
+    if folder and not pathlib.Path(folder).is_dir():
+        fail(f"{kind.upper()}: '{folder}' is no folder")
+    for name, student in collect(pathlib.Path(folder), chosen)[0].items() if folder else ():
         for exercise, paths in student.files.items():
             data, why = contents(paths[0])
             if not why:
-                who = name if kind == "SUBMISSIONS" else f"{kind.lower()}: {name}"
+                who = name if kind == "submissions" else f"{kind}: {name}"
                 found.setdefault(exercise, []).append((who, runs_of(data.decode(errors="replace"))))
     return found
 
 
 def pairs(options):
     chosen = exercises()
-    mine = files_of(options.submissions, chosen, "SUBMISSIONS")
+    mine, public, last = (files_of(folder, chosen, kind) for kind, folder in vars(options).items())
     for x in chosen:
-        others = [("the solution", runs_of(formed(x.source.read_text(encoding="utf-8"))))]
-        for kind in ("public", "last"):
-            others += files_of(getattr(options, kind), [x], kind.upper()).get(x.name, [])
         nothing = runs_of(x.skeleton())
         here = [(who, runs - nothing) for who, runs in mine.get(x.name, [])]
+        others = [("the solution", runs_of(formed(x.text))), *public.get(x.name, []), *last.get(x.name, [])]
         for (a, left), (b, right) in [*itertools.combinations(here, 2), *itertools.product(here, others)]:
             both = len(left | (right - nothing))
             if both:

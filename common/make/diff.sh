@@ -12,18 +12,16 @@ refuse() {
 }
 
 old= new= asides=05_flash_cuda/hopper/asides
-if [ "$1" = rung ] && [ -f "$asides/$2.patch" ]; then
-    exec cat "$asides/$2.patch"
-elif [ "$1" = rung ]; then
-    rungs=$(printf '%s\n' 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu)
-    for f in $rungs; do
-        name=${f##*/}
-        case $name in "$2"_* | "0$2"_*) new=$f; break ;; esac
-        old=$f
+if [ "$1" = rung ]; then
+    [ ! -f "$asides/$2.patch" ] || exec cat "$asides/$2.patch"
+    before= rungs=
+    for f in 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu; do
+        name=${f##*/} name=${name%%_*} name=${name#0}
+        [ "$name" != "${2#0}" ] || old=$before new=$f
+        before=$f rungs="$rungs $name"
     done
-    [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$(
-        for f in $rungs; do name=${f##*/}; name=${name%%_*}; printf ' %s' "${name#0}"; done) and the asides$(
-        for f in "$asides"/*; do name=${f##*/}; printf ' %s' "${name%.patch}"; done)"
+    [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the asides $(
+        cd "$asides" && echo *.patch | sed 's/\.patch//g')"
     first="$new is the first rung: read it"
 else
     stage=$1 file=$2

@@ -32,22 +32,18 @@ TOOLS = --build $(BUILD) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
 CLASS = --submissions $(call quoted,$(SUBMISSIONS)) --out $(call quoted,$(OUT)) \
     --ex $(call quoted,$(EX)) --late $(call quoted,$(LATE)) $(if $(STRICT),--strict) $(TOOLS)
 
-# Alone, `make exercise` lists; EX=name picks one.
-run_exercises = $(PYTHON) common/grader/exercises.py run $(1) --ex $(call quoted,$(EX)) $(TOOLS)
+# Alone, `make exercise` lists; EX=name picks one.  `make check` is what a student runs before handing in.
+run_exercises = $(Q)$(PYTHON) common/grader/exercises.py run $(1) --ex $(call quoted,$(EX)) $(TOOLS)
 exercise: $(if $(GIVEN)$(EX),$(GRADER))
-	$(if $(GIVEN),@:,$(Q)$(if $(EX),$(run_exercises),$(PYTHON_IF_ANY) common/grader/exercises.py list))
+	$(if $(GIVEN),@:,$(if $(EX),$(run_exercises),$(Q)$(PYTHON) common/grader/exercises.py list))
 
-$(STAGES:%=exercise-%): exercise-%: $(GRADER)
-	$(Q)$(call run_exercises,$*)
-
-# All exercises: what a student runs before handing in.
-check: $(GRADER)
-	$(Q)$(run_exercises)
+check $(STAGES:%=exercise-%): $(GRADER)
+	$(call run_exercises,$(filter $(@:exercise-%=%),$(STAGES)))
 
 hint: $(if $(GIVEN),,hint-)
 	@:
 hint- $(STAGES:%=hint-%): hint-%:
-	$(Q)$(PYTHON_IF_ANY) common/grader/exercises.py hint $* --ex $(call quoted,$(EX)) --build $(BUILD)
+	$(Q)$(PYTHON) common/grader/exercises.py hint $* --ex $(call quoted,$(EX)) --build $(BUILD)
 
 project: $(GRADER)
 	$(Q)$(PYTHON) common/grader/projects.py run --ex $(call quoted,$(EX)) $(TOOLS)
@@ -60,18 +56,18 @@ grade-projects: $(GRADER)
 
 # Whose answers are alike, for a person to read.
 similar:
-	$(Q)$(PYTHON_IF_ANY) common/grader/similar.py --submissions $(call quoted,$(SUBMISSIONS)) \
+	$(Q)$(PYTHON) common/grader/similar.py --submissions $(call quoted,$(SUBMISSIONS)) \
 	    --public $(call quoted,$(PUBLIC)) --last $(call quoted,$(LAST))
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses); a page with the marks of a class.
 COURSE_SEED = $(if $(findstring file,$(origin SEED)),,$(value SEED))# not the one of other verbs
 course:
-	$(Q)$(PYTHON_IF_ANY) common/grader/course.py \
+	$(Q)$(PYTHON) common/grader/course.py \
 	    --out $(if $(findstring file,$(origin OUT)),'',$(call quoted,$(OUT))) \
 	    --seed $(call quoted,$(COURSE_SEED)) $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
 	    $(if $(ASSISTANTS),--assistants $(call quoted,$(ASSISTANTS)))
 
 board:
-	$(Q)$(PYTHON_IF_ANY) common/grader/board.py --marks $(call quoted,$(MARKS)) \
+	$(Q)$(PYTHON) common/grader/board.py --marks $(call quoted,$(MARKS)) \
 	    --out $(call quoted,$(OUT)) $(if $(NAMES),--names)

@@ -50,9 +50,8 @@ $(call need,book,python3 venv wasm git)
 $(call need,book-test book-pictures,compiler git python3 venv wasm browser pytest)
 $(call need,mpi,compiler git patch mpi pytest)
 
-# The interpreter that require.sh found; or any.
-PYTHON = $$(cat $(BUILD)/python)
-PYTHON_IF_ANY = $$(cat $(BUILD)/python 2>/dev/null || echo python3)
+# The interpreter in which require.sh found what a goal imports; any, where it imports nothing.
+PYTHON = $$(cat $(BUILD)/python 2>/dev/null || echo python3)
 
 FILE ?= stage.c
 OUT ?= $(BUILD)/grades

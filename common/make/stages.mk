@@ -54,7 +54,7 @@ endif
 
 # --- trace, diff, profile. ---
 ROW ?= 3,2,5,1
-trace:
+trace profile:
 	@:
 
 $(STAGES:%=trace-%): trace-%: $(BUILD)/%
@@ -66,13 +66,10 @@ diff:
 $(STAGES:%=diff-%): diff-%:
 	$(if $(RUNG),@:,@sh common/make/diff.sh $* $(call quoted,$(FILE)) $(STAGES))
 
-profile:
-	@:
-
 $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 	@mkdir -p $(RESULTS)
-	$(Q){ $(PYTHON_IF_ANY) common/reports/counters.py $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
-	    $(if $(filter 05_%,$*),&& $(PYTHON_IF_ANY) common/reports/plot.py ladder \
+	$(Q){ $(PYTHON) common/reports/counters.py $* $(BUILD)/$* $(RESULTS) $(roof_of_$*) \
+	    $(if $(filter 05_%,$*),&& $(PYTHON) common/reports/plot.py ladder \
 	        --results $(RESULTS) --out $(PLOTS)); } $(skip_is_fine)
 
 # The on-ramp (notes/gpu_on_ramp.md): four small CUDA programs, each of one file, executed on the
