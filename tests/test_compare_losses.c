@@ -60,19 +60,6 @@ Test(losses, terms_of_the_denominator)
         }
 }
 
-/* The last element of a random row: what it is worth is lost in l, not in itself. */
-Test(losses, the_last_term_of_a_random_row)
-{
-    enum { N = 4095 };
-    struct inputs *in = inputs_of(rows_of(OP_SOFTMAX, 1, N), RANDOM, F32);
-    float *x = (float *)(size_t)in->arrays.x;
-    double l = 0;
-    x[N - 1] = 1; /* p = 4e-4 */
-    for (int j = 0; j < N - 1; j++) l += exp((double)x[j]);
-    cr_expect(!ACCEPTS(in, ARRAY_Y, .relative = exp(1) / l), "p = %g", exp(1) / l);
-    inputs_free(in);
-}
-
 /* Of equal numbers the roundings of a sum go one way.  Up to 5,000 of them none may be lost: a sum
  * of n errs by at most n / 2 units of u = 2^-24 and 6 sqrt(n) are allowed beside, less than 1 / n. */
 Test(losses, one_of_5000_equal_numbers_of_the_mean)

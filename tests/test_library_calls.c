@@ -254,18 +254,6 @@ Test(library_calls, a_problem_without_elements_needs_no_workspace)
     }
 }
 
-/* A question about 2^40 queries is answered at once. */
-Test(library_calls, the_kernel_of_the_longest_sequence_is_named)
-{
-    struct five_steps_attention_problem p = {
-        .size = sizeof p, .batch = 1, .heads_q = 1, .heads_kv = 1, .seqlen_q = (size_t)1 << 40,
-        .seqlen_k = 7, .head_dim = 1, .head_dim_v = 1, .causal = 1, .window = 1, .window_left = 3};
-    const char *name;
-    double moved;
-    cr_assert(five_steps_attention_kernel(&p, &name, &moved, NULL) == FIVE_STEPS_OK);
-    cr_assert(moved > 0);
-}
-
 Test(library_calls, version_is_the_headers)
 {
     cr_assert(!strcmp(five_steps_version(), FIVE_STEPS_VERSION));

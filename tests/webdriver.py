@@ -60,9 +60,12 @@ class Browser:
         """A command of Chromium's own protocol."""
         return self.ask("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
-    def open(self, url, width=1280, height=900):
+    def resize(self, width, height=900):
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height,
                      deviceScaleFactor=1, mobile=False)
+
+    def open(self, url, width=1280, height=900):
+        self.resize(width, height)
         self.ask("POST", "/url", {"url": "about:blank"})
         self.ask("POST", "/url", {"url": url})
 
