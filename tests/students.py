@@ -1,11 +1,8 @@
 """students.py: a class to try the grader on: right answers, known mistakes, and mischief.
 
-    students.py FOLDER [STUDENTS]       so many students, each with all exercises
-
 MISTAKES are planted bugs in the form that they take in an exercise, one of each family of cases that an
 exercise has; the family named beside each must see it.  MISCHIEF must get nothing for the exercise; beside
 each stands a part of what the grader says.  HONEST files are right, however they look."""
-import pathlib
 import re
 import sys
 import types
@@ -191,25 +188,3 @@ HONEST = {
         "added here */\n", "added here */\n#include <stdio.h>\n").encode(),
     "comments": lambda x: (x + "/* I did this myself. */\n").encode(),
 }
-
-
-def write_class(folder, students):
-    """Every student hands in all solutions, one of them spoiled."""
-    names = [*MISTAKES, *MISCHIEF, *(f"right_{x}" for x in HONEST)]
-    for i in range(students):
-        student = names[i % len(names)]
-        place = folder / f"{student}_{i}"
-        place.mkdir(parents=True)
-        for name, exercise in EXERCISES.items():
-            (place / exercise.file.name).write_text(solution(name), encoding="utf-8")
-        if student in MISTAKES:
-            name, text = mistaken(student)
-            (place / EXERCISES[name].file.name).write_text(text, encoding="utf-8")
-        elif student in MISCHIEF:
-            (place / "online_step.c").write_text(mischievous(student), encoding="utf-8")
-        else:
-            (place / "online_step.c").write_bytes(HONEST[student[6:]](solution("online_step")))
-
-
-if __name__ == "__main__":
-    write_class(pathlib.Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100)

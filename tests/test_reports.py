@@ -16,8 +16,6 @@ REPORTS = ROOT / "common/reports"
 sys.path.insert(0, str(REPORTS))
 import accept  # noqa: E402
 import measurements  # noqa: E402
-import peers_cpu  # noqa: E402
-import peers_methods  # noqa: E402
 import peers_run  # noqa: E402
 import peers_softmax  # noqa: E402
 import rounds  # noqa: E402
@@ -36,12 +34,6 @@ class Tensor(np.ndarray):
 
     def abs(self):
         return np.abs(self)
-
-    def element_size(self):
-        return self.itemsize
-
-    def transpose(self, *axes):
-        return np.swapaxes(self, *axes)
 
 
 def tensor(*shape, dtype="f4", fill=0.0):
@@ -191,44 +183,6 @@ def test_the_parts_hold_the_shapes_that_are_named():
     assert serving.windowed(4, 1) == 1 + 2 + 2 + 2
 
 
-# --- Libraries ---
-
-@pytest.fixture
-def flash(monkeypatch):
-    """Modules of FlashAttention-3 and -4 whose attention is v; what they were called with."""
-    peers_methods.flash_module.cache_clear()
-    calls = []
-
-    def attend(q, k, v, causal=False, deterministic=False):
-        calls.append((q.shape, causal, deterministic))
-        if q.shape[-1] > 128:
-            raise NotImplementedError("head_dim")
-        return v, None
-    for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
-        module = types.ModuleType(name)
-        module.flash_attn_func = attend
-        monkeypatch.setitem(sys.modules, name, module)
-    yield calls
-    peers_methods.flash_module.cache_clear()
-
-
-TORCH = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=lambda: None))
-
-
-@pytest.mark.parametrize("name", peers_methods.FLASH)
-def test_flash_attention_is_called_on_arrays_blhd(flash, name):
-    q, k, v = (tensor(1, 2, 4, 8, dtype="f2", fill=fill) for fill in (1, 2, 3))
-    f = peers_methods.torch_method(TORCH, name, SHAPE._replace(causal=1), q, k, v)
-    assert f().shape == (1, 2, 4, 8) and f()[0, 0, 0, 0] == 3
-    assert flash[0] == ((1, 4, 2, 8), True, False)
-    assert peers_methods.torch_method(TORCH, name + peers_methods.IN_ORDER, SHAPE, q, k, v)
-    assert flash[-1] == ((1, 4, 2, 8), False, True)
-    wide = tensor(1, 2, 4, 256, dtype="f2")  # what it refuses is left out
-    assert peers_methods.torch_method(TORCH, name, SHAPE, wide, wide, wide) is None
-    single = tensor(1, 2, 4, 8)
-    assert peers_methods.torch_method(TORCH, name, SHAPE, single, single, single) is None
-
-
 @pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
                                     "stress", "peers_backward", "peers_decode", "timeline", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
@@ -241,35 +195,6 @@ def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     assert done.out.count("\n") == 1 and "; skipped" in done.out
     assert not pathlib.Path("a.csv").exists()
     assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err
-
-
-class FakeTorch(types.SimpleNamespace):
-    """PyTorch as far as peers_cpu.append() needs it: every function gives itself."""
-    __version__ = "0"
-
-    def randn(self, *_, **__):
-        return self
-
-    empty = softmax = isfinite = set_num_threads = randn
-
-    def all(self):
-        return self.finite
-
-
-@pytest.mark.parametrize("finite", [True, False])
-def test_pytorch_on_the_cpu_is_checked_too(finite, capsys):
-    line = dict.fromkeys(measurements.KINDS, "0") | {
-        "stage": "01_naive", "variant": "naive", "op": "softmax", "device": "cpu", "dtype": "f32",
-        "rows": "2", "cols": "3", "threads": "1", "median_s": "0.5", "gbps": "1", "gflops": ""}
-    path = pathlib.Path("a.csv")
-    path.write_text("\n".join([",".join(line), ",".join(line.values()), ""]))
-    clock, ticks = Clock(), iter([n / 8 for n in range(1000)])  # a call takes an eighth of a second
-    clock.record = ticks.__next__
-    assert peers_cpu.append(path, FakeTorch(finite=finite), clock) == (0 if finite else 1)
-    peers = [(peer["flags"], peer["stage"], float(peer["median_s"]), float(peer["gbps"]))
-             for peer in lines_of(path)[1:]]
-    assert peers == [("sustained", "peer", 0.125, 4)] * finite
-    assert ("WRONG" in capsys.readouterr().err) != finite
 
 
 def test_the_ceiling_of_a_softmax_is_a_copy_in_the_same_rounds():
