@@ -456,8 +456,6 @@ def test_without_D_the_gradient_of_a_row_does_not_add_up_to_0(show):
 
 # --- Tiles ---
 
-SIZES = "queries keys head_dim Br Bc".split()
-
 
 def moved(browser, lane):
     return [int(browser.cell(f"{stage}-{lane}")) for stage in range(1, 6)]

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from helpers import BUILD, SANITIZED, STAGES, compare, load, refused, run, save, softmax, stage
+from helpers import BUILD, SANITIZED, STAGES, compare, load, refused, save, softmax, stage
 
 RUN = ["run", "--x", "x.npy", "--y", "y.npy"]
 SIX = np.arange(6, dtype="f4").reshape(2, 3)

@@ -3,7 +3,6 @@ tests of the package do there: views, pages, captured graphs, threads with a str
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
