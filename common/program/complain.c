@@ -2,6 +2,7 @@
 #include "program/complain.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 static int silent;
@@ -18,18 +19,12 @@ void announce(const struct stage *stage, const char *text)
     fputc('\n', stderr);
 }
 
-int complain_list(const struct stage *stage, const char *format, va_list arguments)
-{
-    vsnprintf(last, sizeof last, format, arguments);
-    if (!silent) announce(stage, last);
-    return 2;
-}
-
 int complain(const struct stage *stage, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    complain_list(stage, format, arguments);
+    vsnprintf(last, sizeof last, format, arguments);
     va_end(arguments);
+    if (!silent) announce(stage, last);
     return 2;
 }

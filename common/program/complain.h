@@ -2,15 +2,12 @@
 #ifndef COMPLAIN_H
 #define COMPLAIN_H
 
-#include <stdarg.h>
-
 #include "harness.h"
 
 /* Writes "STAGE: " and a line, printf style, to stderr, with control characters (of file
  * names, of arguments) as '?', so that one complaint is one line.  Returns 2. */
 int complain(const struct stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-int complain_list(const struct stage *stage, const char *format, va_list arguments);
 
 /* Of several processes one speaks: in the others complaints are kept, and not printed. */
 void complain_silently(int yes);

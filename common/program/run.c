@@ -1,7 +1,6 @@
 /* run.c: an operation on real data, .npy in and .npy out: the variant that computes it, the
  * steps in order, and what is said about them. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,35 +11,7 @@
 #include "problem/feature.h"
 #include "problem/operation.h"
 #include "problem/variant.h"
-#include "program/complain.h"
 #include "program/run.h"
-
-int bad(const struct run *r, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    complain_list(r->stage, format, arguments);
-    va_end(arguments);
-    return BAD;
-}
-
-int bad_file(const struct run *r, enum array i, const char *format, ...)
-{
-    char text[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return bad(r, "--%s: %s: %s", array_list[i].name, r->opt->file[i], text);
-}
-
-void say(const struct run *r, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(r->report, format, arguments);
-    va_end(arguments);
-}
 
 /* --- The variant. --- */
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "npy/npy.h"
+#include "program/complain.h"
 #include "program/options.h"
 #include "verification/compare.h"
 
@@ -28,17 +29,13 @@ struct run {
     struct npy_writer writer[N_ARRAYS];
 };
 
-/* Prints what is wrong with the input; returns BAD. */
-int bad(const struct run *r, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* The same, about the file of array i. */
-int bad_file(const struct run *r, enum array i, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Prints what is wrong with the input, or with the file of array i; BAD. */
+#define bad(r, ...) complain((r)->stage, __VA_ARGS__)
+#define bad_file(r, i, format, ...) \
+    bad(r, "--%s: %s: " format, array_list[i].name, (r)->opt->file[i], ##__VA_ARGS__)
 
 /* Prints a line of the report. */
-void say(const struct run *r, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+#define say(r, ...) fprintf((r)->report, __VA_ARGS__)
 
 /* Runs the steps: one process takes these three, several ranks meet in between. */
 int run_in_steps(const struct stage *stage, const struct options *opt, int (*steps)(struct run *r));
