@@ -4,7 +4,7 @@
 
 #include "attention_problem.h"
 #include "problem/feature.h"
-#include "verification/part.h"
+#include "verification/standard.h"
 
 extern void omp_set_num_threads(int);
 

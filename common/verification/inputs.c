@@ -8,7 +8,6 @@
 #include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/host_memory.h"
-#include "verification/part.h"
 #include "problem/random.h"
 #include "verification/case_list.h"
 #include "verification/standard.h"

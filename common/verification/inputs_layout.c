@@ -6,7 +6,7 @@
 
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
-#include "verification/part.h"
+#include "verification/standard.h"
 #include "problem/random.h"
 
 /* Queries (salt 1) or keys (salt 2) of sequence b of a packed case: the first is the

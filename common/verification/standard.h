@@ -3,6 +3,7 @@
 #define STANDARD_H
 
 #include "problem/arrays.h"
+#include "problem/layout.h"
 
 /* One output, element by element, without the gaps that strides leave.
  *   want        the right answer, in double with compensated sums
@@ -56,5 +57,22 @@ struct standard *standard_room(const struct problem *p);
 
 /* Fills a->o and a->lse, inputs of p (backward), with the answer of the forward pass. */
 void forward_answer(const struct problem *p, struct arrays *a);
+
+/* The features that say only where rows lie. */
+#define LAYOUTS (WITH_PACKED | WITH_LENGTHS | WITH_PAGES | WITH_STRIDES)
+
+/* p without these features; batch, seqlen_q and seqlen_k stay. */
+struct problem problem_without_layout(const struct problem *p);
+
+/* The rows of one sequence, wherever a problem has them. */
+struct rows {
+    const struct problem *p;
+    const struct arrays *a; /* for the page table */
+    struct sequence s;
+};
+
+/* Copies these rows of array i, whose elements have `size` bytes. */
+void rows_copy(enum array i, size_t size, void *to, const struct rows *rows_to,
+               const void *from, const struct rows *rows_from);
 
 #endif
