@@ -18,23 +18,18 @@ UNSEEN void cp_async(void *to, const void *from, size_t bytes, size_t bytes_read
 UNSEEN void cp_async_commit(void)
 {
     struct fibre *f = self->current;
-    f->groups.push_back(f->copies.size());
+    f->groups.push_back(std::move(f->copies));
+    f->copies.clear();
 }
 
 void cp_async_wait(unsigned groups_left)
 {
-    std::vector<struct copy> &copies = self->current->copies;
-    std::vector<size_t> &groups = self->current->groups;
-    if (groups.size() <= groups_left) return;
-    size_t closed = groups.size() - groups_left, end = groups[closed - 1];
-    for (size_t i = 0; i < end; i++) {
-        const struct copy &c = copies[i];
-        memcpy(c.to, c.from, c.bytes_read);
-        memset((char *)c.to + c.bytes_read, 0, c.bytes - c.bytes_read);
-    }
-    copies.erase(copies.begin(), copies.begin() + end);
-    groups.erase(groups.begin(), groups.begin() + closed);
-    for (size_t &g : groups) g -= end;
+    for (auto &groups = self->current->groups; groups.size() > groups_left;
+         groups.erase(groups.begin()))
+        for (const struct copy &c : groups.front()) {
+            memcpy(c.to, c.from, c.bytes_read);
+            memset((char *)c.to + c.bytes_read, 0, c.bytes - c.bytes_read);
+        }
 }
 
 } // namespace cuda_on_cpu

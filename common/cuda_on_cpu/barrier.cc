@@ -23,21 +23,12 @@ UNSEEN static void barrier_open(int id)
 UNSEEN static bool barrier_count(int id, int threads, int vote, const struct caller &where)
 {
     struct fibre *f = self->current;
-    struct block *b = &self->block;
     if (id < 0 || id >= N_BARRIERS) fail(where, "barrier %d: there are 0 to 15", id);
     int whole = self->n_fibres;
     if (threads < 0 || threads > whole || (threads && threads % 32 && threads != whole))
         fail(where, "barrier %d for %d threads: want a multiple of 32 up to %d", id,
              threads, whole);
-    struct barrier *bar = &b->barriers[id];
-    if (!threads && b->n_done) {
-        unsigned i = 0;
-        while (self->fibres[i].state != DONE) i++;
-        struct uint3 t = self->fibres[i].index;
-        fail(where,
-             "reaches a barrier, but thread (%u,%u,%u) has left the kernel before it",
-             t.x, t.y, t.z);
-    }
+    struct barrier *bar = &self->block.barriers[id];
     int expected = threads ? threads : whole;
     if (!bar->arrived) {
         bar->expected = expected;

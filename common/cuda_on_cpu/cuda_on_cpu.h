@@ -36,10 +36,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline /* forced, a Hopper rung takes twice as long to compile */
 #define __launch_bounds__(...)
-#define __align__(n) __attribute__((aligned(n)))
 
 /* Who am I.  Plain thread-local variables, so that a debugger prints them by name. */
 struct dim3 {
@@ -49,7 +47,6 @@ struct dim3 {
 };
 extern __thread struct uint3 threadIdx, blockIdx;
 extern __thread struct dim3 blockDim, gridDim;
-enum { warpSize = 32 };
 
 enum cudaError_t {
     cudaSuccess = 0,
@@ -137,11 +134,10 @@ int barrier_sync(int id, int threads, int vote, const struct caller &where);
 void barrier_arrive(int id, int threads, const struct caller &where);
 
 /* What all lanes of `mask` do together.  Each deposits its operand; the last calls
- * compute(operands of all lanes, NULL for those outside; mask); then all go on, with what
+ * compute(operands of all lanes, NULL for those outside); then all go on, with what
  * compute() left in their operand.  `orders` says that memory accesses before it are seen
  * after it by all lanes (a shuffle does not promise that). */
-typedef void warp_function(void *const operand[32], unsigned mask,
-                           const struct caller &where);
+typedef void warp_function(void *const operand[32], const struct caller &where);
 void warp_collective(unsigned mask, warp_function *compute, void *operand, bool orders,
                      const char *name, const struct caller &where);
 unsigned lane(void);

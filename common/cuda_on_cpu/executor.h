@@ -85,7 +85,7 @@ struct fibre {
     const char *waits_in; /* what it waits in, for reports */
     struct caller where;
     std::vector<struct copy> copies;
-    std::vector<size_t> groups; /* ends of the committed groups in `copies` */
+    std::vector<std::vector<struct copy>> groups; /* those that are committed */
     std::vector<struct access> accesses;
     void *tsan, *asan;
 };
@@ -98,7 +98,6 @@ struct barrier {
 
 struct block {
     struct uint3 index;
-    unsigned n_done;
     struct barrier barriers[N_BARRIERS];
     struct {
         unsigned waiting, gone; /* lanes that are AT_WARP, and DONE */

@@ -73,21 +73,10 @@ UNSEEN void wake_waiters(const void *what)
 
 UNSEEN static void leave(struct fibre *f)
 {
-    struct block *b = &self->block;
     f->copies.clear();
     f->groups.clear();
     f->state = DONE;
-    b->n_done++;
-    b->warps[f->rank / 32].gone |= 1u << f->rank % 32;
-    if (b->barriers[0].arrived > 0)
-        for (unsigned i = 0; i < self->n_fibres; i++) {
-            struct fibre *other = &self->fibres[i];
-            if (other->state == AT_BARRIER && other->barrier == 0)
-                fail_at(other,
-                        "waits at a barrier, but thread (%u,%u,%u) has left the "
-                        "kernel without reaching it",
-                        f->index.x, f->index.y, f->index.z);
-        }
+    self->block.warps[f->rank / 32].gone |= 1u << f->rank % 32;
 }
 
 /* A fibre lives as long as its worker and runs one thread after another. */

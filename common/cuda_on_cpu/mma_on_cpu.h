@@ -29,22 +29,18 @@ struct ldmatrix_operand {
     int count, transpose;
 };
 
-CUDA_ON_CPU_UNSEEN static inline void
-ldmatrix_compute(void *const operand[32], unsigned mask, const struct caller &where)
+CUDA_ON_CPU_UNSEEN static inline void ldmatrix_lanes(struct ldmatrix_operand *const o[32],
+                                                     const struct caller &)
 {
-    if (mask != ~0u) fail(where, "ldmatrix by part of a warp");
-    struct ldmatrix_operand *const *o = (struct ldmatrix_operand *const *)operand;
-    for (int t = 0; t < 32; t++) {
-        int g = t / 4, c = t % 4;
+    for (int t = 0; t < 32; t++)
         for (int i = 0; i < o[t]->count; i++) {
-            uint16_t low = o[8 * i + g]->row[2 * c], high = o[8 * i + g]->row[2 * c + 1];
-            if (o[t]->transpose) {
-                low = o[8 * i + 2 * c]->row[g];
-                high = o[8 * i + 2 * c + 1]->row[g];
+            uint16_t x[2];
+            for (int e = 0; e < 2; e++) {
+                const int row = t / 4, column = t % 4 * 2 + e;
+                x[e] = o[t]->transpose ? o[8 * i + column]->row[row] : o[8 * i + row]->row[column];
             }
-            o[t]->result[i] = low | (uint32_t)high << 16;
+            o[t]->result[i] = x[0] | (uint32_t)x[1] << 16;
         }
-    }
 }
 
 /* ldmatrix.x1, .x2, .x4 (count), with .trans.  row: the lane's address in shared memory;
@@ -57,7 +53,7 @@ static inline void ldmatrix(uint32_t *result, int count, const void *row, bool t
         if ((uintptr_t)row % 16) fail(where, "ldmatrix: a row must start at 16 bytes");
         memcpy(o.row, row, 16);
     }
-    warp_collective(~0u, ldmatrix_compute, &o, false, "ldmatrix", where);
+    o = together<ldmatrix_lanes>(~0u, o, "ldmatrix", where);
     memcpy(result, o.result, 4 * count);
 }
 
@@ -73,11 +69,9 @@ static inline float widen(uint32_t u, int bf16)
     return bf16 ? bfloat_to_float((uint16_t)u) : half_to_float((uint16_t)u);
 }
 
-CUDA_ON_CPU_UNSEEN static inline void mma_compute(void *const operand[32], unsigned mask,
-                                                  const struct caller &where)
+CUDA_ON_CPU_UNSEEN static inline void mma_lanes(struct mma_operand *const o[32],
+                                                const struct caller &)
 {
-    if (mask != ~0u) fail(where, "mma by part of a warp");
-    struct mma_operand *const *o = (struct mma_operand *const *)operand;
     float a[16][16], b[16][8], d[16][8];
     int k = o[0]->k, bf16 = o[0]->bf16;
     for (int t = 0; t < 32; t++) {
@@ -108,7 +102,7 @@ static inline void mma_m16n8(float *d, const uint32_t *a, const uint32_t *b,
     memcpy(o.d, c, sizeof o.d);
     o.k = k;
     o.bf16 = bf16;
-    warp_collective(~0u, mma_compute, &o, false, "mma", where);
+    o = together<mma_lanes>(~0u, o, "mma", where);
     memcpy(d, o.d, sizeof o.d);
 }
 

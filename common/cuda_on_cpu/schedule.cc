@@ -18,7 +18,6 @@ static void block_begin(struct worker *w)
     b->index.x = (unsigned)(w->number % l->grid.x);
     b->index.y = (unsigned)(w->number / l->grid.x % l->grid.y);
     b->index.z = (unsigned)(w->number / l->grid.x / l->grid.y);
-    b->n_done = 0;
     memset(b->barriers, 0, sizeof b->barriers);
     memset(b->warps, 0, sizeof b->warps);
     poison(w);

@@ -22,7 +22,7 @@ UNSEEN static bool warp_meet(struct fibre *f, bool orders, const char *name,
         operands[i] = warp[i].operand;
         if (orders) TSAN(__tsan_acquire((char *)&warp[i] + 1));
     }
-    f->compute(operands, f->mask, where);
+    f->compute(operands, where);
     self->block.warps[f->rank / 32].waiting &= ~f->mask;
     for (unsigned left = f->mask & ~(1u << f->rank % 32); left; left &= left - 1) {
         struct fibre *other = &warp[__builtin_ctz(left)];
@@ -59,34 +59,10 @@ UNSEEN void warp_collective(unsigned mask, warp_function *compute, void *operand
     wait_as(AT_WARP, name, where);
 }
 
-static void nothing(void *const[32], unsigned, const struct caller &) {}
-
-struct votes {
-    int vote;
-    unsigned result;
-};
-
-UNSEEN static void ballot_compute(void *const operand[32], unsigned, const struct caller &)
-{
-    unsigned result = 0;
-    for (int i = 0; i < 32; i++)
-        if (operand[i] && ((struct votes *)operand[i])->vote) result |= 1u << i;
-    for (int i = 0; i < 32; i++)
-        if (operand[i]) ((struct votes *)operand[i])->result = result;
-}
-
-unsigned ballot(unsigned mask, int vote, const char *name, const struct caller &where)
-{
-    struct votes v = {vote, 0};
-    warp_collective(mask, ballot_compute, &v, false, name, where);
-    return v.result;
-}
-
 } // namespace cuda_on_cpu
 
 void __syncwarp(unsigned mask, const struct cuda_on_cpu::caller &where)
 {
-    char operand;
-    cuda_on_cpu::warp_collective(mask, cuda_on_cpu::nothing, &operand, true, "__syncwarp",
-                                 where);
+    cuda_on_cpu::warp_function *nothing = [](void *const[32], const struct cuda_on_cpu::caller &) {};
+    cuda_on_cpu::warp_collective(mask, nothing, &mask, true, "__syncwarp", where);
 }

@@ -6,35 +6,54 @@
 namespace cuda_on_cpu
 {
 
-template <class T> struct shuffle {
-    T value, result;
-    int source;
-};
+/* compute(lanes, where) for operands of type T; returns what it left in the caller's. */
+template <auto compute, class T>
+static inline T together(unsigned mask, T operand, const char *name, const struct caller &where)
+{
+    warp_function *f = [](void *const lanes[32], const struct caller &where) {
+        compute((T *const *)lanes, where);
+    };
+    warp_collective(mask, f, &operand, false, name, where);
+    return operand;
+}
+
+template <class T> struct shuffle { T value; int source; };
 
 template <class T>
-CUDA_ON_CPU_UNSEEN void shuffle_compute(void *const operand[32], unsigned mask,
-                                        const struct caller &where)
+CUDA_ON_CPU_UNSEEN void shuffle_lanes(struct shuffle<T> *const lane[32], const struct caller &where)
 {
+    T result[32];
     for (int i = 0; i < 32; i++) {
-        struct shuffle<T> *mine = (struct shuffle<T> *)operand[i];
-        if (!mine) continue;
-        if (!(mask >> mine->source & 1) || !operand[mine->source])
-            fail(where, "lane %d reads lane %d, which takes no part (mask 0x%08x)", i,
-                 mine->source, mask);
-        mine->result = ((struct shuffle<T> *)operand[mine->source])->value;
+        if (!lane[i]) continue;
+        const int source = lane[i]->source;
+        if (!lane[source]) fail(where, "lane %d reads lane %d, which takes no part", i, source);
+        result[i] = lane[source]->value;
     }
+    for (int i = 0; i < 32; i++)
+        if (lane[i]) lane[i]->value = result[i];
 }
 
 template <class T>
-static inline T shuffle_from(unsigned mask, T value, int source, const char *name,
+static inline T shuffle_from(unsigned mask, T x, int source, const char *name,
                              const struct caller &where)
 {
-    struct shuffle<T> s = {value, value, source};
-    warp_collective(mask, shuffle_compute<T>, &s, false, name, where);
-    return s.result;
+    return together<shuffle_lanes<T>>(mask, shuffle<T>{x, source}, name, where).value;
 }
 
-unsigned ballot(unsigned mask, int vote, const char *name, const struct caller &where);
+/* Of each lane its vote, then those of all. */
+CUDA_ON_CPU_UNSEEN static inline void collect_votes(unsigned *const lane[32], const struct caller &)
+{
+    unsigned all = 0;
+    for (int i = 0; i < 32; i++)
+        if (lane[i] && *lane[i]) all |= 1u << i;
+    for (int i = 0; i < 32; i++)
+        if (lane[i]) *lane[i] = all;
+}
+
+static inline unsigned ballot(unsigned mask, int vote, const char *name, const struct caller &where)
+{
+    return together<collect_votes>(mask, (unsigned)(vote != 0), name, where);
+}
 
 } // namespace cuda_on_cpu
 

@@ -234,11 +234,8 @@ struct stmatrix_operand {
 };
 } // namespace
 
-UNSEEN static void stmatrix_compute(void *const operand[32], unsigned mask,
-                                    const struct caller &where)
+UNSEEN static void stmatrix_lanes(struct stmatrix_operand *const o[32], const struct caller &)
 {
-    if (mask != ~0u) fail(where, "stmatrix by part of a warp");
-    struct stmatrix_operand *const *o = (struct stmatrix_operand *const *)operand;
     for (int t = 0; t < 32; t++)
         for (int i = 0; i < 4; i++)
             for (int e = 0; e < 2; e++) {
@@ -256,5 +253,5 @@ void cuda_on_cpu::stmatrix(void *row, const uint32_t *r, bool transpose,
 {
     if ((uintptr_t)row % 16) fail(where, "stmatrix: a row must start at 16 bytes");
     struct stmatrix_operand o = {(uint16_t *)row, {r[0], r[1], r[2], r[3]}, transpose};
-    warp_collective(~0u, stmatrix_compute, &o, false, "stmatrix", where);
+    together<stmatrix_lanes>(~0u, o, "stmatrix", where);
 }

@@ -30,66 +30,49 @@ template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) packed { T e[WID
 /* The elements of one 16-byte access. */
 template <class T> constexpr int FULL = 16 / sizeof(T);
 
+/* Two floats rounded by one instruction. */
+static __device__ inline __half2 two_of(__half, float x, float y)
+{
+    return __floats2half2_rn(x, y);
+}
+static __device__ inline __nv_bfloat162 two_of(__nv_bfloat16, float x, float y)
+{
+    return __floats2bfloat162_rn(x, y);
+}
+
 template <class T, int WIDTH>
 static __device__ inline void narrow(struct packed<T, WIDTH> *y, const float *v)
 {
-    for (int e = 0; e < WIDTH; e++) y->e[e] = T(v[e]);
-}
-
-/* Two at a time, where the GPU has one instruction for it. */
-template <int WIDTH>
-static __device__ inline void narrow(struct packed<__half, WIDTH> *y, const float *v)
-{
-    for (int e = 0; e + 1 < WIDTH; e += 2) {
-        __half2 two = __floats2half2_rn(v[e], v[e + 1]);
-        memcpy(&y->e[e], &two, sizeof two);
+    if constexpr (sizeof(T) == 4 || WIDTH == 1) {
+        for (int e = 0; e < WIDTH; e++) y->e[e] = T(v[e]);
+    } else {
+        for (int e = 0; e < WIDTH; e += 2) {
+            auto two = two_of(T(), v[e], v[e + 1]);
+            memcpy(&y->e[e], &two, sizeof two);
+        }
     }
-    if (WIDTH == 1) y->e[0] = __half(v[0]);
 }
 
-template <int WIDTH>
-static __device__ inline void narrow(struct packed<__nv_bfloat16, WIDTH> *y, const float *v)
-{
-    for (int e = 0; e + 1 < WIDTH; e += 2) {
-        __nv_bfloat162 two = __floats2bfloat162_rn(v[e], v[e + 1]);
-        memcpy(&y->e[e], &two, sizeof two);
-    }
-    if (WIDTH == 1) y->e[0] = __nv_bfloat16(v[0]);
-}
-
-/* The largest element of a pack; a NaN only where all are NaN. */
+/* The largest element of a pack; a NaN only where all are NaN.  On a GPU of two at a time, in a
+ * full pack: in smaller ones the two halves cost what the twos save. */
 template <class T, int WIDTH>
 static __device__ inline float pack_max(const struct packed<T, WIDTH> &x)
 {
+#ifdef __CUDACC__
+    if constexpr (WIDTH == 8) {
+        decltype(two_of(T(), 0.0f, 0.0f)) m, other;
+        memcpy(&m, &x.e[0], sizeof m);
+        for (int e = 2; e < 8; e += 2) {
+            memcpy(&other, &x.e[e], sizeof other);
+            m = __hmax2(m, other);
+        }
+        return fmaxf((float)m.x, (float)m.y);
+    }
+#endif
     float m = (float)x.e[0];
     for (int e = 1; e < WIDTH; e++) m = fmaxf(m, (float)x.e[e]);
     return m;
 }
-
-#ifdef __CUDACC__
-/* Two at a time, for full packs: in smaller ones the two halves cost what the twos save. */
-template <class TWO, class T>
-static __device__ inline float pack_max_of_twos(const struct packed<T, 8> &x)
-{
-    TWO m, other;
-    memcpy(&m, &x.e[0], sizeof m);
-    for (int e = 2; e < 8; e += 2) {
-        memcpy(&other, &x.e[e], sizeof other);
-        m = __hmax2(m, other);
-    }
-    return fmaxf((float)m.x, (float)m.y);
-}
-
-static __device__ inline float pack_max(const struct packed<__half, 8> &x)
-{
-    return pack_max_of_twos<__half2>(x);
-}
-
-static __device__ inline float pack_max(const struct packed<__nv_bfloat16, 8> &x)
-{
-    return pack_max_of_twos<__nv_bfloat162>(x);
-}
-#endif
 
 /* *y = v, rounded to the type of y, in one access.  A plain store, as loads are plain
  * loads: every hint to the caches that was tried (streaming, no allocation, evict first)
