@@ -3,8 +3,9 @@ TABLES, FIGURES = {}, {}
 
 
 def table(pattern):
-    """Registers a function (data, *parts of the name) -> lines of Markdown.  `pattern` is the
-    name, or a regular expression whose groups are the parts."""
+    """Registers a function (data, *parts of the name) -> (a sentence above or '', lines of Markdown,
+    the measurements in them).  `pattern` is the name, or a regular expression whose groups are
+    the parts."""
     def register(make):
         TABLES[pattern] = make
         return make

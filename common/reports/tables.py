@@ -25,7 +25,7 @@ import tables_ladder  # noqa: F401
 import tables_stages  # noqa: F401
 from registry import TABLES
 from results import Data, Malformed, NoData, guarded
-from words import footnotes
+from words import footnotes, provenance
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
 
@@ -37,8 +37,8 @@ def make_table(name, data):
     for pattern, make in TABLES.items():
         found = re.fullmatch(pattern, name)
         if found:
-            lines = make(data, *found.groups())
-            return lines + footnotes(lines)
+            sentence, lines, rows = make(data, *found.groups())
+            return [sentence, ""] * bool(sentence) + lines + provenance(rows) + footnotes(lines)
     raise Malformed(f"no table '{name}'; there are {', '.join(TABLES)}")
 
 

@@ -3,7 +3,7 @@ import re
 
 from registry import table
 from results import each, read_lines
-from words import grid, listing, markdown, provenance, si
+from words import grid, listing, markdown, si
 
 
 @table("file-(.+)")
@@ -11,7 +11,7 @@ def file(data, name):
     """NAME.csv as it stands."""
     lines = data.file(f"{name}.csv", read_lines)
     header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
-    return markdown(header, lines.values.tolist())
+    return "", markdown(header, lines.values.tolist()), []
 
 
 # --- Several GPUs, several processes ---
@@ -53,10 +53,10 @@ def multi_gpu(data):
         shapes.setdefault((row.seqlen_q == 1, row.seqlen_q != row.seqlen_k, -row.seqlen_q,
                            row.causal, row.seqlen_k), []).append(row)
     gpus = int(max(row.threads for row in rows))
-    return ["16 heads, d = 128, bf16. Speed-up: one GPU's time over that of the fastest way. "
-            "Peer: PyTorch's context_parallel in the same run (its time over ours).", ""] + \
-        markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
-                 [machines_line(shapes[key]) for key in sorted(shapes)]) + provenance(rows)
+    return ("16 heads, d = 128, bf16. Speed-up: one GPU's time over that of the fastest way. "
+            "Peer: PyTorch's context_parallel in the same run (its time over ours).",
+            markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
+                     [machines_line(shapes[key]) for key in sorted(shapes)]), rows)
 
 
 @table("ranks")
@@ -67,11 +67,11 @@ def ranks(data):
     cells = {("causal" if causal else "full", name): f"{1e3 * took:.0f} ms" + (
         "" if name == "all_cores" else f" ({times[causal, 'all_cores'] / took:.2f})")
         for (causal, name), took in times.items()}
-    return [f"{row.heads_q:.0f} heads, {si(row.seqlen_k)} queries and keys, "
-            f"d = {row.head_dim:.0f}, f32; medians. In brackets: times as fast as threads.", ""] + \
-        grid("mask", cells, ["causal", "full"][:rows.causal.nunique()][::-1], rows.variant.unique(),
-             lambda name: f"{row.threads:.0f} threads" if name == "all_cores" else
-             "{}, {} ranks".format(*name.rsplit("-", 1))) + provenance(each(rows))
+    return (f"{row.heads_q:.0f} heads, {si(row.seqlen_k)} queries and keys, "
+            f"d = {row.head_dim:.0f}, f32; medians. In brackets: times as fast as threads.",
+            grid("mask", cells, ["causal", "full"][:rows.causal.nunique()][::-1], rows.variant.unique(),
+                 lambda name: f"{row.threads:.0f} threads" if name == "all_cores" else
+                 "{}, {} ranks".format(*name.rsplit("-", 1))), rows)
 
 
 # --- Serving ---
@@ -104,18 +104,18 @@ def serving(data):
     calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
              f"{1e6 * number_in(row, 'ideal_s'):.1f} µs from C ({shape_text(row)})"
              for row in rows if row.variant.startswith("call:")]
-    return ["bf16, calls back to back, through the Python package. Ratio: the time of "
+    return ("bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
             + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
-            "computes whole blocks of keys.", "",
-            *listing([row for row in rows if not row.variant.startswith("call:")], {
+            "computes whole blocks of keys.",
+            [*listing([row for row in rows if not row.variant.startswith("call:")], {
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
                 "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
                 "ratio": lambda row: f"{number_in(row, 'ideal_s') / row.median_s:.2f}",
                 "bound": lambda row: f"{number_in(row, 'bound') or 0:.2f}".replace("0.00", "")}),
-            "", "One call takes " + "; ".join(calls) + "."] + provenance(rows)
+             "", "One call takes " + "; ".join(calls) + "."], rows)
 
 
 @table("decode-lengths")
@@ -132,7 +132,6 @@ def decode_lengths(data):
         peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
         if "five_steps" in line and peer:
             cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
-    return (["GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
-             "as the best of the others.", ""]
-            + grid("caches", cells, lines, [*dict.fromkeys(row.variant for row in rows), "ratio"])
-            + provenance(rows))
+    return ("GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
+            "as the best of the others.", grid("caches", cells, lines, [
+                *dict.fromkeys(row.variant for row in rows), "ratio"]), rows)

@@ -9,8 +9,7 @@ from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
 from results import LAST_RUNGS, Data, each, need, number_runs, read_lines
-from words import (grid, in_brackets, listing, panel_text, provenance, seconds, share_of, si,
-                   significant)
+from words import (grid, in_brackets, listing, panel_text, seconds, share_of, si, significant)
 
 BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
               "flash-attention-4": "FlashAttention-4"}
@@ -92,14 +91,14 @@ def by_length(pairs, more=None):
     return grid("bf16", cells, columns=map(si, sorted({*pairs.length})))
 
 
-@table("hopper(?:-(sustained))?")
-def hopper(data, regime):
+@table("(hopper|layouts)(?:-(sustained))?")
+def hopper(data, name, regime):
     """The last rung: TFLOP/s and the ratio to the best library by length, cold; hopper-sustained:
-    calls back to back."""
-    regime = regime or "cold"
-    pairs, rows = beside_peers(data, regime)
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), {regime}: "
-             f"{REGIMES[regime]}.", ""] + by_length(pairs) + provenance(each(rows)))
+    calls back to back; layouts: arrays stored as [batch, length, heads, head_dim], as they lie."""
+    regime, layout = regime or "cold", "blhd" if name == "layouts" else "bhld"
+    pairs, rows = beside_peers(data, regime, layout)
+    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), {regime}: "
+            f"{REGIMES[regime]}.", by_length(pairs), rows)
 
 
 @table("backward-gpu(?:-(sustained))?")
@@ -113,10 +112,9 @@ def backward_gpu(data, regime):
     ordered = {(panel_text(pair.head_dim, pair.causal), si(pair.length)):
                text_of(pair, others.get(pair[:4], "–")) for pair in each(price)}
     ours = "` and `".join(pairs.who.unique())
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as "
-             f"fast as `{ours}`; as the best library in its deterministic mode), {regime}: "
-             f"{REGIMES[regime]}.", ""]
-            + by_length(pairs, ("in order", ordered)) + provenance(each(rows)))
+    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as "
+            f"fast as `{ours}`; as the best library in its deterministic mode), {regime}: "
+            f"{REGIMES[regime]}.", by_length(pairs, ("in order", ordered)), rows)
 
 
 @table("backward-ladder")
@@ -125,8 +123,8 @@ def backward_ladder(data):
     rows = data.file("backward/ladder.csv").sort_values(["head_dim", "causal"], kind="stable")
     cells = {(row.variant, panel_text(row.head_dim, row.causal)): tflops(row)
              for row in each(rows)}
-    return ([f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows.seqlen_k.max())} keys.",
-             ""] + grid("variant", cells) + provenance(each(rows)))
+    return (f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows.seqlen_k.max())} keys.",
+            grid("variant", cells), rows)
 
 
 def untuned_shape(pair):
@@ -146,16 +144,8 @@ def untuned(data):
     cells = {(untuned_shape(pair), regime): text_of(pair)
              for regime, (pairs, _) in known.items() for pair in each(pairs)}
     pairs, rows = known["cold"]
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), bf16.", ""]
-            + grid("shape", cells) + provenance(each(rows)))
-
-
-@table("layouts")
-def layouts(data):
-    """The same with arrays stored as [batch, length, heads, head_dim], used as they lie."""
-    pairs, rows = beside_peers(data, "cold", "blhd")
-    return ([f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), cold, arrays [batch, "
-             "length, heads, head_dim].", ""] + by_length(pairs) + provenance(each(rows)))
+    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), bf16.",
+            grid("shape", cells), rows)
 
 
 def times_as_fast(pair):
@@ -181,9 +171,9 @@ def headline(data):
     lines.append(f"`{SAFE}`, the same kernel before its last idea, is "
                  f"{times_as_fast(lead(data, SAFE)[0])}.")
     worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
-    return [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as "
-            "the fastest library: [what the lead rests on, and where it ends]"
-            "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."]
+    return "", [*lines, f"On the hardest data that we know the last kernel is {worst} times as fast as "
+                "the fastest library: [what the lead rests on, and where it ends]"
+                "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."], []
 
 
 def hard_rows(data):
@@ -204,8 +194,8 @@ def adversarial(data):
         what = f"{row.data}, d = {row.head_dim:.0f}"
         cells[what, row.variant] = f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
         cells[what, "ratio"] = ratios[row.data, row.head_dim]
-    return (["TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest "
-             f"library, `{LAST}`.", ""] + grid("data", cells, columns=[*names, "ratio"]) + provenance(each(rows)))
+    return ("TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest "
+            f"library, `{LAST}`.", grid("data", cells, columns=[*names, "ratio"]), rows)
 
 
 # --- Softmax ---
@@ -238,8 +228,8 @@ def gpu_rows(data):
               for dtype in dtypes for name, text in names.items()
               for cols, took in times[dtype, name].items()}
     ours = rows[rows.variant == [*names][0]]
-    return (grid("row length", {at: f"{x:.0f} %" for at, x in shares.items() if x == x},
-                 map(si, sorted({*ours.cols}))) + provenance(each(ours)))
+    return ("", grid("row length", {at: f"{x:.0f} %" for at, x in shares.items() if x == x},
+                     map(si, sorted({*ours.cols}))), ours)
 
 
 # --- Stage 1's two kernels ---
@@ -259,8 +249,8 @@ def gpu_blocks(data):
 
     def bytes_of_a_pass(line):
         return int(line.rows) * int(line.cols) * (4 if line.dtype == "f32" else 2)
-    return listing(sorted(lines, key=lambda line: (line.dtype != "f32", line.variant,
-                                                   -int(line.rows))), {
+    lines.sort(key=lambda line: (line.dtype != "f32", line.variant, -int(line.rows)))
+    return "", listing(lines, {
         "kernel": lambda line: line.variant, "type": lambda line: line.dtype,
         "shape": lambda line: f"[{si(line.rows)}, {si(line.cols)}]",
         "blocks": lambda line: str(-(-int(line.rows) // threads))
@@ -270,4 +260,4 @@ def gpu_blocks(data):
         "sectors per load": lambda line: line.sectors_per_load,
         "of these from L1": lambda line: f"{line.l1_hit_pct} %",
         "L1 busy": lambda line: f"{line.l1_pct} %",
-        "multiprocessors with work": lambda line: f"{line.active_pct} %"}) + provenance(lines)
+        "multiprocessors with work": lambda line: f"{line.active_pct} %"}), lines

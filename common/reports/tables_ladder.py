@@ -10,7 +10,7 @@ from asides import ASIDES, RUNG, SHAPES, text_of
 from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
 from results import Malformed, each, need, read_lines
-from words import grid, in_brackets, listing, markdown, panel_text, provenance, si, significant
+from words import grid, in_brackets, listing, markdown, panel_text, si, significant
 
 PROFILE = "profile_05_flash_cuda.csv"
 LADDER = "hopper/ladder.csv"  # all rungs in one process, 4k keys, in several rounds
@@ -58,9 +58,8 @@ def roofs(data):
         share = last.get((*key, row.length), 0) / row.gflops
         cells[panel, si(row.length)] = f"{row.gflops / 1000:.0f} ({100 * share:.0f} %)"
         cells[panel, "GEMM"] = f"{gemm[key]:.0f}"
-    return (["TFLOP/s without softmax (the share that the last rung reaches).", ""]
-            + grid("bf16", cells, columns=[*map(si, sorted({*used.length})), "GEMM"])
-            + provenance(each(used)))
+    return ("TFLOP/s without softmax (the share that the last rung reaches).",
+            grid("bf16", cells, columns=[*map(si, sorted({*used.length})), "GEMM"]), used)
 
 
 @table("decode")
@@ -90,9 +89,8 @@ def decode(data):
             * (row.head_dim + row.head_dim_v) / row.median_s / 1e9
         share = f"{100 * speed / row.ceiling:.0f} %" if row.ceiling_kind == "read" else ""
         cells[row.variant, shape(row)] = f"{speed:.0f}{in_brackets(share)}"
-    return (["GB/s of K and V (percent of the read ceiling).", ""]
-            + grid("variant", cells, columns=sorted({shape for _, shape in cells}), head=heading)
-            + provenance(each(rows)))
+    return ("GB/s of K and V (percent of the read ceiling).", grid(
+        "variant", cells, columns=sorted({shape for _, shape in cells}), head=heading), rows)
 
 
 @table("counters")
@@ -104,7 +102,7 @@ def counters(data):
     as_it_is = {"tensor %": "tensor_pct", "exp %": "exp_pct", "fma %": "fma_pct",
                 "issue %": "issue_pct", "shared %": "shared_pct", "conflicts %": "conflict_pct",
                 "warps %": "warps_pct", "GHz": "clock_ghz"}
-    return listing(lines, {
+    return "", listing(lines, {
         "rung": lambda line: f"{number_of(line.variant)} {line.variant}"
         if line.variant in RUNGS else line.variant,
         "d": lambda line: line.head_dim,
@@ -113,7 +111,7 @@ def counters(data):
            for head, column in as_it_is.items()},
         "DRAM MB": lambda line: f"{float(line.bytes_measured) / 1e6:.0f}",
         "registers": lambda line: line.registers,
-        "spilled bytes": lambda line: line.local_bytes}) + provenance(counted.values())
+        "spilled bytes": lambda line: line.local_bytes}), counted.values()
 
 
 def seen(counted, names, look_at):
@@ -149,14 +147,13 @@ def asides(data):
             used += [row, base[shape]]
     need(runs, "no measurement of the asides; common/reports/asides.py makes it")
     texts = {name: text_of(name).split("\n") for name in ASIDES}
-    return listing(ASIDES, {
+    return "", listing(ASIDES, {
         "aside": lambda name: f"`{name}`",
         "what it changes": lambda name: texts[name][0].removeprefix("Aside: "),
         "lines": lambda name: str(sum(line[:1] in ("+", "-") for line in
                                       texts[name][texts[name].index("") + 3:])),
         "times as fast as rung 13": lambda name: "; ".join(
-            at + over_runs(ratios) for at, ratios in runs.get(name, {}).items())}) \
-        + provenance(used)
+            at + over_runs(ratios) for at, ratios in runs.get(name, {}).items())}), used
 
 
 @table("levers")
@@ -167,8 +164,8 @@ def levers(data):
         at = line.head_dim if line.head_dim in usual else others
         cells.setdefault((line.lever, at), []).append(
             f"{line.ratio} ({'causal ' * (line.mask == 'causal')}{si(line.seqlen)})")
-    return grid("change", {at: ", ".join(texts) for at, texts in cells.items()},
-                columns=[*usual, others], head="d = {}".format)
+    return "", grid("change", {at: ", ".join(texts) for at, texts in cells.items()},
+                    columns=[*usual, others], head="d = {}".format), []
 
 
 @table(r"steps-(\d+)-(\d+)")
@@ -194,5 +191,4 @@ def steps(data, first, last):
     lines = markdown(columns, cells)
     if not data.machine:
         lines[1] = "|" + " :-- |" * 3 + " --: |" * len(panels) + " :-- |"
-    return ([f"Times as fast as the rung before, {si(rows.seqlen_k.max())} keys.", ""] + lines
-            + provenance(each(rows)))
+    return f"Times as fast as the rung before, {si(rows.seqlen_k.max())} keys.", lines, rows

@@ -2,7 +2,7 @@
 from ladder import listed
 from registry import table
 from results import PROBLEM, describe_work, each, need, same_work
-from words import (grid, in_brackets, listing, markdown, provenance, rate, seconds, share_of, si,
+from words import (grid, in_brackets, listing, markdown, rate, seconds, share_of, si,
                    significant)
 
 
@@ -33,7 +33,7 @@ def stage_table(data, stage, op):
     lines = sorted(latest.values(), key=lambda row: (
         stage != "5" and row.device == "gpu", place.get(row.variant, len(place)),
         first[row.variant]))
-    return listing(lines, {
+    return "", listing(lines, {
         "variant": lambda row: row.variant, "where": lambda row: row.on,
         "type": lambda row: row.dtype, "length": stage_size,
         "median": lambda row: seconds(row.median_s),
@@ -43,7 +43,7 @@ def stage_table(data, stage, op):
         "MB predicted / measured": lambda row: " / ".join(
             significant(value / 1e6) if value else "–"
             for value in (row.bytes_predicted, row.bytes_measured)),
-        "error / allowed": error_text}) + provenance(each(chosen))
+        "error / allowed": error_text}), chosen
 
 
 # --- All stages ---
@@ -90,12 +90,11 @@ def stages(data):
               *(f"{rate(row.gflops)} (`{row.variant}`)"
                 for row in (plainest(chosen, stage), fastest(chosen, stage)))]
              for stage, counts in COUNTS.items()]
-    return (markdown(["stage", "idea", "loops", "bytes per element", "bytes per score",
+    return "", (markdown(["stage", "idea", "loops", "bytes per element", "bytes per score",
                       "memory, MiB", "plain", "fastest"], cells)
             + ["", "Loops over a row and bytes per element: softmax, by theory. Bytes per score: what "
                "attention moves beyond q, k, v and o, by theory. Memory: arrays and workspace "
-               f"of the fastest. Measured: {describe_work(chosen[0])}, {si(length)} keys."]
-            + provenance(chosen))
+               f"of the fastest. Measured: {describe_work(chosen[0])}, {si(length)} keys."]), chosen
 
 
 def limits_shape(row):
@@ -129,7 +128,7 @@ def limits(data, op):
             "GFLOP/s, with one query GB/s") + " (percent of the ceiling)"
     body = grid("stage, variant", cells, names, shapes) if op == "softmax" else \
         grid("shape", {key[::-1]: text for key, text in cells.items()}, shapes, names)
-    return [f"{unit}.", ""] + body + provenance(chosen)
+    return f"{unit}.", body, chosen
 
 
 # --- Beside PyTorch ---
@@ -161,15 +160,15 @@ def cpu_peers(data, machine):
     pairs.sort(key=lambda pair: (
         pair[0].op, pair[0].dtype != "f32", *(getattr(pair[0], name) for name in (
             "rows", "cols", "heads_q", "head_dim", "causal", "threads"))))
-    return listing(pairs, {
+    return "", listing(pairs, {
         "what": lambda pair: peers_shape(pair[0]), "threads": lambda pair: f"{pair[0].threads:.0f}",
         "stage, variant": lambda pair: f"{pair[0].stage} {pair[0].variant}",
         "median": lambda pair: seconds(pair[0].median_s),
         "rate": lambda pair: rate(pair[0].gflops) if pair[0].gflops else "",
         "ceiling": lambda pair: share_of(pair[0], pair[0].ceiling_kind),
         "PyTorch": lambda pair: seconds(pair[1].median_s),
-        "times as fast as PyTorch": lambda pair: f"{pair[1].median_s / pair[0].median_s:.2f}"}) \
-        + provenance(row for pair in pairs for row in pair)
+        "times as fast as PyTorch": lambda pair: f"{pair[1].median_s / pair[0].median_s:.2f}"}), \
+        [row for pair in pairs for row in pair]
 
 
 @table("backward-cpu")
@@ -189,7 +188,7 @@ def backward_cpu(data):
              for (d, causal, n), line in sorted(lines.items())]
     head = [text for t in threads for text in (
         f"GFLOP/s, {t:.0f} thread{'s' * (t > 1)}", "of the peak", "times PyTorch")]
-    return markdown(["d", "mask", "keys", *head], cells) + provenance(each(rows))
+    return "", markdown(["d", "mask", "keys", *head], cells), rows
 
 
 @table("library_cpu")
@@ -202,10 +201,9 @@ def library_cpu(data):
     cells = [[kind[0], f"{kind[1]:.0f}", f"{kind[2]:.0f}", "causal" if kind[3] else "full",
               *(f"{x:.2f}" if x == x else "" for x in line)]
              for kind, line in zip(ratios.index, ratios.sort_index(axis=1).values)]
-    return ["Time of PyTorch's attention over the time of ours, for so many queries and keys; the "
-            "least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.", "",
-            *markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells)] \
-        + provenance(each(rows))
+    return ("Time of PyTorch's attention over the time of ours, for so many queries and keys; the "
+            "least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.",
+            markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells), rows)
 
 
 # --- A lesson ---
@@ -246,8 +244,6 @@ def lesson(data, stage):
         cells += [[key[0], f"`{key[1]}`", seconds(one.median_s) if one else ""] + (
             [seconds(two.median_s), significant(two.gflops),
              significant(two.peak_bytes / (1 << 20))] if two else [""] * 3)] * bool(one or two)
-    return ([f"Softmax of one row of {si(columns)} floats; attention of "
-             f"{si(keys)} queries and as many keys, one head, d = 64, float32.",
-             ""]
-            + markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"],
-                       cells) + provenance(used))
+    return (f"Softmax of one row of {si(columns)} floats; attention of "
+            f"{si(keys)} queries and as many keys, one head, d = 64, float32.",
+            markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"], cells), used)

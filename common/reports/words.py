@@ -100,9 +100,9 @@ def days_of(dates):
 
 
 def provenance(rows):
-    """The sentence under a table that says where it comes from."""
-    rows = list(rows)
+    """The sentence under a table that says where it comes from; rows: a table of pandas or a list."""
+    rows = list(rows.itertuples() if hasattr(rows, "itertuples") else rows)
     machine, compiler, commit = (", ".join(sorted({getattr(row, name) for row in rows} - {""}))
                                  for name in ("machine", "compiler", "commit"))
     when = days_of(row.date for row in rows) or "unknown date"
-    return ["", f"*{machine}; {compiler}; commit {commit}; {when}.*"]
+    return ["", f"*{machine}; {compiler}; commit {commit}; {when}.*"] if rows else []
