@@ -86,14 +86,11 @@ def stages(gpu=False):
     return table(rows)
 
 
-def ladder_rate(name, n):
-    """GFLOP/s: from 100 000 on rung 1 in equal ratios, and 743 000 on the last; rung 8 wins from
-    1k on, rung 9 up to 512 only, rung 11 never."""
+def ladder_rate(name):
+    """GFLOP/s: from 100 000 on rung 1 in equal ratios, and 743 000 on the last."""
     if name not in RUNGS:
         return 9e5 if name == "no_softmax" else 3e5
-    at = RUNGS.index(name)
-    low = {8: n < 1024, 9: n > 512, 11: True}.get(at + 1, False)
-    return (7.43e5 if name == LAST else 1e5 * 1.143 ** at) / (1.45 if low else 1)
+    return 7.43e5 if name == LAST else 1e5 * 1.143 ** RUNGS.index(name)
 
 
 def ladder():
@@ -105,7 +102,7 @@ def ladder():
         for n in (128, 256, 512, 1024, 4096):
             for d in (64, 128):
                 row = attention(stage, name, "gpu", dtype, 1, 7.6e5, n, 4096 // n, 2048 // d, d)
-                rate = ladder_rate(name, n)
+                rate = ladder_rate(name)
                 rows.append(row | {"gflops": rate, "median_s": row["flops"] / rate / 1e9,
                                    "peak_bytes": 1 << (30 if name == "pytorch-math" else 28)})
         if stage == 5:
