@@ -27,15 +27,12 @@ static size_t bytes_of_keys(int rank)
 static void exchange(int step)
 {
     int ranks = world.ranks;
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
-        if (step >= 2) CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->computed[step - 1], 0));
-        CUDA_CHECK(cudaEventRecord(g->copy_began[step], g->copy));
+    EACH_GPU(g) {
+        if (step >= 2) CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->when[COMPUTED][step - 1], 0));
+        CUDA_CHECK(cudaEventRecord(g->when[COPY_BEGAN][step], g->copy));
     }
     NCCL_CHECK(ncclGroupStart());
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
+    EACH_GPU(g) {
         int now = owner_of(g->rank, step, ranks), next = owner_of(g->rank, step + 1, ranks);
         NCCL_CHECK(ncclSend(g->keys_at[place_of_step(step)], bytes_of_keys(now),
                                ncclUint8, (g->rank + 1) % ranks, g->comm, g->copy));
@@ -43,11 +40,7 @@ static void exchange(int step)
                                ncclUint8, (g->rank - 1 + ranks) % ranks, g->comm, g->copy));
     }
     NCCL_CHECK(ncclGroupEnd());
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
-        CUDA_CHECK(cudaEventRecord(g->arrived[step + 1], g->copy));
-    }
+    EACH_GPU(g) CUDA_CHECK(cudaEventRecord(g->when[ARRIVED][step + 1], g->copy));
 }
 
 /* Enqueues what one GPU computes in a step. */
@@ -57,15 +50,14 @@ static void compute(struct gpu *g, int step)
     struct chunks keys = keys_of(strategy, &whole, owner, world.ranks);
     struct piece pieces[MOST_PIECES];
     int n = pieces_of(&whole, &g->queries, &keys, pieces);
-    CUDA_CHECK(cudaSetDevice(g->device));
-    if (step > 0) CUDA_CHECK(cudaStreamWaitEvent(g->compute, g->arrived[step], 0));
-    CUDA_CHECK(cudaEventRecord(g->compute_began[step], g->compute));
+    if (step > 0) CUDA_CHECK(cudaStreamWaitEvent(g->compute, g->when[ARRIVED][step], 0));
+    CUDA_CHECK(cudaEventRecord(g->when[COMPUTE_BEGAN][step], g->compute));
     bool all_rows = n > 0 && range_size(pieces[0].rows) == g->n_q;
     if (step == 0 && !all_rows && g->n_q) clear_part(g);
     for (int i = 0; i < n; i++)
         fold_piece(g, &pieces[i], g->keys_at[place_of_step(step)], chunks_size(&keys),
                    step > 0 || i > 0 || !all_rows, step + 1 < world.ranks || i + 1 < n);
-    CUDA_CHECK(cudaEventRecord(g->computed[step], g->compute));
+    CUDA_CHECK(cudaEventRecord(g->when[COMPUTED][step], g->compute));
 }
 
 void ring_attention(void)
@@ -73,6 +65,6 @@ void ring_attention(void)
     int ranks = world.ranks;
     for (int step = 0; step < ranks; step++) {
         if (step + 1 < ranks) exchange(step);
-        for (int i = 0; i < world.local; i++) compute(&gpus[i], step);
+        EACH_GPU(g) compute(g, step);
     }
 }

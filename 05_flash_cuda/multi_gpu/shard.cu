@@ -69,7 +69,6 @@ static void shard_new(struct gpu *g, int ranks)
     size_t rows = size_times(heads_q(), g->n_q), part = 4 * size_times(rows, d + 1);
     size_t keys = number() * size_times(size_times(heads_kv(), most_keys(strategy, &whole, ranks)),
                                         whole.head_dim + d);
-    CUDA_CHECK(cudaSetDevice(g->device));
     g->q = (char *)take(g, number() * size_times(rows, whole.head_dim));
     for (int i = 0; i < (strategy->is_ring ? PLACES : 1) && i < ranks; i++)
         g->keys_at[i] = (char *)take(g, keys);
@@ -87,8 +86,7 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
     whole = *p;
     strategy = s;
     team_patience = 15 + problem_flops(p) / (1e13 * world.ranks); /* a GPU does 60e13 */
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
+    EACH_GPU(g) {
         shard_new(g, world.ranks);
         if (!g->lacking || why) continue;
         snprintf(text, sizeof text, "rank %d: its part of %.1f GB does not fit into the GPU's "
@@ -100,9 +98,7 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
 
 void shards_free(void)
 {
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
+    EACH_GPU(g) {
         for (int k = 0; k < g->n_owned; k++) CUDA_CHECK(cudaFree(g->owned[k]));
         g->n_owned = 0;
     }
@@ -110,10 +106,9 @@ void shards_free(void)
 
 double shard_bytes(void)
 {
-    size_t most = 0;
-    for (int i = 0; i < world.local; i++)
-        if (gpus[i].bytes > most) most = gpus[i].bytes;
-    return (double)most;
+    double most = 0;
+    EACH_GPU(g) most = fmax(most, (double)g->bytes);
+    return most;
 }
 
 /* Few queries read every key once: their ceiling is the memory, not the tensor cores. */
@@ -156,10 +151,8 @@ void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed)
 
 void shards_draw(uint64_t seed)
 {
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
+    EACH_GPU(g) {
         uint64_t own = seed + ((uint64_t)(g->rank + 1) << 44);
-        CUDA_CHECK(cudaSetDevice(g->device));
         draw_normal(g->q, heads_q() * g->n_q * whole.head_dim, whole.dtype,
                     strategy->is_ring ? own : seed);
         draw_normal(g->keys_at[0], heads_kv() * g->n_k * (whole.head_dim + whole.head_dim_v),
@@ -180,23 +173,18 @@ void shard_take(int i, enum array which, size_t first, size_t n, void *to)
 double shards_attention(void)
 {
     double longest = 0;
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
+    EACH_GPU(g) {
         CUDA_CHECK(cudaEventRecord(g->began, g->compute));
         CUDA_CHECK(cudaStreamWaitEvent(g->copy, g->began, 0));
     }
     if (strategy->is_ring) ring_attention();
     else tree_attention();
-    for (int i = 0; i < world.local; i++) {
-        CUDA_CHECK(cudaSetDevice(gpus[i].device));
-        CUDA_CHECK(cudaEventRecord(gpus[i].ended, gpus[i].compute));
-    }
+    EACH_GPU(g) CUDA_CHECK(cudaEventRecord(g->ended, g->compute));
     team_wait();
-    for (int i = 0; i < world.local; i++) {
+    EACH_GPU(g) {
         float ms = 0;
-        CUDA_CHECK(cudaEventElapsedTime(&ms, gpus[i].began, gpus[i].ended));
-        if (1e-3 * ms > longest) longest = 1e-3 * ms;
+        CUDA_CHECK(cudaEventElapsedTime(&ms, g->began, g->ended));
+        longest = fmax(longest, 1e-3 * ms);
     }
     return longest;
 }

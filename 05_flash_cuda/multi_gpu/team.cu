@@ -61,12 +61,8 @@ static void open_gpu(struct gpu *g)
     CUDA_CHECK(cudaStreamCreateWithPriority(&g->copy, cudaStreamNonBlocking, most));
     CUDA_CHECK(cudaEventCreate(&g->began));
     CUDA_CHECK(cudaEventCreate(&g->ended));
-    for (int i = 0; i < MOST_RANKS; i++) {
-        CUDA_CHECK(cudaEventCreate(&g->compute_began[i]));
-        CUDA_CHECK(cudaEventCreate(&g->computed[i]));
-        CUDA_CHECK(cudaEventCreate(&g->copy_began[i]));
-        CUDA_CHECK(cudaEventCreate(&g->arrived[i]));
-    }
+    for (auto &steps : g->when)
+        for (cudaEvent_t &event : steps) CUDA_CHECK(cudaEventCreate(&event));
 }
 
 const char *ranks_open(void)
@@ -84,42 +80,33 @@ const char *ranks_open(void)
         open_gpu(&gpus[i]);
     }
     NCCL_CHECK(ncclGroupStart());
-    for (int i = 0; i < world.local; i++) {
-        CUDA_CHECK(cudaSetDevice(gpus[i].device));
-        NCCL_CHECK(ncclCommInitRank(&gpus[i].comm, world.ranks, id, gpus[i].rank));
-    }
+    EACH_GPU(g) NCCL_CHECK(ncclCommInitRank(&g->comm, world.ranks, id, g->rank));
     NCCL_CHECK(ncclGroupEnd());
     return NULL;
 }
 
 static void close_gpu(struct gpu *g)
 {
-    CUDA_CHECK(cudaSetDevice(g->device));
     CUDA_CHECK(cudaStreamDestroy(g->compute));
     CUDA_CHECK(cudaStreamDestroy(g->copy));
     CUDA_CHECK(cudaEventDestroy(g->began));
     CUDA_CHECK(cudaEventDestroy(g->ended));
-    for (int i = 0; i < MOST_RANKS; i++) {
-        CUDA_CHECK(cudaEventDestroy(g->compute_began[i]));
-        CUDA_CHECK(cudaEventDestroy(g->computed[i]));
-        CUDA_CHECK(cudaEventDestroy(g->copy_began[i]));
-        CUDA_CHECK(cudaEventDestroy(g->arrived[i]));
-    }
+    for (auto &steps : g->when)
+        for (cudaEvent_t event : steps) CUDA_CHECK(cudaEventDestroy(event));
 }
 
 void ranks_close(void)
 {
     NCCL_CHECK(ncclGroupStart());
-    for (int i = 0; i < world.local; i++) NCCL_CHECK(ncclCommDestroy(gpus[i].comm));
+    EACH_GPU(g) NCCL_CHECK(ncclCommDestroy(g->comm));
     NCCL_CHECK(ncclGroupEnd());
-    for (int i = 0; i < world.local; i++) close_gpu(&gpus[i]);
+    EACH_GPU(g) close_gpu(g);
 }
 
 /* Is there still work on this GPU?  Ends everything on an error of CUDA or NCCL. */
 static bool is_busy(const struct gpu *g)
 {
     ncclResult_t error;
-    CUDA_CHECK(cudaSetDevice(g->device));
     NCCL_CHECK(ncclCommGetAsyncError(g->comm, &error));
     if (error != ncclSuccess && error != ncclInProgress)
         fail("rank %d: NCCL: %s", g->rank, ncclGetErrorString(error));
@@ -134,11 +121,11 @@ static bool is_busy(const struct gpu *g)
 void team_wait(void)
 {
     double began = seconds_now();
-    for (int i = 0; i < world.local; i++)
-        while (is_busy(&gpus[i])) {
+    EACH_GPU(g)
+        while (is_busy(g)) {
             if (seconds_now() - began > team_patience)
                 fail("rank %d: no end after %.0f s; another rank has stopped, or the link",
-                     gpus[i].rank, team_patience);
+                     g->rank, team_patience);
             sched_yield();
         }
 }

@@ -11,6 +11,7 @@
 #include "ranks/shards.h"
 
 enum { MOST_RANKS = 64, PLACES = 3 };
+enum { COMPUTE_BEGAN, COMPUTED, COPY_BEGAN, ARRIVED, N_MOMENTS }; /* ARRIVED: for that step */
 
 /* One GPU: a rank.  Arrays are in its memory, contiguous over the rows that it holds. */
 struct gpu {
@@ -31,12 +32,18 @@ struct gpu {
     size_t bytes;                 /* of all arrays */
     bool lacking;                 /* there is not as much memory */
     /* When things happen: the whole call, and each step of the ring. */
-    cudaEvent_t began, ended;
-    cudaEvent_t compute_began[MOST_RANKS], computed[MOST_RANKS];
-    cudaEvent_t copy_began[MOST_RANKS], arrived[MOST_RANKS];
+    cudaEvent_t began, ended, when[N_MOMENTS][MOST_RANKS];
 };
 
 extern struct gpu gpus[MOST_RANKS]; /* world.local of them */
+
+/* A loop over them, in which each is the current device. */
+#define EACH_GPU(g) for (struct gpu *g = gpus; g < gpus + world.local && gpu_set(g); g++)
+static inline bool gpu_set(const struct gpu *g)
+{
+    CUDA_CHECK(cudaSetDevice(g->device));
+    return true;
+}
 
 /* Seconds until a call counts as hung: grows with the work. */
 extern double team_patience;

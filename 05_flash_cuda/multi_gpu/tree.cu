@@ -13,12 +13,11 @@
 static void fold_own_keys(struct gpu *g)
 {
     struct piece x[MOST_PIECES]; /* all of its keys are one */
-    CUDA_CHECK(cudaSetDevice(g->device));
-    CUDA_CHECK(cudaEventRecord(g->compute_began[0], g->compute));
+    CUDA_CHECK(cudaEventRecord(g->when[COMPUTE_BEGAN][0], g->compute));
     int sees = pieces_of(&whole, &g->queries, &g->keys, x);
     if (sees) fold_piece(g, x, g->keys_at[0], g->n_k, false, true);
     else clear_part(g);
-    CUDA_CHECK(cudaEventRecord(g->computed[0], g->compute));
+    CUDA_CHECK(cudaEventRecord(g->when[COMPUTED][0], g->compute));
 }
 
 /* All parts on every GPU, merged there. */
@@ -26,15 +25,12 @@ template <class T> static void gather_and_fold(void)
 {
     size_t rows = whole.batch * whole.heads_q * whole.seqlen_q, d = whole.head_dim_v;
     NCCL_CHECK(ncclGroupStart());
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
+    EACH_GPU(g) {
         NCCL_CHECK(ncclAllGather(g->part, g->gathered, rows * (d + 1), ncclFloat, g->comm,
                                  g->compute));
     }
     NCCL_CHECK(ncclGroupEnd());
-    for (int i = 0; i < world.local; i++) {
-        struct gpu *g = &gpus[i];
-        CUDA_CHECK(cudaSetDevice(g->device));
+    EACH_GPU(g) {
         cudaLaunchConfig_t config = merge_launch(rows, g->compute);
         CUDA_CHECK(cudaLaunchKernelEx(&config, fold_kernel<T>, (T *)g->o, g->lse, g->gathered,
                                       world.ranks, rows, d));
@@ -44,7 +40,7 @@ template <class T> static void gather_and_fold(void)
 void tree_attention(void)
 {
     if (gpus[0].n_q == 0 || whole.batch * whole.heads_q == 0) return;
-    for (int i = 0; i < world.local; i++) fold_own_keys(&gpus[i]);
+    EACH_GPU(g) fold_own_keys(g);
     if (whole.dtype == BF16) gather_and_fold<__nv_bfloat16>();
     else gather_and_fold<__half>();
 }

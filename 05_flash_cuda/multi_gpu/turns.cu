@@ -75,9 +75,9 @@ static void write_step(FILE *f, const struct gpu *g, int step, bool copies)
 {
     float begin = 0, end = 0;
     CUDA_CHECK(cudaEventElapsedTime(&begin, g->began,
-                                    copies ? g->copy_began[step] : g->compute_began[step]));
-    CUDA_CHECK(cudaEventElapsedTime(&end, g->began,
-                                    copies ? g->arrived[step + 1] : g->computed[step]));
+                                    g->when[copies ? COPY_BEGAN : COMPUTE_BEGAN][step]));
+    CUDA_CHECK(cudaEventElapsedTime(&end, g->began, copies ? g->when[ARRIVED][step + 1]
+                                                           : g->when[COMPUTED][step]));
     fprintf(f, "%s,%d,%d,%d,%d,%s,%.4f,%.4f\n", strategy->name, whole.causal, world.ranks,
             g->rank, step, copies ? "copy" : "compute", begin, end);
 }
@@ -89,10 +89,9 @@ const char *timeline_write(const char *path)
     if (!f) return "--timeline: the file cannot be written";
     fseek(f, 0, SEEK_END);
     if (ftell(f) == 0) fprintf(f, "strategy,causal,gpus,rank,step,what,begin_ms,end_ms\n");
-    for (int i = 0; i < world.local; i++) {
-        CUDA_CHECK(cudaSetDevice(gpus[i].device));
-        for (int s = 0; s < steps; s++) write_step(f, &gpus[i], s, false);
-        for (int s = 0; s + 1 < steps; s++) write_step(f, &gpus[i], s, true);
+    EACH_GPU(g) {
+        for (int s = 0; s < steps; s++) write_step(f, g, s, false);
+        for (int s = 0; s + 1 < steps; s++) write_step(f, g, s, true);
     }
     fclose(f);
     return NULL;
