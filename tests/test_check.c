@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "verification/check_variant.h"
+#include "program/bench.h"
 #include "program/options.h"
 
 /* ---- variants, right and wrong ---- */
@@ -154,4 +155,13 @@ Test(check, one_seed_for_all_cases)
     const struct variant *v[] = {&flat, NULL};
     struct options o = {.quick = 1, .has_seed = 1, .seed = 4711};
     cr_expect(run_check(v, o) == 1 && strstr(text, "seed 4711;"), "%s", text);
+}
+
+Test(check, bench_ends_with_1_where_a_result_is_wrong)
+{
+    struct stage stage = {.number = 9, .name = "99_planted"};
+    struct problem p = {.op = OP_SOFTMAX, .rows = 3, .cols = 40};
+    struct pace pace;
+    cr_expect(bench_measure(&stage, &good, p, 0.01, NULL, &pace) == 0);
+    cr_expect(bench_measure(&stage, &flat, p, 0.01, NULL, &pace) == 1);
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from helpers import BUILD, STAGES, normal, refused, run, save, stage
+from helpers import BUILD, STAGES, lines_of, normal, refused, run, save, stage
 
 EVERY = range(1, 6)
 QKV = ["run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--o", "o.npy"]
@@ -88,6 +88,20 @@ def test_csv_goes_into_a_pipe():
     out = stage(1, "bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv",
                 "/dev/stdout").out
     assert "stage,variant,op" in out and "\n01_naive,naive,softmax" in out
+
+
+def test_numbers_of_a_measurement_fit_together():
+    """By design.md, section 6.  Causal and square: half of the pairs."""
+    stage(3, "bench", "--variant", "online", "--op", "attention", "--seqlen-q", 64, "--heads-q", 2,
+          "--head-dim", 32, "--head-dim-v", 16, "--causal", "--csv", "a.csv")
+    (line,) = lines_of("a.csv")
+    x = {name: float(line[name]) for name in (
+        "flops", "gflops", "bytes_predicted", "gbps", "median_s", "min_s", "ceiling", "pct_ceiling")}
+    assert x["flops"] == 2 * (32 + 16) * 2 * 64 * 64 / 2 and x["min_s"] <= x["median_s"]
+    for got, want in ((x["gflops"], x["flops"] / x["median_s"] / 1e9),
+                      (x["gbps"], x["bytes_predicted"] / x["median_s"] / 1e9),
+                      (x["pct_ceiling"], 100 * x["gflops"] / x["ceiling"])):
+        assert abs(got / want - 1) < 1e-4, (line["ceiling_kind"], x)
 
 
 def test_csv_is_left_alone_when_its_columns_are_others():

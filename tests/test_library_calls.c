@@ -41,7 +41,7 @@ static struct five_steps_attention_problem on_gpu(void)
 /* The backward pass of one of them. */
 static struct five_steps_attention_problem backward(void)
 {
-    static float dq[8], dk[8], dv[8];
+    static _Alignas(16) float dq[8], dk[8], dv[8];
     struct five_steps_attention_problem p = sound();
     p.batch = 1, p.cu_seqlens_q = p.cu_seqlens_k = p.page_table = NULL;
     p.d_o = numbers, p.dq = dq, p.dk = dk, p.dv = dv;
@@ -211,10 +211,14 @@ Test(library_calls, mistakes_of_the_backward_pass_are_named)
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "pages", p = sound(); p.d_o = numbers;
                    p.dq = p.dk = p.dv = results);
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "backward", p.kernel = "all_cores");
-    struct five_steps_attention_problem p = backward();
-    ((float *)p.dq)[3] = 7, p.seqlen_k = 0;
-    expect(p, FIVE_STEPS_OK, "");
-    cr_expect(((float *)p.dq)[3] == 0, "without keys dq is 0");
+    for (int way = 0; way < 4; way++) { /* without keys dq is 0, without queries dk */
+        struct five_steps_attention_problem p = backward();
+        float *d = way % 2 ? p.dk : p.dq;
+        *(way % 2 ? &p.seqlen_q : &p.seqlen_k) = 0;
+        p.window = 0, p.device = way / 2 ? GPU : CPU, d[3] = 7;
+        expect(p, FIVE_STEPS_OK, "");
+        cr_expect(d[3] == 0, "way %d: %g", way, (double)d[3]);
+    }
 }
 
 Test(library_calls, softmax_refuses_what_is_wrong)

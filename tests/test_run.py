@@ -109,6 +109,9 @@ def test_value_that_overflows_in_f16_stays_behind_its_mask(number):
     stage(number, *FILES, "--causal", "--dtype", "f16")
     o = load("o.npy")
     assert (o[0] == 1).all() and np.isinf(o[1]).all(), o
+    if number == 5:  # a variant that multiplies masked rows by 0 is not taken, even by its name
+        refused(5, *FILES, "--causal", "--dtype", "f16", "--variant", "register_tiled",
+                says="does not support NaN or inf in v")
 
 
 @pytest.mark.parametrize("number", EVERY[:4])
