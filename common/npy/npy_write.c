@@ -143,16 +143,12 @@ static const char *write_file(const struct npy_writer *w)
 
 const char *npy_writer_commit(struct npy_writer *w, size_t n)
 {
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
-    enum { N_CAUGHT = sizeof caught / sizeof *caught, N_STOPS = 3 }; /* others fail a write */
-    struct sigaction before[N_CAUGHT], with = {.sa_handler = remove_temporaries};
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     const char *error = NULL;
     writing = w, n_writing = n;
-    for (int i = 0; i < N_CAUGHT; i++) {
-        if (i == N_STOPS) with.sa_handler = SIG_IGN;
-        sigaction(caught[i], &with, &before[i]);
-        if (before[i].sa_handler == SIG_IGN) sigaction(caught[i], &before[i], NULL);
-    }
+    signal(SIGXFSZ, SIG_IGN); /* it fails a write */
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (signal(ends[i], remove_temporaries) == SIG_IGN) signal(ends[i], SIG_IGN);
     for (size_t t = 0; t < n && !error; t++)
         if (w[t].path) error = write_file(&w[t]);
     for (size_t t = 0; t < n && !error; t++)
@@ -160,7 +156,6 @@ const char *npy_writer_commit(struct npy_writer *w, size_t n)
             error = npy_error("%s: cannot be replaced (%s)", w[t].path, strerror(errno));
     for (size_t t = 0; t < n; t++)
         if (w[t].temporary) unlink(w[t].temporary); /* what has not become the target */
-    for (int i = 0; i < N_CAUGHT; i++) sigaction(caught[i], &before[i], NULL);
     n_writing = 0;
     npy_writer_abort(w, n);
     return error;
