@@ -9,9 +9,9 @@ A table stands between the lines
     <!-- table:NAME end -->
 
 in README.md, NN_*/README.md, notes/*.md or the files given.  Every table can stand on every
-page; NAME@h100 is the same table of another GPU's files (results.py).  The same CSV gives the same bytes.  Exit status: 0; 1 with --check when a file would
-change, or when a table lacks its data; 2 bad usage, a malformed CSV or a mark that is
-unknown or has no partner.
+page; NAME@h100 is the same table of another GPU's files (results.py).  The same CSV gives the
+same bytes.  Exit status: 0; 1 with --check when a file would change, or when a table lacks its
+data; 2 bad usage, a malformed CSV or a mark that is unknown or has no partner.
 """
 import argparse
 import os
