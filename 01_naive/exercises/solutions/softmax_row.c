@@ -35,7 +35,6 @@ static float softmax_row(const float *x, float *y, size_t n)
     return l;
     /* skeleton
     // Your code.
-    (void)x, (void)y, (void)n;
     return 0;
     solution end */
 }

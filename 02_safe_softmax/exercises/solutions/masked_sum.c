@@ -39,7 +39,6 @@ static void weighted_sum(const struct head *h, size_t i, const float *p_i, float
     }
     /* skeleton
     // Your code.
-    (void)h, (void)i, (void)p_i, (void)o_i;
     solution end */
 }
 /* <<< end of your part */

@@ -50,7 +50,6 @@ static void softmax_row(const float *x, float *y, size_t n)
 #endif
     /* skeleton
     // Your code.
-    (void)x, (void)y, (void)n;
 #if TASK == 1
     return 0;
 #endif

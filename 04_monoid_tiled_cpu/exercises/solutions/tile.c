@@ -89,7 +89,6 @@ static void tiles_of_head(const struct head *h)
     }
     /* skeleton
     // Your code, with calls of fetch() and tile_score().
-    (void)h, (void)fetch, (void)tile_score, (void)smaller;
     solution end */
 }
 /* <<< end of your part */

@@ -52,7 +52,6 @@ static __device__ void push_tile(struct state *x, float *o, const float *s,
     }
     /* skeleton
     // Your code.
-    (void)x, (void)o, (void)s, (void)v, (void)head_dim_v;
     solution end */
 }
 /* <<< end of your part */

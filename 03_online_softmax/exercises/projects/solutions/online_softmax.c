@@ -1,11 +1,7 @@
 /* online_softmax.c: project of stage 3, 40 points: softmax at the speed of memory.
  *
  * One way to do it: 16 lanes, each an online softmax of its own, merged at the end of the row; a
- * correction for each block of 64 vectors only; an exponential that the compiler can vectorise.
- *
- * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
- * Judged like: safe_row
- * Right, and how fast:  make project EX=online_softmax */
+ * correction for each block of 64 vectors only; an exponential that the compiler can vectorise. */
 #include "grader/exercise.h"
 
 enum { WIDTH = 16, BLOCK = 64 * WIDTH };
