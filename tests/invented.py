@@ -1,10 +1,6 @@
 """invented.py: measurements to test the reports with.  Nothing was measured.
 
     stages(gpu=False)   stages 1 to 5 and, where asked for, PyTorch on a GPU
-    ladder()            stage 5's rungs and their profile; every 16-bit line twice: cold, and
-                        sustained at twice the speed
-    hard(rows)          the same on difficult data
-    blocks()            stage 1's two kernels on a GPU and their profile; a copy takes 1 ms
 """
 import sys
 
@@ -13,7 +9,6 @@ import pandas as pd
 from helpers import ROOT
 
 sys.path.insert(0, str(ROOT / "common/reports"))
-from ladder import LAST, LAST_PORTABLE, RUNGS  # noqa: E402
 from results import NUMBERS, TEXTS  # noqa: E402
 
 BASE = {"dtype": "f32", "reps": 20, "date": "2000-01-02T03:04:05Z", "commit": "0000000",
@@ -84,62 +79,3 @@ def stages(gpu=False):
         rows += [softmax(stage, "simd", passes, share * (1 - 10 / n), n)
                  for n in (128, 1024, 8192, 65536)]
     return table(rows)
-
-
-def ladder_rate(name):
-    """GFLOP/s: from 100 000 on rung 1 in equal ratios, and 743 000 on the last."""
-    if name not in RUNGS:
-        return 9e5 if name == "no_softmax" else 3e5
-    return 7.43e5 if name == LAST else 1e5 * 1.143 ** RUNGS.index(name)
-
-
-def ladder():
-    """(measurements, profile)."""
-    rows, counted = [], []
-    for name in [*RUNGS, "no_softmax", "pytorch-cudnn", "pytorch-math"]:
-        stage = 5 if name in RUNGS else "roof" if name == "no_softmax" else "peer"
-        dtype = "f32" if "tiled" in name else "bf16"
-        for n in (128, 256, 512, 1024, 4096):
-            for d in (64, 128):
-                row = attention(stage, name, "gpu", dtype, 1, 7.6e5, n, 4096 // n, 2048 // d, d)
-                rate = ladder_rate(name)
-                rows.append(row | {"gflops": rate, "median_s": row["flops"] / rate / 1e9,
-                                   "peak_bytes": 1 << (30 if name == "pytorch-math" else 28)})
-        if stage == 5:
-            counted.append(rows[-1] | {
-                "reps": "", "min_s": "", "tensor_pct": 6 * len(counted) + 1, "exp_pct": 50,
-                "fma_pct": "", "issue_pct": 30, "shared_pct": 40, "conflict_pct": 0.5,
-                "warps_pct": 12, "clock_ghz": 1.7, "registers": 168, "local_bytes": 0})
-    for name in (LAST_PORTABLE, LAST, "split_kv"):
-        rows += [attention(5, name, "gpu", "bf16", 1, 7.6e5, n, 1, 16, 128) | {
-            "seqlen_q": 1, "median_s": 1e-5 if name == "split_kv" else n * 1e-8}
-            for n in (256, 4096, 8192)]
-    rows += [row | {"gflops": 2 * row["gflops"], "median_s": row["median_s"] / 2,
-                    "flags": "sustained; bhld; lse"} for row in rows if row["dtype"] == "bf16"]
-    return table(rows), table(counted)
-
-
-def hard(rows):
-    """The lines of 4k keys as if on difficult data."""
-    return rows[(rows.seqlen_q == 4096) & (rows.dtype == "bf16") & (rows["flags"] == "-O3")].assign(
-        flags="cold; bhld; lse; steep")
-
-
-def blocks():
-    """(measurements, profile): two kernels at two shapes, cold and sustained; three counted."""
-    rows, counted = [], []
-    for name, n, cols, ms, sectors, active in (
-            ("gpu_thread_per_row", 4096, 65536, 60, 31.5, 12.1),
-            ("gpu_thread_per_row", 262144, 1024, 30, 32, 99),
-            ("gpu_block_per_row", 4096, 65536, 2, 4, 98), ("gpu_block_per_row", 262144, 1024, 1.5, 4, 97),
-            ("gpu_block_per_row", 16, 1 << 24, 40, 4, 12)):
-        row = softmax(1, name, 3, 0.5, 1024) | {
-            "device": "gpu", "machine": "invented GPU", "rows": n, "cols": cols, "median_s": ms / 1e3,
-            "bytes_measured": "", "ceiling": 8 * (1 << 28) / 1e-3 / 1e9, "flags": "cold"}
-        counted.append(row | {
-            "reps": "", "bytes_measured": 3.5 * 4 * (1 << 28), "l1_hit_pct": 87.5,
-            "median_s": 2 * row["median_s"], "sectors_per_load": sectors, "l1_pct": "",
-            "active_pct": active})
-        if n > 16:
-            rows += [row, row | {"median_s": row["median_s"] / 2, "flags": "sustained"}]
-    return table(rows), table(counted).astype(object)

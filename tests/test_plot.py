@@ -7,7 +7,6 @@ pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
 import invented  # noqa: E402
 from helpers import BUILD, ROOT  # noqa: E402
-import figures_stages  # noqa: E402
 import plot  # noqa: E402
 import results  # noqa: E402
 from test_tables import write  # noqa: E402
@@ -27,38 +26,19 @@ def drawn(capsys):
     return draw
 
 
-def measured(ladder):
-    rows, counted = invented.ladder()
-    write(rows if ladder else invented.stages(gpu=True))
-    if ladder:
-        write(counted, "profile_05_flash_cuda.csv")
-
-
-@pytest.mark.parametrize("measure, options, wanted", [
-    (lambda: measured(False), ["--program", PROGRAM],
-     ["arc.png", "flash.png", "map.png", "memory.png"]),
-    (lambda: measured(False), ["roofline_cpu.png", "roofline_gpu.png"],
-     ["roofline_cpu.png", "roofline_gpu.png"]),
-    (lambda: measured(True), ["staircase.png"], ["staircase.png"]),
-    (lambda: None, ["swizzle.png", "fragments.png"], ["fragments.png", "swizzle.png"])])
-def test_figures_are_drawn_and_are_the_same_again(drawn, measure, options, wanted):
-    measure()
+@pytest.mark.parametrize("options, wanted", [
+    (["--program", PROGRAM], ["arc.png", "flash.png", "map.png", "memory.png"]),
+    (["roofline_cpu.png", "roofline_gpu.png"], ["roofline_cpu.png", "roofline_gpu.png"]),
+    (["--results", ROOT / "notes/results", "staircase.png"], ["staircase.png"]),
+    (["swizzle.png", "fragments.png"], ["fragments.png", "swizzle.png"])])
+def test_figures_are_drawn_and_are_the_same_again(drawn, options, wanted):
+    write(invented.stages(gpu=True))
     for out in ("one", "two"):
         status, names, said = drawn(out, "--results", "results", *options)
         assert status == 0 and names == wanted, said
     for name in wanted:
         first, second = (pathlib.Path(out, name).read_bytes() for out in ("one", "two"))
         assert first == second and first[:4] == b"\x89PNG", name
-
-
-def test_the_arc_takes_the_ladder_that_was_measured_as_a_whole():
-    measured(False)
-    rows = invented.ladder()[0]
-    write(rows.query("seqlen_k != 4096"), "hopper/ladder.csv")
-    shown = dict(figures_stages.arc_groups(figures_stages.with_ladder(
-        results.Data(pathlib.Path("results")))))["GPU, bfloat16"]
-    wgmma = next(row for row in shown if row.variant == "wgmma")
-    assert wgmma.gflops == invented.ladder_rate("wgmma") and wgmma.length == 1024
 
 
 @pytest.mark.parametrize("options, word", [
