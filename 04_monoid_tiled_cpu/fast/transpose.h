@@ -84,19 +84,6 @@ static void transpose_floats(const float *from, size_t stride, float *to, size_t
 /* to (n) = bf16 of factor * x (n), n <= 16, ties to even. */
 static void narrow_row(const float *x, float factor, size_t n, uint16_t *to)
 {
-#if LANES == 16
-    if (n == 16) {
-        vfloat y = vload(x) * factor;
-        __m512i bits = _mm512_castps_si512(y), odd = _mm512_srli_epi32(bits, 16);
-        odd = _mm512_and_si512(odd, _mm512_set1_epi32(1));
-        bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-        __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
-        bits = _mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7fc00000));
-        bits = _mm512_srli_epi32(bits, 16);
-        _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(bits));
-        return;
-    }
-#endif
     for (size_t i = 0; i < n; i++) to[i] = float_to_bfloat(x[i] * factor);
 }
 
