@@ -3,11 +3,10 @@
  * exp(x) passes the largest number of a type at x = ln(largest): 88.72 for float32, 11.09
  * for float16, 88.72 for bfloat16, whose spacing there is 0.5.  The sum of n terms passes
  * it ln(n) earlier. */
-#include "overflow.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness.h"
 #include "problem/half.h"
 
 /* Does the row of n scores x come out as n weights 1 / n? */
@@ -42,9 +41,10 @@ static int sum_survives(enum dtype dtype, size_t n, float x)
     return 1;
 }
 
-/* Halves the interval between 1, which survives, and 128, which does not.  Positive floats sort
- * like their bits, and so do those of a 16-bit type: its values are the floats whose low bits (13
- * of float16, 16 of bfloat16) are 0. */
+/* The least score x for which a row of n scores that are all x is wrong: of floats by softmax_row,
+ * of 16 bits by a sum in which every number is rounded.  Halves the interval between 1, which
+ * survives, and 128, which does not.  Positive floats sort like their bits, and so do those of a
+ * 16-bit type: its values are the floats whose low bits (13 of float16, 16 of bfloat16) are 0. */
 static float first_failing(function_of_row *softmax_row, enum dtype dtype, size_t n)
 {
     uint32_t step = dtype == F32 ? 1u : dtype == F16 ? 1u << 13 : 1u << 16;
@@ -59,21 +59,12 @@ static float first_failing(function_of_row *softmax_row, enum dtype dtype, size_
     return f32_from_bits(bad * step);
 }
 
-float first_failing_score(function_of_row *softmax_row, size_t n)
-{
-    return first_failing(softmax_row, F32, n);
-}
-
-float first_failing_score_16(enum dtype dtype, size_t n)
-{
-    return first_failing(NULL, dtype, n);
-}
-
+/* A table of the first failing scores of rows of 1, 1024 and 1024^2. */
 void print_first_failing_scores(function_of_row *softmax_row)
 {
     printf("the first score at which n equal scores overflow, by type:\n");
     printf("%9s %12s %12s %12s\n", "n", "f32", "f16", "bf16");
     for (size_t n = 1; n <= (size_t)1 << 20; n *= 1024)
-        printf("%9zu %12.6f %12.6f %12.6f\n", n, first_failing_score(softmax_row, n),
-               first_failing_score_16(F16, n), first_failing_score_16(BF16, n));
+        printf("%9zu %12.6f %12.6f %12.6f\n", n, first_failing(softmax_row, F32, n),
+               first_failing(softmax_row, F16, n), first_failing(softmax_row, BF16, n));
 }
