@@ -1,8 +1,9 @@
-/* A share of the ceiling that cannot be one gets its reason. */
+/* Shares of a ceiling: how they are counted, and the reason of one that cannot be. */
 #include <criterion/criterion.h>
 #include <math.h>
 
 #include "measurement/ceiling.h"
+#include "program/bench.h"
 
 Test(ceiling, a_share_within_the_ceiling_is_not_marked)
 {
@@ -30,4 +31,14 @@ Test(ceiling, units_are_whole_numbers_of_vectors_per_cycle)
     cr_expect(ceiling_units_are_whole(3.8) && ceiling_units_are_whole(0.95));
     cr_expect(!ceiling_units_are_whole(0.125) && !ceiling_units_are_whole(1.5));
     cr_expect(!ceiling_units_are_whole(1.86) && !ceiling_units_are_whole(0));
+}
+
+/* What a plain store writes is fetched first: 3 GB and the fetch of 1 GB in a second are 40 % of 10 GB/s. */
+Test(ceiling, a_copy_counts_what_is_fetched_to_be_written)
+{
+    struct measurement m = {.variant = "some", .p = {.op = OP_SOFTMAX, .rows = 1, .cols = 1},
+                            .ceiling_kind = "copy", .ceiling = 10, .bytes_predicted = 3e9};
+    struct timing t = {.median_s = 1, .min_s = 1};
+    bench_report(&m, &t, 1e9, "", NULL);
+    cr_expect(m.gbps == 3 && m.pct_ceiling == 40, "%g GB/s, %g %%", m.gbps, m.pct_ceiling);
 }

@@ -202,13 +202,6 @@ def test_every_rung_is_compared_with_the_one_before_it():
             assert count and (before.parent.name != "hopper" or int(count[1]) <= 80), said[-200:]
 
 
-def test_diff_counts_the_lines_that_it_shows():
-    write("one/f.c", "a\nb\n--x\n")
-    write("two/f.c", "a\n++y\nc\nd\n")
-    done = run("sh", ROOT / "common/make/diff.sh", "two", "f.c", "one", "two")
-    assert done.out.endswith("\n3 lines added, 2 removed\n"), done
-
-
 def test_makefiles_are_short_and_help_fits_a_terminal():
     assert all(len(line) <= 90 for line in make("help").out.splitlines())
     assert len((ROOT / "Makefile").read_text(encoding="utf-8").splitlines()) <= 140

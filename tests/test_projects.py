@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from helpers import ROOT, SANITIZED, run
+from helpers import ROOT, SANITIZED
 import students
 from students import tool_words
 
@@ -225,14 +225,3 @@ def test_grade_projects_writes_marks_and_late_days(place, monkeypatch):
     assert [students[x]["marks"] for x in ("fast", "slow", "same")] == [36, 0, 0]
     assert students["fast"]["exercises"]["online_softmax"]["timed"]["share"] == 33.333
     assert "as it was handed out" in (place / "marks/feedback/same-projects.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.long
-def test_solution_earns_its_marks_by_the_clock(place):
-    """Needs a machine that nobody else uses."""
-    write_class(place)
-    run(sys.executable, ROOT / "common/grader/projects.py", "grade", "--submissions", "class", "--out",
-        "marks", "--ex", "online_softmax", *TOOL_WORDS, timeout=600)
-    students = json.loads((place / "marks/projects.json").read_text(encoding="utf-8"))["students"]
-    assert students["fast"]["marks"] == 40 and students["slow"]["marks"] < 20
-    assert students["fast"]["exercises"]["online_softmax"]["timed"]["solution"] > 0
