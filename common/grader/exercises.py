@@ -80,10 +80,13 @@ class Exercise:
 
 
 def exercises():
-    """All of them, stage by stage; the ones with few points are the first."""
+    """All of them, stage by stage, in the order in which the lesson names them."""
+    def place(x):
+        lesson = (ROOT / x.stage / "README.md").read_text(encoding="utf-8").partition("## Exercises")[2]
+        return x.number, lesson.find(f"`{x.name}`")
+
     folder = "solutions" if SOLVED else "skeletons"
-    found = sorted((Exercise(path) for path in ROOT.glob(f"0*/exercises/{folder}/*.c*")),
-                   key=lambda x: (x.number, x.points, x.name))
+    found = sorted((Exercise(path) for path in ROOT.glob(f"0*/exercises/{folder}/*.c*")), key=place)
     names = [exercise.name for exercise in found]
     for name in names:
         if names.count(name) > 1:

@@ -83,14 +83,16 @@ function keys(root, actions) {
 }
 
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
- *   show(step) draws one; steps() says how many there are. */
-function stepper(root, steps, show) {
+ *   show(step) draws one; steps() says how many there are; the step is a part of the state. */
+function stepper(root, {state, save}, steps, show) {
   let at = 0, timer = null;
   const name = element("output", {class: "fig-step"});
   function go(to) {
     at = Math.max(0, Math.min(steps(), Math.round(to) || 0));
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
+    state.step = String(at);
+    save();
     show(at);
   }
   function stop() {

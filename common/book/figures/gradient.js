@@ -43,8 +43,8 @@ function gradient_bars(name, values, height, {line = null, sum = null} = {}) {
 }
 
 FIGURES["gradient"] = function (root, wasm) {
-  const {state, save} = figure_state(root,
-    {s: "1,3,2,0", v: "2,1,-2,4", D: "own", step: "4"}, restore);
+  const kept = figure_state(root, {s: "1,3,2,0", v: "2,1,-2,4", D: "own", step: "4"}, restore);
+  const {state} = kept;
   let rows = {s: [], v: []};
   const wrong = complaint(), place = element("div"), formulas = element("pre", {class: "fig-code"});
   const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
@@ -53,30 +53,28 @@ FIGURES["gradient"] = function (root, wasm) {
   const inputs = {}, bars = {};
   for (const [name, what] of [["s", "scores"], ["v", "values"]]) {
     inputs[name] = element("input", {size: 14, spellcheck: "false",
-      "aria-label": `${what}, separated by commas`, input: read});
+      "aria-label": `${what}, separated by commas`, input: () => read()});
     bars[name] = score_bars((j, value) => {
       rows[name][j] = value;
       inputs[name].value = rows[name].map(number_text).join(", ");
       compute();
     }, what);
   }
-  const steps = stepper(root, () => GRADIENT_STEPS.length, show);
+  const steps = stepper(root, kept, () => GRADIENT_STEPS.length, show);
 
-  function read() {
+  function read(step) {
     const now = {s: parse_numbers(inputs.s.value, 8), v: parse_numbers(inputs.v.value, 8)};
     const fits = now.s && now.v && now.s.length === now.v.length &&
       now.v.every(Number.isFinite) && !now.s.some(x => Number.isNaN(x) || x === Infinity);
     if (!wrong.say(inputs.v, fits ? "" : "Give 1 to 8 scores, and as many finite values.")) return;
     rows = now;
-    compute();
+    compute(step);
   }
-  function compute() {
+  function compute(step = steps.at()) {
     for (const name of ["s", "v"]) state[name] = rows[name].map(number_text).join(",");
-    steps.go(steps.at());
+    steps.go(step);
   }
   function show(at) {
-    state.step = String(at);
-    save();
     const n = rows.s.length, arena = wasm.arena_address(), from = GRADIENT_ARENA;
     wasm.floats(wasm.scores_address(), n).set(rows.s);
     wasm.floats(arena, n).set(rows.v);
@@ -102,9 +100,7 @@ FIGURES["gradient"] = function (root, wasm) {
   function restore() {
     for (const name of ["s", "v"]) inputs[name].value = state[name].replaceAll(",", ", ");
     D.value = state.D === "none" ? "none" : "own";
-    const step = state.step;
-    read();
-    steps.go(Number(step));
+    read(Number(state.step));
   }
   root.append(element("div", {class: "fig-bar"}, labelled("scores s", inputs.s),
       labelled("values v", inputs.v), labelled("D", D)), wrong.line,

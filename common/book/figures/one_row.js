@@ -173,8 +173,8 @@ function one_row_panel(stage) {
 }
 
 FIGURES["one-row"] = function (root, wasm) {
-  const {state, save} = figure_state(root,
-    {x: "3,2,89,1", type: "f32", step: "7", stages: "123"}, restore);
+  const kept = figure_state(root, {x: "3,2,89,1", type: "f32", step: "7", stages: "123"}, restore);
+  const {state} = kept;
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
   const input = element("input", {size: 20, "aria-label": "scores, separated by commas",
     spellcheck: "false", input: () => {
@@ -189,13 +189,13 @@ FIGURES["one-row"] = function (root, wasm) {
   const wrong = complaint(), bars = score_bars(change);
   const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
-  const steps = stepper(root, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
+  const steps = stepper(root, kept, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
-  function compute() {
+  function compute(step = steps.at()) {
     state.x = scores.map(number_text).join(",");
     runs = stages.map(stage =>
       one_row_run(wasm, stage, scores, ONE_ROW_TYPES.indexOf(type.value)));
-    steps.go(steps.at());
+    steps.go(step);
   }
   function change(j, score) {
     scores[j] = score;
@@ -204,8 +204,6 @@ FIGURES["one-row"] = function (root, wasm) {
     compute();
   }
   function show(at) {
-    state.step = String(at);
-    save();
     const i = stages.length - 1, now = runs[i].steps[Math.min(at, runs[i].steps.length) - 1];
     bars.draw(scores, now && at <= runs[i].steps.length ? now.index : -1);
     panels.forEach((panel, k) => panel.show(runs[k], at, scores, type.value));
@@ -223,9 +221,7 @@ FIGURES["one-row"] = function (root, wasm) {
     panels = stages.map(one_row_panel);
     place.replaceChildren(...panels.map(panel => panel.section));
     input.value = scores.map(number_text).join(", ");
-    const step = state.step;
-    compute();
-    steps.go(Number(step));
+    compute(Number(state.step));
   }
   root.append(element("div", {class: "fig-bar"}, labelled("scores", input),
                       labelled("type", type)), wrong.line, bars.picture, steps.bar, place, spoken);

@@ -115,8 +115,9 @@ function tile_grid(wasm, p, plan, at) {
 }
 
 FIGURES["tiles"] = function (root, wasm) {
-  const {state, save} = figure_state(root,
+  const kept = figure_state(root,
     {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "99"}, restore);
+  const {state} = kept;
   const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
   const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
   const wrong = complaint(), inputs = {};
@@ -130,7 +131,7 @@ FIGURES["tiles"] = function (root, wasm) {
   const place = element("div", {class: "fig-lanes"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   let p = {}, plans = [], outputs = [];
-  const steps = stepper(root, () => Math.max(0, ...plans.map(plan => plan.length)), show);
+  const steps = stepper(root, kept, () => Math.max(0, ...plans.map(plan => plan.length)), show);
 
   const fits = (name, text) =>
     Number.isInteger(Number(text)) && Number(text) >= 1 && Number(text) <= limits[name];
@@ -141,11 +142,11 @@ FIGURES["tiles"] = function (root, wasm) {
     return wrong.say(inputs[name], good ? "" :
       `${names[name]}: give a whole number from 1 to ${limits[name]}.`);
   }
-  function compute() {
+  function compute(step = steps.at()) {
     for (const name of [...Object.keys(limits), "causal"]) p[name] = Number(state[name]);
     plans = TILE_STAGES.map(stage => stage.plan(p, wasm));
     outputs = TILE_STAGES.map(stage => tile_output(wasm, stage, p));
-    steps.go(steps.at());
+    steps.go(step);
   }
   /* Bytes of a lane up to a step: added up, or for what is kept the most. */
   function bytes(plan, at, lane) {
@@ -172,8 +173,6 @@ FIGURES["tiles"] = function (root, wasm) {
         "; o of query 0: ", element("span", {"data-cell": `${stage.number}-o of query 0`}, o)));
   }
   function show(at) {
-    state.step = String(at);
-    save();
     place.replaceChildren(
       element("div", {class: "fig-row fig-head"}, element("span", {}, "bytes"), element("span"),
         ...Object.values(TILE_LANES).map(text => element("span", {}, text))),
@@ -192,8 +191,7 @@ FIGURES["tiles"] = function (root, wasm) {
     else wrong.say(null, "");
     state.causal = asked.causal === "1" ? "1" : "0";
     causal.checked = state.causal === "1";
-    compute();
-    steps.go(Number(asked.step));
+    compute(Number(asked.step));
   }
   root.append(element("div", {class: "fig-bar"}, ...controls, labelled("causal", causal)),
               wrong.line, steps.bar, place, spoken);
