@@ -104,6 +104,11 @@ def test_numbers_of_a_measurement_fit_together():
         assert abs(got / want - 1) < 1e-4, (line["ceiling_kind"], x)
 
 
+def test_as_many_threads_as_asked_for():
+    stage(4, "bench", "--variant", "all_cores", "--seqlen-q", 64, "--threads", 3, "--csv", "a.csv")
+    assert lines_of("a.csv")[0]["threads"] == "3"
+
+
 def test_csv_is_left_alone_when_its_columns_are_others():
     """Older records stay as they are: another column, another file."""
     words_ = ["bench", "--rows", 3, "--cols", 4, "--variant", "naive", "--csv", "a.csv"]

@@ -177,11 +177,11 @@ Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
  * kernels without these features are still taken. */
 Test(library_calls, what_asks_for_nothing_is_left_out)
 {
-    struct five_steps_attention_problem p = on_gpu();
-    p.causal = 1;
+    struct five_steps_attention_problem p = plain(GPU);
+    p.type = FIVE_STEPS_BF16, p.causal = 1, p.seqlen_q = p.seqlen_k = 100;
     const char *name = kernel_of(p);
-    p.q_strides = (struct five_steps_strides){8, 77, 4};
-    p.o_strides = (struct five_steps_strides){8, 8, 4};
+    p.q_strides = (struct five_steps_strides){6400, 1600, 16};
+    p.o_strides = (struct five_steps_strides){77, 1600, 16};
     p.causal = 0, p.window = 1, p.window_left = -1, p.window_right = 0;
     cr_expect_str_eq(kernel_of(p), name);
 }
