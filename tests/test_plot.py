@@ -54,7 +54,7 @@ def test_missing_columns_skip_a_figure_with_one_line(drawn):
     status, names, said = drawn("out", "--results", "results")
     assert status == 0 and {"arc.png"} <= {*names} and "flash.png" not in names
     assert "flash.png not drawn: no bf16 measurement of stage 5 on a GPU" in said
-    assert "memory.png not drawn: no measurements of it" in said
+    assert "memory.png not drawn: no peak_bytes of the same work" in said
     status, _, said = drawn("out", "--results", "missing")
     assert status == 2 and "missing: has no .csv files" in said
     with pytest.raises(SystemExit):

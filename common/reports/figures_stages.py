@@ -3,7 +3,7 @@ import pandas as pd
 
 from ladder import IN_FLOAT, RUNGS, listed, number_of
 from registry import figure
-from results import NoData, describe_work, each, is_square, need, same_work
+from results import SAME_WORK, SAME_WORK_TEXT, NoData, each, need
 from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
                    plain, plt, stacked, value_axis)
 from tables_ladder import LADDER
@@ -126,24 +126,21 @@ def draw_dot(axis, place, row, factor, left):
 def best_lines(rows):
     """For every stage and device its best variant: {label: rows by length}, where best is
     the variant with the most lengths and of these the one fastest at its last length."""
-    rows, out = rows[(rows.median_s > 0) & (rows.length > 0)], {}
-    for (stage, on), mine in need(rows, "no measurement has median_s").groupby(["stage", "on"]):
-        lines = {name: line.sort_values("median_s", kind="stable").drop_duplicates("length")
-                 .sort_values("length") for name, line in mine.groupby("variant", sort=False)}
-
-        def worth(name, lines=lines):
-            last = lines[name].iloc[-1]
-            return last.length, len(lines[name]), -last.median_s
-        for name in lines if stage == "peer" else [max(lines, key=worth)]:
-            label = name if stage == "peer" else f"{stage} {name}"
-            out[f"{label} ({on})"] = each(lines[name])
+    out = {}
+    for (stage, on), mine in rows.groupby(["stage", "on"]):
+        lines = [line.sort_values("median_s", kind="stable").drop_duplicates("length")
+                 .sort_values("length") for _, line in mine.groupby("variant", sort=False)]
+        best = each(max(lines, key=lambda line: (
+            line.length.iloc[-1], len(line), -line.median_s.iloc[-1])))
+        out[f"{stage} {best[0].variant} ({on})"] = best
     return out
 
 
 @figure("memory.png", "bench")
 def memory(data):
     """Peak memory of attention against length: of each stage its fastest variant."""
-    chosen = same_work(data.rows.query("op == 'attention' and peak_bytes > 0 and stage != 'peer'"))
+    chosen = need(data.rows.query(f"{SAME_WORK} and peak_bytes > 0 and stage != 'peer'"),
+                  "no peak_bytes of the same work")
     drawn, axis = new_figure(4.4, bottom=0.22)
     ends, used = [], []
     for label, line in best_lines(chosen).items():
@@ -159,7 +156,7 @@ def memory(data):
     label_ends(axis, ends)
     steps = " The driver of a GPU gives memory in steps of 2 MiB." \
         if any(row.device == "gpu" for row in used) else ""
-    caption(drawn, used, f"Which stages store the scores? Memory of {describe_work(each(chosen)[0])}",
+    caption(drawn, used, f"Which stages store the scores? Memory of {SAME_WORK_TEXT}",
             "Inputs, outputs and what the variant needs beside them." + steps)
     return drawn
 
@@ -188,7 +185,7 @@ def square_lines(rows):
     """{(stage, variant): rows by length} of square attention without mask, all of the head_dim
     that most variants were measured at; of several batches the largest."""
     rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.flops > 0)
-                & (rows.bytes_predicted > 0) & is_square(rows) & (rows.causal == 0)]
+                & (rows.bytes_predicted > 0) & (rows.seqlen_q == rows.seqlen_k) & (rows.causal == 0)]
     rows = need(rows, "no measurement of square attention")
     done = rows.groupby("head_dim").variant.nunique()
     width = max(done.index, key=lambda d: (done[d], d == 128, -d))

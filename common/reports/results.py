@@ -13,7 +13,6 @@ import pandas as pd
 
 from ladder import listed
 from measurements import KINDS
-from words import si
 
 TEXTS = [column for column, kind in KINDS.items() if kind == "TEXT"]
 NUMBERS = [column for column, kind in KINDS.items() if kind != "TEXT"]
@@ -143,8 +142,8 @@ def still_listed(rows):
 class Data:
     """The measurements in a directory, of one CPU and one GPU.
 
-        all           the latest of each kind, of every machine
-        rows          of the chosen machines: cold, arrays [batch, heads, length, head_dim]
+        all           the latest of each kind
+        rows          of these the cold ones with arrays [batch, heads, length, head_dim]
         with_roofs    and kernels that leave a part of the work out
         beside_peers  16-bit attention of many queries on a GPU, in both regimes and all layouts,
                       every `run`; of LAST_RUNGS where it is there
@@ -170,11 +169,11 @@ class Data:
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
         rows = pd.concat([read_file(path) for path in files], ignore_index=True)
-        return still_listed(latest_of(rows))
+        return choose_machine(still_listed(latest_of(rows)))
 
     @functools.cached_property
     def with_roofs(self):
-        return choose_machine(self.all).query("regime == 'cold' and layout == 'bhld'")
+        return self.all.query("regime == 'cold' and layout == 'bhld'")
 
     @functools.cached_property
     def rows(self):
@@ -183,7 +182,7 @@ class Data:
     @functools.cached_property
     def beside_peers(self):
         last = self.path(LAST_RUNGS)
-        rows = choose_machine(read_file(last) if last.exists() else self.all)
+        rows = read_file(last) if last.exists() else self.all
         return number_runs(rows.query(
             "op == 'attention' and device == 'gpu' and dtype == 'bf16' and gflops > 0 and "
             "seqlen_q == seqlen_k and stage in ('5', 'peer')"))
@@ -196,28 +195,7 @@ class Data:
         return read(path)
 
 
-# --- The same work ---
-
-def is_square(rows):
-    return rows.seqlen_q == rows.seqlen_k
-
-
-def same_work(rows):
-    """What all stages do: attention of one head without mask, head_dim 64; softmax of the most
-    elements that most stages have done.  In float32."""
-    heads = rows.query("op == 'attention' and dtype == 'f32' and batch == 1 and heads_q == 1 and "
-                       "head_dim == 64 and causal == 0 and seqlen_q == seqlen_k")
-    matrix = rows.query("op == 'softmax' and dtype == 'f32' and device == 'cpu'")
-    if len(matrix):
-        size = matrix.rows * matrix.cols
-        done = matrix[matrix.stage != "peer"].groupby(size).agg(
-            {"stage": "nunique", "cols": lambda lengths: lengths.nunique() > 1})
-        matrix = matrix[size == max(done.index, key=lambda at: (*done.loc[at], at))]
-    return need(pd.concat([heads, matrix]), "no measurements of it")
-
-
-def describe_work(row):
-    """'attention, f32, batch 1, 1 head, head_dim 64'."""
-    if row.op == "softmax":
-        return f"softmax, {row.dtype}, {si(row.rows * row.cols)} elements"
-    return f"attention, {row.dtype}, batch {row.batch:.0f}, 1 head, head_dim {row.head_dim:.0f}"
+# What all stages do, and in words
+SAME_WORK = "op == 'attention' and dtype == 'f32' and batch == 1 and heads_q == 1 and " \
+    "head_dim == 64 and causal == 0 and seqlen_q == seqlen_k"
+SAME_WORK_TEXT = "attention, f32, batch 1, 1 head, head_dim 64"

@@ -1,7 +1,7 @@
 """tables_stages.py: the tables of the stages, mostly on a CPU."""
 from ladder import listed
 from registry import table
-from results import PROBLEM, describe_work, each, need, same_work
+from results import PROBLEM, SAME_WORK, SAME_WORK_TEXT, each, need
 from words import (grid, in_brackets, listing, markdown, rate, seconds, share_of, si,
                    significant)
 
@@ -81,7 +81,7 @@ def longest_common(groups):
 def stages(data):
     """A line a stage: its idea, its passes and bytes; memory and speed of its plain and of its
     fastest attention, at the longest length that all have done."""
-    chosen = same_work(data.rows[data.rows.op == "attention"])
+    chosen = need(data.rows.query(SAME_WORK), "no measurement of the same work")
     chosen = chosen[(chosen.gflops > 0) & ((chosen.stage == "5").map({True: "gpu", False: "cpu"})
                                            == chosen.device)]
     length = longest_common([chosen[chosen.stage == stage] for stage in COUNTS])
@@ -94,7 +94,7 @@ def stages(data):
                       "memory, MiB", "plain", "fastest"], cells)
             + ["", "Loops over a row and bytes per element: softmax, by theory. Bytes per score: what "
                "attention moves beyond q, k, v and o, by theory. Memory: arrays and workspace "
-               f"of the fastest. Measured: {describe_work(chosen[0])}, {si(length)} keys."]), chosen
+               f"of the fastest. Measured: {SAME_WORK_TEXT}, {si(length)} keys."]), chosen
 
 
 def limits_shape(row):
@@ -236,7 +236,7 @@ def lesson(data, stage):
     """The same softmax and the same attention by the CPU variants that a lesson compares."""
     rows = data.rows[data.rows.device == "cpu"]
     row_of, columns = compared(rows.query("op == 'softmax' and dtype == 'f32' and rows == 1"))
-    head_of, keys = compared(same_work(rows.query("op == 'attention' and variant != 'reload'")))
+    head_of, keys = compared(rows.query(f"{SAME_WORK} and variant != 'reload'"))
     cells, used = [], []
     for key in LESSONS[stage]:
         one, two = row_of.get(key), head_of.get(key)
