@@ -3,7 +3,7 @@ import pandas as pd
 
 from ladder import IN_FLOAT, RUNGS, listed, number_of
 from registry import figure
-from results import SAME_WORK, SAME_WORK_TEXT, NoData, each, need
+from results import SAME_WORK, SAME_WORK_TEXT, each, need
 from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
                    plain, plt, stacked, value_axis)
 from tables_ladder import LADDER
@@ -176,20 +176,17 @@ def at_least(row):
 
 
 def highest(rows, *kinds):
-    """The highest ceiling of these kinds, or None."""
-    found = rows[rows.ceiling_kind.isin(kinds)].ceiling.max()
-    return found if found > 0 else None
+    """The highest ceiling of these kinds."""
+    return need(rows[rows.ceiling_kind.isin(kinds)], f"no ceiling of {kinds[0]}").ceiling.max()
 
 
-def square_lines(rows):
-    """{(stage, variant): rows by length} of square attention without mask, all of the head_dim
-    that most variants were measured at; of several batches the largest."""
-    rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.flops > 0)
-                & (rows.bytes_predicted > 0) & (rows.seqlen_q == rows.seqlen_k) & (rows.causal == 0)]
+def square_lines(rows, width):
+    """{(stage, variant): rows by length} of square attention without mask of this head_dim; of several
+    batches the largest."""
+    rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.bytes_predicted > 0)
+                & (rows.seqlen_q == rows.seqlen_k) & (rows.causal == 0) & (rows.head_dim == width)]
     rows = need(rows, "no measurement of square attention")
-    done = rows.groupby("head_dim").variant.nunique()
-    width = max(done.index, key=lambda d: (done[d], d == 128, -d))
-    rows = rows[(rows.head_dim == width) & rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
+    rows = rows[rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
     rows = rows.sort_values(["length", "heads_q", "batch"], kind="stable")
     rows = rows.drop_duplicates(["stage", "variant", "length"], keep="last")
     return {key: each(line) for key, line in rows.groupby(["stage", "variant"])}
@@ -198,20 +195,16 @@ def square_lines(rows):
 def roofline(axis, lines, intensity, flat, slope, unit):
     """Lines (rows by length, name, colour, style) under a flat roof of `flat` GFLOP/s and a
     slanted one of `slope` GB/s; rates in `unit` of GFLOP/s."""
-    points = [(intensity(row), row.gflops / unit) for rows, *_ in lines for row in rows]
-    ridge = [flat / slope] if flat and slope else []
-    xs = [x for x, _ in points] + ridge
-    rates = [y for _, y in points] + ([flat / unit] if flat else [])
+    ridge, flat, slope = flat / slope, flat / unit, slope / unit
+    xs = [intensity(row) for row in rows_of(lines)] + [ridge]
+    rates = [row.gflops / unit for row in rows_of(lines)] + [flat]
     low, high = min(xs) / 2, max(xs) * 2
     axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates) / 2, max(rates) * 2))
-    ends = []
-    for x in ridge:
-        axis.plot([low, x, high], [low * slope / unit, flat / unit, flat / unit],
-                  color="black", linewidth=1.3)
-        speed = f"{slope:.0f} GB/s" if slope < 1e3 else f"{slope / 1e3:.1f} TB/s"
-        middle = (low * x) ** 0.5
-        offset(axis, f"memory, {speed}", (middle, middle * slope / unit), (7, -7))
-        ends.append((high, flat / unit, f"multiply-adds, {significant(flat / unit)}", "black"))
+    axis.plot([low, ridge, high], [low * slope, flat, flat], color="black", linewidth=1.3)
+    speed = f"{slope:.0f} GB/s" if unit == 1 else f"{slope:.1f} TB/s"
+    middle = (low * ridge) ** 0.5
+    offset(axis, f"memory, {speed}", (middle, middle * slope), (7, -7))
+    ends = [(high, flat, f"multiply-adds, {significant(flat)}", "black")]
     for rows, name, colour, style in lines:
         x, y = [intensity(row) for row in rows], [row.gflops / unit for row in rows]
         axis.plot(x, y, style, color=colour, markersize=3, linewidth=1.2)
@@ -248,7 +241,7 @@ def lengths_text(lines):
 def roofline_cpu(data):
     """What limits attention on the CPU: the plain and the fastest variant of each stage."""
     rows = data.rows[data.rows.device == "cpu"]
-    known, lines = square_lines(rows), []
+    known, lines = square_lines(rows, 64), []
     last = [line[-1] for line in known.values()]
     for stage in sorted({stage for stage, _ in known} & {*"1234"}):
         best = [plainest(last, stage).variant, fastest(last, stage).variant]
@@ -268,18 +261,14 @@ def roofline_gpu(data):
     gpu, panels = data.rows[data.rows.device == "gpu"], []
     for dtype, title in (("f32", "float32"), ("bf16", "bfloat16")):
         rows = gpu[gpu.dtype == dtype]
-        try:
-            known = square_lines(rows)
-        except NoData:
-            continue
+        known = square_lines(rows, 128)
         rungs = [("5", name) for name in RUNGS if ("5", name) in known]
-        if len(rungs) > 4:
-            rungs = [rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1)]
+        rungs = [rungs[at] for at in (0, len(rungs) // 4, len(rungs) // 3, -1)]
         panels.append((title, rows, [
-            (known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-") for key in rungs] + [
+            (known[key], f"{number_of(key[1])} {key[1]}", COLOURS["5"], "o-")
+            for key in dict.fromkeys(rungs)] + [
             (line, name_of(line[0]), COLOURS["peer"], "o--") for key, line in known.items()
             if key[0] == "peer"]))
-    need(panels, "no measurement of attention on a GPU with its bytes")
     drawn, axes = stacked(len(panels), 3.5, right=0.76)
     for axis, (title, rows, lines) in zip(axes, panels):
         roofline(axis, lines, at_least, highest(rows, "fma", "gemm"),

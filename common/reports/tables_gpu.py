@@ -200,28 +200,13 @@ def adversarial(data):
 
 # --- Softmax ---
 
-def gpu_softmax(data):
-    """One line per variant, type and shape."""
-    rows = data.rows.query("op == 'softmax' and device == 'gpu' and rows > 1 and median_s > 0 "
-                           "and stage in ('1', '2', '3', 'peer')")
-    need(rows, "no measurement of softmax on a GPU")
-    return rows.drop_duplicates(["variant", "dtype", "cols"], keep="last")
-
-
-def ours_of(rows):
-    """Our softmax that was measured at most row lengths and types, of equals the fastest."""
-    done = need(rows[rows.stage.isin([*"123"])],
-                "no softmax of ours on a GPU at several row lengths")
-    known = done.groupby("variant", sort=False).median_s.agg(["count", "sum"])
-    return known.sort_values(["count", "sum"], ascending=[False, True]).index[0]
-
-
 @table("gpu-rows")
 def gpu_rows(data):
     """GPU softmax by row length and type: percent of a copy of the same shape in the same round,
     ours and PyTorch."""
-    rows = gpu_softmax(data)
-    names = {ours_of(rows): "ours", "pytorch-softmax": "PyTorch"}
+    names = {"gpu_one_pass": "ours", "pytorch-softmax": "PyTorch"}
+    rows = data.rows.query("op == 'softmax' and device == 'gpu' and rows > 1 and median_s > 0")
+    need(rows, "no measurement of softmax on a GPU")
     times = rows.pivot(index="cols", columns=["dtype", "variant"], values="median_s")
     dtypes = [dtype for dtype in ("f32", "f16", "bf16") if (dtype, "copy") in times]
     shares = {(si(cols), f"{dtype} {text}"): 100 * times[dtype, "copy"][cols] / took

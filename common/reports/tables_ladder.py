@@ -21,18 +21,6 @@ COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy
             "clock_ghz": "clock"}
 
 
-def ladder_rows(data):
-    """Square attention by rungs, roof and peers on a GPU, each in the type that it computes in; of the
-    amount of work that was measured most often."""
-    rows = data.with_roofs.query(
-        "op == 'attention' and device == 'gpu' and stage in ('5', 'roof', 'peer') and "
-        "head_dim == head_dim_v and seqlen_q == seqlen_k")
-    rows = need(rows[(rows.dtype == "f32") == rows.variant.isin(IN_FLOAT)],
-                "no measurement of stage 5 on a GPU")
-    work = rows.batch * rows.heads_q * rows.seqlen_q * rows.head_dim
-    return rows[work == work.value_counts().idxmax()]
-
-
 @functools.cache
 def read_profile(data):
     """{(variant, head_dim): line} of what `make profile 5` counted, as texts."""
@@ -47,10 +35,12 @@ def read_profile(data):
 @table("roofs")
 def roofs(data):
     """The last rung without softmax by length, and the share of it that is reached."""
-    rows, cells = ladder_rows(data), {}
+    rows = data.with_roofs.query(
+        "op == 'attention' and device == 'gpu' and head_dim == head_dim_v and seqlen_q == seqlen_k "
+        "and batch * heads_q * seqlen_q * head_dim == 16384 * 2048")
     roof = need(rows[rows.variant == ROOF],
                 "no measurement of the roof; peers_gpu.py --variants all makes it")
-    used = roof[roof.length >= 512]
+    used, cells = roof[roof.length >= 512], {}
     gemm = roof.groupby(["head_dim", "causal"]).ceiling.max() / 1000
     last = rows[rows.variant == LAST].set_index(["head_dim", "causal", "length"]).gflops
     for row in each(used.sort_values(["head_dim", "causal", "length"])):
