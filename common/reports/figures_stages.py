@@ -8,7 +8,7 @@ from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_o
                    plain, plt, stacked, value_axis)
 from tables_ladder import LADDER
 from tables_stages import fastest, longest_common, plainest
-from words import si, significant
+from words import rate, si, significant
 
 
 # --- Speed of every step ---
@@ -112,13 +112,11 @@ def arc_label(row):
 def draw_dot(axis, place, row, factor, left):
     """One dot with its ceiling and its label, at the dot's left or right."""
     colour = COLOURS[row.stage]
-    value, unit = (row.gflops, "GFLOP/s") if row.gflops < 999.5 else (row.gflops / 1000, "TFLOP/s")
-    speed = f"{value:.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f} {unit}"
     axis.plot(row.gflops, place, "D" if row.stage == "peer" else "o", color=colour,
               markersize=6)
     if row.ceiling:
         axis.plot(row.ceiling, place, "|", color="black", markersize=11, zorder=1)
-    offset(axis, speed + factor, (row.gflops, place), (-8 if left else 8, 0),
+    offset(axis, rate(row.gflops) + factor, (row.gflops, place), (-8 if left else 8, 0),
            ha="right" if left else "left", color=colour, zorder=2,
            bbox={"color": "white", "pad": 0.5, "linewidth": 0})
 

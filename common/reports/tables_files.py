@@ -3,7 +3,7 @@ import re
 
 from registry import table
 from results import each, read_lines
-from words import grid, listing, markdown, si
+from words import grid, listing, markdown, shape_text, si
 
 
 @table("file-(.+)")
@@ -15,15 +15,6 @@ def file(data, name):
 
 
 # --- Several GPUs, several processes ---
-
-def problem_of(row):
-    """A row's problem in words."""
-    if row.seqlen_q == 1:
-        return f"decoding: 1 query, {si(row.seqlen_k)} keys"
-    if row.seqlen_q != row.seqlen_k:
-        return f"{si(row.seqlen_q)} queries, {si(row.seqlen_k)} keys"
-    return f"{si(row.seqlen_q)} x {si(row.seqlen_k)}" + (", causal" if row.causal else "")
-
 
 def way_of(row):
     """'ring' of 'ring-2'."""
@@ -37,7 +28,7 @@ def machines_line(rows):
     ours = [row for name, row in times.items() if row.stage == "5" and name[-1].isdigit()]
     best = min(ours, key=lambda row: row.median_s)
     peer = min((row.median_s for row in rows if row.stage == "peer"), default=None)
-    return [problem_of(best),
+    return [shape_text(best),
             f"{1e3 * single.median_s:.2f} ms" if single else "does not fit",
             f"{way_of(best)}: {1e3 * best.median_s:.2f} ms",
             f"{single.median_s / best.median_s:.2f}" if single else "",
@@ -53,7 +44,7 @@ def multi_gpu(data):
         shapes.setdefault((row.seqlen_q == 1, row.seqlen_q != row.seqlen_k, -row.seqlen_q,
                            row.causal, row.seqlen_k), []).append(row)
     gpus = int(max(row.threads for row in rows))
-    return ("16 heads, d = 128, bf16. Speed-up: one GPU's time over that of the fastest way. "
+    return ("bf16. Speed-up: one GPU's time over that of the fastest way. "
             "Peer: PyTorch's context_parallel in the same run (its time over ours).",
             markdown(["problem", "one GPU", f"{gpus} GPUs", "speed-up", "other ways, ms", "peer"],
                      [machines_line(shapes[key]) for key in sorted(shapes)]), rows)
@@ -86,16 +77,6 @@ def number_in(row, name):
     return float(found[1]) if found else None
 
 
-def shape_text(row):
-    """Heads, lengths, d and mask in words."""
-    heads = f"{row.heads_q:.0f}" + ("" if row.heads_q == row.heads_kv else f"/{row.heads_kv:.0f}")
-    lengths = f"{si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
-        else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
-    return f"{row.batch:.0f} x {heads} heads, {lengths}, d = {row.head_dim:.0f}" \
-        + (f" and {row.head_dim_v:.0f}" if row.head_dim_v != row.head_dim else "") \
-        + (", causal" if row.causal else "")
-
-
 @table("serving")
 def serving(data):
     """What windows, packed sequences and layouts cost, and the host's time of a call, from
@@ -124,14 +105,13 @@ def decode_lengths(data):
     rows, lines = each(data.file("hopper/decode.csv")), {}
     for row in rows:
         place, lengths = row.flags.split("; ")[1:3]
-        lines.setdefault(f"{row.batch:.0f} x {row.heads_q:.0f}/{row.heads_kv:.0f} heads, up to "
-                         f"{si(row.seqlen_k)} keys, {lengths}, {place}", {})[row.variant] = row
+        lines.setdefault(f"{shape_text(row)}, {lengths}, {place}", {})[row.variant] = row
     cells = {(name, of): f"{row.gbps:.0f}" for name, line in lines.items()
              for of, row in line.items()}
     for name, line in lines.items():
         peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
         if "five_steps" in line and peer:
             cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
-    return ("GB/s of the keys and values that are visible, d = 128, bf16, cold; ratio: times as fast "
+    return ("GB/s of the keys and values that are visible, bf16, cold; ratio: times as fast "
             "as the best of the others.", grid("caches", cells, lines, [
                 *dict.fromkeys(row.variant for row in rows), "ratio"]), rows)

@@ -9,7 +9,8 @@ from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
 from results import LAST_RUNGS, Data, each, need, number_runs, read_lines
-from words import (grid, in_brackets, listing, panel_text, seconds, share_of, si, significant)
+from words import (grid, in_brackets, listing, panel_text, seconds, shape_text, share_of,
+                   si, significant)
 
 BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
               "flash-attention-4": "FlashAttention-4"}
@@ -33,7 +34,7 @@ def tflops(row):
 
 # --- Ours beside the libraries ---
 
-SHAPE = ["head_dim", "head_dim_v", "causal", "length", "heads_q", "heads_kv", "batch"]
+SHAPE = "head_dim head_dim_v causal length heads_q heads_kv batch seqlen_q seqlen_k".split()
 
 
 def compare(rows, ours, peers):
@@ -127,21 +128,13 @@ def backward_ladder(data):
             grid("variant", cells), rows)
 
 
-def untuned_shape(pair):
-    return (f"{pair.length:.0f} keys, d = {pair.head_dim:.0f}"
-            + (f" and {pair.head_dim_v:.0f}" if pair.head_dim != pair.head_dim_v else "")
-            + f", {pair.heads_q:.0f} heads"
-            + (f" on {pair.heads_kv:.0f}" if pair.heads_q != pair.heads_kv else "")
-            + (", causal" if pair.causal else ""))
-
-
 @table("untuned")
 def untuned(data):
     """The same, or `general` where it is faster, at lengths, groups and head dimensions that
     nothing was tuned on."""
     known = {regime: beside_peers(data, regime, tuned=False, ours=(LAST, "general"))
              for regime in REGIMES}
-    cells = {(untuned_shape(pair), regime): text_of(pair)
+    cells = {(shape_text(pair), regime): text_of(pair)
              for regime, (pairs, _) in known.items() for pair in each(pairs)}
     pairs, rows = known["cold"]
     return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}), bf16.",

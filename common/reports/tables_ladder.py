@@ -10,7 +10,7 @@ from asides import ASIDES, RUNG, SHAPES, text_of
 from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
 from registry import table
 from results import Malformed, each, need, read_lines
-from words import grid, in_brackets, listing, markdown, panel_text, si, significant
+from words import grid, in_brackets, listing, markdown, panel_text, shape_text, si, significant
 
 PROFILE = "profile_05_flash_cuda.csv"
 LADDER = "hopper/ladder.csv"  # all rungs in one process, 4k keys, in several rounds
@@ -63,14 +63,9 @@ def decode(data):
                 "no measurement of one query on a GPU")
 
     def shape(row):
-        return (row.dtype == "f32", row.batch, row.heads_q, row.heads_kv, row.seqlen_k,
-                row.head_dim, row.dtype)
-
-    def heading(shape):
-        _, batch, heads, heads_kv, keys, head_dim, dtype = shape
-        return (f"{dtype}, batch {batch:.0f}, {heads:.0f} heads"
-                + (f" on {heads_kv:.0f}" if heads_kv != heads else "")
-                + f", {si(keys)} keys, d = {head_dim:.0f}")
+        return f"{row.dtype}, {shape_text(row)}"
+    shapes = dict.fromkeys(map(shape, sorted(each(rows), key=lambda row: (
+        row.dtype == "f32", row.batch, row.heads_q, row.heads_kv, row.seqlen_k))))
     place, cells = listed("5"), {}
     for row in sorted(each(rows), key=lambda row: (row.stage == "peer",
                                                    place.get(row.variant, len(place)))):
@@ -80,7 +75,7 @@ def decode(data):
         share = f"{100 * speed / row.ceiling:.0f} %" if row.ceiling_kind == "read" else ""
         cells[row.variant, shape(row)] = f"{speed:.0f}{in_brackets(share)}"
     return ("GB/s of K and V (percent of the read ceiling).", grid(
-        "variant", cells, columns=sorted({shape for _, shape in cells}), head=heading), rows)
+        "variant", cells, columns=shapes), rows)
 
 
 @table("counters")

@@ -2,8 +2,8 @@
 from ladder import listed
 from registry import table
 from results import PROBLEM, SAME_WORK, SAME_WORK_TEXT, each, need
-from words import (grid, in_brackets, listing, markdown, rate, seconds, share_of, si,
-                   significant)
+from words import (grid, in_brackets, listing, markdown, rate, seconds, shape_text, share_of,
+                   si, significant)
 
 
 # --- One stage ---
@@ -13,12 +13,6 @@ def error_text(row):
     compared."""
     return f"{row.max_err:.1e} / {row.allowed_err:.1e}" \
         if row.max_err == row.max_err and row.allowed_err > 0 else ""
-
-
-def stage_size(row):
-    """'4k, d = 64' or '8k, d = 128, 1 query'."""
-    return si(row.length) + (f", d = {row.head_dim:.0f}" if row.seqlen_k else "") \
-        + (f", {row.seqlen_q:.0f} query" if row.seqlen_q != row.seqlen_k else "")
 
 
 @table("stage-([1-5])-([a-z_]+)")
@@ -35,7 +29,7 @@ def stage_table(data, stage, op):
         first[row.variant]))
     return "", listing(lines, {
         "variant": lambda row: row.variant, "where": lambda row: row.on,
-        "type": lambda row: row.dtype, "length": stage_size,
+        "type": lambda row: row.dtype, "shape": shape_text,
         "median": lambda row: seconds(row.median_s),
         "rate": lambda row: rate(row.gflops) if row.gflops else
         f"{significant(row.gbps)} GB/s" if row.gbps else "",
@@ -97,21 +91,12 @@ def stages(data):
                f"of the fastest. Measured: {SAME_WORK_TEXT}, {si(length)} keys."]), chosen
 
 
-def limits_shape(row):
-    """'4 x 16384' or '16 heads, 1 x 8192, d = 128, causal'."""
-    if not row.seqlen_k:
-        return f"{row.rows:.0f} × {si(row.cols)}"
-    heads = f"{row.heads_q:.0f} heads, " if row.heads_q > 1 else ""
-    return (f"{heads}{row.seqlen_q:.0f} × {row.seqlen_k:.0f}, d = {row.head_dim:.0f}"
-            + (", causal" if row.causal else ""))
-
-
 @table("limits-(softmax|attention)")
 def limits(data, op):
     """Each CPU variant of stages 1 to 4 that was measured on most shapes, and PyTorch, with the share
     of the ceiling."""
     chosen = each(data.rows.query("op == @op and device == 'cpu' and dtype == 'f32'"))
-    shapes = list(dict.fromkeys(map(limits_shape, sorted(chosen, key=lambda row: (
+    shapes = list(dict.fromkeys(map(shape_text, sorted(chosen, key=lambda row: (
         row.rows * row.cols, row.seqlen_q == 1, row.causal, row.head_dim, row.length)))))
     lines = {}
     for row in sorted(chosen, key=lambda row: row.stage):
@@ -119,7 +104,7 @@ def limits(data, op):
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
         name = "PyTorch" if row.stage == "peer" else f"{row.stage} {row.variant}"
         name += f", {row.threads:.0f} thread" + "s" * (row.threads > 1)
-        lines.setdefault(name, {})[limits_shape(row)] = \
+        lines.setdefault(name, {})[shape_text(row)] = \
             significant(speed) + in_brackets(share_of(row)) * (row.stage != "peer" or bool(row.flops))
     names = need([name for name, line in lines.items() if 2 * len(line) > len(shapes)],
                  f"no CPU variant did {op} on most shapes")
@@ -132,15 +117,6 @@ def limits(data, op):
 
 
 # --- Beside PyTorch ---
-
-def peers_shape(row):
-    """'softmax 1024 x 64', 'attention 16 heads x 2k, d = 64, causal, bf16'."""
-    if "softmax" in row.op:
-        return f"{row.op} {si(row.rows)} × {si(row.cols)}"
-    heads = f"{row.heads_q:.0f} head" + ("s" if row.heads_q > 1 else "")
-    return (f"{row.op} {heads}, {si(row.seqlen_q)} × {si(row.seqlen_k)}, d = "
-            f"{row.head_dim:.0f}{', causal' if row.causal else ''}, {row.dtype}")
-
 
 def with_peers(rows):
     """[(our fastest, PyTorch)] of each problem that both have computed on a CPU."""
@@ -161,7 +137,8 @@ def cpu_peers(data, machine):
         pair[0].op, pair[0].dtype != "f32", *(getattr(pair[0], name) for name in (
             "rows", "cols", "heads_q", "head_dim", "causal", "threads"))))
     return "", listing(pairs, {
-        "what": lambda pair: peers_shape(pair[0]), "threads": lambda pair: f"{pair[0].threads:.0f}",
+        "what": lambda pair: f"{pair[0].op} {shape_text(pair[0])}, {pair[0].dtype}",
+        "threads": lambda pair: f"{pair[0].threads:.0f}",
         "stage, variant": lambda pair: f"{pair[0].stage} {pair[0].variant}",
         "median": lambda pair: seconds(pair[0].median_s),
         "rate": lambda pair: rate(pair[0].gflops) if pair[0].gflops else "",

@@ -40,6 +40,20 @@ def panel_text(head_dim, causal):
     return f"d = {head_dim:.0f}{', causal' if causal else ''}"
 
 
+def shape_text(row):
+    """'4k x 64k' of softmax; '2 x 32/8 heads, 1 query, 8k keys, d = 192 and 128, causal'."""
+    if not row.seqlen_k:
+        return f"{si(row.rows)} x {si(row.cols)}"
+    heads = f"{row.heads_q:.0f}" + (f"/{row.heads_kv:.0f}" if row.heads_q != row.heads_kv else "")
+    heads = f"{row.batch:.0f} x {heads} heads, " if row.batch > 1 else \
+        f"{heads} heads, " if row.heads_q > 1 else ""
+    lengths = f"1 query, {si(row.seqlen_k)} keys" if row.seqlen_q == 1 \
+        else f"{si(row.seqlen_q)} x {si(row.seqlen_k)}"
+    dims = f", d = {row.head_dim:.0f}" \
+        + (f" and {row.head_dim_v:.0f}" if row.head_dim_v != row.head_dim else "")
+    return heads + lengths + dims + ", causal" * bool(row.causal)
+
+
 def mark_of(row):
     """'' or the mark of a share of the ceiling that cannot be one."""
     if row.pct_ceiling <= MOST_PERCENT:
