@@ -28,8 +28,8 @@ def drawn(capsys):
 
 @pytest.mark.parametrize("options, wanted", [
     (["--program", PROGRAM], ["arc.png", "flash.png", "map.png", "memory.png"]),
-    (["roofline_cpu.png", "roofline_gpu.png"], ["roofline_cpu.png", "roofline_gpu.png"]),
-    (["--results", ROOT / "notes/results", "staircase.png"], ["staircase.png"]),
+    (["--results", ROOT / "notes/results", "roofline_cpu.png", "roofline_gpu.png", "staircase.png"],
+     ["roofline_cpu.png", "roofline_gpu.png", "staircase.png"]),
     (["swizzle.png", "fragments.png"], ["fragments.png", "swizzle.png"])])
 def test_figures_are_drawn_and_are_the_same_again(drawn, options, wanted):
     write(invented.stages(gpu=True))
