@@ -1,8 +1,11 @@
 """students.py: a class to try the grader on: right answers, known mistakes, and mischief.
 
+    students.py FOLDER [STUDENTS]       so many students, each with all exercises
+
 MISTAKES are planted bugs in the form that they take in an exercise, one of each family of cases that an
 exercise has; the family named beside each must see it.  MISCHIEF must get nothing for the exercise; beside
 each stands a part of what the grader says.  HONEST files are right, however they look."""
+import pathlib
 import re
 import sys
 import types
@@ -188,3 +191,20 @@ HONEST = {
         "added here */\n", "added here */\n#include <stdio.h>\n").encode(),
     "comments": lambda x: (x + "/* I did this myself. */\n").encode(),
 }
+
+
+def write_class(folder, students):
+    """Every student hands in all solutions, one of them spoiled."""
+    right = {name: solution(name) for name in EXERCISES}
+    spoiled = {x: mistaken(x) for x in MISTAKES} | {x: ("online_step", mischievous(x)) for x in MISCHIEF} | \
+        {f"right_{x}": ("online_step", how(right["online_step"])) for x, how in HONEST.items()}
+    for i in range(students):
+        student = [*spoiled][i % len(spoiled)]
+        for name, text in (right | dict([spoiled[student]])).items():
+            path = folder / f"{student}_{i}" / EXERCISES[name].file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+if __name__ == "__main__":
+    write_class(pathlib.Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100)

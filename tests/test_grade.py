@@ -12,7 +12,7 @@ import time
 import pytest
 
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
-from students import handed_out, mischievous, solution, tool_words
+from students import MISCHIEF, MISTAKES, handed_out, mischievous, solution, tool_words, write_class
 
 import grade as grading
 from builder import Shortage
@@ -295,6 +295,17 @@ def test_board_adds_projects_hides_names_and_shares_places(place):
     assert "has no marks" in run(*board[:2], "--marks", place / "none", "--out", place / "b.html", want=2).err
     (place / "grades.json").write_text("[]")
     assert "is not what make grade writes" in run(*board, want=2).err
+
+
+@pytest.mark.long
+def test_a_hundred_students_have_their_marks(place):
+    write_class(place / "class", 100)
+    grade("class", ex="", timeout=None)
+    for student, one in grades()["students"].items():
+        name = student.rsplit("_", 1)[0]
+        lost = {x for x, mark in one["exercises"].items() if mark["marks"] < mark["points"]}
+        assert lost == ({MISTAKES[name][0]} if name in MISTAKES else {"online_step"} if name in MISCHIEF else set()), student
+        assert name not in MISCHIEF or one["exercises"]["online_step"]["marks"] <= 2, student
 
 
 def test_gradescope_counts_late_days_and_says_when_the_machine_failed(place):
