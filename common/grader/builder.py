@@ -69,7 +69,7 @@ def judging(kind, options):
         judge = kind(options)
         yield judge
     except (Shortage, MemoryError, OSError) as error:
-        fail(f"stopped, nobody has a mark from this run: {error or 'no memory'}", 3)
+        fail(f"stopped without a mark: {error or 'no memory'}", 3)
     finally:
         if judge:
             judge.close()

@@ -7,18 +7,22 @@ set -eu
 root=${AUTOGRADER:-/autograder}
 class=$(mktemp -d)
 trap 'rm -rf "$class"' EXIT
-# who it is, so that each student has an alias of their own
-student=$(python3 -c 'import json, re, sys
-print(re.sub(r"[^\w@.-]", "_", json.load(open(sys.argv[1]))["users"][0]["email"]))' \
-    "$root/submission_metadata.json" 2>/dev/null) || student=student
+# Who it is, so that each student has an alias of their own, and how late.
+student=$(python3 - "$root/submission_metadata.json" "$class/late.csv" <<'END' 2>/dev/null || :
+import datetime, json, re, sys
+about = json.load(open(sys.argv[1]))
+user = about["users"][0]
+student = re.sub(r"[^\w@.-]", "_", user["email"])
+print(student)
+due, sent = (datetime.datetime.fromisoformat(x) for x in (
+    (user.get("assignment") or about["assignment"])["due_date"], about["created_at"]))
+print(student, max(0.0, (sent - due).total_seconds() / 3600), sep=",", file=open(sys.argv[2], "w"))
+END
+)
+student=${student:-student}
 mkdir -p "$class/submissions/$student" "$root/results"
 cp -r "$root/submission/." "$class/submissions/$student/"
-python3 -c 'import datetime, json, sys
-about = json.load(open(sys.argv[1]))
-due, sent = (datetime.datetime.fromisoformat(x) for x in (about["users"][0]["assignment"]["due_date"]
-    if "assignment" in about["users"][0] else about["assignment"]["due_date"], about["created_at"]))
-print(sys.argv[2], max(0.0, (sent - due).total_seconds() / 3600), sep=",")' \
-    "$root/submission_metadata.json" "$student" >"$class/late.csv" 2>/dev/null || : >"$class/late.csv"
+touch "$class/late.csv"
 grade() {
     make -s -C "$root/source/instructor" "$1" SUBMISSIONS="$class/submissions" OUT="$class/marks" EX="$2" \
         LATE="$class/late.csv" ARCH_FLAGS="${ARCH_FLAGS-}" NO_INSTALL=1
