@@ -14,8 +14,6 @@ enum { MOST_VARIANTS = 64 };
 struct tally {
     size_t passed, failed, skipped;
     double worst;            /* largest err / allowed of the passed */
-    char worst_case[sizeof ((struct test_case *)0)->name]; /* where */
-    enum dtype worst_dtype;
     unsigned types;          /* checked in these */
 };
 
@@ -81,7 +79,7 @@ static void print_tally(const struct entry *e, enum op op)
     dtype_names(t->types, types, sizeof types);
     printf("%-18s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
            t->passed, t->failed, t->skipped);
-    if (t->worst_case[0]) printf("  %5.2f", t->worst);
+    if (t->passed) printf("  %5.2f", t->worst);
     printf("\n");
 }
 
@@ -104,23 +102,6 @@ static void print_group(const struct run *run, enum group group)
     }
 }
 
-/* The largest error / allowed of all that passed, and where. */
-static void print_worst(const struct run *run)
-{
-    const struct tally *worst = NULL;
-    const char *name = "";
-    for (size_t i = 0; i < run->n_entries; i++)
-        for (int op = 0; op < N_OPS; op++) {
-            const struct tally *t = &run->entries[i].ops[op];
-            if (!t->worst_case[0] || (worst && t->worst <= worst->worst)) continue;
-            worst = t;
-            name = run->entries[i].v->name;
-        }
-    if (worst)
-        printf("largest error / allowed: %.2f, variant %s\n    case %s in %s\n",
-               worst->worst, name, worst->worst_case, dtype_name(worst->worst_dtype));
-}
-
 /* The table of all variants and the counts.  Returns the exit status. */
 static int conclude(const struct run *run)
 {
@@ -128,7 +109,6 @@ static int conclude(const struct run *run)
     const char *why = "no case fits";
     int on_cpu = 0, all = 0;
     for (int g = 0; g < N_GROUPS; g++) print_group(run, (enum group)g);
-    print_worst(run);
     for (size_t i = 0; i < run->n_entries; i++) {
         const struct entry *e = &run->entries[i];
         if (e->unavailable[0]) {
@@ -209,10 +189,7 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     if (run->opt->verbose)
         printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name,
                dtype_name(problem->dtype), verdict.worst);
-    if (verdict.worst < t->worst && t->worst_case[0]) return;
-    t->worst = verdict.worst;
-    memcpy(t->worst_case, c->name, sizeof t->worst_case);
-    t->worst_dtype = problem->dtype;
+    if (verdict.worst > t->worst) t->worst = verdict.worst;
 }
 
 static void check_case(struct run *run, const struct test_case *c, uint64_t seed)
