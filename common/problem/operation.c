@@ -27,10 +27,10 @@ const struct operation operations[] = {
                        .files = X_Y, .results = AS_X},
     [OP_ATTENTION] = {.name = "attention", .family = ON_HEADS, .unit = "score",
                       .is_benched = 1, .inputs = Q_K_V, .outputs = O_LSE,
-                      .files = Q_K_V_FILES | O_LSE},
+                      .files = Q_K_V_FILES | O_LSE, .weighed = HAS(ARRAY_V)},
     [OP_LOGSOFTMAX_ATTENTION] = {.name = "logsoftmax_attention", .family = ON_HEADS,
                                  .unit = "score", .inputs = Q_K_V, .outputs = O_LSE,
-                                 .files = Q_K_V_FILES | O_LSE},
+                                 .files = Q_K_V_FILES | O_LSE, .weighed = HAS(ARRAY_V)},
     [OP_MEAN] = {.name = "mean", .family = ON_ROWS, .unit = "elem", .inputs = HAS(ARRAY_X),
                  .outputs = HAS(ARRAY_Y), .files = X_Y},
     [OP_SCAN] = {.name = "scan", .family = ON_HEADS, .unit = "key", .inputs = Q_K_V,
@@ -43,7 +43,8 @@ const struct operation operations[] = {
                             .files = X_W_Y, .results = N_FUSED},
     [OP_BACKWARD] = {.name = "backward", .family = ON_HEADS, .unit = "score", .is_benched = 1,
                      .inputs = Q_K_V | O_LSE | HAS(ARRAY_DO), .outputs = GRADIENTS,
-                     .files = Q_K_V_FILES | HAS(ARRAY_DO) | GRADIENTS},
+                     .files = Q_K_V_FILES | HAS(ARRAY_DO) | GRADIENTS,
+                     .weighed = HAS(ARRAY_Q) | HAS(ARRAY_K) | HAS(ARRAY_V) | HAS(ARRAY_DO)},
 };
 _Static_assert(sizeof operations / sizeof *operations == N_OPS, "each operation's entry");
 

@@ -16,6 +16,7 @@ struct operation {
     int is_benched;       /* bench measures it */
     unsigned inputs, outputs; /* sets of arrays: HAS(ARRAY_X) | ... */
     unsigned files;           /* arrays that `run` reads and writes; 0: it does not do it */
+    unsigned weighed;         /* inputs that weights multiply: NaN in a hidden row may leak */
     size_t results;       /* ON_ROWS: columns of y, or AS_X; 0: y [rows] */
     /* ON_HEADS */
     int one_query;        /* seqlen_q = 1 */

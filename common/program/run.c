@@ -81,13 +81,12 @@ static int holds_nonfinite(const struct npy *a, enum dtype dtype)
     return 0;
 }
 
-/* The same of v and, for backward, of the other inputs that are multiplied with weights. */
+/* The same of any input that weights multiply. */
 static int may_leak(const struct run *r, enum dtype dtype)
 {
-    static const enum array of_backward[] = {ARRAY_Q, ARRAY_K, ARRAY_DO};
-    int found = on_heads(&r->p) && holds_nonfinite(&r->in[ARRAY_V], dtype);
-    for (int i = 0; i < 3 && r->p.op == OP_BACKWARD; i++)
-        found = found || holds_nonfinite(&r->in[of_backward[i]], dtype);
+    int found = 0;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (operations[r->p.op].weighed & HAS(i)) found |= holds_nonfinite(&r->in[i], dtype);
     return found;
 }
 

@@ -161,10 +161,9 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
                 add_head(r, p, a, &in, forward, b * p->heads_q + h);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
-    r->v_is_finite = forward->v_is_finite;
-    static const enum array others[] = {ARRAY_Q, ARRAY_K, ARRAY_DO};
-    for (int i = 0; i < 3; i++)
-        r->v_is_finite &= all_finite(in.array[others[i]], array_count(p, others[i]));
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (operations[p->op].weighed & HAS(i))
+            r->v_is_finite &= all_finite(in.array[i], array_count(p, i));
     widened_free(&in);
     standard_free(forward);
 }
