@@ -43,8 +43,8 @@ template <class C> struct gradient_consumer {
 
 /* Hands dq to the adder of consumer w.
  *   phase  of the one place when it is empty: here tiles by twos, which y.at.index counts */
-template <class C>
-static __device__ __forceinline__ void hand_over(backward_memory<C> &sm, int w, int phase,
+template <class MEMORY>
+static __device__ __forceinline__ void hand_over(MEMORY &sm, int w, int phase,
                                                  const float (&dq)[32])
 {
     mbarrier_wait(&sm.dq_empty[w], (uint32_t)phase);
@@ -156,7 +156,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     wgmma_wait<1>(); /* S has completed, dP may still run */
     warpgroup_fence_operand(s);
     exponentials<C>(s, params.c);
-    const bool open = sees_all<C>(x, i_0, work.j_0);
+    const bool open = sees_all<C>(x, i_0, work.j_0 + 64 * y.w);
     if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(s, p_packed);
     warpgroup_fence_operand(p_packed);

@@ -48,18 +48,20 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
     return params;
 }
 
-/* lse and D, dq_sum = 0 unless the first adder stores, the kernel given, dq. */
+/* lse and D, dq_sum = 0 unless the first adder stores, the kernel given, dq.
+ *   lasting  a block for each multiprocessor, and a counter behind dq_sum, 0, too */
 template <class C, class MEMORY, bool ZERO = true, class KERNEL>
 static void launch_backward(KERNEL kernel, const struct backward_params<C::TYPE_OF_T> &params,
-                            const struct problem *p, void *stream)
+                            const struct problem *p, void *stream, bool lasting = false)
 {
     const struct gradient<C::TYPE_OF_T> &x = params.x;
     const int blocks = (int)(p->batch * p->heads_kv * x.key_tiles);
     const size_t numbers = x.rows * C::D;
     launch_row_sums<C::TYPE_OF_T, true>(x, stream);
     if (ZERO)
-        CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, numbers * sizeof(float), (cudaStream_t)stream));
-    start<C, MEMORY>(kernel, blocks, stream, params);
+        CUDA_CHECK(cudaMemsetAsync(x.dq_sum, 0, (numbers + lasting) * sizeof(float),
+                                   (cudaStream_t)stream));
+    start<C, MEMORY>(kernel, lasting ? persistent_blocks(blocks) : blocks, stream, params);
     start<struct sums>(store_dq_kernel<C, C::TYPE_OF_T>, numbers / 4096, 128, stream, x);
 }
 

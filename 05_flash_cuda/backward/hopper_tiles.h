@@ -123,26 +123,36 @@ static __device__ __forceinline__ struct key_work key_work_of(const struct gradi
 
 /* ---- the producer, one thread: K and V, then tile after tile of queries ---- */
 
+template <class C, enum dtype T>
+static __device__ __forceinline__ void load_keys(typename C::T *k, typename C::T *v, uint64_t *full,
+                                                 const struct backward_params<T> &params,
+                                                 const struct key_work &w)
+{
+    const int batch = w.head_kv / params.x.heads_kv, head = w.head_kv % params.x.heads_kv;
+    mbarrier_arrive_expect_tx(full, 2 * C::Bc * C::D * 2);
+#pragma unroll
+    for (int i = 0; i < C::D / 64; i++) {
+        tma_load_box(k + i * C::Bc * 64, &params.k, full, 64 * i, w.j_0, head, batch);
+        tma_load_box(v + i * C::Bc * 64, &params.v, full, 64 * i, w.j_0, head, batch);
+    }
+}
+
 /* Where dO of a tile of queries lies. */
-template <class C>
-static __device__ __forceinline__ typename C::T *d_o_of(backward_memory<C> &sm, int stage)
+template <class MEMORY>
+static __device__ __forceinline__ auto *d_o_of(MEMORY &sm, int stage)
 {
     return sm.tile[stage].d_o;
 }
 
+/* All tiles of queries of the work, head after head of the group. */
 template <class C, class MEMORY, enum dtype T>
-static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward_params<T> &params)
+static __device__ __forceinline__ void load_queries(MEMORY &sm,
+                                                    const struct backward_params<T> &params,
+                                                    const struct key_work &w,
+                                                    struct pipeline_state &at)
 {
     const struct gradient<T> &x = params.x;
-    const struct key_work &w = sm.work;
     const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
-    struct pipeline_state at = {0, 1};
-    mbarrier_arrive_expect_tx(&sm.kv_full, 2 * C::Bc * C::D * 2);
-#pragma unroll
-    for (int i = 0; i < C::D / 64; i++) {
-        tma_load_box(sm.k + i * C::Bc * 64, &params.k, &sm.kv_full, 64 * i, w.j_0, h_kv, batch);
-        tma_load_box(sm.v + i * C::Bc * 64, &params.v, &sm.kv_full, 64 * i, w.j_0, h_kv, batch);
-    }
     for (int h = 0; h < x.group; h++)
         for (int t = w.first; t < w.first + w.n; t++) {
             const int head = h_kv * x.group + h, i_0 = t * C::Br;
@@ -170,6 +180,14 @@ static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward
         }
 }
 
+template <class C, class MEMORY, enum dtype T>
+static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward_params<T> &params)
+{
+    struct pipeline_state at = {0, 1};
+    load_keys<C>(sm.k, sm.v, &sm.kv_full, params, sm.work);
+    load_queries<C>(sm, params, sm.work, at);
+}
+
 /* ---- a consumer's products ---- */
 
 /* The 16 columns that all keys have more for the terms, as an A operand: TERM, 1, 1 / TERM, 0. */
@@ -182,15 +200,32 @@ template <class C> static __device__ __forceinline__ void set_weights(uint32_t (
     weights[2] = weights[3] = 0;
 }
 
+/* The same in shared memory, where all rows of A are the same: 8 of them, in two halves of 8
+ * columns, 128 bytes each.  The first threads of the block write them. */
+template <class C> static __device__ __forceinline__ void set_weights(uint32_t (&to)[2][8][4])
+{
+    if (threadIdx.x >= 64) return;
+    const int pair = threadIdx.x % 32 % 4;
+    const uint32_t first = pack<typename C::T>(TERM, 1.0f);
+    const uint32_t second = pack<typename C::T>(1.0f / TERM, 0.0f);
+    to[0][0][threadIdx.x] = threadIdx.x >= 32 || pair > 1 ? 0 : pair == 0 ? first : second;
+    fence_proxy_async();
+}
+
+static __device__ __forceinline__ uint64_t descriptor_of_weights(const uint32_t (&from)[2][8][4])
+{
+    return (uint64_t)(128 >> 4) << 16 | (shared_address(from) & 0x3ffff) >> 4;
+}
+
 /* Issues S^T - lse / scale = (K, 1) (Q, -lse / scale)^T or dP^T - D = (V, 1) (dO, -D)^T: 64 rows of
  * a tile of keys, all of a tile of queries.  The terms first: 16 columns more, of which 8 lie in
  * shared memory and count twice, the second time with the weight 0. */
-template <class C>
+template <class C, class WEIGHTS>
 static __device__ __forceinline__ void issue_scores(float (&s)[C::Br / 2],
                                                     const typename C::T *keys,
                                                     const typename C::T *queries,
                                                     const typename C::T *terms,
-                                                    const uint32_t (&weights)[4])
+                                                    const WEIGHTS &weights)
 {
     const uint64_t a = descriptor_qk(keys), b = descriptor_qk(queries);
     wgmma_qk<typename C::T, true>(s, weights, descriptor_of_8_columns(terms));
@@ -272,12 +307,12 @@ static __device__ __forceinline__ void gradients_of_scores(float (&dp)[C::Br / 2
     for (int i = 0; i < C::Br / 2; i++) dp[i] *= p[i];
 }
 
-/* Does every query of the tile see every key of the block? */
+/* Does every query of the tile see all of the 64 keys from j on? */
 template <class C, enum dtype T>
-static __device__ __forceinline__ bool sees_all(const struct gradient<T> &x, int i_0, int j_0)
+static __device__ __forceinline__ bool sees_all(const struct gradient<T> &x, int i_0, int j)
 {
-    struct key_range32 all = all_rows_see(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
-    return all.first <= j_0 && j_0 + C::Bc <= all.end;
+    const struct key_range32 all = all_rows_see(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
+    return all.first <= j && j + 64 <= all.end;
 }
 
 /* Does some query of the tile see some of the 64 keys from j on? */

@@ -17,7 +17,8 @@ from peers_methods import ALL_PEERS, torch_method
 from peers_run import SHAPES, Run
 from peers_shapes import planned
 
-UP_TO_128, WIDER = "gradient_overlap", "gradient_wide_heads"  # the last rungs, by head_dim
+# the last rungs, by head_dim
+UP_TO_64, UP_TO_128, WIDER = "gradient_narrow_heads", "gradient_overlap", "gradient_wide_heads"
 
 
 def gradients(torch, shape, q, k, v, d_o, kind):
@@ -99,7 +100,7 @@ def measure(run, problem, names, library):
 def main():
     """Runs the measurements; returns the exit status."""
     run = Run(__doc__, 0.3, {
-        "--variants": {"default": ",".join(["gradient_in_order", UP_TO_128, WIDER]),
+        "--variants": {"default": ",".join(["gradient_in_order", UP_TO_64, UP_TO_128, WIDER]),
                        "help": "our kernels: a,b"},
         "--backends": {"default": ",".join(name for name in ALL_PEERS if name not in
                                            ("pytorch-efficient", "pytorch-math"))}, **SHAPES})

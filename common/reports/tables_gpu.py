@@ -17,7 +17,8 @@ BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
 SAFE = "heavy_first"  # the last rung whose reference is the maximum of every block
 REGIMES = {"cold": "one call at a time, the L2 cache flushed before it",
            "sustained": "calls back to back"}
-BACKWARD, IN_ORDER = ["gradient_overlap", "gradient_wide_heads"], ["gradient_in_order"]
+BACKWARD = ["gradient_narrow_heads", "gradient_overlap", "gradient_wide_heads"]
+IN_ORDER = ["gradient_in_order"]
 ORDERED_PEERS = [name + DETERMINISTIC for name in FLASH]
 
 
