@@ -187,11 +187,8 @@ def jobs_here(place):
     if room < ROOM:
         raise Shortage(f"{place.parent} has {room >> 20} MiB of room left, a submission may need "
                        f"{ROOM >> 20}; TMPDIR=folder chooses another place")
-    try:
-        text = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
-        memory = int(text.split("MemAvailable:")[1].split()[0]) << 10
-    except (OSError, IndexError, ValueError):
-        memory = MEMORY * 64
+    text = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
+    memory = int(text.split("MemAvailable:")[1].split()[0]) << 10
     if memory < MEMORY:
         raise Shortage(f"{memory >> 20} MiB of memory are free, a submission may need {MEMORY >> 20}")
     return max(1, min(len(os.sched_getaffinity(0)), room // ROOM, memory // MEMORY))

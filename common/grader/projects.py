@@ -54,10 +54,8 @@ def gpu_name():
 def targets(project, gpu):
     """The shares for half and all points: those of the first line that is about this GPU."""
     with open(TARGETS, newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            if line["project"] == project and re.search(line["pattern"], gpu or "any"):
-                return float(line["half_at"]), float(line["all_at"])
-    return fail(f"{TARGETS}: no line for {project} on '{gpu}'")
+        return next((float(line["half_at"]), float(line["all_at"])) for line in csv.DictReader(file)
+                    if line["project"] == project and re.search(line["pattern"], gpu or "any"))
 
 
 class Project(Exercise):
@@ -68,8 +66,6 @@ class Project(Exercise):
     def __init__(self, file):
         super().__init__(file)
         speed, self.file, self.on_gpu = SPEED.search(self.text), file, file.suffix == ".cu"
-        if not speed or not self.said(LIKE):
-            fail(f"{file}: no project's head comment")
         self.op, self.shape = speed[1], [int(x) for x in speed[2].split("x")]
         self.dtype, self.ceiling = speed[3] or "f32", speed[5] or speed[7]
         self.half_at, self.all_at = targets(self.name, gpu_name()) if self.on_gpu else \

@@ -16,9 +16,7 @@ exercises-built: $(GRADER)
 $(BUILD)/jail: common/grader/jail.c $(BUILD)/config
 	@mkdir -p $(@D)
 	@echo "  cc    $@"
-	$(Q)$(CC) $(CFLAGS_ALL) $< -o $@.new || { [ "$$(uname)" = Linux ] && exit 1; \
-	    echo "no jail: Linux alone has one"; printf '#!/bin/sh\nexit 1\n' > $@.new; chmod +x $@.new; }
-	$(Q)mv $@.new $@
+	$(Q)$(CC) $(CFLAGS_ALL) $< -o $@.new && mv $@.new $@
 
 $(BUILD)/libharness.a: $(COMMON_O)
 	@echo "  ar    $@"
