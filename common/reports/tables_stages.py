@@ -118,54 +118,35 @@ def limits(data, op):
 
 # --- Beside PyTorch ---
 
-def with_peers(rows):
-    """[(our fastest, PyTorch)] of each problem that both have computed on a CPU."""
-    rows = rows.sort_values("median_s", kind="stable")
+def at_least_time(row):
+    """A measurement by its least time: others of a machine only add to it."""
+    times = row.median_s / row.min_s
+    return row._replace(median_s=row.min_s, gflops=times * row.gflops,
+                        pct_ceiling=times * row.pct_ceiling)
+
+
+@table("peers-of-(.+?)(-least)?")
+def peers_of(data, name, least):
+    """Our fastest CPU variant and PyTorch, shape by shape, type and number of threads; from
+    NAME.csv, by median or least times."""
+    rows = data.file(f"{name}.csv").query("device == 'cpu'").sort_values("median_s", kind="stable")
     ours, peers = (some.drop_duplicates(PROBLEM).set_index(PROBLEM, drop=False) for some in (
         rows[rows.stage != "peer"], rows[rows.stage == "peer"]))
-    peers = peers[peers.index.isin(ours.index)]
-    return list(zip(each(ours.loc[peers.index]), each(peers)))
-
-
-@table("cpu-peers-(.+)")
-def cpu_peers(data, machine):
-    """Our fastest CPU variant and PyTorch, shape by shape, type and number of threads; from
-    cpu_MACHINE.csv."""
-    pairs = need(with_peers(data.file(f"cpu_{machine}.csv").query("device == 'cpu'")),
-                 "no measurement of PyTorch on the CPU")
-    pairs.sort(key=lambda pair: (
+    peers = need(peers[peers.index.isin(ours.index)], "no measurement of PyTorch on the CPU")
+    pairs = sorted(zip(each(ours.loc[peers.index]), each(peers)), key=lambda pair: (
         pair[0].op, pair[0].dtype != "f32", *(getattr(pair[0], name) for name in (
-            "rows", "cols", "heads_q", "head_dim", "causal", "threads"))))
+            "rows", "cols", "heads_q", "head_dim", "causal", "seqlen_k", "threads"))))
+    pairs = [tuple(map(at_least_time, pair)) for pair in pairs] if least else pairs
     return "", listing(pairs, {
         "what": lambda pair: f"{pair[0].op} {shape_text(pair[0])}, {pair[0].dtype}",
         "threads": lambda pair: f"{pair[0].threads:.0f}",
         "stage, variant": lambda pair: f"{pair[0].stage} {pair[0].variant}",
-        "median": lambda pair: seconds(pair[0].median_s),
+        "least time" if least else "median": lambda pair: seconds(pair[0].median_s),
         "rate": lambda pair: rate(pair[0].gflops) if pair[0].gflops else "",
         "ceiling": lambda pair: share_of(pair[0], pair[0].ceiling_kind),
         "PyTorch": lambda pair: seconds(pair[1].median_s),
         "times as fast as PyTorch": lambda pair: f"{pair[1].median_s / pair[0].median_s:.2f}"}), \
         [row for pair in pairs for row in pair]
-
-
-@table("backward-cpu")
-def backward_cpu(data):
-    """The gradient on all cores by shape and threads: speed, share of the multiply-add peak and
-    PyTorch's least time by ours.  Least times: others used the machine meanwhile."""
-    rows = data.file("backward/cpu.csv")
-    lines = {}
-    for row, peer in with_peers(rows[rows.variant.isin(("gradient_all_cores", "pytorch-flash"))]):
-        speed = row.flops / row.min_s / 1e9
-        lines.setdefault((row.head_dim, row.causal, row.seqlen_k), {})[row.threads] = [
-            significant(speed), f"{100 * speed / row.ceiling:.0f} %",
-            f"{peer.min_s / row.min_s:.2f}"]
-    threads = sorted({n for line in lines.values() for n in line})
-    cells = [[f"{d:.0f}", "causal" if causal else "none", si(n)] +
-             [cell for t in threads for cell in line.get(t, [""] * 3)]
-             for (d, causal, n), line in sorted(lines.items())]
-    head = [text for t in threads for text in (
-        f"GFLOP/s, {t:.0f} thread{'s' * (t > 1)}", "of the peak", "times PyTorch")]
-    return "", markdown(["d", "mask", "keys", *head], cells), rows
 
 
 @table("library_cpu")
