@@ -188,7 +188,7 @@ FIGURES["one-row"] = function (root, wasm) {
     ...ONE_ROW_TYPES.map(name => element("option", {value: name}, name)));
   const wrong = complaint(), bars = score_bars(change);
   const place = element("div", {class: "fig-panels"});
-  const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
+  const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});
   const steps = stepper(root, kept, () => 1 + Math.max(0, ...runs.map(run => run.steps.length)), show);
 
   function compute(step = steps.at()) {
