@@ -184,7 +184,8 @@ def square_lines(rows, width):
     rows = rows[(rows.op == "attention") & (rows.gflops > 0) & (rows.bytes_predicted > 0)
                 & (rows.seqlen_q == rows.seqlen_k) & (rows.causal == 0) & (rows.head_dim == width)]
     rows = need(rows, "no measurement of square attention")
-    rows = rows[rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
+    rows = rows[(rows.heads_q == rows.heads_kv)
+                & rows.length.map(lambda n: int(n) & int(n) - 1 == 0)]
     rows = rows.sort_values(["length", "heads_q", "batch"], kind="stable")
     rows = rows.drop_duplicates(["stage", "variant", "length"], keep="last")
     return {key: each(line) for key, line in rows.groupby(["stage", "variant"])}
@@ -200,8 +201,7 @@ def roofline(axis, lines, intensity, flat, slope, unit):
     axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates) / 2, max(rates) * 2))
     axis.plot([low, ridge, high], [low * slope, flat, flat], color="black", linewidth=1.3)
     speed = f"{slope:.0f} GB/s" if unit == 1 else f"{slope:.1f} TB/s"
-    middle = (low * ridge) ** 0.5
-    offset(axis, f"memory, {speed}", (middle, middle * slope), (7, -7))
+    offset(axis, f"slanted: memory, {speed}", (ridge, flat), (0, 8))
     ends = [(high, flat, f"multiply-adds, {significant(flat)}", "black")]
     for rows, name, colour, style in lines:
         x, y = [intensity(row) for row in rows], [row.gflops / unit for row in rows]
