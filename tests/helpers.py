@@ -73,15 +73,16 @@ def copy_sources(*folders):
     shutil.copy2(ROOT / "Makefile", ".")
     for name in folders:
         shutil.copytree(ROOT / name, name)
-        shutil.copytree(BUILD / "obj" / name, f"build/obj/{name}")
+        if (BUILD / "obj" / name).is_dir():
+            shutil.copytree(BUILD / "obj" / name, f"build/obj/{name}")
     for path in BUILD.glob("config*"):
         shutil.copy2(path, "build")
 
 
-def make(target):
+def make(*words):
     """Makes a target of such a copy, whatever the flags of the make outside: only what has changed."""
     old = [word for path in BUILD.glob("config*") for word in ("-o", f"build/{path.name}")]
-    run("make", "-s", "-j2", "BUILD=build", *old, target, env=OUTSIDE)
+    run("make", "-s", "-j2", "BUILD=build", *old, *words, env=OUTSIDE)
 
 
 def wait_for(condition, every=0.05):

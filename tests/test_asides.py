@@ -3,11 +3,10 @@ import sys
 
 import pytest
 
-from helpers import BUILD, ROOT, SANITIZED, run
+from helpers import ROOT, SANITIZED, STAGES, copy_sources, make, run
 
-sys.path += [str(ROOT / "common/reports"), str(ROOT / "tests/planted")]
+sys.path.append(str(ROOT / "common/reports"))
 from asides import ASIDES, SHAPES, plant, text_of  # noqa: E402
-from gallery import copy_tree  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ASIDES)
@@ -26,8 +25,8 @@ def test_aside_is_a_small_diff_that_make_shows(name):
 @pytest.mark.skipif(SANITIZED, reason="the copy is built without sanitizers")
 def test_every_aside_computes_attention(place):
     """Each as a kernel of its own, executed on the CPU."""
-    copy_tree(BUILD, place / "tree")
-    plant(place / "tree")
-    run("make", "-s", "-j2", "CUDA=0", "build/05_flash_cuda", cwd=place / "tree")
+    copy_sources("common", *STAGES)
+    plant(place)
+    make("CUDA=0", "build/05_flash_cuda")
     for name in ASIDES:
-        run(place / "tree/build/05_flash_cuda", "check", "--quick", "--variant", f"with_{name}")
+        run("build/05_flash_cuda", "check", "--quick", "--variant", f"with_{name}")

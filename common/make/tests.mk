@@ -46,7 +46,7 @@ machines:
 	$(Q)$(PYTEST) -v -rs tests/machine_code.py tests/machines.py
 
 gallery:
-	$(Q)$(PYTHON) tests/planted/gallery.py --build $(BUILD) $(if $(QUICK),--quick) \
+	$(Q)BUILD=$(BUILD) $(PYTHON) tests/planted/gallery.py $(if $(QUICK),--quick) \
 	    $(if $(filter-out $(BUILD)/results,$(RESULTS)),--results $(RESULTS)/planted) \
 	    $(foreach b,$(BUG),$(call quoted,$(b)))
 

@@ -1,16 +1,16 @@
 """gallery.py: does the suite see?  Plants each bug, runs the checks, draws which case caught it.
 
-    python3 tests/planted/gallery.py [--build DIR] [--results DIR] [--quick] [--draw] [BUG ...]
+    BUILD=DIR python3 tests/planted/gallery.py [--results DIR] [--quick] [--draw] [BUG ...]
 
 Each tests/planted/*.patch is one real mistake with its story.  It is applied to a copy of the
-sources under DIR/gallery, the program is built and checked, and the patch is taken back.  A bug
+sources under BUILD/gallery, the program is built and checked, and the patch is taken back.  A bug
 must be caught by a case whose name begins with what its line `Caught by:` says (`Cases: quick`: by one
 of check --quick; where the CPU takes minutes for one of the others).  Beside it stands
 what a naive check would have said: |got - want| > 1e-2 on normal random input, which NaN passes,
 without masks and with a causal square.
 
-The copy starts with the objects that DIR already has.  Writes gallery.csv, gallery.png and
-stories.csv into DIR/gallery or --results; of named bugs the lines are replaced.  --draw only makes
+The copy starts with the objects that BUILD already has.  Writes gallery.csv, gallery.png and
+stories.csv into BUILD/gallery or --results; of named bugs the lines are replaced.  --draw only makes
 the last two again; --quick runs only the case that the committed gallery.csv names, and writes nothing.
 Exit status: 0 every bug was caught as meant; 1 one survived, or the sound program failed; 2 a
 patch does not apply or does not compile."""
@@ -27,8 +27,10 @@ import numpy as np
 
 from gallery_figure import draw
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HANG = 1200  # seconds; a check of all cases takes some minutes where other work runs beside it
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import helpers  # noqa: E402
+from helpers import HANG, ROOT  # noqa: E402
+
 COMMITTED = ROOT / "notes/results/planted/gallery.csv"
 FIELD = re.compile(r"^(Story|Family|Program|Variant|Cases|Caught by): (.*?)(?=^\S|\Z)", re.M | re.S)
 
@@ -60,13 +62,12 @@ def run(command, tree, **how):
                           stdout=subprocess.PIPE, check=False, **how)
 
 
-def make(tree, target, what):
-    """Builds in the copy; the variables of the make outside stay there."""
-    outside = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD")
-    done = run(["make", "-s", "-j2", "CUDA=0", "WERROR=", target], tree,
-               env={name: value for name, value in os.environ.items() if name not in outside})
-    if done.returncode:
-        fail(2, f"{what} does not compile\n{done.stdout[-2000:]}")
+def make(target, what):
+    """Builds in the copy."""
+    try:
+        helpers.make("CUDA=0", "WERROR=", target)
+    except AssertionError as error:
+        fail(2, f"{what} does not compile\n{error}")
 
 
 def patch(tree, bug, *reverse):
@@ -118,28 +119,20 @@ def naive_check(good, bad):
     return "passes" if passes else "fails"
 
 
-def copy_tree(build, tree):
-    """A copy of the sources, and of the objects that were made from them."""
+def copy_tree(tree):
+    """A copy of the sources, and of the objects that were made from them; we go there."""
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
-    for part in ["Makefile", "common", "tests", *ROOT.glob("0[1-9]_*")]:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
-        copy(ROOT / part, tree / pathlib.Path(part).name)
-    if (build / "obj").is_dir():
-        shutil.copytree(build / "obj", tree / "build/obj",
-                        ignore=shutil.ignore_patterns("*.cuda.*"))
-        for old in build.glob("config*"):
-            config = tree / "build" / old.name  # as old as it was: nothing is to be remade
-            config.write_text(old.read_text(encoding="utf-8").replace(" -Werror", ""))
-            shutil.copystat(old, config)
+    os.chdir(tree)
+    helpers.copy_sources("common", "tests", *helpers.STAGES)
     draws = np.random.default_rng(1)
     for name in "qkvx":
-        np.save(tree / f"{name}.npy", draws.standard_normal((2, 128, 64), "f4"))
+        np.save(f"{name}.npy", draws.standard_normal((2, 128, 64), "f4"))
 
 
 def check_sound(tree, bugs, cases):
     """Builds what these bugs will be planted in; it must pass."""
-    make(tree, bugs[0].target, "the sound program")
+    make(bugs[0].target, "the sound program")
     known = {}
     for bug in bugs:
         case = cases.get(bug.name, "")
@@ -162,7 +155,7 @@ def recipe(case):
 def plant(tree, bug, cases):
     """Plants, checks, takes back.  Returns the line of the CSV file."""
     patch(tree, bug)
-    make(tree, bug.target, bug.path.name)
+    make(bug.target, bug.path.name)
     caught = failures(tree, bug, cases.get(bug.name, ""))
     naive = "-" if bug.by_test or cases else naive_check(bug.sound, naive_outputs(tree, bug))
     patch(tree, bug, "-R")
@@ -206,14 +199,12 @@ def read_csv(path):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default="build", type=pathlib.Path)
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--draw", action="store_true")
     parser.add_argument("bug", nargs="*")
     options = parser.parse_args()
-    build = options.build.resolve()
-    out = options.results or build / "gallery"
+    out = (options.results or helpers.BUILD / "gallery").resolve()
     out.mkdir(parents=True, exist_ok=True)
     every = [Bug(path) for path in sorted((ROOT / "tests/planted").glob("*.patch"))]
     bugs = [bug for bug in every if not options.bug or bug.name in options.bug]
@@ -225,8 +216,8 @@ def main():
     cases = {row["bug"]: row["meant_case"] for row in read_csv(COMMITTED)
              if row["meant_case"].startswith(meant.get(row["bug"], ""))} if options.quick else {}
     bugs.sort(key=lambda bug: (bug.by_test, bug.program, bug.source, bug.name))
-    tree = build / "gallery" / "tree"
-    copy_tree(build, tree)
+    tree = helpers.BUILD / "gallery/tree"
+    copy_tree(tree)
     print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
     rows = []
     for target in dict.fromkeys(bug.target for bug in bugs):
