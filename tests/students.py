@@ -135,8 +135,13 @@ MISCHIEF = {
                "the error is too large"),
     "lost_the_lines": (None, "must stay, once each"),
 }
-EXTRA = "".join(f"#include <{name}.h>\n" for name in (
-    "pthread", "signal", "stdio", "stdlib", "string", "sys/syscall", "unistd"))
+
+
+def includes(names):
+    return "".join(f"#include <{name}.h>\n" for name in names.split())
+
+
+EXTRA = includes("pthread signal stdio stdlib string sys/syscall unistd")
 
 
 def clean(text):

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
-from students import MISCHIEF, MISTAKES, handed_out, mischievous, solution, tool_words, write_class
+from students import (MISCHIEF, MISTAKES, handed_out, includes, mischievous, solution, tool_words,
+                      write_class)
 
 import grade as grading
 from builder import Shortage
@@ -185,22 +186,8 @@ def test_term_ends_all_and_leaves_nothing(place):
 
 # --- the jail ---
 
-HEAD = """#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ipc.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/shm.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+HEAD = includes("errno fcntl pthread sched signal stdio stdlib string sys/ipc sys/mman sys/resource sys/shm "
+                "sys/socket sys/stat sys/syscall unistd") + """
 static void *idle(void *x) { return x; }
 int main(int argc, char **argv) { const char *other = argv[1]; (void)other; (void)idle; return (%s) ? 1 : 0; }
 """

@@ -11,7 +11,7 @@ import pytest
 
 from helpers import ROOT, SANITIZED
 import students
-from students import tool_words
+from students import includes, tool_words
 
 import projects
 import timing
@@ -24,8 +24,7 @@ TOOL_WORDS = tool_words(TOOLS)
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 START = ROOT / "03_online_softmax/exercises/projects/online_softmax.c"
 FUNCTION = "static void softmax(const struct problem *p, const struct arrays *a)\n"
-INCLUDES = "".join(f"#include <{x}.h>\n" for x in (
-    "fcntl", "pthread", "sched", "signal", "stdio", "stdlib", "string", "sys/ioctl", "time", "unistd"))
+INCLUDES = includes("fcntl pthread sched signal stdio stdlib string sys/ioctl time unistd")
 # name: (before the function, at its start where the problem is large, what the judge says).  None: what
 # it tries must fail, and it is timed: had it not failed, an answer would be missing or wrong.
 CHEATS = {
