@@ -7,7 +7,6 @@ import html.parser
 import http.server
 import os
 import re
-import string
 import sys
 import threading
 import urllib.parse
@@ -173,7 +172,7 @@ def test_search_finds_a_word(browser, site, over):
     browser.focus(".md-search__input")
     assert browser.until("return document.querySelector('.md-search-result__meta').textContent"
                          ".includes('Type to start')")  # or the theme complains of a key too early
-    for word in [*string.ascii_lowercase, "monoid"]:  # a query of one letter meets many words
+    for word in ("s", "monoid"):  # a query of one letter meets many words
         browser.fill(".md-search__input", "")
         browser.type(*word)
         assert browser.until("return document.querySelectorAll('.md-search-result__item').length")
