@@ -158,6 +158,43 @@ def test_no_answer_is_in_another_handout_or_lesson(judge, name):
             assert not found.right, f"{wanted}() of {where} answers {name}"
 
 
+NAIVE = """static void naive(const struct head *h, size_t i, float *o, float *m, float *l)
+{
+    *m = -INFINITY, *l = 0;
+    for (size_t d = 0; d < h->head_dim_v; d++) o[d] = 0;
+    for (size_t j = 0; j < visible(h, i); j++) {
+        float s = 0, b = bias_of(h, i, j), before = *m;
+        if (b == -INFINITY) continue;
+        for (size_t d = 0; d < h->head_dim; d++) s += q_row(h, i)[d] * k_row(h, j)[d];
+        s = h->scale * s + b;
+        *m = *m > s ? *m : s;
+        float c = before == *m ? 1 : expf(before - *m), w = expf(s - *m);
+        *l = *l * c + w;
+        for (size_t d = 0; d < h->head_dim_v; d++) o[d] = o[d] * c + w * v_row(h, j)[d];
+    }
+}
+"""
+WHOLE = "float m, l, *o = %s;\n naive(h, i, o, &m, &l);\n for (size_t d = 0; d < h->head_dim_v; d++) o[d] /= l;\n"
+FOUND = "size_t i = (size_t)(%s - h->o) / h->head_dim_v;\n"
+
+
+@pytest.mark.parametrize("name,body", [
+    ("weighted_sum", FOUND % "o_i" + WHOLE % "o_i" + "return l * expf(m);"),
+    ("masked_sum", WHOLE % "o_i"),
+    ("merge", FOUND % "x->o" + WHOLE % "x->o" + "x->m = m, x->l = l;"),
+    ("combine", FOUND % "o_i" + WHOLE % "o_i" + "return m + logf(l);"),
+    ("ragged_tiles", "naive(h, i, x->o, &x->m, &x->l);"),
+    ("tile", "for (size_t i = 0; i < h->seqlen_q; i++) {" + WHOLE % "o_row(h, i)" + "h->lse[i] = m + logf(l);}"),
+])
+def test_one_attention_does_not_answer_for_all(judge, name, body):
+    """Each of these is right attention, written where a step of it is asked for."""
+    text = handed_out(name)
+    asked = list(functions_of("\n".join(parts_of(text)[1])).values())[-1]
+    found = verdict(judge, name, text.replace(asked, NAIVE + asked[:asked.index("{\n") + 2] + body + "}"))
+    assert not found.why, found.why + found.log
+    assert not found.right
+
+
 # --- the cases themselves ---
 
 def test_wrong_names_what_is_wrong():
