@@ -77,16 +77,15 @@ def test_usage_bench_writes_a_line_for_each_strategy():
     fails(2, "--csv", ranks(2, "bench", "--quick", "--csv", "no/such", want=None))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_files_give_the_answer_of_one_process(strategy):
+def test_files_give_the_answer_of_one_process():
+    """Each strategy is a variant of `check`; without a name the ring takes so many queries."""
     save("bias.npy", normal(70, 70))
-    for more in [["--causal"], ["--bias", "bias.npy"]]:
-        stage(4, "run", *FIXTURE, *more, "--o", "one.npy", "--lse", "one_l.npy")
-        for n in (2, 3):
-            ranks(n, "run", *FIXTURE, *more, "--o", "o.npy", "--lse", "l.npy", "--strategy",
-                  strategy)
-            compare(load("o.npy"), load("one.npy"), 1e-5, f"o, {n} ranks")
-            compare(load("l.npy"), load("one_l.npy"), 1e-5, f"lse, {n} ranks")
+    for more in (["--causal"], ["--bias", "bias.npy", "--strategy", "tree"]):
+        stage(4, "run", *FIXTURE, *more[:2], "--o", "one.npy", "--lse", "one_l.npy")
+        out = ranks(3, "run", *FIXTURE, *more, "--o", "o.npy", "--lse", "l.npy").out
+        assert f"variant {more[-1] if 'tree' in more else 'ring'} (3 ranks, f32)" in out
+        compare(load("o.npy"), load("one.npy"), 1e-5)
+        compare(load("l.npy"), load("one_l.npy"), 1e-5)
 
 
 def test_files_in_a_fixed_order_give_the_same_bits():
