@@ -157,18 +157,4 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(tma_kernel<C>, n_tiles, a->stream, params);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
-static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }
-
-GPU_VARIANT(tma) = {
-    .name = "tma",
-    .idea = "the copy engine loads",
-    HOPPER_VARIANT,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(tma),
-};
+HOPPER_RUNG(tma, "the copy engine loads");

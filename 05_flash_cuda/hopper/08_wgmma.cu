@@ -140,18 +140,4 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(wgmma_kernel<C>, n_tiles, a->stream, params);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
-static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
-
-GPU_VARIANT(wgmma) = {
-    .name = "wgmma",
-    .idea = "warpgroups multiply",
-    HOPPER_VARIANT,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(wgmma),
-};
+HOPPER_RUNG(wgmma, "warpgroups multiply");

@@ -156,21 +156,4 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(warp_specialized_kernel<C>, n_tiles, a->stream, params);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
-
-GPU_VARIANT(warp_specialized) = {
-    .name = "warp_specialized",
-    .idea = "a producer warp loads",
-    HOPPER_VARIANT,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(warp_specialized),
-};
+HOPPER_RUNG(warp_specialized, "a producer warp loads");

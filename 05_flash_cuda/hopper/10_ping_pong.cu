@@ -184,21 +184,4 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(ping_pong_kernel<C>, n_tiles, a->stream, params);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
-
-GPU_VARIANT(ping_pong) = {
-    .name = "ping_pong",
-    .idea = "consumers take turns",
-    HOPPER_VARIANT,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(ping_pong),
-};
+HOPPER_RUNG(ping_pong, "consumers take turns");

@@ -191,21 +191,4 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(intra_warpgroup_overlap_kernel<C>, n_tiles, a->stream, params);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
-
-GPU_VARIANT(intra_warpgroup_overlap) = {
-    .name = "intra_warpgroup_overlap",
-    .idea = "softmax overlaps P V",
-    HOPPER_VARIANT,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(intra_warpgroup_overlap),
-};
+HOPPER_RUNG(intra_warpgroup_overlap, "softmax overlaps P V");

@@ -208,25 +208,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(heavy_first_kernel<C>, blocks, a->stream, params, s);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
 /* The counter that gives out work tiles. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
 
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
-
-GPU_VARIANT(heavy_first) = {
-    .name = "heavy_first",
-    .idea = "heaviest tiles first",
-    HOPPER_VARIANT,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(heavy_first),
-};
+HOPPER_RUNG(heavy_first, "heaviest tiles first", workspace);

@@ -248,25 +248,7 @@ static void launch(const struct problem *p, const struct arrays *a)
     start<C, memory<C>>(first_block_max_kernel<C>, blocks, a->stream, params, s);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    LAUNCH_FOR(launch, p, a);
-}
-
 /* The counter that gives out work tiles. */
 static size_t workspace(const struct problem *) { return sizeof(int); }
 
-static struct cost cost(const struct problem *p)
-{
-    return attention_cost(p, p->head_dim <= 64 && p->head_dim_v <= 64 ? 256 : 128);
-}
-
-GPU_VARIANT(first_block_max) = {
-    .name = "first_block_max",
-    .idea = "first block's maximum",
-    HOPPER_VARIANT,
-    .workspace = workspace,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(first_block_max),
-};
+HOPPER_RUNG(first_block_max, "first block's maximum", workspace);

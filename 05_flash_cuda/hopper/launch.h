@@ -215,4 +215,21 @@ static inline size_t wider_head(const struct problem *p)
 #define HOPPER_VARIANT                                                                   \
     HOPPER_DEVICE, .supports = HOPPER_SUPPORTS, .max_score = INFINITY, .masked_rows = 1, \
     .refuses = hopper_refuses
+
+/* The end of a rung with launch() and config, whose tiles above d = 64 are alike: what it costs, and
+ * its descriptor.  A third argument is the function `workspace`. */
+#define HOPPER_RUNG(rung, words, ...)                                                    \
+    static void attention(const struct problem *p, const struct arrays *a)               \
+    {                                                                                    \
+        LAUNCH_FOR(launch, p, a);                                                        \
+    }                                                                                    \
+    static struct cost cost(const struct problem *p)                                     \
+    {                                                                                    \
+        const int rows[] = {config<__half, 64>::Br, config<__half, 128>::Br};            \
+        return attention_cost(p, (size_t)rows[wider_head(p) > 64]);                      \
+    }                                                                                    \
+    GPU_VARIANT(rung) = {.name = #rung, .idea = words, HOPPER_VARIANT,                   \
+                         __VA_OPT__(.workspace = __VA_ARGS__,)                           \
+                         .cost = cost, .does = {{OP_ATTENTION, attention}},              \
+                         .on_gpu = GPU_TWIN(rung)}
 #endif

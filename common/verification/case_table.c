@@ -108,6 +108,8 @@ static const struct cases attention[] = {
     {"outlier", "q=9 k=1,17,33,49,65,129 at=0,16,32,48,64,128 in=executed"},
     /* on the diagonal: the row before does not see the key, even of a repaired block */
     {"spike", "q=160 k=160 d=64,128,96,192 at=150 causal in=both"},
+    /* every block has a new maximum */
+    {"steep", "q=70 k=450 d=64,128,192 causal=0,1,0 in=executed"},
     /* A given scale, also one that turns the largest product into the smallest score, and
      * 0, by which nothing masked may be multiplied. */
     {"random", "q=21 k=70 scale=1.5,-0.25,0 in=both"},
