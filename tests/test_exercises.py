@@ -174,7 +174,8 @@ NAIVE = """static void naive(const struct head *h, size_t i, float *o, float *m,
     }
 }
 """
-WHOLE = "float m, l, *o = %s;\n naive(h, i, o, &m, &l);\n for (size_t d = 0; d < h->head_dim_v; d++) o[d] /= l;\n"
+WHOLE = "float m, l, *o = %s;\n naive(h, i, o, &m, &l);\n for (size_t d = 0; d < h->head_dim_v; d++) " \
+    "o[d] = l == 0 ? 0 : o[d] / l;\n"
 FOUND = "size_t i = (size_t)(%s - h->o) / h->head_dim_v;\n"
 
 
