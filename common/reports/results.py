@@ -98,7 +98,7 @@ def read_file(path):
                         "peer or roof")
     flags = rows["flags"].where(rows.device == "gpu", "")
     return rows.fillna(0.0).assign(
-        **errors, stage=stage, file=path.name, on=rows.device.map(PLACES).fillna("on CPU"),
+        **errors, stage=stage, on=rows.device.map(PLACES).fillna("on CPU"),
         regime=flags.str.contains("sustained").map({True: "sustained", False: "cold"}),
         layout=flags.str.contains("blhd").map({True: "blhd", False: "bhld"}),
         length=rows.seqlen_k.where(rows.seqlen_k > 0, rows.cols))
@@ -106,31 +106,21 @@ def read_file(path):
 
 # --- Choosing ---
 
-def choose_machine(rows):
-    """Of the CPU and of the GPU the rows of the machine with the most.  Files cpu_*.csv hold
-    further machines."""
-    rows = rows[~rows.file.str.startswith("cpu_")]
-    most = rows.groupby(rows.device == "gpu").machine.transform(lambda names: names.mode()[0])
-    return rows[rows.machine == most]
-
-
-def latest_of(rows):
-    """The latest measurement of each kind, with the bytes that a profile counted.  A line
-    of `make profile` has no repeats: only its bytes count."""
-    rows = rows.assign(counted=rows.reps == 0).sort_values(["counted", "date"], kind="stable")
-    rows = rows.assign(place=rows.groupby(KIND, sort=False).ngroup())
-    latest, counted = (some.drop_duplicates("place", keep="last").set_index("place")
-                       for some in (rows[rows.reps > 0], rows[rows.reps == 0]))
-    bytes_measured = counted.bytes_measured.reindex(latest.index).fillna(latest.bytes_measured)
-    return latest.assign(bytes_measured=bytes_measured).sort_index()
-
-
 def number_runs(rows):
     """The measurements with `run`: 0 for the latest of each kind, 1 for the one before it of the
     same commit."""
     rows = rows[rows.reps > 0].sort_values("date", kind="stable")
     rows = rows[rows.commit == rows.groupby(KIND, sort=False).commit.transform("last")]
     return rows.assign(run=rows.groupby(KIND, sort=False).cumcount(ascending=False))
+
+
+def latest_of(rows):
+    """The latest measurement of each kind, with the bytes that a profile counted.  A line
+    of `make profile` has no repeats: only its bytes count."""
+    counted = rows[rows.reps == 0].sort_values("date").drop_duplicates(KIND, keep="last")
+    latest = number_runs(rows).query("run == 0").merge(
+        counted[[*KIND, "bytes_measured"]], "left", KIND, suffixes=("", "_counted"))
+    return latest.assign(bytes_measured=latest.bytes_measured_counted.fillna(latest.bytes_measured))
 
 
 def still_listed(rows):
@@ -165,11 +155,12 @@ class Data:
 
     @functools.cached_property
     def all(self):
-        files = sorted(self.directory.glob(f"{self.machine}*.csv"))
+        files = [path for path in sorted(self.directory.glob(f"{self.machine}*.csv"))
+                 if not path.name.startswith("cpu_")]  # which hold further machines
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
         rows = pd.concat([read_file(path) for path in files], ignore_index=True)
-        return choose_machine(still_listed(latest_of(rows)))
+        return still_listed(latest_of(rows))
 
     @functools.cached_property
     def with_roofs(self):
