@@ -11,7 +11,6 @@ import sys
 
 import pandas as pd
 
-from ladder import listed
 from measurements import KINDS
 
 TEXTS = [column for column, kind in KINDS.items() if kind == "TEXT"]
@@ -123,12 +122,6 @@ def latest_of(rows):
     return latest.assign(bytes_measured=latest.bytes_measured_counted.fillna(latest.bytes_measured))
 
 
-def still_listed(rows):
-    """rows without the variants of stages 1 to 4 that their stage does not list any more."""
-    return rows[[stage not in "1234" or not listed(stage) or variant in listed(stage)
-                 for stage, variant in zip(rows.stage, rows.variant)]]
-
-
 class Data:
     """The measurements in a directory, of one CPU and one GPU.
 
@@ -160,7 +153,7 @@ class Data:
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
         rows = pd.concat([read_file(path) for path in files], ignore_index=True)
-        return still_listed(latest_of(rows))
+        return latest_of(rows)
 
     @functools.cached_property
     def with_roofs(self):
