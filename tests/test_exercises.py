@@ -66,8 +66,9 @@ def test_mistake_is_seen_by_the_family_that_is_about_it(judge, student):
 
 @pytest.mark.parametrize("student", MISCHIEF)
 def test_mischief_earns_nothing_and_is_named(judge, monkeypatch, student):
-    monkeypatch.setattr("builder.COMPILE_S", 4)
-    monkeypatch.setattr("judge.CASE_S", 1)
+    if "end" in student:  # others never meet these limits, however busy the machine is
+        monkeypatch.setattr("builder.COMPILE_S", 4)
+        monkeypatch.setattr("judge.CASE_S", 1)
     found = verdict(judge, "online_step", mischievous(student))
     assert not found.right
     why = found.in_words()[0]

@@ -9,10 +9,10 @@ import pytest
 from helpers import STAGES, attention, compare, load, normal, option_words, stage
 
 
-def check_passes(number, *words):
+def check_passes(number, *words, **how):
     """The last line counts checks, none of them failed."""
     flags = os.environ.get("CHECK_FLAGS", "").split()
-    out = stage(number, "check", *flags, *words).out
+    out = stage(number, "check", *flags, *words, **how).out
     counts = re.match(r"(\d+) checks passed, (\d+) failed", out.splitlines()[-1])
     assert counts and int(counts[1]) > 0 and counts[2] == "0", out[-3000:]
 
@@ -38,6 +38,22 @@ def test_random_problems_pass(number):
 def test_general_passes_its_edges_without_a_hopper_gpu(case):
     """On the CPU `check` executes it only by name: masks, soft caps and sinks of every size."""
     check_passes(5, "--device", "cpu", "--variant", "general", "--case", f"attention-{case}")
+
+
+@pytest.mark.parametrize("number, variant, threads", [
+    *[(2, "gpu_three_pass", n) for n in (8, 64, 128, 1024)], (5, "tuned", 96), (5, "tuned", 1024),
+    *[(5, rung, 2) for rung in ("wgmma", "heavy_first", "first_block_max", "general")]])
+def test_kernels_are_right_on_a_cpu_of_many_threads(number, variant, threads):
+    """Each worker needs mappings for its fibres and their shared memory, and a process may have
+    65,530: too many, and a page that should be accessible is not."""
+    check_passes(number, "--quick", "--device", "cpu", "--variant", variant,
+                 env={"OMP_NUM_THREADS": threads})
+
+
+def test_tiles_of_the_last_wave_are_cut_and_merged():
+    """17 tiles on the 16 multiprocessors of the CPU execution."""
+    check_passes(5, "--device", "cpu", "--variant", "tuned", "--dtype", "bf16", "--case",
+                 "attention-random-3x3400-d64-b1h17kv17")
 
 
 @pytest.mark.parametrize("variant", ["split_kv", "split_kv_f32"])
