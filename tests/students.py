@@ -108,6 +108,8 @@ MISCHIEF = {
     # calls that no answer needs
     "ends_with_exit_0_undeclared": (FIRST + "    _exit(0);\n", "calls _exit"),
     "reads_the_solution": (FIRST + f"    fopen(\"{SOLUTION}\", \"r\");\n", "calls fopen"),
+    "starts_threads": (FIRST + "    pthread_t t;\n    for (;;) pthread_create(&t, NULL, (void *)online_step, &t);\n",
+                       "calls pthread_create"),
     "calls_the_system": (FIRST + "    syscall(SYS_exit_group, 0);\n", "calls syscall"),
     "replaces_the_library": ("float expf(float x) { return x - x + 1; }\n" + FIRST + "    return s;\n",
                              "y["),

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from helpers import ROOT, SANITIZED
+from helpers import ROOT, SANITIZED, run
 import students
 from students import includes, tool_words
 
@@ -168,6 +168,11 @@ def test_noise_is_measured_again_and_never_blamed_on_a_program(
     else:
         assert grader.timed(project, pathlib.Path("its"))["share"] == 10
     assert len(clock.passed["it"]) == runs
+
+
+def test_a_project_is_tried_at_home():
+    said = run(sys.executable, ROOT / "common/grader/projects.py", "run", "--ex", "gpu_softmax", *TOOL_WORDS).out
+    assert "right in all" in said and "no GPU was found" in said
 
 
 def test_marks_follow_the_share(project):
