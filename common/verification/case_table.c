@@ -82,6 +82,8 @@ static const struct cases attention[] = {
     /* Batches and groups of heads. */
     {"random", "q=19 k=35 d=32 batch=2,1,2,1,3,2,1,1 heads=1,2,4,8,6,3,6,5 "
                "kv=1,1,2,1,3,3,2,5 in=both,both,both,full"},
+    /* more tiles than blocks of threads that last */
+    {"random", "q=130 k=200 heads=17 causal=0,1"},
     {"random", "q=19 k=35 d=32 dv=24 batch=2,1,2,1,3,2,1,1 heads=1,2,4,8,6,3,6,5 "
                "kv=1,1,2,1,3,3,2,5 causal bias in=full,full,both,full"},
     {"random", "q=66 k=130 batch=2,1,2,1,3,2,1,1 heads=1,2,4,8,6,3,6,5 "
@@ -290,6 +292,8 @@ static const struct cases backward[] = {
                "k=200,200,1,1,128,128,203,203,300,300 causal=0,1"},
     {"random", "q=35 k=70 d=1,7,40,64,128,128,256 dv=1,59,24,128,64,128,16 causal=0,1 "
                "in=both,both,both,both,full"},
+    /* more tiles than blocks of threads that last */
+    {"random", "q=130 k=200 heads=17 causal=0,1"},
     {"random", "q=19 k=35 d=32 dv=24 batch=2,1,2,1,3 heads=1,4,6,8,2 kv=1,2,2,1,2 "
                "causal=0,1 in=both,both,both,quick"},
     {"wide equal ascending descending shift_20 shift_200 large zero_q markers tiny",
