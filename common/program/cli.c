@@ -12,8 +12,6 @@
 #include "program/complain.h"
 #include "program/options.h"
 
-enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN };
-
 static int help(const struct stage *stage, const struct options *opt);
 
 static int version(const struct stage *stage, const struct options *opt)

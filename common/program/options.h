@@ -33,7 +33,10 @@ struct options {
 };
 
 /* Which verbs take an option: a mask of these. */
-enum { IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16 };
+enum {
+    IN_LIST = 1, IN_CHECK = 2, IN_BENCH = 4, IN_TRACE = 8, IN_RUN = 16,
+    COMPUTES = IN_CHECK | IN_BENCH | IN_RUN
+};
 
 struct verb {
     const char *name;

@@ -11,7 +11,7 @@
 #include "problem/operation.h"
 #include "program/complain.h"
 
-enum { COMPUTES = IN_CHECK | IN_BENCH | IN_RUN, OF_RANKS = 1 << 8 };
+enum { OF_RANKS = 1 << 8 };
 
 enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, OP, DEVICE };
 
@@ -209,38 +209,30 @@ static int validate_run(const struct stage *stage, const struct options *opt,
     return 0;
 }
 
-static const char *variant_name(const struct stage *stage, size_t i)
-{
-    return stage->variants[i] ? stage->variants[i]->name : NULL;
-}
-
-static const char *strategy_name(const struct stage *stage, size_t i)
-{
-    return stage->strategies[i].name;
-}
-
-/* Is `given` one of the stage's names?  what: "variant", as in --variant */
+/* Is `given` one of the names, which NULL ends?  what: "variant", as in --variant */
 static int validate_name(const struct stage *stage, const char *what, const char *given,
-                         const char *(*name)(const struct stage *stage, size_t i))
+                         const char *const *names)
 {
-    char names[1024] = "";
-    size_t n = 0;
-    for (size_t i = 0; given && name(stage, i); i++) {
-        if (!strcmp(name(stage, i), given)) return 0;
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              name(stage, i));
-    }
-    if (!given) return 0;
-    return complain(stage, "--%s: no %s '%s'; there are %s", what, what, given, names);
+    char all[1024] = "";
+    size_t n = 0, i = 0;
+    for (; names[i] && strcmp(names[i], given); i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", names[i]);
+    if (names[i]) return 0;
+    return complain(stage, "--%s: no %s '%s'; there are %s", what, what, given, all);
 }
 
 static int validate_names(const struct stage *stage, const struct options *opt)
 {
+    const char *names[128] = {0};
+    size_t n = 0;
     if (opt->strategy && !stage->strategies)
         return complain(stage, "--strategy: this program is one process; the programs of "
                                "several ranks take it");
-    int status = validate_name(stage, "strategy", opt->strategy, strategy_name);
-    return status ? status : validate_name(stage, "variant", opt->variant, variant_name);
+    for (; opt->strategy && stage->strategies[n].name; n++) names[n] = stage->strategies[n].name;
+    if (opt->strategy && validate_name(stage, "strategy", opt->strategy, names)) return 2;
+    for (n = 0; stage->variants[n]; n++) names[n] = stage->variants[n]->name;
+    names[n] = NULL;
+    return opt->variant ? validate_name(stage, "variant", opt->variant, names) : 0;
 }
 
 /* --gpus, and what goes with it alone. */

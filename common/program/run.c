@@ -172,9 +172,9 @@ static void describe(const struct run *r)
 
 /* --- The steps. --- */
 
-/* Backward reads what the forward pass gives: computes o and lse into `forward`, with the variant
+/* Backward reads what the forward pass gives: computes o and lse, with the variant
  * that run would take for them. */
-static int run_forward(struct run *r, struct outputs *forward)
+static int run_forward(struct run *r)
 {
     struct problem p = r->p;
     enum dtype type;
@@ -182,13 +182,13 @@ static int run_forward(struct run *r, struct outputs *forward)
     const struct variant *v = choice_default(r->stage, &p, 1, &type);
     if (!v || type != p.dtype)
         return bad(r, "no variant of this stage does the forward pass in %s", dtype_name(p.dtype));
-    *forward = outputs_new(&p);
-    outputs_bind(forward, &r->a);
+    r->forward = outputs_new(&p);
+    outputs_bind(&r->forward, &r->a);
     const char *why = execute(v, &p, &r->a);
     return why ? bad(r, "variant %s: %s", v->name, why) : OK;
 }
 
-static int compute(struct run *r, struct outputs *forward)
+static int compute(struct run *r)
 {
     size_t n = 0;
     r->out = outputs_new(&r->p);
@@ -196,7 +196,7 @@ static int compute(struct run *r, struct outputs *forward)
     for (int i = 0; i < N_ARRAYS; i++)
         if (r->out.array[i].n > n) n = r->out.array[i].n;
     if (n == 0) return OK;
-    int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r, forward) : OK;
+    int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r) : OK;
     if (status) return status;
     const char *why = execute(r->v, &r->p, &r->a);
     if (!why) return OK;
@@ -216,10 +216,8 @@ int run_prepare(struct run *r)
 
 int run_finish(struct run *r)
 {
-    struct outputs forward = {{{0}}};
     describe(r);
-    int status = compute(r, &forward);
-    outputs_free(&forward);
+    int status = compute(r);
     return status ? status : run_write_outputs(r);
 }
 
@@ -254,6 +252,7 @@ int run_in_steps(const struct stage *stage, const struct options *opt, int (*ste
     npy_writer_abort(r.writer, N_ARRAYS);
     for (int i = 0; i < N_ARRAYS; i++) npy_free(&r.in[i]);
     outputs_free(&r.out);
+    outputs_free(&r.forward);
     return status;
 }
 

@@ -25,7 +25,7 @@ struct run {
     const struct variant *v;    /* computes it */
     struct npy in[N_ARRAYS];    /* the files read; of others all 0 */
     struct arrays a;
-    struct outputs out;
+    struct outputs out, forward; /* backward reads what the forward pass gives */
     struct npy_writer writer[N_ARRAYS];
 };
 
