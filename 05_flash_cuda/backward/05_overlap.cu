@@ -65,26 +65,32 @@ static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
                                                TURN turn)
 {
     const struct gradient<T> &x = params.x;
+    const struct key_work &work = sm.work;
     constexpr int N = C::DQ_BLOCKS;
     uint32_t phase = 0;
+    int head = work.head_kv * x.group, i_0 = work.first * C::Br;
+    int block = dq_block<C>(x, head, i_0, N * w);
+    turn.come_to(params, work, block, i_0);
 #pragma unroll 1
-    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--) {
-        const int i_0 = (sm.work.first + t) * C::Br;
-        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, N * w);
-        bool first = false;
+    for (int left = work.n * x.group; left; left--) {
+        float *to = x.dq_sum + (ptrdiff_t)block * 4096;
+        const bool first = turn.wait();
 #pragma unroll
         for (int i = 0; i < N; i++, phase ^= 1) {
-            float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
-            if (i == 0) first = turn.wait(params, block, sm.work.j_0, i_0);
             mbarrier_wait(&sm.dq_full[w], phase);
-            if (first) tma_store_bytes(to, sm.dq[w], sizeof sm.dq[w]);
-            else tma_add_floats(to, sm.dq[w]);
+            if (first) tma_store_bytes(to + i * 4096, sm.dq[w], sizeof sm.dq[w]);
+            else tma_add_floats(to + i * 4096, sm.dq[w]);
             tma_store_commit();
+            if (i == N - 1 && left > 1) {
+                i_0 = next_queries<C>(work, i_0);
+                if (i_0 == work.first * C::Br) head++;
+                block = dq_block<C>(x, head, i_0, N * w);
+            }
+            if (i == N - 1) turn.come_to(params, work, block, i_0);
             tma_store_wait_read();
             mbarrier_arrive(&sm.dq_empty[w]);
         }
-        turn.pass(params, block);
-        if (++t == sm.work.n) t = 0, h++;
+        turn.pass();
     }
     tma_store_wait();
 }
@@ -191,8 +197,7 @@ static __device__ __forceinline__ void all_tiles(gradient_consumer<C> &y, backwa
     float dq[32];
     step<C, true>(y, sm, params, work, i_0);
     for (int left = work.n * params.x.group - 1; left; left--) {
-        i_0 += C::Br;
-        if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* the next head */
+        i_0 = next_queries<C>(work, i_0); /* and of the next head */
         step<C, false>(y, sm, params, work, i_0);
     }
     issue_dq_of<C>(dq, sm, place_before(y.at), y.w);
@@ -227,8 +232,9 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
 
 /* Nobody waits: sums may differ in their last bits from run to run. */
 template <class C, enum dtype T> struct any_turn {
-    __device__ bool wait(const struct backward_params<T> &, int, int, int) { return false; }
-    __device__ void pass(const struct backward_params<T> &, int) {}
+    __device__ void come_to(const struct backward_params<T> &, const struct key_work &, int, int) {}
+    __device__ bool wait() { return false; }
+    __device__ void pass() {}
 };
 
 #ifndef BESIDE_RUNG_5 /* 06_wide_heads.cu takes what stands above */

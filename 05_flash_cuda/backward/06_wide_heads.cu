@@ -202,8 +202,7 @@ static __device__ __forceinline__ void consume_sum(wide_memory<C> &sm,
         else
             W ? step_of_dk<C, false>(y, sm, params, work, i_0)
               : step_of_dv<C, false>(y, sm, params, work, i_0);
-        i_0 += C::Br;
-        if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* the next head */
+        i_0 = next_queries<C>(work, i_0); /* and of the next head */
     }
     if (work.n) last_dq<C, W>(y, sm);
     const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;

@@ -265,8 +265,7 @@ static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
 #pragma unroll 1
         for (int left = work.n * x.group; left; left--) {
             step(y, sm, params, work, i_0);
-            i_0 += C::Br;
-            if (i_0 == (work.first + work.n) * C::Br) i_0 = work.first * C::Br; /* next head */
+            i_0 = next_queries<C>(work, i_0); /* and of the next head */
         }
         if (work.n && !y.turn) {
             dq_alone(sm, y);

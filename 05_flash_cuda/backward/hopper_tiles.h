@@ -59,9 +59,17 @@ struct queries<C> {
     alignas(128) typename C::T lse[C::Br * 8], D_i[C::Br * 8];
 };
 
-/* The work of a block: a tile of keys of key head head_kv (of all batches), and the tiles
- * of queries that see some of them, head after head of the group. */
-struct key_work { int head_kv, j_0, first, n; };
+/* The work of a block: a tile of keys of key head head_kv (of all batches), and the n tiles
+ * of queries that see some of them, head after head of the group: first, first + step, ... */
+struct key_work { int head_kv, j_0, first, n, step; };
+
+/* The tile of queries after i_0, and around to the first. */
+template <class C>
+static __device__ __forceinline__ int next_queries(const struct key_work &work, int i_0)
+{
+    i_0 += work.step * C::Br;
+    return i_0 == (work.first + work.n * work.step) * C::Br ? work.first * C::Br : i_0;
+}
 
 template <class C> struct backward_memory {
     alignas(1024) typename C::T k[C::Bc * C::D];
@@ -101,20 +109,19 @@ template <enum dtype T> static inline HOST_DEVICE bool is_causal(const struct gr
  * their second, and so on; then those of the next heads. */
 template <enum dtype T>
 static __device__ __forceinline__ int nth_tile(const struct backward_params<T> &params, int n,
-                                               bool last_first = false)
+                                               int head = 0)
 {
     const struct gradient<T> &x = params.x;
-    const int first = n / (params.window * x.key_tiles) * params.window;
-    const int heads = min(params.window, x.batch * x.heads_kv - first), r = n - first * x.key_tiles;
-    const int tile = r / heads;
-    return (first + r % heads) * x.key_tiles + (last_first ? x.key_tiles - 1 - tile : tile);
+    head += (n / x.key_tiles - head) / params.window * params.window;
+    const int heads = min(params.window, x.batch * x.heads_kv - head), r = n - head * x.key_tiles;
+    return (head + r % heads) * x.key_tiles + r / heads;
 }
 
 template <class C, enum dtype T>
 static __device__ __forceinline__ struct key_work key_work_of(const struct gradient<T> &x,
                                                               int block)
 {
-    struct key_work w = {block / x.key_tiles, block % x.key_tiles * C::Bc, 0, 0};
+    struct key_work w = {block / x.key_tiles, block % x.key_tiles * C::Bc, 0, 0, 1};
     struct key_range32 seen = queries_of(x.mask, x.seqlen_q, w.j_0, min(w.j_0 + C::Bc, x.seqlen_k));
     w.first = seen.first / C::Br;
     w.n = seen.first < seen.end ? (seen.end + C::Br - 1) / C::Br - w.first : 0;
@@ -154,8 +161,8 @@ static __device__ __forceinline__ void load_queries(MEMORY &sm,
     const struct gradient<T> &x = params.x;
     const int batch = w.head_kv / x.heads_kv, h_kv = w.head_kv % x.heads_kv;
     for (int h = 0; h < x.group; h++)
-        for (int t = w.first; t < w.first + w.n; t++) {
-            const int head = h_kv * x.group + h, i_0 = t * C::Br;
+        for (int t = 0, i_0 = w.first * C::Br; t < w.n; t++, i_0 = next_queries<C>(w, i_0)) {
+            const int head = h_kv * x.group + h;
             const ptrdiff_t row = (ptrdiff_t)(batch * x.heads_q + head) * x.padded + i_0;
             struct queries<C> &to = sm.tile[at.index];
             mbarrier_wait(&sm.q_empty[at.index], at.phase);

@@ -204,21 +204,28 @@ static __device__ __forceinline__ void store_four(float *to, float a, float b, f
 
 /* ---- counters in main memory, between blocks ---- */
 
-/* Waits until a counter has come to n: what was written before each count is seen, by this thread
- * and by what it lets the copy engine do next. */
-static __device__ __forceinline__ void wait_for_count(const int *counter, int n)
+/* A look at a counter. */
+static __device__ __forceinline__ int counter_now(const int *counter)
 {
     int now;
-    do
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    while (now < n);
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    return now;
+}
+
+/* Waits until a counter has come to n: what was written before each count is seen, by this thread
+ * and by what it lets the copy engine do next.  (A fence of all state spaces would wait for all
+ * that the multiprocessor writes, as a release does.)
+ *   now  what counter_now() has returned before */
+static __device__ __forceinline__ void wait_for_count(const int *counter, int n, int now = 0)
+{
+    while (now < n) now = counter_now(counter);
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /* Counts one more; what this thread and its copy engine wrote before is seen by who waits. */
 static __device__ __forceinline__ void count(int *counter)
 {
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.proxy.async.global;" ::: "memory");
     asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
 

@@ -316,6 +316,9 @@ static const struct cases backward[] = {
     {"random", "q=30,1 k=40,1 batch=5,4 heads=4,1 kv=2,1 causal=1,0 packed in=quick"},
     {"random", "q=37 k=67 d=40 dv=24 batch=2 heads=4 kv=2 lie=blhd in=quick"},
     {"random", "q=50 k=140 heads=2 kv=1 bias window=40:0 cap=20 sinks in=quick"},
+    /* Sizes at which gradient_in_order has heads of both kinds. */
+    {"random", "q=70 k=1100 d=128 heads=4 causal in=both"},
+    {"random", "q=400 k=4000 d=64,256 heads=12 causal in=gpu"},
     {0}};
 
 const struct cases *const cases_of[] = {
