@@ -261,7 +261,7 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, 64); 
 
 GPU_VARIANT(gradient_wide_heads) = {
     .name = "gradient_wide_heads",
-    .idea = "dv and dk apart: d = 256",
+    .idea = "dk, dv apart: d = 256",
     HOPPER_GRADIENT,
     .in_any_order = 1,
     .refuses = wide_refuses,
