@@ -166,7 +166,8 @@ def headline(data):
                  f"{times_as_fast(lead(data, SAFE)[0])}.")
     worst = min(ratio for (_, head_dim), ratio in hard_rows(data)[1].items() if head_dim == 128)
     return "", [*lines, "On the hardest data that we know the last kernel is "
-                f"{worst.replace('–', ' to ')} times as fast as the fastest library: [what the lead rests on, and where it ends]"
+                f"{worst.replace('–', ' to ')} times as fast as the fastest library: [what the "
+                "lead rests on, and where it ends]"
                 "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."], []
 
 
