@@ -7,7 +7,7 @@ from results import SAME_WORK, SAME_WORK_TEXT, each, need
 from style import (COLOURS, caption, label_ends, length_axis, matplotlib, name_of, new_figure, offset,
                    plain, plt, stacked, value_axis)
 from tables_ladder import LADDER
-from tables_stages import fastest, longest_common, plainest
+from tables_stages import fastest, plainest
 from words import rate, si, significant
 
 
@@ -82,7 +82,8 @@ def arc_groups(rows):
     stages = [stage for stage in "1234" if ((rows.stage == stage) & (rows.device == "cpu")).any()]
     parts = [rows[(rows.stage == stage) & (rows.device == "cpu")] for stage in stages]
     gpu = rows[(rows.stage == "5") & (rows.device == "gpu")]
-    rows = rows[rows.length == longest_common(parts + [gpu] * bool(len(gpu)))]
+    lengths = set.intersection(*({*part.length} for part in parts + [gpu] * bool(len(gpu))))
+    rows = rows[rows.length == max(need(lengths, "no length of attention that all have done"))]
     rungs = (rows.stage == "5") & ((rows.dtype == "f32") == rows.variant.isin(IN_FLOAT))
     rows = rows[rungs | ~rows.stage.isin(("5",))].drop_duplicates(
         ["stage", "variant", "device", "dtype"], keep="last")

@@ -65,21 +65,13 @@ def fastest(rows, stage):
     return max((row for row in rows if row.stage == stage), key=lambda row: row.gflops)
 
 
-def longest_common(groups):
-    """The longest length that all of these rows have done, none of which may be empty."""
-    common = set.intersection(*({*rows.length} for rows in groups))
-    return max(need(common, "no length of attention that all have done"))
-
-
 @table("stages")
 def stages(data):
     """A line a stage: its idea, its passes and bytes; memory and speed of its plain and of its
     fastest attention, at the longest length that all have done."""
-    chosen = need(data.rows.query(SAME_WORK), "no measurement of the same work")
-    chosen = chosen[(chosen.gflops > 0) & ((chosen.stage == "5").map({True: "gpu", False: "cpu"})
-                                           == chosen.device)]
-    length = longest_common([chosen[chosen.stage == stage] for stage in COUNTS])
-    chosen = each(chosen[(chosen.length == length) & chosen.stage.isin(COUNTS.keys())])
+    chosen = each(need(data.rows.query(
+        f"{SAME_WORK} and length == 4096 and gflops > 0 and ((stage == '5' and device == 'gpu') or "
+        "(stage in ('1', '2', '3', '4') and device == 'cpu'))"), "no measurement of the same work"))
     cells = [[*counts, significant(fastest(chosen, stage).peak_bytes / (1 << 20)),
               *(f"{rate(row.gflops)} (`{row.variant}`)"
                 for row in (plainest(chosen, stage), fastest(chosen, stage)))]
@@ -88,7 +80,7 @@ def stages(data):
                       "memory, MiB", "plain", "fastest"], cells)
             + ["", "Loops over a row and bytes per element: softmax, by theory. Bytes per score: what "
                "attention moves beyond q, k, v and o, by theory. Memory: arrays and workspace "
-               f"of the fastest. Measured: {SAME_WORK_TEXT}, {si(length)} keys."]), chosen
+               f"of the fastest. Measured: {SAME_WORK_TEXT}, 4k keys."]), chosen
 
 
 @table("limits-(softmax|attention)")
@@ -178,23 +170,16 @@ LESSONS = {
     "4": [("1", "naive"), ("3", "online"), ("4", "fold"), ("4", "tiled"),
           ("4", "microkernel"), ("4", "all_cores")],
 }
-COMPARED = {key for keys in LESSONS.values() for key in keys}
-
-
-def compared(rows):
-    """({(stage, variant): row}, length): the longest that most of the compared variants did."""
-    rows = rows[[key in COMPARED for key in zip(rows.stage, rows.variant)]]
-    done = need(rows, "nothing that the lessons compare").groupby("length").variant.count()
-    length = done[done == done.max()].index.max()
-    return {(row.stage, row.variant): row for row in each(rows[rows.length == length])}, length
 
 
 @table("lesson-([1-4])")
 def lesson(data, stage):
     """The same softmax and the same attention by the CPU variants that a lesson compares."""
     rows = data.rows[data.rows.device == "cpu"]
-    row_of, columns = compared(rows.query("op == 'softmax' and dtype == 'f32' and rows == 1"))
-    head_of, keys = compared(rows.query(f"{SAME_WORK} and variant != 'reload'"))
+    row_of, head_of = ({(row.stage, row.variant): row for row in each(need(
+        rows.query(which), "nothing that the lessons compare"))} for which in (
+            f"op == 'softmax' and dtype == 'f32' and rows == 1 and cols == {1 << 26}",
+            f"{SAME_WORK} and length == 8192 and variant != 'reload'"))
     cells, used = [], []
     for key in LESSONS[stage]:
         one, two = row_of.get(key), head_of.get(key)
@@ -202,6 +187,6 @@ def lesson(data, stage):
         cells += [[key[0], f"`{key[1]}`", seconds(one.median_s) if one else ""] + (
             [seconds(two.median_s), significant(two.gflops),
              significant(two.peak_bytes / (1 << 20))] if two else [""] * 3)] * bool(one or two)
-    return (f"Softmax of one row of {si(columns)} floats; attention of "
-            f"{si(keys)} queries and as many keys, one head, d = 64, float32.",
+    return ("Softmax of one row of 64M floats; attention of 8k queries and as many keys, one head, "
+            "d = 64, float32.",
             markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"], cells), used)
