@@ -23,14 +23,8 @@ struct row_start {
     __host__ __device__ size_t operator()(size_t i) const { return i * cols; }
 };
 
-/* The state of one score.  A masked one is the empty state; NaN goes into l. */
 template <class T> struct lift {
-    __device__ struct state operator()(T x) const
-    {
-        const float score = (float)x;
-        struct state s = {score, exp_minus(score, shift_of(score))};
-        return s;
-    }
+    __device__ struct state operator()(T x) const { return state_of((float)x); }
 };
 
 struct merge_operator {

@@ -17,22 +17,13 @@ static __device__ inline struct state empty_state(void)
     return s;
 }
 
-/* Takes N more scores: one comparison for all of them, and a rescale only when the
- * maximum rises.  Four sums at a time, so that additions do not wait for each other.
- *     m_new = max(m, x_0, ...),  l = l exp(m - m_new) + sum_e exp(x_e - m_new) */
-template <int N>
-static __device__ inline void push(struct state *s, const float (&x)[N])
+/* The state of one score.  A masked one is the empty state; NaN goes into l. */
+static __device__ inline struct state state_of(float x)
 {
-    float m_new = x[0];
-    for (int e = 1; e < N; e++) m_new = fmaxf(m_new, x[e]);
-    if (m_new > s->m) {
-        s->l *= exp_minus(s->m, m_new);
-        s->m = m_new;
-    }
-    const float shift = shift_of(s->m);
-    float sum[4] = {s->l, 0.0f, 0.0f, 0.0f};
-    for (int e = 0; e < N; e++) sum[e % 4] += exp_minus(x[e], shift);
-    s->l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    struct state s;
+    s.m = x;
+    s.l = exp_minus(x, shift_of(x));
+    return s;
 }
 
 /* The state of two parts. */

@@ -57,8 +57,9 @@ static __device__ inline struct power_sum empty_sum(void)
     return (struct power_sum){-INFINITY, 0.0f, {LOG2E, -INFINITY}};
 }
 
-/* Takes the elements of N packs, like push() of state.h.  When m passes the limit of
- * powers_of(), it rises by at least 128, and nothing is left of the sum so far. */
+/* Takes the elements of N packs: one comparison for all of them, and a rescale only when the maximum
+ * rises.  Four sums at a time, so that additions do not wait for each other.  When m passes the limit
+ * of powers_of(), it rises by at least 128, and nothing is left of the sum so far. */
 template <class T, int W, int N>
 static __device__ inline void push(struct power_sum *s, const struct packed<T, W> (&x)[N])
 {

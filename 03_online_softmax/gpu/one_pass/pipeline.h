@@ -200,7 +200,7 @@ static __device__ inline void sum_slices(struct team_shared &shared, const struc
             advance(&once, w.plan.once);
         }
         struct state mine = state_of(sum);
-        if (edge >= 0) push(&mine, {(float)last});
+        if (edge >= 0) mine = merge(mine, state_of((float)last));
         publish<MANY>(shared, w, turn, mine, i);
     }
 }

@@ -6,10 +6,12 @@
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
+#include "fast_exp.h"
 #include "row_parts.h"
 
 #define PASS_THREADS 256
 #define PASS_BLOCKS 1056 /* 8 blocks for each of 132 multiprocessors */
+#define AT_ONCE 4        /* loads of a thread in flight */
 
 /* The row is cut into `splits` slices of `slice` packs, so that a few long rows occupy
  * the whole GPU.  state [rows, splits]: the state of each slice. */
@@ -18,7 +20,7 @@ struct slices { int splits, slice; };
 static struct slices slices_of(const struct problem *p)
 {
     const int width = p->dtype == F32 ? 4 : 8;
-    const size_t packs = p->cols / width + 1, least = 4 * PASS_THREADS;
+    const size_t packs = p->cols / width + 1, least = AT_ONCE * PASS_THREADS;
     size_t splits = p->rows >= PASS_BLOCKS ? 1 : PASS_BLOCKS / (p->rows ? p->rows : 1);
     const size_t most = (packs + least - 1) / least;
     if (splits > most) splits = most;
@@ -41,16 +43,17 @@ void state_kernel(const T *x, struct state *state, size_t rows, int cols,
     const auto *in = (const struct packed<T, W> *)(x_i + r.head);
     const int end = min(r.packs, (split + 1) * cut.slice);
 
-    struct state mine = empty_state();
-    for (int s = split * cut.slice + threadIdx.x; s < end; s += PASS_THREADS) {
-        const struct packed<T, W> raw = in[s];
-        float v[W];
-        for (int e = 0; e < W; e++) v[e] = (float)raw.e[e];
-        push(&mine, v);
+    struct power_sum sum = empty_sum();
+    for (int s = split * cut.slice + threadIdx.x; s < end; s += AT_ONCE * PASS_THREADS) {
+        struct packed<T, W> v[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; k++)
+            if (s + k * PASS_THREADS < end) v[k] = in[s + k * PASS_THREADS];
+            else for (int e = 0; e < W; e++) v[k].e[e] = T(-INFINITY);
+        push(&sum, v);
     }
+    struct state mine = state_of(sum);
     const int edge = split == 0 ? edge_of(r, cols, threadIdx.x) : -1;
-    const float last[1] = {edge >= 0 ? (float)x_i[edge] : -INFINITY};
-    push(&mine, last);
+    if (edge >= 0) mine = merge(mine, state_of((float)x_i[edge]));
 
     struct state all;
     all.m = block_max(mine.m, shared.max);
@@ -91,18 +94,19 @@ void divide_kernel(const T *x, T *y, const struct state *state, size_t rows, int
         all.l = block_sum(mine.l * exp_minus(mine.m, shift_of(all.m)),
                                         shared.sum);
     }
-    const struct normaliser f = normaliser_of(all, log);
+    const struct division d = division_of(all, log);
 
     const auto *in = (const struct packed<T, W> *)(x_i + r.head);
     auto *out = (struct packed<T, W> *)(y_i + r.head);
-    for (int s = end - 1 - (int)threadIdx.x; s >= begin; s -= PASS_THREADS) {
-        const struct packed<T, W> raw = in[s];
-        float v[W];
-        for (int e = 0; e < W; e++) v[e] = normalise(f, (float)raw.e[e]);
-        store(out + s, v);
+    for (int s = end - 1 - (int)threadIdx.x; s >= begin; s -= AT_ONCE * PASS_THREADS) {
+        struct packed<T, W> v[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; k++)
+            if (s - k * PASS_THREADS >= begin) v[k] = in[s - k * PASS_THREADS];
+        for (int k = 0; k < AT_ONCE; k++)
+            if (s - k * PASS_THREADS >= begin) divide(out + s - k * PASS_THREADS, v[k], d);
     }
     const int edge = split == 0 ? edge_of(r, cols, threadIdx.x) : -1;
-    if (edge >= 0) y_i[edge] = T(normalise(f, (float)x_i[edge]));
+    if (edge >= 0) y_i[edge] = T(divided(d, (float)x_i[edge]));
 }
 
 static const char *two_pass_refuses(const struct problem *p)
