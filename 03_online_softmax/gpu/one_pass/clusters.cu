@@ -9,17 +9,10 @@
 
 #include <atomic>
 
-#define GRID_BLOCKS 8 /* of a cluster, where several share a row */
+#define GRID_BLOCKS 8                 /* of a cluster, where several share a row */
+#define SLICE_BYTES ((size_t)80 << 10) /* the buffer has room for the next row's */
 
 #ifdef __CUDACC__
-
-/* The present device's place in an array of MOST_DEVICES, and a place that is not kept. */
-static int device_slot(void)
-{
-    int device;
-    CUDA_CHECK(cudaGetDevice(&device));
-    return device < MOST_DEVICES ? device : MOST_DEVICES;
-}
 
 /* --- How a row is cut. --- */
 
@@ -53,7 +46,7 @@ static struct plan plan_for(const struct problem *p, int blocks, int clusters)
     int each = 4;
     for (int more = 5; more <= MOST_EACH; more++)
         if (divide_up(plan.slice, more * ROLE_THREADS) + 4 <= stages_of(more) &&
-            time_of(plan.slice, more) <= time_of(plan.slice, each))
+            time_of(plan.slice, more) < time_of(plan.slice, each))
             each = more;
     plan.chunk = each * ROLE_THREADS;
     plan.kept = plan.chunks = divide_up(plan.slice, plan.chunk);
@@ -61,13 +54,11 @@ static struct plan plan_for(const struct problem *p, int blocks, int clusters)
     return plan;
 }
 
-/* The blocks of the cluster that holds a row: so many that the buffer has room for a part of the
- * next row too, and for all of it with floats, which the threads sum faster. */
+/* One cluster for a row: of so many blocks that a slice has SLICE_BYTES or less, or of 16. */
 static struct plan cluster_plan(const struct problem *p)
 {
-    const size_t most = (size_t)(p->dtype == F32 ? 80 : 128) << 10; /* bytes of a slice */
     int blocks = 1;
-    while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * most) blocks *= 2;
+    while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * SLICE_BYTES) blocks *= 2;
     return plan_for(p, blocks, 1);
 }
 
@@ -87,10 +78,14 @@ static cudaLaunchConfig_t launch_team(const struct plan &plan, int threads, void
     return config;
 }
 
-/* How many clusters can run at the same time; 0 when the GPU has no room for one. */
+/* How many clusters can run at the same time; 0 where the GPU has no room for one, or runs code for
+ * GPUs before Hopper. */
 template <bool MANY, class T> static int ask_most_clusters(struct plan plan)
 {
     auto *kernel = pipeline_kernel<MANY, T>;
+    cudaFuncAttributes of;
+    CUDA_CHECK(cudaFuncGetAttributes(&of, kernel));
+    if (of.binaryVersion < 90) return 0;
     cudaLaunchAttribute attributes[2] = {};
     plan.clusters = 1;
     const cudaLaunchConfig_t config = launch_team(plan, BLOCK_THREADS<MANY>, NULL, attributes);
@@ -105,35 +100,22 @@ template <bool MANY, class T> static int ask_most_clusters(struct plan plan)
 /* The same, asked once for each device and size of a cluster. */
 template <bool MANY, class T> static int most_clusters(const struct plan &plan)
 {
-    static std::atomic<int> known[MOST_DEVICES + 1][CLUSTER_MAX + 1]; /* the answer + 1 */
-    const int slot = device_slot();
-    std::atomic<int> *answer = &known[slot][plan.blocks];
-    if (slot == MOST_DEVICES || !*answer) *answer = ask_most_clusters<MANY, T>(plan) + 1;
+    static std::atomic<int> known[MOST_DEVICES][CLUSTER_MAX + 1]; /* the answer + 1 */
+    int device;
+    CUDA_CHECK(cudaGetDevice(&device));
+    if (device >= MOST_DEVICES) return ask_most_clusters<MANY, T>(plan);
+    std::atomic<int> *answer = &known[device][plan.blocks];
+    if (!*answer) *answer = ask_most_clusters<MANY, T>(plan) + 1;
     return *answer - 1;
 }
 
-/* "GPUs before Hopper" where the code that this GPU would run is for such, or NULL.  Asked once
- * for each device. */
-static const char *before_hopper(void)
-{
-    static std::atomic<int> versions[MOST_DEVICES + 1];
-    const int slot = device_slot();
-    int version = slot < MOST_DEVICES ? versions[slot].load() : 0;
-    if (!version) {
-        cudaFuncAttributes of;
-        CUDA_CHECK(cudaFuncGetAttributes(&of, pipeline_kernel<false, float>));
-        versions[slot] = version = of.binaryVersion;
-    }
-    return version < 90 ? "GPUs before Hopper" : NULL;
-}
-
-/* Several clusters for a row: so many that a slice has 104 KB or less; then as many as make
+/* Several clusters for a row: so many that a slice has SLICE_BYTES or less; then as many as make
  * the teams use all clusters.  Of a row that is too long two chunks of a slice are kept. */
 static struct plan grid_plan(const struct problem *p)
 {
     struct plan plan = plan_for(p, GRID_BLOCKS, 1);
     const int all = most_clusters<true, float>(plan);
-    const int least = max(2, divide_up(row_bytes(p), GRID_BLOCKS * ((size_t)104 << 10)));
+    const int least = max(2, divide_up(row_bytes(p), GRID_BLOCKS * SLICE_BYTES));
     if (all < 2) return plan;
     const int teams = max(1, min(all / least, (int)min(p->rows, (size_t)all)));
     plan = plan_for(p, GRID_BLOCKS, min(all / teams, WARP));
@@ -151,15 +133,14 @@ static struct plan grid_plan(const struct problem *p)
 
 static const char *cluster_refuses(const struct problem *p)
 {
-    if (const char *why = before_hopper()) return why;
-    if (row_bytes(p) > CLUSTER_MAX * ((size_t)128 << 10)) return "rows of more than 2 MB";
+    if (row_bytes(p) > (p->dtype == F32 ? 2816 : 2048) << 10) /* measured on an H200 */
+        return "rows of more than 2.75 MB, or 2 MB of 16-bit numbers";
     if (most_clusters<false, float>(cluster_plan(p)) == 0) return "this GPU: no room for a cluster";
     return NULL;
 }
 
 static const char *grid_refuses(const struct problem *p)
 {
-    if (const char *why = before_hopper()) return why;
     const struct plan plan = grid_plan(p);
     if (plan.clusters == 1) return "this GPU: no room for two clusters";
     if (p->cols > (size_t)1 << 26 || (plan.kept < plan.chunks && p->rows < 4))
