@@ -4,15 +4,14 @@
  * traffic), two reads and one write where it does not. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
+#include "gpu/device.h"
 #include "gpu/gpu_rows.h"
 #include "row_parts.h"
 
 #ifdef __CUDACC__
 #define HERE(name) name##_cuda
-#define RUNS_HERE(v, op) 1
 #else
 #define HERE(name) name
-#define RUNS_HERE(v, op) (!variant_only_on_gpu(v, op))
 #endif
 
 extern "C" const struct variant HERE(gpu_registers); /* registers.cu */
@@ -24,6 +23,18 @@ extern "C" const struct variant HERE(gpu_two_pass);  /* two_pass.cu */
 
 #define BLOCK_MOST (40 << 10) /* bytes of a row: several blocks on a multiprocessor */
 
+/* A span that threads copy, before Hopper, is slower than rows in registers. */
+static bool runs_here(const struct variant *v, const struct problem *p)
+{
+#ifdef __CUDACC__
+    if (v == &HERE(gpu_spans) && device_attribute<cudaDevAttrComputeCapabilityMajor>() < 9)
+        return false;
+#else
+    if (variant_only_on_gpu(v, p->op)) return false;
+#endif
+    return !v->refuses(p);
+}
+
 /* The first that takes the row, in the order of preference. */
 static const struct variant *choose(const struct problem *p)
 {
@@ -31,7 +42,7 @@ static const struct variant *choose(const struct problem *p)
         &HERE(gpu_spans), &HERE(gpu_registers), &HERE(gpu_shared), /* up to BLOCK_MOST */
         &HERE(gpu_cluster), &HERE(gpu_grid), &HERE(gpu_shared)};
     for (int i = row_bytes(p) <= BLOCK_MOST ? 0 : 3; i < 6; i++)
-        if (RUNS_HERE(preferred[i], p->op) && !preferred[i]->refuses(p)) return preferred[i];
+        if (runs_here(preferred[i], p)) return preferred[i];
     return &HERE(gpu_two_pass);
 }
 

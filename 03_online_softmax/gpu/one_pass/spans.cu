@@ -1,10 +1,10 @@
-/* spans.cu: softmax with one read and one write: short rows of 16-bit numbers, many in a block.
+/* spans.cu: softmax with one read and one write: short rows, many in a block.
  *
  * Rows that are no multiple of 16 bytes start anywhere.  Read one by one, they need narrow loads,
  * and a few elements before and after them loads of their own.  But many of them together, a span,
  * begin and end at 16 bytes: the copy engine brings the span to shared memory and takes it back.
- * In between a group of LANES lanes takes a row in words of two numbers.  A word at the end of a
- * row may belong to two rows; then each takes its half. */
+ * In between a group of LANES lanes takes a row in words of 32 bits: a float, or two numbers of 16
+ * bits.  A word at the end of a row may belong to two rows; then each takes its half. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
@@ -14,33 +14,35 @@
 
 struct span { uint64_t arrived; alignas(128) unsigned char bytes[1]; };
 
+template <class T> constexpr int PER_WORD = 4 / sizeof(T);
+
 /* The row in the words at `row`, in place, by LANES lanes, of which each has at most WORDS
  * words.
  *   odd       the row begins in the upper half of its first word
  *   odd_end   it ends in the lower half of its last one
  *   here      it is a row of the matrix; else nothing is written */
-template <int LANES, int WORDS, class T>
-static __device__ inline void row_in_words(struct packed<T, 2> *row, int words, bool odd,
+template <int LANES, int WORDS, class T, int N>
+static __device__ inline void row_in_words(struct packed<T, N> *row, int words, bool odd,
                                            bool odd_end, bool here, int log)
 {
     const int lane = threadIdx.x % LANES, last = lane + (WORDS - 1) * LANES;
     const bool no_low = odd && lane == 0, no_high = odd_end && last == words - 1;
     row += lane;
-    struct packed<T, 2> w[WORDS];
+    struct packed<T, N> w[WORDS];
     for (int k = 0; k < WORDS; k++) {
-        w[k].e[0] = w[k].e[1] = T(-INFINITY);
+        for (int e = 0; e < N; e++) w[k].e[e] = T(-INFINITY);
         const bool low = k > 0 || !no_low, high = k < WORDS - 1 || !no_high;
         if (k == WORDS - 1 && last >= words) continue;
         if (low && high) w[k] = row[k * LANES];
         else if (low) w[k].e[0] = row[k * LANES].e[0];
-        else w[k].e[1] = row[k * LANES].e[1];
+        else w[k].e[N - 1] = row[k * LANES].e[N - 1];
     }
-    float v[WORDS][2], m = -INFINITY;
+    float v[WORDS][N], m = -INFINITY;
     for (int k = 0; k < WORDS; k++) m = fmaxf(m, pack_max(w[k]));
     struct state all = {lanes_max<LANES>(m), 0.0f};
     const float shift = shift_of(all.m);
     for (int k = 0; k < WORDS; k++)
-        for (int e = 0; e < 2; e++) {
+        for (int e = 0; e < N; e++) {
             const float p = exp_minus((float)w[k].e[e], shift);
             all.l += p;
             v[k][e] = log ? (float)w[k].e[e] - shift : p;
@@ -49,12 +51,12 @@ static __device__ inline void row_in_words(struct packed<T, 2> *row, int words, 
     const struct normaliser f = normaliser_of(all, log);
     for (int k = 0; k < WORDS; k++) {
         const bool low = k > 0 || !no_low, high = k < WORDS - 1 || !no_high;
-        for (int e = 0; e < 2; e++) v[k][e] = log ? v[k][e] - f.log_l : v[k][e] * f.scale;
+        for (int e = 0; e < N; e++) v[k][e] = log ? v[k][e] - f.log_l : v[k][e] * f.scale;
         narrow(&w[k], v[k]);
         if (!here || (k == WORDS - 1 && last >= words)) continue;
         if (low && high) row[k * LANES] = w[k];
         else if (low) row[k * LANES].e[0] = w[k].e[0];
-        else row[k * LANES].e[1] = w[k].e[1];
+        else row[k * LANES].e[N - 1] = w[k].e[N - 1];
     }
 }
 
@@ -75,23 +77,23 @@ void spans_kernel(const T *x, T *y, size_t rows, int cols, int rows_each, int ap
     if (rest) span[rest] = x[first * cols + rest];
     end_load(&shared.arrived);
 
-    constexpr int GROUPS = WARP / LANES; /* of a warp */
+    constexpr int GROUPS = WARP / LANES, N = PER_WORD<T>; /* of a warp; of a word */
     const int group = threadIdx.x % WARP / LANES;
     for (int q = threadIdx.x / WARP; q < rows_each / GROUPS; q += SPAN_THREADS / WARP) {
         const int row = q % apart + apart * (group + q / apart * GROUPS), start = row * cols;
-        row_in_words<LANES, WORDS>((struct packed<T, 2> *)span + start / 2, (cols + 1) / 2,
-                                   start % 2, (start + cols) % 2, row < n, log);
+        row_in_words<LANES, WORDS>((struct packed<T, N> *)span + start / N, (cols + N - 1) / N,
+                                   start % N, (start + cols) % N, row < n, log);
     }
 
     store_all(y + first * cols, span, whole * sizeof(T));
     if (rest) y[first * cols + rest] = span[rest];
 }
 
-/* The rows of a block: a power of two, because of which they are whole packs, in about 20 KB. */
+/* The rows of a block: a power of two, because of which they are whole packs, in 12 to 24 KB. */
 static int rows_each(const struct problem *p)
 {
     int rows = 16;
-    while (2 * rows * row_bytes(p) <= 20 << 10) rows *= 2;
+    while (2 * rows * row_bytes(p) <= 24 << 10) rows *= 2;
     return rows;
 }
 
@@ -100,7 +102,7 @@ static void launch_spans(const struct problem *p, const struct arrays *a, const 
 {
     const int rows = rows_each(p), most = rows / (WARP / LANES);
     const int even = (int)(p->cols & -p->cols); /* the power of two that divides cols */
-    const int apart = 2 * LANES > even * most ? most : 2 * LANES > even ? 2 * LANES / even : 1;
+    const int lanes = LANES * PER_WORD<T>, apart = max(1, min(most, lanes / even));
     const size_t bytes = (sizeof(struct span) + rows * row_bytes(p) + 127) / 128 * 128;
     cudaLaunchConfig_t config = launch_of((p->rows + rows - 1) / rows, SPAN_THREADS, bytes,
                                           a->stream);
@@ -113,7 +115,8 @@ static void launch_spans(const struct problem *p, const struct arrays *a, const 
 template <int LANES, class T>
 static void spans_of(const struct problem *p, const struct arrays *a, const T *x, T *y)
 {
-    const int each = ((int)p->cols / 2 + LANES) / LANES; /* (cols + 1) / 2 words */
+    const int words = (int)p->cols / PER_WORD<T> + PER_WORD<T> - 1; /* that a row may touch */
+    const int each = (words + LANES - 1) / LANES;
     if constexpr (LANES < WARP)
         if (each > 8) return spans_of<2 * LANES>(p, a, x, y);
     if (each <= 5) launch_spans<LANES, 5>(p, a, x, y);
@@ -124,14 +127,13 @@ static void spans_of(const struct problem *p, const struct arrays *a, const T *x
 
 static const char *spans_refuses(const struct problem *p)
 {
-    if (p->dtype == F32) return "32-bit numbers";
-    return p->cols <= 32 || p->cols > 512 ? "rows of that length: 33 to 512" : NULL;
+    if (p->cols <= 32 || row_bytes(p) > 1 << 10) return "rows of that length: 33 numbers to 1 KB";
+    return p->dtype == F32 && p->cols % 4 == 0 ? "rows of floats in whole packs" : NULL;
 }
 
 static void spans(const struct problem *p, const struct arrays *a)
 {
-    if (p->dtype == F16) spans_of<4>(p, a, (const __half *)a->x, (__half *)a->y);
-    else spans_of<4>(p, a, (const __nv_bfloat16 *)a->x, (__nv_bfloat16 *)a->y);
+    with_type(p, a, [&](auto *x, auto *y) { spans_of<4>(p, a, x, y); });
 }
 
 /* 1 read, 1 write. */
@@ -143,7 +145,7 @@ static struct cost cost(const struct problem *p)
 GPU_VARIANT(gpu_spans) = {
     .name = "gpu_spans",
     .idea = "rows in one block",
-    SAFE_ON_GPU(75, TYPE(F16) | TYPE(BF16)),
+    SAFE_ON_GPU(75, ALL_TYPES),
     .refuses = spans_refuses,
     .cost = cost,
     .does = {{OP_SOFTMAX, spans}, {OP_LOGSOFTMAX, spans}},
