@@ -1,8 +1,8 @@
 /* npy.h: NumPy's .npy files, strictly read and atomically written.
  *
- * Every function that can fail returns NULL, or one line of text without newline that
- * names the file, what is wrong and what would be right.  The text lives until the next
- * call from the same thread. */
+ * Every function that can fail returns NULL, or one line of text that names the file, what is
+ * wrong and what would be right.  File names and header text stand in it as they are.  It lives
+ * until the next call from the same thread. */
 #ifndef NPY_H
 #define NPY_H
 
@@ -41,7 +41,7 @@ void npy_free(struct npy *a);      /* also of an empty one */
 /* "[2, 3, 64] f32" of an array, for messages; lives until the fourth next call. */
 const char *npy_describe(const struct npy *a);
 
-/* Formats a line, printf style; control characters (of file names, of header text) become '?'. */
+/* Formats a line, printf style. */
 const char *npy_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* One output file.  Its life: begin, before the work: can it be written at all?  Then what to

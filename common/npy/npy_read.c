@@ -5,7 +5,6 @@
  * length is the number of bytes of header: 2 bytes in version 1, 4 in versions 2 and 3,
  * little endian.  npy_header.c reads the header.  NumPy enhancement proposal 1 describes the
  * format. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,8 +24,6 @@ const char *npy_error(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    for (char *c = text; *c; c++)
-        if (iscntrl((unsigned char)*c)) *c = '?';
     return text;
 }
 

@@ -296,6 +296,6 @@ int run_write_outputs(struct run *r)
     }
     const char *why = npy_writer_commit(r->writer, N_ARRAYS);
     if (!why) return OK;
-    fprintf(stderr, "%s: %s\n", r->stage->name, why);
+    bad(r, "%s", why);
     return FAILED;
 }
