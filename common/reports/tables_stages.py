@@ -90,22 +90,21 @@ def limits(data, op):
     chosen = each(data.rows.query("op == @op and device == 'cpu' and dtype == 'f32'"))
     shapes = list(dict.fromkeys(map(shape_text, sorted(chosen, key=lambda row: (
         row.rows * row.cols, row.seqlen_q == 1, row.causal, row.head_dim, row.length)))))
-    lines = {}
+    cells = {}
     for row in sorted(chosen, key=lambda row: row.stage):
         speed = (row.median_s * 1e9 / row.rows / row.cols if op == "softmax" else
                  row.gbps if row.ceiling_kind == "read" else row.gflops)
         name = "PyTorch" if row.stage == "peer" else f"{row.stage} {row.variant}"
         name += f", {row.threads:.0f} thread" + "s" * (row.threads > 1)
-        lines.setdefault(name, {})[shape_text(row)] = \
-            significant(speed) + in_brackets(share_of(row)) * (row.stage != "peer" or bool(row.flops))
-    names = need([name for name, line in lines.items() if 2 * len(line) > len(shapes)],
+        cells[shape_text(row), name] = significant(speed) + in_brackets(share_of(row)) * (
+            row.stage != "peer" or bool(row.flops))
+    done = [name for _, name in cells]
+    names = need([name for name in dict.fromkeys(done) if 2 * done.count(name) > len(shapes)],
                  f"no CPU variant did {op} on most shapes")
-    cells = {(name, shape): text for name in names for shape, text in lines[name].items()}
-    unit = ("ns per element" if op == "softmax" else
-            "GFLOP/s, with one query GB/s") + " (percent of the ceiling)"
-    body = grid("stage, variant", cells, names, shapes) if op == "softmax" else \
-        grid("shape", {key[::-1]: text for key, text in cells.items()}, shapes, names)
-    return f"{unit}.", body, chosen
+    unit = "ns per element" if op == "softmax" else "GFLOP/s, with one query GB/s"
+    body = grid("shape", cells, shapes, names) if len(shapes) > len(names) else \
+        grid("stage, variant", {key[::-1]: cells[key] for key in cells}, names, shapes)
+    return f"{unit} (percent of the ceiling).", body, chosen
 
 
 # --- Beside PyTorch ---
