@@ -56,8 +56,9 @@ static void gather(enum array which, void *array)
         size_t n = chunks_size(&c), front = range_size(c.at[FRONT]);
         for (size_t h = 0; h < heads_of(which) && n; h++) {
             char *head = (char *)array + h * whole.seqlen_q * row;
+            if (!here && world.first) continue;
             if (here) shard_take(i, which, h * n, n, rows);
-            if (owner && (here || world.first == 0)) world_send(rows, n * row, owner);
+            if (owner) world_send(rows, n * row, owner);
             memcpy(head + c.at[FRONT].first * row, rows, front * row);
             memcpy(head + c.at[BACK].first * row, rows + front * row, (n - front) * row);
         }
