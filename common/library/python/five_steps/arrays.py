@@ -23,23 +23,6 @@ class Kind:
         self.i32, self.f32, self.bool, self.byte = map(self.type, ("int32", "float32", "bool", "uint8"))
         self.integers = {self.type(name) for name in ("uint8", "int8", "int16", "int32", "int64")}
 
-    def is_integer(self, a):
-        """Are the elements integers?"""
-        return a.dtype in self.integers
-
-    def expanded(self, a, shape):
-        """A view of that shape which shows a again and again."""
-        return self.module.broadcast_to(a, shape)
-
-    def masked(self, visible):
-        """0 where visible, else -infinity."""
-        return self.module.where(visible, 0.0, float("-inf"))
-
-    @staticmethod
-    def largest(a):
-        """The largest element, a Python number.  On a GPU the host waits for it."""
-        return int(a.max()) if a.shape[0] else 0
-
     @staticmethod
     def device(a):
         """Where an array lies."""
@@ -225,7 +208,7 @@ def usable(kind, a):
         return kind.contiguous(a)
     if any(step or n <= 1 for step, n in zip(steps, a.shape[:-1])):
         return a
-    whole = kind.expanded(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
+    whole = kind.module.broadcast_to(kind.contiguous(a[(0,) * (a.ndim - 2)]), tuple(a.shape))
     return whole if kind.strides(whole) else kind.contiguous(a)
 
 

@@ -104,13 +104,13 @@ class Call:
             raise FiveStepsError(f"bias is {list(bias.shape)}; give what is broadcast to [batch, "
                                  f"heads_q, seqlen_q, seqlen_k] = {list(shape)}")
         if bias.dtype == kind.bool:
-            bias = kind.masked(bias)
+            bias = kind.module.where(bias, 0.0, float("-inf"))
         elif bias.dtype not in kind.types:
             raise FiveStepsError(f"bias is {bias.dtype}; give {kind.wanted}, or booleans")
         bias = kind.to(bias, kind.f32)
         steps = kind.floats_apart(bias)
         if bias.shape[-1] != shape[-1] or steps is None or steps[-1] != 1:
-            bias = kind.contiguous(kind.expanded(bias, (*bias.shape[:-1], shape[-1])))
+            bias = kind.contiguous(kind.module.broadcast_to(bias, (*bias.shape[:-1], shape[-1])))
         self.keep("bias", bias)
         steps = [0] * (4 - bias.ndim) + [0 if n == 1 else step for n, step in
                                          zip(bias.shape, kind.floats_apart(bias))]
@@ -143,7 +143,7 @@ class Call:
 
     def integers(self, name, a, shape):
         """An array of integers of that shape, one after another, in 32 bits."""
-        if not self.kind.is_integer(a) or tuple(a.shape) != shape:
+        if a.dtype not in self.kind.integers or tuple(a.shape) != shape:
             raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 {list(shape)}")
         return self.kind.contiguous(self.kind.to(a, self.kind.i32))
 
@@ -282,7 +282,8 @@ def _packed(call, sums_q, sums_k, longest_q, longest_k):
         sums[name] = call.integers(name, a, tuple(a.shape))
         call.keep(name, sums[name])
     lengths = [a[1:] - a[:-1] for a in sums.values()]
-    longest = [given or kind.largest(n) for given, n in zip((longest_q, longest_k), lengths)]
+    longest = [given or (int(n.max()) if n.shape[0] else 0)  # on a GPU the host waits for it
+               for given, n in zip((longest_q, longest_k), lengths)]
     f.update(total_q=f["seqlen_q"], total_k=f["seqlen_k"], batch=sums_q.shape[0] - 1,
              seqlen_q=min(longest[0], f["seqlen_q"]), seqlen_k=min(longest[1], f["seqlen_k"]))
     return lengths[1] - lengths[0]
