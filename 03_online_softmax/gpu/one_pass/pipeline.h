@@ -136,12 +136,11 @@ take(struct team_shared &shared, const struct work<T> &w, struct pipeline_state 
     return (const struct packed<T, FULL<T>> *)shared.buffer + at.stage * w.plan.chunk;
 }
 
-/* A warp: it has read the chunk, or does not need it. */
+/* A thread has read its packs of the chunk, or needs none. */
 static __device__ inline void release(struct team_shared &shared, struct pipeline_state at)
 {
     fence_proxy_async(); /* an arrival alone can overtake reads that wait behind stores */
-    __syncwarp();
-    if (threadIdx.x % WARP == 0) mbarrier_arrive(&shared.empty[at.stage]);
+    mbarrier_arrive(&shared.empty[at.stage]);
 }
 
 /* The state of the block, from those of its summers, to every block of the team. */
@@ -246,7 +245,7 @@ static __device__ inline void get_ready(struct team_shared &shared)
     if (threadIdx.x == 0) {
         for (int s = 0; s < MOST_STAGES; s++) {
             mbarrier_init(&shared.full[s], 1);
-            mbarrier_init(&shared.empty[s], ROLE_THREADS / WARP);
+            mbarrier_init(&shared.empty[s], ROLE_THREADS);
         }
         for (int s = 0; s < EXCHANGES; s++) {
             mbarrier_init(&shared.arrived[s], 1);
