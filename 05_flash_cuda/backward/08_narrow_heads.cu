@@ -61,17 +61,16 @@ template <class C> static __device__ __forceinline__ void init_place(narrow_memo
 
 /* ---- the producer and the adder, one thread each ---- */
 
-/* The tile of keys, of all heads, that is the n-th to begin: as nth_tile() has it, but each head's
- * last comes at the end, where it fills gaps: it may be shorter. */
+/* The tile of keys, of all heads, that is the n-th to begin.  Without a mask the last of each head
+ * come at the end: they may be shorter, and fill gaps. */
 template <enum dtype T>
 static __device__ __forceinline__ int nth_narrow_tile(const struct backward_params<T> &params, int n)
 {
     const struct gradient<T> &x = params.x;
     const int heads = x.batch * x.heads_kv, tiles = x.key_tiles - 1;
+    if (is_causal(x)) return nth_tile(params, n);
     if (n >= heads * tiles) return (n - heads * tiles) * x.key_tiles + tiles;
-    const int first = n / (params.window * tiles) * params.window;
-    const int width = min(params.window, heads - first), r = n - first * tiles;
-    return (first + r % width) * x.key_tiles + r / width;
+    return n / tiles * x.key_tiles + n % tiles;
 }
 
 template <class C, enum dtype T>

@@ -142,26 +142,29 @@ static __forceinline__ __device__ struct key_range32 queries_of(struct mask32 m,
 
 /* ---- before: D, eight lanes for each row; and the gradient of the sinks ---- */
 
-/* A thread has a part of D_AT_ONCE rows: all their loads are on the way at the same time. */
-constexpr int D_THREADS = 128, D_LANES = 8, D_ROWS = D_THREADS / D_LANES, D_AT_ONCE = 4;
+constexpr int D_THREADS = 128, D_LANES = 8, D_ROWS = D_THREADS / D_LANES;
 struct sums { float of_thread[D_THREADS]; };
 
-/* What a lane reads of a row at a time: a float, or eight numbers of 16 bits. */
-template <enum dtype T> using columns = std::conditional_t<T == F32, float, uint4>;
-
+/* The lane's part of x . y, n columns: 16 bits come eight at a time. */
 template <enum dtype T>
-static __forceinline__ __device__ float add_products(float sum, columns<T> x, columns<T> y)
+static __forceinline__ __device__ float part_of_dot(const typename element<T>::type *x,
+                                                    const typename element<T>::type *y, int n)
 {
-    if constexpr (T == F32) {
-        return fmaf(x, y, sum);
-    } else {
-        const uint32_t x_[4] = {x.x, x.y, x.z, x.w}, y_[4] = {y.x, y.y, y.z, y.w};
+    constexpr int AT_A_TIME = T == F32 ? 1 : 8;
+    float sum = 0.0f;
+    for (int c = threadIdx.x % D_LANES * AT_A_TIME; c < n; c += D_LANES * AT_A_TIME) {
+        if constexpr (T == F32) {
+            sum = fmaf(x[c], y[c], sum);
+        } else {
+            const uint4 a = *(const uint4 *)(x + c), b = *(const uint4 *)(y + c);
+            const uint32_t a_[4] = {a.x, a.y, a.z, a.w}, b_[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            sum = fmaf(as_float<T>((uint16_t)(x_[i / 2] >> i % 2 * 16)),
-                       as_float<T>((uint16_t)(y_[i / 2] >> i % 2 * 16)), sum);
-        return sum;
+            for (int i = 0; i < 8; i++)
+                sum = fmaf(as_float<T>((uint16_t)(a_[i / 2] >> i % 2 * 16)),
+                           as_float<T>((uint16_t)(b_[i / 2] >> i % 2 * 16)), sum);
+        }
     }
+    return sum;
 }
 
 /* Writes y as a sum of three terms of 16 bits (hopper_tiles.h). */
@@ -173,42 +176,21 @@ template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y);
 template <enum dtype T, bool TERMS>
 static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct gradient<T> x)
 {
-    constexpr int COLUMNS = T == F32 ? 1 : 8;
-    const int lane = threadIdx.x % D_LANES;
-    const int first = blockIdx.x * D_AT_ONCE * D_ROWS + threadIdx.x / D_LANES;
-    ptrdiff_t row[D_AT_ONCE], my_row = -1; /* in o, or -1 */
-    float sum[D_AT_ONCE] = {}, D = 0.0f;
-#pragma unroll
-    for (int r = 0; r < D_AT_ONCE; r++) {
-        const int n = first + r * D_ROWS, head = n / x.padded, i = n % x.padded;
-        const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
-        row[r] = exists ? (ptrdiff_t)head * x.seqlen_q + i : -1;
-    }
-    for (int c = lane * COLUMNS; c < x.head_dim_v; c += D_LANES * COLUMNS) {
-        columns<T> d_o[D_AT_ONCE], o[D_AT_ONCE];
-#pragma unroll
-        for (int r = 0; r < D_AT_ONCE; r++) {
-            const ptrdiff_t at = max(row[r], (ptrdiff_t)0) * x.head_dim_v + c;
-            d_o[r] = *(const columns<T> *)(x.d_o + at), o[r] = *(const columns<T> *)(x.o + at);
-        }
-#pragma unroll
-        for (int r = 0; r < D_AT_ONCE; r++) sum[r] = add_products<T>(sum[r], d_o[r], o[r]);
-    }
-#pragma unroll
-    for (int r = 0; r < D_AT_ONCE; r++) {
-        sum[r] = lanes_sum<D_LANES>(sum[r]);
-        if (lane == r && row[r] >= 0) D = sum[r], my_row = row[r];
-    }
-    const size_t n = first + lane * D_ROWS;
-    if (lane >= D_AT_ONCE || n >= x.rows) return;
-    const float lse = my_row < 0 ? -INFINITY : x.lse[my_row];
+    const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
+    const int head = n / x.padded, i = n % x.padded;
+    const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
+    const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i, at = row * x.head_dim_v;
+    const float part = exists ? part_of_dot<T>(x.d_o + at, x.o + at, x.head_dim_v) : 0.0f;
+    const float sum = lanes_sum<D_LANES>(part);
+    if (head >= x.batch * x.heads_q || threadIdx.x % D_LANES) return;
+    const float lse = exists ? x.lse[row] : -INFINITY;
     if constexpr (TERMS) {
-        set_terms<T>(x.terms + n * 8, lse == -INFINITY ? 0.0f : -lse / x.scale);
-        set_terms<T>(x.terms + (x.rows + n) * 8, -D);
-    } else {
-        x.D[n] = D;
-        x.lse2[n] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+        set_terms<T>(x.terms + (size_t)n * 8, lse == -INFINITY ? 0.0f : -lse / x.scale);
+        set_terms<T>(x.terms + (x.rows + n) * 8, -sum);
+        return;
     }
+    x.D[n] = sum;
+    x.lse2[n] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
 }
 
 /* dsink_h = -sum_i exp(sink_h - lse_i) D_i over all batches: one block for each head. */
@@ -235,8 +217,8 @@ template <enum dtype T, bool TERMS = false>
 static void launch_row_sums(const struct gradient<T> &x, void *stream)
 {
     if (!x.rows) return;
-    constexpr int ROWS = D_AT_ONCE * D_ROWS;
-    start<struct sums>(row_sums_kernel<T, TERMS>, (x.rows + ROWS - 1) / ROWS, D_THREADS, stream, x);
+    start<struct sums>(row_sums_kernel<T, TERMS>, (x.rows + D_ROWS - 1) / D_ROWS, D_THREADS,
+                       stream, x);
     if (x.sinks) start<struct sums>(sinks_kernel<T>, x.heads_q, D_THREADS, stream, x);
 }
 
