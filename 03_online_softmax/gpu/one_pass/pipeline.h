@@ -29,25 +29,6 @@ template <bool MANY> constexpr int BLOCK_THREADS = 2 * ROLE_THREADS + (MANY ? 4 
 template <class T> constexpr int LINE = 128 / sizeof(T);
 #define LINE_PACKS 8
 
-template <class T>
-static __device__ inline struct parts line_parts(size_t row, int cols)
-{
-    struct parts r;
-    r.head = min((int)((0 - row * (size_t)cols) & (LINE<T> - 1)), cols);
-    r.packs = (cols - r.head) / FULL<T>;
-    r.tail = (cols - r.head) % FULL<T>;
-    return r;
-}
-
-/* Which edge element is thread i's: the first LINE threads take the head, the others the
- * tail; -1 for the rest. */
-template <class T>
-static __device__ inline int line_edge(struct parts r, int cols, int i)
-{
-    if (i < r.head) return i;
-    if (i >= LINE<T> && i - LINE<T> < r.tail) return cols - r.tail + i - LINE<T>;
-    return -1;
-}
 static_assert(LINE<uint16_t> + FULL<uint16_t> <= ROLE_THREADS, "a thread for each element");
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -90,7 +71,7 @@ static __device__ inline void load_chunk(struct team_shared &shared, const struc
                                          size_t row, int c, struct pipeline_state *at,
                                          struct ring ring)
 {
-    const struct parts r = line_parts<T>(row, w.cols);
+    const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
     int first;
     const int packs = chunk_packs(w, r, c, &first);
     const T *from = w.x + row * w.cols + r.head + (size_t)first * FULL<T>;
@@ -181,8 +162,8 @@ static __device__ inline void sum_slices(struct team_shared &shared, const struc
 {
     struct pipeline_state kept = start(w.plan.keep, 0), once = start(w.plan.once, 0);
     for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
-        const struct parts r = line_parts<T>(row, w.cols);
-        const int edge = w.part == 0 ? line_edge<T>(r, w.cols, i) : -1;
+        const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
+        const int edge = w.part == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
         T last = T(-INFINITY); /* widened when it is used: until then nobody waits for it */
         if (edge >= 0) last = w.x[row * w.cols + edge];
         struct power_sum sum = empty_sum();
@@ -212,9 +193,9 @@ static __device__ inline void divide_slices(struct team_shared &shared,
     constexpr int W = FULL<T>;
     struct pipeline_state kept = start(w.plan.keep, 0), again = start(w.plan.again, 0);
     for (size_t turn = 0, row; (row = row_of<MANY>(shared, w, turn)) < w.rows; turn++) {
-        const struct parts r = line_parts<T>(row, w.cols);
+        const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
         T *y_i = w.y + row * w.cols;
-        const int edge = w.part == 0 ? line_edge<T>(r, w.cols, i) : -1;
+        const int edge = w.part == 0 ? edge_of<LINE<T>>(r, w.cols, i) : -1;
         T last = T(0.0f);
         if (edge >= 0) last = w.x[row * w.cols + edge];
         const struct division d = division_of(collect<MANY>(shared, w, turn, i % WARP), w.log);

@@ -10,26 +10,27 @@
 
 #include "gpu/state.h"
 
-/* head elements, then `packs` packs of WIDTH elements, then tail elements. */
+/* head elements, then `packs` packs of WIDTH elements, then tail elements.  The packs begin at a
+ * multiple of ALIGN elements. */
 struct parts { int head, packs, tail; };
 
-template <int WIDTH>
+template <int WIDTH, int ALIGN = WIDTH>
 static __device__ inline struct parts parts_of(size_t row, int cols)
 {
     struct parts r;
-    r.head = (int)((0 - row * (size_t)cols) & (WIDTH - 1));
-    if (r.head > cols) r.head = cols;
+    r.head = min((int)((0 - row * (size_t)cols) & (ALIGN - 1)), cols);
     r.packs = (cols - r.head) / WIDTH;
     r.tail = (cols - r.head) % WIDTH;
     return r;
 }
 
-/* Which edge element is number i's: 0 .. head - 1 take the head, WARP .. WARP + tail - 1
- * the tail; -1 for the others. */
+/* Which edge element is thread i's: 0 .. head - 1 take the head, MOST .. MOST + tail - 1 the
+ * tail; -1 for the others. */
+template <int MOST = WARP>
 static __device__ inline int edge_of(struct parts r, int cols, int i)
 {
     if (i < r.head) return i;
-    if (i >= WARP && i - WARP < r.tail) return cols - r.tail + i - WARP;
+    if (i >= MOST && i - MOST < r.tail) return cols - r.tail + i - MOST;
     return -1;
 }
 
