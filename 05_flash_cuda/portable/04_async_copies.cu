@@ -112,40 +112,15 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
     store<T, W>(f, shared, h, x, unit_of<W>(x));
 }
 
-/* Calls use(tiles) with those for the problem. */
+/* Calls use(tiles, why) with those for the problem. */
 template <class F> static void with_tiling(const struct problem *p, F use)
 {
     with_head_dim<HEADS>(p, [&](auto d) {
-        if (p->has_bias) use(tiling<d, 1>());
-        else use(tiling<d, 0>());
+        if (p->has_bias) use(tiling<d, 1>(), "");
+        else use(tiling<d, 0>(), "");
     });
-}
-
-static const char *picks(const struct problem *p)
-{
-    const char *text = NULL;
-    with_tiling(p, [&](auto w) { text = in_words(w, ""); });
-    return text;
 }
 
 static struct cost cost(const struct problem *p) { return attention_cost(p, 64); }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    with_tiling(p, [&](auto w) {
-        using W = decltype(w);
-        auto kernel = p->dtype == F16 ? async_copies_kernel<F16, W> : async_copies_kernel<BF16, W>;
-        start_tiles<W>(kernel, p, a);
-    });
-}
-
-GPU_VARIANT(async_copies) = {
-    .name = "async_copies",
-    .idea = "copies run ahead",
-    MMA_VARIANT(80),
-    .refuses = async_refuses,
-    .picks = picks,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(async_copies),
-};
+MMA_RUNG(async_copies, "copies run ahead", 80, async_refuses);

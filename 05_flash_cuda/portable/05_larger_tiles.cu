@@ -129,34 +129,9 @@ template <class F> static void with_tiling(const struct problem *p, F use)
     });
 }
 
-static const char *picks(const struct problem *p)
-{
-    const char *text = NULL;
-    with_tiling(p, [&](auto w, const char *why) { text = in_words(w, why); });
-    return text;
-}
-
 static struct cost cost(const struct problem *p)
 {
     return attention_cost(p, p->head_dim <= 128 && p->head_dim_v <= 128 ? 128 : 64);
 }
 
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    with_tiling(p, [&](auto w, const char *) {
-        using W = decltype(w);
-        auto kernel = p->dtype == F16 ? larger_tiles_kernel<F16, W> : larger_tiles_kernel<BF16, W>;
-        start_tiles<W>(kernel, p, a);
-    });
-}
-
-GPU_VARIANT(larger_tiles) = {
-    .name = "larger_tiles",
-    .idea = "32 queries per warp",
-    MMA_VARIANT(80),
-    .refuses = async_refuses,
-    .picks = picks,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(larger_tiles),
-};
+MMA_RUNG(larger_tiles, "32 queries per warp", 80, async_refuses);

@@ -151,36 +151,11 @@ template <class F> static void with_tiling(const struct problem *p, F use)
     });
 }
 
-static const char *picks(const struct problem *p)
-{
-    const char *text = NULL;
-    with_tiling(p, [&](auto w, const char *why) { text = in_words(w, why); });
-    return text;
-}
-
 static struct cost cost(const struct problem *p)
 {
     return attention_cost(p, p->head_dim <= 128 && p->head_dim_v <= 128 ? 128 : 64);
 }
 
 #ifndef BESIDE_RUNG_6 /* general_mma.cu takes what stands above */
-static void attention(const struct problem *p, const struct arrays *a)
-{
-    with_tiling(p, [&](auto w, const char *) {
-        using W = decltype(w);
-        auto kernel = p->dtype == F16 ? lazy_rescaling_kernel<F16, W> : lazy_rescaling_kernel<BF16, W>;
-        start_tiles<W>(kernel, p, a);
-    });
-}
-
-GPU_VARIANT(lazy_rescaling) = {
-    .name = "lazy_rescaling",
-    .idea = "rescale rarely: over 2^8",
-    MMA_VARIANT(80),
-    .refuses = async_refuses,
-    .picks = picks,
-    .cost = cost,
-    .does = {{OP_ATTENTION, attention}},
-    .on_gpu = GPU_TWIN(lazy_rescaling),
-};
+MMA_RUNG(lazy_rescaling, "rescale rarely: over 2^8", 80, async_refuses);
 #endif

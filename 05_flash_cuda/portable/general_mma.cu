@@ -239,10 +239,12 @@ static void attention(const struct problem *p, const struct arrays *a)
     });
 }
 
-static const char *picks_with_terms(const struct problem *p)
+static const char *picks(const struct problem *p)
 {
     const struct problem terms = with_terms(p);
-    return picks(&terms);
+    const char *text = NULL;
+    with_tiling(&terms, [&](auto w, const char *why) { text = in_words(w, why); });
+    return text;
 }
 
 static const char *refuses(const struct problem *p)
@@ -263,7 +265,7 @@ GPU_VARIANT(general_mma) = {
     .max_score = INFINITY,
     .masked_rows = 1,
     .refuses = refuses,
-    .picks = picks_with_terms,
+    .picks = picks,
     .cost = cost,
     .does = {{OP_ATTENTION, attention}},
     .on_gpu = GPU_TWIN(general_mma),

@@ -44,4 +44,25 @@ static void start_tiles(void (*kernel)(const struct attention), const struct pro
     .types = TYPE(F16) | TYPE(BF16), .supports = BASIC_FEATURES | WITH_SHIFT,                    \
     .max_score = INFINITY, .masked_rows = 1
 
+/* The end of a rung that has rung_kernel and with_tiling(p, use), which calls use(tiles, why): the
+ * tiles in words, the launch, the descriptor. */
+#define MMA_RUNG(rung, words, arch, refusal)                                                     \
+    static const char *picks(const struct problem *p)                                            \
+    {                                                                                            \
+        const char *text = NULL;                                                                 \
+        with_tiling(p, [&](auto w, const char *why) { text = in_words(w, why); });               \
+        return text;                                                                             \
+    }                                                                                            \
+    static void attention(const struct problem *p, const struct arrays *a)                       \
+    {                                                                                            \
+        with_tiling(p, [&](auto w, const char *) {                                               \
+            using W = decltype(w);                                                               \
+            start_tiles<W>(p->dtype == F16 ? rung##_kernel<F16, W> : rung##_kernel<BF16, W>, p,  \
+                           a);                                                                   \
+        });                                                                                      \
+    }                                                                                            \
+    GPU_VARIANT(rung) = {.name = #rung, .idea = words, MMA_VARIANT(arch), .refuses = refusal,    \
+                         .picks = picks, .cost = cost,                                           \
+                         .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(rung)}
+
 #endif
