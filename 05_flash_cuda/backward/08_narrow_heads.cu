@@ -64,7 +64,8 @@ template <class C> static __device__ __forceinline__ void init_place(narrow_memo
 /* The tile of keys, of all heads, that is the n-th to begin.  Without a mask the last of each head
  * come at the end: they may be shorter, and fill gaps. */
 template <enum dtype T>
-static __device__ __forceinline__ int nth_narrow_tile(const struct backward_params<T> &params, int n)
+static __device__ __forceinline__ int nth_narrow_tile(const struct backward_params<T> &params,
+                                                      int n)
 {
     const struct gradient<T> &x = params.x;
     const int heads = x.batch * x.heads_kv, tiles = x.key_tiles - 1;
@@ -132,36 +133,20 @@ static __device__ __forceinline__ uint32_t phase_of(int u)
     return u >> 1 & 1;
 }
 
-/* dQ of the tile before has begun. */
+/* Multiplies dS of the tile before, waits for all products issued, and hands dQ over. */
 template <class C>
-static __device__ __forceinline__ void issue_dq_before(float (&dq)[32], narrow_memory<C> &sm,
-                                                       const narrow_consumer &y)
+static __device__ __forceinline__ void multiply_dq(narrow_memory<C> &sm, const narrow_consumer &y)
 {
     const int u = y.u - 1;
+    float dq[32];
     mbarrier_wait(&sm.ds_full[u & 1], phase_of(u));
     wgmma_fence();
     issue_dq<C>(dq, sm.ds[u & 1], sm.k[y.keys & 1], 0);
-}
-
-/* It has completed. */
-template <class C>
-static __device__ __forceinline__ void hand_over_before(float (&dq)[32], narrow_memory<C> &sm,
-                                                        const narrow_consumer &y)
-{
-    const int u = y.u - 1;
+    wgmma_wait<0>();
     warpgroup_fence_operand(dq);
     __syncwarp();
     mbarrier_arrive_if(&sm.ds_empty[u & 1], threadIdx.x % 32 == 0);
     hand_over(sm, u & 1, phase_of(u) ^ 1, dq);
-}
-
-template <class C>
-static __device__ __forceinline__ void dq_alone(narrow_memory<C> &sm, const narrow_consumer &y)
-{
-    float dq[32];
-    issue_dq_before(dq, sm, y);
-    wgmma_wait<0>();
-    hand_over_before(dq, sm, y);
 }
 
 /* Writes dS of this tile; after it the other consumers may multiply it. */
@@ -192,7 +177,7 @@ template <class C>
 static __device__ __forceinline__ void pass_over(narrow_consumer &y, narrow_memory<C> &sm, int w)
 {
     const uint32_t zeros[C::Br / 4] = {};
-    if (!y.turn) dq_alone(sm, y);
+    if (!y.turn) multiply_dq(sm, y);
     write_ds(sm, y, zeros, w);
     mbarrier_wait(&sm.q_full[y.u & 1], phase_of(y.u));
     mbarrier_wait(&sm.do_full[y.u & 1], phase_of(y.u));
@@ -200,8 +185,7 @@ static __device__ __forceinline__ void pass_over(narrow_consumer &y, narrow_memo
 }
 
 /* The tile of queries i_0 ..., and dQ of the tile before if it is the consumer's turn and the tile
- * is not the first of these keys.
- */
+ * is not the first of these keys. */
 template <class C, enum dtype T>
 static __device__ __forceinline__ void step(narrow_consumer &y, narrow_memory<C> &sm,
                                             const struct backward_params<T> &params,
@@ -238,7 +222,7 @@ static __device__ __forceinline__ void step(narrow_consumer &y, narrow_memory<C>
     warpgroup_fence_operand(ds_packed);
     wgmma_fence();
     issue_rows<C>(y.dk, ds_packed, tile.q);
-    if (!y.turn) dq_alone(sm, y);
+    if (!y.turn) multiply_dq(sm, y);
     wgmma_wait<0>();
     warpgroup_fence_operand(y.dv);
     warpgroup_fence_operand(y.dk);
@@ -267,7 +251,7 @@ static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
             i_0 = next_queries<C>(work, i_0); /* and of the next head */
         }
         if (work.n && !y.turn) {
-            dq_alone(sm, y);
+            multiply_dq(sm, y);
             y.turn = C::CONSUMERS;
         }
         const ptrdiff_t keys = (ptrdiff_t)work.head_kv * x.seqlen_k;
@@ -310,8 +294,8 @@ static void backward(const struct problem *p, const struct arrays *a)
         using C = decltype(c);
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
-        launch_backward<C, narrow_memory<C>>(gradient_narrow_heads_kernel<C, C::TYPE_OF_T>, params, p,
-                                             a->stream, true);
+        launch_backward<C, narrow_memory<C>>(gradient_narrow_heads_kernel<C, C::TYPE_OF_T>, params,
+                                             p, a->stream, true);
     });
 }
 
