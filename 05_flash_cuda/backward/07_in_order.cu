@@ -20,6 +20,11 @@
 #define BESIDE_RUNG_6
 #include "backward/06_wide_heads.cu"
 
+template <class Type, enum dtype DTYPE, int HEAD_DIM>
+struct ordered_config : staged_config<Type, DTYPE, HEAD_DIM> {
+    static constexpr bool TURNS = true;
+};
+
 /* The work of the n-th block of threads to begin. */
 template <class C, enum dtype T>
 static __device__ __forceinline__ struct key_work nth_work(const struct backward_params<T> &params,
@@ -137,7 +142,7 @@ template <class C> static size_t counters(const struct problem *p)
 
 static void backward(const struct problem *p, const struct arrays *a)
 {
-    with_config<staged_config, 64, 128, 256>(p, [&](auto c) {
+    with_config<ordered_config, 64, 128, 256>(p, [&](auto c) {
         using C = decltype(c);
         struct backward_params<C::TYPE_OF_T> params = backward_params_of<C>(p, a);
         params.counter = (int *)((char *)a->workspace + backward_workspace<C>(p));
@@ -155,7 +160,7 @@ static void backward(const struct problem *p, const struct arrays *a)
 static size_t workspace(const struct problem *p)
 {
     size_t bytes = 0;
-    with_config<staged_config, 64, 128, 256>(p, [&](auto c) {
+    with_config<ordered_config, 64, 128, 256>(p, [&](auto c) {
         using C = decltype(c);
         bytes = backward_workspace<C>(p) + counters<C>(p) * sizeof(int);
     });

@@ -24,6 +24,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct narrow_config {
     using T = Type;
     static constexpr enum dtype TYPE_OF_T = DTYPE;
     static constexpr int CONSUMERS = 3;
+    static constexpr bool TURNS = false;
     static constexpr int D = HEAD_DIM, Bc = 64 * CONSUMERS, Br = 64, STAGES = 2, DO_STAGES = 2;
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
     static_assert(D == 64, "dQ of a tile is one product");

@@ -67,8 +67,9 @@ struct key_work { int head_kv, j_0, first, n, step; };
 template <class C>
 static __device__ __forceinline__ int next_queries(const struct key_work &work, int i_0)
 {
-    i_0 += work.step * C::Br;
-    return i_0 == (work.first + work.n * work.step) * C::Br ? work.first * C::Br : i_0;
+    const int step = C::TURNS ? work.step : 1;
+    i_0 += step * C::Br;
+    return i_0 == (work.first + work.n * step) * C::Br ? work.first * C::Br : i_0;
 }
 
 template <class C> struct backward_memory {
