@@ -39,7 +39,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     warpgroup_fence_operand(s);
     warpgroup_fence_operand(dp);
     exponentials<C>(s, params.c);
-    const bool open = sees_all<C>(x, i_0, j_0 + 64 * w);
+    const bool open = sees_all<C>(x, i_0, j_0);
     if (!open) hide<C>(s, x, j_0 + 64 * w, i_0);
     gradients_of_scores<C>(dp, s);
     if (!open) hide<C>(dp, x, j_0 + 64 * w, i_0);

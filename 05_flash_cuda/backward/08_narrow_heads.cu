@@ -195,7 +195,7 @@ static __device__ __forceinline__ void step(narrow_consumer &y, narrow_memory<C>
     const struct gradient<T> &x = params.x;
     const int w = warpgroup_index() - 1, j = work.j_0 + 64 * w;
     if (j >= x.seqlen_k || !sees_some<C>(x, i_0, j)) return pass_over(y, sm, w);
-    const bool open = sees_all<C>(x, i_0, j);
+    const bool open = sees_all<C>(x, i_0, j, 64);
     struct queries<C> &tile = sm.tile[y.u & 1];
     const uint64_t weights = descriptor_of_weights(sm.weights);
     float s[C::Br / 2], dp[C::Br / 2];
