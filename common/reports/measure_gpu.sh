@@ -7,16 +7,16 @@
 # the file stays as it was.
 #
 #   attention    every rung, roof and library, in turn  h200_attention.csv
-#   ladder       every rung at 4k keys, three runs      hopper/ladder.csv
+#   ladder       every rung at 4k keys                  hopper/ladder.csv (three runs)
 #   last_rungs   the last three beside cuDNN, FA3, FA4  hopper/last_rungs.csv (three runs)
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
 #   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
-#   hard         difficult data                         hopper/hard.csv
-#   decode       lengths per sequence, beside FA3, FlashInfer  hopper/decode.csv
+#   hard         difficult data                         hopper/hard.csv (three runs)
+#   decode       lengths per sequence, beside FA3, FlashInfer  hopper/decode.csv (three runs)
 #   softmax      softmax and its peers                  h200_softmax.csv
 #   backward     the backward pass and its peers        backward/h200.csv (three runs)
-#   gradients    every rung of it at 16k keys           backward/ladder.csv
+#   gradients    every rung of it at 16k keys           backward/ladder.csv (three runs)
 set -u
 results=${1:-build/results}
 [ $# -eq 0 ] || shift
@@ -92,11 +92,11 @@ for part in ${*:-attention ladder last_rungs profile rows f32 hard decode softma
     rows) anew profile_01_naive.csv 1 python3 common/reports/counters.py 01_naive build/01_naive \
         "$results" ;;
     f32) anew h200_f32.csv 1 float ;;
-    hard) anew hopper/hard.csv 1 peers gpu $last --parts hard ;;
-    decode) anew hopper/decode.csv 1 peers decode ;;
+    hard) anew hopper/hard.csv 3 peers gpu $last --parts hard ;;
+    decode) anew hopper/decode.csv 3 peers decode ;;
     softmax) anew h200_softmax.csv 1 peers softmax ;;
     backward) anew backward/h200.csv 3 peers backward ;;
-    gradients) anew backward/ladder.csv 1 peers backward --variants "$(rungs GRADIENT 9)" \
+    gradients) anew backward/ladder.csv 3 peers backward --variants "$(rungs GRADIENT 9)" \
         --regimes cold $(shapes 16384 64 128 256) ;;
     *) echo "measure_gpu: no part '$part'" >&2; failed=1 ;;
     esac

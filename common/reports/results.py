@@ -106,11 +106,16 @@ def read_file(path):
 # --- Choosing ---
 
 def number_runs(rows):
-    """The measurements with `run`: 0 for the latest of each kind, 1 for the one before it of the
-    same commit."""
+    """The measurements with `run`: 0 for the latest of each kind, 1 for the one before it.  A file
+    that is kept has lines of one machine code: who changes a kernel measures its file anew."""
     rows = rows[rows.reps > 0].sort_values("date", kind="stable")
-    rows = rows[rows.commit == rows.groupby(KIND, sort=False).commit.transform("last")]
     return rows.assign(run=rows.groupby(KIND, sort=False).cumcount(ascending=False))
+
+
+def middle_run(rows, by):
+    """Of the lines that agree in the columns `by`, one a run, the one with the median time."""
+    place = rows.sort_values("median_s", kind="stable").groupby(by).cumcount()
+    return rows[place.reindex(rows.index) == rows.groupby(by).median_s.transform("size") // 2]
 
 
 def latest_of(rows):

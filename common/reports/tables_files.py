@@ -2,8 +2,8 @@
 import re
 
 from registry import table
-from results import each, read_lines
-from words import grid, listing, markdown, shape_text, si
+from results import each, middle_run, read_lines
+from words import grid, interval, listing, markdown, of_runs, shape_text, si
 
 
 @table("file-(.+)")
@@ -80,37 +80,24 @@ def number_in(row, name):
 def serving(data):
     """What windows, packed sequences and layouts cost, and the host's time of a call, from
     hopper/serving.csv."""
-    rows = each(data.file("hopper/serving.csv"))
+    runs = data.file("hopper/serving.csv")
+    runs["ratio"] = [number_in(row, "ideal_s") / row.median_s for row in each(runs)]
+    what = ["variant", "batch", "heads_q", "seqlen_k", "head_dim", "causal"]
+    ratios = runs.groupby(what).ratio.agg([interval, "size"])
+    rows = each(middle_run(runs, what))
     calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
              f"{1e6 * number_in(row, 'ideal_s'):.1f} µs from C ({shape_text(row)})"
              for row in rows if row.variant.startswith("call:")]
     return ("bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
             + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
-            "computes whole blocks of keys.",
+            "computes whole blocks of keys"
+            + of_runs(ratios["size"], "; the least and the largest ratio of {} runs") + ".",
             [*listing([row for row in rows if not row.variant.startswith("call:")], {
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
                 "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
-                "ratio": lambda row: f"{number_in(row, 'ideal_s') / row.median_s:.2f}",
+                "ratio": lambda row: ratios.interval[tuple(getattr(row, name) for name in what)],
                 "bound": lambda row: f"{number_in(row, 'bound') or 0:.2f}".replace("0.00", "")}),
-             "", "One call takes " + "; ".join(calls) + "."], rows)
-
-
-@table("decode-lengths")
-def decode_lengths(data):
-    """One new query per sequence over caches of different lengths, from hopper/decode.csv."""
-    rows, lines = each(data.file("hopper/decode.csv")), {}
-    for row in rows:
-        place, lengths = row.flags.split("; ")[1:3]
-        lines.setdefault(f"{shape_text(row)}, {lengths}, {place}", {})[row.variant] = row
-    cells = {(name, of): f"{row.gbps:.0f}" for name, line in lines.items()
-             for of, row in line.items()}
-    for name, line in lines.items():
-        peer = min((row.median_s for row in line.values() if row.stage == "peer"), default=None)
-        if "five_steps" in line and peer:
-            cells[name, "ratio"] = f"{peer / line['five_steps'].median_s:.2f}"
-    return ("GB/s of the keys and values that are visible, bf16, cold; ratio: times as fast "
-            "as the best of the others.", grid("caches", cells, lines, [
-                *dict.fromkeys(row.variant for row in rows), "ratio"]), rows)
+             "", "One call takes " + "; ".join(calls) + "."], runs)

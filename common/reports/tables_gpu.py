@@ -8,9 +8,9 @@ import pandas as pd
 from ladder import LAST
 from peers_methods import FLASH, IN_ORDER as DETERMINISTIC
 from registry import table
-from results import LAST_RUNGS, Data, each, need, number_runs, read_lines
-from words import (grid, in_brackets, listing, panel_text, seconds, shape_text, share_of,
-                   si, significant)
+from results import LAST_RUNGS, Data, each, middle_run, need, number_runs, read_lines
+from words import (grid, in_brackets, interval, listing, of_runs, panel_text, seconds,
+                   shape_text, share_of, si, significant)
 
 BEST_PEERS = {"pytorch-cudnn": "cuDNN", "flash-attention-3": "FlashAttention-3",
               "flash-attention-4": "FlashAttention-4"}
@@ -52,8 +52,7 @@ def compare(rows, ours, peers):
     flops = rows.groupby(SHAPE).flops.first()
     return pd.DataFrame({
         "tflops": flops / of.took.quantile(0.5, interpolation="higher") / 1e12,
-        "ratio": of.ratio.agg(lambda ratios: "–".join(dict.fromkeys(
-            (f"{ratios.min():.2f}", f"{ratios.max():.2f}")))),
+        "ratio": of.ratio.agg(interval),
         "library": of.name.first(), "who": of.who.first(), "runs": of.size(),
     }).dropna().reset_index()
 
@@ -76,9 +75,8 @@ def of_the_libraries(rows, pairs):
     """'cuDNN' or 'the best of cuDNN and FlashAttention-3', whatever was measured; of how many runs."""
     names = [text for name, text in BEST_PEERS.items() if (rows.variant == name).any()]
     best = "the best of " if len(names) > 1 else ""
-    runs = f"; the least and the largest ratio of {pairs.runs.max()} runs"
     return best + " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) \
-        + runs * bool(pairs.runs.max() > 1)
+        + of_runs(pairs.runs, "; the least and the largest ratio of {} runs")
 
 
 def by_length(pairs, more=None):
@@ -123,9 +121,11 @@ def backward_gpu(data, regime):
 def backward_ladder(data):
     """Each rung of the backward ladder and each library at the longest length."""
     rows = data.file("backward/ladder.csv").sort_values(["head_dim", "causal"], kind="stable")
+    what = ["variant", "head_dim", "causal"]
     cells = {(row.variant, panel_text(row.head_dim, row.causal)): tflops(row)
-             for row in each(rows)}
-    return (f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows.seqlen_k.max())} keys.",
+             for row in each(middle_run(rows, what))}
+    return (f"TFLOP/s (percent of the ceiling, a matrix product), {si(rows.seqlen_k.max())} keys"
+            + of_runs(rows.groupby(what).size(), "; medians of {} runs") + ".",
             grid("variant", cells), rows)
 
 
@@ -171,26 +171,51 @@ def headline(data):
                 "(notes/hopper.md#5-a-reference-that-need-not-be-the-maximum)."], []
 
 
+def compare_each(rows, ours, peers):
+    """compare() for each text of the column `what`, which stands in a column of the result, too."""
+    return pd.concat(compare(number_runs(some), ours, peers).assign(what=what)
+                     for what, some in rows.groupby("what", sort=False))
+
+
 def hard_rows(data):
-    """(the measurements without mask of data that need the repair, {(data, head_dim): ratio})."""
+    """(the measurements without mask of data that need the repair, {(data, head_dim): ratio}, in
+    how many runs)."""
     rows = data.file("hopper/hard.csv").query("causal == 0")
-    rows["data"] = rows["flags"].str.split("; ").str[3]
-    return rows, {(kind, pair.head_dim): pair.ratio for kind, some in rows.groupby("data")
-                  for pair in each(compare(number_runs(some), [LAST], BEST_PEERS))}
+    rows["what"] = rows["flags"].str.split("; ").str[3]
+    pairs = compare_each(rows, [LAST], BEST_PEERS)
+    return rows, {(pair.what, pair.head_dim): pair.ratio for pair in each(pairs)}, pairs.runs
 
 
 @table("adversarial")
 def adversarial(data):
     """Rows that need the repair: TFLOP/s and error of the last rung and of its peers, no mask."""
-    rows, ratios = hard_rows(data)
+    rows, ratios, runs = hard_rows(data)
     names = [name for name in (SAFE, LAST, *BEST_PEERS) if (rows.variant == name).any()]
     cells = {}
-    for row in each(rows):
-        what = f"{row.data}, d = {row.head_dim:.0f}"
+    for row in each(middle_run(rows, ["what", "head_dim", "variant"])):
+        what = f"{row.what}, d = {row.head_dim:.0f}"
         cells[what, row.variant] = f"{row.gflops / 1000:.0f} ({row.max_err:.4f})"
-        cells[what, "ratio"] = ratios[row.data, row.head_dim]
-    return ("TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest "
-            f"library, `{LAST}`.", grid("data", cells, columns=[*names, "ratio"]), rows)
+        cells[what, "ratio"] = ratios[row.what, row.head_dim]
+    return ("TFLOP/s (largest error), 4k keys, no mask; ratio: times as fast as the fastest library, "
+            f"`{LAST}`{of_runs(runs, ', the least and the largest of {} runs')}.",
+            grid("data", cells, columns=[*names, "ratio"]), rows)
+
+
+@table("decode-lengths")
+def decode_lengths(data):
+    """One new query per sequence over caches of different lengths, from hopper/decode.csv."""
+    rows = data.file("hopper/decode.csv")
+    words = rows["flags"].str.split("; ")
+    rows["what"] = words.str[2] + ", " + words.str[1]
+    names = [*dict.fromkeys(rows.variant)]
+    shape = ["batch", "heads_q", "heads_kv", "seqlen_k"]
+    cells = {(f"{shape_text(row)}, {row.what}", row.variant): f"{row.gbps:.0f}"
+             for row in each(middle_run(rows, [*shape, "what", "variant"]))}
+    pairs = compare_each(rows, names[:1], names[1:])
+    cells |= {(f"{shape_text(pair)}, {pair.what}", "ratio"): pair.ratio for pair in each(pairs)}
+    return ("GB/s of the keys and values that are visible, bf16, cold; ratio: times as fast as the "
+            f"best of the others{of_runs(pairs.runs, ', the least and the largest of {} runs')}.",
+            grid("caches", cells, columns=[*names, "ratio"]), rows)
 
 
 # --- Softmax ---

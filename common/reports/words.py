@@ -73,6 +73,17 @@ def share_of(row, kind=""):
     return f"{row.pct_ceiling:.0f} %{mark_of(row)}" + (f" of {kind}" if kind else "")
 
 
+def interval(ratios):
+    """'1.10–1.13', the least and the largest of some ratios; '1.10' where they are the same."""
+    return "–".join(dict.fromkeys(f"{x:.2f}" for x in (min(ratios), max(ratios))))
+
+
+def of_runs(sizes, text):
+    """The text with the number of runs, '3', or '1 to 3' where cells differ; '' of single ones."""
+    least, most = min(sizes), max(sizes)
+    return text.format(f"{least} to {most}" if least < most else most) if most > 1 else ""
+
+
 def in_brackets(text):
     return f" ({text})" if text else ""
 
