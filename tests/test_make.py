@@ -193,6 +193,7 @@ def test_every_rung_is_compared_with_the_one_before_it():
             assert "with these asides" in said
         else:
             assert count and (before.parent.name != "hopper" or int(count[1]) <= 80), said[-200:]
+            assert f" {rung.stem[3:]}_kernel" in said, said[:400]
 
 
 def test_makefiles_are_short_and_help_fits_a_terminal():

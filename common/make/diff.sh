@@ -60,9 +60,13 @@ function put(what, names,    word, count, i, line) {
     }
     if (line) printf "  %-8s%s\n", what, line
 }
+/__launch_bounds__/ { # the name may stand on the next line
+    sub(/__launch_bounds__\([^)]*\) *(\/\*.*\*\/)?/, "")
+    if (!/\(/ && (getline rest) > 0) $0 = $0 rest
+}
 /^[a-z_].*\(/ && !/;$/ {
     name = $0
-    sub(/__launch_bounds__\([^)]*\) */, "", name); sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+    sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
     if (FILENAME == new) order[++n] = name; else was[++k] = name
 }
 name { body[FILENAME, name] = body[FILENAME, name] "\n" $0 }
