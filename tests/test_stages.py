@@ -56,6 +56,21 @@ def test_tiles_of_the_last_wave_are_cut_and_merged():
                  "attention-random-3x3400-d64-b1h17kv17")
 
 
+@pytest.mark.parametrize("variant, kib, error", [
+    ("larger_tiles", 99, 4e-3), ("lazy_rescaling", 99, 4e-3), ("general_mma", 99, 4e-3),
+    ("split_kv", 99, 4e-3), ("split_kv_f32", 64, 1e-5), ("async_copies", 48, None)])
+def test_tiles_of_gpus_with_less_shared_memory(variant, kib, error):
+    """sm_86, 89 and 120 have 99 KiB, sm_75 has 64.  A kernel that asks for more than there seems to
+    be is refused, as on such a GPU."""
+    dim = 128 if variant == "split_kv_f32" else 256
+    q, k, v = normal(2, 8 if "split" in variant else 60, dim), normal(2, 300, dim), normal(2, 300, dim)
+    said = stage(5, "run", "--device", "cpu", "--variant", variant, "--o", "o.npy",
+                 *option_words(q=q, k=k, v=v), env={"SHARED_KIB": kib}, want=0 if error else 1).err
+    if error:
+        compare(load("o.npy"), attention(q, k, v)[0], error)
+    assert error or "shared memory beyond the limit" in said
+
+
 @pytest.mark.parametrize("variant", ["split_kv", "split_kv_f32"])
 @pytest.mark.parametrize("case", [
     "markers-8x2050-d64", "zero_q-8x2050-d64", "random-1x20011-d40",

@@ -46,10 +46,4 @@ static __forceinline__ __device__ void issue_kv(const typename W::shared &shared
     return mma_refuses(p);
 }
 
-/* Shared memory that one block may use, in bytes. */
-static inline size_t shared_memory_limit(void)
-{
-    return (size_t)device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
-}
-
 #endif

@@ -175,7 +175,7 @@ static size_t rows_of_group(const struct problem *p)
 static struct parts parts_of(const struct problem *p, int rows, size_t bytes)
 {
     const size_t n_sm = device_attribute<cudaDevAttrMultiProcessorCount>();
-    const size_t most_bytes = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
+    const size_t most_bytes = shared_memory_limit();
     const size_t tile = 64; /* a part is a multiple of it */
     struct parts parts = {};
     parts.n_rows = (int)rows_of_group(p);

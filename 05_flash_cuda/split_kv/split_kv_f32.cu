@@ -225,8 +225,7 @@ static void launch_with(struct parts parts, const struct problem *p,
 template <int ROWS, int D, bool PLAIN>
 static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
 {
-    size_t limit = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
-    bool deep = memory<ROWS, D, 5>::bytes(4) <= limit;
+    bool deep = memory<ROWS, D, 5>::bytes(4) <= shared_memory_limit();
     if constexpr (PLAIN)
         if (parts.warps == MOST_WARPS)
             return launch_with<ROWS, D, 5, MOST_WARPS, PLAIN>(parts, p, a);

@@ -2,6 +2,8 @@
 #ifndef GPU_DEVICE_H
 #define GPU_DEVICE_H
 
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "gpu/cuda_check.h"
@@ -20,6 +22,15 @@ template <enum cudaDeviceAttr what> static inline int device_attribute(void)
     return value;
 }
 
+/* Bytes of shared memory that a block may have.  For tests, the environment's SHARED_KIB makes
+ * them fewer: any GPU, and the CPU, then takes the tiles of one with less shared memory. */
+static inline size_t shared_memory_limit(void)
+{
+    static const char *fewer = getenv("SHARED_KIB");
+    size_t limit = device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
+    return fewer && (size_t)atoi(fewer) << 10 < limit ? (size_t)atoi(fewer) << 10 : limit;
+}
+
 /* Lets a kernel have so many bytes of dynamic shared memory. */
 template <class KERNEL> static inline void allow_shared(KERNEL *kernel, size_t bytes)
 {
@@ -29,8 +40,9 @@ template <class KERNEL> static inline void allow_shared(KERNEL *kernel, size_t b
     int device;
     CUDA_CHECK(cudaGetDevice(&device));
     if (device < MOST_DEVICES && told[device][place] == what) return;
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)bytes));
+    CUDA_CHECK(bytes > shared_memory_limit() ? cudaErrorInvalidValue
+               : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)bytes));
     if (device < MOST_DEVICES) told[device][place] = what;
 }
 

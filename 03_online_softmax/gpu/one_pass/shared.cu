@@ -68,8 +68,7 @@ static size_t shared_bytes(const struct problem *p)
 
 static const char *shared_refuses(const struct problem *p)
 {
-    size_t limit = (size_t)device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>();
-    return shared_bytes(p) > limit ? "rows larger than the shared memory of a block" : NULL;
+    return shared_bytes(p) > shared_memory_limit() ? "rows larger than the shared memory of a block" : NULL;
 }
 
 static void shared(const struct problem *p, const struct arrays *a)
