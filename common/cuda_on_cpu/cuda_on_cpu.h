@@ -24,7 +24,8 @@
  *
  * hopper_on_cpu.h has the twins of mbarrier, TMA and wgmma.
  *
- *     CUDA_ON_CPU_ORDER=forward, backward or random:SEED   another order of the fibres */
+ *     CUDA_ON_CPU_ORDER=forward, backward or random:SEED   another order of the fibres
+ *     CUDA_ON_CPU_TRACE=FILE   what happens to the mbarriers of block 0 */
 #ifndef CUDA_ON_CPU_H
 #define CUDA_ON_CPU_H
 

@@ -53,12 +53,24 @@ UNSEEN static void mbarrier_describe(const void *what, char *text, size_t size)
              (int)b->missing, (int)b->bytes, (int)b->phase);
 }
 
+/* Writes what happens to an mbarrier of block 0 into the file that CUDA_ON_CPU_TRACE names, a line
+ * each: what, the thread, the barrier's address, a phase bit. */
+UNSEEN static void trace(const char *what, const struct mbarrier *b, int phase)
+{
+    static const char *path = getenv("CUDA_ON_CPU_TRACE");
+    static FILE *file = path ? fopen(path, "w") : NULL;
+    if (file && self->number == 0)
+        fprintf(file, "%s,%u,%td,%d\n", what, self->current ? self->current->rank : 0,
+                (const char *)b - self->block.shared, phase);
+}
+
 /* Ends the phase when nothing is missing. */
 UNSEEN static void mbarrier_end_phase(struct mbarrier *b)
 {
     if (b->missing || b->bytes) return;
     b->phase ^= 1;
     b->missing = b->count;
+    trace("flips", b, b->phase);
     wake_waiters(b);
 }
 
@@ -70,6 +82,7 @@ UNSEEN void mbarrier_init(uint64_t *bar, int count, const struct caller &where)
     *bar = 0;
     b->made = MADE;
     b->count = b->missing = (unsigned)count;
+    trace("begins", b, 0);
 }
 
 UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct caller &where)
@@ -80,6 +93,7 @@ UNSEEN void mbarrier_arrive_expect_tx(uint64_t *bar, int bytes, const struct cal
     if (!b->missing)
         fail(where, "arrives at an mbarrier that has all its %d arrivals (%d bytes of its "
              "phase are missing)", (int)b->count, (int)b->bytes);
+    trace("arrives", b, b->phase);
     b->bytes += bytes;
     b->missing--;
     mbarrier_end_phase(b);
@@ -94,9 +108,11 @@ UNSEEN void mbarrier_arrive(uint64_t *bar, const struct caller &where)
 UNSEEN void mbarrier_wait(uint64_t *bar, uint32_t phase, const struct caller &where)
 {
     struct mbarrier *b = mbarrier_at(bar, where);
+    if (b->phase == (phase & 1)) trace("waits", b, phase & 1);
     while (b->phase == (phase & 1))
         wait_for(b, mbarrier_describe,
                  phase & 1 ? "mbarrier_wait for phase 1" : "mbarrier_wait for phase 0", where);
+    trace("passes", b, phase & 1);
     TSAN(__tsan_acquire(bar));
 }
 

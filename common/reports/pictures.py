@@ -1,5 +1,6 @@
 """pictures.py: what the lessons describe, drawn: the lanes of a warp, the banks of shared
-memory, and the attention map of a real sentence."""
+memory, the phases of mbarriers, and the attention map of a real sentence."""
+import os
 import pathlib
 import re
 import subprocess
@@ -113,6 +114,80 @@ def swizzle(data):  # pylint: disable=unused-argument
     axes.text(17, 10.2, "rows down, 16-byte pieces by number and colour; framed: what one "
               "ldmatrix reads", fontsize=7, ha="center")
     return fig
+
+
+# --- The phases of mbarriers ---
+
+def barrier_events(program):
+    """(what, thread, barrier, phase) of one tile of rung 9 with 6 blocks of keys, executed on the CPU;
+    barriers in the order in which they are set up."""
+    with tempfile.TemporaryDirectory() as place:
+        words = []
+        for name, rows in (("q", 128), ("k", 768), ("v", 768)):
+            np.save(f"{place}/{name}.npy", np.zeros((rows, 128), "<f2"))
+            words += [f"--{name}", f"{place}/{name}.npy"]
+        done = subprocess.run([program, "run", *words, "--o", f"{place}/o.npy", "--device", "cpu", "--variant",
+                               "warp_specialized"], env=os.environ | {"CUDA_ON_CPU_TRACE": f"{place}/trace"},
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NoData(f"{program} run failed: {done.stderr.strip()}")
+        lines = pathlib.Path(place, "trace").read_text(encoding="ascii").splitlines()
+    events = [(what, int(thread), int(address), int(phase))
+              for what, thread, address, phase in (line.split(",") for line in lines)]
+    names = [address for what, _, address, _ in events if what == "begins"]
+    return [(what, thread, names.index(address), phase) for what, thread, address, phase in events]
+
+
+def bars(events):
+    """(lane, begin, end, kind, text) of what the threads do, and of what lies in the stages."""
+    since, block = {}, {}
+    for at, (what, thread, barrier, _) in enumerate(events, 1):
+        stage, full, lane = (barrier - 1) // 2, barrier % 2, 6 + thread // 128 if thread else 0
+        if what == "flips":
+            text = ("read ", "copy ")[full] if at - since[stage, full] > 2 else ""
+            yield 1 + 3 * stage, since[stage, full], at, full, f"{text}{block[stage]}"
+            since[stage, 0] = at
+        elif what == "waits":
+            since[thread] = at
+        elif what == "passes":
+            if thread in since:
+                yield lane, since.pop(thread), at, 5, "waits"
+            since[thread, barrier] = at
+        elif full:  # the producer issues a copy
+            block[stage] = block.get(stage, stage - 2) + 2
+            since[stage, 1] = at
+            yield 0, at - 1, at, 1, block[stage]
+        else:
+            yield lane, since[thread, barrier - 1], at, 0, block[stage]
+
+
+@figure("phases.png", "notes", font_size=9, savefig_dpi=160)
+def phases(data):
+    """The two stages of K between a producer and two consumers: who copies, reads and waits when, and
+    the phase bits of the four mbarriers, event by event of an execution on the CPU."""
+    program = pathlib.Path(data.options.program or "").parent / "05_flash_cuda"
+    if not program.is_file():
+        raise NoData(f"no {program}; make build makes it")
+    # Barriers 1 to 4 are k_full[0], k_empty[0], k_full[1] and k_empty[1].
+    events = [event for event in barrier_events(program) if event[0] != "begins" and 1 <= event[2] <= 4
+              and (event[0] == "flips" or event[1] in (0, 128, 256))]
+    drawn, axes = plt.subplots(figsize=(8.2, 3.6), layout="constrained")
+    lanes = ["producer", "stage 0", "k_full[0]", "k_empty[0]", "stage 1", "k_full[1]", "k_empty[1]",
+             "consumer 0", "consumer 1"]
+    axes.set(xlim=(0, len(events)), ylim=(len(lanes) - 0.1, -0.2), xlabel="events, in order", xticks=[])
+    axes.set_yticks([lane + 0.4 for lane in range(len(lanes))], lanes)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for lane, begin, end, kind, text in bars(events):
+        axes.add_patch(plt.Rectangle((begin, lane + 0.1), end - begin, 0.6, facecolor=COLOURS[1 - kind]
+                                     if kind < 2 else COLOURS[kind]))
+        axes.text((begin + end) / 2, lane + 0.42, text, fontsize=7, ha="center", va="center")
+    for barrier, lane in zip(range(1, 5), (2, 3, 5, 6)):
+        changes = [(at, phase) for at, (what, _, of, phase) in enumerate(events, 1)
+                   if what == "flips" and of == barrier]
+        times, bits = zip((0, 0), *changes, (len(events), changes[-1][1]))
+        axes.step(times, [lane + 0.65 - 0.5 * bit for bit in bits], where="post", color="black", linewidth=1)
+    return drawn
 
 
 # --- The attention map ---
