@@ -29,9 +29,9 @@ def sampled(shape):
     return [(0, 0, rows), (shape.batch - 1, shape.heads_q - 1, rows)]
 
 
-def reference(torch, shape, dtype, q, k, v, left=None):
+def reference(torch, shape, dtype, q, k, v, left=None, softcap=0.0, sinks=None):
     """For each sample (float64 result, allowed error); left: the keys before its own that a query
-    sees."""
+    sees; sinks: one for each query head."""
     out, nq, nk = [], shape.seqlen_q, shape.seqlen_k
     j = torch.arange(nk, device=q.device)[None]
     for batch, head, rows in sampled(shape):
@@ -44,9 +44,13 @@ def reference(torch, shape, dtype, q, k, v, left=None):
         def attention(kind, scale=1 / math.sqrt(q.shape[-1])):
             s = q[batch, head, rows].to(kind) @ k[batch, kv].to(kind).T * scale
             largest = float(s.abs().max())
+            s = softcap * torch.tanh(s / softcap) if softcap else s
             s.masked_fill_(hidden, -math.inf)
-            p = torch.exp(s - s.max(-1, keepdim=True).values)
+            most = s.max(-1, keepdim=True).values
+            p = torch.exp(s - most)
             total = p.sum(-1, keepdim=True)
+            if sinks is not None:
+                total = total + torch.exp(sinks[head].to(kind) - most)
             if kind == torch.float32 and dtype != "f32":
                 p = p.to(q.dtype).to(kind)  # the plain 16-bit computation rounds P and o
             o = p @ v[batch, kv].to(kind) / total

@@ -8,14 +8,17 @@ Each line has a baseline in the same rounds (rounds.py, sustained):
     layout   [B, L, H, D] and slices of a packed QKV tensor    the same in [B, H, L, D]
     packed   sequences of equal and of drawn lengths           a batch of equal lengths
     window   the last keys of 16k                              all keys, times the share of pairs
+    scores   a sink for each head; a soft cap                  the same without it
     call     time of the host for one call of the package      the same call of the C library
 
 `flags` names feature and baseline; `baseline_s` and `ideal_s` in it are seconds: what the
 baseline took, and what the feature would take without any cost.  `bound`, of a window, is the most
-that ideal over measured time can be where whole blocks of keys are computed.  A result is compared with
-the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1 a
-wrong result; 77 without PyTorch or GPU.
+that ideal over measured time can be where whole blocks of keys are computed; `flash-attention-4_s`
+the seconds of that library in the same rounds, where it is there and right.  A result is compared
+with the definition in float64 on its last queries; a wrong one is not written.  Exit status: 0; 1
+a wrong result; 77 without PyTorch or GPU.
 """
+import itertools
 import os
 import random
 import re
@@ -27,10 +30,14 @@ import typing
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
-from accept import compare, reference  # noqa: E402
+from accept import accepted, compare, reference  # noqa: E402
+from peers_methods import flash_module  # noqa: E402
 from peers_run import Run  # noqa: E402
 from peers_shapes import Shape, tokens  # noqa: E402
 from rounds import sustained  # noqa: E402
+
+
+PEER = "flash-attention-4"
 
 
 class Feature(typing.NamedTuple):
@@ -40,6 +47,18 @@ class Feature(typing.NamedTuple):
     checked: tuple       # error, allowed error
     share: float = 1.0   # of the baseline's work
     bound: float = 0.0   # the most that ideal over measured time can be, where that is known
+    peer: typing.Callable = None  # PEER's call
+
+
+def peer_call(name, arrays, errors_of, **options):
+    """A call of PEER's function on arrays [..., length, heads, d], if it is there and right;
+    errors_of(o): error, allowed error."""
+    def call():
+        return getattr(flash_module(PEER), name)(*arrays, return_lse=True, **options)[0]
+    try:
+        return call if accepted(*errors_of(call())) else None
+    except Exception:  # pylint: disable=broad-except  # it is not there, or its compiler refuses
+        return None
 
 
 def windowed(n, left):
@@ -84,34 +103,37 @@ def drawn(total, mean):
     return lengths
 
 
-def errors(torch, o, q, k, v, left=None, causal=0):
+def errors(torch, o, q, k, v, left=None, causal=0, **scores):
     """(error, allowed) of o [heads, n, d]; left: the keys before a query's own that it sees."""
     shape = Shape(1, len(q), len(k), q.shape[1], k.shape[1], q.shape[2], causal or left is not None)
-    known = reference(torch, shape, "bf16", q[None], k[None], v[None], left)
+    known = reference(torch, shape, "bf16", q[None], k[None], v[None], left, **scores)
     return compare(shape, o[None], known)
 
 
-def line(run, variant, shape, baseline, base, ideal, times, checked, bound=0.0, **fields):
-    """A line of CSV and one for the terminal; times: median, least, number of calls."""
+def line(run, variant, shape, baseline, base, ideal, times, checked, more="", **fields):
+    """A line of CSV and one for the terminal; times: median, least, number of calls; more: of the
+    flags."""
     run.writer.write(
         stage="05_flash_cuda", variant=variant, **shape.fields("bf16"), median_s=times[0],
         min_s=times[1], reps=times[2], max_err=checked[0], allowed_err=checked[1],
-        flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}"
-        + (f"; bound {bound:.4g}" if bound else ""), **fields)
+        flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}{more}", **fields)
     print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal "
-          f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}", flush=True)
+          f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}{more}", flush=True)
 
 
 def beside(run, what, baseline, shape, base_call, features):
     """Times {name: Feature} beside the baseline's call."""
     times = sustained(run.clock, {"": base_call} | {
-        name: of.call for name, of in features.items()}, run.args.seconds)
-    base = times.pop("").median
-    for name, t in times.items():
-        of = features[name]
+        name: of.call for name, of in features.items()} | {
+        PEER + name: of.peer for name, of in features.items() if of.peer}, run.args.seconds)
+    base = times[""].median
+    for name, of in features.items():
+        t, peer = times[name], times.get(PEER + name)
         line(run, f"{what}: {name}", shape, f"sustained; {baseline}", base, base * of.share,
              (t.median, t.least, t.calls), of.checked, flops=of.flops,
-             bytes_predicted=shape.bytes("bf16"), bound=of.bound)
+             bytes_predicted=shape.bytes("bf16"),
+             more=(f"; bound {of.bound:.4g}" if of.bound else "")
+             + (f"; {PEER}_s {peer.median:.6g}" if peer else ""))
 
 
 def layouts(run, five_steps):
@@ -149,10 +171,14 @@ def packed(run, five_steps):
                 return five_steps.attention(
                     *rows, cu_seqlens_q=sums, cu_seqlens_k=sums, max_seqlen_q=longest,
                     max_seqlen_k=longest, causal=bool(causal))
-            last = [x[-lengths[-1]:].transpose(0, 1) for x in (call(), *rows)]
+            def errors_of(o):
+                return errors(run.torch, *(x[-lengths[-1]:].transpose(0, 1) for x in (o, *rows)),
+                              causal=causal)
             share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
-            return Feature(call, shape.flops() * share,
-                           errors(run.torch, *last, causal=causal), share)
+            peer = peer_call("flash_attn_varlen_func", rows, errors_of, cu_seqlens_q=sums,
+                             cu_seqlens_k=sums, max_seqlen_q=max(lengths),
+                             max_seqlen_k=max(lengths), causal=bool(causal))
+            return Feature(call, shape.flops() * share, errors_of(call()), share, peer=peer)
         beside(run, "packed", "batch of equal lengths", shape,
                lambda: five_steps.attention(*batch, causal=bool(causal)),
                {"equal lengths": feature([mean] * shape.batch),
@@ -169,11 +195,36 @@ def windows(run, five_steps):
             def call():
                 return five_steps.attention(q, k, v, window=(left, 0))
             share = windowed(shape.seqlen_k, left) / shape.seqlen_k**2
-            return Feature(call, shape.flops() * share,
-                           errors(run.torch, call()[0], q[0], k[0], v[0], left), share,
-                           window_bound(shape, left))
+            return feature_of(run, call, (q, k, v), shape.flops() * share, {"left": left},
+                              {"window_size": (left, 0)}, share, window_bound(shape, left))
         beside(run, "window", "all keys", shape, lambda: five_steps.attention(q, k, v),
-               {f"{left + 1} keys": feature(left) for left in (8191, 4095, 1023, 255)})
+               {f"{left + 1} keys": feature(left) for left in (4095, 1023, 127)})
+
+
+def feature_of(run, call, arrays, flops, known, options, *more):
+    """Of arrays [batch, heads, length, d]; known: of errors(); options: PEER's."""
+    def errors_of(o):
+        return errors(run.torch, o[0], *(x[0] for x in arrays), **known)
+    peer = peer_call("flash_attn_func", [x.transpose(1, 2) for x in arrays],
+                     lambda o: errors_of(o.transpose(1, 2)), **options)
+    return Feature(call, flops, errors_of(call()), *more, peer=peer)
+
+
+def scores(run, five_steps):
+    """Sinks and a soft cap against the same without them, causal."""
+    for n, d in itertools.product((1024, 16384), (64, 128)):
+        shape = tokens(n, d, 1)
+        arrays, sinks = run.tensors(shape), run.normal(shape.heads_q)
+
+        def call(arrays=arrays, **known):
+            return lambda: five_steps.attention(*arrays, causal=True, **known)
+
+        def feature(known, options, arrays=arrays, shape=shape, call=call):
+            return feature_of(run, call(**known), arrays, shape.flops(), known | {"causal": 1},
+                              {"causal": True, **options})
+        beside(run, "scores", "without", shape, call(), {
+            "sinks": feature({"sinks": sinks.float()}, {"learnable_sink": sinks}),
+            "soft cap 30": feature({"softcap": 30.0}, {"softcap": 30.0})})
 
 
 def host_seconds(torch, call, calls=400, blocks=15):
@@ -223,11 +274,13 @@ def overhead(run, five_steps):
 
 def main():
     """The exit status."""
-    parts = {"layouts": layouts, "packed": packed, "windows": windows,
+    parts = {"layouts": layouts, "packed": packed, "windows": windows, "scores": scores,
              "overhead": overhead}
     run = Run(__doc__, 0.6, {"--parts": {"default": ",".join(parts)}})
     import five_steps
-    run.compilers["pytorch-cudnn"] = five_steps.c_library.library().built_with.replace(",", " ")
+    run.compilers["pytorch-cudnn"] = "; ".join([
+        five_steps.c_library.library().built_with.replace(",", " "),
+        *[run.compilers[PEER]] * bool(flash_module(PEER))])
     with run.torch.no_grad():
         for part in run.args.parts.split(","):
             parts[part](run, five_steps)

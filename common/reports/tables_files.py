@@ -1,4 +1,5 @@
 """tables_files.py: tables of single files: several machines, serving, and any file as it stands."""
+import math
 import re
 
 from registry import table
@@ -67,37 +68,45 @@ def ranks(data):
 # --- Serving ---
 
 BASELINES = {"layout": "arrays [B, H, L, D]", "packed": "a batch of equal lengths",
-             "window": "the share of the pairs in the time of all keys"}
+             "window": "the share of the pairs in the time of all keys",
+             "scores": "the same without it"}
+PEER = "flash-attention-4"
 
 
 def number_in(row, name):
-    """ideal_s or bound of the row's flags; None where it is not there."""
+    """ideal_s, bound or the like of the row's flags; nan where it is not there."""
     found = re.search(rf"{name} ([0-9.e+-]+)", row.flags)
-    return float(found[1]) if found else None
+    return float(found[1]) if found else math.nan
 
 
 @table("serving")
 def serving(data):
-    """What windows, packed sequences and layouts cost, and the host's time of a call, from
-    hopper/serving.csv."""
+    """What windows, packed sequences, layouts, sinks and a soft cap cost, beside FlashAttention-4,
+    and the host's time of a call, from hopper/serving.csv."""
     runs = data.file("hopper/serving.csv")
-    runs["ratio"] = [number_in(row, "ideal_s") / row.median_s for row in each(runs)]
     what = ["variant", "batch", "heads_q", "seqlen_k", "head_dim", "causal"]
-    ratios = runs.groupby(what).ratio.agg([interval, "size"])
-    rows = each(middle_run(runs, what))
+    for of in ("ideal_s", f"{PEER}_s"):
+        runs[of] = [number_in(row, of) / row.median_s for row in each(runs)]
+    sizes, rows = runs.groupby(what).size(), each(middle_run(runs, what))
+    with_peer = runs[f"{PEER}_s"].notna().any()
+    ratios = {of: runs.groupby(what)[of].agg(interval) for of in ("ideal_s", f"{PEER}_s")}
+
+    def ratio(row, of):
+        return ratios[of][tuple(getattr(row, name) for name in what)].replace("nan", "")
     calls = [f"{1e6 * row.median_s:.1f} µs of the host from Python, "
              f"{1e6 * number_in(row, 'ideal_s'):.1f} µs from C ({shape_text(row)})"
              for row in rows if row.variant.startswith("call:")]
     return ("bf16, calls back to back, through the Python package. Ratio: the time of "
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
             + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
-            "computes whole blocks of keys"
-            + of_runs(ratios["size"], "; the least and the largest ratio of {} runs") + ".",
+            "computes whole blocks of keys" + "; last column: times as fast as FlashAttention-4 in "
+            "the same rounds" * with_peer + of_runs(sizes, "; the least and the largest ratio of {} runs") + ".",
             [*listing([row for row in rows if not row.variant.startswith("call:")], {
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
                 "shape": shape_text, "time": lambda row: f"{1e3 * row.median_s:.3f} ms",
                 "speed": lambda row: f"{row.gflops / 1000:.0f} TFLOP/s",
-                "ratio": lambda row: ratios.interval[tuple(getattr(row, name) for name in what)],
-                "bound": lambda row: f"{number_in(row, 'bound') or 0:.2f}".replace("0.00", "")}),
+                "ratio": lambda row: ratio(row, "ideal_s"),
+                "bound": lambda row: f"{number_in(row, 'bound'):.2f}".replace("nan", ""),
+                **({"FlashAttention-4": lambda row: ratio(row, f"{PEER}_s")} if with_peer else {})}),
              "", "One call takes " + "; ".join(calls) + "."], runs)
