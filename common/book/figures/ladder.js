@@ -163,9 +163,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
         " of the time shown. If they were independent it would be ",
         element("b", {"data-cell": `${place}-chance`}, `${chance.toFixed(1)} %`), ": ",
         element("b", {"data-cell": `${place}-ratio`},
-          chance > 0 ? `${(convoy / chance).toFixed(2)} times chance` : "–"), ".",
-        convoy > 1.1 * chance ? " They run in step." : convoy < 0.9 * chance
-          ? " They take turns." : "")]),
+          chance > 0 ? `${(convoy / chance).toFixed(2)} times chance` : "–"), ".")]),
       element("p", {class: "fig-small"},
         `Recording made the kernel ${rows[0].slowdown} times as slow.`),
       element("div", {class: "fig-wide"}, table));
