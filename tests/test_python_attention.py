@@ -89,7 +89,7 @@ def test_a_bias_is_broadcast(kind, shape, form):
 
 @everywhere
 @pytest.mark.parametrize("of_batch", [False, True])
-@pytest.mark.parametrize("nq, nk", [(9, 13), (13, 9), (1, 5)])
+@pytest.mark.parametrize("nq, nk", [(9, 13), (13, 9), (1, 5), (0, 0)])
 def test_alibi_is_a_bias_of_distances(kind, nq, nk, of_batch):
     q, k, v = problem(nq=nq, nk=nk)
     slopes = abs(normal(2, 4)) if of_batch else abs(normal(4))

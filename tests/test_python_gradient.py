@@ -135,8 +135,10 @@ def test_rows_and_keys_that_see_nothing_get_zero(device):
     for nq, nk, batch in ((3, 0, 2), (0, 3, 2), (3, 3, 0)):
         leaves = tensors((batch, 2, nq, 8), (batch, 2, nk, 8), (batch, 2, nk, 8), device=device)
         sinks = torch.zeros(2, device=device, requires_grad=True)
-        got = gradients((five_steps.attention(*leaves, sinks=sinks),), (*leaves, sinks))
+        *got, d_sinks = torch.autograd.grad(
+            [a.sum() for a in five_steps.attention(*leaves, sinks=sinks, return_lse=True)], (*leaves, sinks))
         assert all((a == 0).all() for a in got)
+        assert (d_sinks == (batch * nq if nk == 0 else 0)).all()  # without keys lse is the sink
 
 
 def test_nan_stays_where_it_belongs():

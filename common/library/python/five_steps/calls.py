@@ -132,6 +132,8 @@ class Call:
                                  f"[heads_q] or [batch, heads_q] = {[f['batch'], heads]}")
         if "bias" in f:
             raise FiveStepsError("bias and alibi_slopes are both given; give their sum as a bias")
+        if nq == 0:
+            return
         steps = kind.range(nq + nk - 1, slopes) - (nq - 1)  # j - i of the matrix's diagonals
         if hasattr(ahead, "shape"):
             ahead = ahead[:, None, None]

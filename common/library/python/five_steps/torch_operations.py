@@ -63,7 +63,10 @@ def _(q, k, v, *options):
 @_operator("attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
            "Tensor, Tensor, Tensor, Tensor")
 def _attention_backward(d_o, o, lse, *call):
-    rows_first = call[-1]
+    rows_first, q, k, v, sinks = call[-1], *call[:3], call[4]
+    if sinks is not None and not _turned(k, rows_first).shape[-2]:  # no keys: lse is the sink
+        big_d = torch.where(lse > -torch.inf, _turned(d_o * o, rows_first).sum(-1).float(), 0)
+        return (*map(torch.zeros_like, (q, k, v)), -big_d.transpose(-2, -1).reshape(-1, len(sinks)).sum(0))
     try:
         *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
             lse, _turned(d_o, rows_first))
@@ -87,7 +90,7 @@ def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *opt
     bias = bias if bias is None else bias[(None,) * (4 - bias.ndim)]
     for b in range(len(ends_q) - 1):
         i, j = slice(*ends_q[b:b + 2]), slice(*ends_k[b:b + 2])
-        if i.start == i.stop or j.start == j.stop:
+        if i.start == i.stop:
             continue
         own = None if bias is None else bias[b % len(bias), :, :i.stop - i.start, :j.stop - j.start]
         slope = slopes[b] if slopes is not None and slopes.ndim == 2 else slopes
