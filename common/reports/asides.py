@@ -5,7 +5,8 @@
 
 An aside is a patch of rung 13 (05_flash_cuda/hopper/asides).  In a copy of the sources under
 build/asides each becomes a kernel of its own beside rung 13, with_NAME.  peers_gpu.py measures all
-of them in turn, round after round, at the shapes where each should pay.  Exit status as there.
+of them in turn, round after round, at the shapes where each should pay.  With 128 keys `tuned` is
+few_keys and nothing else.  Exit status as there.
 """
 import argparse
 import pathlib
@@ -17,9 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOPPER = "05_flash_cuda/hopper"
 RUNG = "first_block_max"
 ASIDES = sorted(path.stem for path in (ROOT / HOPPER / "asides").glob("*.patch"))
+FEW_KEYS = "few_keys"
 # aside: shapes (head_dim, batch, seqlen, causal) of 2048 columns of heads, where it pays or costs
 SHAPES = {
-    "few_keys": [(64, 128, 128, 0), (128, 128, 128, 0)],
+    FEW_KEYS: [(64, 128, 128, 0), (128, 128, 128, 0), (256, 128, 128, 0)],
     "last_waves": [(128, 1, 16384, 0), (64, 1, 16384, 0), (128, 16, 1024, 1)],
     "late_turns": [(64, 4, 4096, 0), (64, 1, 16384, 0)],
     "small_tiles": [(128, 32, 512, 1), (128, 16, 1024, 1)],
