@@ -77,17 +77,12 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     if (EDGES && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
 }
 
-/* The warps of a block in which a thread has `each` of the packs of a row. */
-static int warps_for(size_t packs, int each)
-{
-    return (int)(packs + each * WARP - 1) / (each * WARP);
-}
-
 template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES>
 static void launch_registers(const struct problem *p, const struct arrays *a, const T *x,
                              T *y)
 {
-    const int threads = GROUP == BLOCK ? WARP * warps_for(p->cols / WIDTH, PACKS)
+    const int packs = (int)(p->cols / WIDTH), of_warp = PACKS * WARP;
+    const int threads = GROUP == BLOCK ? (packs + of_warp - 1) / of_warp * WARP
                                        : MOST_THREADS<GROUP>;
     const size_t per_block = threads / (GROUP == BLOCK ? threads : GROUP);
     auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, false>;
@@ -121,16 +116,6 @@ static void short_row(const struct problem *p, const struct arrays *a, const T *
         launch_registers<T, 1, GROUP, 8, false>(p, a, x, y);
 }
 
-/* A row for a block, in full packs: as many a thread as leave the fewest idle. */
-template <class T>
-static void block_row(const struct problem *p, const struct arrays *a, const T *x, T *y)
-{
-    const size_t packs = p->cols / FULL<T>;
-    if (packs > 1024 || 3 * warps_for(packs, 3) <= 2 * warps_for(packs, 2))
-        row_of<T, FULL<T>, BLOCK, 3>(p, a, x, y);
-    else row_of<T, FULL<T>, BLOCK, 2>(p, a, x, y);
-}
-
 /* The group for a row, measured on an H200.  Idle lanes take as long as busy ones, and what a
  * row costs beside its packs is shared by the rows of a warp: as few lanes as fit. */
 template <class T>
@@ -146,10 +131,11 @@ static void registers_of(const struct problem *p, const struct arrays *a, const 
     else if (packs <= 32) row_of<T, W, 16, 2>(p, a, x, y);
     else if (packs <= 48) row_of<T, W, 16, 3>(p, a, x, y);
     else if (packs <= 64) row_of<T, W, 32, 2>(p, a, x, y);
+    else if (packs <= 80) row_of<T, W, 16, 5>(p, a, x, y);
     else if (packs <= 96) row_of<T, W, 32, 3>(p, a, x, y);
     else if (packs <= 128) row_of<T, W, 32, 4>(p, a, x, y);
     else if (packs <= 160) row_of<T, W, 32, 5>(p, a, x, y);
-    else block_row<T>(p, a, x, y);
+    else row_of<T, W, BLOCK, 4>(p, a, x, y);
 }
 
 /* Longer rows leave a multiprocessor fewer blocks than it needs to hide their waits. */
