@@ -113,9 +113,12 @@ def number_runs(rows):
 
 
 def middle_run(rows, by):
-    """Of the lines that agree in the columns `by`, one a run, the one with the median time."""
-    place = rows.sort_values("median_s", kind="stable").groupby(by).cumcount()
-    return rows[place.reindex(rows.index) == rows.groupby(by).median_s.transform("size") // 2]
+    """Of the lines that agree in the columns `by`, one a run, the one with the median time; in the
+    order of the first of each."""
+    kinds = rows.groupby(by, sort=False)
+    place = rows.sort_values("median_s", kind="stable").groupby(by).cumcount().reindex(rows.index)
+    order = kinds.ngroup()[place == kinds.median_s.transform("size") // 2]
+    return rows.loc[order.sort_values().index]
 
 
 def latest_of(rows):
