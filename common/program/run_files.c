@@ -282,19 +282,17 @@ int run_open_outputs(struct run *r)
 
 int run_write_outputs(struct run *r)
 {
+    float *wide[N_ARRAYS] = {NULL}; /* files hold float, whatever the output's type */
     for (int i = 0; i < N_ARRAYS; i++) {
         struct npy_writer *w = &r->writer[i];
-        struct output *out = &r->out.array[i];
+        const struct output *out = &r->out.array[i];
         if (!is_written(r, i)) continue;
         w->data = out->data;
-        if (out->dtype != F32 && out->n) { /* files hold float, whatever the output's type */
-            w->data = widen(out->data, out->dtype, out->n);
-            memory_free(out->frame);
-            out->frame = (unsigned char *)(uintptr_t)w->data;
-        }
+        if (out->dtype != F32) w->data = wide[i] = widen(out->data, out->dtype, out->n);
         w->ndim = file_shape(r, i, w->shape);
     }
     const char *why = npy_writer_commit(r->writer, N_ARRAYS);
+    for (int i = 0; i < N_ARRAYS; i++) free(wide[i]);
     if (!why) return OK;
     bad(r, "%s", why);
     return FAILED;
