@@ -47,13 +47,13 @@ def compare(rows, ours, peers):
                    for names in (ours, peers))
     runs = pd.DataFrame({"took": ours.min(axis=1), "of_peer": peers.min(axis=1)}).dropna()
     runs = need(runs, "no measurement of our kernels beside the libraries").assign(
-        name=peers.idxmin(axis=1), who=ours.idxmin(axis=1), ratio=runs.of_peer / runs.took)
+        name=peers.idxmin(axis=1), ratio=runs.of_peer / runs.took)
     of = runs.groupby(level=SHAPE)
     flops = rows.groupby(SHAPE).flops.first()
     return pd.DataFrame({
         "tflops": flops / of.took.quantile(0.5, interpolation="higher") / 1e12,
         "ratio": of.ratio.agg(interval),
-        "library": of.name.first(), "who": of.who.first(), "runs": of.size(),
+        "library": of.name.first(), "runs": of.size(),
     }).dropna().reset_index()
 
 
@@ -111,9 +111,8 @@ def backward_gpu(data, regime):
     others = {pair[:4]: pair.ratio for pair in each(compare(rows, IN_ORDER, ORDERED_PEERS))}
     ordered = {(panel_text(pair.head_dim, pair.causal), si(pair.length)):
                text_of(pair, others.get(pair[:4], "–")) for pair in each(price)}
-    ours = "` and `".join(pairs.who.unique())
-    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as "
-            f"fast as `{ours}`; as the best library in its deterministic mode), {regime}: "
+    return (f"TFLOP/s (times as fast as {of_the_libraries(rows, pairs)}; in order: times as fast as "
+            f"the line above; as the best library in its deterministic mode), {regime}: "
             f"{REGIMES[regime]}.", by_length(pairs, ("in order", ordered)), rows)
 
 
