@@ -101,6 +101,7 @@ def test_two_dimensions_and_what_is_refused():
     words = ["run", *option_words(**dict(zip(("q", "k", "v", "do"), arrays)))]
     refused(4, *words, *OUTPUTS[:-1], says="--dv is missing")
     refused(4, *words, *OUTPUTS, "--o", "o.npy", says="run: ")
+    refused(4, *words, *OUTPUTS, "--dsinks", "dsinks.npy", says="--sinks is missing")
     refused(3, *words, *OUTPUTS, says="no variant of this stage does this backward")
     save("do.npy", arrays[3][..., :3])
     refused(4, *words, *OUTPUTS, says="--do: do.npy: is [4, 5, 3] f32; give [heads_q, seqlen_q, "
