@@ -4,7 +4,7 @@
  *
  *   turns   of more than two consumers: the turn passes when the scores are ready (section 4)
  *   tiles   64 keys for short sequences
- *   memory  up to 128 keys main memory is the limit: a kernel of its own (few_keys.h)
+ *   memory  with few keys main memory is the limit: kernels of their own (few_keys.h)
  *   waves   full mask, long sequences: the last wave and a half is cut along the keys
  *   order   a consumer that sees fewer blocks passes its turns on, ends its tile, then releases
  *           the blocks that it does not need */
@@ -12,6 +12,7 @@
 #include "few_keys.h"
 #include "last_waves.h"
 #include "step.h"
+#include "wide_few_keys.h"
 
 template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES, bool PART = false>
 struct config : tiles<T, D, DV, CONSUMERS, KEYS, STAGES> {
@@ -216,6 +217,13 @@ static bool is_short(const struct problem *p)
     return p->dtype == BF16 && p->seqlen_k < (p->causal ? 2048 : 1024);
 }
 
+/* So few keys that a work tile looks at all of them at once? */
+static bool has_few_keys(const struct problem *p)
+{
+    if (wider_head(p) > 128) return p->seqlen_k > 64 && p->seqlen_k <= 256;
+    return p->seqlen_k <= 128;
+}
+
 template <class T, int D, int DV, int CONSUMERS, int KEYS, int STAGES>
 static void launch_as(const struct problem *p, const struct arrays *a)
 {
@@ -233,8 +241,10 @@ template <class T, int D, int DV>
 static void launch(const struct problem *p, const struct arrays *a)
 {
     constexpr bool IS_HALF = std::is_same_v<T, __half>;
-    if constexpr (D <= 128)
-        if (p->seqlen_k <= 128) return few_keys<T, D == 96 ? 128 : D>(p, a);
+    if (has_few_keys(p)) {
+        if constexpr (D > 128) return wide_few_keys<T, D, DV>(p, a);
+        else return few_keys<T, D == 96 ? 128 : D>(p, a);
+    }
     if constexpr (D == 256) launch_as<T, 256, 256, 2, 64, 2>(p, a);
     else if constexpr (D == 192) launch_as<T, 192, DV, 2, DV == 192 ? 64 : 96, 2>(p, a);
     else if constexpr (D > 64 && IS_HALF) launch_as<T, D, DV, 2, 128, 2>(p, a);
@@ -257,10 +267,10 @@ static void attention(const struct problem *p, const struct arrays *a)
 /* The instance for a shape in words. */
 static const char *picks(const struct problem *p)
 {
+    if (has_few_keys(p)) return "tiles of 128 queries, all keys at once";
     if (wider_head(p) > 128)
         return wider_head(p) > 192 || p->head_dim_v > 128 ? "tiles of 128 queries, 64 keys"
                                                           : "tiles of 128 queries, 96 keys";
-    if (p->seqlen_k <= 128) return "tiles of 128 queries, all keys at once";
     if (wider_head(p) > 64 && wider_head(p) <= 96 && p->dtype == BF16 && !is_short(p))
         return "tiles of 192 queries, 96 keys";
     if (wider_head(p) > 64)

@@ -14,21 +14,28 @@ static __device__ __forceinline__ float natural_log(float mc, float l)
     return l == 0.0f ? -INFINITY : (mc + exponent + fraction) * 0.69314718f + (l - l);
 }
 
-/* o = o / l, and lse = m scale + log l.  A row that saw no key has l = 0: o = 0 and lse =
- * -inf.
+/* inverse = 1 / l, and lse = m scale + log l.  A row that saw no key has l = 0: inverse = 0 and lse
+ * = -inf.
  *   lse   of the thread's first row       n_rows  rows there from it on, or fewer than 1 */
-template <int N>
-static __device__ __forceinline__ void normalize(float (&o)[N], const struct rows &r,
-                                                 float *lse, int n_rows)
+static __device__ __forceinline__ void inverse_sums(const struct rows &r, float *lse, int n_rows,
+                                                    float (&inverse)[2])
 {
     mark(STORE);
-    float inverse[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float l = quad_sum(r.l[i]);
         inverse[i] = l == 0.0f ? 0.0f : reciprocal_fast(l);
         if (threadIdx.x % 4 == 0 && 8 * i < n_rows) lse[8 * i] = natural_log(r.mc[i], l);
     }
+}
+
+/* o = o / l, and lse. */
+template <int N>
+static __device__ __forceinline__ void normalize(float (&o)[N], const struct rows &r,
+                                                 float *lse, int n_rows)
+{
+    float inverse[2];
+    inverse_sums(r, lse, n_rows, inverse);
     scale_rows(o, inverse);
 }
 
@@ -106,7 +113,8 @@ store_from_registers(const float (&o)[DV<C> / 2], const struct params &params, i
 template <class C, int PANEL_ROWS = 64>
 static __device__ __forceinline__ void
 store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
-                  const struct params &params, int first, const struct work_tile &t, int id)
+                  const struct params &params, int first, const struct work_tile &t, int id,
+                  int column = 0)
 {
     mark(STORE);
     int lane = threadIdx.x % 32, r = threadIdx.x % 128 / 32 * 16 + lane % 16;
@@ -125,8 +133,8 @@ store_through_tma(const float (&o)[DV<C> / 2], typename C::T *staged,
     if (threadIdx.x % 128 == 0) {
 #pragma unroll
         for (int i = 0; i < IN_PANELS<DV<C>> / 64; i++)
-            tma_store_box(&params.o, staged + i * PANEL_ROWS * 64, 64 * i, first, t.head,
-                          t.batch);
+            tma_store_box(&params.o, staged + i * PANEL_ROWS * 64, column + 64 * i, first,
+                          t.head, t.batch);
         tma_store_commit();
     }
 }
