@@ -162,9 +162,7 @@ static __device__ __forceinline__ void step(gradient_consumer<C> &y, backward_me
     wgmma_wait<1>(); /* S has completed, dP may still run */
     warpgroup_fence_operand(s);
     exponentials<C>(s, params.c);
-    /* all keys of the block, or the consumer's: the same, but in each rung's machine code */
-    const bool open = C::TURNS ? sees_all<C>(x, i_0, work.j_0 + 64 * y.w, 64)
-                               : sees_all<C>(x, i_0, work.j_0);
+    const bool open = sees_all<C>(x, i_0, work.j_0 + 64 * y.w, 64);
     if (!open) hide<C>(s, x, work.j_0 + 64 * y.w, i_0);
     pack_weights<typename C::T>(s, p_packed);
     warpgroup_fence_operand(p_packed);
