@@ -57,40 +57,29 @@ static __device__ __forceinline__ void hand_over(MEMORY &sm, int w, int phase,
     mbarrier_arrive_if(&sm.dq_full[w], threadIdx.x % 32 == 0);
 }
 
-/* The adder of consumer w, one thread of an idle warp: has TMA add each block of dq.
- *   turn  when it may, and whether it is the first: rung 7 makes something of that */
-template <class C, enum dtype T, class TURN>
+/* The adder of consumer w, one thread of an idle warp: has TMA add each block of dq.  It has
+ * time: at d = 256 other forms of this loop take 3 to 4 % more of the whole kernel's. */
+template <class C, enum dtype T>
 static __device__ __forceinline__ void add_all(backward_memory<C> &sm,
-                                               const struct backward_params<T> &params, int w,
-                                               TURN turn)
+                                               const struct backward_params<T> &params, int w)
 {
     const struct gradient<T> &x = params.x;
-    const struct key_work &work = sm.work;
     constexpr int N = C::DQ_BLOCKS;
     uint32_t phase = 0;
-    int head = work.head_kv * x.group, i_0 = work.first * C::Br;
-    int block = dq_block<C>(x, head, i_0, N * w);
-    turn.come_to(params, work, block, i_0);
 #pragma unroll 1
-    for (int left = work.n * x.group; left; left--) {
-        float *to = x.dq_sum + (ptrdiff_t)block * 4096;
-        const bool first = turn.wait();
+    for (int left = sm.work.n * x.group, t = 0, h = 0; left; left--) {
+        const int i_0 = (sm.work.first + t) * C::Br;
+        const int block = dq_block<C>(x, sm.work.head_kv * x.group + h, i_0, N * w);
 #pragma unroll
         for (int i = 0; i < N; i++, phase ^= 1) {
+            float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
             mbarrier_wait(&sm.dq_full[w], phase);
-            if (first) tma_store_bytes(to + i * 4096, sm.dq[w], sizeof sm.dq[w]);
-            else tma_add_floats(to + i * 4096, sm.dq[w]);
+            tma_add_floats(to, sm.dq[w]);
             tma_store_commit();
-            if (i == N - 1 && left > 1) {
-                i_0 = next_queries<C>(work, i_0);
-                if (i_0 == work.first * C::Br) head++;
-                block = dq_block<C>(x, head, i_0, N * w);
-            }
-            if (i == N - 1) turn.come_to(params, work, block, i_0);
             tma_store_wait_read();
             mbarrier_arrive(&sm.dq_empty[w]);
         }
-        turn.pass();
+        if (++t == sm.work.n) t = 0, h++;
     }
     tma_store_wait();
 }
@@ -230,13 +219,6 @@ static __device__ __forceinline__ void consume(backward_memory<C> &sm,
                                   x.head_dim_v);
 }
 
-/* Nobody waits: sums may differ in their last bits from run to run. */
-template <class C, enum dtype T> struct any_turn {
-    __device__ void come_to(const struct backward_params<T> &, const struct key_work &, int, int) {}
-    __device__ bool wait() { return false; }
-    __device__ void pass() {}
-};
-
 #ifndef BESIDE_RUNG_5 /* 06_wide_heads.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
@@ -252,8 +234,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     if (w == 0) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce<C>(sm, params);
-        if (threadIdx.x == 32 || threadIdx.x == 64)
-            add_all(sm, params, threadIdx.x / 32 - 1, any_turn<C, T>());
+        if (threadIdx.x == 32 || threadIdx.x == 64) add_all(sm, params, threadIdx.x / 32 - 1);
     } else {
         setmaxnreg_inc<240>();
         consume(sm, params, w - 1);

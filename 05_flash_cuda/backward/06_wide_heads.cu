@@ -241,7 +241,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce<C>(sm, params);
         if (threadIdx.x == 32 || threadIdx.x == 64)
-            add_all<C>(sm, params, threadIdx.x / 32 - 1, any_turn<C, T>());
+            add_all<C>(sm, params, threadIdx.x / 32 - 1);
     } else {
         setmaxnreg_inc<240>();
         consume_any<C>(sm, params, w - 1);

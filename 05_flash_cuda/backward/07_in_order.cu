@@ -106,6 +106,43 @@ template <class C, enum dtype T> struct own_turn {
     }
 };
 
+/* The adder of consumer w, as add_all() but for its turns: it looks ahead for the next one. */
+template <class C, enum dtype T>
+static __device__ __forceinline__ void add_in_order(backward_memory<C> &sm,
+                                                    const struct backward_params<T> &params, int w,
+                                                    own_turn<C, T> turn)
+{
+    const struct gradient<T> &x = params.x;
+    const struct key_work &work = sm.work;
+    constexpr int N = C::DQ_BLOCKS;
+    uint32_t phase = 0;
+    int head = work.head_kv * x.group, i_0 = work.first * C::Br;
+    int block = dq_block<C>(x, head, i_0, N * w);
+    turn.come_to(params, work, block, i_0);
+#pragma unroll 1
+    for (int left = work.n * x.group; left; left--) {
+        float *to = x.dq_sum + (ptrdiff_t)block * 4096;
+        const bool first = turn.wait();
+#pragma unroll
+        for (int i = 0; i < N; i++, phase ^= 1) {
+            mbarrier_wait(&sm.dq_full[w], phase);
+            if (first) tma_store_bytes(to + i * 4096, sm.dq[w], sizeof sm.dq[w]);
+            else tma_add_floats(to + i * 4096, sm.dq[w]);
+            tma_store_commit();
+            if (i == N - 1 && left > 1) {
+                i_0 = next_queries<C>(work, i_0);
+                if (i_0 == work.first * C::Br) head++;
+                block = dq_block<C>(x, head, i_0, N * w);
+            }
+            if (i == N - 1) turn.come_to(params, work, block, i_0);
+            tma_store_wait_read();
+            mbarrier_arrive(&sm.dq_empty[w]);
+        }
+        turn.pass();
+    }
+    tma_store_wait();
+}
+
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_in_order_kernel(const __grid_constant__ struct backward_params<T> params)
@@ -127,7 +164,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
         const int a = threadIdx.x / 32 - 1; /* an adder's number */
         if (threadIdx.x == 0) produce<C>(sm, params);
         if (threadIdx.x == 32 || threadIdx.x == 64)
-            add_all<C>(sm, params, a, own_turn<C, T>{order.added + a, order.counted + a});
+            add_in_order<C>(sm, params, a, own_turn<C, T>{order.added + a, order.counted + a});
         if (COUNTS_APART<C> && threadIdx.x == 96) count_all(order, params);
     } else {
         setmaxnreg_inc<240>();
