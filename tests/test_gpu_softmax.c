@@ -22,7 +22,8 @@ static void expect_right(const struct variant *v, size_t rows, size_t cols)
 
 Test(gpu_softmax, one_pass_is_right_around_every_edge_of_its_dispatch)
 {
-    static const size_t edges[] = {512, 640, 1024, 1280, 2048, 4096, 8192, 16384};
+    static const size_t edges[] = {512,  640,  1024, 1280, 1536,
+                                   2048, 2304, 4096, 8192, 16384};
     for (size_t e = 0; e < sizeof edges / sizeof *edges; e++)
         for (size_t cols = edges[e] - 1; cols <= edges[e] + 1; cols++)
             expect_right(&gpu_one_pass, 3, cols);

@@ -54,13 +54,14 @@ static struct plan plan_for(const struct problem *p, int blocks, int clusters)
     return plan;
 }
 
-/* One cluster for a row: of so many blocks that a slice has SLICE_BYTES or less, or of 16.  Clusters
- * of 16 leave 20 multiprocessors of an H200 idle.  The threads are busier with 16-bit numbers: then a
- * cluster of 8 takes slices of up to 128 KB. */
+/* One cluster for a row: of so many blocks that a slice has 80 KB or less, or of 16.  With 16-bit
+ * numbers the threads are busier: 104 KB.  Clusters of 16 leave 20 multiprocessors of an H200 idle;
+ * there a cluster of 8 takes slices of up to 128 KB. */
 static struct plan cluster_plan(const struct problem *p)
 {
+    const size_t most = p->dtype == F32 ? SLICE_BYTES : (size_t)104 << 10;
     int blocks = 1;
-    while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * SLICE_BYTES) blocks *= 2;
+    while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * most) blocks *= 2;
     if (blocks == 16 && p->dtype != F32 && row_bytes(p) <= 8 * ((size_t)128 << 10)) blocks = 8;
     return plan_for(p, blocks, 1);
 }
@@ -169,11 +170,12 @@ static void launch_teams(const struct problem *p, const struct arrays *a, struct
                          size_t words_bytes)
 {
     if (p->rows == 0) return;
-    CUDA_CHECK(cudaMemsetAsync(a->workspace, MANY ? 0xff : 0, words_bytes, /* NOT_WRITTEN, or 0 */
-                               (cudaStream_t)a->stream));
     with_type(p, a, [&]<class T>(const T *x, T *y) {
         const int most = most_clusters<MANY, T>(plan) / plan.clusters;
         plan.teams = (size_t)most < p->rows ? most : (int)p->rows;
+        if (MANY || p->rows > (size_t)most) /* else nobody draws a row */
+            CUDA_CHECK(cudaMemsetAsync(a->workspace, MANY ? 0xff : 0, /* NOT_WRITTEN, or 0 */
+                                       words_bytes, (cudaStream_t)a->stream));
         cudaLaunchAttribute attributes[2] = {};
         cudaLaunchConfig_t config = launch_team(plan, BLOCK_THREADS<MANY>, a->stream, attributes);
         config.gridDim.x = plan.teams * plan.clusters * plan.blocks;

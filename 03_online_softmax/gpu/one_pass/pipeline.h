@@ -145,7 +145,8 @@ static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack
                                         int packs, int i)
 {
     if constexpr (N > 1)
-        if (packs <= (N - 1) * ROLE_THREADS) return sum_chunk<N - 1>(sum, chunk, packs, i);
+        if (packs <= (N - 1) * ROLE_THREADS + i / WARP * WARP) /* none for this warp */
+            return sum_chunk<N - 1>(sum, chunk, packs, i);
     struct packed<T, W> x[N];
     for (int k = 0; k < N; k++)
         if (k < N - 1 || i + k * ROLE_THREADS < packs)

@@ -77,12 +77,17 @@ void registers_kernel(const T *x, T *y, size_t rows, int cols)
     if (EDGES && i < r.tail) y_i[n - r.tail + i] = T(normalise(f, tail));
 }
 
+/* The warps of a block in which a thread has `each` of the packs of a row. */
+static int warps_for(size_t packs, int each)
+{
+    return (int)(packs + each * WARP - 1) / (each * WARP);
+}
+
 template <class T, int WIDTH, int GROUP, int PACKS, bool EDGES>
 static void launch_registers(const struct problem *p, const struct arrays *a, const T *x,
                              T *y)
 {
-    const int packs = (int)(p->cols / WIDTH), of_warp = PACKS * WARP;
-    const int threads = GROUP == BLOCK ? (packs + of_warp - 1) / of_warp * WARP
+    const int threads = GROUP == BLOCK ? WARP * warps_for(p->cols / WIDTH, PACKS)
                                        : MOST_THREADS<GROUP>;
     const size_t per_block = threads / (GROUP == BLOCK ? threads : GROUP);
     auto *kernel = registers_kernel<T, WIDTH, GROUP, PACKS, EDGES, false>;
@@ -135,6 +140,8 @@ static void registers_of(const struct problem *p, const struct arrays *a, const 
     else if (packs <= 96) row_of<T, W, 32, 3>(p, a, x, y);
     else if (packs <= 128) row_of<T, W, 32, 4>(p, a, x, y);
     else if (packs <= 160) row_of<T, W, 32, 5>(p, a, x, y);
+    else if (packs <= 288 && 3 * warps_for(packs, 3) < 4 * warps_for(packs, 4))
+        row_of<T, W, BLOCK, 3>(p, a, x, y);
     else row_of<T, W, BLOCK, 4>(p, a, x, y);
 }
 

@@ -82,7 +82,7 @@ static __device__ inline size_t draw_row(struct team_shared &shared, const struc
                                          size_t turn)
 {
     if (w.plan.blocks > 1) mbarrier_arrive_expect_tx(&shared.drawn[turn % EXCHANGES], 8);
-    if (w.rank > 0) return 0;
+    if (w.rank > 0 || w.rows <= (size_t)w.plan.teams) return w.rows; /* who draws nothing */
     return w.plan.teams + atomicAdd((unsigned long long *)w.words, 1ull);
 }
 
