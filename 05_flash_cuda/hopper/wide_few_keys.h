@@ -1,10 +1,10 @@
-/* wide_few_keys.h: attention over at most 256 keys by heads wider than 128, all keys at once.
+/* wide_few_keys.h: attention over 65 to 256 keys by heads wider than 128, all keys at once.
  *
- * As in few_keys.h main memory is the limit, and loads must never stop.  But Q, K and V of a work
- * tile, 256 KB and more, do not fit into shared memory, let alone those of the next one.  So they
- * arrive as *panels* of 64 columns in a ring of slots, in the order in which they are used: Q and K
- * panel by panel, then V.  A panel of Q and K adds to the scores, one of V makes a panel of o.  So a
- * slot is free after a few products, and the next tile is always on its way. */
+ * As in few_keys.h main memory is the limit, and loads must never stop.  But Q, K and V of a
+ * work tile, 192 KB and more, do not fit into shared memory beside those of the next one.  So
+ * they arrive as *panels* of 64 columns in a ring of slots, in the order of their use: Q and K
+ * panel by panel, then V.  A panel of Q and K adds to the scores, one of V makes a panel of o.
+ * So a slot is free after a few products, and the next tile is always on its way. */
 #ifndef HOPPER_WIDE_FEW_KEYS_H
 #define HOPPER_WIDE_FEW_KEYS_H
 
@@ -96,7 +96,8 @@ static __device__ __forceinline__ typename C::T *next_panel(panels<C> &sm,
 
 /* Releases the n panels from `at` on, whose products have completed. */
 template <class C>
-static __device__ __forceinline__ void release_panels(panels<C> &sm, struct pipeline_state &at, int n)
+static __device__ __forceinline__ void release_panels(panels<C> &sm, struct pipeline_state &at,
+                                                      int n)
 {
     for (int i = 0; i < n; i++) release(sm.empty, at);
 }
@@ -240,7 +241,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
 
 /* ---- the host's side ---- */
 
-/* Up to 256 keys, D > 128. */
+/* 65 to 256 keys, D > 128; fewer gain nothing. */
 template <class T, int D, int DV>
 static void wide_few_keys(const struct problem *p, const struct arrays *a)
 {

@@ -75,7 +75,6 @@ static const struct cases attention[] = {
     {"random", "q=37 k=67 d=1,40,59,128,256 in=both,both,both,both,quick"},
     {"random", "q=37 k=67 d=2,7,16,32,63,65,80,96,111,160,192"},
     {"random", "q=130 k=131 d=1,2,7,16,32,40,59,63,65,80,96,111,128,160,192,256 causal"},
-    {"random", "q=140 k=150 d=256 causal=0,1 in=executed"}, /* two blocks of 128 keys */
     {"random", "q=35 k=70 d=64,128,40,1,64,7 dv=128,64,72,64,1,59 causal=0,1 "
                "in=both,both,both,both,quick"},
     {"random", "q=35 k=70 d=80,192,96,256,16,192 dv=96,128,33,16,256,192 causal=0,1 "
