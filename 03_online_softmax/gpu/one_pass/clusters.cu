@@ -55,14 +55,14 @@ static struct plan plan_for(const struct problem *p, int blocks, int clusters)
 }
 
 /* One cluster for a row: of so many blocks that a slice has 80 KB or less, or of 16.  With 16-bit
- * numbers the threads are busier: 104 KB.  Clusters of 16 leave 20 multiprocessors of an H200 idle;
- * there a cluster of 8 takes slices of up to 128 KB. */
+ * numbers the threads are busier: 104 KB, from two blocks on.  Clusters of 16 leave 20 multiprocessors
+ * of an H200 idle; there a cluster of 8 takes slices of up to 128 KB. */
 static struct plan cluster_plan(const struct problem *p)
 {
-    const size_t most = p->dtype == F32 ? SLICE_BYTES : (size_t)104 << 10;
-    int blocks = 1;
-    while (blocks < CLUSTER_MAX && row_bytes(p) > blocks * most) blocks *= 2;
-    if (blocks == 16 && p->dtype != F32 && row_bytes(p) <= 8 * ((size_t)128 << 10)) blocks = 8;
+    const size_t bytes = row_bytes(p), most = p->dtype == F32 ? SLICE_BYTES : (size_t)104 << 10;
+    int blocks = bytes > SLICE_BYTES ? 2 : 1;
+    while (blocks < CLUSTER_MAX && bytes > blocks * most) blocks *= 2;
+    if (blocks == 16 && p->dtype != F32 && bytes <= 8 * ((size_t)128 << 10)) blocks = 8;
     return plan_for(p, blocks, 1);
 }
 
