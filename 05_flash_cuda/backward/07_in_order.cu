@@ -1,7 +1,7 @@
 /* arch: sm_90a */
 /* 07_in_order.cu: rung 7 of the backward ladder: the same bits in every run.
  *
- * In rungs 5 and 6 blocks add to dq in any order, and a sum of floats depends on the order.
+ * In rungs 5, 6 and 8 blocks add to dq in any order, and a sum of floats depends on the order.
  * Here every block of dq has a counter, and an adder waits until those before it have
  * added.  The first stores, so that nobody sets dq to 0.  Consumers do not wait for that.
  *
@@ -9,21 +9,28 @@
  *
  *     causal   all begin at the diagonal, and the last keys that a query sees add first
  *              (FlashAttention-3 has it as SPT): the next ones are a step behind
- *     others   all begin with the last queries, and the first keys add first.  Who begins at the
+ *     others   all begin with the first queries, and the first keys add first.  Who begins at the
  *              same time must wait, so many heads begin together, with few blocks each
  *
  * So causal heads begin with their shortest blocks, and at the end all would wait for the longest.
- * The last heads, two waves of blocks, go as if they were not causal: the longest first.  A
- * block's number is drawn when it begins: whom it waits for has begun.
+ * The last heads, two waves of blocks, go the other way: the longest first, and from the last
+ * queries to the diagonal.  A block's number is drawn when it begins: whom it waits for has begun.
  *
- * This is the one difference; the rest is that of rungs 5 and 6. */
+ * This is the one difference; the rest is that of rung 8 at d = 64, and of rungs 5 and 6 above. */
 #define BESIDE_RUNG_6
+#define BESIDE_RUNG_8
 #include "backward/06_wide_heads.cu"
+#include "backward/08_narrow_heads.cu"
 
 template <class Type, enum dtype DTYPE, int HEAD_DIM>
-struct ordered_config : staged_config<Type, DTYPE, HEAD_DIM> {
-    static constexpr bool TURNS = true;
+struct ordered_config
+    : std::conditional_t<HEAD_DIM == 64, narrow_config<Type, DTYPE, HEAD_DIM>,
+                         staged_config<Type, DTYPE, HEAD_DIM>> {
+    static constexpr int STEP = 0;
 };
+
+/* A consumer that knows its direction: at d = 128 it is 4 to 6 % faster. */
+template <class C, int WAY> struct one_way : C { static constexpr int STEP = WAY; };
 
 /* The work of the n-th block of threads to begin. */
 template <class C, enum dtype T>
@@ -36,7 +43,7 @@ static __device__ __forceinline__ struct key_work nth_work(const struct backward
     if (n < heads * x.key_tiles) /* the last keys first */
         return key_work_of<C>(x, n - tile + x.key_tiles - 1 - tile);
     struct key_work work = key_work_of<C>(x, nth_tile(params, n, heads));
-    work.first += work.n - 1, work.step = -1;
+    if (is_causal(x)) work.first += work.n - 1, work.step = -1;
     return work;
 }
 
@@ -47,128 +54,165 @@ static __device__ __forceinline__ int turn_of(const struct gradient<T> &x,
 {
     struct key_range32 seen = some_row_sees(x.mask, i_0, min(i_0 + C::Br, x.seqlen_q));
     const int tile = work.j_0 / C::Bc;
-    return work.step > 0 ? (seen.end - 1) / C::Bc - tile : tile - seen.first / C::Bc;
+    const bool last_first = is_causal(x) && work.step > 0;
+    return last_first ? (seen.end - 1) / C::Bc - tile : tile - seen.first / C::Bc;
 }
 
-/* A count waits for all that the multiprocessor writes.  At d = 256, with twice the additions,
- * the adders have no time for that: a thread of its own counts for both. */
-template <class C> constexpr bool COUNTS_APART = C::D == 256;
-template <class C> struct ordered_memory : any_memory<C> { uint64_t added[2], counted[2]; };
+/* A count waits for all that the multiprocessor writes.  An adder has no time for that: a thread
+ * of an idle warp counts for it.  This is how it is told what. */
+struct post { int *counter; uint64_t full, empty; };
 
-template <class C, enum dtype T>
-static __device__ __forceinline__ void count_all(ordered_memory<C> &sm,
-                                                 const struct backward_params<T> &params)
+template <class C> struct ordered_memory {
+    std::conditional_t<C::D == 64, narrow_memory<C>, any_memory<C>> rung;
+    struct post post[C::D == 64 ? 1 : 2]; /* of each adder */
+};
+
+/* The thread that counts, until there is nothing more. */
+template <int ADDERS> static __device__ __forceinline__ void count_all(struct post (&from)[ADDERS])
 {
-    const struct key_work &work = sm.work;
-    int head = work.head_kv * params.x.group, i_0 = work.first * C::Br;
+    int *counter = NULL;
     uint32_t phase = 0;
-#pragma unroll 1
-    for (int left = work.n * params.x.group; left; left--, phase ^= 1) {
-        const int block = dq_block<C>(params.x, head, i_0, 0);
-        for (int w = 0; w < 2; w++) {
-            mbarrier_wait(&sm.added[w], phase);
-            mbarrier_arrive(&sm.counted[w]);
-            count(params.counter + 1 + block + C::DQ_BLOCKS * w);
+    do {
+        for (struct post &post : from) {
+            mbarrier_wait(&post.full, phase);
+            counter = post.counter;
+            mbarrier_arrive(&post.empty);
+            if (counter) count(counter);
         }
+        phase ^= 1;
+    } while (counter);
+}
+
+/* An adder waits until those before it have added, and has it counted when it has. */
+template <class C> struct own_turn {
+    struct post &to;
+    int *counter = NULL;
+    uint32_t phase = 0;
+
+    template <enum dtype T>
+    __device__ bool wait(const struct backward_params<T> &params, const struct key_work &work,
+                         int block, int i_0)
+    {
+        const int turn = turn_of<C>(params.x, work, i_0);
+        counter = params.counter + 1 + block;
+        wait_for_count(counter, turn);
+        return turn == 0;
+    }
+    __device__ void pass()
+    {
+        tma_store_wait();
+        send(counter);
+    }
+    __device__ void send(int *what)
+    {
+        mbarrier_wait(&to.empty, phase ^= 1);
+        to.counter = what;
+        mbarrier_arrive(&to.full);
+    }
+};
+
+/* A place of dq in shared memory, and the phase that its barriers are in. */
+struct dq_place { const float (&dq)[64 * 64]; uint64_t &full, &empty; uint32_t phase; };
+
+/* Has TMA add a consumer's blocks of dq, the first of each tile `of_tile`, for one tile of keys.
+ *   n  blocks so far       place  of block n */
+template <class C, enum dtype T, class PLACE>
+static __device__ __forceinline__ void add_tiles(const struct backward_params<T> &params,
+                                                 const struct key_work &work, int of_tile,
+                                                 own_turn<C> &turn, int &n, PLACE place)
+{
+    const struct gradient<T> &x = params.x;
+    int head = work.head_kv * x.group, i_0 = work.first * C::Br;
+#pragma unroll 1
+    for (int left = work.n * x.group; left; left--) {
+        const int block = dq_block<C>(x, head, i_0, of_tile);
+        const bool first = turn.wait(params, work, block, i_0);
+#pragma unroll
+        for (int i = 0; i < C::DQ_BLOCKS; i++, n++) {
+            const struct dq_place at = place(n);
+            float *to = x.dq_sum + (ptrdiff_t)(block + i) * 4096;
+            mbarrier_wait(&at.full, at.phase);
+            if (first) tma_store_bytes(to, at.dq, sizeof at.dq);
+            else tma_add_floats(to, at.dq);
+            tma_store_commit();
+            tma_store_wait_read();
+            mbarrier_arrive(&at.empty);
+        }
+        turn.pass();
         i_0 = next_queries<C>(work, i_0);
         if (i_0 == work.first * C::Br) head++;
     }
 }
 
-/* An adder waits until those before it have added, and says so when it has.  While its own
- * additions are under way it looks how many have added to the block of dq that it comes to. */
-template <class C, enum dtype T> struct own_turn {
-    uint64_t *added, *counted;
-    uint32_t phase = 1;
-    int *counter = NULL, *before = NULL; /* of that block, and of the one before */
-    int turn = 0, seen = 0;              /* how many add before it; how many have */
-
-    __device__ void come_to(const struct backward_params<T> &params, const struct key_work &work,
-                            int block, int i_0)
-    {
-        before = counter;
-        counter = params.counter + 1 + block;
-        turn = turn_of<C>(params.x, work, i_0);
-    }
-    __device__ bool wait()
-    {
-        wait_for_count(counter, turn, seen);
-        return turn == 0;
-    }
-    __device__ void pass()
-    {
-        seen = counter_now(counter);
-        tma_store_wait();
-        if (!COUNTS_APART<C>) return count(before);
-        mbarrier_wait(counted, phase);
-        mbarrier_arrive(added);
-        phase ^= 1;
-    }
-};
-
-/* The adder of consumer w, as add_all() but for its turns: it looks ahead for the next one. */
+/* The adder of consumer w, as add_all() but for its turns. */
 template <class C, enum dtype T>
 static __device__ __forceinline__ void add_in_order(backward_memory<C> &sm,
                                                     const struct backward_params<T> &params, int w,
-                                                    own_turn<C, T> turn)
+                                                    own_turn<C> turn)
 {
-    const struct gradient<T> &x = params.x;
-    const struct key_work &work = sm.work;
-    constexpr int N = C::DQ_BLOCKS;
-    uint32_t phase = 0;
-    int head = work.head_kv * x.group, i_0 = work.first * C::Br;
-    int block = dq_block<C>(x, head, i_0, N * w);
-    turn.come_to(params, work, block, i_0);
-#pragma unroll 1
-    for (int left = work.n * x.group; left; left--) {
-        float *to = x.dq_sum + (ptrdiff_t)block * 4096;
-        const bool first = turn.wait();
-#pragma unroll
-        for (int i = 0; i < N; i++, phase ^= 1) {
-            mbarrier_wait(&sm.dq_full[w], phase);
-            if (first) tma_store_bytes(to + i * 4096, sm.dq[w], sizeof sm.dq[w]);
-            else tma_add_floats(to + i * 4096, sm.dq[w]);
-            tma_store_commit();
-            if (i == N - 1 && left > 1) {
-                i_0 = next_queries<C>(work, i_0);
-                if (i_0 == work.first * C::Br) head++;
-                block = dq_block<C>(x, head, i_0, N * w);
-            }
-            if (i == N - 1) turn.come_to(params, work, block, i_0);
-            tma_store_wait_read();
-            mbarrier_arrive(&sm.dq_empty[w]);
-        }
-        turn.pass();
+    int n = 0;
+    add_tiles<C>(params, sm.work, C::DQ_BLOCKS * w, turn, n, [&](int n) {
+        return dq_place{sm.dq[w], sm.dq_full[w], sm.dq_empty[w], (uint32_t)n & 1};
+    });
+    turn.send(NULL);
+}
+
+template <class C, enum dtype T>
+static __device__ __forceinline__ void add_in_order(narrow_memory<C> &sm,
+                                                    const struct backward_params<T> &params,
+                                                    own_turn<C> turn)
+{
+    int n = 0;
+    for (struct pipeline_state keys = {0, 0};; advance<2>(keys)) {
+        mbarrier_wait(&sm.kv_full[keys.index], keys.phase);
+        const struct key_work work = sm.work[keys.index];
+        if (work.n < 0) return turn.send(NULL);
+        add_tiles<C>(params, work, 0, turn, n, [&](int n) {
+            return dq_place{sm.dq[n & 1], sm.dq_full[n & 1], sm.dq_empty[n & 1], phase_of(n)};
+        });
+        mbarrier_arrive(&sm.kv_empty[keys.index]);
     }
-    tma_store_wait();
 }
 
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_in_order_kernel(const __grid_constant__ struct backward_params<T> params)
 {
-    ordered_memory<C> &order = dynamic_shared<ordered_memory<C>>();
-    any_memory<C> &sm = order;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < 2; i++) {
-            mbarrier_init(&order.added[i], 1);
-            mbarrier_init(&order.counted[i], 1);
+    auto &[sm, posts] = dynamic_shared<ordered_memory<C>>();
+    if (threadIdx.x == 0)
+        for (struct post &post : posts) {
+            mbarrier_init(&post.full, 1);
+            mbarrier_init(&post.empty, 1);
         }
-        memory_init(sm);
-        sm.work = nth_work<C>(params, atomicAdd(params.counter, 1));
-    }
-    __syncthreads();
-    int w = warpgroup_index();
-    if (w == 0) {
-        setmaxnreg_dec<24>();
-        const int a = threadIdx.x / 32 - 1; /* an adder's number */
-        if (threadIdx.x == 0) produce<C>(sm, params);
-        if (threadIdx.x == 32 || threadIdx.x == 64)
-            add_in_order<C>(sm, params, a, own_turn<C, T>{order.added + a, order.counted + a});
-        if (COUNTS_APART<C> && threadIdx.x == 96) count_all(order, params);
+    if constexpr (C::D == 64) {
+        lasting_block(
+            sm, params, [&] { add_in_order<C>(sm, params, own_turn<C>{posts[0]}); },
+            [&](int n) { return nth_work<C>(params, n); });
+        if (threadIdx.x == 96) count_all(posts);
     } else {
-        setmaxnreg_inc<240>();
-        consume_any<C>(sm, params, w - 1);
+        if (threadIdx.x == 0) {
+            memory_init<C>(sm);
+            sm.work = nth_work<C>(params, atomicAdd(params.counter, 1));
+        }
+        __syncthreads();
+        int w = warpgroup_index();
+        if (w == 0) {
+            setmaxnreg_dec<24>();
+            const int a = threadIdx.x / 32 - 1; /* an adder's number */
+            if (threadIdx.x == 0) produce<C>(sm, params);
+            if (threadIdx.x == 32 || threadIdx.x == 64)
+                add_in_order<C>(sm, params, a, own_turn<C>{posts[a]});
+            if (threadIdx.x == 96) count_all(posts);
+        } else {
+            setmaxnreg_inc<240>();
+            if constexpr (C::D == 256) {
+                consume_any<C>(sm, params, w - 1);
+            } else if (sm.work.step > 0) {
+                consume<one_way<C, 1>>((backward_memory<one_way<C, 1>> &)sm, params, w - 1);
+            } else {
+                consume<one_way<C, -1>>((backward_memory<one_way<C, -1>> &)sm, params, w - 1);
+            }
+        }
     }
 }
 
@@ -189,8 +233,8 @@ static void backward(const struct problem *p, const struct arrays *a)
                                                         : 16;
         CUDA_CHECK(cudaMemsetAsync(params.counter, 0, counters<C>(p) * sizeof(int),
                                    (cudaStream_t)a->stream));
-        launch_backward<C, ordered_memory<C>, false>(gradient_in_order_kernel<C, C::TYPE_OF_T>, params,
-                                                 p, a->stream);
+        launch_backward<C, ordered_memory<C>, false>(gradient_in_order_kernel<C, C::TYPE_OF_T>,
+                                                     params, p, a->stream, C::D == 64);
     });
 }
 

@@ -17,15 +17,18 @@
  * And blocks last, one for each multiprocessor, as in the forward ladder.  K and V have two places:
  * while consumers end with one tile of keys, K, V, Q and dO of the next arrive.  That matters
  * where a tile of keys meets few queries. */
+#ifndef BESIDE_RUNG_5
 #define BESIDE_RUNG_5
 #include "backward/05_overlap.cu"
+#endif
 
 template <class Type, enum dtype DTYPE, int HEAD_DIM> struct narrow_config {
     using T = Type;
     static constexpr enum dtype TYPE_OF_T = DTYPE;
     static constexpr int CONSUMERS = 3;
-    static constexpr bool TURNS = false;
+    static constexpr int STEP = 1;
     static constexpr int D = HEAD_DIM, Bc = 64 * CONSUMERS, Br = 64, STAGES = 2, DO_STAGES = 2;
+    static constexpr int DQ_BLOCKS = 1; /* in a tile */
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
     static_assert(D == 64, "dQ of a tile is one product");
 };
@@ -43,6 +46,11 @@ template <class C> struct narrow_memory {
         ds_empty[2], dq_full[2], dq_empty[2];
     struct key_work work[2]; /* n < 0: there is no more */
 };
+
+static __device__ __forceinline__ uint32_t phase_of(int u)
+{
+    return u >> 1 & 1;
+}
 
 /* The barriers of place i of two. */
 template <class C> static __device__ __forceinline__ void init_place(narrow_memory<C> &sm, int i)
@@ -75,14 +83,15 @@ static __device__ __forceinline__ int nth_narrow_tile(const struct backward_para
     return n / tiles * x.key_tiles + n % tiles;
 }
 
-template <class C, enum dtype T>
+template <class C, enum dtype T, class WORK>
 static __device__ __forceinline__ void produce_all(narrow_memory<C> &sm,
-                                                   const struct backward_params<T> &params)
+                                                   const struct backward_params<T> &params,
+                                                   WORK work_of)
 {
     const struct gradient<T> &x = params.x;
     const int tiles = x.batch * x.heads_kv * x.key_tiles;
     struct pipeline_state at = {0, 1};
-    int n = blockIdx.x;
+    int n = C::STEP ? blockIdx.x : atomicAdd(params.counter, 1);
     for (struct pipeline_state keys = {0, 1};; advance<2>(keys)) {
         struct key_work &w = sm.work[keys.index];
         mbarrier_wait(&sm.kv_empty[keys.index], keys.phase);
@@ -90,10 +99,11 @@ static __device__ __forceinline__ void produce_all(narrow_memory<C> &sm,
             w.n = -1;
             return mbarrier_arrive(&sm.kv_full[keys.index]);
         }
-        w = key_work_of<C>(x, nth_narrow_tile(params, n));
+        w = work_of(n);
         load_keys<C>(sm.k[keys.index], sm.v[keys.index], &sm.kv_full[keys.index], params, w);
         load_queries<C>(sm, params, w, at);
-        n = gridDim.x + atomicAdd(params.counter, 1); /* whoever has time takes the next */
+        /* whoever has time takes the next */
+        n = (C::STEP ? gridDim.x : 0) + atomicAdd(params.counter, 1);
     }
 }
 
@@ -128,11 +138,6 @@ struct narrow_consumer {
     int turn; /* tiles until it multiplies dQ; CONSUMERS: it has just done so */
     int keys; /* tiles of keys so far */
 };
-
-static __device__ __forceinline__ uint32_t phase_of(int u)
-{
-    return u >> 1 & 1;
-}
 
 /* Multiplies dS of the tile before, waits for all products issued, and hands dQ over. */
 template <class C>
@@ -266,11 +271,13 @@ static __device__ __forceinline__ void consume_all(narrow_memory<C> &sm,
     }
 }
 
-template <class C, enum dtype T>
-static __global__ void __launch_bounds__(C::THREADS, 1)
-    gradient_narrow_heads_kernel(const __grid_constant__ struct backward_params<T> params)
+/* A block that lasts.
+ *   add  the adder's loop      work_of  the work of the n-th tile of keys to begin */
+template <class C, enum dtype T, class ADD, class WORK>
+static __device__ __forceinline__ void lasting_block(narrow_memory<C> &sm,
+                                                     const struct backward_params<T> &params,
+                                                     ADD add, WORK work_of)
 {
-    narrow_memory<C> &sm = dynamic_shared<narrow_memory<C>>();
     if (threadIdx.x == 0) {
         init_place(sm, 0);
         init_place(sm, 1);
@@ -281,12 +288,23 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
     const int w = warpgroup_index();
     if (w == 0) {
         setmaxnreg_dec<32>();
-        if (threadIdx.x == 0) produce_all<C>(sm, params);
-        if (threadIdx.x == 32) add_all<C>(sm, params);
+        if (threadIdx.x == 0) produce_all(sm, params, work_of);
+        if (threadIdx.x == 32) add();
     } else {
         setmaxnreg_inc<160>();
         consume_all<C>(sm, params, w - 1);
     }
+}
+
+#ifndef BESIDE_RUNG_8 /* 07_in_order.cu takes what stands above */
+template <class C, enum dtype T>
+static __global__ void __launch_bounds__(C::THREADS, 1)
+    gradient_narrow_heads_kernel(const __grid_constant__ struct backward_params<T> params)
+{
+    narrow_memory<C> &sm = dynamic_shared<narrow_memory<C>>();
+    lasting_block(
+        sm, params, [&] { add_all<C>(sm, params); },
+        [&](int n) { return key_work_of<C>(params.x, nth_narrow_tile(params, n)); });
 }
 
 static void backward(const struct problem *p, const struct arrays *a)
@@ -323,3 +341,4 @@ GPU_VARIANT(gradient_narrow_heads) = {
     .does = {{OP_BACKWARD, backward}},
     .on_gpu = GPU_TWIN(gradient_narrow_heads),
 };
+#endif

@@ -67,7 +67,7 @@ struct key_work { int head_kv, j_0, first, n, step; };
 template <class C>
 static __device__ __forceinline__ int next_queries(const struct key_work &work, int i_0)
 {
-    const int step = C::TURNS ? work.step : 1;
+    const int step = C::STEP ? C::STEP : work.step;
     i_0 += step * C::Br;
     return i_0 == (work.first + work.n * step) * C::Br ? work.first * C::Br : i_0;
 }
@@ -166,7 +166,7 @@ static __device__ __forceinline__ void load_queries(MEMORY &sm,
             /* With the same form for all, ptxas gives the products of one of the rungs 5 to 8 other
              * registers, and it is 2 to 5 % slower. */
             const int head = h_kv * x.group + h;
-            const int i_0 = C::D == 128 && !C::TURNS ? t * C::Br : i;
+            const int i_0 = C::D == 128 && C::STEP == 1 ? t * C::Br : i;
             const ptrdiff_t row = (ptrdiff_t)(batch * x.heads_q + head) * x.padded + i_0;
             struct queries<C> &to = sm.tile[at.index];
             mbarrier_wait(&sm.q_empty[at.index], at.phase);
