@@ -24,6 +24,15 @@ def problem(seed=1):
     return tensors((2, 4, 9, 16), (2, 4, 13, 16), (2, 4, 13, 16), seed=seed)
 
 
+def test_a_view_of_other_sign_has_its_sign():
+    """z.conj().imag has the memory of z.imag, which was taken as it lies."""
+    q, k, v = problem()
+    other = torch._neg_view(v)
+    assert (five_steps.attention(q, k, other) == five_steps.attention(q, k, -v)).all()
+    assert (five_steps.softmax(other) == five_steps.softmax(-v)).all()
+    assert (five_steps.decode(q[:, :, 0], k, other, None, 5) == five_steps.decode(q[:, :, 0], k, -v, None, 5)).all()
+
+
 # --- Calls that repeat. ---
 
 def both_ways(monkeypatch, function, *arrays, **options):

@@ -218,11 +218,14 @@ _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 def _is_plain(arrays):
-    """Does the call want its result and nothing else?  Tracing, modes, transformations and
-    subclasses of tensors need the operator."""
-    if torch.compiler.is_compiling() or _watched():
+    """Does the call want its result and nothing else?  Tracing, modes, transformations, subclasses of
+    tensors and views of other sign (z.conj().imag) need the operator."""
+    if torch.compiler.is_compiling() or _watched() or not _PLAIN.issuperset(map(type, arrays)):
         return False
-    return _PLAIN.issuperset(map(type, arrays))
+    for a in arrays:
+        if a is not None and a.is_neg():
+            return False
+    return True
 
 
 def _derivative(arrays, without=None, words=""):
