@@ -133,6 +133,16 @@ def test_rows_that_repeat_are_the_rows_of_a_copy(kind, shape, repeated):
     compare(got, call(kind, "attention", *(a.copy() for a in arrays), causal=True), 0)
 
 
+def test_arrays_at_odd_addresses_are_copied():
+    def odd(a):
+        at = np.zeros(a.nbytes + 1, "u1")[1:].view("f4").reshape(a.shape)
+        at[:] = a
+        return at
+    arrays = problem()
+    compare(five_steps.attention(*map(odd, arrays)), five_steps.attention(*arrays), 0)
+    compare(five_steps.softmax(odd(arrays[0])), five_steps.softmax(arrays[0]), 0)
+
+
 def test_a_large_view_reads_its_one_row_only():
     """33 million elements, of which 128 exist."""
     k = one_row((8, 8, 4096, 128))

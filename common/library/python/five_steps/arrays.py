@@ -45,7 +45,7 @@ class Numpy(Kind):
 
     def contiguous(self, a):
         """The same elements, one after another."""
-        return self.module.ascontiguousarray(a)
+        return self.module.require(a, requirements="CA")
 
     @staticmethod
     def is_contiguous(a):
