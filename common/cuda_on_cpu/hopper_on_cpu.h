@@ -151,13 +151,9 @@ static inline void store_four(float *to, float a, float b, float c, float d, CAL
 /* ---- counters between blocks: blocks begin in the order of their numbers, so that whom one waits
  * for runs on another core or has ended ---- */
 
-static inline int counter_now(const int *counter)
+static inline void wait_for_count(const int *counter, int n)
 {
-    return __atomic_load_n(counter, __ATOMIC_ACQUIRE);
-}
-static inline void wait_for_count(const int *counter, int n, int now = 0)
-{
-    for (; now < n; now = counter_now(counter)) sched_yield();
+    for (int now = 0; now < n; now = __atomic_load_n(counter, __ATOMIC_ACQUIRE)) sched_yield();
 }
 static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE); }
 

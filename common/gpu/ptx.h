@@ -204,21 +204,13 @@ static __device__ __forceinline__ void store_four(float *to, float a, float b, f
 
 /* ---- counters in main memory, between blocks ---- */
 
-/* A look at a counter. */
-static __device__ __forceinline__ int counter_now(const int *counter)
-{
-    int now;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    return now;
-}
-
 /* Waits until a counter has come to n: what was written before each count is seen, by this thread
  * and by what it lets the copy engine do next.  (A fence of all state spaces would wait for all
- * that the multiprocessor writes, as a release does.)
- *   now  what counter_now() has returned before */
-static __device__ __forceinline__ void wait_for_count(const int *counter, int n, int now = 0)
+ * that the multiprocessor writes, as a release does.) */
+static __device__ __forceinline__ void wait_for_count(const int *counter, int n)
 {
-    while (now < n) now = counter_now(counter);
+    for (int now = 0; now < n;)
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
