@@ -4,8 +4,8 @@ For each question the change that it asks for is made in a copy of the sources, 
 and the commands that the question names are run: each must show what the question says, and the
 unchanged program must not.  A question without an entry here is an error, and so is a command in a
 lesson that its entry does not have.  Nothing is timed: a question that compares speeds needs a
-changed program that is still right, and the variants that it names.  `make test` and `make sanitize`
-are represented by the one check of theirs that tells."""
+changed program that is still right, and the variants that it names.  `make sanitize` is represented by
+the one check that tells."""
 import dataclasses
 import os
 import re
@@ -95,10 +95,9 @@ QUESTIONS = {
              [Run("make stage 4", VERBOSE + "padded", FAILED,
                   has=["FAILED .*low", "FAILED .*mask_row.*\n.*wrong infinity",
                        "passed .*random"])]),
-    # which test then sees other bits: variants/threads_do_not_change_a_bit
     (4, 3): ([Change("threads.c", r"#define PARTS 16\b",
                      "#include <omp.h>\n#define PARTS ((size_t)omp_get_max_threads())")],
-             [Run("make test", VERBOSE + "threads", same=True)]),
+             [Run("make stage 4", VERBOSE + "threads", same=True)]),
     (5, 1): ([Change("portable/01_tiled.cu", r"    __syncwarp\(\);\n", "")],
              [Run("build/05_flash_cuda check --variant tiled", VERBOSE + "tiled --device cpu",
                   FAILED, has=["FAILED .*random"])]),
