@@ -41,7 +41,7 @@ template <class C> struct narrow_memory {
     struct queries<C> tile[C::STAGES];
     alignas(1024) typename C::T ds[2][C::Br * C::Bc]; /* panels of 64 keys */
     alignas(128) float dq[2][64 * 64];
-    alignas(128) uint32_t weights[2][8][4]; /* two matrices of 8 x 8 numbers */
+    alignas(128) uint32_t weights[64]; /* two matrices of 8 x 8 numbers */
     uint64_t kv_full[2], kv_empty[2], q_full[2], q_empty[2], do_full[2], do_empty[2], ds_full[2],
         ds_empty[2], dq_full[2], dq_empty[2];
     struct key_work work[2]; /* n < 0: there is no more */

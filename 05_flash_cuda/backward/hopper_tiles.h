@@ -213,17 +213,17 @@ template <class C> static __device__ __forceinline__ void set_weights(uint32_t (
 
 /* The same in shared memory, where all rows of A are the same: 8 of them, in two halves of 8
  * columns, 128 bytes each.  The first threads of the block write them. */
-template <class C> static __device__ __forceinline__ void set_weights(uint32_t (&to)[2][8][4])
+template <class C> static __device__ __forceinline__ void set_weights(uint32_t (&to)[64])
 {
     if (threadIdx.x >= 64) return;
     const int pair = threadIdx.x % 32 % 4;
     const uint32_t first = pack<typename C::T>(TERM, 1.0f);
     const uint32_t second = pack<typename C::T>(1.0f / TERM, 0.0f);
-    to[0][0][threadIdx.x] = threadIdx.x >= 32 || pair > 1 ? 0 : pair == 0 ? first : second;
+    to[threadIdx.x] = threadIdx.x >= 32 || pair > 1 ? 0 : pair == 0 ? first : second;
     fence_proxy_async();
 }
 
-static __device__ __forceinline__ uint64_t descriptor_of_weights(const uint32_t (&from)[2][8][4])
+static __device__ __forceinline__ uint64_t descriptor_of_weights(const uint32_t (&from)[64])
 {
     return (uint64_t)(128 >> 4) << 16 | (shared_address(from) & 0x3ffff) >> 4;
 }
