@@ -14,7 +14,8 @@
  *
  * So causal heads begin with their shortest blocks, and at the end all would wait for the longest.
  * The last heads, two waves of blocks, go the other way: the longest first, and from the last
- * queries to the diagonal.  A block's number is drawn when it begins: whom it waits for has begun.
+ * queries to the diagonal (not at d = 128, where that would take more time than it saves).  A
+ * block's number is drawn when it begins: whom it waits for has begun.
  *
  * This is the one difference; the rest is that of rung 8 at d = 64, and of rungs 5 and 6 above. */
 #define BESIDE_RUNG_6
@@ -26,11 +27,8 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM>
 struct ordered_config
     : std::conditional_t<HEAD_DIM == 64, narrow_config<Type, DTYPE, HEAD_DIM>,
                          staged_config<Type, DTYPE, HEAD_DIM>> {
-    static constexpr int STEP = 0;
+    static constexpr int STEP = HEAD_DIM == 128 ? 1 : 0; /* no register is left for it at 128 */
 };
-
-/* A consumer that knows its direction: at d = 128 it is 4 to 6 % faster. */
-template <class C, int WAY> struct one_way : C { static constexpr int STEP = WAY; };
 
 /* The work of the n-th block of threads to begin. */
 template <class C, enum dtype T>
@@ -38,7 +36,8 @@ static __device__ __forceinline__ struct key_work nth_work(const struct backward
                                                            int n)
 {
     const struct gradient<T> &x = params.x;
-    const int heads = is_causal(x) ? max(0, x.batch * x.heads_kv - params.window) : 0;
+    const int all = x.batch * x.heads_kv, turning = C::STEP ? 0 : params.window;
+    const int heads = is_causal(x) ? max(0, all - turning) : 0;
     const int tile = n % x.key_tiles;
     if (n < heads * x.key_tiles) /* the last keys first */
         return key_work_of<C>(x, n - tile + x.key_tiles - 1 - tile);
@@ -205,13 +204,7 @@ static __global__ void __launch_bounds__(C::THREADS, 1)
             if (threadIdx.x == 96) count_all(posts);
         } else {
             setmaxnreg_inc<240>();
-            if constexpr (C::D == 256) {
-                consume_any<C>(sm, params, w - 1);
-            } else if (sm.work.step > 0) {
-                consume<one_way<C, 1>>((backward_memory<one_way<C, 1>> &)sm, params, w - 1);
-            } else {
-                consume<one_way<C, -1>>((backward_memory<one_way<C, -1>> &)sm, params, w - 1);
-            }
+            consume_any<C>(sm, params, w - 1);
         }
     }
 }
