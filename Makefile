@@ -62,12 +62,12 @@ NUMBERED := stage diff trace bench profile exercise hint
 
 # What must hold before anything is done.  Where it does not, REFUSED is set, one line has
 # been printed, and make ends with status 2.
-include common/make/compilers.mk common/make/request.mk
+include common/core/make/compilers.mk common/core/make/request.mk
 ifeq ($(REFUSED),)
 
 .DEFAULT_GOAL := all
 .PHONY: all build cuda summary help clean
-include $(addprefix common/make/,programs.mk library.mk roof.mk exercises.mk stages.mk \
+include $(addprefix common/core/make/,programs.mk library.mk roof.mk exercises.mk stages.mk \
                                  reports.mk tests.mk book.mk mpi.mk nccl.mk)
 
 all: build summary

@@ -1,5 +1,5 @@
 /* sequences.h: the sequences of a batch, which may differ in length: where each lies in the
- * arrays, and its mask.  What common/problem/layout.h says of them, for kernels. */
+ * arrays, and its mask.  What common/core/problem/layout.h says of them, for kernels. */
 #ifndef SEQUENCES_H
 #define SEQUENCES_H
 

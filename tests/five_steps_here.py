@@ -11,7 +11,7 @@ from helpers import BUILD, ROOT, SANITIZED
 if SANITIZED:
     pytest.skip("the interpreter has no sanitizer", allow_module_level=True)
 os.environ["FIVE_STEPS_LIBRARY"] = str(BUILD / "libfive_steps.so")
-sys.path.insert(0, str(ROOT / "common/library/python"))
+sys.path.insert(0, str(ROOT / "common/products/library/python"))
 import five_steps  # noqa: E402  pylint: disable=wrong-import-position
 
 try:

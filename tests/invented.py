@@ -8,7 +8,7 @@ import pandas as pd
 
 from helpers import ROOT
 
-sys.path.insert(0, str(ROOT / "common/reports"))
+sys.path.insert(0, str(ROOT / "common/products/reports"))
 from results import NUMBERS, TEXTS  # noqa: E402
 
 BASE = {"dtype": "f32", "reps": 20, "date": "2000-01-02T03:04:05Z", "commit": "0000000",

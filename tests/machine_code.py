@@ -20,13 +20,13 @@ X86 += [] if os.environ.get("QUICK") else "x86-64-v4 sapphirerapids znver4".spli
 PAIRS = [(compiler, march) for compiler in ("gcc", "clang") for march in X86]
 PAIRS += [("aarch64-linux-gnu-gcc", "armv8.2-a")]
 FLAGS = ("-std=c11 -D_GNU_SOURCE -O3 -fno-math-errno -fno-trapping-math -fopenmp "
-         "-ffp-contract=off -g0").split() + [f"-I{ROOT}/common", f"-I{ROOT}/04_monoid_tiled_cpu"]
+         "-ffp-contract=off -g0").split() + [f"-I{ROOT}/common/core", f"-I{ROOT}/04_monoid_tiled_cpu"]
 
 TILED = "04_monoid_tiled_cpu/fast/"
 # files: (packed multiply-adds that a loop holds at least, how many loops do; with AVX-512)
 EXPONENTIAL = 6
 LOOPS = {
-    "common/measurement/ceiling.c": (12, 2, 2), TILED + "microkernel.c*": (6, 4, 8),
+    "common/core/measurement/ceiling.c": (12, 2, 2), TILED + "microkernel.c*": (6, 4, 8),
     "01_naive/fast/*.c": (EXPONENTIAL, 2, 2), "02_safe_softmax/fast/*.c": (EXPONENTIAL, 4, 4),
     "03_online_softmax/fast/*.c": (EXPONENTIAL, 4, 4), TILED + "tiled.c": (EXPONENTIAL, 2, 2),
     TILED + "softmax.c": (EXPONENTIAL, 3, 3), TILED + "gradient.c": (EXPONENTIAL, 1, 1)}

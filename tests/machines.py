@@ -53,7 +53,7 @@ if QUICK:  # where it can run, the build of this machine has its instructions
 def test_checks_pass_on(name):
     words, needs = MACHINES[name]
     emulated = "aarch64" in name
-    run("sh", "common/make/require.sh", *(n for n in ("clang", "aarch64") if n in name),
+    run("sh", "common/core/make/require.sh", *(n for n in ("clang", "aarch64") if n in name),
         cwd=ROOT, want=None)
     for need in needs.split():
         if not shutil.which(need) and need not in processor():

@@ -12,7 +12,7 @@ import types
 
 from helpers import BUILD, ROOT
 
-sys.path.insert(0, str(ROOT / "common/grader"))
+sys.path.insert(0, str(ROOT / "common/products/course"))
 # pylint: disable=wrong-import-position
 from exercises import HINTS, exercises  # noqa: E402
 from forms import formed, parts_of, skeleton_of  # noqa: E402

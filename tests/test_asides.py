@@ -5,7 +5,7 @@ import pytest
 
 from helpers import ROOT, SANITIZED, STAGES, copy_sources, make, run
 
-sys.path.append(str(ROOT / "common/reports"))
+sys.path.append(str(ROOT / "common/products/reports"))
 from asides import ASIDES, SHAPES, plant, text_of  # noqa: E402
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from helpers import BUILD, OUTSIDE, ROOT, lines_of, run
 
-sys.path[:0] = [str(ROOT / "common/reports")]
+sys.path[:0] = [str(ROOT / "common/products/reports")]
 import webdriver  # noqa: E402
 from ladder import RUNGS  # noqa: E402
 
@@ -28,7 +28,7 @@ FIGURE = "[data-figure]"
 def site():
     """The site that BOOK names, or one that is built, once for all processes of a run; the tools
     are looked for, never installed."""
-    found = run("sh", "common/make/require.sh", "wasm", "venv", "browser", cwd=ROOT, want=None,
+    found = run("sh", "common/core/make/require.sh", "wasm", "venv", "browser", cwd=ROOT, want=None,
                 env={"NO_INSTALL": "1"})
     if found.code or webdriver.missing():
         pytest.skip("the book needs " + (found.err.split("\n")[0] or str(webdriver.missing())))

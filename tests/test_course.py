@@ -11,7 +11,7 @@ from students import EXERCISES, tool_words
 
 from handout import gone
 
-COURSE = [sys.executable, ROOT / "common/grader/course.py"]
+COURSE = [sys.executable, ROOT / "common/products/course/course.py"]
 
 
 def course(*words, want=0):
@@ -103,7 +103,7 @@ def test_every_verb_of_the_students_help_works(made):
 
 def test_a_students_exercise_is_judged_with_what_students_have(made):
     out, _, _ = made
-    tool = [sys.executable, "common/grader/exercises.py"]
+    tool = [sys.executable, "common/products/course/exercises.py"]
     said = run(*tool, "run", "03_online_softmax", "--ex", "online_step", *tool_words(), cwd=out / "students", want=1).out
     assert "not begun" in said and "right: 0 of 1" in said and "wrote" not in said
     assert "hint 1 of" in run(*tool, "hint", "03_online_softmax", "--ex", "online_step", "--build", out / "b",

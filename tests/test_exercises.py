@@ -224,9 +224,9 @@ def test_seed_changes_the_numbers_and_draw_adds_hidden_shapes():
 
 def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
     run("git", "clone", "-q", ROOT, place / "clone")
-    for name in ("common/grader", "04_monoid_tiled_cpu/exercises", "05_flash_cuda/exercises"):  # as it is here, committed or not
+    for name in ("common/products/course", "04_monoid_tiled_cpu/exercises", "05_flash_cuda/exercises"):  # as it is here, committed or not
         run("cp", "-rT", ROOT / name, place / "clone" / name)
-    clone, tool, options = place / "clone", [sys.executable, "common/grader/exercises.py"], tool_words()
+    clone, tool, options = place / "clone", [sys.executable, "common/products/course/exercises.py"], tool_words()
     mine = clone / "04_monoid_tiled_cpu/exercises/merge.c"
     mine.unlink(missing_ok=True)
     said = run(*tool, "run", "04_monoid_tiled_cpu", "--ex", "merge", *options, cwd=clone, want=1).out

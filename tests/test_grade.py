@@ -20,7 +20,7 @@ from builder import Shortage
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 TOOL_WORDS = tool_words()
-GRADE = [sys.executable, str(ROOT / "common/grader/grade.py")]
+GRADE = [sys.executable, str(ROOT / "common/products/course/grade.py")]
 
 
 def grade(folder, *words, ex="online_step", want=0, env=None, **how):
@@ -256,7 +256,7 @@ def test_similar_names_copies_and_not_what_the_task_makes_alike(place):
     hand_in("carl", name="one_loop.c", text=handed_out("one_loop"))
     hand_in("last/dora", name="one_loop.c", text=solution("one_loop"))
     os.rename("class/last", "last")
-    said = run(sys.executable, ROOT / "common/grader/similar.py", "--submissions", "class", "--last", "last").out
+    said = run(sys.executable, ROOT / "common/products/course/similar.py", "--submissions", "class", "--last", "last").out
     lines = said.splitlines()
     assert any("anna" in x and "ben" in x for x in lines) and any("last: dora" in x for x in lines)
     assert any("the solution" in x for x in lines) and "carl" not in said
@@ -271,7 +271,7 @@ def test_board_adds_projects_hides_names_and_shares_places(place):
     (place / "projects.json").write_text(json.dumps({"points": 40, "students": {
         x: {"marks": m, "alias": f"alias{x}", "exercises": {"fast": mark(40, m, {"share": 12, "solution": 24})}}
         for x, m in (("b", 20), ("c", 30))}}))
-    board = [sys.executable, ROOT / "common/grader/board.py", "--marks", place, "--out", place / "board.html"]
+    board = [sys.executable, ROOT / "common/products/course/board.py", "--marks", place, "--out", place / "board.html"]
     run(*board)
     page = (place / "board.html").read_text(encoding="utf-8")
     assert "50 points" in page and "aliasb" in page and "&lt;a&gt;" in page and ">b<" not in page
@@ -309,7 +309,7 @@ def test_gradescope_counts_late_days_and_says_when_the_machine_failed(place):
     (place / "make").write_text(f'#!/bin/sh\nexec {shutil.which("make")} BUILD={BUILD.name}{old} "$@"\n')
     (place / "make").chmod(0o755)
     env = {"AUTOGRADER": place, "EX": "online_step", "PATH": f"{place}:{os.environ['PATH']}"}
-    script = ROOT / "common/grader/adapters/gradescope_run.sh"
+    script = ROOT / "common/products/course/adapters/gradescope_run.sh"
     run("bash", script, env={**env, "ARCH_FLAGS": "-march=native"})
     found = json.loads((place / "results/results.json").read_text(encoding="utf-8"))
     assert found["score"] == 8 and "25 hours late" in found["output"] and found["tests"][0]["status"] == "passed"

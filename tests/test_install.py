@@ -12,8 +12,8 @@ from helpers import BUILD, ROOT, SANITIZED, run
 CC = shlex.split(os.environ.get("CC", "cc"))
 CXX = shlex.split(os.environ.get("CXX", "c++"))
 SHARED, ARCHIVE = BUILD / "libfive_steps.so", BUILD / "libfive_steps.a"
-INSTALL = ["sh", ROOT / "common/library/install.sh"]
-EXAMPLE = ROOT / "common/library/example/main.c"
+INSTALL = ["sh", ROOT / "common/products/library/install.sh"]
+EXAMPLE = ROOT / "common/products/library/example/main.c"
 FILES = ["include/five_steps.h", "lib/libfive_steps.a", "lib/libfive_steps.so",
          "lib/libfive_steps.so.1", "lib/pkgconfig/five_steps.pc"]
 
@@ -54,7 +54,7 @@ def test_only_five_steps_names_are_exported():
     """And those are the functions that the header declares."""
     exported = symbols("-D", "--defined-only", SHARED)
     assert all(name.startswith("five_steps_") for _, name in exported), exported
-    header = (ROOT / "common/library/five_steps.h").read_text(encoding="utf-8")
+    header = (ROOT / "common/products/library/five_steps.h").read_text(encoding="utf-8")
     declared = set(re.findall(r"\b(five_steps_\w+)\(", re.sub(r"/\*.*?\*/", "", header, flags=re.S)))
     assert {name for kind, name in exported if kind == "T"} == declared
     assert all(name.startswith("five_steps_")
@@ -99,7 +99,7 @@ def test_pkg_config_knows_it(place, folder):
 
 # --- The Python package. ---
 
-PACKAGE = ROOT / "common/library/python"
+PACKAGE = ROOT / "common/products/library/python"
 ASK = """
 import five_steps, numpy, sys
 from five_steps.c_library import library

@@ -76,7 +76,7 @@ def test_transcripts_are_what_the_programs_print(command, shown):
 
 
 def diff(number):
-    return run("sh", "common/make/diff.sh", STAGES[number - 1], "stage.c", *STAGES, cwd=ROOT).out
+    return run("sh", "common/core/make/diff.sh", STAGES[number - 1], "stage.c", *STAGES, cwd=ROOT).out
 
 
 def test_neighbours_differ_by_one_idea():
@@ -94,7 +94,7 @@ def test_neighbours_differ_by_one_idea():
 @pytest.mark.parametrize("stage", STAGES[:3])
 def test_a_lesson_is_read_in_one_sitting(stage):
     """At most 3 files with 250 lines, stage.c with 80 of them; nothing of the harness."""
-    out = run("cc", "-MM", "-I", "common", f"{stage}/stage.c", cwd=ROOT).out
+    out = run("cc", "-MM", "-I", "common/core", f"{stage}/stage.c", cwd=ROOT).out
     files = [word for word in out.replace("\\\n", " ").split()[1:]]
     lines = [len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files]
     assert files[0] == f"{stage}/stage.c" and lines[0] <= 80

@@ -117,12 +117,12 @@ def test_missing_tools_are_named_with_the_command_that_installs_them(
     ("git patch git mpi", "git patch openmpi-bin libopenmpi-dev"),
 ])
 def test_every_need_names_its_packages(bare, needs, packages):
-    done = run("sh", ROOT / "common/make/require.sh", *needs.split(), env=bare, want=1)
+    done = run("sh", ROOT / "common/core/make/require.sh", *needs.split(), env=bare, want=1)
     assert "missing: " in done.err and f" {packages}\n" in done.err, done
 
 
 def require(need, env=None, want=0):
-    return run("sh", ROOT / "common/make/require.sh", need, want=want,
+    return run("sh", ROOT / "common/core/make/require.sh", need, want=want,
                env={"NO_INSTALL": 1} | dict.fromkeys(INHERITED) | (env or {}))
 
 
@@ -199,7 +199,7 @@ def test_every_rung_is_compared_with_the_one_before_it():
 def test_makefiles_are_short_and_help_fits_a_terminal():
     assert all(len(line) <= 90 for line in make("help").out.splitlines())
     assert len((ROOT / "Makefile").read_text(encoding="utf-8").splitlines()) <= 140
-    for path in (ROOT / "common/make").glob("*.mk"):
+    for path in (ROOT / "common/core/make").glob("*.mk"):
         text = path.read_text(encoding="utf-8")
         assert text.startswith(f"# {path.name}:") and text.count("\n") <= 120, path
 
@@ -216,7 +216,7 @@ def copied(*parts):
 
 def test_a_new_file_in_a_room_needs_no_line_in_a_makefile(place):
     copied("common", "02_safe_softmax")
-    new = {"02_safe_softmax/fast/new.c": "o", "common/npy/new.c": "o",
+    new = {"02_safe_softmax/fast/new.c": "o", "common/core/npy/new.c": "o",
            "02_safe_softmax/newroom/inner/new.cu": "cpu.o"}
     for path in new:
         write(path)
@@ -228,12 +228,12 @@ def test_a_new_file_in_a_room_needs_no_line_in_a_makefile(place):
 
 def test_an_object_depends_on_the_headers_that_it_includes(place):
     copied("common")
-    there = ("BUILD=b", "b/obj/common/problem/dtype.o")
+    there = ("BUILD=b", "b/obj/common/core/problem/dtype.o")
     make(*there, tree=place)
     make("-q", *there, tree=place)
-    os.utime("common/problem/dtype.h", (4e9, 4e9))
+    os.utime("common/core/problem/dtype.h", (4e9, 4e9))
     make("-q", *there, tree=place, want=1)
-    os.utime("common/problem/dtype.h", (1e9, 1e9))
+    os.utime("common/core/problem/dtype.h", (1e9, 1e9))
     make("-q", *there, "CFLAGS=-O1", tree=place, want=1)
 
 
@@ -241,7 +241,7 @@ def test_cpu_objects_are_the_same_with_gpu_code(place):
     """`make cuda` after `make` compiles GPU code only, and links the programs again.  (nvcc is
     not called, so any name will do.)"""
     kernel = place / "b/obj/01_naive/gpu/rows.cpu.o"
-    columns = place / "b/obj/common/measurement/csv.o"
+    columns = place / "b/obj/common/core/measurement/csv.o"
     make(kernel, columns)
     for settings, target, remade in (("CUDA=0", kernel, 0), ("CUDA=1", kernel, 0),
                                      ("CUDA=1 CXXFLAGS=-O1", kernel, 1),

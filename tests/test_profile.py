@@ -8,7 +8,7 @@ import pytest
 
 from helpers import ROOT, run
 
-sys.path.insert(0, str(ROOT / "common/reports"))
+sys.path.insert(0, str(ROOT / "common/products/reports"))
 from ladder import LAST  # noqa: E402
 
 TOOLS = ROOT / "tests/profile"
@@ -17,7 +17,7 @@ BESIDE = {"PATH": f"{TOOLS}:{os.environ['PATH']}"}
 
 def profile(place, stage="05_flash_cuda", program="program", roof="", env=None, want=0):
     """What counters.py of a stage says, and what it asked ncu."""
-    done = run(sys.executable, "-B", "common/reports/counters.py", stage, TOOLS / program, place, roof, cwd=ROOT,
+    done = run(sys.executable, "-B", "common/products/reports/counters.py", stage, TOOLS / program, place, roof, cwd=ROOT,
                env={"ASKED": place / "asked"} | (BESIDE if env is None else env), want=want)
     asked = place / "asked"
     return done, asked.read_text() if asked.exists() else ""

@@ -171,7 +171,7 @@ def test_noise_is_measured_again_and_never_blamed_on_a_program(
 
 
 def test_a_project_is_tried_at_home():
-    said = run(sys.executable, ROOT / "common/grader/projects.py", "run", "--ex", "gpu_softmax", *TOOL_WORDS).out
+    said = run(sys.executable, ROOT / "common/products/course/projects.py", "run", "--ex", "gpu_softmax", *TOOL_WORDS).out
     assert "right in all" in said and "no GPU was found" in said
 
 

@@ -271,6 +271,6 @@ def test_a_training_step_of_transformers_agrees_with_eager(name, padded):
 
 
 def test_the_model_learns_and_writes_as_with_pytorch():
-    result = helpers.run(sys.executable, helpers.ROOT / "common/library/models/train.py", "--steps", 12,
+    result = helpers.run(sys.executable, helpers.ROOT / "common/products/library/models/train.py", "--steps", 12,
                          "--write", 60)
     assert "in the first 10 steps" in result.out and "same text: The softmax" in result.out, result

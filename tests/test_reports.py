@@ -12,7 +12,7 @@ import pytest
 
 from helpers import ROOT, run
 
-REPORTS = ROOT / "common/reports"
+REPORTS = ROOT / "common/products/reports"
 sys.path.insert(0, str(REPORTS))
 import accept  # noqa: E402
 import measurements  # noqa: E402

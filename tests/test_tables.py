@@ -41,7 +41,7 @@ def holds(text, *wanted):
 
 def test_committed_pages_hold_the_tables_of_the_committed_files():
     """Which proves what stands in each table; further tests are about what no page shows."""
-    run(sys.executable, "common/reports/tables.py", "--results", "notes/results", "--check", cwd=ROOT)
+    run(sys.executable, "common/products/reports/tables.py", "--results", "notes/results", "--check", cwd=ROOT)
 
 
 @pytest.mark.parametrize("spoil, word", [

@@ -1,5 +1,5 @@
 /* processes.c: the program 04_monoid_tiled_cpu_mpi: each rank is a process with its cores.  What a
- * shard is in its memory; common/ranks has the verbs. */
+ * shard is in its memory; common/core/ranks has the verbs. */
 #include "ranks.h"
 
 #include <limits.h>

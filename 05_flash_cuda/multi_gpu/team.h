@@ -1,6 +1,6 @@
 /* team.h: the GPUs of this process, their shards of the problem, and NCCL between all.
  *
- * What common/ranks/shards.h asks of a rank stands in team.cu (finding and connecting GPUs),
+ * What common/core/ranks/shards.h asks of a rank stands in team.cu (finding and connecting GPUs),
  * shard.cu (their memory) and turns.cu (one of them alone, for bench). */
 #ifndef TEAM_H
 #define TEAM_H

@@ -13,7 +13,7 @@
  * Hint: decide first whether key j is masked.  What would 0 * NaN do in the product?
  * Hint: keys from visible(h, i) on get -INFINITY, too: s_i is not cleared.
  * Right or wrong:  make exercise 1 EX=score_row */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Scores of query i against every key.   s_i (seqlen_k) */

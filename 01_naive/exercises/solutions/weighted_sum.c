@@ -12,8 +12,8 @@
  * Hint: start with o_i = 0.
  * Hint: row j of v lies in memory in one piece, column d does not.
  * Right or wrong:  make exercise 1 EX=weighted_sum */
-#include "grader/exercise.h"
-#include "grader/score.h"
+#include "course/exercise.h"
+#include "course/score.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* The mean of the rows of v, weighted by w (seqlen_k).   o_i (head_dim_v)   Returns l. */

@@ -19,7 +19,7 @@
  *     logarithms of probabilities | minus the logarithms of probabilities
  *     l == 0 ? -INFINITY : x[j] - m - log_l | l == 0 ? INFINITY : log_l - (x[j] - m)
  *     x - m - log l | log l - (x - m) */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Log-softmax of one row.

@@ -13,8 +13,8 @@
  * Hint: a key is masked for one of two reasons.
  * Hint: p_i[j] == 0 is no reason: a visible key's weight may underflow, and its NaN must show.
  * Right or wrong:  make exercise 2 EX=masked_sum */
-#include "grader/exercise.h"
-#include "grader/score.h"
+#include "course/exercise.h"
+#include "course/score.h"
 
 /* Safe softmax of one row in place.  A row that is all -INFINITY gives 0.   Returns lse. */
 static float normalise(float *s, size_t n)

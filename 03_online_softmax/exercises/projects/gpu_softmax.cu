@@ -6,14 +6,14 @@
  * masked scores (-INFINITY), rows that are all masked (y = 0), NaN (the row becomes NaN), scores
  * up to 1e30.  One wrong case, and the speed does not count.
  *
- * The cases are executed on the CPU too, so write the kernel as common/cuda_on_cpu/cuda_on_cpu.h
+ * The cases are executed on the CPU too, so write the kernel as common/core/cuda_on_cpu/cuda_on_cpu.h
  * says.  The points are for the share of what copying the same rows takes; the shares for half and
- * all points depend on the GPU (common/grader/targets.csv).
+ * all points depend on the GPU (common/products/course/targets.csv).
  *
  * Speed: softmax:8192x65536 in f32, as a share of copy.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=gpu_softmax */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum { THREADS = 128 };
 

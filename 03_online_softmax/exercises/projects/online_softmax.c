@@ -10,7 +10,7 @@
  * Speed: softmax:1024x4096, half of the points at 10 % of copy, all at 25 %.
  * Judged like: safe_row
  * Right, and how fast:  make project EX=online_softmax */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 /* Softmax of one row.
  *   x (n)  scores; -INFINITY means masked      y (n)  probabilities */

@@ -23,8 +23,8 @@
  * Hint: compute l before o, and keep l_old: both weights are divided by the new l.
  * Hint: where nothing was visible so far l is 0; the first key that is makes it 1.
  * Right or wrong:  make exercise 3 EX=one_loop */
-#include "grader/exercise.h"
-#include "grader/score.h"
+#include "course/exercise.h"
+#include "course/score.h"
 
 static size_t n_arrived, n_wrong; /* of the row that is being computed */
 

@@ -24,7 +24,7 @@
  * Hint: infinity - infinity arises when everything so far is masked: return early.
  * Hint: test with != and ==, not with <, where a NaN has to get through.
  * Right or wrong:  make exercise 3 EX=online_step */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 #if TASK == 0
 /* The running state of a row: m = max of the scores so far, l = sum of exp(x - m). */

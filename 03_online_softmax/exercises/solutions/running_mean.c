@@ -22,7 +22,7 @@
  *     (float)k | (float)(k + 1)
  *     k = 1; k <= n; | k = 0; k < n;
  *     x[k - 1] | x[k] */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* The mean of k elements, from mu, the mean of the first k - 1, and x, the k-th. */

@@ -11,7 +11,7 @@
  * Speed: attention:4x512x64, half of the points at 6 % of fma, all at 12 %.
  * Judged like: merge
  * Right, and how fast:  make project EX=flash_attention */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 /* One query against its keys.  Returns lse. */
 static float attention_row(const struct problem *p, size_t i, const float *q_i,

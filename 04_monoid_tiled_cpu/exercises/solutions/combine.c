@@ -24,8 +24,8 @@
  *     normalised, with its m and l. | not divided by l, with its m and l.
  *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
  *     l += weight;             | l += weight * parts[t].l; */
-#include "grader/exercise.h"
-#include "grader/attend.h"
+#include "course/exercise.h"
+#include "course/attend.h"
 
 enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 

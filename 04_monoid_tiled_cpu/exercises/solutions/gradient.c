@@ -35,8 +35,8 @@
 #endif
  * Hint: check one gradient by hand: one query, one key.  Then p = 1 and ds = 0; why?
  * Right or wrong:  make exercise 4 EX=gradient */
-#include "grader/exercise.h"
-#include "grader/attend.h"
+#include "course/exercise.h"
+#include "course/attend.h"
 #include "problem/heads.h"
 
 /* What belongs to one query head.  Several of them may share k and v, and then dk and dv. */

@@ -24,8 +24,8 @@
  * Hint: the unit is known by its m, or by l == 0.  Merging with it must not compute anything.
  * Hint: equal maxima have the factor 1, without an exponential.
  * Right or wrong:  make exercise 4 EX=merge */
-#include "grader/exercise.h"
-#include "grader/attend.h"
+#include "course/exercise.h"
+#include "course/attend.h"
 
 enum { CHUNK = 8 /* keys folded alone, then merged; one of 5, 8, 16 */ };
 

@@ -20,8 +20,8 @@
  * Hint: the number of keys of a tile is Bc, or what is left.
  * Hint: n = 0 gives no tile.  For n % Bc == 0 no tile is short.
  * Right or wrong:  make exercise 4 EX=ragged_tiles */
-#include "grader/exercise.h"
-#include "grader/score.h"
+#include "course/exercise.h"
+#include "course/score.h"
 
 enum { Bc = 32 /* keys of a tile; one of 16, 24, 32, 48 */ };
 

@@ -19,7 +19,7 @@
  * Hint: the last block has seqlen_q - i_0 queries, the last tile seqlen_k - j_0 keys.
  * Hint: the innermost step is the one of stage 3, with a row of the tile in place of a row of v.
  * Right or wrong:  make exercise 4 EX=tile */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum {
     Br = 8,  /* queries of a block; one of 6, 8, 12 */

@@ -16,8 +16,8 @@
  * Time: 30 minutes.
  * Hint: write the work of the 2 R chunks side by side: 1, 3, 5, ...  Which two add up to the same?
  * Right or wrong:  make exercise 4 EX=zigzag */
-#include "grader/exercise.h"
-#include "grader/attend.h"
+#include "course/exercise.h"
+#include "course/attend.h"
 
 enum { RANKS = 3 /* each has two chunks; one of 3, 4, 5 */ };
 

@@ -6,14 +6,14 @@
  * any length, head dimensions up to 128, causal, a bias, groups of heads, NaN in a masked row of
  * v; a score that is -INFINITY masks its key.  One wrong case, and the speed does not count.
  *
- * The cases are executed on the CPU too, so write the kernel as common/cuda_on_cpu/cuda_on_cpu.h
+ * The cases are executed on the CPU too, so write the kernel as common/core/cuda_on_cpu/cuda_on_cpu.h
  * says.  The points are for the share of what a matrix product of the library (cuBLAS, float16)
- * does; the shares for half and all points depend on the GPU (common/grader/targets.csv).
+ * does; the shares for half and all points depend on the GPU (common/products/course/targets.csv).
  *
  * Speed: attention:16x8192x128 in f16, as a share of gemm.
  * Judged like: push_tile
  * Right, and how fast:  make project EX=gpu_attention */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>

@@ -3,12 +3,12 @@
  *     key j is seen by query i when  j <= i + seqlen_k - seqlen_q     (causal)
  *
 #if TASK == 0
- * Task: fill keys_seen().  The kernel (common/grader/kernel.h) masks by it and, asking for the last
+ * Task: fill keys_seen().  The kernel (common/products/course/kernel.h) masks by it and, asking for the last
  * query of a block, skips the tiles that no query of the block sees.
  * May be assumed: sizes below 2^30.  seqlen_q may differ from seqlen_k: the diagonal ends in
  * the bottom right corner, and with more queries than keys the first ones see none.
 #elif TASK == 1
- * Task: fill first_query().  The kernel (common/grader/kernel.h) masks by it and, asking for the first
+ * Task: fill first_query().  The kernel (common/products/course/kernel.h) masks by it and, asking for the first
  * key of a tile, skips the tiles that no query of the block sees.
  * May be assumed: sizes below 2^30.  seqlen_q may differ from seqlen_k: the diagonal ends in
  * the bottom right corner, and with more keys than queries every query sees the first ones.
@@ -19,7 +19,7 @@
  * Hint: which key does the last query see when there are more keys than queries?
  * Hint: the number may be negative before it is cut to 0.
  * Right or wrong:  make exercise 5 EX=causal_mask      (without a GPU: on the CPU) */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */
@@ -31,7 +31,7 @@ enum {
 struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
 
 #define ASKS_FOR_MASK
-#include "grader/kernel.h"
+#include "course/kernel.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 #if TASK == 0

@@ -7,7 +7,7 @@
 #endif
  *     shared.v[r][c] = v[r * head_dim_v + c]     r < n, c < head_dim_v
  *
- * Task: fill load_tile() for the kernel in common/grader/kernel.h.  The Br threads of the block
+ * Task: fill load_tile() for the kernel in common/products/course/kernel.h.  The Br threads of the block
  * share the work, neighbours taking neighbouring elements, with a barrier (__syncthreads) on each
  * side of it.
  * May be assumed: n from 1 to Bc; both head dimensions from 1 to MAX_COLS; they may
@@ -19,7 +19,7 @@
  * Hint: two barriers: nobody may overwrite what another still reads, nobody may read what
  *       is not there yet.
  * Right or wrong:  make exercise 5 EX=load_tile      (without a GPU: on the CPU) */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */
@@ -35,7 +35,7 @@ struct tile { float k[MAX_COLS][Bc + 1], v[Bc][MAX_COLS]; };
 #endif
 
 #define ASKS_FOR_LOAD
-#include "grader/kernel.h"
+#include "course/kernel.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Copies n keys and values into shared memory, by all threads of the block together.

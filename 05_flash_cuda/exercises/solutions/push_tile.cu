@@ -4,7 +4,7 @@
  *     l     = l * exp(m - m_new) + sum_j exp(s_j - m_new)
  *     o     = o * exp(m - m_new) + sum_j exp(s_j - m_new) v_j
  *
- * Task: fill push_tile(), which the kernel (common/grader/kernel.h) calls for each tile: one maximum
+ * Task: fill push_tile(), which the kernel (common/products/course/kernel.h) calls for each tile: one maximum
  * and one correction for all of it.  Each thread has its own query, so there is nothing to wait for
  * and nothing to exchange.
  * May be assumed: head_dim_v <= MAX_COLS.  Any of the scores may be -INFINITY, all of
@@ -16,7 +16,7 @@
  * Hint: a tile of masked scores only must leave m as it is: then the factor is 1, not
  *       exp(infinity - infinity).
  * Right or wrong:  make exercise 5 EX=push_tile      (without a GPU: on the CPU) */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum {
     Br = 32,       /* queries of a block: one for each thread */
@@ -28,7 +28,7 @@ enum {
 struct tile { float k[Bc][MAX_COLS], v[Bc][MAX_COLS]; };
 
 #define ASKS_FOR_PUSH
-#include "grader/kernel.h"
+#include "course/kernel.h"
 
 /* >>> your part: functions, #include and #define may be added here */
 /* Takes a tile into the state of the thread's query.

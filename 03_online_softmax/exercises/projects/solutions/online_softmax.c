@@ -2,7 +2,7 @@
  *
  * One way to do it: 16 lanes, each an online softmax of its own, merged at the end of the row; a
  * correction for each block of 64 vectors only; an exponential that the compiler can vectorise. */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum { WIDTH = 16, BLOCK = 64 * WIDTH };
 

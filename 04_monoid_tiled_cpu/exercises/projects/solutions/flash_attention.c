@@ -2,7 +2,7 @@
  *
  * One way to do it: K transposed tile by tile, so that the scores of 64 keys are vectors; four
  * queries share each load of K; four keys at a time for the values. */
-#include "grader/exercise.h"
+#include "course/exercise.h"
 
 enum { Br = 4, Bc = 64 }; /* queries and keys of a tile */
 

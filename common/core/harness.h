@@ -1,0 +1,296 @@
+/* harness.h: how a stage describes itself to the harness.  A lesson, stage.c, includes stage.h
+ * instead; its neighbour variants.c includes this.
+ *
+ * A stage is a list of variants.  A variant computes; the harness allocates, checks,
+ * times, prints and reads files.
+ *
+ * Letters: q [batch, heads_q, seqlen_q, head_dim], k [batch, heads_kv, seqlen_k, head_dim],
+ * v [batch, heads_kv, seqlen_k, head_dim_v], o [batch, heads_q, seqlen_q, head_dim_v],
+ * lse [batch, heads_q, seqlen_q], bias [seqlen_q, seqlen_k].  Row-major, and contiguous
+ * unless the problem says otherwise (strides, packed, page_size). */
+#ifndef HARNESS_H
+#define HARNESS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A function of the host, and in CUDA also of the device. */
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dtype { F32, F16, BF16, N_DTYPES }; /* problem/dtype.c describes them */
+
+enum op {
+    OP_SOFTMAX,              /* x [rows, cols] -> y [rows, cols] */
+    OP_LOGSOFTMAX,           /* the same, logarithm of it */
+    OP_ATTENTION,            /* q, k, v (, bias) -> o, lse */
+    OP_LOGSOFTMAX_ATTENTION, /* o_i = sum_j (s_ij - lse_i) v_j over the visible keys */
+    OP_MEAN,                 /* x [rows, cols] -> y [rows], the mean of each row */
+    OP_SCAN,                 /* seqlen_q = 1: o [batch, heads_q, seqlen_k, head_dim_v] and
+                              * lse [batch, heads_q, seqlen_k], the answer for keys 0..j */
+    OP_UPDATE,               /* seqlen_q = 1: attention after n_updates replaced (k, v) rows */
+    OP_FUSED_REDUCTION,      /* x, w [rows, cols] -> y [rows, N_FUSED] */
+    OP_BACKWARD,             /* q, k, v, o, lse, d_o -> dq, dk, dv (, dsinks): the gradients of
+                              * sum_i do_i . o_i.  A bias has none. */
+    N_OPS
+};
+
+/* The columns of y of OP_FUSED_REDUCTION. */
+enum fused {
+    FUSED_LSE,           /* log sum_j exp(x_j): the softmax denominator */
+    FUSED_SOFTMAX_DOT,   /* sum_j softmax(x)_j w_j */
+    FUSED_VARIANCE,      /* sum_j (x_j - mean(x))^2 / cols */
+    FUSED_COVARIANCE,    /* sum_j (x_j - mean(x)) (w_j - mean(w)) / cols */
+    FUSED_LOGSOFTMAX_DOT,/* sum_j (x_j - lse(x)) w_j */
+    N_FUSED
+};
+
+/* Elements from one batch, head and row to the next; all 0: as the shape says.  With pages,
+ * batch leads from page to page.  The last dimension is always contiguous. */
+struct strides { size_t batch, head, row; };
+
+/* What is to be computed.  Sizes are element counts. */
+struct problem {
+    enum op op;
+    enum dtype dtype;       /* of x, w, q, k, v, y, o; bias and lse are always float */
+    size_t rows, cols;      /* softmax, logsoftmax, mean, fused_reduction */
+    size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
+    int causal;             /* key j is visible to query i when j <= i + seqlen_k - seqlen_q */
+    int has_bias;
+    float scale;            /* multiplies q.k; 1/sqrt(head_dim) unless given */
+    size_t n_updates;       /* update */
+    ptrdiff_t shift;        /* causal or window, of a part of a longer problem: i counts as
+                             * i + shift */
+    /* Query i stands at key i_0 = i + seqlen_k - seqlen_q and sees keys i_0 - window_left to
+     * i_0 + window_right, of which causal hides those behind i_0.  -1: no limit; else at
+     * most 2^40. */
+    int has_window;
+    ptrdiff_t window_left, window_right;
+    float softcap;          /* c > 0: the scaled score s becomes c tanh(s / c), before the
+                             * bias and the mask; 0: it stays s */
+    int has_sinks;          /* each query head has a logit that adds exp(sink) to l only */
+    /* Sequences of different lengths, one after another: q [heads_q, total_q, head_dim],
+     * k [heads_kv, total_k, head_dim], lse [heads_q, total_q].  batch is their number,
+     * seqlen_q and seqlen_k are the lengths of the longest. */
+    int packed;
+    size_t total_q, total_k;
+    int has_lengths;        /* sequence b has seqlens_k[b] keys, the first of seqlen_k */
+    /* Keys in pages: k [n_pages, heads_kv, page_size, head_dim], v likewise; 0: no pages. */
+    size_t page_size, n_pages, pages_per_sequence;
+    struct strides q_strides, k_strides, v_strides, o_strides;
+    /* A bias for each batch or head, or one that repeats: that of query i and key j stands at
+     * batch * b + head * h + row * i + j, modulo 2^64 (a row stride of -1 is a Toeplitz matrix,
+     * such as ALiBi's).  Without has_bias_strides: bias [seqlen_q, seqlen_k] for all heads. */
+    int has_bias_strides;
+    struct strides bias_strides;
+};
+
+/* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
+ * score: causal, the bias, or arithmetic.  A query without any other key gives o = 0 and
+ * lse = -INFINITY, or the sink.  A score of NaN or +INFINITY gives NaN in the whole row.
+ *
+ * Where the data is.  For a GPU variant these are device addresses.  Inputs that an
+ * operation does not use are NULL.  Outputs never overlap inputs. */
+struct arrays {
+    const void *x, *w;
+    void *y;
+    const void *q, *k, *v;
+    const float *bias;
+    const float *sinks;         /* [heads_q] */
+    const int32_t *cu_seqlens_q, *cu_seqlens_k; /* packed: [batch + 1] where each sequence
+                                 * begins, and the total; on the device for a GPU variant */
+    const int32_t *seqlens_k;   /* [batch] keys of each sequence */
+    const int32_t *page_table;  /* [batch, pages_per_sequence] a sequence's pages */
+    void *o;                    /* an output, of backward an input; so is lse */
+    float *lse;
+    float *l;                   /* as lse, or NULL: then l = sum exp(s - m), and lse takes m.  For
+                                 * parts that are merged; only all_cores knows it */
+    const void *d_o;            /* [as o] backward: the gradient that comes in, "do" */
+    void *dq, *dk, *dv;         /* [as q, k, v], contiguous; over all query heads of the group */
+    float *dsinks;              /* [heads_q] */
+    const size_t *index;        /* [n_updates] the key row that update u replaces */
+    const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
+    void *workspace;            /* variant_scratch() bytes, 1024-byte aligned */
+    void *stream;               /* cudaStream_t of a GPU variant; NULL: the default one */
+};
+
+/* What theory says a variant costs. */
+struct cost {
+    double passes; /* reads and writes of the whole large array: x, or the scores */
+    double bytes;  /* main-memory bytes moved, if nothing but one row or tile stays cached */
+    double exps;   /* exponentials evaluated */
+    double rfo_bytes; /* bytes of read-for-ownership, not part of `bytes`: before a CPU
+                       * writes to a line that is not cached, it reads the line */
+};
+
+/* For a model of tiles of br queries: the keys that some query of a tile sees, summed over the tiles
+ * of a head; and *pairs, those keys times the tile's queries. */
+double keys_of_tiles(const struct problem *p, size_t br, double *pairs);
+
+enum device {
+    ON_CPU,
+    ON_GPU,
+    GPU_ON_CPU  /* a CUDA kernel executed on the CPU, block by block */
+};
+
+#define TYPE(t) (1u << (t))
+#define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
+
+/* What a problem can ask for beyond the plain operation.  A variant lists what it supports;
+ * the harness refuses the rest, also a feature that is younger than the variant.  A new one
+ * gets a bit here, and a condition and its words in problem/feature.h. */
+enum feature {
+    WITH_CAUSAL = 1 << 0,     /* query i does not see keys behind it */
+    WITH_BIAS = 1 << 1,       /* an additive bias [seqlen_q, seqlen_k] */
+    WITH_GROUPS = 1 << 2,     /* heads_q > heads_kv: query heads share a key head */
+    WITH_HEAD_DIM_V = 1 << 3, /* head_dim_v != head_dim */
+    WITH_SHIFT = 1 << 4,      /* a mask shifted as in a part of a longer problem */
+    WITH_WINDOW = 1 << 5,     /* query i sees keys near i only */
+    WITH_SOFTCAP = 1 << 6,    /* scores c tanh(s / c) */
+    WITH_SINKS = 1 << 7,      /* a logit per query head that has no value */
+    WITH_PACKED = 1 << 8,     /* sequences of different lengths, one after another */
+    WITH_PAGES = 1 << 9,      /* keys and values in pages */
+    WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
+    WITH_BIAS_STRIDES = 1 << 11, /* a bias for each batch or head, or one that repeats */
+    WITH_LENGTHS = 1 << 12,   /* sequences that use the first keys of those that are there */
+    FEATURES_END = 1 << 13
+};
+
+/* The four features that each attention of stages 1 to 4 has.  This set never grows: a
+ * variant that supports more adds it, as in BASIC_FEATURES | WITH_WINDOW. */
+#define BASIC_FEATURES (WITH_CAUSAL | WITH_BIAS | WITH_GROUPS | WITH_HEAD_DIM_V)
+
+/* What a CPU variant says of itself from stage 2 on: right for all scores and masks. */
+#define SAFE_ON_CPU                                                                        \
+    .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
+    .masked_rows = 1, .isolates_v = 1
+
+/* Where a variant stands in `list` and `check`: the folder of its file. */
+enum group {
+    IN_LESSON,   /* stage.c and what lies beside it */
+    IN_FAST,     /* fast/: faster CPU variants */
+    IN_GPU,      /* gpu/ */
+    IN_ASIDES,   /* variants/ */
+    IN_PORTABLE, /* portable/: rungs for any GPU */
+    IN_HOPPER,   /* hopper/: rungs for sm_90a */
+    IN_SPLIT_KV, /* split_kv/: for few queries */
+    IN_BACKWARD, /* backward/: the gradients */
+    N_GROUPS
+};
+
+typedef void variant_function(const struct problem *p, const struct arrays *a);
+
+/* Stands for a function that only a GPU has, in the form of a variant built for the CPU. */
+variant_function needs_gpu;
+
+/* A function and the operation that it does. */
+struct op_function { enum op op; variant_function *function; };
+
+/* One row, x (n) -> y: the harness goes through the rows, and ignores what is returned. */
+typedef float function_of_row(const float *x, float *y, size_t n);
+struct row_operation { enum op op; function_of_row *function; };
+
+/* One head of attention (stage.h): the harness goes through batches and heads. */
+struct head;
+typedef void function_of_head(const struct head *h);
+struct head_operation { enum op op; function_of_head *function; };
+enum { MOST_OF_A_KIND = 3 };
+
+/* One way of doing a stage.  Fields that do not apply are left out (0 or NULL). */
+struct variant {
+    const char *name;
+    const char *idea;              /* one line */
+    enum group group;              /* its heading in `list` */
+    enum device device;
+    int least_arch;                /* GPU: 75, 80, 90: least compute capability x 10 */
+    int only_arch;                 /* GPU: 90 for sm_90a code that runs nowhere else, or 0 */
+    int all_cores;                 /* CPU: uses every thread OpenMP gives */
+    unsigned types;                /* TYPE(F32) | ... */
+    unsigned supports;             /* WITH_CAUSAL | ...; 0: no feature at all */
+    float max_score;               /* right while every |score| <= max_score; INFINITY: always */
+    int masked_rows;               /* a fully masked row gives 0 (o, y) and -INFINITY (lse) */
+    int isolates_v;                /* NaN or inf in a masked row of v does not leak; of backward,
+                                    * in any of q, k, v and do */
+    int in_any_order;              /* blocks add in any order: runs may differ in the last bits */
+    int lse_may_be_null;           /* of attention, where nobody wants it; else it is written */
+    /* NULL when the shape is supported, else what is not: "head_dim 300".
+     * Types, operations, features and the machine are checked by the harness. */
+    const char *(*refuses)(const struct problem *p);
+    /* NULL when this machine has the instructions, else what it lacks: "AMX for bf16". */
+    const char *(*lacks)(void);
+    /* CPU variant on a matrix unit: multiplies what lies in the unit's registers for a
+     * millisecond and returns the flops.  NULL: its products are those of the fma ceiling. */
+    double (*matrix_flops)(void);
+    /* For a variant that chooses: the name of what it takes for p, or a tile and why. */
+    const char *(*picks)(const struct problem *p);
+    size_t (*workspace)(const struct problem *p); /* bytes; by_head: of h->scratch */
+    struct cost (*cost)(const struct problem *p);
+    /* What it does: {{OP_SOFTMAX, softmax_row}}, an operation in one of three ways.  With all_cores
+     * the harness hands rows, or some queries of a head, to each core. */
+    struct row_operation by_row[MOST_OF_A_KIND];
+    struct head_operation by_head[MOST_OF_A_KIND];
+    int stores_scores;             /* by_head: the harness gives it memory for s and p */
+    struct op_function does[N_OPS + 1]; /* the whole problem */
+    const struct variant *on_gpu;  /* the same kernel compiled for the GPU: GPU_TWIN(name) */
+};
+
+/* Does v do op? */
+int variant_does(const struct variant *v, enum op op);
+
+/* Is its function for op one that only a GPU has? */
+int variant_only_on_gpu(const struct variant *v, enum op op);
+
+/* Bytes of a->workspace for p. */
+size_t variant_scratch(const struct variant *v, const struct problem *p);
+
+/* Computes p, whose arrays v can reach. */
+void variant_call(const struct variant *v, const struct problem *p, const struct arrays *a);
+
+struct options; /* a command line (program/options.h) */
+
+/* A way to share one attention problem between several ranks (common/core/ranks). */
+struct strategy {
+    const char *name, *idea;
+    int is_ring;   /* queries are cut too, and keys travel; else a tree: keys alone are cut */
+    int is_zigzag; /* ring: two chunks a rank, which balance a causal mask */
+    int reduces;   /* tree: the machine's own reduction, in any order; else merged by rank */
+};
+
+struct stage {
+    int number;                            /* 1 to 5 */
+    const char *name;                      /* the directory: "03_online_softmax" */
+    const char *idea;                      /* one line */
+    /* Ends with NULL.  The plain one first; of several that do a problem equally well, `run`
+     * takes the last (program/run.h). */
+    const struct variant *const *variants;
+    /* `trace` runs the first variant on one row of scores, and watches (stage.h).  Here: also
+     * attention, on a query with these scores. */
+    int traces_attention;
+    /* Prints what follows the trace of scores x (n) and values v (n, 2), (1, j) each; or NULL. */
+    void (*after_trace)(const float *x, size_t n, const float *v);
+    const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */
+    /* check, bench or run (`verb`, a bit of program/options.h) on several ranks: with --gpus, or
+     * always where the program is of several ranks. */
+    int (*on_ranks)(const struct stage *stage, unsigned verb, const struct options *opt);
+    const char *ranks;             /* "3 ranks": a program of several; else NULL */
+};
+
+/* The program: parses the command line, does the verb, returns the exit status
+ * (0 done or passed, 1 failed, 2 bad usage or input, 77 skipped). */
+int stage_main(int argc, char **argv, const struct stage *stage);
+
+#ifdef __cplusplus
+}
+#endif
+
+#include "problem/mask.h" /* which keys a query sees */
+#include "problem/size.h" /* sums and products of sizes */
+#endif

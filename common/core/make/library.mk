@@ -1,0 +1,71 @@
+# library.mk: the C library, from the stages' own files, and its installation.
+#
+#   $(BUILD)/libfive_steps.so, $(BUILD)/libfive_steps.a   export five_steps_* and nothing else
+#
+# CPU files are compiled once more, as position-independent code; nvcc's objects are that.
+
+LIBRARY := $(BUILD)/libfive_steps
+FIVE_STEPS_VERSION := $(shell sed -n 's/.*FIVE_STEPS_VERSION "\(.*\)".*/\1/p' common/products/library/five_steps.h)
+# What `--version` of a program says is the library's version.
+$(BUILD)/obj/common/core/program/cli.o: PROVENANCE = '-DVERSION="$(FIVE_STEPS_VERSION)"'
+LIBRARY_SONAME := libfive_steps.so.$(firstword $(subst ., ,$(FIVE_STEPS_VERSION)))
+LIBRARY_C := $(addprefix common/products/library/,five_steps.c describe.c request.c) \
+             $(addprefix common/core/problem/,arrays.c heads.c host_memory.c operation.c dtype.c) \
+             $(addprefix 04_monoid_tiled_cpu/fast/,microkernel.c softmax.c tiled.c gradient.c \
+                 bf16.c dot_bf16.c amx.c) \
+             $(if $(CUDA),,common/products/library/backend_none.c)
+LIBRARY_O := $(LIBRARY_C:%.c=$(BUILD)/obj/pic/%.o)
+LIBRARY_CUDA_O := $(if $(CUDA),$(BUILD)/obj/common/products/library/backend_gpu.cuda.o \
+                    $(call twins_of,05_flash_cuda) $(call twins_of,03_online_softmax))
+LIBRARY_NAMES := -Wl,--version-script=common/products/library/five_steps.map
+LIBRARY_LINK := $(if $(CUDA),$(CXX),$(CC))
+
+$(BUILD)/obj/pic/%.o: %.c $(BUILD)/config
+	$(call says,cc   ,$< (position-independent))
+	$(Q)$(CC) $(CFLAGS_ALL) $(INSTRUCTIONS) -fPIC -fexceptions -ffunction-sections $(INCLUDE) -c $< -o $@
+
+# The tests have the GPU's code executed on the CPU.
+LIBRARY_TEST_O := $(addprefix $(BUILD)/obj/common/products/library/,five_steps.o describe.o request.o \
+                              backend_gpu.cpu.o)
+$(LIBRARY_TEST_O): private CFLAGS += -fexceptions
+
+$(BUILD)/obj/common/products/library/backend_gpu.cuda.o: private PROVENANCE = \
+    '-DCUDA_COMPILER="nvcc $(NVCC_VERSION) $(CUDA_ARCH)"'
+
+$(LIBRARY).so: $(LIBRARY_O) $(LIBRARY_CUDA_O) common/products/library/five_steps.map $(BUILD)/config.link
+	$(call says,link ,$@)
+	$(Q)$(LIBRARY_LINK) -shared -Wl,-soname,$(LIBRARY_SONAME) \
+	    $(LIBRARY_NAMES) -Wl,-z,defs -Wl,--gc-sections \
+	    $(FAST) $(CFLAGS) $(filter %.o,$^) $(LIBS) -o $@
+
+# All objects as one, in which every other name is local: what the archive's user calls
+# `merge` stays the user's.
+$(LIBRARY).a: $(LIBRARY_O) $(LIBRARY_CUDA_O) $(BUILD)/config.link
+	$(call says,ar   ,$@)
+	$(Q)rm -f $@ && $(LD) -r $(filter %.o,$^) -o $(BUILD)/obj/five_steps.o
+	$(Q)objcopy -w --keep-global-symbol='five_steps_*' $(BUILD)/obj/five_steps.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/five_steps.o
+
+library: $(LIBRARY).so $(LIBRARY).a $(BUILD)/five_steps_tensors.abi3.so
+
+# The part of the Python package that is in C, where Python's headers are: it serves every
+# Python from 3.10 that has a GIL.
+PACKAGE_PYTHON ?= python3
+$(BUILD)/five_steps_tensors.abi3.so: common/products/library/python/tensors.c common/products/library/five_steps.h \
+                                     $(BUILD)/config
+	$(Q)headers=$$($(PACKAGE_PYTHON) -c 'import sys, sysconfig as s; print(s.get_path("include") if \
+	    sys.version_info >= (3, 10) and not s.get_config_var("Py_GIL_DISABLED") else "no such Python")'); \
+	if [ -e "$$headers/Python.h" ]; then \
+	    echo "  cc    $<"; $(CC) -O2 $(WARN) $(CFLAGS) -shared -fPIC -I"$$headers" $< -o $@; \
+	else echo "  no Python.h in '$$headers': small calls from Python will take longer"; fi
+
+# --- make install PREFIX=/usr/local [DESTDIR=/tmp/package]. ---
+LIBRARY_PRIVATE = -lm -lgomp -lpthread \
+    $(if $(CUDA),-lstdc++ -ldl -lrt -L$(CUDA_HOME)/lib64 -lcudart_static)
+.PHONY: library install uninstall
+install: library
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/products/library/install.sh $(BUILD) \
+	    "$(strip $(LIBRARY_PRIVATE))"
+
+uninstall:
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/products/library/install.sh --remove

@@ -1,0 +1,329 @@
+"""build.py: the book: every README and note of the tree as pages of one site.
+
+    build.py BUILD     writes BUILD/book/, with the functions in BUILD/figures.wasm
+
+The pages are the Markdown files that the repository shows.  They are copied to
+BUILD/book.src with three changes: a link to a source file leads to a page that shows the
+file, a code block that is an excerpt names its file and line, and a figure's mark
+(<!-- figure: one-row x=89,1&step=1 -->, with the picture that stands for it in the repository)
+becomes the figure in that state, which keeps the picture for a browser without scripts.
+MkDocs with its Material theme does the rest: navigation, search, light and dark.
+Formulas become MathML (hooks.py), which browsers draw without a script."""
+import base64
+import csv
+import html
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pygments
+from pygments import lexers
+from pygments.formatters import HtmlFormatter
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+IMAGE = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
+FIGURE = re.compile(r"<!-- figure: ([\w-]+) ?(\S*) -->\n(\[?!\[([^\]]*)\]\([^\n]*\n)?")
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
+ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
+LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
+             ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
+SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder"]
+UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
+SOURCE_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="{top}/figures/source.css"></head>
+<body><p><a href="{top}/index.html">Softmax to FlashAttention</a> / {name}</p>
+{body}</body></html>
+"""
+UNUSED = ["assets/javascripts/lunr", "sitemap.xml", "sitemap.xml.gz", "404.html"]
+BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions"]
+
+
+def tracked():
+    """The files of the repository, without what is built."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
+                            text=True, stdout=subprocess.PIPE, check=True).stdout
+    return sorted(name for name in listed.split("\n") if name and (ROOT / name).is_file())
+
+
+class Book:
+    def __init__(self, source):
+        self.source = source
+        self.files = tracked()
+        # those of common/products/course become pages of a student's repository, their links hold there
+        self.pages = [name for name in self.files if name.endswith(".md")
+                      and not name.startswith("common/products/course/pages/")]
+        self.shown = set()     # source files, and folders with a / behind, that get a page
+        self.broken = []
+
+    def code_page(self, name):
+        self.shown.add(name)
+        return f"source/{name}index.html" if name.endswith("/") else f"source/{name}.html"
+
+    def target(self, page, link):
+        """Where a link of a page leads in the book, or None to leave it alone."""
+        if re.match(r"[a-z]+:|#", link):
+            return None
+        path, _, anchor = link.partition("#")
+        here = pathlib.PurePosixPath(page).parent
+        name = os.path.normpath(here / path).removesuffix("/")
+        if name in self.pages:
+            return None
+        if f"{name}/README.md" in self.pages or (name == "." and page != "README.md"):
+            name = os.path.normpath(f"{name}/README.md")
+        elif name in self.files and not re.search(r"\.(png|svg)$", name):
+            name = self.code_page(name)
+        elif (ROOT / name).is_dir():
+            name = self.code_page(name + "/")
+        elif name not in self.files:
+            self.broken.append(f"{page}: {link}")
+            return None
+        else:
+            return None
+        return os.path.relpath(name, here) + (f"#{anchor}" if anchor else "")
+
+    def blocks(self, page, text):
+        """Under each excerpt of a source file its name and line."""
+        directory = page.split("/")[0] if page[0].isdigit() else ""
+
+        def block(match):
+            language, code = match[1], match[2]
+            for name in self.files if language in ("c", "cuda") and code.count("\n") > 1 else []:
+                if name.startswith(directory) and re.match(r"(?!tests/|.*exercises/).*\.(c|h|cu)$", name):
+                    before, found, _ = (ROOT / name).read_text(encoding="utf-8").partition(code)
+                    if found:
+                        line = before.count("\n") + 1
+                        link = os.path.relpath(self.code_page(name), pathlib.PurePosixPath(page).parent)
+                        return f"{match[0]}\n[{name}, line {line}]({link}#L-{line}){{ .excerpt }}\n"
+            return match[0]
+        return FENCE.sub(block, text)
+
+    def links(self, page, text):
+        def link(match):
+            to = self.target(page, match[2])
+            return match[0] if to is None else f"[{match[1]}]({to})"
+        parts = re.split(r"(^```.*?^```\n)", text, flags=re.M | re.S)
+        return "".join(part if part.startswith("```") else LINK.sub(link, part)
+                       for part in parts)
+
+    def page(self, name):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^\*In the book \(`make book`\) this figure .*\n\n", "", text)
+        text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
+                          f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
+                          f'{mark[3] or ""}\n</div>\n\n', text)
+        text = PICTURE.sub(r"[![\1](\2)](\2){ .zoom }", spaced_lists(text))
+        text = self.blocks(name, self.links(name, text))
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        for image in IMAGE.findall(text):
+            at = os.path.normpath(pathlib.PurePosixPath(name).parent / image)
+            if at in self.files:
+                (self.source / at).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / at, self.source / at)
+            else:
+                self.broken.append(f"{name}: {image}")
+
+    def source_page(self, name, site):
+        """A file with its lines, or a folder with its files, as a page without the theme."""
+        path = site / self.code_page(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            inside = [(file in self.shown, file.removeprefix(name)) for file in self.files if file.startswith(name)]
+            body = "".join(f'<li><a href="{file}.html">{file}</a></li>' if shown else f"<li>{file}</li>"
+                           for shown, file in inside).join(("<ul>", "</ul>"))
+        else:
+            text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+            language = LANGUAGES.get(pathlib.PurePosixPath(name).suffix, "text")
+            body = UNCOLOURED.sub(r"\1", pygments.highlight(
+                text, lexers.get_lexer_by_name(language, stripnl=False), HtmlFormatter(linespans="L")))
+        top = os.path.relpath(site, path.parent)
+        path.write_text(SOURCE_PAGE.format(name=html.escape(name), top=top, body=body),
+                        encoding="utf-8")
+
+
+def spaced_lists(text):
+    """Lists as the repository's pages are read, for Python's Markdown: a blank line before a list
+    that follows a line of text, and before what follows an item of several paragraphs; four
+    blanks before what belongs to an item.  A number that begins a line inside a paragraph begins
+    no list."""
+    out, fenced, before, inside, long = [], False, "", 0, False
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith("```")
+        item = not (fenced or fence) and ITEM.match(line)
+        number = not fenced and re.match(r"( +)(\d+)\. ", line)
+        if number and before.strip() and not re.match(rf"{number[1]}\d+\. ", before):
+            line = line.replace(".", "\\.", 1)
+        if item and before.strip() and not inside:
+            if FIRST.match(line):
+                out.append("")
+            else:
+                item = None
+        if item:
+            out += [""] * bool(long and before.strip())
+            inside, long = len(item[0]), False
+        elif inside and line.startswith(" " * inside):
+            line = " " * (4 - inside) + line
+            long |= not before.strip()
+        elif not before.strip() and line.strip() and not fenced:
+            inside = 0
+        fenced ^= fence
+        out.append(line)
+        before = line
+    return "\n".join(out)
+
+
+def functions():
+    """The body of softmax_row in stages 1 to 3, as the figures show it: {stage: lines}."""
+    out = {}
+    for path in sorted(ROOT.glob("0[1-3]_*/stage.c")):
+        text = path.read_text(encoding="utf-8")
+        body = text[text.index("static float softmax_row"):]
+        body = body[body.index("{\n") + 2:body.index("\n}")]
+        lines = [line.removeprefix("    ") for line in body.split("\n") if "watch(" not in line]
+        out[path.parent.name[1]] = "\n".join(line for line in lines if line)
+    return out
+
+
+def measured():
+    """Traffic of the last rung, predicted and counted, in a sentence; "" without a profile."""
+    path = ROOT / "notes/results/profile_05_flash_cuda.csv"
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["stage"] != "roof"
+                 and line["seqlen_q"] == line["seqlen_k"] and line["head_dim"] == "128"
+                 and line["dtype"] == "bf16"]
+    if not lines:
+        return ""
+    last = lines[-1]
+    megabytes = [float(last[name]) / 1e6 for name in ("bytes_predicted", "bytes_measured")]
+    return (f"Measured on an {last['machine'].replace('NVIDIA ', '')}, {last['seqlen_k']} keys, "
+            f"head_dim 128: the blocks of {last['variant']} ask for {megabytes[0]:.0f} MB. Main "
+            f"memory moved {megabytes[1]:.0f} MB; the L2 cache served the rest.")
+
+
+def title(name):
+    for line in (ROOT / name).read_text(encoding="utf-8").split("\n"):
+        if line.startswith("# "):
+            return line[2:].replace('"', "'")
+    return name
+
+
+def navigation(pages):
+    """The road with its exercises, the figures, then the notes under the headings of their
+    contents page."""
+    def entries(names, indent):
+        return [f'{indent}- "{title(name)}": {name}' for name in names if name in pages]
+    out, listed = ["nav:", "  - Start: README.md", "  - The road:"], set()
+    for stage in [name for name in pages if re.fullmatch(r"0\d_\w+/README.md", name)]:
+        folder = stage.split("/")[0]
+        inside = [name for name in pages if name.startswith(f"{folder}/") and name != stage]
+        listed.update([stage, *inside])
+        out += [f'    - "{title(stage)}":'] + entries([stage, *inside], " " * 6) if inside \
+            else entries([stage], " " * 4)
+    text = (ROOT / "notes/README.md").read_text(encoding="utf-8")
+    heading, groups = "Notes", {"Notes": ["notes/README.md"]}
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            heading = line[3:]
+        for name in re.findall(r"\]\(([\w./]+\.md)\)", line):
+            name = os.path.normpath(f"notes/{name}")
+            if name in pages and name not in listed:
+                groups.setdefault(heading, []).append(name)
+                listed.add(name)
+    listed.update(["README.md", "notes/README.md"])
+    groups["About the code"] = [name for name in pages if name not in listed]
+    for heading, names in groups.items():
+        if names:
+            out += [f'  - "{heading}":'] + entries(names, " " * 4)
+    return "\n".join(out) + "\n"
+
+
+def bundle_licences(site):
+    """The licence of what the pages carry, beside them."""
+    folder = site / "licences"
+    folder.mkdir(exist_ok=True)
+    shutil.copy2(ROOT / "LICENSE", folder / "five_steps.txt")
+    for name in BUNDLED:
+        for file in importlib.metadata.files(name) or []:
+            if re.search(r"(?i)licen[cs]e", file.name):
+                text = file.locate().read_text(encoding="utf-8")
+                (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def keep_inside(site):
+    """The theme lets a page from a file fetch a script for its search; ours stands in."""
+    outside = "https://unpkg.com/iframe-worker/shim"
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        if outside in text:
+            ours = os.path.relpath(site / "figures/search_frame.js", path.parent)
+            path.write_text(text.replace(outside, ours), encoding="utf-8")
+
+
+def words_only(site):
+    """The index of the search without numbers.  Lunr shortens its list of words to an automaton whose
+    nodes it compares as texts of edges and node numbers without anything between; where edges are
+    digits it takes two nodes for one, and then fails on words that are in no page."""
+    path = site / "search/search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for page in index["docs"]:
+        page["text"] = re.sub(r"(?<![\w.])[\d.]+(?!\w)", "", page["text"])
+    path.write_text(json.dumps(index), encoding="utf-8")
+    path.with_suffix(".js").write_text(f"var __index = {json.dumps(index)}", encoding="utf-8")
+
+
+def write_figures(folder, wasm):
+    """The scripts of the figures, and their data as scripts: a page from a file may fetch nothing."""
+    shutil.copytree(HERE / "figures", folder)
+    timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
+    rungs = (ROOT / "05_flash_cuda/rungs.h").read_text(encoding="utf-8")
+    data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
+            "MEASURED": measured(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
+            "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
+    (folder / "data.js").write_text("".join(
+        f"const {name} = {json.dumps(value)};\n" for name, value in data.items()), encoding="utf-8")
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    source, site = build / "book.src", build / "book"
+    shutil.rmtree(source, ignore_errors=True)
+    book = Book(source)
+    for name in book.pages:
+        book.page(name)
+    if book.broken:
+        sys.exit("book: links that lead nowhere:\n  " + "\n  ".join(book.broken))
+    write_figures(source / "figures", build / "figures.wasm")
+    config = build / "book.yml"
+    settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
+    scripts = "".join(f"  - figures/{name}.js\n" for name in SCRIPTS)
+    config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\n"
+                      f"hooks:\n  - {HERE}/hooks.py\nextra_css:\n  - figures/figures.css\n"
+                      f"extra_javascript:\n{scripts}{navigation(book.pages)}", encoding="utf-8")
+    status = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-c", "-f", config],
+                            check=False).returncode
+    if status:
+        sys.exit(status)
+    for name in sorted(book.shown):
+        book.source_page(name, site)
+    for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
+        shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
+    keep_inside(site)
+    words_only(site)
+    bundle_licences(site)
+
+
+if __name__ == "__main__":
+    main()

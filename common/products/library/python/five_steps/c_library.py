@@ -1,0 +1,142 @@
+"""c_library.py: libfive_steps by ctypes.  The structures, constants and functions are read from
+five_steps.h, so the header is the only place that describes them.
+
+The library is searched for in this order: $FIVE_STEPS_LIBRARY; beside this file (installed); in
+build/ (this repository); where the linker looks."""
+import ctypes.util
+import functools
+import os
+import re
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.abspath(os.path.join(HERE, *[os.pardir] * 5))
+
+
+def _header():
+    for folder in (HERE, os.path.join(TREE, "common", "products", "library")):
+        path = os.path.join(folder, "five_steps.h")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+    raise ImportError(f"five_steps.h was not found in {HERE}")
+
+
+_HEADER = _header()
+_TYPES = {"size_t": ctypes.c_size_t, "int": ctypes.c_int, "float": ctypes.c_float,
+          "ptrdiff_t": ctypes.c_ssize_t, "double": ctypes.c_double}
+
+
+def _constants():
+    """FIVE_STEPS_F32 and the others, without their prefix."""
+    values = {}
+    for body in re.findall(r"enum five_steps_\w+ \{(.*?)\}", _HEADER, re.DOTALL):
+        for i, entry in enumerate(body.split(",")):
+            name, _, value = entry.partition("=")
+            values[name.strip().removeprefix("FIVE_STEPS_")] = int(value) if value else i
+    return values
+
+
+def _fields(body):
+    """[(name, ctypes type)] of a struct's members."""
+    for line in filter(None, map(str.strip, body.split(";"))):
+        kind, names = re.fullmatch(r"(?:const )?((?:struct )?\w+) (.*)", line, re.DOTALL).groups()
+        for name in names.split(","):
+            pointer, name, count = re.fullmatch(r"\s*(\*?)(\w+)(?:\[(\d+)\])?", name).groups()
+            if count:
+                yield name, ctypes.c_char * int(count)
+            elif pointer:
+                yield name, ctypes.c_char_p if kind == "char" else ctypes.c_void_p
+            else:
+                yield name, _STRUCTS[kind] if kind.startswith("struct") else _TYPES[kind]
+
+
+_STRUCTS = {}
+for _name, _body in re.findall(r"\nstruct (five_steps_\w+) \{(.*?)\n?\};", _HEADER, re.DOTALL):
+    _STRUCTS["struct " + _name] = type(_name, (ctypes.Structure,), {"_fields_": list(_fields(_body))})
+
+globals().update(_constants())  # CPU, GPU, F32, F16, BF16, OK, INVALID, UNSUPPORTED, ...
+VERSION = re.search(r'FIVE_STEPS_VERSION "(.*)"', _HEADER)[1]
+Strides = _STRUCTS["struct five_steps_strides"]
+Error = _STRUCTS["struct five_steps_error"]
+
+
+def problem(name, **fields):
+    """A struct five_steps_NAME_problem; its field size says which fields its writer knows."""
+    kind = _STRUCTS[f"struct five_steps_{name}_problem"]
+    return kind(size=ctypes.sizeof(kind), **fields)
+
+
+AttentionProblem = functools.partial(problem, "attention")
+TYPES = {"f32": F32, "f16": F16, "bf16": BF16}  # noqa: F821  pylint: disable=undefined-variable
+
+
+class LibraryError(RuntimeError):
+    """What the library returned; code is one of the constants above."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class Library:
+    """A libfive_steps.so."""
+
+    def __init__(self, path):
+        self.so = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)
+        for name in ("version", "built_with"):
+            function = getattr(self.so, "five_steps_" + name)
+            function.restype = ctypes.c_char_p
+            setattr(self, name, function().decode())
+        self.level = self.so.five_steps_cpu_level()
+        if self.version != VERSION:
+            raise ImportError(f"{path} has version {self.version}; the package needs {VERSION}")
+        for name, arguments in re.findall(r"\nint (five_steps_\w+)\((.*?)\);", _HEADER, re.DOTALL):
+            kinds = [re.sub(r"const |\s*\w+$", "", a.strip()) for a in arguments.split(",")]
+            getattr(self.so, name).argtypes = [
+                ctypes.POINTER(_STRUCTS[kind[:-2]]) if kind.startswith("struct") else
+                ctypes.c_size_t if kind == "size_t" else ctypes.c_void_p for kind in kinds]
+
+    def call(self, name, described, *more):
+        """five_steps_NAME(described, more..., error); raises LibraryError."""
+        error = Error()
+        if getattr(self.so, "five_steps_" + name)(described, *more, error):
+            raise LibraryError(error.code, error.message.decode(errors="replace"))
+
+    def workspace(self, name, described):
+        """Bytes of workspace in the memory of the problem's device."""
+        size = ctypes.c_size_t()
+        self.call(name + "_workspace", described, ctypes.addressof(size))
+        return size.value
+
+    def kernel(self, described):
+        """Of an attention problem: the kernel's name, the bytes that it moves by its own model, and
+        what it takes for the problem's shape, in words."""
+        name, moved, choice = ctypes.c_char_p(), ctypes.c_double(), ctypes.c_char_p()
+        self.call("attention_kernel", described, ctypes.addressof(name), ctypes.addressof(moved))
+        self.call("attention_choice", described, ctypes.addressof(choice))
+        return name.value.decode(), moved.value, choice.value.decode()
+
+
+@functools.lru_cache(maxsize=None)
+def _loaded(path):
+    return Library(path)
+
+
+@functools.lru_cache(maxsize=None)
+def library(device=CPU):  # noqa: F821  pylint: disable=undefined-variable
+    """The library for problems on that device.  An installed package has one with the GPU's code for
+    any processor, and the CPU's part for better ones."""
+    named = os.environ.get("FIVE_STEPS_LIBRARY")
+    tried = [named] if named else [
+        os.path.join(HERE, "libfive_steps.so"), os.path.join(TREE, "build", "libfive_steps.so"),
+        *filter(None, [ctypes.util.find_library("five_steps")])]
+    for path in tried:
+        if os.path.exists(path) or os.sep not in path:
+            break
+    else:
+        raise ImportError("libfive_steps.so was not found in " + ", ".join(tried)
+                          + "; build it with `make library`, or set FIVE_STEPS_LIBRARY")
+    found = _loaded(path)
+    better = [path.removesuffix(".so") + f"-v{level}.so" for level in range(found.level, 2, -1)]
+    better = [path for path in better if os.path.exists(path)] if device == CPU else []  # noqa: F821
+    return _loaded(better[0]) if better else found

@@ -1,0 +1,78 @@
+"""accept.py: when a result may be published: its error is at most the allowed one.
+
+A NaN is never accepted.  For all scripts that measure; the rule of acceptance is that of common/core/verification.
+"""
+import math
+
+ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+def accepted(error, allowed):
+    """Whether error <= allowed; a NaN on either side is not."""
+    return bool(error <= allowed)
+
+
+def allowed_error(dtype, plain_error, largest_v, largest_s):
+    """The rule of acceptance of attention: of f32 twice the error of the safe computation in
+    float32, 1e-6 and one rounding of the scores; of 16 bits twice the error of the plain
+    16-bit computation and one rounding of the output."""
+    if dtype == "f32":
+        return (2 * plain_error + 1e-6 * max(1.0, largest_v)
+                + ROUNDOFF["f32"] * largest_s * largest_v)
+    return 2 * plain_error + ROUNDOFF[dtype] * largest_v
+
+
+def sampled(shape):
+    """(batch, head, rows) that are compared: of the first and the last head the last 256
+    queries, which see most keys."""
+    rows = slice(max(0, shape.seqlen_q - 256), shape.seqlen_q)
+    return [(0, 0, rows), (shape.batch - 1, shape.heads_q - 1, rows)]
+
+
+def reference(torch, shape, dtype, q, k, v, left=None, softcap=0.0, sinks=None):
+    """For each sample (float64 result, allowed error); left: the keys before its own that a query
+    sees; sinks: one for each query head."""
+    out, nq, nk = [], shape.seqlen_q, shape.seqlen_k
+    j = torch.arange(nk, device=q.device)[None]
+    for batch, head, rows in sampled(shape):
+        kv = head // (shape.heads_q // shape.heads_kv)
+        i = torch.arange(nq, device=q.device)[rows, None] + nk - nq
+        hidden = (j > i) & bool(shape.causal)
+        if left is not None:
+            hidden = hidden | (j < i - left)
+
+        def attention(kind, scale=1 / math.sqrt(q.shape[-1])):
+            s = q[batch, head, rows].to(kind) @ k[batch, kv].to(kind).T * scale
+            largest = float(s.abs().max())
+            s = softcap * torch.tanh(s / softcap) if softcap else s
+            s.masked_fill_(hidden, -math.inf)
+            most = s.max(-1, keepdim=True).values
+            p = torch.exp(s - most)
+            total = p.sum(-1, keepdim=True)
+            if sinks is not None:
+                total = total + torch.exp(sinks[head].to(kind) - most)
+            if kind == torch.float32 and dtype != "f32":
+                p = p.to(q.dtype).to(kind)  # the plain 16-bit computation rounds P and o
+            o = p @ v[batch, kv].to(kind) / total
+            return (o.to(q.dtype) if kind == torch.float32 else o), largest
+        want, largest_s = attention(torch.float64)
+        want = want.nan_to_num(nan=0.0)  # a row that sees no key is 0
+        plain, _ = attention(torch.float32)
+        error = float((plain.double().nan_to_num(nan=0.0) - want).abs().max())
+        out.append((want, allowed_error(dtype, error, float(v[batch, kv].abs().max()),
+                                        largest_s)))
+    return out
+
+
+def nearest(results, known):
+    """(largest error, allowed error) of the result that comes nearest to its limit; known: (float64
+    result, allowed error) of each."""
+    pairs = [(float((x.double() - want).abs().max()), allowed)
+             for x, (want, allowed) in zip(results, known)]
+    wrong = [pair for pair in pairs if not accepted(*pair)]
+    return wrong[0] if wrong else max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 0)
+
+
+def compare(shape, o, known):
+    """The same of o beside reference()."""
+    return nearest([o[place] for place in sampled(shape)], known)

@@ -1,0 +1,180 @@
+"""tables_ladder.py: the tables of stage 5's ladder, and what its figures are made from too.
+
+Attention of 16k tokens and 2048 columns over all heads, as peers_gpu.py measures it: rungs 1
+and 2 in float32, the others in bfloat16.
+"""
+import functools
+import statistics
+
+from asides import ASIDES, FEW_KEYS, RUNG, SHAPES, text_of
+from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
+from registry import table
+from results import Malformed, each, need, read_lines
+from words import grid, in_brackets, listing, markdown, panel_text, shape_text, si, significant
+
+PROFILE = "profile_05_flash_cuda.csv"
+LADDER = "hopper/ladder.csv"  # all rungs in one process, 4k keys, in several rounds
+# column of the profile: how its two values are introduced
+COUNTERS = {"tensor_pct": "tensor cores busy", "exp_pct": "exponential unit busy",
+            "fma_pct": "multiply-add units busy", "issue_pct": "issue slots used",
+            "shared_pct": "shared memory busy", "warps_pct": "warps present",
+            "clock_ghz": "clock"}
+
+
+@functools.cache
+def read_profile(data):
+    """{(variant, head_dim): line} of what `make profile 5` counted, as texts."""
+    lines = data.file(PROFILE, read_lines)
+    if "tensor_pct" not in lines:
+        raise Malformed(f"{PROFILE}: is not what `make profile 5` writes")
+    return {(line.variant, float(line.head_dim)): line for line in each(lines)}
+
+
+# --- The tables ---
+
+@table("roofs")
+def roofs(data):
+    """The last rung without softmax by length, and the share of it that is reached."""
+    rows = data.with_roofs.query(
+        "op == 'attention' and device == 'gpu' and head_dim == head_dim_v and seqlen_q == seqlen_k "
+        "and batch * heads_q * seqlen_q * head_dim == 16384 * 2048")
+    roof = need(rows[rows.variant == ROOF],
+                "no measurement of the roof; peers_gpu.py --variants all makes it")
+    used, cells = roof[roof.length >= 512], {}
+    gemm = roof.groupby(["head_dim", "causal"]).ceiling.max() / 1000
+    last = rows[rows.variant == LAST].set_index(["head_dim", "causal", "length"]).gflops
+    for row in each(used.sort_values(["head_dim", "causal", "length"])):
+        key, panel = (row.head_dim, row.causal), panel_text(row.head_dim, row.causal)
+        share = last.get((*key, row.length), 0) / row.gflops
+        cells[panel, si(row.length)] = f"{row.gflops / 1000:.0f} ({100 * share:.0f} %)"
+        cells[panel, "GEMM"] = f"{gemm[key]:.0f}"
+    return ("TFLOP/s without softmax (the share that the last rung reaches).",
+            grid("bf16", cells, columns=[*map(si, sorted({*used.length})), "GEMM"]), used)
+
+
+@table("decode")
+def decode(data):
+    """One query: how fast rungs 1, 2 and the last ones, split-KV and the peers read K and V, each
+    counted once."""
+    rows = data.rows.query("op == 'attention' and device == 'gpu' and seqlen_q == 1 and "
+                           "seqlen_k >= 8192 and stage in ('5', 'peer')")
+    shown = {*IN_FLOAT, LAST_PORTABLE, LAST, SPLIT, f"{SPLIT}_f32"}
+    rows = need(rows[(rows.stage == "peer") | rows.variant.isin(shown)],
+                "no measurement of one query on a GPU")
+
+    def shape(row):
+        return f"{row.dtype}, {shape_text(row)}"
+    shapes = dict.fromkeys(map(shape, sorted(each(rows), key=lambda row: (
+        row.dtype == "f32", row.batch, row.heads_q, row.heads_kv, row.seqlen_k))))
+    place, cells = listed("5"), {}
+    for row in sorted(each(rows), key=lambda row: (row.stage == "peer",
+                                                   place.get(row.variant, len(place)))):
+        size = 4 if row.dtype == "f32" else 2
+        speed = size * row.batch * row.heads_kv * row.seqlen_k \
+            * (row.head_dim + row.head_dim_v) / row.median_s / 1e9
+        share = f"{100 * speed / row.ceiling:.0f} %" if row.ceiling_kind == "read" else ""
+        cells[row.variant, shape(row)] = f"{speed:.0f}{in_brackets(share)}"
+    return ("GB/s of K and V (percent of the read ceiling).", grid(
+        "variant", cells, columns=shapes), rows)
+
+
+@table("counters")
+def counters(data):
+    """What `make profile 5` counted in one launch of each rung."""
+    counted, names = read_profile(data), RUNGS + [ROOF, SPLIT]
+    lines = sorted((line for line in counted.values() if line.variant in names), key=lambda line: (
+        line.variant == SPLIT, float(line.head_dim), names.index(line.variant)))
+    as_it_is = {"tensor %": "tensor_pct", "exp %": "exp_pct", "fma %": "fma_pct",
+                "issue %": "issue_pct", "shared %": "shared_pct", "conflicts %": "conflict_pct",
+                "warps %": "warps_pct", "GHz": "clock_ghz"}
+    return "", listing(lines, {
+        "rung": lambda line: f"{number_of(line.variant)} {line.variant}"
+        if line.variant in RUNGS else line.variant,
+        "d": lambda line: line.head_dim,
+        "TFLOP/s": lambda line: significant(float(line.gflops) / 1000),
+        **{head: lambda line, column=column: getattr(line, column)
+           for head, column in as_it_is.items()},
+        "DRAM MB": lambda line: f"{float(line.bytes_measured) / 1e6:.0f}",
+        "registers": lambda line: line.registers,
+        "spilled bytes": lambda line: line.local_bytes}), counted.values()
+
+
+def seen(counted, names, look_at):
+    """'tensor cores busy 21 to 61 %' of the columns that a step says to look at."""
+    out = []
+    for column in look_at.split():
+        values = [getattr(counted.get((name, 128.0)), column, "") for name in names]
+        if all(values):
+            unit, digits = (" GHz", 2) if column == "clock_ghz" else (" %", 0)
+            out.append(f"{COUNTERS[column]} " + " to ".join(
+                f"{float(value):.{digits}f}" for value in values) + unit)
+    return "; ".join(out)
+
+
+def over_runs(ratios):
+    """'1.12 ± 0.01': the median of some runs, and how far from it the others lie."""
+    middle = statistics.median(ratios)
+    far = max(abs(ratio - middle) for ratio in ratios)
+    return f"{middle:.2f}" + (f" ± {far:.2f}" if len(ratios) > 1 else "")
+
+
+@table("asides")
+def asides(data):
+    """What each aside gains over rung 13, where it should pay."""
+    runs, used, base = {}, [], {}
+    for row in each(data.file("hopper/asides.csv")):
+        name, shape = row.variant.removeprefix("with_"), (row.head_dim, row.seqlen_k, row.causal)
+        name = FEW_KEYS if (name, row.seqlen_k) == (LAST, 128) else name
+        if name == RUNG:
+            base[shape] = row
+        elif (*shape[:1], row.batch, *shape[1:]) in SHAPES.get(name, []):
+            at = f"{panel_text(shape[0], shape[2])}, {si(shape[1])} keys: "
+            runs.setdefault(name, {}).setdefault(at, []).append(base[shape].median_s / row.median_s)
+            used += [row, base[shape]]
+    need(runs, "no measurement of the asides; common/products/reports/asides.py makes it")
+    texts = {name: text_of(name).split("\n") for name in ASIDES}
+    return "", listing(ASIDES, {
+        "aside": lambda name: f"`{name}`",
+        "what it changes": lambda name: texts[name][0].removeprefix("Aside: "),
+        "lines": lambda name: str(sum(line[:1] in ("+", "-") for line in
+                                      texts[name][texts[name].index("") + 3:])),
+        "times as fast as rung 13": lambda name: "; ".join(
+            at + over_runs(ratios) for at, ratios in runs.get(name, {}).items())}), used
+
+
+@table("levers")
+def levers(data):
+    """What each change gained or lost, by head_dim: a line for each lever."""
+    usual, others, cells = ["64", "128", "256"], "80, 96, 192", {}
+    for line in each(data.file("hopper/levers.csv", read_lines)):
+        at = line.head_dim if line.head_dim in usual else others
+        cells.setdefault((line.lever, at), []).append(
+            f"{line.ratio} ({'causal ' * (line.mask == 'causal')}{si(line.seqlen)})")
+    return "", grid("change", {at: ", ".join(texts) for at, texts in cells.items()},
+                    columns=[*usual, others], head="d = {}".format), []
+
+
+@table(r"steps-(\d+)-(\d+)")
+def steps(data, first, last):
+    """Rungs A to B: what was expected and why, what came in each run, and the counter beside it."""
+    pairs = [*zip(STEPS, STEPS[1:])][max(int(first), 2) - 2:int(last) - 1]
+    rows = data.file(LADDER)
+    panels = {key: dict([*panel.groupby("variant").median_s])
+              for key, panel in rows.groupby(["head_dim", "causal"])}
+    measured = [f"measured, {panel_text(*key)}" for key in panels]
+    columns, cells = ["rung", *measured], []
+    for before, step in pairs:
+        names = before["variant"], step["variant"]
+        gains = ([b / a for b, a in zip(*(panel.get(name, ()) for name in names))]
+                 for panel in panels.values())
+        cells.append([f"{number_of(names[1])} `{names[1]}`",
+                      *(over_runs(gain) if gain else "" for gain in gains)])
+    if not data.machine:  # what was expected stands in the table of the first machine alone
+        columns = [columns[0], "expected", "because", *measured, "counted, d = 128"]
+        cells = [[cell[0], step["expected"], step["because"], *cell[1:],
+                  seen(read_profile(data), (before["variant"], step["variant"]), step["look_at"])]
+                 for cell, (before, step) in zip(cells, pairs)]
+    lines = markdown(columns, cells)
+    if not data.machine:
+        lines[1] = "|" + " :-- |" * 3 + " --: |" * len(panels) + " :-- |"
+    return f"Times as fast as the rung before, {si(rows.seqlen_k.max())} keys.", lines, rows
