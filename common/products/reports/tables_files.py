@@ -100,7 +100,7 @@ def serving(data):
             + "; ".join(f"{text} ({name})" for name, text in BASELINES.items())
             + " over the measured time. Bound: the ratio of a kernel whose only loss is that it "
             "computes whole blocks of keys" + "; last column: times as fast as FlashAttention-4 in "
-            "the same rounds" * with_peer + of_runs(sizes, "; the least and the largest ratio of {} runs") + ".",
+            "the same rounds" * bool(with_peer) + of_runs(sizes, "; the least and the largest ratio of {} runs") + ".",
             [*listing([row for row in rows if not row.variant.startswith("call:")], {
                 "feature": lambda row: row.variant.split(": ")[0],
                 "": lambda row: row.variant.split(": ")[1].replace(";", ","),
