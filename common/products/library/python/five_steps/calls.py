@@ -1,59 +1,7 @@
 """calls.py: the arguments of attention and decode, checked, as a problem of the library."""
-import math
-import operator
-
 from . import c_library
 from .arrays import FiveStepsError, kind_of, strides_of, type_of, usable
-
-FAR = 1 << 40  # no sequence is longer
-
-
-def whole(name, value, least):
-    """value as a Python integer."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise FiveStepsError(f"{name} is {value!r}; give a whole number") from None
-    if number < least:
-        raise FiveStepsError(f"{name} is {number}; give {least} or more")
-    return number
-
-
-def real(name, value, given):
-    """value as a float32's number; `given` says which numbers are fine: a test and its words."""
-    is_fine, words = given
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise FiveStepsError(f"{name} is {value!r}; give {words}") from None
-    vanishes, overflows = 0 < abs(number) <= 2.0 ** -150, abs(number) >= 2.0 ** 128
-    if vanishes or overflows or math.isnan(number) or not is_fine(number):
-        raise FiveStepsError(f"{name} is {number}; give {words}")
-    return number
-
-
-SCALE = (lambda x: x != 0), "a finite number that is not 0 in float32"
-SOFTCAP = (lambda x: x >= 0), "None, or a finite number above 0 in float32"
-
-
-def score_options(causal, scale, window, softcap):
-    """(causal, left, right, softcap, scale): what acts on the scores, checked; 0 for what is not
-    given, and -1 for no limit of the window."""
-    left, right = -1, -1
-    if window is not None:
-        try:
-            left, right = window
-        except (TypeError, ValueError):
-            raise FiveStepsError(f"window is {window!r}; give (left, right), -1 for no limit") from None
-        left, right = (min(whole("window", w, -1), FAR) for w in (left, right))
-    return (bool(causal), left, right, 0.0 if softcap is None else real("softcap", softcap, SOFTCAP),
-            0.0 if scale is None else real("scale", scale, SCALE))
-
-
-def score_fields(causal, left, right, softcap, scale):
-    """The same as fields of the problem."""
-    return {"causal": causal, "window": (left, right) != (-1, -1), "window_left": left,
-            "window_right": right, "softcap": softcap, "scale": scale}
+from .options import score_fields
 
 
 class Call:

@@ -1,9 +1,8 @@
 """operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
-import math
-
-from . import c_library
-from .arrays import FiveStepsError, is_tensor, kind_of, type_of
-from .calls import attention_call, decode_call, run, score_options, whole
+from .arrays import FiveStepsError, is_tensor, kind_of
+from .calls import attention_call, decode_call
+from .options import attention_options, decode_options, whole
+from .rows import compute_merge, compute_softmax
 
 _torch_operations = []  # the module, once a tensor came in
 
@@ -14,23 +13,6 @@ def torch_operations():
         from . import torch_operations as module  # pylint: disable=import-outside-toplevel
         _torch_operations.append(module)
     return _torch_operations[0]
-
-
-def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k):
-    """What a caller gave beside the arrays, checked: the rest of attention_call()'s arguments."""
-    q, sums_q, sums_k = arrays[0], *arrays[6:]
-    if layout not in ("bhld", "blhd"):
-        raise FiveStepsError(f"layout is '{layout}'; give 'bhld' or 'blhd'")
-    if (sums_q is None) != (sums_k is None):
-        raise FiveStepsError("cu_seqlens_q and cu_seqlens_k belong together; give both")
-    packed = sums_q is not None
-    rows_first = packed or layout == "blhd"
-    if rows_first and hasattr(q, "ndim") and (q.ndim != 3 if packed else q.ndim < 3):
-        raise FiveStepsError("packed arrays are [total, heads, head_dim]" if packed else
-                             "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
-                             "heads, head_dim]")
-    return (whole("max_seqlen_q", max_seqlen_q or 0, 0), whole("max_seqlen_k", max_seqlen_k or 0, 0),
-            *score_options(causal, scale, window, softcap), rows_first)
 
 
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
@@ -150,15 +132,6 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     return (o, lse) if return_lse else o
 
 
-def decode_options(scale, window, softcap, layout):
-    """What a caller gave beside the arrays, checked: the rest of decode_call()'s arguments."""
-    if layout not in ("heads_first", "pages_first"):
-        raise FiveStepsError(f"layout is '{layout}'; give 'heads_first' or 'pages_first'")
-    left = -1 if window is None else whole("window", window, 0)
-    _, left, _, softcap, scale = score_options(False, scale, (left, -1), softcap)
-    return left, softcap, scale, layout == "pages_first"
-
-
 def _lengths(kind, lengths, longest, room):
     """The number of keys of each sequence, and a bound on it."""
     if kind.device(lengths) == "cpu" and lengths.shape[0]:
@@ -168,18 +141,6 @@ def _lengths(kind, lengths, longest, room):
                                  f"{room} keys")
         longest = max(most, longest)
     return lengths, min(longest or room, room)
-
-
-def compute_softmax(x):
-    """Softmax of the last dimension."""
-    kind = kind_of({"x": x})
-    x = kind.contiguous(x)
-    y = kind.empty(tuple(x.shape), x)
-    problem = c_library.problem(
-        "softmax", type=type_of(kind, {"x": x}), rows=math.prod(x.shape[:-1]), cols=x.shape[-1],
-        x=kind.address(x), y=kind.address(y), **kind.place(x))
-    run(kind, x, "softmax", problem)
-    return y
 
 
 def softmax(x, dim=-1):
@@ -192,27 +153,6 @@ def softmax(x, dim=-1):
         raise FiveStepsError(f"dim is {dim}, but x has {x.ndim} dimensions")
     compute = torch_operations().softmax if is_tensor(x) else compute_softmax
     return compute(x.swapaxes(dim, -1)).swapaxes(dim, -1)
-
-
-def compute_merge(o1, lse1, o2, lse2):
-    """The SE monoid's operation on partial results."""
-    kind = kind_of({"o1": o1, "lse1": lse1, "o2": o2, "lse2": lse2})
-    number = type_of(kind, {"o1": o1, "o2": o2})
-    for name, lse, o in (("lse1", lse1, o1), ("lse2", lse2, o2)):
-        if lse.dtype != kind.f32:
-            raise FiveStepsError(f"{name} is {lse.dtype}; give float32")
-        if tuple(o.shape) != tuple(o1.shape) or tuple(lse.shape) != tuple(o1.shape[:-1]):
-            raise FiveStepsError(f"{name} is {list(lse.shape)}, its o {list(o.shape)}, o1 "
-                                 f"{list(o1.shape)}; give o1 and o2 alike, and of each lse the "
-                                 "shape of o without its last dimension")
-    o1, lse1, o2, lse2 = (kind.contiguous(a) for a in (o1, lse1, o2, lse2))
-    o, lse = kind.empty(tuple(o1.shape), o1), kind.empty(tuple(lse1.shape), o1, kind.f32)
-    problem = c_library.problem(
-        "merge", type=number, rows=math.prod(lse1.shape), head_dim_v=o1.shape[-1],
-        o1=kind.address(o1), o2=kind.address(o2), lse1=kind.address(lse1),
-        lse2=kind.address(lse2), o=kind.address(o), lse=kind.address(lse), **kind.place(o1))
-    run(kind, o1, "merge", problem)
-    return o, lse
 
 
 def merge(o1, lse1, o2, lse2):

@@ -10,8 +10,8 @@ import os
 
 import torch
 
-from . import c_library, operations
-from .calls import score_fields
+from . import c_library
+from .options import attention_options, decode_options, score_fields
 
 KEPT = 1024  # problems of different options; then all are forgotten
 ALL_KEYS = ctypes.c_size_t(-1).value
@@ -92,7 +92,7 @@ def attention(arrays, given, return_lse):
     if ready is None:
         if type(given[2]) is tuple and not _VALUES.issuperset(map(type, given[2])):
             return None
-        options = operations.attention_options(arrays, *given)
+        options = attention_options(arrays, *given)
         ready = _prepare((given, packed), (*given[:2], *given[3:]), *options[2:7])
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
@@ -122,7 +122,7 @@ def decode(arrays, keys, longest, given, return_lse):
     causal = not short and q.size(1) > 1
     ready = _ready.get((given, causal))
     if ready is None:
-        left, *score, _ = operations.decode_options(*given)
+        left, *score, _ = decode_options(*given)
         ready = _prepare((given, causal), given, causal, left, -1, *score)
     room = k.size(1 if order_k == ROWS_HEADS else 2)
     if table is not None:

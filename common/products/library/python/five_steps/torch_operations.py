@@ -3,9 +3,11 @@ its graph whole.  Needs PyTorch 2.4 or newer."""
 import torch
 from torch.autograd import forward_ad
 
-from . import c_library, operations, quick
+from . import c_library, quick
 from .arrays import FiveStepsError, kind_of
 from .calls import attention_call, decode_call
+from .options import attention_options
+from .rows import compute_merge, compute_softmax
 
 Tensor = torch.Tensor
 
@@ -136,7 +138,7 @@ _attention_once = _differentiable(_attention, _save_attention, _attention_gradie
 
 @_operator("softmax", "Tensor x", "Tensor")
 def _softmax(x):
-    return operations.compute_softmax(x)
+    return compute_softmax(x)
 
 
 @_softmax.register_fake
@@ -158,7 +160,7 @@ _softmax_once = _differentiable(_softmax, _save_softmax, _softmax_gradient)
 
 @_operator("merge", "Tensor o1, Tensor lse1, Tensor o2, Tensor lse2", "Tensor, Tensor")
 def _merge(*arrays):
-    return operations.compute_merge(*arrays)
+    return compute_merge(*arrays)
 
 
 @_merge.register_fake
@@ -286,7 +288,7 @@ def attention(arrays, given, return_lse, out):
     if gradient and out is not None:
         raise FiveStepsError("out has no gradient; leave it out, or call under torch.no_grad()")
     plain = not gradient and _is_plain(arrays)
-    options = operations.attention_options(arrays, *given)
+    options = attention_options(arrays, *given)
     if plain:
         return attention_call(arrays, *options, out).compute()
     o, lse = _attention_once(*arrays, *options)
@@ -296,7 +298,7 @@ def attention(arrays, given, return_lse, out):
 def softmax(x):
     """five_steps::softmax."""
     plain = not _derivative((x,)) and _is_plain((x,))
-    return operations.compute_softmax(x) if plain else _softmax_once(x)
+    return compute_softmax(x) if plain else _softmax_once(x)
 
 
 def merge(o1, lse1, o2, lse2):
@@ -304,7 +306,7 @@ def merge(o1, lse1, o2, lse2):
     arrays = o1, lse1, o2, lse2
     kind_of(dict(zip(("o1", "lse1", "o2", "lse2"), arrays)))
     plain = not _derivative(arrays) and _is_plain(arrays)
-    return (operations.compute_merge if plain else _merge_once)(*arrays)
+    return (compute_merge if plain else _merge_once)(*arrays)
 
 
 def repeated_decode(arrays, *more):
