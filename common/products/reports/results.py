@@ -83,10 +83,10 @@ def read_file(path):
     rows = rows.reindex(columns=[*rows, *(c for c in KINDS if c not in rows)], fill_value="")
     compared = rows.max_err != ""
     for column in rows.columns.difference(TEXTS):
-        try:
-            rows[column] = pd.to_numeric(rows[column]).astype(float)
-        except ValueError as error:
-            raise Malformed(f"{path}: {column}: {error}") from None
+        numbers = pd.to_numeric(rows[column], errors="coerce").astype(float)
+        if (bad := numbers.isna() & ~rows[column].str.lower().isin(["", "nan"])).any():
+            raise Malformed(f'{path}:{bad.idxmax() + 2}: {column} is "{rows[column][bad.idxmax()]}", no number')
+        rows[column] = numbers
     wrong = compared & ~(rows.max_err <= rows.allowed_err.fillna(sys.float_info.max))
     if wrong.any():
         raise Malformed(f"{path}:{wrong.idxmax() + 2}: a wrong result is not published")
