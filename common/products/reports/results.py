@@ -84,7 +84,7 @@ def read_file(path):
     compared = rows.max_err != ""
     for column in rows.columns.difference(TEXTS):
         numbers = pd.to_numeric(rows[column], errors="coerce").astype(float)
-        if (bad := numbers.isna() & ~rows[column].str.lower().isin(["", "nan"])).any():
+        if (bad := numbers.isna() & (rows[column] != "")).any():
             raise Malformed(f'{path}:{bad.idxmax() + 2}: {column} is "{rows[column][bad.idxmax()]}", no number')
         rows[column] = numbers
     wrong = compared & ~(rows.max_err <= rows.allowed_err.fillna(sys.float_info.max))
