@@ -13,8 +13,11 @@
  * that it then overwrites.  dQ = dS K is left to the next step as in rung 5; each consumer computes
  * two quarters of 64 columns.
  *
- * Neither P nor dS has an empty barrier.  A consumer has completed its dQ(u-2) before it writes
- * p(u) or ds(u-1): so who has seen p(u) or ds(u-1) knows that the place of dS(u-2) is free.
+ * Neither P nor dS has an empty barrier.  Consumer 0 overwrites dS(u-2) with p(u).  Its own dQ(u-2)
+ * has completed, for all its four warps: a wait speaks for the warpgroup (hopper_asynchrony.md,
+ * section 3).  Consumer 1's has, too: each of its warps waited for it before it arrived for
+ * ds(u-1), and consumer 0 has waited for these four arrivals to multiply dS(u-1).  Consumer 1
+ * overwrites p(u) with dS(u), warp by warp what the same warp has read.
  *
  * 160 KB are tiles of K, V, Q (two) and dO (one), 16 KB dS, 32 KB parts of dq. */
 #define BESIDE_RUNG_5

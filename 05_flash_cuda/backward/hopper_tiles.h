@@ -27,8 +27,11 @@ template <enum dtype T> struct backward_params {
     int *counter; /* rung 7: blocks begun, and then additions to each block of dq */
 };
 
-/* Writes y as a sum of three terms of 16 bits, with the weights TERM, 1 and 1 / TERM: 24 bits in
- * bfloat16, 33 in float16, where y must be below 2^27.  A tensor core adds them to a score. */
+/* Writes y as a sum of three terms of 16 bits, with the weights TERM, 1 and 1 / TERM.  A tensor core
+ * adds them to a score.  Each term takes up the rest that the one before left: 8 bits of y in
+ * bfloat16, so 24, and 11 in float16, so 33.  TERM is 2^11 for float16, whose exponents end at 2^15:
+ * the first term may then be as large as 2^26 / TERM, and what 11 bits leave of it, at most
+ * 2^-11 of y, is 2^15 or less.  Any power of two would do for bfloat16. */
 #define TERM 2048.0f
 template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y)
 {
@@ -223,6 +226,8 @@ template <class C> static __device__ __forceinline__ void set_weights(uint32_t (
     fence_proxy_async();
 }
 
+/* Both offsets of 8 rows are wanted as 0: all groups of 8 rows are the same one.  The second 8 columns
+ * are 128 bytes further; no swizzle. */
 static __device__ __forceinline__ uint64_t descriptor_of_weights(const uint32_t (&from)[64])
 {
     return (uint64_t)(128 >> 4) << 16 | (shared_address(from) & 0x3ffff) >> 4;

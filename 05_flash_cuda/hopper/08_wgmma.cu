@@ -46,7 +46,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     issue_qk<C>(x.s, x.q, kv.k[x.k_at.index]);
     wgmma_wait<0>();
     warpgroup_fence_operand(x.s);
-    __syncthreads(); /* all have read K */
     release(kv.k_empty, x.k_at);
     if (load) load_k(kv, x.next_k, params, (n + 1) * C::Bc, head_kv, batch);
     if (mask) mask_block<C>(x.s, params, row, n);
@@ -62,7 +61,6 @@ static __device__ __forceinline__ void step(consumer<C> &x, kv_pipeline<C> &kv,
     issue_pv<C>(x.o, x.p, kv.v[x.v_at.index]);
     wgmma_wait<0>();
     warpgroup_fence_operand(x.o);
-    __syncthreads(); /* all have read V */
     release(kv.v_empty, x.v_at);
     if (load) load_v(kv, x.next_v, params, (n + 1) * C::Bc, head_kv, batch);
 }

@@ -91,7 +91,6 @@ static __device__ __forceinline__ void epilogue(consumer<C> &x, memory<C> &sm,
     size_t head = (size_t)t.batch * params.heads_q + t.head;
     int first = t.tile * C::Br + 64 * w;
     normalize(x.o, x.rows, params, first + first_row(), head);
-    named_barrier_sync(8 + w, 128); /* all warps have read Q */
     store_through_tma<C, C::Br>(x.o, sm.q + w * 64 * 64, params, first, t, 8 + w);
     if (threadIdx.x % 128 == 0) tma_store_wait();
 }

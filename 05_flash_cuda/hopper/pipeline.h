@@ -95,7 +95,8 @@ load_last_v(kv_pipeline<C> &kv, struct pipeline_state &v_at, const struct params
 
 /* ---- a consumer's side ---- */
 
-/* Releases a stage.  One thread arrives for its warpgroup, whose products have completed. */
+/* Releases a stage.  One thread arrives for its warpgroup: a warp's wgmma_wait() says that the
+ * product has completed for all four (notes/hopper_asynchrony.md, section 3). */
 template <int STAGES>
 static __device__ __forceinline__ void release(uint64_t (&empty)[STAGES],
                                                struct pipeline_state &at)
