@@ -228,7 +228,7 @@ static __device__ __forceinline__ void consume_any(any_memory<C> &sm,
         consume<C>(sm, params, w);
 }
 
-#ifndef BESIDE_RUNG_6 /* 07_in_order.cu takes what stands above */
+#ifndef BESIDE_RUNG_6 /* 08_in_order.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_wide_heads_kernel(const __grid_constant__ struct backward_params<T> params)

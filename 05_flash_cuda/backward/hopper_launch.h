@@ -15,7 +15,7 @@ template <class Type, enum dtype DTYPE, int HEAD_DIM> struct backward_config {
     static constexpr int THREADS = 384, DS_WARPS = D == 256 ? 4 : 8; /* warps that write dS */
     static constexpr int RELEASES = D == 256 ? 8 : 2; /* arrivals that release a tile of Q or dO */
     static constexpr bool STAGED = false; /* dq passes through shared memory (rung 5) */
-    static constexpr int STEP = 1; /* to the next tile of queries; 0: as key_work says (rung 7) */
+    static constexpr int STEP = 1; /* to the next tile of queries; 0: as key_work says (rung 8) */
     static constexpr int DQ_BLOCKS = Br * D / (2 * 64 * 64); /* of a consumer, in a tile */
     static_assert(STAGES == 2, "dS has two places, too");
     static_assert(D == 64 || D == 128 || D == 256, "dQ: 64 queries of 128, or 64 columns");

@@ -24,7 +24,7 @@ template <enum dtype T> struct backward_params {
     struct gradient<T> x;
     float c;      /* scale log2(e) */
     int window;   /* heads whose tiles of keys begin in turn */
-    int *counter; /* rung 7: blocks begun, and then additions to each block of dq */
+    int *counter; /* rung 8: blocks begun, and then additions to each block of dq */
 };
 
 /* Writes y as a sum of three terms of 16 bits, with the weights TERM, 1 and 1 / TERM.  A tensor core

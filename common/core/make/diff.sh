@@ -1,6 +1,7 @@
 #!/bin/sh
 # diff.sh STAGE FILE STAGES...   what a stage changes in the file of the stage before it
-# diff.sh rung NUMBER            what a rung of stage 5 changes in the rung before it
+# diff.sh rung NUMBER            what a rung of stage 5 changes in the rung before it;
+#                                backward/NUMBER: the same for the ladder of the gradient
 #
 # First the functions that stayed, changed, came and went, then the lines, then their count.
 # The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.  The
@@ -14,11 +15,14 @@ refuse() {
 old= new= asides=05_flash_cuda/hopper/asides
 if [ "$1" = rung ]; then
     [ ! -f "$asides/$2.patch" ] || exec cat "$asides/$2.patch"
-    before= rungs=
-    for f in 05_flash_cuda/portable/[0-9][0-9]_*.cu 05_flash_cuda/hopper/[0-9][0-9]_*.cu; do
+    before= rungs= number=${2#backward/} rooms='portable hopper'
+    [ "$number" = "$2" ] || rooms=backward
+    for f in $(for room in $rooms; do echo 05_flash_cuda/$room/[0-9][0-9]_*.cu; done); do
         name=${f##*/} name=${name%%_*} name=${name#0}
-        [ "$name" != "${2#0}" ] || old=$before new=$f
-        before=$f rungs="$rungs $name"
+        [ "$name" != "${number#0}" ] || old=$before new=$f
+        # Wide and narrow heads are two branches of what comes before them.
+        [ "${f%_wide_heads.cu}" != "$f" ] || before=$f
+        rungs="$rungs $name"
     done
     [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the asides $(
         cd "$asides" && echo *.patch | sed 's/\.patch//g')"

@@ -1,5 +1,5 @@
 /* arch: sm_90a */
-/* 08_narrow_heads.cu: rung 8 of the backward ladder: head dims up to 64, three consumers.
+/* 07_narrow_heads.cu: rung 7 of the backward ladder: head dims up to 64, three consumers.
  *
  * In rung 5 the tensor cores idle for a third of the time: both consumers compute, or one waits for
  * the other.  At d = 64 dK and dV of 64 keys take only 64 registers.  With tiles of 64 queries a
@@ -296,7 +296,7 @@ static __device__ __forceinline__ void lasting_block(narrow_memory<C> &sm,
     }
 }
 
-#ifndef BESIDE_RUNG_8 /* 07_in_order.cu takes what stands above */
+#ifndef BESIDE_RUNG_7 /* 08_in_order.cu takes what stands above */
 template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_narrow_heads_kernel(const __grid_constant__ struct backward_params<T> params)

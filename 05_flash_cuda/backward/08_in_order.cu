@@ -1,7 +1,7 @@
 /* arch: sm_90a */
-/* 07_in_order.cu: rung 7 of the backward ladder: the same bits in every run.
+/* 08_in_order.cu: rung 8 of the backward ladder: the same bits in every run.
  *
- * In rungs 5, 6 and 8 blocks add to dq in any order, and a sum of floats depends on the order.
+ * In rungs 5, 6 and 7 blocks add to dq in any order, and a sum of floats depends on the order.
  * Here every block of dq has a counter, and an adder waits until those before it have
  * added.  The first stores, so that nobody sets dq to 0.  Consumers do not wait for that.
  *
@@ -17,11 +17,11 @@
  * queries to the diagonal (not at d = 128, where that would take more time than it saves).  A
  * block's number is drawn when it begins: whom it waits for has begun.
  *
- * This is the one difference; the rest is that of rung 8 at d = 64, and of rungs 5 and 6 above. */
+ * This is the one difference; the rest is that of rung 7 at d = 64, and of rungs 5 and 6 above. */
 #define BESIDE_RUNG_6
-#define BESIDE_RUNG_8
+#define BESIDE_RUNG_7
 #include "backward/06_wide_heads.cu"
-#include "backward/08_narrow_heads.cu"
+#include "backward/07_narrow_heads.cu"
 
 template <class Type, enum dtype DTYPE, int HEAD_DIM>
 struct ordered_config
