@@ -250,7 +250,6 @@ def test_the_lessons_have_their_figures_in_the_state_of_the_text(browser, site):
     """Stages 1 to 4: the step that fails or surprises is the first that a reader sees."""
     for stage, cell, want in (("01_naive", "naive-l", "inf"), ("02_safe_softmax", "safe-l", "1"),
                               ("03_online_softmax", "online-correction", "0.0497871"),
-                              ("04_monoid_tiled_cpu", "tree", "(((1 2) (3 4)) (5 6))"),
                               ("04_monoid_tiled_cpu", "3-main", "440")):
         browser.open((site / stage / "index.html").as_uri())
         assert browser.cell(cell) == want, stage
@@ -324,7 +323,15 @@ def traced(stage, row):
     return [line for line in lines if {"m", "l"} & {*line}]
 
 
-@pytest.mark.parametrize("row", ["3,2,5,1", "0.5,-inf,12,-7,12", "89,1", "-110,-111", "5,5"])
+def weights_of(stage, row):
+    """The weights that the program's trace prints."""
+    out = run(next(BUILD.glob(f"0{stage}_*[a-z]")), "trace", f"--row={row}").out
+    lines = re.search(r"x +y\n((?: +\d.*\n)+)", out)[1].splitlines()
+    return [line.split()[-1] for line in lines]
+
+
+@pytest.mark.parametrize("row", ["3,2,5,1", "0.5,-inf,12,-7,12", "89,1", "-110,-111", "-90,-91", "-104,-103.9",
+                                 "3,2,89,1", "inf,1,2", "nan,1", "1e30,-1e30", "5,5"])
 def test_one_row_is_the_trace_of_the_programs(show, row):
     browser = show("one-row", x=row, type="f32", step=0)
     for stage, key in enumerate(KEYS, 1):
@@ -340,6 +347,8 @@ def test_one_row_is_the_trace_of_the_programs(show, row):
             for column in {"m", "l", "correction"} & {*line}:
                 assert browser.cell(f"{key}-{column}") == line[column], (key, at, column)
             assert browser.cell(f"{key}-score") == line["x"]
+        browser.type("End")
+        assert browser.cell(f"{key}-weights").split() == weights_of(stage, row), key
 
 
 def test_where_a_stage_loses_the_answer_is_said(show):
@@ -357,13 +366,13 @@ def test_where_a_stage_loses_the_answer_is_said(show):
 
 def test_a_bar_is_dragged_for_as_long_as_the_button_is_down(show):
     browser = show("one-row", x="3,2,5,1", step=0)
-    x, y, wide, tall = browser.box(".fig-bars rect")
+    x, y, wide, tall = browser.box(".fig-bars [role=slider]")
     middle = x + wide / 2
     browser.drag((middle, y + tall / 2), (middle, y + 10), (middle, y + 30), (middle, y - 20))
-    first = float(browser.run("return document.querySelector('.fig-bars rect').getAttribute("
+    first = float(browser.run("return document.querySelector('.fig-bars [role=slider]').getAttribute("
                               "'aria-valuenow')"))
     assert first > 3.5, first  # after all three moves, not the first
-    browser.run("document.querySelector('.fig-bars rect').focus()")
+    browser.run("document.querySelector('.fig-bars [role=slider]').focus()")
     browser.type("ArrowUp", "ArrowUp")
     assert browser.run("return document.activeElement.getAttribute('aria-valuenow')") == \
         f"{first + 1:.6g}"
@@ -494,6 +503,61 @@ def test_a_size_that_cannot_be_is_complained_about(show, state, word):
     assert moved(browser, "main")[0] > 0
     browser.fill("[data-input='nk']", "99")
     assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
+
+
+COUNTED = """
+#include "stage.h"
+static size_t reads;
+static float counted(const struct head *h, size_t i, size_t j)
+{
+    float bias = bias_of(h, i, j);
+    reads += bias != -INFINITY; /* the row of k is read */
+    return bias;
+}
+static const float *counted_v(const struct head *h, size_t j) { reads++; return v_row(h, j); }
+#define bias_of counted
+#define v_row counted_v
+#include STAGE
+#include <stdio.h>
+void (*watcher)(const char *, size_t, double, const float *, size_t);
+static float a[9][144];
+int main(void)
+{
+    struct head h = {.q = a[0], .k = a[1], .v = a[2], .o = a[3], .lse = a[4], .s = a[5], .p = a[6],
+                     .seqlen_q = NQ, .seqlen_k = NK, .head_dim = D, .head_dim_v = D, .scale = 1,
+                     .last = CAUSAL ? NK - NQ : NK};
+    attention_head(&h);
+    printf("%zu", 4 * D * (reads - 2 * NK)); /* from main memory once, then from a cache */
+}
+"""
+
+
+@pytest.mark.parametrize("nq, nk, d", [(8, 8, 4), (12, 12, 8), (3, 7, 2)])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_tiles_read_what_the_code_of_a_stage_reads(show, tmp_path, nq, nk, d, causal):
+    (tmp_path / "counted.c").write_text(COUNTED)
+    got = moved(show("tiles", nq=nq, nk=nk, d=d, causal=causal, br=1, step=99), "cache")
+    for stage in (1, 2, 3):
+        code = next(ROOT.glob(f"0{stage}_*/stage.c"))
+        done = run("cc", "-w", f"-I{ROOT}/common/core", f'-DSTAGE="{code}"', f"-DNQ={nq}", f"-DNK={nk}",
+                   f"-DD={d}", f"-DCAUSAL={causal}", tmp_path / "counted.c", "-lm", "-o", tmp_path / "counted")
+        assert got[stage - 1] == int(run(tmp_path / "counted").out), (stage, done)
+    assert got[2] == got[3]  # Br = 1 is stage 3
+
+
+@pytest.mark.parametrize("leaves, said", [(1, "1 tree, 1 bit pattern:"), (8, "429 trees"), (12, "58786 trees")])
+def test_all_trees_are_all(show, leaves, said):
+    browser = show("parentheses", leaves=",".join(f"{i % 5}.{i}:1.{i}:0.3" for i in range(leaves)))
+    browser.type("a")
+    assert browser.cell("bit patterns").startswith(said)
+
+
+def test_the_gradient_has_one_scale(show):
+    """Where softmax is certain no bar of dS is seen."""
+    browser = show("gradient", s="0,20,0,0", step=4)
+    tall = browser.run("return [...document.querySelectorAll('svg[aria-label^=dS] rect')]"
+                       ".map(r => Number(r.getAttribute('height')))")
+    assert max(tall) < 0.1
 
 
 # --- The ladder ---

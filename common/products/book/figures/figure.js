@@ -73,9 +73,10 @@ function complaint() {
 function keys(root, actions) {
   root.tabIndex = 0;
   root.addEventListener("keydown", event => {
-    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    const on_button = event.target !== root && [" ", "Enter"].includes(event.key);
-    if (on_button || !(event.key in actions) || event.ctrlKey || event.metaKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key.length === 1) event.stopPropagation(); // n and p would leave the page
+    if (["INPUT", "SELECT"].includes(event.target.tagName) || !(event.key in actions)) return;
+    if (event.target !== root && [" ", "Enter"].includes(event.key)) return;
     actions[event.key]();
     event.preventDefault();
     event.stopPropagation();
@@ -85,10 +86,11 @@ function keys(root, actions) {
 /* Buttons and keys for a sequence of steps: first, back, play, on, last.
  *   show(step) draws one; steps() says how many there are; the step is a part of the state. */
 function stepper(root, {state, save}, steps, show) {
-  let at = 0, timer = null;
+  let at = 0, wanted = 0, timer = null; // a row that is typed anew is shorter for a moment
   const name = element("output", {class: "fig-step"});
   function go(to) {
-    at = Math.max(0, Math.min(steps(), Math.round(to) || 0));
+    wanted = Math.max(0, Math.round(to) || 0);
+    at = Math.min(steps(), wanted);
     name.textContent = `step ${at} of ${steps()}`;
     if (at === steps()) stop();
     state.step = String(at);
@@ -114,38 +116,54 @@ function stepper(root, {state, save}, steps, show) {
     play, button("▶", "one step on (right arrow)", on), button("▶|", "last step (End)", last),
     name);
   keys(root, {ArrowRight: on, ArrowLeft: back, Home: first, End: last, " ": toggle});
-  return {bar, go, at: () => at};
+  return {bar, go, wanted: () => wanted};
 }
 
-/* State of a figure in the address: #figure=one-row&x=3,2,5,1.  What the page says
- * (data-state) comes before the defaults; a link, or an address typed by hand, before both.
+/* State of the figures in the address: #figure=one-row&x=3,2,5,1&figure=tiles&step=2, the one that
+ * was touched last first.  What the page says (data-state) comes before the defaults; a link, or an
+ * address typed by hand, before both.
  *   changed()  called when the address asks for another state */
+const ADDRESS = {figures: {}, written: null, timer: null};
+
+/* {figure: its part of the address} */
+function asked_figures() {
+  const parts = decodeURIComponent(location.hash.slice(1)).split(/(?:^|&)figure=/).slice(1);
+  return Object.fromEntries(parts.map(part => {
+    const [name, ...state] = part.split("&");
+    return [name, new URLSearchParams(state.join("&"))];
+  }));
+}
+
 function figure_state(root, defaults, changed) {
   const figure = root.dataset.figure, state = {};
-  let written = null, timer = null;
   function read() {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    const mine = asked.get("figure") === figure;
-    for (const source of [new URLSearchParams(root.dataset.state || ""), ...(mine ? [asked] : [])])
-      for (const [name, value] of source) if (name in defaults) state[name] = value;
-    return mine;
-  }
-  Object.assign(state, defaults);
-  read();
-  window.addEventListener("hashchange", () => {
-    if (location.hash === written) return;
+    const asked = asked_figures(), mine = asked[figure];
     Object.assign(state, defaults);
-    if (!read()) return;
+    for (const source of [new URLSearchParams(root.dataset.state || ""), ...(mine ? [mine] : [])])
+      for (const [name, value] of source) if (name in defaults) state[name] = value;
+    if (mine) ADDRESS.figures[figure] = state;
+    return mine && Object.keys(asked)[0] === figure;
+  }
+  /* A link leads to its figure; a page that is loaded again stays where it was. */
+  const [loaded] = performance.getEntriesByType("navigation");
+  if (read() && (!loaded || loaded.type !== "reload"))
+    setTimeout(() => root.scrollIntoView({block: "start"}), 100);
+  window.addEventListener("hashchange", () => {
+    if (location.hash === ADDRESS.written || !(figure in asked_figures())) return;
+    const first = read();
     changed();
-    root.scrollIntoView({block: "nearest"});
+    if (first) root.scrollIntoView({block: "nearest"});
   });
   /* Browsers refuse more than some 200 changes of the address in half a minute. */
   function save() {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      const text = new URLSearchParams({figure, ...state}).toString();
-      written = "#" + text.replaceAll("%2C", ",").replaceAll("%3A", ":");
-      history.replaceState(null, "", written);
+    const {[figure]: _, ...others} = ADDRESS.figures;
+    ADDRESS.figures = {[figure]: state, ...others};
+    clearTimeout(ADDRESS.timer);
+    ADDRESS.timer = setTimeout(() => {
+      const text = Object.entries(ADDRESS.figures).map(([name, values]) =>
+        new URLSearchParams({figure: name, ...values}).toString()).join("&");
+      ADDRESS.written = "#" + text.replaceAll("%2C", ",").replaceAll("%3A", ":");
+      history.replaceState(null, "", ADDRESS.written);
     }, 200);
   }
   /* The first drawing does not touch the address of the page. */

@@ -7,8 +7,8 @@ const GRADIENT_ARENA = {values: 0, P: 64, dS: 128, D: 192};
 
 /* One number of every key as bars up and down from an axis, and what the row adds up to at the
  * right: what pushes up on what pushes down. */
-function gradient_bars(name, values, height, {line = null, sum = null} = {}) {
-  const width = 44, n = values.length, most = Math.max(1e-30, ...values.map(Math.abs), Math.abs(line));
+function gradient_bars(name, values, height, most, {line = null, sum = null} = {}) {
+  const width = 44, n = values.length, short = x => number_text(Number(x.toPrecision(3)) + 0);
   const up = values.some(x => x > 0) || line > 0, down = values.some(x => x < 0) || line < 0;
   const axis = 12 + (height - 24) * (up && down ? 0.5 : down ? 0 : 1);
   const scale = (height - 24) / (up && down ? 2 : 1) / most, y = value => axis - value * scale;
@@ -16,11 +16,11 @@ function gradient_bars(name, values, height, {line = null, sum = null} = {}) {
     style: `max-width: ${1.5 * width * (n + 2.6)}px`, role: "img",
     "aria-label": `${name}: ${values.map(number_text).join(", ")}`});
   const rect = (x, a, b, wide, kind) => svg.append(element("rect", {x, width: wide,
-    y: Math.min(y(a), y(b)), height: Math.max(1, Math.abs(y(a) - y(b))), class: kind}));
+    y: Math.min(y(a), y(b)), height: Math.abs(y(a) - y(b)), class: kind}));
   values.forEach((value, j) => {
     rect(width * (j + 0.8) + 6, 0, value, width - 12, value < 0 ? "fig-now" : "fig-score");
     svg.append(element("text", {x: width * (j + 1.3), "text-anchor": "middle",
-      y: value < 0 ? y(value) + 10 : y(value) - 3}, number_text(Math.round(value * 1e4) / 1e4)));
+      y: value < 0 ? y(value) + 10 : y(value) - 3}, short(value)));
   });
   svg.append(element("text", {x: 0, y: axis + 3}, name),
     element("line", {x1: width * 0.8, x2: width * (n + (sum === null ? 0.8 : 1.65)),
@@ -28,22 +28,21 @@ function gradient_bars(name, values, height, {line = null, sum = null} = {}) {
   if (line !== null) svg.append(
     element("line", {x1: width * 0.8, x2: width * (n + 0.8), y1: y(line), y2: y(line),
       class: "fig-mean"}),
-    element("text", {x: width * (n + 0.9), y: y(line) + 3}, `D ${number_text(Math.round(line * 1e4) / 1e4)}`));
+    element("text", {x: width * (n + 0.9), y: y(line) + 3}, `D ${short(line)}`));
   if (sum !== null) {
-    const x = width * (n + 1), parts = [0, 0], squeeze = 1 / Math.max(1, Math.max(
-      ...[1, -1].map(sign => values.reduce((all, v) => all + Math.max(0, sign * v), 0))) / most);
+    const x = width * (n + 1), parts = [0, 0];
     for (const value of values) {
       const side = value < 0 ? 1 : 0, from = parts[side];
-      parts[side] += value * squeeze;
+      parts[side] += value;
       rect(x, from, parts[side], 24, side ? "fig-now" : "fig-score");
     }
-    svg.append(element("text", {x: x + 34, y: axis + 3}, `sum ${number_text(sum)}`));
+    svg.append(element("text", {x: x + 34, y: axis + 3}, `sum ${short(sum)}`));
   }
   return svg;
 }
 
 FIGURES["gradient"] = function (root, wasm) {
-  const kept = figure_state(root, {s: "1,3,2,0", v: "2,1,-2,4", D: "own", step: "4"}, restore);
+  const kept = figure_state(root, {s: "1,3,2,0", v: "2,1,-2,4", D: "own", step: "0"}, restore);
   const {state} = kept;
   let rows = {s: [], v: []};
   const wrong = complaint(), place = element("div"), formulas = element("pre", {class: "fig-code"});
@@ -58,7 +57,7 @@ FIGURES["gradient"] = function (root, wasm) {
       rows[name][j] = value;
       inputs[name].value = rows[name].map(number_text).join(", ");
       compute();
-    }, what);
+    }, what.slice(0, -1), 8);
   }
   const steps = stepper(root, kept, () => GRADIENT_STEPS.length, show);
 
@@ -70,7 +69,7 @@ FIGURES["gradient"] = function (root, wasm) {
     rows = now;
     compute(step);
   }
-  function compute(step = steps.at()) {
+  function compute(step = steps.wanted()) {
     for (const name of ["s", "v"]) state[name] = rows[name].map(number_text).join(",");
     steps.go(step);
   }
@@ -83,12 +82,15 @@ FIGURES["gradient"] = function (root, wasm) {
     const P = row("P"), dS = row("dS"), mean = wasm.floats(arena + 4 * from.D, 1)[0];
     const sum = values => values.reduce((a, b) => a + b, 0);
     const rest = sum(dS), zero = Math.abs(rest) < 1e-6 * Math.max(1, ...rows.v.map(Math.abs));
+    /* One scale for dP and dS: both in units of a value, and neither sum of dS exceeds it. */
+    const most = Math.max(1e-30, ...rows.v.map(Math.abs), ...[1, -1].map(sign =>
+      sum(dS.map(x => Math.max(0, sign * x)))));
     bars.s.draw(rows.s, -1);
     bars.v.draw(rows.v, -1);
     place.replaceChildren(...[
-      gradient_bars("P", P, 74, {sum: sum(P)}),
-      gradient_bars("dP", rows.v, 96, {line: at > 2 ? mean : null}),
-      gradient_bars("dS", dS, 96, {sum: zero ? 0 : rest})].filter((_, i) => at > [0, 1, 3][i]));
+      gradient_bars("P", P, 74, 1, {sum: sum(P)}),
+      gradient_bars("dP", rows.v, 96, most, {line: at > 2 ? mean : null}),
+      gradient_bars("dS", dS, 96, most, {sum: zero ? 0 : rest})].filter((_, i) => at > [0, 1, 3][i]));
     formulas.replaceChildren(...GRADIENT_STEPS.map((text, i) => element("span",
       {class: "fig-line" + (i === at - 1 ? " fig-running" : "")}, text + "\n")));
     spoken.textContent = at < 4 ? "do is 1 here, so dP of a key is its value."

@@ -69,7 +69,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   const all = timeline_rows(TIMELINE_CSV).filter(row => number(row.variant))
     .sort((a, b) => number(a.variant) - number(b.variant));
   const {state, save} = figure_state(root,
-    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "4000", to: "16000",
+    {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "8000", to: "16000",
      row: "0", bar: "0"}, restore);
   const rungs = [...new Map(all.map(row =>
     [row.variant, `${number(row.variant)} ${row.variant}`]))];
@@ -195,7 +195,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     }
     const [from, to] = [Number(state.from), Number(state.to)];
     [state.from, state.to] = to - from > 100 && from >= 0 ? [from, to].map(String)
-      : ["4000", "16000"];
+      : ["8000", "16000"];
     draw();
   }
   root.append(

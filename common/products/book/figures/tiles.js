@@ -8,39 +8,40 @@ const TILE_FLOAT = 4; /* bytes */
 /* A plan is a list of steps {rows, cols: [first, end), what, main, cache, kept, stored}: the
  * cells of S that a step works on; bytes to and from main memory; bytes that a cache serves,
  * because they were read before; bytes kept on the chip, and stored in main memory, after it. */
-function rows_plan(p, passes_of_scores) {
-  const plan = [], {nq, nk, d} = p, row = nk * TILE_FLOAT;
-  const once = i => ({main: i === 0 ? nk * d * TILE_FLOAT : 0,
-                      cache: i === 0 ? 0 : nk * d * TILE_FLOAT});
+function rows_plan(p, seen, passes_of_scores) {
+  const plan = [], {nq, nk, d} = p, row = nk * TILE_FLOAT, key = d * TILE_FLOAT;
+  /* Rows of K, or of V, that query i reads: those that no query read before come from main memory. */
+  const read = i => {
+    const before = Math.max(0, ...Array.from({length: i}, (_, other) => seen(other)));
+    return {main: Math.max(0, seen(i) - before) * key, cache: Math.min(seen(i), before) * key};
+  };
   for (let i = 0; i < nq; i++)
     plan.push({rows: [i, i + 1], what: `scores of query ${i}, stored`,
-      main: once(i).main + d * TILE_FLOAT + row, cache: once(i).cache, stored: (i + 1) * row});
+      main: read(i).main + key + row, cache: read(i).cache, stored: (i + 1) * row});
   for (let i = 0; i < nq; i++)
     plan.push({rows: [i, i + 1], what: `softmax of row ${i}: read ${passes_of_scores} times, ` +
       "written once", main: (passes_of_scores + 1) * row, cache: 0, stored: (nq + i + 1) * row});
   for (let i = 0; i < nq; i++)
     plan.push({rows: [i, i + 1], what: `output of query ${i}`,
-      main: row + once(i).main + (d + 1) * TILE_FLOAT, cache: once(i).cache,
-      stored: 2 * nq * row});
-  return plan.map(step => ({...step, kept: (d + 1) * TILE_FLOAT, cols: [0, nk]}));
+      main: row + read(i).main + key + TILE_FLOAT, cache: read(i).cache, stored: 2 * nq * row});
+  return plan.map(step => ({...step, kept: key + TILE_FLOAT, cols: [0, nk]}));
 }
 
 /* Tiles of br queries by bc keys, one query by all keys in stage 3.  K and V come from main
- * memory once; for the next queries a cache has them: a CPU's, or the L2 of a GPU.  Tiles that
- * no query of them sees are skipped. */
-function tiled_plan(p, wasm, br, bc, lse) {
-  const {nq, nk, d} = p, plan = [], read = new Set();
+ * memory once; for the next queries a cache has them: a CPU's, or the L2 of a GPU.  Keys that
+ * no query of a tile sees are not read. */
+function tiled_plan(p, seen, br, bc, lse) {
+  const {nq, d} = p, plan = [];
+  let read = 0;
   for (let i = 0; i < nq; i += br) {
-    const rows = Math.min(br, nq - i), begun = plan.length;
-    for (let j = 0; j < nk; j += bc) {
-      const cols = Math.min(bc, nk - j);
-      if (!some_visible(wasm, p, i, i + rows, j, j + cols)) continue;
-      const tile = 2 * cols * d * TILE_FLOAT, first = !read.has(j);
-      read.add(j);
+    const rows = Math.min(br, nq - i), begun = plan.length, end = seen(i + rows - 1);
+    for (let j = 0; j < end; j += bc) {
+      const cols = Math.min(bc, end - j), fresh = Math.max(0, j + cols - Math.max(read, j));
+      read += fresh;
       plan.push({rows: [i, i + rows], cols: [j, j + cols], stored: 0,
-        what: rows > 1 || cols < nk ? `queries ${i} to ${i + rows - 1}, keys ${j} to ${j + cols - 1}`
-          : `query ${i}: m, l and o in one loop over the keys`,
-        main: first ? tile : 0, cache: first ? 0 : tile,
+        what: lse ? `query ${i}: m, l and o in one loop over the keys`
+          : `queries ${i} to ${i + rows - 1}, keys ${j} to ${j + cols - 1}`,
+        main: 2 * fresh * d * TILE_FLOAT, cache: 2 * (cols - fresh) * d * TILE_FLOAT,
         kept: (rows * (2 + d) + (lse ? 0 : rows * cols)) * TILE_FLOAT});
     }
     if (plan.length === begun) // nothing is visible: o is 0 all the same
@@ -52,18 +53,12 @@ function tiled_plan(p, wasm, br, bc, lse) {
   return plan;
 }
 
-function some_visible(wasm, p, i, rows, j, cols) {
-  for (let a = i; a < rows; a++)
-    for (let b = j; b < cols; b++) if (wasm.sees(p.nq, p.nk, p.causal, a, b)) return true;
-  return false;
-}
-
 const TILE_STAGES = [
-  {number: 1, title: "1 naive", plan: p => rows_plan(p, 2)},
-  {number: 2, title: "2 safe", plan: p => rows_plan(p, 3)},
-  {number: 3, title: "3 online", plan: (p, wasm) => tiled_plan(p, wasm, 1, p.nk, true)},
-  {number: 4, title: "4 tiled", plan: (p, wasm) => tiled_plan(p, wasm, p.br, p.bc)},
-  {number: 5, title: "5 flash", plan: (p, wasm) => tiled_plan(p, wasm, p.br, p.bc)},
+  {number: 1, title: "1 naive", plan: (p, seen) => rows_plan(p, seen, 2)},
+  {number: 2, title: "2 safe", plan: (p, seen) => rows_plan(p, seen, 3)},
+  {number: 3, title: "3 online", plan: (p, seen) => tiled_plan(p, seen, 1, p.nk, true)},
+  {number: 4, title: "4 tiled", plan: (p, seen) => tiled_plan(p, seen, p.br, p.bc)},
+  {number: 5, title: "5 flash", plan: (p, seen) => tiled_plan(p, seen, p.br, p.bc)},
 ];
 const TILE_LANES = {main: "main memory", cache: "cache (L2)", kept: "on the chip"};
 
@@ -116,7 +111,7 @@ function tile_grid(wasm, p, plan, at) {
 
 FIGURES["tiles"] = function (root, wasm) {
   const kept = figure_state(root,
-    {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "99"}, restore);
+    {nq: "6", nk: "7", d: "4", br: "3", bc: "3", causal: "0", step: "0"}, restore);
   const {state} = kept;
   const limits = {nq: 12, nk: 12, d: 8, br: 12, bc: 12};
   const names = {nq: "queries", nk: "keys", d: "head_dim", br: "Br", bc: "Bc"};
@@ -142,9 +137,11 @@ FIGURES["tiles"] = function (root, wasm) {
     return wrong.say(inputs[name], good ? "" :
       `${names[name]}: give a whole number from 1 to ${limits[name]}.`);
   }
-  function compute(step = steps.at()) {
+  function compute(step = steps.wanted()) {
     for (const name of [...Object.keys(limits), "causal"]) p[name] = Number(state[name]);
-    plans = TILE_STAGES.map(stage => stage.plan(p, wasm));
+    const keys = Array.from({length: p.nk}, (_, j) => j); // a query sees the first ones
+    const seen = i => keys.filter(j => wasm.sees(p.nq, p.nk, p.causal, i, j)).length;
+    plans = TILE_STAGES.map(stage => stage.plan(p, seen));
     outputs = TILE_STAGES.map(stage => tile_output(wasm, stage, p));
     steps.go(step);
   }

@@ -3,10 +3,9 @@
 #include "figures.h"
 
 #include "problem/half.h"
-#include "vector/vexp.h"
 
-/* One line of a stage's trace; loop: from 1. */
-static struct step { float index, x, m, l, correction, loop; } steps[MOST_STEPS];
+/* One line of a stage's trace; loop: from 1; sums: whether l has begun. */
+static struct step { float index, x, m, l, correction, loop, sums; } steps[MOST_STEPS];
 static int n_steps, loop;
 
 /* Inputs and outputs of the calls, by name. */
@@ -19,10 +18,10 @@ float *EXPORT(scores_address)(void) { return scores; }
 float *EXPORT(weights_address)(void) { return weights; }
 float *EXPORT(arena_address)(void) { return arena; }
 
-/* e^x for every x, by the tree's own polynomial. */
+/* e^x rounded once, from the browser's in double: as a C library's, denormal results included. */
 float expf(float x)
 {
-    return isnan(x) ? x : vexp_up(vset(x))[0];
+    return (float)exp(x);
 }
 
 void *memset(void *to, int byte, size_t n)
@@ -47,7 +46,8 @@ static struct step *add_step(size_t j, float m, float l)
 {
     if (n_steps == MOST_STEPS) n_steps--;
     steps[n_steps] = (struct step){.index = (float)j, .x = scores[j], .m = m, .l = l,
-                                   .correction = 1, .loop = (float)loop};
+                                   .correction = 1, .loop = (float)loop,
+                                   .sums = n_steps && steps[n_steps - 1].sums};
     next = j + 1;
     return &steps[n_steps++];
 }
@@ -73,10 +73,10 @@ static void collect(const char *name, size_t j, double number, const float *row,
     }
     if (j + 1 != next) {
         pass_over(j);
-        s = add_step(j, n_steps ? steps[n_steps - 1].m : NAN, NAN);
+        s = add_step(j, n_steps ? steps[n_steps - 1].m : -INFINITY, n_steps ? s->l : 0);
     }
     if (name[0] == 'm') s->m = (float)number;
-    if (name[0] == 'l') s->l = (float)number;
+    if (name[0] == 'l') s->l = (float)number, s->sums = 1;
     if (name[0] == 'c') s->correction = (float)number;
 }
 
@@ -98,7 +98,7 @@ static void rounded_row(int stage, int n, int type)
     n_steps = 0, loop = 1, n_scores = (size_t)n;
     for (int j = 0; stage == 2 && j < n; j++) {
         m = scores[j] > m ? scores[j] : m;
-        add_step((size_t)j, m, NAN);
+        add_step((size_t)j, m, 0);
     }
     if (stage == 2) loop = 2;
     if (stage == 2 && m == -INFINITY) m = 0;
@@ -109,7 +109,8 @@ static void rounded_row(int stage, int n, int type)
         if (stage != 3) l = to_type(l + to_type(expf(to_type(x, type)), type), type);
         else if (scores[j] != -INFINITY) l = to_type(l * correction + expf(x), type);
         m = m_new;
-        add_step((size_t)j, stage == 1 ? NAN : m, l)->correction = correction;
+        struct step *s = add_step((size_t)j, m, l);
+        s->correction = correction, s->sums = 1;
     }
     for (int j = 0; j < n; j++) {
         float term = stage == 3 ? expf(scores[j] - m)

@@ -1,6 +1,5 @@
 /* math.h for a WebAssembly module without a C library: what the stages use of it.
- * expf is the exponential of common/core/vector/vexp.h.  logf, tanhf and exp come from the browser;
- * an lse, a soft cap and the float64 yardstick use them, the figures' bits do not. */
+ * logf, tanhf and exp come from the browser; expf is its exp, rounded once (module.c). */
 #ifndef BOOK_MATH_H
 #define BOOK_MATH_H
 
