@@ -236,7 +236,9 @@ def navigation(pages):
     heading, groups = "Notes", {"Notes": ["notes/README.md"]}
     for line in text.split("\n"):
         if line.startswith("## "):
-            heading = line[3:]
+            # beside the stages themselves; "Stage 4, in a real model" stands alone
+            heading = re.sub(r"^Stage (\d): .*", r"Notes on stage \1", line[3:])
+            heading = re.sub(r"^Stage \d, (\w)", lambda first: first[1].upper(), heading)
         for name in re.findall(r"\]\(([\w./]+\.md)\)", line):
             name = os.path.normpath(f"notes/{name}")
             if name in pages and name not in listed:
