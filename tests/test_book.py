@@ -601,6 +601,12 @@ def test_the_ladder_is_driven_by_keys(show):
     browser.type("ArrowDown", ".")
     assert re.search(r"consumer 0: .* cycles, from", browser.text(".fig-spoken"))
     assert browser.until("return location.hash.includes('row=1')")
+    shown = [int(x) for x in re.findall(r"\d+", browser.cell("range"))]
+    x, y, wide, tall = browser.box(".fig-lane")
+    browser.drag((x + wide / 2, y + tall / 2), (x + wide / 4, y + tall / 2))
+    first = int(re.match(r"cycles (\d+)", browser.cell("range"))[1])
+    assert abs(first - shown[0] - (shown[1] - shown[0]) / 4) < 100
+    assert str(round(first + 500, -3)) in browser.text(".fig-cycles")
 
 
 # --- Pictures for the repository's own pages ---

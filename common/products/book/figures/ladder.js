@@ -8,8 +8,8 @@
 const ACTIVITIES = {
   s: ["softmax", "#e07b00"], p: ["waits for products", "#5c9bd1"],
   q: ["issues Q Kᵀ", "#1f5f99"], v: ["issues P V", "#12355b"],
-  t: ["waits for its turn", "#b08968"], k: ["waits for K", "#d0d0d0"],
-  u: ["waits for V", "#b4b4b4"], x: ["waits for Q", "#989898"],
+  t: ["waits for its turn", "#d81b60"], k: ["waits for K", "#d9d9d9"],
+  u: ["waits for V", "#a8a8a8"], x: ["waits for Q", "#6b6b6b"],
   e: ["waits for an empty stage", "#dcd6c8"], b: ["waits for its warps", "#c9b3d9"],
   c: ["issues a copy", "#3a9d7c"], o: ["stores o", "#8e5ea2"],
 };
@@ -134,6 +134,19 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     });
     return picture;
   }
+  /* Cycles under the rows, at round numbers. */
+  function axis(width) {
+    const from = Number(state.from), span = state.to - from, rough = 10 ** Math.floor(Math.log10(span / 4));
+    const step = [1, 2, 5, 10].map(x => x * rough).find(x => span / x <= 8);
+    const picture = element("svg", {viewBox: `0 0 ${width} 16`, width, height: 16, class: "fig-lane fig-cycles",
+      role: "img", "aria-label": `cycles ${from} to ${state.to}`});
+    for (let at = Math.ceil(from / step) * step; at < state.to; at += step) {
+      const x = (at - from) / span * width;
+      picture.append(element("line", {x1: x, x2: x, y1: 0, y2: 4, class: "fig-edge"}),
+        element("text", {x: x + 2, y: 13}, String(at)));
+    }
+    return picture;
+  }
   function panel(rung, place, width) {
     const rows = rows_of(rung), from = Number(state.from), to = Number(state.to);
     const consumers = rows.filter(row => row.role !== "producer");
@@ -157,7 +170,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     return element("section", {class: "fig-stage"},
       element("h4", {}, rungs.find(([key]) => key === rung)[1]),
       ...rows.flatMap((row, i) => [element("div", {class: "fig-role"}, row.role),
-        bars_of(row, first + i, width)]),
+        bars_of(row, first + i, width)]), axis(width),
       ...(consumers.length < 2 ? [] : [element("p", {}, "All consumers take exponentials at once: ",
         element("b", {"data-cell": `${place}-convoy`}, `${convoy.toFixed(1)} %`),
         " of the time shown. If they were independent it would be ",
@@ -210,6 +223,23 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   keys(root, {"+": () => zoom(0.5), "-": () => zoom(2), Home: () => view(0, Infinity),
     ArrowLeft: () => pan(-0.25), ArrowRight: () => pan(0.25), ArrowUp: () => walk(-1, 0),
     ArrowDown: () => walk(1, 0), ".": () => walk(0, 1), ",": () => walk(0, -1)});
+  /* The wheel zooms where the figure has the focus, a drag of a row moves the time. */
+  let held = null;
+  panels.addEventListener("wheel", event => {
+    if (!root.contains(document.activeElement)) return;
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 0.8 : 1.25);
+  }, {passive: false});
+  panels.addEventListener("pointerdown", event => {
+    if (event.target.closest(".fig-lane")) held = {x: event.clientX, from: Number(state.from)};
+  });
+  window.addEventListener("pointerup", () => { held = null; });
+  window.addEventListener("pointermove", event => {
+    if (!held) return;
+    const width = state.to - state.from;
+    const from = held.from - (event.clientX - held.x) / panels.clientWidth * width;
+    view(from, from + width);
+  });
   window.addEventListener("resize", draw);
   said.textContent = "Point at a bar, or walk with the comma, full stop and arrow keys.";
   restore();
