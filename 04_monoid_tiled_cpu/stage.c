@@ -3,75 +3,69 @@
  *     (o1, l1, m1) . (o2, l2, m2) = (f1 o1 + f2 o2, f1 l1 + f2 l2, m)
  *     m = max(m1, m2),   f1 = e^(m1 - m),   f2 = e^(m2 - m)
  *
- * A partial result of some keys is what stage 3 knows after them: their largest score m,
- * and relative to it the sums l = sum e^(s_j - m) and o = sum e^(s_j - m) v_j.  monoid.h
- * has it as `struct aggregate` with three functions: aggregate_unit (no keys),
- * aggregate_push (one more key: the step of stage 3), aggregate_merge (the line above).
- *
- * Merging is associative, so keys may be cut into chunks anywhere ("Computing Attention
- * via Monoid Aggregates"; notes/monoid.md has the proof).  pad.c, tile.c and threads.c
- * make use of that. (variants.c includes this file.) */
+ * This file is the rung `fold`: stage 3's loops, whose step now has a name.  monoid.h has it:
+ * aggregate_push takes one more key into (o, l, m), aggregate_merge takes many (the formula
+ * above).  The files in rungs/ change one thing each: make diff RUNG=chunk */
 #include "monoid.h"
-#include "score.h"
 #include "stage.h"
 
-#define CHUNK 32 /* keys, or scores, of a chunk */
-
-/* x = the partial result of the keys first .. end - 1 for query i: stage 3's loop.  h comes
- * by value: the compiler then knows that nobody changes its sizes during the loop. */
-static void fold_keys(const struct head h, size_t i, size_t first, size_t end,
-                      struct aggregate *x)
-{
-    aggregate_unit(x);
-    for (size_t j = first; j < end; j++) {
-        float correction = aggregate_push(x, score(&h, i, j), v_row(&h, j));
-        watch("m", j, x->m);
-        watch("correction", j, correction);
-        watch("l", j, x->l);
-        watch_row("o", j, x->o, h.head_dim_v);
-    }
-}
-
-/* Attention of one head, all keys of a query in one fold.  head_dim and head_dim_v may
- * differ: the first is summed away in the score, the second is the length of o. */
-static void attention_head(const struct head *h)
-{
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
-        fold_keys(*h, i, 0, visible(h, i), &all);
-        aggregate_finish(&all, all.o, &h->lse[i]); /* o / l, and m + log l */
-    }
-}
-
-/* The same in chunks: each folded alone, then merged.  On a GPU a chunk is what fits into
- * fast memory.
- *   h->scratch (head_dim_v)  the o of a chunk */
-static void attention_in_chunks(const struct head *h)
-{
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
-        struct aggregate chunk = {.o = h->scratch, .d = h->head_dim_v};
-        aggregate_unit(&all);
-        for (size_t j = 0; j < visible(h, i); j += CHUNK) {
-            fold_keys(*h, i, j, smaller(j + CHUNK, visible(h, i)), &chunk);
-            aggregate_merge(&all, &chunk);
-        }
-        aggregate_finish(&all, all.o, &h->lse[i]);
-    }
-}
-
-/* Softmax of a row needs the fold of its scores alone: (m, l) without o. */
+/* Softmax of one row, two loops.
+ *     all = (1, x_0) . (1, x_1) . ...     the monoid's pair (l, m) alone, without o
+ *     y_j = exp(x_j - m) / l
+ *   x (n)  scores; -INFINITY means masked      y (n)  probabilities; must not be x
+ * Returns lse = m + log(l).  A row that is all -INFINITY gives l = 0, y = 0, lse = -INFINITY.
+ * Reads 2n floats, writes n. */
 static float softmax_row(const float *x, float *y, size_t n)
 {
-    struct se all = fold_scores(x, n);
-    write_softmax(x, y, n, all);
+    /* loop 1: maximum and denominator */
+    struct se all = se_unit();
+    for (size_t j = 0; j < n; j++) {
+        all = se_merge(all, se_lift(x[j]));
+        watch("m", j, all.m);
+        watch("l", j, all.l);
+    }
+
+    /* loop 2: divide */
+    watch_loop();
+    for (size_t j = 0; j < n; j++) {
+        y[j] = all.l == 0 ? 0 : expf(x[j] - all.m) / all.l;
+        watch("y", j, y[j]);
+    }
     return se_lse(all);
 }
 
-static struct se fold_scores_in_chunks(const float *x, size_t n)
+/* The score of query i and key j.
+ *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
+static float score(const struct head *h, size_t i, size_t j)
 {
-    struct se all = se_unit();
-    for (size_t j = 0; j < n; j += CHUNK)
-        all = se_merge(all, fold_scores(x + j, smaller(CHUNK, n - j)));
-    return all;
+    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
+    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
+    float dot = 0;
+    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
+    return h->scale * dot + bias;
+}
+
+/* Attention of one query: a fold over its keys; no score is stored.
+ * Returns lse = m + log(l).  A masked key is left out; if there is no other, o (head_dim_v) = 0
+ * and lse = -INFINITY.  Reads K and V once, writes o once. */
+static float attention_row(const struct head *h, size_t i, float *o)
+{
+    struct aggregate x = {.o = o, .d = h->head_dim_v};
+    float lse;
+    aggregate_unit(&x);
+    for (size_t j = 0; j < visible(h, i); j++) {
+        float correction = aggregate_push(&x, score(h, i, j), v_row(h, j));
+        watch("m", j, x.m);
+        watch("correction", j, correction);
+        watch("l", j, x.l);
+        watch_row("o", j, x.o, x.d);
+    }
+    aggregate_finish(&x, o, &lse); /* o / l, and m + log l */
+    return lse;
+}
+
+/* Attention of one head: query by query. */
+static void attention_head(const struct head *h)
+{
+    for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, o_row(h, i));
 }

@@ -28,7 +28,8 @@ Test(merges, of_a_scan_are_linear_and_its_rounds_logarithmic)
         size_t merges, rounds, log = floor_log2(n);
         for (size_t j = 0; j < n; j++) {
             node[j] = (struct aggregate){.o = o + j, .d = 1};
-            aggregate_lift(&node[j], 0, v + j);
+            aggregate_unit(&node[j]);
+            aggregate_push(&node[j], 0, v + j);
         }
         prefix_scan(node, n, &merges, &rounds);
         cr_assert(merges <= 2 * n && rounds <= 2 * log + 1, "%zu: %zu, %zu", n, merges, rounds);

@@ -8,12 +8,14 @@
  *
  * stage.c keeps (m, l, o).  In every form masked keys are passed over, so that what their
  * rows of v hold does not matter, and a block of masked keys is the unit. */
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 #include "score.h"
 
 #define BLOCK 64  /* keys in a tile */
 #define SPLITS 8  /* blocks of split-KV, as on a GPU with few queries */
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* s (last - first) = scores of the keys first .. last - 1; returns their maximum, which
  * is -INFINITY if all are masked, and NaN if one is NaN, lest a NaN pass for a mask. */
@@ -226,7 +228,7 @@ const struct variant form_split = {
     .name = "split",
     .idea = "8 parts, each normalised",
     ASIDE,
-    .workspace = workspace_split, .cost = aside_cost,
+    .workspace = workspace_split, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_split}},
 };
 
@@ -236,7 +238,7 @@ const struct variant form_lse = {
     .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES,
     .max_score = 5000, /* each tile rounds lse, in units of the scores */
     .masked_rows = 1, .isolates_v = 1,
-    .workspace = workspace_block, .cost = aside_cost,
+    .workspace = workspace_block, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_lse}},
 };
 
@@ -244,7 +246,7 @@ const struct variant form_normalised = {
     .name = "normalised_tiles",
     .idea = "tiles, each normalised",
     ASIDE,
-    .workspace = workspace_block, .cost = aside_cost,
+    .workspace = workspace_block, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_normalised}},
 };
 
@@ -252,6 +254,6 @@ const struct variant form_memory_efficient = {
     .name = "memory_efficient",
     .idea = "chunks of sqrt(n) keys",
     ASIDE,
-    .workspace = workspace_memory_efficient, .cost = aside_cost,
+    .workspace = workspace_memory_efficient, .cost = fold_cost,
     .by_head = {{OP_ATTENTION, attention_memory_efficient}},
 };

@@ -10,9 +10,11 @@
  *
  * A masked key is left out of the sum: its log-weight is -INFINITY, and with it every
  * output would be infinite or NaN.  A row without visible keys gives 0. */
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 #include "score.h"
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* An element (m, l, a, z); a and z (d) are the caller's.  Unit: m = -INFINITY, else 0. */
 struct log_aggregate { float m, l; float *a, *z; size_t d; };
@@ -106,7 +108,7 @@ const struct variant log_attention_two_passes = {
     .name = "log_two_passes",
     .idea = "lse first, then the sum",
     ASIDE,
-    .cost = aside_cost,
+    .cost = fold_cost,
     .by_head = {{OP_LOGSOFTMAX_ATTENTION, two_passes}},
 };
 
@@ -114,6 +116,6 @@ const struct variant log_attention_streamed = {
     .name = "log_streamed",
     .idea = "one loop; sum of v kept",
     ASIDE,
-    .workspace = workspace, .cost = aside_cost,
+    .workspace = workspace, .cost = fold_cost,
     .by_head = {{OP_LOGSOFTMAX_ATTENTION, streamed}},
 };

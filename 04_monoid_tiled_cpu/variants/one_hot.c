@@ -5,7 +5,7 @@
  * After j elements y is 0 from j on, so only what lies before is rescaled, and only when
  * the maximum rises: n^2 / 2 products at worst.  A theorem as a program, not a way to
  * compute softmax. */
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 
 static float softmax_row(const float *x, float *y, size_t n)

@@ -8,7 +8,7 @@
  *
  * This is not yet causal attention.  There query i sees keys 0 .. i with its own scores
  * q_i . k_j; a scan has one query, and its scores say nothing about another's. */
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 #include "score.h"
 
@@ -44,7 +44,8 @@ static void scan(const struct problem *p, const struct arrays *a)
         for (size_t j = 0; j < n; j++) {
             x[j].o = o + j * dv;
             x[j].d = dv;
-            aggregate_lift(&x[j], score(&h, 0, j), v_row(&h, j));
+            aggregate_unit(&x[j]);
+            aggregate_push(&x[j], score(&h, 0, j), v_row(&h, j));
         }
         prefix_scan(x, n, NULL, NULL);
         for (size_t j = 0; j < n; j++) aggregate_finish(&x[j], x[j].o, lse + j);

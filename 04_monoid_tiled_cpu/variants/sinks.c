@@ -5,9 +5,19 @@
  *     (m, l, o) . (logit, 1, 0)
  * It takes part in l, so all weights of the row shrink, and in lse.  Nothing else
  * changes. */
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 #include "score.h"
+
+/* x = x . (0, 1, logit).  A logit of -INFINITY is no sink. */
+static void push_sink(struct aggregate *x, float logit)
+{
+    struct se s = {x->m, x->l}, with_sink = se_merge(s, se_lift(logit));
+    if (logit == -INFINITY) return;
+    for (size_t c = 0; c < x->d; c++)
+        x->o[c] *= s.m == -INFINITY ? 0.0f : se_factor(s.m, with_sink.m);
+    x->m = with_sink.m, x->l = with_sink.l;
+}
 
 static void attention(const struct problem *p, const struct arrays *a)
 {
@@ -18,7 +28,7 @@ static void attention(const struct problem *p, const struct arrays *a)
             aggregate_unit(&all);
             for (size_t j = 0; j < visible(&h, i); j++)
                 aggregate_push(&all, score(&h, i, j), v_row(&h, j));
-            if (p->has_sinks) aggregate_push_sink(&all, a->sinks[bh % p->heads_q]);
+            if (p->has_sinks) push_sink(&all, a->sinks[bh % p->heads_q]);
             aggregate_finish(&all, all.o, &h.lse[i]);
         }
     }
@@ -29,6 +39,6 @@ const struct variant sinks = {
     .idea = "a sink is one more element",
     .group = IN_ASIDES, .types = TYPE(F32), .supports = BASIC_FEATURES | WITH_SINKS,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
-    .cost = aside_cost,
+    .cost = fold_cost,
     .does = {{OP_ATTENTION, attention}},
 };

@@ -9,7 +9,7 @@
  * lost in rounding as soon as it is small), so subtracting the old key would not do. */
 #include <string.h>
 
-#include "aside.h"
+#include "cost.h"
 #include "monoid.h"
 #include "score.h"
 
@@ -39,11 +39,10 @@ static void tree_build(const struct head *h, struct aggregate *node, float *o,
         node[i].o = o + i * h->head_dim_v;
         node[i].d = h->head_dim_v;
     }
-    for (size_t j = 0; j < leaves; j++)
-        if (j < h->seqlen_k)
-            aggregate_lift(&node[leaves + j], score(h, 0, j), v_row(h, j));
-        else
-            aggregate_unit(&node[leaves + j]);
+    for (size_t j = 0; j < leaves; j++) {
+        aggregate_unit(&node[leaves + j]);
+        if (j < h->seqlen_k) aggregate_push(&node[leaves + j], score(h, 0, j), v_row(h, j));
+    }
     for (size_t i = leaves - 1; i >= 1; i--) merge_children(node, i);
 }
 
@@ -52,7 +51,8 @@ static size_t tree_update(struct aggregate *node, size_t leaves, size_t j, float
                           const float *v)
 {
     size_t merges = 0;
-    aggregate_lift(&node[leaves + j], score, v);
+    aggregate_unit(&node[leaves + j]);
+    aggregate_push(&node[leaves + j], score, v);
     for (size_t i = (leaves + j) / 2; i >= 1; i /= 2, merges++) merge_children(node, i);
     return merges;
 }
@@ -118,7 +118,7 @@ const struct variant update_refold = {
     .name = "update_refold",
     .idea = "fold everything again",
     ASIDE,
-    .workspace = workspace_refold, .cost = aside_cost,
+    .workspace = workspace_refold, .cost = fold_cost,
     .does = {{OP_UPDATE, refold}},
 };
 
@@ -126,6 +126,6 @@ const struct variant update_tree = {
     .name = "update",
     .idea = "a tree: redo log2 n merges",
     ASIDE,
-    .workspace = workspace, .cost = aside_cost,
+    .workspace = workspace, .cost = fold_cost,
     .does = {{OP_UPDATE, update}},
 };

@@ -2,6 +2,7 @@
 # diff.sh STAGE FILE STAGES...   what a stage changes in the file of the stage before it
 # diff.sh rung NUMBER            what a rung of stage 5 changes in the rung before it;
 #                                backward/NUMBER: the same for the ladder of the gradient
+# diff.sh rung NAME              the same of a rung of stage 4: fold, chunk, correct_once, ...
 #
 # First the functions that stayed, changed, came and went, then the lines, then their count.
 # The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.  The
@@ -24,8 +25,15 @@ if [ "$1" = rung ]; then
         [ "${f%_wide_heads.cu}" != "$f" ] || before=$f
         rungs="$rungs $name"
     done
+    road= last=03_online_softmax/stage.c
+    for f in 04_monoid_tiled_cpu/stage.c 04_monoid_tiled_cpu/rungs/[0-9]_*.c; do
+        name=${f##*/[0-9]_} name=${name%.c}
+        [ "$f" != 04_monoid_tiled_cpu/stage.c ] || name=fold
+        [ "$name" != "$2" ] || old=$last new=$f
+        last=$f road="$road $name"
+    done
     [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the asides $(
-        cd "$asides" && echo *.patch | sed 's/\.patch//g')"
+        cd "$asides" && echo *.patch | sed 's/\.patch//g'); stage 4 has the rungs$road"
     first="$new is the first rung: read it"
 else
     stage=$1 file=$2
@@ -35,10 +43,11 @@ else
         [ "$s" = "$stage" ] && break
         before=$s
     done
-    # The algorithm of stage 5 is its first rung.
     new=$stage/$file
     [ "$new" != 05_flash_cuda/stage.c ] || new=05_flash_cuda/portable/01_tiled.cu
     [ -z "$before" ] || old=$before/$file
+    # The algorithm of stage 5 is its first rung, which descends from the tile of stage 4.
+    [ "$stage/$file" != 05_flash_cuda/stage.c ] || old=04_monoid_tiled_cpu/rungs/3_tile.c
     first="$stage is the first stage: read $new"
 fi
 for f in $old $new; do

@@ -4,6 +4,8 @@
 # build/results/cpu.csv).  PART:
 #   softmax, attention, forms, peers   what the tables of the lessons show, about eight minutes;
 #                                      these without a PART
+#   lessons    softmax of 64M floats and attention of 8k keys alone, every row of the lessons' tables
+#              in one go, three minutes
 #   machine    what a machine is compared with PyTorch on, about three minutes: 16 heads of 2048
 #              queries and keys, one thread and all, causal too, f32 and bf16; rows from 64 up.
 #              Ends with a ratio for each line.
@@ -28,7 +30,7 @@ softmax() {
     bench 01_naive softmax naive simd
     bench 02_safe_softmax softmax recompute reload simd overlapped
     bench 03_online_softmax softmax online simd streaming one_look
-    bench 04_monoid_tiled_cpu softmax fold chunk threads
+    bench 04_monoid_tiled_cpu softmax fold
     for program in 01_naive 02_safe_softmax 03_online_softmax; do
         bench $program softmax threads
     done
@@ -38,12 +40,34 @@ attention() {
     bench 01_naive attention naive threads
     bench 02_safe_softmax attention recompute threads
     bench 03_online_softmax attention online two_loops threads
-    bench 04_monoid_tiled_cpu attention fold tiled microkernel all_cores
+    bench 04_monoid_tiled_cpu attention fold chunk correct_once tile threads simd tiled microkernel all_cores
+}
+lessons() {
+    only="--seqlen-q 8192 --head-dim 64"
+    long="--rows 1 --cols 67108864"
+    for row in 01_naive:naive:both 01_naive:simd:row 02_safe_softmax:recompute:both \
+               02_safe_softmax:reload:row 02_safe_softmax:simd:row 02_safe_softmax:overlapped:row \
+               03_online_softmax:online:both 03_online_softmax:simd:row \
+               03_online_softmax:streaming:row 03_online_softmax:one_look:row \
+               04_monoid_tiled_cpu:fold:both 04_monoid_tiled_cpu:chunk:head \
+               04_monoid_tiled_cpu:correct_once:head 04_monoid_tiled_cpu:tile:head \
+               04_monoid_tiled_cpu:microkernel:head 01_naive:threads:both \
+               02_safe_softmax:threads:both 03_online_softmax:threads:both \
+               04_monoid_tiled_cpu:threads:head 04_monoid_tiled_cpu:simd:head \
+               04_monoid_tiled_cpu:all_cores:both; do
+        program=${row%%:*} rest=${row#*:}
+        # shellcheck disable=SC2086  # several options
+        [ "${rest#*:}" = row ] || build/$program bench --csv "$csv" --op attention \
+            --variant "${rest%:*}" $only
+        # shellcheck disable=SC2086
+        [ "${rest#*:}" = head ] || build/$program bench --csv "$csv" --op softmax \
+            --variant "${rest%:*}" $long
+    done
 }
 # the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
 forms() {
-    for variant in chunk padded masked_reads split lse_form normalised_tiles \
-                   memory_efficient threads; do
+    for variant in padded masked_reads split lse_form normalised_tiles \
+                   memory_efficient; do
         build/04_monoid_tiled_cpu bench --quick --op attention --variant $variant --csv "$csv"
     done
     build/05_flash_cuda bench --quick --device cpu --csv "$csv"

@@ -46,7 +46,8 @@ void EXPORT(node_leaf)(int i, float score, float v0, float v1)
     struct aggregate x = view(i);
     node_unit(i);
     if (score == -INFINITY) return;
-    aggregate_lift(&x, score, v);
+    aggregate_unit(&x);
+    aggregate_push(&x, score, v);
     keep(i, &x);
     nodes[i].exact_m = score;
     nodes[i].exact_l = 1;

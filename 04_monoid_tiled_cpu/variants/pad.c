@@ -3,8 +3,7 @@
  * A loop of constant length is what vector units and GPUs want.  The unit changes
  * nothing, so it may stand where there is no key.  A zero key may not: its score is 0,
  * not -INFINITY. */
-#include "harness.h"
-#include "monoid.h"
+#include "cost.h"
 #include "score.h"
 
 enum { CHUNK = 32 }; /* keys in a chunk: no more and no fewer */
@@ -23,12 +22,12 @@ static void pad_last_keys(const struct head *h, size_t i, size_t first, float *k
         bias[t] = t >= rest ? -INFINITY : bias_of(h, i, first + t);
 }
 
-size_t padded_workspace(const struct problem *p)
+static size_t padded_workspace(const struct problem *p)
 {
     return ((CHUNK + 1) * (p->head_dim + p->head_dim_v) + CHUNK) * sizeof(float);
 }
 
-void attention_padded(const struct head *h)
+static void attention_padded(const struct head *h)
 {
     size_t d = h->head_dim, dv = h->head_dim_v;
     float *k = h->scratch + dv, *v = k + CHUNK * d, *bias = v + CHUNK * dv;
@@ -57,7 +56,7 @@ void attention_padded(const struct head *h)
 /* Masked reads: nothing is copied; a lane beyond the last key is the unit instead of a
  * read.  This is the padding of stage 5's kernels.
  *   h->scratch (head_dim_v)  o of a chunk */
-void attention_masked_reads(const struct head *h)
+static void attention_masked_reads(const struct head *h)
 {
     for (size_t i = 0; i < h->seqlen_q; i++) {
         struct aggregate all = {.o = o_row(h, i), .d = h->head_dim_v};
@@ -75,3 +74,19 @@ void attention_masked_reads(const struct head *h)
         aggregate_finish(&all, all.o, &h->lse[i]);
     }
 }
+
+const struct variant padded = {
+    .name = "padded",
+    .idea = "last chunk padded",
+    ASIDE,
+    .workspace = padded_workspace, .cost = fold_cost,
+    .by_head = {{OP_ATTENTION, attention_padded}},
+};
+
+const struct variant masked_reads = {
+    .name = "masked_reads",
+    .idea = "reads beyond masked",
+    ASIDE,
+    .workspace = one_row_of_o, .cost = fold_cost,
+    .by_head = {{OP_ATTENTION, attention_masked_reads}},
+};
