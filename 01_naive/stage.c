@@ -24,6 +24,7 @@ static float softmax_row(const float *x, float *y, size_t n)
     }
 
     /* loop 2: divide */
+    watch_loop();
     for (size_t j = 0; j < n; j++) {
         y[j] = expf(x[j]) / l;
         watch("y", j, y[j]);
@@ -42,22 +43,22 @@ static float score(const struct head *h, size_t i, size_t j)
     return h->scale * dot + bias;
 }
 
-/* Output of one query: the mean of the value rows, weighted by its probabilities.
- *     o_i = sum_j p_j v_j
+/* Output of one query, the mean of the value rows:  o_i = sum_j p_j v_j
  *   s_i, p_i (seqlen_k)   o_i (head_dim_v)
  * A masked key is left out, not multiplied by 0: v_j may hold NaN, and 0 * NaN is NaN. */
 static void weighted_sum(const struct head *h, const float *s_i, const float *p_i, float *o_i)
 {
+    watch_loop();
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
     for (size_t j = 0; j < h->seqlen_k; j++) {
         if (s_i[j] == -INFINITY) continue;
         const float *v_j = v_row(h, j);
         for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
+        watch_row("o", j, o_i, h->head_dim_v);
     }
 }
 
-/* Attention of one head, the plain way: all scores stored, all probabilities stored.
- *     S = scale * Q K^T,  P = softmax(S),  O = P V
+/* Attention of one head: S = scale * Q K^T,  P = softmax(S),  O = P V.
  * S and P have seqlen_q * seqlen_k numbers each: the memory that grows with seqlen^2. */
 static void attention_head(const struct head *h)
 {

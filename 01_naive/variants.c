@@ -5,11 +5,11 @@
 
 #include "stage.c"
 
-/* Softmax: x is read twice, y written once.  Attention: S written, read twice, P written,
- * read: 5 floats per score beyond reading q, k, v and writing o. */
+/* Softmax: x is read twice, y written once.  Attention: S written, read three times
+ * (the last time for its masks), P written, read: 6 floats per score beyond q, k, v and o. */
 static struct cost cost(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? cost_of_scores(p, 5, 2) : cost_of_rows(p, 3, 2);
+    return p->op == OP_ATTENTION ? cost_of_scores(p, 6, 2) : cost_of_rows(p, 3, 2);
 }
 
 const struct variant naive = {
@@ -51,6 +51,7 @@ static const struct stage stage = {
     .name = "01_naive",
     .idea = "exp(x) / sum: two loops, and it overflows",
     .variants = variants,
+    .traces_attention = 1,
     .after_trace = overflow_table,
 };
 

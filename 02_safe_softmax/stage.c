@@ -3,9 +3,8 @@
  *     softmax(x)_j = exp(x_j - m) / sum_t exp(x_t - m),    m = max_t x_t
  *     o_i = sum_j softmax(scale * q_i . k)_j v_j
  *
- * Any shift of the scores cancels.  This one makes every term at most 1 and one of them
- * exactly 1, so that the sum lies between 1 and n and nothing overflows.  The price is a
- * third loop over the row. */
+ * Any shift cancels.  With this one every term is at most 1 and one is exactly 1, so the sum lies
+ * between 1 and n.  The price is a third loop. */
 #include "stage.h"
 
 /* Softmax of one row, three loops.
@@ -26,6 +25,7 @@ static float softmax_row(const float *x, float *y, size_t n)
     if (m == -INFINITY) m = 0; /* all are masked; -INFINITY - -INFINITY would be NaN */
 
     /* loop 2: denominator */
+    watch_loop();
     float l = 0;
     for (size_t j = 0; j < n; j++) {
         l += expf(x[j] - m);
@@ -33,6 +33,7 @@ static float softmax_row(const float *x, float *y, size_t n)
     }
 
     /* loop 3: divide */
+    watch_loop();
     for (size_t j = 0; j < n; j++) {
         y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
         watch("y", j, y[j]);
@@ -51,22 +52,22 @@ static float score(const struct head *h, size_t i, size_t j)
     return h->scale * dot + bias;
 }
 
-/* Output of one query: the mean of the value rows, weighted by its probabilities.
- *     o_i = sum_j p_j v_j
+/* Output of one query, the mean of the value rows:  o_i = sum_j p_j v_j
  *   s_i, p_i (seqlen_k)   o_i (head_dim_v)
  * A masked key is left out, not multiplied by 0: v_j may hold NaN, and 0 * NaN is NaN. */
 static void weighted_sum(const struct head *h, const float *s_i, const float *p_i, float *o_i)
 {
+    watch_loop();
     for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] = 0;
     for (size_t j = 0; j < h->seqlen_k; j++) {
         if (s_i[j] == -INFINITY) continue;
         const float *v_j = v_row(h, j);
         for (size_t d = 0; d < h->head_dim_v; d++) o_i[d] += p_i[j] * v_j[d];
+        watch_row("o", j, o_i, h->head_dim_v);
     }
 }
 
-/* Attention of one head, the plain way: all scores stored, all probabilities stored.
- *     S = scale * Q K^T,  P = softmax(S),  O = P V
+/* Attention of one head: S = scale * Q K^T,  P = softmax(S),  O = P V.
  * S and P have seqlen_q * seqlen_k numbers each: the memory that grows with seqlen^2. */
 static void attention_head(const struct head *h)
 {

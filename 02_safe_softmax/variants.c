@@ -5,11 +5,11 @@
 
 #include "stage.c"
 
-/* Softmax: x is read three times, y written once.  Attention: S written, read three times,
- * P written, read: 6 floats per score beyond reading q, k, v and writing o. */
+/* Softmax: x is read three times, y written once.  Attention: S written, read four times
+ * (the last time for its masks), P written, read: 7 floats per score beyond q, k, v and o. */
 static struct cost cost(const struct problem *p)
 {
-    return p->op == OP_ATTENTION ? cost_of_scores(p, 6, 2) : cost_of_rows(p, 4, 2);
+    return p->op == OP_ATTENTION ? cost_of_scores(p, 7, 2) : cost_of_rows(p, 4, 2);
 }
 
 const struct variant recompute = {
@@ -50,6 +50,7 @@ static const struct stage stage = {
     .name = "02_safe_softmax",
     .idea = "subtract the maximum: three loops, never overflows",
     .variants = variants,
+    .traces_attention = 1,
 };
 
 int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }

@@ -3,8 +3,8 @@
  *     m_new = max(m, x_j)
  *     l     = l * exp(m - m_new) + exp(x_j - m_new)
  *
- * When the maximum grows, the sum so far is corrected to it (Milakov and Gimelshein 2018,
- * Algorithm 3).  Attention corrects its output too, in the same loop, and stores no score. */
+ * When the maximum grows, the sum so far is corrected to it (Milakov and Gimelshein 2018).
+ * Attention corrects its output too, in the same loop, and stores no score. */
 #include "stage.h"
 
 /* Softmax of one row, two loops.
@@ -29,6 +29,7 @@ static float softmax_row(const float *x, float *y, size_t n)
     }
 
     /* loop 2: divide */
+    watch_loop();
     for (size_t j = 0; j < n; j++) {
         y[j] = l == 0 ? 0 : expf(x[j] - m) / l;
         watch("y", j, y[j]);
@@ -49,9 +50,8 @@ static float score(const struct head *h, size_t i, size_t j)
 
 /* Attention of one query in one loop over its keys; no score is stored.
  *     o = o * exp(m - m_new) + exp(s_j - m_new) v_j     and at the end o_i = o / l
- *   o (head_dim_v)  the output of query i
- * Returns lse = m + log(l).  A masked key is left out; if there is no other, o = 0 and
- * lse = -INFINITY.  Reads K and V once, writes o once. */
+ * Returns lse = m + log(l).  A masked key is left out; if there is no other, o (head_dim_v) = 0
+ * and lse = -INFINITY.  Reads K and V once, writes o once. */
 static float attention_row(const struct head *h, size_t i, float *o)
 {
     float m = -INFINITY, l = 0;

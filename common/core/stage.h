@@ -55,6 +55,9 @@ static inline void watch(const char *name, size_t j, double number)
     if (__builtin_expect(!!watcher, 0)) watcher(name, j, number, NULL, 0);
 }
 
+/* A loop of the trace ends here, and the next begins. */
+static inline void watch_loop(void) { watch("loop", 0, NAN); }
+
 static inline void watch_row(const char *name, size_t j, const float *row, size_t n)
 {
     if (__builtin_expect(!!watcher, 0)) watcher(name, j, NAN, row, n);

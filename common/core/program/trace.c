@@ -35,13 +35,15 @@ static double number_of(const char *name)
     return NAN;
 }
 
+static int has_l(void) { return !isnan(number_of("l")); }
+
 static void print_header(void)
 {
     printf("%s, loop %d\n%3s %12s", table.of, ++table.loop, "j", table.scores);
     for (int c = 0; c < table.n_names; c++) {
         printf(" %12s", table.name[c]);
         for (size_t d = 1; d < table.n_row[c]; d++) printf(" %12s", "");
-        if (table.n_row[c]) printf(" %10s/l", table.name[c]);
+        if (table.n_row[c] && has_l()) printf(" %10s/l", table.name[c]);
     }
     printf("\n");
     table.has_header = 1;
@@ -64,7 +66,7 @@ static void print_step(void)
     for (int c = 0; c < table.n_names; c++) {
         if (!table.n_row[c]) print_number(table.number[c]);
         for (size_t d = 0; d < table.n_row[c]; d++) print_number(table.row[c][d]);
-        for (size_t d = 0; d < table.n_row[c]; d++)
+        for (size_t d = 0; has_l() && d < table.n_row[c]; d++)
             print_number(table.row[c][d] / number_of("l"));
     }
     printf("\n");
@@ -83,6 +85,10 @@ static void end_loop(void)
 /* What watch() and watch_row() call. */
 static void show(const char *name, size_t j, double number, const float *row, size_t n)
 {
+    if (!strcmp(name, "loop")) {
+        end_loop();
+        return;
+    }
     int again = 0;
     for (int c = 0; c < table.n_names; c++) again |= !strcmp(table.name[c], name);
     if (table.n_names && j > table.j) print_step();
@@ -99,7 +105,7 @@ static void show(const char *name, size_t j, double number, const float *row, si
 /* The first variant on the row x, and where the stage says so on a query with the scores x. */
 static void trace_variant(const struct stage *stage, const float *x, size_t n, const float *v)
 {
-    float y[MOST], lse, q = 1, o[WIDTH];
+    float y[MOST], lse, q = 1, o[WIDTH], s_and_p[2 * MOST];
     const struct variant *plain = stage->variants[0];
     struct problem rows = {.op = OP_SOFTMAX, .rows = 1, .cols = n};
     struct problem head = {.op = OP_ATTENTION, .batch = 1, .heads_q = 1, .heads_kv = 1,
@@ -115,7 +121,8 @@ static void trace_variant(const struct stage *stage, const float *x, size_t n, c
         table = (struct table){.of = "attention", .scores = "s", .x = x, .n = n};
         printf("value of key j: (1, j)\n");
         variant_call(plain, &head,
-                     &(struct arrays){.q = &q, .k = x, .v = v, .o = o, .lse = &lse});
+                     &(struct arrays){.q = &q, .k = x, .v = v, .o = o, .lse = &lse,
+                                     .workspace = s_and_p});
         end_loop();
     }
     watcher = NULL;
