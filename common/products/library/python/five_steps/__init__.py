@@ -10,6 +10,7 @@ out.  PyTorch is not needed, and is imported only where a tensor comes in.
 """
 from .arrays import FiveStepsError
 from .c_library import VERSION as __version__, LibraryError
-from .operations import append, attention, decode, merge, softmax
+from .operations import append, attention, built_with, decode, merge, softmax
 
-__all__ = ["append", "attention", "decode", "softmax", "merge", "FiveStepsError", "LibraryError"]
+__all__ = ["append", "attention", "built_with", "decode", "softmax", "merge", "FiveStepsError",
+           "LibraryError"]

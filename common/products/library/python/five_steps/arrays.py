@@ -82,6 +82,12 @@ class Numpy(Kind):
         return {"device": c_library.CPU, "stream": None}
 
     @staticmethod
+    def write_into(a):
+        """The library is going to write into the caller's array a."""
+        if not a.flags.writeable:
+            raise FiveStepsError("out is read-only; give an array that can be written")
+
+    @staticmethod
     def on_device(_like):
         """A context in which the array's device is the current one."""
         return contextlib.nullcontext()
@@ -148,6 +154,11 @@ class Torch(Kind):
             return {"device": c_library.CPU, "stream": None}
         stream = self.module.cuda.current_stream(like.device).cuda_stream
         return {"device": c_library.GPU, "stream": stream}
+
+    def write_into(self, a):
+        """The library is going to write into the caller's tensor a: a derivative that needs what a
+        held notices, as after PyTorch's own operations."""
+        self.module.autograd.graph.increment_version(a)
 
     def on_device(self, like):
         """A context in which the tensor's device is the current one."""

@@ -77,6 +77,9 @@ class LibraryError(RuntimeError):
         super().__init__(message)
         self.code = code
 
+    def __reduce__(self):
+        return LibraryError, (self.code, str(self))
+
 
 class Library:
     """A libfive_steps.so."""

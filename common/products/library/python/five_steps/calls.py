@@ -92,9 +92,12 @@ class Call:
             (nq + nk - 1) * heads if distances.ndim == 3 else 0, nq + nk - 1, 2 ** 64 - 1))
 
     def integers(self, name, a, shape):
-        """An array of integers of that shape, one after another, in 32 bits."""
+        """An array of integers of that shape, one after another, in 32 bits.  A number beyond them
+        becomes the largest or least, which the library refuses; it does not wrap."""
         if a.dtype not in self.kind.integers or tuple(a.shape) != shape:
             raise FiveStepsError(f"{name} is {a.dtype} {list(a.shape)}; give int32 {list(shape)}")
+        if a.itemsize > 4:
+            a = a.clip(-2 ** 31, 2 ** 31 - 1)
         return self.kind.contiguous(self.kind.to(a, self.kind.i32))
 
     def results(self, shape, out, view, of_lse):
@@ -104,6 +107,8 @@ class Call:
         if out is not None and (tuple(out.shape) != tuple(shape) or out.dtype != self.like.dtype):
             raise FiveStepsError(f"out is {out.dtype} {list(out.shape)}; give {self.like.dtype} "
                                  f"{list(shape)}")
+        if out is not None:
+            kind.write_into(out)
         self.o = kind.empty(shape, self.like) if out is None else out
         self.lse = kind.empty(of_lse, self.like, kind.f32)
         self.view = view(self.o)

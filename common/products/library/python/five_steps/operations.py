@@ -1,5 +1,6 @@
 """operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
 from .arrays import FiveStepsError, is_tensor, kind_of
+from .c_library import GPU, library
 from .calls import attention_call, decode_call
 from .options import attention_options, decode_options, whole
 from .rows import compute_merge, compute_softmax
@@ -66,8 +67,17 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     """
     kind = kind_of({"k_new": k_new, "v_new": v_new, "k_pages": k_pages, "v_pages": v_pages,
                     "page_table": page_table})
+    decode_options(None, None, None, layout)
+    of_page = 1 if layout == "pages_first" else 2
+    for name, new, pool in (("k_new", k_new, k_pages), ("v_new", v_new, v_pages)):
+        shape = *k_new.shape[:2], pool.shape[-1 - of_page], pool.shape[-1]
+        if pool.ndim != 4 or tuple(new.shape) != shape:
+            raise FiveStepsError(f"{name} is {list(new.shape)}, its pages {list(pool.shape)}; give "
+                                 "[batch, n, heads_kv, head_dim], as in the pages")
     batch, n = k_new.shape[:2]
-    size = k_pages.shape[1 if layout == "pages_first" else 2]
+    size = k_pages.shape[of_page]
+    if getattr(seqlen_k, "itemsize", 8) < 4:
+        seqlen_k = kind.to(seqlen_k, kind.i32)
     lengths = seqlen_k if hasattr(seqlen_k, "ndim") else kind.range(batch, k_new) * 0 + seqlen_k
     rows = lengths[:, None] + kind.range(n, k_new)
     table = kind.range(batch, k_new)[:, None] if page_table is None else page_table
@@ -76,6 +86,10 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
         raise FiveStepsError(f"seqlen_k and {n} new keys reach {int(rows.max()) + 1}; the pages of a "
                              f"sequence hold {size * table.shape[1]} keys")
     pages = table[kind.range(batch, k_new)[:, None], rows // size]
+    if kind.device(k_new) == "cpu" and batch * n and not (
+            0 <= int(pages.min()) and int(pages.max()) < k_pages.shape[0]):
+        raise FiveStepsError(f"page_table has page {int(pages.min())} to {int(pages.max())} for the new "
+                             f"keys, there are {k_pages.shape[0]}")
     for pool, new in ((k_pages, k_new), (v_pages, v_new)):
         if layout == "pages_first":
             pool[pages, rows % size] = new
@@ -132,15 +146,31 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     return (o, lse) if return_lse else o
 
 
+def _is_compiling():
+    """Does torch.compile trace this?  Then no value of a tensor is known."""
+    return bool(_torch_operations) and _torch_operations[0].torch.compiler.is_compiling()
+
+
 def _lengths(kind, lengths, longest, room):
     """The number of keys of each sequence, and a bound on it."""
-    if kind.device(lengths) == "cpu" and lengths.shape[0]:
+    if kind.device(lengths) == "cpu" and lengths.shape[0] and not _is_compiling():
         least, most = int(lengths.min()), int(lengths.max())
         if least < 0 or most > room:
             raise FiveStepsError(f"seqlen_k goes from {least} to {most}; the pages of a sequence hold "
                                  f"{room} keys")
         longest = max(most, longest)
     return lengths, min(longest or room, room)
+
+
+def built_with():
+    """What the library was built with: "no CUDA", or the compiler and the GPUs that it serves, such
+    as "nvcc 13.0.88 90a"; then the level of this processor's instructions.
+
+    >>> five_steps.built_with().split("; ")[0].startswith(("no CUDA", "nvcc", "executed"))
+    True
+    """
+    so = library(GPU)
+    return f"{so.built_with}; this processor is x86-64-v{so.level}" if so.level else so.built_with
 
 
 def softmax(x, dim=-1):

@@ -81,6 +81,28 @@ def _array(name, a, shape, q, dtype=torch.int32):
     return _field(name, a.data_ptr())
 
 
+def _bias(bias, q, k, order):
+    """The bias in float32, and its fields; it lies as the library reads it."""
+    if bias.dtype is torch.bool:
+        bias = torch.where(bias, 0.0, -torch.inf)
+    shape, steps, dims = bias.shape, bias.stride(), bias.dim()
+    heads, rows = (-2, -3) if order == ROWS_HEADS else (-3, -2)
+    wanted = [q.shape[0] if q.dim() == 4 else 1, q.shape[heads] if q.dim() > 2 else 1, q.shape[rows]]
+    if bias.dtype is not torch.float32 or bias.device != q.device or not 1 < dims <= 4 or (
+            shape[-1] != k.shape[rows] or steps[-1] != 1):
+        raise General
+    fields = _field("bias", bias.data_ptr()) + _field("bias_is_strided", 1)
+    at = _Problem.bias_strides.offset
+    for i in range(4 - dims, 3):
+        n, step = shape[i - 4 + dims], steps[i - 4 + dims]
+        if n != 1 and n != wanted[i]:
+            raise General
+        fields += at + 8 * i, step if n != 1 else 0
+    if dims == 2 and shape[0] == wanted[2] and (steps[0] == shape[1] or shape[0] == 1):
+        fields = fields[:2]  # one for all heads
+    return bias, fields
+
+
 def attention(arrays, given, return_lse):
     """o and lse (or None); None: the general way.  given: what the caller gave beside the arrays."""
     q, k, v, bias, sinks, slopes, sums_q, sums_k = arrays
@@ -98,8 +120,8 @@ def attention(arrays, given, return_lse):
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
                          torch.float32)
     if bias is not None:
-        rows = -3 if order == ROWS_HEADS else -2
-        fields += _array("bias", bias, (q.shape[rows], k.shape[rows]), q, torch.float32)
+        bias, more = _bias(bias, q, k, order)
+        fields += more
     if packed:
         longest_q, longest_k = given[5:]
         if not longest_q or not longest_k or bias is not None:  # a bias has the longest's sizes

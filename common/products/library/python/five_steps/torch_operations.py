@@ -21,16 +21,27 @@ def _operator(name, arguments, results):
                                    schema=f"({arguments}) -> ({results})")
 
 
+def _one_by_one(compute):
+    """The rule of vmap: the calls one after another."""
+    def rule(info, in_dims, *given):
+        parts = [compute(*(a if d is None else a.select(d, i) for a, d in zip(given, in_dims)))
+                 for i in range(info.batch_size)]
+        if isinstance(parts[0], Tensor):
+            return torch.stack(parts), 0
+        return tuple(map(torch.stack, zip(*parts))), (0,) * len(parts[0])
+    return rule
+
+
 def _differentiable(operator, save, gradient):
     """The operator with its gradient, also for torch.func.grad and vjp, which take no operator."""
-    operator.register_autograd(gradient, setup_context=save)
-    function = type("Function", (torch.autograd.Function,), {
-        "forward": staticmethod(operator), "setup_context": staticmethod(save),
-        "backward": staticmethod(gradient)})
-
     def call(*given):
         transformed = not torch.compiler.is_compiling() and _transformed() is not None
         return (function.apply if transformed else operator)(*given)
+    operator.register_autograd(gradient, setup_context=save)
+    operator.register_vmap(_one_by_one(operator))
+    function = type("Function", (torch.autograd.Function,), {
+        "forward": staticmethod(operator), "setup_context": staticmethod(save),
+        "backward": staticmethod(gradient), "vmap": staticmethod(_one_by_one(call))})
     return call
 
 
@@ -62,9 +73,8 @@ def _(q, k, v, *options):
         _turned(q, options[-1]).shape[:-1], dtype=torch.float32)
 
 
-@_operator("attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
-           "Tensor, Tensor, Tensor, Tensor")
-def _attention_backward(d_o, o, lse, *call):
+def _compute_gradients(d_o, o, lse, *call):
+    """dq, dk, dv and dsinks (or nothing in it)."""
     rows_first, q, k, v, sinks = call[-1], *call[:3], call[4]
     if sinks is not None and not _turned(k, rows_first).shape[-2]:  # no keys: lse is the sink
         big_d = torch.where(lse > -torch.inf, _turned(d_o * o, rows_first).sum(-1).float(), 0)
@@ -78,7 +88,7 @@ def _attention_backward(d_o, o, lse, *call):
         if call[6] is not None:
             return _by_sequence(d_o, o, lse, *call)
         wide = [a.float() for a in (d_o, o, lse, *call[:3])]
-        *gradients, d_sinks = _attention_backward(*wide, *call[3:])
+        *gradients, d_sinks = _compute_gradients(*wide, *call[3:])
         return (*(a.to(o.dtype) for a in gradients), d_sinks)
     return (*(_turned(a, rows_first) for a in gradients),
             lse.new_empty(0) if d_sinks is None else d_sinks)
@@ -96,10 +106,15 @@ def _by_sequence(d_o, o, lse, q, k, v, bias, sinks, slopes, sums_q, sums_k, *opt
             continue
         own = None if bias is None else bias[b % len(bias), :, :i.stop - i.start, :j.stop - j.start]
         slope = slopes[b] if slopes is not None and slopes.ndim == 2 else slopes
-        dq[i], dk[j], dv[j], more = _attention_backward(
+        dq[i], dk[j], dv[j], more = _compute_gradients(
             d_o[i], o[i], lse[:, i], q[i], k[j], v[j], own, sinks, slope, None, None, 0, 0, *options[2:])
         d_sinks += more
     return dq, dk, dv, d_sinks
+
+
+_attention_backward = _operator(
+    "attention_backward", f"Tensor d_o, Tensor o, Tensor lse, {_ARRAYS}, {_OPTIONS}",
+    "Tensor, Tensor, Tensor, Tensor")(_compute_gradients)
 
 
 @_attention_backward.register_fake
@@ -127,11 +142,32 @@ def _attention_gradient(ctx, d_o, d_lse):
         column = _turned(-d_lse[..., None], ctx.options[-1]).to(o.dtype)
         pad = torch.nn.functional.pad
         v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
-    dq, dk, dv, d_sinks = _gradients(d_o, o, lse, q, k, v, bias, sinks, *more, *ctx.options)
+    given = d_o, o, lse, q, k, v, bias, sinks, *more
+    plain = not torch.is_grad_enabled() and _is_plain(given)
+    dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *ctx.options)
     return (dq, dk, dv[..., :width], None, None if sinks is None else d_sinks, *[None] * 11)
 
 
 _attention_once = _differentiable(_attention, _save_attention, _attention_gradient)
+
+
+class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
+    """The same for a plain call: PyTorch's way to an operator takes longer than a small kernel."""
+
+    @staticmethod
+    def forward(ctx, given, *arrays):  # pylint: disable=arguments-differ
+        """given: what the caller gave beside the arrays."""
+        ctx.options = attention_options(arrays, *given)
+        results = _tried(quick.attention, arrays, given, True)
+        if results is None:
+            results = attention_call(arrays, *ctx.options).compute()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*results, *arrays)
+        return results
+
+    @staticmethod
+    def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
+        return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
 
 
 # --- Softmax and merge. ---
@@ -267,9 +303,14 @@ def _quickly(compute, arrays, *more):
         for a in arrays:
             if a is not None and a.requires_grad:
                 return None
+    return _tried(compute, arrays, *more)
+
+
+def _tried(compute, *given):
+    """Its result; None where the general way says more."""
     try:
-        return compute(arrays, *more)
-    except Exception:  # pylint: disable=broad-exception-caught; the general way says more
+        return compute(*given)
+    except Exception:  # pylint: disable=broad-exception-caught
         return None
 
 
@@ -282,12 +323,18 @@ def attention(arrays, given, return_lse, out):
         results = _quickly(quick.attention, arrays, given, return_lse)
         if results:
             return results
-    kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2]})
+    kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2], "bias": arrays[3], "sinks": arrays[4],
+             "alibi_slopes": arrays[5], "cu_seqlens_q": arrays[6], "cu_seqlens_k": arrays[7]})
     arrays = _cast(arrays)
+    if isinstance(given[1], Tensor) and given[1].requires_grad and torch.is_grad_enabled():
+        arrays = ((arrays[0] * given[1]).to(arrays[0].dtype), *arrays[1:])  # as it has a gradient
+        given = given[0], 1.0, *given[2:]
     gradient = _derivative(arrays, (arrays[3], arrays[5]), "a bias and alibi_slopes have no gradient")
     if gradient and out is not None:
         raise FiveStepsError("out has no gradient; leave it out, or call under torch.no_grad()")
-    plain = not gradient and _is_plain(arrays)
+    plain = _is_plain(arrays)
+    if gradient and plain:
+        return _Trained.apply(given, *arrays)
     options = attention_options(arrays, *given)
     if plain:
         return attention_call(arrays, *options, out).compute()

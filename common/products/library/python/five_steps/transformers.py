@@ -6,6 +6,7 @@
 Prefill and decode with caches, grouped heads, sliding windows, soft caps, sinks and padding.  What is
 causal (within a window, perhaps) and reaches to the cache's end needs no mask but the padding's,
 [batch, 1, 1, keys]; any other pattern is handed over as booleans."""
+import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, flash_attention_mask, sdpa_mask
 
@@ -22,6 +23,8 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
              "attention_mask": attention_mask}
     to_the_end = q_offset + q_length == kv_offset + kv_length
     if mask_function is causal_mask_function and local_size is None and to_the_end:
+        if torch.compiler.is_compiling():  # whether anything is hidden is known when it runs
+            return None if attention_mask is None else attention_mask[:, -kv_length:]
         return flash_attention_mask(**sizes)
     return sdpa_mask(**sizes, local_size=local_size, **{**more, "allow_is_causal_skip": False})
 

@@ -1,0 +1,112 @@
+"""test_python_defects.py: what users of the Python package ran into, one test each."""
+import pickle
+
+import numpy as np
+import pytest
+
+from five_steps_here import WITH_TORCH, five_steps, torch
+from helpers import normal
+
+refused = five_steps.FiveStepsError
+
+
+def test_out_that_is_read_only_is_refused():
+    """It was a segmentation fault, or constants that changed."""
+    q = normal(2, 3, 8)
+    out = np.frombuffer(bytes(q.nbytes), "f4").reshape(q.shape)
+    with pytest.raises(refused, match="read-only"):
+        five_steps.attention(q, q, q, out=out)
+    assert not out.any()
+
+
+def test_new_keys_are_checked_before_any_is_written():
+    """Page -1 was another sequence's."""
+    new, table = normal(2, 1, 2, 8), np.array([[0], [-1]])
+    for at in (-1, 3):
+        table[1] = at
+        pools = [np.zeros((3, 2, 4, 8), "f4") for _ in "kv"]
+        with pytest.raises(refused, match="page_table has page"):
+            five_steps.decode(new[:, 0], *pools, table, 1, k_new=new, v_new=new)
+        assert not any(pool.any() for pool in pools)
+
+
+def test_append_checks_what_it_is_given():
+    pools, table = [np.zeros((3, 4, 8, 8), "f4") for _ in "kv"], np.array([[0], [1]])
+    new, one = normal(2, 1, 4, 8), normal(2, 1, 1, 8)
+    for arrays, options, words in (((new, new), {"layout": "pages_frist"}, "layout is"),
+                                   ((one, one), {}, "k_new is"), ((new, one), {}, "v_new is")):
+        with pytest.raises(refused, match=words):
+            five_steps.append(*arrays, *pools, table, 1, **options)
+    pools = [np.zeros((2, 4, 300, 8), "f4") for _ in "kv"]
+    after = five_steps.append(new, new, *pools, table, np.array([255, 3], "u1"))
+    assert after.tolist() == [256, 4] and pools[0][0, :, 255].all() and not pools[0][0, :, 0].any()
+
+
+def test_integers_of_64_bits_do_not_wrap():
+    """Sums of 2^32 more and pages of 2^32 more were those without."""
+    q, far = normal(4, 2, 8), np.array([0, 4 + 2 ** 32])
+    with pytest.raises(refused, match="cu_seqlens_q"):
+        five_steps.attention(q, q, q, cu_seqlens_q=far, cu_seqlens_k=far, max_seqlen_q=4, max_seqlen_k=4)
+    with pytest.raises(refused, match="page_table"):
+        five_steps.decode(normal(1, 2, 8), *[normal(1, 2, 4, 8)] * 2, np.array([[2 ** 32]]), 2)
+
+
+def test_an_error_of_the_library_can_be_pickled():
+    error = pickle.loads(pickle.dumps(five_steps.LibraryError(4, "no GPU")))
+    assert (error.code, str(error)) == (4, "no GPU")
+
+
+def test_the_package_says_what_it_was_built_with():
+    assert five_steps.c_library.library().built_with in five_steps.built_with()
+
+
+@WITH_TORCH
+def test_prefix_sums_in_a_list_are_refused_by_name():
+    q = torch.randn(4, 2, 8)
+    with pytest.raises(refused, match="cu_seqlens_q is a list"):
+        five_steps.attention(q, q, q, cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4])
+
+
+@WITH_TORCH
+def test_a_derivative_notices_that_out_was_written():
+    """It was silently the gradient of another function."""
+    q = torch.randn(2, 4, 8)
+    out = torch.randn(2, 4, 8)
+    leaf = torch.ones(2, 4, 8, requires_grad=True)
+    product = leaf * out
+    with torch.no_grad():
+        five_steps.attention(q, q, q, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+@WITH_TORCH
+def test_a_scale_in_a_tensor_has_its_gradient():
+    q, k, v = torch.randn(3, 1, 2, 5, 8).double().float().unbind()
+    scale = torch.tensor(0.3, requires_grad=True)
+    got, = torch.autograd.grad(five_steps.attention(q, k, v, scale=scale).square().sum(), scale)
+    o = torch.nn.functional.scaled_dot_product_attention(q * scale, k, v, scale=1.0)
+    torch.testing.assert_close(got, torch.autograd.grad(o.square().sum(), scale)[0], rtol=1e-4, atol=1e-5)
+
+
+@WITH_TORCH
+def test_vmap_is_a_dimension_more():
+    q, k, v = torch.randn(3, 3, 2, 4, 5, 8).unbind()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    close = torch.testing.assert_close
+    close(torch.func.vmap(five_steps.attention)(q, k, v), attention(q, k, v))
+    close(torch.func.vmap(five_steps.attention, (0, None, None))(q, k[0], v[0]),
+          attention(q, k[:1].expand_as(q), v[:1].expand_as(q)))
+    close(torch.func.vmap(five_steps.softmax)(q), torch.softmax(q, -1))
+
+
+@WITH_TORCH
+def test_masks_take_the_quick_way(monkeypatch):
+    """Of booleans or numbers, one for all, one per head or per batch."""
+    from test_python_torch import both_ways
+    q, k, v = torch.randn(2, 4, 9, 16), torch.randn(2, 4, 13, 16), torch.randn(2, 4, 13, 16)
+    for bias in (torch.rand(9, 13) > 0.3, torch.randn(4, 9, 13), torch.rand(2, 1, 1, 13) > 0.3,
+                 torch.randn(1, 4, 1, 13), torch.randn(2, 4, 9, 20)[..., :13], torch.randn(1, 13)):
+        both_ways(monkeypatch, "attention", q, k, v, bias=bias)
+    with pytest.raises(refused, match="bias is"):
+        five_steps.attention(q, k, v, bias=torch.randn(3, 9, 13))
