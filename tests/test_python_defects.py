@@ -110,3 +110,25 @@ def test_masks_take_the_quick_way(monkeypatch):
         both_ways(monkeypatch, "attention", q, k, v, bias=bias)
     with pytest.raises(refused, match="bias is"):
         five_steps.attention(q, k, v, bias=torch.randn(3, 9, 13))
+
+
+@WITH_TORCH
+def test_a_compiled_decode_keeps_its_graph_at_every_length():
+    q, k, v = torch.randn(2, 4, 8), torch.randn(2, 4, 20, 8), torch.randn(2, 4, 20, 8)
+    step = torch.compile(lambda n: five_steps.decode(q, k, v, None, n), fullgraph=True, backend="eager")
+    with torch.no_grad():
+        for n in (3, 4, 9, torch.tensor([3, 9]), torch.tensor([20, 1])):
+            torch.testing.assert_close(step(n), five_steps.decode(q, k, v, None, n))
+
+
+@WITH_TORCH
+def test_a_compiled_model_of_transformers_keeps_its_graph_with_padding():
+    from test_python_torch import model_of, tokens_of
+    model, (tokens, seen) = model_of("llama"), tokens_of(True)
+    model.set_attn_implementation("five_steps")
+
+    def logits(seen):
+        return model(tokens, attention_mask=seen, use_cache=False).logits[:, 5:]
+    with torch.no_grad():
+        compiled = torch.compile(logits, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(seen), logits(seen), rtol=1e-4, atol=1e-5)

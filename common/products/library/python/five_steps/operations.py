@@ -132,7 +132,7 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     if k_new is not None:
         seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout)
     kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
-    if getattr(seqlen_k, "ndim", 0):
+    if not isinstance(seqlen_k, int) and getattr(seqlen_k, "ndim", 0):
         pages = 1 if page_table is None else page_table.shape[-1]
         longest = whole("max_seqlen_k", max_seqlen_k or 0, 0)
         lengths, seqlen_k = _lengths(kind, seqlen_k, longest, pages * k_pages.shape[
