@@ -177,7 +177,9 @@ template <class C, enum dtype T>
 static __global__ void __launch_bounds__(C::THREADS, 1)
     gradient_in_order_kernel(const __grid_constant__ struct backward_params<T> params)
 {
-    auto &[sm, posts] = dynamic_shared<ordered_memory<C>>();
+    struct ordered_memory<C> &memory = dynamic_shared<ordered_memory<C>>();
+    auto &sm = memory.rung;
+    auto &posts = memory.post;
     if (threadIdx.x == 0)
         for (struct post &post : posts) {
             mbarrier_init(&post.full, 1);

@@ -14,9 +14,9 @@
 # clang's OpenMP runtime is linked by clang++ only: CC=clang-14 chooses clang++-14.
 ifneq ($(and $(filter default,$(origin CXX)),$(findstring clang,$(CC))),)
 CXX := $(subst clang,clang++,$(CC))
-WNO := -Wno-pass-failed
 endif
-WARN := -Wall -Wextra $(WNO) $(WERROR)
+# clang warns of loops that it does not vectorise.
+WARN := -Wall -Wextra $(if $(findstring clang,$(CC)),-Wno-pass-failed) $(WERROR)
 ARCH_FLAGS ?= -march=native
 FAST := -O3 $(ARCH_FLAGS) -fno-math-errno -fno-trapping-math -fopenmp -ffp-contract=off
 
