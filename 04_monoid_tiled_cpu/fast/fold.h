@@ -323,7 +323,7 @@ static void tiles_of_thread(const struct problem *p, const struct arrays *a,
                             const struct plan *plan, fold_function *fold, float *memory)
 {
     size_t tiles = plan->tiles, tasks = tiles * plan->parts, me = (size_t)omp_get_thread_num();
-    float *states = memory + thread_floats(p, plan) * (size_t)omp_get_max_threads();
+    float *states = memory + thread_floats(p, plan) * (size_t)omp_get_num_threads();
     struct scratch w = scratch_at(p, plan, memory + thread_floats(p, plan) * me);
 #pragma omp for schedule(dynamic, 1)
     for (size_t task = 0; task < tasks; task++) {

@@ -82,6 +82,9 @@ static void occupy_streams(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) exit(1);
 }
 
+/* With 100,000 threads OpenMP's runtime crashes. */
+enum { MOST_THREADS = 1024 };
+
 int stage_main(int argc, char **argv, const struct stage *stage)
 {
     struct options opt;
@@ -90,6 +93,7 @@ int stage_main(int argc, char **argv, const struct stage *stage)
     int status = command_parse(argc, argv, stage, &verb, &opt);
     if (status) return status;
     if (opt.threads) omp_set_num_threads(opt.threads);
+    if (omp_get_max_threads() > MOST_THREADS) omp_set_num_threads(MOST_THREADS);
     if (opt.on_cpu) gpu_forbid();
     int on_ranks = verb->bit & COMPUTES && (opt.gpus || stage->ranks);
     status = opt.help ? help(stage, &opt) : opt.version ? version(stage, &opt)
