@@ -89,3 +89,15 @@ def test_an_old_driver_is_named_and_the_cpu_computes():
     assert "driver is for CUDA 9.1" in result.out
     result = run(programs / STAGES[4], "run", *FIXTURE, "--o", "o.npy", env=old)
     assert "executed on the CPU" in result.out
+
+
+@pytest.mark.parametrize("threads", ["2,1", "2,3", "100000"])
+def test_every_form_of_omp_num_threads_gives_right_results(threads):
+    stage(4, "run", *FIXTURE, "--o", "o.npy", env={"OMP_NUM_THREADS": threads})
+    if "," in threads:
+        stage(4, "check", "--quick", "--variant", "all_cores", env={"OMP_NUM_THREADS": threads})
+
+
+def test_blocks_that_wait_for_one_another_end_on_one_thread():
+    stage(5, "check", "--variant", "gradient_in_order", "--case", "backward-random-1x200-d64",
+          env={"OMP_NUM_THREADS": "1"})

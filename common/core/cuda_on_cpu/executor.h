@@ -2,7 +2,8 @@
  * folder offer one another.
  *
  * A worker is one CPU thread with a stack for each thread of a block.  It goes round its fibres
- * and resumes those that are ready.  A round in which none is ready is a deadlock.
+ * and resumes those that are ready.  A round in which none is ready is a deadlock, unless one waits
+ * for a count: then another worker may still count.
  *
  *     launch -> schedule -> fibre, memory -> report
  *               barrier, warp, async_copy, tma, wgmma -> fibre, report */
@@ -14,6 +15,7 @@
 
 #include <signal.h>
 
+#include <mutex>
 #include <vector>
 
 #ifndef __has_feature
@@ -51,7 +53,7 @@ static const int N_BARRIERS = 16;
 static const size_t STACK_BYTES = FRAME * (128 << 10);
 static const size_t SHARED_MOST = 227 << 10;   /* as on Hopper, the largest */
 
-enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_ADDRESS };
+enum state { READY, DONE, AT_BARRIER, AT_WARP, AT_ADDRESS, AT_COUNT };
 
 /* Words on what a fibre waits for: "2 arrivals are missing". */
 typedef void describe_function(const void *what, char *text, size_t size);
@@ -60,6 +62,12 @@ struct copy {
     void *to;
     const void *from;
     size_t bytes, bytes_read;
+};
+
+/* What a thread waits for that waits for other blocks, too: *counter >= n. */
+struct awaited_count {
+    const int *counter;
+    int n;
 };
 
 /* An ordinary access to a row of 128 bytes of shared memory: proxies.cc. */
@@ -80,6 +88,7 @@ struct fibre {
     unsigned mask;      /* AT_WARP: with whom, doing what */
     warp_function *compute;
     void *operand;
+    struct awaited_count awaited; /* AT_COUNT */
     const void *what; /* AT_ADDRESS: wake_waiters(what) makes it ready again */
     describe_function *describe; /* or NULL */
     const char *waits_in; /* what it waits in, for reports */
@@ -105,9 +114,17 @@ struct block {
     char *shared; /* launch.shared_bytes, ends at a guard page */
 };
 
+/* The workers of a launch. */
+struct crew {
+    std::mutex mutex;
+    int busy; /* have blocks to execute and can go on */
+    std::vector<struct worker *> stuck; /* can go on after a count only */
+};
+
 /* What one CPU thread executes blocks with. */
 struct worker {
     const struct launch *launch;
+    struct crew *crew;
     context scheduler;
     struct fibre *current;
     std::vector<struct fibre> fibres;

@@ -20,8 +20,6 @@
 #ifndef HOPPER_ON_CPU_H
 #define HOPPER_ON_CPU_H
 
-#include <sched.h>
-
 #include "cuda_on_cpu/mma_on_cpu.h"
 
 #define __grid_constant__
@@ -149,12 +147,9 @@ static inline void store_four(float *to, float a, float b, float c, float d, CAL
 }
 
 /* ---- counters between blocks: blocks begin in the order of their numbers, so that whom one waits
- * for runs on another core or has ended ---- */
+ * for is in the same block, runs on another core or has ended (schedule.cc) ---- */
 
-static inline void wait_for_count(const int *counter, int n)
-{
-    for (int now = 0; now < n; now = __atomic_load_n(counter, __ATOMIC_ACQUIRE)) sched_yield();
-}
+void wait_for_count(const int *counter, int n, CALLER);
 static inline void count(int *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELEASE); }
 
 /* ---- numbers, fragments of one warp ---- */

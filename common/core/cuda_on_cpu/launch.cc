@@ -2,6 +2,7 @@
 #include "cuda_on_cpu/executor.h"
 #include "gpu/cuda_check.h"
 
+#include <omp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static struct worker *idle_worker(void)
 }
 
 /* The calling CPU thread gets a worker that is ready for the launch. */
-static void begin_work(const struct launch *l)
+static void begin_work(const struct launch *l, struct crew *crew)
 {
     struct worker *w = self = idle_worker();
     const size_t signal_bytes = 64 << 10;
@@ -40,6 +41,7 @@ static void begin_work(const struct launch *l)
     ours.ss_size = signal_bytes;
     sigaltstack(&ours, &w->signal_stack_before);
     w->launch = l;
+    w->crew = crew;
     w->n_fibres = l->block.x * l->block.y * l->block.z;
     w->function = NULL;
     TSAN(w->tsan = __tsan_get_current_fiber());
@@ -97,14 +99,19 @@ enum cudaError_t execute(const struct launch *l)
         order_read();
     });
     size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z;
+    struct crew crew = {};
 #pragma omp parallel if (n > 1)
     {
-#pragma omp for schedule(dynamic)
+#pragma omp single
+        crew.busy = omp_get_num_threads();
+#pragma omp for schedule(dynamic) nowait
         for (size_t i = 0; i < n; i++) {
-            if (!self) begin_work(l); /* threads without blocks need no worker */
+            if (!self) begin_work(l, &crew); /* threads without blocks need no worker */
             run_block(self, i);
         }
         if (self) end_work();
+        std::lock_guard<std::mutex> lock(crew.mutex);
+        crew.busy--;
     }
     return cudaSuccess;
 }

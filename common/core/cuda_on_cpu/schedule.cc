@@ -1,9 +1,11 @@
 /* schedule.cc: executes a block: which of its threads runs next. */
 #include "cuda_on_cpu/executor.h"
 
-#include <stdlib.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 
@@ -73,6 +75,43 @@ UNSEEN bool executes_now(void)
     return hash(order.seed ^ hash(self->number) ^ hash(++self->coins)) & 1;
 }
 
+/* ---- Waits for a count, by which blocks wait for one another. ---- */
+
+static bool has_count(const struct fibre &f)
+{
+    return f.state == AT_COUNT &&
+           __atomic_load_n(f.awaited.counter, __ATOMIC_ACQUIRE) >= f.awaited.n;
+}
+
+static bool some_has_count(const struct worker *w)
+{
+    return std::any_of(w->fibres.begin(), w->fibres.begin() + w->n_fibres, has_count);
+}
+
+/* No thread of the block can go on.  Waits until another worker has counted for one of them; false
+ * if none ever will, because all workers wait like this or have no block left. */
+UNSEEN static bool others_count(struct worker *w)
+{
+    struct crew *crew = w->crew;
+    std::unique_lock<std::mutex> lock(crew->mutex);
+    bool waits = std::any_of(w->fibres.begin(), w->fibres.begin() + w->n_fibres,
+                             [](const struct fibre &f) { return f.state == AT_COUNT; });
+    if (!waits) return false;
+    crew->stuck.push_back(w);
+    crew->busy--;
+    while (!some_has_count(w)) {
+        if (!crew->busy &&
+            std::none_of(crew->stuck.begin(), crew->stuck.end(), some_has_count))
+            return false;
+        lock.unlock();
+        sched_yield();
+        lock.lock();
+    }
+    crew->stuck.erase(std::find(crew->stuck.begin(), crew->stuck.end(), w));
+    crew->busy++;
+    return true;
+}
+
 /* Runs a block to its end. */
 UNSEEN void run_block(struct worker *w, size_t number)
 {
@@ -93,12 +132,14 @@ UNSEEN void run_block(struct worker *w, size_t number)
         bool progress = false;
         for (unsigned i = 0, at = start; i < n; i++, at = (at + stride) % n) {
             struct fibre *f = &w->fibres[backward ? n - 1 - at : at];
+            if (has_count(*f)) wake(f);
             if (f->state != READY) continue;
             resume(w, f);
             progress = true;
             done += f->state == DONE;
         }
-        if (!progress && !(w->finish_one && w->finish_one())) report_deadlock(w);
+        if (!progress && !(w->finish_one && w->finish_one()) && !others_count(w))
+            report_deadlock(w);
     }
     if (w->finish_one && w->finish_one())
         fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
@@ -108,3 +149,19 @@ UNSEEN void run_block(struct worker *w, size_t number)
 }
 
 } // namespace cuda_on_cpu
+
+static void describe_count(const void *what, char *text, size_t size)
+{
+    const auto *awaited = (const struct cuda_on_cpu::awaited_count *)what;
+    snprintf(text, size, "the counter is %d and must be %d",
+             __atomic_load_n(awaited->counter, __ATOMIC_RELAXED), awaited->n);
+}
+
+UNSEEN void wait_for_count(const int *counter, int n, const struct cuda_on_cpu::caller &where)
+{
+    struct cuda_on_cpu::fibre *f = cuda_on_cpu::self->current;
+    f->awaited = {counter, n};
+    f->what = &f->awaited;
+    f->describe = describe_count;
+    cuda_on_cpu::wait_as(cuda_on_cpu::AT_COUNT, "wait_for_count", where);
+}
