@@ -91,7 +91,9 @@ static size_t workspace_of(const struct problem *p)
     if (p->head_dim > widest || p->head_dim_v > widest)
         return widest == 128 ? "a head_dim above 128" : "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
-    if (!(fabsf(p->scale) >= 1e-6f)) return "a scale below 1e-6"; /* lse / scale */
+    /* lse / scale, as terms: in float16 |lse| may be 2^31 scale */
+    if (!(fabsf(p->scale) >= 1e-6f)) return "a scale below 1e-6";
+    if (p->dtype == F16 && fabsf(p->scale) < 1e-4f) return "float16 with a scale below 1e-4";
     if (!p->seqlen_q || !p->seqlen_k || !p->batch) return "no queries or keys";
     return gradient_too_large(p);
 }

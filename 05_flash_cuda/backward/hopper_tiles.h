@@ -27,20 +27,22 @@ template <enum dtype T> struct backward_params {
     int *counter; /* rung 8: blocks begun, and then additions to each block of dq */
 };
 
-/* Writes y as a sum of three terms of 16 bits, with the weights TERM, 1 and 1 / TERM.  A tensor core
- * adds them to a score.  Each term takes up the rest that the one before left: 8 bits of y in
- * bfloat16, so 24, and 11 in float16, so 33.  TERM is 2^11 for float16, whose exponents end at 2^15:
- * the first term may then be as large as 2^26 / TERM, and what 11 bits leave of it, at most
- * 2^-11 of y, is 2^15 or less.  Any power of two would do for bfloat16. */
-#define TERM 2048.0f
+/* Writes y as a sum of three terms of 16 bits, with the weights below.  A tensor core adds them to a
+ * score.  Each term takes up the rest that the one before left: 8 bits of y in bfloat16, so 24, and
+ * 11 in float16, so 33.  The weights are 2^11 apart for float16, and the first is the largest power of
+ * two there: |y| may be 65504 * 2^15, and what 11 bits leave of it, at most 2^19, is 2^15 times the
+ * second.  Any powers of two would do for bfloat16. */
+#define TERM_0 0x1p15f
+#define TERM_1 0x1p4f
+#define TERM_2 0x1p-7f
 template <enum dtype T> static __device__ void set_terms(uint16_t *to, float y)
 {
     typedef std::conditional_t<T == BF16, __nv_bfloat16, __half> type;
-    const float limit = T == BF16 ? 0x1p125f : 0x1p26f;
+    const float limit = T == BF16 ? 0x1p125f : 65504.0f * TERM_0;
     if (fabsf(y) > limit) y = copysignf(limit, y); /* NaN stays */
     uint32_t term[3];
     for (int i = 0; i < 3; i++) {
-        const float weight = i == 0 ? TERM : i == 1 ? 1.0f : 1.0f / TERM;
+        const float weight = i == 0 ? TERM_0 : i == 1 ? TERM_1 : TERM_2;
         term[i] = pack<type>(y / weight, 0.0f) & 0xffff;
         y -= weight * as_float<T>((uint16_t)term[i]);
     }
@@ -204,12 +206,12 @@ static __device__ __forceinline__ void produce(MEMORY &sm, const struct backward
 
 /* ---- a consumer's products ---- */
 
-/* The 16 columns that all keys have more for the terms, as an A operand: TERM, 1, 1 / TERM, 0. */
+/* The 16 columns that all keys have more for the terms, as an A operand. */
 template <class C> static __device__ __forceinline__ void set_weights(uint32_t (&weights)[4])
 {
     const int pair = threadIdx.x % 4;
-    const uint32_t first = pack<typename C::T>(TERM, 1.0f);
-    const uint32_t second = pack<typename C::T>(1.0f / TERM, 0.0f);
+    const uint32_t first = pack<typename C::T>(TERM_0, TERM_1);
+    const uint32_t second = pack<typename C::T>(TERM_2, 0.0f);
     weights[0] = weights[1] = pair == 0 ? first : pair == 1 ? second : 0;
     weights[2] = weights[3] = 0;
 }
@@ -220,8 +222,8 @@ template <class C> static __device__ __forceinline__ void set_weights(uint32_t (
 {
     if (threadIdx.x >= 64) return;
     const int pair = threadIdx.x % 32 % 4;
-    const uint32_t first = pack<typename C::T>(TERM, 1.0f);
-    const uint32_t second = pack<typename C::T>(1.0f / TERM, 0.0f);
+    const uint32_t first = pack<typename C::T>(TERM_0, TERM_1);
+    const uint32_t second = pack<typename C::T>(TERM_2, 0.0f);
     to[threadIdx.x] = threadIdx.x >= 32 || pair > 1 ? 0 : pair == 0 ? first : second;
     fence_proxy_async();
 }

@@ -299,6 +299,7 @@ static const struct cases backward[] = {
     {"wide equal ascending descending shift_20 shift_200 large zero_q markers tiny",
      "q=21,70 k=70,77 d=64,40 causal=0,1 in=both,full"},
     {"outlier", "q=33 k=70 at=0,23,46,69 in=both,quick"},
+    {"high", "q=20,70 k=20,140 scale=1e-4 causal=0,1 in=both"},
     {"nan_q nan_k nan_v nan_v_one", "q=20 k=70 heads=2 at=11 in=quick"},
     {"nan_q nan_k nan_v nan_v_one", "q=70 k=70 at=40 causal"},
     {"nan_k inf_k nan_v inf_v", "q=20 k=70 bias at=37 in=quick"},

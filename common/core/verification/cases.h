@@ -24,6 +24,7 @@
     X(SHIFT_UP, shift_up)         /* to +10000 (rows only) */                            \
     X(LOW, low)                   /* near -1e5, below many a stand-in for -inf */        \
     X(LARGE, large)               /* scores around 1e4, values up to 1e4 */              \
+    X(HIGH, high)                 /* q and k near 1100: q . k is above 2^26 */           \
     X(VAST, vast)                 /* scores around 1e30 */                               \
     X(NEAR_MAX, near_max)         /* numbers near 3e38, all positive (mean) */           \
     X(OPPOSITE, opposite)         /* the same of alternating sign (mean) */              \

@@ -97,6 +97,7 @@ static float query(const struct test_case *c, struct random *r, enum dtype dtype
     case LOW: return t ? *x : 32;
     case NAN_V_FAR: return t ? 0 : 4;
     case LARGE: return *x * 100;
+    case HIGH: return 1100 + *x;
     case VAST: return *x * 1e15f;
     case FINITE: case ZERO_Q: case MARKERS: return 0;
     case NAN_Q: return i == c->at && !t ? NAN : *x;
@@ -125,6 +126,7 @@ static float key(const struct test_case *c, struct random *r, enum dtype dtype,
     /* all scores 55, one -55: exp(-55 - 55) is below every float, and times NaN is NaN */
     case NAN_V_FAR: return t ? *x : (here ? -55 : 55) / (scale * 4);
     case LARGE: return *x * 100;
+    case HIGH: return 1100 + *x;
     case VAST: return *x * 1e15f;
     case NAN_K: return here ? NAN : *x;
     case INF_K: return here ? INFINITY : *x;
