@@ -7,8 +7,8 @@
  * of 16), so it multiplies each fragment twice, and a block of 128 queries reads K and V half
  * as often from main memory.  The price is registers: O and S of a warp are twice as large,
  * and Q no longer fits beside them.  That price takes back most of the gain: at head_dim 128 the
- * compiler runs into the limit of 255 registers and spills, and a multiprocessor holds fewer warps
- * that could hide the chain of each.  Above head_dim 128 O alone leaves no room for 32 queries.
+ * compiler runs into the limit of 255 registers and spills, and at 64 a multiprocessor holds two
+ * blocks instead of three.  Above head_dim 128 O alone leaves no room for 32 queries.
  * There a block takes eight warps instead of four and 64 keys instead of 32, where shared
  * memory is large enough.
  *
