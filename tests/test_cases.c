@@ -5,7 +5,7 @@
 #include <string.h>
 #include "verification/cases.h"
 #include "verification/check_variant.h"
-#include "problem/half.h"
+#include "vector/half.h"
 #include "problem/random.h"
 #include "problem/variant.h"
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 #include "problem/host_memory.h"
 #include "verification/compare.h"
 #include "verification/yardstick.h"

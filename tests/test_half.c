@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 
 /* A 16-bit format, by definition: sign, exponent bits, fraction bits. */
 struct format {

@@ -4,7 +4,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 #include "vector/vexp.h"
 
 /* Bit patterns of the floats from -0 down to -104, whose exponential is below every float. */

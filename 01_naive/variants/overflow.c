@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "harness.h"
-#include "problem/half.h"
+#include "vector/half.h"
 
 /* Does the row of n scores x come out as n weights 1 / n? */
 static int row_survives(function_of_row *softmax_row, size_t n, float x)

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 
 /* The tiles of this thread. */
 static __thread union {

@@ -12,7 +12,7 @@
  * Weights are 2^(s f - m), f = scale log2 e: m is kept in base 2, so one multiply-add makes the
  * exponent.  Sums are float32, weights are rounded to bf16 for the second product and summed
  * unrounded, as on a GPU. */
-#include "problem/half.h"
+#include "vector/half.h"
 #include "transpose.h"
 
 typedef uint16_t element;

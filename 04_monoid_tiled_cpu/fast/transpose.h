@@ -3,7 +3,7 @@
 #ifndef TRANSPOSE_H
 #define TRANSPOSE_H
 
-#include "problem/half.h"
+#include "vector/half.h"
 #include "vector/vector.h"
 
 #if LANES == 16

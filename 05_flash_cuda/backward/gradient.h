@@ -20,7 +20,7 @@
 #include "mask32.h"
 #include "portable/float_arithmetic.h"
 #include "portable/launch.h"
-#include "problem/half.h"
+#include "vector/half.h"
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>

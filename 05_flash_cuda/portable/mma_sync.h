@@ -23,7 +23,7 @@
 
 #include "harness.h"
 #include "gpu/cuda_check.h"
-#include "problem/half.h"
+#include "vector/half.h"
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>

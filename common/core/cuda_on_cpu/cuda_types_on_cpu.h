@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 
 /* glibc declares functions of these names that it does not define: hence macros. */
 #define __expf expf

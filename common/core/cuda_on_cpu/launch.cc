@@ -1,6 +1,5 @@
 /* launch.cc: a launch: is it allowed, who executes which block; and what else the host calls. */
 #include "cuda_on_cpu/executor.h"
-#include "gpu/cuda_check.h"
 
 #include <omp.h>
 #include <signal.h>
@@ -165,13 +164,4 @@ enum cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, in
         break;
     }
     return cudaSuccess;
-}
-
-/* What a program makes of a CUDA error.  The library has a function of that name that
- * throws instead, and it comes first. */
-__attribute__((weak)) void cuda_failed(const char *file, int line, const char *call,
-                                       const char *name, const char *text)
-{
-    fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, name, text);
-    exit(1);
 }

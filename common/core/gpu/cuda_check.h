@@ -45,7 +45,7 @@ template <class T> static __device__ __forceinline__ T &dynamic_shared()
 #endif
 
 /* What becomes of a CUDA error.  In a program it prints file, line, call and the error's name
- * and exits 1 (cuda_on_cpu/launch.cc); in the library it throws, and the caller gets a code and a
+ * and exits 1 (cuda_failed.cc); in the library it throws, and the caller gets a code and a
  * message (library/backend_gpu.cu).  It does not return: nothing is launched after an error.
  * A launcher holds nothing that would be lost. */
 [[noreturn]] void cuda_failed(const char *file, int line, const char *call, const char *name,

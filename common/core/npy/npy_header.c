@@ -1,9 +1,21 @@
 /* npy_header.c: the header of a .npy file: a Python dictionary with exactly the keys 'descr' (the
  * type: '<f4'), 'fortran_order' (True, False) and 'shape' (a tuple). */
 #include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "npy/npy.h"
+
+const char *npy_error(const char *format, ...)
+{
+    static _Thread_local char text[8192];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return text;
+}
 
 struct cursor { const char *at, *end; };
 

@@ -6,7 +6,6 @@
  * little endian.  npy_header.c reads the header.  NumPy enhancement proposal 1 describes the
  * format. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,6 @@
 #include "problem/host_memory.h"
 
 enum { HEADER_CAP = 65536 }; /* bytes; NumPy itself refuses more than 10000 */
-
-const char *npy_error(const char *format, ...)
-{
-    static _Thread_local char text[8192];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return text;
-}
 
 /* An open file, and what is wanted of it. */
 struct source {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "problem/half.h"
+#include "vector/half.h"
 #include "problem/host_memory.h"
 
 static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }

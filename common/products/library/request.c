@@ -8,7 +8,7 @@
 #include "library/backend.h"
 #include "library/request.h"
 #include "problem/feature.h"
-#include "problem/half.h"
+#include "vector/half.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
 

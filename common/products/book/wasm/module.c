@@ -2,7 +2,7 @@
  * trace goes. */
 #include "figures.h"
 
-#include "problem/half.h"
+#include "vector/half.h"
 
 /* One line of a stage's trace; loop: from 1; sums: whether l has begun. */
 static struct step { float index, x, m, l, correction, loop, sums; } steps[MOST_STEPS];

@@ -6,7 +6,7 @@
 #ifndef MASK_H
 #define MASK_H
 
-#include "harness.h"
+#include "problem.h"
 
 /* Keys first .. end - 1; none when first == end. */
 struct key_range { size_t first, end; };

@@ -2,7 +2,7 @@
 #ifndef SIZE_H
 #define SIZE_H
 
-#include "harness.h"
+#include "mask.h"
 
 /* a * b and a + b, or SIZE_MAX when that overflows; SIZE_MAX stays SIZE_MAX.  For sizes that
  * come from a file or a command line. */
