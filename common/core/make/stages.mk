@@ -76,7 +76,7 @@ $(STAGES:%=profile-%): profile-%: $(BUILD)/%
 # CPU, and on the GPU too where there is one.
 RAMP := 01_naive/gpu/on_ramp
 RAMP_CPU := $(patsubst $(RAMP)/%.cu,$(BUILD)/on_ramp/%,$(sort $(wildcard $(RAMP)/*.cu)))
-KERNELS_O := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard common/core/cuda_on_cpu/*.cc))
+KERNELS_O := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard common/core/cuda_on_cpu/*.cc common/core/gpu/*.cc))
 $(BUILD)/on_ramp/%: $(RAMP)/%.cu $(RAMP)/on_ramp.h $(KERNELS_O) $(BUILD)/config
 	$(call says,c++  )
 	$(Q)$(CXX) -x c++ $(filter-out -MMD -MP,$(CXXFLAGS_ALL)) -Icommon/core $< -x none $(KERNELS_O) \
