@@ -190,7 +190,7 @@ def functions():
         text = path.read_text(encoding="utf-8")
         body = text[text.index("static float softmax_row"):]
         body = body[body.index("{\n") + 2:body.index("\n}")]
-        lines = [line.removeprefix("    ") for line in body.split("\n") if "watch(" not in line]
+        lines = [line.removeprefix("    ") for line in body.split("\n") if "watch" not in line]
         out[path.parent.name[1]] = "\n".join(line for line in lines if line)
     return out
 

@@ -32,7 +32,7 @@ function score_bars(change, what = "score", most = 120, mark = () => null) {
   const width = 40, height = 132, picture = element("svg", {class: "fig-bars", role: "group",
     "aria-label": `the ${what}s, as bars to drag`});
   const axis = element("line", {x1: 0, y1: height / 2, y2: height / 2, class: "fig-axis"});
-  const limit = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {x: 2});
+  const limit = element("line", {x1: 0, class: "fig-mean"}), name = element("text", {});
   let bars = [], scores = [], top = most, dragged = -1;
   const half = height / 2 - 14, y = x => height / 2 - Math.asinh(x) / Math.asinh(top) * half;
   function drag(event, j) {
@@ -63,24 +63,25 @@ function score_bars(change, what = "score", most = 120, mark = () => null) {
       top = Math.max(most, ...scores.filter(Number.isFinite).map(x => 1.1 * Math.abs(x)));
     if (bars.length !== scores.length) {
       bars = scores.map((_, j) => make(j));
-      set(picture, {viewBox: `0 0 ${width * scores.length} ${height}`,
-        style: `max-width: ${width * scores.length}px`});
-      set(axis, {x2: width * scores.length});
-      set(limit, {x2: width * scores.length});
+      const end = width * scores.length;
+      set(picture, {viewBox: `0 0 ${end + 40} ${height}`, style: `max-width: ${end + 40}px`});
+      set(axis, {x2: end});
+      set(limit, {x2: end});
+      set(name, {x: end + 2});
       picture.replaceChildren(axis, limit, name,
         ...bars.flatMap(({bar, handle, text}) => [handle, bar, text]));
     }
     const line = mark();
     limit.style.display = line === null ? "none" : "";
     name.textContent = line === null ? "" : number_text(Math.round(line * 100) / 100);
-    if (line !== null) { set(limit, {y1: y(line), y2: y(line)}); set(name, {y: y(line) - 2}); }
+    if (line !== null) { set(limit, {y1: y(line), y2: y(line)}); set(name, {y: y(line) + 3}); }
     scores.forEach((score, j) => {
       const shown = Number.isFinite(score) ? score : score > 0 ? top : -top, to = y(shown);
       set(bars[j].bar, {y: Math.min(y(0), to), height: Math.max(2, Math.abs(to - y(0))),
         class: j === current ? "fig-now" : "fig-score", "aria-valuenow":
         Number.isFinite(score) ? number_text(score) : number_text(shown),
         "aria-valuetext": number_text(score)});
-      set(bars[j].text, {y: score >= 0 ? Math.max(22, to - 4) : to + 12});
+      set(bars[j].text, {y: score >= 0 ? to - 4 : to + 12});
       bars[j].text.textContent = number_text(score);
     });
   }

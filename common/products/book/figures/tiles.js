@@ -22,8 +22,8 @@ function rows_plan(p, seen, passes_of_scores) {
     plan.push({rows: [i, i + 1], what: `softmax of row ${i}: read ${passes_of_scores} times, ` +
       "written once", main: (passes_of_scores + 1) * row, cache: 0, stored: (nq + i + 1) * row});
   for (let i = 0; i < nq; i++)
-    plan.push({rows: [i, i + 1], what: `output of query ${i}`,
-      main: row + read(i).main + key + TILE_FLOAT, cache: read(i).cache, stored: 2 * nq * row});
+    plan.push({rows: [i, i + 1], what: `output of query ${i}: P, and S for its masks`,
+      main: 2 * row + read(i).main + key + TILE_FLOAT, cache: read(i).cache, stored: 2 * nq * row});
   return plan.map(step => ({...step, kept: key + TILE_FLOAT, cols: [0, nk]}));
 }
 

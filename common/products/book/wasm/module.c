@@ -40,6 +40,7 @@ float EXPORT(to_type)(float x, int type)
 void (*watcher)(const char *name, size_t j, double number, const float *row, size_t n);
 
 static size_t n_scores, next; /* the first step of this loop that is not there yet */
+static int ended;             /* the stage has said that the loop is over */
 
 /* Step j of this loop, with the state before it. */
 static struct step *add_step(size_t j, float m, float l)
@@ -60,17 +61,18 @@ static void pass_over(size_t end)
                  n_steps ? steps[n_steps - 1].l : 0);
 }
 
-/* What a stage watches, as steps: a new loop begins where j falls. */
+/* What a stage watches, as steps. */
 static void collect(const char *name, size_t j, double number, const float *row, size_t n)
 {
     struct step *s = n_steps ? &steps[n_steps - 1] : NULL;
     (void)row, (void)n;
     if (name[0] == 'y') return;
-    if (j + 1 < next) {
+    if (name[0] == 'l' && name[1] == 'o') { /* "loop" */
         pass_over(n_scores);
-        next = 0;
-        loop++;
+        ended = 1;
+        return;
     }
+    if (ended) next = 0, ended = 0, loop++;
     if (j + 1 != next) {
         pass_over(j);
         s = add_step(j, n_steps ? steps[n_steps - 1].m : -INFINITY, n_steps ? s->l : 0);
@@ -82,7 +84,7 @@ static void collect(const char *name, size_t j, double number, const float *row,
 
 int traced_row(function_of_row *softmax_row, int n)
 {
-    n_steps = 0, loop = 1, next = 0, n_scores = (size_t)n;
+    n_steps = 0, loop = 1, next = 0, ended = 0, n_scores = (size_t)n;
     watcher = collect;
     softmax_row(scores, weights, (size_t)n);
     watcher = NULL;
