@@ -5,7 +5,7 @@
 #   make stage           list the stages
 #   make stage 3         build and check stage 3 (or several: make stage 2 3)
 #   make diff 3          what stage 3 changes in stage 2 (FILE=fast/simd.c: in another file)
-#   make diff RUNG=tile  what a rung of stage 4 changes in the rung before it; of stage 5: RUNG=8
+#   make diff RUNG=tile  what a rung of stage 4 changes in the one before; stage 5: RUNG=8
 #   make trace 3         watch m, l and o after every step (ROW=3,2,5,1)
 #   make on_ramp         four tiny CUDA kernels, before the first GPU file of stage 1
 #   make map             draw which word attends to which in a sentence (HEAD=9)
