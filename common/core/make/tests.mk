@@ -4,7 +4,7 @@
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery
+.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery syntax
 
 TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
@@ -33,6 +33,19 @@ tests-built: build library $(BUILD)/tests exercises-built \
 
 test: tests-built
 	$(Q)$(PYTHON) tests/run.py $(BUILD)
+
+# Every C and C++ file read for its warnings: make syntax BUILD=build/clang CC=clang WERROR=-Werror.
+# nvcc alone reads what is for a GPU alone; `make book` compiles what is for a browser.
+ifneq ($(filter syntax,$(MAKECMDGOALS)),)
+.PHONY: $(BUILD)/five_steps_tensors.abi3.so
+syntax: CFLAGS += -fsyntax-only -Wno-unused-command-line-argument
+syntax: CXXFLAGS += -fsyntax-only
+syntax: INCLUDE += -Icommon/products -Icommon/products/library
+syntax: $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cc,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%.cpu.o,\
+    $(filter-out $(LESSONS) common/products/book/wasm/% %/tensors.c 05_flash_cuda/multi_gpu/% common/core/gpu/%.cu,\
+        $(shell find $(STAGES) common tests -name '*.c' -o -name '*.cc' -o -name '*.cu'))))) \
+    $(BUILD)/five_steps_tensors.abi3.so
+endif
 
 PYTEST = BUILD=$(BUILD) $(PYTHON) -m pytest
 test-long: test
