@@ -39,10 +39,6 @@
 #   make check           judge all your answers
 #   make course          a repository for students, one for you (OUT=dir SEED=text UPTO=3)
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
-#   make project         how fast are your projects? (EX=online_softmax: one of them)
-#   make grade-projects  mark projects by their speed (SUBMISSIONS=dir OUT=dir)
-#   make similar         whose answers are alike (SUBMISSIONS=dir LAST=dir)
-#   make board           a page with the marks of a class (MARKS=dir OUT=file NAMES=1)
 #
 #   make help            this text
 #   make clean           remove build/

@@ -2,8 +2,7 @@
  *
  *     o_i = sum_j w_j v_j / l,    l = sum_j w_j
  *
- * Task: fill weighted_sum().  Which of its two loops should be the inner one?  Both are right;
- * `build/exercises/weighted_sum bench --quick` tells them apart.
+ * Task: fill weighted_sum().  Which of its two loops should be the inner one?
  * May be assumed: h->q and h->k are not there; the weights w_j are positive or 0,
  * not all 0; v holds neither NaN nor infinity.  o_i is not 0 on entry: it is filled with
  * something else.
@@ -12,10 +11,9 @@
  * Hint: start with o_i = 0.
  * Hint: row j of v lies in memory in one piece, column d does not.
  * Right or wrong:  make exercise 1 EX=weighted_sum */
+#include "stage.h"
 #include "course/exercise.h"
-#include "course/score.h"
 
-/* >>> your part: functions, #include and #define may be added here */
 /* The mean of the rows of v, weighted by w (seqlen_k).   o_i (head_dim_v)   Returns l. */
 static float weighted_sum(const struct head *h, const float *w, float *o_i)
 {
@@ -34,19 +32,10 @@ static float weighted_sum(const struct head *h, const float *w, float *o_i)
     return 1;
     solution end */
 }
-/* <<< end of your part */
 
-static void attention_head(const struct head *h)
+/* The judge's call. */
+void answer(const struct call *c)
 {
-    struct head values = *h;
-    values.q = values.k = NULL;
-    for (size_t i = 0; i < h->seqlen_q; i++) {
-        float *w = s_row(h, i);
-        for (size_t j = 0; j < h->seqlen_k; j++) w[j] = expf(score(h, i, j));
-        h->lse[i] = logf(weighted_sum(&values, w, o_row(h, i)));
-    }
+    struct head h = {.v = c->x[1], .seqlen_k = (size_t)c->n[0], .head_dim_v = (size_t)c->n[1]};
+    c->y[1][0] = weighted_sum(&h, c->x[0], c->y[0]);
 }
-
-PROGRAM(1, weighted_sum, "the mean of the value rows",
-        .supports = BASIC_FEATURES, .max_score = 60,
-        .by_head = {{OP_ATTENTION, attention_head}}, .stores_scores = 1)

@@ -3,7 +3,7 @@
  *     m = max_t m_t,   w_t = l_t exp(m_t - m)
  *     o_i = sum_t w_t o_t / sum_t w_t,   lse = m + log(sum_t w_t)
  *
- * The keys of a query are cut into PARTS parts (split-KV); each part, on whatever thread,
+ * The keys of a query are cut into parts (split-KV); each part, on whatever thread,
  * is attention by itself: o_t is already divided by its own l_t.
  * Task: fill combine().  Always in the order of the parts, so that the threads that
  * computed them do not change a bit.
@@ -11,28 +11,17 @@
  * key: m_t = -INFINITY, l_t = 0, o_t = 0.  If none has, o_i = 0 and lse = -INFINITY.  After a
  * score of NaN m_t and l_t are NaN, and all of o_i is; a NaN in a column of o_t makes that column NaN.
  *
- * Half of the points: cases ascending, shift_200, low, mask_first, mask_row.
+ * Point: cases ascending, shift_200, low, mask_first, mask_row.
  * Time: 45 minutes.
  * Hint: two loops over the parts: the largest m first.
  * Hint: leave out a part with l_t == 0: with all parts masked exp(m_t - m) would be NaN.
  * Right or wrong:  make exercise 4 EX=combine */
-/* forms of the task
- *     w_t = l_t exp(m_t - m) | w_t = exp(m_t - m)
- *     sum_t w_t,             | sum_t w_t l_t,
- *     log(sum_t w_t)         | log(sum_t w_t l_t)
- *     is already divided by its own l_t. | is a sum, not divided by its l_t.
- *     normalised, with its m and l. | not divided by l, with its m and l.
- *     m ? parts[t].l : parts[t].l * expf( | m ? 1 : expf(
- *     l += weight;             | l += weight * parts[t].l; */
+#include "stage.h"
 #include "course/exercise.h"
-#include "course/attend.h"
-
-enum { PARTS = 4 /* parts of the keys; one of 3, 4, 7 */ };
 
 /* The answer of one part: o (head_dim_v) normalised, with its m and l. */
 struct part { float m, l; float *o; };
 
-/* >>> your part: functions, #include and #define may be added here */
 /* o_i (head_dim_v) = the attention over the keys of all parts.  Returns lse. */
 static float combine(const struct head *h, const struct part *parts, size_t n_parts, float *o_i)
 {
@@ -53,29 +42,16 @@ static float combine(const struct head *h, const struct part *parts, size_t n_pa
     return 0;
     solution end */
 }
-/* <<< end of your part */
 
-/* One query, its parts one by one.  Returns lse.   scratch (PARTS, head_dim_v)  o of the parts */
-static float attention_row(const struct head *h, size_t i, float *scratch)
+/* The judge's call. */
+void answer(const struct call *c)
 {
-    struct part parts[PARTS];
-    size_t n = visible(h, i);
-    for (size_t t = 0; t < PARTS; t++) {
-        parts[t].o = scratch + t * h->head_dim_v;
-        attend(h, i, n * t / PARTS, n * (t + 1) / PARTS, &parts[t].m, &parts[t].l, parts[t].o);
-#if TASK == 0
-        divide(h, parts[t].o, parts[t].l);
-#endif
-    }
-    struct head size = {.head_dim_v = h->head_dim_v};
-    return combine(&size, parts, PARTS, o_row(h, i));
+    struct head h = {.head_dim_v = (size_t)c->n[1]};
+    size_t n = (size_t)c->n[0];
+    struct part parts[n];
+    float o[n * h.head_dim_v];
+    for (size_t e = 0; e < n * h.head_dim_v; e++) o[e] = c->x[1][e];
+    for (size_t t = 0; t < n; t++)
+        parts[t] = (struct part){c->x[0][2 * t], c->x[0][2 * t + 1], o + t * h.head_dim_v};
+    c->y[1][0] = combine(&h, parts, n, c->y[0]);
 }
-
-static void attention_head(const struct head *h)
-{
-    float scratch[PARTS * h->head_dim_v];
-    for (size_t i = 0; i < h->seqlen_q; i++) h->lse[i] = attention_row(h, i, scratch);
-}
-
-PROGRAM(4, combine, "the answers of the parts, combined",
-        ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}})

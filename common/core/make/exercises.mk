@@ -1,15 +1,15 @@
-# exercises.mk: exercises, projects, and their grader (common/products/course).
+# exercises.mk: exercises and their grader (common/products/course).
 #
 #   EX             one exercise of `make exercise`; stages or exercises of `make grade`
 #   SUBMISSIONS    the folder to grade, one folder for each student
-#   OUT            where the marks go, or the course, or the board
+#   OUT            where the marks go, or the course
 #   LATE           a table "student,hours" of what came late
-#   STRICT=1       do not grade where the jail is not complete
-#   PUBLIC, LAST   folders of solutions that are known, and of last year's submissions
+#   STRICT=1       do not grade where a part of the isolation is missing
+#   STUDENT        an appeal: every case of this student again
 #
 # The judge compiles submissions itself, links them with build/libharness.a and runs them in
 # build/jail.
-.PHONY: exercises-built check hint grade course board project grade-projects similar
+.PHONY: exercises-built check hint grade course
 GRADER := $(BUILD)/jail $(BUILD)/libharness.a
 exercises-built: $(GRADER)
 
@@ -25,10 +25,9 @@ $(BUILD)/libharness.a: $(COMMON_O)
 
 TOOLS = --build $(BUILD) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
     --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST) -Wno-unknown-pragmas" \
-    --link "$(CXX) $(FAST) $(CXXFLAGS)" --libs="$(LIBS)" \
-    $(if $(CUDA),--nvcc "$(NVCC) -std=c++20 -O3 $(call gencode,$(CUDA_ARCH))")
+    --libs="-lm -lpthread"
 CLASS = --submissions $(call quoted,$(SUBMISSIONS)) --out $(call quoted,$(OUT)) \
-    --ex $(call quoted,$(EX)) --late $(call quoted,$(LATE)) $(if $(STRICT),--strict) $(TOOLS)
+    --ex $(call quoted,$(EX)) --late $(call quoted,$(LATE)) --appeal $(call quoted,$(STUDENT)) $(if $(STRICT),--strict) $(TOOLS)
 
 # Alone, `make exercise` lists; EX=name picks one.  `make check` is what a student runs before handing in.
 run_exercises = $(Q)$(PYTHON) common/products/course/exercises.py run $(1) --ex $(call quoted,$(EX)) $(TOOLS)
@@ -43,29 +42,14 @@ hint: $(if $(GIVEN),,hint-)
 hint- $(STAGES:%=hint-%): hint-%:
 	$(Q)$(PYTHON) common/products/course/exercises.py hint $* --ex $(call quoted,$(EX)) --build $(BUILD)
 
-project: $(GRADER)
-	$(Q)$(PYTHON) common/products/course/projects.py run --ex $(call quoted,$(EX)) $(TOOLS)
-
 grade: $(GRADER)
 	$(Q)$(PYTHON) common/products/course/grade.py $(CLASS)
 
-grade-projects: $(GRADER)
-	$(Q)$(PYTHON) common/products/course/projects.py grade $(CLASS)
-
-# Whose answers are alike, for a person to read.
-similar:
-	$(Q)$(PYTHON) common/products/course/similar.py --submissions $(call quoted,$(SUBMISSIONS)) \
-	    --public $(call quoted,$(PUBLIC)) --last $(call quoted,$(LAST))
-
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
-# differs from other courses); a page with the marks of a class.
+# differs from other courses).
 COURSE_SEED = $(if $(findstring file,$(origin SEED)),,$(value SEED))# not the one of other verbs
 course:
 	$(Q)$(PYTHON) common/products/course/course.py \
 	    --out $(if $(findstring file,$(origin OUT)),'',$(call quoted,$(OUT))) \
 	    --seed $(call quoted,$(COURSE_SEED)) $(if $(UPTO),--upto $(call quoted,$(UPTO))) \
 	    $(if $(ASSISTANTS),--assistants $(call quoted,$(ASSISTANTS)))
-
-board:
-	$(Q)$(PYTHON) common/products/course/board.py --marks $(call quoted,$(MARKS)) \
-	    --out $(call quoted,$(OUT)) $(if $(NAMES),--names)

@@ -11,8 +11,7 @@
 FORCE:
 
 # Rooms that are no part of a stage's or of every program.  A room may have rooms.
-APART := %/mpi/ common/core/ranks/ %/multi_gpu/ %/on_ramp/ %/exercises/ %/exercises/solutions/ %/exercises/skeletons/ \
-         %/exercises/projects/ %/exercises/projects/solutions/
+APART := %/mpi/ common/core/ranks/ %/multi_gpu/ %/on_ramp/ %/exercises/ %/exercises/solutions/ %/exercises/skeletons/
 rooms_of = $(filter-out $(APART),$(wildcard $(1)/*/ $(1)/*/*/))
 sources_of = $(wildcard $(1)/*$(2) $(patsubst %,%*$(2),$(call rooms_of,$(1))))
 

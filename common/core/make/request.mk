@@ -12,7 +12,7 @@ GIVEN := $(filter-out $(VERB),$(MAKECMDGOALS))
 # $(call quoted,text): one word for the shell, whatever the text holds.
 quoted = '$(subst ','\'',$(1))'
 # What a user gives as a path, a name or a list may hold a dollar sign: it is none of make's.
-$(foreach v,SUBMISSIONS OUT EX BUG RUNG FILE ROW HEAD PROBLEMS SEED SECONDS,\
+$(foreach v,SUBMISSIONS STUDENT OUT EX BUG RUNG FILE ROW HEAD PROBLEMS SEED SECONDS,\
     $(if $(filter command%,$(origin $(v))),$(eval override $(v) := $$(value $(v)))))
 # $(call refuse,text): the first text counts.
 refuse = $(if $(REFUSAL),,$(eval REFUSAL := $$(1)))
@@ -44,8 +44,8 @@ $(call need,tables tables-check,pandas)
 $(call need,test test-long tests-built sanitize fuzz machines,compiler git criterion pytest)
 $(call need,gallery,compiler git patch criterion pandas)
 $(call need,exercise,$(if $(GIVEN)$(EX),compiler numpy,python3))
-$(call need,grade check project grade-projects,compiler numpy)
-$(call need,course board hint similar,python3)
+$(call need,grade check,compiler numpy)
+$(call need,course hint,python3)
 $(call need,book,python3 venv wasm git)
 $(call need,book-test book-pictures,compiler git python3 venv wasm browser pytest)
 $(call need,mpi,compiler git patch mpi pytest)

@@ -6,32 +6,30 @@ OUT/students     the stages up to UPTO, skeletons, the public cases, `make check
                  no network; no solutions and no hidden cases
 OUT/instructor   everything, with the solutions of this course, course.json and START.md
 
-The seed decides which form of a task and which tile sizes the students see
-(exercises.py), and which hidden numbers and shapes the grader draws.  It is in no file of the
-students.  Who knows the seed knows the hidden cases: choose a text that nobody guesses.
+The seed decides the hidden numbers, for each student others.  It is in no file of the students.  Who
+knows the seed knows the hidden cases: choose a text that nobody guesses.
 ASSISTANTS says what COURSE.md tells the students, and AGENTS.md a language model, about help:
 explain (the default), none, or free.
 
 The same OUT and SEED with a later UPTO add the next stages: one commit more in students/, which
-students get by `git pull` and which touches no file of the stages that they have.
+students get by `git pull`.  With the same UPTO they repair: what was mended in the repository
+reaches the course.  A file that the instructor changed or added stays.
 
 Exit status: 0 done; 2 bad usage."""
 import argparse
 import hashlib
 import json
 import pathlib
-import random
+import tempfile
 import shutil
 import subprocess
 import sys
 
-from exercises import HEAD, HINTS, ROOT, SOLVED, TIME, exercises
-from forms import fail, formed, forms_of, skeleton_of
 from handout import without_hidden
 from marks import write_json, write_text
+from source import ROOT, exercises, fail
 
 NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
-DRAWN = 24  # hidden problems for each exercise
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 PAGES = ROOT / "common/products/course/pages"
 
@@ -57,32 +55,39 @@ def secret_of(seed):
     return hashlib.sha256(f"five steps course {seed}".encode()).hexdigest()
 
 
-def drawn(secret, exercise):
-    """The text of the solution in this course's form, the form's number, and how many there are."""
-    text, source = exercise.solution.read_text(encoding="utf-8"), random.Random(f"{secret} {exercise.name}")
-    count = forms_of(text)
-    form = source.randrange(count)
-    return formed(text, form, source.choice), form, count
+def write_exercise(repository, exercise):
+    """For a student: skeletons/, with hints, and the student's own file beside it."""
+    folder = repository / exercise.stage / "exercises"
+    hints = "".join(f" * Hint: {x}\n" for x in exercise.hints)
+    first, rest = exercise.skeleton().split("\n", 1)
+    write_text(folder / "skeletons" / exercise.file.name, f"{first}\n{hints}{rest}")
+    write_text(folder / exercise.file.name, exercise.skeleton())
 
 
-def copy_tree(target):
-    """What is there of an earlier copy goes; what somebody added beside it stays."""
-    for path in [target / x.name for x in ROOT.iterdir() if x.name not in (".git", "build")]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    shutil.copytree(ROOT, target, ignore=NOT_COPIED, symlinks=True, dirs_exist_ok=True)
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def write_exercise(repository, exercise, text, solved):
-    """In solutions/ the text, or in skeletons/ what a student's file, beside it, is compared with."""
-    folder, skeleton = repository / exercise.stage / "exercises", skeleton_of(text, exercise.solution)
-    files = {"solutions": text} if solved else {"skeletons": skeleton, ".": HINTS.sub("", skeleton)}
-    for beside, content in files.items():
-        path = folder / beside / exercise.file.name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+def synchronise(made, target, known):
+    """Files of a new tree replace those of an earlier run.  A file that somebody has changed or added
+    stays as it is.  known: what the earlier run wrote, name -> digest.  Returns what this one did."""
+    files = {str(x.relative_to(made)): x for x in made.rglob("*") if x.is_file()}
+    kept, wrote = [], {}
+    for name, digest_then in known.items():
+        if name not in files and (target / name).is_file() and digest(target / name) == digest_then:
+            (target / name).unlink()
+    for name, path in sorted(files.items()):
+        there = target / name
+        wrote[name] = digest(path)
+        if there.is_file() and digest(there) not in (wrote[name], known.get(name)):
+            kept.append(name)
+            wrote[name] = known.get(name, wrote[name])
+            continue
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, there)
+    for name in kept:
+        print(f"course: {target.name}/{name} was changed here; it stays as it is")
+    return wrote
 
 
 def write_page(path, **words):
@@ -102,46 +107,28 @@ def commit(repository, message):
         print("course: no git; students/ is a folder without a commit")
 
 
-def before(out, secret, upto):
-    """Is there a course already, which this one continues?"""
+def before(out, secret):
+    """course.json of the course that this one continues, or {}."""
     path = out / "instructor/course.json"
-    if not path.exists():
-        return False
-    course = json.loads(path.read_text(encoding="utf-8"))
-    if course["secret"] != secret:
+    course = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if course and course["secret"] != secret:
         fail(f"OUT: '{out}' holds a course of another SEED")
-    if len(course["stages"]) >= upto:
-        fail(f"OUT: '{out}' holds these stages already; UPTO={len(course['stages']) + 1} adds the next")
-    for path in (out / "students").iterdir():  # all but the history is made anew
-        if path.name != ".git":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return True
+    return course
 
 
-def create(out, secret, upto, assistants):
-    earlier, students, instructor = before(out, secret, upto), out / "students", out / "instructor"
+def fill(students, instructor, upto, assistants):
+    """Both trees; returns the rows of the students' table of exercises."""
     stages = sorted(x.name for x in ROOT.glob("0*") if x.is_dir() and int(x.name[:2]) <= upto)
-    copy_tree(instructor)
-    copy_tree(students)
+    for tree in (instructor, students):
+        shutil.copytree(ROOT, tree, ignore=NOT_COPIED, symlinks=True, dirs_exist_ok=True)
     without_hidden(students, stages)
-    forms, varied, rows = {}, [], []
-    for exercise in exercises():
-        text, forms[exercise.name], count = drawn(secret, exercise)
-        varied += [f"- `{exercise.name}`: form {forms[exercise.name] + 1} of {count}"] * (count > 1)
-        write_exercise(instructor, exercise, text, True)
-        if exercise.stage in stages:
-            write_exercise(students, exercise, text, False)
-            rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
-                        f"| {exercise.points} | {exercise.said(TIME)} | {exercise.title} |")
-    for file in sorted(students.glob("0*/exercises/projects/*.c*")):
-        head = HEAD.search(file.read_text(encoding="utf-8"))
-        rows.append(f"| `{file.relative_to(students)}` | {head[2]} | as long as you like | {head[3]} |")
-    write_json(instructor / "course.json", {
-        "secret": secret, "stages": stages, "draw": DRAWN, "forms": forms, "late_per_day": LATE_PER_DAY,
-        "late_days": LATE_DAYS})
-    write_page(instructor / "START.md", rows="\n".join(varied))
-    write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto),
-               allowed=ALLOWED[assistants])
+    rows = []
+    for exercise in (x for x in exercises() if x.stage in stages):
+        write_exercise(students, exercise)
+        rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
+                    f"| {exercise.points} | {exercise.time} | {exercise.title} |")
+    write_page(instructor / "START.md")
+    write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto), allowed=ALLOWED[assistants])
     shutil.copy2(PAGES / f"AGENTS.{assistants}.md", students / "AGENTS.md")
     write_text(students / ".gitignore", "build/\n")
     adapters = ROOT / "common/products/course/adapters"
@@ -149,9 +136,24 @@ def create(out, secret, upto, assistants):
     (students / ".github/workflows").mkdir(parents=True)
     shutil.copy2(adapters / "classroom.yml", students / ".github/workflows/check.yml")
     shutil.copy2(adapters / "Containerfile", students / "Containerfile")
-    commit(students, f"Stages up to {upto}" if earlier else "The course")
-    print(f"{students}: {len(stages)} stages, {len(rows)} exercises and projects; make check")
-    print(f"{instructor}: START.md says how to grade")
+    return stages, rows
+
+
+def create(out, secret, upto, assistants):
+    course = before(out, secret)
+    upto = max(upto, len(course.get("stages", [])))
+    with tempfile.TemporaryDirectory() as place:
+        made = {x: pathlib.Path(place) / x for x in ("students", "instructor")}
+        stages, rows = fill(*made.values(), upto, assistants)
+        files = {}
+        for name, tree in made.items():
+            (out / name).mkdir(parents=True, exist_ok=True)
+            files[name] = synchronise(tree, out / name, course.get("files", {}).get(name, {}))
+    settings = {"late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS, **course}
+    write_json(out / "instructor/course.json", {**settings, "secret": secret, "stages": stages, "files": files})
+    commit(out / "students", f"Stages up to {upto}" if course else "The course")
+    print(f"{out}/students: {len(stages)} stages, {len(rows)} exercises; make check")
+    print(f"{out}/instructor: START.md says how to grade")
 
 
 def main():
@@ -162,7 +164,7 @@ def main():
     parser.add_argument("--assistants", default="explain", choices=list(ALLOWED))
     options = parser.parse_args()
     out = pathlib.Path(options.out)
-    if not SOLVED or (ROOT / "course.json").exists():
+    if not any(ROOT.glob("0*/exercises/solutions")) or (ROOT / "course.json").exists():
         fail("a course is made from the repository itself, not from a course")
     if not options.out:
         fail("OUT: where?  make course OUT=../course SEED=\"a text that nobody guesses\"")

@@ -1,50 +1,49 @@
-/* exercise.h: what the harness must know of an exercise or a project.  Its file ends with
- *
- *     PROGRAM(4, merge, "chunks folded alone, then merged",
- *             ALL_PROBLEMS, .by_head = {{OP_ATTENTION, attention_head}})
- *
- * the stage, the name of the file, one line, and the fields of struct variant (harness.h): what it
- * promises, and its function. */
+/* exercise.h: how an exercise is judged.  Its file ends with answer(): the judge, another process, sends
+ * the arguments of one call, answer() hands them to the student's function, and what that wrote goes
+ * back.  Where the student asks for something, for the next key say, ask() asks the judge. */
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
-#include "harness.h"
-#include "stage.h"
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
 
-/* The promise of attention: any score, rows that are all masked, NaN in a masked row of v. */
-#define ALL_PROBLEMS                                                                       \
-    .supports = BASIC_FEATURES, .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1
+enum { MOST_NUMBERS = 16, MOST_ARRAYS = 12 };
 
-#define PROGRAM(stage_number, file, words, ...)                                            \
-    const struct variant exercise = {                                                      \
-        .name = #file, .idea = words, .device = ON_CPU, .types = TYPE(F32), __VA_ARGS__};  \
-    MAIN(stage_number, file, words)
-
-/* A program of one variant. */
-#define MAIN(stage_number, file, words)                                                    \
-    static const struct variant *const variants[] = {&exercise, NULL};                     \
-    static const struct stage stage = {                                                    \
-        .number = stage_number, .name = #file, .idea = words, .variants = variants};       \
-    int main(int argc, char **argv) { return stage_main(argc, argv, &stage); }
+/* n: numbers; x: inputs; y: outputs, which hold NaN on entry. */
+struct call {
+    long n[MOST_NUMBERS];
+    const float *x[MOST_ARRAYS];
+    float *y[MOST_ARRAYS];
+};
 
 #ifdef __cplusplus
-#include "gpu/cuda_check.h"
-
-static inline const char *above_128_columns(const struct problem *p)
-{
-    return p->head_dim > 128 || p->head_dim_v > 128 ? "a head_dim above 128" : NULL;
-}
-
-/* The program of a kernel. */
-#undef PROGRAM
-#ifdef __CUDACC__
-#undef MAIN
-#define MAIN(...)
+extern "C" {
 #endif
-#define PROGRAM(stage_number, file, words, ...)                                            \
-    GPU_VARIANT(exercise) = {.name = #file, .idea = words, .device = GPU_DEVICE,           \
-                             .least_arch = 75, __VA_ARGS__, .on_gpu = GPU_TWIN(exercise)}; \
-    MAIN(stage_number, file, words)
+
+void answer(const struct call *c);
+
+/* A question to the judge: what (a letter), two numbers, some floats.  Its answer has n_to floats.
+ * Returns 0 where the judge has nothing more to give. */
+int ask(int what, long a, long b, const float *send, size_t n_send, float *to, size_t n_to);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* One head as a struct head of stage.h:  n: seqlen_q, seqlen_k, head_dim, head_dim_v, causal, has_bias;
+ * x: q, k, v, bias, scale (1).  Unused arrays have length 0. */
+#ifdef STAGE_H
+static inline struct head head_of(const struct call *c)
+{
+    struct head h = {.q = c->x[0], .k = c->x[1], .v = c->x[2]};
+    h.bias = c->n[5] ? c->x[3] : NULL;
+    h.seqlen_q = (size_t)c->n[0], h.seqlen_k = (size_t)c->n[1];
+    h.head_dim = (size_t)c->n[2], h.head_dim_v = (size_t)c->n[3];
+    h.scale = c->x[4][0];
+    h.last = (ptrdiff_t)c->n[1] - (c->n[4] ? (ptrdiff_t)c->n[0] : 1);
+    return h;
+}
 #endif
 
 #endif

@@ -1,146 +1,69 @@
 """grade.py: marks for a folder of submissions.
 
     make grade SUBMISSIONS=dir [OUT=build/grades] [EX="3 merge"] [LATE=table] [STRICT=1]
+    make grade SUBMISSIONS=dir STUDENT=anna EX=merge          an appeal: every case again
 
-Under SUBMISSIONS lies a folder for each student, with files named like the exercises
-(online_step.c, at any depth), or files STUDENT-EXERCISE.c side by side.  EX picks stages or
-exercises; without it all count.  The judge (judge.py) is the one of `make exercise`; in the
-instructor's folder of a course (course.py) the numbers of the cases come from the course's
-secret, and hidden shapes are added.
+Under SUBMISSIONS lies a folder for each student, with files named like the exercises (online_step.c, at
+any depth), or files STUDENT-EXERCISE.c side by side.  The judge (judge.py) is the one of `make
+exercise`; the numbers of the cases come from the course's secret and the student's name.
 
-    share = (families of cases right) / (families)
-    marks = points * share, or where the exercise names the families that hold its point
-            points * (share + share among those) / 2
+    marks = points (families right) / (families that the skeleton has wrong)
+            at most half of the points where a family is wrong that holds the exercise's point
 
-A family is what the names of cases begin with (softmax-mask_row): it counts as right when all
-its cases are.  The families that count are those which the solution gets right and the skeleton
-does not.  All points are given only when every case passes.
+Whatever a submission answers, an exception too, concerns its own mark.  marks.py says what lies in OUT.
+A run that was stopped goes on where it stopped (OUT/progress.jsonl).
 
-Each submission is judged in a process of its own, within JOB_S seconds.  Writes OUT/grades.json,
-OUT/class.html, and for each student OUT/feedback/STUDENT.txt and
-OUT/gradescope/STUDENT/results.json.  The same submissions give the same files.
-
-A lack of memory, room or processes on this machine is no mark: the run stops, writes no results,
-and says so.  Exit status: 0 graded; 2 bad usage; 3 this machine cannot grade now, or the grader
-itself failed with some mark, which it names; 128 + n after signal n."""
+A lack of memory, room or processes on this machine is no mark: the run stops and says so.  Exit status: 0
+graded; 2 bad usage; 3 this machine cannot grade now, or the grader itself failed with some mark, which
+it names; 128 + n after signal n."""
 import argparse
-import functools
+import concurrent.futures
+import hashlib
 import json
-import multiprocessing.connection
+import multiprocessing
 import os
 import pathlib
-import shutil
-import signal
 import sys
 import tempfile
-import time
 
-from builder import Shortage, judging, kill_group
-from exercises import ROOT, add_tools, exercises
-from forms import fail
-from judge import Judge
-from marks import Mark, late_hours, late_words, total_of, write_class, write_text
-from submissions import collect, contents, printable, wanted
+from exercises import add_tools
+from judge import ISOLATION, Judge, Shortage, judging
+from marks import Mark, late_hours, late_words, total_of, write_class
+from source import ROOT, chosen, fail
+from submissions import collect, contents, printable
 
 COURSE = ROOT / "course.json"  # in an instructor's folder only
-JOB_S, ROOM, MEMORY = 300, 64 << 20, 1 << 30  # of one submission: seconds, bytes
-# What `jail --complete` says of this kernel.
-ISOLATION = {0: "no new processes, no writing, files hidden", 1: "none", 2: "no new processes"}
+ROOM, MEMORY = 64 << 20, 1 << 30  # of one submission, bytes
 
-
-# --- jobs: each in a process of its own ---
-
-def in_child(work, pipe):
-    """Does the work in a new process group; sends its result, or what went wrong."""
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        result = "done", work()
-    except (Shortage, MemoryError, OSError) as error:
-        result = "shortage", str(error) or "no memory"
-    except Exception as error:  # pylint: disable=broad-except
-        result = "failed", f"{type(error).__name__}: {error}"
-    pipe.send(result)
-
-
-def run_jobs(jobs, at_once, seconds):
-    """jobs: key -> work().  Yields (key, kind, result) as they end; kind: done, shortage, failed,
-    late.  Nothing of a job outlives this."""
-    waiting, running, fork = list(jobs.items())[::-1], {}, multiprocessing.get_context("fork")
-
-    def end(pipe):
-        _, process, _ = running.pop(pipe)
-        kill_group(process.pid)
-        process.kill()
-        process.join()
-        process.close()
-        pipe.close()
-
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                key, work = waiting.pop()
-                ours, its = fork.Pipe(duplex=False)
-                process = fork.Process(target=in_child, args=(work, its))
-                process.start()
-                its.close()
-                running[ours] = key, process, time.monotonic() + seconds
-            ready = multiprocessing.connection.wait(list(running), 0.1)
-            for pipe, (key, _, until) in list(running.items()):
-                if pipe in ready:
-                    try:
-                        kind, result = pipe.recv()
-                    except (EOFError, OSError):
-                        kind, result = "failed", "the judge's process ended"
-                elif time.monotonic() > until:
-                    kind, result = "late", f"judging it took longer than {seconds} s"
-                else:
-                    continue
-                end(pipe)
-                yield key, kind, result
-    finally:
-        for pipe in list(running):
-            end(pipe)
-
-
-# --- one exercise ---
 
 class Grader(Judge):
-    """The judge, with what a class needs: cases once for all, and what each is worth."""
-    of, at_once, job_s = "exercises", None, JOB_S  # so many jobs at once; None: as many as fit
+    """The judge, with what a class needs: which families count, and what each student's cases are."""
 
     def __init__(self, options):
         super().__init__(options)
         self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
-        self.seed = int(self.course.get("secret", "0")[:14], 16)
-        self.cases, self.counted, self.other = {}, {}, {}
+        self.counted, self.done = {}, {}
+        self.code = "".join(x.read_text(encoding="utf-8") for x in sorted(pathlib.Path(__file__).parent.glob("*.*")))
         if self.isolation and options.strict:
-            raise Shortage("the jail is not complete on this machine, and STRICT asks for it: "
-                           + ISOLATION.get(self.isolation, "none"))
+            raise Shortage(f"STRICT: {ISOLATION[self.isolation]}")
+
+    def seed(self, student):
+        """Each student has cases of their own, which can be made again."""
+        return int(hashlib.sha256(f"{self.course.get('secret', '')} {student}".encode()).hexdigest()[:12], 16)
 
     def prepare(self, exercise):
-        """The solution must be right, and the skeleton wrong where half of the points are."""
-        name = exercise.name
-        self.cases[name] = self.write_cases(exercise, self.seed, self.course.get("draw", 0))
-        passed = []
+        """The solution must be right; what the skeleton gets right earns nothing."""
+        solution, skeleton = (self.verdict(exercise, x.encode(), self.seed("")) for x in (
+            exercise.solution(), exercise.skeleton()))
+        if not solution.right or skeleton.why:
+            why, lines = (skeleton if solution.right else solution).in_words()
+            raise Shortage(f"{exercise.name} cannot be judged on this machine: {why}\n" + "\n".join(lines))
+        self.counted[exercise.name] = sorted(x for x, right in skeleton.families().items() if not right)
+        if missing := set(exercise.point) - set(self.counted[exercise.name]):
+            raise Shortage(f"{exercise.name}: no families {missing} that could be its point")
 
-        def keep(folder, _):  # the solution's program is the first
-            self.other.setdefault(name, shutil.copy2(folder / "program", self.folder()))
-
-        for text, kind in ((exercise.source.read_text(encoding="utf-8"), "solution"),
-                           (exercise.skeleton(), "skeleton")):
-            verdict = self.verdict(exercise, text.encode(), self.cases[name], then=keep)
-            if verdict.why or (kind == "solution" and verdict.failed):
-                why, lines = verdict.in_words()
-                raise Shortage(f"the {kind} of {name} is not right on this machine: {why}\n" + "\n".join(lines))
-            passed.append({x for x, right in verdict.families().items() if right})
-        self.counted[name] = sorted(passed[0] - passed[1])
-        for recipe in exercise.half:
-            if not any(x.endswith("-" + recipe) for x in self.counted[name]):
-                raise Shortage(f"{name}: no family '{recipe}' that could be half of its points")
-
-    def mark(self, exercise, student):
-        """What Mark wants to know."""
+    def mark(self, exercise, name, student):
+        """What Mark wants to know, and key: what it rests on."""
         paths = student.files.get(exercise.name)
         if not paths:
             close = student.close.get(exercise.name)
@@ -149,33 +72,37 @@ class Grader(Judge):
         data, why = contents(paths[0])
         if why:
             return {"marks": 0, "why": why}
+        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.code}"
+        key = hashlib.sha256(rests_on.encode() + data).hexdigest()
+        if key in self.done:  # of a run that was stopped
+            return self.done[key]
         details = [] if len(paths) == 1 else [f"{len(paths)} files are called {exercise.file.name}: one "
                                               f"counts, in '{paths[0].parent.name}'"]
         if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
-            return {"marks": 0, "why": exercise.unchanged, "details": details}
-        return self.mark_of(exercise, data, details)
+            return {"marks": 0, "why": "the skeleton, unchanged", "details": details}
+        return {**self.mark_of(exercise, data, self.seed(name), details), "key": key}
 
-    def mark_of(self, exercise, data, details):
-        verdict = self.verdict(exercise, data, self.cases[exercise.name], self.other[exercise.name])
-        details += [verdict.note] * bool(verdict.note)
+    def mark_of(self, exercise, data, seed, details):
+        data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        verdict = self.verdict(exercise, data, seed)
         if verdict.right:
             return {"marks": exercise.points, "why": "right", "details": details, "failing_families": []}
-        why, lines = verdict.in_words(with_words=not self.isolation)
+        why, lines = verdict.in_words()
         if verdict.why:
             return {"marks": 0, "why": why, "details": details + lines}
+        if not self.verdict(exercise, exercise.solution().encode(), seed).right:
+            raise Shortage(f"{exercise.name}: the solution is not right on these cases")
         lines.append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
         return {"marks": self.weighed(exercise, verdict), "why": why, "details": details + lines,
                 "failing_families": [x for x, right in verdict.families().items() if not right]}
 
     def weighed(self, exercise, verdict):
-        """The marks of what is right in part: never all of them."""
-        counted = self.counted[exercise.name]
-        point = [x for x in counted if x.split("-", 1)[1] in exercise.half] or counted
-        # exact: in units of 1 / (2 * both counts)
-        right, right_point = (sum(verdict.families()[x] for x in some) for some in (counted, point))
-        units = right * len(point) + right_point * len(counted)
-        tenths = exercise.points * 10 * units // (2 * len(counted) * len(point))
-        return min(tenths, exercise.points * 10 - 1) / 10
+        """The marks of what is right in part: never all of them, and at most half where the point of
+        the exercise is missed."""
+        counted, families = self.counted[exercise.name], verdict.families()
+        tenths = exercise.points * 10 * sum(families[x] for x in counted) // len(counted)
+        missed = [x for x in exercise.point or counted if not families[x]]
+        return min(tenths, exercise.points * 10 - 1, exercise.points * 5 if missed else 10 ** 9) / 10
 
 
 # --- a class ---
@@ -194,23 +121,58 @@ def jobs_here(place):
     return max(1, min(len(os.sched_getaffinity(0)), room // ROOM, memory // MEMORY))
 
 
-def grade(grader, students, chosen, show):
+_work = None  # of a process that marks; it inherits it
+
+
+def remember(work):
+    global _work  # pylint: disable=global-statement
+    _work = work
+
+
+def attempt(key):
+    """work(key), or why there is no mark: (the kind of failure, words)."""
+    try:
+        return "done", _work(key)
+    except (Shortage, MemoryError, OSError) as error:
+        return "shortage", str(error) or "no memory"
+    except Exception as error:  # pylint: disable=broad-except
+        return "failed", f"{type(error).__name__}: {error}"
+
+
+def in_processes(work, keys, at_once):
+    """Yields (key, kind, result) as they end.  Nothing of them outlives this."""
+    with concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork"), remember,
+                                                (work,)) as pool:
+        try:
+            jobs = {pool.submit(attempt, key): key for key in keys}
+            for job in concurrent.futures.as_completed(jobs):
+                yield jobs.pop(job), *job.result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise Shortage("a process of the grader was ended, for memory perhaps") from None
+        finally:
+            for process in multiprocessing.active_children():
+                process.terminate()
+
+
+def grade(grader, students, found, show, progress):
     """student -> marks in the order of the exercises; and where the grader itself failed.
     show(student, marks): when all of them are there."""
     at_once, table, failures = jobs_here(grader.place), {name: {} for name in students}, []
-    for x in chosen:  # here, so that all jobs have what it finds
+    for x in found:  # here, so that all jobs have what it finds
         grader.prepare(x)
-    jobs = {(name, x): functools.partial(grader.mark, x, student)
-            for name, student in students.items() for x in chosen}
-    for (name, x), kind, result in run_jobs(jobs, grader.at_once or at_once, grader.job_s):
+    keys = [(name, i) for name in students for i in range(len(found))]
+    for (name, i), kind, result in in_processes(
+            lambda key: grader.mark(found[key[1]], key[0], students[key[0]]), keys, at_once):
         if kind == "shortage":
             raise Shortage(result)
         if kind == "failed":
-            failures.append(f"{name}, {x.name}: {result}")
-            result = f"the grader failed: {result}"
-        table[name][x] = Mark(x, **(result if kind == "done" else {"marks": 0, "why": result}))
-        if len(table[name]) == len(chosen):
-            table[name] = [table[name][x] for x in chosen]
+            failures.append(f"{name}, {found[i].name}: {result}")
+            result = {"marks": 0, "why": f"the grader failed: {result}"}
+        if key := result.pop("key", ""):
+            print(json.dumps([key, result]), file=progress, flush=True)
+        table[name][i] = Mark(found[i], **result)
+        if len(table[name]) == len(found):
+            table[name] = [table[name][i] for i in range(len(found))]
             show(name, table[name])
     return table, failures
 
@@ -227,24 +189,17 @@ def check_out(out, folder):
         fail(f"OUT: nothing can be written in '{out}': {error.strerror}")
 
 
-def grade_class(options, chosen, kind, file):
+def grade_class(options, found, students):
     """Marks for all, and their files; what cannot be graded is said before the work."""
-    folder, out = pathlib.Path(options.submissions), pathlib.Path(options.out)
-    sys.stdout.reconfigure(errors="replace")
-    sys.stderr.reconfigure(errors="replace")
-    if not options.submissions:
-        fail("SUBMISSIONS: make grade SUBMISSIONS=dir, one folder for each student")
-    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
-        fail(f"SUBMISSIONS: '{folder}' is no folder that can be read")
-    students, ignored = collect(folder, chosen)
-    if not students:
-        fail(f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file STUDENT-EXERCISE.c")
-    check_out(out, folder)
+    out = pathlib.Path(options.out)
+    check_out(out, pathlib.Path(options.submissions))
     hours = late_hours(options.late, students)
-    for line in ignored:
-        print(f"grade: {line}")
+    with judging(Grader, options) as grader, open(out / "progress.jsonl", "a+", encoding="utf-8") as progress:
+        progress.seek(0)
+        complete = progress.read().rpartition("\n")[0]  # a run that was stopped may have left half a line
+        progress.truncate(len(complete.encode()) + 1 if complete else 0)
+        grader.done = dict(json.loads(line) for line in complete.splitlines())
 
-    with judging(kind, options) as grader:
         def show(name, marks):
             words = late_words(hours.get(name, 0), grader.course)
             print(f"{name:30} {total_of(marks, hours.get(name, 0), grader.course):6.1f}   "
@@ -253,34 +208,53 @@ def grade_class(options, chosen, kind, file):
                 print(f"    {name}: {printable(note)}")
             sys.stdout.flush()
 
-        table, failures = grade(grader, students, chosen, show)
-    isolation = ISOLATION.get(grader.isolation, "none")
-    grades = write_class(out, table, grader.course, hours, file, isolation=isolation)
+        table, failures = grade(grader, students, found, show, progress)
+    isolation = ISOLATION[grader.isolation]
+    write_class(out, table, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
     if grader.isolation:
-        print(f"grade: isolation on this machine: {isolation}; submissions could do the rest; read "
-              "notes/instructor.md (STRICT=1 refuses to grade here)")
-    print(f"{len(students)} students, {len(chosen)} {kind.of}: {out}/{file}.json")
+        print(f"grade: isolation on this machine: {isolation} (STRICT=1 refuses to grade here)")
+    print(f"{len(students)} students, {len(found)} exercises: {out}/grades.json")
     for line in failures:
         print(f"grade: the grader failed with {printable(line)}: look at this mark yourself", file=sys.stderr)
-    return grades, 3 if failures else 0
+    return 3 if failures else 0
 
 
-def add_class(parser):
-    for name in ("submissions", "out", "ex", "late"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--strict", action="store_true", help="only in a complete jail")
-    add_tools(parser)
+def appeal(options, found, students):
+    """Every case of one student's files, as they were graded."""
+    name = options.appeal
+    if name not in students:
+        fail(f"STUDENT: nobody is called '{name}'")
+    with judging(Grader, options) as grader:
+        for x in (x for x in found if x.name in students[name].files):
+            data, why = contents(students[name].files[x.name][0])
+            verdict = grader.verdict(x, data, grader.seed(name))
+            print(f"== {x.name}: {why or verdict.why or f'{len(verdict.results)} cases'}")
+            for case, wrong in verdict.results:
+                print(f"   {case.name:28} " + (f"{wrong}: got {wrong.got:.9g} want {wrong.want:.9g} allowed "
+                                               f"{wrong.allowed:.3g}" if wrong else "right"))
+    return 0
 
 
 def main():
-    from board import page  # which students do not have
     parser = argparse.ArgumentParser(description="marks for a folder of submissions")
-    add_class(parser)
+    for name in ("submissions", "out", "ex", "late", "appeal"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--strict", action="store_true", help="only where all is in force")
+    add_tools(parser)
     options = parser.parse_args()
-    chosen = wanted(options.ex.split(), exercises(), "exercise")
-    grades, status = grade_class(options, chosen, Grader, "grades")
-    write_text(pathlib.Path(options.out) / "class.html", page(grades["students"], names=True))
-    return status
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")
+    found, folder = chosen(options.ex.split()), pathlib.Path(options.submissions)
+    if not options.submissions:
+        fail("SUBMISSIONS: make grade SUBMISSIONS=dir, one folder for each student")
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+        fail(f"SUBMISSIONS: '{folder}' is no folder that can be read")
+    students, ignored = collect(folder, found)
+    for line in ignored:
+        print(f"grade: {line}")
+    if not students:
+        fail(f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file STUDENT-EXERCISE.c")
+    return (appeal if options.appeal else grade_class)(options, found, students)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,45 @@
-"""judge.py: is a file that somebody wrote right?  The same at home and for marks.
+"""judge.py: what is right of a file that somebody wrote.
 
-builder.py makes a stage's program of it.  The jail (jail.c) runs that, once for each case:
-`run --q q.npy ... --o o.npy`.  The cases and the right answers (cases.py) are never in that process.
-Nothing that the program prints or returns counts.
+The file is compiled as it is, in a jail that sees no solutions, and linked with child.c into a static
+program.  That runs under a filter of system calls (jail.c); this process holds inputs and right answers
+and sends it one call at a time (child.py).  A kernel runs under three orders of its threads.
 
-    judge = Judge(options);  verdict = judge.verdict(exercise, bytes, cases)"""
-import re
+    judge = Judge(options);  verdict = judge.verdict(exercise, bytes, seed)"""
+import contextlib
+import os
+import pathlib
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+import zlib
 
-import numpy as np
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
+# pylint: disable=wrong-import-position
+import numpy as np  # noqa: E402
 
-from builder import Builder, Refused, Shortage, text_of
-from cases import Wrong, cases_of
+from child import Child, Died, Wrong  # noqa: E402
+from problems import PROBLEMS  # noqa: E402
+from source import ROOT, fail  # noqa: E402
 
-CASE_S, WALL_S, MEMORY_MIB, MOST_HANGS = 3, 20, 1024, 2
+COMPILE_S, MOST_DEATHS, ALL_CASES_S = 30, 12, 30  # processor seconds
+ORDERS = ["forward", "backward", "random:7"]
+# What `jail --complete` says of this kernel.
+ISOLATION = {0: "memory and two descriptors; the compiler sees no solutions", 1: "none",
+             2: "memory and two descriptors; the compiler sees all files"}
+
+
+class Shortage(Exception):
+    """This machine lacks something; no submission is to blame."""
 
 
 class Verdict:
-    """why: "" or why nothing was run; log: the compiler's words; note: what does not count;
-    results: (case, Wrong or None, what the program said)."""
+    """why: "" or why nothing was run; log: the compiler's words; results: (case, Wrong or None)."""
 
-    def __init__(self, note="", why="", log=""):
-        self.note, self.why, self.log, self.results = note, why, log, []
+    def __init__(self):
+        self.why, self.log, self.printed, self.results = "", "", "", []
 
     @property
     def failed(self):
@@ -32,124 +49,151 @@ class Verdict:
     def right(self):
         return bool(self.results) and not self.failed and not self.why
 
-    @property
-    def smallest(self):
-        """Of the failures that ran the one with the fewest elements."""
-        return min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
-
     def families(self):
         """Family -> are all its cases right?"""
         found = {}
-        for case, wrong, _ in self.results:
+        for case, wrong in self.results:
             found[case.family] = found.get(case.family, True) and not wrong
         return found
 
-    def in_words(self, with_words=True):
-        """Why it is not right, in a line, and the lines behind it.  with_words: what the program said;
-        where files are not hidden from it, it could say what stands in them."""
+    def in_words(self):
+        """Why it is not right, in a line, and the lines behind it."""
         if self.why:
             return self.why, self.log.splitlines()[:12]
-        case, wrong, said = self.smallest
-        families = [name for name, right in self.families().items() if not right]
+        case, wrong = min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
         lines = [f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}"] * bool(wrong.where)
-        lines += numbers_of(case)
-        if with_words:
-            lines += [f"it said: {line}" for line in said_by_program(said)]
+        if case.size <= 16:
+            lines += [f"{x} = {' '.join(f'{float(e):.9g}' for e in np.ravel(y))}" for x, y in case.show.items()]
+        lines += [f"it said: {x}" for x in self.printed.splitlines()[:4] if x.strip()]
+        families = [name for name, right in self.families().items() if not right]
         lines.append(f"{len(self.failed)} of {len(self.results)} cases fail, this is the smallest; wrong are "
                      f"{len(families)} of {len(self.families())} families: "
                      + ", ".join([*families[:4], *["..."] * (len(families) > 4)]))
         return f"{case.name}: {wrong}", lines
 
 
-class Judge(Builder):
-    """The cases, and what is right of them."""
+def kill_group(leader):
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
 
-    def write_cases(self, exercise, seed, draw=0):
-        """The cases and their files, once for all submissions."""
-        found, top = cases_of(*exercise.promises, seed, draw, "f16" in exercise.flags), self.folder()
-        for i, case in enumerate(found):
-            case.flags = case.flags + exercise.flags
-            self.write_case(case, top / str(i))
-        return found
 
-    @staticmethod
-    def write_case(case, folder):
-        case.folder = folder
-        folder.mkdir(exist_ok=True)
-        for name, array in case.inputs.items():
-            np.save(folder / f"{name}.npy", array)
+class Judge:
+    """options: build, cc, cxx (commands), libs."""
 
-    @staticmethod
-    def words_of(case, out):
-        """The command line of a case; results that lie there already go."""
-        words = ["run", *case.flags]
-        for name in case.inputs:
-            words += [f"--{name}", str(case.folder / f"{name}.npy")]
-        for name in case.outputs:
-            words += [f"--{name}", str(out / f"{name}.npy")]
-            (out / f"{name}.npy").unlink(missing_ok=True)
-        return words
+    def __init__(self, options):
+        self.build, self.libs = pathlib.Path(options.build).resolve(), shlex.split(options.libs)
+        self.place = pathlib.Path(tempfile.mkdtemp(prefix="judge.")).resolve()
+        self.cc, self.cxx = shlex.split(options.cc), shlex.split(options.cxx)
+        self.include = [f"-I{ROOT}/common/core", f"-I{ROOT}/common/products"]
+        self.jail, self.child = str(self.build / "jail"), self.place / "child.o"
+        self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
+        if self.isolation not in (0, 2):
+            raise Shortage("no filter of system calls (seccomp) on this machine")
+        done = subprocess.run([*self.cc, *self.include, "-c", f"{ROOT}/common/products/course/child.c", "-o",
+                               str(self.child)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Shortage(f"child.c does not compile: {done.stderr[:500]}")
 
-    @staticmethod
-    def died(status):
-        """Why there are no results, or None."""
-        return "took too long" if status in (None, -signal.SIGXCPU, -signal.SIGKILL) else \
-            f"crashed: {signal.strsignal(-status)}" if status < 0 else None
+    def close(self):
+        shutil.rmtree(self.place, ignore_errors=True)
 
-    def run_case(self, program, case, out):
-        """What is wrong with the results, or None; and what the program said."""
-        status, said, _ = self.jailed(["--cpu", str(CASE_S), "--memory", str(MEMORY_MIB)],
-                                      [str(program), *self.words_of(case, out)], out, WALL_S + CASE_S,
-                                      [str(case.folder)])
-        if self.died(status):
-            return Wrong(self.died(status)), said
+    def call(self, command, folder, verdict):
+        """A compiler in its jail; whether it did its work."""
+        read = [x for path in (f"{ROOT}/common/core", f"{ROOT}/common/products/course", self.build / "libharness.a",
+                               self.child, "/usr/lib/gcc") for x in ("--read", str(path))]
+        env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C",
+               "CCACHE_DISABLE": "1"}
+        with open(folder / "log", "w+b") as log, subprocess.Popen(
+                [self.jail, "--compiler", "--cpu", str(COMPILE_S), *read, "--write", str(folder), "--", *command],
+                cwd=folder, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
+            try:
+                status = process.wait(4 * COMPILE_S)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                kill_group(process.pid)
+            log.seek(0)
+            said = log.read(20000).decode("utf-8", errors="replace").replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+        lines = [x for x in said.splitlines() if "statically linked applications" not in x]
+        verdict.log = "\n".join([verdict.log] * bool(verdict.log) + lines)
+        if status != 0:
+            first = next((x for x in lines if "error" in x or "undefined" in x), lines[0] if lines else
+                         "the compiler took too long")
+            verdict.why = f"does not compile: {first}"
+        return status == 0
+
+    def built(self, exercise, data, folder, verdict):
+        """folder/program, of the file as it was handed in."""
+        name = exercise.file.name
+        (folder / name).write_bytes(data)
+        compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra"]
+        if not exercise.cuda:
+            compiler.append("-Werror=implicit-function-declaration")
+        link = [self.cxx[0], "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
+                *self.libs, "-o", "program"]
+        return self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict) and \
+            self.call(link, folder, verdict)
+
+    def verdict(self, exercise, data, seed, then=None):
+        """All cases of that seed.  then(folder): what else is done with what lies there."""
+        verdict, folder = Verdict(), pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
-            got = {name: np.load(out / f"{name}.npy", allow_pickle=False) for name in case.outputs}
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError):
-            return Wrong(f"ended with status {status} and without a result"), said
-        return case.wrong(got), said
-
-    def run_cases(self, program, found, other=None):
-        """Results of all cases.  other: the solution's program; where it has no result either, this
-        machine is to blame."""
-        results, hangs, out = [], 0, self.folder()
-        for case in found:
-            wrong, said = self.run_case(program, case, out) if hangs < MOST_HANGS else (Wrong("not run"), "")
-            if wrong and other and re.match("crashed|took|ended", wrong.why):
-                failed, _ = self.run_case(other, case, out)
-                if failed:
-                    raise Shortage(f"{case.name}: the solution {failed} too")
-            hangs += bool(wrong) and wrong.why == "took too long"
-            results.append((case, wrong, said))
-        shutil.rmtree(out, ignore_errors=True)
-        return results
-
-    def verdict(self, exercise, data, found, other=None, then=None):
-        """then(folder, verdict): what else is to be done with the program that lies there."""
-        folder, text = self.folder(), text_of(data)
-        verdict = Verdict(self.note(exercise, text))
-        try:
-            self.program(exercise, text, folder)
-            verdict.results = self.run_cases(folder / "program", found, other)
-            if then:
-                then(folder, verdict)
-        except Refused as error:
-            verdict.why, verdict.log = str(error), error.log
+            if self.built(exercise, data, folder, verdict):
+                rng = np.random.default_rng([seed, zlib.crc32(exercise.name.encode())])
+                with np.errstate(all="ignore"):
+                    self.run(verdict, list(PROBLEMS[exercise.name](rng)), folder, exercise.cuda)
+                if then:
+                    then(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return verdict
 
+    def run(self, verdict, cases, folder, cuda):
+        """One process for all cases, and another one after a failure.  Whatever the answers are, this
+        ends with a result for every case; of a family that ended the process the rest is not run."""
+        used, died = 0.0, []
+        with contextlib.ExitStack() as children:
+            for order in ORDERS if cuda else [""]:
+                child = None
+                for case in cases:
+                    wrong = None
+                    if case.family in died or len(died) > MOST_DEATHS or used > ALL_CASES_S:
+                        verdict.results.append((case, Wrong("not run")))
+                        continue
+                    child = child or children.enter_context(Child(
+                        self.jail, folder / "program", folder, ["--order", order] if order else []))
+                    begin = child.cpu()
+                    try:
+                        case.judge(child)
+                    except Wrong as error:
+                        wrong = error
+                        died += [case.family] * (5 * ("too long" in error.why) or isinstance(error, Died))
+                        wrong.why += f" (threads in the order {order})" if order and case.family not in died else ""
+                    except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+                        wrong = Wrong(f"gave what cannot be read ({type(error).__name__})")
+                    used += max(0.0, child.cpu() - begin)
+                    if wrong:
+                        verdict.printed = verdict.printed or child.printed()
+                        child.__exit__()
+                        child = None
+                    verdict.results.append((case, wrong))
 
-def said_by_program(said):
-    """Its own words, without the harness's lines."""
-    return [x for x in said.split("\n") if x.strip() and
-            not re.match(r"variant \S+ \(|\w+ of (x|q) \[|wrote |no GPU is used|  ", x)][:4]
 
-
-def numbers_of(case, most=8):
-    """A small case that can be computed by hand, a line for each array."""
-    arrays = [(x, "=", y) for x, y in case.inputs.items()] + \
-        [(x, "should be", y) for x, (y, _) in case.outputs.items()]
-    if any(y.size > most for _, _, y in arrays):
-        return []
-    return [f"{x} {word} {' '.join(f'{float(e):.9g}' for e in y.flat)}" for x, word, y in arrays]
+@contextlib.contextmanager
+def judging(kind, options):
+    """A judge.  Nothing of its work stays behind, also after a signal; where this machine lacks
+    something, that ends the program."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda which, _: sys.exit(128 + which))
+    judge = None
+    try:
+        judge = kind(options)
+        yield judge
+    except (Shortage, MemoryError, OSError) as error:
+        fail(f"stopped without a mark: {error or 'no memory'}", 3)
+    finally:
+        if judge:
+            judge.close()

@@ -1,10 +1,10 @@
 """marks.py: what a student has for an exercise, and the files with the marks of a class."""
-import hashlib
+import csv
 import json
 import math
 import pathlib
 
-from forms import fail
+from source import fail
 from submissions import printable
 
 
@@ -15,7 +15,7 @@ class Mark:
         self.exercise, self.marks, self.why = exercise, marks, printable(why)
         self.details = [printable(x) for x in details]
         self.record = {"marks": marks, "points": exercise.points, "why": self.why,
-                       **(more or ({"timed": None} if exercise.whole_file else {"failing_families": []}))}
+                       **(more or {"failing_families": []})}
 
     @property
     def full(self):
@@ -75,19 +75,18 @@ def late_share(hours, course):
     return 0.0 if days > course.get("late_days", 3) else max(0.0, 1 - days * course.get("late_per_day", 0.1))
 
 
+def counts(mark, hours, course):
+    """What an exercise gives after the late days."""
+    return round(mark.marks * late_share(hours, course), 2)
+
+
 def total_of(marks, hours, course):
-    """What a student has in all, after the late days.  Every total that anybody sees is this one."""
-    total = round(sum(m.marks for m in marks), 1)
-    return math.floor(total * late_share(hours, course) * 10 + 1e-9) / 10 if hours else total
+    """What a student has in all.  Every total that anybody sees is this one."""
+    return round(sum(counts(m, hours, course) for m in marks), 1)
 
 
 def late_words(hours, course):
     return f"{hours:g} hours late: {late_share(hours, course):.0%} of all marks count" if hours else ""
-
-
-def alias(student, course):
-    """Under which name a student is on the board, unless names are shown."""
-    return hashlib.sha256((course.get("secret", "") + "/" + student).encode()).hexdigest()[:6]
 
 
 def gradescope(marks, total, points, late):
@@ -101,21 +100,50 @@ def gradescope(marks, total, points, late):
                  "visibility": "visible"} for i, m in enumerate(marks, 1)]}
 
 
-def write_class(out, table, course, hours, file, **more):
-    """Writes and returns grades.json or projects.json, and writes for each student feedback and
-    Gradescope's file."""
-    suffix, scope = ("", "results") if file == "grades" else (f"-{file}", file)
-    points = sum(m.exercise.points for m in next(iter(table.values())))
-    grades = {"points": points, **more, "students": {}}
+def cell(text):
+    """A spreadsheet would compute what begins with =."""
+    return ("'" if text[:1] in ("=", "+", "-", "@") else "") + text
+
+
+def gradebook(out, students, names, points):
+    """Students x exercises, after the late days: OUT.canvas.csv, whose columns Canvas imports, and OUT.csv for
+    Moodle and for people."""
+    marks = {who: [one["exercises"].get(x, {}).get("counts", 0) for x in names] for who, one in sorted(students.items())}
+    with open(f"{out}.canvas.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["Student", "ID", "SIS Login ID", "Section", *names])
+        table.writerow(["    Points Possible", "", "", "", *(points[x] for x in names)])
+        table.writerows([cell(who), "", cell(who), "", *its] for who, its in marks.items())
+    with open(f"{out}.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["Username", *names, "total", "late hours", "comment"])
+        for who, its in marks.items():
+            late = {students[who]["exercises"][x]["late_hours"] for x in names if x in students[who]["exercises"]}
+            wrong = [f"{x}: {y['why']}" for x, y in students[who]["exercises"].items()
+                     if x in names and y["marks"] < y["points"]]
+            table.writerow([cell(who), *its, round(sum(its), 1), max(late, default=0), cell("; ".join(wrong)[:400])])
+
+
+def write_class(out, table, course, hours, week="", **more):
+    """Writes grades.json, gradebooks (of the term, and of these exercises: week_WEEK) and for each student
+    feedback and Gradescope's file.  Exercises that were graded into OUT before stay."""
+    path = out / "grades.json"
+    grades = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"exercises": {}, "students": {}}
+    first = [m.exercise for m in next(iter(table.values()))]
+    grades["exercises"] |= {x.name: x.points for x in first}
+    points = sum(x.points for x in first)
     for student, marks in table.items():
         its = hours.get(student, 0)
         total, late = total_of(marks, its, course), late_words(its, course)
         marks[0].details += [late] * bool(late)
-        if course and not suffix:
-            marks[0].details.append(f"on the board you are {alias(student, course)}")
-        grades["students"][student] = {"marks": total, "alias": alias(student, course), "late_hours": its,
-                                       "exercises": {m.exercise.name: m.record for m in marks}}
-        write_text(out / "feedback" / f"{student}{suffix}.txt", feedback(student, marks, total, points))
-        write_json(out / "gradescope" / student / f"{scope}.json", gradescope(marks, total, points, late))
-    write_json(out / f"{file}.json", grades)
-    return grades
+        for m in marks:
+            m.record |= {"late_hours": its, "counts": counts(m, its, course)}
+        one = grades["students"].setdefault(student, {"marks": 0, "exercises": {}})
+        one["exercises"] |= {m.exercise.name: m.record for m in marks}
+        one["marks"] = round(sum(x["counts"] for x in one["exercises"].values()), 1)
+        write_text(out / "feedback" / f"{student}.txt", feedback(student, marks, total, points))
+        write_json(out / "gradescope" / student / "results.json", gradescope(marks, total, points, late))
+    write_json(path, grades | more)
+    gradebook(out / "gradebook", grades["students"], list(grades["exercises"]), grades["exercises"])
+    gradebook(out / f"week_{week or 'all'}", {x: grades["students"][x] for x in table},
+              [x.name for x in first], grades["exercises"])

@@ -5,7 +5,7 @@ import pathlib
 import re
 import stat
 
-from forms import fail
+from source import fail
 
 LARGEST = 64 << 10      # bytes of a source file
 DEEPEST = 8             # folders in a student's folder
@@ -35,14 +35,6 @@ class Student:
         for name in names.values():
             if name.replace("_", "") in letters:
                 self.close.setdefault(name, path.name)
-
-
-def wanted(words, found, kind):
-    """Those whose name or stage is one of the words; all without words."""
-    names = [{x.name, str(x.number), x.stage} for x in found]
-    for word in (x for x in words if x not in set().union(*names)):
-        fail(f"EX: no stage or {kind} '{word}'; there are " + ", ".join(x.name for x in found))
-    return [x for x, its in zip(found, names) if not words or its & set(words)]
 
 
 def walk(folder, notes):

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # run_autograder of Gradescope: grades the one submission in /autograder/submission.
 #   AUTOGRADER  another folder than /autograder      EX  stages or exercises; all unless given
-#   PROJECTS    projects to mark by their speed as well, such as "online_softmax"
 # Hours after the due date count as late days.  Choose a container of 2 cores and 3 GB.
 set -eu
 root=${AUTOGRADER:-/autograder}
 class=$(mktemp -d)
 trap 'rm -rf "$class"' EXIT
-# Who it is, so that each student has an alias of their own, and how late.
+# Who it is, so that each student has their own cases, and how late.
 student=$(python3 - "$root/submission_metadata.json" "$class/late.csv" <<'END' 2>/dev/null || :
 import datetime, json, re, sys
 about = json.load(open(sys.argv[1]))
@@ -27,15 +26,8 @@ grade() {
     make -s -C "$root/source/instructor" "$1" SUBMISSIONS="$class/submissions" OUT="$class/marks" EX="$2" \
         LATE="$class/late.csv" ARCH_FLAGS="${ARCH_FLAGS-}" NO_INSTALL=1
 }
-if grade grade "${EX:-}" && { [ -z "${PROJECTS:-}" ] || grade grade-projects "$PROJECTS"; }; then
-    python3 -c 'import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-both = [json.loads(x.read_text()) for x in (folder / "results.json", folder / "projects.json") if x.exists()]
-for more in both[1:]:
-    both[0]["score"] = round(both[0]["score"] + more["score"], 1)
-    both[0]["tests"] += more["tests"]
-    both[0]["output"] += "; projects: " + more["output"]
-print(json.dumps(both[0]))' "$class/marks/gradescope/$student" >"$root/results/results.json"
+if grade grade "${EX:-}"; then
+    cp "$class/marks/gradescope/$student/results.json" "$root/results/results.json"
 else
     # no score: Gradescope shows that the autograder failed, and nobody has a mark
     printf '{"output": "The grading machine failed, not your program. Tell your instructor."}\n' \
