@@ -5,15 +5,18 @@
 The pages are the Markdown files that the repository shows.  They are copied to
 BUILD/book.src with three changes: a link to a source file leads to a page that shows the
 file, a code block that is an excerpt names its file and line, and a figure's mark
-(<!-- figure: one-row x=89,1&step=1 -->, with the picture that stands for it in the repository)
-becomes the figure in that state, which keeps the picture for a browser without scripts.
+(<!-- figure: one-row x=89,1 | step=1 -->, with the picture that stands for it in the repository)
+becomes the figure in that state, which keeps the picture for a browser without scripts; the picture
+shows what stands behind the bar.  start.md is the first page, the repository's own README a later one.
 MkDocs with its Material theme does the rest: navigation, search, light and dark.
 Formulas become MathML (hooks.py), which browsers draw without a script."""
+import array
 import base64
 import csv
 import html
 import importlib.metadata
 import json
+import operator
 import os
 import pathlib
 import re
@@ -30,13 +33,17 @@ ROOT = HERE.parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
-FIGURE = re.compile(r"<!-- figure: ([\w-]+) ?(\S*) -->\n(\[?!\[([^\]]*)\]\([^\n]*\n)?")
+FIGURE = re.compile(r"<!-- figure: ([\w-]+) ?([^\s|]*)(?: \| \S+)? -->\n(!\[([^\]]*)\]\([^\n]*\n)?")
+START = "common/products/book/start.md"
+MOVED = {START: "README.md", "README.md": "repository.md"}  # in the book
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
-SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder"]
+SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder", "opening", "search"]
 UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
+AFTER_THE_ROAD = ["gradient", "gradient_on_gpus", "tensor_cores", "hopper_asynchrony", "hopper",
+                  "serving", "porting", "many_machines"]
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -44,7 +51,7 @@ SOURCE_PAGE = """<!doctype html>
 <body><p><a href="{top}/index.html">Softmax to FlashAttention</a> / {name}</p>
 {body}</body></html>
 """
-UNUSED = ["assets/javascripts/lunr", "sitemap.xml", "sitemap.xml.gz", "404.html"]
+UNUSED = ["assets/javascripts/lunr", "assets/javascripts/workers", "sitemap.xml", "sitemap.xml.gz", "404.html"]
 BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions"]
 
 
@@ -61,7 +68,7 @@ class Book:
         self.files = tracked()
         # those of common/products/course become pages of a student's repository, their links hold there
         self.pages = [name for name in self.files if name.endswith(".md")
-                      and not name.startswith("common/products/course/pages/")]
+                      and not name.startswith("common/products/course/pages/")] + ["repository.md"]
         self.shown = set()     # source files, and folders with a / behind, that get a page
         self.broken = []
 
@@ -117,7 +124,10 @@ class Book:
 
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
-        text = re.sub(r"(?m)^\*In the book \(`make book`\) this figure .*\n\n", "", text)
+        text = text.replace("*The figure computes in the book (`make book`).*", "")
+        if name == START:
+            text = text.replace("](../../../README.md", "](repository.md").replace("](../../../", "](")
+        name = MOVED.get(name, name)
         text = FIGURE.sub(lambda mark: f'<div markdown="1" data-figure="{mark[1]}" role="group" '
                           f'data-state="{html.escape(mark[2])}" aria-label="{mark[4] or ""}">\n\n'
                           f'{mark[3] or ""}\n</div>\n\n', text)
@@ -213,7 +223,21 @@ def measured():
             f"memory moved {megabytes[1]:.0f} MB; the L2 cache served the rest.")
 
 
+def sentence():
+    """The fixture's words, and the scores of four of its heads, to three decimals."""
+    words = (ROOT / "tests/fixture/tokens.txt").read_text(encoding="utf-8").split()
+    n, d, data = len(words), 32, {}
+    for name in "qk":
+        data[name] = array.array("f", (ROOT / f"tests/fixture/{name}.npy").read_bytes()[128:])
+        assert len(data[name]) == 12 * n * d
+    rows = {name: [values[at:at + d] for at in range(0, len(values), d)] for name, values in data.items()}
+    return {"words": words, "scores": {
+        head: [round(sum(map(operator.mul, rows["q"][head * n + i], rows["k"][head * n + j])) / d ** 0.5, 3)
+               for i in range(n) for j in range(n)] for head in (4, 8, 9, 11)}}
+
+
 def title(name):
+    name = {to: of for of, to in MOVED.items()}.get(name, name)
     for line in (ROOT / name).read_text(encoding="utf-8").split("\n"):
         if line.startswith("# "):
             return line[2:].replace('"', "'")
@@ -221,34 +245,29 @@ def title(name):
 
 
 def navigation(pages):
-    """The road with its exercises, the figures, then the notes under the headings of their
-    contents page."""
-    def entries(names, indent):
-        return [f'{indent}- "{title(name)}": {name}' for name in names if name in pages]
-    out, listed = ["nav:", "  - Start: README.md", "  - The road:"], set()
-    for stage in [name for name in pages if re.fullmatch(r"0\d_\w+/README.md", name)]:
-        folder = stage.split("/")[0]
-        inside = [name for name in pages if name.startswith(f"{folder}/") and name != stage]
-        listed.update([stage, *inside])
-        out += [f'    - "{title(stage)}":'] + entries([stage, *inside], " " * 6) if inside \
-            else entries([stage], " " * 4)
-    text = (ROOT / "notes/README.md").read_text(encoding="utf-8")
-    heading, groups = "Notes", {"Notes": ["notes/README.md"]}
-    for line in text.split("\n"):
+    """The road with the on-ramp before its GPU stage, what comes after the road, then the other notes
+    under the headings of their contents page; the exercises of a stage are with its notes."""
+    stages = [name for name in pages if re.fullmatch(r"0\d_\w+/README.md", name)]
+    after = [f"notes/{name}.md" for name in AFTER_THE_ROAD]
+    groups = {"The road": [*stages[:-1], "notes/gpu_on_ramp.md", stages[-1]], "After the road": after,
+              "Notes": ["repository.md", "notes/README.md"]}
+    listed = {"README.md", START, *sum(groups.values(), [])}
+    heading = "Notes"
+    for line in (ROOT / "notes/README.md").read_text(encoding="utf-8").split("\n"):
         if line.startswith("## "):
-            # beside the stages themselves; "Stage 4, in a real model" stands alone
             heading = re.sub(r"^Stage (\d): .*", r"Notes on stage \1", line[3:])
-            heading = re.sub(r"^Stage \d, (\w)", lambda first: first[1].upper(), heading)
+            own = [name for name in pages if name.startswith(f"0{heading[-1]}_") and name not in listed]
+            groups.setdefault(heading, []).extend(own)
+            listed.update(own)
         for name in re.findall(r"\]\(([\w./]+\.md)\)", line):
             name = os.path.normpath(f"notes/{name}")
             if name in pages and name not in listed:
-                groups.setdefault(heading, []).append(name)
+                groups[heading].append(name)
                 listed.add(name)
-    listed.update(["README.md", "notes/README.md"])
     groups["About the code"] = [name for name in pages if name not in listed]
+    out = ["nav:", "  - Start: README.md"]
     for heading, names in groups.items():
-        if names:
-            out += [f'  - "{heading}":'] + entries(names, " " * 4)
+        out += [f'  - "{heading}":'] * bool(names) + [f'    - "{title(name)}": {name}' for name in names]
     return "\n".join(out) + "\n"
 
 
@@ -264,26 +283,21 @@ def bundle_licences(site):
                 (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
-def keep_inside(site):
-    """The theme lets a page from a file fetch a script for its search; ours stands in."""
-    outside = "https://unpkg.com/iframe-worker/shim"
-    for path in site.rglob("*.html"):
-        text = path.read_text(encoding="utf-8")
-        if outside in text:
-            ours = os.path.relpath(site / "figures/search_frame.js", path.parent)
-            path.write_text(text.replace(outside, ours), encoding="utf-8")
-
-
-def words_only(site):
-    """The index of the search without numbers.  Lunr shortens its list of words to an automaton whose
-    nodes it compares as texts of edges and node numbers without anything between; where edges are
-    digits it takes two nodes for one, and then fails on words that are in no page."""
-    path = site / "search/search_index.json"
-    index = json.loads(path.read_text(encoding="utf-8"))
-    for page in index["docs"]:
-        page["text"] = re.sub(r"(?<![\w.])[\d.]+(?!\w)", "", page["text"])
-    path.write_text(json.dumps(index), encoding="utf-8")
-    path.with_suffix(".js").write_text(f"var __index = {json.dumps(index)}", encoding="utf-8")
+def write_search(site, pages):
+    """The plain text of every page, section by section, as a script that the search loads when it is
+    needed: [address, page, heading, text]."""
+    sections = []
+    for name in pages:
+        path = site / re.sub(r"(README)?\.md$", lambda end: "index.html" if end[1] else ".html", name)
+        body = re.search(r"<article.*?</article>", path.read_text(encoding="utf-8"), re.S)[0]
+        parts = re.split(r'<h[1-4] id="([^"]+)">(.*?)</h[1-4]>', body, flags=re.S)
+        plain = [html.unescape(re.sub(r"<[^>]*>", "", part)).replace("\u00b6", "").split() for part in parts]
+        page = " ".join(plain[2]) if len(plain) > 2 else name
+        for at in range(1, len(parts), 3):
+            sections.append([f"{path.relative_to(site)}#{parts[at]}", page, " ".join(plain[at + 1]),
+                             " ".join(plain[at + 2])])
+    (site / "figures/search_text.js").write_text(
+        f"const SEARCH_TEXT = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
 
 
 def write_figures(folder, wasm):
@@ -292,7 +306,7 @@ def write_figures(folder, wasm):
     timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
     rungs = (ROOT / "05_flash_cuda/rungs.h").read_text(encoding="utf-8")
     data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
-            "MEASURED": measured(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
+            "MEASURED": measured(), "SENTENCE": sentence(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
             "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
     (folder / "data.js").write_text("".join(
         f"const {name} = {json.dumps(value)};\n" for name, value in data.items()), encoding="utf-8")
@@ -303,13 +317,13 @@ def main():
     source, site = build / "book.src", build / "book"
     shutil.rmtree(source, ignore_errors=True)
     book = Book(source)
-    for name in book.pages:
+    for name in book.pages[:-1]:  # repository.md is a name in the book alone
         book.page(name)
     if book.broken:
         sys.exit("book: links that lead nowhere:\n  " + "\n  ".join(book.broken))
     write_figures(source / "figures", build / "figures.wasm")
     config = build / "book.yml"
-    settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
+    settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8").replace("THEME", str(HERE / "theme"))
     scripts = "".join(f"  - figures/{name}.js\n" for name in SCRIPTS)
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\n"
                       f"hooks:\n  - {HERE}/hooks.py\nextra_css:\n  - figures/figures.css\n"
@@ -322,8 +336,7 @@ def main():
         book.source_page(name, site)
     for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
-    keep_inside(site)
-    words_only(site)
+    write_search(site, [name for name in book.pages if name != START])
     bundle_licences(site)
 
 

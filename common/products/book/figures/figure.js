@@ -59,6 +59,13 @@ const labelled = (text, control) =>
 const button = (text, help, act) =>
   element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
 
+/* A choice among options [value, text]. */
+function choice(name, options, change) {
+  const select = element("select", {"data-input": name, change: () => change(select.value)},
+    ...options.map(([key, text]) => element("option", {value: key}, text)));
+  return select;
+}
+
 /* A line that complains about an input, read aloud when it changes. */
 function complaint() {
   const line = element("p", {class: "fig-error", role: "alert"});

@@ -57,13 +57,6 @@ function all_at_once(rows, what, from, to) {
 
 const percent = (part, whole) => `${whole > 0 ? (100 * part / whole).toFixed(1) : "0.0"} %`;
 
-/* A choice among options [value, text]. */
-function choice(name, options, change) {
-  const select = element("select", {"data-input": name, change: () => change(select.value)},
-    ...options.map(([key, text]) => element("option", {value: key}, text)));
-  return select;
-}
-
 FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   const number = variant => RUNGS.indexOf(variant) + 1;
   const all = timeline_rows(TIMELINE_CSV).filter(row => number(row.variant))

@@ -17,7 +17,7 @@ int row_1(int n), row_2(int n), row_3(int n);
 double bytes_1(const struct problem *), bytes_2(const struct problem *), bytes_3(const struct problem *);
 variant_function attention_1, attention_2, attention_3;
 
-enum { MOST_SCORES = 64, MOST_STEPS = 256 };
+enum { MOST_SCORES = 128, MOST_STEPS = 512 };
 
 extern float scores[MOST_SCORES], weights[MOST_SCORES], arena[];
 
