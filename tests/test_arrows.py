@@ -35,7 +35,7 @@ def objects():
         files = [os.path.normpath(word) for word in words if not word.startswith("/") and
                  not word.endswith(":")]
         made = listed.with_suffix(".o")
-        if made.exists() and files and all((ROOT / file).exists() for file in files):
+        if made.exists() and "wasm" not in made.parts and files and all((ROOT / file).exists() for file in files):
             found[str(made)] = files
     return found
 
