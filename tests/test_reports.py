@@ -184,14 +184,13 @@ def test_the_parts_hold_the_shapes_that_are_named():
 
 
 @pytest.mark.parametrize("script", ["peers_gpu", "peers_softmax", "peers_multi_gpu", "serving",
-                                    "stress", "peers_backward", "peers_decode", "timeline", "peers_cpu"])
+                                    "peers_backward", "peers_decode", "timeline", "peers_cpu"])
 def test_without_pytorch_or_a_gpu_a_script_is_skipped(script):
     """In a line that says why; before that it reads its options."""
-    more = [] if script == "stress" else ["--csv", "a.csv"]
     if script == "peers_cpu" and importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is installed: it would measure")
-    done = run(sys.executable, "-B", REPORTS / f"{script}.py", *more,
-               want=77, env={"CUDA_VISIBLE_DEVICES": ""})
+    done = run(sys.executable, "-B", REPORTS / f"{script}.py", "--csv", "a.csv", want=77,
+               env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.out.count("\n") == 1 and "; skipped" in done.out
     assert not pathlib.Path("a.csv").exists()
     assert run(sys.executable, "-B", REPORTS / f"{script}.py", "--dance", want=2).err

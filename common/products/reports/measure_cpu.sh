@@ -11,6 +11,7 @@
 #              Ends with a ratio for each line.
 #   backward   the gradient of 2 heads, on one thread and on all, beside PyTorch's, three minutes; to a
 #              CSV of its own
+#   ranks      stage 4 on a rank for each core and its threaded variant, in turn; to a CSV of its own
 #   matrix     bf16 attention beside the ceilings of the matrix unit and of the exponential, for
 #              head_dim 32 to 256, half a minute; a part of `machine`
 set -eu
@@ -127,6 +128,20 @@ backward() {
         done
     done
     peers
+}
+ranks() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+    shape="--seqlen-q 4096 --heads-q 8 --head-dim 64 --csv $csv"
+    for mask in "" "" "" "" "" --causal --causal --causal --causal --causal; do
+        # shellcheck disable=SC2086  # several options
+        build/04_monoid_tiled_cpu bench --op attention --variant all_cores $shape $mask
+        for strategy in tree ring ring-unbalanced; do
+            # shellcheck disable=SC2086
+            OMP_NUM_THREADS=1 mpirun -n "$(nproc)" build/04_monoid_tiled_cpu_mpi bench $shape $mask \
+                --strategy $strategy
+        done
+    done
 }
 # PyTorch on the same shapes and threads, where it is installed
 peers() {

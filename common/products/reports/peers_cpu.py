@@ -1,23 +1,32 @@
 #!/usr/bin/env python3
-"""peers_cpu.py: PyTorch's softmax, attention and its gradient on the CPU, on the shapes of a CSV file.
+"""peers_cpu.py: PyTorch beside our CPU kernels, in one run.
 
     python3 common/products/reports/peers_cpu.py --csv FILE
+    python3 common/products/reports/peers_cpu.py --package --csv notes/results/library/cpu.csv
 
-For every shape in FILE that a CPU variant was measured on, with each number of threads that
-was used for it, times torch.softmax, scaled_dot_product_attention or its backward pass alone, calls back to back as
-`bench` makes them, and appends a line, as stage `peer`, with the ceiling of that run.  A time
-whose median exceeds its minimum by more than 5 % is taken again, up to three times.  Causal
-shapes are square, where PyTorch's alignment of the mask is ours.  A result that is not finite
-is not written.  Exit status: 0 done, also when there is no such shape; 1 a wrong result; 77
-no PyTorch.
+Without --package: torch.softmax, scaled_dot_product_attention or its backward pass alone, for every
+shape in FILE that a CPU variant was measured on, with each number of threads that was used for it,
+calls back to back as `bench` makes them; a line of stage `peer` each, with the ceiling of that run.
+Causal shapes are square, where PyTorch's alignment of the mask is ours.
+
+--package: the Python package and PyTorch in turn on the same tensors, PROBLEMS below, with one thread
+and with all; of each the least time of the rounds counts, because a neighbour of the machine only
+adds to it.  A result that differs from PyTorch's is not written.
+
+Exit status: 0 done, also when there is no such shape; 1 a wrong result; 77 no PyTorch.
 """
 import csv
+import itertools
 import os
 import pathlib
+import re
+import subprocess
 import sys
 
-from measurements import command_line, now, torch_or_skip
-from rounds import CpuClock, cold
+from measurements import ROOT, Writer, command_line, now, torch_or_skip
+from peers_run import TYPES
+from peers_shapes import Shape, shape_of
+from rounds import CpuClock, cold, sustained
 
 SHAPE = ("op dtype rows cols batch heads_q heads_kv seqlen_q seqlen_k head_dim head_dim_v causal "
          "threads").split()
@@ -77,7 +86,7 @@ def measured(torch, line, clock):
 
 
 def append(path, torch, clock=CpuClock):
-    """Measures and writes; returns the exit status."""
+    """Measures the shapes of a file and appends to it; returns the exit status."""
     columns, shapes = read(path)
     status = 0
     with path.open("a", encoding="utf-8", newline="") as file:
@@ -98,14 +107,95 @@ def append(path, torch, clock=CpuClock):
     return status
 
 
+# --- The package ---
+
+KEYS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
+ALLOWED = {"f32": 2e-5, "bf16": 3e-2, "f16": 4e-3}
+# what a model does beside whole squares: (shape, what else)
+PROBLEMS = [(shape_of(text), what) for text, what in (
+    ("1,8,8,16,16,64,0", "plain"), ("1,8,8,128,128,64,1", "plain"), ("1,4,4,1024,1024,128,0", "plain"),
+    ("1,32,8,1,16,128,0", "plain"), ("1,32,8,1,4096,128,0", "plain"),
+    ("1,32,32,1,1024,128,0", "plain"), ("1,8,8,1,4096,64,0", "plain"),
+    ("2,8,8,1024,1024,64,0", "mask"), ("2,8,8,1024,1024,64,0", "padding"),
+    ("8,8,8,64,64,64,1", "train"), ("1,8,2,512,512,128,1", "train"))]
+
+
+def squares():
+    """Whole attention, causal or not."""
+    for d, n, causal in itertools.product((64, 128), KEYS, (0, 1)):
+        heads = 8 if n <= 1024 else 2
+        yield Shape(1, heads, heads, n, n, d, causal), ""
+
+
+def calls_of(torch, shape, what, q, k, v):
+    """{name: call} of the package and of PyTorch."""
+    import five_steps
+    n, ours, theirs = shape.seqlen_k, {"causal": bool(shape.causal)}, {"is_causal": bool(shape.causal)}
+    if what in ("mask", "padding"):
+        seen = torch.rand(shape.seqlen_q, n) < 0.9 if what == "mask" else \
+            torch.arange(n) < torch.tensor([n, 3 * n // 4])[:, None, None, None]
+        ours, theirs = {"bias": seen}, {"attn_mask": seen}
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    calls = {"five_steps": lambda: five_steps.attention(q, k, v, **ours),
+             "pytorch": lambda: sdpa(q, k, v, enable_gqa=shape.heads_q != shape.heads_kv, **theirs)}
+    if what != "train":
+        return calls
+    d_o = torch.randn_like(q)
+    return {name: lambda call=call: torch.autograd.grad(call(), (q, k, v), d_o)[0]
+            for name, call in calls.items()}
+
+
+def measure(torch, writer, threads, budget):
+    """All problems with so many threads."""
+    torch.set_num_threads(threads)
+    for dtype, (shape, what) in [*itertools.product(("f32", "bf16"), squares()),
+                                 *itertools.product(ALLOWED, PROBLEMS)]:
+        q, k, v = (torch.randn(shape.batch, heads, n, shape.head_dim).to(getattr(torch, TYPES[dtype]))
+                   .requires_grad_(what == "train") for heads, n in (
+                       (shape.heads_q, shape.seqlen_q), *2 * [(shape.heads_kv, shape.seqlen_k)]))
+        calls = calls_of(torch, shape, what, q, k, v)
+        results = [call().float() for call in calls.values()]
+        error = (results[0] - results[1]).abs().max().item()
+        times = sustained(CpuClock, calls, budget, blocks=5)
+        for name, t in times.items():
+            writer.write(
+                stage="peer" if name == "pytorch" else "04_monoid_tiled_cpu", variant=name,
+                **shape.fields(dtype), device="cpu", threads=threads, median_s=t.median,
+                min_s=t.least, reps=t.calls, max_err=error, allowed_err=ALLOWED[dtype],
+                flops=shape.flops(), flags="; ".join(filter(None, ("sustained", what))))
+        ours, theirs = (1e6 * times[name].least for name in calls)
+        print(f"{dtype:4s} {threads} threads, {shape.text()} {what} {ours:10.1f} us, PyTorch "
+              f"{theirs:10.1f}: {theirs / ours:.2f}", flush=True)
+
+
+def package(args):
+    """The exit status."""
+    torch = torch_or_skip("peers_cpu", gpus=0)
+    if not args.threads:  # OpenMP reads its number of threads once
+        return max(subprocess.run([sys.executable, *sys.argv, "--threads", str(n)],
+                                  env=dict(os.environ, OMP_NUM_THREADS=str(n)), check=False).returncode
+                   for n in sorted({1, os.cpu_count()}))
+    sys.path.insert(0, str(ROOT / "common/products/library/python"))
+    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    writer = Writer(args.csv, f"{known[1] if known else 'a CPU'} {os.cpu_count()} cores",
+                    f"torch {torch.__version__}")
+    measure(torch, writer, args.threads, args.seconds)
+    return writer.status("peers_cpu")
+
+
 def main():
-    """Runs the measurements; returns the exit status."""
-    parser = command_line(__doc__)
-    parser.add_argument("--csv", type=pathlib.Path, required=True)
-    path = parser.parse_args().csv
+    """The exit status."""
+    p = command_line(__doc__)
+    p.add_argument("--csv", type=pathlib.Path, required=True, help="append the measurements to this file")
+    p.add_argument("--package", action="store_true", help="the Python package, not a file's variants")
+    p.add_argument("--seconds", type=float, default=0.5, help="--package: for each problem")
+    p.add_argument("--threads", type=int, help="--package: with so many only; OMP_NUM_THREADS says the same")
+    args = p.parse_args()
+    if args.package:
+        return package(args)
     # large pages, as the bench's arrays have
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    return append(path, torch_or_skip("peers_cpu.py", gpus=0))
+    return append(args.csv, torch_or_skip("peers_cpu.py", gpus=0))
 
 
 if __name__ == "__main__":

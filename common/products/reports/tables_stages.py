@@ -144,6 +144,7 @@ def peers_of(data, name, least):
 def library_cpu(data):
     """The package's attention on a CPU against PyTorch's, from library/cpu.csv."""
     rows = data.file("library/cpu.csv")
+    rows = rows[rows["flags"] == "sustained"]
     times = rows.pivot_table(index=["dtype", "threads", "head_dim", "causal"], columns=[
         "variant", "seqlen_k"], values="min_s", aggfunc="min", sort=False)
     ratios = times["pytorch"] / times["five_steps"]
@@ -153,6 +154,23 @@ def library_cpu(data):
     return ("Time of PyTorch's attention over the time of ours, for so many queries and keys; the "
             "least time of each, in turn, through Python. 8 heads up to 1k keys, 2 beyond.",
             markdown(["", "threads", "d", "", *map(si, sorted(ratios.columns))], cells), rows)
+
+
+@table("library_cpu_model")
+def library_cpu_model(data):
+    """The same where a model asks for more than whole squares."""
+    rows = data.file("library/cpu.csv")
+    rows = need(rows[rows["flags"].str.startswith("sustained; ")], "no such problem was measured")
+    shape = ["flags", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "causal"]
+    times = rows.pivot_table(index=shape, columns=["variant", "dtype", "threads"], values="min_s",
+                             aggfunc="min", sort=False)
+    ratios = times["pytorch"] / times["five_steps"]
+    names = dict.fromkeys((shape_text(row), row.flags.split("; ")[1]) for row in each(rows))
+    cells = [[*name, *(f"{x:.2f}" for x in line)] for name, line in zip(names, ratios.values)]
+    return ("Time of PyTorch's attention over the time of ours. mask: booleans for each query and key; "
+            "padding: booleans for each key; train: forward and backward.",
+            markdown(["", "", *(f"{kind}, {threads:.0f} thread{'s' * (threads > 1)}"
+                                for kind, threads in ratios.columns)], cells), rows)
 
 
 # --- A lesson ---
