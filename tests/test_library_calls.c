@@ -98,7 +98,7 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     WRONG_ANYWHERE("k: starts", p.k = (const char *)p.k + 1);
     WRONG_ANYWHERE("'fast'", p.kernel = "fast");
     WRONG_ANYWHERE("two?lines", p.kernel = "two\nlines");
-    WRONG_ANYWHERE("output o too", p.o = (void *)p.q);
+    WRONG_ANYWHERE("q: overlaps the output o", p.o = (void *)p.q);
     WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 8});
     WRONG_ANYWHERE("2^40", p.seqlen_k = (size_t)1 << 62, p.k_strides.batch = p.v_strides.batch = 16);
     WRONG_ANYWHERE("sizes", p.batch = (size_t)1 << 62, p.seqlen_q = 16); /* 0 modulo 2^64 */
@@ -203,10 +203,10 @@ Test(library_calls, mistakes_of_the_backward_pass_are_named)
     static const float sink = 1;
     WRONG_BACKWARD(FIVE_STEPS_OK, "", (void)p);
     WRONG_BACKWARD(FIVE_STEPS_OK, "", p.sinks = &sink); /* nobody wants dsinks */
-    WRONG_BACKWARD(FIVE_STEPS_INVALID, "do: is NULL", p.d_o = NULL);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "d_o: is NULL", p.d_o = NULL);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "dk: is NULL", p.dk = NULL);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "lse: is NULL", p.lse = NULL);
-    WRONG_BACKWARD(FIVE_STEPS_INVALID, "output dq too", p.dq = (void *)p.q);
+    WRONG_BACKWARD(FIVE_STEPS_INVALID, "q: overlaps the output dq", p.dq = (void *)p.q);
     WRONG_BACKWARD(FIVE_STEPS_INVALID, "size", p.size += 8);
     WRONG_BACKWARD(FIVE_STEPS_UNSUPPORTED, "pages", p = sound(); p.d_o = numbers;
                    p.dq = p.dk = p.dv = results);
@@ -231,6 +231,9 @@ Test(library_calls, softmax_refuses_what_is_wrong)
     p.x = x, p.y = NULL;
     cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
               strstr(error.message, "y: is NULL"), "%s", error.message);
+    p.cols = 2, p.y = x + 3; /* it returned 0 */
+    cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
+              strstr(error.message, "x: overlaps the output y"), "%s", error.message);
     p.rows = (size_t)1 << 62;
     cr_expect(five_steps_softmax(&p, NULL, 0, &error) == FIVE_STEPS_INVALID &&
               strstr(error.message, "sizes"), "%s", error.message);

@@ -51,6 +51,13 @@ def test_integers_of_64_bits_do_not_wrap():
         five_steps.decode(normal(1, 2, 8), *[normal(1, 2, 4, 8)] * 2, np.array([[2 ** 32]]), 2)
 
 
+def test_masked_arrays_are_refused_by_name():
+    """The mask was lost."""
+    q = normal(1, 4, 8)
+    with pytest.raises(refused, match="v is a masked array"):
+        five_steps.attention(q, q, np.ma.masked_array(q, mask=q > 0))
+
+
 def test_an_error_of_the_library_can_be_pickled():
     error = pickle.loads(pickle.dumps(five_steps.LibraryError(4, "no GPU")))
     assert (error.code, str(error)) == (4, "no GPU")
@@ -98,6 +105,45 @@ def test_vmap_is_a_dimension_more():
     close(torch.func.vmap(five_steps.attention, (0, None, None))(q, k[0], v[0]),
           attention(q, k[:1].expand_as(q), v[:1].expand_as(q)))
     close(torch.func.vmap(five_steps.softmax)(q), torch.softmax(q, -1))
+    q, k, v = q[0, 0], k[0, 0], v[0, 0]
+    close(*(torch.func.jacrev(lambda q: f(q[None], k[None], v[None]))(q)
+            for f in (five_steps.attention, attention)))
+
+
+@WITH_TORCH
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_batched_or_nested_is_refused_by_name():
+    """PyTorch's internal errors came through."""
+    q = torch.randn(1, 3, 8, requires_grad=True)
+    with pytest.raises(refused, match="is_grads_batched"):
+        torch.autograd.grad(five_steps.attention(q, q, q), q, torch.ones(2, 1, 3, 8), is_grads_batched=True)
+    with pytest.raises(refused, match="hessian"):
+        torch.func.hessian(lambda q: five_steps.attention(q, q, q).sum())(q)
+    with pytest.raises(refused, match="q is a nested tensor"):
+        five_steps.attention(torch.nested.nested_tensor([q[0]]), q, q)
+
+
+@WITH_TORCH
+def test_a_window_is_whole_also_the_second_time():
+    q = torch.randn(1, 3, 8)
+    for _ in range(2):
+        five_steps.attention(q, q, q, window=(1, 1))
+        with pytest.raises(refused, match="window is .*1.0"):
+            five_steps.attention(q, q, q, window=(np.float64(1), 1))
+    with pytest.raises(refused, match="window is .*1.0"):
+        five_steps.decode(q, q[:, None], q[:, None], None, 1, window=1.0)
+
+
+@WITH_TORCH
+def test_flops_are_counted():
+    from torch.utils.flop_counter import FlopCounterMode
+    q, k, v = (torch.randn(2, 4, n, 8, requires_grad=True) for n in (5, 7, 7))
+    counts = []
+    for function in (five_steps.attention, torch.nn.functional.scaled_dot_product_attention):
+        with FlopCounterMode(display=False) as counter:
+            function(q, k, v).sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
 
 
 @WITH_TORCH

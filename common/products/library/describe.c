@@ -194,12 +194,24 @@ int describe_softmax(struct request *r, const struct five_steps_softmax_problem 
 
 /* ---- The arrays themselves, when it is about to be computed. ---- */
 
-const char *pointer_fault(const void *array, size_t count, size_t alignment)
+int check_pointer(struct request *r, const char *name, const void *array, size_t count,
+                  size_t alignment)
 {
-    if (count == 0) return NULL;
-    if (!array) return "is NULL";
-    if ((uintptr_t)array % alignment) return "starts at no multiple of its alignment";
-    return NULL;
+    if (count == 0 || (array && (uintptr_t)array % alignment == 0)) return FIVE_STEPS_OK;
+    if (!array) return fail(r, FIVE_STEPS_INVALID, "%s: is NULL", name);
+    return fail(r, FIVE_STEPS_INVALID, "%s: starts at no multiple of %zu bytes", name, alignment);
+}
+
+/* The program's option for d_o is --do. */
+static const char *name_of(enum array i) { return i == ARRAY_DO ? "d_o" : array_list[i].name; }
+
+/* Do input i and output `out` share memory?  With strides one may lie between the rows of the other:
+ * then only the first elements are compared. */
+static int overlap(const struct request *r, enum array i, enum array out)
+{
+    const char *a = array_of(&r->theirs, i), *b = array_of(&r->theirs, out);
+    if (has_strides(&r->given) || r->given.has_bias_strides) return a == b;
+    return a && b && a < b + array_bytes(&r->given, out) && b < a + array_bytes(&r->given, i);
 }
 
 static int check_pointers(struct request *r)
@@ -211,16 +223,14 @@ static int check_pointers(struct request *r)
         if (!here && is_optional(p, array)) continue;
         size_t alignment = array_element(p, array);
         if (r->on_gpu && array_list[array].number == OF_PROBLEM) alignment = 16;
-        const char *fault = pointer_fault(here, array_count(p, array), alignment);
-        if (fault)
-            return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", array_list[array].name, fault,
-                        alignment);
+        int status = check_pointer(r, name_of(array), here, array_count(p, array), alignment);
+        if (status) return status;
         if (!here || array_role(p, array) != INPUT) continue;
         for (unsigned out = outputs_of(p); out;) {
             enum array other = next_array(&out);
-            if (here == array_of(&r->theirs, other))
-                return fail(r, FIVE_STEPS_INVALID, "%s: is the output %s too",
-                            array_list[array].name, array_list[other].name);
+            if (overlap(r, array, other))
+                return fail(r, FIVE_STEPS_INVALID, "%s: overlaps the output %s", name_of(array),
+                            name_of(other));
         }
     }
     return FIVE_STEPS_OK;

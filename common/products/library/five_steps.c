@@ -187,10 +187,8 @@ static int merge(void *context)
         {"lse1", p->lse1, sizeof(float)}, {"lse2", p->lse2, sizeof(float)},
         {"lse", p->lse, sizeof(float)}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const char *fault = pointer_fault(all[i].array, n, all[i].alignment);
-        if (fault)
-            return fail(r, FIVE_STEPS_INVALID, "%s: %s (%zu bytes)", all[i].name, fault,
-                        all[i].alignment);
+        int fault = check_pointer(r, all[i].name, all[i].array, n, all[i].alignment);
+        if (fault) return fault;
     }
     if (n) (r->on_gpu ? backend_merge : merge_on_cpu)(r->given.dtype, p);
     return FIVE_STEPS_OK;

@@ -38,8 +38,9 @@ int describe_softmax(struct request *r, const struct five_steps_softmax_problem 
  * 0), the device and the type. */
 int describe_begin(struct request *r, const size_t *sizes);
 
-/* NULL, or why the array of `count` elements is none: NULL, or not at a multiple. */
-const char *pointer_fault(const void *array, size_t count, size_t alignment);
+/* Is an array of `count` elements there, at a multiple of `alignment` bytes? */
+int check_pointer(struct request *r, const char *name, const void *array, size_t count,
+                  size_t alignment);
 
 /* Are the arrays there, do they overlap, are prefix sums and page numbers what they say? */
 int check_arrays(struct request *r);

@@ -17,7 +17,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
-TREE = next((tree for tree in (HERE / "tree", HERE.parents[3]) if (tree / "Makefile").exists()), None)
+TREE = next((tree for tree in (HERE / "tree", HERE / "../../../..") if (tree / "Makefile").exists()), None)
 if TREE is None:
     raise SystemExit("no Makefile: install from the repository, or from its sdist")
 HEADER = TREE / "common/products/library/five_steps.h"

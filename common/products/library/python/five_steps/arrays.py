@@ -189,6 +189,10 @@ def kind_of(arrays):
         if not isinstance(a, expected):
             raise FiveStepsError(f"{name} is a {type(a).__name__}; give NumPy arrays, or PyTorch "
                                  "tensors throughout")
+        if hasattr(a, "mask") or getattr(a, "is_nested", False):
+            raise FiveStepsError(f"{name} is a {'masked array' if cls is Numpy else 'nested tensor'}; give "
+                                 + ("its data, and a bias of booleans" if cls is Numpy else
+                                    "packed sequences: its values, and cu_seqlens"))
     devices = {kind.device(a): name for name, a in given.items()}
     if len(devices) > 1:
         raise FiveStepsError("arrays lie on different devices: " + ", ".join(

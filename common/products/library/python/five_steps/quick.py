@@ -17,6 +17,7 @@ KEPT = 1024  # problems of different options; then all are forgotten
 ALL_KEYS = ctypes.c_size_t(-1).value
 HEADS_ROWS, ROWS_HEADS, ONE_ROW = range(3)  # enum order of tensors.c
 _VALUES = {type(None), bool, int, float, str, tuple}  # types of options that do not change
+_WHOLE = {type(None), int}  # 4.0 is the same key as 4
 _Problem = c_library.problem("attention").__class__
 
 
@@ -109,13 +110,13 @@ def attention(arrays, given, return_lse):
     if k is None or v is None or slopes is not None:
         return None
     packed, fields = sums_q is not None, ()
+    if not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:]))):
+        return None
     order = ROWS_HEADS if packed or given[4] == "blhd" else HEADS_ROWS
     ready = _ready.get((given, packed))
     if ready is None:
-        if type(given[2]) is tuple and not _VALUES.issuperset(map(type, given[2])):
-            return None
         options = attention_options(arrays, *given)
-        ready = _prepare((given, packed), (*given[:2], *given[3:]), *options[2:7])
+        ready = _prepare((given, packed), (*given[:2], *(given[2] or ()), *given[3:]), *options[2:7])
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
                          torch.float32)
@@ -137,7 +138,7 @@ def attention(arrays, given, return_lse):
 def decode(arrays, keys, longest, given, return_lse):
     """The same of a decoding step.  keys: a number, or of each sequence; longest: of these."""
     q, k, v, table, sinks = arrays
-    if k is None or v is None:
+    if k is None or v is None or type(given[1]) not in _WHOLE:
         return None
     short, fields = q.dim() == 3, ()
     order_k = ROWS_HEADS if given[3] == "pages_first" else HEADS_ROWS

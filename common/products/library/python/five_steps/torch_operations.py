@@ -2,6 +2,7 @@
 its graph whole.  Needs PyTorch 2.4 or newer."""
 import torch
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from . import c_library, quick
 from .arrays import FiveStepsError, kind_of
@@ -13,6 +14,12 @@ Tensor = torch.Tensor
 
 
 _transformed = torch._C._functorch.peek_interpreter_stack  # is a transformation of torch.func on?
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # by autograd.grad(is_grads_batched=True)
+
+
+def _refuse_forward(*_):
+    raise FiveStepsError("a forward-mode derivative is asked for (jvp, jacfwd, hessian, make_dual), which "
+                         "is not supported; use torch.func.grad, vjp or jacrev")
 
 
 def _operator(name, arguments, results):
@@ -41,7 +48,8 @@ def _differentiable(operator, save, gradient):
     operator.register_vmap(_one_by_one(operator))
     function = type("Function", (torch.autograd.Function,), {
         "forward": staticmethod(operator), "setup_context": staticmethod(save),
-        "backward": staticmethod(gradient), "vmap": staticmethod(_one_by_one(call))})
+        "backward": staticmethod(gradient), "vmap": staticmethod(_one_by_one(call)),
+        "jvp": staticmethod(_refuse_forward)})
     return call
 
 
@@ -124,6 +132,18 @@ def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-ar
             lse.new_empty(0 if sinks is None else sinks.shape))
 
 
+@register_flop_formula([torch.ops.five_steps.attention, torch.ops.five_steps.attention_backward],
+                       get_raw=True)
+def _flops(*given, out_val, **_):
+    """PyTorch's count, of all pairs: two products, and of the backward pass five.  given: q, k, v, ... or
+    d_o, o, lse, q, k, v, ..."""
+    first = 3 if len(out_val) == 4 else 0
+    q, k, v = given[first:first + 3]
+    keys = k.shape[-3 if given[-1] else -2]
+    width, width_v = (3, 2) if first else (1, 1)
+    return 2 * keys * (q.numel() * width + q.numel() // q.shape[-1] * v.shape[-1] * width_v)
+
+
 _gradients = _differentiable(_attention_backward, lambda ctx, inputs, output: None, _refuse_second)
 
 
@@ -137,6 +157,8 @@ def _attention_gradient(ctx, d_o, d_lse):
     """A gradient of lse only lowers D_i = do_i . o_i by d_lse_i.  So does another column in which
     v is 0, o is 1 and d_o is -d_lse; there are eight, for kernels that load 16 bytes."""
     o, lse, q, k, v, bias, sinks, *more = ctx.saved_tensors
+    if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
+        raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; use torch.func.jacrev")
     d_o, width = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1]
     if d_lse is not None:
         column = _turned(-d_lse[..., None], ctx.options[-1]).to(o.dtype)
@@ -275,8 +297,7 @@ def _derivative(arrays, without=None, words=""):
         raise FiveStepsError(f"{words}; call under torch.no_grad(), or detach() the tensors")
     if _is_dual() and any(
             forward_ad.unpack_dual(a).tangent is not None for a in given if a.is_floating_point()):
-        raise FiveStepsError("a forward-mode derivative is asked for (jvp, jacfwd, make_dual), which "
-                             "is not supported; use torch.func.grad or vjp")
+        _refuse_forward()
     return wanted and any(a.requires_grad for a in given)
 
 
