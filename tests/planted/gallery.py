@@ -1,6 +1,6 @@
-"""gallery.py: does the suite see?  Plants each bug, runs the checks, draws which case caught it.
+"""gallery.py: does the suite see?  Plants each bug, runs the checks, says which case caught it.
 
-    BUILD=DIR python3 tests/planted/gallery.py [--results DIR] [--quick] [--draw] [BUG ...]
+    BUILD=DIR python3 tests/planted/gallery.py [--results DIR] [--quick] [BUG ...]
 
 Each tests/planted/*.patch is one real mistake with its story.  It is applied to a copy of the
 sources under BUILD/gallery, the program is built and checked, and the patch is taken back.  A bug
@@ -9,9 +9,9 @@ of check --quick; where the CPU takes minutes for one of the others).  Beside it
 what a naive check would have said: |got - want| > 1e-2 on normal random input, which NaN passes,
 without masks and with a causal square.
 
-The copy starts with the objects that BUILD already has.  Writes gallery.csv, gallery.png and
-stories.csv into BUILD/gallery or --results; of named bugs the lines are replaced.  --draw only makes
-the last two again; --quick runs only the case that the committed gallery.csv names, and writes nothing.
+The copy starts with the objects that BUILD already has.  Writes stories.csv into BUILD/gallery or
+--results; of named bugs the lines are replaced.  --quick runs only the case that the committed
+stories.csv names, and writes nothing.
 Exit status: 0 every bug was caught as meant; 1 one survived, or the sound program failed; 2 a
 patch does not apply or does not compile."""
 import argparse
@@ -25,13 +25,12 @@ import sys
 
 import numpy as np
 
-from gallery_figure import draw
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import helpers  # noqa: E402
 from helpers import HANG, ROOT  # noqa: E402
 
-COMMITTED = ROOT / "notes/results/planted/gallery.csv"
+COMMITTED = ROOT / "notes/results/planted/stories.csv"
+MEANT = "first of those meant for it"
 FIELD = re.compile(r"^(Story|Family|Program|Variant|Cases|Caught by): (.*?)(?=^\S|\Z)", re.M | re.S)
 
 
@@ -145,13 +144,6 @@ def check_sound(tree, bugs, cases):
         bug.sound = known[key]
 
 
-def recipe(case):
-    """attention-shift_20-113x203-d64 -> shift_20; compare::names_what_is_wrong_and_where -> test"""
-    if "::" in case:
-        return "test"
-    return re.sub(r"@\d+", "", case.split("-")[1]) if "-" in case else case
-
-
 def plant(tree, bug, cases):
     """Plants, checks, takes back.  Returns the line of the CSV file."""
     patch(tree, bug)
@@ -163,45 +155,30 @@ def plant(tree, bug, cases):
     verdict = "caught" if meant else "NOT BY ITS CASE" if caught else "SURVIVED"
     print(f"{bug.name:34} {verdict:16} by {len(caught):4} cases; naive check {naive:7} "
           f"{meant[0] if meant else caught[:1]}", flush=True)
-    return {"bug": bug.name, "family": bug.family, "program": bug.program,
-            "variant": bug.variant, "failing_cases": len(caught),
-            "meant_case": meant[0] if meant else "",
-            "meant_recipes": " ".join(sorted(set(map(recipe, meant)))),
-            "recipes": " ".join(sorted(set(map(recipe, caught)))),
-            "naive_check": naive, "verdict": verdict}
+    return {"naive check": naive, "failing cases": len(caught), MEANT: meant[0] if meant else ""}
 
 
-def write_csv(path, rows):
+def write_results(path, record, bugs):
+    """The table of notes/planted_bugs.md.  record: {name of a bug: its numbers}."""
+    rows = [{"bug": bug.name, "what goes wrong, and where it happens": bug.story.replace("|", "/"),
+             "planted in": f"{bug.source} ({bug.variant})"}
+            | {name: record[bug.name][name] for name in ("naive check", "failing cases", MEANT)}
+            for bug in sorted(bugs, key=lambda bug: (bug.family, bug.name)) if bug.name in record]
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
-def write_results(out, rows, bugs):
-    """The picture, and the table of notes/planted_bugs.md."""
-    by_name = {row["bug"]: row for row in rows}
-    write_csv(out / "stories.csv", [
-        {"bug": bug.name, "what goes wrong, and where it happens": bug.story.replace("|", "/"),
-         "planted in": f"{bug.source} ({bug.variant})",
-         "naive check": by_name[bug.name]["naive_check"],
-         "failing cases": by_name[bug.name]["failing_cases"],
-         "first of those meant for it": by_name[bug.name]["meant_case"]}
-        for bug in sorted(bugs, key=lambda bug: (bug.family, bug.name)) if bug.name in by_name])
-    draw(out / "gallery.png", rows)
-    print(f"gallery: {out / 'gallery.png'}")
-
-
-def read_csv(path):
+def read_record(path):
     with open(path, encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+        return {row["bug"]: row for row in csv.DictReader(file)}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--draw", action="store_true")
     parser.add_argument("bug", nargs="*")
     options = parser.parse_args()
     out = (options.results or helpers.BUILD / "gallery").resolve()
@@ -210,28 +187,24 @@ def main():
     bugs = [bug for bug in every if not options.bug or bug.name in options.bug]
     if len(bugs) < len(set(options.bug)):
         fail(2, f"no such bug: {set(options.bug) - {bug.name for bug in bugs}}")
-    if options.draw:
-        return write_results(out, read_csv(out / "gallery.csv"), every)
-    meant = {bug.name: bug.meant for bug in bugs}  # the record may be older than the patch
-    cases = {row["bug"]: row["meant_case"] for row in read_csv(COMMITTED)
-             if row["meant_case"].startswith(meant.get(row["bug"], ""))} if options.quick else {}
+    known = read_record(COMMITTED) if options.quick else {}
+    cases = {bug.name: known[bug.name][MEANT] for bug in bugs  # the record may be older than the patch
+             if known.get(bug.name, {}).get(MEANT, "").startswith(bug.meant)} if options.quick else {}
     bugs.sort(key=lambda bug: (bug.by_test, bug.program, bug.source, bug.name))
     tree = helpers.BUILD / "gallery/tree"
     copy_tree(tree)
     print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
-    rows = []
+    new = {}
     for target in dict.fromkeys(bug.target for bug in bugs):
         here = [bug for bug in bugs if bug.target == target]
         check_sound(tree, here, cases)
-        rows += [plant(tree, bug, cases) for bug in here]
+        new |= {bug.name: plant(tree, bug, cases) for bug in here}
     if not options.quick:
-        old = read_csv(out / "gallery.csv") if options.bug and (out / "gallery.csv").exists() else []
-        record = {row["bug"]: row for row in old + rows}
-        whole = [record[bug.name] for bug in every if bug.name in record]
-        write_csv(out / "gallery.csv", whole)
-        write_results(out, whole, every)
-    survived = [row["bug"] for row in rows if row["verdict"] != "caught"]
-    blind = sum(row["naive_check"] == "passes" for row in rows)
+        path = out / "stories.csv"
+        old = read_record(path) if options.bug and path.exists() else {}
+        write_results(path, old | new, every)
+    survived = [name for name, row in new.items() if not row[MEANT]]
+    blind = sum(row["naive check"] == "passes" for row in new.values())
     print(f"{len(bugs) - len(survived)} bugs caught, {len(survived)} not" +
           ("" if options.quick else f"; {blind} of them pass a naive check"))
     if survived:
