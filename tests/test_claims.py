@@ -44,6 +44,21 @@ def test_any_shift_cancels(number, variant):
     compare(answer(number, variant, x), answer(number, variant, x + 1024), 0)
 
 
+@pytest.mark.parametrize("mask", [(), ("--causal",), ("--bias", "bias.npy")])
+def test_the_fold_names_the_step_of_stage_3_and_changes_no_bit(mask):
+    for name, shape in {"q": (2, 37, 24), "k": (2, 53, 24), "v": (2, 53, 9)}.items():
+        save(f"{name}.npy", 3 * normal(*shape))
+    bias = normal(37, 53)
+    bias[::2, ::3] = bias[5] = -np.inf
+    save("bias.npy", bias)
+    answers = []
+    for number, variant in (3, "online"), (4, "fold"):
+        stage(number, "run", "--variant", variant, *mask,
+              *(word for name in "qkvo" for word in (f"--{name}", f"{name}.npy")), "--lse", "lse.npy")
+        answers.append([load(name).tobytes() for name in ("o.npy", "lse.npy")])
+    assert answers[0] == answers[1]
+
+
 def test_recomputed_and_reloaded_terms_are_the_same():
     x = 20 * normal(257)
     compare(answer(2, "recompute", x), answer(2, "reload", x), 0)

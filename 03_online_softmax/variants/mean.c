@@ -2,16 +2,15 @@
  *
  *     mu_k = (x_1 + ... + x_k) / k
  *
- * "How Flash Attention works" begins with it, because a running mean and a running
- * softmax have one thing in common: the old answer is corrected before the new term is
- * added.  The forms are equal on paper.  In float they differ in what overflows and in
- * how far they drift; u = 2^-24.
+ * "How Flash Attention works" (notes/errata.md has its source) begins with it, because a running
+ * mean and a running softmax have one thing in common: the old answer is corrected before the new
+ * term is added.  The forms are equal on paper.  In float each has data that it cannot take, and
+ * each drifts by its own bound; exercise running_mean asks which.  u = 2^-24.
  *
- *     total      sum / k                       overflows when the sum does
- *     weighted   mu * ((k - 1) / k) + x / k    error <= (3k/2 + 1) u max|x|, drifts
- *       written  mu * (k - 1) / k + x / k      overflows at k = 3 near FLT_MAX
- *     increment  mu + (x - mu) / k             error <= (k/2 + 5) u max|x|; x - mu
- *                                              overflows for opposite signs
+ *     total      sum / k
+ *     weighted   mu * ((k - 1) / k) + x / k    error <= (3k/2 + 1) u max|x|
+ *       written  mu * (k - 1) / k + x / k
+ *     increment  mu + (x - mu) / k             error <= (k/2 + 5) u max|x|
  *
  * A row without elements has no mean: NaN. */
 #include "harness.h"
@@ -27,8 +26,7 @@ static float total_row(const float *x, float *y, size_t n)
 }
 
 /* Mean of x (n), each old mean weighted by its share (k - 1) / k of the elements.  The
- * weight and both products are rounded at every step, and nothing pulls the mean back: it
- * drifts.  Reads n floats. */
+ * weight and both products are rounded at every step.  Reads n floats. */
 static float weighted_row(const float *x, float *y, size_t n)
 {
     float mu = n ? 0.0f : NAN;
@@ -39,8 +37,7 @@ static float weighted_row(const float *x, float *y, size_t n)
     return *y = mu;
 }
 
-/* The same as C reads mu * (k - 1) / k from left to right: mu (k - 1) comes first, and at
- * k = 3 it is twice the mean. */
+/* The same as C reads mu * (k - 1) / k from left to right. */
 static float product_first_row(const float *x, float *y, size_t n)
 {
     float mu = n ? 0.0f : NAN;
@@ -70,7 +67,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant mean_total = {
     .name = "mean_total",
-    .idea = "total and count; the total overflows",
+    .idea = "total and count",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
@@ -80,7 +77,7 @@ const struct variant mean_total = {
 
 const struct variant mean_product_first = {
     .name = "mean_product_first",
-    .idea = "mu * (k - 1) / k + x / k; overflows",
+    .idea = "mu * (k - 1) / k + x / k",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = TOTAL_MAX_SCORE,
@@ -90,7 +87,7 @@ const struct variant mean_product_first = {
 
 const struct variant mean_weighted = {
     .name = "mean_weighted",
-    .idea = "mu * ((k - 1) / k) + x / k; drifts",
+    .idea = "mu * ((k - 1) / k) + x / k",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = 3e38f, /* a little below FLT_MAX: the weights may add up to 1 + 2u */
@@ -100,7 +97,7 @@ const struct variant mean_weighted = {
 
 const struct variant mean_increment = {
     .name = "mean_increment",
-    .idea = "mu += (x - mu) / k; accurate",
+    .idea = "mu += (x - mu) / k",
     .group = IN_ASIDES,
     .types = TYPE(F32),
     .max_score = FLT_MAX / 2.0f,

@@ -1,8 +1,9 @@
 /* zigzag.c: exercise of stage 4, 10 points: who computes which queries.
  *
- * Under a causal mask query i sees i + 1 keys.  R ranks that take contiguous parts of the
- * queries then have unequal work: the last has 2 R - 1 times that of the first.  Cut the queries
- * into 2 R chunks instead, and give every rank two of them, so that all have the same work.
+ * R processes share the queries; a *rank* is one of them, and its number.  Under a causal mask
+ * query i sees i + 1 keys.  Contiguous parts of the queries are then unequal work: the last rank
+ * has 2 R - 1 times that of the first.  Cut the queries into 2 R chunks instead, and give every
+ * rank two of them, so that all have the same work.
  *
  * Task: fill chunk_of().  rank 0 .. ranks - 1 asks for its first (which = 0) and its second
  * (which = 1) chunk, 0 .. 2 ranks - 1.  Every chunk belongs to exactly one rank.

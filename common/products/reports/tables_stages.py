@@ -187,6 +187,7 @@ LESSONS = {
     "4": [("1", "naive"), ("3", "online"), ("4", "fold"), ("4", "chunk"), ("4", "correct_once"),
           ("4", "tile"), ("4", "threads"), ("4", "simd"), ("4", "microkernel"), ("4", "all_cores")],
 }
+RUNGS = LESSONS["4"][2:8]  # each has one change, so its gain has one cause
 
 
 @table("lesson-([1-4])")
@@ -197,13 +198,17 @@ def lesson(data, stage):
         rows.query(which), "nothing that the lessons compare"))} for which in (
             f"op == 'softmax' and dtype == 'f32' and rows == 1 and cols == {1 << 26}",
             f"{SAME_WORK} and length == 8192 and variant != 'reload'"))
-    cells, used = [], []
+    cells, used, above = [], [], None
     for key in LESSONS[stage]:
         one, two = row_of.get(key), head_of.get(key)
         used += [row for row in (one, two) if row]
+        gain = [f"{above.median_s / two.median_s:.2f}" if two and above and key in RUNGS else ""]
         cells += [[key[0], f"`{key[1]}`", seconds(one.median_s) if one else ""] + (
             [seconds(two.median_s), significant(two.gflops),
-             significant(two.peak_bytes / (1 << 20))] if two else [""] * 3)] * bool(one or two)
+             significant(two.peak_bytes / (1 << 20))] if two else [""] * 3)
+            + gain * (stage == "4")] * bool(one or two)
+        above = two
     return ("Softmax of one row of 64M floats; attention of 8k queries and as many keys, one head, "
             "d = 64, float32.",
-            markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"], cells), used)
+            markdown(["stage", "variant", "softmax", "attention", "GFLOP/s", "memory, MiB"]
+                     + ["gain"] * (stage == "4"), cells), used)
