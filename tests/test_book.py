@@ -224,6 +224,38 @@ return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 """
 
 
+AXE = next(BUILD.glob("book.venv/lib/python*/site-packages/axe_playwright_python/axe.min.js"), None)
+
+
+@pytest.mark.skipif(not AXE, reason="make book has not fetched axe")
+@pytest.mark.parametrize("page", ["index", "01_naive/index", "04_monoid_tiled_cpu/index"])
+def test_axe_finds_nothing_serious_in_light_and_dark(browser, site, page):
+    """AXE=all make book-test: of every page, which takes minutes."""
+    for path in [site / f"{page}.html"] if os.environ.get("AXE") != "all" else sorted(site.glob("[0n]*/**/*.html")):
+        browser.open(path.as_uri())
+        browser.run(AXE.read_text(encoding="utf-8"))
+        for scheme in ("default", "slate"):
+            browser.run("document.head.insertAdjacentHTML('beforeend', '<style>* { transition: none !important }"
+                        "</style>'); document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
+            browser.run("window.found = null; axe.run({resultTypes: ['violations']}).then(all => { found = all.violations"
+                        ".filter(one => /serious|critical/.test(one.impact)).map(one => one.nodes[0].html); })")
+            browser.until("return !!window.found")
+            assert browser.run("return found") == [], (path, scheme)
+
+
+def test_on_paper_nothing_is_cut(browser, site):
+    """At the width of A4 less its margins."""
+    for page in ("01_naive/index", "notes/numerics", "notes/results", "05_flash_cuda/index"):
+        browser.open((site / f"{page}.html").as_uri(), 690)
+        browser.command("Emulation.setEmulatedMedia", media="print")
+        cut = browser.run("""
+          const edge = document.querySelector("article").getBoundingClientRect().right + 8;
+          return [...document.querySelectorAll("article :is(table, math, math *, pre, code, img)")]
+            .filter(part => part.getBoundingClientRect().right > edge).map(part => part.textContent)""")
+        browser.command("Emulation.setEmulatedMedia", media="")
+        assert cut == [], page
+
+
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 def test_colours_can_be_told_apart(show, scheme):
     """Text at 4.5 to 1, parts of a picture at 3 to 1, in light and dark."""

@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 
+from fontTools import subset, ttLib
 import pygments
 from pygments import lexers
 from pygments.formatters import HtmlFormatter
@@ -48,11 +49,12 @@ SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="{top}/figures/source.css"></head>
-<body><p><a href="{top}/index.html">Softmax to FlashAttention</a> / {name}</p>
-{body}</body></html>
+<body><nav><a href="{top}/index.html">Softmax to FlashAttention</a></nav>
+<main><h1>{name}</h1>
+{body}</main></body></html>
 """
 UNUSED = ["assets/javascripts/lunr", "assets/javascripts/workers", "sitemap.xml", "sitemap.xml.gz", "404.html"]
-BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions"]
+BUNDLED = ["mkdocs", "mkdocs-material", "latex2mathml", "pymdown-extensions", "ziamath"]
 
 
 def tracked():
@@ -283,6 +285,22 @@ def bundle_licences(site):
                 (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
+def write_font(site):
+    """STIX Two Math with the letters of our formulas, as figures/math.woff2."""
+    whole = importlib.metadata.distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf")
+    used = {letter for path in site.rglob("*.html") if "source" not in path.parts
+            for part in re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8"), re.S)
+            for letter in html.unescape(part)}
+    italic = {chr(0x1D44E + i) for i in range(26)} | {chr(0x1D434 + i) for i in range(26)} | {"\u210e"}
+    greek = {chr(0x1D6FC + i) for i in range(32)} | {chr(0x1D6E2 + i) for i in range(26)}
+    names = ttLib.TTFont(whole)["name"]
+    (site / "licences").mkdir(exist_ok=True)
+    (site / "licences/STIX_Two_Math.txt").write_text(
+        "\n\n".join(names.getDebugName(number) for number in (0, 13, 14)), encoding="utf-8")
+    subset.main([str(whole), "--flavor=woff2", f"--output-file={site / 'figures/math.woff2'}", "--notdef-outline",
+                 f"--text={''.join(used | italic | greek)}", "--layout-features=ssty,math,kern,dtls,flac"])
+
+
 def write_search(site, pages):
     """The plain text of every page, section by section, as a script that the search loads when it is
     needed: [address, page, heading, text]."""
@@ -336,6 +354,7 @@ def main():
         book.source_page(name, site)
     for unused in [site / name for name in UNUSED] + list(site.rglob("*.map")):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
+    write_font(site)
     write_search(site, [name for name in book.pages if name != START])
     bundle_licences(site)
 

@@ -200,8 +200,13 @@ function draw_figures() {
   }
 }
 
-if (typeof document !== "undefined") {
-  if (document.readyState === "loading")
-    document.addEventListener("DOMContentLoaded", draw_figures);
-  else draw_figures();
+/* What scrolls sideways is reached by the Tab key. */
+function focus_scrolling() {
+  for (const part of document.querySelectorAll(".md-typeset__scrollwrap, pre > code, .formula, .fig-wide"))
+    if (part.scrollWidth > part.clientWidth + 1) part.tabIndex = 0;
 }
+
+window.addEventListener("load", () => setTimeout(focus_scrolling));
+window.addEventListener("resize", focus_scrolling);
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", draw_figures);
+else draw_figures();

@@ -161,7 +161,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
     const chance = 100 * shares.reduce((a, b) => a * b, 1);
     const convoy = 100 * all_at_once(consumers, "s", from, to) / (to - from);
     return element("section", {class: "fig-stage"},
-      element("h4", {}, rungs.find(([key]) => key === rung)[1]),
+      element("p", {class: "fig-title"}, rungs.find(([key]) => key === rung)[1]),
       ...rows.flatMap((row, i) => [element("div", {class: "fig-role"}, row.role),
         bars_of(row, first + i, width)]), axis(width),
       ...(consumers.length < 2 ? [] : [element("p", {}, "All consumers take exponentials at once: ",

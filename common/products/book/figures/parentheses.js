@@ -146,7 +146,7 @@ FIGURES["parentheses"] = function (root, wasm) {
     const width = step * leaves.length, height = 40 + level * tall + 34;
     const at = node => ({x: step / 2 + step * nodes[node].x, y: height - 34 - level * nodes[node].y});
     const svg = element("svg", {viewBox: `0 0 ${width} ${height}`, class: "fig-tree",
-      style: `max-width: ${width}px`, role: "group",
+      style: `max-width: ${width}px; min-width: ${50 * leaves.length}px`, role: "group",
       "aria-label": roots.map(node => nodes[node].text).join(" ")});
     nodes.forEach((node, i) => node.children.forEach(child => {
       const [from, to] = [at(child), at(i)];

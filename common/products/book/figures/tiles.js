@@ -163,7 +163,7 @@ FIGURES["tiles"] = function (root, wasm) {
     const o = at >= plan.length ? outputs[i].slice(0, Math.min(2, p.d)).map(number_text).join(", ")
       : "–";
     const stored = bytes(plan, at, "stored");
-    return element("section", {class: "fig-stage fig-row"}, element("h4", {}, stage.title),
+    return element("section", {class: "fig-stage fig-row"}, element("p", {class: "fig-title"}, stage.title),
       tile_grid(wasm, p, plan, Math.min(at, plan.length)), ...lanes,
       element("p", {class: "fig-small"}, now ? now.what : "nothing done yet",
         stored ? element("span", {}, `; S and P stored: ${stored} bytes`) : "",
