@@ -49,7 +49,7 @@ def uses():
         source = all_objects[made.rstrip(":")][0]
         if kind == "U":
             named.append((source, name))
-        elif kind in "TDBRC":
+        elif kind in "TDBRCW":
             where[name].add(source)
     pairs = {(source, used) for source, name in named for used in where[name] if len(where[name]) == 1}
     return pairs | {(files[0], used) for files in all_objects.values() for used in files[1:]}

@@ -26,7 +26,8 @@ def test_a_mistake_in_a_kernel_is_seen(name, place):
     (place / "x.cu").write_text(text, encoding="utf-8")
     run("c++", "-x", "c++", "-std=c++20", "-D_GNU_SOURCE", "-w", "-O1", "-fopenmp",
         f"-I{ROOT}/common/core", f"-I{RAMP}", "x.cu", "-x", "none",
-        *(BUILD / "obj/common/core/cuda_on_cpu").glob("*.o"), "-lm", "-lpthread", "-o", "x")
+        *(BUILD / "obj/common/core/cuda_on_cpu").glob("*.o"),
+        BUILD / "obj/common/core/gpu/cuda_failed.o", "-lm", "-lpthread", "-o", "x")
     run(place / "x", want=1)
 
 

@@ -131,7 +131,8 @@ class Judge:
         compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra"]
         if not exercise.cuda:
             compiler.append("-Werror=implicit-function-declaration")
-        link = [self.cxx[0], "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
+        linker = self.cxx[:next(i for i, word in enumerate(self.cxx) if word.startswith("-"))]
+        link = [*linker, "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
                 *self.libs, "-o", "program"]
         return self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict) and \
             self.call(link, folder, verdict)
