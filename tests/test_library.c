@@ -1,6 +1,8 @@
 /* test_library.c: what the C library computes: the suite's cases, judged by its reference; kernels by
  * name; workspaces; threads; the merge of two parts. */
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/resource.h>
 
 #include "library_call.h"
 
@@ -133,6 +135,29 @@ Test(library, threads_do_not_meet)
         cr_expect(memcmp(callers[i].want, callers[i % 2].want, sizeof callers->want) == 0 || i == 4);
     }
     for (int i = 0; i < N; i++) call_free(&callers[i].c);
+}
+
+/* Where a thread cannot be made OpenMP's runtime ends the process, and with 100,000 it crashes. */
+Test(library, as_many_threads_work_as_can_be_made)
+{
+    struct inputs *in = inputs_of(problem_of(OP_ATTENTION, (struct shape){1, 4, 4, 200, 200, 64, 64}, 0, 0),
+                                  RANDOM, F32);
+    size_t pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    cr_assert(statm && fscanf(statm, "%zu", &pages) == 1 && !fclose(statm));
+    struct rlimit now, less;
+    getrlimit(RLIMIT_AS, &now);
+    less = now, less.rlim_cur = pages * 4096 + ((rlim_t)300 << 20);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they take terabytes */
+    setrlimit(RLIMIT_AS, &less);
+#endif
+    for (int n = 100000; n > 100; n /= 8) {
+        omp_set_num_threads(n);
+        judge_library(in, CPU, NULL, "many threads");
+        cr_expect(omp_get_max_threads() == n);
+    }
+    setrlimit(RLIMIT_AS, &now);
+    inputs_free(in);
 }
 
 /* ---- Merge. ---- */

@@ -5,6 +5,9 @@
 #include "harness.h"
 #include "stage.h"
 
+/* Of a team: with 100,000 OpenMP's runtime crashes. */
+enum { MOST_THREADS = 1024 };
+
 /* Query heads of all batches. */
 static inline size_t n_heads(const struct problem *p)
 {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "gpu/gpu.h"
+#include "problem/heads.h"
 #include "program/complain.h"
 #include "program/options.h"
 
@@ -81,9 +82,6 @@ static void occupy_streams(void)
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) exit(1);
 }
-
-/* With 100,000 threads OpenMP's runtime crashes. */
-enum { MOST_THREADS = 1024 };
 
 int stage_main(int argc, char **argv, const struct stage *stage)
 {

@@ -1,6 +1,7 @@
 /* request.c: the choice of the kernel, the workspace, and 16-bit numbers where the CPU computes in
  * float. */
 #include <omp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "library/request.h"
 #include "problem/feature.h"
 #include "vector/half.h"
+#include "problem/heads.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
 
@@ -125,13 +127,16 @@ static size_t place(struct request *r, size_t bytes)
 
 int request_layout(struct request *r)
 {
+    int threads = omp_get_max_threads();
     r->total = 0;
     if (!r->v) return FIVE_STEPS_OK;
     for (unsigned set = all_of(&r->p); set;) {
         enum array i = next_array(&set);
         if (has_own(r, i)) r->at[i] = place(r, array_bytes(&r->p, i));
     }
+    if (threads > MOST_THREADS) omp_set_num_threads(MOST_THREADS);
     r->at_scratch = place(r, variant_scratch(r->v, &r->p));
+    if (threads > MOST_THREADS) omp_set_num_threads(threads);
     if (r->total) r->total = size_plus(r->total, ALIGNMENT - 1);
     if (r->total <= PTRDIFF_MAX) return FIVE_STEPS_OK;
     return fail(r, FIVE_STEPS_INVALID, "sizes: the workspace has more bytes than memory has "
@@ -200,15 +205,41 @@ static void convert(const struct request *r, unsigned set)
 
 /* ---- The call. ---- */
 
-/* The workspace was measured with as many threads as there were then.  Where there are more now, as
- * many are used as it has room for; *threads: as many as there are. */
+static void *wait_for(void *lock)
+{
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* OpenMP's runtime ends the process where it cannot make a thread: of a team of n, how many can
+ * be made?  The team of the last call is still there. */
+static int threads_to_be_had(int n)
+{
+    static _Thread_local int last = 1;
+    pthread_t made[MOST_THREADS];
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int m = 1;
+    if (n > MOST_THREADS) n = MOST_THREADS;
+    if (n <= last) return last = n;
+    pthread_mutex_lock(&lock);
+    while (m < n && !pthread_create(&made[m], NULL, wait_for, &lock)) m++;
+    pthread_mutex_unlock(&lock);
+    for (int i = 1; i < m; i++) pthread_join(made[i], NULL);
+    return last = m < n ? (m + 1) / 2 : n; /* half of them: others want some too */
+}
+
+/* The workspace was measured with as many threads as there were then.  As many are used as it has
+ * room for and the machine lets us make; *threads: as many as there are. */
 static void fit_threads(struct request *r, int *threads)
 {
     *threads = omp_get_max_threads();
-    for (int n = *threads; r->total > r->bytes && !r->on_gpu && n > 1; n--) {
-        omp_set_num_threads(n - 1);
+    int n = r->on_gpu ? *threads : threads_to_be_had(*threads);
+    if (n == *threads && r->total <= r->bytes) return;
+    do {
+        omp_set_num_threads(n);
         request_layout(r);
-    }
+    } while (r->total > r->bytes && !r->on_gpu && --n > 0);
 }
 
 static int bind(struct request *r)
