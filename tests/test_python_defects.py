@@ -159,6 +159,36 @@ def test_masks_take_the_quick_way(monkeypatch):
 
 
 @WITH_TORCH
+def test_gradients_take_the_quick_way(monkeypatch):
+    """And are those of the general way, bit for bit."""
+    from five_steps import quick
+    if quick._tensors is None:
+        pytest.skip("no extension here")
+    real, taken = quick.gradients, []
+
+    def watched(*given):
+        taken.append(real(*given))
+        return taken[-1]
+
+    def refused_here(*given):
+        raise quick.General
+    bias, sums = torch.rand(9, 9) > 0.3, torch.tensor([0, 4, 9], dtype=torch.int32)
+    for shape, options in (((2, 4, 9, 16), {"causal": True}), ((2, 9, 4, 16), {"layout": "blhd", "bias": bias}),
+                           ((4, 9, 16), {"sinks": torch.randn(4)}), ((9, 4, 16), {
+                               "cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": 5,
+                               "max_seqlen_k": 5})):
+        leaves = [torch.randn(shape, requires_grad=True) for _ in "qkv"]
+        results = []
+        for function in (watched, refused_here):
+            monkeypatch.setattr(quick, "gradients", function)
+            o = five_steps.attention(*leaves, **options)
+            results.append(torch.autograd.grad(o.square().sum(), leaves))
+        assert taken.pop() and not taken
+        for got, want in zip(*results):
+            assert torch.equal(got, want)
+
+
+@WITH_TORCH
 def test_a_compiled_decode_keeps_its_graph_at_every_length():
     q, k, v = torch.randn(2, 4, 8), torch.randn(2, 4, 20, 8), torch.randn(2, 4, 20, 8)
     step = torch.compile(lambda n: five_steps.decode(q, k, v, None, n), fullgraph=True, backend="eager")

@@ -34,8 +34,9 @@ enum order { HEADS_ROWS, ROWS_HEADS, ONE_ROW }; /* the dimensions of an array be
 
 /* What setup() is given; by device: the library's functions, and (shape, strides, type) -> tensor. */
 static const struct exchange *exchange;
-static int (*workspace_of[3])(const struct five_steps_attention_problem *, size_t *, void *);
-static int (*compute[3])(const struct five_steps_attention_problem *, void *, size_t, void *);
+enum pass { FORWARD, BACKWARD };
+static int (*workspace_of[3][2])(const struct five_steps_attention_problem *, size_t *, void *);
+static int (*compute[3][2])(const struct five_steps_attention_problem *, void *, size_t, void *);
 static PyObject *empty[3];
 static PyObject *byte_type, *float_type, *type_name;
 
@@ -171,39 +172,43 @@ static PyObject *make_lse(const struct rows *q, enum order order,
 
 /* Sets *bytes of workspace.  To ask takes a tenth of a short call on a GPU, so the last answer is
  * remembered, with the problem but for its addresses.  (On the CPU it depends on the threads.) */
-static int ask(const struct five_steps_attention_problem *p, int device, size_t *bytes)
+static int ask(const struct five_steps_attention_problem *p, int device, enum pass pass,
+               size_t *bytes)
 {
-    static struct five_steps_attention_problem last;
-    static size_t of_last;
+    static struct five_steps_attention_problem last_of[2];
+    static size_t bytes_of[2];
+    struct five_steps_attention_problem *const last = &last_of[pass];
     struct five_steps_attention_problem x = *p;
     const void **given[] = {(const void **)&x.lse, (const void **)&x.bias, (const void **)&x.sinks,
                             (const void **)&x.cu_seqlens_q, (const void **)&x.cu_seqlens_k,
-                            (const void **)&x.page_table, (const void **)&x.seqlens_k};
+                            (const void **)&x.page_table, (const void **)&x.seqlens_k,
+                            (const void **)&x.dsinks};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        if (*given[i]) *given[i] = &last; /* whether it is there */
+        if (*given[i]) *given[i] = last; /* whether it is there */
     x.q = x.k = x.v = x.o = x.stream = NULL;
-    if (device == ON_CPU || memcmp(&x, &last, sizeof x)) {
-        last.size = 0;
-        if (workspace_of[device](p, &of_last, NULL)) return 1;
-        memcpy(&last, &x, sizeof x);
+    x.d_o = x.dq = x.dk = x.dv = NULL;
+    if (device == ON_CPU || memcmp(&x, last, sizeof x)) {
+        last->size = 0;
+        if (workspace_of[device][pass](p, &bytes_of[pass], NULL)) return 1;
+        memcpy(last, &x, sizeof x);
     }
-    *bytes = of_last;
+    *bytes = bytes_of[pass];
     return 0;
 }
 
 /* Computes with a workspace: PyTorch's allocator knows when a stream is done with it.  0: done. */
-static int run(const struct five_steps_attention_problem *p, int device)
+static int run(const struct five_steps_attention_problem *p, int device, enum pass pass)
 {
     size_t bytes;
     struct tensor t = {0};
     PyObject *work = NULL;
-    if (ask(p, device, &bytes)) return 1;
+    if (ask(p, device, pass, &bytes)) return 1;
     int64_t size = (int64_t)bytes;
     if (device == ON_CPU) t.data = malloc(bytes);
     else if (size && (!(work = make(device, &size, 1, byte_type)) || exchange->tensor_of(work, &t)))
         return Py_XDECREF(work), 1;
     PyThreadState *others = PyEval_SaveThread();
-    int code = compute[device](p, t.data, bytes, NULL);
+    int code = compute[device][pass](p, t.data, bytes, NULL);
     PyEval_RestoreThread(others);
     if (device == ON_CPU) free(t.data);
     Py_XDECREF(work);
@@ -237,7 +242,7 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
         read_rows(a[6], order_k, &v) && describe(&p, &q, &k, &v, PyLong_AsSize_t(a[3])))
         o = make_o(a[4], &q, order_q, v.width, &p);
     if (o && a[8] == Py_True) Py_DECREF(lse), lse = make_lse(&q, order_q, &p);
-    if (o && lse && !run(&p, q.t.device)) both = PyTuple_Pack(2, o, lse);
+    if (o && lse && !run(&p, q.t.device, FORWARD)) both = PyTuple_Pack(2, o, lse);
     Py_XDECREF(o);
     Py_XDECREF(lse);
     if (both) return both;
@@ -245,28 +250,91 @@ static PyObject *attention(PyObject *self, PyObject *const *a, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* setup(exchange, uint8, float32, and for the CPU and a GPU: workspace, compute, empty).  The
- * functions of C are addresses. */
-static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
+/* The gradient of q, k or v: a new tensor of its type and rank, contiguous, heads before rows. */
+static PyObject *make_gradient(PyObject *object, const struct rows *x, void **address)
+{
+    const int64_t shape[] = {(int64_t)x->batch, (int64_t)x->heads, (int64_t)x->rows,
+                             (int64_t)x->width};
+    struct tensor t;
+    PyObject *type = PyObject_GetAttr(object, type_name), *made = NULL;
+    if (type) made = make(x->t.device, shape + 4 - x->t.rank, x->t.rank, type);
+    Py_XDECREF(type);
+    if (made && !exchange->tensor_of(made, &t) && alike(&t, &x->t)) {
+        *address = t.data + t.offset;
+        return made;
+    }
+    Py_XDECREF(made);
+    return NULL;
+}
+
+/* The address of an array of so many elements, one after another; NULL: it is none. */
+static void *address_of(PyObject *object, size_t count, int type, const struct rows *q)
+{
+    struct tensor t;
+    size_t step = 1;
+    if (exchange->tensor_of(object, &t) || type_of(&t) != type || t.device != q->t.device) return NULL;
+    for (int i = t.rank; i-- > 0; step *= (size_t)t.shape[i])
+        if (t.shape[i] != 1 && (size_t)t.strides[i] != step) return NULL;
+    return step == count ? t.data + t.offset : NULL;
+}
+
+/* gradients(address of a problem with its options, order, q, k, v, o, lse, d_o, fields) gives
+ * (dq, dk, dv), or None.  d_o and the results have heads before rows. */
+static PyObject *gradients(PyObject *self, PyObject *const *a, Py_ssize_t n)
 {
     (void)self;
     if (n != 9) return PyErr_SetString(PyExc_TypeError, "nine arguments"), NULL;
+    struct five_steps_attention_problem p =
+        *(const struct five_steps_attention_problem *)PyLong_AsVoidPtr(a[0]);
+    enum order order = (enum order)PyLong_AsLong(a[1]);
+    struct rows q, k, v, o;
+    PyObject *dq = NULL, *dk = NULL, *dv = NULL, *all = NULL;
+    set_fields(&p, a[8]);
+    if (read_rows(a[2], order, &q) && read_rows(a[3], order, &k) && read_rows(a[4], order, &v) &&
+        read_rows(a[5], order, &o) && describe(&p, &q, &k, &v, SIZE_MAX)) {
+        size_t rows = q.batch * q.heads * q.rows;
+        p.o = o.t.data, p.o_strides = o.strides;
+        p.lse = address_of(a[6], rows, FIVE_STEPS_F32, &q);
+        p.d_o = address_of(a[7], rows * v.width, p.type, &q);
+        if (p.lse && p.d_o && alike(&o.t, &q.t) && (dq = make_gradient(a[2], &q, &p.dq)) &&
+            (dk = make_gradient(a[3], &k, &p.dk)) && (dv = make_gradient(a[4], &v, &p.dv)) &&
+            !run(&p, q.t.device, BACKWARD))
+            all = PyTuple_Pack(3, dq, dk, dv);
+    }
+    Py_XDECREF(dq);
+    Py_XDECREF(dk);
+    Py_XDECREF(dv);
+    if (all) return all;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* setup(exchange, uint8, float32, and for the CPU and a GPU: workspace and compute of the forward
+ * pass and of the backward pass, empty).  The functions of C are addresses. */
+static PyObject *setup(PyObject *self, PyObject *const *a, Py_ssize_t n)
+{
+    (void)self;
+    if (n != 13) return PyErr_SetString(PyExc_TypeError, "thirteen arguments"), NULL;
     const struct exchange *given = PyLong_AsVoidPtr(a[0]);
     if (given->major != 1 || !given->tensor_of || !given->stream_of)
         return PyErr_SetString(PyExc_ImportError, "another DLPack"), NULL;
     exchange = given;
     byte_type = a[1], float_type = a[2];
     for (int device = ON_CPU; device <= ON_CUDA; device++) {
-        *(void **)&workspace_of[device] = PyLong_AsVoidPtr(a[3 * device]);
-        *(void **)&compute[device] = PyLong_AsVoidPtr(a[3 * device + 1]);
-        empty[device] = a[3 * device + 2];
+        PyObject *const *of = a + 3 + 5 * (device - ON_CPU);
+        for (int pass = FORWARD; pass <= BACKWARD; pass++) {
+            *(void **)&workspace_of[device][pass] = PyLong_AsVoidPtr(of[2 * pass]);
+            *(void **)&compute[device][pass] = PyLong_AsVoidPtr(of[2 * pass + 1]);
+        }
+        empty[device] = of[4];
     }
-    for (int i = 1; i < 9; i++) Py_INCREF(a[i]);
+    for (int i = 1; i < 13; i++) Py_INCREF(a[i]);
     type_name = PyUnicode_InternFromString("dtype");
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {{"attention", (PyCFunction)(void *)attention, METH_FASTCALL, NULL},
+                                {"gradients", (PyCFunction)(void *)gradients, METH_FASTCALL, NULL},
                                 {"setup", (PyCFunction)(void *)setup, METH_FASTCALL, NULL},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "five_steps_tensors", NULL, -1, methods,

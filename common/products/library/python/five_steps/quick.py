@@ -47,7 +47,9 @@ def _extension():
     for place, device in (("cpu", c_library.CPU), ("cuda", c_library.GPU)):
         so = c_library.library(device).so
         functions += [ctypes.cast(so[name], ctypes.c_void_p).value for name in (
-            "five_steps_attention_workspace", "five_steps_attention")] + [_empty_strided(place)]
+            "five_steps_attention_workspace", "five_steps_attention",
+            "five_steps_attention_backward_workspace", "five_steps_attention_backward")]
+        functions.append(_empty_strided(place))
     try:
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
         module.setup(pointer(capsule, b"dlpack_exchange_api"), torch.uint8, torch.float32, *functions)
@@ -104,14 +106,15 @@ def _bias(bias, q, k, order):
     return bias, fields
 
 
-def attention(arrays, given, return_lse):
-    """o and lse (or None); None: the general way.  given: what the caller gave beside the arrays."""
+def _described(arrays, given):
+    """The problem's address, the order of dimensions, the fields of this call, and what must live until it
+    is done; General: the general way.  given: what the caller gave beside the arrays."""
     q, k, v, bias, sinks, slopes, sums_q, sums_k = arrays
     if k is None or v is None or slopes is not None:
-        return None
+        raise General
     packed, fields = sums_q is not None, ()
     if not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:]))):
-        return None
+        raise General
     order = ROWS_HEADS if packed or given[4] == "blhd" else HEADS_ROWS
     ready = _ready.get((given, packed))
     if ready is None:
@@ -126,13 +129,34 @@ def attention(arrays, given, return_lse):
     if packed:
         longest_q, longest_k = given[5:]
         if not longest_q or not longest_k or bias is not None:  # a bias has the longest's sizes
-            return None
+            raise General
         fields += _array("cu_seqlens_q", sums_q, sums_k.shape[:1], q)
         fields += _array("cu_seqlens_k", sums_k, sums_q.shape[:1], q)
         fields += _field("batch", sums_q.shape[0] - 1)
         fields += _field("seqlen_q", min(longest_q, q.shape[0]))
         fields += _field("seqlen_k", min(longest_k, k.shape[0]))
-    return _tensors.attention(ready[0], order, order, ALL_KEYS, q, k, v, fields, return_lse)
+    return ready[0], order, fields, bias
+
+
+def attention(arrays, given, return_lse):
+    """o and lse (or None); None: the general way."""
+    problem, order, fields, _bias_lives = _described(arrays, given)
+    return _tensors.attention(problem, order, order, ALL_KEYS, *arrays[:3], fields, return_lse)
+
+
+def gradients(d_o, o, lse, arrays, given):
+    """dq, dk, dv and dsinks (or None); None: the general way."""
+    problem, order, fields, _bias_lives = _described(arrays, given)
+    sinks = arrays[4]
+    d_sinks = None if sinks is None else torch.empty_like(sinks)
+    if sinks is not None:
+        fields += _field("dsinks", d_sinks.data_ptr())
+    if order == ROWS_HEADS:
+        d_o = d_o.transpose(-3, -2)
+    results = _tensors.gradients(problem, order, *arrays[:3], o, lse, d_o.contiguous(), fields)
+    if results and order == ROWS_HEADS:
+        results = [a.transpose(-3, -2) for a in results]
+    return results and (*results, d_sinks)
 
 
 def decode(arrays, keys, longest, given, return_lse):

@@ -179,16 +179,22 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
     @staticmethod
     def forward(ctx, given, *arrays):  # pylint: disable=arguments-differ
         """given: what the caller gave beside the arrays."""
-        ctx.options = attention_options(arrays, *given)
+        ctx.given = given
         results = _tried(quick.attention, arrays, given, True)
         if results is None:
-            results = attention_call(arrays, *ctx.options).compute()
+            results = attention_call(arrays, *attention_options(arrays, *given)).compute()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*results, *arrays)
         return results
 
     @staticmethod
     def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
+        o, lse, *arrays = ctx.saved_tensors
+        if d_lse is None and not torch.is_grad_enabled() and _is_plain((d_o, *arrays)):
+            results = _tried(quick.gradients, d_o, o, lse, arrays, ctx.given)
+            if results:
+                return None, *results[:3], None, results[3], None, None, None
+        ctx.options = attention_options(arrays, *ctx.given)
         return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
 
 
@@ -315,16 +321,18 @@ def _cast(arrays):
               a.dtype != torch.float64 else a for a in arrays[:3]), *arrays[3:])
 
 
-def _quickly(compute, arrays, *more):
-    """What quick.py computes of a plain call of tensors, which derivatives and autocast do not concern;
-    None: the general way."""
-    if not _is_plain(arrays) or torch._C._is_any_autocast_enabled() or _is_dual():
-        return None
+def _is_simple(arrays):
+    """Is it a plain call that autocast and forward-mode derivatives do not concern?"""
+    return _is_plain(arrays) and not torch._C._is_any_autocast_enabled() and not _is_dual()
+
+
+def _is_trained(arrays):
+    """Does an array want its gradient?"""
     if torch.is_grad_enabled():
         for a in arrays:
             if a is not None and a.requires_grad:
-                return None
-    return _tried(compute, arrays, *more)
+                return True
+    return False
 
 
 def _tried(compute, *given):
@@ -338,12 +346,15 @@ def _tried(compute, *given):
 def attention(arrays, given, return_lse, out):
     """five_steps::attention; lse may be None where it is not wanted.
     given: what the caller gave beside the arrays, not checked yet."""
-    if out is None:
-        if type(given[2]) is list:
-            given = (*given[:2], tuple(given[2]), *given[3:])
-        results = _quickly(quick.attention, arrays, given, return_lse)
-        if results:
-            return results
+    if type(given[2]) is list:
+        given = (*given[:2], tuple(given[2]), *given[3:])
+    if out is None and type(given[1]) is not Tensor and _is_simple(arrays):
+        if not _is_trained(arrays):
+            results = _tried(quick.attention, arrays, given, return_lse)
+            if results:
+                return results
+        elif not _is_trained((arrays[3], arrays[5])):
+            return _Trained.apply(given, *arrays)
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2], "bias": arrays[3], "sinks": arrays[4],
              "alibi_slopes": arrays[5], "cu_seqlens_q": arrays[6], "cu_seqlens_k": arrays[7]})
     arrays = _cast(arrays)
@@ -379,7 +390,9 @@ def merge(o1, lse1, o2, lse2):
 
 def repeated_decode(arrays, *more):
     """A decoding step that the library takes as it is; None: the general way."""
-    return _quickly(quick.decode, arrays, *more)
+    if _is_simple(arrays) and not _is_trained(arrays):
+        return _tried(quick.decode, arrays, *more)
+    return None
 
 
 def decode(arrays, options, out):
