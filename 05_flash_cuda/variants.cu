@@ -69,6 +69,9 @@ static void trace_row(const float *x, size_t n, const float *v)
     }
 }
 
+/* Several GPUs: NULL in a program without NCCL (ranks/none.c). */
+extern "C" __attribute__((weak)) const struct kind_of_rank gpus_as_ranks;
+
 static const struct stage flash_cuda = {
     .number = 5,
     .name = "05_flash_cuda",
@@ -76,6 +79,7 @@ static const struct stage flash_cuda = {
     .variants = variants,
     .after_trace = trace_row,
     .strategies = gpu_strategies,
+    .kind_of_rank = &gpus_as_ranks,
     .on_ranks = on_ranks,
 };
 

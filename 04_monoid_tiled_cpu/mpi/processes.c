@@ -20,26 +20,8 @@ static const struct strategy strategies[] = {
     {NULL, NULL, 0, 0, 0},
 };
 
-const struct stage stage_on_mpi = {
-    .number = 4,
-    .name = "04_monoid_tiled_cpu_mpi",
-    .idea = "the same fold on several machines: keys cut between MPI ranks",
-    .strategies = strategies,
-    .on_ranks = on_ranks,
-};
-
-const struct kind_of_rank kind_of_rank = {
-    .name = "rank", .stage = "04_monoid_tiled_cpu", .kernel = &tiled_all_cores, .features = BASIC_FEATURES | WITH_SHIFT,
-    .device = ON_CPU, .max_score = INFINITY,
-    .example = {.op = OP_ATTENTION, .heads_q = 8, .seqlen_q = 4096, .head_dim = 64},
-    .quick = 1024, .least_calls = 3, .most_calls = 1000,
-};
-
 struct shard shard;
 static double memory_before; /* bytes */
-
-const char *ranks_open(void) { return NULL; }
-void ranks_close(void) {}
 
 static size_t heads_q(void) { return whole.batch * whole.heads_q; }
 static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
@@ -52,7 +34,7 @@ static float *floats(size_t n, size_t d, int *lacking)
     return shard.owned[shard.n_owned++] = x;
 }
 
-const char *shards_new(const struct problem *p, const struct strategy *s)
+static const char *shards_new(const struct problem *p, const struct strategy *s)
 {
     int lacking = 0, me = world.first, ranks = world.ranks;
     size_t widest = most_keys(s, p, ranks), d = p->head_dim_v;
@@ -80,20 +62,20 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
     return lacking ? "its part of the arrays does not fit into memory" : NULL;
 }
 
-void shards_free(void)
+static void shards_free(void)
 {
     while (shard.n_owned) memory_free(shard.owned[--shard.n_owned]);
     memset(&shard, 0, sizeof shard);
 }
 
-void *shard_array(int i, enum array which)
+static void *shard_array(int i, enum array which)
 {
     (void)i;
     size_t of_k = which == ARRAY_V ? heads_kv() * shard.n_k * whole.head_dim : 0;
     return which == ARRAY_Q ? shard.q : shard.keys_at[0] + of_k;
 }
 
-void shard_write(int i, void *to, const void *from, size_t bytes)
+static void shard_write(int i, void *to, const void *from, size_t bytes)
 {
     (void)i;
     memcpy(to, from, bytes);
@@ -105,7 +87,7 @@ static void draw(float *x, size_t n, uint64_t seed)
     for (size_t i = 0; i < n; i++) x[i] = random_normal(&r);
 }
 
-void shards_draw(uint64_t seed)
+static void shards_draw(uint64_t seed)
 {
     seed += (uint64_t)world.first;
     draw(shard.q, heads_q() * shard.n_q * whole.head_dim, seed);
@@ -113,7 +95,7 @@ void shards_draw(uint64_t seed)
          seed + 1000);
 }
 
-double shards_attention(void)
+static double shards_attention(void)
 {
     double began = MPI_Wtime();
     size_t n = heads_q() * shard.n_q, d = whole.head_dim_v;
@@ -132,7 +114,7 @@ double shards_attention(void)
     return MPI_Wtime() - began;
 }
 
-void shard_take(int i, enum array which, size_t first, size_t n, void *to)
+static void shard_take(int i, enum array which, size_t first, size_t n, void *to)
 {
     (void)i;
     size_t d = whole.head_dim_v, taken = which == ARRAY_O ? d : 1;
@@ -142,16 +124,32 @@ void shard_take(int i, enum array which, size_t first, size_t n, void *to)
                taken * sizeof(float));
 }
 
-double shard_bytes(void) { return (double)memory_peak() - memory_before; }
+static double shard_bytes(void) { return (double)memory_peak() - memory_before; }
 
-double ranks_ceiling(struct measurement *m)
+static double ranks_ceiling(struct measurement *m)
 {
     m->ceiling_kind = "fma";
     m->threads = omp_get_max_threads();
     return ceiling_fma_gflops(0);
 }
 
-/* Of GPUs alone. */
-int alone(const struct problem *p, double *seconds) { return (void)p, (void)seconds, 0; }
-int alone_done(struct measurement *m) { return (void)m, 0; }
-const char *timeline_write(const char *path) { return (void)path, NULL; }
+static const struct kind_of_rank processes = {
+    .name = "rank", .stage = "04_monoid_tiled_cpu", .kernel = &tiled_all_cores,
+    .features = BASIC_FEATURES | WITH_SHIFT, .device = ON_CPU, .max_score = INFINITY,
+    .example = {.op = OP_ATTENTION, .heads_q = 8, .seqlen_q = 4096, .head_dim = 64},
+    .quick = 1024, .least_calls = 3, .most_calls = 1000,
+    .shards_new = shards_new, .shards_free = shards_free, .array = shard_array,
+    .write = shard_write, .draw = shards_draw, .attention = shards_attention,
+    .take = shard_take, .bytes = shard_bytes, .ceiling = ranks_ceiling,
+};
+
+static const struct stage stage = {
+    .number = 4,
+    .name = "04_monoid_tiled_cpu_mpi",
+    .idea = "the same fold on several machines: keys cut between MPI ranks",
+    .strategies = strategies,
+    .kind_of_rank = &processes,
+    .on_ranks = on_ranks,
+};
+
+int main(int argc, char **argv) { return main_on_mpi(argc, argv, &stage); }

@@ -11,30 +11,6 @@ extern "C" {
 #include "problem/operation.h"
 #include "problem/random.h"
 }
-#include "strategies.h"
-
-const struct stage stage_on_mpi = {
-    .number = 5,
-    .name = "05_flash_cuda_mpi",
-    .idea = "the last rung on several GPUs, a process for each",
-    .strategies = gpu_strategies,
-    .on_ranks = on_ranks,
-};
-
-const struct kind_of_rank kind_of_rank = {
-    .name = "GPU",
-    .stage = "05_flash_cuda",
-    .kernel = &tuned_cuda,
-    .features = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,
-    .device = ON_GPU,
-    /* part_tuned() and part_split() give lse = m + log l in one float, which rounds log l by
-     * u |m|: that is the relative error of a part's weight. */
-    .max_score = 1000,
-    .example = {.op = OP_ATTENTION, .heads_q = 16, .seqlen_q = 65536, .head_dim = 128},
-    .quick = 8192,
-    .least_calls = 5,
-    .most_calls = 20,
-};
 
 static size_t heads_q(void) { return whole.batch * whole.heads_q; }
 static size_t heads_kv(void) { return whole.batch * whole.heads_kv; }
@@ -79,7 +55,7 @@ static void shard_new(struct gpu *g, int ranks)
     g->workspace = take(g, piece_workspace(g));
 }
 
-const char *shards_new(const struct problem *p, const struct strategy *s)
+static const char *shards_new(const struct problem *p, const struct strategy *s)
 {
     static char text[160];
     const char *why = NULL;
@@ -96,7 +72,7 @@ const char *shards_new(const struct problem *p, const struct strategy *s)
     return why;
 }
 
-void shards_free(void)
+static void shards_free(void)
 {
     EACH_GPU(g) {
         for (int k = 0; k < g->n_owned; k++) CUDA_CHECK(cudaFree(g->owned[k]));
@@ -104,7 +80,7 @@ void shards_free(void)
     }
 }
 
-double shard_bytes(void)
+static double shard_bytes(void)
 {
     double most = 0;
     EACH_GPU(g) most = fmax(most, (double)g->bytes);
@@ -112,7 +88,7 @@ double shard_bytes(void)
 }
 
 /* Few queries read every key once: their ceiling is the memory, not the tensor cores. */
-double ranks_ceiling(struct measurement *m)
+static double ranks_ceiling(struct measurement *m)
 {
     bool decodes = !part_split_refuses(&m->p);
     CUDA_CHECK(cudaSetDevice(gpus[0].device));
@@ -121,14 +97,14 @@ double ranks_ceiling(struct measurement *m)
     return world.local * (decodes ? gpu_read_gbps() : gpu_gemm_gflops(m->p.dtype));
 }
 
-void *shard_array(int i, enum array which)
+static void *shard_array(int i, enum array which)
 {
     const struct gpu *g = &gpus[i];
     size_t of_k = which == ARRAY_V ? heads_kv() * g->n_k * whole.head_dim * number() : 0;
     return which == ARRAY_Q ? g->q : g->keys_at[0] + of_k;
 }
 
-void shard_write(int i, void *to, const void *from, size_t bytes)
+static void shard_write(int i, void *to, const void *from, size_t bytes)
 {
     CUDA_CHECK(cudaSetDevice(gpus[i].device));
     CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
@@ -149,7 +125,7 @@ void draw_normal(void *x, size_t n, enum dtype dtype, uint64_t seed)
     }
 }
 
-void shards_draw(uint64_t seed)
+static void shards_draw(uint64_t seed)
 {
     EACH_GPU(g) {
         uint64_t own = seed + ((uint64_t)(g->rank + 1) << 44);
@@ -161,7 +137,7 @@ void shards_draw(uint64_t seed)
     }
 }
 
-void shard_take(int i, enum array which, size_t first, size_t n, void *to)
+static void shard_take(int i, enum array which, size_t first, size_t n, void *to)
 {
     const struct gpu *g = &gpus[i];
     size_t row = which == ARRAY_O ? whole.head_dim_v * number() : sizeof(float);
@@ -170,7 +146,7 @@ void shard_take(int i, enum array which, size_t first, size_t n, void *to)
     CUDA_CHECK(cudaMemcpy(to, from + first * row, n * row, cudaMemcpyDeviceToHost));
 }
 
-double shards_attention(void)
+static double shards_attention(void)
 {
     double longest = 0;
     EACH_GPU(g) {
@@ -188,3 +164,32 @@ double shards_attention(void)
     }
     return longest;
 }
+
+extern "C" const struct kind_of_rank gpus_as_ranks = {
+    .name = "GPU",
+    .stage = "05_flash_cuda",
+    .kernel = &tuned_cuda,
+    .features = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT,
+    .device = ON_GPU,
+    /* part_tuned() and part_split() give lse = m + log l in one float, which rounds log l by
+     * u |m|: that is the relative error of a part's weight. */
+    .max_score = 1000,
+    .example = {.op = OP_ATTENTION, .heads_q = 16, .seqlen_q = 65536, .head_dim = 128},
+    .quick = 8192,
+    .least_calls = 5,
+    .most_calls = 20,
+    .open = team_open,
+    .close = team_close,
+    .shards_new = shards_new,
+    .shards_free = shards_free,
+    .array = shard_array,
+    .write = shard_write,
+    .draw = shards_draw,
+    .attention = shards_attention,
+    .take = shard_take,
+    .bytes = shard_bytes,
+    .ceiling = ranks_ceiling,
+    .alone = alone,
+    .alone_done = alone_done,
+    .timeline = timeline_write,
+};

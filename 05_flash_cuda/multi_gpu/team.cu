@@ -65,7 +65,7 @@ static void open_gpu(struct gpu *g)
         for (cudaEvent_t &event : steps) CUDA_CHECK(cudaEventCreate(&event));
 }
 
-const char *ranks_open(void)
+const char *team_open(void)
 {
     const char *why = missing();
     ncclUniqueId id;
@@ -95,7 +95,7 @@ static void close_gpu(struct gpu *g)
         for (cudaEvent_t event : steps) CUDA_CHECK(cudaEventDestroy(event));
 }
 
-void ranks_close(void)
+void team_close(void)
 {
     NCCL_CHECK(ncclGroupStart());
     EACH_GPU(g) NCCL_CHECK(ncclCommDestroy(g->comm));

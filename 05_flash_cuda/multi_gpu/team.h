@@ -1,7 +1,7 @@
 /* team.h: the GPUs of this process, their shards of the problem, and NCCL between all.
  *
- * What common/core/ranks/shards.h asks of a rank stands in team.cu (finding and connecting GPUs),
- * shard.cu (their memory) and turns.cu (one of them alone, for bench). */
+ * What common/core/ranks/shards.h asks of a rank (struct kind_of_rank) stands in team.cu (finding
+ * and connecting GPUs), shard.cu (their memory) and turns.cu (one of them alone, for bench). */
 #ifndef TEAM_H
 #define TEAM_H
 
@@ -47,6 +47,13 @@ static inline bool gpu_set(const struct gpu *g)
 
 /* Seconds until a call counts as hung: grows with the work. */
 extern double team_patience;
+
+/* team.cu and turns.cu, as struct kind_of_rank says. */
+const char *team_open(void);
+void team_close(void);
+int alone(const struct problem *p, double *seconds);
+int alone_done(struct measurement *m);
+const char *timeline_write(const char *path);
 
 /* Waits until every GPU of this process has done what was enqueued.  An error of NCCL, or no
  * end within team_patience, ends all processes with one line. */

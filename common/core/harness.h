@@ -162,6 +162,7 @@ struct stage {
     const struct strategy *strategies; /* of several ranks: values of --strategy; name NULL ends */
     /* check, bench or run (`verb`, a bit of program/options.h) on several ranks: with --gpus, or
      * always where the program is of several ranks. */
+    const struct kind_of_rank *kind_of_rank; /* ranks/shards.h */
     int (*on_ranks)(const struct stage *stage, unsigned verb, const struct options *opt);
     const char *ranks;             /* "3 ranks": a program of several; else NULL */
 };

@@ -21,11 +21,11 @@ endif
 ifeq ($(NCCL),0)
 MULTI_GPU_O := $(RANKS_ROOM)/none.o
 else
-MULTI_GPU_CU := $(wildcard $(MULTI_GPU)/*.cu)
+MULTI_GPU_CU := $(filter-out %/processes.cu,$(wildcard $(MULTI_GPU)/*.cu))
 MULTI_GPU_PARTS := $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o) $(RANKS_O)
 MULTI_GPU_O := $(MULTI_GPU_PARTS) $(RANKS_ROOM)/world_one.o
 NCCL_LIBS := $(NCCL_SO) -Wl,-rpath,$(dir $(NCCL_SO))
-$(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): private NVFLAGS += -I$(dir $(NCCL_H))
+$(patsubst %.cu,$(BUILD)/obj/%.cuda.o,$(wildcard $(MULTI_GPU)/*.cu)): private NVFLAGS += -I$(dir $(NCCL_H))
 $(MULTI_GPU_CU:%.cu=$(BUILD)/obj/%.cuda.o): private override CUDA_ARCH := 90a
 endif
 
@@ -38,7 +38,7 @@ ifneq ($(and $(MPICC),$(filter-out 0,$(NCCL)$(NCCL_LIBS))),)
 NCCL_MPI := $(BUILD)/05_flash_cuda_mpi
 cuda: $(NCCL_MPI)
 
-$(NCCL_MPI): $(WORLD_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
+$(NCCL_MPI): $(BUILD)/obj/$(MULTI_GPU)/processes.cuda.o $(WORLD_MPI_O) $(MULTI_GPU_PARTS) $(COMMON_O) \
              $(filter-out $(MAINS),$(call objects_of,05_flash_cuda))
 	$(call says,link ,$@)
 	$(Q)$(with_cc) $(FAST) $(CFLAGS) $^ $(LIBS) $(NCCL_LIBS) -lstdc++ -o $@

@@ -20,13 +20,13 @@ struct calls { double seconds[MOST * MOST_STRATEGIES]; int n; };
  * another: GPUs that compute without a pause lower their clocks after a while. */
 static void rest(double seconds)
 {
-    if (kind_of_rank.device == ON_GPU) usleep((useconds_t)(1e6 * fmin(fmax(seconds, 0.005), 0.1)));
+    if (kind->device == ON_GPU) usleep((useconds_t)(1e6 * fmin(fmax(seconds, 0.005), 0.1)));
 }
 
 static double one_call(void)
 {
     world_max(0); /* all processes are ready */
-    return world_max(shards_attention());
+    return world_max(kind->attention());
 }
 
 /* Calls of one GPU and of all in turn, so that both find the machine in the same state. */
@@ -34,11 +34,11 @@ static void take_turns(const struct problem *p, struct calls *all, struct calls 
 {
     double last = one_call(), single;
     int n = last > 0 ? (int)fmin(1 / last, MOST) : MOST; /* the same on every process */
-    if (n < kind_of_rank.least_calls) n = kind_of_rank.least_calls;
-    if (n > kind_of_rank.most_calls) n = kind_of_rank.most_calls;
+    if (n < kind->least_calls) n = kind->least_calls;
+    if (n > kind->most_calls) n = kind->most_calls;
     for (int i = -1; i < n; i++) {
         rest(last);
-        if (world.first == 0 && alone(p, &single)) {
+        if (world.first == 0 && kind->alone && kind->alone(p, &single)) {
             rest(single);
             if (i >= 0) one->seconds[one->n++] = single;
         }
@@ -54,7 +54,7 @@ static const char *report(struct measurement *m, struct calls *calls, int ranks,
     char more[64];
     m->bytes_predicted = attention_io_bytes(&m->p);
     m->bytes_measured = m->max_err = m->allowed_err = NAN;
-    snprintf(more, sizeof more, "  %d %s%s, %.1f MB each", ranks, kind_of_rank.name,
+    snprintf(more, sizeof more, "  %d %s%s, %.1f MB each", ranks, kind->name,
              ranks > 1 ? "s" : "", 1e-6 * m->peak_bytes);
     return bench_report(m, &t, 0, more, csv);
 }
@@ -65,18 +65,18 @@ static int bench_strategy(const struct strategy *s, struct measurement m, struct
     static struct calls all;
     char name[64];
     all.n = 0;
-    int status = world_agree(shards_new(&m.p, s), FAILED);
+    int status = world_agree(kind->shards_new(&m.p, s), FAILED);
     if (!status) {
-        shards_draw(7);
+        kind->draw(7);
         take_turns(&m.p, &all, one);
-        m.peak_bytes = world_max(shard_bytes());
+        m.peak_bytes = world_max(kind->bytes());
         snprintf(name, sizeof name, "%s-%d", s->name, world.ranks);
         m.variant = name;
         const char *why = world.first ? NULL : report(&m, &all, world.ranks, csv);
-        if (!why && timeline) why = timeline_write(timeline);
+        if (!why && timeline && kind->timeline) why = kind->timeline(timeline);
         status = world_agree(why, FAILED);
     }
-    shards_free();
+    kind->shards_free();
     return status;
 }
 
@@ -85,7 +85,7 @@ static int bench_strategy(const struct strategy *s, struct measurement m, struct
 static int is_wanted(const struct strategy *s, const struct problem *p, const char *given)
 {
     if (given) return !strcmp(s->name, given);
-    if (kind_of_rank.device != ON_GPU) return 1;
+    if (kind->device != ON_GPU) return 1;
     return s->is_ring ? p->seqlen_q >= 64 : p->seqlen_q <= 4096;
 }
 
@@ -93,10 +93,10 @@ static int bench_all(const struct stage *stage, const struct options *opt,
                      const struct problem *p, struct csv *csv)
 {
     static struct calls one;
-    struct measurement m = {.stage = kind_of_rank.stage, .p = *p, .device = kind_of_rank.device};
+    struct measurement m = {.stage = kind->stage, .p = *p, .device = kind->device};
     int status = 0;
     world_max(0);
-    m.ceiling = world_sum(ranks_ceiling(&m)); /* all at the same time */
+    m.ceiling = world_sum(kind->ceiling(&m)); /* all at the same time */
     m.threads = (int)world_sum(m.threads);
     for (const struct strategy *s = stage->strategies; s->name && !status; s++)
         if (is_wanted(s, p, opt->strategy))
@@ -104,15 +104,15 @@ static int bench_all(const struct stage *stage, const struct options *opt,
     m.ceiling /= world.ranks;
     m.threads = 1;
     const char *why = NULL;
-    if (world.first == 0 && alone_done(&m) && !status && one.n) why = report(&m, &one, 1, csv);
+    if (world.first == 0 && kind->alone_done && kind->alone_done(&m) && !status && one.n) why = report(&m, &one, 1, csv);
     return status ? status : world_agree(why, FAILED);
 }
 
 int bench_on_ranks(const struct stage *stage, const struct options *opt)
 {
     const struct variant *v = stage->variants[0];
-    struct problem example = kind_of_rank.example, p;
-    if (opt->quick) example.seqlen_q = kind_of_rank.quick;
+    struct problem example = kind->example, p;
+    if (opt->quick) example.seqlen_q = kind->quick;
     p = bench_heads(opt, &example);
     p.dtype = opt->has_dtype ? opt->dtype : v->types & TYPE(F32) ? F32 : BF16;
     p.scale = 1 / sqrtf((float)p.head_dim);
@@ -121,7 +121,7 @@ int bench_on_ranks(const struct stage *stage, const struct options *opt)
     if (opt->rows || opt->cols || (opt->has_op && opt->op != OP_ATTENTION))
         return complain(stage, "bench: several ranks compute attention alone");
     if (variant_refuses(v, &p))
-        return complain(stage, "several %ss do not support %s", kind_of_rank.name,
+        return complain(stage, "several %ss do not support %s", kind->name,
                         variant_refuses(v, &p));
     const char *why = NULL;
     char text[512];

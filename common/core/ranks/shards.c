@@ -13,6 +13,7 @@ enum { SKIPPED = 77 };
 struct problem whole;
 const struct strategy *strategy;
 const float *whole_bias;
+const struct kind_of_rank *kind;
 
 static size_t heads_of(enum array which)
 {
@@ -35,11 +36,11 @@ static void fill(const struct arrays *a)
             int is_q = which == ARRAY_Q, rank = world.first + i;
             size_t all = is_q ? whole.seqlen_q : whole.seqlen_k, row = row_of(which);
             struct chunks c = (is_q ? queries_of : keys_of)(strategy, &whole, rank, world.ranks);
-            char *to = shard_array(i, which);
+            char *to = kind->array(i, which);
             const char *from = array_of(a, which);
             for (size_t h = 0; h < heads_of(which); h++)
                 for (int k = 0; k < CHUNKS; to += range_size(c.at[k++]) * row)
-                    shard_write(i, to, from + (h * all + c.at[k].first) * row,
+                    kind->write(i, to, from + (h * all + c.at[k].first) * row,
                                 range_size(c.at[k]) * row);
         }
 }
@@ -57,7 +58,7 @@ static void gather(enum array which, void *array)
         for (size_t h = 0; h < heads_of(which) && n; h++) {
             char *head = (char *)array + h * whole.seqlen_q * row;
             if (!here && world.first) continue;
-            if (here) shard_take(i, which, h * n, n, rows);
+            if (here) kind->take(i, which, h * n, n, rows);
             if (owner) world_send(rows, n * row, owner);
             memcpy(head + c.at[FRONT].first * row, rows, front * row);
             memcpy(head + c.at[BACK].first * row, rows + front * row, (n - front) * row);
@@ -72,14 +73,14 @@ static void gather(enum array which, void *array)
 
 static void compute(const struct strategy *s, const struct problem *p, const struct arrays *a)
 {
-    const char *why = shards_new(p, s);
+    const char *why = kind->shards_new(p, s);
     if (why) world_abort(why);
     whole_bias = a->bias;
     fill(a);
-    shards_attention();
+    kind->attention();
     gather(ARRAY_O, a->o);
     gather(ARRAY_LSE, a->lse);
-    shards_free();
+    kind->shards_free();
 }
 
 enum { MOST_STRATEGIES = 4 };
@@ -97,19 +98,20 @@ struct stage stage_of_ranks(const struct stage *stage)
     static struct variant variants[MOST_STRATEGIES];
     static const struct variant *list[MOST_STRATEGIES + 1];
     static char ranks[32];
-    const struct variant *kernel = kind_of_rank.kernel;
+    kind = stage->kind_of_rank;
+    const struct variant *kernel = kind->kernel;
     strategies = stage->strategies;
     for (int i = 0; strategies[i].name; i++) {
         variants[i] = (struct variant){
             .name = strategies[i].name, .idea = strategies[i].idea, .device = ON_CPU,
             .least_arch = kernel->least_arch, .only_arch = kernel->only_arch, .all_cores = 1,
-            .types = kernel->types, .supports = kernel->supports & kind_of_rank.features,
-            .max_score = fminf(kernel->max_score, kind_of_rank.max_score), .masked_rows = kernel->masked_rows,
+            .types = kernel->types, .supports = kernel->supports & kind->features,
+            .max_score = fminf(kernel->max_score, kind->max_score), .masked_rows = kernel->masked_rows,
             .isolates_v = kernel->isolates_v, .refuses = kernel->refuses,
             .does = {{OP_ATTENTION, functions[i]}}};
         list[i] = &variants[i];
     }
-    snprintf(ranks, sizeof ranks, "%d %s%s", world.ranks, kind_of_rank.name,
+    snprintf(ranks, sizeof ranks, "%d %s%s", world.ranks, kind->name,
              world.ranks == 1 ? "" : "s");
     struct stage all = *stage;
     all.variants = list;
@@ -121,12 +123,12 @@ int verb_on_ranks(const struct stage *stage, unsigned verb, const struct options
 {
     struct stage all = stage_of_ranks(stage);
     struct options o = *opt;
-    int status = world_agree(ranks_open(), SKIPPED);
+    int status = world_agree(kind->open ? kind->open() : NULL, SKIPPED);
     if (status) return status;
     if (o.strategy) o.variant = o.strategy;
     status = verb == IN_CHECK ? check_stage(&all, &o)
              : verb == IN_RUN ? run_on_ranks(&all, &o)
                               : bench_on_ranks(&all, &o);
-    ranks_close();
+    if (kind->close) kind->close();
     return status;
 }

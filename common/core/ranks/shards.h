@@ -2,7 +2,7 @@
  *
  * A shard is what one rank holds of a problem: some queries, some keys (schedule.h).  The verbs
  * fill shards, compute, and take the answers out.  04_monoid_tiled_cpu/mpi does it with processes,
- * 05_flash_cuda/multi_gpu with GPUs; each defines what stands under "a rank's own". */
+ * 05_flash_cuda/multi_gpu with GPUs; each has a struct kind_of_rank. */
 #ifndef SHARDS_H
 #define SHARDS_H
 
@@ -15,8 +15,7 @@
 extern "C" {
 #endif
 
-/* --- A rank's own. --- */
-
+/* What a rank is.  A function that may be NULL has nothing to do there. */
 struct kind_of_rank {
     const char *name;             /* "rank", "GPU" */
     const char *stage;            /* in the CSV */
@@ -27,41 +26,33 @@ struct kind_of_rank {
     struct problem example;       /* what bench measures unasked */
     size_t quick;                 /* its queries and keys with --quick */
     int least_calls, most_calls;  /* of a measurement */
+    /* NULL, or why this machine cannot: "skipped: ..."  The function may be NULL. */
+    const char *(*open)(void);
+    void (*close)(void);          /* may be NULL */
+    /* Memory for the shards of this process's ranks.  NULL, or why not. */
+    const char *(*shards_new)(const struct problem *whole, const struct strategy *s);
+    void (*shards_free)(void);
+    /* Where q, k or v of shard i of this process begins: [heads of all batches, its rows, width],
+     * and how its memory is written. */
+    void *(*array)(int i, enum array which);
+    void (*write)(int i, void *to, const void *from, size_t bytes);
+    void (*draw)(uint64_t seed);  /* normal numbers into all of q, k and v */
+    /* Computes on all ranks and waits; where one fails, all end.  Returns the seconds from the
+     * first start to the last end of this process's ranks. */
+    double (*attention)(void);
+    /* n rows of the answer of shard i, o or lse, from row `first` on (counted over its heads). */
+    void (*take)(int i, enum array which, size_t first, size_t n, void *to);
+    double (*bytes)(void);        /* most that a rank had in use since shards_new() */
+    /* What this process's ranks can do at most.  Sets m's kind, and their number of threads. */
+    double (*ceiling)(struct measurement *m);
+    /* One GPU alone, in turns with all: sets *seconds of a call and returns 1; 0: not measured.
+     * alone_done() frees it; 1: it has set m's variant and bytes.  Both may be NULL. */
+    int (*alone)(const struct problem *p, double *seconds);
+    int (*alone_done)(struct measurement *m);
+    /* Appends what each GPU did when in the last call.  NULL or why not.  May be NULL. */
+    const char *(*timeline)(const char *path);
 };
-extern const struct kind_of_rank kind_of_rank;
-extern const struct stage stage_on_mpi; /* of the program that mpirun starts */
-
-/* NULL, or why this machine cannot: "skipped: ..." */
-const char *ranks_open(void);
-void ranks_close(void);
-
-/* Memory for the shards of this process's ranks.  NULL, or why not. */
-const char *shards_new(const struct problem *whole, const struct strategy *s);
-void shards_free(void);
-
-/* Where q, k or v of shard i of this process begins: [heads of all batches, its rows, width]. */
-void *shard_array(int i, enum array which);
-void shard_write(int i, void *to, const void *from, size_t bytes); /* into the shard's memory */
-void shards_draw(uint64_t seed); /* normal numbers into all of q, k and v */
-
-/* Computes on all ranks and waits; where one fails, all end.  Returns the seconds from the first
- * start to the last end of this process's ranks. */
-double shards_attention(void);
-
-/* n rows of the answer of shard i, o or lse, from row `first` on (counted over all its heads). */
-void shard_take(int i, enum array which, size_t first, size_t n, void *to);
-
-double shard_bytes(void); /* most that a rank of this process had in use since shards_new() */
-
-/* What this process's ranks can do at most.  Sets m's kind, and their number of threads. */
-double ranks_ceiling(struct measurement *m);
-
-/* One GPU alone, in turns with all: sets *seconds of a call and returns 1; 0: not measured. */
-int alone(const struct problem *p, double *seconds);
-int alone_done(struct measurement *m); /* frees it; 1: sets its variant and bytes */
-
-/* Appends what each GPU did when in the last call.  NULL or why not. */
-const char *timeline_write(const char *path);
+extern const struct kind_of_rank *kind; /* that of the present stage */
 
 /* --- The same for all: shards.c, bench.c, run.c. --- */
 

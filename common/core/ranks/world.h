@@ -45,6 +45,9 @@ void world_abort(const char *why) __attribute__((noreturn));
  * world_mpi.c: the same on the processes of mpirun.  In none.c: why it cannot be. */
 int on_ranks(const struct stage *stage, unsigned verb, const struct options *opt);
 
+/* The program that mpirun starts. */
+int main_on_mpi(int argc, char **argv, const struct stage *stage);
+
 #ifdef __cplusplus
 }
 #endif

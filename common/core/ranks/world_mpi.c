@@ -93,7 +93,7 @@ static int place_on_machine(void)
     return place;
 }
 
-int main(int argc, char **argv)
+int main_on_mpi(int argc, char **argv, const struct stage *stage)
 {
     int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &world.ranks);
     world.local = 1;
     world.place = place_on_machine();
-    present = stage_of_ranks(&stage_on_mpi);
+    present = stage_of_ranks(stage);
     complain_silently(world.first > 0);
     if (world.first && !freopen("/dev/null", "w", stdout)) MPI_Abort(MPI_COMM_WORLD, 1);
     int status = stage_main(argc, argv, &present);
