@@ -44,10 +44,11 @@ static void fill(const void *x, size_t n, float value)
     for (size_t j = 0; j < n; j++) ((float *)(size_t)x)[j] = value;
 }
 
-/* Of n equal scores one lost: every probability is 1 / (n - 1).  Of 2^20 one in 500. */
+/* Of n equal scores one lost: every probability is 1 / (n - 1).  Of 2^20 one in 25: there the roundings
+ * of a plain sum of e^s, all alike, are as much as one in 50. */
 Test(losses, terms_of_the_denominator)
 {
-    static const struct { size_t n; double lost; } rows[] = {{4096, 1 / 4095.0}, {1 << 20, 2e-3}};
+    static const struct { size_t n; double lost; } rows[] = {{4096, 1 / 4095.0}, {1 << 20, 0.04}};
     for (int i = 0; i < 2; i++)
         for (enum op op = OP_SOFTMAX; op <= OP_LOGSOFTMAX; op++) {
             struct inputs *in = inputs_of(rows_of(op, 1, rows[i].n), EQUAL, F32);
@@ -197,6 +198,49 @@ Test(losses, a_key_or_a_hundred_thousandth_of_the_scale)
             cr_expect(!accepts_of(in, &masked, ARRAY_O, (struct change){0}), "%zu", sizes[i]);
             cr_expect(type || i || !accepts_of(in, &scaled, ARRAY_O, (struct change){0}),
                       "beyond 127 keys, storing the scores errs as much");
+            inputs_free(in);
+        }
+}
+
+/* Is the answer with the values of two keys exchanged accepted? */
+static int accepts_exchanged(struct inputs *in, size_t i, size_t j)
+{
+    size_t dv = in->problem.head_dim_v;
+    float *v = (float *)(size_t)in->arrays.v;
+    struct standard *s = standard_new(&in->problem, &in->arrays);
+    for (size_t c = 0; c < dv; c++) {
+        float x = v[i * dv + c];
+        v[i * dv + c] = v[j * dv + c], v[j * dv + c] = x;
+    }
+    struct standard *t = standard_new(&in->problem, &in->arrays);
+    struct outputs out = outputs_new(&in->problem);
+    for (int k = 0; k < N_ARRAYS; k++)
+        for (size_t e = 0; e < out.array[k].n; e++)
+            dtypes[F32].store(out.array[k].data, e, (float)t->answer[k].want[e]);
+    int ok = compare(s, &out).ok;
+    outputs_free(&out), standard_free(s), standard_free(t);
+    return ok;
+}
+
+/* The rule scales with v, and a large value without weight allows nothing. */
+Test(losses, a_key_of_small_values_beside_a_large_one_without_weight)
+{
+    enum { N = 8192, D = 64 };
+    static const float sizes[] = {1, 1e-3f, 1e-20f, 1e20f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int dead = 0; dead < 2; dead++) {
+            struct inputs *in = inputs_of(heads(N, D), RANDOM, F32);
+            struct problem *p = &in->problem, fewer;
+            p->head_dim_v = 1;
+            float *v = (float *)(size_t)in->arrays.v, *k = (float *)(size_t)in->arrays.k;
+            for (size_t j = 0; j < N; j++) v[j] = sizes[i] * (j % 2 ? 1 : -1) * (1 + 1 / (1 + (float)j));
+            for (size_t t = 0; dead && t < D; t++) k[t] = -100 * ((const float *)in->arrays.q)[t];
+            if (dead) v[0] = 1e4f * sizes[i];
+            fewer = *p, fewer.seqlen_k--;
+            cr_expect(ACCEPTS(in, ARRAY_O, .more = 0));
+            cr_expect(!accepts_of(in, &fewer, ARRAY_O, (struct change){0}), "%g", (double)sizes[i]);
+            cr_expect(!accepts_exchanged(in, 1, 4001), "%g", (double)sizes[i]);
+            cr_expect(!accepts_exchanged(in, 100, 4001), "%g", (double)sizes[i]);
             inputs_free(in);
         }
 }

@@ -99,6 +99,7 @@ struct variant {
     unsigned types;                /* TYPE(F32) | ... */
     unsigned supports;             /* WITH_CAUSAL | ...; 0: no feature at all */
     float max_score;               /* right while every |score| <= max_score; INFINITY: always */
+    size_t max_keys;               /* and seqlen_k <= max_keys; 0: always */
     int masked_rows;               /* a fully masked row gives 0 (o, y) and -INFINITY (lse) */
     int isolates_v;                /* NaN or inf in a masked row of v does not leak; of backward,
                                     * in any of q, k, v and do */

@@ -32,6 +32,7 @@ const char *not_promised(const struct variant *v, const struct prepared *p)
         snprintf(text, sizeof text, "scores up to %.4g", s->max_score);
         return text;
     }
+    if (v->max_keys && s->problem.seqlen_k > v->max_keys) return "that many keys";
     if (s->empty_rows && !v->masked_rows) return "a fully masked row";
     if (!s->v_is_finite && !v->isolates_v) return "NaN or inf in v";
     return NULL;

@@ -1,5 +1,5 @@
 /* reference.h: the right answer of every operation, in double with compensated sums, and
- * for each of its elements a proved bound on the error of a float computation. */
+ * for each of its elements the likely error of a float computation. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
 
@@ -19,13 +19,8 @@ typedef void reference_function(struct standard *r, const struct problem *p,
                                 const struct arrays *a);
 reference_function reference_rows, reference_attention, reference_backward;
 
-/* The rule of acceptance: the allowed errors of a standard whose reference is there. */
-void allow_rows(struct standard *s, const struct arrays *a); /* softmax, log-softmax */
-void allow_mean(struct standard *s, const struct arrays *a);
-void allow_bounds(struct standard *s, const struct arrays *a); /* of fused reductions */
-void allow_attention(struct standard *s, const struct arrays *a);
-void allow_log_form(struct standard *s, const struct arrays *a);
-void allow_backward(struct standard *s, const struct arrays *a);
+/* The rule of acceptance: `likely` becomes `allowed` (allowed.c). */
+void allow(struct standard *s, const struct arrays *a);
 
 /* The inputs of a plain problem as floats: widened.c. */
 struct widened {
@@ -60,16 +55,16 @@ struct query query_of(const struct problem *p, const struct arrays *a, const str
 
 /* Room for one row of scores, and of o: reference_scores.c. */
 struct scratch {
-    double *s, *eta, *slope, *p;              /* (seqlen_k) */
-    double *sum, *low, *mass, *error, *likely; /* (head_dim_v) */
-    int exact;      /* every q.k is a sum of zeros */
-    double through; /* the largest |score| before a soft cap, 0 without one: what it errs by gets
-                     * through where the cap is not flat */
+    double *s, *eta, *slope, *p;  /* (seqlen_k) */
+    double *squares, *partial;    /* (seqlen_k): to work in */
+    double *column;               /* (COLUMNS, head_dim_v): to work in */
+    int exact;                    /* every q.k is a sum of zeros */
 };
+enum { COLUMNS = 13 };
 struct scratch scratch_new(const struct problem *p); /* free(s) frees it */
 
-/* Fills in s and eta, the scores of the row and what they may err by (in u), the slopes of the
- * soft cap, `exact` and `through`.  -INFINITY where the bias masks. */
+/* Fills in s and eta, the scores of the row and what they may err by (in u), the slopes of the soft
+ * cap and `exact`.  -INFINITY where the bias masks. */
 void score_row(struct scratch *w, const struct problem *p, const struct query *x);
 
 #endif

@@ -16,20 +16,19 @@
  *   sink         one more term exp(sink) of l, without a value
  *   soft cap     the scaled score x becomes c tanh(x / c), then the bias is added
  *
- * Error bounds.  u = 2^-24, n unmasked keys (and the sink), p the exact weights.
- *   weight    x_j = (eta_j + 4 d_j) u, relative, from the score and the argument of exp;
- *             a sum of terms that err by x_j errs by at most sum_j p_j x_j (1 + x_j), and a
- *             logarithm of it by at most the largest x_j
- *   score     eta_j: reference_scores.c.  Where q.k = 0 for all keys the score is the bias
- *             itself, and equal ones err alike: 0 for the largest, else 4 (|s_j| + |m|)
+ * What is allowed (notes/numerics.md, "One theorem"), in units of u = 2^-24, p the exact weights,
+ * h the roundoff of the type:
+ *   keys      sum_j p_j e_j |v_j - o|, e_j = kappa + 4 d_j + eta_j: the exponential, its argument and
+ *             the score.  All scores of a row share q and their errors may be alike, so they are
+ *             systematic.  Where q.k = 0 for all keys the score is the bias itself, and equal
+ *             ones err alike: eta = 0 for the largest, else 4 (|s_j| + |m|)
+ *   sums      sum_roundings() of p_j v_j, four roundings a key (the normalised form has as many), and
+ *             |o| times that of p_j
+ *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike
+ *   lse       the keys' errors under p, those of l, 2 (1 + |ln l|) + |lse| + 2 |m|
+ *   log form  sum_j |v_jc| [eta_j + 2 (n + 4) (|s_j| + |lse| + |m|) + lse error]
  *   sink      eta = 4 |sink|, as of a bias without a product
- *   o         u sum_j p_j |v_jc| [x_j + x_mean + 2 kappa + 2 R (kappa + 1) + D_l + D_o + 3]:
- *             each rescaling is an exp and a product, once in o and once in l.  D_l = n, D_o =
- *             4 n: the normalised form rounds a quotient, two products and a sum for every key
- *   lse       x_mean + u [kappa + D + R (kappa + 1)] + 2 (1 + |ln l|) u
- *             + (|lse| + 2 |m|) u  (2 |m|: a maximum kept in base 2)
- *   log form  sum_j |v_jc| [eta_j u + 2 (n + 4) (|s_j| + |lse| + |m|) u + lse_error]:
- *             the sums of s_j v_j and of v_j have at most n additions and n rescalings */
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +40,9 @@
 /* What the scores of a row add up to. */
 struct sums {
     double m, l, max_v;
-    double x_mean, x_most; /* sum p x (1 + x); the largest x of a key that weighs anything */
-    double max_s;          /* the largest |score| that matters: of a dead key none */
+    double own;            /* sum p e */
+    double x_most;         /* the largest relative error of a key that weighs anything */
+    double of_l;           /* the roundings of l, in units of u */
     double range;          /* the largest finite |score| */
     size_t keys;           /* with a score above -inf */
     size_t n;              /* the same and the sink */
@@ -52,13 +52,19 @@ struct sums {
 /* A weight so small that no error can bring it back to life. */
 static int is_dead(double p, double x, double d) { return p == 0 && x < d - 104; }
 
-/* Adds a key of weight p, at distance d from the maximum, to the means. */
-static void add_weight(struct sums *r, double p, double x, double d, double s)
+/* The relative error of a weight at distance d from the maximum. */
+static double weight_error(double eta, double d)
 {
+    return ROUNDOFF * (KAPPA + ARGUMENT * d + eta);
+}
+
+/* Adds a key of weight p, at distance d from the maximum, to the means. */
+static void add_weight(struct sums *r, double p, double eta, double d)
+{
+    double x = weight_error(eta, d);
     if (is_dead(p, x, d)) return;
-    if (p > 0) r->x_mean += p * x * (1 + x);
+    if (p > 0) r->own += p * x * (1 + fmin(x, 1));
     if (x > r->x_most) r->x_most = x;
-    if (fabs(s) > r->max_s) r->max_s = fabs(s);
 }
 
 /* The maximum and the ranges, before anything is summed.   v_max (n): of each value */
@@ -75,8 +81,6 @@ static struct sums ranges(const struct scratch *w, const double *v_max, size_t n
         if (isfinite(s) && fabs(s) > r.range) r.range = fabs(s);
         if (v_max[j] > r.max_v) r.max_v = v_max[j];
     }
-    r.max_s = r.is_nan ? r.range : 0;
-    if (w->through > r.max_s) r.max_s = w->through;
     return r;
 }
 
@@ -93,29 +97,24 @@ static void normalise(struct scratch *w, struct sums *r, size_t n, double sink)
     }
     r->l = sum_value(&l);
     for (size_t j = 0; j < n; j++) {
-        double d = r->m - w->s[j];
         w->p[j] /= r->l;
-        if (w->s[j] == -INFINITY) continue;
-        double x = ROUNDOFF * (w->eta[j] + ARGUMENT * d);
-        add_weight(r, w->p[j], x, d, w->exact && d == 0 ? 0 : w->s[j]);
+        if (w->s[j] != -INFINITY)
+            add_weight(r, w->p[j], w->eta[j], r->m - w->s[j]);
     }
-    if (sink > -INFINITY) {
-        double d = r->m - sink;
-        add_weight(r, of_sink / r->l, ROUNDOFF * (4 * fabs(sink) + ARGUMENT * d), d, sink);
-    }
+    if (sink > -INFINITY)
+        add_weight(r, of_sink / r->l, 4 * fabs(sink), r->m - sink);
+    r->of_l = sum_roundings(w->p, w->s, n, 1) + 2;
 }
 
-/* sum += weight v, mass += |weight v|, error += |weight v| x; all over dv columns. */
-static void accumulate(struct scratch *w, const float *v, size_t dv, double weight, double x)
+/* sum += weight v, mass += |weight v|; all over dv columns. */
+static void accumulate(struct scratch *w, const float *v, size_t dv, double weight)
 {
-    double *restrict sum = w->sum, *restrict low = w->low;
-    double *restrict mass = w->mass, *restrict error = w->error;
+    double *restrict sum = w->column, *restrict low = sum + dv, *restrict mass = low + dv;
 #pragma omp simd
     for (size_t c = 0; c < dv; c++) {
         double term = weight * v[c];
         sum[c] = two_sum(sum[c], term, &low[c]);
         mass[c] += fabs(term);
-        error[c] += fabs(term) * x;
     }
 }
 
@@ -123,73 +122,137 @@ static void accumulate(struct scratch *w, const float *v, size_t dv, double weig
  * summed plainly. */
 static void finish_sums(struct scratch *w, const struct query *x, size_t dv)
 {
+    double *sum = w->column;
     for (size_t c = 0; c < dv; c++) {
-        w->sum[c] += w->low[c];
-        if (!isnan(w->sum[c])) continue;
-        w->sum[c] = 0;
+        sum[c] += sum[dv + c];
+        if (!isnan(sum[c])) continue;
+        sum[c] = 0;
         for (size_t j = 0; j < x->n; j++)
-            if (w->s[j] != -INFINITY) w->sum[c] += w->p[j] * x->v[j * dv + c];
+            if (w->s[j] != -INFINITY) sum[c] += w->p[j] * x->v[j * dv + c];
     }
 }
 
-/* o = sum_j p_j v_j with its bound. */
+/* The columns of o while its roundings are counted: (dv) each. */
+struct columns {
+    double *o, *partial, *mass, *low, *high, *squares; /* of the sum */
+    double *x1, *x2, *alike, *independent, *rescaled, *from_the_end; /* as in roundings.c */
+    double *keys; /* sum p e |v - o| */
+};
+static struct columns columns_of(const struct scratch *w, size_t dv)
+{
+    double *at = w->column;
+    return (struct columns){at, at + dv, at + 2 * dv, at + 3 * dv, at + 4 * dv, at + 5 * dv,
+                            at + 6 * dv, at + 7 * dv, at + 8 * dv, at + 9 * dv, at + 10 * dv,
+                            at + 11 * dv, at + 12 * dv};
+}
+
+/* The partial sums in the order of the keys: their extent; at each new maximum their size. */
+static void extents_of(struct columns *k, const struct scratch *w, const struct query *x, size_t dv)
+{
+    double m = -INFINITY;
+    memset(k->partial, 0, dv * sizeof(double));
+    for (size_t j = 0; j < x->n; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        if (w->s[j] > m)
+            for (size_t c = 0; c < dv; c++) k->rescaled[c] += fabs(k->partial[c]);
+        m = fmax(m, w->s[j]);
+#pragma omp simd
+        for (size_t c = 0; c < dv; c++) {
+            double term = w->p[j] * x->v[j * dv + c], sum = k->partial[c] += term;
+            k->low[c] = sum < k->low[c] ? sum : k->low[c];
+            k->high[c] = sum > k->high[c] ? sum : k->high[c];
+            k->squares[c] += term * term;
+        }
+    }
+    for (size_t c = 0; c < dv; c++) k->high[c] += sqrt(k->squares[c]) - k->low[c];
+    memset(k->partial, 0, dv * sizeof(double));
+}
+
+/* Key j: its own error, and the rounding of its addition.  high: the extents. */
+static void count_key(struct columns *k, const float *v, size_t dv, double p, double own)
+{
+#pragma omp simd
+    for (size_t c = 0; c < dv; c++) {
+        double term = p * v[c], away = fabs(v[c] - k->o[c]), extent = k->high[c];
+        double size = smaller(extent, fabs(term) / ROUNDOFF), bend = fabs(term - 2 * k->x1[c] + k->x2[c]);
+        double alike = bend <= 4 * ROUNDOFF * extent ? size : 0;
+        k->alike[c] += alike;
+        k->independent[c] += size * (size - alike);
+        k->x2[c] = k->x1[c], k->x1[c] = term;
+        k->partial[c] += term;
+        k->keys[c] += own * away;
+    }
+}
+
+/* The errors of the keys and the roundings of the sums, from the last key to the first. */
+static void count_keys(struct columns *k, const struct scratch *w, const struct sums *s,
+                       const struct query *x, size_t dv)
+{
+    double m = -INFINITY;
+    for (size_t j = x->n; j-- > 0;) {
+        if (w->s[j] == -INFINITY) continue;
+        double d = s->m - w->s[j], p = w->p[j], e = weight_error(w->eta[j], d);
+        if (w->s[j] > m)
+            for (size_t c = 0; c < dv; c++) k->from_the_end[c] += fabs(k->partial[c]);
+        m = fmax(m, w->s[j]);
+        /* an error of e > 1 may give the key any weight up to 1 */
+        if (is_dead(p, e, d)) continue;
+        count_key(k, x->v + j * dv, dv, p, e > 1 ? 1 : p * e * (1 + e));
+    }
+}
+
+/* o = sum_j p_j v_j with its likely error. */
 static void value_row(struct standard *r, struct scratch *w, const struct sums *s,
                       const struct query *x, size_t dv, size_t row)
 {
-    double n = (double)s->n, R = n - 1, flush = 0;
-    for (size_t j = 0; j < x->n; j++) {
-        if (w->s[j] == -INFINITY) continue;
-        double d = s->m - w->s[j], e = ROUNDOFF * (w->eta[j] + ARGUMENT * d);
-        accumulate(w, x->v + j * dv, dv, w->p[j], is_dead(w->p[j], e, d) ? 0 : e * (1 + e));
-        flush += FLUSH * (2 * s->max_v + 2);
-    }
+    const struct dtype_entry *type = &dtypes[r->problem.dtype];
+    double flush = (FLUSH + type->least_step) * (2 * s->max_v + 2) / s->l;
+    double h = type->roundoff, n = (double)s->n;
+    for (size_t j = 0; j < x->n; j++)
+        if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
     finish_sums(w, x, dv);
-    double sums = 2 * KAPPA + 3 + 2 * R * (KAPPA + 1) + 5 * n;
-    double any = both(s->x_mean, rigorous(ROUNDOFF * sums));
+    struct columns k = columns_of(w, dv);
+    memset(k.low, 0, (COLUMNS - 3) * dv * sizeof(double)); /* all but o, partial and mass */
+    extents_of(&k, w, x, dv);
+    count_keys(&k, w, s, x, dv);
     struct answer *o = &r->answer[ARRAY_O];
     for (size_t c = 0, at = row * dv; c < dv; c++, at++) {
-        o->want[at] = w->sum[c];
-        r->o_mass[at] = w->mass[c];
-        o->bound[at] = w->error[c] * (1 + any) + w->mass[c] * any + flush;
-        if (s->x_most > 1 || any == INFINITY) o->bound[at] = INFINITY;
+        double size = fabs(k.o[c]), of_sum = 4 * k.alike[c] + LAMBDA * 2 * sqrt(k.independent[c]) +
+                        (KAPPA + 2) * fmax(k.rescaled[c], k.from_the_end[c]);
+        o->want[at] = k.o[c];
+        o->likely[at] = k.keys[c] + ROUNDOFF * (of_sum + size * (s->of_l + 3)) +
+                        h * (LAMBDA * sqrt(k.squares[c]) + size) + n * flush;
     }
 }
 
 /* |error| of lse: that of the weights, of their sum, of the logarithm and of the addition. */
-static double lse_error(const struct sums *s, enum luck luck)
+static double lse_error(const struct sums *s)
 {
-    double ln_l = log(s->l), D = roundings(luck, (double)s->n - 1);
-    double of_weights = s->x_most > 1 ? s->x_most : s->x_mean;
-    double of_sum = rigorous(ROUNDOFF * (KAPPA + D + D * (KAPPA + 1)));
-    return both(of_weights, of_sum) +
+    double ln_l = log(s->l), of_weights = s->x_most > 1 ? s->x_most : s->own;
+    return both(of_weights, ROUNDOFF * s->of_l) +
            ROUNDOFF * (2 * (1 + fabs(ln_l)) + fabs(s->m + ln_l) + 2 * fabs(s->m));
 }
 
-/* o = sum_j (s_j - lse) v_j with its bound. */
+/* o = sum_j (s_j - lse) v_j with its likely error. */
 static void log_value_row(struct standard *r, struct scratch *w, const struct sums *s,
                           const struct query *x, size_t dv, size_t row)
 {
-    double lse = s->m + log(s->l), n = (double)s->n;
-    double worst = lse_error(s, WORST), likely = lse_error(s, LIKELY);
+    double lse = s->m + log(s->l), of_lse = lse_error(s), n = roundings((double)s->n);
+    struct columns k = columns_of(w, dv);
     for (size_t j = 0; j < x->n; j++) {
         if (w->s[j] == -INFINITY) continue;
         w->p[j] = w->s[j] - lse;
         double size = 2 * ROUNDOFF * (fabs(w->s[j]) + fabs(lse) + fabs(s->m));
-        double of_score = ROUNDOFF * w->eta[j] + 4 * size;
-        accumulate(w, x->v + j * dv, dv, w->p[j], 0);
-        for (size_t c = 0; c < dv; c++) {
-            double v_abs = fabs(x->v[j * dv + c]);
-            w->error[c] += v_abs * (of_score + n * size + worst);
-            w->likely[c] += v_abs * (of_score + roundings(LIKELY, n) * size + likely);
-        }
+        double error = ROUNDOFF * w->eta[j] + (n + 4) * size + of_lse;
+        accumulate(w, x->v + j * dv, dv, w->p[j]);
+        for (size_t c = 0; c < dv; c++) k.keys[c] += fabs((double)x->v[j * dv + c]) * error;
     }
     finish_sums(w, x, dv);
     struct answer *o = &r->answer[ARRAY_O];
+    double h = dtypes[r->problem.dtype].roundoff;
     for (size_t c = 0, at = row * dv; c < dv; c++, at++) {
-        o->want[at] = w->sum[c];
-        r->o_mass[at] = w->mass[c];
-        o->bound[at] = w->error[c] + FLUSH;
-        o->likely[at] = w->likely[c] + FLUSH;
+        o->want[at] = k.o[c];
+        o->likely[at] = k.keys[c] + FLUSH + h * (k.mass[c] + fabs(k.o[c]));
     }
 }
 
@@ -208,21 +271,17 @@ static struct sums attention_row(struct standard *r, const struct problem *p, st
     }
     normalise(w, &s, x->n, (double)x->sink);
     lse->want[row] = s.m + log(s.l);
-    lse->bound[row] = lse_error(&s, WORST);
-    lse->likely[row] = lse_error(&s, LIKELY);
-    r->weight[row] = 1 / s.l;
-    memset(w->sum, 0, 5 * dv * sizeof(double)); /* sum ... likely lie in a row */
+    lse->likely[row] = lse_error(&s);
+    memset(w->column, 0, COLUMNS * dv * sizeof(double));
     if (p->op == OP_LOGSOFTMAX_ATTENTION) log_value_row(r, w, &s, x, dv, row);
     else value_row(r, w, &s, x, dv, row);
     return s;
 }
 
-/* Adds a row to the maxima of its head and to those of the problem. */
-static void count_row(struct standard *r, const struct sums *s, size_t head)
+/* Adds a row to the maximum of the problem. */
+static void count_row(struct standard *r, const struct sums *s)
 {
     double range = s->is_nan ? INFINITY : s->range;
-    if (s->max_s > r->max_s[head]) r->max_s[head] = s->max_s;
-    if (s->max_v > r->max_v[head]) r->max_v[head] = s->max_v;
     if (range > r->max_score) r->max_score = range;
     r->empty_rows += !s->is_nan && s->keys == 0;
 }
@@ -241,11 +300,7 @@ static double *largest_of_values(const struct problem *p, const float *v, int *f
 
 void reference_attention(struct standard *r, const struct problem *p, const struct arrays *a)
 {
-    size_t n_rows = r->answer[ARRAY_LSE].n, heads = p->batch * p->heads_q;
-    r->o_mass = xcalloc(r->answer[ARRAY_O].n, sizeof(double));
-    r->weight = xcalloc(n_rows, sizeof(double));
-    r->max_s = xcalloc(heads, sizeof(double));
-    r->max_v = xcalloc(heads, sizeof(double));
+    size_t n_rows = r->answer[ARRAY_LSE].n;
     struct widened in = widened_new(p, a);
     double *v_max = largest_of_values(p, in.array[ARRAY_V], &r->v_is_finite);
     struct sums *sums = xcalloc(n_rows, sizeof *sums);
@@ -260,7 +315,7 @@ void reference_attention(struct standard *r, const struct problem *p, const stru
         }
         free(w.s);
     }
-    for (size_t row = 0; row < n_rows; row++) count_row(r, &sums[row], row / rows_per_head(p));
+    for (size_t row = 0; row < n_rows; row++) count_row(r, &sums[row]);
     free(sums);
     free(v_max);
     widened_free(&in);

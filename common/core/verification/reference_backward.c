@@ -8,13 +8,16 @@
  * -infinity are left out: nobody looks at their values.  o and lse are the exact ones here;
  * programs read rounded ones.
  *
- * Error bounds, u = 2^-24, h the roundoff of the problem's type (0 for f32), n terms of a sum:
- *   p     x = (eta + 4 |s - lse| + 4 |lse| + kappa) u + h, relative; eta as in the forward pass
- *   dp-D  (dv + 2) u sum (|do v| + |do o|) + h sum |do o|
- *   ds    |ds| (x (1 + x) + 4 u + h) + p error(dp - D), and for a soft cap the error of its slope,
- *         2 (eta / c + 6) u
- *   sums  error of each term, and n u of its size
- * The proofs are those of notes/numerics.md, term by term. */
+ * What is likely (notes/numerics.md), u = 2^-24, h the roundoff of the type (0 for f32):
+ *   p     kappa + 4 |s - lse| u of the same sign for all keys; by chance eta_j u / LAMBDA, and h for dv
+ *   dp    by chance 2 u sqrt(dv) (|dp| + sum |do v|) / 2
+ *   row   lse errs by 4 |lse| u for all keys of a row alike, D by (u sqrt(dv) + h) sqrt(sum do^2 o^2):
+ *         dq errs by the first times dq and by the second times scale sum_j p_j k_j; dk and dv, which
+ *         add up rows, by chance
+ *   ds    4 u, and h by chance; all keys alike: h of the gradient
+ *   sums  each addition u of the partial sum, by chance
+ * by chance: LAMBDA times the root of the sum of squares over the terms.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,83 +25,81 @@
 #include "verification/reference.h"
 #include "verification/reference_sum.h"
 
-/* What one pair of a query and a key adds. */
-struct pair { double p, ds, p_error, ds_error[2]; };
+/* What one pair of a query and a key adds: values, the parts of their errors that may point one way,
+ * and the squares of those by chance.  weight: p times the slope of the cap. */
+struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance; };
 
-/* The row of a query: its own do and lse, D = do . o, and sum |do o|. */
-struct row { const float *d_o; double lse, D, D_mass; };
+/* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
+struct row { const float *d_o; double lse, D, D_chance; };
 
 /* An error that may be infinite, times a size that may be 0. */
 static double times(double error, double size) { return size == 0 ? 0 : error * fabs(size); }
 
-/* What a sum of n terms may err by, relative to the terms: for either luck. */
-static void sum_errors(double n, double of_sum[2])
+/* Adds a term factor x to an element; own, chance: the errors of the factor. */
+static void add(struct answer *to, size_t at, double factor, double x, double own, double chance)
 {
-    for (int luck = WORST; luck <= LIKELY; luck++)
-        of_sum[luck] = ROUNDOFF * (roundings((enum luck)luck, n) + 2);
-}
-
-/* Adds a term factor x to an element; error: of the factor; of_sum: the roundings of the sum. */
-static void add(struct answer *to, size_t at, double factor, double x, const double error[2],
-                const double of_sum[2])
-{
-    double term = factor * x;
-    to->want[at] += term;
-    to->bound[at] += times(error[WORST], x) + fabs(term) * of_sum[WORST];
-    to->likely[at] += times(error[LIKELY], x) + fabs(term) * of_sum[LIKELY];
+    double sum = to->want[at] += factor * x, of_term = times(chance, x);
+    to->likely[at] += times(own, x);
+    to->own[at] += of_term * of_term + 2 * ROUNDOFF * ROUNDOFF * sum * sum;
 }
 
 /* Key j of the row, whose scores are in w. */
 static struct pair pair_of(const struct problem *p, const struct row *row,
                            const struct scratch *w, const float *v, size_t j)
 {
-    double half = dtypes[p->dtype].roundoff, s = w->s[j], c = (double)p->softcap;
-    double dp = 0, v_mass = 0, d = fabs(s - row->lse);
+    double h = dtypes[p->dtype].roundoff, s = w->s[j], c = (double)p->softcap;
+    double dp = 0, v_mass = 0, d = fabs(s - row->lse), slope = w->slope[j];
     for (size_t t = 0; t < p->head_dim_v; t++) {
         dp += (double)row->d_o[t] * v[t];
         v_mass += fabs((double)row->d_o[t] * v[t]);
     }
-    double x = ROUNDOFF * (w->eta[j] + 4 * d + 4 * fabs(row->lse) + KAPPA) + half;
-    double tiny = dtypes[p->dtype].least_step + FLUSH;
+    double own = ROUNDOFF * (4 * d + KAPPA), chance = ROUNDOFF * w->eta[j] / LAMBDA;
+    double x = own + ROUNDOFF * (4 * fabs(row->lse)) + LAMBDA * chance, more = 1 + fmin(x, 1);
+    double least = dtypes[p->dtype].least_step + FLUSH, tiny = least * (1 + fabs(dp) + fabs(row->D));
+    double lse = ROUNDOFF * 4 * fabs(row->lse);
     struct pair r = {.p = exp(s - row->lse)};
-    if (r.p == 0 && x < d - 104) x = 0; /* nothing brings this weight back to life */
-    double of_p = rigorous(x), slope = w->slope[j];
-    double of_slope = c > 0 ? 2 * ROUNDOFF * (w->eta[j] / c + 6) : 0;
-    r.ds = r.p * (dp - row->D) * slope;
-    r.p_error = of_p == INFINITY ? INFINITY : r.p * of_p + tiny;
-    for (int luck = WORST; luck <= LIKELY; luck++) {
-        double n = roundings((enum luck)luck, (double)p->head_dim_v) + 2;
-        double of_dp = n * ROUNDOFF * (v_mass + row->D_mass) + half * row->D_mass;
-        r.ds_error[luck] = fabs(r.ds) * (both(of_p, 4 * ROUNDOFF + half)) + r.p * slope * of_dp +
-                           r.p * fabs(dp - row->D) * of_slope +
-                           tiny * (1 + fabs(dp) + fabs(row->D));
-        if (of_p == INFINITY) r.ds_error[luck] = INFINITY;
-    }
+    if (r.p == 0 && x < d - 104) own = chance = lse = 0; /* nothing brings this weight back to life */
+    r.weight = r.p * slope;
+    r.ds = r.weight * (dp - row->D);
+    r.p_own = r.p * own * more + least;
+    r.p_chance = r.p * sqrt(chance * chance * more * more + lse * lse + h * h);
+    double of_cap = c > 0 ? 2 * ROUNDOFF * (w->eta[j] / c + 6) : 0;
+    double of_dp = ROUNDOFF * (fabs(dp) + v_mass) * sqrt((double)p->head_dim_v + 2);
+    double of_ds = fabs(r.ds) * sqrt(chance * chance * more * more + 2 * h * h);
+    r.ds_own = fabs(r.ds) * (own * more + 4 * ROUNDOFF) + tiny +
+               r.p * fabs(dp - row->D) * of_cap;
+    r.ds_chance = sqrt(of_ds * of_ds + r.weight * r.weight * of_dp * of_dp);
+    if (x > 1 && own > 0) r.p_own = r.ds_own = INFINITY;
     return r;
 }
 
-/* A query's share of dq, dk and dv.   at: where its row of dq begins */
+/* A query's share of dq, dk and dv.   at: where its row of dq begins; weighted (head_dim): 0 */
 static void add_row(struct standard *r, const struct problem *p, const struct row *row,
-                    const struct query *x, const struct scratch *w, size_t at)
+                    const struct query *x, const struct scratch *w, size_t at, double *weighted)
 {
     size_t d = p->head_dim, dv = p->head_dim_v;
-    double scale = (double)p->scale, of_dq[2], of_dk[2];
-    sum_errors((double)x->n, of_dq);
-    sum_errors((double)(p->seqlen_q * (p->heads_q / p->heads_kv)), of_dk);
+    struct answer *dq = &r->answer[ARRAY_DQ];
+    double scale = (double)p->scale, size = fabs(scale), lse = 4 * ROUNDOFF * fabs(row->lse);
     for (size_t j = 0; j < x->n; j++) {
         if (w->s[j] == -INFINITY) continue;
-        struct pair pair = pair_of(p, row, w, x->v + j * dv, j);
-        if (pair.p == 0 && pair.p_error == 0) continue;
-        double ds = pair.ds * scale, of_p[2] = {pair.p_error, pair.p_error};
-        double of_ds[2] = {pair.ds_error[WORST] * fabs(scale),
-                           pair.ds_error[LIKELY] * fabs(scale)};
+        struct pair of = pair_of(p, row, w, x->v + j * dv, j);
+        if (of.p == 0 && of.p_own == 0) continue;
+        double of_row = hypot(of.ds * lse, of.weight * row->D_chance);
+        double dk_chance = size * hypot(of.ds_chance, of_row), ds = of.ds * scale;
         size_t key = x->key + j;
         for (size_t t = 0; t < d; t++) {
-            add(&r->answer[ARRAY_DQ], at + t, ds, x->k[j * d + t], of_ds, of_dq);
-            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], of_ds, of_dk);
+            double k = x->k[j * d + t];
+            add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance);
+            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance);
+            weighted[t] += of.weight * k;
         }
         for (size_t c = 0; c < dv; c++)
-            add(&r->answer[ARRAY_DV], key * dv + c, pair.p, row->d_o[c], of_p, of_dk);
+            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance);
+    }
+    for (size_t t = 0; t < d; t++) {
+        double of_D = size * row->D_chance * weighted[t];
+        dq->likely[at + t] += lse * fabs(dq->want[at + t]);
+        dq->own[at + t] += of_D * of_D;
     }
 }
 
@@ -106,14 +107,21 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
 static void add_sink(struct standard *r, const struct problem *p, const struct row *row,
                      const struct query *query)
 {
-    double sink = (double)query->sink, d = fabs(sink - row->lse), of_sum[2];
-    if (sink == -INFINITY) return;
-    double weight = exp(sink - row->lse);
-    double x = ROUNDOFF * (4 * fabs(sink) + 4 * d + 4 * fabs(row->lse) + KAPPA);
-    double of_D = dtypes[p->dtype].roundoff + ROUNDOFF * ((double)p->head_dim_v + 2);
-    double error = weight * row->D_mass * (rigorous(x) + of_D) + FLUSH, either[2] = {error, error};
-    sum_errors((double)(p->batch * p->seqlen_q), of_sum);
-    add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, either, of_sum);
+    double sink = (double)query->sink, d = fabs(sink - row->lse);
+    if (sink == -INFINITY || !r->answer[ARRAY_DSINKS].n) return;
+    double weight = exp(sink - row->lse), of_lse = 4 * ROUNDOFF * fabs(row->lse) * row->D;
+    double own = ROUNDOFF * (4 * fabs(sink) + 4 * d + KAPPA) * weight * fabs(row->D);
+    double tiny = FLUSH * (1 + fabs(row->D));
+    (void)p;
+    add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, own + tiny,
+        weight * hypot(row->D_chance, of_lse));
+}
+
+/* The errors by chance join the others. */
+static void end_sums(struct answer *of, double h)
+{
+    for (size_t e = 0; e < of->n; e++, of->own[e - 1] = 0)
+        of->likely[e] += LAMBDA * sqrt(of->own[e]) + (4 * ROUNDOFF + h) * fabs(of->want[e]) + FLUSH;
 }
 
 /* All queries of a head.   forward: its answers */
@@ -122,20 +130,26 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
 {
     size_t dv = p->head_dim_v;
     struct scratch w = scratch_new(p);
+    double u_D = ROUNDOFF * sqrt((double)dv + 2) + dtypes[p->dtype].roundoff;
+    double *weighted = xcalloc(p->head_dim, sizeof *weighted);
     for (size_t row = head * p->seqlen_q; row < (head + 1) * p->seqlen_q; row++) {
         const double *o = forward->answer[ARRAY_O].want + row * dv;
         struct query x = query_of(p, a, in, row);
         struct row of = {.d_o = in->array[ARRAY_DO] + row * dv,
                          .lse = forward->answer[ARRAY_LSE].want[row]};
         if (of.lse == -INFINITY) continue;
+        double squares = 0;
         for (size_t c = 0; c < dv; c++) {
-            of.D += (double)of.d_o[c] * o[c];
-            of.D_mass += fabs((double)of.d_o[c] * o[c]);
+            double term = (double)of.d_o[c] * o[c];
+            of.D += term, squares += term * term;
         }
+        of.D_chance = u_D * (sqrt(squares) + ROUNDOFF * fabs(of.D)) + 4 * ROUNDOFF * fabs(of.D);
+        for (size_t t = 0; t < p->head_dim; t++) weighted[t] = 0;
         score_row(&w, p, &x);
-        add_row(r, p, &of, &x, &w, row * p->head_dim);
+        add_row(r, p, &of, &x, &w, row * p->head_dim, weighted);
         if (p->has_sinks) add_sink(r, p, &of, &x);
     }
+    free(weighted);
     free(w.s);
 }
 
@@ -159,6 +173,7 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
         for (size_t b = 0; b < p->batch; b++)
             for (size_t h = kv * group; h < (kv + 1) * group; h++)
                 add_head(r, p, a, &in, forward, b * p->heads_q + h);
+    for (int i = 0; i < N_ARRAYS; i++) end_sums(&r->answer[i], dtypes[p->dtype].roundoff);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
     for (int i = 0; i < N_ARRAYS; i++)

@@ -1,8 +1,13 @@
 /* reference_scores.c: the scores of a row in double, and what a float computation of them
- * may err by, in units of u = 2^-24:
+ * may err by, in units of u = 2^-24: eta_j, the smaller of
  *
- *     eta_j = (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|
+ *     (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|      at most
+ *     LAMBDA sqrt(scale^2 (sum_t P_t^2 + 4 sum_t (q_t k_jt)^2) + 4 s_j^2 + 9 bias_j^2)
  *
+ * The second is likely if the roundings of one product are independent; P_t are the partial sums,
+ * from the end at which they are larger.  Where the d terms are nearly equal their roundings are
+ * alike, and the first stands: (sum_t x_t)^2 <= d sum_t x_t^2 with equality for equal terms only
+ * (Cauchy and Schwarz), and from nine tenths on they count as equal.
  * d roundings of the dot product in any order, three for the scale and log2 e, one for
  * adding the bias, the bias times log2 e.  The slope of a soft cap is at most 1, so it adds
  * only the error of the quotient and of tanh: 6 |c tanh(x / c)|. */
@@ -15,17 +20,18 @@
 struct scratch scratch_new(const struct problem *p)
 {
     size_t n = p->seqlen_k, dv = p->head_dim_v;
-    double *m = xcalloc(4 * n + 5 * dv, sizeof *m), *of_o = m + 4 * n;
+    double *m = xcalloc(6 * n + COLUMNS * dv, sizeof *m), *of_o = m + 6 * n;
     return (struct scratch){.s = m, .eta = m + n, .p = m + 2 * n, .slope = m + 3 * n,
-                            .sum = of_o, .low = of_o + dv, .mass = of_o + 2 * dv,
-                            .error = of_o + 3 * dv, .likely = of_o + 4 * dv};
+                            .squares = m + 4 * n, .partial = m + 5 * n, .column = of_o};
 }
 
-/* s_j = q.k_j and eta_j = sum_t |q_t k_jt|. */
+/* s_j = q.k_j, eta_j = sum_t |q_t k_jt|, squares_j = those of independent roundings. */
 static void products(struct scratch *w, const struct problem *p, const struct query *x)
 {
     double *restrict s = w->s, *restrict mass = w->eta, *restrict low = w->p;
-    for (size_t j = 0; j < x->n; j++) s[j] = low[j] = mass[j] = 0;
+    double *restrict squares = w->squares, *restrict partial = w->partial, *restrict own = w->slope;
+    for (size_t j = 0; j < x->n; j++)
+        s[j] = low[j] = mass[j] = squares[j] = partial[j] = own[j] = 0;
     for (size_t t = 0; t < p->head_dim; t++) {
         const float *k_t = x->kt + t * p->seqlen_k;
         double q_t = x->q[t];
@@ -33,10 +39,14 @@ static void products(struct scratch *w, const struct problem *p, const struct qu
         for (size_t j = 0; j < x->n; j++) { /* the product is exact */
             double term = q_t * k_t[j];
             s[j] = two_sum(s[j], term, &low[j]);
-            mass[j] += fabs(term);
+            mass[j] += fabs(term), own[j] += term * term;
+            partial[j] += s[j], squares[j] += s[j] * s[j];
         }
     }
     for (size_t j = 0; j < x->n; j++) {
+        double from_the_end = s[j] * ((double)p->head_dim * s[j] - 2 * partial[j]);
+        squares[j] += fmax(0, from_the_end) + 4 * own[j];
+        if (s[j] * s[j] >= 0.9 * own[j] * (double)p->head_dim) squares[j] = INFINITY;
         s[j] += low[j];
         if (!isnan(s[j])) continue;
         s[j] = 0; /* an infinity also looks like this: tell them apart */
@@ -49,20 +59,21 @@ void score_row(struct scratch *w, const struct problem *p, const struct query *x
 {
     double rounds = (double)p->head_dim + 3, c = (double)p->softcap, scale = (double)p->scale;
     products(w, p, x);
-    w->exact = 1, w->through = 0;
+    w->exact = 1;
     for (size_t j = 0; j < x->n; j++) {
         double b = x->bias ? x->bias[j] : 0, mass = w->eta[j] * fabs(scale);
-        double s = w->s[j] * scale, of_cap = 0;
+        double s = w->s[j] * scale, of_cap = 0, squares = w->squares[j] * scale * scale;
         w->slope[j] = 1;
         if (b != -INFINITY && mass != 0) w->exact = 0;
         if (c > 0) {
             double t = tanh(s / c);
-            if (b != -INFINITY && fabs(s) > w->through && isfinite(s)) w->through = fabs(s);
             s = c * t;
             w->slope[j] = 1 - t * t;
             of_cap = 6 * fabs(s);
         }
         w->s[j] = b == -INFINITY ? -INFINITY : s + b;
+        squares += 4 * w->s[j] * w->s[j] + 9 * b * b + of_cap * of_cap;
         w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b) + of_cap;
+        w->eta[j] = fmin(w->eta[j], LAMBDA * sqrt(squares)); /* NaN is the worst case */
     }
 }

@@ -5,10 +5,11 @@
  * the relative error of exp in units of u (1 ulp is 2), D additions on the longest path
  * of a sum, R rescalings of what an element contributes.
  *
- * The bounds hold for any order of the keys and any tree of merges:
- *   D <= n - 1   adding an exact zero does not round, so padding does not count
- *   R <= n - 1   each rescaling by a factor other than 1 needs a larger score, and the
- *                roundings of the arguments m_t - m_(t-1) telescope to that of d_j */
+ * The one theorem (notes/numerics.md, "One theorem"): what a sum may err by is
+ *     LAMBDA sqrt(sum of squares)   of roundings that are independent: with n of them, each within
+ *                                   its bound, more with a probability below 2 exp(-LAMBDA^2 / 2)
+ *     + sum of absolute values      of those that may all point one way
+ */
 #ifndef REFERENCE_SUM_H
 #define REFERENCE_SUM_H
 
@@ -63,21 +64,28 @@ static inline double both(double a, double b)
     return a + b + a * b;
 }
 
-/* Roundings of n additions or rescalings: all of them, or as many as are likely to add up
- * where their signs differ (Higham and Mary 2019: with 4 sqrt(n) all but one row in 1500). */
-enum luck { WORST, LIKELY };
-static inline double roundings(enum luck luck, double n)
+#define LAMBDA 4.0
+
+/* fmin() of numbers, without a call. */
+static inline double smaller(double a, double b) { return a < b ? a : b; }
+
+/* The roundings of a sum of n terms x (in units of u): in the order of the keys or against it, one
+ * addition a term.  An addition rounds by at most u |partial sum| and by at most |term|.  Where
+ * three terms in a row lie on a line, closer than the spacing of the sum's floats, their roundings
+ * are alike: those count in full, the others as independent.
+ *   s   (n) scores, or NULL: where one is a new maximum the partial sum is rescaled, which costs
+ *       an exponential and a product
+ *   more   what errs by as much as the sum's own additions: 1, or 4 for all forms of a mean */
+double sum_roundings(const double *x, const double *s, size_t n, double more);
+
+/* Relative error of l = sum p_j, p_j (n) of sum 1 with scores s, in units of 1: of its terms (key
+ * error: kappa + ARGUMENT d_j) and of its additions. */
+static inline double exp_sum_error(double d_mean, const double *p, const double *s, size_t n)
 {
-    double root = 4 * sqrt(n);
-    return luck == LIKELY && root < n ? root : n;
+    return ROUNDOFF * (ARGUMENT * d_mean + KAPPA + sum_roundings(p, s, n, 1));
 }
 
-/* Relative error of l, first order, in units of 1 (not of u).  n: unmasked elements
- * (numerics: d_mean + kappa + D + R (kappa + 1)). */
-static inline double exp_sum_error(double d_mean, size_t n, enum luck luck)
-{
-    double D = roundings(luck, (double)n - 1), R = D;
-    return ROUNDOFF * (ARGUMENT * d_mean + KAPPA + D + R * (KAPPA + 1));
-}
+/* 4 sqrt(n), where that is less than n. */
+static inline double roundings(double n) { return LAMBDA * sqrt(n) < n ? LAMBDA * sqrt(n) : n; }
 
 #endif

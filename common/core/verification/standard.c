@@ -9,24 +9,14 @@
 #include "problem/host_memory.h"
 #include "verification/reference.h"
 
-/* How each operation is checked, in the order of problem/operation.c. */
-static const struct check {
-    /* fills in the right answer and its bounds */
-    void (*reference)(struct standard *s, const struct problem *p, const struct arrays *a);
-    /* sets the allowed errors */
-    void (*allow)(struct standard *s, const struct arrays *a);
-} checks[] = {
-    [OP_SOFTMAX] = {reference_rows, allow_rows},
-    [OP_LOGSOFTMAX] = {reference_rows, allow_rows},
-    [OP_ATTENTION] = {reference_attention, allow_attention},
-    [OP_LOGSOFTMAX_ATTENTION] = {reference_attention, allow_log_form},
-    [OP_MEAN] = {reference_rows, allow_mean},
-    [OP_SCAN] = {reference_attention, allow_attention},
-    [OP_UPDATE] = {reference_attention, allow_attention},
-    [OP_FUSED_REDUCTION] = {reference_rows, allow_bounds},
-    [OP_BACKWARD] = {reference_backward, allow_backward},
-};
-_Static_assert(sizeof checks / sizeof *checks == N_OPS, "each operation's entry");
+/* What fills in the right answer and its likely error, in the order of problem/operation.c. */
+static reference_function *const references[] = {
+    [OP_SOFTMAX] = reference_rows, [OP_LOGSOFTMAX] = reference_rows,
+    [OP_ATTENTION] = reference_attention, [OP_LOGSOFTMAX_ATTENTION] = reference_attention,
+    [OP_MEAN] = reference_rows, [OP_SCAN] = reference_attention,
+    [OP_UPDATE] = reference_attention, [OP_FUSED_REDUCTION] = reference_rows,
+    [OP_BACKWARD] = reference_backward};
+_Static_assert(sizeof references / sizeof *references == N_OPS, "each operation's entry");
 
 struct standard *standard_room(const struct problem *p)
 {
@@ -37,7 +27,7 @@ struct standard *standard_room(const struct problem *p)
         struct answer *of = &s->answer[i];
         if (array_role(p, i) != OUTPUT) continue;
         of->n = array_dense_count(p, i);
-        double **const parts[] = {&of->want, &of->bound, &of->likely, &of->allowed};
+        double **const parts[] = {&of->want, &of->likely, &of->own, &of->allowed};
         for (int k = 0; k < 4; k++) *parts[k] = xcalloc(of->n, sizeof(double));
     }
     return s;
@@ -48,9 +38,9 @@ void standard_free(struct standard *s)
     if (!s) return;
     for (int i = 0; i < N_ARRAYS; i++) {
         struct answer *of = &s->answer[i];
-        free(of->want), free(of->bound), free(of->likely), free(of->allowed);
+        free(of->want), free(of->likely), free(of->own), free(of->allowed);
     }
-    free(s->o_mass), free(s->weight), free(s->max_s), free(s->max_v), free(s->broken);
+    free(s->broken);
     free(s);
 }
 
@@ -135,8 +125,8 @@ static void part_free(struct part *part)
 static struct standard *standard_of_plain(const struct problem *p, const struct arrays *a)
 {
     struct standard *s = standard_room(p);
-    checks[p->op].reference(s, p, a);
-    checks[p->op].allow(s, a);
+    references[p->op](s, p, a);
+    allow(s, a);
     return s;
 }
 

@@ -20,26 +20,6 @@ static float exponentials(float *x, size_t n, float sink, int reverse, float *m)
     return l;
 }
 
-float *yardstick_rows(const struct problem *p, const struct arrays *a, int way)
-{
-    size_t n = p->cols;
-    float *x = widen(a->x, p->dtype, p->rows * n), *y = xcalloc(p->rows * n, sizeof *y);
-#pragma omp parallel for schedule(static) if ((double)(p->rows * n) * 50 > WORTH_THREADS)
-    for (size_t i = 0; i < p->rows; i++) {
-        float *x_i = x + i * n, *y_i = y + i * n, m;
-        for (size_t j = 0; j < n; j++) y_i[j] = x_i[j];
-        float l = exponentials(y_i, n, -INFINITY, way & REVERSE, &m), ln_l = logf(l);
-        for (size_t j = 0; j < n; j++) {
-            float value = p->op == OP_LOGSOFTMAX ? x_i[j] - m - ln_l
-                          : l == 0               ? 0
-                                                 : y_i[j] / l;
-            y_i[j] = dtype_round(p->dtype, value);
-        }
-    }
-    free(x);
-    return y;
-}
-
 float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean_way way)
 {
     float *x = widen(a->x, p->dtype, p->rows * p->cols), *y = xcalloc(p->rows, sizeof *y);
@@ -48,6 +28,7 @@ float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean
             float x_k = x[i * p->cols + k - 1], n = (float)k;
             if (way == OWN_TOTAL) y[i] += x_k;
             else if (way == OWN_WEIGHTED) y[i] = y[i] * ((n - 1) / n) + x_k / n;
+            else if (way == OWN_PRODUCT) y[i] = y[i] * (n - 1) / n + x_k / n;
             else y[i] += (x_k - y[i]) / n;
         }
         if (way == OWN_TOTAL) y[i] /= (float)p->cols;

@@ -22,13 +22,9 @@ enum way {
 #define FEW_RESULTS 4096 /* in a head; of more the worst is no matter of luck, so LANES is
                             left out */
 
-/* Softmax or log-softmax in three float passes; for 16-bit problems the result is rounded
- * to 16 bits.  Returns y [rows, cols], freed by free(). */
-float *yardstick_rows(const struct problem *p, const struct arrays *a, int way);
-
-/* The mean of each row: its total over n, the old mean times (k - 1) / k and x / k, or the old
- * mean and (x - mean) / k. */
-enum mean_way { OWN_TOTAL, OWN_WEIGHTED, OWN_INCREMENT };
+/* The mean of each row: its total over n, the old mean times (k - 1) / k and x / k, times k - 1 and
+ * over k, or the old mean and (x - mean) / k. */
+enum mean_way { OWN_TOTAL, OWN_WEIGHTED, OWN_PRODUCT, OWN_INCREMENT, N_MEAN_WAYS };
 float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean_way way);
 
 /* Attention, its log form, scan or update: scores, maximum, sum, product, all in float; for
