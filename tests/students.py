@@ -16,7 +16,7 @@ from source import exercises  # noqa: E402
 
 EXERCISES = {x.name: x for x in exercises()}
 TOOLS = types.SimpleNamespace(
-    build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O1", strict=False,
+    build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off", strict=False,
     cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -Wno-unknown-pragmas", libs="-lm -lpthread")
 
 
@@ -27,6 +27,26 @@ def tool_words(tools=TOOLS):
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {
+    "reports_the_last_key": ("a1_naive", "*l == INFINITY && r.what == FINE", "*l == INFINITY", "sum_breaks"),
+    "looks_at_terms_only": ("a1_naive", "*l == INFINITY && r.what", "y[j] == INFINITY && r.what", "sum_breaks"),
+    "log_of_softmax": ("a2_safe", "(x[j] - m) - log_l", "logf(expf(x[j] - m) / l)", "log_wide"),
+    "masked_key_multiplied": ("a2_safe", "s[j] != -INFINITY) s[j] +=", "1) s[j] +=", "nan_k"),
+    "state_divided_at_a_report": ("a3_online", "x[i].l == 0 ? 0 : x[i].o[d] / x[i].l;",
+                                  "x[i].l == 0 ? 0 : (x[i].o[d] /= x[i].l);", "ascending"),
+    "nan_compares_false": ("a3_online", "if (s == -INFINITY) return;", "if (!(s > -INFINITY)) return;", "nan_q"),
+    "empty_part_spoils": ("a4_monoid", "    if (y->m == -INFINITY) return;\n", "", "mask_row"),
+    "one_thread_works": ("a4_tiled", "pthread_create(&thread[t], NULL, do_share, &share[t])",
+                         "{ do_share(&share[t]); pthread_create(&thread[t], NULL, idle, NULL); }", "shared_rows"),
+    "slow_sums": ("a4_tiled", "s[j] = fmaf(q_i[d], k_t[d][j], s[j]);",
+                  "{ volatile float x = s[j]; for (int i = 0; i < 40; i++) x = s[j]; s[j] = x + q_i[d] * k_t[d][j]; }", "speed_12"),
+    "keys_without_merge": ("a4_tiled", "for (size_t t = 1; t < copies; t++)", "for (size_t t = copies; t < copies; t++)", "right_keys"),
+    "bank_conflicts": ("a5_fused", "(a.d + 1)", "a.d", "bank_conflicts"),
+    "lanes_load_rows": ("a5_fused", "k[e / a.d * (a.d + 1) + e % a.d] = a.k[j_0 * a.d + e];",
+                        "{ int r = e % n, c = e / n; k[r * (a.d + 1) + c] = a.k[(j_0 + r) * a.d + c]; }", "coalesced"),
+    "each_warp_loads": ("a5_fused", "for (int e = threadIdx.x; e < n * a.d; e += WARPS * 32)",
+                        "for (int e = lane; e < n * a.d; e += 32)", "loaded_once"),
+    "no_second_barrier": ("a5_fused", "        __syncthreads(); /* the tile is complete */\n", "", "random"),
+    "splits_overwrite": ("a5_fused", "t < a.splits; t++) {", "t < 1; t++) {", "splits"),
     "barrier_missing_before_overwrite": (
         "load_tile", "    __syncthreads(); /* nobody reads the previous tile any more */\n", "", "many_tiles"),
     "barrier_missing_after": ("load_tile", "    __syncthreads(); /* the tile is complete */\n", "", "one_tile"),
@@ -122,7 +142,7 @@ def mistaken(student):
     name, old, new, _ = MISTAKES[student]
     text = solution(name)
     assert old in text, f"{student}: '{old}' is not in the solution of {name} any more"
-    return name, text.replace(old, new)
+    return name, text.replace(old, new).replace("static void *do_share", "static void *idle(void *x) { return x; }\nstatic void *do_share")
 
 
 HONEST = {

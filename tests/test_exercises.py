@@ -11,7 +11,7 @@ from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS
 
 import cases
 import child
-from grade import Grader
+from grade import Grader, plain
 from judge import Judge
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
@@ -75,7 +75,7 @@ def test_honest_file_is_right_however_it_looks(how):
     grader = Grader(TOOLS)
     try:
         grader.counted = {"online_step": ["random"]}
-        found = grader.mark_of(EXERCISES["online_step"], HONEST[how](solution("online_step")), 0, [])
+        found = grader.mark_of(EXERCISES["online_step"], plain(HONEST[how](solution("online_step"))), 0, [])
     finally:
         grader.close()
     assert found["marks"] == 10, found

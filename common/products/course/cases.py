@@ -110,6 +110,19 @@ def attend(q, k, v, bias, causal, scale):
     return np.array([o for o, _ in rows]), np.array([x for _, x in rows]), s
 
 
+def head_wants(h):
+    """o and lse of a head."""
+    q, k, v, bias, causal, scale = h
+    o, lse, s = attend(*(x.astype(np.float64) for x in (q, k, v)), bias, causal, scale)
+    o_32, lse_32, _ = attend(q, k, v, bias, causal, scale)
+    with np.errstate(all="ignore"):
+        err, err_lse = (2 * np.nanmax(np.where(np.isfinite(x), np.abs(y - x), 0), initial=0)
+                        for x, y in ((o, o_32), (lse, lse_32)))
+    large = finite_most(s)
+    return {"o": (o, err + (4e-6 + 2 * large * 2 ** -24) * finite_most(v)),
+            "lse": (lse, err_lse + 4e-6 + 4 * large * 2 ** -24)}
+
+
 # --- the numbers ---
 
 RISE = {"ascending": (-30, 30), "descending": (30, -30)}

@@ -5,7 +5,6 @@
 
 serve(what, a, b, floats) answers the child's questions: floats, or None: there is no more.  Whatever
 comes is read as numbers of the length that was asked for; anything else raises Wrong."""
-import collections
 import os
 import pathlib
 import select
@@ -37,14 +36,13 @@ class Died(Wrong):
     """The process has ended, or had to be ended."""
 
 
-Used = collections.namedtuple("Used", "total busiest")
-
-
 class Child:
-    """options: of jail.c.  used: processor seconds of the last timed call."""
+    """options: of jail.c.  ceiling(threads): the judge's yardstick, multiply-adds a second.
+    shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
 
-    def __init__(self, jail, program, folder, options=(), seconds=CPU_S):
-        self.words, self.seconds, self.used = pathlib.Path(folder) / "printed", seconds, None
+    def __init__(self, jail, program, folder, options=(), ceiling=None):
+        self.words, self.ceiling = pathlib.Path(folder) / "printed", ceiling
+        self.spent = None  # during a timed call: processor seconds of each thread
         ours, theirs = socket.socketpair()
         with theirs, open(self.words, "wb") as words:
             self.process = subprocess.Popen(
@@ -97,7 +95,9 @@ class Child:
         """Until the socket is ready, or too much time has been used."""
         poll = select.poll()
         poll.register(self.socket, event)
-        while not poll.poll(200):
+        while not poll.poll(200 if self.spent is None else 2):
+            if self.spent is not None:
+                self.spent |= self.threads()
             if self.cpu() > self.until[0] or time.monotonic() > self.until[1]:
                 self.ended("took too long")
             if self.process.poll() is not None and event == select.POLLOUT:
@@ -140,17 +140,36 @@ class Child:
                 pass
         return found
 
-    def call(self, numbers, inputs, lengths, serve=None, timed=False):
+    def timed(self, threads, numbers, inputs, lengths):
+        """The outputs, and the processor seconds of the busiest thread between the request and the whole
+        answer.  Of a thread that has ended they are those of a moment before; all together they had no less
+        than their sum over all threads allowed."""
+        def begin():
+            self.spent, self.before, self.begin = {}, self.threads(), self.cpu()
+
+        try:
+            found = self.call(numbers, inputs, lengths, begin=begin)
+            os.kill(self.process.pid, signal.SIGSTOP)  # what it does from now on changes nothing
+            self.spent |= self.threads()
+            busiest = max(x - self.before.get(thread, 0) for thread, x in self.spent.items())
+            total = self.cpu() - self.begin
+            os.kill(self.process.pid, signal.SIGCONT)
+        finally:
+            self.spent = None
+        self.shared = total / threads / max(busiest, total / threads)
+        return found, max(busiest, total / threads)
+
+    def call(self, numbers, inputs, lengths, serve=None, begin=None):
         """The outputs, arrays of these lengths."""
         arrays = [np.ascontiguousarray(x, np.float32) for x in inputs]
-        self.until = self.cpu() + self.seconds, time.monotonic() + WALL_S + self.seconds
+        self.until = self.cpu() + CPU_S, time.monotonic() + WALL_S
         sizes = [x.size for x in arrays] + [int(n) for n in lengths]
-        self.send(struct.pack(f"=4i{len(numbers) + len(sizes)}q", TIMED if timed else CALL, len(numbers),
+        self.send(struct.pack(f"=4i{len(numbers) + len(sizes)}q", TIMED if begin else CALL, len(numbers),
                               len(arrays), len(lengths), *map(int, numbers), *sizes)
                   + b"".join(x.tobytes() for x in arrays))
-        if timed:
+        if begin:
             self.expect(READY)
-            before, begin = self.threads(), self.cpu()
+            begin()
             self.send(struct.pack("=i", READY))
         for _ in range(MOST_ASKED):
             kind, = struct.unpack("=i", self.receive(4))
@@ -162,11 +181,6 @@ class Child:
         if kind != CALL:
             self.ended("answered out of turn")
         data = np.frombuffer(self.receive(4 * sum(sizes[len(arrays):])), np.float32)
-        if timed:  # the whole answer is here: what the child does from now on changes nothing
-            os.kill(self.process.pid, signal.SIGSTOP)
-            spent = [t - before.get(x, 0) for x, t in self.threads().items()]
-            self.used = Used(self.cpu() - begin, max(spent, default=0))
-            os.kill(self.process.pid, signal.SIGCONT)
         return np.split(data, np.cumsum(sizes[len(arrays):])[:-1]) if lengths else []
 
     def expect(self, kind):

@@ -29,11 +29,16 @@ import tempfile
 from exercises import add_tools
 from judge import ISOLATION, Judge, Shortage, judging
 from marks import Mark, late_hours, late_words, total_of, write_class
-from source import ROOT, chosen, fail
+from source import ROOT, chosen, exercises, fail, parts_of
 from submissions import collect, contents, printable
 
 COURSE = ROOT / "course.json"  # in an instructor's folder only
 ROOM, MEMORY = 64 << 20, 1 << 30  # of one submission, bytes
+
+
+def plain(data):
+    """With the line ends of Linux."""
+    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 class Grader(Judge):
@@ -43,7 +48,8 @@ class Grader(Judge):
         super().__init__(options)
         self.course = json.loads(COURSE.read_text(encoding="utf-8")) if COURSE.exists() else {}
         self.counted, self.done = {}, {}
-        self.code = "".join(x.read_text(encoding="utf-8") for x in sorted(pathlib.Path(__file__).parent.glob("*.*")))
+        self.code = "".join(x.read_text(encoding="utf-8") for x in sorted([
+            *pathlib.Path(__file__).parent.glob("*.*"), *ROOT.glob("0*/exercises/problems.py")]))
         if self.isolation and options.strict:
             raise Shortage(f"STRICT: {ISOLATION[self.isolation]}")
 
@@ -72,7 +78,8 @@ class Grader(Judge):
         data, why = contents(paths[0])
         if why:
             return {"marks": 0, "why": why}
-        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.code}"
+        parts = self.parts(exercise, student)
+        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.code} {parts}"
         key = hashlib.sha256(rests_on.encode() + data).hexdigest()
         if key in self.done:  # of a run that was stopped
             return self.done[key]
@@ -80,11 +87,15 @@ class Grader(Judge):
                                               f"counts, in '{paths[0].parent.name}'"]
         if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
             return {"marks": 0, "why": "the skeleton, unchanged", "details": details}
-        return {**self.mark_of(exercise, data, self.seed(name), details), "key": key}
+        return {**self.mark_of(exercise, plain(data), self.seed(name), details, parts), "key": key}
 
-    def mark_of(self, exercise, data, seed, details):
-        data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        verdict = self.verdict(exercise, data, seed)
+    @staticmethod
+    def parts(exercise, student):
+        """The student's own files that this one includes."""
+        return parts_of(exercise, lambda x: plain(contents(student.files[x.name][0])[0]) if x.name in student.files else None)
+
+    def mark_of(self, exercise, data, seed, details, parts=None):
+        verdict = self.verdict(exercise, data, seed, parts)
         if verdict.right:
             return {"marks": exercise.points, "why": "right", "details": details, "failing_families": []}
         why, lines = verdict.in_words()
@@ -227,7 +238,7 @@ def appeal(options, found, students):
     with judging(Grader, options) as grader:
         for x in (x for x in found if x.name in students[name].files):
             data, why = contents(students[name].files[x.name][0])
-            verdict = grader.verdict(x, data, grader.seed(name))
+            verdict = grader.verdict(x, plain(data), grader.seed(name), grader.parts(x, students[name]))
             print(f"== {x.name}: {why or verdict.why or f'{len(verdict.results)} cases'}")
             for case, wrong in verdict.results:
                 print(f"   {case.name:28} " + (f"{wrong}: got {wrong.got:.9g} want {wrong.want:.9g} allowed "
@@ -249,7 +260,7 @@ def main():
         fail("SUBMISSIONS: make grade SUBMISSIONS=dir, one folder for each student")
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         fail(f"SUBMISSIONS: '{folder}' is no folder that can be read")
-    students, ignored = collect(folder, found)
+    students, ignored = collect(folder, exercises())
     for line in ignored:
         print(f"grade: {line}")
     if not students:

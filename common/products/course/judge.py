@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 import zlib
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
@@ -21,9 +22,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
 import numpy as np  # noqa: E402
 
 from child import Child, Died, Wrong  # noqa: E402
-from problems import PROBLEMS  # noqa: E402
-from source import ROOT, fail  # noqa: E402
+from source import ROOT, fail, parts_of, problems_of  # noqa: E402
 
+COURSE = ROOT / "common/products/course"
 COMPILE_S, MOST_DEATHS, ALL_CASES_S = 30, 12, 30  # processor seconds
 ORDERS = ["forward", "backward", "random:7"]
 # What `jail --complete` says of this kernel.
@@ -91,8 +92,7 @@ class Judge:
         self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
         if self.isolation not in (0, 2):
             raise Shortage("no filter of system calls (seccomp) on this machine")
-        done = subprocess.run([*self.cc, *self.include, "-c", f"{ROOT}/common/products/course/child.c", "-o",
-                               str(self.child)], capture_output=True, text=True, check=False)
+        done = subprocess.run([*self.cc, *self.include, "-c", str(COURSE / "child.c"), "-o", str(self.child)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Shortage(f"child.c does not compile: {done.stderr[:500]}")
 
@@ -101,7 +101,7 @@ class Judge:
 
     def call(self, command, folder, verdict):
         """A compiler in its jail; whether it did its work."""
-        read = [x for path in (f"{ROOT}/common/core", f"{ROOT}/common/products/course", self.build / "libharness.a",
+        read = [x for path in (f"{ROOT}/common/core", COURSE, self.build / "libharness.a",
                                self.child, "/usr/lib/gcc") for x in ("--read", str(path))]
         env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C",
                "CCACHE_DISABLE": "1"}
@@ -124,11 +124,12 @@ class Judge:
             verdict.why = f"does not compile: {first}"
         return status == 0
 
-    def built(self, exercise, data, folder, verdict):
+    def built(self, exercise, data, parts, folder, verdict):
         """folder/program, of the file as it was handed in."""
         name = exercise.file.name
-        (folder / name).write_bytes(data)
-        compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra"]
+        for file, its in {**parts, name: data}.items():
+            (folder / file).write_bytes(its)
+        compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
         if not exercise.cuda:
             compiler.append("-Werror=implicit-function-declaration")
         linker = self.cxx[:next(i for i, word in enumerate(self.cxx) if word.startswith("-"))]
@@ -137,26 +138,39 @@ class Judge:
         return self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict) and \
             self.call(link, folder, verdict)
 
-    def verdict(self, exercise, data, seed, then=None):
-        """All cases of that seed.  then(folder): what else is done with what lies there."""
+    def verdict(self, exercise, data, seed, parts=None):
+        """All cases of that seed.  parts: the student's other files that this one includes, name -> bytes;
+        if None, those of the solutions."""
         verdict, folder = Verdict(), pathlib.Path(tempfile.mkdtemp(dir=self.place))
+        if parts is None:
+            parts = parts_of(exercise, lambda x: x.solution().encode())
         try:
-            if self.built(exercise, data, folder, verdict):
+            if self.built(exercise, data, parts, folder, verdict):
                 rng = np.random.default_rng([seed, zlib.crc32(exercise.name.encode())])
                 with np.errstate(all="ignore"):
-                    self.run(verdict, list(PROBLEMS[exercise.name](rng)), folder, exercise.cuda)
-                if then:
-                    then(folder)
+                    self.run(verdict, list(problems_of(exercise)(rng)), folder, exercise)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return verdict
 
-    def run(self, verdict, cases, folder, cuda):
+    def ceiling(self, threads):
+        """Multiply-adds a second that so many threads do now."""
+        folder = self.place / "ceiling"
+        if not folder.exists():
+            folder.mkdir()
+            source, verdict = types.SimpleNamespace(file=pathlib.Path("ceiling.c"), cuda=False), Verdict()
+            if not self.built(source, (COURSE / "ceiling.c").read_bytes(), {}, folder, verdict):
+                raise Shortage(f"ceiling.c: {verdict.why}")
+        with Child(self.jail, folder / "program", tempfile.mkdtemp(dir=self.place), ["--threads"]) as child:
+            _, seconds = child.timed(threads, [threads, 100000], [], [threads])
+        return threads * 112e5 / seconds
+
+    def run(self, verdict, cases, folder, exercise):
         """One process for all cases, and another one after a failure.  Whatever the answers are, this
         ends with a result for every case; of a family that ended the process the rest is not run."""
         used, died = 0.0, []
         with contextlib.ExitStack() as children:
-            for order in ORDERS if cuda else [""]:
+            for order in ORDERS if exercise.cuda else [""]:
                 child = None
                 for case in cases:
                     wrong = None
@@ -164,7 +178,8 @@ class Judge:
                         verdict.results.append((case, Wrong("not run")))
                         continue
                     child = child or children.enter_context(Child(
-                        self.jail, folder / "program", folder, ["--order", order] if order else []))
+                        self.jail, folder / "program", folder, ["--order", order] if order else
+                        ["--threads"] * exercise.threads, self.ceiling))
                     begin = child.cpu()
                     try:
                         case.judge(child)

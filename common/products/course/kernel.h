@@ -1,7 +1,7 @@
 /* kernel.h: a student's kernel and its launch, executed on the CPU (common/core/cuda_on_cpu).
  *
- * global<T> is an array in main memory.  Its accesses are counted: how many, and in how many pieces of
- * 32 bytes a GPU would move them, where the threads of a warp access it together. */
+ * global<T> and shared<T> are arrays in main and in shared memory.  Their accesses are counted as a GPU would
+ * do them for the 32 threads of a warp: in how many pieces of 32 bytes, in how many turns of the 32 banks. */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -15,17 +15,16 @@
 
 namespace counted
 {
-using place = std::tuple<unsigned, unsigned, const void *, long>; /* block, warp, array, which */
-static std::map<place, std::set<size_t>> pieces;
-static std::map<place, long> seen;
+using access = std::tuple<unsigned, unsigned, const void *, long>; /* block, warp, array, which */
+static std::map<access, std::set<size_t>> pieces, words;
+static std::map<access, long> seen;
 static long n_loads;
 
-/* Thread `threadIdx.x` accesses element i. */
-static void touch(const void *array, size_t i)
+/* This thread accesses element i of an array. */
+static void touch(std::map<access, std::set<size_t>> &where, const void *array, size_t i)
 {
     long which = seen[{blockIdx.x, threadIdx.x, array, 0}]++;
-    pieces[{blockIdx.x, threadIdx.x / 32, array, which}].insert(i / 8);
-    n_loads++;
+    where[{blockIdx.x, threadIdx.x / 32, array, which}].insert(i);
 }
 
 static long n_pieces(void)
@@ -33,6 +32,18 @@ static long n_pieces(void)
     long n = 0;
     for (auto &x : pieces) n += (long)x.second.size();
     return n;
+}
+
+/* Turns of the banks for each access of a warp, on average: 1 without conflicts. */
+static float turns(void)
+{
+    long n = 0;
+    for (auto &x : words) {
+        int of_bank[32] = {}, most = 0;
+        for (size_t word : x.second) most = std::max(most, ++of_bank[word % 32]);
+        n += most;
+    }
+    return words.empty() ? 1 : (float)n / (float)words.size();
 }
 } // namespace counted
 
@@ -43,16 +54,35 @@ template <class T> struct global {
     {
         if (i >= n)
             cuda_on_cpu::fail(cuda_on_cpu::caller::here(), "element %zd of an array of %zu", i, n);
-        counted::touch(p, i);
+        counted::touch(counted::pieces, p, i / 8);
+        counted::n_loads++;
         return p[i];
     }
 };
+
+template <class T> struct shared {
+    T *p;
+    size_t n;
+    T &operator[](size_t i) const
+    {
+        if (i >= n)
+            cuda_on_cpu::fail(cuda_on_cpu::caller::here(), "element %zd of shared memory of %zu", i, n);
+        counted::touch(counted::words, p, i);
+        return p[i];
+    }
+};
+
+/* The block's shared memory, n floats. */
+static shared<float> shared_floats_of(size_t n)
+{
+    return {(float *)cuda_on_cpu::shared_memory(n * sizeof(float), sizeof(float), cuda_on_cpu::caller::here()), n};
+}
 
 /* kernel<<<blocks, threads, bytes>>>(arguments) */
 template <class... P, class... A>
 static void launch(unsigned blocks, unsigned threads, size_t bytes, void (*kernel)(P...), A... arguments)
 {
-    counted::pieces.clear(), counted::seen.clear(), counted::n_loads = 0;
+    counted::pieces.clear(), counted::words.clear(), counted::seen.clear(), counted::n_loads = 0;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(threads);

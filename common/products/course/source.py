@@ -8,6 +8,7 @@
 
 The head comment holds lines "Hint: ...", "Time: ..." and "Point: cases a, b.", the families that hold
 what the exercise teaches.  Hints and the point are not in the student's file."""
+import importlib.util
 import pathlib
 import re
 import sys
@@ -81,8 +82,13 @@ class Exercise:
 
     @property
     def uses(self):
-        """The student's earlier files that this one includes: assignment_1 of assignment_2."""
-        return re.findall(r'^#include "(\w+)\.(?:c|cuh?)"', self.text, re.M)
+        """The student's earlier files that this one includes: a1_naive of a2_safe."""
+        return re.findall(r'^#include "(\w+)\.c"', self.text, re.M)
+
+    @property
+    def threads(self):
+        """May its program start threads?"""
+        return "#include <pthread.h>" in self.text
 
     def skeleton(self):
         return skeleton_of(self.text, self.source) if self.solved else HINTS.sub("", POINT.sub("", self.text))
@@ -107,6 +113,23 @@ def exercises(root=ROOT):
 
     folder = "solutions" if any(root.glob("0*/exercises/solutions")) else "skeletons"
     return sorted((Exercise(x) for x in root.glob(f"0*/exercises/{folder}/*.c*")), key=place)
+
+
+def parts_of(exercise, read):
+    """What this exercise includes, directly or not: file name -> read(its exercise), where that is not None."""
+    found = {}
+    for x in (x for x in exercises() if x.name in exercise.uses):
+        found |= {x.file.name: data for data in [read(x)] if data is not None} | parts_of(x, read)
+    return found
+
+
+def problems_of(exercise):
+    """cases(rng) of this exercise, from exercises/problems.py of its stage."""
+    path = exercise.file.parent / "problems.py"
+    spec = importlib.util.spec_from_file_location(f"problems_{exercise.number}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PROBLEMS[exercise.name]
 
 
 def chosen(words, found=None, kinds=None):
