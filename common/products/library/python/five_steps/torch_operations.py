@@ -22,10 +22,16 @@ def _refuse_forward(*_):
                          "is not supported; use torch.func.grad, vjp or jacrev")
 
 
+_ours = torch.library.Library("five_steps", "DEF")  # custom_op() of PyTorch takes 60 us more for each call
+
+
 def _operator(name, arguments, results):
     """Registers a function as five_steps::name."""
-    return torch.library.custom_op(f"five_steps::{name}", mutates_args=(),
-                                   schema=f"({arguments}) -> ({results})")
+    def register(function):
+        _ours.define(f"{name}({arguments}) -> ({results})")
+        _ours.impl(name, function, "CompositeExplicitAutograd")
+        return getattr(torch.ops.five_steps, name).default
+    return register
 
 
 def _one_by_one(compute):
@@ -44,8 +50,8 @@ def _differentiable(operator, save, gradient):
     def call(*given):
         transformed = not torch.compiler.is_compiling() and _transformed() is not None
         return (function.apply if transformed else operator)(*given)
-    operator.register_autograd(gradient, setup_context=save)
-    operator.register_vmap(_one_by_one(operator))
+    torch.library.register_autograd(operator, gradient, setup_context=save)
+    torch.library.register_vmap(operator, _one_by_one(operator))
     function = type("Function", (torch.autograd.Function,), {
         "forward": staticmethod(operator), "setup_context": staticmethod(save),
         "backward": staticmethod(gradient), "vmap": staticmethod(_one_by_one(call)),
@@ -70,12 +76,20 @@ def _turned(a, rows_first):
     return a.transpose(-3, -2) if rows_first else a
 
 
+def _given(options):
+    """What a caller would have given beside the arrays for these options."""
+    longest_q, longest_k, causal, left, right, softcap, scale, rows_first = options
+    return (causal, scale or None, (left, right), softcap or None, "blhd" if rows_first else "bhld",
+            longest_q, longest_k)
+
+
 @_operator("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
 def _attention(*call):
-    return attention_call(call[:8], *call[8:]).compute()
+    return _tried(quick.attention, call[:8], _given(call[8:]), True) or (
+        attention_call(call[:8], *call[8:]).compute())
 
 
-@_attention.register_fake
+@torch.library.register_fake("five_steps::attention")
 def _(q, k, v, *options):
     return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(
         _turned(q, options[-1]).shape[:-1], dtype=torch.float32)
@@ -88,6 +102,9 @@ def _compute_gradients(d_o, o, lse, *call):
         big_d = torch.where(lse > -torch.inf, _turned(d_o * o, rows_first).sum(-1).float(), 0)
         return (*map(torch.zeros_like, (q, k, v)), -big_d.transpose(-2, -1).reshape(-1, len(sinks)).sum(0))
     try:
+        results = _tried(quick.gradients, d_o, o, lse, call[:8], _given(call[8:]))
+        if results:
+            return (*results[:3], lse.new_empty(0) if sinks is None else results[3])
         *gradients, d_sinks = attention_call(call[:8], *call[8:], out=o).gradients(
             lse, _turned(d_o, rows_first))
     except FiveStepsError as error:  # a sequence at a time, or in float32
@@ -125,7 +142,7 @@ _attention_backward = _operator(
     "Tensor, Tensor, Tensor, Tensor")(_compute_gradients)
 
 
-@_attention_backward.register_fake
+@torch.library.register_fake("five_steps::attention_backward")
 def _(d_o, o, lse, q, k, v, bias, sinks, *options):  # pylint: disable=unused-argument
     rows_first = options[-1]
     return (*(_turned(a.new_empty(_turned(a, rows_first).shape), rows_first) for a in (q, k, v)),
@@ -159,14 +176,15 @@ def _attention_gradient(ctx, d_o, d_lse):
     o, lse, q, k, v, bias, sinks, *more = ctx.saved_tensors
     if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
         raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; use torch.func.jacrev")
+    options = ctx.options or attention_options((q, k, v, bias, sinks, *more), *ctx.given)
     d_o, width = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1]
     if d_lse is not None:
-        column = _turned(-d_lse[..., None], ctx.options[-1]).to(o.dtype)
+        column = _turned(-d_lse[..., None], options[-1]).to(o.dtype)
         pad = torch.nn.functional.pad
         v, o, d_o = pad(v, (0, 8)), pad(o, (0, 8), value=1.0), torch.cat([d_o, pad(column, (0, 7))], -1)
     given = d_o, o, lse, q, k, v, bias, sinks, *more
     plain = not torch.is_grad_enabled() and _is_plain(given)
-    dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *ctx.options)
+    dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *options)
     return (dq, dk, dv[..., :width], None, None if sinks is None else d_sinks, *[None] * 11)
 
 
@@ -179,7 +197,7 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
     @staticmethod
     def forward(ctx, given, *arrays):  # pylint: disable=arguments-differ
         """given: what the caller gave beside the arrays."""
-        ctx.given = given
+        ctx.given, ctx.options = given, None
         results = _tried(quick.attention, arrays, given, True)
         if results is None:
             results = attention_call(arrays, *attention_options(arrays, *given)).compute()
@@ -189,12 +207,6 @@ class _Trained(torch.autograd.Function):  # pylint: disable=abstract-method
 
     @staticmethod
     def backward(ctx, d_o, d_lse):  # pylint: disable=arguments-differ
-        o, lse, *arrays = ctx.saved_tensors
-        if d_lse is None and not torch.is_grad_enabled() and _is_plain((d_o, *arrays)):
-            results = _tried(quick.gradients, d_o, o, lse, arrays, ctx.given)
-            if results:
-                return None, *results[:3], None, results[3], None, None, None
-        ctx.options = attention_options(arrays, *ctx.given)
         return None, *_attention_gradient(ctx, d_o, d_lse)[:8]
 
 
@@ -205,7 +217,7 @@ def _softmax(x):
     return compute_softmax(x)
 
 
-@_softmax.register_fake
+@torch.library.register_fake("five_steps::softmax")
 def _(x):
     return x.new_empty(x.shape)
 
@@ -227,7 +239,7 @@ def _merge(*arrays):
     return compute_merge(*arrays)
 
 
-@_merge.register_fake
+@torch.library.register_fake("five_steps::merge")
 def _(o1, lse1, o2, lse2):  # pylint: disable=unused-argument
     return o1.new_empty(o1.shape), lse1.new_empty(lse1.shape)
 
@@ -261,7 +273,7 @@ def _decode(*call):
     return o, lse.contiguous()
 
 
-@_decode.register_fake
+@torch.library.register_fake("five_steps::decode")
 def _(q, k_pages, v_pages, *options):  # pylint: disable=unused-argument
     rows = q.shape[:-1] if q.ndim == 3 else (q.shape[0], q.shape[2], q.shape[1])
     return (q.new_empty((*q.shape[:-1], v_pages.shape[3])),
