@@ -662,6 +662,59 @@ def test_the_sentence_is_attended_to_as_numpy_does(show, factor, stage):
         assert re.findall(r" (\d\.\d{3})[,.]", browser.cell("said")) == [f"{x:.3f}" for x in best]
 
 
+# --- The plane, length, schedule, record, mbarrier ---
+
+@pytest.mark.parametrize("leaves", ["1:2:0,3:-1:1,2:0.5:0.5,-inf:9:9,5:1:1", "-inf:1:1,-inf:2:2", "700:1:0,-700:0:1,699:0:1"])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_in_the_plane_a_cut_row_has_the_same_answer(show, leaves, cut):
+    rows = np.array([[float(x) for x in leaf.split(":")] for leaf in leaves.split(",")])
+    said = show("plane", leaves=leaves, cut=cut, step=99).cell("plane")
+    found = re.search(r"o / l \((.*), (.*)\)$", said)
+    if np.isinf(rows[:, 0]).all():
+        assert not found and "m -inf, l 0" in said
+        return
+    p = np.exp(rows[:, 0] - rows[:, 0].max())
+    assert [float(found[1]), float(found[2])] == pytest.approx(p @ rows[:, 1:] / p.sum(), abs=1e-6)
+
+
+def test_the_race_runs_at_the_speeds_of_the_csv(show):
+    lines = lines_of(ROOT / "notes/results/cpu.csv")
+    browser = show("length", n=8192)
+    for number, name in (1, "naive"), (3, "online"), (4, "microkernel"):
+        line = next(line for line in lines if (line["variant"], line["op"], line["seqlen_k"], line["head_dim"],
+                    line["causal"]) == (name, "attention", "8192", "64", "0"))
+        said = browser.cell(f"time-{number}")
+        value, unit = re.search(r"([\d.]+) (ms|s)$", said).groups()
+        assert float(value) / (1000 if unit == "ms" else 1) == pytest.approx(float(line["median_s"]), rel=0.01), said
+    assert browser.cell("length").endswith("S takes 256 MiB")
+    assert "do not fit" in show("length", n=2 ** 20).cell("time-1")
+
+
+def test_the_record_breaks_at_the_measured_ends(show):
+    text = (ROOT / "notes/hopper.md").read_text(encoding="utf-8")
+    for name, row in ("normal", "3,4,3,2"), ("steep", "0,70,140,210"):
+        ratio = re.search(rf"\| {name}, d = 128 \|.* ([\d.]+) \|", text)[1]
+        assert f": {ratio} times as fast" in show("record", x=row).cell("record")
+    assert show("record", x="0,62,63,124,126").cell("record").startswith("2 of 5 blocks")
+
+
+def test_a_schedule_is_timed_and_ping_pong_can_be_beaten(show):
+    serial = ".".join(f"{who}{what}" for who in "ab" for _ in range(3) for what in "qsv")
+    assert show("schedule", order=serial).cell("schedule").startswith("42 units of time; ping-pong takes 26.")
+    better = "aq.bq.as.aq.bs.bq.av.as.bv.bs.aq.bq.av.as.bv.bs.av.bv"
+    assert "24 units" in show("schedule", order=better).cell("schedule")
+    assert show("schedule", order="as.aq.av").cell("schedule").startswith("1 of 18")  # no softmax without scores
+
+
+def test_an_mbarrier_flips_when_nothing_is_missing(show):
+    for kind, acts, phase, through in (("full", "", 0, 1), ("full", "eb", 0, 1), ("full", "ebb", 1, 0),
+                                       ("full", "ebbebb", 0, 1), ("empty", "a", 0, 1), ("empty", "aa", 1, 0)):
+        browser = show("mbarrier", kind=kind, acts=acts)
+        assert browser.cell("phase bit") == str(phase), (kind, acts)
+        assert browser.cell(f"wait for parity {through}").startswith("lets")
+        assert browser.cell(f"wait for parity {1 - through}") == "waits"
+
+
 # --- Pictures for the repository's own pages ---
 
 def frozen():

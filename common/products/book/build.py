@@ -41,7 +41,8 @@ PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.(?:png|svg))\)$", re.M)
 ITEM, FIRST = re.compile(r"(?:[-*+]|\d+\.) "), re.compile(r"(?:[-*+]|1\.) ")
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "cuda", ".cc": "cpp", ".py": "python", ".sh": "sh",
              ".mk": "make", ".patch": "diff", ".csv": "text", ".js": "js"}
-SCRIPTS = ["data", "figure", "one_row", "parentheses", "tiles", "gradient", "ladder", "opening", "search"]
+SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "gradient", "ladder", "opening", "plane",
+           "record", "schedule", "barrier", "length", "search"]
 UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
 AFTER_THE_ROAD = ["gradient", "gradient_on_gpus", "tensor_cores", "hopper_asynchrony", "hopper",
                   "serving", "porting", "many_machines"]
@@ -225,6 +226,37 @@ def measured():
             f"memory moved {megabytes[1]:.0f} MB; the L2 cache served the rest.")
 
 
+def attention_rows(name):
+    """The lines of a CSV of results that measured attention without a mask, at head_dim 64 and 128."""
+    path = ROOT / "notes/results" / name
+    with path.open(encoding="utf-8") as file:
+        return [line for line in csv.DictReader(file) if line["op"] == "attention" and line["causal"] == "0"]
+
+
+def race():
+    """[name, {seqlen: GFLOP/s}, whether S and P are stored] of each stage at head_dim 64."""
+    cpu, gpu = attention_rows("cpu.csv"), attention_rows("h200_attention.csv")
+    out = []
+    for stage, variant, lines, note in (
+            (1, "naive", cpu, "one core"), (2, "recompute", cpu, "one core"), (3, "online", cpu, "one core"),
+            (4, "microkernel", cpu, "one core"), (5, "tuned", gpu, "H200, bf16")):
+        speeds = {line["seqlen_k"]: float(line["gflops"]) for line in lines
+                  if line["variant"] == variant and line["head_dim"] == "64" and line["seqlen_q"] == line["seqlen_k"]}
+        out += [[f"{stage} {variant} ({note})", speeds, stage < 3]] * bool(speeds)
+    return out
+
+
+def record():
+    """How many times as fast as the fastest library `tuned` is without a repair and with all, d = 128."""
+    lines = [line for line in attention_rows("hopper/hard.csv") if line["head_dim"] == "128"]
+    out = {"machine": lines[0]["machine"]}
+    for data in ("normal", "steep"):
+        seconds = {line["variant"]: float(line["median_s"]) for line in lines if line["flags"].endswith(data)}
+        peers = [line["variant"] for line in lines if line["stage"] == "peer"]
+        out[data] = min(seconds[peer] for peer in peers if peer in seconds) / seconds["tuned"]
+    return out
+
+
 def sentence():
     """The fixture's words, and the scores of four of its heads, to three decimals."""
     words = (ROOT / "tests/fixture/tokens.txt").read_text(encoding="utf-8").split()
@@ -319,15 +351,18 @@ def write_search(site, pages):
 
 
 def write_figures(folder, wasm):
-    """The scripts of the figures, and their data as scripts: a page from a file may fetch nothing."""
-    shutil.copytree(HERE / "figures", folder)
+    """The scripts of the figures as one, behind their data: a page from a file may fetch nothing."""
+    folder.mkdir(parents=True)
+    for style in (HERE / "figures").glob("*.css"):
+        shutil.copy2(style, folder)
     timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
     rungs = (ROOT / "05_flash_cuda/rungs.h").read_text(encoding="utf-8")
     data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
-            "MEASURED": measured(), "SENTENCE": sentence(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
+            "MEASURED": measured(), "SENTENCE": sentence(), "RACE": race(), "RECORD": record(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
             "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
-    (folder / "data.js").write_text("".join(
-        f"const {name} = {json.dumps(value)};\n" for name, value in data.items()), encoding="utf-8")
+    parts = [f"const {name} = {json.dumps(value)};\n" for name, value in data.items()] + [
+        (HERE / f"figures/{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    (folder / "figures.js").write_text('"use strict";\n' + "".join(parts), encoding="utf-8")
 
 
 def main():
@@ -342,10 +377,9 @@ def main():
     write_figures(source / "figures", build / "figures.wasm")
     config = build / "book.yml"
     settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8").replace("THEME", str(HERE / "theme"))
-    scripts = "".join(f"  - figures/{name}.js\n" for name in SCRIPTS)
     config.write_text(f"{settings}docs_dir: {source}\nsite_dir: {site}\n"
                       f"hooks:\n  - {HERE}/hooks.py\nextra_css:\n  - figures/figures.css\n"
-                      f"extra_javascript:\n{scripts}{navigation(book.pages)}", encoding="utf-8")
+                      f"extra_javascript:\n  - figures/figures.js\n{navigation(book.pages)}", encoding="utf-8")
     status = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-c", "-f", config],
                             check=False).returncode
     if status:

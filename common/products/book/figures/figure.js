@@ -1,37 +1,26 @@
 /* figure.js: what the interactive figures share.
  *
- * A figure is a function (root, wasm) that fills the element `root`.  The module
- * `wasm` holds the repository's C functions; it arrives as text in data.js, because
- * a page opened from a file may not fetch one.  A figure keeps its state in the address. */
-"use strict";
-
+ * A figure is a function (root, wasm) that fills the element `root`.  The module `wasm` holds the
+ * repository's C functions, as text, because a page opened from a file may not fetch one.  A figure
+ * keeps its state in the address. */
 const FIGURES = {};
 
 /* What is right in a C program's %.6g. */
 function number_text(x) {
   if (Number.isNaN(x)) return "nan";
   if (!Number.isFinite(x)) return x < 0 ? "-inf" : "inf";
-  if (Object.is(x, -0)) return "-0";
-  if (x === 0) return "0";
-  let [digits, power] = x.toExponential(5).split("e");
-  power = Number(power);
-  if (power < -4 || power >= 6) {
-    if (digits.includes(".")) digits = digits.replace(/\.?0+$/, "");
-    const size = String(Math.abs(power)).padStart(2, "0");
-    return `${digits}e${power < 0 ? "-" : "+"}${size}`;
-  }
-  const fixed = x.toFixed(5 - power);
-  return fixed.includes(".") ? fixed.replace(/\.?0+$/, "") : fixed;
+  if (x === 0) return Object.is(x, -0) ? "-0" : "0";
+  const [digits, power] = x.toExponential(5).split("e").map((part, i) => i ? Number(part) : part);
+  const short = text => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  return power >= -4 && power < 6 ? short(x.toFixed(5 - power))
+    : `${short(digits)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
 /* "3, 2, -inf" -> [3, 2, -Infinity]; null where a part is no number. */
 function parse_numbers(text, most) {
   const parts = text.split(/[\s,;]+/).filter(part => part !== "");
   const special = {"inf": Infinity, "+inf": Infinity, "-inf": -Infinity, "nan": NaN};
-  const numbers = parts.map(part => {
-    const low = part.toLowerCase();
-    return low in special ? special[low] : Number(low);
-  });
+  const numbers = parts.map(part => special[part.toLowerCase()] ?? Number(part));
   const wrong = numbers.some((x, i) => Number.isNaN(x) && parts[i].toLowerCase() !== "nan");
   return wrong || !numbers.length || numbers.length > most ? null : numbers;
 }
@@ -60,11 +49,9 @@ const button = (text, help, act) =>
   element("button", {type: "button", title: help, "aria-label": help, click: act}, text);
 
 /* A choice among options [value, text]. */
-function choice(name, options, change) {
-  const select = element("select", {"data-input": name, change: () => change(select.value)},
+const choice = (name, options, change) =>
+  element("select", {"data-input": name, change: event => change(event.target.value)},
     ...options.map(([key, text]) => element("option", {value: key}, text)));
-  return select;
-}
 
 /* A line that complains about an input, read aloud when it changes. */
 function complaint() {

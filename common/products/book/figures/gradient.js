@@ -1,6 +1,4 @@
 /* gradient.js: the gradient of one row, step by step: P, dP, their mean D, and dS, whose sum is 0. */
-"use strict";
-
 const GRADIENT_STEPS = ["P_j = exp(s_j − lse)", "dP_j = do · v_j", "D = do · o, the mean of dP",
                         "dS_j = P_j (dP_j − D)"];
 const GRADIENT_ARENA = {values: 0, P: 64, dS: 128, D: 192};
@@ -47,8 +45,7 @@ FIGURES["gradient"] = function (root, wasm) {
   let rows = {s: [], v: []};
   const wrong = complaint(), place = element("div"), formulas = element("pre", {class: "fig-code"});
   const spoken = element("p", {class: "fig-spoken", "aria-live": "polite"});
-  const D = element("select", {change: () => { state.D = D.value; compute(); }},
-    element("option", {value: "own"}, "of this row"), element("option", {value: "none"}, "left out"));
+  const D = choice("D", [["own", "of this row"], ["none", "left out"]], value => { state.D = value; compute(); });
   const inputs = {}, bars = {};
   for (const [name, what] of [["s", "scores"], ["v", "values"]]) {
     inputs[name] = element("input", {size: 14, spellcheck: "false",

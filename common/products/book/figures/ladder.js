@@ -3,8 +3,6 @@
  * The numbers are those of notes/results/hopper/timeline.csv (TIMELINE_CSV): a line is a warpgroup of
  * one block of a rung, `bars` what it does from cycle `begin` on, a letter and a number of
  * cycles each. */
-"use strict";
-
 const ACTIVITIES = {
   s: ["softmax", "#e07b00"], p: ["waits for products", "#5c9bd1"],
   q: ["issues Q Kᵀ", "#1f5f99"], v: ["issues P V", "#12355b"],
@@ -27,16 +25,6 @@ function timeline_rows(text) {
     });
     return row;
   });
-}
-
-/* Cycles of each activity between from and to. */
-function cycles_by_activity(bars, from, to) {
-  const sum = {};
-  for (const bar of bars) {
-    const cycles = Math.min(bar.end, to) - Math.max(bar.begin, from);
-    if (cycles > 0) sum[bar.what] = (sum[bar.what] || 0) + cycles;
-  }
-  return sum;
 }
 
 /* Cycles between from and to in which all of the rows do `what`. */
@@ -64,12 +52,10 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   const {state, save} = figure_state(root,
     {rung: "warp_specialized", beside: "ping_pong", shape: "128-0", from: "8000", to: "16000",
      row: "0", bar: "0"}, restore);
-  const rungs = [...new Map(all.map(row =>
-    [row.variant, `${number(row.variant)} ${row.variant}`]))];
+  const rungs = [...new Map(all.map(row => [row.variant, `${number(row.variant)} ${row.variant}`]))];
   const shapes = [...new Map(all.map(row => [`${row.head_dim}-${row.causal}`,
     `d = ${row.head_dim}, ${row.causal === "1" ? "causal" : "full mask"}`]))];
-  const rows_of = rung => all.filter(row => row.variant === rung &&
-    `${row.head_dim}-${row.causal}` === state.shape);
+  const rows_of = rung => all.filter(row => row.variant === rung && `${row.head_dim}-${row.causal}` === state.shape);
   const panels = element("div"), said = element("p", {class: "fig-spoken", "aria-live": "polite"});
   let shown = [];
 
@@ -119,8 +105,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
       class: "fig-lane", role: "img", "aria-label": `${row.role}: bars of the table below`});
     row.bars.forEach((bar, i) => {
       if (bar.end <= from || bar.begin >= state.to) return;
-      const x = Math.max(0, (bar.begin - from) * scale);
-      const end = Math.min(width, (bar.end - from) * scale);
+      const x = Math.max(0, (bar.begin - from) * scale), end = Math.min(width, (bar.end - from) * scale);
       picture.append(element("rect", {x, y: 1, width: Math.max(0.4, end - x), height: 16,
         fill: ACTIVITIES[bar.what][1], "data-bar": `${number}-${i}`,
         pointerenter: () => say(number, i), pointerdown: () => say(number, i)}));
@@ -143,8 +128,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
   function panel(rung, place, width) {
     const rows = rows_of(rung), from = Number(state.from), to = Number(state.to);
     const consumers = rows.filter(row => row.role !== "producer");
-    const used = Object.keys(ACTIVITIES).filter(what =>
-      rows.some(row => row.bars.some(bar => bar.what === what)));
+    const used = Object.keys(ACTIVITIES).filter(what => rows.some(row => row.bars.some(bar => bar.what === what)));
     const cell = (name, text) => element("td", {"data-cell": `${place}-${name}`}, text);
     const table = element("table", {class: "fig-state"},
       element("tr", {}, element("th", {}, "of the time shown"),
@@ -153,11 +137,10 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
         element("span", {class: "fig-key", style: `background:${ACTIVITIES[what][1]}`}),
         " ", ACTIVITIES[what][0]),
         ...rows.map(row => cell(`${row.role}-${what}`,
-          percent(cycles_by_activity(row.bars, from, to)[what] || 0, to - from))))));
+          percent(all_at_once([row], what, from, to), to - from))))));
     const first = shown.length;
     shown.push(...rows);
-    const shares = consumers.map(row =>
-      (cycles_by_activity(row.bars, from, to).s || 0) / (to - from));
+    const shares = consumers.map(row => all_at_once([row], "s", from, to) / (to - from));
     const chance = 100 * shares.reduce((a, b) => a * b, 1);
     const convoy = 100 * all_at_once(consumers, "s", from, to) / (to - from);
     return element("section", {class: "fig-stage"},
@@ -170,8 +153,7 @@ FIGURES["ladder"] = TIMELINE_CSV && function (root) {
         element("b", {"data-cell": `${place}-chance`}, `${chance.toFixed(1)} %`), ": ",
         element("b", {"data-cell": `${place}-ratio`},
           chance > 0 ? `${(convoy / chance).toFixed(2)} times chance` : "–"), ".")]),
-      element("p", {class: "fig-small"},
-        `Recording made the kernel ${rows[0].slowdown} times as slow.`),
+      element("p", {class: "fig-small"}, `Recording made the kernel ${rows[0].slowdown} times as slow.`),
       element("div", {class: "fig-wide"}, table));
   }
   function draw() {

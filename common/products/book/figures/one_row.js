@@ -1,7 +1,5 @@
 /* one_row.js: one row of scores through stages 1, 2 and 3, step by step: the terms, the
  * denominator as their sum, the output, and the loop of C that is running. */
-"use strict";
-
 const ONE_ROW_STAGES = [ /* and what each keeps while it reads the row */
   {key: "naive", number: "1", state: ["l"]}, {key: "safe", number: "2", state: ["m", "l"]},
   {key: "online", number: "3", state: ["m", "l", "correction"]},
@@ -191,16 +189,14 @@ FIGURES["one-row"] = function (root, wasm) {
   const kept = figure_state(root, {x: "3,2,89,1", type: "f32", step: "0", stages: "123"}, restore);
   const {state} = kept, types = Object.keys(ONE_ROW_TYPES);
   let scores = [3, 2, 5, 1], runs = [], stages = [], panels = [];
-  const input = element("input", {size: 20, "aria-label": "scores, separated by commas",
-    spellcheck: "false", input: () => {
+  const input = element("input", {size: 20, "aria-label": "scores, separated by commas", spellcheck: "false",
+    input: () => {
       const read = parse_numbers(input.value, MOST_SCORES);
-      if (!wrong.say(input, read ? "" : `Give 1 to ${MOST_SCORES} numbers, such as 3, 2, 5, 1.`))
-        return;
+      if (!wrong.say(input, read ? "" : `Give 1 to ${MOST_SCORES} numbers, such as 3, 2, 5, 1.`)) return;
       scores = read;
       compute();
     }});
-  const type = element("select", {change: () => { state.type = type.value; compute(); }},
-    ...types.map(name => element("option", {value: name}, name)));
+  const type = choice("type", types.map(name => [name, name]), value => { state.type = value; compute(); });
   const wrong = complaint(), bars = score_bars(change, "score", 120, () => ONE_ROW_TYPES[type.value]);
   const place = element("div", {class: "fig-panels"});
   const spoken = element("p", {class: "fig-unseen", "aria-live": "polite"});

@@ -1,7 +1,5 @@
 /* opening.js: a sentence as a small language model reads it (tests/fixture).  The weights of a word
  * come from a stage's softmax_row, and one slider raises all scores until it fails. */
-"use strict";
-
 const OPENING_HEADS = {9: "the same word elsewhere", 11: "the word before", 8: "the word after",
                        4: "only backwards"};
 

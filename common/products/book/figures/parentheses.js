@@ -1,6 +1,4 @@
 /* parentheses.js: a row of leaves, merged in any order of parentheses, as a tree. */
-"use strict";
-
 const PARENTHESES_LEAVES = "0.4:1.3:0.5, 5.1:0.2:0.4, -inf:9:9, 3.5:0.9:1.3, 4.3:0.6:1.2, 3.6:0.4:1.1";
 const MOST_LEAVES = 12;
 
@@ -20,10 +18,8 @@ function float_bits(x) {
 }
 
 /* The distance of x from `exact`, in units of the last place of float32. */
-function ulps(x, exact) {
-  if (exact === 0) return x === 0 ? 0 : Infinity;
-  return (x - exact) / 2 ** (Math.floor(Math.log2(Math.abs(exact))) - 23);
-}
+const ulps = (x, exact) => exact === 0 ? (x === 0 ? 0 : Infinity)
+  : (x - exact) / 2 ** (Math.floor(Math.log2(Math.abs(exact))) - 23);
 
 /* All trees of the nodes 0 .. n - 1: {bits: how many trees give them}.  Results of the keys i .. j
  * are kept once for each bit pattern, so twelve leaves and their 58,786 trees take a moment. */
@@ -65,8 +61,7 @@ FIGURES["parentheses"] = function (root, wasm) {
   const input = element("input", {size: 44, spellcheck: "false",
     "aria-label": "leaves, each as score:v0:v1", change: () => {
       const read = parse_leaves(input.value);
-      if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9."))
-        return;
+      if (!wrong.say(input, read ? "" : "Give 1 to 12 leaves such as 1:1:0, 4:0:1, -inf:9:9.")) return;
       state.leaves = input.value;
       leaves = read;
       seen.clear();
@@ -150,22 +145,16 @@ FIGURES["parentheses"] = function (root, wasm) {
       "aria-label": roots.map(node => nodes[node].text).join(" ")});
     nodes.forEach((node, i) => node.children.forEach(child => {
       const [from, to] = [at(child), at(i)];
-      svg.append(element("path", {class: "fig-edge",
-        d: `M ${from.x} ${from.y} L ${to.x} ${to.y}`}));
+      svg.append(element("path", {class: "fig-edge", d: `M ${from.x} ${from.y} L ${to.x} ${to.y}`}));
     }));
     nodes.forEach((_, i) => svg.append(node_view(i, at)));
     roots.slice(1).forEach((right, i) => {
       const a = at(roots[i]), b = at(right), act = () => merge(i);
-      const go = element("g", {class: "fig-merge", role: "button", tabindex: 0, "data-merge": i,
-        "aria-label": `merge ${nodes[roots[i]].text} and ${nodes[right].text}`, click: act,
-        keydown: event => {
-          if (![" ", "Enter"].includes(event.key)) return;
-          event.preventDefault();
-          act();
+      svg.append(element("g", {class: "fig-merge", role: "button", tabindex: 0, "data-merge": i,
+        "aria-label": `merge ${nodes[roots[i]].text} and ${nodes[right].text}`, click: act, keydown: event => {
+          if ([" ", "Enter"].includes(event.key)) { event.preventDefault(); act(); }
         }}, element("circle", {cx: (a.x + b.x) / 2, cy: Math.min(a.y, b.y), r: 11}),
-        element("text", {x: (a.x + b.x) / 2, y: Math.min(a.y, b.y) + 4, "text-anchor": "middle"},
-          "·"));
-      svg.append(go);
+        element("text", {x: (a.x + b.x) / 2, y: Math.min(a.y, b.y) + 4, "text-anchor": "middle"}, "·")));
     });
     const inside = root.contains(document.activeElement);
     picture.replaceChildren(svg);
@@ -175,12 +164,7 @@ FIGURES["parentheses"] = function (root, wasm) {
     conclude();
   }
   function conclude() {
-    if (roots.length > 1) {
-      result.replaceChildren(element("p", {},
-        "A dot between two neighbours merges them. Under each node: how far it is from the exact " +
-        "sum, in units of the last place."));
-      return;
-    }
+    if (roots.length > 1) return result.replaceChildren();
     const it = value(roots[0]);
     const cell = (name, text) => element("tr", {}, element("th", {scope: "row"}, name),
       element("td", {"data-cell": name}, text));
@@ -202,13 +186,11 @@ FIGURES["parentheses"] = function (root, wasm) {
     input.value = read ? state.leaves : PARENTHESES_LEAVES;
     build(tree.split(".").filter(part => part !== "").map(Number));
   }
-  const left = () => build(leaves.slice(1).map(() => 0));
-  const right = () => build(leaves.slice(1).map((_, i) => leaves.length - 2 - i));
   keys(root, {r: restart, s: shuffle, a: try_all});
   root.append(element("div", {class: "fig-bar"}, labelled("keys, each score:value:value", input)), wrong.line,
     element("div", {class: "fig-bar"}, button("start again", "start again (r)", restart),
-      button("from the left", "from the left", left),
-      button("from the right", "from the right", right),
+      button("from the left", "from the left", () => build(leaves.slice(1).map(() => 0))),
+      button("from the right", "from the right", () => build(leaves.slice(1).map((_, i) => leaves.length - 2 - i))),
       button("in pairs", "in pairs", () => build(in_pairs(leaves.length))),
       button("shuffle", "shuffle (s)", shuffle), button("all trees", "all trees (a)", try_all)),
     picture, result, history);

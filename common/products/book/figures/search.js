@@ -1,8 +1,6 @@
 /* search.js: search in the text of all pages, which is loaded when somebody first looks for something. */
-"use strict";
-
 {
-  const top = document.currentScript.src.replace(/figures\/search\.js.*/, "");
+  const top = document.currentScript.src.replace(/figures\/figures\.js.*/, "");
   const found = element("ol", {id: "fig-found", hidden: ""});
   const input = element("input", {type: "search", placeholder: "Search", "aria-label": "Search the book",
     "aria-controls": "fig-found", spellcheck: "false", input: look, focus: look});

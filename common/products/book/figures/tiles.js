@@ -1,8 +1,6 @@
 /* tiles.js: the same small attention problem in stages 1 to 5: what moves between main memory,
  * a cache and the chip.  The plans below say which stage touches what and when; the outputs
  * are computed by the stages' own functions. */
-"use strict";
-
 const TILE_FLOAT = 4; /* bytes */
 
 /* A plan is a list of steps {rows, cols: [first, end), what, main, cache, kept, stored}: the
@@ -53,13 +51,10 @@ function tiled_plan(p, seen, br, bc, lse) {
   return plan;
 }
 
-const TILE_STAGES = [
-  {number: 1, title: "1 naive", plan: (p, seen) => rows_plan(p, seen, 2)},
-  {number: 2, title: "2 safe", plan: (p, seen) => rows_plan(p, seen, 3)},
-  {number: 3, title: "3 online", plan: (p, seen) => tiled_plan(p, seen, 1, p.nk, true)},
-  {number: 4, title: "4 tiled", plan: (p, seen) => tiled_plan(p, seen, p.br, p.bc)},
-  {number: 5, title: "5 flash", plan: (p, seen) => tiled_plan(p, seen, p.br, p.bc)},
-];
+const TILED = (p, seen) => tiled_plan(p, seen, p.br, p.bc);
+const TILE_STAGES = [["1 naive", (p, seen) => rows_plan(p, seen, 2)], ["2 safe", (p, seen) => rows_plan(p, seen, 3)],
+  ["3 online", (p, seen) => tiled_plan(p, seen, 1, p.nk, true)], ["4 tiled", TILED], ["5 flash", TILED],
+].map(([title, plan], i) => ({number: i + 1, title, plan}));
 const TILE_LANES = {main: "main memory", cache: "cache (L2)", kept: "on the chip"};
 
 const TILE_ARENA = {Q: 0, K: 1024, V: 2048, O: 3072}; /* as in wasm/tiles.c */
@@ -67,14 +62,9 @@ const TILE_ARENA = {Q: 0, K: 1024, V: 2048, O: 3072}; /* as in wasm/tiles.c */
 /* Values that can be followed by eye: small multiples of 1/4, the same at every visit. */
 function fill_arena(wasm, p) {
   const arena = wasm.floats(wasm.arena_address(), 5120);
-  const value = (i, c, factor) => ((i * factor + c * 5) % 9 - 4) / 4;
-  for (let i = 0; i < p.nq; i++)
-    for (let c = 0; c < p.d; c++) arena[TILE_ARENA.Q + i * p.d + c] = value(i, c, 7);
-  for (let j = 0; j < p.nk; j++)
-    for (let c = 0; c < p.d; c++) {
-      arena[TILE_ARENA.K + j * p.d + c] = value(j, c, 4);
-      arena[TILE_ARENA.V + j * p.d + c] = value(j, c, 2);
-    }
+  for (const [from, rows, factor] of [[TILE_ARENA.Q, p.nq, 7], [TILE_ARENA.K, p.nk, 4], [TILE_ARENA.V, p.nk, 2]])
+    for (let i = 0; i < rows; i++)
+      for (let c = 0; c < p.d; c++) arena[from + i * p.d + c] = ((i * factor + c * 5) % 9 - 4) / 4;
   return arena;
 }
 
