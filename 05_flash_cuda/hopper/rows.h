@@ -4,22 +4,7 @@
 #ifndef HOPPER_ROWS_H
 #define HOPPER_ROWS_H
 
-#include "harness.h"
-#include "gpu/cuda_check.h"
-
-#include <math.h>
-
-/* 2^x, relative error 2^-22; 2^-inf = 0. */
-static HOST_DEVICE __forceinline__ float exp2_fast(float x)
-{
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
+#include "gpu/exp2.h"
 
 struct rows {
     float m[2];  /* the maximum that weights refer to, not scaled; -INFINITY: no key yet */

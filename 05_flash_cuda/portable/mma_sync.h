@@ -22,7 +22,7 @@
 #define MMA_H
 
 #include "harness.h"
-#include "gpu/cuda_check.h"
+#include "gpu/exp2.h"
 #include "vector/half.h"
 
 #ifdef __CUDACC__
@@ -65,19 +65,6 @@ static __forceinline__ __device__ uint32_t pack(float left, float right)
     uint32_t low = T == F16 ? float_to_half(left) : float_to_bfloat(left);
     uint32_t high = T == F16 ? float_to_half(right) : float_to_bfloat(right);
     return low | high << 16;
-#endif
-}
-
-/* 2^x.  On the GPU one instruction, relative error about 2^-22, denormal results are 0;
- * 2^-inf = 0 exactly, 2^0 = 1 exactly. */
-static __forceinline__ __device__ float exp2_fast(float x)
-{
-#ifdef __CUDACC__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
 #endif
 }
 

@@ -12,6 +12,7 @@
 #ifndef FAST_EXP_H
 #define FAST_EXP_H
 
+#include "gpu/exp2.h"
 #include "gpu/state.h"
 
 /* The powers of one m: 2^(x * unit - shift). */
@@ -26,27 +27,15 @@ static __device__ inline struct powers powers_of(float m)
     return p;
 }
 
-/* 2^x. */
-static __device__ inline float exp2_of(float x)
-{
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
-
 static __device__ inline float power(struct powers p, float x)
 {
-    return exp2_of(fmaf(x, p.unit, -p.shift));
+    return exp2_fast(fmaf(x, p.unit, -p.shift));
 }
 
 /* What a sum of powers of m (or 1, for one power) has to be multiplied by. */
 static __device__ inline float unscaled(struct powers p, float m)
 {
-    return exp2_of(-fmaf(m, p.unit, -p.shift));
+    return exp2_fast(-fmaf(m, p.unit, -p.shift));
 }
 
 /* A state (m, l) whose l is a sum of powers of m.  Empty: shift = -INFINITY. */
@@ -67,7 +56,7 @@ static __device__ inline void push(struct power_sum *s, const struct packed<T, W
     for (int k = 1; k < N; k++) m_new = fmaxf(m_new, pack_max(x[k]));
     if (m_new > s->m) {
         const struct powers now = powers_of(m_new);
-        s->l *= now.unit == s->of.unit ? exp2_of(s->of.shift - now.shift) : 0.0f;
+        s->l *= now.unit == s->of.unit ? exp2_fast(s->of.shift - now.shift) : 0.0f;
         s->m = m_new;
         s->of = now;
     }
