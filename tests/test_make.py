@@ -189,7 +189,7 @@ def test_every_rung_is_compared_with_the_one_before_it():
         count = re.search(r"\n([1-9]\d*) lines added, ([1-9]\d*) removed\n$", said)
         if before is None:
             assert "is the first rung" in said
-        elif rung is rungs[-1]:  # several changes: each is an aside (test_asides.py)
+        elif rung is rungs[-1]:  # several changes: each is an aside
             assert "with these asides" in said
         else:
             assert count and (before.parent.name != "hopper" or int(count[1]) <= 80), said[-200:]

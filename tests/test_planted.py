@@ -10,8 +10,9 @@ PATCHES = sorted((ROOT / "tests/planted").glob("*.patch"))
 STORIES = ROOT / "notes/results/planted/stories.csv"
 
 
-@pytest.mark.parametrize("patch", PATCHES + sorted((ROOT / "tests/mpi/planted").glob("*.patch")),
-                         ids=lambda path: path.stem)
+@pytest.mark.parametrize("patch", [
+    *PATCHES, *sorted((ROOT / "tests/mpi/planted").glob("*.patch")),
+    *sorted((ROOT / "05_flash_cuda").glob("*/asides/*.patch"))], ids=lambda path: path.stem)
 def test_patch_applies_to_the_sources(patch):
     run("git", "apply", "--check", patch, cwd=ROOT)
 
