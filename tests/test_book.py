@@ -184,6 +184,9 @@ def test_formulas_keep_their_signs(browser, site):
         browser.open((site / page).as_uri())
         assert browser.run("const all = [...document.querySelectorAll('math')];"
                            "return all.length && all.every(m => !m.textContent.includes('\\\\'))")
+    browser.open((site / "01_naive/index.html").as_uri())
+    assert browser.run("const root = document.querySelector('msqrt'), wide = part => part.getBoundingClientRect().width;"
+                       "return wide(root) - wide(root.firstElementChild)") > 5  # the shipped font has the sign
     browser.open((site / "notes/numerics.html").as_uri())
     clipped = browser.run("""
       return [...document.querySelectorAll("math")].filter(math => {

@@ -318,7 +318,7 @@ def bundle_licences(site):
 
 
 def write_font(site):
-    """STIX Two Math with the letters of our formulas, as figures/math.woff2."""
+    """STIX Two Math with the letters of our formulas and the root, as figures/math.woff2."""
     whole = importlib.metadata.distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf")
     used = {letter for path in site.rglob("*.html") if "source" not in path.parts
             for part in re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8"), re.S)
@@ -330,7 +330,7 @@ def write_font(site):
     (site / "licences/STIX_Two_Math.txt").write_text(
         "\n\n".join(names.getDebugName(number) for number in (0, 13, 14)), encoding="utf-8")
     subset.main([str(whole), "--flavor=woff2", f"--output-file={site / 'figures/math.woff2'}", "--notdef-outline",
-                 f"--text={''.join(used | italic | greek)}", "--layout-features=ssty,math,kern,dtls,flac"])
+                 f"--text={''.join(used | italic | greek | {chr(0x221A)})}", "--layout-features=ssty,math,kern,dtls,flac"])
 
 
 def write_search(site, pages):

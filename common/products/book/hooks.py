@@ -14,8 +14,9 @@ SPACE = '<mspace width="0.17em"></mspace>'
 
 def corrected(drawn):
     """What latex2mathml leaves: infinity is a number, a minus in front of a number its sign, an
-    underscore itself, and the name of a function stands apart from what is beside it."""
+    underscore itself, a bar as tall as a letter, and the name of a function stands apart from what is beside it."""
     drawn = drawn.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>").replace("\\_", "_")
+    drawn = re.sub(r"<mo>(\||&#x0007C;)</mo>", r'<mo stretchy="false">\1</mo>', drawn)
     out, at = "", 0
     for minus in MINUS.finditer(drawn):
         out += drawn[at:minus.start()]

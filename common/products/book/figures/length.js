@@ -11,7 +11,7 @@ FIGURES["length"] = RACE.length && function (root) {
   const slider = element("input", {type: "range", min: 4, max: 20, step: 1, "aria-label": "keys, as a power of two",
     input: () => { state.n = String(2 ** slider.value); restore(); }});
   const said = element("output", {class: "fig-step", "data-cell": "length"});
-  const picture = element("div", {class: "fig-plane"}), lanes = element("div", {class: "fig-lanes"});
+  const picture = element("div", {class: "fig-areas"}), lanes = element("div", {class: "fig-lanes"});
 
   function restore() {
     const n = 2 ** Math.max(4, Math.min(20, Math.round(Math.log2(Number(state.n) || 4096)))), S = 4 * n * n;
@@ -21,10 +21,9 @@ FIGURES["length"] = RACE.length && function (root) {
     const whole = Math.max(S, MEMORIES[0][1]), side = x => 150 * Math.sqrt(x / whole), shown = MEMORIES.filter(([, size]) => size <= whole);
     said.textContent = `${n} queries and keys: S takes ${bytes_text(S)}`;
     const square = (size, kind) => element("rect", {x: 2, y: 158 - side(size), width: side(size), height: side(size), class: kind});
-    picture.replaceChildren(element("svg", {viewBox: "0 0 420 162", class: "fig-bars", style: "max-width: 620px", role: "img",
+    picture.replaceChildren(element("svg", {viewBox: "0 0 162 162", class: "fig-bars", role: "img",
       "aria-label": `S beside ${shown.map(([name]) => name).join(", ")}`}, square(S, "fig-score"),
-    ...shown.reverse().map(([, size]) => square(size, "fig-outline")),
-    ...[...MEMORIES].map(([name, size], i) => element("text", {x: 160, y: 24 + 40 * i}, `${name}: ` +
+    ...shown.map(([, size]) => square(size, "fig-outline"))), element("ul", {}, ...MEMORIES.map(([name, size]) => element("li", {}, `${name}: ` +
       (S <= size ? `holds S ${Number((size / S).toPrecision(3))} times` : `${Number((S / size).toPrecision(3))} times too small`)))));
     const runs = RACE.map(([name, speeds, stores]) => {
       const near = Object.keys(speeds).map(Number).sort((a, b) => Math.abs(Math.log(a / n)) - Math.abs(Math.log(b / n)))[0];
@@ -44,6 +43,6 @@ FIGURES["length"] = RACE.length && function (root) {
   }
   keys(root, {" ": race});
   root.append(element("div", {class: "fig-bar"}, labelled("length", slider), said), picture,
-    element("div", {class: "fig-bar"}, button("race", "race (space)", race), "one head, head_dim 64, no mask"), lanes);
+    element("div", {class: "fig-bar"}, button("race", "race (space)", race), "one head of many, head_dim 64, no mask"), lanes);
   restore();
 };
