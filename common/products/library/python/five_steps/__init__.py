@@ -10,7 +10,7 @@ out.  PyTorch is not needed, and is imported only where a tensor comes in.
 """
 from .arrays import FiveStepsError
 from .c_library import VERSION as __version__, LibraryError
-from .operations import append, attention, built_with, decode, merge, softmax
+from .operations import append, attention, built_with, decode, merge, scaled_dot_product_attention, softmax
 
-__all__ = ["append", "attention", "built_with", "decode", "softmax", "merge", "FiveStepsError",
-           "LibraryError"]
+__all__ = ["append", "attention", "built_with", "decode", "merge", "scaled_dot_product_attention", "softmax",
+           "FiveStepsError", "LibraryError"]

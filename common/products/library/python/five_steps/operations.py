@@ -46,8 +46,8 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
-    hidden may reach the result (0 * NaN).  Tensors are differentiable once: q, k, v and sinks have a
-    gradient, a bias and slopes have none.  Raises FiveStepsError for arguments that cannot be.
+    hidden may reach the result (0 * NaN).  Tensors are differentiable once: q, k, v, sinks and a bias (not
+    of packed sequences) have a gradient, slopes have none.  Raises FiveStepsError for arguments that cannot be.
     """
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
     given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k
@@ -171,6 +171,13 @@ def built_with():
     """
     so = library(GPU)
     return f"{so.built_with}; this processor is x86-64-v{so.level}" if so.level else so.built_with
+
+
+def scaled_dot_product_attention(*arrays, **options):
+    """PyTorch's function with our kernels, dropout and the gradient of a mask included; see
+    five_steps.dot_product."""
+    from .dot_product import scaled_dot_product_attention as function  # pylint: disable=import-outside-toplevel
+    return function(*arrays, **options)
 
 
 def softmax(x, dim=-1):

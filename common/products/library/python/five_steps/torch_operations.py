@@ -6,6 +6,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import c_library, quick
 from .arrays import FiveStepsError, kind_of
+from .bias_gradient import bias_gradient
 from .calls import attention_call, decode_call
 from .options import attention_options
 from .rows import compute_merge, compute_softmax
@@ -177,7 +178,10 @@ def _attention_gradient(ctx, d_o, d_lse):
     if d_o is not None and _is_batched(d_o) or d_lse is not None and _is_batched(d_lse):
         raise FiveStepsError("is_grads_batched is not supported, nor is vectorize; use torch.func.jacrev")
     options = ctx.options or attention_options((q, k, v, bias, sinks, *more), *ctx.given)
-    d_o, width = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1]
+    d_o, width, d_bias = torch.zeros_like(o) if d_o is None else d_o, v.shape[-1], None
+    if bias is not None and bias.requires_grad:
+        d_o_t, o_t, *rows = (_turned(a, options[-1]) for a in (d_o, o, q, k, v))
+        d_bias = bias_gradient((d_o_t, o_t, lse, *rows), d_lse, bias, options)
     if d_lse is not None:
         column = _turned(-d_lse[..., None], options[-1]).to(o.dtype)
         pad = torch.nn.functional.pad
@@ -185,7 +189,7 @@ def _attention_gradient(ctx, d_o, d_lse):
     given = d_o, o, lse, q, k, v, bias, sinks, *more
     plain = not torch.is_grad_enabled() and _is_plain(given)
     dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *options)
-    return (dq, dk, dv[..., :width], None, None if sinks is None else d_sinks, *[None] * 11)
+    return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 11)
 
 
 _attention_once = _differentiable(_attention, _save_attention, _attention_gradient)
@@ -365,7 +369,7 @@ def attention(arrays, given, return_lse, out):
             results = _tried(quick.attention, arrays, given, return_lse)
             if results:
                 return results
-        elif not _is_trained((arrays[3], arrays[5])):
+        elif not _is_trained((arrays[5], None if arrays[6] is None else arrays[3])):
             return _Trained.apply(given, *arrays)
     kind_of({"q": arrays[0], "k": arrays[1], "v": arrays[2], "bias": arrays[3], "sinks": arrays[4],
              "alibi_slopes": arrays[5], "cu_seqlens_q": arrays[6], "cu_seqlens_k": arrays[7]})
@@ -373,7 +377,8 @@ def attention(arrays, given, return_lse, out):
     if isinstance(given[1], Tensor) and given[1].requires_grad and torch.is_grad_enabled():
         arrays = ((arrays[0] * given[1]).to(arrays[0].dtype), *arrays[1:])  # as it has a gradient
         given = given[0], 1.0, *given[2:]
-    gradient = _derivative(arrays, (arrays[3], arrays[5]), "a bias and alibi_slopes have no gradient")
+    without = (arrays[5],) if arrays[6] is None else (arrays[3], arrays[5])
+    gradient = _derivative(arrays, without, "alibi_slopes, and a bias of packed sequences, have no gradient")
     if gradient and out is not None:
         raise FiveStepsError("out has no gradient; leave it out, or call under torch.no_grad()")
     plain = _is_plain(arrays)

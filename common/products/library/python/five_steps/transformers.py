@@ -3,7 +3,8 @@
     import five_steps.transformers
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="five_steps")
 
-Prefill and decode with caches, grouped heads, sliding windows, soft caps, sinks and padding.  What is
+Prefill and decode with caches, grouped heads, sliding windows, soft caps, sinks, padding, dropout and
+position biases that are learned.  What is
 causal (within a window, perhaps) and reaches to the cache's end needs no mask but the padding's,
 [batch, 1, 1, keys]; any other pattern is handed over as booleans."""
 import torch
@@ -11,6 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, flash_attention_mask, sdpa_mask
 
 from .arrays import FiveStepsError
+from .dot_product import dropped
 from .operations import attention
 
 
@@ -32,18 +34,23 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
                       is_causal=None, softcap=None, s_aux=None, position_bias=None, **_):
     """query, key, value [batch, heads, length, head_dim]; gives o [batch, length, heads, head_dim]
-    and no weights."""
-    if dropout:
-        raise FiveStepsError(f"dropout is {dropout}; give 0, as in model.eval()")
-    if position_bias is not None:
-        raise FiveStepsError("position_bias is not supported; give attn_implementation='sdpa'")
+    and no weights.  position_bias [1 or batch, heads, queries, keys] is added to the scores."""
     padding = attention_mask is not None and attention_mask.ndim == 2
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(causal) and (attention_mask is None or padding)
     if padding:
         attention_mask = attention_mask[:, None, None].bool()
-    o = attention(query, key, value, scale=scaling, softcap=softcap, bias=attention_mask,
-                  causal=bool(causal) and (attention_mask is None or padding),
-                  sinks=None if s_aux is None else s_aux.float())
+    if position_bias is not None:
+        attention_mask = position_bias if attention_mask is None else (
+            torch.where(attention_mask, position_bias, -torch.inf) if attention_mask.dtype == torch.bool
+            else position_bias + attention_mask)
+    if dropout:
+        if softcap or s_aux is not None:
+            raise FiveStepsError(f"dropout is {dropout}; with a soft cap or sinks give 0, as in model.eval()")
+        o = dropped(query, key, value, attention_mask, 0 if causal else None, scaling, dropout)
+    else:
+        o = attention(query, key, value, scale=scaling, softcap=softcap, bias=attention_mask, causal=causal,
+                      sinks=None if s_aux is None else s_aux.float())
     return o.transpose(1, 2).contiguous(), None
 
 

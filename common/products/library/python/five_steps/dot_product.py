@@ -1,0 +1,107 @@
+"""dot_product.py: attention with the signature of PyTorch's scaled_dot_product_attention."""
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from .arrays import FiveStepsError, kind_of
+from .operations import attention
+from .options import real
+
+BLOCK = 1 << 24  # scores that are dropped at once
+
+
+def _folded(arrays, mask, gqa):
+    """Batches of any number of dimensions as one, [batch, heads, rows, width], and their shape."""
+    shapes = [(1,) * (4 - a.ndim) + tuple(a.shape) for a in arrays]
+    try:
+        lead = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
+        heads = None if gqa else torch.broadcast_shapes(*(shape[-3:-2] for shape in shapes))
+    except RuntimeError:
+        raise FiveStepsError("query, key and value are " + ", ".join(str(list(a.shape)) for a in arrays)
+                             + "; give batches and heads that can be broadcast") from None
+    folded = [a.reshape(shape).expand(*lead, *(heads or shape[-3:-2]), *shape[-2:]).flatten(0, -4)
+              for a, shape in zip(arrays, shapes)]
+    if mask is not None and mask.ndim > 3 and len(lead) > 1:
+        mask = mask.expand(*lead, *mask.shape[-3:]).flatten(0, -4)
+    return folded, mask, lead
+
+
+def _keep(shape, p, seed, device):
+    """Which scores are kept: drawn by PyTorch's generator of the device, on a GPU Philox."""
+    draw = torch.rand(shape, generator=torch.Generator(device).manual_seed(seed), device=device)
+    return draw >= p
+
+
+def _dropped_rows(q, k, v, mask, score, p, seed):
+    """Some rows with dropout.  What is kept has the sum o1 exp(lse1) of its weighted values; the
+    denominator is that of all keys:  o = o1 exp(lse1 - lse) / (1 - p)."""
+    keep = _keep((*q.shape[:-1], k.shape[-2]), p, seed, q.device)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, -torch.inf)
+    kept = torch.where(keep, 0.0 if mask is None else mask.float(), -torch.inf)
+    o1, lse1 = attention(q, k, v, bias=kept, return_lse=True, **score)
+    _, lse = attention(q, k, v.detach()[..., :8], bias=mask, return_lse=True, **score)
+    seen = lse1 > -torch.inf
+    weight = torch.where(seen, torch.exp(torch.where(seen, lse1 - lse, 0)), 0) / (1 - p)
+    return (o1 * weight[..., None]).to(q.dtype)
+
+
+@torch.compiler.disable
+def dropped(q, k, v, mask, right, scale, p, seed=None):
+    """Attention with dropout, some rows at a time; the backward pass draws the same again.  right: how
+    far behind its own key a query sees; None: no limit."""
+    if seed is None:
+        seed = int(torch.randint(1 << 62, ()))  # torch.manual_seed() repeats it
+    n, keys = q.shape[-2], k.shape[-2]
+    block = max(1, BLOCK // max(1, q.shape[0] * q.shape[1] * keys))
+    parts = []
+    for i in range(0, n, block):
+        end, behind = min(i + block, n), None if right is None else min(i + block, n) - n + right
+        limit = keys if right is None else max(0, min(keys, keys + behind))
+        own = mask
+        if mask is not None:
+            own = mask[..., i:end, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask
+            own = own[..., :limit] if mask.shape[-1] > 1 else own
+        score = {"scale": scale, "window": None if right is None else (-1, max(behind, 0))}
+        parts.append(checkpoint(_dropped_rows, q[..., i:end, :], k[..., :limit, :], v[..., :limit, :], own,
+                                score, p, seed + i, use_reentrant=False, preserve_rng_state=False))
+    return torch.cat(parts, -2) if parts else q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+                                 scale=None, enable_gqa=False, *, seed=None):
+    """PyTorch's function with our kernels: query [..., heads, length, width], key and value alike, of
+    any number of batch dimensions; these, and the heads, are broadcast.  enable_gqa: query's heads are
+    a multiple of key's instead.  is_causal is aligned at the top left, as PyTorch's.
+
+    attn_mask: what is broadcast to [..., heads, length of query, length of key]; booleans are True where
+    a key is visible, numbers are added and have a gradient.
+    dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; in
+    blocks, so memory stays below the whole matrix.  seed: a whole number from which the choice is drawn; None:
+    PyTorch's generator gives one.
+
+    Gives [..., heads, length, width of value].  Raises FiveStepsError for arguments that cannot be.
+
+    >>> import torch
+    >>> q = torch.ones(2, 4, 3, 8)
+    >>> five_steps.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    torch.Size([2, 4, 3, 8])
+    """
+    kind_of({"query": query, "key": key, "value": value, **({} if attn_mask is None else {"attn_mask": attn_mask})})
+    if not isinstance(query, torch.Tensor) or min(a.ndim for a in (query, key, value)) < 2:
+        raise FiveStepsError("give tensors [..., length, width]")
+    if is_causal and attn_mask is not None:
+        raise FiveStepsError("attn_mask and is_causal are both given; give one")
+    p = real("dropout_p", dropout_p, (lambda x: 0 <= x <= 1, "a probability"))
+    rank = max(query.ndim, key.ndim, value.ndim)
+    (q, k, v), mask, lead = _folded((query, key, value), attn_mask, enable_gqa)
+    right = None
+    if is_causal:  # ours is aligned at the bottom right
+        k, v = k[..., :q.shape[-2], :], v[..., :q.shape[-2], :]
+        right = q.shape[-2] - k.shape[-2]
+    if p == 1:
+        o = (q.sum() + k.sum() + v.sum()) * 0 + v.new_zeros((*q.shape[:-1], v.shape[-1]))
+    elif p:
+        o = dropped(q, k, v, mask, right, scale, p, seed)
+    else:
+        o = attention(q, k, v, bias=mask, scale=scale, window=None if right is None else (-1, right))
+    return o.reshape((*lead, *o.shape[1:])[-rank:])

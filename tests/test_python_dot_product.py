@@ -1,0 +1,149 @@
+"""test_python_dot_product.py: PyTorch's signature, the gradient of a bias, and dropout, beside PyTorch's
+own function and the definition; and the models that need them."""
+import pytest
+
+from five_steps_here import WITH_TORCH, five_steps, torch
+
+pytestmark = WITH_TORCH
+if torch:
+    R, PEER, OURS = torch.randn, torch.nn.functional.scaled_dot_product_attention, (
+        five_steps.scaled_dot_product_attention)
+    SHAPES = {
+        "causal, few queries": ([R(2, 4, 5, 8), R(2, 4, 7, 8), R(2, 4, 7, 8)], {"is_causal": True}),
+        "causal, few keys": ([R(2, 4, 7, 8), R(2, 4, 5, 8), R(2, 4, 5, 8)], {"is_causal": True}),
+        "no heads": ([R(5, 8), R(7, 8), R(7, 3)], {}),
+        "no batch": ([R(3, 5, 8), R(3, 7, 8), R(3, 7, 8)], {"scale": 0.3}),
+        "five dimensions": ([R(3, 2, 4, 5, 8), R(3, 2, 4, 7, 8), R(3, 2, 4, 7, 8), torch.rand(5, 7) > .3], {}),
+        "and a mask of five": ([R(3, 2, 4, 5, 8), R(3, 2, 4, 7, 8), R(3, 2, 4, 7, 8), R(3, 1, 1, 5, 7)], {}),
+        "broadcast": ([R(1, 4, 5, 8), R(2, 1, 7, 8), R(2, 4, 7, 8), R(4, 5, 7)], {}),
+        "one bias for all batches": ([R(2, 4, 5, 8), R(2, 4, 7, 8), R(2, 4, 7, 8), R(1, 4, 5, 7)], {}),
+        "groups": ([R(2, 4, 5, 8), R(2, 2, 7, 8), R(2, 2, 7, 8), R(2, 1, 1, 7)], {"enable_gqa": True})}
+    MASKS = {"none": (False, None), "causal": (True, None), "bias": (False, R(4, 6, 6)),
+             "booleans": (False, torch.rand(6, 6) > 0.4)}
+else:
+    SHAPES = MASKS = {}
+
+
+def agree(mine, want):
+    for a, b in zip(mine, want):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_it_is_pytorchs_function(name):
+    """And so are the gradients, that of a mask of numbers too."""
+    arrays, options = SHAPES[name]
+    arrays = [a.requires_grad_() if a.is_floating_point() else a for a in arrays]
+    results = []
+    for function in (OURS, PEER):
+        o = function(*arrays, **options)
+        results.append((o, *torch.autograd.grad(o.square().sum(), [a for a in arrays if a.requires_grad])))
+    agree(*results)
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": (2, 1)}, {"softcap": 2.0},
+                                     {"layout": "blhd"}, {"sinks": [0.5, 1.0]}], ids=str)
+@pytest.mark.parametrize("block", [1 << 24, 40])
+def test_a_bias_has_its_gradient_with_every_option(monkeypatch, options, block):
+    """Against the gradient of the definition, whose bias is added to q's product with more columns."""
+    from five_steps import bias_gradient
+    monkeypatch.setattr(bias_gradient, "BLOCK", block)
+    if "sinks" in options:
+        options = {"sinks": torch.tensor(options["sinks"])}
+    q, k, v = R(2, 2, 5, 8), R(2, 2, 5, 8), R(2, 2, 5, 8)
+    bias, d_o = R(2, 5, 5, requires_grad=True), R(2, 2, 5, 8)
+
+    def loss(b):
+        o, lse = five_steps.attention(q, k, v, bias=b, return_lse=True, **options)
+        return (o * d_o).sum() + lse.square().sum()
+    if "layout" in options:
+        q, k, v, d_o = (a.transpose(1, 2) for a in (q, k, v, d_o))
+    got, = torch.autograd.grad(loss(bias), bias)
+    with torch.no_grad():
+        for at in ((0, 0, 0), (1, 4, 2), (0, 3, 4), (1, 2, 1)):
+            apart = torch.zeros_like(bias)
+            apart[at] = 0.02
+            want = (loss(bias + apart) - loss(bias - apart)) / 0.04
+            torch.testing.assert_close(got[at], want, rtol=0.02, atol=0.005)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("rows", [6, 2])
+def test_dropout_is_the_definitions(monkeypatch, name, rows):
+    """The same weights are dropped in the backward pass, whose recomputation draws them again."""
+    from five_steps import dot_product
+    causal, mask = MASKS[name]
+    monkeypatch.setattr(dot_product, "BLOCK", rows * 48)
+    leaves = [R(2, 4, 6, 8, requires_grad=True) for _ in "qkv"]
+    arrays = [*leaves, mask]
+    if name == "bias":
+        leaves.append(mask.requires_grad_())
+    keep = torch.zeros(2, 4, 6, 6)
+    for i in range(0, 6, rows):
+        seen = i + rows if causal else 6
+        keep[:, :, i:i + rows, :seen] = dot_product._keep((2, 4, rows, seen), 0.3, 5 + i, "cpu")
+    s = leaves[0] @ leaves[1].transpose(-1, -2) / 8**0.5
+    if causal:
+        s = s.masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf)
+    if mask is not None:
+        s = s + (mask if name == "bias" else torch.where(mask, 0, -torch.inf))
+    want = (torch.nan_to_num(torch.softmax(s, -1)) * keep / 0.7) @ leaves[2]
+    got, d_o = OURS(*arrays, 0.3, causal, seed=5), R(2, 4, 6, 8)
+    agree([got, *torch.autograd.grad(got, leaves, d_o)], [want, *torch.autograd.grad(want, leaves, d_o)])
+
+
+def test_dropout_follows_pytorchs_seed_and_drops_what_it_says():
+    q, k, v = torch.zeros(1, 8, 64, 8), torch.zeros(1, 8, 64, 8), torch.ones(1, 8, 64, 8)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(OURS(q, k, v, dropout_p=0.25))
+    assert torch.equal(*results[:2]) and not torch.equal(*results[1:])
+    assert abs(results[0].mean().item() - 1) < 0.02
+    assert not OURS(q, k, v, dropout_p=1.0).any()
+
+
+@pytest.mark.parametrize("words, given", [
+    ("attn_mask and is_causal", {"attn_mask": 1, "is_causal": True}), ("dropout_p is 2.0", {"dropout_p": 2.0})])
+def test_what_cannot_be_is_refused(words, given):
+    q = R(1, 2, 3, 8)
+    if "attn_mask" in given:
+        given = given | {"attn_mask": torch.ones(3, 3)}
+    with pytest.raises(five_steps.FiveStepsError, match=words):
+        OURS(q, q, q, **given)
+
+
+# --- Models of transformers as their configurations have them by default. ---
+
+def models():
+    transformers = pytest.importorskip("transformers")
+    import five_steps.transformers  # noqa: F401  pylint: disable=unused-import
+    torch.manual_seed(1)
+    small = {"vocab_size": 64}
+    return {
+        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            n_layer=2, n_embd=32, n_head=4, n_positions=32, **small)),
+        "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, **small)),
+        "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
+            d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0, **small))}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
+def test_models_train_as_they_are_configured(name):
+    """Without dropout the gradients are those of eager attention; with it every weight has one."""
+    model = models()[name]()
+    tokens, padding = torch.randint(1, 64, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    padding[1, 7:] = 0
+    gradients = {}
+    for way in ("eager", "five_steps"):
+        model.set_attn_implementation(way)
+        model.eval().zero_grad()
+        model(input_ids=tokens, attention_mask=padding, labels=tokens).loss.backward()
+        gradients[way] = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    agree(gradients["five_steps"], gradients["eager"])
+    assert len(gradients["eager"]) == len(gradients["five_steps"])
+    model.train().zero_grad()
+    model(input_ids=tokens, attention_mask=padding, labels=tokens).loss.backward()
+    trained = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(trained) == len(gradients["eager"]) and all(g.isfinite().all() for g in trained)
