@@ -27,6 +27,15 @@ def tool_words(tools=TOOLS):
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
 MISTAKES = {
+    "broadcast_by_loads": ("puzzles", "mine - first[0]", "mine - x[i / 64 * 64]", "broadcast"),
+    "tree_without_barrier": ("puzzles", "        __syncthreads();\n        if (t < half)", "        if (t < half)", "block_sum"),
+    "every_lane_adds": ("puzzles", "if (threadIdx.x == 0) atomicAdd(&z[0], sum)", "atomicAdd(&z[0], sum / 32)", "grid_sum"),
+    "transposed_stores": ("puzzles", "z[(c_0 + e / 32) * n + r_0 + e % 32] = s[e % 32 * 32 + e / 32]",
+                          "z[(c_0 + e / 32) * n + r_0 + e % 32] = x[(r_0 + e % 32) * m + c_0 + e / 32]", "transpose"),
+    "tile_not_padded": ("puzzles", "* 33", "* 32", "transpose_without_conflicts"),
+    "product_without_tiles": ("puzzles", "sum += a[i * 16 + k] * b", "sum += (r < n && k_0 + k < n ? x[r * n + k_0 + k] : 0) * b",
+                              "matrix_product"),
+    "one_buffer": ("puzzles", "s[r % 2 * 64 + 7 * t % 64]", "x[r * 64 + 7 * t % 64]", "two_buffers"),
     "reports_the_last_key": ("a1_naive", "*l == INFINITY && r.what == FINE", "*l == INFINITY", "sum_breaks"),
     "looks_at_terms_only": ("a1_naive", "*l == INFINITY && r.what", "y[j] == INFINITY && r.what", "sum_breaks"),
     "log_of_softmax": ("a2_safe", "(x[j] - m) - log_l", "logf(expf(x[j] - m) / l)", "log_wide"),
@@ -34,7 +43,7 @@ MISTAKES = {
     "state_divided_at_a_report": ("a3_online", "x[i].l == 0 ? 0 : x[i].o[d] / x[i].l;",
                                   "x[i].l == 0 ? 0 : (x[i].o[d] /= x[i].l);", "ascending"),
     "nan_compares_false": ("a3_online", "if (s == -INFINITY) return;", "if (!(s > -INFINITY)) return;", "nan_q"),
-    "empty_part_spoils": ("a4_monoid", "    if (y->m == -INFINITY) return;\n", "", "mask_row"),
+    "empty_part_spoils": ("a4_monoid", "    if (y->l == 0) return;\n", "", "mask_row"),
     "one_thread_works": ("a4_tiled", "pthread_create(&thread[t], NULL, do_share, &share[t])",
                          "{ do_share(&share[t]); pthread_create(&thread[t], NULL, idle, NULL); }", "shared_rows"),
     "slow_sums": ("a4_tiled", "s[j] = fmaf(q_i[d], k_t[d][j], s[j]);",

@@ -100,7 +100,7 @@ def functions_of(text):
     return found
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", [x for x in EXERCISES if x != "puzzles"])  # whose kernels are their own cases
 def test_no_function_of_a_handout_or_lesson_is_an_answer(judge, name):
     """Every function of them, under the name that the exercise asks for."""
     text = handed_out(name)

@@ -1,7 +1,8 @@
 """The calls that judge the exercises of stage 5.  PROBLEMS: name -> cases(rng)."""
 import numpy as np
 
-from cases import INF, KEYS, Case, divided, finite_most, fold, head, head_call, head_wants, of_keys, wanted
+from cases import (INF, KEYS, Case, compare, divided, finite_most, fold, head, head_call, head_wants, of_keys,
+                   wanted)
 from child import Wrong
 
 F32 = np.float32
@@ -87,7 +88,72 @@ def a5_fused(rng):
         yield case(family, "random", (8, 64, 64, 64), 0, 1)
 
 
+def up(n, of):
+    return -(-n // of)
+
+
+def in_blocks(x, of, f):
+    return np.concatenate([f(x[a:a + of]) for a in range(0, len(x), of)])
+
+
+# name: numbers n and m -> (blocks, threads, floats shared, shape of x, shape of y, f(x, y), most elements, most barriers)
+PUZZLES = {
+    "twice": lambda n, m: (up(n, 32), 32, 0, n, 0, lambda x, y: 2 * x, 2 * n, 0),
+    "add": lambda n, m: (up(n, 64), 64, 0, n, n, lambda x, y: x + y, 3 * n, 0),
+    "stride": lambda n, m: (2, 32, 0, n, 0, lambda x, y: x * x, 3 * n, 0),
+    "row_and_column": lambda n, m: (up(n * m, 64), 64, 0, (n, m), m, lambda x, y: x + y, 3 * n * m, 0),
+    "broadcast": lambda n, m: (up(n, 64), 64, 1, n, 0, lambda x, y: in_blocks(x, 64, lambda b: b - b[0]), 2 * n, 1),
+    "stencil": lambda n, m: (up(n, 64), 64, 66, n, 0, lambda x, y: np.convolve(x, [1, 1, 1], "same") if n > 2 else
+                             np.full(n, x.sum()), 2 * n + 2 * up(n, 64), 1),
+    "block_sum": lambda n, m: (up(n, 128), 128, 128, n, 0, lambda x, y: in_blocks(x, 128, lambda b: [b.sum()]),
+                               n + up(n, 128), 8),
+    "warp_sum": lambda n, m: (up(n, 32), 32, 0, n, 0, lambda x, y: in_blocks(x, 32, lambda b: [b.sum()]), n + up(n, 32), 0),
+    "grid_sum": lambda n, m: (up(n, 32), 32, 0, n, 0, lambda x, y: [x.sum()], n + up(n, 32), 0),
+    "where_is_the_maximum": lambda n, m: (1, 32, 0, n, 0, lambda x, y: [np.argmax(x)], n + 1, 0),
+    "scan": lambda n, m: (1, 128, 128, min(n, 128), 0, lambda x, y: np.cumsum(x), 2 * min(n, 128), 14),
+    "warp_scan": lambda n, m: (up(n, 32), 32, 0, n, 0, lambda x, y: in_blocks(x, 32, np.cumsum), 2 * n, 0),
+    "column_sums": lambda n, m: (up(m, 32), 32, 0, (n, m), 0, lambda x, y: x.sum(axis=0), n * m + m, 0),
+    "transpose": lambda n, m: (up(n, 32) * up(m, 32), 256, 1056, (n, m), 0, lambda x, y: x.T, 2 * n * m, 1),
+    "transpose_without_conflicts": lambda n, m: PUZZLES["transpose"](n, m),
+    "histogram": lambda n, m: (up(n, 64), 64, 32, n, 0, lambda x, y: np.bincount(x.astype(int), minlength=m),
+                               n + m * up(n, 64), 2),
+    "dot": lambda n, m: (1, 256, 8, n, n, lambda x, y: [x @ y], 2 * n + 1, 1),
+    "matrix_product": lambda n, m: (up(n, 16) ** 2, 256, 512, (n, n), (n, n), lambda x, y: x @ y,
+                                    2 * n * n * up(n, 16) + n * n, 2 * up(n, 16)),
+    "two_buffers": lambda n, m: (1, 64, 128, (n, 64), 0, lambda x, y: np.arange(1, n + 1) @ x[:, 7 * np.arange(64) % 64],
+                                 64 * n + 64, n),
+    "softmax": lambda n, m: (n, 32, 0, (n, m), 0, lambda x, y: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True),
+                             2 * n * m, 0),
+}
+
+
+def puzzles(rng):
+    def case(which, name, n, m):
+        blocks, threads, floats, of_x, of_y, f, elements, barriers = PUZZLES[name](n, m)
+        x, y = (rng.standard_normal(shape).astype(F32) for shape in (of_x, of_y))
+        if name == "histogram": x = rng.integers(0, m, n).astype(F32)
+        want = np.asarray(f(x.astype(float), y.astype(float)), float)
+        pieces = elements / 8 * 1.7 + 10 * blocks * (threads // 32) * max(1, up(elements, blocks * threads))
+
+        def play(child):
+            z, counts = child.call([which, len(x) if name == "scan" else n, m, blocks, threads, floats, x.size, y.size,
+                                    want.size], [x, y], [want.size, 4])
+            compare("z", z, want, 1e-5 * (1 + np.abs(want)).max())
+            for got, most, words in zip(counts, (elements, pieces, 1.1 if "without" in name else np.inf, barriers), (
+                    "elements were loaded or stored", "pieces of 32 bytes were moved: neighbouring threads, neighbouring elements",
+                    "turns of the banks were needed for each access", "barriers were passed")):
+                if not got <= most:
+                    raise Wrong(f"{got:.6g} {words}; {most:.6g} suffice")
+            return {}
+        return Case(name, play, {}, {f"n = {n}, m = {m}": x})
+
+    for which, name in enumerate(PUZZLES):
+        for n, m in ((1, 1), (64, 32), (70, 20), (33, 32), (int(rng.integers(2, 130)), int(rng.integers(1, 33)))):
+            yield case(which, name, n, m)
+
+
 PROBLEMS = {
+    "puzzles": puzzles,
     "a5_fused": a5_fused,
     "causal_mask": causal_mask,
     "load_tile": load_tile,

@@ -112,7 +112,7 @@ class Grader(Judge):
         the exercise is missed."""
         counted, families = self.counted[exercise.name], verdict.families()
         tenths = exercise.points * 10 * sum(families[x] for x in counted) // len(counted)
-        missed = [x for x in exercise.point or counted if not families[x]]
+        missed = [x for x in exercise.point or counted if not families[x] and exercise.kind != "puzzle"]
         return min(tenths, exercise.points * 10 - 1, exercise.points * 5 if missed else 10 ** 9) / 10
 
 

@@ -18,7 +18,7 @@ namespace counted
 using access = std::tuple<unsigned, unsigned, const void *, long>; /* block, warp, array, which */
 static std::map<access, std::set<size_t>> pieces, words;
 static std::map<access, long> seen;
-static long n_loads;
+static long n_loads, n_barriers;
 
 /* This thread accesses element i of an array. */
 static void touch(std::map<access, std::set<size_t>> &where, const void *array, size_t i)
@@ -78,11 +78,14 @@ static shared<float> shared_floats_of(size_t n)
     return {(float *)cuda_on_cpu::shared_memory(n * sizeof(float), sizeof(float), cuda_on_cpu::caller::here()), n};
 }
 
+#define __syncthreads() (counted::n_barriers++, __syncthreads()) /* of all threads together */
+
 /* kernel<<<blocks, threads, bytes>>>(arguments) */
 template <class... P, class... A>
 static void launch(unsigned blocks, unsigned threads, size_t bytes, void (*kernel)(P...), A... arguments)
 {
-    counted::pieces.clear(), counted::words.clear(), counted::seen.clear(), counted::n_loads = 0;
+    counted::pieces.clear(), counted::words.clear(), counted::seen.clear();
+    counted::n_loads = counted::n_barriers = 0;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(threads);
