@@ -3,10 +3,15 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from .arrays import FiveStepsError, kind_of
-from .operations import attention
 from .options import real
+from .torch_operations import attention as compute
 
 BLOCK = 1 << 24  # scores that are dropped at once
+
+
+def _attention(q, k, v, mask, scale, window):
+    """o and lse of attention() with these options."""
+    return compute((q, k, v, mask, None, None, None, None), (False, scale, window, None, "bhld", None, None), True, None)
 
 
 def _folded(arrays, mask, gqa):
@@ -38,8 +43,8 @@ def _dropped_rows(q, k, v, mask, score, p, seed):
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, -torch.inf)
     kept = torch.where(keep, 0.0 if mask is None else mask.float(), -torch.inf)
-    o1, lse1 = attention(q, k, v, bias=kept, return_lse=True, **score)
-    _, lse = attention(q, k, v.detach()[..., :8], bias=mask, return_lse=True, **score)
+    o1, lse1 = _attention(q, k, v, kept, *score)
+    _, lse = _attention(q, k, v.detach()[..., :8], mask, *score)
     seen = lse1 > -torch.inf
     weight = torch.where(seen, torch.exp(torch.where(seen, lse1 - lse, 0)), 0) / (1 - p)
     return (o1 * weight[..., None]).to(q.dtype)
@@ -61,7 +66,7 @@ def dropped(q, k, v, mask, right, scale, p, seed=None):
         if mask is not None:
             own = mask[..., i:end, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask
             own = own[..., :limit] if mask.shape[-1] > 1 else own
-        score = {"scale": scale, "window": None if right is None else (-1, max(behind, 0))}
+        score = scale, None if right is None else (-1, max(behind, 0))
         parts.append(checkpoint(_dropped_rows, q[..., i:end, :], k[..., :limit, :], v[..., :limit, :], own,
                                 score, p, seed + i, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, -2) if parts else q.new_empty((*q.shape[:-1], v.shape[-1]))
@@ -103,5 +108,5 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     elif p:
         o = dropped(q, k, v, mask, right, scale, p, seed)
     else:
-        o = attention(q, k, v, bias=mask, scale=scale, window=None if right is None else (-1, right))
+        o, _ = _attention(q, k, v, mask, scale, None if right is None else (-1, right))
     return o.reshape((*lead, *o.shape[1:])[-rank:])
