@@ -11,7 +11,7 @@
 
 #define RUNG(name, ...) extern "C" const struct variant name;
 #define BESIDE(name) RUNG(name)
-#define GRADIENT(name) RUNG(name)
+#define GRADIENT(name, ...) RUNG(name)
 #include "rungs.h"
 #undef RUNG
 extern "C" const struct variant split_kv, split_kv_f32;

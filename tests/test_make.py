@@ -178,22 +178,38 @@ def test_a_difference_of_what_is_not_there_is_refused(request_, line):
     assert done.err.startswith(line) and not done.out, done
 
 
-def test_every_rung_is_compared_with_the_one_before_it():
-    rungs = [*sorted(ROOT.glob("05_flash_cuda/portable/[0-9][0-9]_*.cu")),
-             *sorted(ROOT.glob("05_flash_cuda/hopper/[0-9][0-9]_*.cu"))]
-    assert len(rungs) > 10
+@pytest.mark.parametrize("prefix, rooms", [("", ["portable", "hopper"]), ("backward/", ["backward"])])
+def test_every_rung_is_compared_with_the_one_before_it(prefix, rooms):
+    """Of the backward ladder wide and narrow heads are two branches of rung 5."""
+    rungs = [path for room in rooms for path in sorted(ROOT.glob(f"05_flash_cuda/{room}/[0-9][0-9]_*.cu"))]
+    assert len(rungs) > 7
     for before, rung in zip([None, *rungs], rungs):
-        said = make("diff", f"RUNG={int(rung.name[:2])}").out
+        if before and before.stem == "06_wide_heads":
+            before = rungs[rungs.index(before) - 1]
+        said = make("diff", f"RUNG={prefix}{int(rung.name[:2])}").out
         assert f"/{rung.name}" in said
         assert before is None or f"/{before.name}" in said
         count = re.search(r"\n([1-9]\d*) lines added, ([1-9]\d*) removed\n$", said)
         if before is None:
             assert "is the first rung" in said
-        elif rung is rungs[-1]:  # several changes: each is an aside
-            assert "with these asides" in said
-        else:
-            assert count and (before.parent.name != "hopper" or int(count[1]) <= 80), said[-200:]
-            assert f" {rung.stem[3:]}_kernel" in said, said[:400]
+            continue
+        assert count and re.search(rf" {rung.stem[3:]}_kernel|_{rung.stem[3:]}_kernel| dk_dv_kernel", said), said[:400]
+        if before.parent.name == "hopper" and rung is not rungs[-1]:
+            assert max(map(int, count.groups())) <= 80, said[-200:]
+        for patch in (rung.parent / "steps").glob("*.patch"):
+            inside = f"+++ b/05_flash_cuda/{rung.parent.name}/{rung.name}\n" in patch.read_text()
+            assert (f"\n  {patch.stem:16} " in said) == inside
+            assert not inside or make("diff", f"RUNG={patch.stem}").out == patch.read_text()
+    assert ("with these asides" in said) == (not prefix)
+
+
+def test_a_rung_says_which_headers_come_with_it():
+    """And the last gradient, that it rests on both branches."""
+    said = make("diff", "RUNG=12").out
+    assert re.search(r"\n  headers q_pipeline.h \(\d+\) scheduler.h \(\d+\) lines\n", said)
+    assert "headers" not in make("diff", "RUNG=10").out
+    said = make("diff", "RUNG=backward/8").out
+    assert "06_wide_heads.cu (" in said and "last_keys_first" in said
 
 
 def test_makefiles_are_short_and_help_fits_a_terminal():

@@ -50,6 +50,15 @@ def test_counters_of_every_rung_are_in_the_csv(place):
     assert f"{TOOLS}/roof bench --quick --variant {LAST}" in asked
 
 
+def test_stalls_of_every_rung_are_a_file_of_their_own(place):
+    (place / "hopper").mkdir()
+    _, asked = profile(place, "stalls")
+    lines = lines_of("hopper/stalls.csv")
+    assert [line["variant"] for line in lines] == ["tiled", "lazy_rescaling", LAST]
+    assert lines[0]["gmma"] == "1.25" and lines[0]["us"] == "2500.0" and lines[0]["commit"] == "c0ffee"
+    assert "stalled_gmma_per_issue_active.ratio" in asked and "--seqlen-k 4096" in asked
+
+
 def test_stage_1_is_counted_at_shapes_of_few_and_of_many_blocks(place):
     """16 blocks of gpu_block_per_row read [16, 16M]; gpu_thread_per_row would have one block of
     16 threads there and is not asked."""

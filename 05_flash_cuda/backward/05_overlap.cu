@@ -258,6 +258,7 @@ GPU_VARIANT(gradient_overlap) = {
     HOPPER_GRADIENT,
     .in_any_order = 1,
     .refuses = narrow_refuses,
+    .yields = is_faster_in_order,
     .workspace = workspace_of<staged_config, 64, 128>,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},

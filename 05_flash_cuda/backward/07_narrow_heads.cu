@@ -336,6 +336,7 @@ GPU_VARIANT(gradient_narrow_heads) = {
     HOPPER_GRADIENT,
     .in_any_order = 1,
     .refuses = refuses,
+    .yields = is_faster_in_order,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},

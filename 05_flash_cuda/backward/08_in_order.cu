@@ -245,11 +245,17 @@ static size_t workspace(const struct problem *p)
 
 static struct cost cost(const struct problem *p) { return gradient_cost(p, 128); }
 
+static int yields(const struct problem *p)
+{
+    return !is_faster_in_order(p);
+}
+
 GPU_VARIANT(gradient_in_order) = {
     .name = "gradient_in_order",
     .idea = "dq in a fixed order",
     HOPPER_GRADIENT,
     .refuses = wide_refuses,
+    .yields = yields,
     .workspace = workspace,
     .cost = cost,
     .does = {{OP_BACKWARD, backward}},

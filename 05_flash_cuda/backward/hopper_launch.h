@@ -98,6 +98,14 @@ static size_t workspace_of(const struct problem *p)
     return gradient_too_large(p);
 }
 
+/* Is a fixed order of additions (rung 8) faster?  Where an element of dq has few terms: nobody sets dq
+ * to 0, and few wait (notes/gradient_on_gpus.md has the times). */
+#define IN_ORDER_UP_TO (1 << 17) /* keys x head_dim */
+[[maybe_unused]] static int is_faster_in_order(const struct problem *p)
+{
+    return p->seqlen_k * max(p->head_dim, p->head_dim_v) <= IN_ORDER_UP_TO;
+}
+
 [[maybe_unused]] static const char *narrow_refuses(const struct problem *p)
 {
     return hopper_gradient_refuses(p, 128);

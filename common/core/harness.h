@@ -108,6 +108,8 @@ struct variant {
     /* NULL when the shape is supported, else what is not: "head_dim 300".
      * Types, operations, features and the machine are checked by the harness. */
     const char *(*refuses)(const struct problem *p);
+    /* 1 where another variant that does p is faster: then this one is taken by name only. */
+    int (*yields)(const struct problem *p);
     /* NULL when this machine has the instructions, else what it lacks: "AMX for bf16". */
     const char *(*lacks)(void);
     /* CPU variant on a matrix unit: multiplies what lies in the unit's registers for a

@@ -4,18 +4,39 @@
 #                                backward/NUMBER: the same for the ladder of the gradient
 # diff.sh rung NAME              the same of a rung of stage 4: fold, chunk, correct_once, ...
 #
-# First the functions that stayed, changed, came and went, then the lines, then their count.
-# The rungs are the files NN_name.cu in the rooms of stage 5, in the order of their numbers.  The
-# last has several small changes, which are patches of the rung before it: NUMBER may name one.
+# First the functions that stayed, changed, came and went, and the headers that come with a rung of
+# stage 5, then the lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage
+# 5, in the order of their numbers.  What is inside a rung and can be left out alone is a *step*, a
+# patch to the rung from the rung without it.  The small changes of the last rung of attention are
+# *asides*, patches of the rung before it.  NUMBER may name one of both.
 # Status 2: the files are not there, and one line says so.
 refuse() {
     printf '%s\n' "$1" >&2
     exit 2
 }
 
+# listed FILE...: the patches, each with its first line.
+listed() {
+    for f; do
+        name=${f##*/}
+        printf '  %-16s %s\n' "${name%.patch}" "$(sed -n '1s/^[AS][a-z]*: //p' "$f")"
+    done
+}
+
+# headers FILE: stage 5's that it includes, and that these include.
+headers() {
+    sed -n 's/^#include "\(.*\)"/\1/p' "$1" | while read -r name; do
+        for room in "${1%/*}" 05_flash_cuda common/core; do
+            [ ! -f "$room/$name" ] || { echo "$room/$name"; headers "$room/$name"; break; }
+        done
+    done | sort -u
+}
+
 old= new= asides=05_flash_cuda/hopper/asides
 if [ "$1" = rung ]; then
-    [ ! -f "$asides/$2.patch" ] || exec cat "$asides/$2.patch"
+    for f in "$asides/$2.patch" 05_flash_cuda/*/steps/"$2.patch"; do
+        [ ! -f "$f" ] || exec cat "$f"
+    done
     before= rungs= number=${2#backward/} rooms='portable hopper'
     [ "$number" = "$2" ] || rooms=backward
     for f in $(for room in $rooms; do echo 05_flash_cuda/$room/[0-9][0-9]_*.cu; done); do
@@ -32,8 +53,8 @@ if [ "$1" = rung ]; then
         [ "$name" != "$2" ] || old=$last new=$f
         last=$f road="$road $name"
     done
-    [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the asides $(
-        cd "$asides" && echo *.patch | sed 's/\.patch//g'); stage 4 has the rungs$road"
+    [ -n "$new" ] || refuse "no rung '$2'; stage 5 has the rungs$rungs and the patches $(
+        ls "$asides" 05_flash_cuda/*/steps | sed -n 's/\.patch//p' | paste -sd' ' -); stage 4 has the rungs$road"
     first="$new is the first rung: read it"
 else
     stage=$1 file=$2
@@ -55,12 +76,14 @@ for f in $old $new; do
 done
 [ -n "$old" ] || { echo "$first"; exit 0; }
 if [ "${new%_tuned.cu}" != "$new" ]; then
-    echo "$new is $old with these asides; each is a diff, as in make diff RUNG=late_turns"
-    for f in "$asides"/*; do
-        name=${f##*/}
-        printf '  %-16s %s\n' "${name%.patch}" "$(sed -n '1s/^Aside: //p' "$f")"
-    done
-    exit 0
+    echo "$new is $old with these asides, each a diff: make diff RUNG=name"
+    listed "$asides"/*
+    echo "and with other widths, parts of the keys and a step that \`general\` shares.  All together:"
+fi
+steps=$(grep -lx "+++ b/$new" 05_flash_cuda/*/steps/* 2>/dev/null)
+if [ -n "$steps" ]; then
+    echo "Steps inside $new, each a diff: make diff RUNG=name"
+    listed $steps # no name has a space
 fi
 
 # A function begins with its name at the left edge and ends with a brace there.
@@ -94,6 +117,13 @@ END {
     for (i = 1; i <= k; i++) if (!((new, was[i]) in body)) gone = gone " " was[i]
     put("same", same); put("changed", changed); put("new", came); put("gone", gone)
 }' "$old" "$new"
+
+case $new in 05_flash_cuda/*/*)
+    came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do
+        printf ' %s (%d)' "${f##*/}" "$(wc -l <"$f")"
+    done)
+    [ -z "$came" ] || echo "  headers$came lines" ;;
+esac
 
 # Patience keeps functions whole where plain diff matches their braces.
 if command -v git >/dev/null 2>&1; then

@@ -52,8 +52,8 @@ static int only_by_name(const struct stage *stage, const struct variant *v)
 
 /* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.
  * The best are those that keep a bad value row from leaking where that matters; of these, those
- * that compute in the problem's own type; of these, the last one listed.  In stages 1 to 4 a
- * GPU kernel is never executed on the CPU unasked.   isolate: v holds NaN or inf */
+ * that compute in the problem's own type; of these, the last one listed that does not yield.  In stages
+ * 1 to 4 a GPU kernel is never executed on the CPU unasked.   isolate: v holds NaN or inf */
 static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
                                             int isolate, enum dtype *type)
 {
@@ -63,7 +63,7 @@ static const struct variant *choice_default(const struct stage *stage, const str
         const struct variant *v = variant_here(stage->variants[i]);
         enum dtype t;
         if (only_by_name(stage, v) || variant_not_by_default(v)) continue;
-        if (!choice_type(v, p, 0, &t)) continue;
+        if (!choice_type(v, p, 0, &t) || (v->yields && v->yields(p))) continue;
         rank = isolate && !v->isolates_v ? LEAKS : t != p->dtype ? WIDENED : OWN_TYPE;
         if (rank > best) continue;
         best = rank;

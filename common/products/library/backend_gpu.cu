@@ -24,7 +24,7 @@
 #define DECLARE(name) extern "C" WEAK const struct variant KERNEL(name);
 #define RUNG(name, ...) DECLARE(name)
 #define BESIDE(name) RUNG(name)
-#define GRADIENT(name) RUNG(name)
+#define GRADIENT(name, ...) RUNG(name)
 #include "../../../05_flash_cuda/rungs.h"
 #undef RUNG
 DECLARE(split_kv) DECLARE(split_kv_f32)

@@ -87,7 +87,7 @@ int request_choose(struct request *r, const char *name)
     for (size_t i = n; i-- > 0;) {
         const struct variant *v = all[i];
         if (!v || (name && strcmp(v->name, name))) continue;
-        if (!refusal(r, v)) {
+        if (!refusal(r, v) && (name || !v->yields || !v->yields(&r->given))) {
             r->v = v;
             r->p = asked_of(v, r);
             return FIVE_STEPS_OK;

@@ -2,6 +2,7 @@
 """counters.py: what the kernels of a stage do on a GPU, counted by the hardware.
 
     python3 common/products/reports/counters.py STAGE PROGRAM RESULTS [ROOF_PROGRAM]
+    python3 common/products/reports/counters.py stalls build/05_flash_cuda RESULTS
 
 The variants run under Nsight Compute (ncu) on a shape or two, in as few processes as can be; the
 third launch of each kernel is counted.  Writes RESULTS/profile_STAGE.csv: the lines of `bench`
@@ -20,7 +21,8 @@ they were counted:
 Each kernel runs once in a call, so a call moves the sum, over the names of kernels, of the mean
 bytes of one launch; a share of something (percent, registers, clock) is that of the kernel that
 takes longest.  Kernels of the harness are left out.  ROOF_PROGRAM is the last rung built without
-softmax: stage "roof".  Ends with 77 where ncu is missing or may not read the counters.
+softmax: stage "roof".  `stalls` writes RESULTS/hopper/stalls.csv: for what the warps of each rung
+wait, in cycles between two instructions of a warp.  Ends with 77 where ncu is missing or may not read the counters.
 """
 import collections
 import csv
@@ -55,6 +57,10 @@ BUSY = [*BYTES, "smsp__cycles_elapsed.avg.per_second", "launch__registers_per_th
         "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
         f"{SHARED}.sum", f"{SHARED}.avg.pct_of_peak_sustained_elapsed", CONFLICTS, *SPILLED]
+# Of the cycles between two instructions of a warp: one to issue, and the reasons to wait.
+STALLS = ("selected", "wait", "long_scoreboard", "short_scoreboard", "barrier", "gmma",
+          "math_pipe_throttle", "mio_throttle", "not_selected")
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio".format
 # column: (what the counter's name holds, digits); of several the largest
 SHARES = {"tensor_pct": ("pipe_tensor", 1), "exp_pct": ("pipe_xu", 1), "fma_pct": ("pipe_fma", 1),
           "issue_pct": ("inst_issued", 1), "shared_pct": (SHARED + ".avg.pct", 1),
@@ -88,6 +94,25 @@ def ladder(program, roof):
             yield roof, BUSY, {LAST: f"{LAST}_kernel"}, shape
     yield program, BUSY, {"split_kv": "split_kv_kernel|merge_parts_kernel"}, \
         heads_shape("bf16", 16, 1, 65536, 128)
+
+
+def stalls(place, program, results):
+    """Writes the stalls of the rungs in 16 bits, 4k keys, head_dim 128; the number of lines."""
+    rungs, lines = [name for name in variants(program, "attention", "bf16") if name in RUNGS], []
+    known, text = count(place, program, [TIME, *map(STALLED, STALLS)],
+                        {name: f"{name}_kernel" for name in rungs},
+                        heads_shape("bf16", 16, 4096, 4096, 128) | {"batch": 4})
+    seen = launches(text)
+    for name in [name for name in rungs if name in known]:
+        kernel = of_variant(seen, f"{name}_kernel")[1]
+        if kernel:
+            lines.append({"variant": name, "head_dim": 128, "seqlen": 4096,
+                          "us": f"{1e6 * kernel[TIME]:.1f}",
+                          **{stall: f"{kernel[STALLED(stall)]:.2f}" for stall in STALLS},
+                          **{key: known[name][key] for key in ("date", "commit", "machine", "compiler")}})
+    if lines:
+        write(pathlib.Path(results, "hopper/stalls.csv"), lines)
+    return len(lines)
 
 
 def heads_shape(dtype, heads, queries, keys, head_dim):
@@ -209,6 +234,8 @@ def main():
     lines = []
     try:
         with tempfile.TemporaryDirectory() as place:
+            if stage == "stalls":
+                return 0 if stalls(place, program, results) else 77
             for program_of, metrics, kernels, shape in asked:
                 known, text = count(place, program_of, metrics, kernels, shape)
                 seen = launches(text)

@@ -8,16 +8,17 @@ TABLE = pathlib.Path(__file__).resolve().parents[3] / "05_flash_cuda/rungs.h"
 FIELDS = ("variant", "dtype", "expected", "because", "look_at")
 
 
-def read_rungs():
+def read_rungs(kind, fields):
     """What rungs.h says of each rung, in order: a dict with the fields of its entry.  A course
     that has not come to stage 5 has no rungs."""
     if not TABLE.exists():
         return []
-    entry = re.compile(r'^RUNG\((\w+), (\w+), "(.*?)",\s*"(.*?)",\s*"(.*?)"\)', re.M | re.S)
-    return [dict(zip(FIELDS, found)) for found in entry.findall(TABLE.read_text(encoding="utf-8"))]
+    entry = re.compile(rf'^{kind}\((\w+)' + r',\s*"?([^"]*?)"?' * (len(fields) - 1) + r"\)$", re.M)
+    return [dict(zip(fields, found)) for found in entry.findall(TABLE.read_text(encoding="utf-8"))]
 
 
-STEPS = read_rungs()
+STEPS = read_rungs("RUNG", FIELDS)
+GRADIENTS = read_rungs("GRADIENT", ("variant", "over", "expected", "because"))
 RUNGS = [rung["variant"] for rung in STEPS]
 IN_FLOAT = [rung["variant"] for rung in STEPS if rung["dtype"] == "F32"]
 ROOF, SPLIT = "no_softmax", "split_kv"

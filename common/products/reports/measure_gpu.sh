@@ -10,6 +10,7 @@
 #   ladder       every rung at 4k keys                  hopper/ladder.csv (three runs)
 #   last_rungs   the last three beside cuDNN, FA3, FA4  hopper/last_rungs.csv (three runs)
 #   profile      counters of every rung                 profile_05_flash_cuda.csv
+#   stalls       what the warps of every rung wait for  hopper/stalls.csv
 #   rows         counters of stage 1                    profile_01_naive.csv
 #   f32          rungs 1 and 2 on one head              h200_f32.csv
 #   hard         difficult data                         hopper/hard.csv (three runs)
@@ -82,13 +83,15 @@ roof=build/roof/05_flash_cuda
 last="--variants $(rungs RUNG 3),general --backends pytorch-cudnn,flash-attention-3,flash-attention-4"
 [ -x $roof ] || roof=
 # shellcheck disable=SC2046,SC2086  # several options
-for part in ${*:-attention ladder last_rungs profile rows f32 hard decode softmax backward gradients}; do
+for part in ${*:-attention ladder last_rungs profile stalls rows f32 hard decode softmax backward gradients}; do
     case $part in
     attention) anew h200_attention.csv 1 peers gpu --variants all ;;
     ladder) anew hopper/ladder.csv 3 ladder ;;
     last_rungs) anew hopper/last_rungs.csv 3 peers gpu $last --parts lengths,untuned,layouts ;;
     profile) anew profile_05_flash_cuda.csv 1 python3 common/products/reports/counters.py 05_flash_cuda \
         build/05_flash_cuda "$results" $roof ;;
+    stalls) anew hopper/stalls.csv 1 python3 common/products/reports/counters.py stalls \
+        build/05_flash_cuda "$results" ;;
     rows) anew profile_01_naive.csv 1 python3 common/products/reports/counters.py 01_naive build/01_naive \
         "$results" ;;
     f32) anew h200_f32.csv 1 float ;;

@@ -6,8 +6,10 @@ and 2 in float32, the others in bfloat16.
 import functools
 import statistics
 
-from asides import ASIDES, FEW_KEYS, RUNG, SHAPES, text_of
-from ladder import IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed, number_of
+from asides import ASIDES, FEW_KEYS, PATCHES, RUNG, SHAPES, kernel_of, rung_of, text_of
+from asides import STEPS as INSIDE
+from ladder import (GRADIENTS, IN_FLOAT, LAST, LAST_PORTABLE, ROOF, RUNGS, SPLIT, STEPS, listed,
+                    number_of)
 from registry import table
 from results import Malformed, each, need, read_lines
 from words import grid, in_brackets, listing, markdown, panel_text, shape_text, si, significant
@@ -118,6 +120,14 @@ def over_runs(ratios):
     return f"{middle:.2f}" + (f" ± {far:.2f}" if len(ratios) > 1 else "")
 
 
+def title_of(patch):
+    return text_of(patch).split("\n")[0].partition(": ")[2]
+
+
+def lines_of(patch):
+    return str(sum(line[:1] in ("+", "-") for line in text_of(patch).split("\n--- ")[1].split("\n")[2:]))
+
+
 @table("asides")
 def asides(data):
     """What each aside gains over rung 13, where it should pay."""
@@ -127,19 +137,68 @@ def asides(data):
         name = FEW_KEYS if (name, row.seqlen_k) == (LAST, 128) else name
         if name == RUNG:
             base[shape] = row
-        elif (*shape[:1], row.batch, *shape[1:]) in SHAPES.get(name, []):
+        elif name == LAST or (*shape[:1], row.batch, *shape[1:]) in SHAPES.get(name, []):
             at = f"{panel_text(shape[0], shape[2])}, {si(shape[1])} keys: "
             runs.setdefault(name, {}).setdefault(at, []).append(base[shape].median_s / row.median_s)
             used += [row, base[shape]]
     need(runs, "no measurement of the asides; common/products/reports/asides.py makes it")
-    texts = {name: text_of(name).split("\n") for name in ASIDES}
-    return "", listing(ASIDES, {
+    return "", listing([*ASIDES, LAST], {
         "aside": lambda name: f"`{name}`",
-        "what it changes": lambda name: texts[name][0].removeprefix("Aside: "),
-        "lines": lambda name: str(sum(line[:1] in ("+", "-") for line in
-                                      texts[name][texts[name].index("") + 3:])),
+        "what it changes": lambda name: "all of them, and what else rung 14 has"
+        if name == LAST else title_of(name),
+        "lines": lambda name: "" if name == LAST else lines_of(name),
         "times as fast as rung 13": lambda name: "; ".join(
             at + over_runs(ratios) for at, ratios in runs.get(name, {}).items())}), used
+
+
+@table("steps-inside-(hopper|backward)")
+def steps_inside(data, room):
+    """How much faster each rung is with one of its ideas than without it."""
+    rows = data.file(f"{room}/steps.csv")
+    times = {key: [*some.median_s] for key, some in rows.groupby(
+        ["variant", "head_dim", "causal", "seqlen_k"])}
+    names = sorted((name for name in INSIDE if PATCHES[name].parts[-3] == room),
+                   key=lambda name: rung_of(name)[0])
+    shapes = sorted({key[1:] for key in times}, key=lambda key: (key[0], key[2], key[1]))
+    heads = {shape: f"{panel_text(*shape[:2])}, {si(shape[2])}" for shape in shapes}
+
+    def cell(name, shape):
+        pair = (times.get((variant, *shape)) for variant in (kernel_of(name), rung_of(name)[1]))
+        without, all_of_it = pair
+        return over_runs([a / b for a, b in zip(without, all_of_it)]) if without and all_of_it else ""
+    return "Times as fast with the step as without it.", listing(names, {
+        "rung": lambda name: f"{int(rung_of(name)[0].rpartition('/')[2][:2])}",
+        "step": lambda name: f"`{name}`: {title_of(name)}", "lines": lines_of,
+        **{heads[shape]: lambda name, shape=shape: cell(name, shape) for shape in shapes}}), rows
+
+
+@table("backward-steps")
+def backward_steps(data):
+    """The rungs of the backward ladder: what was expected and why, and what came at the longest
+    length."""
+    rows, floats = data.file("backward/ladder.csv"), data.file("backward/float.csv")
+    times = {}
+    for row in each(rows):
+        times.setdefault((row.variant, panel_text(row.head_dim, row.causal)), []).append(row.median_s)
+    for row in each(floats):
+        times.setdefault((row.variant, f"float32, d = {row.head_dim:.0f}"), []).append(row.median_s)
+    panels = dict.fromkeys(panel for _, panel in sorted(times, key=lambda key: (
+        not key[1].startswith("float"), int("".join(filter(str.isdigit, key[1].partition("=")[2]))),
+        "causal" in key[1])))
+
+    def cell(rung, panel):
+        after = times.get((rung["variant"], panel))
+        before = next((times[old, panel] for old in rung["over"].split() if (old, panel) in times), None)
+        return over_runs([b / a for b, a in zip(before, after)]) if before and after else ""
+    numbers = {rung["variant"]: str(n) for n, rung in enumerate(GRADIENTS, 1)}
+    return (f"Times as fast as the rung that it is compared with, {si(rows.seqlen_k.max())} keys "
+            f"(float32: {si(floats.seqlen_k.max())}).",
+            listing(GRADIENTS[1:], {
+                "rung": lambda rung: numbers[rung["variant"]],
+                "over": lambda rung: " or ".join(numbers[old] for old in rung["over"].split()),
+                "expected": lambda rung: rung["expected"], "because": lambda rung: rung["because"],
+                **{panel: lambda rung, panel=panel: cell(rung, panel) for panel in panels}}),
+            [*each(rows), *each(floats)])
 
 
 @table("levers")
