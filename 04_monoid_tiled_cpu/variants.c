@@ -23,7 +23,8 @@ static const struct variant fold = {
 };
 
 extern const struct variant chunk, correct_once, tile, threads, simd;       /* rungs/ */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores; /* fast/tiled.c */
+extern const struct variant tiled_loops, tiled_microkernel;                  /* fast/tiled.c */
+extern const struct variant tiled_all_cores, tiled_widened;
 extern const struct variant gradient_all_cores;                              /* fast/gradient.c */
 extern const struct variant bf16_dot, bf16_amx;                              /* fast/bf16.c */
 extern const struct variant padded, masked_reads, one_hot, sinks;            /* variants/ */
@@ -61,6 +62,7 @@ static const struct variant *const variants[] = {
     &tiled_loops,
     &tiled_microkernel,
     &tiled_all_cores,
+    &tiled_widened,
     &gradient_all_cores,
     &bf16_dot,
     &bf16_amx,

@@ -173,6 +173,24 @@ Test(library_calls, float32_on_a_gpu_has_packed_sequences_pages_and_strides)
     cr_expect_str_eq(kernel_of(p), "split_kv_f32");
 }
 
+/* Keys of 16 bits become floats a block at a time: a step of a sequence of a million keys takes no
+ * more memory than one of 512. */
+Test(library_calls, pages_of_16_bits_are_not_copied)
+{
+    struct five_steps_attention_problem p = on_gpu();
+    struct five_steps_error error;
+    size_t bytes[2];
+    p.device = 0, p.page_table = pages, p.seqlen_q = 1, p.page_size = 512, p.batch = 64;
+    for (int type = FIVE_STEPS_F16; type <= FIVE_STEPS_BF16; type++)
+        for (int i = 0; i < 2; i++) {
+            p.type = type, p.pages_per_sequence = i ? 2048 : 1;
+            p.seqlen_k = p.pages_per_sequence * p.page_size;
+            p.n_pages = p.batch * p.pages_per_sequence;
+            cr_assert(!five_steps_attention_workspace(&p, &bytes[i], &error), "%s", error.message);
+            cr_expect(bytes[i] == bytes[0], "%zu bytes, not %zu", bytes[i], bytes[0]);
+        }
+}
+
 /* Strides that say what the shape says anyway, and windows without limits, ask for nothing:
  * kernels without these features are still taken. */
 Test(library_calls, what_asks_for_nothing_is_left_out)

@@ -88,7 +88,7 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
     }
 }
 
-size_t AMX(workspace)(const struct problem *p) { return tiles_workspace(p); }
+size_t AMX(workspace)(const struct problem *p) { return bf16_workspace(p); }
 
 void AMX(attention)(const struct problem *p, const struct arrays *a)
 {

@@ -76,7 +76,7 @@ static struct cost cost(const struct problem *p)
 const struct variant bf16_dot = {
     .name = "dot_bf16",
     .idea = "products of bf16 pairs",
-    SERVES(BF16),
+    SERVES(TYPE(BF16)),
     .all_cores = 1,
     .lacks = lacks_dot_bf16,
     .workspace = dot_bf16_workspace, .cost = cost,
@@ -86,7 +86,7 @@ const struct variant bf16_dot = {
 const struct variant bf16_amx = {
     .name = "amx",
     .idea = "products on a matrix unit",
-    SERVES(BF16),
+    SERVES(TYPE(BF16)),
     .all_cores = 1,
     .lacks = lacks_amx,
     .matrix_flops = amx_products,

@@ -12,10 +12,9 @@
  * Weights are 2^(s f - m), f = scale log2 e: m is kept in base 2, so one multiply-add makes the
  * exponent.  Sums are float32, weights are rounded to bf16 for the second product and summed
  * unrounded, as on a GPU. */
-#include "vector/half.h"
+#include "serves.h"
 #include "transpose.h"
 
-typedef uint16_t element;
 #define Br 128           /* queries of a tile: four panels share a block in cache */
 #define PANEL 32         /* queries of a panel: two tiles of AMX, or two vectors */
 #define Bc 256
@@ -111,7 +110,7 @@ static void pack_values(const struct problem *p, const struct arrays *a, const s
         uint16_t rows[KEY_STEP][16] = {{0}};
         for (size_t j = begin; j < end; j++) {
             if (c + 16 <= dv) memcpy(rows[j], v[j] + c, sizeof rows[j]);
-            else memcpy(rows[j], v[j] + c, (dv - c) * sizeof(element));
+            else memcpy(rows[j], v[j] + c, (dv - c) * sizeof(uint16_t));
         }
         transpose_pairs_of_rows(rows[0], 16, (uint32_t *)(void *)(vt + c * KEY_STEP));
     }
@@ -263,30 +262,11 @@ static void fold_end(const struct plan *plan, const struct tile *t, struct state
                      struct scratch *w)
 {
     for (size_t r = 0; r < t->n_rows; r += 16)
-        for (size_t c = 0; c < plan->cols; c += 16)
-            transpose_floats(w->sums + r / PANEL * PANEL * plan->cols + c * PANEL + r % PANEL,
-                             PANEL, x->o + r * plan->cols + c, plan->cols);
-}
-
-static float score_alone(const struct problem *p, const uint16_t *q, const uint16_t *k)
-{
-    float s = 0;
-    for (size_t d = 0; d < p->head_dim; d++)
-        s = sfma(bfloat_to_float(q[d]), bfloat_to_float(k[d]), s);
-    return s * p->scale;
-}
-
-static void add_value(float factor, float *o, float p_j, const uint16_t *v, size_t n)
-{
-    for (size_t c = 0; c < n; c++) o[c] = sfma(p_j, bfloat_to_float(v[c]), o[c] * factor);
-}
-
-/* o (n) = sum / l, rounded to bf16 */
-static void write_row(struct se x, const float *sum, float factor, size_t n, uint16_t *o)
-{
-    float scale = se_divide(x, factor);
-    for (size_t c = 0; c < n; c += 16)
-        narrow_row(sum + c, scale, smaller(n - c, 16), o + c);
+        for (size_t c = 0; c < plan->cols; c += 16) {
+            const float *rows[16], *panel = w->sums + r / PANEL * PANEL * plan->cols + r % PANEL;
+            for (size_t i = 0; i < 16; i++) rows[i] = panel + (c + i) * PANEL;
+            transpose_rows(rows, 16, x->o + r * plan->cols + c, plan->cols);
+        }
 }
 
 #include "fold.h"
@@ -294,8 +274,23 @@ static void write_row(struct se x, const float *sum, float factor, size_t n, uin
 static void tiles_begin(void);
 static void tiles_end(void);
 
+/* A step of a decoder is folded row by row in float: v^T would be packed for one use of it. */
+static int decodes(const struct problem *p)
+{
+    return plan_of(p).group * p->seqlen_q <= DECODE_ROWS;
+}
+
+static size_t bf16_workspace(const struct problem *p)
+{
+    return decodes(p) ? widened_workspace(p) : tiles_workspace(p);
+}
+
 static void bf16_attention(const struct problem *p, const struct arrays *a)
 {
+    if (decodes(p)) {
+        widened_attention(p, a);
+        return;
+    }
     struct plan plan = plan_of(p);
     double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
     int few = 2 * pairs * (double)(p->head_dim + p->head_dim_v) < LEAST_WORK;

@@ -72,7 +72,7 @@ static void block_product(size_t rows, size_t steps, const uint32_t *a, size_t a
 static void tiles_begin(void) {}
 static void tiles_end(void) {}
 
-size_t DOT(workspace)(const struct problem *p) { return tiles_workspace(p); }
+size_t DOT(workspace)(const struct problem *p) { return bf16_workspace(p); }
 
 void DOT(attention)(const struct problem *p, const struct arrays *a)
 {

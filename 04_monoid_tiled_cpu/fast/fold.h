@@ -28,8 +28,7 @@
  *     scratch_floats(), scratch_at(), prepared_floats()     its size, its place; shared memory
  *     score_unit()          what the product of scores still has to be multiplied by
  *     pack_queries(), block_of_keys(), scores_product()     a panel's scores of a block
- *     lane_weights(), values_product(), fold_end()          their weights, times the values
- *     score_alone(), add_value(), write_row()               one query and key; the answer */
+ *     lane_weights(), values_product(), fold_end()          their weights, times the values */
 #ifndef FOLD_H
 #define FOLD_H
 
@@ -37,6 +36,8 @@
 
 #include "monoid.h"
 #include "plan.h"
+#include "problem/convert.h"
+#include "transpose.h"
 
 #define MOST_SUM (4 * Bc) /* of a block's weights; so a score exceeds m by little, in units of
                            * which s - m is rounded */
@@ -45,6 +46,33 @@
 static void cap_scores(float *s, size_t n, float unit, float c)
 {
     for (size_t j = 0; j < n; j += LANES) vstore(s + j, vtanh(vload(s + j) * unit / c) * c);
+}
+
+/* s (n, PANEL) becomes s unit + bias, in units of m, -INFINITY where the bias is; 16 rows and 16 keys
+ * at a time, because a row of the bias is a column of s. */
+static void add_bias(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                     const struct tile *t, size_t row, size_t n_rows, size_t j0, size_t n,
+                     float unit, float *s)
+{
+    const vfloat hidden = vset(-INFINITY), least = vset(-FLT_MAX);
+    for (size_t r = 0; r < n_rows; r += 16) {
+        const float *rows[16];
+        for (size_t i = 0; i < 16; i++)
+            rows[i] = bias_of(p, a, plan, t, row + smaller(r + i, n_rows - 1), j0);
+        for (size_t j = 0; j < n; j += 16) {
+            float bias[16 * 16], *s_j = s + j * PANEL + r;
+            transpose_rows(rows, smaller(n - j, 16), bias, 16);
+            for (size_t x = 0; x < smaller(n - j, 16) * 16; x += LANES) {
+                float *at = s_j + x / 16 * PANEL + x % 16;
+                vfloat b = vload(bias + x), sum = vload(at) * unit + b;
+                /* a finite score stays visible, a NaN stays NaN */
+                vfloat in_m = vmax(least, sum * (LOG2E / LOG2_M));
+                in_m = vselect(vequal(sum, hidden), hidden, in_m);
+                vstore(at, vselect(vequal(b, hidden), hidden, in_m));
+            }
+            for (size_t i = 0; i < 16; i++) rows[i] += 16;
+        }
+    }
 }
 
 /* Multiplies by unit, adds the bias, hides what is masked (-INFINITY, whatever was computed), and
@@ -60,7 +88,10 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
         first[r] = (float)smaller(larger(sees.first, j0) - j0, n);
         end[r] = (float)smaller(larger(sees.end, j0) - j0, n);
     }
-    if (!p->has_bias) unit *= LOG2E / LOG2_M;
+    if (p->has_bias) {
+        add_bias(p, a, plan, t, row, n_rows, j0, n, unit, s);
+        unit = 1;
+    } else unit *= LOG2E / LOG2_M;
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < PANEL; i += LANES) {
             vfloat hidden = vset(-INFINITY), at = vset((float)j);
@@ -68,15 +99,6 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
                                vload(s + j * PANEL + i) * unit);
             vstore(s + j * PANEL + i, vselect(vless(at, vload(end + i)), x, hidden));
         }
-    for (size_t r = 0; p->has_bias && r < n_rows; r++) {
-        const float *bias = bias_of(p, a, plan, t, row + r, j0);
-        for (size_t j = (size_t)first[r]; j < (size_t)end[r]; j++) {
-            float with_bias = s[j * PANEL + r] + bias[j];
-            float to_m = with_bias * (LOG2E / LOG2_M);
-            if (to_m == -INFINITY && with_bias != -INFINITY) to_m = -FLT_MAX;
-            s[j * PANEL + r] = bias[j] == -INFINITY ? -INFINITY : to_m;
-        }
-    }
 }
 
 /* The largest of n scores, in each lane.  Four maxima: each waits four cycles for the one before
@@ -200,6 +222,22 @@ static void fold_tile(const struct problem *p, const struct arrays *a, const str
     fold_end(plan, t, x, w);
 }
 
+static float score_alone(const struct problem *p, const void *q, const void *k)
+{
+    if (p->dtype == F32) return vdot(q, k, p->head_dim) * p->scale;
+    float s = 0;
+    for (size_t d = 0; d < p->head_dim; d++)
+        s = sfma(load_number(p->dtype, q, d), load_number(p->dtype, k, d), s);
+    return s * p->scale;
+}
+
+/* o (head_dim_v) = factor o + p_j v */
+static void add_value(const struct problem *p, float factor, float *o, float p_j, const void *v)
+{
+    for (size_t c = 0; c < p->head_dim_v; c++)
+        o[c] = sfma(p_j, load_number(p->dtype, v, c), o[c] * factor);
+}
+
 /* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
  * 0: what a row gets when NaN or infinity stood in its tile.
  *   o (head_dim_v)  un-normalised */
@@ -207,7 +245,7 @@ static struct se row_alone(const struct problem *p, const struct arrays *a,
                            const struct plan *plan, const struct tile *t, size_t row, float *o)
 {
     struct key_range sees = row_sees(t, row);
-    const element *q = q_row(p, a, plan, t, row);
+    const void *q = q_row(p, a, plan, t, row);
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
@@ -221,7 +259,7 @@ static struct se row_alone(const struct problem *p, const struct arrays *a,
         float m_new = s > x.m ? s : x.m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(x.m - safe), p_j = sexp(s - safe);
         x.l = sfma(x.l, factor, p_j);
-        add_value(factor, o, p_j, key.v, p->head_dim_v);
+        add_value(p, factor, o, p_j, key.v);
         x.m = m_new;
     }
     return x;
@@ -233,6 +271,15 @@ static int all_finite(const float *x, size_t n)
     int finite = 1;
     for (size_t c = 0; c < n; c++) finite &= fabsf(x[c]) < INFINITY;
     return finite;
+}
+
+/* o (head_dim_v) = factor sum / l, in the problem's type */
+static void write_row(const struct problem *p, struct se x, const float *sum, float factor, void *o)
+{
+    float *row = o;
+    if (p->dtype != F32) narrow_row(p->dtype, sum, se_divide(x, factor), p->head_dim_v, o);
+    else
+        for (size_t c = 0; c < p->head_dim_v; c++) row[c] = se_divide(x, sum[c] * factor);
 }
 
 /* The tile's rows of o and lse from its aggregate.  The product multiplies the v of masked keys
@@ -254,8 +301,8 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);
             s = with_sink;
         }
-        write_row(s, sum, factor, p->head_dim_v,
-                  (element *)a->o + query_at(p, &t->s, strides_of_o(p), q.h, q.i));
+        write_row(p, s, sum, factor,
+                  number_at(p, a->o, query_at(p, &t->s, strides_of_o(p), q.h, q.i)));
         size_t at = lse_at(p, &t->s, q.h, q.i);
         if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
         if (a->l) a->l[at] = s.l;

@@ -4,14 +4,6 @@
 
 #include "fold.h"
 
-/* Asks for the row AHEAD rows on, columns 0 .. n - 1.  A core fetches ahead by itself only
- * within a page of 4 KiB, and a page holds few keys.   row (n), rows `stride` apart */
-INLINE void fetch_ahead(const float *row, size_t n, size_t stride)
-{
-    enum { AHEAD = 12 };
-    for (size_t t = 0; t < n; t += 16) vfetch(row + t, AHEAD * stride);
-}
-
 /* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: o
  * stays in registers.  In memory, each key would wait for the store of the one before it.
  *   p (n)   v (n, stride) and o, at the first column */
@@ -22,7 +14,7 @@ INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, s
     UNROLL(c, vectors, sum[c] = vload(o + c * LANES) * factor);
     for (size_t j = 0; j < n; j++) {
         const float *v_j = v + j * stride;
-        fetch_ahead(v_j, (size_t)vectors * LANES, stride);
+        fetch_ahead(v_j, (size_t)vectors * VECTOR_BYTES, stride * sizeof(float));
         UNROLL(c, vectors, sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]));
     }
     UNROLL(c, vectors, vstore(o + c * LANES, sum[c]));
@@ -45,33 +37,32 @@ static void add_values(const float *p, size_t n, const float *v, size_t stride,
     }
 }
 
-/* s (n) = scores of n keys and the query q (head_dim), -INFINITY up to a whole vector.
- *   bias (n) or NULL */
-static void row_scores(const struct problem *p, const float *q, const struct keys *keys,
+/* s (n) = scores of n keys k and the query q (head_dim), -INFINITY up to a whole vector.
+ *   k (n, head_dim), rows `stride` apart      bias (n) or NULL */
+static void row_scores(const struct problem *p, const float *q, const float *k, size_t stride,
                        size_t n, const float *bias, float *s)
 {
-    for (size_t j = 0; j < n; j++) {
-        const float *k_j = keys->k + j * keys->k_stride;
-        fetch_ahead(k_j, p->head_dim, keys->k_stride);
-        s[j] = vdot(q, k_j, p->head_dim) * p->scale;
+    for (size_t j = 0; j < n; j++, k += stride) {
+        fetch_ahead(k, p->head_dim * sizeof(float), stride * sizeof(float));
+        s[j] = vdot(q, k, p->head_dim) * p->scale;
     }
     for (size_t j = n; j % LANES; j++) s[j] = 0;
     if (p->softcap > 0) cap_scores(s, n, 1, p->softcap);
-    for (size_t j = 0; bias && j < n; j++)
+    for (size_t j = 0; bias && j < n; j++) /* a comparison, not a branch: a vector takes it */
         s[j] = bias[j] == -INFINITY ? -INFINITY : s[j] + bias[j];
     for (size_t j = n; j % LANES; j++) s[j] = -INFINITY;
 }
 
-/* Folds the keys of one chunk that row r sees, first .. first + n - 1, into its state.
- *   s (n)  scratch */
+/* Folds the keys of a chunk that row r sees, first .. first + n - 1, into its state.
+ *   q (head_dim)   chunk: floats   s (n)  scratch */
 static void fold_row(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                     const struct tile *t, size_t r, size_t first, size_t n, struct state *x,
-                     float *s)
+                     const struct tile *t, size_t r, const float *q, const struct keys *chunk,
+                     size_t first, size_t n, struct state *x, float *s)
 {
-    const float *bias = bias_of(p, a, plan, t, r, first);
-    struct keys keys = keys_from(p, a, t, first, n);
+    const float *bias = bias_of(p, a, plan, t, r, first), *k = chunk->k, *v = chunk->v;
     vfloat m_lanes = vset(x->m[r]), sum = {0};
-    row_scores(p, q_row(p, a, plan, t, r), &keys, n, bias, s);
+    k += (first - chunk->j) * chunk->k_stride, v += (first - chunk->j) * chunk->v_stride;
+    row_scores(p, q, k, chunk->k_stride, n, bias, s);
     for (size_t j = 0; j < n; j += LANES) m_lanes = vmax(vload(s + j), m_lanes);
     float m_new = vlargest(m_lanes), safe = m_new == -INFINITY ? 0 : m_new;
     for (size_t j = 0; j < n; j += LANES) {
@@ -82,24 +73,35 @@ static void fold_row(const struct problem *p, const struct arrays *a, const stru
     float factor = sexp2((x->m[r] - safe) * LOG2E);
     x->m[r] = m_new;
     x->l[r] = sfma(x->l[r], factor, vsum(sum));
-    add_values(s, n, keys.v, keys.v_stride, p->head_dim_v, factor, x->o + r * plan->cols);
+    add_values(s, n, v, chunk->v_stride, p->head_dim_v, factor, x->o + r * plan->cols);
 }
 
 /* Folds keys begin .. end - 1 into x for few rows: keys and values are read once, in the
- * order in which they lie in memory, which is what limits a decode step.
- * w.s holds the scores of one row and one chunk of keys. */
+ * order in which they lie in memory, which is what limits a decode step.  Those of 16 bits are
+ * floats in the nearest cache before the rows meet them.
+ * w.s holds the scores of one row and one chunk of keys, w.qt the queries (n_rows, head_dim). */
 static void fold_rows(const struct problem *p, const struct arrays *a,
                       const struct plan *plan, const struct tile *t, size_t begin, size_t end,
                       struct state *x, struct scratch *w)
 {
-    enum { CHUNK = 256 };
-    for (size_t j0 = begin, n_keys; j0 < end; j0 += n_keys) {
-        n_keys = keys_from(p, a, t, j0, smaller(end - j0, CHUNK)).n;
+    enum { CHUNK = 256, CHUNK_16 = 32 };
+    size_t most = p->dtype == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
+    for (size_t r = 0; r < t->n_rows; r++)
+        as_floats(p->dtype, q_row(p, a, plan, t, r), 0, 1, d, w->qt + r * d, d);
+    for (size_t j = begin; j < end;) {
+        struct keys keys = keys_from(p, a, t, j, smaller(end - j, most));
+        if (p->dtype != F32) {
+            keys.k = as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k, d);
+            keys.v = as_floats(p->dtype, keys.v, keys.v_stride, keys.n, dv, w->v, dv);
+            keys.k_stride = d, keys.v_stride = dv;
+        }
         for (size_t r = 0; r < t->n_rows; r++) {
             struct key_range sees = row_sees(t, r);
-            size_t first = larger(j0, sees.first), last = smaller(j0 + n_keys, sees.end);
-            if (first < last) fold_row(p, a, plan, t, r, first, last - first, x, w->s);
+            size_t first = larger(j, sees.first), last = smaller(j + keys.n, sees.end);
+            if (first < last)
+                fold_row(p, a, plan, t, r, w->qt + r * d, &keys, first, last - first, x, w->s);
         }
+        j += keys.n;
     }
 }
 

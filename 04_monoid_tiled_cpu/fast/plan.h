@@ -1,7 +1,6 @@
 /* plan.h: the problem as tiles and parts, and where the rows and keys of a tile lie.
  *
  * The file that includes it says what it computes with:
- *     element               what q, k, v and o consist of
  *     Br, PANEL             query rows of a tile; of a panel, which shares one product
  *     Bc, KEY_STEP          keys of a block; what the number of keys of a product is a multiple of
  *     COLS_STEP             the same for columns of v
@@ -150,15 +149,30 @@ static struct tile tile_at(const struct problem *p, const struct arrays *a,
     return t;
 }
 
-static const element *q_row(const struct problem *p, const struct arrays *a,
+/* Asks for the row AHEAD rows on, of so many bytes, rows `stride` bytes apart.  A core fetches ahead
+ * by itself only within a page of 4 KiB, and a page holds few keys. */
+INLINE void fetch_ahead(const void *row, size_t bytes, size_t stride)
+{
+    enum { AHEAD = 12, LINE = 64 };
+    for (size_t t = 0; t < bytes; t += LINE)
+        __builtin_prefetch((const char *)((uintptr_t)row + AHEAD * stride + t));
+}
+
+/* Number `at` of an array of the problem's type. */
+static void *number_at(const struct problem *p, const void *array, size_t at)
+{
+    return (char *)(uintptr_t)array + at * dtype_size(p->dtype);
+}
+
+static const void *q_row(const struct problem *p, const struct arrays *a,
                             const struct plan *plan, const struct tile *t, size_t r)
 {
     struct query q = query_of(plan, t, r);
-    return (const element *)a->q + query_at(p, &t->s, strides_of_q(p), q.h, q.i);
+    return number_at(p, a->q, query_at(p, &t->s, strides_of_q(p), q.h, q.i));
 }
 
 /* n keys from number j on that lie together: rows k_stride and v_stride apart. */
-struct keys { const element *k, *v; size_t k_stride, v_stride, j, n; };
+struct keys { const void *k, *v; size_t k_stride, v_stride, j, n; };
 
 /* Those from key j on, at most `most`; they end where the page does. */
 static struct keys keys_from(const struct problem *p, const struct arrays *a,
@@ -167,8 +181,8 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
     struct strides of_k = strides_of_k(p), of_v = strides_of_v(p);
     size_t page = p->page_size ? p->page_size - j % p->page_size : most;
     return (struct keys){
-        .k = (const element *)a->k + key_at(p, a, &t->s, of_k, t->kv, j),
-        .v = (const element *)a->v + key_at(p, a, &t->s, of_v, t->kv, j),
+        .k = number_at(p, a->k, key_at(p, a, &t->s, of_k, t->kv, j)),
+        .v = number_at(p, a->v, key_at(p, a, &t->s, of_v, t->kv, j)),
         .k_stride = of_k.row, .v_stride = of_v.row, .j = j, .n = smaller(most, page)};
 }
 

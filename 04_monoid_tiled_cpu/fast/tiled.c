@@ -1,6 +1,8 @@
 /* tiled.c: attention in float by the fold of fold.h, at the speed of the multiply-add units.
  *
- * Three variants, each one idea more: tiles, the micro-kernels of microkernel.c, all cores.
+ * Three variants, each one idea more: tiles, the micro-kernels of microkernel.c, all cores.  A
+ * fourth takes numbers of 16 bits: a block of keys becomes floats when a tile reads it, so the
+ * cache of keys, paged or not, is never copied as a whole.
  * The products are those of products.h.  The exponential is 2^((s - m) * log2(e)): the factor
  * could be multiplied into q instead, but then large scores would be rounded in units that
  * their exact values do not fit.  One or two queries, a decode step, go through the keys row by
@@ -9,7 +11,6 @@
 #include "serves.h"
 #include "softmax.h"
 
-typedef float element;
 #define Br 192            /* query rows of a tile share the keys that it reads: 4 panels ... */
 #define Bc 64             /* ... of Bc keys each: 12 KiB of scores stay in the first-level cache */
 #define KEY_STEP 1
@@ -19,22 +20,42 @@ typedef float element;
 #define NATURAL_M 1
 #define MOST_M INFINITY
 #include "plan.h"
+#include "problem/convert.h"
 
 #define LEAST_WORK (1 << 20) /* flops; to wake a second thread takes longer than fewer do */
-#define DECODE_ROWS 2     /* up to so many query rows, keys are read row by row */
+#define DECODE_FLOATS 2   /* so many query rows instead of DECODE_ROWS where keys are floats */
+#define MOST_STEPS 128    /* terms of one sum of the product: more in turn err more */
 
-/* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL). */
-struct scratch { float *qt, *s, *v, *correction; };
+/* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL), and of
+ * 16 bits k (Bc, head_dim). */
+struct scratch { float *qt, *s, *v, *correction, *k; };
 
 static size_t scratch_floats(const struct problem *p, const struct plan *plan)
 {
-    return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols;
+    size_t k = p->dtype == F32 ? 0 : Bc * p->head_dim;
+    return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols + k;
 }
 
 static struct scratch scratch_at(const struct problem *p, const struct plan *plan, float *qt)
 {
-    float *s = qt + Br * p->head_dim, *v = s + Bc * PANEL;
-    return (struct scratch){.qt = qt, .s = s, .v = v, .correction = v + Bc * plan->cols};
+    float *s = qt + Br * p->head_dim, *v = s + Bc * PANEL, *correction = v + Bc * plan->cols;
+    return (struct scratch){.qt = qt, .s = s, .v = v, .correction = correction,
+                            .k = correction + PANEL};
+}
+
+/* n rows (width) of numbers of the problem's type, from_stride apart, as floats, in rows of `whole`
+ * floats, 0 beyond width. */
+static const float *as_floats(enum dtype type, const void *from, size_t from_stride, size_t n,
+                              size_t width, float *to, size_t whole)
+{
+    size_t size = dtype_size(type);
+    for (size_t i = 0; i < n; i++, to += whole) {
+        const char *row = (const char *)from + i * from_stride * size;
+        fetch_ahead(row, width * size, from_stride * size);
+        widen_row(type, row, width, to);
+        for (size_t c = width; c < whole; c++) to[c] = 0;
+    }
+    return to - n * whole;
 }
 
 static size_t prepared_floats(const struct problem *p, const struct plan *plan)
@@ -59,24 +80,26 @@ static void pack_queries(const struct problem *p, const struct arrays *a,
     if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
     for (size_t r = 0; r < t->n_rows; r++) {
         const float *q = q_row(p, a, plan, t, r);
+        if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim);
         float *column = w->qt + r / PANEL * panel + r % PANEL;
         for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;
     }
 }
 
-/* Keys as they lie in memory.  Where head_dim_v is not whole vectors, their values are copied to
- * rows that are, 0 in between. */
+/* Keys and values as floats: as they lie in memory where they are.  Where head_dim_v is not whole
+ * vectors, values are copied to rows that are, 0 in between. */
 static struct keys block_of_keys(const struct problem *p, const struct arrays *a,
                                  const struct plan *plan, const struct tile *t, size_t j,
                                  size_t most, struct scratch *w)
 {
     struct keys keys = keys_from(p, a, t, j, most);
-    if (plan->cols == p->head_dim_v) return keys;
-    for (size_t i = 0; i < keys.n; i++) {
-        memcpy(w->v + i * plan->cols, keys.v + i * keys.v_stride, p->head_dim_v * sizeof(float));
-        for (size_t c = p->head_dim_v; c < plan->cols; c++) w->v[i * plan->cols + c] = 0;
-    }
-    keys.v = w->v, keys.v_stride = plan->cols;
+    size_t d = p->head_dim, cols = plan->cols;
+    if (p->dtype != F32) {
+        keys.k = as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k, d);
+        keys.k_stride = d;
+    } else if (cols == p->head_dim_v) return keys;
+    keys.v = as_floats(p->dtype, keys.v, keys.v_stride, keys.n, p->head_dim_v, w->v, cols);
+    keys.v_stride = cols;
     return keys;
 }
 
@@ -85,10 +108,14 @@ static void scores_product(const struct problem *p, const struct plan *plan,
                            const struct keys *keys, size_t n, size_t row, size_t n_rows,
                            struct scratch *w)
 {
-    plan->product(&(struct product){.a = keys->k, .a_row = keys->k_stride, .a_step = 1,
-                                    .b = w->qt + row * p->head_dim, .b_row = PANEL,
-                                    .c = w->s, .c_row = PANEL, .rows = n,
-                                    .steps = p->head_dim, .cols = round_up(n_rows, LANES)});
+    float ones[Bc];
+    for (size_t j = 0; j < Bc; j++) ones[j] = 1;
+    for (size_t d = 0; d < p->head_dim; d += MOST_STEPS)
+        plan->product(&(struct product){
+            .a = (const float *)keys->k + d, .a_row = keys->k_stride, .a_step = 1,
+            .b = w->qt + row * p->head_dim + d * PANEL, .b_row = PANEL,
+            .c = w->s, .c_row = PANEL, .factor = d ? ones : NULL, .rows = n,
+            .steps = smaller(MOST_STEPS, p->head_dim - d), .cols = round_up(n_rows, LANES)});
 }
 
 /* s (n, PANEL), at a vector of queries, becomes e^(s - m); returns the sums. */
@@ -127,22 +154,6 @@ static void fold_end(const struct plan *plan, const struct tile *t, struct state
     (void)plan, (void)t, (void)x, (void)w;
 }
 
-static float score_alone(const struct problem *p, const float *q, const float *k)
-{
-    return vdot(q, k, p->head_dim) * p->scale;
-}
-
-static void add_value(float factor, float *o, float p_j, const float *v, size_t n)
-{
-    vaxpy(factor, o, p_j, v, n);
-}
-
-/* o (n) = sum / l */
-static void write_row(struct se x, const float *sum, float factor, size_t n, float *o)
-{
-    for (size_t c = 0; c < n; c++) o[c] = se_divide(x, sum[c] * factor);
-}
-
 #include "fold.h"
 #include "fold_rows.h"
 
@@ -150,8 +161,9 @@ static void fold_keys(const struct problem *p, const struct arrays *a, const str
                       const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
-    memset(x->o, 0, round_up(t->n_rows, PANEL) * plan->cols * sizeof(float));
-    int decode = plan->group * t->s.seqlen_q <= DECODE_ROWS;
+    size_t most = p->dtype == F32 ? DECODE_FLOATS : DECODE_ROWS;
+    int decode = plan->group * t->s.seqlen_q <= most;
+    memset(x->o, 0, (decode ? t->n_rows : round_up(t->n_rows, PANEL)) * plan->cols * sizeof(float));
     (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
 }
 
@@ -187,7 +199,7 @@ static void microkernel_attention(const struct problem *p, const struct arrays *
     attention_tiles(p, a, block_product, 1);
 }
 
-static void all_cores_attention(const struct problem *p, const struct arrays *a)
+void widened_attention(const struct problem *p, const struct arrays *a)
 {
     double pairs = (double)p->batch * (double)p->heads_q * (double)p->seqlen_q * (double)p->seqlen_k;
     double flops = 2 * pairs * (double)(p->head_dim + p->head_dim_v);
@@ -203,6 +215,8 @@ static struct cost tiled_cost(const struct problem *p)
     return (struct cost){.passes = 0, .bytes = attention_io_bytes(p),
                          .exps = (double)p->batch * (double)p->heads_q * scores};
 }
+size_t widened_workspace(const struct problem *p) { return tiles_workspace(p); }
+
 static size_t workspace(const struct problem *p)
 {
     return p->op == OP_ATTENTION ? tiles_workspace(p) : rows_workspace(p);
@@ -216,7 +230,7 @@ static struct cost cost(const struct problem *p)
 const struct variant tiled_loops = {
     .name = "tiled",
     .idea = "192 queries share a key",
-    SERVES(F32),
+    SERVES(TYPE(F32)),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
 };
@@ -224,7 +238,7 @@ const struct variant tiled_loops = {
 const struct variant tiled_microkernel = {
     .name = "microkernel",
     .idea = "products in registers",
-    SERVES(F32),
+    SERVES(TYPE(F32)),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, microkernel_attention}},
 };
@@ -232,9 +246,18 @@ const struct variant tiled_microkernel = {
 const struct variant tiled_all_cores = {
     .name = "all_cores",
     .idea = "tiles on all cores",
-    SERVES(F32),
+    SERVES(TYPE(F32)),
     .all_cores = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
-             {OP_ATTENTION, all_cores_attention}},
+             {OP_ATTENTION, widened_attention}},
+};
+
+const struct variant tiled_widened = {
+    .name = "widened",
+    .idea = "16-bit keys, as floats where they are used",
+    SERVES(TYPE(F16) | TYPE(BF16)),
+    .all_cores = 1,
+    .workspace = tiles_workspace, .cost = tiled_cost,
+    .does = {{OP_ATTENTION, widened_attention}},
 };

@@ -30,7 +30,7 @@ INLINE void transpose16(vfloat *x)
 #endif
 
 /* to (16 pairs, 16 rows) from 16 rows of 32 bf16.   strides in elements of each array */
-static void transpose_pairs(const uint16_t *from, size_t stride, uint32_t *to, size_t to_stride)
+INLINE void transpose_pairs(const uint16_t *from, size_t stride, uint32_t *to, size_t to_stride)
 {
 #if LANES == 16
     vfloat x[6 * UNROLL_MOST];
@@ -49,7 +49,7 @@ static void transpose_pairs(const uint16_t *from, size_t stride, uint32_t *to, s
 
 /* to (16 columns, 16 pairs) from 32 rows of 16 bf16: two rows that follow each other are a
  * pair. */
-static void transpose_pairs_of_rows(const uint16_t *from, size_t stride, uint32_t *to)
+INLINE void transpose_pairs_of_rows(const uint16_t *from, size_t stride, uint32_t *to)
 {
 #if LANES == 16
     vfloat x[6 * UNROLL_MOST];
@@ -67,24 +67,19 @@ static void transpose_pairs_of_rows(const uint16_t *from, size_t stride, uint32_
 #endif
 }
 
-/* to (16, 16) from 16 rows of 16 floats. */
-static void transpose_floats(const float *from, size_t stride, float *to, size_t to_stride)
+/* to (n, 16) from 16 rows of n floats, n <= 16. */
+INLINE void transpose_rows(const float *const *rows, size_t n, float *to, size_t to_stride)
 {
 #if LANES == 16
     vfloat x[6 * UNROLL_MOST];
-    UNROLL(h, 2, UNROLL(i, 8, x[8 * h + i] = vload(from + (size_t)(8 * h + i) * stride)));
+    UNROLL(h, 2, UNROLL(i, 8, x[8 * h + i] = n == 16 ? vload(rows[8 * h + i]) :
+                                             vload_part(rows[8 * h + i], n, 0)));
     transpose16(x);
-    UNROLL(h, 2, UNROLL(i, 8, vstore(to + (8 * h + i) * to_stride, x[8 * h + i])));
+    UNROLL(h, 2, UNROLL(i, 8, if (8 * h + i < n) vstore(to + (8 * h + i) * to_stride, x[8 * h + i])));
 #else
-    for (size_t t = 0; t < 16; t++)
-        for (size_t i = 0; i < 16; i++) to[i * to_stride + t] = from[t * stride + i];
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < 16; i++) to[t * to_stride + i] = rows[i][t];
 #endif
-}
-
-/* to (n) = bf16 of factor * x (n), n <= 16, ties to even. */
-static void narrow_row(const float *x, float factor, size_t n, uint16_t *to)
-{
-    for (size_t i = 0; i < n; i++) to[i] = float_to_bfloat(x[i] * factor);
 }
 
 #endif

@@ -14,6 +14,7 @@
  *     vload_part(p, n, rest)        n < LANES floats, the other lanes are `rest`
  *     vstore_part(p, n, v)          the first n < LANES lanes
  *     vstream(p, v)                 a store past the cache; p on a VECTOR_BYTES boundary
+ *     vload_half(p), vstore_half(p, v)   from and to float16, where HAS_HALF
  *     vset(x)                       x in every lane
  *     vfma(a, b, c)                 a * b + c, rounded once where HAS_FMA
  *     vmax(x, m), vmin(x, m)        the larger, the smaller; m where x is NaN

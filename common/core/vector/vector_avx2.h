@@ -41,6 +41,19 @@ INLINE vfloat vload_part(const float *p, size_t n, float rest)
 
 INLINE void vstore_part(float *p, size_t n, vfloat v) { _mm256_maskstore_ps(p, vfirst(n), v); }
 
+#ifdef __F16C__
+#define HAS_HALF 1 /* loads and stores of float16 */
+INLINE vfloat vload_half(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE void vstore_half(uint16_t *p, vfloat v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+#endif
+
 INLINE vfloat vexchange(vfloat v, int by)
 {
     switch (by) {

@@ -7,6 +7,7 @@
 #define LANES 16
 #define HAS_FMA 1
 #define HAS_PARTS 1 /* loads and stores of some lanes */
+#define HAS_HALF 1  /* and of float16 */
 typedef __m512 vfloat;
 typedef __mmask16 vmask;
 
@@ -33,6 +34,16 @@ INLINE vfloat vload_part(const float *p, size_t n, float rest)
 INLINE void vstore_part(float *p, size_t n, vfloat v)
 {
     _mm512_mask_storeu_ps(p, (vmask)((1u << n) - 1), v);
+}
+
+INLINE vfloat vload_half(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+INLINE void vstore_half(uint16_t *p, vfloat v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
 INLINE vfloat vexchange(vfloat v, int by)

@@ -10,6 +10,7 @@
 #include "library/backend.h"
 #include "library/merge.h"
 #include "library/request.h"
+#include "problem/convert.h"
 
 /* A process that fork() made has none of the threads that OpenMP believes to have: it works with
  * one. */

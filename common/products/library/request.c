@@ -8,8 +8,8 @@
 
 #include "library/backend.h"
 #include "library/request.h"
+#include "problem/convert.h"
 #include "problem/feature.h"
-#include "vector/half.h"
 #include "problem/heads.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
@@ -17,10 +17,11 @@
 enum { ALIGNMENT = 1024 };
 
 /* The CPU's kernels: stage 4.  The last that supports a problem is taken. */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, bf16_dot, bf16_amx,
-    gradient_all_cores;
-static const struct variant *const on_cpu[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores,
-                                               &bf16_dot, &bf16_amx, &gradient_all_cores};
+extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, tiled_widened,
+    bf16_dot, bf16_amx, gradient_all_cores;
+static const struct variant *const on_cpu[] = {
+    &tiled_loops, &tiled_microkernel, &tiled_all_cores, &tiled_widened, &bf16_dot, &bf16_amx,
+    &gradient_all_cores};
 
 int request_is_empty(const struct request *r)
 {
@@ -38,7 +39,7 @@ int is_optional(const struct problem *p, enum array i)
 /* ---- The kernel. ---- */
 
 /* What v is asked.  A kernel of the CPU that does not know the caller's 16-bit numbers gets floats,
- * one after another, and of the pages a copy of those that sequences use. */
+ * one after another.  Those of attention know them, so no cache of keys is copied. */
 static struct problem asked_of(const struct variant *v, const struct request *r)
 {
     const struct strides none = {0, 0, 0};
@@ -46,9 +47,6 @@ static struct problem asked_of(const struct variant *v, const struct request *r)
     if (r->on_gpu || v->types & TYPE(p.dtype)) return p;
     p.dtype = F32;
     p.q_strides = p.k_strides = p.v_strides = p.o_strides = none;
-    if (!p.page_size) return p;
-    p.pages_per_sequence = (p.seqlen_k + p.page_size - 1) / p.page_size;
-    p.n_pages = size_times(p.batch, p.pages_per_sequence);
     return p;
 }
 
@@ -110,9 +108,7 @@ int request_choose(struct request *r, const char *name)
 /* Is the kernel's array another one than the caller's? */
 static int has_own(const struct request *r, enum array i)
 {
-    int copied = r->p.dtype != r->given.dtype &&
-                 (array_list[i].number == OF_PROBLEM || i == ARRAY_PAGE_TABLE);
-    if (copied) return array_role(&r->p, i) != ABSENT;
+    if (r->p.dtype != r->given.dtype && array_list[i].number == OF_PROBLEM) return array_role(&r->p, i) != ABSENT;
     if (i == ARRAY_LSE && r->v->lse_may_be_null) return 0;
     return !array_of(&r->theirs, i) && is_optional(&r->p, i);
 }
@@ -143,32 +139,7 @@ int request_layout(struct request *r)
                 "addresses");
 }
 
-/* ---- 16-bit numbers as floats. ---- */
-
-float load_number(enum dtype type, const void *array, size_t i)
-{
-    if (type == F32) return ((const float *)array)[i];
-    uint16_t bits = ((const uint16_t *)array)[i];
-    return type == F16 ? half_to_float(bits) : bfloat_to_float(bits);
-}
-
-void store_number(enum dtype type, void *array, size_t i, float x)
-{
-    if (type == F32) ((float *)array)[i] = x;
-    else ((uint16_t *)array)[i] = type == F16 ? float_to_half(x) : float_to_bfloat(x);
-}
-
-/* The page of the caller's pool that is copy number `page`, or -1 where no query looks. */
-static ptrdiff_t page_of_copy(const struct request *r, size_t page)
-{
-    size_t b = page / r->p.pages_per_sequence, t = page % r->p.pages_per_sequence;
-    struct sequence s = sequence_of(&r->given, &r->theirs, b);
-    struct mask mask = mask_of_lengths(&r->given, s.seqlen_q, s.seqlen_k);
-    struct key_range seen = {0, 0};
-    if (s.seqlen_q) seen = some_row_sees(mask, 0, s.seqlen_q);
-    if ((t + 1) * r->p.page_size <= seen.first || t * r->p.page_size >= seen.end) return -1;
-    return r->theirs.page_table[b * r->given.pages_per_sequence + t];
-}
+/* ---- 16-bit numbers as floats: of the gradient and of softmax. ---- */
 
 /* The rows of array i between the caller's array and its float copy: read or, of an output,
  * written. */
@@ -176,21 +147,15 @@ static void convert_rows(const struct request *r, enum array i)
 {
     struct extents n = array_extents(&r->p, i);
     size_t width = n.size[n.rank - 1], rows = width ? array_dense_count(&r->p, i) / width : 0;
-    size_t of_page = n.rank == 4 ? n.size[1] * n.size[2] : 1; /* rows */
-    int in_pages = r->p.page_size && (i == ARRAY_K || i == ARRAY_V);
     int out = array_role(&r->p, i) == OUTPUT;
     enum dtype type = r->given.dtype;
-    void *theirs = array_of(&r->theirs, i);
+    char *theirs = array_of(&r->theirs, i);
     float *ours = array_of(&r->a, i);
 #pragma omp parallel for schedule(static)
     for (size_t row = 0; row < rows; row++) {
-        ptrdiff_t page = in_pages ? page_of_copy(r, row / of_page) : 0;
-        if (page < 0) continue;
-        size_t source = in_pages ? (size_t)page * of_page + row % of_page : row;
-        size_t at = array_at(&r->given, i, source * width);
-        for (size_t c = 0; c < width; c++)
-            if (out) store_number(type, theirs, at + c, ours[row * width + c]);
-            else ours[row * width + c] = load_number(type, theirs, at + c);
+        char *at = theirs + array_at(&r->given, i, row * width) * dtype_size(type);
+        if (out) narrow_row(type, ours + row * width, 1, width, at);
+        else widen_row(type, at, width, ours + row * width);
     }
 }
 
@@ -256,9 +221,6 @@ static int bind(struct request *r)
     }
     r->a.workspace = r->total ? memory + r->at_scratch : NULL;
     if (r->p.dtype == r->given.dtype) return FIVE_STEPS_OK;
-    if (r->p.page_size)
-        for (size_t page = 0; page < r->p.n_pages; page++)
-            ((int32_t *)(uintptr_t)r->a.page_table)[page] = (int32_t)page;
     convert(r, inputs_of(&r->p));
     return FIVE_STEPS_OK;
 }

@@ -72,8 +72,4 @@ int request_layout(struct request *r);
 /* Binds the kernel's arrays, computes, and brings the results into the caller's arrays. */
 int request_run(struct request *r);
 
-/* One number of a 16-bit or float array. */
-float load_number(enum dtype type, const void *array, size_t i);
-void store_number(enum dtype type, void *array, size_t i, float x);
-
 #endif

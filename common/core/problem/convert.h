@@ -1,0 +1,51 @@
+/* convert.h: numbers of any type as floats and back, one by one and in rows. */
+#ifndef CONVERT_H
+#define CONVERT_H
+
+#include "harness.h"
+#include "vector/half.h"
+#include "vector/vector.h"
+
+static inline float load_number(enum dtype type, const void *array, size_t i)
+{
+    if (type == F32) return ((const float *)array)[i];
+    uint16_t bits = ((const uint16_t *)array)[i];
+    return type == F16 ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+static inline void store_number(enum dtype type, void *array, size_t i, float x)
+{
+    if (type == F32) ((float *)array)[i] = x;
+    else ((uint16_t *)array)[i] = type == F16 ? float_to_half(x) : float_to_bfloat(x);
+}
+
+/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loop over bfloat16,
+ * which is a shift; float16 has instructions. */
+static inline void widen_row(enum dtype type, const void *from, size_t n, float *to)
+{
+    const uint16_t *half = from;
+    size_t c = 0;
+    if (type == F32) memcpy(to, from, n * sizeof(float));
+    else if (type == BF16)
+        for (; c < n; c++) to[c] = bfloat_to_float(half[c]);
+#ifdef HAS_HALF
+    for (; type == F16 && c + LANES <= n; c += LANES) vstore(to + c, vload_half(half + c));
+#endif
+    for (; type == F16 && c < n; c++) to[c] = half_to_float(half[c]);
+}
+
+/* to (n) = factor * from (n) as numbers of the type, rounded to nearest, ties to even. */
+static inline void narrow_row(enum dtype type, const float *from, float factor, size_t n, void *to)
+{
+    uint16_t *half = to;
+    size_t c = 0;
+    if (type == BF16)
+        for (; c < n; c++) half[c] = float_to_bfloat(from[c] * factor);
+#ifdef HAS_HALF
+    for (; type == F16 && c + LANES <= n; c += LANES)
+        vstore_half(half + c, vload(from + c) * factor);
+#endif
+    for (; c < n; c++) store_number(type, to, c, from[c] * factor);
+}
+
+#endif
