@@ -33,9 +33,9 @@ def flash_attention_notes():
     m = max(b2, lse)
     tile = total(REST, m)
     SLIPS["note_lse_update_has_no_second_l"] = LSE, m + log(exp(lse - m) + tile), [
-        m + log(exp(lse - m) + tile) + tile, m + log(exp(lse - m) + 2 * tile), m + log(lse - m + tile)]
+        m + log(exp(lse - m) + tile) + tile, m + log(exp(lse - m) + 2 * tile)]
     SLIPS["note_final_factor_is_the_reciprocal_of_the_denominator"] = (
-        ATTENTION, total(ALL, b, V) * exp(b - LSE), [total(ALL, b, V) * exp(LSE - b)])
+        ATTENTION, total(ALL, b, V) * exp(b - LSE), [total(ALL, b, V) * exp(LSE - b), total(ALL, b, V) * (b - LSE)])
     SLIPS["note_combiner_uses_both_parts"] = ATTENTION, (x * e1 * (d1 / e1) + y * e2 * (d2 / e2)) / l, [
         (x * e1 * (d1 / e1) + y * e2 * (d1 / e1)) / l, (x * d1 + x * d2) / l]
     SLIPS["note_log_combiner_moves_each_part"] = exp(LSE - b), x * e1 + y * e2, [
@@ -58,7 +58,7 @@ def indices_of_the_notes():
     SLIPS["note_v_offset_follows_keys_and_their_width"] = (
         np.ravel_multi_index((1, 0, 0), (heads, l_k, dv)), l_k * dv, [l_q * dv, l_k * d])
     SLIPS["note_bias_offset_has_the_row_block"] = (
-        np.ravel_multi_index((br, 2 * bc), (l_q, l_k)), br * l_k + 2 * bc, [2 * bc, br * l_k + 2 * bc * l_k])
+        np.ravel_multi_index((br, 2 * bc), (l_q, l_k)), br * l_k + 2 * bc, [1 // 3 * br * l_k + 2 * br * bc])
 
 
 def reductions_of_the_notes():
@@ -76,10 +76,16 @@ def other_sources():
     # the queries of head 0, which has three keys, would see those of head 1
     SLIPS["jw_folding_heads_into_the_lengths_mixes_heads"] = (
         total(HALF, of=V) / total(HALF), total(HALF, 9, V) / total(HALF, 9), [ATTENTION])
-    m_old, m = S[:4].max(), S[:5].max()
-    SLIPS["jw_sum_before_step_j_ends_at_j_minus_1"] = (
-        total(slice(5), m), total(slice(4), m_old) * exp(m_old - m) + exp(S[4] - m),
-        [total(slice(5), m_old) * exp(m_old - m) + exp(S[4] - m)])
+
+    def online(updates):
+        m_prev, l = x[0], 1
+        for x_j in x[1:]:
+            m = max(m_prev, x_j)
+            l = l * exp(m_prev - m) + exp(x_j - m)
+            m_prev = m if updates else m_prev
+        return l
+    assert abs(online(False) - 1.3205) < 5e-5
+    SLIPS["jw_online_loop_updates_its_maximum"] = exp(np.array(x) - 5.0).sum(), online(True), [online(False)]
     SLIPS["how_step_k_covers_1_to_k"] = 5, 6 * (2 / 3) + mean[2] / 3, [mean[:2].mean()]
     with np.errstate(invalid="ignore"):
         SLIPS["mon_masked_pair_is_not_an_element"] = 0, 0, [2 * exp(np.float64(-np.inf) - -np.inf)]

@@ -76,6 +76,15 @@ def test_kinks_of_the_sum_of_distances_are_the_data():
     assert s[1:-1][np.diff(f, 2) != 0].tolist() == x
 
 
+def test_number_of_maxima_fuses():
+    """State (m, c), although the statistic is compared with each element."""
+    for x in ([3, 5, 5, 1, 5, 2], [7], [2, 2, 2], [1, 2, 3, 3], [-1, 4, -1, 4, 0]):
+        for cut in range(1, len(x)):
+            (m1, c1), (m2, c2) = ((max(part), part.count(max(part))) for part in (x[:cut], x[cut:]))
+            m = max(m1, m2)
+            assert (m, c1 * (m1 == m) + c2 * (m2 == m)) == (max(x), x.count(max(x)))
+
+
 def test_zero_keys_are_not_the_unit():
     """Their score is 0: beside real scores of -20 the padding takes all the weight."""
     for padding, want in ((0, 0), (-np.inf, 1)):
