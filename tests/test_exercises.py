@@ -32,8 +32,8 @@ def verdict(judge, name, data, seed=0):
 def test_solution_passes_and_the_skeleton_has_each_family_of_the_point_wrong(name):
     grader = Grader(TOOLS)
     try:
-        grader.prepare(EXERCISES[name])  # stops unless the solution is right, and so on
-        assert len(grader.counted[name]) >= 2 and EXERCISES[name].hints and EXERCISES[name].time
+        assert len(grader.prepare(EXERCISES[name])) >= 2  # stops unless the solution is right, and so on
+        assert EXERCISES[name].hints and EXERCISES[name].time
         for student in ("anna", "ben", "carl"):  # whose cases differ
             assert verdict(grader, name, solution(name), grader.seed(student)).right, student
     finally:

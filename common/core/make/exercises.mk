@@ -9,7 +9,7 @@
 #
 # The judge compiles submissions itself, links them with build/libharness.a and runs them in
 # build/jail.
-.PHONY: exercises-built check hint grade course
+.PHONY: exercises-built check hint grade course slides
 GRADER := $(BUILD)/jail $(BUILD)/libharness.a
 exercises-built: $(GRADER)
 
@@ -44,6 +44,10 @@ hint- $(STAGES:%=hint-%): hint-%:
 
 grade: $(GRADER)
 	$(Q)$(PYTHON) common/products/course/grade.py $(CLASS)
+
+# A deck of plain Markdown for each session, from the lessons.
+slides:
+	$(Q)$(PYTHON) common/products/course/slides.py $(BUILD)/slides
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses).

@@ -58,15 +58,16 @@ class Grader(Judge):
         return int(hashlib.sha256(f"{self.course.get('secret', '')} {student}".encode()).hexdigest()[:12], 16)
 
     def prepare(self, exercise):
-        """The solution must be right; what the skeleton gets right earns nothing."""
+        """The families that count: the solution must be right, and what the skeleton gets right earns nothing."""
         solution, skeleton = (self.verdict(exercise, x.encode(), self.seed("")) for x in (
             exercise.solution(), exercise.skeleton()))
         if not solution.right or skeleton.why:
             why, lines = (skeleton if solution.right else solution).in_words()
             raise Shortage(f"{exercise.name} cannot be judged on this machine: {why}\n" + "\n".join(lines))
-        self.counted[exercise.name] = sorted(x for x, right in skeleton.families().items() if not right)
-        if missing := set(exercise.point) - set(self.counted[exercise.name]):
+        counted = sorted(x for x, right in skeleton.families().items() if not right)
+        if missing := set(exercise.point) - set(counted):
             raise Shortage(f"{exercise.name}: no families {missing} that could be its point")
+        return counted
 
     def mark(self, exercise, name, student):
         """What Mark wants to know, and key: what it rests on."""
@@ -169,8 +170,10 @@ def grade(grader, students, found, show, progress):
     """student -> marks in the order of the exercises; and where the grader itself failed.
     show(student, marks): when all of them are there."""
     at_once, table, failures = jobs_here(grader.place), {name: {} for name in students}, []
-    for x in found:  # here, so that all jobs have what it finds
-        grader.prepare(x)
+    for i, kind, result in in_processes(lambda i: grader.prepare(found[i]), range(len(found)), at_once):
+        if kind != "done":
+            raise Shortage(result)
+        grader.counted[found[i].name] = result
     keys = [(name, i) for name in students for i in range(len(found))]
     for (name, i), kind, result in in_processes(
             lambda key: grader.mark(found[key[1]], key[0], students[key[0]]), keys, at_once):

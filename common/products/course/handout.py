@@ -8,13 +8,14 @@ import re
 import shutil
 
 HIDDEN = ["tests", ".ci", ".github", "common/products/course/course.py", "common/products/course/handout.py",
+          "common/products/course/slides.py", "notes/exam.md",
           "common/products/course/adapters",
           "common/products/course/pages",
           "notes/instructor.md", "notes/checkpoints.md", "notes/grading.md", "notes/planted_bugs.md",
           "notes/contributing.md", "notes/coverage.md"]
 STAYS = "tests/fixture"  # the sentence of `make map`
 # Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
-HIDDEN_VERBS = ["course", "grade", "book", "book-test", "tables",
+HIDDEN_VERBS = ["course", "grade", "slides", "book", "book-test", "tables",
                 "tables-check", "test", "test-long", "sanitize", "machines", "fuzz", "differential", "gallery"]
 VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: [r"diff RUNG=\w+", "cuda", "profile 5"]}
 
