@@ -1,6 +1,7 @@
 """test_install.py: the library as it is installed: the files, the names that it exports, what it
 may call, and the example, built in C and in C++ against the installed tree."""
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -15,7 +16,8 @@ SHARED, ARCHIVE = BUILD / "libfive_steps.so", BUILD / "libfive_steps.a"
 INSTALL = ["sh", ROOT / "common/products/library/install.sh"]
 EXAMPLE = ROOT / "common/products/library/example/main.c"
 FILES = ["include/five_steps.h", "lib/libfive_steps.a", "lib/libfive_steps.so",
-         "lib/libfive_steps.so.1", "lib/pkgconfig/five_steps.pc"]
+         "lib/libfive_steps.so.1", "lib/cmake/five_steps/five_steps-config.cmake",
+         "lib/cmake/five_steps/five_steps-config-version.cmake", "lib/pkgconfig/five_steps.pc"]
 
 
 def install(prefix, *words, want=0, **env):
@@ -43,6 +45,35 @@ def test_every_file_is_in_its_place_and_is_removed_again(place):
     assert "is not installed" in install("/opt/five", "--remove", DESTDIR=place).out
 
 
+def test_a_better_processor_is_given_the_better_library(place):
+    """The loader takes it; it was compiled for the machine that built it, and died on a lesser one."""
+    (place / "x86-64-v3").mkdir()
+    shutil.copy(SHARED, place / "x86-64-v3")
+    install(place, BUILD, "-lm", place / "x86-64-v3")
+    better = place / "lib/glibc-hwcaps/x86-64-v3/libfive_steps.so.1"
+    assert better.stat().st_size and (place / "lib/glibc-hwcaps").stat().st_mode & 0o777 == 0o755
+    run(*CC, EXAMPLE, f"-I{place}/include", f"-L{place}/lib", "-lfive_steps", "-lm", "-o", "main")
+    said = run("ldd", "./main", env={"LD_LIBRARY_PATH": f"{place}/lib"}).out
+    flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    glibc = tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split(".")))
+    assert ("x86-64-v3" in said) == ("avx2" in flags and "bmi2" in flags and glibc >= (2, 33)), said
+
+
+def test_cmake_finds_it(place):
+    if not shutil.which("cmake"):
+        pytest.skip("no cmake")
+    install(place)
+    (place / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.10)
+project(example C)
+find_package(five_steps 1.0 REQUIRED)
+add_executable(main {EXAMPLE})
+target_link_libraries(main five_steps::five_steps m)
+""", encoding="utf-8")
+    run("cmake", "-B", "made", f"-DCMAKE_PREFIX_PATH={place}", cwd=place)
+    run("cmake", "--build", "made", cwd=place)
+    run(place / "made/main")
+
+
 def test_a_prefix_that_cannot_be_is_one_line_and_2(place):
     (place / "file").touch()
     for prefix, word in (("relative", "relative"), (place / "file/x", "cannot be written")):
@@ -53,10 +84,10 @@ def test_a_prefix_that_cannot_be_is_one_line_and_2(place):
 def test_only_five_steps_names_are_exported():
     """And those are the functions that the header declares."""
     exported = symbols("-D", "--defined-only", SHARED)
-    assert all(name.startswith("five_steps_") for _, name in exported), exported
+    assert all(name.startswith(("five_steps_", "FIVE_STEPS_")) for _, name in exported), exported
     header = (ROOT / "common/products/library/five_steps.h").read_text(encoding="utf-8")
     declared = set(re.findall(r"\b(five_steps_\w+)\(", re.sub(r"/\*.*?\*/", "", header, flags=re.S)))
-    assert {name for kind, name in exported if kind == "T"} == declared
+    assert {name for kind, name in exported if kind == "T"} == {f"{name}@@FIVE_STEPS_1" for name in declared}
     assert all(name.startswith("five_steps_")
                for kind, name in symbols("--defined-only", "--extern-only", ARCHIVE)
                if kind.isupper())

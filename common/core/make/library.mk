@@ -62,10 +62,23 @@ $(BUILD)/five_steps_tensors.abi3.so: common/products/library/python/tensors.c co
 # --- make install PREFIX=/usr/local [DESTDIR=/tmp/package]. ---
 LIBRARY_PRIVATE = -lm -lgomp -lpthread \
     $(if $(CUDA),-lstdc++ -ldl -lrt -L$(CUDA_HOME)/lib64 -lcudart_static)
-.PHONY: library install uninstall
-install: library
-	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/products/library/install.sh $(BUILD) \
-	    "$(strip $(LIBRARY_PRIVATE))"
+# What is installed serves every processor: x86-64-v2 (since 2009), and v3 (AVX2) and v4 (AVX-512) where the
+# loader looks for such by itself (glibc-hwcaps, glibc 2.33).  The GPU's code is compiled once.  Who gives
+# ARCH_FLAGS installs one library for those processors.
+LEVELS := $(if $(filter file,$(origin ARCH_FLAGS)),$(if $(filter x86_64,$(shell uname -m)),2 3 4))
+BASE := $(BUILD)/x86-64-v2
+.PHONY: library levels install uninstall
+levels:
+	$(Q)set -e; for level in $(LEVELS); do \
+	    $(MAKE) --no-print-directory library BUILD=$(BUILD)/x86-64-v$$level \
+	        ARCH_FLAGS=-march=x86-64-v$$level CUDA=$(or $(CUDA),0) \
+	        $$([ $$level = 2 ] || echo 'LIBRARY_CUDA_O=$(LIBRARY_CUDA_O:$(BUILD)/%=$(BASE)/%)'); \
+	done
+
+install: $(if $(LEVELS),levels,library)
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/products/library/install.sh \
+	    $(if $(LEVELS),$(BASE),$(BUILD)) "$(strip $(LIBRARY_PRIVATE))" \
+	    $(if $(LEVELS),$(BUILD)/x86-64-v3 $(BUILD)/x86-64-v4)
 
 uninstall:
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh common/products/library/install.sh --remove
