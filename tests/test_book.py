@@ -7,6 +7,7 @@ import html.parser
 import http.server
 import os
 import re
+import shutil
 import sys
 import threading
 import urllib.parse
@@ -730,6 +731,30 @@ def frozen():
             yield page, name, f"{first}&{more}", picture and (page.parent / picture).resolve()
 
 
+SAID = """
+  const f = document.querySelector(`[data-figure=${arguments[0]}]`), seen = f.cloneNode(true);
+  f.id = 'frozen';
+  f.scrollIntoView();
+  seen.querySelectorAll('select').forEach((select, i) => select.replaceWith(
+    f.querySelectorAll('select')[i].selectedOptions[0].text));
+  return seen.textContent"""
+
+
+@pytest.mark.skipif(not shutil.which("firefox"), reason="no firefox")
+def test_firefox_shows_the_same_figures(site):
+    """What a figure says in Firefox is what its picture, drawn in Chromium, says; no page is too wide."""
+    image, firefox = pytest.importorskip("PIL.Image"), webdriver.Firefox()
+    try:
+        for page, figure, state, path in frozen():
+            name = re.sub("README|common/products/book/start", "index", str(page.relative_to(ROOT).with_suffix(".html")))
+            firefox.open(f"{(site / name).as_uri()}#figure={figure}&{state}")
+            said = hashlib.sha256(firefox.run(SAID, figure).encode()).hexdigest()[:16]
+            assert said == image.open(path).text.get("figure"), (name, figure)
+            assert firefox.run("return document.documentElement.scrollWidth <= innerWidth"), name
+    finally:
+        firefox.close()
+
+
 def test_pictures_are_of_the_figures_as_they_are(browser, site):
     """Each mark has a picture, and what the figure says now is what it said then: its hash stands
     in the file.  PICTURES=1 (make book-pictures) draws them anew."""
@@ -739,13 +764,7 @@ def test_pictures_are_of_the_figures_as_they_are(browser, site):
         assert path, f"{page}: no picture after the mark of {figure}"
         name = re.sub("README|common/products/book/start", "index", str(page.relative_to(ROOT).with_suffix(".html")))
         browser.open(f"{(site / name).as_uri()}#figure={figure}&{state}", 1280, 1600)
-        said = browser.run("""
-          const f = document.querySelector(`[data-figure=${arguments[0]}]`), seen = f.cloneNode(true);
-          f.id = 'frozen';
-          f.scrollIntoView();
-          seen.querySelectorAll('select').forEach((select, i) => select.replaceWith(
-            f.querySelectorAll('select')[i].selectedOptions[0].text));
-          return seen.textContent""", figure)
+        said = browser.run(SAID, figure)
         about = hashlib.sha256(said.encode()).hexdigest()[:16]
         if os.environ.get("PICTURES"):
             browser.picture("shot.png", "#frozen")
