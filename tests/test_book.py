@@ -700,6 +700,7 @@ def test_the_record_breaks_at_the_measured_ends(show):
         ratio = re.search(rf"\| {name}, d = 128 \|.* ([\d.]+) \|", text)[1]
         assert f": {ratio} times as fast" in show("record", x=row).cell("record")
     assert show("record", x="0,62,63,124,126").cell("record").startswith("2 of 5 blocks")
+    assert show("record", x="0,62,1").cell("record").startswith("0 of 3 blocks")
 
 
 def test_a_schedule_is_timed_and_ping_pong_can_be_beaten(show):
