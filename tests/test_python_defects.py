@@ -1,12 +1,19 @@
 """test_python_defects.py: what users of the Python package ran into, one test each."""
+import ast
+import doctest
+import importlib.util
+import inspect
+import pathlib
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 from five_steps_here import WITH_TORCH, five_steps, torch
-from helpers import normal
+from helpers import normal, run
 
+PACKAGE = pathlib.Path(five_steps.__file__).parent
 refused = five_steps.FiveStepsError
 
 
@@ -56,6 +63,39 @@ def test_masked_arrays_are_refused_by_name():
     q = normal(1, 4, 8)
     with pytest.raises(refused, match="v is a masked array"):
         five_steps.attention(q, q, np.ma.masked_array(q, mask=q > 0))
+
+
+def test_examples_of_the_docstrings_run():
+    from five_steps import operations
+    for name in five_steps.__all__:
+        function = getattr(operations, name, None)
+        if not inspect.isfunction(function) or name.startswith("scaled") and torch is None:
+            continue
+        found, = doctest.DocTestFinder(recurse=False).find(
+            function, name, globs={"five_steps": five_steps, "numpy": np})
+        assert found.examples, name
+        assert not doctest.DocTestRunner().run(found).failed, name
+
+
+def test_mypy_accepts_calls_and_sees_mistakes(place):
+    """The stub has the parameters of the functions."""
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            real = inspect.signature(getattr(five_steps, node.name)).parameters
+            assert [a.arg for a in (*node.args.args, *node.args.kwonlyargs)] == [*real], node.name
+    if not importlib.util.find_spec("mypy"):
+        pytest.skip("no mypy")
+    (place / "use.py").write_text("""import numpy as np, numpy.typing as t, five_steps
+x: t.NDArray[np.float32] = np.zeros((1, 2, 8), "f4")
+o: t.NDArray[np.float32] = five_steps.attention(x, x, x, causal=True, window=(3, 0))
+o, lse = five_steps.attention(x, x, x, return_lse=True)
+print(five_steps.softmax(o, dim=1).shape, lse.shape, five_steps.built_with().upper())
+""", encoding="utf-8")
+    (place / "wrong.py").write_text("import five_steps\nfive_steps.softmax(1, dimension=1)\n", encoding="utf-8")
+    for name, status in (("use.py", 0), ("wrong.py", 1)):
+        run(sys.executable, "-m", "mypy", "--strict", place / name, want=status, cwd=place,
+            env={"MYPYPATH": str(PACKAGE.parent)})
 
 
 def test_an_error_of_the_library_can_be_pickled():

@@ -72,25 +72,8 @@ def dropped(q, k, v, mask, right, scale, p, seed=None):
     return torch.cat(parts, -2) if parts else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
-                                 scale=None, enable_gqa=False, *, seed=None):
-    """PyTorch's function with our kernels: query [..., heads, length, width], key and value alike, of
-    any number of batch dimensions; these, and the heads, are broadcast.  enable_gqa: query's heads are
-    a multiple of key's instead.  is_causal is aligned at the top left, as PyTorch's.
-
-    attn_mask: what is broadcast to [..., heads, length of query, length of key]; booleans are True where
-    a key is visible, numbers are added and have a gradient.
-    dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; in
-    blocks, so memory stays below the whole matrix.  seed: a whole number from which the choice is drawn; None:
-    PyTorch's generator gives one.
-
-    Gives [..., heads, length, width of value].  Raises FiveStepsError for arguments that cannot be.
-
-    >>> import torch
-    >>> q = torch.ones(2, 4, 3, 8)
-    >>> five_steps.scaled_dot_product_attention(q, q, q, is_causal=True).shape
-    torch.Size([2, 4, 3, 8])
-    """
+def compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, seed):
+    """five_steps.scaled_dot_product_attention()."""
     kind_of({"query": query, "key": key, "value": value, **({} if attn_mask is None else {"attn_mask": attn_mask})})
     if not isinstance(query, torch.Tensor) or min(a.ndim for a in (query, key, value)) < 2:
         raise FiveStepsError("give tensors [..., length, width]")

@@ -48,6 +48,12 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
     hidden may reach the result (0 * NaN).  Tensors are differentiable once: q, k, v, sinks and a bias (not
     of packed sequences) have a gradient, slopes have none.  Raises FiveStepsError for arguments that cannot be.
+
+    >>> q = numpy.zeros((1, 4, 3, 8), "f4")
+    >>> k, v = numpy.zeros((1, 2, 5, 8), "f4"), numpy.ones((1, 2, 5, 2), "f4")
+    >>> o, lse = five_steps.attention(q, k, v, causal=True, return_lse=True)
+    >>> o.shape, o[0, 0, 0].tolist(), lse.shape
+    ((1, 4, 3, 2), [1.0, 1.0], (1, 4, 3))
     """
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
     given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k
@@ -63,7 +69,12 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
 
     k_new, v_new [batch, n, heads_kv, head_dim].  k_pages, v_pages, page_table, layout as in
     decode(); seqlen_k: the keys that are there already, a number or [batch].  Gives the numbers of
-    keys afterwards.
+    keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.
+
+    >>> k_pages, v_pages = numpy.zeros((4, 2, 16, 8), "f4"), numpy.zeros((4, 2, 16, 8), "f4")
+    >>> new, page_table = numpy.ones((1, 3, 2, 8), "f4"), numpy.array([[2, 0]])
+    >>> five_steps.append(new, new, k_pages, v_pages, page_table, 15), k_pages[0, 0, :3, 0].tolist()
+    (18, [1.0, 1.0, 0.0])
     """
     kind = kind_of({"k_new": k_new, "v_new": v_new, "k_pages": k_pages, "v_pages": v_pages,
                     "page_table": page_table})
@@ -116,7 +127,13 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     as in attention().
 
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
-    float32.  On a GPU neither the table nor the lengths are checked.
+    float32.  On a GPU neither the table nor the lengths are checked.  Raises FiveStepsError for
+    arguments that cannot be.
+
+    >>> q, pages = numpy.zeros((2, 4, 8), "f4"), numpy.ones((6, 2, 16, 8), "f4")
+    >>> page_table, lengths = numpy.array([[5, 0], [1, 1]]), numpy.array([20, 3])
+    >>> five_steps.decode(q, pages, pages, page_table, lengths)[:, 0, 0].tolist()
+    [1.0, 1.0]
     """
     given = scale, window, softcap, layout
     if is_tensor(q) and out is None and alibi_slopes is None and k_new is None:
@@ -173,15 +190,36 @@ def built_with():
     return f"{so.built_with}; this processor is x86-64-v{so.level}" if so.level else so.built_with
 
 
-def scaled_dot_product_attention(*arrays, **options):
-    """PyTorch's function with our kernels, dropout and the gradient of a mask included; see
-    five_steps.dot_product."""
-    from .dot_product import scaled_dot_product_attention as function  # pylint: disable=import-outside-toplevel
-    return function(*arrays, **options)
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
+                                 scale=None, enable_gqa=False, *, seed=None):
+    """PyTorch's function with our kernels: query [..., heads, length, width], key and value alike, of
+    any number of batch dimensions; these, and the heads, are broadcast.  enable_gqa: query's heads are
+    a multiple of key's instead.  is_causal is aligned at the top left, as PyTorch's.
+
+    attn_mask: what is broadcast to [..., heads, length of query, length of key]; booleans are True where
+    a key is visible, numbers are added and have a gradient.
+    dropout_p: each weight is 0 with this probability, the others are divided by 1 - dropout_p; in
+    blocks, so memory stays below the whole matrix.  seed: a whole number from which the choice is drawn; None:
+    PyTorch's generator gives one.
+
+    Gives [..., heads, length, width of value].  Raises FiveStepsError for arguments that cannot be.
+
+    >>> import torch
+    >>> q = torch.ones(2, 4, 3, 8)
+    >>> tuple(five_steps.scaled_dot_product_attention(q, q, q, is_causal=True, dropout_p=0.1).shape)
+    (2, 4, 3, 8)
+    """
+    from .dot_product import compute_dot_product  # pylint: disable=import-outside-toplevel
+    return compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, seed)
 
 
 def softmax(x, dim=-1):
-    """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity."""
+    """exp(x_j) over the sum of exp(x_j) along dim; 0 where all are -infinity.  x of any shape; y has it
+    too, and has a gradient.
+
+    >>> five_steps.softmax(numpy.zeros((1, 4), "f4")).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
     kind_of({"x": x})
     dim = whole("dim", dim, -64)
     if x.ndim == 0:
@@ -193,6 +231,13 @@ def softmax(x, dim=-1):
 
 
 def merge(o1, lse1, o2, lse2):
-    """o and lse over both parts, from (o, lse) of the same queries over each."""
+    """o and lse over both parts, from (o, lse) of the same queries over each.  o1, o2 [..., head_dim_v],
+    lse1, lse2 [...], float32; differentiable once.
+
+    >>> o, lse = numpy.ones((3, 8), "f4"), numpy.zeros(3, "f4")
+    >>> o, lse = five_steps.merge(o, lse, 3 * o, lse)
+    >>> o[0, 0].item(), round(lse[0].item(), 4)  # log(1 + 1)
+    (2.0, 0.6931)
+    """
     compute = torch_operations().merge if is_tensor(o1) else compute_merge
     return compute(o1, lse1, o2, lse2)
