@@ -1,10 +1,7 @@
 """students.py: a class to try the grader on: right answers, known mistakes, and mischief.
 
-    students.py FOLDER [STUDENTS]       so many students, each with all exercises
-
 MISTAKES are planted bugs in the form that they take in an exercise; the family named beside each must see
 it.  HOSTILE files are put in the place of online_step.c; none earns anything."""
-import pathlib
 import sys
 import types
 
@@ -175,7 +172,3 @@ def write_class(folder, students):
             path = folder / f"{student}_{i}" / EXERCISES[name].file.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data if isinstance(data, bytes) else data.encode())
-
-
-if __name__ == "__main__":
-    write_class(pathlib.Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100)

@@ -41,7 +41,7 @@ def run(options, stage, name):
             if data.decode(errors="replace") == exercise.skeleton():
                 print("   not begun: it is still the skeleton", flush=True)
             verdict = judge.verdict(exercise, data, 0, parts_of(
-                exercise, lambda x: x.file.read_bytes() if x.file.exists() else None))
+                exercise, lambda x: x.start() or x.file.read_bytes()))
             report(verdict)
             right += verdict.right
             sys.stdout.flush()

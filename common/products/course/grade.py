@@ -161,9 +161,10 @@ def in_processes(work, keys, at_once):
                 yield jobs.pop(job), *job.result()
         except concurrent.futures.process.BrokenProcessPool:
             raise Shortage("a process of the grader was ended, for memory perhaps") from None
-        finally:
+        except BaseException:  # a signal, or what the caller raised
             for process in multiprocessing.active_children():
                 process.terminate()
+            raise
 
 
 def grade(grader, students, found, show, progress):

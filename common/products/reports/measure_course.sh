@@ -6,11 +6,10 @@ set -eu
 csv=$1
 shift
 if [ $# = 0 ]; then
-    rm -rf build/course build/class
-    python3 tests/students.py build/class
+    rm -rf build/course
     set -- "make build" "make stage 1" "make stage 2" "make stage 3" "make stage 4" \
         "make stage 5" "make exercise 1" "make exercise 2" "make exercise 3" \
-        "make exercise 4" "make exercise 5" "make grade SUBMISSIONS=build/class OUT=build/marks"
+        "make exercise 4" "make exercise 5"
 fi
 cores=$(nproc)
 model=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
