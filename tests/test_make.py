@@ -14,8 +14,8 @@ from helpers import ROOT, run
 
 INHERITED = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "BUILD", "CC", "CXX", "WERROR",
              "CUDA", "NO_INSTALL", "JOBS")
-TOOLS = ("make sh id mkdir cat rm grep tail head sed tr find cmp date ls sort awk diff touch mktemp "
-         "dirname basename env true")
+TOOLS = ("make sh id mkdir cat rm grep tail head sed tr find cmp date ls sort uniq awk diff touch mktemp "
+         "dirname basename env true uname wc")
 
 
 def make(*words, tree=ROOT, env=None, **how):
