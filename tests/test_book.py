@@ -66,14 +66,16 @@ def show(browser, site):
     start = (site / "index.html").read_text(encoding="utf-8")
 
     def show(name, width=1280, height=900, **state):
-        page = site / f"alone_{name}.html"
+        page = site / f"alone_{os.getpid()}_{name}.html"
         page.write_text(re.sub(r"(<article[^>]*>).*(?=</article>)", rf'\1<div data-figure="{name}"></div>',
                                start, flags=re.S), encoding="utf-8")
         text = "&".join(f"{key}={value}" for key, value in state.items())
         browser.open(f"{page.as_uri()}#figure={name}&{text}" if state else page.as_uri(), width, height)
         browser.focus(FIGURE)
         return browser
-    return show
+    yield show
+    for page in site.glob(f"alone_{os.getpid()}_*.html"):
+        page.unlink()
 
 
 # --- Pages ---
@@ -115,7 +117,8 @@ def test_links_lead_somewhere_and_the_site_is_small(site):
             assert to.exists(), f"{here} leads nowhere"
             assert not anchor or to.suffix != ".html" or anchor.startswith(("__", "figure=")) \
                 or urllib.parse.unquote(anchor) in pages[to].anchors, f"{here}: no such anchor"
-    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in site.rglob("*")
+               if not path.name.startswith("alone") and path.is_file())
     assert size < 10e6, f"{size / 1e6:.1f} MB"
 
 
@@ -155,7 +158,8 @@ def test_an_excerpt_ends_no_loop_in_its_middle(page):
 
 
 def test_pages_are_quiet_and_no_wider_than_the_window(browser, site):
-    pages = sorted(site.rglob("*.html"), key=lambda path: path.stat().st_size, reverse=True)
+    pages = sorted((path for path in site.rglob("*.html") if not path.name.startswith("alone")),
+                   key=lambda path: path.stat().st_size, reverse=True)
     sources = [path for path in pages if path.is_relative_to(site / "source")]
     for path in {*pages} - {*sources[9:]}:  # sources have one form: the longest will do
         browser.open(path.as_uri())
