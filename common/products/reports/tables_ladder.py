@@ -176,29 +176,36 @@ def steps_inside(data, room):
 def backward_steps(data):
     """The rungs of the backward ladder: what was expected and why, and what came at the longest
     length."""
-    rows, floats = data.file("backward/ladder.csv"), data.file("backward/float.csv")
-    times = {}
+    rows, times = data.file("backward/ladder.csv").sort_values(["head_dim", "causal"], kind="stable"), {}
     for row in each(rows):
         times.setdefault((row.variant, panel_text(row.head_dim, row.causal)), []).append(row.median_s)
-    for row in each(floats):
-        times.setdefault((row.variant, f"float32, d = {row.head_dim:.0f}"), []).append(row.median_s)
-    panels = dict.fromkeys(panel for _, panel in sorted(times, key=lambda key: (
-        not key[1].startswith("float"), int("".join(filter(str.isdigit, key[1].partition("=")[2]))),
-        "causal" in key[1])))
+    panels = dict.fromkeys(panel for _, panel in times)
 
     def cell(rung, panel):
         after = times.get((rung["variant"], panel))
         before = next((times[old, panel] for old in rung["over"].split() if (old, panel) in times), None)
         return over_runs([b / a for b, a in zip(before, after)]) if before and after else ""
     numbers = {rung["variant"]: str(n) for n, rung in enumerate(GRADIENTS, 1)}
-    return (f"Times as fast as the rung that it is compared with, {si(rows.seqlen_k.max())} keys "
-            f"(float32: {si(floats.seqlen_k.max())}).",
+    return (f"Times as fast as the rung that it is compared with, {si(rows.seqlen_k.max())} keys.",
             listing(GRADIENTS[1:], {
                 "rung": lambda rung: numbers[rung["variant"]],
                 "over": lambda rung: " or ".join(numbers[old] for old in rung["over"].split()),
                 "expected": lambda rung: rung["expected"], "because": lambda rung: rung["because"],
-                **{panel: lambda rung, panel=panel: cell(rung, panel) for panel in panels}}),
-            [*each(rows), *each(floats)])
+                **{panel: lambda rung, panel=panel: cell(rung, panel) for panel in panels}}), rows)
+
+
+@table("stalls")
+def stalls(data):
+    """For what the warps of each rung wait, in cycles between two instructions of a warp."""
+    lines = each(data.file("hopper/stalls.csv", read_lines))
+    reasons = {"issue": "selected", "fixed latency": "wait", "global memory, mbarrier": "long_scoreboard",
+               "shared memory": "short_scoreboard", "barrier": "barrier", "wgmma": "gmma",
+               "busy unit": "math_pipe_throttle", "full queue": "mio_throttle",
+               "other warp": "not_selected"}
+    return "", listing([line for line in lines if line.variant in RUNGS], {
+        "rung": lambda line: f"{number_of(line.variant)} {line.variant}", "us": lambda line: line.us,
+        **{f"{text} (`{name}`)": lambda line, name=name: getattr(line, name)
+           for text, name in reasons.items()}}), lines
 
 
 @table("levers")
