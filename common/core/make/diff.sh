@@ -119,7 +119,8 @@ END {
 }' "$old" "$new"
 
 case $new in 05_flash_cuda/*/*)
-    came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do
+    came=$({ headers "$old"; headers "$old"; headers "$new"; } |
+        awk '{ n[$0]++ } END { for (f in n) if (n[f] == 1) print f }' | sort | while read -r f; do
         printf ' %s (%d)' "${f##*/}" "$(wc -l <"$f")"
     done)
     [ -z "$came" ] || echo "  headers$came lines" ;;

@@ -65,7 +65,7 @@ LIBRARY_PRIVATE = -lm -lgomp -lpthread \
 # What is installed serves every processor: x86-64-v2 (since 2009), and v3 (AVX2) and v4 (AVX-512) where the
 # loader looks for such by itself (glibc-hwcaps, glibc 2.33).  The GPU's code is compiled once.  Who gives
 # ARCH_FLAGS installs one library for those processors.
-LEVELS := $(if $(filter file,$(origin ARCH_FLAGS)),$(if $(filter x86_64,$(shell uname -m)),2 3 4))
+LEVELS := $(if $(filter file,$(origin ARCH_FLAGS)),$(if $(filter x86_64,$(shell uname -m 2>/dev/null)),2 3 4))
 BASE := $(BUILD)/x86-64-v2
 .PHONY: library levels install uninstall
 levels:
