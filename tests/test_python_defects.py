@@ -37,6 +37,16 @@ def test_new_keys_are_checked_before_any_is_written():
         assert not any(pool.any() for pool in pools)
 
 
+def test_what_decode_refuses_is_refused_before_new_keys_are_written():
+    new, pools = normal(2, 1, 2, 8), [np.zeros((3, 2, 4, 8), "f4") for _ in "kv"]
+    table = np.array([[0], [1]])
+    for q, more, words in ((normal(2, 3, 8), {}, "heads_q"), (new[:, 0], {"sinks": np.zeros(3, "f4")}, "sinks"),
+                           (new[:, 0], {"v_new": new.astype("f8")}, "v_new is float64")):
+        with pytest.raises(refused, match=words):
+            five_steps.decode(q, *pools, table, 1, **{"k_new": new, "v_new": new, **more})
+        assert not any(pool.any() for pool in pools)
+
+
 def test_append_checks_what_it_is_given():
     pools, table = [np.zeros((3, 4, 8, 8), "f4") for _ in "kv"], np.array([[0], [1]])
     new, one = normal(2, 1, 4, 8), normal(2, 1, 1, 8)

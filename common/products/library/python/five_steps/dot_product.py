@@ -11,7 +11,8 @@ BLOCK = 1 << 24  # scores that are dropped at once
 
 def _attention(q, k, v, mask, scale, window):
     """o and lse of attention() with these options."""
-    return compute((q, k, v, mask, None, None, None, None), (False, scale, window, None, "bhld", None, None), True, None)
+    arrays, given = (q, k, v, mask, None, None, None, None), (False, scale, window, None, "bhld", None, None)
+    return compute(arrays, given, True, None)
 
 
 def _folded(arrays, mask, gqa):
@@ -74,7 +75,8 @@ def dropped(q, k, v, mask, right, scale, p, seed=None):
 
 def compute_dot_product(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, seed):
     """five_steps.scaled_dot_product_attention()."""
-    kind_of({"query": query, "key": key, "value": value, **({} if attn_mask is None else {"attn_mask": attn_mask})})
+    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
+    kind_of({name: a for name, a in given.items() if a is not None or name != "attn_mask"})
     if not isinstance(query, torch.Tensor) or min(a.ndim for a in (query, key, value)) < 2:
         raise FiveStepsError("give tensors [..., length, width]")
     if is_causal and attn_mask is not None:

@@ -82,9 +82,9 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     of_page = 1 if layout == "pages_first" else 2
     for name, new, pool in (("k_new", k_new, k_pages), ("v_new", v_new, v_pages)):
         shape = *k_new.shape[:2], pool.shape[-1 - of_page], pool.shape[-1]
-        if pool.ndim != 4 or tuple(new.shape) != shape:
-            raise FiveStepsError(f"{name} is {list(new.shape)}, its pages {list(pool.shape)}; give "
-                                 "[batch, n, heads_kv, head_dim], as in the pages")
+        if pool.ndim != 4 or tuple(new.shape) != shape or new.dtype != pool.dtype:
+            raise FiveStepsError(f"{name} is {new.dtype} {list(new.shape)}, its pages {pool.dtype} "
+                                 f"{list(pool.shape)}; give [batch, n, heads_kv, head_dim], as in the pages")
     batch, n = k_new.shape[:2]
     size = k_pages.shape[of_page]
     if getattr(seqlen_k, "itemsize", 8) < 4:
@@ -147,6 +147,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
         raise FiveStepsError("k_new and v_new belong together; give both")
     options = decode_options(*given)
     if k_new is not None:
+        if not _is_compiling():  # nothing is written where the rest cannot be
+            decode_call((q, k_pages, v_pages, page_table, sinks, alibi_slopes, None), 0, *options, out)
         seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout)
     kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
     if not isinstance(seqlen_k, int) and getattr(seqlen_k, "ndim", 0):
