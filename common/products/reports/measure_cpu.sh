@@ -64,6 +64,7 @@ lessons() {
         [ "${rest#*:}" = head ] || build/$program bench --csv "$csv" --op softmax \
             --variant "${rest%:*}" $long
     done
+    one_head 04_monoid_tiled_cpu:fold # of arc.png
 }
 # the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
 forms() {
