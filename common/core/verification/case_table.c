@@ -108,6 +108,8 @@ static const struct cases attention[] = {
     {"outlier", "q=300 k=300 d=32 causal "
                 "at=0,15,16,31,32,47,48,63,64,127,128,175,176,255,256,299"},
     {"outlier", "q=9 k=1,17,33,49,65,129 at=0,16,32,48,64,128 in=executed"},
+    /* q = 0, and each key has a column of v: a key lost at any edge of any tile shows in 16 bits too */
+    {"markers", "q=20,70 k=2060,530 d=64,128 in=both"},
     /* on the diagonal: the row before does not see the key, even of a repaired block */
     {"spike", "q=160 k=160 d=64,128,96,192 at=150 causal in=both"},
     /* every block has a new maximum */
@@ -292,6 +294,8 @@ static const struct cases backward[] = {
                "k=200,200,1,1,128,128,203,203,300,300 causal=0,1"},
     {"random", "q=35 k=70 d=1,7,40,64,128,128,256 dv=1,59,24,128,64,128,16 causal=0,1 "
                "in=both,both,both,both,full"},
+    /* several heads, each of several tiles of keys and of queries, without a mask */
+    {"random", "q=70,260 k=400,200 heads=12,1 in=both"},
     /* more tiles than blocks of threads that last */
     {"random", "q=130 k=200 heads=17 causal=0,1"},
     {"random", "q=19 k=35 d=32 dv=24 batch=2,1,2,1,3 heads=1,4,6,8,2 kv=1,2,2,1,2 "
