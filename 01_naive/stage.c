@@ -6,6 +6,7 @@
  * Right while every score lies between -60 and 60.  Beyond that exp overflows (scores
  * above 88.72) or every term underflows (all scores below -104), and the result is NaN.
  * Nothing here guards against it: the next stage does. */
+#include "score.h"
 #include "stage.h"
 
 /* Softmax of one row, two loops.
@@ -30,17 +31,6 @@ static float softmax_row(const float *x, float *y, size_t n)
         watch("y", j, y[j]);
     }
     return logf(l);
-}
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
 }
 
 /* Output of one query, the mean of the value rows:  o_i = sum_j p_j v_j

@@ -5,6 +5,7 @@
  *
  * Any shift cancels.  With this one every term is at most 1 and one is exactly 1, so the sum lies
  * between 1 and n.  The price is a third loop. */
+#include "score.h"
 #include "stage.h"
 
 /* Softmax of one row, three loops.
@@ -39,17 +40,6 @@ static float softmax_row(const float *x, float *y, size_t n)
         watch("y", j, y[j]);
     }
     return m + logf(l);
-}
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
 }
 
 /* Output of one query, the mean of the value rows:  o_i = sum_j p_j v_j

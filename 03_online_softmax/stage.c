@@ -5,6 +5,7 @@
  *
  * When the maximum grows, the sum so far is corrected to it (Milakov and Gimelshein 2018).
  * Attention corrects its output too, in the same loop, and stores no score. */
+#include "score.h"
 #include "stage.h"
 
 /* Softmax of one row, two loops.
@@ -35,17 +36,6 @@ static float softmax_row(const float *x, float *y, size_t n)
         watch("y", j, y[j]);
     }
     return m + logf(l);
-}
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
 }
 
 /* Attention of one query in one loop over its keys; no score is stored.

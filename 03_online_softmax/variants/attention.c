@@ -11,17 +11,7 @@
  * The exponents must be subtracted before exp is taken.  e^{-m_j} e^{s_j}, as it is often
  * printed, is infinite from a score of 89 on and 0 * inf from 104 on (notes/errata.md). */
 #include "harness.h"
-#include "stage.h"
-
-/* As in stage.c. */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY;
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
+#include "score.h"
 
 /* Attention of one query in two loops over its keys; each score is computed twice.  Loop 2 adds
  * whole rows of v, scaled: the two inner loops of the product P V exchanged.

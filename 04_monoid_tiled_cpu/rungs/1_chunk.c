@@ -4,21 +4,11 @@
  * be folded on another thread, or on another machine (mpi/). */
 #include "cost.h"
 #include "monoid.h"
+#include "score.h"
 
 enum { Bc = 32 }; /* keys of a chunk */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
 
 /* x = the partial result of the keys first .. end - 1 for query i: the loop of stage.c. */
 static void fold_keys(const struct head *h, size_t i, size_t first, size_t end,

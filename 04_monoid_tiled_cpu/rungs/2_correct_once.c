@@ -4,21 +4,11 @@
  * value is added, so l and o are multiplied once for 32 keys, and a key costs one exp, not two. */
 #include "cost.h"
 #include "monoid.h"
+#include "score.h"
 
 enum { Bc = 32 }; /* keys of a chunk */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* The score of query i and key j.
- *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
-static float score(const struct head *h, size_t i, size_t j)
-{
-    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
-    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
-    float dot = 0;
-    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
-    return h->scale * dot + bias;
-}
 
 /* x = x . (n keys with scores s): one maximum and one correction for all of them.
  *     m_new = max(m, max_j s_j),  correction = e^(m - m_new),  weight_j = e^(s_j - m_new)

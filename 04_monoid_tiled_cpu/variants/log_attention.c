@@ -12,7 +12,7 @@
  * output would be infinite or NaN.  A row without visible keys gives 0. */
 #include "cost.h"
 #include "monoid.h"
-#include "score.h"
+#include "simd_score.h"
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 

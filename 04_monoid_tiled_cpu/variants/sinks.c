@@ -7,7 +7,7 @@
  * changes. */
 #include "cost.h"
 #include "monoid.h"
-#include "score.h"
+#include "simd_score.h"
 
 /* x = x . (0, 1, logit).  A logit of -INFINITY is no sink. */
 static void push_sink(struct aggregate *x, float logit)

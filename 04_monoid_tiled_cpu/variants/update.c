@@ -11,7 +11,7 @@
 
 #include "cost.h"
 #include "monoid.h"
-#include "score.h"
+#include "simd_score.h"
 
 /* Smallest power of two that is at least n, and at least 1. */
 static size_t leaves_for(size_t n)

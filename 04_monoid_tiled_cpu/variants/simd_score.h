@@ -1,6 +1,6 @@
-/* score.h: the score of a query and a key, for the asides. */
-#ifndef SCORE_H
-#define SCORE_H
+/* simd_score.h: the score of a query and a key, for the asides. */
+#ifndef SIMD_SCORE_H
+#define SIMD_SCORE_H
 
 #include "monoid.h"
 #include "stage.h"

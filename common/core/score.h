@@ -1,0 +1,18 @@
+/* score.h: what the plain attention of stages 1 to 4 gives to the softmax. */
+#ifndef SCORE_H
+#define SCORE_H
+
+#include "stage.h"
+
+/* The score of query i and key j.
+ *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */
+static inline float score(const struct head *h, size_t i, size_t j)
+{
+    const float *q_i = q_row(h, i), *k_j = k_row(h, j), bias = bias_of(h, i, j);
+    if (bias == -INFINITY) return -INFINITY; /* masked, whatever k_j holds */
+    float dot = 0;
+    for (size_t d = 0; d < h->head_dim; d++) dot += q_i[d] * k_j[d];
+    return h->scale * dot + bias;
+}
+
+#endif
