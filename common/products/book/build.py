@@ -128,6 +128,7 @@ class Book:
     def page(self, name):
         text = (ROOT / name).read_text(encoding="utf-8")
         text = text.replace("*The figure computes in the book (`make book`).*", "")
+        text = text.replace("<details>", '<details markdown="1">')  # its inside is Markdown too
         if name == START:
             text = text.replace("](../../../README.md", "](repository.md").replace("](../../../", "](")
         name = MOVED.get(name, name)
