@@ -100,6 +100,7 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     WRONG_ANYWHERE("two?lines", p.kernel = "two\nlines");
     WRONG_ANYWHERE("q: overlaps the output o", p.o = (void *)p.q);
     WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 8});
+    WRONG_ANYWHERE("o overlap", p.o_strides = (struct five_steps_strides){256, 64, 15});
     WRONG_ANYWHERE("2^40", p.seqlen_k = (size_t)1 << 62, p.k_strides.batch = p.v_strides.batch = 16);
     WRONG_ANYWHERE("sizes", p.batch = (size_t)1 << 62, p.seqlen_q = 16); /* 0 modulo 2^64 */
     struct five_steps_error error;
@@ -143,6 +144,11 @@ Test(library_calls, mistakes_are_named)
     WRONG(FIVE_STEPS_INVALID, "pages_per_sequence", p.pages_per_sequence = 0);
     WRONG(FIVE_STEPS_INVALID, "page_table", p.page_table = far);
     WRONG(FIVE_STEPS_INVALID, "page_table", p.page_table = freed);
+    /* the window of the one query begins in the last row of page -7, or behind it */
+    for (int left = 1; left <= 2; left++)
+        WRONG(left == 1 ? FIVE_STEPS_OK : FIVE_STEPS_INVALID, left == 1 ? "" : "page_table",
+              p.cu_seqlens_q = p.cu_seqlens_k = NULL, p.batch = p.seqlen_q = 1, p.seqlen_k = 4,
+              p.page_size = p.pages_per_sequence = 2, p.page_table = freed, p.window_left = left);
     WRONG(FIVE_STEPS_INVALID, "q: is NULL", p.q = NULL);
     WRONG(FIVE_STEPS_INVALID, "size", p.size--);
     WRONG(FIVE_STEPS_INVALID, "sizes", p.k_strides.head = p.k_strides.batch = SIZE_MAX / 2);

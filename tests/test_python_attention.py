@@ -273,7 +273,7 @@ def test_merged_halves_are_the_whole(kind):
 def test_a_fork_after_a_call_computes(place):
     """The child has none of OpenMP's threads; it used to wait for them for ever."""
     import multiprocessing
-    q = normal(2, 64, 16)
+    q = normal(4, 200, 64)  # worth several threads
     want = five_steps.attention(q, q, q)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for got in pool.starmap_async(five_steps.attention, [(q, q, q)] * 4).get(timeout=helpers.HANG):

@@ -44,7 +44,7 @@ def by_rows(kind, q, rows, lengths, **options):
 @everywhere
 @layouts
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "+".join(o) or "plain")
-@pytest.mark.parametrize("queries", [0, 1, 3])
+@pytest.mark.parametrize("queries", [0, 1, 9])
 @pytest.mark.parametrize("lengths", [4, 5, ROOM, [3, 9, ROOM], [4, 4, 4]], ids=str)
 def test_pages_and_rows_agree(kind, layout, options, queries, lengths):
     """One number of keys, or one for each sequence; one new query, or several."""

@@ -23,6 +23,7 @@ static const struct cases softmax[] = {
     {"random", "rows=67 cols=3 in=both"}, /* several blocks of 128 / 4 rows */
     {"random", "rows=1000,1,1 cols=130,100003,1000003"},
     {"random", "rows=70001 cols=3"}, /* a grid's y has 65535 blocks */
+    {"random", "rows=20 cols=33001"}, /* whole rows of several chunks: rows.h */
     {"random", "rows=1001 cols=20011 in=gpu"},
     {"wide", "rows=5 cols=2000003 in=gpu"},
     {"wide range_80 equal ascending descending shift_20 shift_200 shift_up low large "
@@ -93,6 +94,8 @@ static const struct cases attention[] = {
     {"random", "q=4 k=3001 batch=2 heads=4 kv=1 causal"},
     /* a few more tiles than multiprocessors: the last ones are cut along their keys */
     {"random", "q=3 k=3400 heads=17 in=executed"},
+    {"random", "q=1 k=2900 in=executed"}, /* more than 8 parts */
+    {"below_step", "q=5,40 k=100,600 in=both,full"},
     /* Scores of every kind, small and over several tiles. */
     {"wide equal ascending descending shift_20 shift_200 low large vast zero_q markers "
      "tiny",
@@ -230,6 +233,10 @@ static const struct cases attention[] = {
                 "in=both"},
     {"random", "q=1 k=700 d=128 batch=5 heads=4 kv=2 lengths page=64,0 window=90:0,-1:-1 sinks "
                "in=quick,full"},
+    {"random", "q=1,1,2 k=200 d=64 batch=4 heads=4 kv=2 lengths page=48,16,80 window=90:0 sinks "
+               "in=both"},
+    /* the window's first key is a page's last one */
+    {"markers", "q=1 k=128 heads=2 kv=1 page=16,64 window=64:0 at=63 in=both"},
     /* A bias for each batch, the same for all queries; for each head; for each of both; for
      * each distance of key and query. */
     {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_of=batch,head,both,toeplitz "
@@ -315,11 +322,15 @@ static const struct cases backward[] = {
     /* more queries than keys: the first rows see nothing, and their gradients are 0 */
     {"random", "q=90 k=33 causal in=quick"},
     {"random", "q=33 k=70 d=40 window=0:0,7:5,-1:4,64:0 in=both,both,quick"},
+    {"random", "q=40,300 k=300 window=150:0,200:-1 in=both,full"},
     {"wide", "q=21 k=70 cap=0.5,30 in=both,quick"},
     {"random", "q=21 k=70 cap=2,1e6 in=both,quick"},
     {"random", "q=21,70 k=70,33 heads=5,4 kv=1,2 causal=0,1 sinks in=both,quick"},
     {"random", "q=30,1 k=40,1 batch=5,4 heads=4,1 kv=2,1 causal=1,0 packed in=quick"},
-    {"random", "q=37 k=67 d=40 dv=24 batch=2 heads=4 kv=2 lie=blhd in=quick"},
+    {"random", "q=70 k=90 batch=4 heads=4 kv=2 packed window=-1:-1,20:5 sinks=1,0 in=both"},
+    {"random", "q=37 k=67 d=40,64 dv=24,128 batch=2 heads=4 kv=2 lie=blhd in=both"},
+    {"random", "q=20 k=70 batch=2 heads=4 kv=2 bias bias_of=batch,head,both,toeplitz in=both"},
+    {"nan_do", "q=20,70 k=70 heads=2 at=11 causal=0,1 in=both"},
     {"random", "q=50 k=140 heads=2 kv=1 bias window=40:0 cap=20 sinks in=quick"},
     /* Sizes at which gradient_in_order has heads of both kinds. */
     {"random", "q=70 k=1100 d=128 heads=4 causal in=both"},

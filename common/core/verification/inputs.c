@@ -101,6 +101,7 @@ static float query(const struct test_case *c, struct random *r, enum dtype dtype
     case VAST: return *x * 1e15f;
     case FINITE: case ZERO_Q: case MARKERS: return 0;
     case NAN_Q: return i == c->at && !t ? NAN : *x;
+    case BELOW_STEP: return t ? 0 : 3.390625f;
     case MINUS_INF: case MINUS_INF_V: case MINUS_INF_ALL: return t ? *x : 1;
     case TINY: return tiny(r, dtype);
     default: return *x;
@@ -128,6 +129,8 @@ static float key(const struct test_case *c, struct random *r, enum dtype dtype,
     case LARGE: return *x * 100;
     case HIGH: return 1100 + *x;
     case VAST: return *x * 1e15f;
+    /* weight exp(-0.6854) = 0.50388: 1/2 + 2^-8 is the next bfloat16, and truncated it is 1/2 */
+    case BELOW_STEP: return t ? *x : here ? 0 : -1.6171875f;
     case NAN_K: return here ? NAN : *x;
     case INF_K: return here ? INFINITY : *x;
     case MINUS_INF: case MINUS_INF_V: return here && !t ? -INFINITY : *x;
@@ -148,6 +151,7 @@ static float value(const struct test_case *c, struct random *r, enum dtype dtype
     case NAN_V: case NAN_V_FAR: case MINUS_INF_V: return here ? NAN : *x;
     case NAN_V_ONE: return here && t == dv / 2 ? NAN : *x;
     case INF_V: return here ? INFINITY : *x;
+    case BELOW_STEP: return 1;
     case TINY: return tiny(r, dtype);
     default: return *x;
     }
@@ -180,6 +184,13 @@ static float sink(const struct test_case *c, struct random *r, enum dtype dtype,
     if (h == 0 && c->recipe == SINK_NAN) return NAN;
     if (h == 0 && c->recipe == SINK_HUGE) return 3e38f;
     return h % 4 == 3 ? -INFINITY : 2 * *x;
+}
+
+static float output_gradient(const struct test_case *c, struct random *r, enum dtype dtype,
+                             const float *x, size_t i, size_t t)
+{
+    (void)r, (void)dtype;
+    return c->recipe == NAN_DO && i == c->at && t == 0 ? NAN : *x;
 }
 
 /* Array i, if the problem reads it, of normal numbers. */
@@ -233,6 +244,7 @@ static void make(struct inputs *in, const struct test_case *c, struct random *r,
     draw(in, r, ARRAY_SINKS);
     cook(in, c, r, dtype, ARRAY_SINKS, sink);
     draw(in, r, ARRAY_DO);
+    cook(in, c, r, dtype, ARRAY_DO, output_gradient);
 }
 
 /* Rounds what is of the problem's type to that type. */

@@ -84,8 +84,9 @@ static void draw_attention(struct random *r, struct test_case *c)
 static void draw_call(struct random *r, struct test_case *c)
 {
     struct problem *p = &c->problem;
-    static const size_t pages[] = {1, 7, 16, 32, 64, 256};
-    if (p->op != OP_ATTENTION || random_below(r, 2)) {
+    static const size_t pages[] = {1, 7, 16, 48, 64, 256};
+    int backward = p->op == OP_BACKWARD; /* its problems have neither pages nor lengths */
+    if ((p->op != OP_ATTENTION && !backward) || random_below(r, 2)) {
         add_features(c, CONTIGUOUS, BIAS_OF_ALL);
         return;
     }
@@ -95,7 +96,8 @@ static void draw_call(struct random *r, struct test_case *c)
     if (random_below(r, 3) == 0) p->softcap = 1 + 49 * random_uniform(r);
     p->has_sinks = random_below(r, 3) == 0;
     p->packed = random_below(r, 3) == 0;
-    if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
+    if (backward) p->page_size = 0;
+    else if (random_below(r, 3) == 0) p->page_size = pages[random_below(r, 6)];
     else p->has_lengths = random_below(r, 3) == 0;
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
