@@ -42,7 +42,7 @@
 #   make grade           mark a folder of submissions (SUBMISSIONS=dir OUT=dir EX="1 merge")
 #
 #   make help            this text
-#   make clean           remove build/
+#   make clean           remove what was built: build/, or BUILD=dir
 #
 # Options: CC=clang  CUDA_ARCH="80 90a"  HEAD_DIMS="64 128 256"  NO_INSTALL=1  BUILD=dir
 #          V=1 (show the commands)
@@ -77,6 +77,6 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 clean:
-	rm -rf build
+	rm -rf $(BUILD)
 
 endif

@@ -75,6 +75,13 @@ target_link_libraries(main five_steps::five_steps m)
     run(place / "made/main")
 
 
+def test_everybody_may_read_what_a_careful_root_installs(place):
+    run("sh", "-c", 'umask 077 && exec "$@"', "sh", *INSTALL, BUILD, "-lm", cwd=ROOT,
+        env={"PREFIX": "/opt/five", "DESTDIR": place})
+    for path in (place / "opt").rglob("*"):
+        assert path.stat().st_mode & (0o555 if path.is_dir() else 0o444) in (0o555, 0o444), path
+
+
 def test_a_prefix_that_cannot_be_is_one_line_and_2(place):
     (place / "file").touch()
     for prefix, word in (("relative", "relative"), (place / "file/x", "cannot be written")):

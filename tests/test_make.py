@@ -220,6 +220,18 @@ def test_makefiles_are_short_and_help_fits_a_terminal():
         assert text.startswith(f"# {path.name}:") and text.count("\n") <= 120, path
 
 
+def test_clean_removes_the_build_that_it_is_told_and_nothing_else(place):
+    copied("common")
+    for path in ("build/config", "x/config", "y/mine"):
+        write(path)
+    make("clean", "BUILD=x", tree=place)
+    assert not os.path.exists("x") and os.path.exists("build/config")
+    for other in ("y", ".", "common"):
+        assert "no folder that make built in" in make("clean", f"BUILD={other}", tree=place, want=2).err
+    make("clean", "BUILD=build", tree=place)
+    assert not os.path.exists("build") and os.path.exists("y/mine")
+
+
 # --- When it compiles. ---
 
 def copied(*parts):

@@ -1,6 +1,7 @@
 """test_npy.py: every valid .npy file is read, every other one refused with one line that names
 it, and an output appears complete or not at all.  Stage 2's `run --x --y` stands for all."""
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -8,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from helpers import BUILD, SANITIZED, STAGES, compare, load, refused, save, softmax, stage
+from helpers import BUILD, FIXTURE, SANITIZED, STAGES, compare, load, refused, save, softmax, stage
 
 RUN = ["run", "--x", "x.npy", "--y", "y.npy"]
 SIX = np.arange(6, dtype="f4").reshape(2, 3)
@@ -132,6 +133,14 @@ def test_output_is_what_numpy_writes_and_keeps_permissions_and_links(place):
     assert (place / "y.npy").is_symlink() and (place / "real.npy").stat().st_mode & 0o777 == 0o640
     save("numpy.npy", load("y.npy"))
     assert (place / "real.npy").read_bytes() == (place / "numpy.npy").read_bytes()
+
+
+def test_outputs_whose_long_names_begin_alike_stay_apart():
+    names = [f"{'n' * 210}_{word}.npy" for word in ("o", "lse")]
+    stage(3, "run", *FIXTURE, "--o", names[0], "--lse", names[1])
+    stage(3, "run", *FIXTURE, "--o", "o.npy", "--lse", "lse.npy")
+    for name, short in zip(names, ("o.npy", "lse.npy")):
+        assert pathlib.Path(name).read_bytes() == pathlib.Path(short).read_bytes()
 
 
 def test_outputs_that_cannot_be_written_are_refused_before_the_work(place):

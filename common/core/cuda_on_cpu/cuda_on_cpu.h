@@ -92,7 +92,7 @@ static inline enum cudaError_t cudaMemsetAsync(void *p, int byte, size_t n,
                                                cudaStream_t stream = NULL)
 {
     (void)stream; /* a launch has ended when it returns */
-    memset(p, byte, n);
+    if (n) memset(p, byte, n); /* p may be NULL then */
     return cudaSuccess;
 }
 

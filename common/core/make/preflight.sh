@@ -33,6 +33,9 @@ gallery)
         [ -f "tests/planted/$bug.patch" ] ||
             refuse "BUG: no planted bug '$bug'; they are the files of tests/planted"
     done ;;
+clean)
+    [ "$BUILD" = build ] || [ ! -e "$BUILD" ] || [ -f "$BUILD/config" ] ||
+        refuse "BUILD: '$BUILD' is no folder that make built in" ;;
 plot | profile)
     writable RESULTS "$RESULTS" ;;
 esac

@@ -53,6 +53,7 @@ static char *resolve(const char *path)
 /* Fills in the target, and the temporary beside it. */
 static const char *find_target(struct npy_writer *w)
 {
+    static unsigned n_targets;
     struct stat about;
     int exists = !stat(w->path, &about);
     if (!*w->path) return npy_error("'': an output needs a file name, such as o.npy");
@@ -70,8 +71,8 @@ static const char *find_target(struct npy_writer *w)
                          w->path, strerror(errno));
     const char *name = strrchr(w->target, '/') + 1;
     int length = (int)(name - w->target);
-    if (direct || asprintf(&w->temporary, "%.*s.%.200s.%ld.tmp", length, w->target, name,
-                           (long)getpid()) > 0)
+    if (direct || asprintf(&w->temporary, "%.*s.%.200s.%ld.%u.tmp", length, w->target, name,
+                           (long)getpid(), n_targets++) > 0)
         return NULL;
     w->temporary = NULL;
     return npy_error("%s: no memory for its name", w->path);
