@@ -229,7 +229,7 @@ static struct cost cost(const struct problem *p)
 
 const struct variant tiled_loops = {
     .name = "tiled",
-    .idea = "192 queries share a key",
+    .idea = "192 queries per key",
     SERVES(TYPE(F32)),
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, tiled_attention}},
@@ -255,7 +255,7 @@ const struct variant tiled_all_cores = {
 
 const struct variant tiled_widened = {
     .name = "widened",
-    .idea = "16-bit keys, as floats where they are used",
+    .idea = "16-bit keys, widened",
     SERVES(TYPE(F16) | TYPE(BF16)),
     .all_cores = 1,
     .workspace = tiles_workspace, .cost = tiled_cost,

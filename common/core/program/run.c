@@ -53,17 +53,21 @@ static int only_by_name(const struct stage *stage, const struct variant *v)
 /* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.
  * The best are those that keep a bad value row from leaking where that matters; of these, those
  * that compute in the problem's own type; of these, the last one listed that does not yield.  In stages
- * 1 to 4 a GPU kernel is never executed on the CPU unasked.   isolate: v holds NaN or inf */
+ * 1 to 4 a GPU kernel is never executed on the CPU unasked, and an f16 file is widened: o, which is
+ * written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
 static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
                                             int isolate, enum dtype *type)
 {
+    struct problem wide = *p;
+    if (wide.dtype == F16) wide.dtype = F32;
     enum { OWN_TYPE, WIDENED, LEAKS, NONE } best = NONE, rank;
     const struct variant *chosen = NULL;
     for (size_t i = 0; stage->variants[i]; i++) {
         const struct variant *v = variant_here(stage->variants[i]);
         enum dtype t;
         if (only_by_name(stage, v) || variant_not_by_default(v)) continue;
-        if (!choice_type(v, p, 0, &t) || (v->yields && v->yields(p))) continue;
+        if (!choice_type(v, v->device == ON_CPU ? &wide : p, 0, &t)) continue;
+        if (v->yields && v->yields(p)) continue;
         rank = isolate && !v->isolates_v ? LEAKS : t != p->dtype ? WIDENED : OWN_TYPE;
         if (rank > best) continue;
         best = rank;
