@@ -284,3 +284,8 @@ def test_clang_reads_every_c_and_c_plus_plus_file():
     apart = re.compile("/(stage.c|wasm/.*|multi_gpu/.*.cu|core/gpu/.*.cu)$")
     for line in run("git", "ls-files", "*.c", "*.cc", "*.cu", cwd=ROOT).out.splitlines():
         assert apart.search(line) or re.search(rf"clang.* -fsyntax-only .* {line} ", said), line
+
+
+def test_what_ci_takes_from_others_is_named_by_its_commit():
+    uses = re.findall(r"uses: (\S+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use) for use in uses), uses

@@ -123,7 +123,7 @@ as_root() {
 install_packages() {
     command -v apt-get >/dev/null 2>&1 && as_root true 2>/dev/null || return
     apts=$(words "$apts")
-    echo "installing $apts"
+    echo "installing as root, by apt-get (NO_INSTALL=1 forbids it): $apts"
     # shellcheck disable=SC2086  # a list of packages
     set -- env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $apts
     { as_root "$@" || { as_root apt-get update && as_root "$@"; }; } >"$build/install.log" 2>&1 ||
