@@ -85,7 +85,7 @@ const struct variant bf16_dot = {
 
 const struct variant bf16_amx = {
     .name = "amx",
-    .idea = "products on a matrix unit",
+    .idea = "products on AMX tiles",
     SERVES(TYPE(BF16)),
     .all_cores = 1,
     .lacks = lacks_amx,
