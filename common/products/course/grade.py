@@ -147,6 +147,8 @@ def attempt(key):
         return "done", _work(key)
     except (Shortage, MemoryError, OSError) as error:
         return "shortage", str(error) or "no memory"
+    except SystemExit as ended:  # a signal: the pool would take it for a result, and go on
+        os._exit(ended.code)
     except Exception as error:  # pylint: disable=broad-except
         return "failed", f"{type(error).__name__}: {error}"
 
