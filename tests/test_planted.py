@@ -13,6 +13,7 @@ STORIES = ROOT / "notes/results/planted/stories.csv"
 @pytest.mark.parametrize("patch", [
     *PATCHES, *sorted((ROOT / "tests/mpi/planted").glob("*.patch")),
     *sorted((ROOT / "05_flash_cuda").glob("*/asides/*.patch")),
+    *sorted((ROOT / "05_flash_cuda").glob("*/mistakes/*.patch")),
     *sorted((ROOT / "05_flash_cuda").glob("*/steps/*.patch"))], ids=lambda path: path.stem)
 def test_patch_applies_to_the_sources(patch):
     """A step is what a rung has already: it can be taken out."""
