@@ -26,6 +26,10 @@
 #define HOST_DEVICE
 #endif
 
+/* Kernels for speed add at most so many keys one after the other, from a multiple of it on,
+ * and merge the results: the longer a chain of additions, the larger its error. */
+#define CHAIN_KEYS 4096
+
 /* The partial result of some keys: m the largest of their scores, l = sum exp(s - m),
  * o (d) = sum exp(s - m) v, in memory of the caller. */
 struct aggregate { float m, l; float *o; size_t d; };

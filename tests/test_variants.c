@@ -11,6 +11,7 @@
 #undef main
 #include "attention_problem.h"
 #include "problem/operation.h"
+#include "vector/half.h"
 
 extern const struct variant safe_simd, safe_overlapped, naive_threads, safe_threads;
 extern const struct variant online_simd, online_streaming, online_one_look, online_threads;
@@ -143,6 +144,33 @@ Test(variants, keys_outside_of_the_windows_are_never_read)
                 cr_assert(fabsf(o[0][i] - o[1][i]) < 1e-6f, "%s: %d", fast[f]->name, i);
         }
     free(o[0]), free(o[1]), inputs_free(in);
+}
+
+/* 2^20 equal keys of one value, of one long sequence in a batch so large that no tile's keys are cut
+ * into parts: in one chain of additions, each rounded the same way, the sum would lose 1 %. */
+Test(variants, a_million_equal_keys_have_their_common_value)
+{
+    enum { BATCH = 64, N_K = 1 << 20, PAGE = 4096, D = 16, MOST = BATCH * 12 * D };
+    static int32_t table[BATCH * (N_K / PAGE)], keys[BATCH] = {N_K};
+    static float q[MOST], k[PAGE * D], v[PAGE * D], o[MOST], lse[BATCH * 12];
+    static uint16_t halves[PAGE * D];
+    for (int b = 1; b < BATCH; b++) keys[b] = 1;
+    for (int i = 0; i < PAGE * D; i++) v[i] = 0.3f, halves[i] = float_to_half(0.3f);
+    for (int way = 0; way < 4; way++) { /* few queries, a tile of them; floats, 16 bits */
+        const struct variant *variant = way < 2 ? &tiled_all_cores : &tiled_widened;
+        struct shape shape = {BATCH, 1, 1, way % 2 ? 12 : 1, N_K, D, D};
+        float want = way < 2 ? 0.3f : half_to_float(halves[0]), got;
+        struct problem p = problem_of(OP_ATTENTION, shape, 0, 0);
+        p.dtype = way < 2 ? F32 : F16, p.has_lengths = 1;
+        p.page_size = PAGE, p.n_pages = 1, p.pages_per_sequence = N_K / PAGE;
+        struct arrays a = {.q = q, .k = k, .v = way < 2 ? (void *)v : halves, .o = o, .lse = lse,
+                           .page_table = table, .seqlens_k = keys};
+        run_variant(variant, &p, &a);
+        got = way < 2 ? o[0] : half_to_float(*(uint16_t *)o);
+        cr_expect(fabsf(got / want - 1) < 2e-5f, "%s, %zu queries: %.9g", variant->name,
+                  shape.seqlen_q, (double)got);
+        cr_expect(fabsf(lse[0] - 20 * logf(2)) < 1e-5f, "lse %.9g", (double)lse[0]);
+    }
 }
 
 /* Of a window the model computes the scores of the panels around it.  By hand: 200 panels of 48

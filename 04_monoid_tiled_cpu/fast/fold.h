@@ -17,6 +17,9 @@
  * have them.  A block of keys ends where its page does, and keys outside of the windows of all
  * its queries are not visited.  A sink joins the fold at its end.
  *
+ * A sum of a million terms of one size, one after the other, would err by 1 %.  So at most
+ * CHAIN_KEYS (monoid.h) are folded in turn, and such spans are merged.
+ *
  * Few queries make few tiles.  Then each tile's keys are cut into parts, folded apart and
  * merged in order.  The number of parts depends on the shape alone, so the number of
  * threads changes no bit of the result.
@@ -38,6 +41,8 @@
 #include "plan.h"
 #include "problem/convert.h"
 #include "transpose.h"
+
+_Static_assert(CHAIN_KEYS % Bc == 0, "a span is whole blocks");
 
 #define MOST_SUM (4 * Bc) /* of a block's weights; so a score exceeds m by little, in units of
                            * which s - m is rounded */
@@ -329,20 +334,31 @@ typedef void fold_function(const struct problem *p, const struct arrays *a,
                            const struct plan *plan, const struct tile *t, size_t begin,
                            size_t end, struct state *x, struct scratch *w);
 
-/* One part of one tile: the aggregate of its keys, from the unit. */
-static void fold_part(const struct problem *p, const struct arrays *a, const struct plan *plan,
-                      fold_function *fold, const struct tile *t, size_t part, struct state *x,
-                      struct scratch *w)
+/* Folds keys begin .. end - 1 from the unit. */
+static void fold_span(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                      fold_function *fold, const struct tile *t, size_t begin, size_t end,
+                      struct state *x, struct scratch *w)
 {
     size_t rows = round_up(t->n_rows, PANEL);
-    for (size_t r = 0; r < rows; r++) {
-        x->m[r] = -INFINITY;
-        x->l[r] = 0;
-    }
-    size_t begin = larger(part * plan->part_keys, t->some_see.first);
-    size_t end = smaller((part + 1) * plan->part_keys, t->some_see.end);
+    for (size_t r = 0; r < rows; r++) x->m[r] = -INFINITY, x->l[r] = 0;
     if (begin < end) fold(p, a, plan, t, begin, end, x, w);
     else memset(x->o, 0, rows * plan->cols * sizeof(float));
+}
+
+/* x = one part of one tile: the aggregate of its keys, of many merged from spans that begin at
+ * multiples of CHAIN_KEYS.   y  room for that of a span */
+static void fold_part(const struct problem *p, const struct arrays *a, const struct plan *plan,
+                      fold_function *fold, const struct tile *t, size_t part, struct state *x,
+                      struct state *y, struct scratch *w)
+{
+    size_t begin = larger(part * plan->part_keys, t->some_see.first);
+    size_t end = smaller((part + 1) * plan->part_keys, t->some_see.end);
+    size_t next = (begin / CHAIN_KEYS + 1) * CHAIN_KEYS;
+    fold_span(p, a, plan, fold, t, begin, smaller(next, end), x, w);
+    for (; next < end; next += CHAIN_KEYS) {
+        fold_span(p, a, plan, fold, t, next, smaller(next + CHAIN_KEYS, end), y, w);
+        merge(plan, t->n_rows, x, y);
+    }
 }
 
 /* Floats of one thread, whole cache lines. */
@@ -351,13 +367,13 @@ static size_t thread_floats(const struct problem *p, const struct plan *plan)
     return round_up(scratch_floats(p, plan), 16);
 }
 
-/* Bytes: what prepare() writes, scratch of each thread, and a state of each thread or, of tiles
- * in parts, of each part. */
+/* Bytes: what prepare() writes, scratch and a state of each thread, and one more of each or, of
+ * tiles in parts, of each part. */
 static size_t tiles_workspace(const struct problem *p)
 {
     struct plan plan = plan_of(p);
     size_t threads = (size_t)omp_get_max_threads();
-    size_t states = plan.parts > 1 ? plan.tiles * plan.parts : threads;
+    size_t states = threads + (plan.parts > 1 ? plan.tiles * plan.parts : threads);
     return (prepared_floats(p, &plan) + threads * thread_floats(p, &plan) +
             states * state_floats(&plan)) * sizeof(float);
 }
@@ -372,12 +388,14 @@ static void tiles_of_thread(const struct problem *p, const struct arrays *a,
     size_t tiles = plan->tiles, tasks = tiles * plan->parts, me = (size_t)omp_get_thread_num();
     float *states = memory + thread_floats(p, plan) * (size_t)omp_get_num_threads();
     struct scratch w = scratch_at(p, plan, memory + thread_floats(p, plan) * me);
+    struct state y = state_at(plan, states, me);
+    states += state_floats(plan) * (size_t)omp_get_num_threads();
 #pragma omp for schedule(dynamic, 1)
     for (size_t task = 0; task < tasks; task++) {
         size_t index = tiles - 1 - task / plan->parts, part = task % plan->parts;
         struct tile t = tile_at(p, a, plan, index);
         struct state x = state_at(plan, states, plan->parts > 1 ? index * plan->parts + part : me);
-        fold_part(p, a, plan, fold, &t, part, &x, &w);
+        fold_part(p, a, plan, fold, &t, part, &x, &y, &w);
         if (plan->parts == 1) finish(p, a, plan, &t, &x);
     }
 #pragma omp for schedule(dynamic, 1)

@@ -4,20 +4,21 @@
 
 #include "fold.h"
 
-/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: o
+/* o = o * factor + sum_j p_j v_j over n keys, `vectors` vectors of columns, a constant: the sum
  * stays in registers.  In memory, each key would wait for the store of the one before it.
  *   p (n)   v (n, stride) and o, at the first column */
 INLINE void add_columns(int vectors, const float *p, size_t n, const float *v, size_t stride,
                         float factor, float *o)
 {
     vfloat sum[UNROLL_MOST];
-    UNROLL(c, vectors, sum[c] = vload(o + c * LANES) * factor);
+    UNROLL(c, vectors, sum[c] = vset(0));
     for (size_t j = 0; j < n; j++) {
         const float *v_j = v + j * stride;
         fetch_ahead(v_j, (size_t)vectors * VECTOR_BYTES, stride * sizeof(float));
         UNROLL(c, vectors, sum[c] = vfma(vset(p[j]), vload(v_j + c * LANES), sum[c]));
     }
-    UNROLL(c, vectors, vstore(o + c * LANES, sum[c]));
+    UNROLL(c, vectors, float *o_c = o + c * LANES;
+           vstore(o_c, vfma(vload(o_c), vset(factor), sum[c])));
 }
 
 /* The same for all columns.   v (n, head_dim_v), rows `stride` apart   o (head_dim_v) */
@@ -32,8 +33,9 @@ static void add_values(const float *p, size_t n, const float *v, size_t stride,
     for (; c + LANES <= head_dim_v; c += LANES)
         add_columns(1, p, n, v + c, stride, factor, o + c);
     for (; c < head_dim_v; c++) {
-        o[c] *= factor;
-        for (size_t j = 0; j < n; j++) o[c] = sfma(p[j], v[j * stride + c], o[c]);
+        float sum = 0;
+        for (size_t j = 0; j < n; j++) sum = sfma(p[j], v[j * stride + c], sum);
+        o[c] = sfma(o[c], factor, sum);
     }
 }
 
