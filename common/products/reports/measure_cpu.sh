@@ -21,10 +21,13 @@ csv=${1:-build/results/cpu.csv}
 # a thread a core: two that wait for each other on one core lose whole turns of the scheduler
 export OMP_PROC_BIND=${OMP_PROC_BIND:-true}
 mkdir -p "$(dirname "$csv")"
+# bench PROGRAM OPERATION VARIANT...: at $shape, or at the sizes that bench takes by itself
+shape=
 bench() {
     program=$1 op=$2
     shift 2
-    for variant; do "build/$program" bench --op "$op" --variant "$variant" --csv "$csv"; done
+    # shellcheck disable=SC2086  # a shape is several options
+    for variant; do build/$program bench --op "$op" --variant "$variant" $shape --csv "$csv"; done
 }
 # What is compared is measured in one go: on a shared machine memory slows down and recovers.
 softmax() {
@@ -44,26 +47,11 @@ attention() {
     bench 04_monoid_tiled_cpu attention fold chunk correct_once tile threads simd tiled microkernel all_cores
 }
 lessons() {
-    only="--seqlen-q 8192 --head-dim 64"
-    long="--rows 1 --cols 67108864"
-    for row in 01_naive:naive:both 01_naive:simd:row 02_safe_softmax:recompute:both \
-               02_safe_softmax:reload:row 02_safe_softmax:simd:row 02_safe_softmax:overlapped:row \
-               03_online_softmax:online:both 03_online_softmax:simd:row \
-               03_online_softmax:streaming:row 03_online_softmax:one_look:row \
-               04_monoid_tiled_cpu:fold:both 04_monoid_tiled_cpu:chunk:head \
-               04_monoid_tiled_cpu:correct_once:head 04_monoid_tiled_cpu:tile:head \
-               04_monoid_tiled_cpu:microkernel:head 01_naive:threads:both \
-               02_safe_softmax:threads:both 03_online_softmax:threads:both \
-               04_monoid_tiled_cpu:threads:head 04_monoid_tiled_cpu:simd:head \
-               04_monoid_tiled_cpu:all_cores:both; do
-        program=${row%%:*} rest=${row#*:}
-        # shellcheck disable=SC2086  # several options
-        [ "${rest#*:}" = row ] || build/$program bench --csv "$csv" --op attention \
-            --variant "${rest%:*}" $only
-        # shellcheck disable=SC2086
-        [ "${rest#*:}" = head ] || build/$program bench --csv "$csv" --op softmax \
-            --variant "${rest%:*}" $long
-    done
+    shape="--rows 1 --cols 67108864"
+    softmax
+    shape="--seqlen-q 8192 --head-dim 64"
+    attention
+    shape=
     one_head 04_monoid_tiled_cpu:fold # of arc.png
 }
 # the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
