@@ -1,10 +1,9 @@
 """test_planted.py: the planted bugs of `make gallery` still fit the code they are planted in."""
-import csv
 import sys
 
 import pytest
 
-from helpers import ROOT, SANITIZED, run
+from helpers import ROOT, SANITIZED, lines_of, run
 
 PATCHES = sorted((ROOT / "tests/planted").glob("*.patch"))
 STORIES = ROOT / "notes/results/planted/stories.csv"
@@ -25,8 +24,7 @@ def test_every_patch_tells_its_story_and_was_caught():
         lines = patch.read_text(encoding="utf-8").splitlines()
         for word in ("Story", "Family", "Program", "Variant", "Caught by"):
             assert any(line.startswith(f"{word}: ") for line in lines), f"{patch.name}: {word}"
-    with open(STORIES, encoding="utf-8") as file:
-        caught = {row["bug"]: row["first of those meant for it"] for row in csv.DictReader(file)}
+    caught = {row["bug"]: row["first of those meant for it"] for row in lines_of(STORIES)}
     assert all(caught.values()) and len(caught) >= 54
     assert set(caught) <= {patch.stem for patch in PATCHES}
 

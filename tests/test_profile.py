@@ -1,12 +1,11 @@
 """`make profile` with a stand-in for ncu (tests/profile/): what it asks, and what it makes of
 the counters."""
-import csv
 import os
 import sys
 
 import pytest
 
-from helpers import ROOT, run
+from helpers import ROOT, lines_of, run
 
 sys.path.insert(0, str(ROOT / "common/products/reports"))
 from ladder import LAST  # noqa: E402
@@ -21,11 +20,6 @@ def profile(place, stage="05_flash_cuda", program="program", roof="", env=None, 
                env={"ASKED": place / "asked"} | (BESIDE if env is None else env), want=want)
     asked = place / "asked"
     return done, asked.read_text() if asked.exists() else ""
-
-
-def lines_of(name):
-    with open(name, encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_counters_of_every_rung_are_in_the_csv(place):

@@ -1,6 +1,5 @@
 """The measuring scripts, with clocks, tensors and libraries that are stand-ins: what is measured
 how often, and that no wrong result is published."""
-import csv
 import importlib.util
 import math
 import pathlib
@@ -10,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from helpers import ROOT, run
+from helpers import ROOT, lines_of, run
 
 REPORTS = ROOT / "common/products/reports"
 sys.path.insert(0, str(REPORTS))
@@ -71,11 +70,6 @@ class Clock:
 
 def times(median):
     return rounds.Times([median] * 3, 3, "cold")
-
-
-def lines_of(path):
-    with open(path, encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def published(medians, errors):
