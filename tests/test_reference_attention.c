@@ -1,6 +1,6 @@
 /* test_reference_attention.c: the reference of attention, its scan and its update, against closed forms.
  * Random numbers are judged from outside: NumPy agrees with what `run` writes (test_run.py).
- * The gradients are slopes of the forward reference, and closed forms. */
+ * Its gradients are those of four variants (`check`), which NumPy judges too (test_backward.py). */
 #include "attention_problem.h"
 
 #include <string.h>
@@ -137,69 +137,4 @@ Test(reference, later_update_of_a_key_wins)
     p.op = OP_UPDATE;
     p.n_updates = 3;
     expect_answer(&p, &a, 0, WANT((20 + 10 + 3) / 3.0, log(3)));
-}
-
-/* --- Gradients. --- */
-
-/* sum(do * o) of the forward reference. */
-static double loss(const struct inputs *in)
-{
-    struct problem p = in->problem;
-    p.op = OP_ATTENTION;
-    struct standard *r = standard_new(&p, &in->arrays);
-    double sum = 0;
-    for (size_t i = 0; i < r->answer[ARRAY_O].n; i++)
-        sum += ((const float *)in->arrays.d_o)[i] * r->answer[ARRAY_O].want[i];
-    standard_free(r);
-    return sum;
-}
-
-Test(reference, gradients_are_the_slopes_of_the_forward_pass)
-{
-    const enum array of[][2] = {{ARRAY_Q, ARRAY_DQ}, {ARRAY_K, ARRAY_DK}, {ARRAY_V, ARRAY_DV},
-                                {ARRAY_SINKS, ARRAY_DSINKS}};
-    for (int options = 0; options < 32; options++) {
-        struct problem p = problem_of(OP_BACKWARD, (struct shape){2, 4, 2, 3, 5, 4, 3}, options & 1,
-                                      options >> 1 & 1);
-        p.has_window = options >> 2 & 1, p.window_left = 2, p.window_right = 1;
-        p.softcap = options & 8 ? 0.7f : 0, p.has_sinks = options >> 4;
-        struct inputs *in = inputs_of(p, RANDOM, F32);
-        struct standard *r = standard_new(&in->problem, &in->arrays);
-        for (int k = 0; k < 3 + p.has_sinks; k++)
-            for (size_t i = 0; i < r->answer[of[k][1]].n; i += 5) {
-                float *at = (float *)array_of(&in->arrays, of[k][0]) + i, x = *at, lower = x - 0x1p-10f;
-                *at = x + 0x1p-10f;
-                double rise = loss(in), run = (double)*at - lower;
-                *at = lower, rise -= loss(in), *at = x;
-                cr_expect(fabs(rise / run - r->answer[of[k][1]].want[i]) < 2e-6, "options %d, %s, %zu: "
-                          "%.9g, slope %.9g", options, array_list[of[k][1]].name, i,
-                          r->answer[of[k][1]].want[i], rise / run);
-            }
-        standard_free(r), inputs_free(in);
-    }
-}
-
-/* q = 0: dk = 0, dv is the mean of do.  One key: dq = dk = 0, dv is the sum of do.  All values the
- * same: ds = 0, so dq = dk = 0.  All keys the same: dq = 0, since a row of ds sums to 0. */
-Test(reference, gradients_in_closed_form)
-{
-    enum { NQ = 3, NK = 5, D = 2 };
-    for (int form = 0; form < 4; form++) {
-        size_t nk = form == 1 ? 1 : NK;
-        struct inputs *in = inputs_of(problem_of(OP_BACKWARD, (struct shape){1, 1, 1, NQ, nk, D, D}, 0, 0),
-                                      RANDOM, F32);
-        float *q = (float *)in->arrays.q, *same = (float *)(form == 2 ? in->arrays.v : in->arrays.k);
-        const float *d_o = in->arrays.d_o;
-        for (int i = 0; form == 0 && i < NQ * D; i++) q[i] = 0;
-        for (int j = D; form >= 2 && j < NK * D; j++) same[j] = same[j % D];
-        struct standard *r = standard_new(&in->problem, &in->arrays);
-        for (size_t i = 0; i < NQ * D; i++)
-            cr_expect(form == 0 || near(r->answer[ARRAY_DQ].want[i], 0), "form %d: dq", form);
-        for (size_t i = 0; i < nk * D; i++) {
-            double sum = d_o[i % D] + (double)d_o[D + i % D] + d_o[2 * D + i % D];
-            cr_expect(form == 3 || near(r->answer[ARRAY_DK].want[i], 0), "form %d: dk", form);
-            cr_expect(form > 1 || near(r->answer[ARRAY_DV].want[i], sum / (double)nk), "form %d: dv", form);
-        }
-        standard_free(r), inputs_free(in);
-    }
 }
