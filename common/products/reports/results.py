@@ -22,6 +22,8 @@ STAGES = ("1", "2", "3", "4", "5", "peer", "roof")
 PLACES = {"gpu": "GPU", "cpu": "CPU"}  # kernels executed on the CPU are their own kind
 # the last rungs beside the libraries, in several runs: more often than the whole ladder
 LAST_RUNGS = pathlib.Path("hopper", "last_rungs.csv")
+# what the lessons compare, measured in one go
+LESSONS = pathlib.Path("cpu_lessons.csv")
 
 
 class Malformed(Exception):
@@ -135,6 +137,7 @@ class Data:
 
         all           the latest of each kind
         rows          of these the cold ones with arrays [batch, heads, length, head_dim]
+        lessons       those of a CPU, of LESSONS where it is there
         with_roofs    and kernels that leave a part of the work out
         beside_peers  16-bit attention of many queries on a GPU, in both regimes and all layouts,
                       every `run`; of LAST_RUNGS where it is there
@@ -157,7 +160,7 @@ class Data:
     @functools.cached_property
     def all(self):
         files = [path for path in sorted(self.directory.glob(f"{self.machine}*.csv"))
-                 if not path.name.startswith("cpu_")]  # which hold further machines
+                 if not path.name.startswith("cpu_")]  # which hold further machines, or LESSONS
         if not files:
             raise Malformed(f"{self.directory}: has no .csv files; `make bench` writes them")
         rows = pd.concat([read_file(path) for path in files], ignore_index=True)
@@ -170,6 +173,11 @@ class Data:
     @functools.cached_property
     def rows(self):
         return self.with_roofs[self.with_roofs.stage != "roof"]
+
+    @functools.cached_property
+    def lessons(self):
+        alone = self.path(LESSONS)
+        return latest_of(read_file(alone)) if alone.exists() else self.rows.query("device == 'cpu'")
 
     @functools.cached_property
     def beside_peers(self):

@@ -193,9 +193,8 @@ RUNGS = LESSONS["4"][2:8]  # each has one change, so its gain has one cause
 @table("lesson-([1-4])")
 def lesson(data, stage):
     """The same softmax and the same attention by the CPU variants that a lesson compares."""
-    rows = data.rows[data.rows.device == "cpu"]
     row_of, head_of = ({(row.stage, row.variant): row for row in each(need(
-        rows.query(which), "nothing that the lessons compare"))} for which in (
+        data.lessons.query(which), "nothing that the lessons compare"))} for which in (
             f"op == 'softmax' and dtype == 'f32' and rows == 1 and cols == {1 << 26}",
             f"{SAME_WORK} and length == 8192 and variant != 'reload'"))
     cells, used, above = [], [], None
