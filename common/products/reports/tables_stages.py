@@ -161,12 +161,12 @@ def library_cpu_model(data):
     """The same where a model asks for more than whole squares."""
     rows = data.file("library/cpu.csv")
     rows = need(rows[rows["flags"].str.startswith("sustained; ")], "no such problem was measured")
-    shape = ["flags", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "causal"]
-    times = rows.pivot_table(index=shape, columns=["variant", "dtype", "threads"], values="min_s",
-                             aggfunc="min", sort=False)
+    rows = rows.assign(text=[shape_text(row) for row in each(rows)], what=rows["flags"].str.split("; ").str[1])
+    kinds = rows[["text", "what"]].drop_duplicates().values.tolist()
+    times = rows.pivot_table(index=["text", "what"], columns=["variant", "dtype", "threads"],
+                             values="min_s", aggfunc="min", sort=False)
     ratios = times["pytorch"] / times["five_steps"]
-    names = dict.fromkeys((shape_text(row), row.flags.split("; ")[1]) for row in each(rows))
-    cells = [[*name, *(f"{x:.2f}" for x in line)] for name, line in zip(names, ratios.values)]
+    cells = [[*kind, *(f"{x:.2f}" for x in ratios.loc[tuple(kind)])] for kind in kinds]
     return ("Time of PyTorch's attention over the time of ours. mask: booleans for each query and key; "
             "padding: booleans for each key; train: forward and backward.",
             markdown(["", "", *(f"{kind}, {threads:.0f} thread{'s' * (threads > 1)}"
