@@ -104,7 +104,7 @@ def test_two_dimensions_and_what_is_refused():
     refused(4, *words, *OUTPUTS, "--dsinks", "dsinks.npy", says="--sinks is missing")
     refused(3, *words, *OUTPUTS, says="no variant of this stage does this backward")
     save("do.npy", arrays[3][..., :3])
-    refused(4, *words, *OUTPUTS, says="--do: do.npy: is [4, 5, 3] f32; give [heads_q, seqlen_q, "
+    refused(4, *words, *OUTPUTS, says="--do: do.npy: is [4, 5, 3]; give [heads_q, seqlen_q, "
                                       "head_dim_v] = [4, 5, 6]")
 
 

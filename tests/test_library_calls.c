@@ -88,7 +88,7 @@ Test(library_calls, mistakes_are_named_on_both_devices)
     WRONG_ANYWHERE("type", p.type = -1);
     WRONG_ANYWHERE("heads_q", p.heads_kv = 3);
     WRONG_ANYWHERE("heads_q", p.heads_kv = 0);
-    WRONG_ANYWHERE("head_dim:", p.head_dim = 0);
+    WRONG_ANYWHERE("head_dim is 0", p.head_dim = 0);
     WRONG_ANYWHERE("head_dim_v", p.head_dim_v = 0);
     WRONG_ANYWHERE("scale", p.scale = NAN);
     WRONG_ANYWHERE("scale", p.scale = INFINITY);

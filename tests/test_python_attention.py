@@ -239,7 +239,7 @@ def test_tensors_that_cannot_be_are_refused():
 
 
 @pytest.mark.parametrize("words, sums", [
-    ("from 1", [1, 2]), ("longest", [0, 9]), ("float32", normal(2)), ("alike", [0, 1, 2])])
+    ("begins with 1", [1, 2]), ("longest", [0, 9]), ("float32", normal(2)), ("alike", [0, 1, 2])])
 def test_prefix_sums_that_cannot_be_are_refused(words, sums):
     with pytest.raises(five_steps.FiveStepsError, match=words):
         five_steps.attention(Q, Q, Q, cu_seqlens_q=np.array(sums), cu_seqlens_k=np.array([0, 2]))

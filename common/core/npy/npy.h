@@ -38,9 +38,6 @@ const char *npy_header(const char *name, const char *text, size_t n, int integer
 
 void npy_free(struct npy *a);      /* also of an empty one */
 
-/* "[2, 3, 64] f32" of an array, for messages; lives until the fourth next call. */
-const char *npy_describe(const struct npy *a);
-
 /* Formats a line, printf style. */
 const char *npy_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

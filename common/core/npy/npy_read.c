@@ -182,16 +182,3 @@ void npy_free(struct npy *a)
     free(a->data);
     memset(a, 0, sizeof *a);
 }
-
-const char *npy_describe(const struct npy *a)
-{
-    static _Thread_local char text[4][NPY_MAX_DIMS * 22 + 32];
-    static _Thread_local int next;
-    char *t = text[next = (next + 1) % 4];
-    size_t n = (size_t)sprintf(t, "[");
-    for (size_t i = 0; i < a->ndim; i++)
-        n += (size_t)sprintf(t + n, "%s%zu", i ? ", " : "", a->shape[i]);
-    sprintf(t + n, "] %s",
-            a->is_int ? "i32" : a->was_f64 ? "f64" : a->dtype == F16 ? "f16" : "f32");
-    return t;
-}

@@ -7,10 +7,9 @@
 
 #include "library/backend.h"
 #include "library/request.h"
+#include "problem/call.h"
 #include "problem/feature.h"
 #include "problem/layout.h"
-
-static const size_t FAR = (size_t)1 << 40; /* no sequence is longer */
 
 /* One line, whatever a caller's name of a kernel holds. */
 int fail(struct request *r, int code, const char *format, ...)
@@ -25,6 +24,25 @@ int fail(struct request *r, int code, const char *format, ...)
     for (; *text; text++)
         if ((unsigned char)*text < ' ') *text = '?';
     return code;
+}
+
+/* The array's name in C, cu_seqlens_q for the program's --cu-seqlens-q; lives until the second next
+ * call. */
+static const char *name_of(enum array i)
+{
+    static _Thread_local char names[2][32];
+    static _Thread_local int next;
+    char *name = strcpy(names[next ^= 1], i == ARRAY_DO ? "d_o" : array_list[i].name);
+    for (char *c = name; *c; c++)
+        if (*c == '-') *c = '_';
+    return name;
+}
+
+/* Passes on what the harness says. */
+static int relay(struct request *r, const struct fault *f)
+{
+    if (f->array == N_ARRAYS) return fail(r, FIVE_STEPS_INVALID, "%s", f->text);
+    return fail(r, FIVE_STEPS_INVALID, "%s: %s", name_of((enum array)f->array), f->text);
 }
 
 int describe_begin(struct request *r, const size_t *sizes)
@@ -65,27 +83,10 @@ static int check_bytes(struct request *r)
 
 /* ---- Attention. ---- */
 
-static int check_sizes(struct request *r, const struct five_steps_attention_problem *p)
-{
-    const struct { const char *name; size_t value, least, most; } all[] = {
-        {"head_dim", p->head_dim, 1, SIZE_MAX}, {"head_dim_v", p->head_dim_v, 1, SIZE_MAX},
-        {"seqlen_q", p->seqlen_q, 0, FAR}, {"seqlen_k", p->seqlen_k, 0, FAR}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].value < all[i].least || all[i].value > all[i].most)
-            return fail(r, FIVE_STEPS_INVALID, "%s: is %zu; give %s", all[i].name, all[i].value,
-                        all[i].least ? "at least 1" : "at most 2^40");
-    if (p->heads_kv ? p->heads_q % p->heads_kv != 0 : p->heads_q != 0)
-        return fail(r, FIVE_STEPS_INVALID, "heads_q: %zu is no multiple of heads_kv %zu",
-                    p->heads_q, p->heads_kv);
-    return FIVE_STEPS_OK;
-}
-
-/* Without limits it is no mask, and without one at the left and 0 at the right the causal one. */
 static int describe_scores(struct request *r, const struct five_steps_attention_problem *p)
 {
     struct problem *g = &r->given;
-    ptrdiff_t left = p->window_left, right = p->window_right;
-    size_t most = p->seqlen_q + p->seqlen_k;
+    struct fault f;
     g->causal = p->causal != 0;
     g->scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->head_dim);
     g->softcap = p->softcap;
@@ -94,20 +95,9 @@ static int describe_scores(struct request *r, const struct five_steps_attention_
     g->has_bias_strides = g->has_bias && p->bias_is_strided;
     g->bias_strides = (struct strides){p->bias_strides.batch, p->bias_strides.head,
                                        p->bias_strides.row};
-    if (!(p->scale - p->scale == 0)) return fail(r, FIVE_STEPS_INVALID, "scale: is not finite");
-    if (!(p->softcap >= 0 && p->softcap - p->softcap == 0))
-        return fail(r, FIVE_STEPS_INVALID, "softcap: is not a finite number from 0");
-    if (!p->window) return FIVE_STEPS_OK;
-    if (left < -1 || right < -1)
-        return fail(r, FIVE_STEPS_INVALID, "window: %td, %td; give -1 for no limit, or numbers "
-                    "of keys", left, right);
-    if (left >= 0 && (size_t)left >= most) left = -1;
-    if (right >= 0 && (size_t)right >= most) right = -1;
-    if (left < 0 && right == 0) g->causal = 1;
-    if (g->causal) right = -1;
-    g->has_window = left >= 0 || right >= 0;
-    g->window_left = left, g->window_right = right;
-    return FIVE_STEPS_OK;
+    g->has_window = p->window != 0;
+    g->window_left = p->window_left, g->window_right = p->window_right;
+    return call_scores(g, &f) ? relay(r, &f) : FIVE_STEPS_OK;
 }
 
 static int describe_packed(struct request *r, const struct five_steps_attention_problem *p)
@@ -172,8 +162,7 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
         .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse,
         .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks,
         .stream = p->stream};
-    int status = check_sizes(r, p);
-    if (!status) status = describe_scores(r, p);
+    int status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);
     if (!status) status = describe_pages(r, p);
     if (status) return status;
@@ -201,9 +190,6 @@ int check_pointer(struct request *r, const char *name, const void *array, size_t
     if (!array) return fail(r, FIVE_STEPS_INVALID, "%s: is NULL", name);
     return fail(r, FIVE_STEPS_INVALID, "%s: starts at no multiple of %zu bytes", name, alignment);
 }
-
-/* The program's option for d_o is --do. */
-static const char *name_of(enum array i) { return i == ARRAY_DO ? "d_o" : array_list[i].name; }
 
 /* Do input i and output `out` share memory?  With strides one may lie between the rows of the other:
  * then only the first elements are compared. */
@@ -259,63 +245,11 @@ static int check_output_rows(struct request *r)
     return FIVE_STEPS_OK;
 }
 
-static int check_sums(struct request *r, const char *name, const int *sums, size_t total,
-                      size_t longest)
-{
-    size_t batch = r->given.batch;
-    for (size_t b = 0; b < batch; b++) {
-        int from = sums[b], to = sums[b + 1];
-        if (from < 0 || to < from || (size_t)(to - from) > longest)
-            return fail(r, FIVE_STEPS_INVALID, "%s: sequence %zu has the rows %d to %d, the "
-                        "longest %zu rows", name, b, from, to, longest);
-    }
-    if (sums[0] == 0 && (size_t)sums[batch] == total) return FIVE_STEPS_OK;
-    return fail(r, FIVE_STEPS_INVALID, "%s: goes from %d to %d; give 0 first and the total %zu "
-                "last", name, sums[0], sums[batch], total);
-}
-
-static int check_lengths(struct request *r)
-{
-    for (size_t b = 0; b < r->given.batch; b++) {
-        int n = r->theirs.seqlens_k[b];
-        if (n < 0 || (size_t)n > r->given.seqlen_k)
-            return fail(r, FIVE_STEPS_INVALID, "seqlens_k: sequence %zu has %d keys, the longest %zu",
-                        b, n, r->given.seqlen_k);
-    }
-    return FIVE_STEPS_OK;
-}
-
-/* The pages that some query's keys lie in; of a window earlier ones may be anything. */
-static int check_pages(struct request *r)
-{
-    const struct problem *p = &r->given;
-    for (size_t b = 0; b < p->batch; b++) {
-        struct sequence s = sequence_of(p, &r->theirs, b);
-        const int *pages = r->theirs.page_table + b * p->pages_per_sequence;
-        if (s.seqlen_q == 0) continue;
-        struct mask mask = mask_of_lengths(p, s.seqlen_q, s.seqlen_k);
-        struct key_range seen = some_row_sees(mask, 0, s.seqlen_q);
-        for (size_t j = seen.first; j < seen.end; j += p->page_size - j % p->page_size) {
-            int page = pages[j / p->page_size];
-            if (page < 0 || (size_t)page >= p->n_pages)
-                return fail(r, FIVE_STEPS_INVALID, "page_table: sequence %zu has page %d, there "
-                            "are %zu", b, page, p->n_pages);
-        }
-    }
-    return FIVE_STEPS_OK;
-}
-
 int check_arrays(struct request *r)
 {
-    const struct problem *p = &r->given;
+    struct fault f;
     int status = check_pointers(r);
-    if (!status && p->op == OP_ATTENTION) status = check_output_rows(r);
+    if (!status && r->given.op == OP_ATTENTION) status = check_output_rows(r);
     if (status || r->on_gpu) return status;
-    if (p->packed)
-        status = check_sums(r, "cu_seqlens_q", r->theirs.cu_seqlens_q, p->total_q, p->seqlen_q);
-    if (p->packed && !status)
-        status = check_sums(r, "cu_seqlens_k", r->theirs.cu_seqlens_k, p->total_k, p->seqlen_k);
-    if (p->has_lengths && !status) status = check_lengths(r);
-    if (p->page_size && !status) status = check_pages(r);
-    return status;
+    return call_numbers(&r->given, &r->theirs, &f) ? relay(r, &f) : FIVE_STEPS_OK;
 }
