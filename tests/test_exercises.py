@@ -127,6 +127,14 @@ def test_wrong_names_what_is_wrong():
         assert why in str(error.value) and "y[0, 1]" in str(error.value)
 
 
+def test_allowed_error_scales_with_the_values_and_dead_ones_allow_nothing():
+    q, k, v, bias, causal, scale = cases.head("random", np.random.default_rng(1), (9, 40, 16, 12), 0)
+    one, small = (cases.head_wants((q, k, x, bias, causal, scale))["o"][1] for x in (v, v * np.float32(2 ** -20)))
+    assert np.allclose(small, one * 2.0 ** -20, rtol=1e-6)
+    k[0], v[0] = -60 * q[0], 1e6
+    assert cases.head_wants((q[:1], k, v, None, causal, scale))["o"][1].max() < 1e-4
+
+
 def test_make_exercise_writes_the_file_once_judges_it_and_gives_hints(place):
     run("git", "clone", "-q", ROOT, place / "clone")
     for name in ("common/products/course", "04_monoid_tiled_cpu/exercises"):  # as it is here, committed or not

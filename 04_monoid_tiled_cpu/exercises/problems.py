@@ -3,8 +3,8 @@ import os
 
 import numpy as np
 
-from cases import (HEADS, INF, Case, attend, compare, divided, finite_most, fold, head, head_call, head_wants, of_heads,
-                   of_keys, wanted)
+from cases import (HEADS, INF, Case, attend, compare, divided, finite_most, fold, head, head_call, head_wants, largest,
+                   of_heads, of_keys, wanted)
 from child import Wrong
 
 F32 = np.float32
@@ -147,9 +147,9 @@ def gradient(family, h, rng):
         ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True)) * q.dtype.type(scale)
         return ds @ k, ds.T @ q, p.T @ do
     o, lse, s = attend(*(x.astype(np.float64) for x in (q, k, v)), bias, causal, scale)
-    wants = wanted(f, [q, k, v, do], ["dq", "dk", "dv"])
-    most = finite_most(q, do) * finite_most(k, v) * finite_most(v, do)  # of the terms that cancel
-    wants = {x: (want, allowed + (2e-6 + 2 ** -22 * finite_most(s)) * most) for x, (want, allowed) in wants.items()}
+    most = largest(do) * largest(v)  # of the terms that cancel
+    wants = wanted(f, [q, k, v, do], ["dq", "dk", "dv"], finite_most(s),
+                   {"dq": most * largest(k), "dk": most * largest(q), "dv": largest(do)})
     numbers, inputs = head_call(*h)
     return Case(family, lambda child: dict(zip(wants, child.call(
         numbers, [*inputs, do, o, lse], [q.size, k.size, v.size]))), wants, {"q": q, "k": k, "v": v, "do": do})

@@ -5,12 +5,13 @@ answers; play(child) makes the calls.  An output is right where
 
     |got - want| <= allowed = 2 (error of the plain computation in float32) + a few roundings
 
-and NaN and infinity stand exactly where they belong."""
+in shares of the terms' size, so that it scales with the values, and NaN and infinity stand exactly where they belong."""
 import numpy as np
 
 from child import Wrong
 
 U = 2.0 ** -24  # half the distance of two floats, relative
+TINY = 2.0 ** -120  # what lies below the least normal float may be flushed, and divided by a small sum
 UNWRITTEN = np.uint32(0xff00dead)
 INF = np.inf
 
@@ -47,23 +48,31 @@ def compare(name, got, want, allowed):
                 float(np.broadcast_to(allowed, want.shape)[at]))
 
 
+def largest(*arrays):
+    """The largest finite |number| of them."""
+    return max(float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in map(np.asarray, arrays))
+
+
 def finite_most(*arrays):
-    return max([1.0] + [float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in map(np.asarray, arrays)])
+    return max(1.0, largest(*arrays))
 
 
-def wanted(f, inputs, names, large=1.0):
-    """What f gives in float64, and what is allowed.  large: the largest score, whose rounding every
-    computation has."""
+def wanted(f, inputs, names, large=1.0, sizes=None):
+    """What f gives in float64, and what is allowed: a share of each element's size, which is twice that of
+    the plain computation and a few roundings.  The size of o is that of its terms, f of the absolute values
+    (the last input); of a logarithm, whose errors are absolute, |want| + 1; else |want|, plus sizes[name].
+    large: the largest score, whose rounding every computation has."""
     with np.errstate(all="ignore"):
-        exact = f(*(np.asarray(x, np.float64) for x in inputs))
+        doubles = [np.asarray(x, np.float64) for x in inputs]
+        exact, terms = f(*doubles), f(*doubles[:-1], np.abs(doubles[-1]))
         plain = f(*(np.asarray(x, np.float32) for x in inputs))
         found = {}
-        for name, want, got in zip(names, exact, plain):
-            want, size = np.asarray(want), finite_most(want)
-            error = np.where(np.isfinite(want), np.abs(np.asarray(got, np.float64) - want), 0)
-            error = np.nan_to_num(error, nan=0.0, posinf=0.0)
-            of_each = (4e-6 + 4 * U * large) * np.nan_to_num(np.abs(want), nan=0.0, posinf=0.0)
-            found[name] = want, 2 * error.max(initial=0) * (size > 1e20 and 1e-3 or 1) + of_each + 2e-6 + 4 * U * large
+        for name, want, term, got in zip(names, exact, terms, plain):
+            want, more = np.asarray(want), (sizes or {}).get(name, float(name == "lse"))
+            size = np.asarray(term) if name == "o" else np.abs(want) + more
+            share = np.where(size > 1e-30, np.abs(np.asarray(got, np.float64) - want) / size, 0)
+            share = share[np.isfinite(share)].max(initial=0)
+            found[name] = want, (2 * share + 4e-6 + 4 * U * large) * np.nan_to_num(size, posinf=0.0) + TINY
         return found
 
 
@@ -113,14 +122,8 @@ def attend(q, k, v, bias, causal, scale):
 def head_wants(h):
     """o and lse of a head."""
     q, k, v, bias, causal, scale = h
-    o, lse, s = attend(*(x.astype(np.float64) for x in (q, k, v)), bias, causal, scale)
-    o_32, lse_32, _ = attend(q, k, v, bias, causal, scale)
-    with np.errstate(all="ignore"):
-        err, err_lse = (2 * np.nanmax(np.where(np.isfinite(x), np.abs(y - x), 0), initial=0)
-                        for x, y in ((o, o_32), (lse, lse_32)))
-    large = finite_most(s)
-    return {"o": (o, err + (4e-6 + 2 * large * 2 ** -24) * finite_most(v)),
-            "lse": (lse, err_lse + 4e-6 + 4 * large * 2 ** -24)}
+    s = attend(*(x.astype(np.float64) for x in (q, k, v)), bias, causal, scale)[2]
+    return wanted(lambda q, k, v: attend(q, k, v, bias, causal, scale)[:2], [q, k, v], ["o", "lse"], finite_most(s))
 
 
 # --- the numbers ---
