@@ -95,7 +95,7 @@ static const struct cases attention[] = {
     /* a few more tiles than multiprocessors: the last ones are cut along their keys */
     {"random", "q=3 k=3400 heads=17 in=executed"},
     {"random", "q=1 k=2900 in=executed"}, /* more than 8 parts */
-    {"below_step", "q=5,40 k=100,600 in=both,full"},
+    {"below_step", "q=5,40 k=100,500 in=both,full"},
     /* Scores of every kind, small and over several tiles. */
     {"wide equal ascending descending shift_20 shift_200 low large vast zero_q markers "
      "tiny",

@@ -151,7 +151,7 @@ static float value(const struct test_case *c, struct random *r, enum dtype dtype
     case NAN_V: case NAN_V_FAR: case MINUS_INF_V: return here ? NAN : *x;
     case NAN_V_ONE: return here && t == dv / 2 ? NAN : *x;
     case INF_V: return here ? INFINITY : *x;
-    case BELOW_STEP: return 1;
+    case BELOW_STEP: return 1.5546875f; /* times 1 - 2^-7 beyond the middle of two bfloat16 */
     case TINY: return tiny(r, dtype);
     default: return *x;
     }
