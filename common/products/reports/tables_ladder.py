@@ -4,6 +4,7 @@ Attention of 16k tokens and 2048 columns over all heads, as peers_gpu.py measure
 and 2 in float32, the others in bfloat16.
 """
 import functools
+import re
 import statistics
 
 from asides import ASIDES, FEW_KEYS, PATCHES, RUNG, SHAPES, kernel_of, rung_of, text_of
@@ -128,6 +129,11 @@ def lines_of(patch):
     return str(sum(line[:1] in ("+", "-") for line in text_of(patch).split("\n--- ")[1].split("\n")[2:]))
 
 
+def expected_of(patch):
+    """What was expected before the measurement, where the patch says it."""
+    return re.sub(r"(?s).*Expected: ([\d. to]+\d).*|.*", r"\1", text_of(patch), count=1)
+
+
 @table("asides")
 def asides(data):
     """What each aside gains over rung 13, where it should pay."""
@@ -168,7 +174,7 @@ def steps_inside(data, room):
         return over_runs([a / b for a, b in zip(without, all_of_it)]) if without and all_of_it else ""
     return "Times as fast with the step as without it.", listing(names, {
         "rung": lambda name: f"{int(rung_of(name)[0].rpartition('/')[2][:2])}",
-        "step": lambda name: f"`{name}`: {title_of(name)}", "lines": lines_of,
+        "step": lambda name: f"`{name}`: {title_of(name)}", "lines": lines_of, "expected": expected_of,
         **{heads[shape]: lambda name, shape=shape: cell(name, shape) for shape in shapes}}), rows
 
 
