@@ -96,16 +96,6 @@ Test(reference, infinite_value_is_infinite_in_its_column)
     standard_free(r);
 }
 
-Test(reference, log_form_sums_log_probabilities)
-{
-    float q[] = {1}, k[] = {0, 1, 2}, v[] = {1, 10, 100};
-    struct arrays a = {.q = q, .k = k, .v = v};
-    struct problem p = HEADS(1, 1, 1, 1, 3, 1, 1);
-    p.op = OP_LOGSOFTMAX_ATTENTION;
-    double lse = log(1 + exp(1) + exp(2));
-    expect_answer(&p, &a, 0, WANT(-lse + (1 - lse) * 10 + (2 - lse) * 100, lse));
-}
-
 /* That is causal attention of as many copies of the query as there are keys. */
 Test(reference, scan_is_attention_on_every_prefix)
 {
