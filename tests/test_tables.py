@@ -138,3 +138,33 @@ def test_of_several_runs_the_middle_one_and_the_least_and_largest_ratio(made):
     holds(made("adversarial")[1], "ratio: times as fast as the fastest library, `tuned`, the least "
           "and the largest of 2 to 3 runs.", "| steep, d = 64 | 400 (0.0040) | 400 (0.0040) | 0.75–1.25 |",
           "| x30, d = 64 | 200 (0.0040) | 400 (0.0040) | 0.50–0.75 |")
+
+
+RATIOS = "what,mask,took_us,of\na,0,10,0.9 (1k); 0.95 (2k)\na,1,20,\nb,0,12,1.2 (1k)\nb,1,18,\n"
+
+
+@pytest.mark.parametrize("rule, want", [
+    ("^a :: of :: ([\\d.]+) \\( :: less 0", "5 to 10"), ("^a :: of ::  :: less 0", "10"),
+    ("^b / (.) over ^a / (.) :: took, µs ::  :: 2", "0.90 to 1.20"),
+    ("^b / (.) over ^a / (.) :: took, µs ::  :: most more 0", "20"),
+    ("^. / 0 :: took, µs ::  :: median 1", "11.0"), ("^. / 0 :: took, µs ::  :: least 0", "10")])
+def test_numbers_in_running_text_are_read_out_of_tables(made, rule, want):
+    pathlib.Path("results").mkdir()
+    pathlib.Path("results/r.csv").write_text(RATIOS)
+    text = f"It is <!--n x-->7<!--/n--> %.\n\n<!-- numbers\nx = file-r :: {rule}\n-->\n"
+    status, now, said = made(text=text)
+    assert status == 0 and now == text.replace(">7<", f">{want}<"), said
+    assert made(text=now, options=["--check"])[0] == 0 and made(text=text, options=["--check"])[0] == 1
+
+
+@pytest.mark.parametrize("rules, word", [
+    ("", "'x'"), ("x = file-r :: ^a :: of ::  :: 0\ny = file-r :: ^a :: of ::  :: 0", "'y'"),
+    ("x = file-r :: ^c :: of ::  :: 0", "no such cell"), ("x = file-r :: ^a :: for ::  :: 0", "no such cell"),
+    ("x = file-r :: ^a :: of ::  :: worse 0", "number 'x'"), ("x = file-q :: ^a :: of ::  :: 0", "no file"),
+    ("x = file-r :: ^a :: of", "number 'x'")])
+def test_a_number_whose_rule_finds_nothing_is_refused(made, rules, word):
+    pathlib.Path("results").mkdir()
+    pathlib.Path("results/r.csv").write_text(RATIOS)
+    text = f"<!--n x-->7<!--/n-->\n<!-- numbers\n{rules}\n-->\n"
+    status, now, said = made(text=text)
+    assert status == 2 and word in said and now == text, said

@@ -8,12 +8,13 @@ A table stands between the lines
     <!-- table:NAME begin -->
     <!-- table:NAME end -->
 
-in README.md, NN_*/README.md, notes/*.md or the files given.  Every table can stand on every
-page; NAME@h100 is the same table of another GPU's files (results.py).  The same CSV gives the
+in README.md, NN_*/README.md, notes/*.md or the files given, and the numbers in the sentences there
+(sentences.py).  Every table can stand on every page; NAME@h100 is the same table of another GPU's files (results.py).  The same CSV gives the
 same bytes.  Exit status: 0; 1 with --check when a file would change, or when a table lacks its
 data; 2 bad usage, a malformed CSV or a mark that is unknown or has no partner.
 """
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -25,6 +26,7 @@ import tables_ladder  # noqa: F401
 import tables_stages  # noqa: F401
 from registry import TABLES
 from results import Data, Malformed, NoData, guarded
+from sentences import BLOCK, MARK as NUMBER, fill
 from words import footnotes, provenance
 
 MARK = re.compile(r"<!-- table:(\S+) (begin|end) -->")
@@ -93,12 +95,16 @@ def main(argv=None):
     files = arguments.files or [path for pattern in patterns
                                 for path in sorted(pathlib.Path(".").glob(pattern))]
     texts = {path: path.read_text(encoding="utf-8") for path in files}
-    texts = {path: text for path, text in texts.items() if "<!-- table:" in text}
+    texts = {path: text for path, text in texts.items()
+             if "<!-- table:" in text or BLOCK.search(text) or NUMBER.search(text)}
     if not texts:
         print("tables.py: no file has a table")
         return 0
     data, missing, status = Data(arguments.results), [], 0
     new = {path: rewrite(path, text, data, missing) for path, text in texts.items()}
+    if not missing:
+        table_of = functools.cache(lambda name: make_table(name, data))
+        new = {path: fill(path, text, table_of) for path, text in new.items()}
     for path, text in new.items():
         if text == texts[path]:
             continue
