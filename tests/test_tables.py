@@ -161,10 +161,11 @@ def test_numbers_in_running_text_are_read_out_of_tables(made, rule, want):
     ("", "'x'"), ("x = file-r :: ^a :: of ::  :: 0\ny = file-r :: ^a :: of ::  :: 0", "'y'"),
     ("x = file-r :: ^c :: of ::  :: 0", "no such cell"), ("x = file-r :: ^a :: for ::  :: 0", "no such cell"),
     ("x = file-r :: ^a :: of ::  :: worse 0", "number 'x'"), ("x = file-q :: ^a :: of ::  :: 0", "no file"),
-    ("x = file-r :: ^a :: of", "number 'x'")])
+    ("x = file-r :: ^a :: of", "number 'x'"), ("x = file-r :: ^a :: of ::  :: 0", "first in its line")])
 def test_a_number_whose_rule_finds_nothing_is_refused(made, rules, word):
     pathlib.Path("results").mkdir()
     pathlib.Path("results/r.csv").write_text(RATIOS)
-    text = f"<!--n x-->7<!--/n-->\n<!-- numbers\n{rules}\n-->\n"
+    line = "It is " * (word != "first in its line")
+    text = f"{line}<!--n x-->7<!--/n-->\n<!-- numbers\n{rules}\n-->\n"
     status, now, said = made(text=text)
     assert status == 2 and word in said and now == text, said

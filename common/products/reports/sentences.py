@@ -1,6 +1,7 @@
 """sentences.py: measured numbers in running text, read out of the tables of tables.py.
 
-A number stands in its sentence as <!--n NAME-->1 to 3<!--/n-->.  A comment on the same page says
+A number stands in its sentence, not first in a line (Markdown takes what begins with a comment for
+HTML), as <!--n NAME-->1 to 3<!--/n-->.  A comment on the same page says
 where it comes from, a line for each NAME (a line that begins with a space goes on):
 
     <!-- numbers
@@ -59,6 +60,8 @@ def fill(path, text, make_table):
     marked = {mark[2] for mark in MARK.finditer(text)}
     if marked ^ rules.keys():
         raise Malformed(f"{path}: a number without its rule, or a rule without: {sorted(marked ^ rules.keys())}")
+    if first := re.search(r"(?m)^ *<!--n (\S+)-->", text):
+        raise Malformed(f"{path}: number '{first[1]}' is first in its line")
     texts = {}
     for name, rule in rules.items():
         try:
