@@ -25,11 +25,20 @@ listed() {
 
 # headers FILE: stage 5's that it includes, and that these include.
 headers() {
-    sed -n 's/^#include "\(.*\)"/\1/p' "$1" | while read -r name; do
-        for room in "${1%/*}" 05_flash_cuda common/core; do
-            [ ! -f "$room/$name" ] || { echo "$room/$name"; headers "$room/$name"; break; }
-        done
-    done | sort -u
+    awk -v name="$1" 'BEGIN {
+        for (file[n = 1] = name; i++ < n;) {
+            split(file[i] "|05_flash_cuda/|common/core/", room, "|")
+            sub(/[^\/]*$/, "", room[1])
+            while ((getline line < file[i]) > 0) {
+                if (line !~ /^#include "/) continue
+                split(line, part, "\"")
+                for (r = 1; r <= 3; r++)
+                    if ((getline < (path = room[r] part[2])) >= 0) break
+                close(path)
+                if (r <= 3 && !seen[path]++) print file[++n] = path
+            }
+        }
+    }'
 }
 
 old= new= asides=05_flash_cuda/hopper/asides
@@ -119,8 +128,7 @@ END {
 }' "$old" "$new"
 
 case $new in 05_flash_cuda/*/*)
-    came=$({ headers "$old"; headers "$old"; headers "$new"; } |
-        awk '{ n[$0]++ } END { for (f in n) if (n[f] == 1) print f }' | sort | while read -r f; do
+    came=$({ headers "$old"; headers "$old"; headers "$new"; } | sort | uniq -u | while read -r f; do
         printf ' %s (%d)' "${f##*/}" "$(wc -l <"$f")"
     done)
     [ -z "$came" ] || echo "  headers$came lines" ;;
