@@ -60,7 +60,7 @@ def fill(path, text, make_table):
     marked = {mark[2] for mark in MARK.finditer(text)}
     if marked ^ rules.keys():
         raise Malformed(f"{path}: a number without its rule, or a rule without: {sorted(marked ^ rules.keys())}")
-    if first := re.search(r"(?m)^ *<!--n (\S+)-->", text):
+    if first := re.search(r"(?m)^ *<!--n ([\w-]+)-->", text):
         raise Malformed(f"{path}: number '{first[1]}' is first in its line")
     texts = {}
     for name, rule in rules.items():
