@@ -315,8 +315,8 @@ static __device__ __forceinline__ void hide(float (&p)[C::Br / 2], const struct 
     }
 }
 
-/* ds = p (dp - D), in dp, which has D in it.  Where p = 0 is hidden dp is finite, as q, k, v and do
- * are. */
+/* ds = p (dp - D), in dp, which has D in it.  A step hides what it has hidden in p once more in ds:
+ * do . v of finite bfloat16 numbers may be infinite, and 0 times infinity is NaN. */
 template <class C>
 static __device__ __forceinline__ void gradients_of_scores(float (&dp)[C::Br / 2],
                                                            const float (&p)[C::Br / 2])
