@@ -184,7 +184,7 @@ def test_four_billion_elements_in_every_kernel(kernel, heads, queries, keys):
     start, beyond element 2^31, beyond 2^32 and at the end."""
     for dtype in (torch.bfloat16, torch.float32):
         q, k, v = problem(heads, queries, 128, keys=(heads, keys, 128), dtype=dtype)
-        call = five_steps.calls.attention_call((q, k, v, *[None] * 5), 0, 0, False, -1, -1, 0.0, 0.0, False)
+        call = five_steps.calls.attention_call((q, k, v, *[None] * 5), 0, 0, False, -1, -1, 0.0, 0.0, False, False, False)
         call.fields["kernel"] = kernel.encode()
         try:
             o, _ = call.compute()

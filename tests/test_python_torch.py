@@ -189,7 +189,7 @@ def test_opcheck():
     from five_steps import torch_operations as t
     q, cache = tensors((2, 3, 8), (2, 3, 4, 8))
     table = torch.tensor([[0], [1]]).int()
-    torch.library.opcheck(t._decode, (q, cache, cache, table, None, None, None, 3, -1, 0.0, 0.0, False))
+    torch.library.opcheck(t._decode, (q, cache, cache, table, None, None, None, 3, -1, 0.0, 0.0, True, False))
 
 
 def test_compiled_without_a_graph_break():

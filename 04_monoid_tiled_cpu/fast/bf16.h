@@ -277,7 +277,7 @@ static void tiles_end(void);
 /* A step of a decoder is folded row by row in float: v^T would be packed for one use of it. */
 static int decodes(const struct problem *p)
 {
-    return plan_of(p).group * p->seqlen_q <= DECODE_ROWS;
+    return !p->invariant && plan_of(p).group * p->seqlen_q <= DECODE_ROWS;
 }
 
 static size_t bf16_workspace(const struct problem *p)

@@ -24,6 +24,11 @@
  * merged in order.  The number of parts depends on the shape alone, so the number of
  * threads changes no bit of the result.
  *
+ * Nothing else does where the problem asks for invariant bits.  Blocks and spans end at multiples
+ * of their size, counted from the sequence's first key, whatever pages there are; spans are merged
+ * in order.  A key that a query does not see weighs 0, which changes no sum.  Each query's m is the
+ * maximum of its own scores so far.
+ *
  * tiled.c (float) and bf16.h include this file.  They give it, beside what plan.h asks for:
  *     LOG2_M, NATURAL_M     log2 and ln of what one more in m means: m counts powers of it
  *     MOST_M                beyond such an m, rows are computed again alone
@@ -80,8 +85,8 @@ static void add_bias(const struct problem *p, const struct arrays *a, const stru
     }
 }
 
-/* Multiplies by unit, adds the bias, hides what is masked (-INFINITY, whatever was computed), and
- * changes to units of m.
+/* Multiplies by unit, adds the bias in units of m, and hides what is masked (-INFINITY, whatever was
+ * computed).
  *   s (n, PANEL)  scores of keys j0 .. j0 + n - 1 for rows row .. row + n_rows - 1 */
 static void mask_scores(const struct problem *p, const struct arrays *a,
                         const struct plan *plan, const struct tile *t, size_t row,
@@ -96,7 +101,7 @@ static void mask_scores(const struct problem *p, const struct arrays *a,
     if (p->has_bias) {
         add_bias(p, a, plan, t, row, n_rows, j0, n, unit, s);
         unit = 1;
-    } else unit *= LOG2E / LOG2_M;
+    }
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < PANEL; i += LANES) {
             vfloat hidden = vset(-INFINITY), at = vset((float)j);
@@ -165,11 +170,11 @@ static float panel_scores(const struct problem *p, const struct arrays *a,
         cap_scores(w->s, n * PANEL, unit, p->softcap);
         unit = 1;
     }
-    if (p->has_bias || keys->j < sight->all.first || keys->j + n > sight->all.end ||
-        !(unit > FLT_MIN)) { /* -INFINITY times 0 would be NaN */
-        mask_scores(p, a, plan, t, panel->row, panel->n_rows, keys->j, n, unit, w->s);
-        unit = 1;
-    } else unit *= LOG2E / LOG2_M;
+    int now = p->has_bias || !(unit > FLT_MIN); /* -INFINITY times 0 would be NaN */
+    if (!p->has_bias) unit *= LOG2E / LOG2_M;
+    if (now || keys->j < sight->all.first || keys->j + n > sight->all.end)
+        mask_scores(p, a, plan, t, panel->row, panel->n_rows, keys->j, n, now ? unit : 1, w->s);
+    if (now) unit = 1;
     for (size_t x = n * PANEL; x < round_up(n, KEY_STEP) * PANEL; x++) w->s[x] = -INFINITY;
     return unit;
 }
@@ -196,7 +201,8 @@ static void fold_panel(const struct problem *p, const struct arrays *a,
     float sum[PANEL], *correction = w->correction, *m = panel->m, *l = panel->l;
     for (size_t r = 0; r < PANEL; r++) correction[r] = 1;
     float unit = panel_scores(p, a, plan, t, panel, keys, n, w);
-    if (some_unit(m, n_rows)) raise_reference(w->s, n, n_rows, unit, m, correction);
+    if (p->invariant || some_unit(m, n_rows))
+        raise_reference(w->s, n, n_rows, unit, m, correction);
     if (!weights(w->s, whole, n_rows, unit, m, sum)) {
         panel_scores(p, a, plan, t, panel, keys, n, w);
         raise_reference(w->s, n, n_rows, unit, m, correction);
@@ -219,7 +225,7 @@ static void fold_tile(const struct problem *p, const struct arrays *a, const str
     }
     pack_queries(p, a, plan, t, w);
     for (size_t j = begin / KEY_STEP * KEY_STEP, n; j < end; j += n) {
-        struct keys keys = block_of_keys(p, a, plan, t, j, smaller(end - j, Bc), w);
+        struct keys keys = block_of_keys(p, a, plan, t, j, smaller(end - j, Bc - j % Bc), w);
         n = keys.n;
         for (size_t row = 0; row < t->n_rows; row += PANEL)
             fold_panel(p, a, plan, t, &panels[row / PANEL], &keys, x, w);
@@ -301,6 +307,8 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
         float sink = p->has_sinks ? a->sinks[q.h] : -INFINITY;
         int beyond = fabsf(s.m) > MOST_M && s.m != -INFINITY;
         if (beyond || !all_finite(sum, p->head_dim_v)) s = row_alone(p, a, plan, t, r, sum);
+        for (size_t c = 0; p->invariant && c < p->head_dim_v; c++)
+            sum[c] += 0; /* -0 or 0 depends on the products with weights of 0 */
         if (sink != -INFINITY && !isnan(s.l)) {
             struct se with_sink = se_merge(s, se_lift(sink));
             factor = s.m == -INFINITY ? 0 : se_factor(s.m, with_sink.m);

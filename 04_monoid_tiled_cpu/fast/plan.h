@@ -67,6 +67,13 @@ static struct plan plan_of(const struct problem *p)
     plan.tiles = p->batch * tiles_of(plan.group, p->seqlen_q);
     if (p->packed) plan.tiles = plan.group * p->total_q / Br + p->batch;
     plan.tiles *= p->heads_kv;
+    if (p->invariant) { /* each span a part, or all of them one: these have the same bits */
+        size_t spans = (p->seqlen_k + CHAIN_KEYS - 1) / CHAIN_KEYS;
+        int apart = plan.tiles < ENOUGH_TASKS && plan.tiles * spans < 8 * ENOUGH_TASKS;
+        plan.parts = apart && spans ? spans : 1;
+        plan.part_keys = apart ? CHAIN_KEYS : p->seqlen_k;
+        return plan;
+    }
     if (plan.tiles && plan.tiles < ENOUGH_TASKS) {
         plan.parts = (ENOUGH_TASKS + plan.tiles - 1) / plan.tiles;
         size_t most = (p->seqlen_k + LEAST_PART - 1) / LEAST_PART;

@@ -13,6 +13,7 @@ size_t widened_workspace(const struct problem *p);
     .group = IN_FAST, .device = ON_CPU, .types = (set), .max_score = INFINITY,             \
     .masked_rows = 1, .isolates_v = 1,                                                     \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |    \
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |   \
+                WITH_INVARIANT
 
 #endif

@@ -26,13 +26,16 @@
 #define DECODE_FLOATS 2   /* so many query rows instead of DECODE_ROWS where keys are floats */
 #define MOST_STEPS 128    /* terms of one sum of the product: more in turn err more */
 
+/* Do blocks of keys go over the ends of pages? */
+static int joins_pages(const struct problem *p) { return p->invariant && p->page_size; }
+
 /* qt (head_dim, PANEL) of each panel, s (Bc, PANEL), v (Bc, cols), correction (PANEL), and of
- * 16 bits k (Bc, head_dim). */
+ * 16 bits or pages that are joined k (Bc, head_dim). */
 struct scratch { float *qt, *s, *v, *correction, *k; };
 
 static size_t scratch_floats(const struct problem *p, const struct plan *plan)
 {
-    size_t k = p->dtype == F32 ? 0 : Bc * p->head_dim;
+    size_t k = p->dtype == F32 && !joins_pages(p) ? 0 : Bc * p->head_dim;
     return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols + k;
 }
 
@@ -92,15 +95,20 @@ static struct keys block_of_keys(const struct problem *p, const struct arrays *a
                                  const struct plan *plan, const struct tile *t, size_t j,
                                  size_t most, struct scratch *w)
 {
-    struct keys keys = keys_from(p, a, t, j, most);
+    struct keys keys = keys_from(p, a, t, j, most), block = keys;
     size_t d = p->head_dim, cols = plan->cols;
-    if (p->dtype != F32) {
-        keys.k = as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k, d);
-        keys.k_stride = d;
-    } else if (cols == p->head_dim_v) return keys;
-    keys.v = as_floats(p->dtype, keys.v, keys.v_stride, keys.n, p->head_dim_v, w->v, cols);
-    keys.v_stride = cols;
-    return keys;
+    int copies_k = p->dtype != F32 || joins_pages(p);
+    if (!copies_k && cols == p->head_dim_v) return keys;
+    for (block.n = 0;; keys = keys_from(p, a, t, j + block.n, most - block.n)) {
+        size_t at = block.n;
+        if (copies_k) as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k + at * d, d);
+        as_floats(p->dtype, keys.v, keys.v_stride, keys.n, p->head_dim_v, w->v + at * cols, cols);
+        block.n += keys.n;
+        if (!joins_pages(p) || block.n == most) break;
+    }
+    if (copies_k) block.k = w->k, block.k_stride = d;
+    block.v = w->v, block.v_stride = cols;
+    return block;
 }
 
 /* s (n, PANEL) = k . qt: scores transposed, for the queries of a panel. */
@@ -162,7 +170,7 @@ static void fold_keys(const struct problem *p, const struct arrays *a, const str
                       struct scratch *w)
 {
     size_t most = p->dtype == F32 ? DECODE_FLOATS : DECODE_ROWS;
-    int decode = plan->group * t->s.seqlen_q <= most;
+    int decode = !p->invariant && plan->group * t->s.seqlen_q <= most;
     memset(x->o, 0, (decode ? t->n_rows : round_up(t->n_rows, PANEL)) * plan->cols * sizeof(float));
     (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
 }

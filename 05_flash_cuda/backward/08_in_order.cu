@@ -247,7 +247,7 @@ static struct cost cost(const struct problem *p) { return gradient_cost(p, 128);
 
 static int yields(const struct problem *p)
 {
-    return !is_faster_in_order(p);
+    return !p->deterministic && !is_faster_in_order(p);
 }
 
 GPU_VARIANT(gradient_in_order) = {

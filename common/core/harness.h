@@ -44,7 +44,8 @@ enum feature {
     WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
     WITH_BIAS_STRIDES = 1 << 11, /* a bias for each batch or head, or one that repeats */
     WITH_LENGTHS = 1 << 12,   /* sequences that use the first keys of those that are there */
-    FEATURES_END = 1 << 13
+    WITH_INVARIANT = 1 << 13, /* bits of a query that depend on its keys alone */
+    FEATURES_END = 1 << 14
 };
 
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a

@@ -84,6 +84,9 @@ struct problem {
      * such as ALiBi's).  Without has_bias_strides: bias [seqlen_q, seqlen_k] for all heads. */
     int has_bias_strides;
     struct strides bias_strides;
+    int deterministic;      /* every sum in a fixed order: the same bits in every run */
+    int invariant;          /* the bits of a query depend on itself and its keys alone: not on other
+                             * queries, pages, threads, or how keys are dealt out */
 };
 
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the

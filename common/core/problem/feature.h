@@ -33,7 +33,8 @@ static inline int has_strides(const struct problem *p)
     X(WITH_STRIDES, has_strides(p), "strides")                                            \
     X(WITH_BIAS_STRIDES, p->has_bias && p->has_bias_strides,                              \
       "a bias of each batch or head")                                                     \
-    X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")
+    X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
+    X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")
 #define FEATURE_COUNT(bit, condition, words) + 1
 static_assert(FEATURES_END == 1 << (0 FEATURES(FEATURE_COUNT)), "each feature has its line");
 

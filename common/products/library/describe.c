@@ -155,6 +155,7 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     g->batch = p->batch, g->heads_q = p->heads_q, g->heads_kv = p->heads_kv;
     g->seqlen_q = p->seqlen_q, g->seqlen_k = p->seqlen_k;
     g->head_dim = p->head_dim, g->head_dim_v = p->head_dim_v;
+    g->deterministic = p->deterministic != 0, g->invariant = p->invariant != 0;
     r->isolate_v = p->isolate_v;
     r->theirs = (struct arrays){
         .q = p->q, .k = p->k, .v = p->v, .bias = p->bias, .sinks = p->sinks,

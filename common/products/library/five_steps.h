@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.5.0"
+#define FIVE_STEPS_VERSION "1.6.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
 enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
@@ -125,6 +125,14 @@ struct five_steps_attention_problem {
      * seqlen_k, or of its pages; causal and window are aligned at their end.  Not with packed
      * sequences.  On the problem's device; the CPU checks them. */
     const int *seqlens_k;    /* [batch] */
+
+    /* Since 1.6.  deterministic = 1: every sum in a fixed order, so all runs give the same bits.  The
+     * gradient on a GPU asks for it; all else does so anyway.
+     * invariant = 1, of attention: the bits of a query's o and lse depend on the query and on its
+     * keys alone, not on the batch, other queries, strides, pages, or the number of threads.  So
+     * decoding gives the bits of a prefill, whole or in chunks.  On one kind of machine, and while
+     * no hidden value is NaN or infinite. */
+    int deterministic, invariant;
 };
 
 /* Softmax of each row. */

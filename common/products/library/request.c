@@ -59,6 +59,7 @@ static const char *refusal(struct request *r, const struct variant *v)
     unsigned missing = problem_features(&p) & ~v->supports;
     if (missing) return feature_text(missing);
     if (r->isolate_v && !v->isolates_v) return "isolate_v";
+    if (p.deterministic && v->in_any_order) return "sums in a fixed order (deterministic)";
     const char *lacking = v->lacks ? v->lacks() : NULL;
     if (lacking)
         snprintf(r->text, sizeof r->text, "this machine: it lacks %s", lacking);

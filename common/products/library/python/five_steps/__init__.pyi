@@ -20,6 +20,7 @@ def attention(
     bias: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
     layout: str = "bhld", return_lse: Literal[False] = False, max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
+    deterministic: bool = False, invariant: bool = False,
 ) -> Array: ...
 @overload
 def attention(
@@ -28,6 +29,7 @@ def attention(
     bias: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
     layout: str = "bhld", return_lse: Literal[True], max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
+    deterministic: bool = False, invariant: bool = False,
 ) -> Tuple[Array, Array]: ...
 def append(
     k_new: Array, v_new: Array, k_pages: Array, v_pages: Array, page_table: Optional[Array],
@@ -40,6 +42,7 @@ def decode(
     sinks: Optional[Array] = None, alibi_slopes: Optional[Array] = None, layout: str = "heads_first",
     max_seqlen_k: Optional[int] = None, k_new: Optional[Array] = None, v_new: Optional[Array] = None,
     return_lse: Literal[False] = False, out: Optional[Array] = None,
+    deterministic: bool = False, invariant: bool = False,
 ) -> Array: ...
 @overload
 def decode(
@@ -48,6 +51,7 @@ def decode(
     sinks: Optional[Array] = None, alibi_slopes: Optional[Array] = None, layout: str = "heads_first",
     max_seqlen_k: Optional[int] = None, k_new: Optional[Array] = None, v_new: Optional[Array] = None,
     return_lse: Literal[True], out: Optional[Array] = None,
+    deterministic: bool = False, invariant: bool = False,
 ) -> Tuple[Array, Array]: ...
 def scaled_dot_product_attention(
     query: Array, key: Array, value: Array, attn_mask: Optional[Array] = None, dropout_p: float = 0.0,

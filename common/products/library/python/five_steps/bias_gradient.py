@@ -31,7 +31,7 @@ def _scores_gradient(rows, k, v, bias, hidden, softcap, scale):
 
 def bias_gradient(given, d_lse, bias, options):
     """given: d_o, o, lse, q, k, v, heads before rows; options: those of the operator."""
-    *_, softcap, scale, _ = options
+    softcap, scale = options[5:7]
     d_o, o, lse, q, k, v = (a[(None,) * ((3 if i == 2 else 4) - a.ndim)] for i, a in enumerate(given))
     batch, heads, n, width = q.shape
     kv, keys, block = k.shape[1], k.shape[2], max(1, BLOCK // max(1, heads * k.shape[2]))

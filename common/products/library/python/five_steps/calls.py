@@ -198,7 +198,7 @@ def _sizes(**arrays):
 
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
-                   rows_first, out=None):
+                   invariant, deterministic, rows_first, out=None):
     """arrays: q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k.  rows_first: the rows
     lie before the heads; a max_seqlen of 0 is found from the prefix sums."""
     names = ("q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k")
@@ -216,7 +216,7 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     if given["cu_seqlens_q"] is not None:
         ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
     call.keep_rows(**views)
-    f.update(score_fields(causal, left, right, softcap, scale))
+    f.update(score_fields(causal, left, right, softcap, scale, invariant, deterministic))
     call.sinks(given["sinks"])
     call.bias(given["bias"])
     call.alibi(given["alibi_slopes"], ahead)
@@ -244,7 +244,7 @@ def _packed(call, sums_q, sums_k, longest_q, longest_k):
     return lengths[1] - lengths[0]
 
 
-def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
+def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, out=None):
     """arrays: q, k, v, page_table (None: sequence b has page b alone), sinks, alibi_slopes, and the
     number of keys of each sequence, or None where all have seqlen_k; else seqlen_k is the most."""
     names = ("q", "k_pages", "v_pages", "page_table", "sinks", "alibi_slopes", "seqlen_k")
@@ -280,7 +280,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, pages_first, out=None):
         call.keep("seqlens_k", call.integers("seqlen_k", lengths, (batch,)))
     queries = f["seqlen_q"]
     call.keep_rows(q=view(q), k=k, v=v)
-    f.update(score_fields(queries > 1, left, -1, softcap, scale))
+    f.update(score_fields(queries > 1, left, -1, softcap, scale, invariant))
     call.sinks(sinks)
     call.alibi(slopes, (seqlen_k if lengths is None else lengths) - queries)
     call.results((*q.shape[:-1], f["head_dim_v"]), out, view, (batch, f["heads_q"], queries))

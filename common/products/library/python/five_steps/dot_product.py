@@ -11,8 +11,8 @@ BLOCK = 1 << 24  # scores that are dropped at once
 
 def _attention(q, k, v, mask, scale, window):
     """o and lse of attention() with these options."""
-    arrays, given = (q, k, v, mask, None, None, None, None), (False, scale, window, None, "bhld", None, None)
-    return compute(arrays, given, True, None)
+    given = False, scale, window, None, "bhld", None, None, False, False
+    return compute((q, k, v, mask, None, None, None, None), given, True, None)
 
 
 def _folded(arrays, mask, gqa):

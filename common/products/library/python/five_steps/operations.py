@@ -18,7 +18,8 @@ def torch_operations():
 
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
               bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld", return_lse=False,
-              max_seqlen_q=None, max_seqlen_k=None, alibi_slopes=None, out=None):
+              max_seqlen_q=None, max_seqlen_k=None, alibi_slopes=None, out=None, deterministic=False,
+              invariant=False):
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
@@ -43,6 +44,10 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     max_seqlen_q, max_seqlen_k: the longest sequences, or more.  Without them the host reads the
     prefix sums, and on a GPU waits for them.
     out: where o is written; it overlaps no input.
+    deterministic: the gradient's sums have a fixed order too, so all runs give the same bits; so it is
+    under torch.use_deterministic_algorithms(True) as well.
+    invariant: the bits of a query's result depend on the query and its keys alone: not on the batch,
+    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
@@ -56,7 +61,7 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     ((1, 4, 3, 2), [1.0, 1.0], (1, 4, 3))
     """
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
-    given = causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k
+    given = (causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic)
     if is_tensor(q):
         o, lse = torch_operations().attention(arrays, given, bool(return_lse), out)
     else:
@@ -111,7 +116,7 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
 
 def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
            sinks=None, alibi_slopes=None, layout="heads_first", max_seqlen_k=None, k_new=None,
-           v_new=None, return_lse=False, out=None):
+           v_new=None, return_lse=False, out=None, deterministic=False, invariant=False):
     """Attention of the newest queries of each sequence to its keys, which lie in pages.
 
     q [batch, heads_q, head_dim], or [batch, n, heads_q, head_dim] for n new queries per sequence,
@@ -123,8 +128,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     seqlen_k: the number of keys of every sequence, or of each, [batch].  max_seqlen_k: the most, or
     more; without it a call on a GPU takes what the pages hold.
     k_new, v_new [batch, n, heads_kv, ...]: written into the pages first, behind seqlen_k keys.
-    window=w: a query sees the w keys before its own only.  scale, softcap, sinks, alibi_slopes, out
-    as in attention().
+    window=w: a query sees the w keys before its own only.  scale, softcap, sinks, alibi_slopes, out,
+    invariant as in attention(); deterministic is always so.
 
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
     float32.  On a GPU neither the table nor the lengths are checked.  Raises FiveStepsError for
@@ -135,7 +140,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     >>> five_steps.decode(q, pages, pages, page_table, lengths)[:, 0, 0].tolist()
     [1.0, 1.0]
     """
-    given = scale, window, softcap, layout
+    del deterministic
+    given = scale, window, softcap, layout, invariant
     if is_tensor(q) and out is None and alibi_slopes is None and k_new is None:
         results = torch_operations().repeated_decode(
             (q, k_pages, v_pages, page_table, sinks), seqlen_k, max_seqlen_k, given, bool(return_lse))

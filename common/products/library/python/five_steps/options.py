@@ -49,13 +49,15 @@ def score_options(causal, scale, window, softcap):
             0.0 if scale is None else real("scale", scale, SCALE))
 
 
-def score_fields(causal, left, right, softcap, scale):
-    """The same as fields of the problem."""
+def score_fields(causal, left, right, softcap, scale, invariant, deterministic=False):
+    """The same as fields of the problem, and what is promised of the bits."""
     return {"causal": causal, "window": (left, right) != (-1, -1), "window_left": left,
-            "window_right": right, "softcap": softcap, "scale": scale}
+            "window_right": right, "softcap": softcap, "scale": scale, "invariant": invariant,
+            "deterministic": deterministic}
 
 
-def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k):
+def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k,
+                      invariant, deterministic):
     """What a caller gave beside the arrays, checked: the rest of attention_call()'s arguments."""
     q, sums_q, sums_k = arrays[0], *arrays[6:]
     if layout not in ("bhld", "blhd"):
@@ -69,13 +71,14 @@ def attention_options(arrays, causal, scale, window, softcap, layout, max_seqlen
                              "layout 'blhd' needs [seqlen, heads, head_dim] or [batch, seqlen, "
                              "heads, head_dim]")
     return (whole("max_seqlen_q", max_seqlen_q or 0, 0), whole("max_seqlen_k", max_seqlen_k or 0, 0),
-            *score_options(causal, scale, window, softcap), rows_first)
+            *score_options(causal, scale, window, softcap), bool(invariant), bool(deterministic),
+            rows_first)
 
 
-def decode_options(scale, window, softcap, layout):
+def decode_options(scale, window, softcap, layout, invariant=False):
     """What a caller gave beside the arrays, checked: the rest of decode_call()'s arguments."""
     if layout not in ("heads_first", "pages_first"):
         raise FiveStepsError(f"layout is '{layout}'; give 'heads_first' or 'pages_first'")
     left = -1 if window is None else whole("window", window, 0)
     _, left, _, softcap, scale = score_options(False, scale, (left, -1), softcap)
-    return left, softcap, scale, layout == "pages_first"
+    return left, softcap, scale, bool(invariant), layout == "pages_first"

@@ -113,13 +113,13 @@ def _described(arrays, given):
     if k is None or v is None or slopes is not None:
         raise General
     packed, fields = sums_q is not None, ()
-    if not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:]))):
+    if not _WHOLE.issuperset(map(type, (*(given[2] or ()), *given[5:7]))):
         raise General
     order = ROWS_HEADS if packed or given[4] == "blhd" else HEADS_ROWS
     ready = _ready.get((given, packed))
     if ready is None:
         options = attention_options(arrays, *given)
-        ready = _prepare((given, packed), (*given[:2], *(given[2] or ()), *given[3:]), *options[2:7])
+        ready = _prepare((given, packed), (*given[:2], *(given[2] or ()), *given[3:]), *options[2:9])
     if sinks is not None:
         fields += _array("sinks", sinks, q.shape[-2:-1] if order == ROWS_HEADS else q.shape[-3:-2], q,
                          torch.float32)
@@ -127,7 +127,7 @@ def _described(arrays, given):
         bias, more = _bias(bias, q, k, order)
         fields += more
     if packed:
-        longest_q, longest_k = given[5:]
+        longest_q, longest_k = given[5:7]
         if not longest_q or not longest_k or bias is not None:  # a bias has the longest's sizes
             raise General
         fields += _array("cu_seqlens_q", sums_q, sums_k.shape[:1], q)

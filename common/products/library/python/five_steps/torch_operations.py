@@ -69,7 +69,8 @@ def _refuse_second(_ctx, *_):
 _ARRAYS = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? alibi_slopes, "
            "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k")
 _OPTIONS = ("SymInt max_seqlen_q, SymInt max_seqlen_k, bool causal, SymInt window_left, "
-            "SymInt window_right, float softcap, float scale, bool rows_first")
+            "SymInt window_right, float softcap, float scale, bool invariant, bool deterministic, "
+            "bool rows_first")
 
 
 def _turned(a, rows_first):
@@ -79,9 +80,9 @@ def _turned(a, rows_first):
 
 def _given(options):
     """What a caller would have given beside the arrays for these options."""
-    longest_q, longest_k, causal, left, right, softcap, scale, rows_first = options
+    longest_q, longest_k, causal, left, right, softcap, scale, *promised, rows_first = options
     return (causal, scale or None, (left, right), softcap or None, "blhd" if rows_first else "bhld",
-            longest_q, longest_k)
+            longest_q, longest_k, *promised)
 
 
 @_operator("attention", f"{_ARRAYS}, {_OPTIONS}", "Tensor, Tensor")
@@ -97,8 +98,10 @@ def _(q, k, v, *options):
 
 
 def _compute_gradients(d_o, o, lse, *call):
-    """dq, dk, dv and dsinks (or nothing in it)."""
+    """dq, dk, dv and dsinks (or nothing in it).  A gradient that is not in a fixed order cannot keep
+    what a forward pass promised of its bits."""
     rows_first, q, k, v, sinks = call[-1], *call[:3], call[4]
+    call = *call[:-3], False, any(call[-3:-1]) or torch.are_deterministic_algorithms_enabled(), rows_first
     if sinks is not None and not _turned(k, rows_first).shape[-2]:  # no keys: lse is the sink
         big_d = torch.where(lse > -torch.inf, _turned(d_o * o, rows_first).sum(-1).float(), 0)
         return (*map(torch.zeros_like, (q, k, v)), -big_d.transpose(-2, -1).reshape(-1, len(sinks)).sum(0))
@@ -189,7 +192,7 @@ def _attention_gradient(ctx, d_o, d_lse):
     given = d_o, o, lse, q, k, v, bias, sinks, *more
     plain = not torch.is_grad_enabled() and _is_plain(given)
     dq, dk, dv, d_sinks = (_compute_gradients if plain else _gradients)(*given, *options)
-    return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 11)
+    return (dq, dk, dv[..., :width], d_bias, None if sinks is None else d_sinks, *[None] * 13)
 
 
 _attention_once = _differentiable(_attention, _save_attention, _attention_gradient)
@@ -271,7 +274,7 @@ _merge_once = _differentiable(_merge, _save_merge, _merge_gradient)
 
 @_operator("decode", "Tensor q, Tensor k_pages, Tensor v_pages, Tensor? page_table, Tensor? sinks, "
            "Tensor? alibi_slopes, Tensor? seqlens_k, SymInt seqlen_k, SymInt window_left, "
-           "float softcap, float scale, bool pages_first", "Tensor, Tensor")
+           "float softcap, float scale, bool invariant, bool pages_first", "Tensor, Tensor")
 def _decode(*call):
     o, lse = decode_call(call[:7], *call[7:]).compute()
     return o, lse.contiguous()
