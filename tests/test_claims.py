@@ -135,7 +135,7 @@ def peaks(number, *words):
 
 @pytest.mark.parametrize("number", WORKSPACE)
 def test_workspace_is_what_the_lesson_says(number):
-    """Floats: S and P; nothing; sqrt(n) scores and a row of o; tiles."""
+    """Floats: S and P; nothing; sqrt(n) scores and a row of o; tiles and the sums of their span."""
     peak = peaks(number, "--seqlen-q", N)
     assert {name: peak[name] // 4 for name in WORKSPACE[number]} == WORKSPACE[number]
 
