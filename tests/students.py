@@ -14,12 +14,12 @@ from source import exercises  # noqa: E402
 EXERCISES = {x.name: x for x in exercises()}
 TOOLS = types.SimpleNamespace(
     build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off", strict=False,
-    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -Wno-unknown-pragmas", libs="-lm -lpthread")
+    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -Wno-unknown-pragmas", nvcc="", libs="-lm -lpthread")
 
 
 def tool_words(tools=TOOLS):
     """For a command line."""
-    return [f"--{name}={vars(tools)[name]}" for name in ("build", "cc", "cxx", "libs")]
+    return [f"--{name}={vars(tools)[name]}" for name in ("build", "cc", "cxx", "nvcc", "libs")]
 
 
 # name: (exercise, what stood there, what stands there now, family that must fail)

@@ -126,7 +126,7 @@ def test_seed_decides_the_hidden_cases_and_nothing_that_students_see(tmp_path):
 
 
 def test_slides_are_short_and_their_figures_exist(place):
-    run(sys.executable, ROOT / "common/products/course/slides.py", place)
+    run(sys.executable, ROOT / "common/products/book/slides.py", place)
     for number in range(1, 6):
         deck = (place / f"session_{number}.md").read_text(encoding="utf-8")
         pages = deck.split("\n---\n")

@@ -1,5 +1,7 @@
 """The judge of the exercises: right answers get all points, mistakes are seen by the family of cases
 that is about them, and mischief gets nothing and stops nobody (tests/students.py)."""
+import pathlib
+import shutil
 import sys
 
 import numpy as np
@@ -87,6 +89,44 @@ def test_compiler_names_the_line_of_the_student(judge):
     assert f"online_step.c:{line}:" in verdict(judge, "online_step", text).why
     found = verdict(judge, "online_step", text.replace("float m_new = y", "arived(1); float m_new = x"))
     assert "implicit declaration of function" in found.why and "arived" in found.why
+
+
+@pytest.mark.parametrize("what,fails", [
+    ("slow", ["gpu_speed_10"]), ("one_element", ["gpu", "gpu_speed_5", "gpu_speed_10"]), ("crash", ["gpu", "gpu_speed_5", "gpu_speed_10"]),
+])
+def test_what_a_gpu_answers_is_compared_and_its_share_counts(judge, monkeypatch, what, fails):
+    """A GPU of our own making: the judge hands it inputs, and no answers."""
+    def answers(folder, source, q, k, v, causal, splits, shared, scale):
+        assert source == "a5_fused.cu" and (folder / source).exists() and shared <= 20480
+        if what == "crash":
+            raise child.Wrong("on the GPU: an illegal memory access was encountered (cuEventSynchronize)")
+        found = [cases.attend(*h, None, causal, scale)[:2] for h in zip(q, k, v)]
+        if what == "one_element": found[1][0][3, 7] += 1e-3
+        return {"o": [x for x, _ in found], "lse": [x for _, x in found], "share": 7}
+    monkeypatch.setattr(judge, "nvcc", "nvcc")
+    monkeypatch.setattr(judge, "on_gpu", answers)
+    found = verdict(judge, "a5_fused", solution("a5_fused"))
+    assert [x for x, right in found.families().items() if not right] == fails
+    assert what != "slow" or found.shares == {"gpu_speed_5": 7, "gpu_speed_10": 7}
+    monkeypatch.setattr(judge, "nvcc", "")
+    found = verdict(judge, "a5_fused", solution("a5_fused"))
+    assert found.right and "gpu" not in found.families() and "on the CPU alone" in found.notes[0]
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc")
+def test_nvcc_compiles_kernels_in_the_jail_and_a_gpu_that_fails_is_that_students_alone(judge, monkeypatch):
+    monkeypatch.setattr(judge, "nvcc", shutil.which("nvcc"))
+    monkeypatch.setattr(judge, "toolchains", {pathlib.Path(judge.nvcc).resolve().parents[1]})
+    monkeypatch.setattr("gpu.architecture", lambda: "sm_90")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # also where there is a GPU
+    said = {}
+    for name, text in (("right", solution("a5_fused")), ("host", solution("a5_fused").replace(
+            "merge(struct arguments a)\n{", "merge(struct arguments a)\n{\n    head_of_all();").replace(
+                'extern "C" __global__ void merge', "static void head_of_all(void) {}\nextern \"C\" __global__ void merge"))):
+        found = verdict(judge, "a5_fused", text)
+        said[name] = next(str(wrong) for case, wrong in found.failed if case.on_gpu)
+        assert [x for x, right in found.families().items() if not right] == ["gpu", "gpu_speed_5", "gpu_speed_10"]
+    assert said["right"].startswith("on the GPU: ") and "does not compile: a5_fused.cu(" in said["host"], said
 
 
 def functions_of(text):

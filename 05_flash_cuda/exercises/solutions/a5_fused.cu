@@ -12,14 +12,17 @@
  * What is counted: elements loaded (each key once for each block), pieces of 32 bytes (neighbouring lanes load
  * neighbouring elements), turns of the 32 banks (1 for each access), shared memory (20 KiB, so that four blocks
  * fit on a multiprocessor).  The kernel runs with its threads in three orders: a missing barrier shows.
- * Where you have a GPU: profile one of stage 5's rungs by ncu, and say in your work log which of these four it shows.
+ * Where this machine has a GPU and nvcc, the judge also launches your two kernels there, with fresh numbers each time:
+ * they must be right (gpu) and reach 5 and 10 percent (gpu_speed) of the multiply-adds that this GPU can do when each reads
+ * one operand from shared memory.  A T4, an A100 and an H100 read as much for each of theirs: 32 floats a cycle.
+ * Then profile one of stage 5's rungs by ncu, and say in your work log which of the four counts it shows.
  *
  * Point: cases loaded_once, coalesced, bank_conflicts, occupancy, splits.
  * Time: 12 hours.
  * Hint: all threads of a block reach all barriers, also those of a warp that has no query.
  * Hint: lanes that read k[lane * d + c] with d = 64 all hit one bank.  What does a stride of d + 1 change?
  * Hint: behind the last key the tile holds NaN, and 0 * NaN is NaN.
- * Right or wrong:  make exercise 5 EX=a5_fused      (without a GPU: on the CPU) */
+ * Right or wrong:  make exercise 5 EX=a5_fused */
 #include "harness.h"
 #include "course/kernel.h"
 #include "a4_monoid.c"
@@ -35,7 +38,7 @@ struct arguments {
 };
 
 /* How much shared memory a block takes. */
-static size_t shared_floats(int d, int d_v)
+static __host__ __device__ size_t shared_floats(int d, int d_v)
 {
     /* solution begin */
     return (size_t)(WARPS * d + Bc * (d + 1) + Bc * d_v);
@@ -68,7 +71,7 @@ static __device__ float warp_sum(float x)
 }
 
 /* Queries WARPS (b / splits) and on, for split b % splits of the tiles; b is the block. */
-static __global__ void attention(struct arguments a)
+extern "C" __global__ void attention(struct arguments a)
 {
     shared<float> memory = shared_floats_of(shared_floats(a.d, a.d_v));
     /* solution begin */
@@ -110,7 +113,7 @@ static __global__ void attention(struct arguments a)
 }
 
 /* The parts of a query become its answer: one thread for each query. */
-static __global__ void merge(struct arguments a)
+extern "C" __global__ void merge(struct arguments a)
 {
     int i = (int)(blockIdx.x * 32 + threadIdx.x);
     if (i >= a.n_q) return;

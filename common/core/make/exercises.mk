@@ -25,7 +25,7 @@ $(BUILD)/libharness.a: $(COMMON_O)
 
 TOOLS = --build $(BUILD) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
     --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST) -Wno-unknown-pragmas" \
-    --libs="-lm -lpthread"
+    --nvcc "$(if $(CUDA),$(NVCC))" --libs="-lm -lpthread"
 CLASS = --submissions $(call quoted,$(SUBMISSIONS)) --out $(call quoted,$(OUT)) \
     --ex $(call quoted,$(EX)) --late $(call quoted,$(LATE)) --appeal $(call quoted,$(STUDENT)) $(if $(STRICT),--strict) $(TOOLS)
 
@@ -47,7 +47,7 @@ grade: $(GRADER)
 
 # A deck of plain Markdown for each session, from the lessons.
 slides:
-	$(Q)$(PYTHON) common/products/course/slides.py $(BUILD)/slides
+	$(Q)$(PYTHON) common/products/book/slides.py $(BUILD)/slides
 
 # A course: a repository for students and the instructor's folder beside it (SEED decides what
 # differs from other courses).

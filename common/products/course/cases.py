@@ -17,10 +17,11 @@ INF = np.inf
 
 
 class Case:
-    """play(child): name -> what came; wants: name -> (want, allowed); show: the inputs, by name."""
+    """play(child): name -> what came; wants: name -> (want, allowed); show: the inputs, by name; on_gpu: where
+    there is one."""
 
-    def __init__(self, family, play, wants, show=None):
-        self.family, self.play, self.wants, self.show = family, play, wants, show or {}
+    def __init__(self, family, play, wants, show=None, on_gpu=False):
+        self.family, self.play, self.wants, self.show, self.on_gpu = family, play, wants, show or {}, on_gpu
         self.size = sum(np.size(x) for x in self.show.values())
         shape = "x".join(str(n) for n in np.shape(next(iter(self.show.values()), ())))
         self.name = f"{family}-{shape}" if shape else family

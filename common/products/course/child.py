@@ -37,12 +37,13 @@ class Died(Wrong):
 
 
 class Child:
-    """options: of jail.c.  ceiling(threads): the judge's yardstick, multiply-adds a second.
-    shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
+    """options: of jail.c.  ceiling(threads): the judge's yardstick, multiply-adds a second.  gpu(**inputs): the
+    same kernel on a GPU (Judge.on_gpu).
+    share: percent of a ceiling, where a case measured it.  shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
 
-    def __init__(self, jail, program, folder, options=(), ceiling=None):
-        self.words, self.ceiling = pathlib.Path(folder) / "printed", ceiling
-        self.spent = None  # during a timed call: processor seconds of each thread
+    def __init__(self, jail, program, folder, options=(), ceiling=None, gpu=None):
+        self.words, self.ceiling, self.gpu = pathlib.Path(folder) / "printed", ceiling, gpu
+        self.share, self.spent = None, None  # spent: during a timed call: processor seconds of each thread
         ours, theirs = socket.socketpair()
         with theirs, open(self.words, "wb") as words:
             self.process = subprocess.Popen(

@@ -21,11 +21,9 @@ def of(stage, name):
 
 def report(verdict):
     """Prints what a student wants to know."""
-    if verdict.right:
-        print(f"   passed: all {len(verdict.results)} cases")
-        return
-    why, lines = verdict.in_words()
-    print("\n       ".join([f"   FAILED: {why}", *lines]))
+    why, lines = (f"passed: all {len(verdict.results)} cases", []) if verdict.right else verdict.in_words()
+    print("\n       ".join(["   FAILED: " * (not verdict.right) + "   " * verdict.right + why, *lines, *verdict.notes,
+                           *(f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items())]))
 
 
 def run(options, stage, name):
@@ -62,7 +60,7 @@ def hint(build, exercise):
 
 def add_tools(parser):
     """How submissions are compiled; the make fragments fill it in."""
-    for name in ("cc", "cxx", "libs"):
+    for name in ("cc", "cxx", "nvcc", "libs"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
 

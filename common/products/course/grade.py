@@ -97,6 +97,7 @@ class Grader(Judge):
 
     def mark_of(self, exercise, data, seed, details, parts=None):
         verdict = self.verdict(exercise, data, seed, parts)
+        details = [*details, *verdict.notes]
         if verdict.right:
             return {"marks": exercise.points, "why": "right", "details": details, "failing_families": []}
         why, lines = verdict.in_words()

@@ -8,7 +8,7 @@ import re
 import shutil
 
 HIDDEN = ["tests", ".ci", ".github", "common/products/course/course.py", "common/products/course/handout.py",
-          "common/products/course/slides.py", "notes/exam.md",
+          "common/products/book/slides.py", "notes/exam.md",
           "common/products/course/adapters",
           "common/products/course/pages",
           "notes/instructor.md", "notes/checkpoints.md", "notes/grading.md", "notes/planted_bugs.md",

@@ -6,6 +6,9 @@ and sends it one call at a time (child.py).  A kernel runs under three orders of
 
     judge = Judge(options);  verdict = judge.verdict(exercise, bytes, seed)"""
 import contextlib
+import fcntl
+import functools
+import hashlib
 import os
 import pathlib
 import shlex
@@ -21,12 +24,15 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
 # pylint: disable=wrong-import-position
 import numpy as np  # noqa: E402
 
+import gpu  # noqa: E402
 from child import Child, Died, Wrong  # noqa: E402
 from source import ROOT, fail, parts_of, problems_of  # noqa: E402
 
 COURSE = ROOT / "common/products/course"
 COMPILE_S, MOST_DEATHS, ALL_CASES_S = 30, 12, 30  # processor seconds
+GPU_S, KEPT = 60, 200  # seconds; programs
 ORDERS = ["forward", "backward", "random:7"]
+NO_GPU = "this machine has no GPU with nvcc: judged by the execution on the CPU alone"
 # What `jail --complete` says of this kernel.
 ISOLATION = {0: "memory and two descriptors; the compiler sees no solutions", 1: "none",
              2: "memory and two descriptors; the compiler sees all files"}
@@ -37,10 +43,11 @@ class Shortage(Exception):
 
 
 class Verdict:
-    """why: "" or why nothing was run; log: the compiler's words; results: (case, Wrong or None)."""
+    """why: "" or why nothing was run; log: the compiler's words; results: (case, Wrong or None); shares: of a
+    family that is timed, percent of the ceiling; notes: what else its author should know."""
 
     def __init__(self):
-        self.why, self.log, self.printed, self.results = "", "", "", []
+        self.why, self.log, self.printed, self.results, self.shares, self.notes = "", "", "", [], {}, []
 
     @property
     def failed(self):
@@ -81,12 +88,15 @@ def kill_group(leader):
 
 
 class Judge:
-    """options: build, cc, cxx (commands), libs."""
+    """options: build, cc, cxx, nvcc (commands; nvcc "": kernels are executed on the CPU only), libs."""
 
     def __init__(self, options):
         self.build, self.libs = pathlib.Path(options.build).resolve(), shlex.split(options.libs)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="judge.")).resolve()
         self.cc, self.cxx = shlex.split(options.cc), shlex.split(options.cxx)
+        self.nvcc = options.nvcc if options.nvcc and gpu.architecture() else ""
+        found = [pathlib.Path(x).resolve().parents[1] for x in map(shutil.which, (*self.cc, *self.cxx, self.nvcc)) if x]
+        self.toolchains = {x for x in found if x != pathlib.Path("/usr") and not ROOT.is_relative_to(x)}
         self.include = [f"-I{ROOT}/common/core", f"-I{ROOT}/common/products"]
         self.jail, self.child = str(self.build / "jail"), self.place / "child.o"
         self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
@@ -102,7 +112,7 @@ class Judge:
     def call(self, command, folder, verdict):
         """A compiler in its jail; whether it did its work."""
         read = [x for path in (f"{ROOT}/common/core", COURSE, self.build / "libharness.a",
-                               self.child, "/usr/lib/gcc") for x in ("--read", str(path))]
+                               self.child, "/usr/lib/gcc", *self.toolchains) for x in ("--read", str(path))]
         env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C",
                "CCACHE_DISABLE": "1"}
         with open(folder / "log", "w+b") as log, subprocess.Popen(
@@ -125,18 +135,29 @@ class Judge:
         return status == 0
 
     def built(self, exercise, data, parts, folder, verdict):
-        """folder/program, of the file as it was handed in."""
+        """folder/program, of the file as it was handed in.  One that comes again is not compiled again."""
         name = exercise.file.name
         for file, its in {**parts, name: data}.items():
             (folder / file).write_bytes(its)
+        kept = self.place / hashlib.sha256(repr((name, data, sorted(parts.items()))).encode()).hexdigest()
+        if kept.exists():
+            (folder / "program").hardlink_to(kept)
+            verdict.log = kept.with_suffix(".log").read_text(encoding="utf-8")
+            return True
         compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
         if not exercise.cuda:
             compiler.append("-Werror=implicit-function-declaration")
         linker = self.cxx[:next(i for i, word in enumerate(self.cxx) if word.startswith("-"))]
         link = [*linker, "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
                 *self.libs, "-o", "program"]
-        return self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict) and \
-            self.call(link, folder, verdict)
+        if not (self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict)
+                and self.call(link, folder, verdict)):
+            return False
+        if len(os.listdir(self.place)) < KEPT:
+            kept.with_suffix(".log").write_text(verdict.log, encoding="utf-8")
+            with contextlib.suppress(FileExistsError):  # another process was first
+                kept.hardlink_to(folder / "program")
+        return True
 
     def verdict(self, exercise, data, seed, parts=None):
         """All cases of that seed.  parts: the student's other files that this one includes, name -> bytes;
@@ -165,6 +186,31 @@ class Judge:
             _, seconds = child.timed(threads, [threads, 100000], [], [threads])
         return threads * 112e5 / seconds
 
+    def cubin(self, source, folder):
+        """Its code for this machine's GPU, made once."""
+        path, verdict = folder / f"{source}bin", Verdict()
+        if not path.exists() and not self.call([
+                self.nvcc, "-cubin", f"-arch={gpu.architecture()}", "-std=c++20", "-O3", *self.include, source,
+                "-o", path.name], folder, verdict):
+            raise Wrong(f"nvcc: {verdict.why}")
+        return path
+
+    def on_gpu(self, folder, source, **inputs):
+        """What gpu.py finds of the kernels in a file: o, lse, share."""
+        shutil.copy(COURSE / "ceiling.cu", folder)
+        words = [self.cubin(source, folder), self.cubin("ceiling.cu", folder), folder / "in.npz", folder / "out.npz"]
+        np.savez(words[2], **inputs)
+        try:
+            with open(self.place / "gpu", "w", encoding="ascii") as alone:
+                fcntl.flock(alone, fcntl.LOCK_EX)
+                done = subprocess.run([sys.executable, COURSE / "gpu.py", *words], capture_output=True, text=True,
+                                      timeout=GPU_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise Died("took too long on the GPU") from None
+        if done.returncode:
+            raise Wrong(f"on the GPU: {(done.stderr.splitlines() or ['no answer'])[-1]}")
+        return np.load(words[3])
+
     def run(self, verdict, cases, folder, exercise):
         """One process for all cases, and another one after a failure.  Whatever the answers are, this
         ends with a result for every case; of a family that ended the process the rest is not run."""
@@ -174,22 +220,29 @@ class Judge:
                 child = None
                 for case in cases:
                     wrong = None
+                    if case.on_gpu and (not self.nvcc or order != ORDERS[0]):
+                        verdict.notes = verdict.notes if self.nvcc else [NO_GPU]
+                        continue
                     if case.family in died or len(died) > MOST_DEATHS or used > ALL_CASES_S:
                         verdict.results.append((case, Wrong("not run")))
                         continue
                     child = child or children.enter_context(Child(
                         self.jail, folder / "program", folder, ["--order", order] if order else
-                        ["--threads"] * exercise.threads, self.ceiling))
+                        ["--threads"] * exercise.threads, self.ceiling, functools.partial(
+                            self.on_gpu, folder, exercise.file.name)))
                     begin = child.cpu()
                     try:
                         case.judge(child)
                     except Wrong as error:
                         wrong = error
                         died += [case.family] * (5 * ("too long" in error.why) or isinstance(error, Died))
-                        wrong.why += f" (threads in the order {order})" if order and case.family not in died else ""
+                        if order and case.family not in died and not case.on_gpu:
+                            wrong.why += f" (threads in the order {order})"
                     except (ArithmeticError, LookupError, ValueError, TypeError) as error:
                         wrong = Wrong(f"gave what cannot be read ({type(error).__name__})")
                     used += max(0.0, child.cpu() - begin)
+                    if child.share is not None:
+                        verdict.shares[case.family], child.share = child.share, None
                     if wrong:
                         verdict.printed = verdict.printed or child.printed()
                         child.__exit__()

@@ -1,7 +1,9 @@
 /* kernel.h: a student's kernel and its launch, executed on the CPU (common/core/cuda_on_cpu).
  *
  * global<T> and shared<T> are arrays in main and in shared memory.  Their accesses are counted as a GPU would
- * do them for the 32 threads of a warp: in how many pieces of 32 bytes, in how many turns of the 32 banks. */
+ * do them for the 32 threads of a warp: in how many pieces of 32 bytes, in how many turns of the 32 banks.
+ *
+ * Compiled by nvcc they are plain arrays.  Then the kernels alone count: the judge launches them (gpu.py). */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -12,6 +14,26 @@
 #include "gpu/cuda_check.h"
 
 #include "course/exercise.h"
+
+#ifdef __CUDACC__
+template <class T> struct global {
+    T *p;
+    size_t n;
+    __device__ T &operator[](size_t i) const { return p[i]; }
+};
+template <class T> struct shared : global<T> {};
+
+static __device__ shared<float> shared_floats_of(size_t n) { return {{&dynamic_shared<float>(), n}}; }
+
+namespace counted /* on the CPU only */
+{
+enum { n_loads, n_barriers };
+static int n_pieces(void) { return 0; }
+static int turns(void) { return 0; }
+} // namespace counted
+
+template <class... A> static void launch(A...) {}
+#else
 
 namespace counted
 {
@@ -92,5 +114,6 @@ static void launch(unsigned blocks, unsigned threads, size_t bytes, void (*kerne
     config.dynamicSmemBytes = bytes;
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
+#endif
 
 #endif

@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-from source import ROOT
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 MOST, MOST_LINES, MOST_POINTS = 15, 24, 5
 LEFT_OUT = ("Exercises",)
