@@ -104,7 +104,7 @@ class Grader(Judge):
         if verdict.why:
             return {"marks": 0, "why": why, "details": details + lines}
         if not self.verdict(exercise, exercise.solution().encode(), seed).right:
-            raise Shortage(f"{exercise.name}: the solution is not right on these cases")
+            raise RuntimeError("the solution is not right on these cases either")
         lines.append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
         return {"marks": self.weighed(exercise, verdict), "why": why, "details": details + lines,
                 "failing_families": [x for x, right in verdict.families().items() if not right]}
