@@ -153,7 +153,7 @@ FIGURES["parentheses"] = function (root, wasm) {
       svg.append(element("g", {class: "fig-merge", role: "button", tabindex: 0, "data-merge": i,
         "aria-label": `merge ${nodes[roots[i]].text} and ${nodes[right].text}`, click: act, keydown: event => {
           if ([" ", "Enter"].includes(event.key)) { event.preventDefault(); act(); }
-        }}, element("circle", {cx: (a.x + b.x) / 2, cy: Math.min(a.y, b.y), r: 30, class: "fig-reach"}),
+        }}, element("circle", {cx: (a.x + b.x) / 2, cy: Math.min(a.y, b.y), r: 33, class: "fig-reach"}),
         element("circle", {cx: (a.x + b.x) / 2, cy: Math.min(a.y, b.y), r: 11}),
         element("text", {x: (a.x + b.x) / 2, y: Math.min(a.y, b.y) + 4, "text-anchor": "middle"}, "·")));
     });
