@@ -81,6 +81,7 @@ MISTAKES = {
     "zero_weight_skipped": ("masked_sum", "bias_of(h, i, j) == -INFINITY", "p_i[j] == 0", "nan_v_far"),
     "nothing_but_nan": ("softmax_row", "y[j] = expf(x[j])", "y[j] = NAN", "random"),
     "mean_overflows": ("running_mean", "(x / (float)k - mu / (float)k)", "(x - mu) / (float)k", "opposite"),
+    "mean_of_4096_at_most": ("running_mean", "return mu", "if (k > 4096) k = 4096;\n    return mu", "random"),
     "log_of_a_probability": ("log_row", "log_l - (x[j] - m)", "-logf(expf(x[j] - m) / l)", "wide"),
     "logarithms_added_first": ("log_row", "log_l - (x[j] - m)", "(m + log_l) - x[j]", "shift_up"),
     "memory_of_the_last_row": ("softmax_row", "float l = 0;", "static float l;", "random"),
@@ -90,6 +91,7 @@ MISTAKES = {
         "            for (size_t r = 0; r < rows; r++, fetch(j_0, n, &t))\n                for", "random"),
     "D_missing": ("gradient", "d_v) - D)", "d_v))", "random"),
     "gradient_of_masked_keys": ("gradient", "        if (s == -INFINITY) continue;\n", "", "nan_k"),
+    "head_dims_to_128": ("gradient", "d_v = h->head_dim_v;", "d_v = h->head_dim_v < 128 ? h->head_dim_v : 128;", "random"),
     "ranks_unequal": ("zigzag", "return which ? 2 * ranks - 1 - rank : rank", "return 2 * rank + which", "few"),
 }
 

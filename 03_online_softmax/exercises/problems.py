@@ -29,13 +29,15 @@ def running_mean(family, x, rng):
     if family == "near_max": x = rng.uniform(2.9e38, 3e38, x.size).astype(F32)
     if family == "opposite": x = (3e38 * np.where(np.arange(x.size) % 2, -1, 1)).astype(F32)
 
+    before = 5000 * (family == "random" and x.size == 60)  # zeros: their mean needs no call
+    want = np.mean(x.astype(np.float64) / 4) * 4 * x.size / (before + x.size)
+
     def play(child):
         mu = np.zeros(1, F32)
-        for k, e in enumerate(x, 1):
+        for k, e in enumerate(x, before + 1):
             mu, = child.call([k], [[mu[0], e]], [1])
         return {"mean": mu}
-    return Case(family, play, {"mean": ([np.mean(x.astype(np.float64) / 4) * 4], 1e-6 * np.nan_to_num(np.abs(x)).max())},
-                {"x": x})
+    return Case(family, play, {"mean": ([want], 1e-6 * np.nan_to_num(np.abs(x)).max())}, {"x": x})
 
 
 class Served:

@@ -3,8 +3,8 @@ import os
 
 import numpy as np
 
-from cases import (HEADS, INF, Case, attend, compare, divided, finite_most, fold, head, head_call, head_wants, largest,
-                   of_heads, of_keys, wanted)
+from cases import (HEADS, INF, SIZES, Case, attend, compare, divided, finite_most, fold, head, head_call, head_wants,
+                   largest, of_heads, of_keys, wanted)
 from child import Wrong
 
 F32 = np.float32
@@ -218,5 +218,5 @@ PROBLEMS = {
     "ragged_tiles": ragged_tiles,
     "tile": of_heads(tile, HEADS),
     "zigzag": zigzag,
-    "gradient": of_heads(gradient, [x for x in HEADS if x not in ("nan_q", "nan_v_far")]),
+    "gradient": of_heads(gradient, [x for x in HEADS if x not in ("nan_q", "nan_v_far")], SIZES + [(3, 5, 256, 256)]),
 }

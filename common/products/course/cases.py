@@ -227,12 +227,12 @@ def of_keys(make, recipes=KEYS):  # pylint: disable=dangerous-default-value
     return cases
 
 
-def of_heads(make, recipes=HEADS):  # pylint: disable=dangerous-default-value
+def of_heads(make, recipes=HEADS, sizes=SIZES):  # pylint: disable=dangerous-default-value
     def cases(rng):
         for recipe in recipes:
             drawn = sorted(int(x) for x in rng.integers(1, 30, 2))
-            sizes = (SIZES if recipe == "random" else OTHER_SIZES) + [(*drawn, *map(int, rng.integers(1, 24, 2)))]
-            for i, size in enumerate(sizes):
+            of_recipe = (sizes if recipe == "random" else OTHER_SIZES) + [(*drawn, *map(int, rng.integers(1, 24, 2)))]
+            for i, size in enumerate(of_recipe):
                 yield make(recipe, head(recipe, rng, size, i % 2 == 1), rng)
     return cases
 
