@@ -8,7 +8,8 @@
 # stage 5, then the lines, then their count.  The rungs are the files NN_name.cu in the rooms of stage
 # 5, in the order of their numbers.  What is inside a rung and can be left out alone is a *step*, a
 # patch to the rung from the rung without it.  The small changes of the last rung of attention are
-# *asides*, patches of the rung before it.  NUMBER may name one of both.
+# *asides*, patches of the rung before it.  NUMBER may name one of both, or
+# one of the *mistakes* that are exercises.
 # Status 2: the files are not there, and one line says so.
 refuse() {
     printf '%s\n' "$1" >&2
@@ -43,7 +44,7 @@ headers() {
 
 old= new= asides=05_flash_cuda/hopper/asides
 if [ "$1" = rung ]; then
-    for f in "$asides/$2.patch" 05_flash_cuda/*/steps/"$2.patch"; do
+    for f in 05_flash_cuda/hopper/[am]*s/"$2.patch" 05_flash_cuda/*/steps/"$2.patch"; do
         [ ! -f "$f" ] || exec cat "$f"
     done
     before= rungs= number=${2#backward/} rooms='portable hopper'

@@ -342,7 +342,7 @@ def write_search(site, pages):
         path = site / re.sub(r"(README)?\.md$", lambda end: "index.html" if end[1] else ".html", name)
         body = re.search(r"<article.*?</article>", path.read_text(encoding="utf-8"), re.S)[0]
         parts = re.split(r'<h[1-4] id="([^"]+)">(.*?)</h[1-4]>', body, flags=re.S)
-        plain = [html.unescape(re.sub(r"<[^>]*>", "", part)).replace("\u00b6", "").split() for part in parts]
+        plain = [html.unescape(re.sub(r"<!--.*?-->|<[^>]*>", "", part, flags=re.S)).replace("\u00b6", "").split() for part in parts]
         page = " ".join(plain[2]) if len(plain) > 2 else name
         for at in range(1, len(parts), 3):
             sections.append([f"{path.relative_to(site)}#{parts[at]}", page, " ".join(plain[at + 1]),
