@@ -3,18 +3,20 @@ that is about them, and mischief gets nothing and stops nobody (tests/students.p
 import pathlib
 import shutil
 import sys
+import time
+import types
 
 import numpy as np
 import pytest
 
 from helpers import ROOT, SANITIZED, run
-from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS, handed_out, mistaken, solution,
+from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS, TOP, handed_out, mistaken, solution,
                       tool_words)
 
 import cases
 import child
 from grade import Grader, plain
-from judge import Judge
+from judge import Judge, Verdict
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 
@@ -70,6 +72,31 @@ def test_child_has_no_door(judge):
     tests = "".join(f"if ({what}) printf(\"open: {name}\\n\");\n" for name, what in DOORS.items())
     found = verdict(judge, "online_step", ANSWER % (tests + "puts(\"tried\");"))
     assert not found.why and "tried" in found.printed and "open" not in found.printed, found.log + found.printed
+
+
+def test_between_calls_the_process_stands_still_and_its_threads_are_limited(judge):
+    """Else it could spin while the ceiling is measured, or take all processes of the machine."""
+    spins = TOP + """static pthread_t thread;
+static void *spin(void *x) { for (volatile int i = 0;; i++) continue; return x; }
+void answer(const struct call *c)
+{
+    pthread_attr_t small;
+    pthread_attr_init(&small), pthread_attr_setstacksize(&small, 16384);
+    for (int i = 0; i == 0 || c->n[0]; i++) pthread_create(&thread, &small, spin, NULL);
+    c->y[0][0] = 1;
+}
+"""
+    folder, found = judge.place / "still", Verdict()
+    folder.mkdir()
+    exercise = types.SimpleNamespace(file=pathlib.Path("still.c"), cuda=False)
+    assert judge.built(exercise, spins.encode(), {}, folder, found), found.why
+    with child.Child(judge.jail, folder / "program", folder, ["--threads"]) as one:
+        one.call([0], [], [1])
+        begin = one.cpu()
+        time.sleep(0.5)
+        assert one.cpu() - begin < 0.02
+        with pytest.raises(child.Died, match="more than 256 threads"):
+            one.call([1], [], [1])
 
 
 @pytest.mark.parametrize("how", HONEST)

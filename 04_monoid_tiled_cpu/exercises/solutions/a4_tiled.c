@@ -7,8 +7,8 @@
  * May be assumed: head_dim and head_dim_v are at most MOST.  With h->bias NULL, query i sees all keys.
  *
  * The judge compares all of o and lse, with fresh numbers each time.  It counts the processor time of the busiest
- * thread, and the share of the multiply-adds that this machine can do meanwhile, which it measures between.  Half of the
- * points are for answers that are right and work that is shared; then come shares of 2, 6 and 12 percent.
+ * thread, and the share of the multiply-adds that this machine can do meanwhile, which it measures between.  More than half of
+ * the points are for answers that are right and work that is shared; then come shares of 2, 6 and 12 percent.
  *
  * Point: cases right_rows, right_keys, shared_rows, shared_keys.
  * Time: 12 hours.

@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 CALL, ASK, TIMED, READY = 1, 2, 3, 4
-CPU_S, WALL_S, MEMORY_MIB, MOST_ASKED = 3, 20, 1024, 200000
+CPU_S, WALL_S, MEMORY_MIB, MOST_ASKED, MOST_THREADS = 3, 20, 1024, 200000, 256
 PRINTED = 4000
 
 
@@ -42,6 +42,7 @@ class Child:
     share: percent of a ceiling, where a case measured it.  shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
 
     def __init__(self, jail, program, folder, options=(), ceiling=None, gpu=None):
+        self.many = "--threads" in options
         self.words, self.ceiling, self.gpu = pathlib.Path(folder) / "printed", ceiling, gpu
         self.share, self.spent = None, None  # spent: during a timed call: processor seconds of each thread
         ours, theirs = socket.socketpair()
@@ -96,9 +97,11 @@ class Child:
         """Until the socket is ready, or too much time has been used."""
         poll = select.poll()
         poll.register(self.socket, event)
-        while not poll.poll(200 if self.spent is None else 2):
+        while not poll.poll(2 if self.many else 200):
             if self.spent is not None:
                 self.spent |= self.threads()
+            if self.many and os.stat(f"/proc/{self.process.pid}/task").st_nlink > MOST_THREADS + 2:
+                self.ended(f"started more than {MOST_THREADS} threads")
             if self.cpu() > self.until[0] or time.monotonic() > self.until[1]:
                 self.ended("took too long")
             if self.process.poll() is not None and event == select.POLLOUT:
@@ -142,26 +145,25 @@ class Child:
         return found
 
     def timed(self, threads, numbers, inputs, lengths):
-        """The outputs, and the processor seconds of the busiest thread between the request and the whole
-        answer.  Of a thread that has ended they are those of a moment before; all together they had no less
-        than their sum over all threads allowed."""
+        """The outputs, and the processor seconds of the busiest thread between the request and the whole answer,
+        after which it is stopped.  Of a thread that has ended they are those of a moment before; all together they
+        had no less than their sum over all threads allowed."""
         def begin():
             self.spent, self.before, self.begin = {}, self.threads(), self.cpu()
 
         try:
             found = self.call(numbers, inputs, lengths, begin=begin)
-            os.kill(self.process.pid, signal.SIGSTOP)  # what it does from now on changes nothing
             self.spent |= self.threads()
             busiest = max(x - self.before.get(thread, 0) for thread, x in self.spent.items())
             total = self.cpu() - self.begin
-            os.kill(self.process.pid, signal.SIGCONT)
         finally:
             self.spent = None
         self.shared = total / threads / max(busiest, total / threads)
         return found, max(busiest, total / threads)
 
     def call(self, numbers, inputs, lengths, serve=None, begin=None):
-        """The outputs, arrays of these lengths."""
+        """The outputs, arrays of these lengths.  Between calls the process stands still."""
+        os.kill(self.process.pid, signal.SIGCONT)
         arrays = [np.ascontiguousarray(x, np.float32) for x in inputs]
         self.until = self.cpu() + CPU_S, time.monotonic() + WALL_S
         sizes = [x.size for x in arrays] + [int(n) for n in lengths]
@@ -182,6 +184,7 @@ class Child:
         if kind != CALL:
             self.ended("answered out of turn")
         data = np.frombuffer(self.receive(4 * sum(sizes[len(arrays):])), np.float32)
+        os.kill(self.process.pid, signal.SIGSTOP)
         return np.split(data, np.cumsum(sizes[len(arrays):])[:-1]) if lengths else []
 
     def expect(self, kind):

@@ -80,7 +80,7 @@ class Grader(Judge):
         if why:
             return {"marks": 0, "why": why}
         parts = self.parts(exercise, student)
-        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.code} {parts}"
+        rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.nvcc} {self.code} {parts}"
         key = hashlib.sha256(rests_on.encode() + data).hexdigest()
         if key in self.done:  # of a run that was stopped
             return self.done[key]

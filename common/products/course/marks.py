@@ -101,7 +101,7 @@ def gradescope(marks, total, points, late):
 
 
 def cell(text):
-    """A spreadsheet would compute what begins with =."""
+    """A spreadsheet would compute what begins with =; and where ; divides cells, what follows one, unless quoted."""
     return ("'" if text[:1] in ("=", "+", "-", "@") else "") + text
 
 
@@ -110,12 +110,12 @@ def gradebook(out, students, names, points):
     Moodle and for people."""
     marks = {who: [one["exercises"].get(x, {}).get("counts", 0) for x in names] for who, one in sorted(students.items())}
     with open(f"{out}.canvas.csv", "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
+        table = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         table.writerow(["Student", "ID", "SIS Login ID", "Section", *names])
         table.writerow(["    Points Possible", "", "", "", *(points[x] for x in names)])
         table.writerows([cell(who), "", cell(who), "", *its] for who, its in marks.items())
     with open(f"{out}.csv", "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
+        table = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         table.writerow(["Username", *names, "total", "late hours", "comment"])
         for who, its in marks.items():
             late = {students[who]["exercises"][x]["late_hours"] for x in names if x in students[who]["exercises"]}
