@@ -9,6 +9,7 @@
 
 #include "problem/feature.h"
 #include "problem/layout.h"
+#include "problem/choice.h"
 #include "problem/variant.h"
 #include "problem/arrays.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "gpu/gpu.h"
-#include "problem/feature.h"
 
 const char *device_name(enum device device)
 {
@@ -84,13 +83,4 @@ const char *variant_not_by_default(const struct variant *v)
     if (why || v->device != GPU_ON_CPU || !v->only_arch) return why;
     snprintf(text, sizeof text, "%s; with --variant the CPU executes it", no_twin(v));
     return text;
-}
-
-const char *variant_refuses(const struct variant *v, const struct problem *p)
-{
-    if (!variant_does(v, p->op)) return op_name(p->op);
-    if (!(v->types & TYPE(p->dtype))) return dtype_name(p->dtype);
-    unsigned missing = problem_features(p) & ~v->supports;
-    if (missing) return feature_text(missing);
-    return v->refuses ? v->refuses(p) : NULL;
 }

@@ -19,8 +19,4 @@ const char *variant_unavailable(const struct variant *v);
  * is executed on the CPU for study only. */
 const char *variant_not_by_default(const struct variant *v);
 
-/* NULL if v supports p, else what is not supported, to complete
- * "variant NAME does not support ...".  The text lives until the next call. */
-const char *variant_refuses(const struct variant *v, const struct problem *p);
-
 #endif

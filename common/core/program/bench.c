@@ -5,6 +5,7 @@
 
 #include "gpu/gpu.h"
 #include "measurement/csv.h"
+#include "problem/choice.h"
 #include "problem/host_memory.h"
 #include "problem/variant.h"
 #include "program/bench.h"

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "measurement/timing.h"
+#include "problem/choice.h"
 #include "problem/variant.h"
 #include "program/complain.h"
 #include "program/options.h"

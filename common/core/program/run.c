@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "problem/choice.h"
 #include "problem/dtype.h"
 #include "problem/execute.h"
 #include "problem/feature.h"
@@ -15,66 +16,22 @@
 
 /* --- The variant. --- */
 
-/* A type that v computes this problem in: its own, else a 16-bit problem widened to f32, else (only
- * where `narrow`, and v has no f32) f32 rounded to the 16-bit type that v has.  0 when there is
- * none. */
-static int choice_type(const struct variant *v, const struct problem *p, int narrow,
-                       enum dtype *type)
-{
-    const enum dtype order[] = {p->dtype, F32, BF16, F16};
-    struct problem q = *p;
-    for (int i = 0; i < 4; i++) {
-        if (i >= 2 && (!narrow || v->types & TYPE(F32))) break;
-        q.dtype = order[i];
-        if (!variant_refuses(v, &q)) {
-            *type = order[i];
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Why v does not do this problem, in a type that it has.  strict: the type was asked for,
- * and may be widened, but not be rounded. */
-static const char *choice_refusal(const struct variant *v, const struct problem *p, int strict)
-{
-    struct problem q = *p;
-    if (!(v->types & TYPE(q.dtype)) && !(strict && !(v->types & TYPE(F32))))
-        q.dtype = v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
-    return variant_refuses(v, &q);
-}
-
-/* Stages 1 to 4 compute on the CPU what they can: a GPU kernel executed there is slow. */
-static int only_by_name(const struct stage *stage, const struct variant *v)
-{
-    return stage->number <= 4 && v->device == GPU_ON_CPU;
-}
-
-/* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.
- * The best are those that keep a bad value row from leaking where that matters; of these, those
- * that compute in the problem's own type; of these, the last one listed that does not yield.  In stages
- * 1 to 4 a GPU kernel is never executed on the CPU unasked, and an f16 file is widened: o, which is
- * written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
+/* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.  In
+ * stages 1 to 4 a GPU kernel, which is slow there, is never executed on the CPU unasked, and an f16
+ * file is widened: o, which is written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
 static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
                                             int isolate, enum dtype *type)
 {
-    struct problem wide = *p;
-    if (wide.dtype == F16) wide.dtype = F32;
-    enum { OWN_TYPE, WIDENED, LEAKS, NONE } best = NONE, rank;
-    const struct variant *chosen = NULL;
-    for (size_t i = 0; stage->variants[i]; i++) {
-        const struct variant *v = variant_here(stage->variants[i]);
-        enum dtype t;
-        if (only_by_name(stage, v) || variant_not_by_default(v)) continue;
-        if (!choice_type(v, v->device == ON_CPU ? &wide : p, 0, &t)) continue;
-        if (v->yields && v->yields(p)) continue;
-        rank = isolate && !v->isolates_v ? LEAKS : t != p->dtype ? WIDENED : OWN_TYPE;
-        if (rank > best) continue;
-        best = rank;
-        chosen = v;
-        *type = t;
+    const struct variant *here[128];
+    struct choice c = {.list = here, .p = p, .types = OR_F32, .widens_f16 = 1, .arch = ANY_ARCH,
+                       .isolation = isolate ? SHOULD_ISOLATE : MAY_LEAK};
+    for (; stage->variants[c.n]; c.n++) {
+        const struct variant *v = variant_here(stage->variants[c.n]);
+        int only_by_name = stage->number <= 4 && v->device == GPU_ON_CPU;
+        here[c.n] = only_by_name || variant_not_by_default(v) ? NULL : v;
     }
-    return chosen;
+    if (choose(&c)) *type = c.asked.dtype;
+    return c.v;
 }
 
 /* Is there a NaN or inf in a, or will there be one when it is rounded to `dtype`? */
@@ -103,13 +60,15 @@ static int named_variant(struct run *r, int isolate, enum dtype *type)
     while (strcmp(all[i]->name, r->opt->variant)) i++;
     const struct variant *v = variant_here(all[i]);
     /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
-    if (!choice_type(v, &r->p, !r->opt->has_dtype, type))
-        return bad(r, "variant %s does not support %s; %s", v->name,
-                   choice_refusal(v, &r->p, r->opt->has_dtype),
+    struct choice c = {.list = &v, .n = 1, .p = &r->p, .name = v->name, .arch = ANY_ARCH,
+                       .types = r->opt->has_dtype ? OR_F32 : OR_16_BITS};
+    if (!choose(&c))
+        return bad(r, "variant %s does not support %s; %s", v->name, c.why,
                    choice_default(r->stage, &r->p, isolate, type)
                        ? "without --variant one that does is taken"
                    : r->stage->number < 4 && problem_features(&r->p) & ~BASIC_FEATURES
                        ? "stages 4 and 5 do" : "no variant of this stage does");
+    *type = c.asked.dtype;
     const char *why = variant_unavailable(v);
     if (why) {
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);

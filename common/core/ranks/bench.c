@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "problem/operation.h"
+#include "problem/choice.h"
 #include "problem/variant.h"
 #include "program/bench.h"
 #include "program/complain.h"

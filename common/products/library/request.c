@@ -8,8 +8,8 @@
 
 #include "library/backend.h"
 #include "library/request.h"
+#include "problem/choice.h"
 #include "problem/convert.h"
-#include "problem/feature.h"
 #include "problem/heads.h"
 #include "problem/layout.h"
 #include "problem/operation.h"
@@ -38,38 +38,6 @@ int is_optional(const struct problem *p, enum array i)
 
 /* ---- The kernel. ---- */
 
-/* What v is asked.  A kernel of the CPU that does not know the caller's 16-bit numbers gets floats,
- * one after another.  Those of attention know them, so no cache of keys is copied. */
-static struct problem asked_of(const struct variant *v, const struct request *r)
-{
-    const struct strides none = {0, 0, 0};
-    struct problem p = r->given;
-    if (r->on_gpu || v->types & TYPE(p.dtype)) return p;
-    p.dtype = F32;
-    p.q_strides = p.k_strides = p.v_strides = p.o_strides = none;
-    return p;
-}
-
-/* Why v does not do the problem; NULL when it does. */
-static const char *refusal(struct request *r, const struct variant *v)
-{
-    if (!variant_does(v, r->given.op)) return op_name(r->given.op);
-    const struct problem p = asked_of(v, r);
-    if (!(v->types & TYPE(p.dtype))) return dtype_name(p.dtype);
-    unsigned missing = problem_features(&p) & ~v->supports;
-    if (missing) return feature_text(missing);
-    if (r->isolate_v && !v->isolates_v) return "isolate_v";
-    if (p.deterministic && v->in_any_order) return "sums in a fixed order (deterministic)";
-    const char *lacking = v->lacks ? v->lacks() : NULL;
-    if (lacking)
-        snprintf(r->text, sizeof r->text, "this machine: it lacks %s", lacking);
-    else if (v->only_arch ? r->arch != v->only_arch : r->arch < v->least_arch)
-        snprintf(r->text, sizeof r->text, "this GPU: it is sm_%d, the kernel for sm_%d%s", r->arch,
-                 v->only_arch ? v->only_arch : v->least_arch, v->only_arch ? "" : " and newer");
-    else return v->refuses ? v->refuses(&p) : NULL;
-    return r->text;
-}
-
 /* The kernels of the operation on the device, *n of them. */
 static const struct variant *const *kernels_of(const struct request *r, size_t *n)
 {
@@ -81,27 +49,19 @@ static const struct variant *const *kernels_of(const struct request *r, size_t *
 
 int request_choose(struct request *r, const char *name)
 {
-    size_t n;
-    const struct variant *const *all = kernels_of(r, &n), *most = NULL;
-    for (size_t i = n; i-- > 0;) {
-        const struct variant *v = all[i];
-        if (!v || (name && strcmp(v->name, name))) continue;
-        if (!refusal(r, v) && (name || !v->yields || !v->yields(&r->given))) {
-            r->v = v;
-            r->p = asked_of(v, r);
-            return FIVE_STEPS_OK;
-        }
-        /* Without a name: say what the kernel lacks that supports the most, the list's first on
-         * heads and its last of softmax. */
-        if (!most || (variant_does(v, r->given.op) &&
-                      (on_heads(&r->given) || !variant_does(most, r->given.op))))
-            most = v;
-    }
-    if (name && !most)
+    /* A kernel of the CPU that does not know the caller's 16-bit numbers gets floats, one after
+     * another.  Those of attention know them, so no cache of keys is copied. */
+    struct choice c = {.p = &r->given, .name = name, .types = r->on_gpu ? OWN_TYPE : OR_F32,
+                       .isolation = r->isolate_v ? MUST_ISOLATE : MAY_LEAK, .arch = r->arch};
+    c.list = kernels_of(r, &c.n);
+    r->v = choose(&c);
+    r->p = c.asked;
+    if (r->v) return FIVE_STEPS_OK;
+    if (name && !c.closest)
         return fail(r, FIVE_STEPS_INVALID, "kernel: there is no '%.80s' here", name);
     return fail(r, FIVE_STEPS_UNSUPPORTED, "%s%s does not support %s",
-                name ? "kernel " : "no kernel supports this: ", most ? most->name : "none",
-                most ? refusal(r, most) : "it");
+                name ? "kernel " : "no kernel supports this: ", c.closest ? c.closest->name : "none",
+                c.closest ? c.why : "it");
 }
 
 /* ---- The workspace. ---- */

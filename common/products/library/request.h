@@ -23,7 +23,6 @@ struct request {
     size_t at[N_ARRAYS];     /* where the arrays of p that are not the caller's lie in the */
     size_t at_scratch;       /* workspace, and where the kernel's own part does */
     size_t total;            /* bytes of all */
-    char text[96];           /* why a kernel does not do it */
 };
 
 /* Writes the code and a line, printf style, into the caller's error; returns the code. */
