@@ -36,6 +36,7 @@ import sys
 import tempfile
 
 from ladder import LAST, ROOF, RUNGS
+from measurements import KINDS
 
 HARNESS = ("read_kernel", "copy_kernel", "gemm", "cutlass", "nvjet")
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
@@ -69,6 +70,7 @@ SHARES = {"tensor_pct": ("pipe_tensor", 1), "exp_pct": ("pipe_xu", 1), "fma_pct"
           "sectors_per_load": ("sectors_per_request", 1), "l1_hit_pct": ("op_ld_hit_rate", 1),
           "l1_pct": ("lsu_wavefronts.avg", 1)}
 MORE = [*SHARES, "conflict_pct", "local_bytes"]
+KEPT = "ceiling", "max_err", "allowed_err"  # of what `bench` measured: the times and rates are ncu's
 
 
 class Refused(Exception):
@@ -205,8 +207,9 @@ def measured(line, total, longest, is_roof):
     line["conflict_pct"] = f"{100 * total[CONFLICTS] / passes:.1f}" if passes else ""
     line["local_bytes"] = f"{32 * sum(total[name] for name in SPILLED):.0f}" \
         if SPILLED[0] in total else ""
-    line.update(bytes_measured=f"{moved:.0f}", median_s=f"{seconds:.9g}", min_s="", reps="",
-                pct_ceiling="", peak_bytes="", gbps=f"{moved / seconds * 1e-9:.6g}",
+    line.update({name: "" for name in line if KINDS.get(name) == "SHARE" and name not in KEPT})
+    line.update(bytes_measured=f"{moved:.0f}", median_s=f"{seconds:.9g}", reps="", peak_bytes="",
+                gbps=f"{moved / seconds * 1e-9:.6g}",
                 gflops=f"{float(line['flops'] or 0) / seconds * 1e-9:.6g}")
     if is_roof:
         line.update(stage="roof", variant=ROOF, max_err="", allowed_err="")
