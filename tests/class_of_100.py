@@ -63,7 +63,7 @@ def main():
                                            for x in first[who] if first[who][x] != second[who][x]])
     new = not pathlib.Path(sys.argv[1]).exists()
     with open(sys.argv[1], "a", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
+        table = csv.writer(file, lineterminator="\n")
         if new:
             table.writerow(["machine", "students", "hostile", "files", "seconds", "other marks again",
                             "undeserved marks", "date", "commit"])

@@ -32,7 +32,7 @@ def main():
         judge.close()
     old = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))[1:] if path.exists() else []
     with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([head, *(x for x in old if x[0] != machine()), *rows])
+        csv.writer(file, lineterminator="\n").writerows([head, *(x for x in old if x[0] != machine()), *rows])
     print(path.read_text(encoding="utf-8"))
 
 
