@@ -7,11 +7,16 @@
 #include "verification/reference_sum.h"
 #include "verification/yardstick.h"
 
-/* What rounding x to a type may cost: 0 for floats. */
-static double rounding(enum dtype dtype, double x)
+/* How far a result within `error` of x may be from x once it is rounded to the type.  Rounding is
+ * monotone, so the ends of the interval are the worst. */
+static double after_rounding(enum dtype dtype, double x, double error)
 {
     const struct dtype_entry *t = &dtypes[dtype];
-    return t->roundoff == 0 ? 0 : t->roundoff * fabs(x) + t->least_step;
+    if (t->roundoff == 0) return error;
+    double wide = error + ROUNDOFF * (fabs(x) + error); /* the ends are made floats first */
+    double low = (double)dtype_round(dtype, (float)(x - wide));
+    double high = (double)dtype_round(dtype, (float)(x + wide)), worst = fmax(x - low, high - x);
+    return t->least_step + (isfinite(worst) ? worst : error + t->roundoff * fabs(x));
 }
 
 /* n errors are at most sqrt(n) times the root of their squares (Cauchy and Schwarz). */
@@ -33,10 +38,9 @@ static void gather_shares(struct standard *s, enum array i, const float *own, si
     for (size_t first = 0; first < of->n; first += n) {
         double worst = of->allowed[first];
         for (size_t k = first; k < first + n; k++) {
-            double rounded = rounding(array_dtype(&s->problem, i), of->want[k]);
-            double err = fabs(own[k] - of->want[k]) - rounded;
+            double err = fabs(own[k] - of->want[k]);
             if (!isfinite(of->want[k]) || !isfinite(err)) continue;
-            of->own[k] = fmax(of->own[k], err + rounded);
+            of->own[k] = fmax(of->own[k], err);
             if (err > 0) worst = fmax(worst, err / of->likely[k]);
         }
         complain_beyond(s, worst);
@@ -99,7 +103,7 @@ void allow(struct standard *s, const struct arrays *a)
             struct answer *of = &s->answer[i];
             double dependence = fmax(1, twice * of->allowed[k]);
             if (p->op == OP_MEAN) dependence = 1 + of->allowed[k];
-            of->allowed[k] = fmax(of->likely[k] * dependence, twice * of->own[k]) +
-                             rounding(array_dtype(p, i), of->want[k]);
+            double error = fmax(of->likely[k] * dependence, twice * of->own[k]);
+            of->allowed[k] = after_rounding(array_dtype(p, i), of->want[k], error);
         }
 }

@@ -41,4 +41,10 @@ void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random 
 /* Adds the features of c's problem to its name: "-causal-window3,0-page16". */
 void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of);
 
+/* The recipe `powers`, as the functions of inputs.c.   x: a normal number, of values the place of one */
+float powers_query(size_t i, size_t t, float x);
+float powers_key(const struct test_case *c, size_t j, size_t t, float x);
+float powers_bias(size_t j);
+float powers_value(const struct test_case *c, size_t j, size_t t, const float *x);
+
 #endif

@@ -49,6 +49,7 @@
     X(MINUS_INF_V, minus_inf_v)   /* the same, and its value is NaN: never read */       \
     X(MINUS_INF_ALL, minus_inf_all)/* every key does: as if fully masked */              \
     X(BELOW_STEP, below_step)     /* weights just below a step of bf16, one value */   \
+    X(POWERS, powers)             /* weights that 16 bits hold exactly: powers.c */      \
     X(NAN_DO, nan_do)             /* row `at` of d_o holds a NaN */                      \
     X(TINY, tiny)                 /* +0, -0, denormals and ones */                       \
     X(FINITE, finite)             /* -10^at (38: the least float) masks row 3 */ \

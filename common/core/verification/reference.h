@@ -56,7 +56,7 @@ struct query query_of(const struct problem *p, const struct arrays *a, const str
 /* Room for one row of scores, and of o: reference_scores.c. */
 struct scratch {
     double *s, *eta, *slope, *p;  /* (seqlen_k) */
-    double *squares, *partial;    /* (seqlen_k): to work in */
+    double *squares, *partial, *terms; /* (seqlen_k): to work in */
     double *column;               /* (COLUMNS, head_dim_v): to work in */
     int exact;                    /* every q.k is a sum of zeros */
 };

@@ -24,7 +24,8 @@
  *             ones err alike: eta = 0 for the largest, else 4 (|s_j| + |m|)
  *   sums      sum_roundings() of p_j v_j, four roundings a key (the normalised form has as many), and
  *             |o| times that of p_j
- *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike
+ *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
+ *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
  *   lse       the keys' errors under p, those of l, 2 (1 + |ln l|) + |lse| + 2 |m|
  *   log form  sum_j |v_jc| [eta_j + 2 (n + 4) (|s_j| + |lse| + |m|) + lse error]
  *   sink      eta = 4 |sink|, as of a bias without a product
@@ -201,13 +202,27 @@ static void count_keys(struct columns *k, const struct scratch *w, const struct 
     }
 }
 
+/* What rounding the weights of a row to the type costs each of them, relative. */
+static double weight_rounding(const struct scratch *w, const struct sums *s, size_t n, enum dtype dtype)
+{
+    double h = dtypes[dtype].roundoff, worst = 0;
+    for (size_t j = 0; h > 0 && worst < h && j < n; j++) {
+        if (w->s[j] == -INFINITY) continue;
+        int exponent;
+        double p = frexp(w->p[j], &exponent), error = weight_error(w->eta[j], s->m - w->s[j]);
+        double away = fmin(2 * p - 1, 1 - p); /* from the power of two */
+        worst = fmax(worst, p > 0 && away + error < h / 2 ? away : h);
+    }
+    return worst;
+}
+
 /* o = sum_j p_j v_j with its likely error. */
 static void value_row(struct standard *r, struct scratch *w, const struct sums *s,
                       const struct query *x, size_t dv, size_t row)
 {
     const struct dtype_entry *type = &dtypes[r->problem.dtype];
     double flush = (FLUSH + type->least_step) * (2 * s->max_v + 2) / s->l;
-    double h = type->roundoff, n = (double)s->n;
+    double h = weight_rounding(w, s, x->n, r->problem.dtype), n = (double)s->n;
     for (size_t j = 0; j < x->n; j++)
         if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
     finish_sums(w, x, dv);

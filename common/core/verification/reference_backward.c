@@ -11,10 +11,12 @@
  * What is likely (notes/numerics.md), u = 2^-24, h the roundoff of the type (0 for f32):
  *   p     kappa + 4 |s - lse| u of the same sign for all keys; by chance eta_j u / LAMBDA, and h for dv
  *   dp    by chance 2 u sqrt(dv) (|dp| + sum |do v|) / 2
- *   row   lse errs by 4 |lse| u for all keys of a row alike, D by (u sqrt(dv) + h) sqrt(sum do^2 o^2):
+ *   row   lse errs by 4 |lse| u for all keys of a row alike, D by u sqrt(dv) sqrt(sum do^2 o^2) and by do
+ *         times what o has lost when it was rounded:
  *         dq errs by the first times dq and by the second times scale sum_j p_j k_j; dk and dv, which
  *         add up rows, by chance
- *   ds    4 u, and h by chance; all keys alike: h of the gradient
+ *   ds    4 u, and h by chance; all keys alike: h of the gradient.  A p or ds that is a number of the
+ *         type loses nothing
  *   sums  each addition u of the partial sum, by chance
  * by chance: LAMBDA times the root of the sum of squares over the terms.
  */
@@ -27,7 +29,7 @@
 
 /* What one pair of a query and a key adds: values, the parts of their errors that may point one way,
  * and the squares of those by chance.  weight: p times the slope of the cap. */
-struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance; };
+struct pair { double p, ds, weight, p_own, ds_own, p_chance, ds_chance, p_round, ds_round; };
 
 /* The row of a query: its own do and lse, D = do . o, and what D errs by, by chance. */
 struct row { const float *d_o; double lse, D, D_chance; };
@@ -35,19 +37,36 @@ struct row { const float *d_o; double lse, D, D_chance; };
 /* An error that may be infinite, times a size that may be 0. */
 static double times(double error, double size) { return size == 0 ? 0 : error * fabs(size); }
 
-/* Adds a term factor x to an element; own, chance: the errors of the factor. */
-static void add(struct answer *to, size_t at, double factor, double x, double own, double chance)
+/* Adds a term factor x to an element; own, chance: the errors of the factor; alike: the share that its
+ * rounding to 16 bits takes or adds, summed in `allowed`. */
+static void add(struct answer *to, size_t at, double factor, double x, double own, double chance,
+                double alike)
 {
     double sum = to->want[at] += factor * x, of_term = times(chance, x);
     to->likely[at] += times(own, x);
+    to->allowed[at] += alike * factor * x;
     to->own[at] += of_term * of_term + 2 * ROUNDOFF * ROUNDOFF * sum * sum;
+}
+
+/* What is lost of x where the type's numbers end, in any order of x's factors. */
+static double least(enum dtype dtype, double x)
+{
+    const struct dtype_entry *t = &dtypes[dtype];
+    return FLUSH + (fabs(x) * t->roundoff < t->least_step ? t->least_step : 0);
+}
+
+/* As rounding_of().  A program may round scale ds, which is ds with another exponent for powers of two. */
+static double rounding_of_ds(const struct problem *p, double ds, double error)
+{
+    int exponent, is_power = fabs(frexp((double)p->scale, &exponent)) == 0.5;
+    return is_power ? rounding_of(p->dtype, ds, error) : dtypes[p->dtype].roundoff;
 }
 
 /* Key j of the row, whose scores are in w. */
 static struct pair pair_of(const struct problem *p, const struct row *row,
                            const struct scratch *w, const float *v, size_t j)
 {
-    double h = dtypes[p->dtype].roundoff, s = w->s[j], c = (double)p->softcap;
+    double s = w->s[j], c = (double)p->softcap;
     double dp = 0, v_mass = 0, d = fabs(s - row->lse), slope = w->slope[j];
     for (size_t t = 0; t < p->head_dim_v; t++) {
         dp += (double)row->d_o[t] * v[t];
@@ -55,17 +74,21 @@ static struct pair pair_of(const struct problem *p, const struct row *row,
     }
     double own = ROUNDOFF * (4 * d + KAPPA), chance = ROUNDOFF * w->eta[j] / LAMBDA;
     double x = own + ROUNDOFF * (4 * fabs(row->lse)) + LAMBDA * chance, more = 1 + fmin(x, 1);
-    double least = dtypes[p->dtype].least_step + FLUSH, tiny = least * (1 + fabs(dp) + fabs(row->D));
     double lse = ROUNDOFF * 4 * fabs(row->lse);
     struct pair r = {.p = exp(s - row->lse)};
     if (r.p == 0 && x < d - 104) own = chance = lse = 0; /* nothing brings this weight back to life */
     r.weight = r.p * slope;
     r.ds = r.weight * (dp - row->D);
-    r.p_own = r.p * own * more + least;
-    r.p_chance = r.p * sqrt(chance * chance * more * more + lse * lse + h * h);
+    r.p_round = rounding_of(p->dtype, r.p, x);
+    double p_least = least(p->dtype, r.p), ds_least = least(p->dtype, r.ds * fmin(1, fabs((double)p->scale)));
+    double tiny = p_least * (1 + fabs(dp) + fabs(row->D)) + ds_least;
+    r.p_own = r.p * own * more + p_least;
+    r.p_chance = r.p * sqrt(chance * chance * more * more + lse * lse + r.p_round * r.p_round);
     double of_cap = c > 0 ? 2 * ROUNDOFF * (w->eta[j] / c + 6) : 0;
     double of_dp = ROUNDOFF * (fabs(dp) + v_mass) * sqrt((double)p->head_dim_v + 2);
-    double of_ds = fabs(r.ds) * sqrt(chance * chance * more * more + 2 * h * h);
+    r.ds_round = rounding_of_ds(p, r.ds, r.weight * (of_dp + row->D_chance) / fabs(r.ds) + x + 4 * ROUNDOFF);
+    double of_ds = fabs(r.ds) * sqrt(chance * chance * more * more + r.p_round * r.p_round +
+                                     r.ds_round * r.ds_round);
     r.ds_own = fabs(r.ds) * (own * more + 4 * ROUNDOFF) + tiny +
                r.p * fabs(dp - row->D) * of_cap;
     r.ds_chance = sqrt(of_ds * of_ds + r.weight * r.weight * of_dp * of_dp);
@@ -89,12 +112,12 @@ static void add_row(struct standard *r, const struct problem *p, const struct ro
         size_t key = x->key + j;
         for (size_t t = 0; t < d; t++) {
             double k = x->k[j * d + t];
-            add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance);
-            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance);
+            add(dq, at + t, ds, k, size * of.ds_own, size * of.ds_chance, of.ds_round);
+            add(&r->answer[ARRAY_DK], key * d + t, ds, x->q[t], size * of.ds_own, dk_chance, of.ds_round);
             weighted[t] += of.weight * k;
         }
         for (size_t c = 0; c < dv; c++)
-            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance);
+            add(&r->answer[ARRAY_DV], key * dv + c, of.p, row->d_o[c], of.p_own, of.p_chance, of.p_round);
     }
     for (size_t t = 0; t < d; t++) {
         double of_D = size * row->D_chance * weighted[t];
@@ -114,14 +137,15 @@ static void add_sink(struct standard *r, const struct problem *p, const struct r
     double tiny = FLUSH * (1 + fabs(row->D));
     (void)p;
     add(&r->answer[ARRAY_DSINKS], query->h, -weight * row->D, 1, own + tiny,
-        weight * hypot(row->D_chance, of_lse));
+        weight * hypot(row->D_chance, of_lse), 0);
 }
 
 /* The errors by chance join the others. */
-static void end_sums(struct answer *of, double h)
+static void end_sums(struct answer *of)
 {
-    for (size_t e = 0; e < of->n; e++, of->own[e - 1] = 0)
-        of->likely[e] += LAMBDA * sqrt(of->own[e]) + (4 * ROUNDOFF + h) * fabs(of->want[e]) + FLUSH;
+    for (size_t e = 0; e < of->n; e++, of->own[e - 1] = of->allowed[e - 1] = 0)
+        of->likely[e] += LAMBDA * sqrt(of->own[e]) + 4 * ROUNDOFF * fabs(of->want[e]) +
+                         fabs(of->allowed[e]) + FLUSH;
 }
 
 /* All queries of a head.   forward: its answers */
@@ -130,7 +154,7 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
 {
     size_t dv = p->head_dim_v;
     struct scratch w = scratch_new(p);
-    double u_D = ROUNDOFF * sqrt((double)dv + 2) + dtypes[p->dtype].roundoff;
+    double u_D = ROUNDOFF * sqrt((double)dv + 2);
     double *weighted = xcalloc(p->head_dim, sizeof *weighted);
     for (size_t row = head * p->seqlen_q; row < (head + 1) * p->seqlen_q; row++) {
         const double *o = forward->answer[ARRAY_O].want + row * dv;
@@ -138,12 +162,14 @@ static void add_head(struct standard *r, const struct problem *p, const struct a
         struct row of = {.d_o = in->array[ARRAY_DO] + row * dv,
                          .lse = forward->answer[ARRAY_LSE].want[row]};
         if (of.lse == -INFINITY) continue;
-        double squares = 0;
+        double squares = 0, lost = 0;
         for (size_t c = 0; c < dv; c++) {
             double term = (double)of.d_o[c] * o[c];
             of.D += term, squares += term * term;
+            lost += (double)of.d_o[c] * ((double)dtype_round(p->dtype, (float)o[c]) - o[c]);
         }
-        of.D_chance = u_D * (sqrt(squares) + ROUNDOFF * fabs(of.D)) + 4 * ROUNDOFF * fabs(of.D);
+        of.D_chance = u_D * (sqrt(squares) + ROUNDOFF * fabs(of.D)) + 4 * ROUNDOFF * fabs(of.D) +
+                      fabs(lost);
         for (size_t t = 0; t < p->head_dim; t++) weighted[t] = 0;
         score_row(&w, p, &x);
         add_row(r, p, &of, &x, &w, row * p->head_dim, weighted);
@@ -173,7 +199,7 @@ void reference_backward(struct standard *r, const struct problem *p, const struc
         for (size_t b = 0; b < p->batch; b++)
             for (size_t h = kv * group; h < (kv + 1) * group; h++)
                 add_head(r, p, a, &in, forward, b * p->heads_q + h);
-    for (int i = 0; i < N_ARRAYS; i++) end_sums(&r->answer[i], dtypes[p->dtype].roundoff);
+    for (int i = 0; i < N_ARRAYS; i++) end_sums(&r->answer[i]);
     r->max_score = forward->max_score;
     r->empty_rows = forward->empty_rows;
     for (int i = 0; i < N_ARRAYS; i++)

@@ -1,7 +1,7 @@
 /* reference_scores.c: the scores of a row in double, and what a float computation of them
  * may err by, in units of u = 2^-24: eta_j, the smaller of
  *
- *     (d + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|      at most
+ *     (d_j + 3) scale sum_t |q_t k_jt| + |s_j| + 3 |bias_j|    at most, d_j products are not 0
  *     LAMBDA sqrt(scale^2 (sum_t P_t^2 + 4 sum_t (q_t k_jt)^2) + 4 s_j^2 + 9 bias_j^2)
  *
  * The second is likely if the roundings of one product are independent; P_t are the partial sums,
@@ -20,33 +20,36 @@
 struct scratch scratch_new(const struct problem *p)
 {
     size_t n = p->seqlen_k, dv = p->head_dim_v;
-    double *m = xcalloc(6 * n + COLUMNS * dv, sizeof *m), *of_o = m + 6 * n;
+    double *m = xcalloc(7 * n + COLUMNS * dv, sizeof *m), *of_o = m + 7 * n;
     return (struct scratch){.s = m, .eta = m + n, .p = m + 2 * n, .slope = m + 3 * n,
-                            .squares = m + 4 * n, .partial = m + 5 * n, .column = of_o};
+                            .squares = m + 4 * n, .partial = m + 5 * n, .terms = m + 6 * n,
+                            .column = of_o};
 }
 
-/* s_j = q.k_j, eta_j = sum_t |q_t k_jt|, squares_j = those of independent roundings. */
+/* s_j = q.k_j, eta_j = sum_t |q_t k_jt|, squares_j = those of independent roundings, terms_j = how many
+ * products are not 0: adding 0 does not round. */
 static void products(struct scratch *w, const struct problem *p, const struct query *x)
 {
     double *restrict s = w->s, *restrict mass = w->eta, *restrict low = w->p;
     double *restrict squares = w->squares, *restrict partial = w->partial, *restrict own = w->slope;
+    double *restrict terms = w->terms;
     for (size_t j = 0; j < x->n; j++)
-        s[j] = low[j] = mass[j] = squares[j] = partial[j] = own[j] = 0;
+        s[j] = low[j] = mass[j] = squares[j] = partial[j] = own[j] = terms[j] = 0;
     for (size_t t = 0; t < p->head_dim; t++) {
         const float *k_t = x->kt + t * p->seqlen_k;
         double q_t = x->q[t];
 #pragma omp simd
         for (size_t j = 0; j < x->n; j++) { /* the product is exact */
-            double term = q_t * k_t[j];
+            double term = q_t * k_t[j], rounds = term != 0;
             s[j] = two_sum(s[j], term, &low[j]);
             mass[j] += fabs(term), own[j] += term * term;
-            partial[j] += s[j], squares[j] += s[j] * s[j];
+            partial[j] += rounds * s[j], squares[j] += rounds * s[j] * s[j], terms[j] += rounds;
         }
     }
     for (size_t j = 0; j < x->n; j++) {
-        double from_the_end = s[j] * ((double)p->head_dim * s[j] - 2 * partial[j]);
+        double from_the_end = s[j] * (terms[j] * s[j] - 2 * partial[j]);
         squares[j] += fmax(0, from_the_end) + 4 * own[j];
-        if (s[j] * s[j] >= 0.9 * own[j] * (double)p->head_dim) squares[j] = INFINITY;
+        if (s[j] * s[j] >= 0.9 * own[j] * terms[j]) squares[j] = INFINITY;
         s[j] += low[j];
         if (!isnan(s[j])) continue;
         s[j] = 0; /* an infinity also looks like this: tell them apart */
@@ -57,7 +60,7 @@ static void products(struct scratch *w, const struct problem *p, const struct qu
 
 void score_row(struct scratch *w, const struct problem *p, const struct query *x)
 {
-    double rounds = (double)p->head_dim + 3, c = (double)p->softcap, scale = (double)p->scale;
+    double c = (double)p->softcap, scale = (double)p->scale;
     products(w, p, x);
     w->exact = 1;
     for (size_t j = 0; j < x->n; j++) {
@@ -73,7 +76,7 @@ void score_row(struct scratch *w, const struct problem *p, const struct query *x
         }
         w->s[j] = b == -INFINITY ? -INFINITY : s + b;
         squares += 4 * w->s[j] * w->s[j] + 9 * b * b + of_cap * of_cap;
-        w->eta[j] = rounds * mass + fabs(w->s[j]) + 3 * fabs(b) + of_cap;
+        w->eta[j] = (w->terms[j] + 3) * mass + fabs(w->s[j]) + 3 * fabs(b) + of_cap;
         w->eta[j] = fmin(w->eta[j], LAMBDA * sqrt(squares)); /* NaN is the worst case */
     }
 }

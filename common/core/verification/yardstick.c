@@ -86,7 +86,6 @@ static void values(float *p, float l, const float *v, size_t n, size_t dv,
 #pragma omp simd
         for (size_t c = 0; c < dv; c++) o[c] = fmaf(weight, v[j * dv + c], o[c]);
     }
-    for (size_t c = 0; c < dv; c++) o[c] = dtype_round(dtype, o[c]);
 }
 
 /* The weights of one row from its scores x (n), in place, and their sum: exp(x - m) and l, or
@@ -178,8 +177,5 @@ void yardstick_backward(const struct problem *p, const struct arrays *a, int way
     for (size_t step = 0; step < rows; step++)
         row_backward(p, a, &in, way & REVERSE ? rows - 1 - step : step, way, s, gradients);
     free(s);
-    for (int i = 0; i < N_ARRAYS; i++)
-        for (size_t e = 0; gradients[i] && e < array_count(p, i); e++)
-            gradients[i][e] = dtype_round(array_dtype(p, i), gradients[i][e]);
     widened_free(&in);
 }

@@ -28,11 +28,11 @@ enum mean_way { OWN_TOTAL, OWN_WEIGHTED, OWN_PRODUCT, OWN_INCREMENT, N_MEAN_WAYS
 float *yardstick_mean(const struct problem *p, const struct arrays *a, enum mean_way way);
 
 /* Attention, its log form, scan or update: scores, maximum, sum, product, all in float; for
- * 16-bit problems p and o are rounded to 16 bits.  Returns o, freed by free(), and sets lse. */
+ * 16-bit problems p is rounded to 16 bits, and o is not.  Returns o, freed by free(), and sets lse. */
 float *yardstick_attention(const struct problem *p, const struct arrays *a, int way, float *lse);
 
 /* Backward from the given o and lse, with all scores of a row stored, in float; for 16-bit
- * problems p, ds and the gradients are rounded to 16 bits.  gradients [N_ARRAYS]: those that p
+ * problems p and ds are rounded to 16 bits.  gradients [N_ARRAYS]: those that p
  * has, each freed by free(). */
 void yardstick_backward(const struct problem *p, const struct arrays *a, int way,
                         float *gradients[]);
