@@ -33,20 +33,14 @@ NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "ve
 LATE_PER_DAY, LATE_DAYS = 0.1, 3
 PAGES = ROOT / "common/products/course/pages"
 
-ALLOWED = {
-    "explain": "Talk about ideas and about error messages with anybody. Nobody else, no web page and no "
-               "language model writes your part; they may explain.",
-    "none": "Talk about ideas with your fellow students. Language models may help with tools and the "
-            "shell, not with the exercises.",
-    "free": "Any help is allowed. You name it in your work log, and you can explain each line.",
-}
+ASSISTANTS = "explain", "none", "free"
 
 
 def later_words(upto):
     """What the handout says about the stages that are still to come."""
     if upto == 5:
         return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
-    stages = {4: "Stage 5 comes", 3: "Stages 4 and 5 come"}.get(upto, f"Stages {upto + 1} to 5 come")
+    stages = "Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come"
     return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
 
 
@@ -128,7 +122,8 @@ def fill(students, instructor, upto, assistants):
         rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
                     f"| {exercise.points} | {exercise.time} | {exercise.title} |")
     write_page(instructor / "START.md")
-    write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto), allowed=ALLOWED[assistants])
+    write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto), 
+               allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip())
     shutil.copy2(PAGES / f"AGENTS.{assistants}.md", students / "AGENTS.md")
     write_text(students / ".gitignore", "build/\n")
     adapters = ROOT / "common/products/course/adapters"
@@ -161,7 +156,7 @@ def main():
     parser.add_argument("--out", default="")
     parser.add_argument("--seed", default="")
     parser.add_argument("--upto", default="5")
-    parser.add_argument("--assistants", default="explain", choices=list(ALLOWED))
+    parser.add_argument("--assistants", default="explain", choices=ASSISTANTS)
     options = parser.parse_args()
     out = pathlib.Path(options.out)
     if not any(ROOT.glob("0*/exercises/solutions")) or (ROOT / "course.json").exists():

@@ -24,7 +24,6 @@ import multiprocessing
 import os
 import pathlib
 import sys
-import tempfile
 
 from exercises import add_tools
 from judge import ISOLATION, Judge, Shortage, judging
@@ -195,24 +194,17 @@ def grade(grader, students, found, show, progress):
     return table, failures
 
 
-def check_out(out, folder):
-    """Results must have a place before hours are spent on them."""
-    if out.resolve().is_relative_to(folder.resolve()):
+def grade_class(options, found, students):
+    """Marks for all, and their files; what cannot be graded is said before the work."""
+    out, hours = pathlib.Path(options.out), late_hours(options.late, students)
+    if out.resolve().is_relative_to(pathlib.Path(options.submissions).resolve()):
         fail(f"OUT: '{out}' lies in the folder of submissions; it would be a student")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out) as file:
-            file.write(b"x")
+        progress = open(out / "progress.jsonl", "a+", encoding="utf-8")
     except OSError as error:
         fail(f"OUT: nothing can be written in '{out}': {error.strerror}")
-
-
-def grade_class(options, found, students):
-    """Marks for all, and their files; what cannot be graded is said before the work."""
-    out = pathlib.Path(options.out)
-    check_out(out, pathlib.Path(options.submissions))
-    hours = late_hours(options.late, students)
-    with judging(Grader, options) as grader, open(out / "progress.jsonl", "a+", encoding="utf-8") as progress:
+    with progress, judging(Grader, options) as grader:
         progress.seek(0)
         complete = progress.read().rpartition("\n")[0]  # a run that was stopped may have left half a line
         progress.truncate(len(complete.encode()) + 1 if complete else 0)

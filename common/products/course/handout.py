@@ -28,13 +28,6 @@ def is_gone(page, target):
     return not re.match(r"[a-z]+:|#", target) and not (page.parent / target.split("#")[0]).exists()
 
 
-def gone(repository):
-    """The links of all pages that lead nowhere: (page, text, target)."""
-    return [(page, link[1], link[2]) for page in sorted(repository.rglob("*.md"))
-            for link in LINK.finditer(page.read_text(encoding="utf-8"))
-            if is_gone(page, link[2])]
-
-
 def hidden_verbs(stages):
     return HIDDEN_VERBS + [verb for first, some in VERBS_FROM.items() if len(stages) < first for verb in some]
 
@@ -67,10 +60,7 @@ def without_hidden(repository, stages):
     (repository / STAYS).parent.mkdir()
     (repository / "fixture").rename(repository / STAYS)
     for stage in sorted(x.name for x in repository.glob("0*")):
-        for folder in ("solutions",):
-            shutil.rmtree(repository / stage / "exercises" / folder, ignore_errors=True)
-        if stage not in stages:
-            shutil.rmtree(repository / stage)
+        shutil.rmtree(repository / stage / "exercises/solutions" if stage in stages else repository / stage, ignore_errors=True)
     makefile, verbs = repository / "Makefile", "|".join(hidden_verbs(stages))
     makefile.write_text(short_makefile(makefile.read_text(encoding="utf-8"), stages), encoding="utf-8")
     for page in sorted(repository.rglob("*.md")):

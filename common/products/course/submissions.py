@@ -45,11 +45,9 @@ def walk(folder, notes):
         links = [x for x in folders if (here / x).is_symlink()]
         notes += [f"'{here.relative_to(folder) / x}' is a link to a folder: not followed; "
                   "hand in the folder itself" for x in sorted(links)]
-        if len(here.relative_to(folder).parts) >= DEEPEST:
-            if folders:
-                notes.append(f"folders more than {DEEPEST} deep are not searched")
-            folders[:] = []
-        folders[:] = sorted(x for x in folders if x != "__MACOSX" and x not in links)
+        deep = len(here.relative_to(folder).parts) >= DEEPEST
+        notes += [f"folders more than {DEEPEST} deep are not searched"] * bool(deep and folders)
+        folders[:] = [] if deep else sorted(x for x in folders if x != "__MACOSX" and x not in links)
         yield from (here / name for name in sorted(inside))
 
 
