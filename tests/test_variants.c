@@ -13,6 +13,12 @@
 #include "problem/operation.h"
 #include "vector/half.h"
 
+/* Many tests call variants themselves.  They limit the team as the programs and the library do. */
+__attribute__((constructor)) static void limit_threads(void)
+{
+    if (omp_get_max_threads() > MOST_THREADS) omp_set_num_threads(MOST_THREADS);
+}
+
 extern const struct variant safe_simd, safe_overlapped, naive_threads, safe_threads;
 extern const struct variant online_simd, online_streaming, online_one_look, online_threads;
 static const struct variant *const fast[] = {&tiled_loops, &tiled_microkernel, &tiled_all_cores};
