@@ -1,6 +1,6 @@
 """sanitize.py: programs and tests under sanitizers; any finding fails.
 
-    python3 -m pytest tests/sanitize.py -k quick        make sanitize: all but quick
+    python3 -m pytest tests/sanitize.py -k quick        make sanitize: all but quick, or ONLY=thread
 
 quick      AddressSanitizer and UndefinedBehaviorSanitizer, two stages, check --quick: a minute
 address    the same (without float division by 0: stage 1's 0/0 is its lesson), all tests, leaks

@@ -32,6 +32,7 @@
 #include <sanitizer/tsan_interface.h>
 #define TSAN(call) call
 #define FRAME 4
+extern "C" void AnnotateIgnoreWritesBegin(const char *, int), AnnotateIgnoreWritesEnd(const char *, int);
 #else
 #define TSAN(call) (void)0
 #endif
@@ -146,9 +147,18 @@ struct worker {
 };
 extern __thread struct worker *self;
 
+/* While one of these lives the thread sanitizer sees nothing.  It takes the fibres for threads, and
+ * would take for a race what several of them and the scheduler write down in lists: one CPU thread
+ * executes them all.  The functions of those lists are not ours, so UNSEEN does not reach them. */
+struct unseen {
+    unseen() { TSAN(AnnotateIgnoreWritesBegin(__FILE__, __LINE__)); }
+    ~unseen() { TSAN(AnnotateIgnoreWritesEnd(__FILE__, __LINE__)); }
+};
+
 /* A T for the block that this CPU thread executes, T{} at its begin. */
-template <class T> static inline T &of_block(void)
+template <class T> UNSEEN static inline T &of_block(void)
 {
+    struct unseen now;
     static __thread struct { uint64_t serial; T *state; } mine;
     if (!mine.state) mine.state = new T();
     if (mine.serial != self->serial) *mine.state = T();

@@ -209,11 +209,15 @@ UNSEEN static void load_now(const struct transfer &t)
 /* Completes one load, the oldest or the newest.  False when none is under way. */
 static bool finish_a_load(void)
 {
-    std::vector<struct transfer> &loads = of_block<struct transfers>().loads;
-    if (loads.empty()) return false;
-    if (executes_now()) std::swap(loads.front(), loads.back());
-    struct transfer t = loads.back();
-    loads.pop_back();
+    struct transfer t;
+    {
+        struct unseen now;
+        std::vector<struct transfer> &loads = of_block<struct transfers>().loads;
+        if (loads.empty()) return false;
+        if (executes_now()) std::swap(loads.front(), loads.back());
+        t = loads.back();
+        loads.pop_back();
+    }
     load_now(t);
     return true;
 }
@@ -245,8 +249,12 @@ UNSEEN static void start_load(struct transfer t, uint64_t *bar, const struct cal
 {
     t.bar = mbarrier_at(bar, where);
     self->finish_one = finish_a_load;
-    if (executes_now()) load_now(t);
-    else of_block<struct transfers>().loads.push_back(t);
+    if (executes_now()) {
+        load_now(t);
+        return;
+    }
+    struct unseen now;
+    of_block<struct transfers>().loads.push_back(t);
 }
 
 UNSEEN void tma_load_bytes(void *to, const void *from, int bytes, uint64_t *bar,

@@ -56,7 +56,7 @@ test-long: test
 	$(Q)LONG=1 $(PYTEST) tests -m long
 
 sanitize:
-	$(Q)$(PYTEST) -v -rs tests/sanitize.py -k "not quick"
+	$(Q)$(PYTEST) -v -rs tests/sanitize.py -k "$(or $(ONLY),not quick)"
 
 machines:
 	$(Q)$(PYTEST) -v -rs tests/machine_code.py tests/machines.py
