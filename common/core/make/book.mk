@@ -9,7 +9,6 @@
 #   make book-pictures   draws the pictures that stand for the figures in the repository's pages
 BOOK_WASM := lesson1 lesson2 lesson3 monoid tiles gradient module
 BOOK_PYTHON := $(BUILD)/book.venv/bin/python
-BOOK_PACKAGES := mkdocs==1.6.1 mkdocs-material==9.8.1 latex2mathml==3.81.1 ziamath==0.13 fonttools brotli pillow
 WASM_FLAGS := --target=wasm32 -O2 -std=gnu11 -nostdlib -ffreestanding -ffp-contract=off \
               -Werror=implicit-function-declaration \
               -Icommon/products/book/wasm/include -Icommon/core -I.
@@ -30,12 +29,11 @@ $(BUILD)/figures.wasm: $(WASM_O)
 	$(Q)wasm-ld --no-entry --allow-undefined-file=common/products/book/wasm/imports.txt \
 	    -z stack-size=65536 --gc-sections --strip-all $^ -o $@
 
-$(BUILD)/book.venv/done: common/core/make/book.mk
+$(BUILD)/book.venv/done: common/core/make/python.lock
 	@echo "installing MkDocs into $(@D)"
-	$(Q)python3 -m venv $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check \
-	    $(BOOK_PACKAGES)
-	$(Q)$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps axe-playwright-python==0.1.8 || \
-	    echo "without axe one test is skipped"
+	$(Q)python3 -m venv --clear $(@D) && sed '/^# tests/,$$d' $< >$(@D)/book.lock
+	$(Q)$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes \
+	    -r $(@D)/book.lock
 	@touch $@
 
 book: $(BUILD)/figures.wasm $(BUILD)/book.venv/done

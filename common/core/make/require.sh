@@ -134,12 +134,10 @@ install_packages() {
 # Where no package helps: an environment of our own.
 install_modules() {
     [ -n "$modules" ] && command -v python3 >/dev/null 2>&1 || return
-    modules=$(words "$(echo "$modules" | tr -d ,)")
-    case $modules in *pytest*) modules="$modules pytest-xdist" ;; esac
-    echo "installing $modules into $build/venv"
-    # shellcheck disable=SC2086  # a list of modules
+    echo "installing $(words "$(echo "$modules" | tr -d ,)") and more into $build/venv (python.lock)"
     python3 -m venv "$build/venv" >/dev/null 2>&1 &&
-        "$build/venv/bin/python" -m pip install -q $modules >"$build/install.log" 2>&1
+        "$build/venv/bin/python" -m pip install -q --no-deps --require-hashes \
+            -r "${0%/*}/python.lock" >"$build/install.log" 2>&1
 }
 
 missing "$@" || exit 0
