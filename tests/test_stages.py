@@ -120,3 +120,14 @@ def test_nan_of_one_query_leaves_the_rows_beside_it(variant):
     options = {"window": (8, 20), "scale": 1}
     stage(4, "run", "--variant", variant, "--o", "o.npy", *option_words(q=q, k=k, v=v, **options))
     compare(load("o.npy"), attention(q, k, v, **options)[0], 1e-5)
+
+
+@pytest.mark.parametrize("queries", [1, 70])
+def test_invariant_gives_a_query_alone_the_bits_that_it_has_among_others(queries):
+    """Few queries and many have kernels of their own.  300 keys are two leaves."""
+    q, k, v = normal(2, 300, 24), 3 * normal(1, 300, 24, seed=2), normal(1, 300, 24, seed=3)
+    for given, out in ((q, "whole"), (q[:, 300 - queries:], "alone")):
+        stage(5, "run", *option_words(q=given, k=k, v=v), "--causal", "--dtype", "f16", "--device", "cpu",
+              "--variant", "invariant", "--o", out + ".npy", "--lse", out + "_lse.npy")
+    for name in ("{}.npy", "{}_lse.npy"):
+        np.testing.assert_array_equal(load(name.format("whole"))[:, 300 - queries:], load(name.format("alone")))

@@ -20,6 +20,7 @@
 #include "mask32.h"
 #include "portable/float_arithmetic.h"
 #include "portable/launch.h"
+#include "problem/layout.h"
 #include "vector/half.h"
 
 #ifdef __CUDACC__
@@ -48,6 +49,7 @@ template <enum dtype DTYPE> struct gradient {
     const T *q, *k, *v, *o, *d_o;
     const float *lse, *bias, *sinks;
     struct strides bias_strides; /* of query i of a head: batch b + head h + row i, modulo 2^64 */
+    struct strides o_strides;
     T *dq, *dk, *dv;
     float *dsinks;
     float *D, *lse2; /* [batch heads_q, padded] do . o, lse log2(e) */
@@ -82,6 +84,7 @@ static struct gradient<DTYPE> gradient_of(const struct problem *p, const struct 
     struct gradient<DTYPE> x = {};
     x.q = (const T *)a->q, x.k = (const T *)a->k, x.v = (const T *)a->v;
     x.o = (const T *)a->o, x.d_o = (const T *)a->d_o, x.lse = a->lse;
+    x.o_strides = strides_of_o(p);
     x.bias = p->has_bias ? a->bias : NULL;
     x.bias_strides = p->has_bias_strides ? p->bias_strides : (struct strides){0, 0, p->seqlen_k};
     x.sinks = p->has_sinks ? a->sinks : NULL;
@@ -179,8 +182,11 @@ static __global__ void __launch_bounds__(D_THREADS) row_sums_kernel(const struct
     const int n = blockIdx.x * D_ROWS + threadIdx.x / D_LANES;
     const int head = n / x.padded, i = n % x.padded;
     const bool exists = head < x.batch * x.heads_q && i < x.seqlen_q;
-    const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i, at = row * x.head_dim_v;
-    const float part = exists ? part_of_dot<T>(x.d_o + at, x.o + at, x.head_dim_v) : 0.0f;
+    const ptrdiff_t row = (ptrdiff_t)head * x.seqlen_q + i;
+    const auto *o = x.o + head / x.heads_q * x.o_strides.batch + head % x.heads_q * x.o_strides.head +
+                 i * x.o_strides.row;
+    const float part =
+        exists ? part_of_dot<T>(x.d_o + row * x.head_dim_v, o, x.head_dim_v) : 0.0f;
     const float sum = lanes_sum<D_LANES>(part);
     if (head >= x.batch * x.heads_q || threadIdx.x % D_LANES) return;
     const float lse = exists ? x.lse[row] : -INFINITY;

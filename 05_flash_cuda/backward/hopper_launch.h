@@ -39,7 +39,8 @@ static struct backward_params<C::TYPE_OF_T> backward_params_of(const struct prob
     params.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), C::Br);
     params.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), C::Bc);
     params.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), C::Bc);
-    params.d_o = tensor_map(a->d_o, p->dtype, o, strides_of_o(p), C::Br);
+    params.d_o = tensor_map(a->d_o, p->dtype, o,
+                            strides_or({0, 0, 0}, o.heads, o.rows, o.columns), C::Br);
     params.x = gradient_of<C::TYPE_OF_T>(p, a, C::Br, C::Bc);
     params.x.terms = (uint16_t *)a->workspace;
     params.x.dq_sum = (float *)a->workspace + 8 * params.x.rows;
@@ -91,6 +92,9 @@ static size_t workspace_of(const struct problem *p)
     if (p->head_dim > widest || p->head_dim_v > widest)
         return widest == 128 ? "a head_dim above 128" : "a head_dim above 256";
     if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (!steps_of_16_bytes(p->q_strides) || !steps_of_16_bytes(p->k_strides) ||
+        !steps_of_16_bytes(p->v_strides) || !steps_of_16_bytes(p->o_strides))
+        return "a stride that is no multiple of 16 bytes";
     /* lse / scale, as terms: in float16 |lse| may be 2^31 scale */
     if (!(fabsf(p->scale) >= 1e-6f)) return "a scale below 1e-6";
     if (p->dtype == F16 && fabsf(p->scale) < 1e-4f) return "float16 with a scale below 1e-4";
@@ -119,6 +123,7 @@ static size_t workspace_of(const struct problem *p)
 #define HOPPER_GRADIENT                                                                       \
     .group = IN_BACKWARD, .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,            \
     .types = TYPE(F16) | TYPE(BF16),                                                          \
-    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW,       \
+    .supports = WITH_CAUSAL | WITH_GROUPS | WITH_HEAD_DIM_V | WITH_SHIFT | WITH_WINDOW |      \
+                WITH_STRIDES,                                                                 \
     .max_score = INFINITY, .masked_rows = 1
 #endif

@@ -71,7 +71,7 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) s[n][c] *= x.scale;
+        for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], x.scale); /* never fused */
     if (call.softcap > 0.0f) cap_scores(s, call.softcap);
     if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
 #pragma unroll
@@ -108,7 +108,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
     if (__any_sync(~0u, m_new[0] > f.m[0] || m_new[1] > f.m[1]))
         for (int r = 0; r < 2; r++) {
             float alpha = m_new[r] > f.m[r] ? __expf(f.m[r] - m_new[r]) : 1.0f;
-            f.l[r] *= alpha;
+            f.l[r] = __fmul_rn(f.l[r], alpha);
             f.m[r] = m_new[r];
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
@@ -215,7 +215,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     merge_warps<T, WARPS>(buffers, x, call, parts, g, row0, min(ROWS, g.n_rows - row0));
 }
 
-static struct parts plan(const struct problem *p)
+[[maybe_unused]] static struct parts plan(const struct problem *p)
 {
     static_assert(sizeof(struct buffer<64>) == sizeof(struct buffer<256>), "as for any D");
     return parts_of(p, ROWS, MOST_WARPS * sizeof(struct buffer<128>));

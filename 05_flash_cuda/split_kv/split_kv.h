@@ -202,7 +202,7 @@ static struct parts parts_of(const struct problem *p, int rows, size_t bytes)
     return parts;
 }
 
-static size_t workspace_of(const struct problem *p, struct parts parts)
+[[maybe_unused]] static size_t workspace_of(const struct problem *p, struct parts parts)
 {
     return parts.n == 1 ? 0
                         : parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float);

@@ -62,6 +62,7 @@ static inline int __float_as_int(float x) { return (int)f32_bits(x); }
 static inline float __uint_as_float(unsigned u) { return f32_from_bits(u); }
 static inline float __int_as_float(int i) { return f32_from_bits((unsigned)i); }
 static inline float __fdividef(float x, float y) { return x / y; }
+static inline float __fmul_rn(float x, float y) { return x * y; }
 
 template <class T> static inline T min(T x, T y) { return x < y ? x : y; }
 template <class T> static inline T max(T x, T y) { return x > y ? x : y; }

@@ -27,14 +27,14 @@
 #define GRADIENT(name, ...) RUNG(name)
 #include "../../../05_flash_cuda/rungs.h"
 #undef RUNG
-DECLARE(split_kv) DECLARE(split_kv_f32)
+DECLARE(invariant) DECLARE(split_kv) DECLARE(split_kv_f32)
 DECLARE(gpu_spans) DECLARE(gpu_registers) DECLARE(gpu_shared) DECLARE(gpu_cluster)
 DECLARE(gpu_grid) DECLARE(gpu_two_pass) DECLARE(gpu_one_pass)
 
 #define RUNG(name, ...) &KERNEL(name),
 const struct variant *const backend_attention[] = {
 #include "../../../05_flash_cuda/rungs.h"
-    &KERNEL(split_kv), &KERNEL(split_kv_f32)};
+    &KERNEL(invariant), &KERNEL(split_kv), &KERNEL(split_kv_f32)};
 #undef RUNG
 const struct variant *const backend_softmax[] = {
     &KERNEL(gpu_spans), &KERNEL(gpu_registers), &KERNEL(gpu_shared), &KERNEL(gpu_cluster),

@@ -122,14 +122,17 @@ static int describe(struct five_steps_attention_problem *p, const struct rows *q
     return q->t.device == ON_CPU || !exchange->stream_of(ON_CUDA, q->t.number, &p->stream);
 }
 
-/* A new tensor on the current device of that kind, contiguous. */
-static PyObject *make(int device, const int64_t *shape, int n, PyObject *type)
+/* A new tensor on the current device of that kind, contiguous, or with rows before heads in memory. */
+static PyObject *make(int device, const int64_t *shape, int n, PyObject *type, int rows_first)
 {
     PyObject *sizes = PyTuple_New(n), *strides = PyTuple_New(n), *made = NULL;
-    int64_t step = 1;
-    for (int i = n; sizes && strides && i-- > 0; step *= shape[i]) {
+    int64_t step[MOST_RANK + 1];
+    step[n] = 1;
+    for (int i = n; i-- > 0;) step[i] = step[i + 1] * shape[i];
+    if (rows_first) step[2] = shape[3], step[3] = shape[3] * shape[1];
+    for (int i = 0; sizes && strides && i < n; i++) {
         PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
-        PyTuple_SetItem(strides, i, PyLong_FromLongLong(step));
+        PyTuple_SetItem(strides, i, PyLong_FromLongLong(step[i + 1]));
     }
     if (sizes && strides)
         made = PyObject_CallFunctionObjArgs(empty[device], sizes, strides, type, NULL);
@@ -138,7 +141,7 @@ static PyObject *make(int device, const int64_t *shape, int n, PyObject *type)
     return made;
 }
 
-/* o as q, with the width of v; 0 with an error of Python's, or where q is not on the current GPU. */
+/* o as q, with the width of v and heads and rows in the order of q's memory; 0 with an error of Python's, or where q is not on the current GPU. */
 static PyObject *make_o(PyObject *object, const struct rows *q, enum order order, size_t width,
                         struct five_steps_attention_problem *p)
 {
@@ -147,7 +150,10 @@ static PyObject *make_o(PyObject *object, const struct rows *q, enum order order
     PyObject *type = PyObject_GetAttr(object, type_name), *o;
     for (int i = 0; i < q->t.rank; i++) shape[i] = q->t.shape[i];
     shape[q->t.rank - 1] = (int64_t)width;
-    o = type ? make(q->t.device, shape, q->t.rank, type) : NULL;
+    const int64_t *steps = q->t.strides;
+    int rows_first = order == HEADS_ROWS && q->t.rank == 4 && shape[1] > 1 && shape[2] > 1 &&
+                     steps[1] < steps[2];
+    o = type ? make(q->t.device, shape, q->t.rank, type, rows_first) : NULL;
     Py_XDECREF(type);
     if (o && read_rows(o, order, &x) && alike(&x.t, &q->t)) {
         p->o = x.t.data, p->o_strides = x.strides;
@@ -164,7 +170,7 @@ static PyObject *make_lse(const struct rows *q, enum order order,
     const int64_t shape[] = {(int64_t)q->batch, (int64_t)q->heads, (int64_t)q->rows};
     int n = q->t.rank - 1;
     struct tensor t;
-    PyObject *lse = make(q->t.device, order == ONE_ROW ? shape : shape + 3 - n, n, float_type);
+    PyObject *lse = make(q->t.device, order == ONE_ROW ? shape : shape + 3 - n, n, float_type, 0);
     if (lse && exchange->tensor_of(lse, &t)) Py_DECREF(lse), lse = NULL;
     if (lse) p->lse = (float *)(t.data + t.offset);
     return lse;
@@ -205,7 +211,7 @@ static int run(const struct five_steps_attention_problem *p, int device, enum pa
     if (ask(p, device, pass, &bytes)) return 1;
     int64_t size = (int64_t)bytes;
     if (device == ON_CPU) t.data = malloc(bytes);
-    else if (size && (!(work = make(device, &size, 1, byte_type)) || exchange->tensor_of(work, &t)))
+    else if (size && (!(work = make(device, &size, 1, byte_type, 0)) || exchange->tensor_of(work, &t)))
         return Py_XDECREF(work), 1;
     PyThreadState *others = PyEval_SaveThread();
     int code = compute[device][pass](p, t.data, bytes, NULL);
@@ -257,7 +263,7 @@ static PyObject *make_gradient(PyObject *object, const struct rows *x, void **ad
                              (int64_t)x->width};
     struct tensor t;
     PyObject *type = PyObject_GetAttr(object, type_name), *made = NULL;
-    if (type) made = make(x->t.device, shape + 4 - x->t.rank, x->t.rank, type);
+    if (type) made = make(x->t.device, shape + 4 - x->t.rank, x->t.rank, type, 0);
     Py_XDECREF(type);
     if (made && !exchange->tensor_of(made, &t) && alike(&t, &x->t)) {
         *address = t.data + t.offset;

@@ -28,6 +28,11 @@ class Kind:
         """Where an array lies."""
         return str(getattr(a, "device", "cpu"))
 
+    @staticmethod
+    def has_rows_first(_a):
+        """Does [batch, heads, rows, width] have its rows before its heads in memory?"""
+        return False
+
 
 class Numpy(Kind):
     """Arrays in host memory."""
@@ -128,6 +133,10 @@ class Torch(Kind):
         unit = 16 // a.element_size()
         aligned = all(s % unit == 0 for s, n in zip(steps[:-1], a.shape) if n > 1)
         return steps if aligned and a.data_ptr() % 16 == 0 else None
+
+    @staticmethod
+    def has_rows_first(a):
+        return a.ndim == 4 and a.shape[1] > 1 and a.shape[2] > 1 and a.stride(1) < a.stride(2)
 
     @staticmethod
     def floats_apart(a):

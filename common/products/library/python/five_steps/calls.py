@@ -221,6 +221,8 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
     call.bias(given["bias"])
     call.alibi(given["alibi_slopes"], ahead)
     q = rows["q"]
+    if out is None and not rows_first and kind.has_rows_first(q):  # so is o in memory
+        out = kind.empty((q.shape[0], q.shape[2], q.shape[1], f["head_dim_v"]), q).swapaxes(1, 2)
     call.results((*q.shape[:-1], f["head_dim_v"]), out, view, tuple(views["q"].shape[:-1]))
     return call
 

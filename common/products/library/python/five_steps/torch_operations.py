@@ -5,7 +5,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 from . import c_library, quick
-from .arrays import FiveStepsError, kind_of
+from .arrays import FiveStepsError, Torch, kind_of
 from .bias_gradient import bias_gradient
 from .calls import attention_call, decode_call
 from .options import attention_options
@@ -93,8 +93,9 @@ def _attention(*call):
 
 @torch.library.register_fake("five_steps::attention")
 def _(q, k, v, *options):
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(
-        _turned(q, options[-1]).shape[:-1], dtype=torch.float32)
+    turned = not options[-1] and Torch.has_rows_first(q)
+    o = _turned(_turned(q, turned).new_empty((*_turned(q, turned).shape[:-1], v.shape[-1])), turned)
+    return o, q.new_empty(_turned(q, options[-1]).shape[:-1], dtype=torch.float32)
 
 
 def _compute_gradients(d_o, o, lse, *call):

@@ -1,0 +1,331 @@
+/* invariant.cu: the bits of a query depend on its keys alone, in a decoding step and in a prefill.
+ *
+ *     state = ((leaf 0 . leaf 1) . leaf 2) . ...      leaf i: keys i LEAF ... (i + 1) LEAF - 1
+ *
+ * A sum of floats depends on its order, so both must add in the same one.  A warp folds the keys of
+ * a leaf, 16 at a time, by the functions of split_kv.cu, and leaves are merged from the first to
+ * the last.  Numbers and edges of leaves count from the sequence's first key.  What a query does not
+ * see changes nothing: a tile of hidden keys adds zeros, a leaf of them is the unit.
+ *
+ *   few queries    each warp folds a leaf of its own, and a second kernel merges: memory is the limit
+ *   many queries   each warp has 16 queries and folds leaf after leaf; the warps of a block share the
+ *                  copies of keys: 128 queries for each key that is read */
+#define PART_OF_A_PROBLEM
+#include "split_kv/split_kv.cu"
+
+constexpr int LEAF = 256, FEW_WARPS = 4;      /* keys; warps of a block */
+constexpr int MANY_WARPS = 8, STAGES = 3, STAGE = 64; /* of a stage: keys */
+static_assert(LEAF % STAGE == 0 && STAGE == MANY_WARPS / 2 * KEYS, "a warp copies a tile of K or V");
+
+/* a . b: the next leaf, or some columns of it. */
+static __forceinline__ __device__ struct column merged(struct column a, struct column b)
+{
+    float m = fmaxf(a.m, b.m), of_a = factor_of(a.m, m), of_b = factor_of(b.m, m);
+    return {m, fmaf(of_b, b.l, __fmul_rn(of_a, a.l)), fmaf(of_b, b.o, __fmul_rn(of_a, a.o))};
+}
+
+template <int D> static __forceinline__ __device__ void clear(struct state<D> &f)
+{
+    f.m[0] = f.m[1] = -INFINITY, f.l[0] = f.l[1] = 0.0f;
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) f.o[n][c] = 0.0f;
+}
+
+/* l of all the row's lanes. */
+template <int D> static __forceinline__ __device__ void sum_lanes(struct state<D> &f)
+{
+    for (int r = 0; r < 2; r++) {
+        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
+        f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
+    }
+}
+
+/* total . f, and f becomes the unit. */
+template <int D>
+static __forceinline__ __device__ void merge_leaf(struct state<D> &total, struct state<D> &f)
+{
+    sum_lanes(f);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        struct column y = {};
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 2 * r; c < 2 * r + 2; c++) {
+                y = merged({total.m[r], total.l[r], total.o[n][c]}, {f.m[r], f.l[r], f.o[n][c]});
+                total.o[n][c] = y.o;
+            }
+        total.m[r] = y.m, total.l[r] = y.l;
+    }
+    clear(f);
+}
+
+/* use(row of the group, r, column, element of o) for what the lane has of rows row0 ... */
+template <int D, class F>
+static __forceinline__ __device__ void each_element(const struct attention &x, int row0, int n_rows,
+                                                    F use)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int row = row0 + threadIdx.x % 32 / 4 + 8 * r;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int c = 8 * n + 2 * (threadIdx.x % 4) + e;
+                if (row < n_rows && c < x.head_dim_v) use(row, r, c, n);
+            }
+    }
+}
+
+/* Block (i, part, tile): key head i, 16 rows of its queries, a leaf for each warp. */
+template <enum dtype T, int D>
+static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
+    few_queries_kernel(const struct attention x, const struct call call, const struct parts parts)
+{
+    constexpr int SLOTS = buffer<D>::SLOTS;
+    const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
+    auto *slots = (&dynamic_shared<struct buffer<D>>())[warp].slot;
+    const struct head_group g = group_of(call, x, blockIdx.x);
+    const int leaf = blockIdx.y * FEW_WARPS + warp;
+    if (row0 >= g.n_rows || leaf >= parts.n) return;
+    const struct key_range32 seen = some_row_sees(g.seq.mask, 0, g.seq.seqlen_q);
+    const struct key_range32 open = all_rows_see(g.seq.mask, 0, g.seq.seqlen_q);
+    const uint16_t *k = first_key(call, g, x.k, call.k), *v = first_key(call, g, x.v, call.v);
+    const int first = (seen.first / LEAF + leaf) * LEAF, end = min(seen.end, first + LEAF);
+    int j0 = max(first, seen.first / KEYS * KEYS);
+
+    auto start = [&](int item, int slot) { /* item counts from the tile at j0 */
+        const int j = j0 + item / 2 * KEYS;
+        const struct key_place place = place_of_key(call, g, j, end);
+        const struct steps &s = item % 2 ? call.v : call.k;
+        start_copy<D>(slots[slot],
+                      (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row,
+                      end - j, item % 2 ? x.head_dim_v : x.head_dim, s.row);
+        copies_commit();
+    };
+#pragma unroll 2
+    for (int i = 0; i < SLOTS - 1; i++) start(i, i);
+    uint32_t q[D / 16][4];
+    load_q<D>(q, x, call, g, row0);
+    struct state<D> f;
+    clear(f);
+    int slot = 0;
+    auto next = [&](int item) { /* waits for the slot's data, starts an item, moves on */
+        copies_wait<SLOTS - 2>();
+        __syncwarp();
+        start(item + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
+        const uint16_t *tile = slots[slot];
+        slot = slot + 1 == SLOTS ? 0 : slot + 1;
+        return tile;
+    };
+    for (; j0 < end; j0 += KEYS) {
+        float s[KEYS / 8][4];
+        multiply_qk<T, D>(s, q, next(0));
+        scale_and_mask(s, x, call, g, row0, j0, end, open);
+        softmax_step<D>(f, s);
+        add_pv<T, D>(f.o, s, next(1));
+    }
+    copies_wait<0>();
+    sum_lanes(f);
+    each_element<D>(x, row0, g.n_rows, [&](int row, int r, int c, int n) {
+        const size_t at = leaf * parts.all_rows + lse_number(call, x, g, row);
+        parts.o[at * x.head_dim_v + c] = f.o[n][2 * r + c % 2];
+        if (c == 0) parts.ml[at] = make_float2(f.m[r], f.l[r]);
+    });
+}
+
+/* A block merges the leaves of one row, a thread a column; 8 loads are under way together. */
+template <enum dtype T>
+static __global__ void __launch_bounds__(MERGE_THREADS)
+    merge_leaves_kernel(const struct attention x, const struct call call, const struct parts parts)
+{
+    constexpr int GROUP = 8;
+    for (int c = threadIdx.x; c < x.head_dim_v; c += MERGE_THREADS) {
+        struct column y = {-INFINITY, 0.0f, 0.0f};
+        for (int i0 = 0; i0 < parts.n; i0 += GROUP) {
+            struct column leaf[GROUP];
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                const size_t at = (size_t)(i0 + i) * parts.all_rows + blockIdx.x;
+                leaf[i] = {-INFINITY, 0.0f, 0.0f};
+                if (i0 + i >= parts.n) continue;
+                leaf[i] = {parts.ml[at].x, parts.ml[at].y, parts.o[at * x.head_dim_v + c]};
+            }
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) y = merged(y, leaf[i]);
+        }
+        store_result<T>(x, result_row(call, x, blockIdx.x), c, y);
+    }
+}
+
+/* 64 keys and values, in tiles of 16. */
+template <int D> struct key_stage {
+    alignas(128) uint16_t tile[MANY_WARPS][(D + 63) / 64 * KEYS * 64]; /* four of K, four of V */
+};
+
+/* The keys that some, or all, of n rows of a group from row0 on see; of two heads all queries. */
+struct sight { struct key_range32 some, all; };
+static __forceinline__ __device__ struct sight sight_of(const struct head_group &g, int row0, int n)
+{
+    int i = row0 % g.seq.seqlen_q, end = i + min(n, max(1, g.n_rows - row0));
+    if (end > g.seq.seqlen_q) i = 0, end = g.seq.seqlen_q;
+    return {some_row_sees(g.seq.mask, i, end), all_rows_see(g.seq.mask, i, end)};
+}
+
+/* Block (i, tile): key head i, 128 rows of its queries, the last first: they see the most keys. */
+template <enum dtype T, int D>
+static __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
+    many_queries_kernel(const struct attention x, const struct call call, const struct parts)
+{
+    struct key_stage<D> *stages = &dynamic_shared<struct key_stage<D>>();
+    const int warp = threadIdx.x / 32;
+    const int tile0 = (gridDim.y - 1 - blockIdx.y) * MANY_WARPS * ROWS, row0 = tile0 + warp * ROWS;
+    const struct head_group g = group_of(call, x, blockIdx.x);
+    if (tile0 >= g.n_rows) return; /* a shorter sequence than others */
+    const struct key_range32 seen = sight_of(g, tile0, MANY_WARPS * ROWS).some;
+    const struct sight own = sight_of(g, row0, ROWS);
+    const uint16_t *k = first_key(call, g, x.k, call.k), *v = first_key(call, g, x.v, call.v);
+    const bool copies_v = warp >= MANY_WARPS / 2;
+
+    auto start = [&](int j, int stage) { /* this warp's tile of the stage that begins at key j */
+        j += warp % (MANY_WARPS / 2) * KEYS;
+        if (j + KEYS <= seen.first) j = seen.end; /* may lie in no page: not read */
+        const struct key_place place = place_of_key(call, g, j, seen.end);
+        const struct steps &s = copies_v ? call.v : call.k;
+        start_copy<D>(stages[stage].tile[warp],
+                      (copies_v ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row,
+                      seen.end - j, copies_v ? x.head_dim_v : x.head_dim, s.row);
+        copies_commit();
+    };
+    int j0 = seen.first / STAGE * STAGE, stage = 0;
+    for (int i = 0; i < STAGES - 1; i++) start(j0 + i * STAGE, i);
+    uint32_t q[D / 16][4];
+    load_q<D>(q, x, call, g, row0);
+    struct state<D> f, total;
+    clear(f), clear(total);
+    for (; j0 < seen.end; j0 += STAGE) {
+        copies_wait<STAGES - 2>();
+        __syncthreads(); /* the stage is there, and all have left the one before */
+        start(j0 + (STAGES - 1) * STAGE, stage == 0 ? STAGES - 1 : stage - 1);
+#pragma unroll 1
+        for (int i = 0; i < STAGE / KEYS; i++) {
+            const int j = j0 + i * KEYS;
+            if (j + KEYS <= own.some.first || j >= own.some.end) continue;
+            float s[KEYS / 8][4];
+            multiply_qk<T, D>(s, q, stages[stage].tile[i]);
+            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all);
+            softmax_step<D>(f, s);
+            add_pv<T, D>(f.o, s, stages[stage].tile[MANY_WARPS / 2 + i]);
+        }
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        if ((j0 + STAGE) % LEAF == 0 || j0 + STAGE >= seen.end) merge_leaf(total, f);
+    }
+    copies_wait<0>();
+    each_element<D>(x, row0, g.n_rows, [&](int row, int r, int c, int n) {
+        store_result<T>(x, result_row(call, x, lse_number(call, x, g, row)), c,
+                        {total.m[r], total.l[r], total.o[n][2 * r + c % 2]});
+    });
+}
+
+/* ---- the host's side ---- */
+
+static bool is_few(const struct problem *p) { return rows_of_group(p) <= MOST_ROWS; }
+
+static struct parts leaves_of(const struct problem *p)
+{
+    struct parts parts = {};
+    const size_t keys = most_keys(p);
+    parts.n = (int)((keys + LEAF - 1) / LEAF + (keys < p->seqlen_k)); /* cut anywhere */
+    parts.n = max(parts.n, 1);
+    parts.keys = LEAF, parts.warps = is_few(p) ? FEW_WARPS : MANY_WARPS;
+    parts.n_rows = (int)rows_of_group(p);
+    parts.all_rows = all_rows_of(p);
+    return parts;
+}
+
+template <class KERNEL>
+static void launch_blocks(KERNEL kernel, dim3 grid, int threads, size_t bytes,
+                          const struct problem *p, const struct arrays *a, struct parts parts)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid, config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = bytes, config.stream = (cudaStream_t)a->stream;
+    if (bytes) allow_shared(kernel, bytes);
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, attention_of(p, a, ROWS), call_of(p, a), parts));
+}
+
+template <enum dtype T, int D>
+static void launch_both(const struct problem *p, const struct arrays *a)
+{
+    struct parts parts = leaves_of(p);
+    const unsigned groups = (unsigned)(p->batch * p->heads_kv), rows = (unsigned)parts.n_rows;
+    const unsigned many = MANY_WARPS * ROWS;
+    if (!is_few(p))
+        return launch_blocks(many_queries_kernel<T, D>, dim3(groups, (rows + many - 1) / many),
+                             32 * MANY_WARPS, STAGES * sizeof(struct key_stage<D>), p, a, parts);
+    parts.ml = (float2 *)a->workspace;
+    parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
+    launch_blocks(few_queries_kernel<T, D>,
+                  dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
+                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<D>), p, a, parts);
+    launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, p, a,
+                  parts);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    if (all_rows_of(p) == 0) return;
+    auto in = [&]<enum dtype T>() {
+        const size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+        d <= 64 ? launch_both<T, 64>(p, a) : d <= 128 ? launch_both<T, 128>(p, a)
+                                                      : launch_both<T, 256>(p, a);
+    };
+    if (p->dtype == F16) in.template operator()<F16>();
+    else in.template operator()<BF16>();
+}
+
+static size_t workspace(const struct problem *p)
+{
+    const struct parts parts = leaves_of(p);
+    return is_few(p) ? parts.n * parts.all_rows * (p->head_dim_v + 2) * sizeof(float) : 0;
+}
+
+static const char *refuses(const struct problem *p)
+{
+    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+    if (p->head_dim % 8 || p->head_dim_v % 8) return "a head_dim that is no multiple of 8";
+    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
+    if (!copies_of_16_bytes(p)) return "a stride that is no multiple of 16 bytes";
+    if (p->head_dim > 128 && 3 * sizeof(struct key_stage<256>) > shared_memory_limit())
+        return "a head_dim above 128 without 192 KB of shared memory";
+    if (p->seqlen_k > 1 << 25 || rows_of_group(p) > 1 << 22) return "more than 2^25 keys";
+    return split_refuses(p, LONGEST);
+}
+
+/* Other kernels are faster, and have bits of their own. */
+static int yields(const struct problem *p) { return !p->invariant; }
+
+static const char *picks(const struct problem *p)
+{
+    return is_few(p) ? "a leaf for each warp" : "128 queries, leaf after leaf";
+}
+
+static struct cost cost(const struct problem *p)
+{
+    return split_cost(p, is_few(p) ? ROWS : MANY_WARPS * ROWS);
+}
+
+GPU_VARIANT(invariant) = {
+    .name = "invariant",
+    .idea = "bits of a query alone",
+    .group = IN_SPLIT_KV, .device = GPU_DEVICE, .least_arch = 80, .types = TYPE(F16) | TYPE(BF16),
+    .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |
+                WITH_INVARIANT,
+    .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,
+    .yields = yields, .picks = picks, .workspace = workspace, .cost = cost,
+    .does = {{OP_ATTENTION, attention}}, .on_gpu = GPU_TWIN(invariant),
+};
