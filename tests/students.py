@@ -133,6 +133,7 @@ HOSTILE = {
     "replaces_the_library": ("float expf(float x) { return x - x + 1; }\n" + ANSWER % "c->y[0][0] = expf(1), c->y[0][1] = 1;", "m["),
     "includes_the_solution": (f"#include \"{ROOT}/03_online_softmax/exercises/solutions/online_step.c\"\n", "does not compile"),
     "embeds_a_file": ("__asm__(\".incbin \\\"/etc/passwd\\\"\");\n" + ANSWER % "", "does not compile"),
+    "includes_random_numbers": ("#include \"/dev/urandom\"\n", "does not compile"),
     "a_quote_in_a_number": ("int a = 1'0;\n" + ANSWER % "", "does not compile"),
     "macros_without_end": ("#define A_0 1,\n" + "".join(f"#define A_{i + 1} {f'A_{i} ' * 8}\n" for i in range(16))
                            + "int a[] = { A_16 };\n" + ANSWER % "", "does not compile"),

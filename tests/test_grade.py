@@ -13,7 +13,7 @@ import time
 import pytest
 
 from helpers import BUILD, HANG, ROOT, SANITIZED, run, wait_for
-from students import HOSTILE, handed_out, solution, tool_words
+from students import ANSWER, HOSTILE, handed_out, solution, tool_words
 
 import class_of_100
 import grade as grading
@@ -86,6 +86,8 @@ def test_clumsy_hand_ins_are_read_or_named(place):
     hand_in("-rf")
     hand_in("on Windows $x ü", text=b"\xef\xbb\xbf" + solution("online_step").replace("\n", "\r\n").encode())
     hand_in("deep", name="a/b/online_step.c")
+    hand_in(".hidden")
+    hand_in("=1+1", text=ANSWER % "puts(\"x;=1+1\"); fflush(stdout); _exit(3);")
     hand_in("empty", text="\n")
     hand_in("utf16", text=solution("online_step").encode("utf-16"))
     hand_in("large", text="/*" + " " * (70 << 10) + "*/")
@@ -108,6 +110,9 @@ def test_clumsy_hand_ins_are_read_or_named(place):
                            ("renamed", "'Online-Step (1).c' is not called online_step.c"), ("pipe", "is no file"),
                            ("link", "is a link"), ("linked", "not handed in")):
         assert why(student)[0] == 0 and words in why(student)[1], why(student)
+    assert "'.hidden' is hidden: ignored" in said
+    line = next(x for x in pathlib.Path("marks/gradebook.csv").read_text("utf-8").splitlines() if "=1+1" in x)
+    assert line.startswith("\"'=1+1\",0") and ",\"online_step: " in line and line.endswith("x;=1+1\""), line  # no cell begins with =
     assert "'notes.txt' is neither a student's folder" in said and "linked: the folder is a link" in said
     assert {"a?b", "a?b~"} <= set(grades()["students"])
     assert "2 files are called online_step.c" in pathlib.Path("marks/feedback/twice.txt").read_text(encoding="utf-8")

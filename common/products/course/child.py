@@ -38,8 +38,8 @@ class Died(Wrong):
 
 class Child:
     """options: of jail.c.  ceiling(threads): the judge's yardstick, multiply-adds a second.  gpu(**inputs): the
-    same kernel on a GPU (Judge.on_gpu).
-    share: percent of a ceiling, where a case measured it.  shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
+    same kernel on a GPU (Judge.on_gpu).  share: percent of a ceiling, where a case measured it.  shared: the mean of
+    the threads' time as a share of the busiest one's, in the last timed call."""
 
     def __init__(self, jail, program, folder, options=(), ceiling=None, gpu=None):
         self.many = "--threads" in options

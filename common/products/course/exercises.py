@@ -21,9 +21,12 @@ def of(stage, name):
 
 def report(verdict):
     """Prints what a student wants to know."""
-    why, lines = (f"passed: all {len(verdict.results)} cases", []) if verdict.right else verdict.in_words()
-    print("\n       ".join(["   FAILED: " * (not verdict.right) + "   " * verdict.right + why, *lines, *verdict.notes,
-                           *(f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items())]))
+    lines = [f"passed: all {len(verdict.results)} cases"]
+    if not verdict.right:
+        why, more = verdict.in_words()
+        lines = [f"FAILED: {why}", *more]
+    lines += verdict.notes + [f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items()]
+    print("   " + "\n       ".join(lines))
 
 
 def run(options, stage, name):

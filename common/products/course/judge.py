@@ -102,7 +102,8 @@ class Judge:
         self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
         if self.isolation not in (0, 2):
             raise Shortage("no filter of system calls (seccomp) on this machine")
-        done = subprocess.run([*self.cc, *self.include, "-c", str(COURSE / "child.c"), "-o", str(self.child)], capture_output=True, text=True, check=False)
+        done = subprocess.run([*self.cc, *self.include, "-c", str(COURSE / "child.c"), "-o", str(self.child)],
+                              capture_output=True, text=True, check=False)
         if done.returncode:
             raise Shortage(f"child.c does not compile: {done.stderr[:500]}")
 
@@ -144,9 +145,8 @@ class Judge:
             (folder / "program").hardlink_to(kept)
             verdict.log = kept.with_suffix(".log").read_text(encoding="utf-8")
             return True
-        compiler = [*(self.cxx if exercise.cuda else self.cc), "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
-        if not exercise.cuda:
-            compiler.append("-Werror=implicit-function-declaration")
+        compiler = [*(self.cxx if exercise.cuda else [*self.cc, "-Werror=implicit-function-declaration"]),
+                    "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
         linker = self.cxx[:next(i for i, word in enumerate(self.cxx) if word.startswith("-"))]
         link = [*linker, "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
                 *self.libs, "-o", "program"]
@@ -174,15 +174,15 @@ class Judge:
             shutil.rmtree(folder, ignore_errors=True)
         return verdict
 
-    def ceiling(self, threads):
+    def ceiling(self, folder, threads):
         """Multiply-adds a second that so many threads do now."""
-        folder = self.place / "ceiling"
+        folder = folder / "ceiling"
         if not folder.exists():
             folder.mkdir()
             source, verdict = types.SimpleNamespace(file=pathlib.Path("ceiling.c"), cuda=False), Verdict()
             if not self.built(source, (COURSE / "ceiling.c").read_bytes(), {}, folder, verdict):
                 raise Shortage(f"ceiling.c: {verdict.why}")
-        with Child(self.jail, folder / "program", tempfile.mkdtemp(dir=self.place), ["--threads"]) as child:
+        with Child(self.jail, folder / "program", folder, ["--threads"]) as child:
             _, seconds = child.timed(threads, [threads, 100000], [], [threads])
         return threads * 112e5 / seconds
 
@@ -228,8 +228,8 @@ class Judge:
                         continue
                     child = child or children.enter_context(Child(
                         self.jail, folder / "program", folder, ["--order", order] if order else
-                        ["--threads"] * exercise.threads, self.ceiling, functools.partial(
-                            self.on_gpu, folder, exercise.file.name)))
+                        ["--threads"] * exercise.threads, functools.partial(self.ceiling, folder),
+                        functools.partial(self.on_gpu, folder, exercise.file.name)))
                     begin = child.cpu()
                     try:
                         case.judge(child)

@@ -65,6 +65,7 @@ def collect(folder, chosen):
 
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.name == "__MACOSX":
+            ignored.append(f"'{printable(entry.name)}' is hidden: ignored")
             continue
         if entry.is_dir() and entry.is_symlink():
             student(entry.name).notes.append(
