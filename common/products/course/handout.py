@@ -16,7 +16,7 @@ HIDDEN = ["tests", ".ci", ".github", "common/products/course/course.py", "common
 STAYS = "tests/fixture"  # the sentence of `make map`
 # Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
 HIDDEN_VERBS = ["course", "grade", "slides", "book", "book-test", "tables",
-                "tables-check", "test", "test-long", "sanitize", "machines", "fuzz", "differential", "gallery"]
+                "tables-check", "test", "test-long", "sanitize", "machines", "fuzz", "differential", "gallery", "smallest"]
 VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: [r"diff RUNG=\w+", "cuda", "profile 5"]}
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
