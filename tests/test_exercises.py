@@ -16,7 +16,7 @@ from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS
 import cases
 import child
 from grade import Grader, plain
-from judge import Judge, Verdict
+from judge import UNREADABLE, Judge, Verdict, problems_of
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 
@@ -66,6 +66,46 @@ def test_hostile_file_earns_nothing_and_is_named(judge, monkeypatch, student):
     said = "\n".join([found.in_words()[0], found.log] + [str(x) for _, x in found.failed])
     assert HOSTILE[student][1] in said, said
     assert "nologin" not in said and "solution begin" not in said
+
+
+class Anything:
+    """In the place of a Child: questions and answers that no program of ours would send."""
+    share = gpu = None
+    EDGES = [*range(40), -1, 2 ** 31 - 1, 2 ** 31, -2 ** 31, 2 ** 63 - 1, -2 ** 63]
+
+    def __init__(self, rng):
+        self.rng, self.shared = rng, float(rng.choice([0, 1, np.nan]))
+
+    def floats(self, n):
+        return (np.frombuffer(self.rng.bytes(4 * n), "f4"), self.rng.standard_normal(n, "f4"),
+                np.full(n, self.rng.choice([np.nan, np.inf, -3e38, 0, 1, 40]), "f4"))[self.rng.integers(3)]
+
+    def ceiling(self, _):
+        return 1e9
+
+    def call(self, _numbers, _inputs, lengths, serve=None, **_):
+        for _ in range(int(self.rng.integers(6)) if serve else 0):
+            letter = self.rng.choice([*"kotf", chr(self.rng.integers(128))])
+            a, b = (self.EDGES[i] for i in self.rng.integers(len(self.EDGES), size=2))
+            serve(letter, a, b, self.floats(int(self.rng.choice([0, 1, 2, 16, 17, 1000]))))
+        return [self.floats(int(n)) for n in lengths]
+
+    def timed(self, _, *words):
+        return self.call(*words), float(self.rng.choice([1e-9, 1, 1e9]))
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_whatever_a_process_sends_is_judged(name):
+    """Nothing but what Judge.run() catches is raised, and no exercise is passed by chance."""
+    rng, wrong = np.random.default_rng(1), 0
+    with np.errstate(all="ignore"):
+        tried = [x for x in problems_of(EXERCISES[name])(rng) if not x.on_gpu]
+        for case in rng.permutation(np.array(tried, object))[:40]:
+            try:
+                case.judge(Anything(rng))
+            except (child.Wrong, *UNREADABLE):
+                wrong += 1
+    assert wrong > len(tried[:40]) / 2
 
 
 def test_child_has_no_door(judge):

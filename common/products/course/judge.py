@@ -31,6 +31,7 @@ from source import ROOT, fail, parts_of, problems_of  # noqa: E402
 COURSE = ROOT / "common/products/course"
 COMPILE_S, MOST_DEATHS, ALL_CASES_S = 30, 12, 30  # processor seconds
 GPU_S, KEPT = 60, 200  # seconds; programs
+UNREADABLE = ArithmeticError, LookupError, ValueError, TypeError  # what comes of an answer that is no answer
 ORDERS = ["forward", "backward", "random:7"]
 NO_GPU = "this machine has no GPU with nvcc: judged by the execution on the CPU alone"
 # What `jail --complete` says of this kernel.
@@ -238,7 +239,7 @@ class Judge:
                         died += [case.family] * (5 * ("too long" in error.why) or isinstance(error, Died))
                         if order and case.family not in died and not case.on_gpu:
                             wrong.why += f" (threads in the order {order})"
-                    except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+                    except UNREADABLE as error:
                         wrong = Wrong(f"gave what cannot be read ({type(error).__name__})")
                     used += max(0.0, child.cpu() - begin)
                     if child.share is not None:
