@@ -27,35 +27,15 @@ enum device {
 #define TYPE(t) (1u << (t))
 #define ALL_TYPES (TYPE(F32) | TYPE(F16) | TYPE(BF16))
 
-/* What a problem can ask for beyond the plain operation.  A variant lists what it supports;
- * the harness refuses the rest, also a feature that is younger than the variant.  A new one
- * gets a bit here, and a condition and its words in problem/feature.h. */
-enum feature {
-    WITH_CAUSAL = 1 << 0,     /* query i does not see keys behind it */
-    WITH_BIAS = 1 << 1,       /* an additive bias [seqlen_q, seqlen_k] */
-    WITH_GROUPS = 1 << 2,     /* heads_q > heads_kv: query heads share a key head */
-    WITH_HEAD_DIM_V = 1 << 3, /* head_dim_v != head_dim */
-    WITH_SHIFT = 1 << 4,      /* a mask shifted as in a part of a longer problem */
-    WITH_WINDOW = 1 << 5,     /* query i sees keys near i only */
-    WITH_SOFTCAP = 1 << 6,    /* scores c tanh(s / c) */
-    WITH_SINKS = 1 << 7,      /* a logit per query head that has no value */
-    WITH_PACKED = 1 << 8,     /* sequences of different lengths, one after another */
-    WITH_PAGES = 1 << 9,      /* keys and values in pages */
-    WITH_STRIDES = 1 << 10,   /* batches, heads and rows that are not contiguous */
-    WITH_BIAS_STRIDES = 1 << 11, /* a bias for each batch or head, or one that repeats */
-    WITH_LENGTHS = 1 << 12,   /* sequences that use the first keys of those that are there */
-    WITH_INVARIANT = 1 << 13, /* bits of a query that depend on its keys alone */
-    FEATURES_END = 1 << 14
-};
-
 /* The four features that each attention of stages 1 to 4 has.  This set never grows: a
  * variant that supports more adds it, as in BASIC_FEATURES | WITH_WINDOW. */
 #define BASIC_FEATURES (WITH_CAUSAL | WITH_BIAS | WITH_GROUPS | WITH_HEAD_DIM_V)
 
 /* What a CPU variant says of itself from stage 2 on: right for all scores and masks. */
-#define SAFE_ON_CPU                                                                        \
-    .types = TYPE(F32), .supports = BASIC_FEATURES, .max_score = INFINITY,                 \
-    .masked_rows = 1, .isolates_v = 1
+#define SAFE_ON_CPU SAFE_WITH(BASIC_FEATURES)
+#define SAFE_WITH(features)                                                                \
+    .types = TYPE(F32), .supports = (features), .max_score = INFINITY, .masked_rows = 1,   \
+    .isolates_v = 1
 
 /* Where a variant stands in `list` and `check`: the folder of its file. */
 enum group {

@@ -89,6 +89,42 @@ struct problem {
                              * queries, pages, threads, or how keys are dealt out */
 };
 
+/* What a problem p can ask for beyond the plain operation: its bit, whether p asks, and words to
+ * complete "variant NAME does not support ...".  A variant lists what it supports; the harness
+ * refuses the rest, also a feature that is younger than the variant. */
+#define FEATURES(X)                                                                       \
+    X(WITH_CAUSAL, p->causal, "a causal mask")                                            \
+    X(WITH_BIAS, p->has_bias, "a bias")                                                   \
+    X(WITH_GROUPS, p->heads_q != p->heads_kv,                                             \
+      "query heads that share a key head (heads_q != heads_kv)")                          \
+    X(WITH_HEAD_DIM_V, p->head_dim_v != p->head_dim,                                      \
+      "a head_dim_v that differs from head_dim")                                          \
+    X(WITH_SHIFT, (p->causal || p->has_window) && p->shift, "a shifted mask")             \
+    X(WITH_WINDOW, p->has_window, "a window")                                             \
+    X(WITH_SOFTCAP, p->softcap != 0, "a soft cap")                                        \
+    X(WITH_SINKS, p->has_sinks, "sinks")                                                  \
+    X(WITH_PACKED, p->packed, "packed sequences (cu_seqlens)")                            \
+    X(WITH_PAGES, p->page_size != 0, "keys in pages")                                     \
+    X(WITH_STRIDES, has_strides(p), "strides")                                            \
+    X(WITH_BIAS_STRIDES, p->has_bias && p->has_bias_strides,                              \
+      "a bias of each batch or head")                                                     \
+    X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
+    X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")
+
+#define FEATURE_NUMBER(bit, condition, words) NUMBER_##bit,
+#define FEATURE_BIT(bit, condition, words) bit = 1 << NUMBER_##bit,
+enum feature_number { FEATURES(FEATURE_NUMBER) N_FEATURES };
+enum feature { FEATURES(FEATURE_BIT) FEATURES_END = 1 << N_FEATURES };
+
+/* What acts on a score: the option of `run` with its value in the help, the verbs that take it, how
+ * it is read (program/parse.c), its field, and whether it was given; then the word of a case, how that
+ * is read (verification/case_list.c). */
+#define SCORE_OPTIONS(X)                                                                  \
+    X("causal", NULL, IN_RUN | IN_BENCH, FLAG, causal, NO_FLAG, "causal", FLAG)           \
+    X("scale", "S", IN_RUN, NUMBER, scale, AT(has_scale), "scale", REAL)                  \
+    X("window", "L,R", IN_RUN, WINDOW, window_left, SCORE(has_window), "window", RANGE)   \
+    X("softcap", "C", IN_RUN, POSITIVE, softcap, NO_FLAG, "cap", REAL)
+
 /* A key whose score is -INFINITY weighs 0 and its value is not looked at, whatever made the
  * score: causal, the bias, or arithmetic.  A query without any other key gives o = 0 and
  * lse = -INFINITY, or the sink.  A score of NaN or +INFINITY gives NaN in the whole row.

@@ -2,7 +2,11 @@
 #ifndef SCORE_H
 #define SCORE_H
 
+#include "harness.h"
 #include "stage.h"
+
+/* What score() does.  The first variant of each stage supports it. */
+#define SCORE_FEATURES BASIC_FEATURES
 
 /* The score of query i and key j.
  *     s = scale * q_i . k_j + bias_ij, or -INFINITY where key j is masked */

@@ -1,10 +1,8 @@
-/* feature.h: what a problem asks for beyond the plain operation, and the words for it. */
+/* feature.h: what a problem asks for beyond the plain operation: FEATURES of problem.h. */
 #ifndef FEATURE_H
 #define FEATURE_H
 
 #include "harness.h"
-
-#include <assert.h>
 
 /* Are the rows of an array anywhere else than its shape says? */
 static inline int has_strides(const struct problem *p)
@@ -14,29 +12,6 @@ static inline int has_strides(const struct problem *p)
     for (int i = 0; i < 4; i++) any |= s[i].batch || s[i].head || s[i].row;
     return any;
 }
-
-/* Each of enum feature: does p ask for it?  And words for it, to complete "variant NAME does not
- * support ...". */
-#define FEATURES(X)                                                                       \
-    X(WITH_CAUSAL, p->causal, "a causal mask")                                            \
-    X(WITH_BIAS, p->has_bias, "a bias")                                                   \
-    X(WITH_GROUPS, p->heads_q != p->heads_kv,                                             \
-      "query heads that share a key head (heads_q != heads_kv)")                          \
-    X(WITH_HEAD_DIM_V, p->head_dim_v != p->head_dim,                                      \
-      "a head_dim_v that differs from head_dim")                                          \
-    X(WITH_SHIFT, (p->causal || p->has_window) && p->shift, "a shifted mask")             \
-    X(WITH_WINDOW, p->has_window, "a window")                                             \
-    X(WITH_SOFTCAP, p->softcap != 0, "a soft cap")                                        \
-    X(WITH_SINKS, p->has_sinks, "sinks")                                                  \
-    X(WITH_PACKED, p->packed, "packed sequences (cu_seqlens)")                            \
-    X(WITH_PAGES, p->page_size != 0, "keys in pages")                                     \
-    X(WITH_STRIDES, has_strides(p), "strides")                                            \
-    X(WITH_BIAS_STRIDES, p->has_bias && p->has_bias_strides,                              \
-      "a bias of each batch or head")                                                     \
-    X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
-    X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")
-#define FEATURE_COUNT(bit, condition, words) + 1
-static_assert(FEATURES_END == 1 << (0 FEATURES(FEATURE_COUNT)), "each feature has its line");
 
 static inline int asks_for(const struct problem *p, unsigned feature)
 {

@@ -28,6 +28,9 @@ struct option {
 #define SCORE(field) offsetof(struct options, score.field)
 #define NO_FLAG ((size_t)-1)
 
+#define OPTION(name, value, verbs, kind, field, given, word, how) \
+    {name, value, verbs, kind, SCORE(field), given},
+
 static const struct option table[] = {
     {"variant", "V", COMPUTES, TEXT, AT(variant), NO_FLAG},
     {"quick", NULL, IN_CHECK | IN_BENCH, FLAG, AT(quick), NO_FLAG},
@@ -40,10 +43,7 @@ static const struct option table[] = {
     {"threads", "N", COMPUTES, COUNT, AT(threads), NO_FLAG},
     {"device", "cpu", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
     {"log", NULL, IN_RUN, FLAG, AT(log), NO_FLAG},
-    {"causal", NULL, IN_RUN | IN_BENCH, FLAG, SCORE(causal), NO_FLAG},
-    {"scale", "S", IN_RUN, NUMBER, SCORE(scale), AT(has_scale)},
-    {"window", "L,R", IN_RUN, WINDOW, SCORE(window_left), SCORE(has_window)},
-    {"softcap", "C", IN_RUN, POSITIVE, SCORE(softcap), NO_FLAG},
+    SCORE_OPTIONS(OPTION)
     {"gpus", "N", COMPUTES | OF_RANKS, COUNT, AT(gpus), NO_FLAG},
     {"strategy", "S", COMPUTES | OF_RANKS, TEXT, AT(strategy), NO_FLAG},
     {"timeline", "FILE", IN_BENCH | OF_RANKS, TEXT, AT(timeline), NO_FLAG},

@@ -64,13 +64,13 @@ static const struct field {
 } fields[] = {
 #define OF(field) offsetof(struct draft, field)
 #define P(field) offsetof(struct draft, c.problem.field)
+#define SCORE_FIELD(name, value, verbs, kind, field, given, word, how) {word, how, P(field), 0},
     {"rows", COUNT, P(rows), 0},        {"cols", COUNT, P(cols), 0},
     {"q", COUNT, P(seqlen_q), 0},       {"k", COUNT, P(seqlen_k), 0},
     {"d", COUNT, P(head_dim), 0},       {"dv", COUNT, P(head_dim_v), 0},
     {"batch", COUNT, P(batch), 0},      {"heads", COUNT, P(heads_q), 0},
-    {"kv", COUNT, P(heads_kv), 0},      {"causal", FLAG, P(causal), 0},
-    {"bias", FLAG, P(has_bias), 0},     {"window", RANGE, P(window_left), 0},
-    {"cap", REAL, P(softcap), 0},       {"scale", REAL, P(scale), 0},
+    {"kv", COUNT, P(heads_kv), 0},      {"bias", FLAG, P(has_bias), 0},
+    SCORE_OPTIONS(SCORE_FIELD)
     {"sinks", FLAG, P(has_sinks), 0},   {"packed", FLAG, P(packed), 0},
     {"page", COUNT, P(page_size), 0},   {"at", COUNT, OF(c.at), 0},
     {"lengths", FLAG, P(has_lengths), 0},
