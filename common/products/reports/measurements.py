@@ -50,6 +50,12 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def cpu_name():
+    """Of this machine, and how many cores it has."""
+    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return f"{known[1] if known else 'a CPU'} {os.cpu_count()} cores"
+
+
 def command_line(doc):
     """A parser that describes the script by the first line of its docstring."""
     return argparse.ArgumentParser(description=doc.strip().splitlines()[0])

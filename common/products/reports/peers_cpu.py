@@ -19,11 +19,10 @@ import csv
 import itertools
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
-from measurements import ROOT, Writer, command_line, now, torch_or_skip
+from measurements import ROOT, Writer, command_line, cpu_name, now, torch_or_skip
 from peers_run import TYPES
 from peers_shapes import Shape, shape_of
 from rounds import CpuClock, cold, sustained
@@ -176,9 +175,7 @@ def package(args):
                                   env=dict(os.environ, OMP_NUM_THREADS=str(n)), check=False).returncode
                    for n in sorted({1, os.cpu_count()}))
     sys.path.insert(0, str(ROOT / "common/products/library/python"))
-    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    writer = Writer(args.csv, f"{known[1] if known else 'a CPU'} {os.cpu_count()} cores",
-                    f"torch {torch.__version__}")
+    writer = Writer(args.csv, cpu_name(), f"torch {torch.__version__}")
     measure(torch, writer, args.threads, args.seconds)
     return writer.status("peers_cpu")
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""same_bits.py: what deterministic gradients and invariant results cost on a GPU.
+"""same_bits.py: what deterministic gradients and invariant results cost.
 
     python3 common/products/reports/same_bits.py --csv notes/results/hopper/same_bits.csv
+    python3 common/products/reports/same_bits.py --csv notes/results/library/same_bits.csv --device cpu
 
 Calls back to back through the Python package, without and with the promise in turn; the least of each.
 Exit status: 0; 77 without PyTorch or a GPU.
@@ -13,11 +14,24 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
-from measurements import command_line, commit_here, now, torch_or_skip  # noqa: E402
+from measurements import command_line, commit_here, cpu_name, now, torch_or_skip  # noqa: E402
 from training import least  # noqa: E402
 
 COLUMNS = "what,case,us,with the promise us,ratio,measured"
 HEADS = 32, 8
+
+
+def on_cpu(torch, five_steps):
+    """The same as cases(), of invariant results: a gradient has a fixed order there anyway."""
+    for dtype in (torch.float32, torch.bfloat16):
+        name = str(dtype)[6:]
+        q, k, v = (torch.randn(1, 8, 1024, 64, dtype=dtype) for _ in "qkv")
+        yield "prefill; invariant", f"{name}; 8 heads x 1024; d = 64; causal", functools.partial(
+            five_steps.attention, q, k, v, causal=True)
+        for keys in (256, 4096):
+            q, k, v = (torch.randn(1, h, n, 128, dtype=dtype) for h, n in ((32, 1), (8, keys), (8, keys)))
+            yield "decode; invariant", f"{name}; 32/8 heads x {keys} keys; d = 128", functools.partial(
+                five_steps.attention, q, k, v)
 
 
 def cases(torch, five_steps):
@@ -51,13 +65,15 @@ def main():
     """The exit status."""
     parser = command_line(__doc__)
     parser.add_argument("--csv", default=os.devnull, help="write the measurements to this file")
+    parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
-    torch = torch_or_skip("same_bits", True)
+    torch = torch_or_skip("same_bits", args.device == "cuda")
     import five_steps
-    measured = f"{torch.cuda.get_device_name()}; torch {torch.__version__}; commit {commit_here()}; {now()[:10]}"
+    machine = torch.cuda.get_device_name() if args.device == "cuda" else cpu_name()
+    measured = f"{machine}; torch {torch.__version__}; commit {commit_here()}; {now()[:10]}"
     with open(args.csv, "w", encoding="utf-8") as file:
         print(COLUMNS, file=file)
-        for what, case, call in cases(torch, five_steps):
+        for what, case, call in (cases if args.device == "cuda" else on_cpu)(torch, five_steps):
             promise = functools.partial(call, **{what.split("; ")[1]: True})
             for each in (call, promise):
                 each()

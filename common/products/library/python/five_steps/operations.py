@@ -47,7 +47,8 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     deterministic: the gradient's sums have a fixed order too, so all runs give the same bits; so it is
     under torch.use_deterministic_algorithms(True) as well.
     invariant: the bits of a query's result depend on the query and its keys alone: not on the batch,
-    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.
+    other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.  On a
+    GPU in 16 bits.
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
