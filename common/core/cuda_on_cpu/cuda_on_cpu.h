@@ -2,7 +2,8 @@
  *
  * Blocks run in parallel (OpenMP).  The threads of a block are fibres on one CPU thread:
  * each runs until it waits (barrier, shuffle) or leaves, then another goes on.  In every
- * round the order is either forward or backward, by a fixed hash of block and round, so a
+ * round the order is either forward or backward, by a fixed hash of block and round, and in
+ * every other block a warp or warpgroup goes on only when nobody else can, so a
  * missing barrier changes results, and every run gives the same bits.
  *
  * How to write a kernel for both worlds.  Include harness.h and cuda_check.h.  Write plain

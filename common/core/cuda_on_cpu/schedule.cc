@@ -112,6 +112,17 @@ UNSEEN static bool others_count(struct worker *w)
     return true;
 }
 
+/* In every other block a warp or a warpgroup sleeps: it goes on only when nobody else can.  On a GPU nothing
+ * bounds how slow one is; in rounds alone none is two tiles behind.   n: of its threads, 0: nobody sleeps */
+struct sleeper { unsigned first, n; };
+static struct sleeper sleeper_of(size_t number, unsigned n)
+{
+    uint64_t bits = hash(~order.seed ^ hash(number));
+    unsigned size = bits & 2 ? 32 : 128, parts = n / size;
+    if (order.how == order.FORWARD || order.how == order.BACKWARD || bits & 1 || parts < 2) return {n, 0};
+    return {(unsigned)(bits >> 8) % parts * size, size};
+}
+
 /* Runs a block to its end. */
 UNSEEN void run_block(struct worker *w, size_t number)
 {
@@ -122,6 +133,8 @@ UNSEEN void run_block(struct worker *w, size_t number)
     block_begin(w);
     TSAN(__tsan_release(&w->sync));
     unsigned n = w->n_fibres, done = 0;
+    struct sleeper sleeper = sleeper_of(number, n);
+    bool awake = false;
     for (uint64_t round = 0; done < n; round++) {
         uint64_t bits = hash(order.seed ^ hash(number) ^ round);
         bool backward =
@@ -133,13 +146,14 @@ UNSEEN void run_block(struct worker *w, size_t number)
         for (unsigned i = 0, at = start; i < n; i++, at = (at + stride) % n) {
             struct fibre *f = &w->fibres[backward ? n - 1 - at : at];
             if (has_count(*f)) wake(f);
-            if (f->state != READY) continue;
+            if (f->state != READY || (!awake && f->rank - sleeper.first < sleeper.n)) continue;
             resume(w, f);
             progress = true;
             done += f->state == DONE;
         }
-        if (!progress && !(w->finish_one && w->finish_one()) && !others_count(w))
-            report_deadlock(w);
+        if (progress || (w->finish_one && w->finish_one())) awake = false;
+        else if (!awake && sleeper.n) awake = true;
+        else if (!others_count(w)) report_deadlock(w);
     }
     if (w->finish_one && w->finish_one())
         fail_at(w->fibres.data(), "or another of its block: leaves the kernel before an "
