@@ -62,12 +62,12 @@ def arc(data):
 
 
 def with_ladder(data):
-    """data.rows; where the ladder was measured as a whole in one process, a GPU's rungs are those, and
+    """data.stages; where the ladder was measured as a whole in one process, a GPU's rungs are those, and
     the libraries those that ran beside the last rungs."""
     if not (data.directory / LADDER).exists():
-        return data.rows
+        return data.stages
     cold = "regime == 'cold' and layout == 'bhld'"
-    return pd.concat([data.rows.query("device == 'cpu'"),
+    return pd.concat([data.lessons,
                       data.file(LADDER).query(f"stage == '5' and {cold}"),
                       data.beside_peers.query(f"stage == 'peer' and {cold}")])
 

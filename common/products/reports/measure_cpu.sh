@@ -5,7 +5,7 @@
 #   softmax, attention, forms, peers   what the tables of the lessons show, about eight minutes;
 #                                      these without a PART
 #   lessons    softmax of 64M floats and attention of 8k keys alone, every row of the lessons' tables
-#              in one go, three minutes
+#              in one go, five minutes
 #   machine    what a machine is compared with PyTorch on, about three minutes: 16 heads of 2048
 #              queries and keys, one thread and all, causal too, f32 and bf16; rows from 64 up.
 #              Ends with a ratio for each line.
@@ -49,10 +49,12 @@ attention() {
 lessons() {
     shape="--rows 1 --cols 67108864"
     softmax
-    shape="--seqlen-q 8192 --head-dim 64"
-    attention
+    for n in 8192 4096; do
+        shape="--seqlen-q $n --head-dim 64"
+        attention
+    done
     shape=
-    one_head 04_monoid_tiled_cpu:fold # of arc.png
+    peers
 }
 # the other forms of the fold, and the kernels executed on the CPU, on the quick shapes
 forms() {

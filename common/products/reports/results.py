@@ -138,6 +138,7 @@ class Data:
         all           the latest of each kind
         rows          of these the cold ones with arrays [batch, heads, length, head_dim]
         lessons       those of a CPU, of LESSONS where it is there
+        stages        these on a CPU, and the rows of other devices
         with_roofs    and kernels that leave a part of the work out
         beside_peers  16-bit attention of many queries on a GPU, in both regimes and all layouts,
                       every `run`; of LAST_RUNGS where it is there
@@ -178,6 +179,10 @@ class Data:
     def lessons(self):
         alone = self.path(LESSONS)
         return latest_of(read_file(alone)) if alone.exists() else self.rows.query("device == 'cpu'")
+
+    @functools.cached_property
+    def stages(self):
+        return pd.concat([self.lessons, self.rows.query("device != 'cpu'")], ignore_index=True)
 
     @functools.cached_property
     def beside_peers(self):

@@ -69,7 +69,7 @@ def fastest(rows, stage):
 def stages(data):
     """A line a stage: its idea, its passes and bytes; memory and speed of its plain and of its
     fastest attention, at the longest length that all have done."""
-    chosen = each(need(data.rows.query(
+    chosen = each(need(data.stages.query(
         f"{SAME_WORK} and length == 4096 and gflops > 0 and ((stage == '5' and device == 'gpu') or "
         "(stage in ('1', '2', '3', '4') and device == 'cpu'))"), "no measurement of the same work"))
     cells = [[*counts, significant(fastest(chosen, stage).peak_bytes / (1 << 20)),
