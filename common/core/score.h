@@ -2,10 +2,9 @@
 #ifndef SCORE_H
 #define SCORE_H
 
-#include "harness.h"
 #include "stage.h"
 
-/* What score() does.  The first variant of each stage supports it. */
+/* What score() does, in the words of harness.h: the first variant of each stage supports it. */
 #define SCORE_FEATURES BASIC_FEATURES
 
 /* The score of query i and key j.
