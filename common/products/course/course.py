@@ -12,7 +12,7 @@ ASSISTANTS says what COURSE.md tells the students, and AGENTS.md a language mode
 explain (the default), none, or free.
 
 The same OUT and SEED with a later UPTO add the next stages: one commit more in students/, which
-students get by `git pull`.  With the same UPTO they repair: what was mended in the repository
+students get by `git pull`.  With the same UPTO they repair: what was fixed in the repository
 reaches the course.  A file that the instructor changed or added stays.
 
 Exit status: 0 done; 2 bad usage."""
