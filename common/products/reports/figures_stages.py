@@ -211,10 +211,10 @@ def roofline(axis, lines, intensity, flat, slope, unit):
         text = f"{name}, {significant(y[-1])}"
         if x[-1] > max(xs) / 8:
             ends.append((x[-1], y[-1], text, colour))
-        else:  # far from the edge: beside the point, or below where another is at its right
-            below = any(x[-1] < intensity(other[-1]) <= max(xs) / 8 for other, *_ in lines)
-            offset(axis, text, (x[-1], y[-1]), (0, -11) if below else (5, 8), color=colour,
-                   ha="center" if below else "left")
+        else:  # far from the edge: beside the point, at its left where another is at its right
+            left = any(x[-1] < intensity(other[-1]) < 4 * x[-1] for other, *_ in lines)
+            offset(axis, text, (x[-1], y[-1]), (2, -11) if left else (5, 8), color=colour,
+                   ha="right" if left else "left")
     for of in (axis.xaxis, axis.yaxis):
         of.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     plain(axis)
@@ -241,7 +241,7 @@ def roofline_cpu(data):
     """What limits attention on the CPU: the plain and the fastest variant of each stage."""
     rows = data.rows[data.rows.device == "cpu"]
     known, lines = square_lines(rows, 64), []
-    last = [line[-1] for line in known.values()]
+    last = [line[-1] for line in known.values() if len(line) > 2]
     for stage in sorted({stage for stage, _ in known} & {*"1234"}):
         best = [plainest(last, stage).variant, fastest(last, stage).variant]
         lines += [(known[stage, name], f"{stage} {name}", COLOURS[stage],
