@@ -54,7 +54,7 @@ Test(cases, suite_is_complete)
                   per_op[op], quick[op]);
     for (int r = 0; r < N_RECIPES; r++)
         cr_expect(recipes[r] > 0, "recipe %d is not used", r);
-    cr_expect(executed >= 60 && executed <= 190, "%zu", executed);
+    cr_expect(executed >= 60, "%zu", executed);
     static const int tiles[] = {16, 32, 48, 64, 128, 176, 256};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int d = -1; d <= 1; d++)

@@ -14,7 +14,7 @@ def test_executor_names_each_mistake_as_the_page_says():
     page = " ".join((ROOT / "notes/from_profile_to_rung.md").read_text(encoding="utf-8").split())
     copy_sources("05_flash_cuda", "04_monoid_tiled_cpu", "common")
     for path in MISTAKES:
-        run("patch", "-p1", "-s", "--fuzz=0", "-i", path)
+        run("patch", "-p1", "-s", "-i", path)
     make("CUDA=0", "WERROR=", "build/05_flash_cuda")
     for name, text in TEXTS.items():
         rung, says = re.search(r"b/.*/\d+_(\w+)\.cu", text)[1], re.search("^Says: (.*)$", text, re.M)[1]
