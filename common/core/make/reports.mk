@@ -15,6 +15,6 @@ map: $(BUILD)/03_online_softmax
 	$(Q)$(PYTHON) common/products/reports/plot.py --program $< --out $(BUILD)/plots \
 	    --head $(call quoted,$(HEAD))
 
-tables tables-check:
+tables tables-check: $(addprefix $(BUILD)/,$(STAGES))
 	$(Q)$(PYTHON) common/products/reports/tables.py --results notes/results \
 	    $(if $(filter %-check,$@),--check)

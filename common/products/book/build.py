@@ -30,7 +30,8 @@ from pygments import lexers
 from pygments.formatters import HtmlFormatter
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+sys.path.append(str(HERE.parent / "reports"))
+from ladder import ROOT, RUNGS  # noqa: E402
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
@@ -357,9 +358,8 @@ def write_figures(folder, wasm):
     for style in (HERE / "figures").glob("*.css"):
         shutil.copy2(style, folder)
     timeline = ROOT / "notes/results/hopper/timeline.csv"  # the ladder's; without it its picture stays
-    rungs = (ROOT / "05_flash_cuda/rungs.h").read_text(encoding="utf-8")
     data = {"FIGURES_WASM": base64.b64encode(wasm.read_bytes()).decode(), "SOURCES": functions(),
-            "MEASURED": measured(), "SENTENCE": sentence(), "RACE": race(), "RECORD": record(), "RUNGS": re.findall(r"^RUNG\((\w+)", rungs, re.M),
+            "MEASURED": measured(), "SENTENCE": sentence(), "RACE": race(), "RECORD": record(), "RUNGS": RUNGS,
             "TIMELINE_CSV": timeline.read_text(encoding="utf-8") if timeline.is_file() else ""}
     parts = [f"const {name} = {json.dumps(value)};\n" for name, value in data.items()] + [
         (HERE / f"figures/{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]

@@ -1,10 +1,13 @@
-"""ladder.py: the rungs of stage 5 and the variants of the other stages in order, from the sources
-that list them.  Without pandas: the scripts that measure need it too."""
+"""ladder.py: the rungs of stage 5 in order, from the file that lists them, and the variants of all stages,
+from their programs.  Without pandas: the scripts that measure need it too."""
 import functools
+import os
 import pathlib
 import re
+import subprocess
 
-TABLE = pathlib.Path(__file__).resolve().parents[3] / "05_flash_cuda/rungs.h"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TABLE = ROOT / "05_flash_cuda/rungs.h"
 FIELDS = ("variant", "dtype", "expected", "because", "look_at")
 
 
@@ -34,16 +37,8 @@ def number_of(name):
 
 @functools.cache
 def listed(stage):
-    """The variants of a stage in the order of its list, which is the order of its ideas:
-    {name: place}."""
-    here = next(pathlib.Path(".").glob(f"0{stage}_*"), None)
-    texts = [path.read_text(encoding="utf-8") for pattern in ("*.[ch]", "*.cu", "*/*.c", "*/*.cu",
-             "*/*/*.cu") for path in sorted(here.glob(pattern))] if here else []
-    names = dict(re.findall(r'const struct variant (\w+) = \{\s*\.name = "(\w+)"',
-                            "\n".join(texts)))
-    blocks = (re.search(r"\bvariants\[\] = \{(.*?)\};", text, re.S) for text in texts)
-    block = next((block[1] for block in blocks if block), "")
-    listing = re.sub(r'#include "(\w+\.h)"', lambda name: re.sub(
-        r"^RUNG\((\w+)", r"&\1", (here / name[1]).read_text(encoding="utf-8"), flags=re.M), block)
-    symbols = re.findall(r"^\s*&(\w+)", listing, re.M)
-    return {names.get(symbol, symbol): place for place, symbol in enumerate(symbols)}
+    """The variants of a stage in the order of its program's list: {name: place}."""
+    (folder,) = ROOT.glob(f"0{stage}_*")
+    lines = subprocess.run([ROOT / os.environ.get("BUILD", "build") / folder.name, "list"], text=True, check=True,
+                           stdout=subprocess.PIPE).stdout.splitlines()
+    return {line.split()[0]: place for place, line in enumerate(lines) if line[0] != "#"}
