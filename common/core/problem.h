@@ -19,7 +19,7 @@
 #define HOST_DEVICE
 #endif
 
-enum dtype { F32, F16, BF16, N_DTYPES }; /* problem/dtype.c describes them */
+enum dtype { F32, F16, BF16, E4M3, INT8, N_DTYPES }; /* problem/dtype.c describes them */
 
 enum op {
     OP_SOFTMAX,              /* x [rows, cols] -> y [rows, cols] */
@@ -53,7 +53,10 @@ struct strides { size_t batch, head, row; };
 /* What is to be computed.  Sizes are element counts. */
 struct problem {
     enum op op;
-    enum dtype dtype;       /* of x, w, q, k, v, y, o; bias and lse are always float */
+    enum dtype dtype;       /* of x, w, q, k, v, y, o; bias and lse are always float.  o of 8-bit
+                             * q, k and v is bf16 */
+    enum dtype cache;       /* E4M3 or INT8: the type of v, and of k unless q has 8 bits itself;
+                             * F32 (0): they have dtype.  k_dtype() and v_dtype() say it */
     size_t rows, cols;      /* softmax, logsoftmax, mean, fused_reduction */
     size_t batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim, head_dim_v;
     int causal;             /* key j is visible to query i when j <= i + seqlen_k - seqlen_q */
@@ -109,7 +112,8 @@ struct problem {
     X(WITH_BIAS_STRIDES, p->has_bias && p->has_bias_strides,                              \
       "a bias of each batch or head")                                                     \
     X(WITH_LENGTHS, p->has_lengths, "a number of keys of each sequence")                  \
-    X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")
+    X(WITH_INVARIANT, p->invariant, "bits of a query that depend on its keys alone")      \
+    X(WITH_EIGHT_BITS, has_eight_bits(p), "keys and values in 8 bits")
 
 #define FEATURE_NUMBER(bit, condition, words) NUMBER_##bit,
 #define FEATURE_BIT(bit, condition, words) bit = 1 << NUMBER_##bit,
@@ -150,6 +154,8 @@ struct arrays {
     float *dsinks;              /* [heads_q] */
     const size_t *index;        /* [n_updates] the key row that update u replaces */
     const void *k_new, *v_new;  /* [batch, heads_kv, n_updates, head_dim or head_dim_v] */
+    const float *q_scale, *k_scale, *v_scale; /* [batch, heads_kv], of q, k, v in 8 bits: a number
+                                 * is its code times that of its key head; NULL: 1 */
     void *workspace;            /* variant_scratch() bytes, 1024-byte aligned */
     void *stream;               /* cudaStream_t of a GPU variant; NULL: the default one */
 };

@@ -20,8 +20,24 @@ static inline size_t size_plus(size_t a, size_t b)
 /* Bytes of one number. */
 static inline HOST_DEVICE size_t dtype_size(enum dtype dtype)
 {
-    const unsigned char size[N_DTYPES] = {4, 2, 2};
+    const unsigned char size[N_DTYPES] = {4, 2, 2, 1, 1};
     return size[dtype];
+}
+
+/* The types of k, v and o. */
+static inline HOST_DEVICE enum dtype k_dtype(const struct problem *p)
+{
+    return p->cache && dtype_size(p->dtype) > 1 ? p->cache : p->dtype;
+}
+
+static inline HOST_DEVICE enum dtype v_dtype(const struct problem *p)
+{
+    return p->cache ? p->cache : p->dtype;
+}
+
+static inline HOST_DEVICE enum dtype o_dtype(const struct problem *p)
+{
+    return dtype_size(p->dtype) > 1 ? p->dtype : BF16;
 }
 
 /* Queries, and keys that some query sees, of one head in all batches. */
@@ -41,12 +57,12 @@ static inline double all_keys(const struct problem *p)
 /* Bytes of reading q, k, v and the bias once and of writing o and lse once. */
 static inline double attention_io_bytes(const struct problem *p)
 {
-    double size = (double)dtype_size(p->dtype);
     double q = (double)p->heads_q * all_queries(p);
     double k = (double)p->heads_kv * all_keys(p);
-    double both = (double)p->head_dim + (double)p->head_dim_v;
+    double of_q = (double)(p->head_dim * dtype_size(p->dtype) + p->head_dim_v * dtype_size(o_dtype(p)));
+    double of_k = (double)(p->head_dim * dtype_size(k_dtype(p)) + p->head_dim_v * dtype_size(v_dtype(p)));
     double bias = p->has_bias ? (double)p->seqlen_q * (double)p->seqlen_k : 0;
-    return size * both * (q + k) + 4 * (q + bias);
+    return of_q * q + of_k * k + 4 * (q + bias);
 }
 
 /* Scores of the whole problem: batch x heads_q x seqlen_q x seqlen_k. */

@@ -210,7 +210,7 @@ static void put_line(FILE *f, const struct measurement *m)
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     struct line line = {
         .m = *m, .op = op_name(m->p.op), .device = device_name(m->device),
-        .dtype = dtype_name(m->p.dtype), .date = date, .commit = commit_name(),
+        .dtype = problem_types(&m->p), .date = date, .commit = commit_name(),
         .machine = on_gpu ? gpu_name() : machine_name(),
         .compiler = on_gpu && *CUDA_COMPILER ? CUDA_COMPILER : COMPILER, .flags = COMPILER_FLAGS};
     for (int c = 0; c < N_COLUMNS; c++) {

@@ -36,6 +36,9 @@ const struct array_entry array_list[N_ARRAYS] = {
     [ARRAY_DK] = {"dk", AT(dk), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM}, 0, 0},
     [ARRAY_DV] = {"dv", AT(dv), OF_PROBLEM, {BATCHES, HEADS_KV, KEYS, HEAD_DIM_V}, 0, 0},
     [ARRAY_DSINKS] = {"dsinks", AT(dsinks), FLOAT, {HEADS_Q}, WITH_SINKS, 0},
+    [ARRAY_Q_SCALE] = {"q-scale", AT(q_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
+    [ARRAY_K_SCALE] = {"k-scale", AT(k_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
+    [ARRAY_V_SCALE] = {"v-scale", AT(v_scale), FLOAT, {SEQUENCES, HEADS_KV}, WITH_EIGHT_BITS, 0},
 };
 
 /* Of each dimension the name, and its size in problem p. */
@@ -176,7 +179,8 @@ size_t array_at(const struct problem *p, enum array array, size_t i)
 
 enum dtype array_dtype(const struct problem *p, enum array i)
 {
-    return array_list[i].number == OF_PROBLEM ? p->dtype : F32;
+    if (array_list[i].number != OF_PROBLEM) return F32;
+    return i == ARRAY_K ? k_dtype(p) : i == ARRAY_V ? v_dtype(p) : i == ARRAY_O ? o_dtype(p) : p->dtype;
 }
 
 size_t array_element(const struct problem *p, enum array i)
@@ -185,7 +189,7 @@ size_t array_element(const struct problem *p, enum array i)
     case FLOAT: return sizeof(float);
     case INT32: return sizeof(int32_t);
     case SIZE: return sizeof(size_t);
-    default: return dtype_size(p->dtype);
+    default: return dtype_size(array_dtype(p, i));
     }
 }
 

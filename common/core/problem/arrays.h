@@ -17,6 +17,7 @@ enum array {
     ARRAY_INDEX, ARRAY_K_NEW, ARRAY_V_NEW,
     ARRAY_O, ARRAY_LSE,
     ARRAY_DO, ARRAY_DQ, ARRAY_DK, ARRAY_DV, ARRAY_DSINKS,
+    ARRAY_Q_SCALE, ARRAY_K_SCALE, ARRAY_V_SCALE, /* in the order of ARRAY_Q, ARRAY_K, ARRAY_V */
     N_ARRAYS
 };
 
@@ -27,7 +28,7 @@ enum array {
 #define HAS(array) (1u << (array)) /* for sets of arrays */
 
 enum role { ABSENT, INPUT, OUTPUT };
-enum number { OF_PROBLEM, FLOAT, INT32, SIZE }; /* OF_PROBLEM: struct problem's dtype */
+enum number { OF_PROBLEM, FLOAT, INT32, SIZE }; /* OF_PROBLEM: as array_dtype() says */
 
 /* A dimension, as a question to the problem. */
 enum dimension {

@@ -23,7 +23,7 @@ static const char *refuses_all_types(const struct choice *c, const struct varian
                                      struct problem *asked)
 {
     const struct strides none = {0, 0, 0};
-    const enum dtype order[] = {c->p->dtype, F32, BF16, F16};
+    const enum dtype order[] = {c->p->dtype, F32, BF16, F16, E4M3, INT8};
     const char *why = dtype_name(c->p->dtype);
     *asked = *c->p;
     for (int i = 0; i < (int)c->types; i++) {
@@ -31,6 +31,7 @@ static const char *refuses_all_types(const struct choice *c, const struct varian
         if (i >= 2 && v->types & TYPE(F32)) break;
         if (i && !(v->types & TYPE(order[i]))) continue; /* the reason stays the type's before */
         asked->dtype = order[i];
+        if (i) asked->cache = F32;
         if (asked->dtype != c->p->dtype)
             asked->q_strides = asked->k_strides = asked->v_strides = asked->o_strides = none;
         why = variant_refuses(v, asked);
@@ -65,7 +66,8 @@ const struct variant *choose(struct choice *c)
         if (!why && c->p->deterministic && v->in_any_order)
             why = "sums in a fixed order (deterministic)";
         if (!why) why = lacks(c, v);
-        rank = c->isolation && !v->isolates_v ? LEAKS : asked.dtype != c->p->dtype ? OTHER_TYPE : BEST;
+        int other_type = asked.dtype != c->p->dtype || asked.cache != c->p->cache;
+        rank = c->isolation && !v->isolates_v ? LEAKS : other_type ? OTHER_TYPE : BEST;
         if (!why && rank < best && (c->name || !v->yields || !v->yields(c->p))) {
             best = rank;
             c->v = v;

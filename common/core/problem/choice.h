@@ -11,9 +11,9 @@ const char *variant_refuses(const struct variant *v, const struct problem *p);
 /* Does a bad value in a hidden row leak? */
 enum isolation { MAY_LEAK, SHOULD_ISOLATE, MUST_ISOLATE };
 
-/* The types that may be tried: the problem's own; f32, to which 16 bits are widened; and for a kernel
- * without f32 the 16 bits that it has, to which f32 is rounded. */
-enum types { OWN_TYPE = 1, OR_F32 = 2, OR_16_BITS = 4 };
+/* The types that may be tried: the problem's own; f32, to which 16 and 8 bits are widened; and for
+ * a kernel without f32 the 16 or 8 bits that it has, to which f32 is rounded. */
+enum types { OWN_TYPE = 1, OR_F32 = 2, OR_ROUNDED = 6 };
 enum { ANY_ARCH = -1 };
 
 struct choice {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "vector/half.h"
+#include "vector/eight_bits.h"
 #include "problem/host_memory.h"
 
 static float load_f32(const void *array, size_t i) { return ((const float *)array)[i]; }
@@ -23,6 +23,11 @@ static void store_f32(void *array, size_t i, float x) { ((float *)array)[i] = x;
 OF_16_BITS(f16, half_to_float, float_to_half)
 OF_16_BITS(bf16, bfloat_to_float, float_to_bfloat)
 
+static float load_e4m3(const void *array, size_t i) { return e4m3_to_float(((const uint8_t *)array)[i]); }
+static void store_e4m3(void *array, size_t i, float x) { ((uint8_t *)array)[i] = float_to_e4m3(x); }
+static float load_int8(const void *array, size_t i) { return ((const int8_t *)array)[i]; }
+static void store_int8(void *array, size_t i, float x) { ((int8_t *)array)[i] = float_to_int8(x); }
+
 const struct dtype_entry dtypes[N_DTYPES] = {
     [F32] = {.name = "f32", .size = 4, .load = load_f32, .store = store_f32,
              .largest = FLT_MAX, .denormal = 1e-39f, .filling = 0x7fc0dead},
@@ -32,6 +37,12 @@ const struct dtype_entry dtypes[N_DTYPES] = {
     [BF16] = {.name = "bf16", .size = 2, .load = load_bf16, .store = store_bf16,
               .roundoff = 0x1p-8, .least_step = 0x1p-134, .largest = 0x1.fep127f,
               .denormal = 1e-39f, .filling = 0x7fed},
+    [E4M3] = {.name = "e4m3", .size = 1, .load = load_e4m3, .store = store_e4m3,
+              .roundoff = 0x1p-4, .least_step = 0x1p-10, .largest = 448,
+              .denormal = 5e-3f, .filling = 0x7f},
+    [INT8] = {.name = "int8", .size = 1, .load = load_int8, .store = store_int8,
+              .roundoff = 0x1p-8, .least_step = 0.5, .largest = 127, .denormal = 1,
+              .filling = 0x7f},
 };
 
 int dtype_find(const char *name, enum dtype *dtype)
@@ -42,6 +53,15 @@ int dtype_find(const char *name, enum dtype *dtype)
             return 1;
         }
     return 0;
+}
+
+const char *problem_types(const struct problem *p)
+{
+    static char text[24];
+    int two = p->cache && p->cache != p->dtype;
+    snprintf(text, sizeof text, "%s%s%s", dtype_name(p->dtype), two ? "/" : "",
+             two ? dtype_name(p->cache) : "");
+    return text;
 }
 
 void dtype_names(unsigned types, char *text, size_t size)
@@ -63,12 +83,14 @@ float dtype_round(enum dtype dtype, float x)
 uint32_t dtype_bits(enum dtype dtype, const void *array, size_t i)
 {
     if (dtypes[dtype].size == sizeof(float)) return ((const uint32_t *)array)[i];
+    if (dtypes[dtype].size == 1) return ((const uint8_t *)array)[i];
     return ((const uint16_t *)array)[i];
 }
 
 void dtype_set_bits(enum dtype dtype, void *array, size_t i, uint32_t bits)
 {
     if (dtypes[dtype].size == sizeof(float)) ((uint32_t *)array)[i] = bits;
+    else if (dtypes[dtype].size == 1) ((uint8_t *)array)[i] = (uint8_t)bits;
     else ((uint16_t *)array)[i] = (uint16_t)bits;
 }
 

@@ -9,11 +9,13 @@ struct dtype_entry {
     size_t size;                                      /* bytes */
     float (*load)(const void *array, size_t i);       /* element i, exactly */
     void (*store)(void *array, size_t i, float x);    /* rounds to nearest, ties to even */
-    double roundoff;   /* relative error of rounding a float to the type: 0 for f32 */
+    double roundoff;   /* relative error of rounding a float to the type: 0 for f32; of int8 it is
+                        * that of its largest number */
     double least_step; /* half of the spacing next to 0; 0 for f32 */
     float largest;     /* largest finite number */
     float denormal;    /* some denormal number */
-    uint32_t filling;  /* bits of a quiet NaN that no arithmetic produces */
+    uint32_t filling;  /* bits of a quiet NaN that no arithmetic produces; 8 bits, in which no
+                        * output is, have none to spare: of int8 127 */
 };
 
 extern const struct dtype_entry dtypes[N_DTYPES];
@@ -22,6 +24,9 @@ static inline const char *dtype_name(enum dtype dtype) { return dtypes[dtype].na
 
 /* Sets *dtype to the type of that name; 0 when there is none. */
 int dtype_find(const char *name, enum dtype *dtype);
+
+/* "bf16", or "bf16/e4m3": the type of q, and of the cache where it is another.  Until the next call. */
+const char *problem_types(const struct problem *p);
 
 /* "f32,bf16": the names of a set of types, TYPE(F32) | ..., into text [size]. */
 void dtype_names(unsigned types, char *text, size_t size);

@@ -13,6 +13,12 @@ static inline int has_strides(const struct problem *p)
     return any;
 }
 
+/* Has any of q, k and v 8 bits?  Then scales stand beside them. */
+static inline int has_eight_bits(const struct problem *p)
+{
+    return dtype_size(v_dtype(p)) == 1 || dtype_size(p->dtype) == 1;
+}
+
 static inline int asks_for(const struct problem *p, unsigned feature)
 {
 #define FEATURE_CASE(bit, condition, words) case bit: return condition;

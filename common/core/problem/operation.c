@@ -13,6 +13,7 @@
                HAS(ARRAY_SEQLENS_K) | HAS(ARRAY_PAGE_TABLE))
 #define NEW_ROWS (HAS(ARRAY_INDEX) | HAS(ARRAY_K_NEW) | HAS(ARRAY_V_NEW))
 #define Q_K_V_FILES (Q_K_V & ~(HAS(ARRAY_SEQLENS_K) | HAS(ARRAY_PAGE_TABLE)))
+#define SCALES (HAS(ARRAY_Q_SCALE) | HAS(ARRAY_K_SCALE) | HAS(ARRAY_V_SCALE))
 #define X_Y (HAS(ARRAY_X) | HAS(ARRAY_Y))
 #define X_W_Y (X_Y | HAS(ARRAY_W))
 #define GRADIENTS (HAS(ARRAY_DQ) | HAS(ARRAY_DK) | HAS(ARRAY_DV) | HAS(ARRAY_DSINKS))
@@ -26,7 +27,7 @@ const struct operation operations[] = {
                        .is_benched = 1, .inputs = HAS(ARRAY_X), .outputs = HAS(ARRAY_Y),
                        .files = X_Y, .results = AS_X},
     [OP_ATTENTION] = {.name = "attention", .family = ON_HEADS, .unit = "score",
-                      .is_benched = 1, .inputs = Q_K_V, .outputs = O_LSE,
+                      .is_benched = 1, .inputs = Q_K_V | SCALES, .outputs = O_LSE,
                       .files = Q_K_V_FILES | O_LSE, .weighed = HAS(ARRAY_V)},
     [OP_LOGSOFTMAX_ATTENTION] = {.name = "logsoftmax_attention", .family = ON_HEADS,
                                  .unit = "score", .inputs = Q_K_V, .outputs = O_LSE,

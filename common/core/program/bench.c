@@ -23,7 +23,9 @@ static int wanted(const struct shape *s, const struct variant *v, const struct o
     if (opt->has_op) p->op = opt->op;
     if (on_heads(&s->p) != on_heads(p)) return 0;
     p->dtype = s->where & SIXTEEN ? BF16 : F32;
+    p->cache = opt->cache;
     if (opt->has_dtype) p->dtype = opt->dtype;
+    else if (!(v->types & ALL_TYPES)) p->dtype = v->types & TYPE(E4M3) ? E4M3 : INT8;
     else if (s->where & THIRTYTWO && here != GPU) p->dtype = F32;
     else if (here != GPU && !(v->types & TYPE(p->dtype))) p->dtype = v->types & TYPE(F16) ? F16 : BF16;
     return !variant_refuses(v, p);
@@ -94,6 +96,7 @@ static int fits_memory(const struct stage *stage, const struct options *opt,
 {
     struct problem p = *own;
     p.dtype = opt->has_dtype ? opt->dtype : F32;
+    p.cache = opt->cache;
     size_t room = memory_available() / 16 * 15; /* the rest is for all that is not counted */
     if (problem_bytes(&p) > room)
         return complain(stage, "%s: the arrays need %.3g GB of memory, more than there is",

@@ -18,14 +18,18 @@
 /* Inputs and outputs of one measurement, in host memory. */
 struct data { struct outputs out; struct arrays a; };
 
-/* Normal random numbers.  Drawing 2^28 of them would take longer than the measurement, so
- * a block of 65 536 is repeated, each time in another order. */
+/* Of 8 bits: four and a half standard deviations are the largest number. */
+#define SCALE(dtype) (4.5f / dtypes[dtype].largest)
+
+/* Normal random numbers, in 8 bits the largest as the type's largest.  Drawing 2^28 of them would
+ * take longer than the measurement, so a block of 65 536 is repeated, each time in another order. */
 static void fill(void *to, size_t n, enum dtype dtype, uint64_t seed)
 {
     enum { BLOCK = 1 << 16 };
     struct random r = {seed};
+    float unit = dtype_size(dtype) == 1 ? 1 / SCALE(dtype) : 1;
     for (size_t i = 0; i < n && i < BLOCK; i++)
-        dtypes[dtype].store(to, i, random_normal(&r));
+        dtypes[dtype].store(to, i, unit * random_normal(&r));
     for (size_t i = BLOCK; i < n; i++) {
         size_t j = (i * 7919 + i / BLOCK) % BLOCK;
         dtype_set_bits(dtype, to, i, dtype_bits(dtype, to, j));
@@ -69,6 +73,8 @@ static int data_new(struct data *d, const struct problem *p)
             return 0;
         }
         fill(x, array_count(p, i), array_dtype(p, i), (uint64_t)i + 1);
+        for (size_t k = 0; i >= ARRAY_Q_SCALE && k < array_count(p, i); k++)
+            ((float *)x)[k] = SCALE(array_dtype(p, ARRAY_Q + i - ARRAY_Q_SCALE));
         array_set(&d->a, i, x);
     }
     fill_forward(p, &d->a);
@@ -197,11 +203,11 @@ void bench_describe(const struct problem *p, char *text, size_t size)
 {
     if (!on_heads(p))
         snprintf(text, size, "%s [%zu, %zu] %s", op_name(p->op), p->rows, p->cols,
-                 dtype_name(p->dtype));
+                 problem_types(p));
     else
         snprintf(text, size, "%s b%zu h%zu/%zu q%zu k%zu d%zu%s %s", op_name(p->op), p->batch,
                  p->heads_q, p->heads_kv, p->seqlen_q, p->seqlen_k, p->head_dim,
-                 p->causal ? " causal" : "", dtype_name(p->dtype));
+                 p->causal ? " causal" : "", problem_types(p));
 }
 
 /* The share of the ceiling if every array is moved once. */

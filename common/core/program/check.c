@@ -76,7 +76,7 @@ static void print_failure(const struct run *run, const struct variant *v, const 
 static void print_tally(const struct entry *e, enum op op)
 {
     const struct tally *t = &e->ops[op];
-    char types[16];
+    char types[32];
     dtype_names(t->types, types, sizeof types);
     printf("%-18s  %-20s  %-12s  %6zu  %6zu  %7zu", e->v->name, op_name(op), types,
            t->passed, t->failed, t->skipped);
@@ -150,6 +150,7 @@ static int is_candidate(const struct run *run, const struct entry *e,
 {
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
+    if (c->problem.cache && !(e->v->supports & WITH_EIGHT_BITS)) return 0;
     if (c->only_gpu && e->v->device != ON_GPU && !e->v->least_arch && !run->opt->only_case) return 0;
     if (e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case) return 1;
     /* A kernel for one architecture: it was named, and needs larger cases to fill its tiles. */
@@ -176,7 +177,7 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
         t->skipped++;
         if (run->opt->verbose || run->opt->only_case)
             printf("skipped  %s  %s  %s: %s\n", e->v->name, c->name,
-                   dtype_name(problem->dtype), why);
+                   problem_types(problem), why);
         return;
     }
     t->types |= TYPE(problem->dtype);
@@ -189,7 +190,7 @@ static void check_entry(struct run *run, struct entry *e, const struct prepared 
     t->passed++;
     if (run->opt->verbose)
         printf("passed   %s  %s  %s  %.2f\n", e->v->name, c->name,
-               dtype_name(problem->dtype), verdict.worst);
+               problem_types(problem), verdict.worst);
     if (verdict.worst > t->worst) t->worst = verdict.worst;
 }
 
@@ -201,6 +202,8 @@ static void check_case(struct run *run, const struct test_case *c, uint64_t seed
         int wanted = 0;
         if (run->opt->has_dtype && dtype != run->opt->dtype) continue;
         if (dtypes[dtype].roundoff > 0 && !c->halves) continue;
+        if (run->opt->cache && c->problem.cache != run->opt->cache) continue;
+        if (c->problem.cache && (dtype == E4M3 || dtype == c->problem.cache)) continue;
         for (size_t i = 0; i < run->n_entries; i++)
             wanted |= is_candidate(run, &run->entries[i], c, dtype);
         if (!wanted) continue;

@@ -41,7 +41,8 @@ static enum op main_op(const struct variant *v)
 
 static enum dtype main_dtype(const struct variant *v)
 {
-    return v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16 : F16;
+    return v->types & TYPE(F32) ? F32 : v->types & TYPE(BF16) ? BF16
+         : v->types & TYPE(F16) ? F16 : v->types & TYPE(E4M3) ? E4M3 : INT8;
 }
 
 static void append(char *text, const char *word)
@@ -84,6 +85,7 @@ static struct line line_of(const struct variant *v)
     snprintf(line.cell[0], CELL, "%s", v->name);
     device_text(v, line.cell[1]);
     dtype_names(v->types, line.cell[2], CELL);
+    if (v->supports & WITH_EIGHT_BITS && v->types & ALL_TYPES) append(line.cell[2], "kv8");
     for (int op = 0; op < N_OPS; op++)
         if (variant_does(v, (enum op)op)) append(line.cell[3], operations[op].name);
     cost_text(v, line.cell[4], line.cell[5]);

@@ -13,7 +13,7 @@
 
 enum { OF_RANKS = 1 << 8 };
 
-enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, OP, DEVICE };
+enum kind { FLAG, TEXT, COUNT, NUMBER, POSITIVE, WINDOW, SEED, DTYPE, EIGHT_BITS, OP, DEVICE };
 
 /* One option: its value as the help shows it, which verbs take it and where its value goes. */
 struct option {
@@ -40,6 +40,7 @@ static const struct option table[] = {
     {"random", "N", IN_CHECK, COUNT, AT(random), NO_FLAG},
     {"csv", "FILE", IN_BENCH, TEXT, AT(csv), NO_FLAG},
     {"dtype", "T", COMPUTES, DTYPE, AT(dtype), AT(has_dtype)},
+    {"kv-dtype", "T", COMPUTES, EIGHT_BITS, AT(cache), NO_FLAG},
     {"threads", "N", COMPUTES, COUNT, AT(threads), NO_FLAG},
     {"device", "cpu", COMPUTES | IN_LIST, DEVICE, AT(on_cpu), NO_FLAG},
     {"log", NULL, IN_RUN, FLAG, AT(log), NO_FLAG},
@@ -152,7 +153,10 @@ static const char *store(const struct option *o, const char *text, struct option
     case SEED:
         return parse_seed(text, (uint64_t *)at) ? NULL : "a whole number";
     case DTYPE:
-        return dtype_find(text, (enum dtype *)at) ? NULL : "f32, f16 or bf16";
+        return dtype_find(text, (enum dtype *)at) ? NULL : "f32, f16, bf16, e4m3 or int8";
+    case EIGHT_BITS:
+        return dtype_find(text, (enum dtype *)at) && dtype_size(*(enum dtype *)at) == 1
+                   ? NULL : "e4m3 or int8";
     case OP:
         return op_find(text, (enum op *)at) ? NULL : "an operation like softmax, logsoftmax "
                                                         "or attention";

@@ -16,11 +16,11 @@
 
 /* --- The variant. --- */
 
-/* The stage's best variant for p on this machine, or NULL; sets the type that is computed in.  In
+/* The stage's best variant for p on this machine, or NULL; *asked is p in the types that are computed in.  In
  * stages 1 to 4 a GPU kernel, which is slow there, is never executed on the CPU unasked, and an f16
  * file is widened: o, which is written as f32, is not rounded to f16.   isolate: v holds NaN or inf */
 static const struct variant *choice_default(const struct stage *stage, const struct problem *p,
-                                            int isolate, enum dtype *type)
+                                            int isolate, struct problem *asked)
 {
     const struct variant *here[128];
     struct choice c = {.list = here, .p = p, .types = OR_F32, .widens_f16 = 1, .arch = ANY_ARCH,
@@ -30,7 +30,7 @@ static const struct variant *choice_default(const struct stage *stage, const str
         int only_by_name = stage->number <= 4 && v->device == GPU_ON_CPU;
         here[c.n] = only_by_name || variant_not_by_default(v) ? NULL : v;
     }
-    if (choose(&c)) *type = c.asked.dtype;
+    if (choose(&c)) *asked = c.asked;
     return c.v;
 }
 
@@ -51,31 +51,31 @@ static int may_leak(const struct run *r, enum dtype dtype)
     return found;
 }
 
-/* The variant named by --variant; sets the type that is computed in.
+/* The variant named by --variant; *asked as above.
  *   isolate  may_leak() */
-static int named_variant(struct run *r, int isolate, enum dtype *type)
+static int named_variant(struct run *r, int isolate, struct problem *asked)
 {
     const struct variant *const *all = r->stage->variants;
     size_t i = 0;
     while (strcmp(all[i]->name, r->opt->variant)) i++;
     const struct variant *v = variant_here(all[i]);
-    /* Naming a 16-bit variant asks for rounding, unless --dtype asks for something else. */
+    /* Naming a 16-bit or 8-bit variant asks for rounding, unless --dtype asks for something else. */
     struct choice c = {.list = &v, .n = 1, .p = &r->p, .name = v->name, .arch = ANY_ARCH,
-                       .types = r->opt->has_dtype ? OR_F32 : OR_16_BITS};
+                       .types = r->opt->has_dtype ? OR_F32 : OR_ROUNDED};
     if (!choose(&c))
         return bad(r, "variant %s does not support %s; %s", v->name, c.why,
-                   choice_default(r->stage, &r->p, isolate, type)
+                   choice_default(r->stage, &r->p, isolate, asked)
                        ? "without --variant one that does is taken"
                    : r->stage->number < 4 && problem_features(&r->p) & ~BASIC_FEATURES
                        ? "stages 4 and 5 do" : "no variant of this stage does");
-    *type = c.asked.dtype;
+    *asked = c.asked;
     const char *why = variant_unavailable(v);
     if (why) {
         fprintf(stderr, "%s: variant %s cannot run here: %s\n", r->stage->name, v->name, why);
         return SKIPPED;
     }
     if (on_heads(&r->p) && (r->p.causal || r->p.has_bias || r->p.has_window) && !v->isolates_v &&
-        r->stage->number > 1 && (isolate || may_leak(r, *type)))
+        r->stage->number > 1 && (isolate || may_leak(r, asked->dtype)))
         return bad(r, "variant %s does not support NaN or inf in v beside masked keys; "
                    "without --variant one that does is taken", v->name);
     r->v = v;
@@ -99,12 +99,12 @@ static int no_variant(const struct run *r)
                     "this %s; %s list shows what they do", op_name(r->p.op), r->stage->name);
 }
 
-/* Sets r->v, named by --variant or the default, and the type that is computed in. */
-static int choose_variant(struct run *r, enum dtype *type)
+/* Sets r->v, named by --variant or the default, and the types that are computed in. */
+static int choose_variant(struct run *r, struct problem *asked)
 {
     int isolate = may_leak(r, r->p.dtype);
-    if (r->opt->variant) return named_variant(r, isolate, type);
-    r->v = choice_default(r->stage, &r->p, isolate, type);
+    if (r->opt->variant) return named_variant(r, isolate, asked);
+    r->v = choice_default(r->stage, &r->p, isolate, asked);
     return r->v ? OK : no_variant(r);
 }
 
@@ -114,7 +114,7 @@ static void describe(const struct run *r)
     const struct problem *p = &r->p;
     const struct variant *v = r->v;
     say(r, "variant %s (%s, %s): %s\n", v->name,
-        r->stage->ranks ? r->stage->ranks : device_name(v->device), dtype_name(p->dtype), v->idea);
+        r->stage->ranks ? r->stage->ranks : device_name(v->device), problem_types(p), v->idea);
     if (v->picks) say(r, "  for this shape it takes %s\n", v->picks(p));
     if (v->device == GPU_ON_CPU)
         say(r, "no GPU is used: the kernel is executed on the CPU, block by block\n");
@@ -139,11 +139,10 @@ static void describe(const struct run *r)
  * that run would take for them. */
 static int run_forward(struct run *r)
 {
-    struct problem p = r->p;
-    enum dtype type;
+    struct problem p = r->p, asked;
     p.op = OP_ATTENTION;
-    const struct variant *v = choice_default(r->stage, &p, 1, &type);
-    if (!v || type != p.dtype)
+    const struct variant *v = choice_default(r->stage, &p, 1, &asked);
+    if (!v || asked.dtype != p.dtype)
         return bad(r, "no variant of this stage does the forward pass in %s", dtype_name(p.dtype));
     r->forward = outputs_new(&p);
     outputs_bind(&r->forward, &r->a);
@@ -169,12 +168,12 @@ static int compute(struct run *r)
 
 int run_prepare(struct run *r)
 {
-    enum dtype type = F32;
-    int status = choose_variant(r, &type);
+    struct problem asked = r->p;
+    int status = choose_variant(r, &asked);
     if (!status) status = run_open_outputs(r);
-    /* --dtype asks for rounding even where the variant computes in f32. */
-    if (!status && r->opt->has_dtype) status = run_convert_inputs(r, r->opt->dtype);
-    return status ? status : run_convert_inputs(r, type);
+    /* --dtype and --kv-dtype ask for rounding even where the variant computes in f32. */
+    if (!status && (r->opt->has_dtype || r->p.cache)) status = run_convert_inputs(r, &r->p);
+    return status ? status : run_convert_inputs(r, &asked);
 }
 
 int run_finish(struct run *r)

@@ -43,8 +43,8 @@ int run_problem(struct run *r); /* reads the inputs; sets r->p by their shapes a
 int run_prepare(struct run *r); /* chooses a variant, opens the outputs */
 int run_finish(struct run *r);  /* computes and writes */
 
-/* Gives the problem that type and points r->a at the inputs, converted to it. */
-int run_convert_inputs(struct run *r, enum dtype dtype);
+/* Gives the problem the types of this one and points r->a at the inputs, converted to them. */
+int run_convert_inputs(struct run *r, const struct problem *types);
 
 /* Opens the files of the outputs that were asked for; writes them as f32: all appear, or none. */
 int run_open_outputs(struct run *r);

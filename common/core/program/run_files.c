@@ -9,6 +9,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/operation.h"
+#include "problem/quantise.h"
 #include "program/run.h"
 
 /* --- Inputs. --- */
@@ -48,6 +49,13 @@ static int choose_type(struct run *r)
             return bad_file(r, i, "is %s but %s is %s; give them alike or choose with --dtype",
                             dtype_name(r->in[i].dtype), array_list[first].name,
                             dtype_name(r->p.dtype));
+    int has_scales = operations[r->p.op].inputs & HAS(ARRAY_V_SCALE);
+    if (!has_scales && (r->opt->cache || dtype_size(r->p.dtype) == 1))
+        return bad(r, "--%s: %s is not done in 8 bits; attention is",
+                   r->opt->cache ? "kv-dtype" : "dtype", op_name(r->p.op));
+    if (r->opt->cache && r->p.dtype == E4M3 && r->opt->cache != E4M3)
+        return bad(r, "--kv-dtype: %s cannot go with --dtype e4m3", dtype_name(r->opt->cache));
+    r->p.cache = r->opt->cache == r->p.dtype ? F32 : r->opt->cache;
     return OK;
 }
 
@@ -91,6 +99,25 @@ int run_problem(struct run *r)
     return status ? status : outputs_fit(r);
 }
 
+/* Array i, 8 bits wide before or after, into the copy of type `to`; its scales become an input. */
+static void rescale(struct run *r, enum array i, enum dtype to, void *copy)
+{
+    struct npy *a = &r->in[i], *scales = &r->in[scales_of(i)];
+    struct problem was = r->p;
+    was.dtype = a->dtype, was.cache = F32;
+    array_set(&r->a, i, a->data);
+    float *x = dequantised(&was, &r->a, i);
+    for (size_t e = 0; dtype_size(to) > 1 && e < a->count; e++) dtypes[to].store(copy, e, x[e]);
+    if (dtype_size(to) == 1) {
+        free(scales->data);
+        scales->data = xcalloc(r->p.batch * r->p.heads_kv, sizeof(float));
+        array_set(&r->a, scales_of(i), scales->data);
+        amax_scales(&r->p, &r->a, i, x, scales->data);
+        quantise(&r->p, &r->a, i, x, scales->data, copy);
+    }
+    free(x);
+}
+
 /* Array i in dtype `to`, as if the file had held that type; says so. */
 static int convert(struct run *r, enum array i, enum dtype to)
 {
@@ -99,12 +126,17 @@ static int convert(struct run *r, enum array i, enum dtype to)
     void *copy = memory_new(size_times(a->count, dtype_size(to)));
     if (!copy) return bad(r, "%s: no memory for its copy in %s", path, dtype_name(to));
     size_t overflowed = 0;
-    for (size_t e = 0; e < a->count; e++) {
+    int scaled = dtype_size(to) == 1 || dtype_size(a->dtype) == 1;
+    if (scaled) rescale(r, i, to, copy);
+    for (size_t e = 0; !scaled && e < a->count; e++) {
         float x = dtypes[a->dtype].load(a->data, e);
         dtypes[to].store(copy, e, x);
         overflowed += isfinite(x) && !isfinite(dtypes[to].load(copy, e));
     }
-    say(r, "%s: %s converted to %s\n", path, dtype_name(a->dtype), dtype_name(to));
+    say(r, "%s: %s converted to %s", path, dtype_name(a->dtype), dtype_name(to));
+    if (dtype_size(to) == 1)
+        say(r, ", scale: largest number / %g per batch and key head", dtypes[to].largest);
+    say(r, "\n");
     if (overflowed)
         say(r, "%s: %zu finite values became infinite in %s\n", path, overflowed,
             dtype_name(to));
@@ -114,9 +146,9 @@ static int convert(struct run *r, enum array i, enum dtype to)
     return OK;
 }
 
-int run_convert_inputs(struct run *r, enum dtype dtype)
+int run_convert_inputs(struct run *r, const struct problem *types)
 {
-    r->p.dtype = dtype;
+    r->p.dtype = types->dtype, r->p.cache = types->cache;
     for (int i = 0; i < N_ARRAYS; i++) {
         const struct npy *a = &r->in[i];
         enum dtype to = array_dtype(&r->p, i);

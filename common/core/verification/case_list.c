@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "problem/dtype.h"
 #include "problem/operation.h"
 #include "problem/random.h"
 
@@ -42,6 +43,7 @@ void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
     if (p->softcap > 0) case_name_add(c, "-cap%g", (double)p->softcap);
     case_name_add(c, "%s%s", p->has_sinks ? "-sinks" : "", p->packed ? "-packed" : "");
     if (p->has_lengths) case_name_add(c, "-lengths");
+    if (p->cache) case_name_add(c, "-kv_%s", dtype_name(p->cache));
     if (p->page_size) case_name_add(c, "-page%zu", p->page_size);
     case_name_add(c, "%s%s", lies[lie], whose[of]);
 }
@@ -73,6 +75,7 @@ static const struct field {
     SCORE_OPTIONS(SCORE_FIELD)
     {"sinks", FLAG, P(has_sinks), 0},   {"packed", FLAG, P(packed), 0},
     {"page", COUNT, P(page_size), 0},   {"at", COUNT, OF(c.at), 0},
+    {"cache", WORD, P(cache), "f32 f16 bf16 e4m3 int8 "},
     {"lengths", FLAG, P(has_lengths), 0},
     {"in", WORD, OF(in), "full quick executed both gpu "},
     {"lie", WORD, OF(lie), "contiguous blhd qkv "},

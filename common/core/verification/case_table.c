@@ -256,6 +256,15 @@ static const struct cases attention[] = {
                   "packed page=32 lie=blhd in=quick"},
     {"random", "q=8 k=140 batch=2 heads=4 kv=2 bias window=40:0 cap=20 sinks packed "
                "page=32 lie=blhd in=both"},
+    /* Keys and values in 8 bits, the query in any type: (in 8 bits too, every case is) */
+    {"random outlier zero_q", "q=1,3,20,65 k=300,70,129,200 d=64,64,128 batch=2 heads=4,2 kv=2,1 "
+               "cache=e4m3,int8 in=both,both,quick"},
+    {"random", "q=1,1,4,40 k=530,257,300,130 d=128,64,64 batch=3 heads=8 kv=2 causal page=16,64,32 "
+               "lengths=0,1,0 cache=e4m3,int8 lie=contiguous,blhd in=both,both,quick"},
+    {"markers", "q=1,40 k=130 d=64,128 batch=4 heads=4 kv=2 causal=0,1 packed=0,1 lengths=1,0 "
+                "window=90:0,-1:-1 cache=int8,e4m3 in=quick"},
+    {"nan_k nan_v", "q=9 k=70 bias at=64 cache=e4m3 in=quick"},
+    {"random", "q=1,512 k=20000,2048 d=128 batch=4 heads=32 kv=8 cache=e4m3,int8 in=gpu"},
     /* Sizes at which a GPU is full: several waves of blocks, long loops. */
     {"random", "q=1000 k=1024 d=64,128 batch=2 heads=12 kv=4 causal=1,0 in=gpu"},
     {"random", "q=1 k=20000 d=64,128 batch=2 heads=32 kv=8 in=gpu"},

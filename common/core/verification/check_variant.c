@@ -47,8 +47,8 @@ static uint64_t fingerprint(const struct inputs *in)
         size_t bytes = array ? array_bytes(&in->problem, i) : 0;
         if (array_role(&in->problem, i) != INPUT) continue;
         for (size_t k = 0; k < bytes; k += 2) {
-            uint16_t word;
-            memcpy(&word, array + k, 2);
+            uint16_t word = 0;
+            memcpy(&word, array + k, k + 1 < bytes ? 2 : 1);
             hash = hash * 0x100000001b3u + word + 1;
         }
     }

@@ -8,6 +8,7 @@
 #include "problem/dtype.h"
 #include "problem/feature.h"
 #include "problem/host_memory.h"
+#include "problem/quantise.h"
 #include "problem/random.h"
 #include "verification/case_list.h"
 #include "verification/standard.h"
@@ -130,8 +131,11 @@ static float key(const struct test_case *c, struct random *r, enum dtype dtype,
     case LARGE: return *x * 100;
     case HIGH: return 1100 + *x;
     case VAST: return *x * 1e15f;
-    /* weight exp(-0.6854) = 0.50388: 1/2 + 2^-8 is the next bfloat16, and truncated it is 1/2 */
-    case BELOW_STEP: return t ? *x : here ? 0 : -1.6171875f;
+    /* weight exp(-0.6854) = 0.50388: 1/2 + 2^-8 is the next bfloat16, and truncated it is 1/2; in
+     * e4m3 the weight is 0.558, below 0.5625 */
+    case BELOW_STEP:
+        if (dtype_size(dtype) == 1) return t || here ? 0 : -1.376f;
+        return t ? *x : here ? 0 : -1.6171875f;
     case POWERS: return powers_key(c, j, t, *x);
     case NAN_K: return here ? NAN : *x;
     case INF_K: return here ? INFINITY : *x;
@@ -253,19 +257,35 @@ static void make(struct inputs *in, const struct test_case *c, struct random *r,
     cook(in, c, r, dtype, ARRAY_DO, output_gradient);
 }
 
+/* Scales of array i, x: no code saturates, and a wrong head's scale is wrong by a half or more.  As
+ * bfloat16 they give products with codes that floats hold exactly. */
+static float *draw_scales(const struct inputs *in, enum array i, const float *x)
+{
+    size_t n = in->problem.batch * in->problem.heads_kv;
+    float *scales = xcalloc(n, sizeof *scales);
+    amax_scales(&in->problem, &in->arrays, i, x, scales);
+    for (size_t k = 0; k < n; k++) scales[k] = dtype_round(BF16, scales[k] * (float)(1 + k % 3));
+    return scales;
+}
+
 /* Rounds what is of the problem's type to that type. */
 static void narrow(struct inputs *in, enum dtype dtype)
 {
-    for (int i = 0; i < N_ARRAYS && dtype != F32; i++) {
+    in->problem.dtype = dtype;
+    for (int i = 0; i < N_ARRAYS; i++) {
         float *x = array_of(&in->arrays, i);
-        if (!x || array_list[i].number != OF_PROBLEM) continue;
+        enum dtype to = array_dtype(&in->problem, i);
+        if (!x || to == F32) continue;
         size_t n = array_count(&in->problem, i);
-        void *y = xcalloc(n, dtype_size(dtype));
-        for (size_t e = 0; e < n; e++) dtypes[dtype].store(y, e, x[e]);
+        void *y = xcalloc(n, dtype_size(to));
+        if (dtype_size(to) == 1) {
+            array_set(&in->arrays, scales_of(i), draw_scales(in, i, x));
+            quantise(&in->problem, &in->arrays, i, x, array_of(&in->arrays, scales_of(i)), y);
+        } else
+            for (size_t e = 0; e < n; e++) dtypes[to].store(y, e, x[e]);
         array_set(&in->arrays, i, y);
         free(x);
     }
-    in->problem.dtype = dtype;
 }
 
 /* The inputs o and lse of backward: what the forward pass gives, rounded. */

@@ -79,7 +79,7 @@ static void move_array(struct inputs *in, const struct problem *p, enum array i)
 {
     enum dtype type = array_dtype(p, i);
     char *to = xcalloc(array_count(p, i), dtype_size(type));
-    for (size_t e = 0, n = array_count(p, i); e < n; e++) dtypes[type].store(to, e, NAN);
+    for (size_t e = 0, n = array_count(p, i); e < n; e++) dtype_set_bits(type, to, e, dtypes[type].filling);
     for (size_t b = 0; b < p->batch; b++) {
         struct rows laid_out = {p, &in->arrays, sequence_of(p, &in->arrays, b)};
         struct sequence plain = {b, 0, 0, laid_out.s.seqlen_q, laid_out.s.seqlen_k};

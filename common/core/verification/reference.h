@@ -31,6 +31,14 @@ struct widened {
 struct widened widened_new(const struct problem *p, const struct arrays *a);
 void widened_free(struct widened *w);
 
+/* Weights in 8 bits are e4m3, whatever the values are, and 256 times as large: the largest becomes
+ * 256, and small ones stay normal numbers. */
+#define WEIGHT_SCALE 256
+static inline enum dtype weight_dtype(const struct problem *p)
+{
+    return dtype_size(p->dtype) == 1 ? E4M3 : p->dtype;
+}
+
 /* The keys that answer i of a (batch, head) may see.  Scan has one query and an answer for each
  * prefix of the keys. */
 static inline struct key_range row_keys(const struct problem *p, size_t i)

@@ -26,6 +26,8 @@
  *             |o| times that of p_j
  *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
  *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
+ *   8 bits    the same with h = 2^-4 of e4m3 (WEIGHT_SCALE), and what weights below its normal numbers
+ *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM).  Inputs are code times scale, in float
  *   lse       the keys' errors under p, those of l, 2 (1 + |ln l|) + |lse| + 2 |m|
  *   log form  sum_j |v_jc| [eta_j + 2 (n + 4) (|s_j| + |lse| + |m|) + lse error]
  *   sink      eta = 4 |sink|, as of a bias without a product
@@ -216,13 +218,30 @@ static double weight_rounding(const struct scratch *w, const struct sums *s, siz
     return worst;
 }
 
+/* What weights below the least normal number of e4m3 may lose, `least` each: x1, were all to lose it, and
+ * x2, the squares. */
+static void lose_small(struct columns *k, const struct scratch *w, const struct query *x, size_t dv,
+                       double least)
+{
+    memset(k->x1, 0, 2 * dv * sizeof(double)); /* and x2 */
+    for (size_t j = 0; j < x->n; j++) {
+        double most = smaller(w->p[j], least);
+        if (w->s[j] == -INFINITY || w->p[j] > 16 * least) continue;
+        for (size_t c = 0; c < dv; c++) {
+            double lost = most * x->v[j * dv + c];
+            k->x1[c] += lost, k->x2[c] += lost * lost;
+        }
+    }
+}
+
 /* o = sum_j p_j v_j with its likely error. */
 static void value_row(struct standard *r, struct scratch *w, const struct sums *s,
                       const struct query *x, size_t dv, size_t row)
 {
-    const struct dtype_entry *type = &dtypes[r->problem.dtype];
-    double flush = (FLUSH + type->least_step) * (2 * s->max_v + 2) / s->l;
-    double h = weight_rounding(w, s, x->n, r->problem.dtype), n = (double)s->n;
+    enum dtype type = weight_dtype(&r->problem);
+    double least = type == E4M3 ? 0 : dtypes[type].least_step;
+    double flush = (FLUSH + least) * (2 * s->max_v + 2) / s->l;
+    double h = weight_rounding(w, s, x->n, type), n = (double)s->n;
     for (size_t j = 0; j < x->n; j++)
         if (w->s[j] != -INFINITY) accumulate(w, x->v + j * dv, dv, w->p[j]);
     finish_sums(w, x, dv);
@@ -230,6 +249,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
     memset(k.low, 0, (COLUMNS - 3) * dv * sizeof(double)); /* all but o, partial and mass */
     extents_of(&k, w, x, dv);
     count_keys(&k, w, s, x, dv);
+    if (type == E4M3) lose_small(&k, w, x, dv, dtypes[E4M3].least_step / WEIGHT_SCALE / s->l);
     struct answer *o = &r->answer[ARRAY_O];
     for (size_t c = 0, at = row * dv; c < dv; c++, at++) {
         double size = fabs(k.o[c]), of_sum = 4 * k.alike[c] + LAMBDA * 2 * sqrt(k.independent[c]) +
@@ -237,6 +257,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
         o->want[at] = k.o[c];
         o->likely[at] = k.keys[c] + ROUNDOFF * (of_sum + size * (s->of_l + 3)) +
                         h * (LAMBDA * sqrt(k.squares[c]) + size) + n * flush;
+        if (type == E4M3) o->likely[at] += fabs(k.x1[c]) + LAMBDA * sqrt(k.x2[c]);
     }
 }
 

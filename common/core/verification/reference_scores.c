@@ -78,5 +78,6 @@ void score_row(struct scratch *w, const struct problem *p, const struct query *x
         squares += 4 * w->s[j] * w->s[j] + 9 * b * b + of_cap * of_cap;
         w->eta[j] = (w->terms[j] + 3) * mass + fabs(w->s[j]) + 3 * fabs(b) + of_cap;
         w->eta[j] = fmin(w->eta[j], LAMBDA * sqrt(squares)); /* NaN is the worst case */
+        if (p->dtype == E4M3) w->eta[j] *= E4M3_SUM / ROUNDOFF;
     }
 }

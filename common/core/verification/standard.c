@@ -106,6 +106,8 @@ static struct part part_new(const struct problem *p, const struct arrays *a, siz
     part.p.batch = 1;
     part.p.seqlen_q = part.s.seqlen_q;
     part.p.seqlen_k = part.s.seqlen_k;
+    for (int i = ARRAY_Q_SCALE; i <= ARRAY_V_SCALE; i++)
+        if (array_of(a, i)) array_set(&part.a, i, (const float *)array_of(a, i) + b * p->heads_kv);
     part.p.bias_strides = (struct strides){0, part.s.seqlen_q * part.s.seqlen_k, part.s.seqlen_k};
     for (int i = 0; i < N_ARRAYS; i++) {
         if (array_role(&part.p, i) != INPUT || !(array_has_rows(i) || i == ARRAY_BIAS)) continue;
@@ -181,7 +183,7 @@ void forward_answer(const struct problem *p, struct arrays *a)
     struct standard *s = standard_new(&forward, a);
     const struct answer *o = &s->answer[ARRAY_O], *lse = &s->answer[ARRAY_LSE];
     for (size_t e = 0; e < o->n; e++)
-        dtypes[p->dtype].store(a->o, array_at(p, ARRAY_O, e), (float)o->want[e]);
+        dtypes[array_dtype(p, ARRAY_O)].store(a->o, array_at(p, ARRAY_O, e), (float)o->want[e]);
     for (size_t e = 0; e < lse->n; e++) a->lse[e] = (float)lse->want[e];
     standard_free(s);
 }

@@ -8,6 +8,7 @@
 #include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/layout.h"
+#include "problem/quantise.h"
 
 /* Puts the rows that are new in their places, in order. */
 static void update(const struct problem *p, const struct arrays *a, float *rows,
@@ -34,7 +35,7 @@ struct widened widened_new(const struct problem *p, const struct arrays *a)
     struct widened w = {{NULL}, NULL};
     for (int i = 0; i < N_ARRAYS; i++)
         if (array_role(p, i) == INPUT && array_list[i].number == OF_PROBLEM)
-            w.array[i] = widen(array_of(a, i), p->dtype, array_count(p, i));
+            w.array[i] = dequantised(p, a, i);
     if (operations[p->op].updates) {
         update(p, a, w.array[ARRAY_K], w.array[ARRAY_K_NEW], p->head_dim);
         update(p, a, w.array[ARRAY_V], w.array[ARRAY_V_NEW], p->head_dim_v);

@@ -75,13 +75,22 @@ static void scores(const struct problem *p, const struct query *x, int way, floa
     }
 }
 
+/* exp(s - m) / l as a weight of that type; in 8 bits it is rounded first: of many keys the quotients
+ * would be too small. */
+static float rounded_weight(enum dtype dtype, float p, float l)
+{
+    if (l == 0) return 0;
+    if (dtype == E4M3) return dtype_round(E4M3, WEIGHT_SCALE * p) / WEIGHT_SCALE / l;
+    return dtype_round(dtype, p / l);
+}
+
 /* o = sum_j p_j v_j over the keys that weigh something.  p (n) is exp(s - m) on entry. */
 static void values(float *p, float l, const float *v, size_t n, size_t dv,
                    enum dtype dtype, int reverse, float *o)
 {
     for (size_t i = 0; i < n; i++) {
         size_t j = reverse ? n - 1 - i : i;
-        float weight = l == 0 ? 0 : dtype_round(dtype, p[j] / l);
+        float weight = rounded_weight(dtype, p[j], l);
         if (weight == 0) continue;
 #pragma omp simd
         for (size_t c = 0; c < dv; c++) o[c] = fmaf(weight, v[j * dv + c], o[c]);
@@ -116,7 +125,7 @@ float *yardstick_attention(const struct problem *p, const struct arrays *a, int 
             struct query x = query_of(p, a, &in, row);
             scores(p, &x, way, s, slope);
             float l = weights(p->op, s, slope, x.n, x.sink, way & REVERSE, &lse[row]);
-            values(s, l, x.v, x.n, dv, p->dtype, way & REVERSE, o + row * dv);
+            values(s, l, x.v, x.n, dv, weight_dtype(p), way & REVERSE, o + row * dv);
         }
         free(s);
     }

@@ -1,0 +1,83 @@
+/* test_eight_bits.c: numbers in 8 bits: their conversion at every value and rounding boundary, scales,
+ * and what is accepted of attention on them. */
+#include "attention_problem.h"
+#include "problem/choice.h"
+#include "problem/dtype.h"
+#include "problem/quantise.h"
+#include "vector/eight_bits.h"
+
+/* The e4m3 of the non-negative code u < 0x7f, by its definition. */
+static double value(unsigned u)
+{
+    return u < 8 ? ldexp(u, -9) : ldexp(8 + u % 8, (int)(u / 8) - 10);
+}
+
+static void check_e4m3(double x, unsigned want)
+{
+    unsigned got = float_to_e4m3((float)x), negative = float_to_e4m3((float)-x);
+    cr_assert((double)(float)x == x, "the test's %a is no float", x);
+    cr_assert(got == want && negative == (want | 0x80u), "%a: got %02x, its negative %02x, want %02x", x,
+              got, negative, want);
+}
+
+Test(eight_bits, e4m3_is_exact_and_rounds_to_nearest_even_at_every_boundary)
+{
+    for (unsigned u = 0; u < 0x7f; u++) {
+        double low = value(u), middle = (low + (u < 0x7e ? value(u + 1) : 480)) / 2;
+        unsigned above = u < 0x7e ? u + 1 : u;
+        cr_assert((double)e4m3_to_float((uint8_t)u) == low);
+        cr_assert((double)e4m3_to_float((uint8_t)(u | 0x80)) == -low);
+        cr_assert(signbit(e4m3_to_float((uint8_t)(u | 0x80))));
+        check_e4m3(low, u);
+        check_e4m3((double)nextafterf((float)middle, 0), u);
+        check_e4m3(middle, u % 2 ? above : u);
+        check_e4m3((double)nextafterf((float)middle, 1e9f), above);
+    }
+    for (int e = 9; e < 128; e++) check_e4m3(ldexp(1, e), 0x7e);
+    for (int e = -149; e < -10; e++) check_e4m3(ldexp(1, e), 0);
+    check_e4m3((double)INFINITY, 0x7e);
+    cr_assert(float_to_e4m3(NAN) == 0x7f && float_to_e4m3(-NAN) == 0xff);
+    cr_assert(isnan(e4m3_to_float(0x7f)) && isnan(e4m3_to_float(0xff)));
+}
+
+Test(eight_bits, int8_rounds_to_nearest_even_and_saturates)
+{
+    for (int i = -127; i <= 127; i++) {
+        int below = i > -127 ? i - 1 : i, above = i < 127 ? i + 1 : i;
+        float half = (float)i + 0.5f;
+        cr_assert(float_to_int8((float)i) == i);
+        cr_assert(float_to_int8(half) == (i % 2 ? above : i), "%g", half);
+        cr_assert(float_to_int8(nextafterf(half, -1e9f)) == i);
+        cr_assert(float_to_int8(nextafterf(half, 1e9f)) == above);
+        cr_assert(float_to_int8((float)i - 0.5f) == (i % 2 ? below : i));
+    }
+    cr_assert(float_to_int8(1e30f) == 127 && float_to_int8(-INFINITY) == -127);
+    cr_assert(float_to_int8(NAN) == 0);
+}
+
+/* Two sequences of 2 and 1 rows, packed; 4 query heads share 2 of keys.  448, 127 and 0 stand for
+ * themselves. */
+Test(eight_bits, scales_are_of_a_batch_and_key_head)
+{
+    struct problem p = {.op = OP_ATTENTION, .dtype = BF16, .cache = E4M3, .batch = 2, .heads_q = 4,
+                        .heads_kv = 2, .packed = 1, .total_q = 3, .total_k = 3, .seqlen_q = 2,
+                        .seqlen_k = 2, .head_dim = 1, .head_dim_v = 1};
+    const int32_t sums[] = {0, 2, 3};
+    const float k[] = {448, -1, 896, 0, NAN, 0}, want_k[] = {1, 1, 2, 1};
+    const float q[] = {1, 2, 0, 4, -8, 3, 0, 127, 5, 1, 1, 254}, want_q[] = {8, 127, 3, 254};
+    struct arrays a = {.cu_seqlens_q = sums, .cu_seqlens_k = sums};
+    uint8_t codes[6];
+    float scales[4];
+    cr_expect_str_eq(problem_types(&p), "bf16/e4m3");
+    amax_scales(&p, &a, ARRAY_K, k, scales);
+    cr_expect(!memcmp(scales, want_k, sizeof scales), "%g %g %g %g", scales[0], scales[1], scales[2],
+              scales[3]);
+    quantise(&p, &a, ARRAY_K, k, scales, codes);
+    a.k = codes, a.k_scale = scales;
+    float *back = dequantised(&p, &a, ARRAY_K);
+    for (int e = 0; e < 6; e++) cr_expect(near((double)back[e], (double)k[e]), "%g", (double)back[e]);
+    free(back);
+    p.dtype = INT8;
+    amax_scales(&p, &a, ARRAY_Q, q, scales);
+    for (int i = 0; i < 4; i++) cr_expect(scales[i] == want_q[i] / 127, "%d: %g", i, (double)scales[i]);
+}
