@@ -14,12 +14,12 @@ from source import exercises  # noqa: E402
 EXERCISES = {x.name: x for x in exercises()}
 TOOLS = types.SimpleNamespace(
     build=BUILD, cc="cc -std=c11 -D_GNU_SOURCE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off", strict=False,
-    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -Wno-unknown-pragmas", nvcc="", libs="-lm -lpthread")
+    cxx="c++ -x c++ -std=c++20 -D_GNU_SOURCE -O1 -Wno-unknown-pragmas", nvcc="")
 
 
 def tool_words(tools=TOOLS):
     """For a command line."""
-    return [f"--{name}={vars(tools)[name]}" for name in ("build", "cc", "cxx", "nvcc", "libs")]
+    return [f"--{name}={vars(tools)[name]}" for name in ("build", "cc", "cxx", "nvcc")]
 
 
 # name: (exercise, what stood there, what stands there now, family that must fail)
@@ -125,11 +125,13 @@ HOSTILE = {
     "eats_memory": (ANSWER % "for (;;) memset(malloc(1 << 26), 1, 1 << 26);", ""),
     "recurses": (ANSWER % "answer(c); c->y[0][0] = 1;", "crashed"),
     "fills_the_disk": (ANSWER % "for (;;) puts(\"68 cases passed, 0 failed\");", "File size limit"),
-    "answers_early": (ANSWER % "for (int i = 0; i < 4000; i++) write(0, \"\\1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\", 12);", ""),
+    "answers_early": (ANSWER % "long w[] = {'d', 0, 0, 2, 0}; for (int i = 0; i < 4000; i++) write(0, w, sizeof w);", ""),
+    "answers_before_it_is_asked": ("__attribute__((constructor)) static void before(void) { long w[] = {'d', 0, 0, 2, 0}; write(0, w, 40); }\n"
+                                   .join([TOP, ANSWER % ""]), "out of turn"),
     "answers_rubbish": (ANSWER % "for (int i = 0; i < 400; i++) write(0, \"PK\\3\\4\\x93NUMPY\", 10);", "out of turn"),
     "asks_for_more": (ANSWER % "float x; ask('k', 0, 0, NULL, 0, &x, 1);", "does not have"),
-    "asks_for_the_moon": (ANSWER % "long w[] = {2, 'k', -1, 1, -1}; write(0, w, sizeof w); ask(300, -1, 1, NULL, (size_t)1 << 60, NULL, 0);", ""),
-    "asks_without_end": (ANSWER % "for (;;) { int k = 2; long w[4] = {'k'}; write(0, &k, 4); write(0, w, 32); }", "does not have"),
+    "asks_for_the_moon": (ANSWER % "long w[] = {'k', -1, 1, -1}; write(0, w, sizeof w); ask(300, -1, 1, NULL, (size_t)1 << 60, NULL, 0);", ""),
+    "asks_without_end": (ANSWER % "for (;;) { long w[4] = {'k'}; write(0, w, 32); }", "does not have"),
     "replaces_the_library": ("float expf(float x) { return x - x + 1; }\n" + ANSWER % "c->y[0][0] = expf(1), c->y[0][1] = 1;", "m["),
     "includes_the_solution": (f"#include \"{ROOT}/03_online_softmax/exercises/solutions/online_step.c\"\n", "does not compile"),
     "embeds_a_file": ("__asm__(\".incbin \\\"/etc/passwd\\\"\");\n" + ANSWER % "", "does not compile"),

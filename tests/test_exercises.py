@@ -4,7 +4,6 @@ import pathlib
 import shutil
 import sys
 import time
-import types
 
 import numpy as np
 import pytest
@@ -15,8 +14,9 @@ from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS
 
 import cases
 import child
-from grade import Grader, plain
-from judge import UNREADABLE, Judge, Verdict, problems_of
+from grade import Grader
+from judge import UNREADABLE, Judge, problems_of
+from submissions import contents
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer does not fit into the judge's limits")
 
@@ -63,7 +63,7 @@ def test_hostile_file_earns_nothing_and_is_named(judge, monkeypatch, student):
         monkeypatch.setattr(child, name, seconds)
     found = verdict(judge, "online_step", HOSTILE[student][0])
     assert not found.right
-    said = "\n".join([found.in_words()[0], found.log] + [str(x) for _, x in found.failed])
+    said = "\n".join([found.in_words()[0], *found.log] + [str(x) for _, x in found.failed])
     assert HOSTILE[student][1] in said, said
     assert "nologin" not in said and "solution begin" not in said
 
@@ -111,7 +111,7 @@ def test_whatever_a_process_sends_is_judged(name):
 def test_child_has_no_door(judge):
     tests = "".join(f"if ({what}) printf(\"open: {name}\\n\");\n" for name, what in DOORS.items())
     found = verdict(judge, "online_step", ANSWER % (tests + "puts(\"tried\");"))
-    assert not found.why and "tried" in found.printed and "open" not in found.printed, found.log + found.printed
+    assert not found.why and "tried" in found.printed and "open" not in found.printed, found.printed
 
 
 def test_between_calls_the_process_stands_still_and_its_threads_are_limited(judge):
@@ -126,11 +126,10 @@ void answer(const struct call *c)
     c->y[0][0] = 1;
 }
 """
-    folder, found = judge.place / "still", Verdict()
+    folder = judge.place / "still"
     folder.mkdir()
-    exercise = types.SimpleNamespace(file=pathlib.Path("still.c"), cuda=False)
-    assert judge.built(exercise, spins.encode(), {}, folder, found), found.why
-    with child.Child(judge.jail, folder / "program", folder, ["--threads"]) as one:
+    judge.program(EXERCISES["a4_tiled"], {"a4_tiled.c": spins.encode()}, folder)
+    with child.Child(judge.jail, folder / "program", threads=True) as one:
         one.call([0], [], [1])
         begin = one.cpu()
         time.sleep(0.5)
@@ -140,14 +139,10 @@ void answer(const struct call *c)
 
 
 @pytest.mark.parametrize("how", HONEST)
-def test_honest_file_is_right_however_it_looks(how):
-    grader = Grader(TOOLS)
-    try:
-        grader.counted = {"online_step": ["random"]}
-        found = grader.mark_of(EXERCISES["online_step"], plain(HONEST[how](solution("online_step"))), 0, [])
-    finally:
-        grader.close()
-    assert found["marks"] == 10, found
+def test_honest_file_is_right_however_it_looks(judge, place, how):
+    (place / "x.c").write_bytes(HONEST[how](solution("online_step")))
+    data, why = contents("x.c")
+    assert not why and verdict(judge, "online_step", data).right
 
 
 def test_compiler_names_the_line_of_the_student(judge):
@@ -161,8 +156,8 @@ def test_compiler_names_the_line_of_the_student(judge):
 @pytest.mark.parametrize("what,fails", [("slow", ["gpu_speed_10"]), ("wrong", ["gpu", "gpu_speed_5", "gpu_speed_10"])])
 def test_what_a_gpu_answers_is_compared_and_its_share_counts(judge, monkeypatch, what, fails):
     """A GPU of our own making: the judge hands it inputs, and no answers."""
-    def answers(folder, source, q, k, v, causal, splits, shared, scale):
-        assert source == "a5_fused.cu" and (folder / source).exists() and shared <= 20480
+    def answers(source, q, k, v, causal, splits, shared, scale):
+        assert source.name == "a5_fused.cu" and source.exists() and shared <= 20480
         if what == "wrong" and len(q[0]) > 100:
             raise child.Wrong("on the GPU: an illegal memory access was encountered (cuEventSynchronize)")
         found = []

@@ -165,9 +165,10 @@ def test_strict_grades_in_a_complete_jail_only(place):
     hand_in("a")
     fake = place / "build"
     fake.mkdir()
-    (fake / "libharness.a").symlink_to(BUILD / "libharness.a")
+    for made in ("libharness.a", "child.o", "ceiling"):
+        (fake / made).symlink_to(BUILD / made)
     def kernel_with(answer):
-        (fake / "jail").write_text(f'#!/bin/sh\n[ "$1" = --complete ] && exit {answer}\nexec {BUILD}/jail "$@"\n')
+        (fake / "jail").write_text(f'#!/bin/sh\n[ "$1" = -k ] && exit {answer}\nexec {BUILD}/jail "$@"\n')
         (fake / "jail").chmod(0o755)
 
     kernel_with(2)
@@ -249,18 +250,18 @@ int main(int argc, char **argv) { (void)argc; printf("%d%d%d\\n", open(argv[1], 
 
 
 def test_compiler_sees_no_solutions_and_writes_its_own_folder_only(place):
-    if run(BUILD / "jail", "--complete", want=None).code:
+    if run(BUILD / "jail", "-k", want=None).code:
         pytest.skip("this kernel has no complete jail")
     for name in ("tool", "work", "secret"):
         (place / name).mkdir()
     (place / "tool/open.c").write_text(OPEN)
     (place / "secret/x").write_text("x")
     run("cc", place / "tool/open.c", "-o", place / "tool/open")
-    words = ["--read", place / "tool", "--write", place / "work", "--", place / "tool/open"]
-    said = run(BUILD / "jail", "--compiler", *words, place / "secret/x", cwd=place / "work").out
+    words = ["-r", place / "tool", "-w", place / "work", place / "tool/open"]
+    said = run(BUILD / "jail", "-c", *words, place / "secret/x", cwd=place / "work").out
     assert said == "001\n", said
-    assert run(BUILD / "jail", "--compiler", *words, place / "tool/open.c", cwd=place / "work").out == "101\n"
-    assert run(BUILD / "jail", "--write", want=2).err.startswith("usage")
+    assert run(BUILD / "jail", "-c", *words, place / "tool/open.c", cwd=place / "work").out == "101\n"
+    assert run(BUILD / "jail", "-w", place, want=2).err.startswith("usage")
 
 def test_made_up_class_fails_where_a_mark_depends_on_company_or_is_undeserved(place, monkeypatch, capsys):
     def graded(folder, out):
@@ -291,7 +292,7 @@ def test_gradescope_counts_late_days_and_says_when_the_machine_failed(place):
     (place / "submission_metadata.json").write_text(json.dumps({
         "users": [{"email": "a@b.c"}], "created_at": "2026-01-02T12:00:00+00:00",
         "assignment": {"due_date": "2026-01-01T11:00:00+00:00"}}))
-    old = "".join(f" -o {BUILD.name}/{made}" for made in ("libharness.a", "jail", "config"))
+    old = "".join(f" -o {BUILD.name}/{made}" for made in ("libharness.a", "jail", "child.o", "ceiling", "config"))
     (place / "make").write_text(f'#!/bin/sh\nexec {shutil.which("make")} BUILD={BUILD.name}{old} "$@"\n')
     (place / "make").chmod(0o755)
     env = {"AUTOGRADER": place, "EX": "online_step", "PATH": f"{place}:{os.environ['PATH']}"}

@@ -82,7 +82,7 @@ def test_what_a_user_gives_reaches_the_program_as_one_word(place):
 def test_a_folder_of_submissions_may_have_any_name(place):
     name = place / """it's $HOME "x" """.strip()
     name.mkdir()
-    built = [str(place / "b" / tool) for tool in ("jail", "libharness.a")]
+    built = [str(place / "b" / tool) for tool in ("jail", "child.o", "ceiling", "libharness.a")]
     for tool in built:
         write(tool)
     old = [word for tool in built for word in ("-o", tool)]

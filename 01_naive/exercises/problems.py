@@ -1,14 +1,15 @@
 """The calls that judge the exercises of stage 1.  PROBLEMS: name -> cases(rng)."""
 import numpy as np
 
-from cases import (HEADS, NAIVE, Case, attend, finite_most, head, head_call, largest, of_heads, of_keys, of_rows, one_call, scores)
+from cases import (HEADS, NAIVE, Case, attend, head, head_call, largest, of_heads, of_keys, of_rows, one_call, scores,
+                   wanted)
 
 
 def softmax_row(family, x, _):
     def f(x):
         y = np.exp(x)
         return y, np.cumsum(y)[-1:]
-    return one_call(family, [x.size], [x], f, ["y", "l"])
+    return one_call(family, [x.size], [x], wanted(f, [x], ["y", "l"]), {"x": x})
 
 
 def score_row(family, h, rng):
@@ -19,8 +20,7 @@ def score_row(family, h, rng):
     with np.errstate(invalid="ignore"):
         large = np.abs(q[i]) @ np.abs(k.T) * scale + (0 if bias is None else np.abs(bias[i]))
     large = np.nan_to_num(large, posinf=0)
-    return Case(family, lambda child: {"s": child.call([*numbers, i], inputs, [len(k)])[0]},
-                {"s": (want, 4e-6 * large)}, {"k": k, "q": q, "i": [i]})
+    return one_call(family, [*numbers, i], inputs, {"s": (want, 4e-6 * large)}, {"k": k, "q": q, "i": [i]})
 
 
 def weighted_sum(family, s, v, _):
@@ -29,7 +29,7 @@ def weighted_sum(family, s, v, _):
     def f(w, v):
         l = np.cumsum(w)[-1:]
         return (w[:, None] * v).sum(axis=0) / l, l
-    return one_call(family, [len(w), v.shape[1]], [w, v], f, ["o", "l"])
+    return one_call(family, [len(w), v.shape[1]], [w, v], wanted(f, [w, v], ["o", "l"]), {"w": w, "v": v})
 
 
 def breaks(s):
@@ -78,8 +78,8 @@ def a1_naive(rng):
         yield row("term_breaks", x)
         yield row("sum_breaks", np.concatenate([x.clip(-60, 60), np.full(5, 88, np.float32)]))
         yield row("nothing_left", rng.uniform(-400, -110, n).astype(np.float32))
-        yield Case("largest", lambda child, n=n: {"x": child.call([n, 0, 0, 0, 0, 0, 2], [], [1])[0]},
-                   {"x": ([np.log(float(np.finfo(np.float32).max) / n)], 4e-3)}, {f"{n} scores": [n]})
+        yield one_call("largest", [n, 0, 0, 0, 0, 0, 2], [], {
+            "x": ([np.log(float(np.finfo(np.float32).max) / n)], 4e-3)}, {f"{n} scores": [n]})
         size = tuple(int(x) for x in rng.integers(2, 24, 4))
         yield of_head("head", size, None)
         yield of_head("head_breaks", size, lambda n: np.where(np.arange(n) == n // 2, 120, 1))

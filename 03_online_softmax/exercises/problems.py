@@ -1,7 +1,7 @@
 """The calls that judge the exercises of stage 3.  PROBLEMS: name -> cases(rng)."""
 import numpy as np
 
-from cases import (HEADS, INF, ROWS, Case, compare, divided, finite_most, fold, head_wants, largest, of_heads, of_keys,
+from cases import (HEADS, INF, ROWS, Case, compare, divided, fold, head_wants, key_wants, largest, of_heads, of_keys,
                    of_rows, wanted)
 from child import Wrong
 
@@ -16,10 +16,7 @@ def online_step(family, x, _):
             state, = child.call([], [state, [x[j], x[j + 1] if j + 1 < x.size else -INF]], [2])
         return {"m": state[:1], "l": state[1:]}
 
-    def f(x):
-        m, l, _ = fold(x, np.zeros((x.size, 1), x.dtype))
-        return [m], [l]
-    wants = wanted(f, [x], ["m", "l"])
+    wants = wanted(lambda x: [[y] for y in fold(x)[:2]], [x], ["m", "l"])
     if family == "nan_q":
         del wants["m"]  # l is NaN; what m is nobody says
     return Case(family, play, wants, {"x": x})
@@ -75,11 +72,7 @@ def one_loop(family, s, v, _):
         if served.j < len(s) or served.due:
             raise Wrong(f"{served.j} of {len(s)} keys were asked for" if not served.due else "the last answer is missing")
         return {"o": o, "lse": lse}
-
-    def f(s, v):
-        o, lse = divided(*fold(s, v))
-        return o, [lse]
-    return Case(family, play, wanted(f, [s, v], ["o", "lse"], finite_most(s)), {"s": s, "v": v})
+    return Case(family, play, key_wants(s, v), {"s": s, "v": v})
 
 
 class Arriving:

@@ -3,8 +3,8 @@ import os
 
 import numpy as np
 
-from cases import (HEADS, INF, SIZES, Case, attend, compare, divided, finite_most, fold, head, head_call, head_wants,
-                   largest, of_heads, of_keys, wanted)
+from cases import (HEADS, INF, SIZES, Case, attend, compare, divided, finite_most, fold, head, head_call, head_case,
+                   head_wants, in_parts, key_wants, largest, of_heads, of_keys, one_call, wanted)
 from child import Wrong
 
 F32 = np.float32
@@ -24,25 +24,14 @@ def merge(family, s, v, rng):
             ml, o = child.call([d_v], [ml, o, *element(s[first:first + chunk], v[first:first + chunk])], [2, d_v])
         with np.errstate(all="ignore"):
             return {"o": o, "lse": ml[:1] + np.log(ml[1:])}
-
-    def f(s, v):
-        o, lse = divided(*fold(s, v))
-        return o, [lse]
-    return Case(family, play, wanted(f, [s, v], ["o", "lse"], finite_most(s)), {"s": s, "v": v})
+    return Case(family, play, key_wants(s, v), {"s": s, "v": v})
 
 
 def combine(family, s, v, rng):
     parts, d_v = int(rng.choice([1, 3, 4, 7])), v.shape[1]
-    cuts = [len(s) * t // parts for t in range(parts + 1)]
-    found = [fold(s[a:b], v[a:b]) for a, b in zip(cuts, cuts[1:])]
-    ml = np.array([x[:2] for x in found], F32)
-    o = np.array([divided(*x)[0] for x in found], F32)
-
-    def f(s, v):
-        o, lse = divided(*fold(s, v))
-        return o, [lse]
-    return Case(family, lambda child: dict(zip(("o", "lse"), child.call([parts, d_v], [ml, o], [d_v, 1]))),
-                wanted(f, [s, v], ["o", "lse"], finite_most(s)), {"m and l of the parts": ml, "o": o})
+    ml, o = in_parts(s, v, parts)
+    o = np.array([divided(*ml[t], o[t])[0] for t in range(parts)])
+    return one_call(family, [parts, d_v], [ml, o], key_wants(s, v), {"m and l of the parts": ml, "o": o})
 
 
 def ragged_tiles(rng):
@@ -151,21 +140,13 @@ def gradient(family, h, rng):
     wants = wanted(f, [q, k, v, do], ["dq", "dk", "dv"], 4 * finite_most(s),  # s by another order of its sum, then exp
                    {"dq": most * largest(k), "dk": most * largest(q), "dv": largest(do)})
     numbers, inputs = head_call(*h)
-    return Case(family, lambda child: dict(zip(wants, child.call(
-        numbers, [*inputs, do, o, lse], [q.size, k.size, v.size]))), wants, {"q": q, "k": k, "v": v, "do": do})
+    return one_call(family, numbers, [*inputs, do, o, lse], wants, {"q": q, "k": k, "v": v, "do": do})
 
 
 def a4_monoid(family, s, v, rng):
     parts, tree = int(rng.choice([1, 2, 3, 7, 8, 16])), int(rng.integers(2))
-    cuts = [len(s) * t // parts for t in range(parts + 1)]
-    found = [fold(s[a:b], v[a:b]) for a, b in zip(cuts, cuts[1:])]
-    ml, o = np.array([x[:2] for x in found], F32), np.array([x[2] for x in found], F32)
-
-    def f(s, v):
-        o, lse = divided(*fold(s, v))
-        return o, [lse]
-    return Case(family, lambda child: dict(zip(("o", "lse"), child.call([v.shape[1], parts, tree], [ml, o], [
-        v.shape[1], 1]))), wanted(f, [s, v], ["o", "lse"], finite_most(s)), {"m and l of the parts": ml, "o": o})
+    ml, o = in_parts(s, v, parts)
+    return one_call(family, [v.shape[1], parts, tree], [ml, o], key_wants(s, v), {"m and l of the parts": ml, "o": o})
 
 
 def a4_tiled(rng):
@@ -173,12 +154,6 @@ def a4_tiled(rng):
 
     def drawn(n_q, n_k, d, d_v):
         return *(rng.standard_normal(x).astype(F32) for x in ((n_q, d), (n_k, d), (n_k, d_v))), None, 0, F32(d ** -0.5)
-
-    def right(family, h, n_threads=threads):
-        numbers, inputs = head_call(*h)
-        lengths = [len(h[0]) * h[2].shape[1], len(h[0])]
-        return Case(family, lambda child: dict(zip(("o", "lse"), child.call([*numbers, n_threads], inputs, lengths))),
-                    head_wants(h), {"q": h[0], "k": h[1], "v": h[2]})
 
     def timed(family, size, percent):
         """Speed in percent of the ceiling, or where percent is 0: is the work shared?"""
@@ -201,11 +176,11 @@ def a4_tiled(rng):
 
     for size in ((1, 1, 1, 1), (3, 200, 16, 8), (64, 64, 64, 64), (70, 33, 20, 5), (33, 47, 16, 20)):
         for some in sorted({1, 2, threads, 5}):
-            yield right("right_keys" if size[0] < 8 * some else "right_rows", drawn(*size), some)
+            yield head_case("right_keys" if size[0] < 8 * some else "right_rows", drawn(*size), [some])
     for recipe in ("shift_200", "outlier", "nan_q", "mask_row", "nan_v"):
         h = head(recipe, rng, (40, 60, 16, 16), 0)
-        yield right("masked", (*h[:3], np.zeros((40, 60), F32) if h[3] is None else h[3], *h[4:]))
-        if h[3] is None: yield right("right_rows", h)
+        yield head_case("masked", (*h[:3], np.zeros((40, 60), F32) if h[3] is None else h[3], *h[4:]), [threads])
+        if h[3] is None: yield head_case("right_rows", h, [threads])
     yield timed("shared_rows", (512, 512, 64, 64), 0)
     yield timed("shared_keys", (2, 16384, 64, 64), 0)
     for percent in (2, 6, 12): yield timed(f"speed_{percent}", (512, 512, 64, 64), percent)

@@ -1,8 +1,7 @@
 """The calls that judge the exercises of stage 5.  PROBLEMS: name -> cases(rng)."""
 import numpy as np
 
-from cases import (INF, KEYS, Case, compare, divided, finite_most, fold, head, head_call, head_wants, of_keys,
-                   wanted)
+from cases import INF, KEYS, Case, compare, head, head_call, head_wants, key_wants, of_keys, one_call
 from child import Wrong
 
 F32 = np.float32
@@ -12,8 +11,7 @@ def causal_mask(rng):
     def case(family, n_q, n_k, causal):
         i = np.arange(n_q)
         want = np.clip(i + 1 + n_k - n_q, 0, n_k) if causal else np.full(n_q, n_k)
-        return Case(family, lambda child: {"keys": child.call([n_q, n_k, causal], [], [n_q])[0]},
-                    {"keys": (want, 0)}, {f"{n_q} queries, {n_k} keys": i})
+        return one_call(family, [n_q, n_k, causal], [], {"keys": (want, 0)}, {f"{n_q} queries, {n_k} keys": i})
     for n_q, n_k in ((1, 1), (5, 9), (33, 40), tuple(map(int, rng.integers(1, 70, 2)))):
         yield case("all", n_q, n_k, 0)
     for n in (1, 2, 31, 64): yield case("square", n, n, 1)
@@ -48,13 +46,7 @@ def push_tile(family, s, v, rng):
     s = np.array([np.where(rng.random(len(s)) < 0.1, -INF, s) if i else s for i in range(n_q)], F32)
     if family == "nan_v":
         s[:, np.isnan(v).any(axis=1)] = -INF
-
-    def f(s, v):
-        rows = [divided(*fold(row, v)) for row in s]
-        return np.array([o for o, _ in rows]), np.array([x for _, x in rows])
-    wants = wanted(f, [s, v], ["o", "lse"], finite_most(s))
-    return Case(family, lambda child: dict(zip(wants, child.call(
-        [n_q, len(v), v.shape[1]], [s, v], [n_q * v.shape[1], n_q]))), wants, {"s": s, "v": v})
+    return one_call(family, [n_q, len(v), v.shape[1]], [s, v], key_wants(s, v), {"s": s, "v": v})
 
 
 GPU_PERCENT = 5, 10  # of the ceiling that the judge measures on the same GPU

@@ -7,25 +7,30 @@
 #   STRICT=1       do not grade where a part of the isolation is missing
 #   STUDENT        an appeal: every case of this student again
 #
-# The judge compiles submissions itself, links them with build/libharness.a and runs them in
-# build/jail.
+# The judge compiles submissions itself, links them with build/child.o and build/libharness.a and runs
+# them in build/jail; it measures their speed beside that of build/ceiling.
 .PHONY: exercises-built check hint grade course slides
-GRADER := $(BUILD)/jail $(BUILD)/libharness.a
+COURSE_CC = $(CC) -std=c11 -D_GNU_SOURCE $(FAST)
+GRADER := $(BUILD)/jail $(BUILD)/ceiling $(BUILD)/child.o $(BUILD)/libharness.a
 exercises-built: $(GRADER)
 
-$(BUILD)/jail: common/products/course/jail.c $(BUILD)/config
+$(BUILD)/jail $(BUILD)/ceiling $(BUILD)/child.o: $(BUILD)/%: $(BUILD)/config common/products/course/exercise.h
 	@mkdir -p $(@D)
 	@echo "  cc    $@"
-	$(Q)$(CC) $(CFLAGS_ALL) $< -o $@.new && mv $@.new $@
+	$(Q)$(COURSE_CC) $(WARN) -Icommon/products $(filter %.c %.o,$^) $(AS_WHAT) -o $@.new && mv $@.new $@
+$(BUILD)/jail: common/products/course/jail.c
+$(BUILD)/child.o: common/products/course/child.c
+$(BUILD)/child.o: AS_WHAT = -c
+$(BUILD)/ceiling: common/products/course/ceiling.c $(BUILD)/child.o
+$(BUILD)/ceiling: AS_WHAT = -static -lm -lpthread
 
 $(BUILD)/libharness.a: $(COMMON_O)
 	@echo "  ar    $@"
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
-TOOLS = --build $(BUILD) --cc "$(CC) -std=c11 -D_GNU_SOURCE $(FAST)" \
-    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST) -Wno-unknown-pragmas" \
-    --nvcc "$(if $(CUDA),$(NVCC))" --libs="-lm -lpthread"
+TOOLS = --build $(BUILD) --cc "$(COURSE_CC)" --nvcc "$(if $(CUDA),$(NVCC))" \
+    --cxx "$(CXX) -x c++ -std=c++20 -D_GNU_SOURCE $(FAST) -Wno-unknown-pragmas"
 CLASS = --submissions $(call quoted,$(SUBMISSIONS)) --out $(call quoted,$(OUT)) \
     --ex $(call quoted,$(EX)) --late $(call quoted,$(LATE)) --appeal $(call quoted,$(STUDENT)) $(if $(STRICT),--strict) $(TOOLS)
 

@@ -77,19 +77,18 @@ def wanted(f, inputs, names, large=1.0, sizes=None):
         return found
 
 
-def one_call(family, numbers, inputs, f, names, lengths=None, large=1.0, show=None):
-    """A case of one call, whose inputs are those of f."""
-    wants = wanted(f, inputs, names, large)
-    lengths = lengths or [np.size(wants[x][0]) for x in names]
+def one_call(family, numbers, inputs, wants, show=None):
+    """A case of one call, whose outputs are those of wants, in their order."""
+    lengths = [np.size(want) for want, _ in wants.values()]
 
     def play(child):
-        return dict(zip(names, child.call(numbers, inputs, lengths)))
+        return dict(zip(wants, child.call(numbers, inputs, lengths)))
     return Case(family, play, wants, show or {f"input {i}": x for i, x in enumerate(inputs) if np.size(x)})
 
 
 # --- the right answers; the type of the inputs is that of all steps ---
 
-def fold(s, v):
+def fold(s, v=None):
     """Keys with scores s (n) and values v (n, d_v): m, l = sum exp(s - m), and o, not divided.  A
     masked key (-inf) takes no part."""
     f = s.dtype.type
@@ -98,7 +97,7 @@ def fold(s, v):
     with np.errstate(all="ignore"):
         w = np.exp(s - (f(0) if np.isneginf(m) else m))
         l = np.cumsum(w)[-1] if len(w) else f(0)
-        return m, l, (w[keep, None] * v[keep]).sum(axis=0)
+        return m, l, None if v is None else (w[keep, None] * v[keep]).sum(axis=0)
 
 
 def divided(m, l, o):
@@ -127,6 +126,27 @@ def head_wants(h):
     return wanted(lambda q, k, v: attend(q, k, v, bias, causal, scale)[:2], [q, k, v], ["o", "lse"], finite_most(s))
 
 
+def key_wants(s, v):
+    """o and lse of the keys of a query, or of several with a row of scores each."""
+    def f(s, v):
+        found = [divided(*fold(row, v)) for row in np.atleast_2d(s)]
+        return np.array([o for o, _ in found]), np.array([lse for _, lse in found])
+    return wanted(f, [s, v], ["o", "lse"], finite_most(s))
+
+
+def head_case(family, h, more=()):
+    """One call for o and lse of a head; more: numbers behind those of the head."""
+    numbers, inputs = head_call(*h)
+    return one_call(family, [*numbers, *more], inputs, head_wants(h), {"q": h[0], "k": h[1], "v": h[2]})
+
+
+def in_parts(s, v, n):
+    """m and l (n, 2) and o, not divided, (n, d_v) of n parts of the keys; some may be empty."""
+    cuts = [len(s) * t // n for t in range(n + 1)]
+    found = [fold(s[a:b], v[a:b]) for a, b in zip(cuts, cuts[1:])]
+    return np.array([x[:2] for x in found], np.float32), np.array([x[2] for x in found], np.float32)
+
+
 # --- the numbers ---
 
 RISE = {"ascending": (-30, 30), "descending": (30, -30)}
@@ -138,8 +158,7 @@ KEYS = ["random", "wide", "ascending", "descending", "outlier", "shift_20", "shi
         "mask_some", "mask_row", "mask_first", "nan_q", "nan_v", "nan_v_far"]
 HEADS = ["random", "wide", "ascending", "descending", "outlier", "shift_20", "shift_200", "zero_q", "markers",
          "mask_some", "mask_row", "mask_first", "nan_q", "nan_k", "inf_k", "nan_v", "inf_v", "nan_v_far"]
-LENGTHS = {"random": [1, 2, 3, 7, 64, 129, 300]}  # of a row; the others have OTHER
-OTHER = [5, 67, 200]
+LENGTHS, OTHER = [1, 2, 3, 7, 64, 129, 300], [5, 67, 200]  # of a random row, of the others
 SIZES = [(1, 1, 1, 1), (1, 2, 2, 1), (2, 3, 1, 2), (9, 33, 8, 5), (7, 64, 16, 16), (33, 47, 16, 20),
          (1, 130, 16, 16), (24, 24, 4, 12)]  # seqlen_q, seqlen_k, head_dim, head_dim_v
 OTHER_SIZES = [(2, 4, 1, 1), (9, 40, 16, 12), (20, 25, 8, 8)]
@@ -183,9 +202,7 @@ def head(recipe, rng, size, causal):
     n_q, n_k, d, d_v = size
     q, k, v = (rng.standard_normal(x).astype(np.float32) for x in ((n_q, d), (n_k, d), (n_k, d_v)))
     scale, bias, at = np.float32(rng.choice([1, 0.3]) / np.sqrt(d)), None, int(rng.integers(n_k))
-    target = np.linspace(*RISE[recipe], n_k) if recipe in RISE else \
-        20.0 * (np.arange(n_k) == at) if recipe == "outlier" else \
-        np.full(n_k, SHIFT[recipe]) if recipe in SHIFT else \
+    target = scores(recipe, rng, n_k) if recipe in (*RISE, *SHIFT, "outlier") else \
         -200.0 * (np.arange(n_k) == at) if recipe == "nan_v_far" else None
     if target is not None:  # the first column of q and k makes these scores
         q[:, 1:] *= 0.3
@@ -197,9 +214,7 @@ def head(recipe, rng, size, causal):
         v[np.arange(n_k), np.arange(n_k) % d_v] = n_k
     if recipe.startswith("mask") or recipe[3:] in ("_k", "_v") or (recipe == "random" and rng.random() < 0.4):
         bias = rng.standard_normal((n_q, n_k)).astype(np.float32)
-    if recipe in ("mask_some", "mask_row"):
-        bias[rng.random((n_q, n_k)) < 1 / 3] = -INF
-        bias[:, 0] = 0
+    if recipe in ("mask_some", "mask_row"): bias = np.array([scores("mask_some", rng, n_k) for _ in q])
     if recipe == "mask_row": bias[int(rng.integers(n_q))] = -INF
     if recipe == "mask_first" and n_k > 1: bias[:, :max(1, n_k // 2 if not causal else 1)] = -INF
     if recipe == "nan_q": q[int(rng.integers(n_q)), 0] = np.nan
@@ -214,7 +229,7 @@ def of_rows(make, recipes, lengths=None):
     """A problem: for each recipe and length make(family, x, rng)."""
     def cases(rng):
         for recipe in recipes:
-            for n in (lengths or LENGTHS.get(recipe, OTHER)) + [int(rng.integers(2, 150))]:
+            for n in (lengths or (LENGTHS if recipe == "random" else OTHER)) + [int(rng.integers(2, 150))]:
                 yield make(recipe, scores(recipe, rng, n), rng)
     return cases
 
@@ -222,7 +237,7 @@ def of_rows(make, recipes, lengths=None):
 def of_keys(make, recipes=KEYS):  # pylint: disable=dangerous-default-value
     def cases(rng):
         for recipe in recipes:
-            for n in (LENGTHS["random"][:-1] if recipe == "random" else [5, 40]) + [int(rng.integers(2, 90))]:
+            for n in (LENGTHS[:-1] if recipe == "random" else [5, 40]) + [int(rng.integers(2, 90))]:
                 yield make(recipe, *keys(recipe, rng, n, int(rng.integers(1, 20))), rng)
     return cases
 

@@ -15,7 +15,7 @@
 
 #include "course/exercise.h"
 
-enum { CALL = 1, ASK = 2, TIMED = 3, READY = 4, PAGE = 4096 };
+enum { READY = 'r', DONE = 'd', PAGE = 4096 }; /* what it says by itself; an exercise has other letters */
 static const uint32_t UNWRITTEN = 0xff00dead;
 
 static void receive(void *to, size_t bytes)
@@ -50,12 +50,16 @@ static float *array(struct memory *m, size_t n)
     return (float *)(m->pages + used) - n;
 }
 
+/* Every message: what, two numbers, how many floats, the floats. */
+static void say(int what, long a, long b, size_t n)
+{
+    put((int64_t[]){what, a, b, (int64_t)n}, 4 * sizeof(int64_t));
+}
+
 int ask(int what, long a, long b, const float *send, size_t n_send, float *to, size_t n_to)
 {
-    int64_t words[] = {what, a, b, (int64_t)n_send}, n;
-    int32_t kind = ASK;
-    put(&kind, sizeof kind);
-    put(words, sizeof words);
+    int64_t n;
+    say(what, a, b, n_send);
     put(send, n_send * sizeof *send);
     receive(&n, sizeof n);
     if (n < 0) return 0;
@@ -64,34 +68,29 @@ int ask(int what, long a, long b, const float *send, size_t n_send, float *to, s
     return 1;
 }
 
-/* One call.  The judge sends its kind, how many numbers, inputs and outputs there are, the numbers,
- * the lengths of all arrays, the inputs. */
-static void serve(const int32_t *head)
+/* One call.  The judge sends how many numbers, inputs and outputs there are, the numbers, the lengths of all
+ * arrays, and the inputs; the first of them when all is READY, so that nothing is computed before. */
+static void serve(const int64_t *head)
 {
     int64_t numbers[MOST_NUMBERS], lengths[2 * MOST_ARRAYS];
-    size_t n_in = (size_t)head[2], n_arrays = n_in + (size_t)head[3];
+    size_t n_in = (size_t)head[1], n_arrays = n_in + (size_t)head[2], n_out = 0;
     struct memory memory[2 * MOST_ARRAYS];
     float *arrays[2 * MOST_ARRAYS];
     struct call c = {0};
-    receive(numbers, (size_t)head[1] * sizeof *numbers);
+    receive(numbers, (size_t)head[0] * sizeof *numbers);
     receive(lengths, n_arrays * sizeof *lengths);
-    for (int i = 0; i < head[1]; i++) c.n[i] = (long)numbers[i];
+    for (int i = 0; i < head[0]; i++) c.n[i] = (long)numbers[i];
     for (size_t t = 0; t < n_arrays; t++) {
         size_t n = (size_t)lengths[t];
         arrays[t] = array(&memory[t], n);
-        if (t < n_in) {
-            receive(arrays[t], n * sizeof(float));
-            c.x[t] = arrays[t];
-        } else {
-            for (size_t i = 0; i < n; i++) memcpy(arrays[t] + i, &UNWRITTEN, sizeof UNWRITTEN);
-            c.y[t - n_in] = arrays[t];
-        }
+        for (size_t i = 0; i < n; i++) memcpy(arrays[t] + i, &UNWRITTEN, sizeof UNWRITTEN);
+        if (t < n_in) c.x[t] = arrays[t];
+        else c.y[t - n_in] = arrays[t], n_out += n;
+        if (t && t < n_in) receive(arrays[t], n * sizeof(float));
     }
-    int32_t kind = READY;
-    if (head[0] == TIMED) put(&kind, sizeof kind), receive(&kind, sizeof kind);
+    ask(READY, 0, 0, NULL, 0, n_in ? arrays[0] : NULL, n_in ? (size_t)lengths[0] : 0);
     answer(&c);
-    kind = CALL;
-    put(&kind, sizeof kind);
+    say(DONE, 0, 0, n_out);
     for (size_t t = n_in; t < n_arrays; t++) put(arrays[t], (size_t)lengths[t] * sizeof(float));
     for (size_t t = 0; t < n_arrays; t++) munmap(memory[t].pages, memory[t].bytes);
 }
@@ -100,7 +99,7 @@ int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     for (;;) {
-        int32_t head[4];
+        int64_t head[3];
         receive(head, sizeof head);
         serve(head);
     }

@@ -1,6 +1,6 @@
 """child.py: the judge's side of a student's process (child.c): it sends one call and gets its answer.
 
-    with Child(jail, program, folder) as child:
+    with Child(jail, program) as child:
         y, = child.call([4], [x], [4])              numbers, inputs, lengths of the outputs
 
 serve(what, a, b, floats) answers the child's questions: floats, or None: there is no more.  Whatever
@@ -12,13 +12,13 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 
 import numpy as np
 
-CALL, ASK, TIMED, READY = 1, 2, 3, 4
-CPU_S, WALL_S, MEMORY_MIB, MOST_ASKED, MOST_THREADS = 3, 20, 1024, 200000, 256
-PRINTED = 4000
+READY, DONE = "r", "d"
+CPU_S, WALL_S, MOST_ASKED, MOST_FLOATS, MOST_THREADS, PRINTED = 3, 20, 200000, 1 << 22, 256, 4000
 
 
 class Wrong(Exception):
@@ -37,20 +37,19 @@ class Died(Wrong):
 
 
 class Child:
-    """options: of jail.c.  ceiling(threads): the judge's yardstick, multiply-adds a second.  gpu(**inputs): the
-    same kernel on a GPU (Judge.on_gpu).  share: percent of a ceiling, where a case measured it.  shared: the mean of
-    the threads' time as a share of the busiest one's, in the last timed call."""
+    """order: of the threads of kernels; threads: may it start some?  ceiling(threads): the judge's yardstick,
+    multiply-adds a second.  gpu(**inputs): the same kernel on a GPU (Judge.on_gpu).  share: percent of a ceiling, where
+    a case measured it.  shared: the mean of the threads' time as a share of the busiest one's, in the last timed call."""
 
-    def __init__(self, jail, program, folder, options=(), ceiling=None, gpu=None):
-        self.many = "--threads" in options
-        self.words, self.ceiling, self.gpu = pathlib.Path(folder) / "printed", ceiling, gpu
-        self.share, self.spent = None, None  # spent: during a timed call: processor seconds of each thread
-        ours, theirs = socket.socketpair()
-        with theirs, open(self.words, "wb") as words:
+    def __init__(self, jail, program, order="", threads=False, ceiling=None, gpu=None):
+        self.many, self.ceiling, self.gpu, self.share = threads, ceiling, gpu, None
+        self.words, (self.socket, theirs) = tempfile.TemporaryFile(), socket.socketpair()
+        with theirs:
             self.process = subprocess.Popen(
-                [jail, "--cpu", "600", "--memory", str(MEMORY_MIB), *options, str(program)],
-                stdin=theirs, stdout=words, stderr=words, start_new_session=True, env={}, cwd="/")
-        self.socket, self.clock, self.until = ours, ~self.process.pid << 3 | 2, (0.0, 0.0)
+                [jail, *["-t"] * threads, str(program)], stdin=theirs, stdout=self.words, stderr=self.words,
+                start_new_session=True, env={"OMP_NUM_THREADS": "1", "CUDA_ON_CPU_ORDER": order}, cwd="/")
+        self.clock, self.until = ~self.process.pid << 3 | 2, (0.0, 0.0)
+        self.before, self.spent = {}, None  # of a timed call: processor seconds of each thread
         self.socket.setblocking(False)
 
     def __enter__(self):
@@ -60,11 +59,11 @@ class Child:
         self.socket.close()
         self.process.kill()
         self.process.wait()
+        self.words.close()
 
     def printed(self):
         """What it has printed so far."""
-        with open(self.words, "rb") as words:
-            return words.read(PRINTED).decode("utf-8", errors="replace")
+        return os.pread(self.words.fileno(), PRINTED, 0).decode("utf-8", errors="replace")
 
     # --- bytes ---
 
@@ -76,22 +75,19 @@ class Child:
 
     def ended(self, why=""):
         """Raises Died, with the reason."""
-        if not why:
-            try:
-                self.process.wait(1)
-            except subprocess.TimeoutExpired:
-                pass
-        status = self.process.poll()
+        try:
+            status = self.process.wait(0 if why else 1)
+        except subprocess.TimeoutExpired:
+            status = None
         self.process.kill()
         self.process.wait()
-        if why or status in (-signal.SIGXCPU, -signal.SIGKILL):
+        if why or status in (None, -signal.SIGXCPU, -signal.SIGKILL):
             raise Died(why or "took too long")
-        if status is not None and status < 0:
+        if status < 0:
             hint = " (an index out of bounds?)" if status == -signal.SIGSEGV else ""
             raise Died(f"crashed: {signal.strsignal(-status)}{hint}")
-        said = self.printed().strip().splitlines() or [""]
-        raise Died(f"ended with status {status}: {said[-1][:300]}" if said[-1] else
-                   f"ended with status {status} and without an answer")
+        said = self.printed().strip().splitlines()
+        raise Died(f"ended with status {status}" + (f": {said[-1][:300]}" if said else " and without an answer"))
 
     def wait(self, event):
         """Until the socket is ready, or too much time has been used."""
@@ -144,61 +140,55 @@ class Child:
                 pass
         return found
 
-    def timed(self, threads, numbers, inputs, lengths):
-        """The outputs, and the processor seconds of the busiest thread between the request and the whole answer,
-        after which it is stopped.  Of a thread that has ended they are those of a moment before; all together they
-        had no less than their sum over all threads allowed."""
-        def begin():
-            self.spent, self.before, self.begin = {}, self.threads(), self.cpu()
-
+    def timed(self, threads, *words):
+        """The outputs of a call, and the processor seconds of the busiest thread between the last input and the whole
+        answer, after which it is stopped.  Of a thread that has ended they are those of a moment before; all together
+        they had no less than their sum over all threads allowed."""
         try:
-            found = self.call(numbers, inputs, lengths, begin=begin)
+            self.spent = {}
+            found = self.call(*words)
             self.spent |= self.threads()
             busiest = max(x - self.before.get(thread, 0) for thread, x in self.spent.items())
-            total = self.cpu() - self.begin
+            mean = (self.cpu() - self.begin) / threads
         finally:
             self.spent = None
-        self.shared = total / threads / max(busiest, total / threads)
-        return found, max(busiest, total / threads)
+        self.shared = mean / max(busiest, mean)
+        return found, max(busiest, mean)
 
-    def call(self, numbers, inputs, lengths, serve=None, begin=None):
+    def call(self, numbers, inputs, lengths, serve=None):
         """The outputs, arrays of these lengths.  Between calls the process stands still."""
         os.kill(self.process.pid, signal.SIGCONT)
-        arrays = [np.ascontiguousarray(x, np.float32) for x in inputs]
         self.until = self.cpu() + CPU_S, time.monotonic() + WALL_S
-        sizes = [x.size for x in arrays] + [int(n) for n in lengths]
-        self.send(struct.pack(f"=4i{len(numbers) + len(sizes)}q", TIMED if begin else CALL, len(numbers),
-                              len(arrays), len(lengths), *map(int, numbers), *sizes)
-                  + b"".join(x.tobytes() for x in arrays))
-        if begin:
-            self.expect(READY)
-            begin()
-            self.send(struct.pack("=i", READY))
+        arrays = [np.ascontiguousarray(x, np.float32) for x in inputs]
+        words = [len(numbers), len(inputs), len(lengths), *numbers, *(x.size for x in arrays), *lengths]
+        self.send(struct.pack(f"={len(words)}q", *map(int, words)) + b"".join(x.tobytes() for x in arrays[1:]))
+        if self.message()[0] != READY:
+            self.ended("answered out of turn")
+        if self.spent is not None:
+            self.before, self.begin = self.threads(), self.cpu()
+        self.reply(arrays[0] if arrays else [])
         for _ in range(MOST_ASKED):
-            kind, = struct.unpack("=i", self.receive(4))
-            if kind != ASK:
+            what, a, b, floats = self.message()
+            if what == DONE:
                 break
-            self.reply(serve)
+            if not serve:
+                self.ended("asked for what this exercise does not have")
+            self.reply(serve(what, a, b, floats))
         else:
             self.ended("asked without end")
-        if kind != CALL:
-            self.ended("answered out of turn")
-        data = np.frombuffer(self.receive(4 * sum(sizes[len(arrays):])), np.float32)
         os.kill(self.process.pid, signal.SIGSTOP)
-        return np.split(data, np.cumsum(sizes[len(arrays):])[:-1]) if lengths else []
-
-    def expect(self, kind):
-        if struct.unpack("=i", self.receive(4)) != (kind,):
+        if floats.size != sum(lengths):
             self.ended("answered out of turn")
+        return np.split(floats, np.cumsum(lengths)[:-1]) if lengths else []
 
-    def reply(self, serve):
+    def message(self):
+        """What, two numbers, floats."""
         what, a, b, n = struct.unpack("=4q", self.receive(32))
-        if serve is None or not 0 <= n <= 1 << 22:
-            self.ended("asked for what this exercise does not have")
-        floats = np.frombuffer(self.receive(4 * n), np.float32)
-        given = serve(chr(what & 127), a, b, floats)
-        if given is None:
-            self.send(struct.pack("=q", -1))
-        else:
-            given = np.ascontiguousarray(given, np.float32)
-            self.send(struct.pack("=q", given.size) + given.tobytes())
+        if not 0 <= n <= MOST_FLOATS:
+            self.ended("answered out of turn")
+        return chr(what & 127), a, b, np.frombuffer(self.receive(4 * n), np.float32)
+
+    def reply(self, floats):
+        """None: there is no more."""
+        data = b"" if floats is None else np.ascontiguousarray(floats, np.float32).tobytes()
+        self.send(struct.pack("=q", -1 if floats is None else len(data) // 4) + data)

@@ -8,9 +8,8 @@ The student's file, NN_*/exercises/NAME.c (or .cu), is written once, when it is 
 from what.  Exit status: 0 all right; 1 something is not; 2 bad usage; 3 this machine cannot judge."""
 import argparse
 import pathlib
-import sys
 
-from source import ROOT, chosen, exercises, fail, parts_of
+from source import ROOT, chosen, ended_by, exercises, fail, parts_of
 
 
 def of(stage, name):
@@ -26,7 +25,7 @@ def report(verdict):
         why, more = verdict.in_words()
         lines = [f"FAILED: {why}", *more]
     lines += verdict.notes + [f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items()]
-    print("   " + "\n       ".join(lines))
+    print("   " + "\n       ".join(lines), flush=True)
 
 
 def run(options, stage, name):
@@ -45,7 +44,6 @@ def run(options, stage, name):
                 exercise, lambda x: x.start() or x.file.read_bytes()))
             report(verdict)
             right += verdict.right
-            sys.stdout.flush()
     print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}"
           + ("" if right == len(of_stage) else "; edit what failed and repeat the command"))
     return 0 if right == len(of_stage) else 1
@@ -63,7 +61,7 @@ def hint(build, exercise):
 
 def add_tools(parser):
     """How submissions are compiled; the make fragments fill it in."""
-    for name in ("cc", "cxx", "nvcc", "libs"):
+    for name in ("cc", "cxx", "nvcc"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--build", default="build")
 
@@ -90,4 +88,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended_by(main)

@@ -27,17 +27,12 @@ import sys
 
 from exercises import add_tools
 from judge import ISOLATION, Judge, Shortage, judging
-from marks import Mark, late_hours, late_words, total_of, write_class
-from source import ROOT, chosen, exercises, fail, parts_of
+from marks import after_late_days, late_hours, write_class
+from source import ROOT, chosen, ended_by, exercises, fail, parts_of
 from submissions import collect, contents, printable
 
 COURSE = ROOT / "course.json"  # in an instructor's folder only
 ROOM, MEMORY = 64 << 20, 1 << 30  # of one submission, bytes
-
-
-def plain(data):
-    """With the line ends of Linux."""
-    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 class Grader(Judge):
@@ -69,44 +64,43 @@ class Grader(Judge):
         return counted
 
     def mark(self, exercise, name, student):
-        """What Mark wants to know, and key: what it rests on."""
+        """A mark (marks.py), and key: what it rests on."""
         paths = student.files.get(exercise.name)
         if not paths:
             close = student.close.get(exercise.name)
             return {"marks": 0, "details": student.notes[:4], "why": "not handed in" + (
                 f": '{close}' is not called {exercise.file.name}" if close else "")}
         data, why = contents(paths[0])
-        if why:
-            return {"marks": 0, "why": why}
+        if why or data.decode(errors="replace") == exercise.skeleton():
+            return {"marks": 0, "why": why or "the skeleton, unchanged"}
         parts = self.parts(exercise, student)
         rests_on = f"{name} {exercise.name} {exercise.text} {self.seed(name)} {self.nvcc} {self.code} {parts}"
         key = hashlib.sha256(rests_on.encode() + data).hexdigest()
         if key in self.done:  # of a run that was stopped
             return self.done[key]
-        details = [] if len(paths) == 1 else [f"{len(paths)} files are called {exercise.file.name}: one "
-                                              f"counts, in '{paths[0].parent.name}'"]
-        if data.replace(b"\r\n", b"\n").decode(errors="replace") == exercise.skeleton():
-            return {"marks": 0, "why": "the skeleton, unchanged", "details": details}
-        return {**self.mark_of(exercise, plain(data), self.seed(name), details, parts), "key": key}
+        mark = self.mark_of(exercise, data, self.seed(name), parts)
+        mark["details"] += [f"{len(paths)} files are called {exercise.file.name}: one counts, in "
+                            f"'{paths[0].parent.name}'"] * (len(paths) > 1)
+        return mark | {"key": key}
 
     @staticmethod
     def parts(exercise, student):
         """The student's own files that this one includes."""
-        return parts_of(exercise, lambda x: plain(contents(student.files[x.name][0])[0]) if x.name in student.files else None)
+        return parts_of(exercise, lambda x: contents(student.files[x.name][0])[0] if x.name in student.files else None)
 
-    def mark_of(self, exercise, data, seed, details, parts=None):
+    def mark_of(self, exercise, data, seed, parts=None):
         verdict = self.verdict(exercise, data, seed, parts)
-        details = [*details, *verdict.notes]
         if verdict.right:
-            return {"marks": exercise.points, "why": "right", "details": details, "failing_families": []}
+            return {"marks": exercise.points, "why": "right", "details": verdict.notes}
         why, lines = verdict.in_words()
-        if verdict.why:
-            return {"marks": 0, "why": why, "details": details + lines}
-        if not self.verdict(exercise, exercise.solution().encode(), seed).right:
-            raise RuntimeError("the solution is not right on these cases either")
-        lines.append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
-        return {"marks": self.weighed(exercise, verdict), "why": why, "details": details + lines,
-                "failing_families": [x for x, right in verdict.families().items() if not right]}
+        mark = {"marks": 0, "why": why, "details": verdict.notes + lines}
+        if not verdict.why:
+            if not self.verdict(exercise, exercise.solution().encode(), seed).right:
+                raise RuntimeError("the solution is not right on these cases either")
+            mark["marks"] = self.weighed(exercise, verdict)
+            mark["failing_families"] = [x for x, right in verdict.families().items() if not right]
+            mark["details"].append(f"see it at home: make exercise {exercise.number} EX={exercise.name}")
+        return mark
 
     def weighed(self, exercise, verdict):
         """The marks of what is right in part: never all of them, and at most half where the point of
@@ -169,28 +163,27 @@ def in_processes(work, keys, at_once):
             raise
 
 
-def grade(grader, students, found, show, progress):
-    """student -> marks in the order of the exercises; and where the grader itself failed.
-    show(student, marks): when all of them are there."""
+def grade(grader, students, found, hours, progress):
+    """student -> exercise -> mark; and where the grader itself failed."""
     at_once, table, failures = jobs_here(grader.place), {name: {} for name in students}, []
-    for i, kind, result in in_processes(lambda i: grader.prepare(found[i]), range(len(found)), at_once):
+    for x, kind, result in in_processes(grader.prepare, found, at_once):
         if kind != "done":
             raise Shortage(result)
-        grader.counted[found[i].name] = result
-    keys = [(name, i) for name in students for i in range(len(found))]
-    for (name, i), kind, result in in_processes(
-            lambda key: grader.mark(found[key[1]], key[0], students[key[0]]), keys, at_once):
+        grader.counted[x.name] = result
+    keys = [(name, x) for name in students for x in found]
+    for (name, x), kind, result in in_processes(lambda key: grader.mark(key[1], key[0], students[key[0]]), keys, at_once):
         if kind == "shortage":
             raise Shortage(result)
         if kind == "failed":
-            failures.append(f"{name}, {found[i].name}: {result}")
+            failures.append(f"{name}, {x.name}: {result}")
             result = {"marks": 0, "why": f"the grader failed: {result}"}
         if key := result.pop("key", ""):
             print(json.dumps([key, result]), file=progress, flush=True)
-        table[name][i] = Mark(found[i], **result)
+        mark = {"points": x.points, "details": [], "failing_families": [], **result}
+        table[name][x.name] = mark | {"why": printable(mark["why"]), "details": [*map(printable, mark["details"])]}
         if len(table[name]) == len(found):
-            table[name] = [table[name][i] for i in range(len(found))]
-            show(name, table[name])
+            marks = table[name] = {x.name: table[name][x.name] for x in found}
+            print(f"{name:30} {after_late_days(marks, hours.get(name, 0), grader.course)}", flush=True)
     return table, failures
 
 
@@ -204,23 +197,16 @@ def grade_class(options, found, students):
         progress = open(out / "progress.jsonl", "a+", encoding="utf-8")
     except OSError as error:
         fail(f"OUT: nothing can be written in '{out}': {error.strerror}")
+    for name, note in ((name, x) for name, one in students.items() for x in one.notes):
+        print(f"grade: {name}: {printable(note)}")
     with progress, judging(Grader, options) as grader:
         progress.seek(0)
         complete = progress.read().rpartition("\n")[0]  # a run that was stopped may have left half a line
         progress.truncate(len(complete.encode()) + 1 if complete else 0)
         grader.done = dict(json.loads(line) for line in complete.splitlines())
-
-        def show(name, marks):
-            words = late_words(hours.get(name, 0), grader.course)
-            print(f"{name:30} {total_of(marks, hours.get(name, 0), grader.course):6.1f}   "
-                  f"{sum(m.full for m in marks)} of {len(marks)} right" + (f"   {words}" if words else ""))
-            for note in students[name].notes:
-                print(f"    {name}: {printable(note)}")
-            sys.stdout.flush()
-
-        table, failures = grade(grader, students, found, show, progress)
+        table, failures = grade(grader, students, found, hours, progress)
     isolation = ISOLATION[grader.isolation]
-    write_class(out, table, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
+    write_class(out, table, found, grader.course, hours, "_".join(options.ex.split()), isolation=isolation)
     if grader.isolation:
         print(f"grade: isolation on this machine: {isolation} (STRICT=1 refuses to grade here)")
     print(f"{len(students)} students, {len(found)} exercises: {out}/grades.json")
@@ -237,7 +223,7 @@ def appeal(options, found, students):
     with judging(Grader, options) as grader:
         for x in (x for x in found if x.name in students[name].files):
             data, why = contents(students[name].files[x.name][0])
-            verdict = grader.verdict(x, plain(data), grader.seed(name), grader.parts(x, students[name]))
+            verdict = grader.verdict(x, data, grader.seed(name), grader.parts(x, students[name]))
             print(f"== {x.name}: {why or verdict.why or f'{len(verdict.results)} cases'}")
             for case, wrong in verdict.results:
                 print(f"   {case.name:28} " + (f"{wrong}: got {wrong.got:.9g} want {wrong.want:.9g} allowed "
@@ -262,10 +248,8 @@ def main():
     students, ignored = collect(folder, exercises())
     for line in ignored:
         print(f"grade: {line}")
-    if not students:
-        fail(f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file STUDENT-EXERCISE.c")
     return (appeal if options.appeal else grade_class)(options, found, students)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended_by(main)

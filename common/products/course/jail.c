@@ -1,18 +1,17 @@
 /* jail.c: what limits a student's code.
  *
- *     jail [--threads] [--order O] [--cpu S] [--memory MiB] PROGRAM
- *     jail --compiler [--read PATH]... --write FOLDER -- COMMAND ARGUMENTS
- *     jail --complete
+ *     jail [-t] PROGRAM                                  -t: it may start threads
+ *     jail -c [-s SECONDS] [-r PATH]... [-w FOLDER] COMMAND ARGUMENTS
+ *     jail -k
  *
- * The first runs a statically linked program without arguments or environment.  Before it begins, a
- * filter of system calls (seccomp) leaves it memory and the descriptors that it has; the time stamp
- * counter is off.  --threads: it may start threads.  --order: of the
- * threads of kernels, for the executor.  It finds no files: it cannot open any.
+ * The first runs a statically linked program without arguments.  Before it begins, a filter of system
+ * calls (seccomp) leaves it memory and the descriptors that it has; the time stamp counter is off.  It
+ * finds no files: it cannot open any.
  *
  * The second runs a compiler on somebody else's source: of all files it sees the system's tools and
  * headers and each PATH, and writes below FOLDER (Landlock, Linux 5.13).  Neither needs root.
  *
- * --complete: are both in force on this machine?  Exit status 0: yes; 1: no filter; 2: no Landlock.
+ * -k: are both in force on this machine?  Exit status 0: yes; 1: no filter; 2: no Landlock.
  * Other exit statuses are the program's; 127: there is none. */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,25 +34,9 @@
 #include <linux/landlock.h>
 #endif
 
-enum { MOST_PATHS = 64, PRINTED_BYTES = 1 << 20, COMPILED_BYTES = 32 << 20 };
-
-struct jail {
-    int compiler, threads, complete, n_read;
-    size_t cpu_s, memory_mib;
-    const char *read[MOST_PATHS], *write, *order;
-};
-
 static void limit(int what, size_t value)
 {
     setrlimit(what, &(struct rlimit){(rlim_t)value, (rlim_t)value});
-}
-
-static void limit_all(const struct jail *j)
-{
-    limit(RLIMIT_CPU, j->cpu_s);
-    limit(RLIMIT_FSIZE, j->compiler ? COMPILED_BYTES : PRINTED_BYTES);
-    limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_AS, j->memory_mib << 20);
 }
 
 /* --- the compiler: files --- */
@@ -72,33 +55,35 @@ static const char *const tools[] = {
     "/usr/include", "/usr/local/bin", "/usr/local/libexec", "/usr/local/include", "/bin",
     "/dev/urandom", NULL};
 
-static int may(int rules, const char *path, uint64_t access)
+/* From now on only what may() adds to these rules can be reached, once they are in force; -1: no Landlock. */
+static int new_rules(void)
+{
+    struct landlock_ruleset_attr all = {TO_WRITE};
+    return (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+}
+
+static void may(int rules, const char *path, uint64_t access)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = access};
     struct stat s;
     rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
-    if (rule.parent_fd < 0) return 0;
+    if (rule.parent_fd < 0) return;
     if (fstat(rule.parent_fd, &s) == 0 && !S_ISDIR(s.st_mode)) rule.allowed_access &= OF_FILES;
-    long failed = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+    syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
     close(rule.parent_fd);
-    return !failed;
 }
 
-static int hide_files(const struct jail *j)
+static int hide_files(int rules)
 {
-    struct landlock_ruleset_attr all = {TO_WRITE};
-    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
-    if (rules < 0) return 0;
     for (const char *const *path = tools; *path; path++) may(rules, *path, TO_READ);
     may(rules, "/dev/null", OF_FILES);
-    for (int i = 0; i < j->n_read; i++) may(rules, j->read[i], TO_READ);
-    int hidden = !j->write || may(rules, j->write, TO_WRITE);
-    hidden = hidden && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
-    close(rules);
-    return hidden;
+    return syscall(SYS_landlock_restrict_self, rules, 0) == 0;
 }
 #else
-static int hide_files(const struct jail *j) { return (void)j, 0; }
+enum { TO_READ, TO_WRITE };
+static int new_rules(void) { return -1; }
+static void may(int rules, const char *path, int access) { (void)rules, (void)path, (void)access; }
+static int hide_files(int rules) { return (void)rules, 0; }
 #endif
 
 /* --- the student's program: system calls --- */
@@ -128,14 +113,14 @@ static const int allowed[] = {
 /* Skips n instructions when what was loaded is not the value. */
 #define UNLESS(value, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(value), 0, n)
 
-static int filter_calls(const struct jail *j)
+static int filter_calls(int threads)
 {
     const struct sock_filter first[] = {
         LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
         RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr),
         UNLESS(SYS_clone3, 1), REFUSE(ENOSYS), /* the C library then takes clone */
     }, last[] = {
-        UNLESS(j->threads ? SYS_clone : -1, 4), LOAD(args[0]),
+        UNLESS(threads ? SYS_clone : -1, 4), LOAD(args[0]),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW, REFUSE(EPERM),
         REFUSE(EPERM),
     };
@@ -151,51 +136,40 @@ static int filter_calls(const struct jail *j)
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &rules) == 0;
 }
 #else
-static int filter_calls(const struct jail *j) { return (void)j, 0; }
+static int filter_calls(int threads) { return (void)threads, 0; }
 #endif
-
-/* The command behind the options, or NULL. */
-static char **read_options(struct jail *j, char **word)
-{
-    for (; *word && !strncmp(*word, "--", 2); word++) {
-        int has = word[1] != NULL;
-        if (!strcmp(*word, "--")) return word[1] ? word + 1 : NULL;
-        if (!strcmp(*word, "--compiler")) j->compiler = 1;
-        else if (!strcmp(*word, "--complete")) j->complete = 1;
-        else if (!strcmp(*word, "--threads")) j->threads = 1;
-        else if (!strcmp(*word, "--cpu") && has) j->cpu_s = strtoull(*++word, NULL, 10);
-        else if (!strcmp(*word, "--memory") && has) j->memory_mib = strtoull(*++word, NULL, 10);
-        else if (!strcmp(*word, "--order") && has) j->order = *++word;
-        else if (!strcmp(*word, "--write") && has) j->write = *++word;
-        else if (!strcmp(*word, "--read") && has && j->n_read < MOST_PATHS)
-            j->read[j->n_read++] = *++word;
-        else return NULL;
-    }
-    return *word ? word : NULL;
-}
 
 int main(int argc, char **argv)
 {
-    struct jail j = {.cpu_s = 30, .memory_mib = 3072};
-    char **command = argc ? read_options(&j, argv + 1) : NULL;
-    if (!command && !j.complete) {
-        fprintf(stderr, "usage: jail [--threads] [--order O] [--cpu S] [--memory MiB] PROGRAM | jail --compiler "
-                        "[--read PATH]... --write FOLDER -- COMMAND | jail --complete\n");
-        return 2;
-    }
+    int compiler = 0, threads = 0, complete = 0, rules = new_rules();
+    size_t cpu_s = 600;
+    for (int option; (option = getopt(argc, argv, "+ctks:r:w:")) != -1;)
+        switch (option) {
+        case 'c': compiler = 1; break;
+        case 't': threads = 1; break;
+        case 'k': complete = 1; break;
+        case 's': cpu_s = strtoull(optarg, NULL, 10); break;
+        case 'r': may(rules, optarg, TO_READ); break;
+        case 'w': may(rules, optarg, TO_WRITE); break;
+        default: return 2;
+        }
+    char **command = argv + optind;
+    if (optind >= argc && !complete)
+        return fprintf(stderr, "usage: jail [-t] PROGRAM | jail -c ... COMMAND | jail -k\n"), 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (j.complete) return !hide_files(&j) ? 2 : !filter_calls(&j);
-    limit_all(&j); /* before the filter, which lets nobody set limits */
-    if (j.compiler) {
-        hide_files(&j);
+    if (complete) return !hide_files(rules) ? 2 : !filter_calls(0);
+    limit(RLIMIT_CPU, cpu_s); /* before the filter, which lets nobody set limits */
+    limit(RLIMIT_FSIZE, compiler ? 32 << 20 : 1 << 20);
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_AS, (compiler ? 3072UL : 1024UL) << 20);
+    if (compiler) {
+        hide_files(rules);
         execvp(*command, command);
     } else {
         prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
-        if (!filter_calls(&j)) return 127;
-        char order[64];
-        snprintf(order, sizeof order, "CUDA_ON_CPU_ORDER=%s", j.order ? j.order : "");
-        execve(*command, (char *[]){"answer", NULL}, (char *[]){"OMP_NUM_THREADS=1", order, NULL});
+        if (!filter_calls(threads)) return 127;
+        execv(*command, (char *[]){"answer", NULL});
     }
     fprintf(stderr, "jail: %s: %s\n", *command, strerror(errno));
     return 127;

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import types
 import zlib
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as many jobs as cores
@@ -29,14 +28,18 @@ from child import Child, Died, Wrong  # noqa: E402
 from source import ROOT, fail, parts_of, problems_of  # noqa: E402
 
 COURSE = ROOT / "common/products/course"
-COMPILE_S, MOST_DEATHS, ALL_CASES_S = 30, 12, 30  # processor seconds
-GPU_S, KEPT = 60, 200  # seconds; programs
+INCLUDE = [f"-I{ROOT}/common/core", f"-I{ROOT}/common/products"]
+COMPILE_S, MOST_DEATHS, ALL_CASES_S, GPU_S = 30, 12, 30, 60  # seconds, of the processor but the last
 UNREADABLE = ArithmeticError, LookupError, ValueError, TypeError  # what comes of an answer that is no answer
 ORDERS = ["forward", "backward", "random:7"]
 NO_GPU = "this machine has no GPU with nvcc: judged by the execution on the CPU alone"
-# What `jail --complete` says of this kernel.
+# What `jail -k` says of this kernel.
 ISOLATION = {0: "memory and two descriptors; the compiler sees no solutions", 1: "none",
              2: "memory and two descriptors; the compiler sees all files"}
+
+
+class Refused(Wrong):
+    """By a compiler, whose words are the log."""
 
 
 class Shortage(Exception):
@@ -48,7 +51,7 @@ class Verdict:
     family that is timed, percent of the ceiling; notes: what else its author should know."""
 
     def __init__(self):
-        self.why, self.log, self.printed, self.results, self.shares, self.notes = "", "", "", [], {}, []
+        self.why, self.log, self.printed, self.results, self.shares, self.notes = "", [], "", [], {}, []
 
     @property
     def failed(self):
@@ -68,7 +71,7 @@ class Verdict:
     def in_words(self):
         """Why it is not right, in a line, and the lines behind it."""
         if self.why:
-            return self.why, self.log.splitlines()[:12]
+            return self.why, self.log[:12]
         case, wrong = min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
         lines = [f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}"] * bool(wrong.where)
         if case.size <= 16:
@@ -81,136 +84,113 @@ class Verdict:
         return f"{case.name}: {wrong}", lines
 
 
-def kill_group(leader):
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
 class Judge:
-    """options: build, cc, cxx, nvcc (commands; nvcc "": kernels are executed on the CPU only), libs."""
+    """options: build, cc, cxx, nvcc (commands; nvcc "": kernels are executed on the CPU only)."""
 
     def __init__(self, options):
-        self.build, self.libs = pathlib.Path(options.build).resolve(), shlex.split(options.libs)
+        self.build = pathlib.Path(options.build).resolve()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="judge.")).resolve()
         self.cc, self.cxx = shlex.split(options.cc), shlex.split(options.cxx)
         self.nvcc = options.nvcc if options.nvcc and gpu.architecture() else ""
         found = [pathlib.Path(x).resolve().parents[1] for x in map(shutil.which, (*self.cc, *self.cxx, self.nvcc)) if x]
         self.toolchains = {x for x in found if x != pathlib.Path("/usr") and not ROOT.is_relative_to(x)}
-        self.include = [f"-I{ROOT}/common/core", f"-I{ROOT}/common/products"]
-        self.jail, self.child = str(self.build / "jail"), self.place / "child.o"
-        self.isolation = subprocess.run([self.jail, "--complete"], check=False).returncode
+        self.jail, self.linked = str(self.build / "jail"), [self.build / x for x in ("child.o", "libharness.a")]
+        self.isolation = subprocess.run([self.jail, "-k"], check=False).returncode
         if self.isolation not in (0, 2):
             raise Shortage("no filter of system calls (seccomp) on this machine")
-        done = subprocess.run([*self.cc, *self.include, "-c", str(COURSE / "child.c"), "-o", str(self.child)],
-                              capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Shortage(f"child.c does not compile: {done.stderr[:500]}")
 
     def close(self):
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def call(self, command, folder, verdict):
-        """A compiler in its jail; whether it did its work."""
-        read = [x for path in (f"{ROOT}/common/core", COURSE, self.build / "libharness.a",
-                               self.child, "/usr/lib/gcc", *self.toolchains) for x in ("--read", str(path))]
+    def compile(self, command, folder):
+        """Runs a compiler in its jail.  Raises Refused."""
+        read = [x for path in (f"{ROOT}/common/core", COURSE, *self.linked, "/usr/lib/gcc", *self.toolchains)
+                for x in ("-r", str(path))]
         env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C",
                "CCACHE_DISABLE": "1"}
         with open(folder / "log", "w+b") as log, subprocess.Popen(
-                [self.jail, "--compiler", "--cpu", str(COMPILE_S), *read, "--write", str(folder), "--", *command],
+                [self.jail, "-c", "-s", str(COMPILE_S), *read, "-w", str(folder), *map(str, command)],
                 cwd=folder, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
             try:
                 status = process.wait(4 * COMPILE_S)
             except subprocess.TimeoutExpired:
                 status = None
             finally:
-                kill_group(process.pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
             log.seek(0)
             said = log.read(20000).decode("utf-8", errors="replace").replace(f"{folder}/", "").replace(f"{ROOT}/", "")
-        lines = [x for x in said.splitlines() if "statically linked applications" not in x]
-        verdict.log = "\n".join([verdict.log] * bool(verdict.log) + lines)
         if status != 0:
-            first = next((x for x in lines if "error" in x or "undefined" in x), lines[0] if lines else
-                         "the compiler took too long")
-            verdict.why = f"does not compile: {first}"
-        return status == 0
+            lines = [x for x in said.splitlines() if "statically linked applications" not in x]
+            error = Refused("does not compile: " + next((x for x in lines if "error" in x or "undefined" in x), lines[0]
+                                                        if lines else "the compiler took too long"))
+            error.log = lines
+            raise error
 
-    def built(self, exercise, data, parts, folder, verdict):
-        """folder/program, of the file as it was handed in.  One that comes again is not compiled again."""
-        name = exercise.file.name
-        for file, its in {**parts, name: data}.items():
-            (folder / file).write_bytes(its)
-        kept = self.place / hashlib.sha256(repr((name, data, sorted(parts.items()))).encode()).hexdigest()
-        if kept.exists():
-            (folder / "program").hardlink_to(kept)
-            verdict.log = kept.with_suffix(".log").read_text(encoding="utf-8")
-            return True
-        compiler = [*(self.cxx if exercise.cuda else [*self.cc, "-Werror=implicit-function-declaration"]),
-                    "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter"]
+    def program(self, exercise, files, folder):
+        """folder/program, of the file as it was handed in.  Raises Refused."""
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        compiler = self.cxx if exercise.cuda else [*self.cc, "-Werror=implicit-function-declaration"]
         linker = self.cxx[:next(i for i, word in enumerate(self.cxx) if word.startswith("-"))]
-        link = [*linker, "-static", "-fopenmp", "object.o", str(self.child), str(self.build / "libharness.a"),
-                *self.libs, "-o", "program"]
-        if not (self.call([*compiler, *self.include, "-c", name, "-o", "object.o"], folder, verdict)
-                and self.call(link, folder, verdict)):
-            return False
-        if len(os.listdir(self.place)) < KEPT:
-            kept.with_suffix(".log").write_text(verdict.log, encoding="utf-8")
-            with contextlib.suppress(FileExistsError):  # another process was first
-                kept.hardlink_to(folder / "program")
-        return True
+        self.compile([*compiler, "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", *INCLUDE,
+                      "-c", exercise.file.name, "-o", "object.o"], folder)
+        self.compile([*linker, "-static", "-fopenmp", "object.o", *self.linked,
+                      "-lm", "-lpthread", "-o", "program"], folder)
 
     def verdict(self, exercise, data, seed, parts=None):
         """All cases of that seed.  parts: the student's other files that this one includes, name -> bytes;
-        if None, those of the solutions."""
-        verdict, folder = Verdict(), pathlib.Path(tempfile.mkdtemp(dir=self.place))
+        if None, those of the solutions.  What is made of a solution is kept: it comes again."""
         if parts is None:
             parts = parts_of(exercise, lambda x: x.solution().encode())
+        verdict, files = Verdict(), {**parts, exercise.file.name: data}
+        kept = self.place / hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+        folder = kept if kept.exists() else pathlib.Path(tempfile.mkdtemp(dir=self.place))
         try:
-            if self.built(exercise, data, parts, folder, verdict):
-                rng = np.random.default_rng([seed, zlib.crc32(exercise.name.encode())])
-                with np.errstate(all="ignore"):
-                    self.run(verdict, list(problems_of(exercise)(rng)), folder, exercise)
+            if folder != kept:
+                self.program(exercise, files, folder)
+            rng = np.random.default_rng([seed, zlib.crc32(exercise.name.encode())])
+            with np.errstate(all="ignore"):
+                self.run(verdict, list(problems_of(exercise)(rng)), folder, exercise)
+            if data == exercise.solution().encode():
+                with contextlib.suppress(OSError):  # another process was first
+                    folder.rename(kept)
+        except Refused as error:
+            verdict.why, verdict.log = error.why, error.log
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder != kept:
+                shutil.rmtree(folder, ignore_errors=True)
         return verdict
 
-    def ceiling(self, folder, threads):
+    def ceiling(self, threads):
         """Multiply-adds a second that so many threads do now."""
-        folder = folder / "ceiling"
-        if not folder.exists():
-            folder.mkdir()
-            source, verdict = types.SimpleNamespace(file=pathlib.Path("ceiling.c"), cuda=False), Verdict()
-            if not self.built(source, (COURSE / "ceiling.c").read_bytes(), {}, folder, verdict):
-                raise Shortage(f"ceiling.c: {verdict.why}")
-        with Child(self.jail, folder / "program", folder, ["--threads"]) as child:
+        with Child(self.jail, self.build / "ceiling", threads=True) as child:
             _, seconds = child.timed(threads, [threads, 100000], [], [threads])
         return threads * 112e5 / seconds
 
     def cubin(self, source, folder):
         """Its code for this machine's GPU, made once."""
-        path, verdict = folder / f"{source}bin", Verdict()
-        if not path.exists() and not self.call([
-                self.nvcc, "-cubin", f"-arch={gpu.architecture()}", "-std=c++20", "-O3", *self.include, source,
-                "-o", path.name], folder, verdict):
-            raise Wrong(f"nvcc: {verdict.why}")
-        return path
+        made = folder / f"{source.name}bin"
+        if not made.exists():
+            self.compile([self.nvcc, "-cubin", f"-arch={gpu.architecture()}", "-std=c++20", "-O3", *INCLUDE, source,
+                          "-o", made.name], folder)
+        return made
 
-    def on_gpu(self, folder, source, **inputs):
+    def on_gpu(self, source, **inputs):
         """What gpu.py finds of the kernels in a file: o, lse, share."""
-        shutil.copy(COURSE / "ceiling.cu", folder)
-        words = [self.cubin(source, folder), self.cubin("ceiling.cu", folder), folder / "in.npz", folder / "out.npz"]
-        np.savez(words[2], **inputs)
-        try:
-            with open(self.place / "gpu", "w", encoding="ascii") as alone:
-                fcntl.flock(alone, fcntl.LOCK_EX)
+        folder = source.parent
+        with open(self.place / "gpu", "w", encoding="ascii") as alone:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            words = [*(self.cubin(x, folder) for x in (source, COURSE / "ceiling.cu")), folder / "in.npz", folder / "out.npz"]
+            np.savez(words[2], **inputs)
+            try:
                 done = subprocess.run([sys.executable, COURSE / "gpu.py", *words], capture_output=True, text=True,
                                       timeout=GPU_S, check=False)
-        except subprocess.TimeoutExpired:
-            raise Died("took too long on the GPU") from None
-        if done.returncode:
-            raise Wrong(f"on the GPU: {(done.stderr.splitlines() or ['no answer'])[-1]}")
-        return np.load(words[3])
+            except subprocess.TimeoutExpired:
+                raise Died("took too long on the GPU") from None
+            if done.returncode:
+                raise Wrong(f"on the GPU: {(done.stderr.splitlines() or ['no answer'])[-1]}")
+            return dict(np.load(words[3]))
 
     def run(self, verdict, cases, folder, exercise):
         """One process for all cases, and another one after a failure.  Whatever the answers are, this
@@ -228,9 +208,8 @@ class Judge:
                         verdict.results.append((case, Wrong("not run")))
                         continue
                     child = child or children.enter_context(Child(
-                        self.jail, folder / "program", folder, ["--order", order] if order else
-                        ["--threads"] * exercise.threads, functools.partial(self.ceiling, folder),
-                        functools.partial(self.on_gpu, folder, exercise.file.name)))
+                        self.jail, folder / "program", order, exercise.threads, self.ceiling,
+                        functools.partial(self.on_gpu, folder / exercise.file.name)))
                     begin = child.cpu()
                     try:
                         case.judge(child)
@@ -262,6 +241,8 @@ def judging(kind, options):
     try:
         judge = kind(options)
         yield judge
+    except BrokenPipeError:
+        raise
     except (Shortage, MemoryError, OSError) as error:
         fail(f"stopped without a mark: {error or 'no memory'}", 3)
     finally:

@@ -9,6 +9,7 @@
 The head comment holds lines "Hint: ...", "Time: ..." and "Point: cases a, b.", the families that hold
 what the exercise teaches.  Hints and the point are not in the student's file."""
 import importlib.util
+import os
 import pathlib
 import re
 import sys
@@ -23,6 +24,17 @@ HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
 
 def fail(text, status=2):
     print(f"{sys.argv[0].rpartition('/')[2].removesuffix('.py')}: {text}", file=sys.stderr)
+    sys.exit(status)
+
+
+def ended_by(main):
+    """Ends the program with main()'s status; a reader who has seen enough (`| head`) is no fault."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
     sys.exit(status)
 
 

@@ -7,8 +7,7 @@ import stat
 
 from source import fail
 
-LARGEST = 64 << 10      # bytes of a source file
-DEEPEST = 8             # folders in a student's folder
+LARGEST, DEEPEST = 64 << 10, 8  # bytes of a source file; folders in a student's folder
 # Letters that nobody sees, or that turn the direction of the text: one name could look like another.
 UNSEEN = ("\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
           "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff")
@@ -26,34 +25,27 @@ class Student:
     def __init__(self):
         self.files, self.close, self.notes = {}, {}, []
 
-    def add(self, names, path):
-        """names: file name -> exercise name."""
-        if path.name in names:
-            self.files.setdefault(names[path.name], []).append(path)
-            return
-        letters = re.sub(r"[^a-z]", "", path.stem.lower())
-        for name in names.values():
-            if name.replace("_", "") in letters:
-                self.close.setdefault(name, path.name)
+    def search(self, folder, names):
+        """Finds the files in a folder, the shallow ones first.  Links are not followed.  names: file name -> exercise."""
+        for top, folders, inside in os.walk(folder):
+            here = pathlib.Path(top)
+            links = sorted(x for x in folders if (here / x).is_symlink())
+            self.notes += [f"'{here.relative_to(folder) / x}' is a link to a folder: not followed; "
+                           "hand in the folder itself" for x in links]
+            folders[:] = sorted(set(folders) - {"__MACOSX", *links})
+            if folders and len(here.relative_to(folder).parts) >= DEEPEST:
+                self.notes.append(f"folders more than {DEEPEST} deep are not searched")
+                folders.clear()
+            for file in sorted(inside):
+                if file in names:
+                    self.files.setdefault(names[file], []).append(here / file)
+                letters = re.sub(r"[^a-z]", "", pathlib.Path(file).stem.lower())
+                self.close |= {x: file for x in names.values() if file not in names and x.replace("_", "") in letters}
 
 
-def walk(folder, notes):
-    """Its files, the shallow ones first.  Links are not followed; what is left out is
-    noted."""
-    for top, folders, inside in os.walk(folder):
-        here = pathlib.Path(top)
-        links = [x for x in folders if (here / x).is_symlink()]
-        notes += [f"'{here.relative_to(folder) / x}' is a link to a folder: not followed; "
-                  "hand in the folder itself" for x in sorted(links)]
-        deep = len(here.relative_to(folder).parts) >= DEEPEST
-        notes += [f"folders more than {DEEPEST} deep are not searched"] * bool(deep and folders)
-        folders[:] = [] if deep else sorted(x for x in folders if x != "__MACOSX" and x not in links)
-        yield from (here / name for name in sorted(inside))
-
-
-def collect(folder, chosen):
+def collect(folder, exercises):
     """student -> Student; and what is no student's, a line each."""
-    names = {x.file.name: x.name for x in chosen}
+    names = {x.file.name: x.name for x in exercises}
     loose = re.compile(r"(.*[^-_])[-_]+(" + "|".join(map(re.escape, names)) + ")", re.S)
     students, taken, ignored = {}, {}, []
 
@@ -66,38 +58,33 @@ def collect(folder, chosen):
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.name == "__MACOSX":
             ignored.append(f"'{printable(entry.name)}' is hidden: ignored")
-            continue
-        if entry.is_dir() and entry.is_symlink():
-            student(entry.name).notes.append(
-                "the folder is a link: not followed; hand in the folder itself")
+        elif entry.is_dir() and entry.is_symlink():
+            student(entry.name).notes.append("the folder is a link: not followed; hand in the folder itself")
         elif entry.is_dir():
-            one = student(entry.name)
-            for path in walk(entry, one.notes):
-                one.add(names, path)
-        elif (found := loose.fullmatch(entry.name)):
+            student(entry.name).search(entry, names)
+        elif found := loose.fullmatch(entry.name):
             student(found[1]).files.setdefault(names[found[2]], []).append(entry)
         else:
             ignored.append(f"'{printable(entry.name)}' is neither a student's folder nor a "
                            "file STUDENT-EXERCISE.c: ignored")
+    if not students:
+        fail(f"SUBMISSIONS: nothing in '{folder}' is a student's folder or a file STUDENT-EXERCISE.c")
     return students, ignored
 
 
 def contents(path):
-    """The bytes of a file, or why it has none.  A pipe or a device is not read, nor more
-    of a file than may be."""
+    """The bytes of a file with the line ends of Linux, and why it cannot count, or "".  A pipe or a device is not
+    read, nor more of a file than may be."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
         return b"", "is a link: hand in the file itself" if error.errno == errno.ELOOP \
             else f"cannot be read: {error.strerror}"
     with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return b"", "is no file"
-        data = opened.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        return data, f"the file is larger than {LARGEST >> 10} KiB"
-    if not data.strip():
-        return data, "the file is empty"
-    if b"\0" in data:
-        return data, "the file is no plain text (UTF-16? save it as UTF-8)"
-    return data, ""
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        data = opened.read(LARGEST + 1) if regular else b""
+    why = "is no file" if not regular else \
+        f"the file is larger than {LARGEST >> 10} KiB" if len(data) > LARGEST else \
+        "the file is empty" if not data.strip() else \
+        "the file is no plain text (UTF-16? save it as UTF-8)" if b"\0" in data else ""
+    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n"), why
