@@ -3,12 +3,14 @@
 #define CONVERT_H
 
 #include "harness.h"
-#include "vector/half.h"
+#include "vector/eight_bits.h"
 #include "vector/vector.h"
 
 static inline float load_number(enum dtype type, const void *array, size_t i)
 {
     if (type == F32) return ((const float *)array)[i];
+    if (type == E4M3) return e4m3_to_float(((const uint8_t *)array)[i]);
+    if (type == INT8) return ((const int8_t *)array)[i];
     uint16_t bits = ((const uint16_t *)array)[i];
     return type == F16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
@@ -19,8 +21,8 @@ static inline void store_number(enum dtype type, void *array, size_t i, float x)
     else ((uint16_t *)array)[i] = type == F16 ? float_to_half(x) : float_to_bfloat(x);
 }
 
-/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loop over bfloat16,
- * which is a shift; float16 has instructions. */
+/* to (n) = the numbers `from` (n), exactly.  The compiler makes vectors of the loops over bfloat16,
+ * which is a shift, and over 8 bits; float16 has instructions. */
 static inline void widen_row(enum dtype type, const void *from, size_t n, float *to)
 {
     const uint16_t *half = from;
@@ -28,6 +30,8 @@ static inline void widen_row(enum dtype type, const void *from, size_t n, float 
     if (type == F32) memcpy(to, from, n * sizeof(float));
     else if (type == BF16)
         for (; c < n; c++) to[c] = bfloat_to_float(half[c]);
+    else if (type != F16)
+        for (; c < n; c++) to[c] = load_number(type, from, c);
 #ifdef HAS_HALF
     for (; type == F16 && c + LANES <= n; c += LANES) vstore(to + c, vload_half(half + c));
 #endif
