@@ -30,7 +30,6 @@ extern const struct variant gpu_registers;                  /* gpu/one_pass/regi
 extern const struct variant gpu_spans;                      /* gpu/one_pass/spans.cu */
 extern const struct variant gpu_shared;                     /* gpu/one_pass/shared.cu */
 extern const struct variant gpu_cluster;                    /* gpu/one_pass/clusters.cu */
-extern const struct variant gpu_grid;                       /* gpu/one_pass/clusters.cu */
 extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
 extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
 extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
@@ -45,7 +44,6 @@ static const struct variant *const variants[] = {
     &gpu_registers,
     &gpu_shared,
     &gpu_cluster,
-    &gpu_grid,
     &gpu_two_pass,
     &gpu_one_pass,
     &two_loops,

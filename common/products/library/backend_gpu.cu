@@ -29,7 +29,7 @@
 #undef RUNG
 DECLARE(invariant) DECLARE(split_kv) DECLARE(split_kv_f32)
 DECLARE(gpu_spans) DECLARE(gpu_registers) DECLARE(gpu_shared) DECLARE(gpu_cluster)
-DECLARE(gpu_grid) DECLARE(gpu_two_pass) DECLARE(gpu_one_pass)
+DECLARE(gpu_two_pass) DECLARE(gpu_one_pass)
 
 #define RUNG(name, ...) &KERNEL(name),
 const struct variant *const backend_attention[] = {
@@ -38,7 +38,7 @@ const struct variant *const backend_attention[] = {
 #undef RUNG
 const struct variant *const backend_softmax[] = {
     &KERNEL(gpu_spans), &KERNEL(gpu_registers), &KERNEL(gpu_shared), &KERNEL(gpu_cluster),
-    &KERNEL(gpu_grid), &KERNEL(gpu_two_pass), &KERNEL(gpu_one_pass)};
+    &KERNEL(gpu_two_pass), &KERNEL(gpu_one_pass)};
 const size_t n_backend_attention = sizeof backend_attention / sizeof *backend_attention;
 const size_t n_backend_softmax = sizeof backend_softmax / sizeof *backend_softmax;
 
