@@ -12,7 +12,7 @@ import pytest
 from helpers import ROOT, run
 from students import EXERCISES, tool_words
 
-from handout import LINK, is_gone
+from course import LINK, is_gone
 
 COURSE = [sys.executable, ROOT / "common/products/course/course.py"]
 

@@ -226,7 +226,7 @@ def test_no_function_of_a_handout_or_lesson_is_an_answer(judge, name):
 def test_wrong_names_what_is_wrong():
     want = np.array([[0.5, 0.5]])
     cases.compare("y", np.full(2, 0.5, np.float32), want, 1e-6)
-    for value, why in ((0.6, "too large"), (np.nan, "NaN where"), (cases.UNWRITTEN.view(np.float32), "not written")):
+    for value, why in ((0.6, "too large"), (np.nan, "NaN where"), (cases.OF_CHILD.view(np.float32), "not written")):
         with pytest.raises(child.Wrong) as error:
             cases.compare("y", np.array([0.5, value], np.float32), want, 1e-6)
         assert why in str(error.value) and "y[0, 1]" in str(error.value)

@@ -8,11 +8,11 @@ answers; play(child) makes the calls.  An output is right where
 in shares of the terms' size, so that it scales with the values, and NaN and infinity stand exactly where they belong."""
 import numpy as np
 
-from child import Wrong
+from child import UNWRITTEN, Wrong
 
 U = 2.0 ** -24  # half the distance of two floats, relative
 TINY = 2.0 ** -120  # what lies below the least normal float may be flushed, and divided by a small sum
-UNWRITTEN = np.uint32(0xff00dead)
+OF_CHILD = np.uint32(0xff00dead)  # what child.c leaves where nothing is written
 INF = np.inf
 
 
@@ -42,7 +42,7 @@ def compare(name, got, want, allowed):
         return
     at = tuple(int(i) for i in np.argwhere(~good)[0])
     value = got[at]
-    why = "an element that was not written" if value.view(np.uint32) == UNWRITTEN else \
+    why = UNWRITTEN if value.view(np.uint32) == OF_CHILD else \
         "NaN where a number belongs" if np.isnan(value) else \
         "a number where NaN belongs" if np.isnan(want[at]) else "the error is too large"
     raise Wrong(why, f"{name}[{', '.join(map(str, at))}]" if at else name, float(value), float(want[at]),

@@ -4,7 +4,7 @@
  * in another process.
  *
  * Every array ends at a page that cannot be accessed, so an index behind its end is a crash.  Outputs
- * hold the NaN 0xff00dead before the call. */
+ * hold 0xff00dead, a large number, before the call. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -19,6 +19,7 @@ import numpy as np
 
 READY, DONE = "r", "d"
 CPU_S, WALL_S, MOST_ASKED, MOST_FLOATS, MOST_THREADS, PRINTED = 3, 20, 200000, 1 << 22, 256, 4000
+UNWRITTEN = "an element that was not written"
 
 
 class Wrong(Exception):
@@ -30,6 +31,10 @@ class Wrong(Exception):
 
     def __str__(self):
         return f"{self.where}: {self.why}" if self.where else self.why
+
+    def numbers(self):
+        got = "nothing" if self.why == UNWRITTEN else f"{self.got:.9g}"
+        return f"got {got}  want {self.want:.9g}  allowed error {self.allowed:.3g}" if self.where else ""
 
 
 class Died(Wrong):

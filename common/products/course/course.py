@@ -20,33 +20,62 @@ import argparse
 import hashlib
 import json
 import pathlib
-import tempfile
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
-from handout import without_hidden
 from marks import write_json, write_text
 from source import ROOT, exercises, fail
 
-NOT_COPIED = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")
-LATE_PER_DAY, LATE_DAYS = 0.1, 3
-PAGES = ROOT / "common/products/course/pages"
+HERE = ROOT / "common/products/course"
+PAGES, ADAPTERS = HERE / "pages", HERE / "adapters"
+SETTINGS = {"late_per_day": 0.1, "late_days": 3}
+NEVER = shutil.ignore_patterns(".git", "build", "__pycache__", "*.pyc", "venv")  # copied
+# What students do not get; of tests/ they need the sentence of `make map`.
+HIDDEN = {".ci", ".github", *(f"notes/{x}.md" for x in (
+    "exam", "instructor", "checkpoints", "grading", "planted_bugs", "contributing", "coverage")),
+    "common/products/book/slides.py", *(f"common/products/course/{x}" for x in ("course.py", "adapters", "pages"))}
+# Verbs of `make` (regular expressions) that need what is hidden, or so many stages.
+HIDDEN_VERBS = ["course", "grade", "slides", "book", "book-test", "tables",
+                "tables-check", "test", "test-long", "sanitize", "machines", "fuzz", "differential", "gallery", "smallest"]
+VERBS_FROM = {3: ["map", "plot"], 4: ["mpi", "library", "install"], 5: [r"diff RUNG=\w+", "cuda", "profile 5"]}
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
-ASSISTANTS = "explain", "none", "free"
+
+# --- what students get of the repository ---
+
+def hidden_beyond(stages):
+    """For copytree: no solutions, no stage that is still to come."""
+    def hidden(folder, names):
+        paths = {x: (pathlib.Path(folder) / x).relative_to(ROOT).as_posix() for x in names}
+        return NEVER(folder, names) | {x for x, path in paths.items() if path in HIDDEN or x == "solutions" or (
+            path.startswith("tests/") and not path.startswith("tests/fixture")) or (path == x and x[0] == "0" and x not in stages)}
+    return hidden
 
 
-def later_words(upto):
-    """What the handout says about the stages that are still to come."""
-    if upto == 5:
-        return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
-    stages = "Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come"
-    return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
+def is_gone(page, target):
+    """Does a link on this page lead to no file?  Links to other sites and within a page do not."""
+    return not re.match(r"[a-z]+:|#", target) and not (page.parent / target.split("#")[0]).exists()
 
 
-def secret_of(seed):
-    """What a course draws from."""
-    return hashlib.sha256(f"five steps course {seed}".encode()).hexdigest()
+def shortened(page, verbs):
+    """The text of a page: a link whose file is gone is plain text, a command that needs what is gone says so."""
+    text = re.sub(rf"^make ({verbs})\b.*\n", "", page.read_text(encoding="utf-8"), flags=re.M)
+    text = re.sub(rf"(`[^`\n]*\bmake\s+({verbs})(?![\w-])[^`]*`)", r"\1 (not in this copy)", text)
+    text = LINK.sub(lambda link: link[1] if is_gone(page, link[2]) else link[0], text)
+    return re.sub(r"For teachers: [^.]*\.\s", "", text)
+
+
+def short_makefile(text, stages, verbs):
+    """Names the stages that are there, in its help the verbs that work, and refuses the others."""
+    refused = "\n".join((f"ifneq ($(filter {' '.join(x for x in verbs if ' ' not in x)},$(firstword $(MAKECMDGOALS))),)",
+                         "$(error this copy has no `make $(firstword $(MAKECMDGOALS))`; `make help` says what it has)",
+                         "endif"))
+    text = re.sub(r"^STAGES := .*$", f"STAGES := {' '.join(stages)}\n{refused}", text, flags=re.M)
+    text = re.sub(rf"^#   make ({'|'.join(verbs)}) [^\n]*\n", "", text, flags=re.M)
+    return re.sub(r"^# (Test|Use it)\n#\n", "", text, flags=re.M)  # no verb is left
 
 
 def write_exercise(repository, exercise):
@@ -58,6 +87,43 @@ def write_exercise(repository, exercise):
     write_text(folder / exercise.file.name, exercise.skeleton())
 
 
+def later_words(upto):
+    """What the handout says about the stages that are still to come."""
+    if upto == 5:
+        return "Stage 5 on a rented GPU: [three cells of a notebook](notes/rented_gpu.ipynb).\n"
+    stages = "Stage 5 comes" if upto == 4 else f"Stages {upto + 1} to 5 come"
+    return f"{stages} later. Where a page names one of their files, the file is not here yet.\n"
+
+
+def write_students(tree, stages, assistants):
+    """Returns the rows of the table of exercises."""
+    verbs = HIDDEN_VERBS + [verb for first, some in VERBS_FROM.items() if len(stages) < first for verb in some]
+    shutil.copytree(ROOT, tree, ignore=hidden_beyond(stages), symlinks=True, dirs_exist_ok=True)
+    write_text(tree / "Makefile", short_makefile((ROOT / "Makefile").read_text(encoding="utf-8"), stages, verbs))
+    for page in sorted(tree.rglob("*.md")):
+        write_text(page, shortened(page, "|".join(verbs)))
+    found = [x for x in exercises() if x.stage in stages]
+    for exercise in found:
+        write_exercise(tree, exercise)
+    rows = [f"| `{x.stage}/exercises/{x.file.name}` | {x.points} | {x.time} | {x.title} |" for x in found]
+    write_text(tree / "COURSE.md", (PAGES / "COURSE.md").read_text(encoding="utf-8").format(
+        rows="\n".join(rows), later=later_words(len(stages)),
+        allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip()))
+    write_text(tree / ".gitignore", "build/\n")
+    for source, name in ((PAGES / f"AGENTS.{assistants}.md", "AGENTS.md"), (ADAPTERS / "Containerfile", "Containerfile"),
+                         (ADAPTERS / "classroom.yml", ".github/workflows/check.yml")):
+        write_text(tree / name, source.read_text(encoding="utf-8"))
+    return rows
+
+
+def write_instructors(tree):
+    shutil.copytree(ROOT, tree, ignore=NEVER, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(ADAPTERS, tree / "adapters")
+    shutil.copy2(PAGES / "START.md", tree)
+
+
+# --- a course that there may be already ---
+
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -65,87 +131,49 @@ def digest(path):
 def synchronise(made, target, known):
     """Files of a new tree replace those of an earlier run.  A file that somebody has changed or added
     stays as it is.  known: what the earlier run wrote, name -> digest.  Returns what this one did."""
-    files = {str(x.relative_to(made)): x for x in made.rglob("*") if x.is_file()}
-    kept, wrote = [], {}
-    for name, digest_then in known.items():
-        if name not in files and (target / name).is_file() and digest(target / name) == digest_then:
+    files, wrote = {str(x.relative_to(made)): x for x in made.rglob("*") if x.is_file()}, {}
+    for name in known.keys() - files.keys():
+        if (target / name).is_file() and digest(target / name) == known[name]:
             (target / name).unlink()
     for name, path in sorted(files.items()):
-        there = target / name
-        wrote[name] = digest(path)
+        there, wrote[name] = target / name, digest(path)
         if there.is_file() and digest(there) not in (wrote[name], known.get(name)):
-            kept.append(name)
+            print(f"course: {target.name}/{name} was changed here; it stays as it is")
             wrote[name] = known.get(name, wrote[name])
-            continue
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, there)
-    for name in kept:
-        print(f"course: {target.name}/{name} was changed here; it stays as it is")
+        else:
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, there)
     return wrote
 
 
-def write_page(path, **words):
-    """A page of PAGES with these words in the place of {names}."""
-    text = (PAGES / path.name).read_text(encoding="utf-8")
-    path.write_text(text.format(**words), encoding="utf-8")
-
-
 def commit(repository, message):
-    """One commit, if git is there; a student begins with `git clone`."""
-    name = ["-c", "user.name=course", "-c", "user.email=course@localhost"]
-    begin = [] if (repository / ".git").exists() else [["init", "-q"]]
+    """One commit of what is new, if git is there; a student begins with `git clone`."""
+    def git(*words):
+        return subprocess.run(["git", "-c", "user.name=course", "-c", "user.email=course@localhost", *words],
+                              cwd=repository, check=True, capture_output=True).stdout
     try:
-        for command in (*begin, ["add", "-A"], [*name, "commit", "-q", "--allow-empty", "-m", message]):
-            subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True)
+        if not (repository / ".git").exists():
+            git("init", "-q")
+        git("add", "-A")
+        if git("status", "--porcelain"):
+            git("commit", "-q", "-m", message)
     except (OSError, subprocess.CalledProcessError):
         print("course: no git; students/ is a folder without a commit")
 
 
-def before(out, secret):
-    """course.json of the course that this one continues, or {}."""
+def create(out, secret, upto, assistants):
     path = out / "instructor/course.json"
     course = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if course and course["secret"] != secret:
         fail(f"OUT: '{out}' holds a course of another SEED")
-    return course
-
-
-def fill(students, instructor, upto, assistants):
-    """Both trees; returns the rows of the students' table of exercises."""
-    stages = sorted(x.name for x in ROOT.glob("0*") if x.is_dir() and int(x.name[:2]) <= upto)
-    for tree in (instructor, students):
-        shutil.copytree(ROOT, tree, ignore=NOT_COPIED, symlinks=True, dirs_exist_ok=True)
-    without_hidden(students, stages)
-    rows = []
-    for exercise in (x for x in exercises() if x.stage in stages):
-        write_exercise(students, exercise)
-        rows.append(f"| `{exercise.stage}/exercises/{exercise.file.name}` "
-                    f"| {exercise.points} | {exercise.time} | {exercise.title} |")
-    write_page(instructor / "START.md")
-    write_page(students / "COURSE.md", rows="\n".join(rows), later=later_words(upto), 
-               allowed=(PAGES / f"HELP.{assistants}.md").read_text(encoding="utf-8").strip())
-    shutil.copy2(PAGES / f"AGENTS.{assistants}.md", students / "AGENTS.md")
-    write_text(students / ".gitignore", "build/\n")
-    adapters = ROOT / "common/products/course/adapters"
-    shutil.copytree(adapters, instructor / "adapters", dirs_exist_ok=True)
-    (students / ".github/workflows").mkdir(parents=True)
-    shutil.copy2(adapters / "classroom.yml", students / ".github/workflows/check.yml")
-    shutil.copy2(adapters / "Containerfile", students / "Containerfile")
-    return stages, rows
-
-
-def create(out, secret, upto, assistants):
-    course = before(out, secret)
     upto = max(upto, len(course.get("stages", [])))
+    stages = sorted(x.name for x in ROOT.glob("0*") if x.is_dir() and int(x.name[:2]) <= upto)
     with tempfile.TemporaryDirectory() as place:
         made = {x: pathlib.Path(place) / x for x in ("students", "instructor")}
-        stages, rows = fill(*made.values(), upto, assistants)
-        files = {}
-        for name, tree in made.items():
-            (out / name).mkdir(parents=True, exist_ok=True)
-            files[name] = synchronise(tree, out / name, course.get("files", {}).get(name, {}))
-    settings = {"late_per_day": LATE_PER_DAY, "late_days": LATE_DAYS, **course}
-    write_json(out / "instructor/course.json", {**settings, "secret": secret, "stages": stages, "files": files})
+        rows = write_students(made["students"], stages, assistants)
+        write_instructors(made["instructor"])
+        files = {x: synchronise(tree, out / x, course.get("files", {}).get(x, {})) for x, tree in made.items()}
+    write_json(path, {**SETTINGS, **course, "secret": secret, "stages": stages, "files": files})
     commit(out / "students", f"Stages up to {upto}" if course else "The course")
     print(f"{out}/students: {len(stages)} stages, {len(rows)} exercises; make check")
     print(f"{out}/instructor: START.md says how to grade")
@@ -153,28 +181,28 @@ def create(out, secret, upto, assistants):
 
 def main():
     parser = argparse.ArgumentParser(description="a course")
-    parser.add_argument("--out", default="")
-    parser.add_argument("--seed", default="")
-    parser.add_argument("--upto", default="5")
-    parser.add_argument("--assistants", default="explain", choices=ASSISTANTS)
+    for name, value in (("out", ""), ("seed", ""), ("upto", "5")):
+        parser.add_argument(f"--{name}", default=value)
+    parser.add_argument("--assistants", default="explain", choices=["explain", "none", "free"])
     options = parser.parse_args()
     out = pathlib.Path(options.out)
-    if not any(ROOT.glob("0*/exercises/solutions")) or (ROOT / "course.json").exists():
-        fail("a course is made from the repository itself, not from a course")
-    if not options.out:
-        fail("OUT: where?  make course OUT=../course SEED=\"a text that nobody guesses\"")
-    if not options.seed.strip():
-        fail("SEED: give a text that nobody guesses: make course OUT=dir SEED=text")
-    if options.upto not in ("1", "2", "3", "4", "5"):
-        fail(f"UPTO: no stage '{options.upto}'; the last stage of the course, 1 to 5")
-    if out.resolve().is_relative_to(ROOT) and not out.resolve().is_relative_to(ROOT / "build"):
-        fail(f"OUT: '{out}' lies in this repository; choose a folder beside it")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and \
-            not (out / "instructor/course.json").exists():
-        fail(f"OUT: '{out}' exists and is not empty")
+    for is_wrong, words in (
+            (not any(ROOT.glob("0*/exercises/solutions")) or (ROOT / "course.json").exists(),
+             "a course is made from the repository itself, not from a course"),
+            (not options.out, "OUT: where?  make course OUT=../course SEED=\"a text that nobody guesses\""),
+            (not options.seed.strip(), "SEED: give a text that nobody guesses: make course OUT=dir SEED=text"),
+            (options.upto not in ("1", "2", "3", "4", "5"),
+             f"UPTO: no stage '{options.upto}'; the last stage of the course, 1 to 5"),
+            (out.resolve().is_relative_to(ROOT) and not out.resolve().is_relative_to(ROOT / "build"),
+             f"OUT: '{out}' lies in this repository; choose a folder beside it"),
+            (out.exists() and not (out / "instructor/course.json").exists() and (not out.is_dir() or any(out.iterdir())),
+             f"OUT: '{out}' exists and is not empty")):
+        if is_wrong:
+            fail(words)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        create(out, secret_of(options.seed), int(options.upto), options.assistants)
+        secret = hashlib.sha256(f"five steps course {options.seed}".encode()).hexdigest()
+        create(out, secret, int(options.upto), options.assistants)
     except OSError as error:
         fail(f"OUT: '{out}' cannot be written: {error.strerror}")
     return 0

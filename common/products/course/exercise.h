@@ -10,7 +10,7 @@
 
 enum { MOST_NUMBERS = 16, MOST_ARRAYS = 12 };
 
-/* n: numbers; x: inputs; y: outputs, which hold NaN on entry. */
+/* n: numbers; x: inputs; y: outputs, which hold large numbers on entry. */
 struct call {
     long n[MOST_NUMBERS];
     const float *x[MOST_ARRAYS];

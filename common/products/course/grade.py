@@ -221,13 +221,12 @@ def appeal(options, found, students):
     if name not in students:
         fail(f"STUDENT: nobody is called '{name}'")
     with judging(Grader, options) as grader:
-        for x in (x for x in found if x.name in students[name].files):
-            data, why = contents(students[name].files[x.name][0])
-            verdict = grader.verdict(x, data, grader.seed(name), grader.parts(x, students[name]))
+        for x in found:
+            data, why = contents(students[name].files[x.name][0]) if x.name in students[name].files else ("", "not handed in")
+            verdict = grader.verdict(x, data, grader.seed(name), grader.parts(x, students[name])) if not why else None
             print(f"== {x.name}: {why or verdict.why or f'{len(verdict.results)} cases'}")
-            for case, wrong in verdict.results:
-                print(f"   {case.name:28} " + (f"{wrong}: got {wrong.got:.9g} want {wrong.want:.9g} allowed "
-                                               f"{wrong.allowed:.3g}" if wrong else "right"))
+            for case, wrong in verdict.results if verdict else []:
+                print(f"   {case.name:28} {wrong or 'right'}  {wrong.numbers() if wrong else ''}".rstrip())
     return 0
 
 

@@ -73,7 +73,7 @@ class Verdict:
         if self.why:
             return self.why, self.log[:12]
         case, wrong = min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
-        lines = [f"got {wrong.got:.9g}  want {wrong.want:.9g}  allowed error {wrong.allowed:.3g}"] * bool(wrong.where)
+        lines = [wrong.numbers()] * bool(wrong.where)
         if case.size <= 16:
             lines += [f"{x} = {' '.join(f'{float(e):.9g}' for e in np.ravel(y))}" for x, y in case.show.items()]
         lines += [f"it said: {x}" for x in self.printed.splitlines()[:4] if x.strip()]

@@ -42,11 +42,15 @@ static std::map<access, std::set<size_t>> pieces, words;
 static std::map<access, long> seen;
 static long n_loads, n_barriers;
 
-/* This thread accesses element i of an array. */
-static void touch(std::map<access, std::set<size_t>> &where, const void *array, size_t i)
+/* This thread accesses element i of an array of n, in shared memory or not. */
+static void touch(bool is_shared, const void *array, size_t i, size_t n)
 {
+    if (i >= n)
+        cuda_on_cpu::fail(cuda_on_cpu::caller::here(), "element %zd of %s of %zu", i,
+                          is_shared ? "shared memory" : "an array", n);
     long which = seen[{blockIdx.x, threadIdx.x, array, 0}]++;
-    where[{blockIdx.x, threadIdx.x / 32, array, which}].insert(i);
+    (is_shared ? words : pieces)[{blockIdx.x, threadIdx.x / 32, array, which}].insert(is_shared ? i : i / 8);
+    n_loads += !is_shared;
 }
 
 static long n_pieces(void)
@@ -69,30 +73,13 @@ static float turns(void)
 }
 } // namespace counted
 
-template <class T> struct global {
+template <class T, bool is_shared> struct counted_array {
     T *p;
     size_t n;
-    T &operator[](size_t i) const
-    {
-        if (i >= n)
-            cuda_on_cpu::fail(cuda_on_cpu::caller::here(), "element %zd of an array of %zu", i, n);
-        counted::touch(counted::pieces, p, i / 8);
-        counted::n_loads++;
-        return p[i];
-    }
+    T &operator[](size_t i) const { return counted::touch(is_shared, p, i, n), p[i]; }
 };
-
-template <class T> struct shared {
-    T *p;
-    size_t n;
-    T &operator[](size_t i) const
-    {
-        if (i >= n)
-            cuda_on_cpu::fail(cuda_on_cpu::caller::here(), "element %zd of shared memory of %zu", i, n);
-        counted::touch(counted::words, p, i);
-        return p[i];
-    }
-};
+template <class T> using global = counted_array<T, false>;
+template <class T> using shared = counted_array<T, true>;
 
 /* The block's shared memory, n floats. */
 static shared<float> shared_floats_of(size_t n)

@@ -111,6 +111,10 @@ def write_class(out, table, found, course, hours, week, **more):
         one["marks"] = total_of(one["exercises"])
         write_text(out / "feedback" / f"{student}.txt", feedback(f"{student}: {head}", marks, found))
         write_json(out / "gradescope" / student / "results.json", gradescope(head, marks, found))
+    for one in grades["students"].values():  # who is known from another week, and has handed in nothing now
+        for x in found:
+            one["exercises"].setdefault(x.name, {"marks": 0, "points": x.points, "why": "not handed in", "details": [],
+                                                 "failing_families": [], "late_hours": 0, "counts": 0})
     write_json(path, grades | more)
     gradebook(out / "gradebook", grades["students"], grades["exercises"])
-    gradebook(out / f"week_{week or 'all'}", {x: grades["students"][x] for x in table}, points)
+    gradebook(out / f"week_{week or 'all'}", grades["students"], points)

@@ -15,11 +15,10 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-BEGIN, MIDDLE, END = "/* solution begin */", "/* skeleton", "solution end */"
+REGION = re.compile(r" */\* solution begin \*/\n(.*?) */\* skeleton\n(.*?) *solution end \*/\n", re.S)
 HEAD = re.compile(r"(exercise|assignment|puzzle) of stage (\d), (\d+) points?: (.*)\.")
-POINT = re.compile(r"^ \* Point: cases ([\w, ]+)\.\n", re.M)
+TEACHERS = re.compile(r"^ \* (Point: cases ([\w, ]+)\.|Hint: (.*(?:\n \*   +.*)*))\n", re.M)
 TIME = re.compile(r"^ \* Time: (.*)\.$", re.M)
-HINTS = re.compile(r"^ \* Hint: (.*(?:\n \*   +.*)*)\n", re.M)
 
 
 def fail(text, status=2):
@@ -38,75 +37,36 @@ def ended_by(main):
     sys.exit(status)
 
 
-def skeleton_of(text, path="it"):
-    """The text without its solutions, hints and point."""
-    lines, region = [], None
-    for number, line in enumerate(text.splitlines(), 1):
-        word = line.strip()
-        if word in (BEGIN, MIDDLE, END):
-            order = {None: BEGIN, BEGIN: MIDDLE, MIDDLE: END}
-            if order[region] != word:
-                fail(f"{path}:{number}: '{word}' where '{order[region]}' belongs")
-            region = None if word == END else word
-        elif region is None:
-            lines.append(line)
-        elif region == MIDDLE:
-            lines.append(re.sub(r"^(\s*)// (.*)$", r"\1/* \2 */", line))
-    if region or BEGIN not in text:
-        fail(f"{path}: no complete region '{BEGIN} ... {MIDDLE} ... {END}'")
-    return HINTS.sub("", POINT.sub("", "\n".join(lines) + "\n"))
-
-
-def solution_of(text):
-    """The text without the marks of its regions."""
-    text = re.sub(r" */\* skeleton\n.*?solution end \*/\n", "", text, flags=re.S)
-    return re.sub(r" */\* solution begin \*/\n", "", text)
-
-
 class Exercise:
-    """kind, number (of its stage), points, title; name, stage ('03_online_softmax'), and its files."""
+    """kind, number (of its stage), points, title, time, hints; name, stage ('03_online_softmax'), and its files; point:
+    the families that hold what it teaches; uses: the student's earlier files that this one includes, a1_naive of
+    a2_safe; threads: may its program start some?"""
 
     def __init__(self, source):
-        self.source, self.name, self.stage = source, source.stem, source.parents[2].name
-        self.file, self.solved = source.parents[1] / source.name, source.parent.name == "solutions"
-        self.text = source.read_text(encoding="utf-8")
-        found = HEAD.search(self.text.split("\n", 1)[0])
+        self.name, self.stage, self.solved = source.stem, source.parents[2].name, source.parent.name == "solutions"
+        self.file, self.cuda = source.parents[1] / source.name, source.suffix == ".cu"
+        self.text = text = source.read_text(encoding="utf-8")
+        found, marks = HEAD.search(text.split("\n", 1)[0]), len(re.findall("solution begin|/\\* skeleton|solution end", text))
         if not found or int(found[2]) != int(self.stage[:2]):
             fail(f"{source}: line 1 is not 'exercise of stage N, P points: ...'")
+        if self.solved and (not marks or marks != 3 * len(REGION.findall(text))):
+            fail(f"{source}: a region is not complete: /* solution begin */ ... /* skeleton ... solution end */")
         self.kind, self.number, self.points, self.title = found[1], int(found[2]), int(found[3]), found[4]
-
-    @property
-    def cuda(self):
-        return self.source.suffix == ".cu"
-
-    @property
-    def time(self):
-        return found[1] if (found := TIME.search(self.text)) else ""
-
-    @property
-    def point(self):
-        found = POINT.search(self.text)
-        return found[1].split(", ") if found else []
-
-    @property
-    def hints(self):
-        return [re.sub(r"\n \* +", " ", x) for x in HINTS.findall(self.text)]
-
-    @property
-    def uses(self):
-        """The student's earlier files that this one includes: a1_naive of a2_safe."""
-        return re.findall(r'^#include "(\w+)\.c"', self.text, re.M)
-
-    @property
-    def threads(self):
-        """May its program start threads?"""
-        return "#include <pthread.h>" in self.text
+        self.time = found[1] if (found := TIME.search(text)) else ""
+        self.point = [x for _, families, _ in TEACHERS.findall(text) if families for x in families.split(", ")]
+        self.hints = [re.sub(r"\n \* +", " ", hint) for _, _, hint in TEACHERS.findall(text) if hint]
+        self.uses = re.findall(r'^#include "(\w+)\.c"', text, re.M)
+        self.threads = "#include <pthread.h>" in text
 
     def skeleton(self):
-        return skeleton_of(self.text, self.source) if self.solved else HINTS.sub("", POINT.sub("", self.text))
+        """Without solutions, hints and point; a line // words becomes a comment."""
+        def handed_out(region):
+            return re.sub(r"^(\s*)// (.*)$", r"\1/* \2 */", region[2], flags=re.M)
+        return TEACHERS.sub("", REGION.sub(handed_out, self.text))
 
     def solution(self):
-        return solution_of(self.text)
+        """Without the marks of its regions."""
+        return REGION.sub(lambda region: region[1], self.text)
 
     def start(self):
         """The student's file, written if there is none."""
