@@ -1,6 +1,6 @@
 /* variants.c: the variants of stage 1, and its program.  Their order in the list is that of `list`;
- * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
- * lines here. */
+ * of several that do a problem equally well, `run` takes the last.  A new variant is a file and its
+ * name here. */
 #include "harness.h"
 
 #include "stage.c"
@@ -25,18 +25,11 @@ const struct variant naive = {
     .stores_scores = 1,
 };
 
-extern const struct variant naive_simd;                            /* fast/simd.c */
-extern const struct variant naive_threads;                         /* fast/threads.c */
-extern const struct variant gpu_thread_per_row, gpu_block_per_row; /* gpu/rows.cu */
-
-static const struct variant *const variants[] = {
-    &naive,
-    &gpu_thread_per_row,
-    &gpu_block_per_row,
-    &naive_simd,
-    &naive_threads,
-    NULL,
-};
+#define VARIANTS(V)                                              \
+    V(naive)                                                     \
+    V(gpu_thread_per_row) V(gpu_block_per_row) /* gpu/rows.cu */ \
+    V(naive_simd) V(naive_threads)             /* fast/ */
+VARIANT_LIST(variants, VARIANTS)
 
 void print_first_failing_scores(function_of_row *softmax_row); /* variants/overflow.c */
 

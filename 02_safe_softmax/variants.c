@@ -1,6 +1,6 @@
 /* variants.c: the variants of stage 2, and its program.  Their order in the list is that of `list`;
- * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
- * lines here. */
+ * of several that do a problem equally well, `run` takes the last.  A new variant is a file and its
+ * name here. */
 #include "harness.h"
 
 #include "stage.c"
@@ -22,28 +22,12 @@ const struct variant recompute = {
     .stores_scores = 1,
 };
 
-extern const struct variant reload;                     /* variants/reload.c */
-extern const struct variant log_recompute;              /* variants/logsoftmax.c */
-extern const struct variant safe_simd;                  /* fast/simd.c */
-extern const struct variant safe_overlapped;            /* fast/overlapped.c */
-extern const struct variant safe_threads;               /* fast/threads.c */
-extern const struct variant gpu_three_pass;             /* gpu/rows.cu */
-extern const struct variant gpu_four_kernels;           /* gpu/four_kernels.cu */
-extern const struct variant gpu_cub, gpu_cub_fused_exp; /* gpu/cub.cu */
-
-static const struct variant *const variants[] = {
-    &recompute,
-    &reload,
-    &log_recompute,
-    &gpu_four_kernels,
-    &gpu_cub,
-    &gpu_cub_fused_exp,
-    &gpu_three_pass,
-    &safe_simd,
-    &safe_overlapped,
-    &safe_threads,
-    NULL,
-};
+#define VARIANTS(V)                                                       \
+    V(recompute)                                                          \
+    V(reload) V(log_recompute)           /* variants/ */                  \
+    V(gpu_four_kernels) V(gpu_cub) V(gpu_cub_fused_exp) V(gpu_three_pass) \
+    V(safe_simd) V(safe_overlapped) V(safe_threads) /* fast/ */
+VARIANT_LIST(variants, VARIANTS)
 
 static const struct stage stage = {
     .number = 2,

@@ -1,6 +1,6 @@
 /* variants.c: the variants of stage 3, and its program.  Their order in the list is that of `list`;
- * of several that do a problem equally well, `run` takes the last.  A new variant is a file and two
- * lines here. */
+ * of several that do a problem equally well, `run` takes the last.  A new variant is a file and its
+ * name here. */
 #include "harness.h"
 
 #include "stage.c"
@@ -20,44 +20,15 @@ const struct variant online = {
     .by_head = {{OP_ATTENTION, attention_head}},
 };
 
-extern const struct variant online_simd;                    /* fast/simd.c */
-extern const struct variant online_streaming;               /* fast/streaming.c */
-extern const struct variant online_one_look;                /* fast/one_look.c */
-extern const struct variant online_threads;                 /* fast/threads.c */
-extern const struct variant gpu_online;                     /* gpu/rows.cu */
-extern const struct variant gpu_cub_monoid;                 /* gpu/cub_monoid.cu */
-extern const struct variant gpu_registers;                  /* gpu/one_pass/registers.cu */
-extern const struct variant gpu_spans;                      /* gpu/one_pass/spans.cu */
-extern const struct variant gpu_shared;                     /* gpu/one_pass/shared.cu */
-extern const struct variant gpu_cluster;                    /* gpu/one_pass/clusters.cu */
-extern const struct variant gpu_two_pass;                   /* gpu/one_pass/two_pass.cu */
-extern const struct variant gpu_one_pass;                   /* gpu/one_pass/one_pass.cu */
-extern const struct variant two_loops, online_normalised;   /* variants/attention.c */
-extern const struct variant mean_total, mean_product_first; /* variants/mean.c */
-extern const struct variant mean_weighted, mean_increment;  /* variants/mean.c */
-
-static const struct variant *const variants[] = {
-    &online,
-    &gpu_online,
-    &gpu_cub_monoid,
-    &gpu_spans,
-    &gpu_registers,
-    &gpu_shared,
-    &gpu_cluster,
-    &gpu_two_pass,
-    &gpu_one_pass,
-    &two_loops,
-    &online_normalised,
-    &mean_total,
-    &mean_product_first,
-    &mean_weighted,
-    &mean_increment,
-    &online_simd,
-    &online_streaming,
-    &online_one_look,
-    &online_threads,
-    NULL,
-};
+#define VARIANTS(V)                                                                \
+    V(online)                                                                      \
+    V(gpu_online) V(gpu_cub_monoid)                                                \
+    V(gpu_spans) V(gpu_registers) V(gpu_shared) V(gpu_cluster) /* gpu/one_pass/ */ \
+    V(gpu_two_pass) V(gpu_one_pass)                                                \
+    V(two_loops) V(online_normalised)              /* variants/attention.c */      \
+    V(mean_total) V(mean_product_first) V(mean_weighted) V(mean_increment)         \
+    V(online_simd) V(online_streaming) V(online_one_look) V(online_threads)
+VARIANT_LIST(variants, VARIANTS)
 
 static const struct stage stage = {
     .number = 3,

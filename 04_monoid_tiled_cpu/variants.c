@@ -1,6 +1,6 @@
 /* variants.c: the variants of stage 4, and its program.  Their order in the list is that
  * of `list`; of several that do a problem equally well, `run` takes the last.  A new
- * variant is a file and two lines here. */
+ * variant is a file and its name here. */
 #include <stdio.h>
 
 #include "cost.h"
@@ -22,52 +22,18 @@ static const struct variant fold = {
     .by_head = {{OP_ATTENTION, attention_head}},
 };
 
-extern const struct variant chunk, correct_once, tile, threads, simd;       /* rungs/ */
-extern const struct variant tiled_loops, tiled_microkernel;                  /* fast/tiled.c */
-extern const struct variant tiled_all_cores, tiled_widened;
-extern const struct variant gradient_all_cores;                              /* fast/gradient.c */
-extern const struct variant bf16_dot, bf16_amx;                              /* fast/bf16.c */
-extern const struct variant padded, masked_reads, one_hot, sinks;            /* variants/ */
-extern const struct variant scan_serial, scan_work_efficient, update_refold, update_tree;
-extern const struct variant form_split, form_lse, form_normalised, form_memory_efficient;
-extern const struct variant gradient_stored, gradient_recompute;
-extern const struct variant log_attention_two_passes, log_attention_streamed;
-extern const struct variant reduction_unfused, reduction_fused;
-
-static const struct variant *const variants[] = {
-    &fold,
-    &chunk,
-    &correct_once,
-    &padded,
-    &masked_reads,
-    &one_hot,
-    &sinks,
-    &scan_serial,
-    &scan_work_efficient,
-    &update_refold,
-    &update_tree,
-    &form_split,
-    &form_lse,
-    &form_normalised,
-    &form_memory_efficient,
-    &log_attention_two_passes,
-    &log_attention_streamed,
-    &reduction_unfused,
-    &reduction_fused,
-    &gradient_stored,
-    &gradient_recompute,
-    &tile,
-    &threads,
-    &simd,
-    &tiled_loops,
-    &tiled_microkernel,
-    &tiled_all_cores,
-    &tiled_widened,
-    &gradient_all_cores,
-    &bf16_dot,
-    &bf16_amx,
-    NULL,
-};
+#define VARIANTS(V)                                                         \
+    V(fold) V(chunk) V(correct_once)                                        \
+    V(padded) V(masked_reads) V(one_hot) V(sinks)   /* variants/ */         \
+    V(scan_serial) V(scan_work_efficient) V(update_refold) V(update_tree)   \
+    V(form_split) V(form_lse) V(form_normalised) V(form_memory_efficient)   \
+    V(log_attention_two_passes) V(log_attention_streamed)                   \
+    V(reduction_unfused) V(reduction_fused)                                 \
+    V(gradient_stored) V(gradient_recompute)                                \
+    V(tile) V(threads) V(simd)                      /* rungs/ */            \
+    V(tiled_loops) V(tiled_microkernel) V(tiled_all_cores) V(tiled_widened) \
+    V(gradient_all_cores) V(bf16_dot) V(bf16_amx)   /* fast/ */
+VARIANT_LIST(variants, VARIANTS)
 
 static void print_partial(const char *step, size_t j, const struct aggregate *x)
 {

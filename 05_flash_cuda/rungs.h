@@ -4,7 +4,8 @@
  *
  *   RUNG(name, type that it is measured in, expected gain, reason, counters to look at)
  *   BESIDE(name)  a kernel that is no rung.  `run` takes the last in the list that can do a
- *                 problem, so it stands before the rung that is faster where both can
+ *                 problem, so it stands before the rung that is faster where both can; those
+ *                 for few queries alone come last
  *   GRADIENT(name, the rungs that it is compared with, expected gain, reason)  a rung of the ladder of
  *                   the backward pass, backward/NN_name.cu.  Who includes this list for the forward
  *                   pass alone leaves the macro undefined */
@@ -54,6 +55,9 @@ BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",
      "small things, each of 1 to 4 % at some lengths; at d = 64 consumers that multiply one after another do not take exponentials at the same time",
      "tensor_pct issue_pct clock_ghz")
+BESIDE(invariant)
+BESIDE(split_kv)
+BESIDE(split_kv_f32)
 GRADIENT(gradient_atomics, "", "", "")
 GRADIENT(gradient_two_kernels, "gradient_atomics", "0.7 to 1",
          "seven products in place of five; no atomics")

@@ -14,14 +14,10 @@
 #define GRADIENT(name, ...) RUNG(name)
 #include "rungs.h"
 #undef RUNG
-extern "C" const struct variant invariant, split_kv, split_kv_f32;
 
 #define RUNG(name, ...) &name,
 static const struct variant *const variants[] = {
 #include "rungs.h"
-    &invariant,
-    &split_kv, /* last: they take only what they are meant for, few queries */
-    &split_kv_f32,
     NULL,
 };
 #undef RUNG

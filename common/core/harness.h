@@ -131,6 +131,13 @@ struct strategy {
     int reduces;   /* tree: the machine's own reduction, in any order; else merged by rank */
 };
 
+/* The array `name` of the variants that EACH(V) names, as V(one) V(two), which lie in other files. */
+#define VARIANT_LIST(name, EACH)                                                           \
+    EACH(DECLARE_VARIANT)                                                                  \
+    static const struct variant *const name[] = {EACH(ADDRESS_OF_VARIANT) NULL};
+#define DECLARE_VARIANT(one) extern const struct variant one;
+#define ADDRESS_OF_VARIANT(one) &one,
+
 struct stage {
     int number;                            /* 1 to 5 */
     const char *name;                      /* the directory: "03_online_softmax" */

@@ -27,18 +27,17 @@
 #define GRADIENT(name, ...) RUNG(name)
 #include "../../../05_flash_cuda/rungs.h"
 #undef RUNG
-DECLARE(invariant) DECLARE(split_kv) DECLARE(split_kv_f32)
-DECLARE(gpu_spans) DECLARE(gpu_registers) DECLARE(gpu_shared) DECLARE(gpu_cluster)
-DECLARE(gpu_two_pass) DECLARE(gpu_one_pass)
+#define SOFTMAX(V)                                                                         \
+    V(gpu_spans) V(gpu_registers) V(gpu_shared) V(gpu_cluster) V(gpu_two_pass) V(gpu_one_pass)
+SOFTMAX(DECLARE)
 
 #define RUNG(name, ...) &KERNEL(name),
 const struct variant *const backend_attention[] = {
 #include "../../../05_flash_cuda/rungs.h"
-    &KERNEL(invariant), &KERNEL(split_kv), &KERNEL(split_kv_f32)};
+};
 #undef RUNG
-const struct variant *const backend_softmax[] = {
-    &KERNEL(gpu_spans), &KERNEL(gpu_registers), &KERNEL(gpu_shared), &KERNEL(gpu_cluster),
-    &KERNEL(gpu_two_pass), &KERNEL(gpu_one_pass)};
+#define KERNEL_AT(name) &KERNEL(name),
+const struct variant *const backend_softmax[] = {SOFTMAX(KERNEL_AT)};
 const size_t n_backend_attention = sizeof backend_attention / sizeof *backend_attention;
 const size_t n_backend_softmax = sizeof backend_softmax / sizeof *backend_softmax;
 

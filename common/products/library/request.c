@@ -17,11 +17,10 @@
 enum { ALIGNMENT = 1024 };
 
 /* The CPU's kernels: stage 4.  The last that supports a problem is taken. */
-extern const struct variant tiled_loops, tiled_microkernel, tiled_all_cores, tiled_widened,
-    bf16_dot, bf16_amx, gradient_all_cores;
-static const struct variant *const on_cpu[] = {
-    &tiled_loops, &tiled_microkernel, &tiled_all_cores, &tiled_widened, &bf16_dot, &bf16_amx,
-    &gradient_all_cores};
+#define CPU_KERNELS(V)                                                      \
+    V(tiled_loops) V(tiled_microkernel) V(tiled_all_cores) V(tiled_widened) \
+    V(bf16_dot) V(bf16_amx) V(gradient_all_cores)
+VARIANT_LIST(on_cpu, CPU_KERNELS)
 
 int request_is_empty(const struct request *r)
 {
@@ -41,7 +40,7 @@ int is_optional(const struct problem *p, enum array i)
 /* The kernels of the operation on the device, *n of them. */
 static const struct variant *const *kernels_of(const struct request *r, size_t *n)
 {
-    *n = sizeof on_cpu / sizeof *on_cpu;
+    *n = sizeof on_cpu / sizeof *on_cpu - 1;
     if (!r->on_gpu) return on_cpu;
     *n = on_heads(&r->given) ? n_backend_attention : n_backend_softmax;
     return on_heads(&r->given) ? backend_attention : backend_softmax;
