@@ -1,6 +1,7 @@
 """class_of_100.py CSV [STUDENTS]: a made-up class (students.py), graded twice: as it is; and again in other company,
 the hostile ones by themselves and the honest ones by themselves.  A line of CSV with the seconds of the first, and
-whether everybody has the same marks each time and no more than they deserve."""
+whether everybody has the same marks each time and no more than they deserve.  The line of this machine is replaced.
+A student is printed as soon as graded; who is stopped begins again."""
 import csv
 import datetime
 import json
@@ -20,7 +21,7 @@ from source import parts_of
 def graded(folder, out):
     begin = time.monotonic()
     subprocess.run([sys.executable, ROOT / "common/products/course/grade.py", "--submissions", folder, "--out", out,
-                    *tool_words(TOOLS)], check=True, stdout=subprocess.DEVNULL)
+                    *tool_words(TOOLS)], check=True)
     students = json.loads((out / "grades.json").read_text(encoding="utf-8"))["students"]
     return {who: {x: y["marks"] for x, y in one["exercises"].items()} for who, one in students.items()}, \
         round(time.monotonic() - begin)
@@ -39,13 +40,21 @@ def undeserved(marks):
                 yield f"{who}: {x} {y} of {points}"
 
 
-def machine():
-    """The processor, the cores and the GPU, as in times.csv."""
-    gpu = subprocess.run("nvidia-smi --query-gpu=name --format=csv,noheader", shell=True, capture_output=True, text=True,
-                         check=False).stdout.strip()
+def write_lines(path, columns, lines):
+    """Machine, these columns, date and commit; the lines of this machine are replaced."""
+    def said(*words):
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    gpu = said("sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader")
     model = next((x.split(": ")[1] for x in pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
                   if x.startswith("model name")), "?")
-    return f"{model}; {len(os.sched_getaffinity(0))} cores; {gpu or 'no GPU'}"
+    machine = f"{model}; {len(os.sched_getaffinity(0))} cores; {gpu or 'no GPU'}"
+    old = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))[1:] if path.exists() else []
+    ends = datetime.date.today(), said("git", "rev-parse", "--short=10", "HEAD") or "?"
+    beside = path.with_suffix(".new")
+    with open(beside, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([
+            ["machine", *columns, "date", "commit"], *(x for x in old if x[0] != machine), *([machine, *x, *ends] for x in lines)])
+    beside.rename(path)
 
 
 def main():
@@ -53,6 +62,7 @@ def main():
         place = pathlib.Path(place)
         write_class(place / "class", int(sys.argv[2]) if len(sys.argv) > 2 else 100)
         first, seconds = graded(place / "class", place / "first")
+        print(f"{seconds} seconds; now in other company", flush=True)
         hostile = [x for x in first if x.rsplit("_", 1)[0] in HOSTILE]
         (place / "apart").mkdir()
         for who in hostile: (place / "class" / who).rename(place / "apart" / who)
@@ -61,16 +71,8 @@ def main():
     print("\n".join(wrong))
     print("other marks the second time:", [f"{who}: {x} {first[who][x]} and {second[who][x]}" for who in changed
                                            for x in first[who] if first[who][x] != second[who][x]])
-    new = not pathlib.Path(sys.argv[1]).exists()
-    with open(sys.argv[1], "a", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        if new:
-            table.writerow(["machine", "students", "hostile", "files", "seconds", "other marks again",
-                            "undeserved marks", "date", "commit"])
-        table.writerow([machine(), len(first), len(hostile), sum(len(x) for x in first.values()), seconds, len(changed),
-                        len(wrong), datetime.date.today(),
-                        subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True,
-                                       text=True, check=True).stdout.strip()])
+    write_lines(pathlib.Path(sys.argv[1]), ["students", "hostile", "files", "seconds", "other marks again", "undeserved marks"], [
+        [len(first), len(hostile), sum(len(x) for x in first.values()), seconds, len(changed), len(wrong)]])
     return bool(wrong or changed)
 
 

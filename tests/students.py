@@ -98,6 +98,12 @@ MISTAKES = {
     "ranks_unequal": ("zigzag", "return which ? 2 * ranks - 1 - rank : rank", "return 2 * rank + which", "few"),
 }
 
+# Right, but slow: what the shares of a ceiling must tell apart.
+SLOW = {x: MISTAKES[x][:3] for x in ("slow_sums", "bank_conflicts", "lanes_load_rows", "each_warp_loads")} | {
+    "one_sum_for_each_key": ("a4_tiled", """    for (size_t d = 0; d < head_dim; d++)
+        for (size_t j = 0; j < Bc; j++) s[j] =""", """    for (size_t j = 0; j < Bc; j++)
+        for (size_t d = 0; d < head_dim; d++) s[j] =""")}
+
 # What is put in the place of online_step.c: (text, a part of what the grader says).
 TOP = "".join(f"#include <{x}.h>\n" for x in "errno fcntl pthread signal stdio stdlib string sys/mman sys/socket sys/stat "
               "sys/syscall time unistd".split()) + '#include "course/exercise.h"\n'

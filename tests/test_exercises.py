@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from helpers import ROOT, SANITIZED, run
+from helpers import ROOT, SANITIZED, lines_of, run
 from students import (ANSWER, DOORS, EXERCISES, HONEST, HOSTILE, MISTAKES, TOOLS, TOP, handed_out, mistaken, solution,
                       tool_words)
 
@@ -153,7 +153,7 @@ def test_compiler_names_the_line_of_the_student(judge):
     assert "implicit declaration of function" in found.why and "arived" in found.why
 
 
-@pytest.mark.parametrize("what,fails", [("slow", ["gpu_speed_10"]), ("wrong", ["gpu", "gpu_speed_5", "gpu_speed_10"])])
+@pytest.mark.parametrize("what,fails", [("slow", ["gpu_speed_13"]), ("wrong", ["gpu", "gpu_speed_5", "gpu_speed_13"])])
 def test_what_a_gpu_answers_is_compared_and_its_share_counts(judge, monkeypatch, what, fails):
     """A GPU of our own making: the judge hands it inputs, and no answers."""
     def answers(source, q, k, v, causal, splits, shared, scale):
@@ -172,7 +172,7 @@ def test_what_a_gpu_answers_is_compared_and_its_share_counts(judge, monkeypatch,
     monkeypatch.setattr(judge, "on_gpu", answers)
     found = verdict(judge, "a5_fused", solution("a5_fused"))
     assert [x for x, right in found.families().items() if not right] == fails
-    assert what == "wrong" or found.shares == {"gpu_speed_5": 7, "gpu_speed_10": 7}
+    assert what == "wrong" or found.shares == {"gpu_speed_5": 7, "gpu_speed_13": 7}
     monkeypatch.setattr(judge, "nvcc", "")
     found = verdict(judge, "a5_fused", solution("a5_fused"))
     assert found.right and "gpu" not in found.families() and "on the CPU alone" in found.notes[0]
@@ -190,8 +190,19 @@ def test_nvcc_compiles_kernels_in_the_jail_and_a_gpu_that_fails_is_that_students
                 'extern "C" __global__ void merge', "static void head_of_all(void) {}\nextern \"C\" __global__ void merge"))):
         found = verdict(judge, "a5_fused", text)
         said[name] = next(str(wrong) for case, wrong in found.failed if case.on_gpu)
-        assert [x for x, right in found.families().items() if not right] == ["gpu", "gpu_speed_5", "gpu_speed_10"]
+        assert [x for x, right in found.families().items() if not right] == ["gpu", "gpu_speed_5", "gpu_speed_13"]
     assert said["right"].startswith("on the GPU: ") and "does not compile: a5_fused.cu(" in said["host"], said
+
+
+def test_shares_asked_for_lie_between_slow_files_and_solutions_and_pages_say_them():
+    asked = {x: problems_of(EXERCISES[x]).__globals__["PERCENT"] for x in ("a4_tiled", "a5_fused")}
+    for row in lines_of(ROOT / "notes/results/course/shares.csv"):
+        share, most = float(row["percent of the ceiling"]), asked[row["assignment"]][-1]
+        assert share >= 1.2 * most if row["file"] == "solution" else share < most, row
+    page = (ROOT / "notes/instructor.md").read_text(encoding="utf-8")
+    for name, percents in asked.items():
+        words = f"{', '.join(map(str, percents[:-1]))} and {percents[-1]} percent"
+        assert words in EXERCISES[name].text and words in page
 
 
 def functions_of(text):

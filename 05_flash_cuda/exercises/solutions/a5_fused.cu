@@ -13,7 +13,7 @@
  * neighbouring elements), turns of the 32 banks (1 for each access), shared memory (20 KiB, so that four blocks
  * fit on a multiprocessor).  The kernel runs with its threads in three orders: a missing barrier shows.
  * Where this machine has a GPU and nvcc, the judge also launches your two kernels there, with fresh numbers each time:
- * they must be right (gpu) and reach 5 and 10 percent (gpu_speed) of the multiply-adds that this GPU can do when each reads
+ * they must be right (gpu) and reach 5 and 13 percent (gpu_speed) of the multiply-adds that this GPU can do when each reads
  * one operand from shared memory.  A T4, an A100 and an H100 read as much for each of theirs: 32 floats a cycle.
  * Then profile one of stage 5's rungs by ncu, and say in your work log which of the four counts it shows.
  *

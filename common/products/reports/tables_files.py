@@ -1,6 +1,8 @@
 """tables_files.py: tables of single files: several machines, serving, and any file as it stands."""
 import math
+import pathlib
 import re
+import sys
 
 from registry import table
 from results import each, middle_run, read_lines
@@ -13,6 +15,20 @@ def file(data, name):
     lines = data.file(f"{name}.csv", read_lines)
     header = [re.sub("_us$", ", µs", cell).replace("_", " ") for cell in lines.columns]
     return "", markdown(header, lines.values.tolist()), []
+
+
+@table("exercises-(practice|assignments)")
+def exercises(_, kind):
+    """The exercises of the course, as the heads of their solutions have them."""
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "course"))
+    from source import exercises as all_of_them
+    found = [x for x in all_of_them() if (x.kind == "assignment") == (kind == "assignments")]
+    hours = sum(float(x.time.split()[0]) / (60 if "minute" in x.time else 1) for x in found)
+    words, uses = ("assignments", ["includes"]) if kind == "assignments" else ("exercises", [])
+    return f"{len(found)} {words}, {sum(x.points for x in found)} points, about {hours:.0f} hours:", markdown(
+        ["session", "file", "points", "time at home", "task", *uses],
+        [[str(x.number), f"`{x.name}`", str(x.points), x.time, x.title, *[", ".join(f"`{y}`" for y in x.uses)] * len(uses)]
+         for x in found]), []
 
 
 # --- Several GPUs, several processes ---
