@@ -27,7 +27,7 @@ static const struct variant fold = {
     V(padded) V(masked_reads) V(one_hot) V(sinks)   /* variants/ */         \
     V(scan_serial) V(scan_work_efficient) V(update_refold) V(update_tree)   \
     V(form_split) V(form_lse) V(form_normalised) V(form_memory_efficient)   \
-    V(log_attention_two_passes) V(log_attention_streamed)                   \
+    V(eight_bits) V(log_attention_two_passes) V(log_attention_streamed)     \
     V(reduction_unfused) V(reduction_fused)                                 \
     V(gradient_stored) V(gradient_recompute)                                \
     V(tile) V(threads) V(simd)                      /* rungs/ */            \

@@ -1,10 +1,8 @@
 /* test_eight_bits.c: numbers in 8 bits: their conversion at every value and rounding boundary, scales,
  * and what is accepted of attention on them. */
 #include "attention_problem.h"
-#include "problem/choice.h"
-#include "problem/dtype.h"
-#include "problem/quantise.h"
-#include "vector/eight_bits.h"
+#include "../04_monoid_tiled_cpu/variants/eight_bits.c"
+#include "problem/host_memory.h"
 
 /* The e4m3 of the non-negative code u < 0x7f, by its definition. */
 static double value(unsigned u)
@@ -80,4 +78,81 @@ Test(eight_bits, scales_are_of_a_batch_and_key_head)
     p.dtype = INT8;
     amax_scales(&p, &a, ARRAY_Q, q, scales);
     for (int i = 0; i < 4; i++) cr_expect(scales[i] == want_q[i] / 127, "%d: %g", i, (double)scales[i]);
+}
+
+/* ---- What is accepted. ---- */
+
+static float truncated(float x)
+{
+    uint8_t b = float_to_e4m3(x);
+    return e4m3_to_float(b) > x ? e4m3_to_float((uint8_t)(b - 1)) : e4m3_to_float(b);
+}
+
+enum fault { RIGHT, LOST_KEY, NO_Q_SCALE, NO_K_SCALE, NO_V_SCALE, OTHER_K_SCALE, OTHER_V_SCALE, CUT_OFF,
+             SMALL_WEIGHTS, ONE_SUM, ONE_SUM_A_TILE };
+
+#define HEADS {2, 4, 2, 20, 300, 64, 64}
+#define LONG_ROW {1, 1, 1, 1, 16384, 8, 8}
+static const struct trial {
+    struct shape shape;
+    enum recipe recipe;
+    float scores; /* times those of the recipe */
+    enum fault fault;
+} trials[] = {
+    {HEADS, ZERO_Q, 1, LOST_KEY},           {HEADS, MARKERS, 1, LOST_KEY},
+    {HEADS, RANDOM, 1, NO_Q_SCALE},         {HEADS, RANDOM, 1, NO_K_SCALE},
+    {HEADS, RANDOM, 1, NO_V_SCALE},         {HEADS, RANDOM, 1, OTHER_K_SCALE},
+    {HEADS, RANDOM, 1, OTHER_V_SCALE},      {{1, 1, 1, 8, 2000, 16, 16}, BELOW_STEP, 1, CUT_OFF},
+    {LONG_ROW, OUTLIER, 0.36f, SMALL_WEIGHTS}, {LONG_ROW, ZERO_Q, 1, ONE_SUM}};
+
+/* Is the variant accepted with this fault, on the trial's inputs?  In a long row all values are
+ * positive. */
+static int accepted(const struct trial *trial, enum dtype dtype, enum fault fault)
+{
+    struct problem p = problem_of(OP_ATTENTION, trial->shape, 0, 0);
+    struct inputs *in = inputs_of(p, trial->recipe, dtype);
+    int positive = p.seqlen_k > 10000;
+    in->problem.scale *= trial->scores;
+    for (size_t e = 0; positive && e < array_count(&in->problem, ARRAY_V); e++)
+        dtypes[dtype].store((void *)in->arrays.v, e, fabsf(dtypes[dtype].load(in->arrays.v, e)));
+    struct standard *standard = standard_new(&in->problem, &in->arrays);
+    struct outputs out = outputs_new(&in->problem);
+    struct arrays a = in->arrays;
+    float *bias = xcalloc(p.seqlen_q * p.seqlen_k, sizeof *bias), rotated[16];
+    const float *scales = fault == OTHER_K_SCALE ? a.k_scale : a.v_scale;
+    size_t n = p.batch * p.heads_kv;
+    for (size_t i = 0; i < n; i++) rotated[i] = scales[(i + 1) % n];
+    way = (struct way){.largest = 256, .weight = weight_in_e4m3, .tiles = 1};
+    if (fault == LOST_KEY) {
+        in->problem.has_bias = 1, a.bias = bias;
+        for (size_t i = 0; i < p.seqlen_q; i++) bias[i * p.seqlen_k + p.seqlen_k / 2] = -INFINITY;
+    }
+    if (fault == NO_Q_SCALE) a.q_scale = NULL;
+    if (fault == NO_K_SCALE) a.k_scale = NULL;
+    if (fault == NO_V_SCALE) a.v_scale = NULL;
+    if (fault == OTHER_K_SCALE) a.k_scale = rotated;
+    if (fault == OTHER_V_SCALE) a.v_scale = rotated;
+    if (fault == CUT_OFF) way.weight = truncated;
+    if (fault == SMALL_WEIGHTS) way.largest = 1;
+    if (fault == ONE_SUM) way.bits_of_o = 13, way.tiles = 1 << 30;
+    if (fault == ONE_SUM_A_TILE) way.bits_of_s = dtype == E4M3 ? 13 : 0, way.bits_of_o = 13;
+    outputs_bind(&out, &a);
+    run_variant(&eight_bits, &in->problem, &a);
+    int ok = compare(standard, &out).ok;
+    in->problem.has_bias = 0;
+    free(bias), outputs_free(&out), standard_free(standard), inputs_free(in);
+    return ok;
+}
+
+/* Each fault on an input that shows it, and the honest variant on the same. */
+Test(eight_bits, faults_are_rejected)
+{
+    for (int t = E4M3; t <= INT8; t++)
+        for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+            const struct trial *trial = &trials[i];
+            enum dtype dtype = (enum dtype)t;
+            cr_expect(accepted(trial, dtype, RIGHT), "type %d, trial %zu", t, i);
+            cr_expect(accepted(trial, dtype, ONE_SUM_A_TILE), "type %d, trial %zu", t, i);
+            cr_expect(!accepted(trial, dtype, trial->fault), "type %d, trial %zu: not seen", t, i);
+        }
 }

@@ -25,7 +25,8 @@ COMMON_O := $(COMMON_C:%.c=$(BUILD)/obj/%.o) \
 # The lesson, stage.c, is no object of its own: variants.c beside it includes it.
 LESSONS := $(wildcard $(STAGES:%=%/stage.c))
 
-sources = $(filter-out $(LESSONS),$(call sources_of,$(1),$(2)))
+# errors.c is a program of its own: make eight_bits.
+sources = $(filter-out $(LESSONS) %/errors.c,$(call sources_of,$(1),$(2)))
 # The objects with a program's main.
 MAINS := $(foreach m,stage variants,%/$(m).o %/$(m).cpu.o)
 twins_of = $(foreach f,$(filter-out %/variants.cu,$(call sources,$(1),.cu)),\

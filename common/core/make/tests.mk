@@ -4,7 +4,7 @@
 #   PROBLEMS    random problems for each stage, drawn from SEED
 #   BUG         the planted bugs to try; all unless given
 #   QUICK       1 tries each bug on the one case that is known to catch it, and records nothing
-.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery smallest syntax
+.PHONY: test test-long tests-built sanitize machines fuzz sanitized differential gallery smallest eight_bits syntax
 
 TEST_O = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/test_*.c tests/test_*.cc)))
 # Nobody waits for a test's own code, but for its compiler: -O1 halves that.
@@ -75,6 +75,15 @@ smallest: $(BUILD)/smallest
 	$(Q)$(BUILD)/smallest > $(RESULTS)/planted/smallest.csv
 	$(Q){ git log -1 --format='commit: %h, %cs'; $(CC) --version | head -n 1; uname -m; } \
 	    > $(RESULTS)/planted/smallest.machine.txt
+
+# What attention in 8 bits errs by, idea by idea (notes/eight_bits.md).
+EIGHT_BITS = $(BUILD)/obj/04_monoid_tiled_cpu/variants
+$(BUILD)/eight_bits: $(EIGHT_BITS)/errors.o $(EIGHT_BITS)/eight_bits.o $(COMMON_O)
+	$(call says,link ,$@)
+	$(link)
+eight_bits: $(BUILD)/eight_bits
+	@mkdir -p $(RESULTS)/eight_bits
+	$(Q)$(BUILD)/eight_bits > $(RESULTS)/eight_bits/errors.csv
 
 # Problems drawn at random, every variant against the reference.
 PROBLEMS ?= 2000

@@ -150,6 +150,8 @@ static int is_candidate(const struct run *run, const struct entry *e,
 {
     if (e->unavailable[0] || !variant_does(e->v, c->problem.op)) return 0;
     if (!(e->v->types & TYPE(dtype))) return 0;
+    /* of an aside on the CPU: its reference takes longer than itself */
+    if (dtype_size(dtype) == 1 && e->v->device == ON_CPU && !c->quick && !run->opt->only_case) return 0;
     if (c->problem.cache && !(e->v->supports & WITH_EIGHT_BITS)) return 0;
     if (c->only_gpu && e->v->device != ON_GPU && !e->v->least_arch && !run->opt->only_case) return 0;
     if (e->v->device != GPU_ON_CPU || c->executed || run->opt->only_case) return 1;

@@ -1,0 +1,187 @@
+/* eight_bits.c: attention whose q, k and v are codes of 8 bits, each with a scale, as a GPU's tensor cores
+ * compute it: products are exact, sums may have few bits, and weights are rounded to e4m3.
+ *
+ *     s_ij = scale q_scale k_scale (q_i . k_j)          of codes, e4m3 or int8
+ *     l_i  = sum_j exp(s_ij - m)                        of weights that are not rounded
+ *     o_i  = v_scale sum_j e4m3(256 exp(s_ij - m)) v_j / (256 l_i)
+ *
+ * 256 because e4m3 ends at 448, and begins at 2^-9: smaller weights would be lost
+ * (FlashAttention-3, Shah et al. 2024, does the same).
+ *
+ * A sum of few bits (SageAttention2, Zhang et al. 2024, measured 13 fraction bits on sm_89 and sm_90): 32
+ * products and the sum so far are cut off, toward 0, at the last bit of the largest of them, and
+ * then added.  A sum that is much larger than what is added to it stops growing.  So after some
+ * tiles the sum is added to another one, in float: partial results merge. */
+#include "eight_bits.h"
+
+#include "cost.h"
+#include "problem/dtype.h"
+#include "problem/quantise.h"
+#include "vector/eight_bits.h"
+
+enum { AT_ONCE = 32 };
+
+/* sum + a . b (n <= 32) with so many fraction bits. */
+static float add_cut_off(float sum, const float *a, const float *b, size_t n, int bits)
+{
+    float most = fabsf(sum);
+    for (size_t t = 0; t < n; t++) most = fabsf(a[t] * b[t]) > most ? fabsf(a[t] * b[t]) : most;
+    uint32_t exponent = f32_bits(most) & 0x7f800000u, last = (uint32_t)bits << 23;
+    if (exponent <= last || exponent == 0x7f800000u) /* nothing to cut off, or no number */
+        last = exponent = 0;
+    float unit = f32_from_bits(exponent - last), per_unit = 1 / unit;
+    if (!exponent) {
+        for (size_t t = 0; t < n; t++) sum += a[t] * b[t];
+        return sum;
+    }
+    int32_t units = (int32_t)(sum * per_unit);
+    for (size_t t = 0; t < n; t++) units += (int32_t)(a[t] * b[t] * per_unit);
+    return f32_from_bits(f32_bits((float)units * unit) & (~0u << (23 - bits)));
+}
+
+/* sum + a . b */
+static float add_products(float sum, const float *a, const float *b, size_t n, int bits)
+{
+    if (bits == 0)
+#pragma omp simd reduction(+ : sum)
+        for (size_t t = 0; t < n; t++) sum += a[t] * b[t];
+    for (size_t t = 0; bits && t < n; t += AT_ONCE)
+        sum = add_cut_off(sum, a + t, b + t, n - t < AT_ONCE ? n - t : AT_ONCE, bits);
+    return sum;
+}
+
+/* What is known of a query after some tiles. */
+struct state {
+    float m, l, *o, *part; /* o (head_dim_v) in float; part (head_dim_v) in few bits, not yet in o */
+};
+
+static void rescale(struct state *x, size_t dv, float m_new)
+{
+    float factor = x->m == -INFINITY ? 0 : expf(x->m - m_new);
+    if (m_new == x->m) return;
+    for (size_t c = 0; c < dv; c++) x->o[c] *= factor, x->part[c] *= factor;
+    x->l *= factor, x->m = m_new;
+}
+
+/* part += p V over n keys from j on, of which hidden ones have s = -INFINITY.
+ *   v (dv, TILE_KEYS): V by columns */
+static void push_tile(struct state *x, const struct head *h, const struct way *way, float *s, size_t j,
+                      size_t n, float *v)
+{
+    size_t dv = h->head_dim_v;
+    for (size_t t = 0; t < n; t++) {
+        int hidden = s[t] == -INFINITY;
+        const float *v_t = v_row(h, j + t);
+        float weight = hidden ? 0 : expf(s[t] - x->m);
+        x->l += weight;
+        s[t] = way->weight(way->largest * weight);
+        for (size_t c = 0; way->bits_of_o && c < dv; c++) v[c * TILE_KEYS + t] = hidden ? 0 : v_t[c];
+        for (size_t c = 0; !way->bits_of_o && !hidden && c < dv; c++) x->part[c] += s[t] * v_t[c];
+    }
+    for (size_t c = 0; way->bits_of_o && c < dv; c++)
+        x->part[c] = add_products(x->part[c], s, v + c * TILE_KEYS, n, way->bits_of_o);
+}
+
+static void attention_row(const struct head *h, const struct way *way, size_t i, float *tile)
+{
+    size_t dv = h->head_dim_v, keys = visible(h, i);
+    struct state x = {.m = -INFINITY, .o = o_row(h, i), .part = tile + dv * TILE_KEYS};
+    float s[TILE_KEYS];
+    for (size_t c = 0; c < dv; c++) x.o[c] = x.part[c] = 0;
+    for (size_t j = 0; j < keys; j += TILE_KEYS) {
+        size_t n = keys - j < TILE_KEYS ? keys - j : TILE_KEYS;
+        float m_new = x.m;
+        for (size_t t = 0; t < n; t++) {
+            float bias = bias_of(h, i, j + t);
+            s[t] = bias == -INFINITY ? bias : bias + h->scale * add_products(
+                0, q_row(h, i), k_row(h, j + t), h->head_dim, way->bits_of_s);
+            if (s[t] > m_new || isnan(s[t])) m_new = s[t];
+        }
+        rescale(&x, dv, m_new);
+        if (m_new != -INFINITY) push_tile(&x, h, way, s, j, n, tile);
+        int merge = (j / TILE_KEYS + 1) % way->tiles == 0 || j + n == keys;
+        for (size_t c = 0; merge && c < dv; c++) x.o[c] += x.part[c], x.part[c] = 0;
+    }
+    for (size_t c = 0; c < dv; c++) x.o[c] = x.l == 0 ? 0 : x.o[c] / (way->largest * x.l);
+    h->lse[i] = x.m + logf(x.l);
+}
+
+void attention_of_codes(const struct head *h, const struct way *way, float *tile)
+{
+    for (size_t i = 0; i < h->seqlen_q; i++) attention_row(h, way, i, tile);
+}
+
+float weight_in_e4m3(float x) { return e4m3_to_float(float_to_e4m3(x)); }
+
+void smooth_keys(float *k, size_t n, size_t d)
+{
+    for (size_t c = 0; c < d; c++) {
+        double mean = 0;
+        for (size_t j = 0; j < n; j++) mean += k[j * d + c];
+        for (size_t j = 0; j < n; j++) k[j * d + c] -= (float)(mean / (double)n);
+    }
+}
+
+/* The product with H in log2 d steps, each of sums and differences of pairs. */
+void rotate_rows(float *x, size_t n, size_t d)
+{
+    for (size_t i = 0; i < n; i++, x += d) {
+        for (size_t apart = 1; apart < d; apart *= 2)
+            for (size_t c = 0; c < d; c++) {
+                float a = x[c], b = x[c ^ apart];
+                if (c & apart) continue;
+                x[c] = a + b, x[c ^ apart] = a - b;
+            }
+        for (size_t c = 0; c < d; c++) x[c] /= sqrtf((float)d);
+    }
+}
+
+/* ---- The variant. ---- */
+
+/* A head of q, k and v as floats, o, and attention_of_codes()'s tile. */
+static size_t floats_of_a_head(const struct problem *p)
+{
+    size_t d = p->head_dim, dv = p->head_dim_v;
+    return p->seqlen_q * (d + dv) + p->seqlen_k * (d + dv) + dv * (TILE_KEYS + 1);
+}
+
+static size_t workspace(const struct problem *p) { return floats_of_a_head(p) * sizeof(float); }
+
+static float scale_of(const float *scales, size_t kv) { return scales ? scales[kv] : 1; }
+
+static const float *widened(enum dtype type, const void *array, size_t first, size_t n, float **room)
+{
+    float *x = *room;
+    for (size_t e = 0; e < n; e++) x[e] = dtypes[type].load(array, first + e);
+    *room += n;
+    return x;
+}
+
+static struct way way = {.largest = 256, .weight = weight_in_e4m3, .tiles = 1};
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    for (size_t bh = 0; bh < n_heads(p); bh++) {
+        struct head h = head_of(p, a, bh);
+        size_t b = bh / p->heads_q, kv = b * p->heads_kv + bh % p->heads_q * p->heads_kv / p->heads_q;
+        size_t of_q = p->seqlen_q * p->head_dim, of_k = p->seqlen_k * p->head_dim;
+        size_t of_v = p->seqlen_k * p->head_dim_v, of_o = p->seqlen_q * p->head_dim_v;
+        float *room = a->workspace, v_scale = scale_of(a->v_scale, kv);
+        h.q = widened(p->dtype, a->q, bh * of_q, of_q, &room);
+        h.k = widened(k_dtype(p), a->k, kv * of_k, of_k, &room);
+        h.v = widened(v_dtype(p), a->v, kv * of_v, of_v, &room);
+        h.o = room;
+        h.scale *= scale_of(a->q_scale, kv) * scale_of(a->k_scale, kv);
+        attention_of_codes(&h, &way, room + of_o);
+        for (size_t e = 0; e < of_o; e++) dtypes[o_dtype(p)].store(a->o, bh * of_o + e, h.o[e] * v_scale);
+    }
+}
+
+const struct variant eight_bits = {
+    .name = "eight_bits",
+    .idea = "weights in e4m3, sums in float",
+    .group = IN_ASIDES, .types = TYPE(E4M3) | TYPE(INT8), .supports = BASIC_FEATURES | WITH_EIGHT_BITS,
+    .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
+    .workspace = workspace, .cost = fold_cost,
+    .does = {{OP_ATTENTION, attention}},
+};
