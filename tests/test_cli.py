@@ -32,7 +32,7 @@ def test_list_is_one_line_a_variant(number):
     variants = [line for line in result.out.splitlines() if not line.startswith("# ")]
     assert variants
     for line in variants:
-        assert re.match("[a-z]", line) and re.search("f32|f16", line) and "..." not in line
+        assert re.match("[a-z]", line) and re.search("f32|f16|e4m3|int8", line) and "..." not in line
 
 
 def test_f32_is_computed_in_16_bits_only_where_nothing_else_was_asked_for():
