@@ -180,7 +180,8 @@ static void attention(const struct problem *p, const struct arrays *a)
 const struct variant eight_bits = {
     .name = "eight_bits",
     .idea = "weights in e4m3, sums in float",
-    .group = IN_ASIDES, .types = TYPE(E4M3) | TYPE(INT8), .supports = BASIC_FEATURES | WITH_EIGHT_BITS,
+    .group = IN_EIGHT_BITS, .types = TYPE(E4M3) | TYPE(INT8),
+    .supports = BASIC_FEATURES | WITH_EIGHT_BITS,
     .max_score = INFINITY, .masked_rows = 1, .isolates_v = 1,
     .workspace = workspace, .cost = fold_cost,
     .does = {{OP_ATTENTION, attention}},

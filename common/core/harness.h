@@ -46,6 +46,7 @@ enum group {
     IN_PORTABLE, /* portable/: rungs for any GPU */
     IN_HOPPER,   /* hopper/: rungs for sm_90a */
     IN_SPLIT_KV, /* split_kv/: for few queries */
+    IN_EIGHT_BITS, /* q, k and v in 8 bits */
     IN_BACKWARD, /* backward/: the gradients */
     N_GROUPS
 };
