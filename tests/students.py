@@ -51,6 +51,7 @@ MISTAKES = {
                         "{ int r = e % n, c = e / n; k[r * (a.d + 1) + c] = a.k[(j_0 + r) * a.d + c]; }", "coalesced"),
     "each_warp_loads": ("a5_fused", "for (int e = threadIdx.x; e < n * a.d; e += WARPS * 32)",
                         "for (int e = lane; e < n * a.d; e += 32)", "loaded_once"),
+    "loads_behind_the_count": ("a5_fused", "= a.k[j_0 * a.d + e]", "= a.k.p[j_0 * a.d + e]", "loaded_once"),
     "no_second_barrier": ("a5_fused", "        __syncthreads(); /* the tile is complete */\n", "", "random"),
     "splits_overwrite": ("a5_fused", "t < a.splits; t++) {", "t < 1; t++) {", "splits"),
     "barrier_missing_before_overwrite": (

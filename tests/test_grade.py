@@ -225,6 +225,7 @@ def test_assignment_is_judged_with_the_students_own_earlier_files(place):
             hand_in(who, name="a1_naive.c", text=solution("a1_naive").replace(old, new))
     grade("class", ex="a2_safe")
     assert why("right", "a2_safe") == (40, "right") and why("wrong", "a2_safe")[0] <= 20
+    assert "it includes a1_naive.c" in pathlib.Path("marks/feedback/wrong.txt").read_text(encoding="utf-8")
     assert why("none", "a2_safe")[0] == 0 and "a1_naive.c: No such file" in why("none", "a2_safe")[1]
 
 

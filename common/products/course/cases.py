@@ -225,31 +225,29 @@ def head(recipe, rng, size, causal):
     return q, k, v, bias, int(causal), scale
 
 
+def problem(make, recipes, sizes, draw):
+    """For each recipe and each of its sizes make(family, what is drawn, rng)."""
+    def cases(rng):
+        for recipe in recipes:
+            for i, size in enumerate(sizes(recipe == "random", lambda *limits: int(rng.integers(*limits)))):
+                yield make(recipe, *draw(recipe, rng, size, i), rng)
+    return cases
+
+
 def of_rows(make, recipes, lengths=None):
-    """A problem: for each recipe and length make(family, x, rng)."""
-    def cases(rng):
-        for recipe in recipes:
-            for n in (lengths or (LENGTHS if recipe == "random" else OTHER)) + [int(rng.integers(2, 150))]:
-                yield make(recipe, scores(recipe, rng, n), rng)
-    return cases
+    return problem(make, recipes, lambda is_random, drawn: [*(lengths or (LENGTHS if is_random else OTHER)), drawn(2, 150)],
+                   lambda recipe, rng, n, _: [scores(recipe, rng, n)])
 
 
-def of_keys(make, recipes=KEYS):  # pylint: disable=dangerous-default-value
-    def cases(rng):
-        for recipe in recipes:
-            for n in (LENGTHS[:-1] if recipe == "random" else [5, 40]) + [int(rng.integers(2, 90))]:
-                yield make(recipe, *keys(recipe, rng, n, int(rng.integers(1, 20))), rng)
-    return cases
+def of_keys(make, recipes=tuple(KEYS)):
+    return problem(make, recipes, lambda is_random, drawn: [*(LENGTHS[:-1] if is_random else [5, 40]), drawn(2, 90)],
+                   lambda recipe, rng, n, _: keys(recipe, rng, n, int(rng.integers(1, 20))))
 
 
-def of_heads(make, recipes=HEADS, sizes=SIZES):  # pylint: disable=dangerous-default-value
-    def cases(rng):
-        for recipe in recipes:
-            drawn = sorted(int(x) for x in rng.integers(1, 30, 2))
-            of_recipe = (sizes if recipe == "random" else OTHER_SIZES) + [(*drawn, *map(int, rng.integers(1, 24, 2)))]
-            for i, size in enumerate(of_recipe):
-                yield make(recipe, head(recipe, rng, size, i % 2 == 1), rng)
-    return cases
+def of_heads(make, recipes=tuple(HEADS), sizes=tuple(SIZES)):
+    return problem(make, recipes, lambda is_random, drawn: [
+        *(sizes if is_random else OTHER_SIZES), (*sorted([drawn(1, 30), drawn(1, 30)]), drawn(1, 24), drawn(1, 24))],
+                   lambda recipe, rng, size, i: [head(recipe, rng, size, i % 2 == 1)])
 
 
 def head_call(q, k, v, bias, causal, scale):

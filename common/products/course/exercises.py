@@ -18,35 +18,25 @@ def of(stage, name):
     return chosen([name] if name else [], found)
 
 
-def report(verdict):
-    """Prints what a student wants to know."""
-    lines = [f"passed: all {len(verdict.results)} cases"]
-    if not verdict.right:
-        why, more = verdict.in_words()
-        lines = [f"FAILED: {why}", *more]
-    lines += verdict.notes + [f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items()]
-    print("   " + "\n       ".join(lines), flush=True)
-
-
-def run(options, stage, name):
+def run(options, found):
     """make exercise: every file is judged; one that fails stops no other."""
     from judge import Judge, judging
-    right, of_stage = 0, of(stage, name)
+    right = 0
     with judging(Judge, options) as judge:
-        for exercise in of_stage:
-            exercise.start()
-            print(f"== {exercise.file.relative_to(ROOT)}: {exercise.title} "
-                  f"({exercise.points} points)", flush=True)
-            data = exercise.file.read_bytes()
-            if data.decode(errors="replace") == exercise.skeleton():
+        for x in found:
+            x.start()
+            print(f"== {x.file.relative_to(ROOT)}: {x.title} ({x.points} points)", flush=True)
+            data = x.file.read_bytes()
+            if data.decode(errors="replace") == x.skeleton():
                 print("   not begun: it is still the skeleton", flush=True)
-            verdict = judge.verdict(exercise, data, 0, parts_of(
-                exercise, lambda x: x.start() or x.file.read_bytes()))
-            report(verdict)
+            verdict = judge.verdict(x, data, 0, parts_of(x, lambda part: part.start() or part.file.read_bytes()))
+            why, more = verdict.in_words()
+            head = f"passed: all {len(verdict.results)} cases" if verdict.right else f"FAILED: {why}"
+            shares = [f"{family}: {share:.1f} % of the ceiling" for family, share in verdict.shares.items()]
+            print("   " + "\n       ".join([head, *more, *verdict.notes, *shares]), flush=True)
             right += verdict.right
-    print(f"right: {right} of {len(of_stage)}{' of ' + stage if stage else ''}"
-          + ("" if right == len(of_stage) else "; edit what failed and repeat the command"))
-    return 0 if right == len(of_stage) else 1
+    print(f"right: {right} of {len(found)}" + ("" if right == len(found) else "; edit what failed and repeat the command"))
+    return right != len(found)
 
 
 def hint(build, exercise):
@@ -83,7 +73,7 @@ def main():
             fail(f"hint: which exercise?  make hint {first.number} EX={first.name}")
         hint(options.build, of(options.which, options.ex)[0])
     else:
-        return run(options, options.which, options.ex)
+        return run(options, of(options.which, options.ex))
     return 0
 
 

@@ -90,11 +90,9 @@ class Grader(Judge):
 
     def mark_of(self, exercise, data, seed, parts=None):
         verdict = self.verdict(exercise, data, seed, parts)
-        if verdict.right:
-            return {"marks": exercise.points, "why": "right", "details": verdict.notes}
         why, lines = verdict.in_words()
-        mark = {"marks": 0, "why": why, "details": verdict.notes + lines}
-        if not verdict.why:
+        mark = {"marks": exercise.points * verdict.right, "why": why, "details": verdict.notes + lines}
+        if not verdict.why and not verdict.right:
             if not self.verdict(exercise, exercise.solution().encode(), seed).right:
                 raise RuntimeError("the solution is not right on these cases either")
             mark["marks"] = self.weighed(exercise, verdict)
@@ -127,18 +125,13 @@ def jobs_here(place):
     return max(1, min(len(os.sched_getaffinity(0)), room // ROOM, memory // MEMORY))
 
 
-_work = None  # of a process that marks; it inherits it
-
-
-def remember(work):
-    global _work  # pylint: disable=global-statement
-    _work = work
+working = {}  # "work": what the processes that mark inherit
 
 
 def attempt(key):
     """work(key), or why there is no mark: (the kind of failure, words)."""
     try:
-        return "done", _work(key)
+        return "done", working["work"](key)
     except (Shortage, MemoryError, OSError) as error:
         return "shortage", str(error) or "no memory"
     except SystemExit as ended:  # a signal: the pool would take it for a result, and go on
@@ -149,8 +142,8 @@ def attempt(key):
 
 def in_processes(work, keys, at_once):
     """Yields (key, kind, result) as they end.  Nothing of them outlives this."""
-    with concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork"), remember,
-                                                (work,)) as pool:
+    working["work"] = work
+    with concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
         try:
             jobs = {pool.submit(attempt, key): key for key in keys}
             for job in concurrent.futures.as_completed(jobs):

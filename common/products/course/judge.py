@@ -70,6 +70,8 @@ class Verdict:
 
     def in_words(self):
         """Why it is not right, in a line, and the lines behind it."""
+        if self.right:
+            return "right", []
         if self.why:
             return self.why, self.log[:12]
         case, wrong = min(self.failed, key=lambda x: (x[1].why == "not run", x[0].size))
@@ -152,6 +154,8 @@ class Judge:
             rng = np.random.default_rng([seed, zlib.crc32(exercise.name.encode())])
             with np.errstate(all="ignore"):
                 self.run(verdict, list(problems_of(exercise)(rng)), folder, exercise)
+            if exercise.uses and not verdict.right:
+                verdict.notes.append(f"it includes {' and '.join(f'{x}.c' for x in exercise.uses)}: right by themselves?")
             if data == exercise.solution().encode():
                 with contextlib.suppress(OSError):  # another process was first
                     folder.rename(kept)

@@ -60,7 +60,7 @@ static long n_pieces(void)
     return n;
 }
 
-/* Turns of the banks for each access of a warp, on average: 1 without conflicts. */
+/* Turns of the banks for each access of a warp, on average: 1 without conflicts, 0 without accesses. */
 static float turns(void)
 {
     long n = 0;
@@ -69,7 +69,7 @@ static float turns(void)
         for (size_t word : x.second) most = std::max(most, ++of_bank[word % 32]);
         n += most;
     }
-    return words.empty() ? 1 : (float)n / (float)words.size();
+    return words.empty() ? 0 : (float)n / (float)words.size();
 }
 } // namespace counted
 
