@@ -118,6 +118,19 @@ def test_kinks_of_the_sum_of_distances_are_the_data():
     assert s[1:-1][np.diff(f, 2) != 0].tolist() == x
 
 
+def test_continuations_find_every_element():
+    """They move the median to any element, and the mean past any: the number above it jumps there."""
+    x = [-3, -1, 2, 5, 7]
+    assert [np.median(x + [y] * k) for y, ks in ((-99, (4, 2)), (99, (0, 2, 4))) for k in ks] == x
+    n, mean = len(x), np.mean(x)
+    for s in (x_j + e for x_j in x for e in (-0.25, 0.25)):
+        y = mean + (2 * n + 1) / (n + 1) * (s - mean)  # n + 1 copies move the mean to s
+        whole = np.array(x + [y] * (n + 1))
+        above = (whole > whole.mean()).sum()
+        assert above >= n + 1 if y > mean else above <= n
+        assert abs(whole.mean() - s) < 1e-12 and above - (n + 1) * (y > mean) == sum(v > s for v in x)
+
+
 def test_number_of_maxima_fuses():
     """State (m, c), although the statistic is compared with each element."""
     for x in ([3, 5, 5, 1, 5, 2], [7], [2, 2, 2], [1, 2, 3, 3], [-1, 4, -1, 4, 0]):
