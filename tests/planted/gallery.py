@@ -9,8 +9,8 @@ of check --quick; where the CPU takes minutes for one of the others).  Beside it
 what a naive check would have said: |got - want| > 1e-2 on normal random input, which NaN passes,
 without masks and with a causal square.
 
-The copy starts with the objects that BUILD already has.  Writes stories.csv into BUILD/gallery or
---results; of named bugs the lines are replaced.  --quick runs only the case that the committed
+The copy starts with the objects that BUILD already has.  Each verdict replaces its line of
+stories.csv in BUILD/gallery or --results at once.  --quick runs only the case that the committed
 stories.csv names, and writes nothing.
 Exit status: 0 every bug was caught as meant; 1 one survived, or the sound program failed; 2 a
 patch does not apply or does not compile."""
@@ -194,15 +194,15 @@ def main():
     tree = helpers.BUILD / "gallery/tree"
     copy_tree(tree)
     print(f"gallery: {len(bugs)} bugs; building the sound programs", flush=True)
-    new = {}
+    path, new = out / "stories.csv", {}
+    record = read_record(path) if path.exists() else {}
     for target in dict.fromkeys(bug.target for bug in bugs):
         here = [bug for bug in bugs if bug.target == target]
         check_sound(tree, here, cases)
-        new |= {bug.name: plant(tree, bug, cases) for bug in here}
-    if not options.quick:
-        path = out / "stories.csv"
-        old = read_record(path) if options.bug and path.exists() else {}
-        write_results(path, old | new, every)
+        for bug in here:
+            new[bug.name] = plant(tree, bug, cases)
+            if not options.quick:
+                write_results(path, record | new, every)
     survived = [name for name, row in new.items() if not row[MEANT]]
     blind = sum(row["naive check"] == "passes" for row in new.values())
     print(f"{len(bugs) - len(survived)} bugs caught, {len(survived)} not" +
