@@ -78,10 +78,11 @@ def test_dropout_is_the_definitions(monkeypatch, name, rows):
     arrays = [*leaves, mask]
     if name == "bias":
         leaves.append(mask.requires_grad_())
-    keep = torch.zeros(2, 4, 6, 6)
+    keep, seeds = torch.zeros(2, 4, 6, 6), torch.Generator().manual_seed(5)
     for i in range(0, 6, rows):
         seen = i + rows if causal else 6
-        keep[:, :, i:i + rows, :seen] = dot_product._keep((2, 4, rows, seen), 0.3, 5 + i, "cpu")
+        keep[:, :, i:i + rows, :seen] = dot_product._keep(
+            (2, 4, rows, seen), 0.3, int(torch.randint(1 << 62, (), generator=seeds)), "cpu")
     s = leaves[0] @ leaves[1].transpose(-1, -2) / 8**0.5
     if causal:
         s = s.masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf)
@@ -101,6 +102,20 @@ def test_dropout_follows_pytorchs_seed_and_drops_what_it_says():
     assert torch.equal(*results[:2]) and not torch.equal(*results[1:])
     assert abs(results[0].mean().item() - 1) < 0.02
     assert not OURS(q, k, v, dropout_p=1.0).any()
+    for seed in (-1, 2.5, "1"):
+        with pytest.raises(five_steps.FiveStepsError, match="seed is"):
+            OURS(q, k, v, dropout_p=0.25, seed=seed)
+
+
+def test_neighbouring_seeds_drop_other_weights_in_every_block(monkeypatch):
+    """Blocks drew from seed + i: row i of step t was row 0 of step t + i.  Seeds up to 2^200 are seeds."""
+    from five_steps import dot_product
+    monkeypatch.setattr(dot_product, "BLOCK", 64 * 64)  # a block has one row
+    q, k, v = torch.zeros(8, 8, 8, 8), torch.zeros(8, 8, 64, 8), torch.eye(64).expand(8, 8, 64, 64)
+    kept = [OURS(q, k, v, dropout_p=0.5, seed=seed) > 0 for seed in (7, 8, 2 ** 200)]
+    rows = [row[:, :, i].flatten() for row in kept for i in range(8)]
+    agreement = [(a == b).float().mean().item() for n, a in enumerate(rows) for b in rows[:n]]
+    assert max(agreement) < 0.6, "4096 weights, kept or dropped by fair coins"
 
 
 @pytest.mark.parametrize("words, given", [

@@ -3,7 +3,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from .arrays import FiveStepsError, kind_of
-from .options import real
+from .options import real, whole
 from .torch_operations import attention as compute
 
 BLOCK = 1 << 24  # scores that are dropped at once
@@ -57,6 +57,7 @@ def dropped(q, k, v, mask, right, scale, p, seed=None):
     far behind its own key a query sees; None: no limit."""
     if seed is None:
         seed = int(torch.randint(1 << 62, ()))  # torch.manual_seed() repeats it
+    seeds = torch.Generator().manual_seed(whole("seed", seed, 0) % 2 ** 63)  # of blocks: of neighbours unlike
     n, keys = q.shape[-2], k.shape[-2]
     block = max(1, BLOCK // max(1, q.shape[0] * q.shape[1] * keys))
     parts = []
@@ -69,7 +70,7 @@ def dropped(q, k, v, mask, right, scale, p, seed=None):
             own = own[..., :limit] if mask.shape[-1] > 1 else own
         score = scale, None if right is None else (-1, max(behind, 0))
         parts.append(checkpoint(_dropped_rows, q[..., i:end, :], k[..., :limit, :], v[..., :limit, :], own,
-                                score, p, seed + i, use_reentrant=False, preserve_rng_state=False))
+                                score, p, int(torch.randint(1 << 62, (), generator=seeds)), use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, -2) if parts else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
