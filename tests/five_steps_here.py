@@ -22,7 +22,7 @@ except ImportError:
 WITH_TORCH = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 KINDS = ["numpy", pytest.param("torch", marks=WITH_TORCH)]
 EVERYWHERE = KINDS + ["cuda"] * (torch is not None and torch.cuda.is_available())
-TYPES = {"f4": 2e-5, "f2": 4e-3, "bf16": 3e-2}  # and the error that is allowed
+TYPES = {"f4": 2e-6, "f2": 1e-3, "bf16": 1e-2}  # and the error that is allowed
 KINDS_AND_TYPES = [("numpy", "f4"), ("numpy", "f2")] + [  # NumPy has no bfloat16
     pytest.param(kind, dtype, marks=WITH_TORCH) for kind in ["torch"] + EVERYWHERE[2:] for dtype in TYPES]
 

@@ -43,8 +43,8 @@ def test_every_option_in_every_type_and_layout(kind, dtype, options, layout):
 def test_two_and_three_dimensions(kind):
     q, k, v = problem(2, 2)
     want, _ = helpers.attention(q, k, v)
-    compare(call(kind, "attention", q[0], k[0], v[0]), want[0], 2e-5)
-    compare(call(kind, "attention", q[0, 0], k[0, 0], v[0, 0]), want[0, 0], 2e-5)
+    compare(call(kind, "attention", q[0], k[0], v[0]), want[0], 2e-6)
+    compare(call(kind, "attention", q[0, 0], k[0, 0], v[0, 0]), want[0, 0], 2e-6)
 
 
 @everywhere
@@ -83,7 +83,7 @@ def test_a_bias_is_broadcast(kind, shape, form):
     for b in range(2):
         for h in range(4):
             o, lse = helpers.attention(q[b, h], k[b, h // 2], v[b, h // 2], bias=full[b, h])
-            compare(one[0][b, h], o, 2e-5)
+            compare(one[0][b, h], o, 2e-6)
             compare(one[1][b, h], lse, 2e-5, what="lse")
 
 
@@ -147,7 +147,7 @@ def test_a_large_view_reads_its_one_row_only():
     """33 million elements, of which 128 exist."""
     k = one_row((8, 8, 4096, 128))
     got = five_steps.attention(normal(8, 8, 1, 128), k, k)
-    compare(got, np.broadcast_to(k[0, 0, 0], got.shape), 1e-3)
+    compare(got, np.broadcast_to(k[0, 0, 0], got.shape), 2e-5)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
@@ -176,7 +176,7 @@ def test_out_is_written(kind):
     out = room[:, :, 0].swapaxes(1, 2)
     got = five_steps.attention(*(given(kind, a) for a in (q, k, v)), out=out)
     assert got is out
-    compare(np.asarray(out), want, 2e-5)
+    compare(np.asarray(out), want, 2e-6)
     assert (np.asarray(room[:, :, 1]) == 7).all()
 
 
@@ -265,7 +265,7 @@ def test_merged_halves_are_the_whole(kind):
              for s in (slice(0, 4), slice(4, 10))]
     parts = [a.astype("f4") for part in parts for a in part]
     for got, want in zip(call(kind, "merge", *parts), helpers.attention(q, k, v)):
-        compare(got, want, 2e-5)
+        compare(got, want, 2e-6)
     unit = np.full_like(parts[0], np.nan), np.full_like(parts[1], -np.inf)
     compare(call(kind, "merge", *unit, *parts[2:])[0], parts[2], 0)
 

@@ -78,7 +78,7 @@ def test_a_pool_that_is_huge_is_not_copied():
     pool = np.lib.stride_tricks.as_strided(normal(2, 16, 64).astype("f2"), (1 << 20, 2, 16, 64),
                                            (0, 2048, 128, 2))
     got = five_steps.decode(normal(1, 2, 64).astype("f2"), pool, pool, np.array([[7]]), 1)
-    compare(got[0], pool[7, :, 0], 1e-3)
+    compare(got[0], pool[7, :, 0], 5e-4)
 
 
 @kinds

@@ -133,8 +133,8 @@ def test_a_call_that_looks_like_an_earlier_one():
             options = {"scale": scale, "window": window, "bias": bias}
             want, want_lse = helpers.attention(q, k, v, **options | {"scale": value, "bias": bias.numpy()})
             o, lse = five_steps.attention(q, k, v, return_lse=True, **options)
-            compare(o, want, 2e-5)
-            compare(lse, want_lse, 2e-5)
+            compare(o, want, 2e-6)
+            compare(lse, want_lse, 2e-6)
             assert torch.equal(o, five_steps.attention(q, k, v, **options))
 
 
@@ -172,7 +172,7 @@ def test_rows_that_no_gpu_takes_are_copied(monkeypatch):
     monkeypatch.setattr(five_steps.arrays.Torch, "strides", staticmethod(of_a_gpu))
     rows, one = torch.randn(2, 9, 4, 6), torch.randn(6).expand(2, 4, 9, 6)
     for q, k in ((rows.transpose(1, 2), one), (one, rows.transpose(1, 2)), (one, one)):
-        compare(five_steps.attention(q, k, k), helpers.attention(q.numpy(), k.numpy(), k.numpy())[0], 2e-5)
+        compare(five_steps.attention(q, k, k), helpers.attention(q.numpy(), k.numpy(), k.numpy())[0], 2e-6)
 
 
 def test_autocast_is_honoured():
