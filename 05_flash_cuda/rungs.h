@@ -58,6 +58,7 @@ RUNG(tuned, BF16, "1.02; d = 64 1.05",
 BESIDE(invariant)
 BESIDE(split_kv)
 BESIDE(split_kv_f32)
+BESIDE(split_kv_cache)
 GRADIENT(gradient_atomics, "", "", "")
 GRADIENT(gradient_two_kernels, "gradient_atomics", "0.7 to 1",
          "seven products in place of five; no atomics")

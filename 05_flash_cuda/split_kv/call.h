@@ -27,6 +27,7 @@ struct call {
     int lse_rows;       /* rows of a head in lse */
     float softcap;      /* 0: none */
     const float *sinks; /* [heads_q], or NULL */
+    const float *k_scale, *v_scale; /* [batch, heads_kv], or NULL: 1 */
 };
 
 /* The call as a kernel knows it.  PLAIN: what a plain call does not have is a constant, so the
@@ -182,16 +183,18 @@ static struct call call_of(const struct problem *p, const struct arrays *a)
     c.lse_rows = (int)stored_queries(p);
     c.softcap = p->softcap;
     c.sinks = p->has_sinks ? a->sinks : NULL;
+    c.k_scale = a->k_scale, c.v_scale = a->v_scale;
     return c;
 }
 
-/* Whether rows of 16-bit numbers are a multiple of 16 bytes apart. */
-[[maybe_unused]] static bool copies_of_16_bytes(const struct problem *p)
+/* Whether rows are a multiple of 16 bytes apart: those of k and v have `bytes` a number, q's have 2. */
+[[maybe_unused]] static bool copies_of_16_bytes(const struct problem *p, size_t bytes = 2)
 {
-    const struct strides all[] = {p->q_strides, p->k_strides, p->v_strides, p->o_strides};
+    const struct strides q_o[] = {p->q_strides, p->o_strides}, k_v[] = {p->k_strides, p->v_strides};
     size_t any = 0;
-    for (const struct strides &s : all) any |= s.batch | s.head | s.row;
-    return any % 8 == 0;
+    for (const struct strides &s : q_o) any |= 2 * (s.batch | s.head | s.row);
+    for (const struct strides &s : k_v) any |= bytes * (s.batch | s.head | s.row);
+    return any % 16 == 0;
 }
 
 /* Rows of o and lse, of all heads. */

@@ -85,9 +85,9 @@ template <enum dtype T, int D>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     few_queries_kernel(const struct attention x, const struct call call, const struct parts parts)
 {
-    constexpr int SLOTS = buffer<D>::SLOTS;
+    constexpr int SLOTS = buffer<T, D>::SLOTS;
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
-    auto *slots = (&dynamic_shared<struct buffer<D>>())[warp].slot;
+    auto *slots = (&dynamic_shared<struct buffer<T, D>>())[warp].slot;
     const struct head_group g = group_of(call, x, blockIdx.x);
     const int leaf = blockIdx.y * FEW_WARPS + warp;
     if (row0 >= g.n_rows || leaf >= parts.n) return;
@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
 #pragma unroll 2
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
     uint32_t q[D / 16][4];
-    load_q<D>(q, x, call, g, row0);
+    load_q<T, D>(q, x, call, g, row0);
     struct state<D> f;
     clear(f);
     int slot = 0;
@@ -124,7 +124,7 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     for (; j0 < end; j0 += KEYS) {
         float s[KEYS / 8][4];
         multiply_qk<T, D>(s, q, next(0));
-        scale_and_mask(s, x, call, g, row0, j0, end, open);
+        scale_and_mask(s, x, call, g, row0, j0, end, open, x.scale);
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));
     }
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
     int j0 = seen.first / STAGE * STAGE, stage = 0;
     for (int i = 0; i < STAGES - 1; i++) start(j0 + i * STAGE, i);
     uint32_t q[D / 16][4];
-    load_q<D>(q, x, call, g, row0);
+    load_q<T, D>(q, x, call, g, row0);
     struct state<D> f, total;
     clear(f), clear(total);
     for (; j0 < seen.end; j0 += STAGE) {
@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
             if (j + KEYS <= own.some.first || j >= own.some.end) continue;
             float s[KEYS / 8][4];
             multiply_qk<T, D>(s, q, stages[stage].tile[i]);
-            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all);
+            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all, x.scale);
             softmax_step<D>(f, s);
             add_pv<T, D>(f.o, s, stages[stage].tile[MANY_WARPS / 2 + i]);
         }
@@ -270,7 +270,7 @@ static void launch_both(const struct problem *p, const struct arrays *a)
     parts.o = (float *)(parts.ml + parts.n * parts.all_rows);
     launch_blocks(few_queries_kernel<T, D>,
                   dim3(groups, (parts.n + FEW_WARPS - 1) / FEW_WARPS, (rows + ROWS - 1) / ROWS),
-                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<D>), p, a, parts);
+                  32 * FEW_WARPS, FEW_WARPS * sizeof(struct buffer<T, D>), p, a, parts);
     launch_blocks(merge_leaves_kernel<T>, dim3((unsigned)parts.all_rows), MERGE_THREADS, 0, p, a,
                   parts);
 }

@@ -8,28 +8,35 @@
 
 constexpr int KEYS = 16;
 
-/* Where piece `piece` (8 columns) of row `row` lies in a slot: rung 3's swizzle. */
+/* Where piece `piece` (16 bytes) of row `row` lies in a slot, in units of 16 bits: rung 3's swizzle. */
 static __forceinline__ __device__ int place_of(int row, int piece)
 {
     return (piece / 8 * KEYS + row) * 64 + (piece % 8 ^ row % 8) * 8;
 }
 
+/* The same in rows of BYTES.  Of 64 bytes, row j has row j + 8 beside it. */
+template <int BYTES> static __forceinline__ __device__ int place_in_slot(int row, int piece)
+{
+    return BYTES == 64 ? place_of(row % 8, piece + row / 8 * 4) : place_of(row, piece);
+}
+
 /* Starts the warp's copy of KEYS rows.
  *   slot (KEYS, D) swizzled   from (n_rows, n_columns); what lies beyond becomes zero
  *   stride  from row to row */
-template <int D>
+template <int D, class ELEMENT>
 static __forceinline__ __device__ void start_copy(const uint16_t *slot,
-                                                  const uint16_t *from, int n_rows,
+                                                  const ELEMENT *from, int n_rows,
                                                   int n_columns, unsigned stride)
 {
-    constexpr int PIECES = D / 8, AT_ONCE = 32 / PIECES; /* rows that the lanes copy at once */
+    constexpr int BYTES = D * (int)sizeof(ELEMENT), COLUMNS = 16 / sizeof(ELEMENT); /* of a piece */
+    constexpr int PIECES = BYTES / 16, AT_ONCE = 32 / PIECES; /* rows that the lanes copy at once */
     const unsigned lane = threadIdx.x % 32, piece = lane % PIECES;
-    from += (size_t)(lane / PIECES) * stride + 8 * piece;
+    from += (size_t)(lane / PIECES) * stride + COLUMNS * piece;
 #pragma unroll
     for (int i = 0; i < KEYS; i += AT_ONCE) {
         int row = lane / PIECES + i;
-        copy_16_bytes(address_of(slot + place_of(row, piece)), from,
-                      row < n_rows && 8 * (int)piece < n_columns);
+        copy_16_bytes(address_of(slot + place_in_slot<BYTES>(row, piece)), from,
+                      row < n_rows && COLUMNS * (int)piece < n_columns);
         from += (size_t)AT_ONCE * stride;
     }
 }

@@ -16,19 +16,20 @@
  *     (split_kv.h)
  *
  * A part without keys has m = -inf and counts for nothing.  bfloat16 and float16;
- * head_dim and head_dim_v multiples of 8 up to 256; at most 64 queries for a key head. */
+ * head_dim and head_dim_v multiples of 8 up to 256; at most 64 queries for a key head.
+ * A kernel for keys and values of 8 bits differs in where a lane finds columns (codes.h). */
 #include "split_kv.h"
-#include "split_kv/slot.h"
+#include "split_kv/codes.h"
 
 constexpr int ROWS = 16, MOST_ROWS = 64;
 
 /* What a warp has in shared memory: a circular buffer of slots, item 2 t being tile t of K, item
- * 2 t + 1 tile t of V, 24 KB whatever D; later its state. */
-template <int D> struct buffer {
-    static constexpr int SLOTS = 768 / D;
-    static constexpr int PANELS = (D + 63) / 64;
+ * 2 t + 1 tile t of V, 24 KB whatever D and KV; later its state. */
+template <enum dtype KV, int D> struct buffer {
+    using element = std::conditional_t<IS_CODE<KV>, uint8_t, uint16_t>;
+    static constexpr int SLOTS = 1536 / sizeof(element) / D;
     union {
-        alignas(128) uint16_t slot[SLOTS][PANELS * KEYS * 64];
+        alignas(128) uint16_t slot[SLOTS][KEYS * D * sizeof(element) / 2];
         float o[ROWS][D + 4];
     };
     float m[ROWS], l[ROWS];
@@ -40,7 +41,7 @@ template <int D> struct state {
 
 /* The queries of a tile, rows row0 ... of the group, as A fragments; what lies beyond its rows
  * and columns is zeros. */
-template <int D>
+template <enum dtype KV, int D>
 static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
                                               const struct attention &x,
                                               const struct call &call, const struct head_group &g,
@@ -54,7 +55,7 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
     for (int d = 0; d < D / 16; d++)
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            int column = 16 * d + 8 * (r / 2) + 2 * (threadIdx.x % 4);
+            int column = column_of_q<KV>(d, r);
             a[d][r] = 0;
             if (first + 8 * (r % 2) < g.n_rows && column < x.head_dim)
                 a[d][r] = *(const uint32_t *)(q[r % 2] + column);
@@ -63,15 +64,16 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
 
 /* s = capped scale s + bias, -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
- *   open  the keys that all rows see */
+ *   open  the keys that all rows see      scale  with that of the keys */
 static __forceinline__ __device__ void
 scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
-               const struct head_group &g, int row0, int j0, int end, struct key_range32 open)
+               const struct head_group &g, int row0, int j0, int end, struct key_range32 open,
+               float scale)
 {
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], x.scale); /* never fused */
+        for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], scale); /* never fused */
     if (call.softcap > 0.0f) cap_scores(s, call.softcap);
     if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
 #pragma unroll
@@ -125,9 +127,11 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
         }
 }
 
-/* Puts the warp's state where all warps find it, relative to the block's maximum. */
-template <int D, int WARPS>
-static __forceinline__ __device__ void publish(struct buffer<D> *buffers, struct state<D> &f)
+/* Puts the warp's state where all warps find it, relative to the block's maximum.
+ *   v_scale  that of the values */
+template <enum dtype KV, int D, int WARPS>
+static __forceinline__ __device__ void publish(struct buffer<KV, D> *buffers, struct state<D> &f,
+                                               float v_scale)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane % 4 == 0)
@@ -140,10 +144,13 @@ static __forceinline__ __device__ void publish(struct buffer<D> *buffers, struct
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 1);
         f.l[r] += __shfl_xor_sync(~0u, f.l[r], 2);
         if (lane % 4 == 0) buffers[warp].l[row] = factor * f.l[r];
+        factor *= v_scale;
 #pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(float2 *)&buffers[warp].o[row][8 * n + 2 * (lane % 4)] =
-                make_float2(factor * f.o[n][2 * r], factor * f.o[n][2 * r + 1]);
+        for (int n = 0; n < D / 8; n += 2)
+            store_row_of_o<KV>(
+                buffers[warp].o[row], n,
+                make_float2(factor * f.o[n][2 * r], factor * f.o[n][2 * r + 1]),
+                make_float2(factor * f.o[n + 1][2 * r], factor * f.o[n + 1][2 * r + 1]));
     }
 }
 
@@ -151,22 +158,24 @@ static __forceinline__ __device__ void publish(struct buffer<D> *buffers, struct
  * its queries.  The buffer: while item i is computed, items up to i + SLOTS - 1 are
  * under way; the newest of them takes the slot of item i - 1, which all lanes have
  * read. */
-template <enum dtype T, int D, int WARPS, bool PLAIN>
+template <enum dtype T, enum dtype KV, int D, int WARPS, bool PLAIN>
 static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     split_kv_kernel(const struct attention x, const struct call given,
                     const struct parts parts)
 {
     const struct call call = known_call<PLAIN>(given);
-    constexpr int SLOTS = buffer<D>::SLOTS;
+    using buffer = struct buffer<KV, D>;
+    using element = typename buffer::element;
+    constexpr int SLOTS = buffer::SLOTS;
     dependents_may_start(); /* merge_parts_kernel: it waits for the end of this kernel */
-    struct buffer<D> *buffers = &dynamic_shared<struct buffer<D>>(); /* one for each warp */
+    buffer *buffers = &dynamic_shared<buffer>(); /* one for each warp */
     const int warp = threadIdx.x / 32, row0 = blockIdx.z * ROWS;
     const struct head_group g = group_of(call, x, blockIdx.x);
     if (row0 >= g.n_rows) return; /* a shorter sequence than others */
     const struct key_range32 seen = some_row_sees(g.seq.mask, 0, g.seq.seqlen_q);
     const struct key_range32 open = all_rows_see(g.seq.mask, 0, g.seq.seqlen_q);
-    const uint16_t *k = first_key(call, g, x.k, call.k);
-    const uint16_t *v = first_key(call, g, x.v, call.v);
+    const element *k = first_key(call, g, (const element *)x.k, call.k);
+    const element *v = first_key(call, g, (const element *)x.v, call.v);
     const int begin = seen.first / KEYS * KEYS + blockIdx.y * parts.keys;
     const int end = min(seen.end, begin + parts.keys);
     int j0 = begin + warp * KEYS; /* first key of this warp's tile, in one page */
@@ -180,7 +189,7 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
             next_place = place_of_key(call, g, j + WARPS * KEYS, end);
         }
         const struct steps &s = item % 2 ? call.v : call.k;
-        const uint16_t *from =
+        const element *from =
             (item % 2 ? v : k) + place.page * s.batch + (ptrdiff_t)place.row * s.row;
         start_copy<D>(buffers[warp].slot[slot], from, end - j,
                       item % 2 ? x.head_dim_v : x.head_dim, s.row);
@@ -189,8 +198,11 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
 #pragma unroll 2 /* K and V: longer code takes longer to fetch than to run */
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
+    const bool has_k_scale = IS_CODE<KV> && call.k_scale, has_v_scale = IS_CODE<KV> && call.v_scale;
+    const float scale = has_k_scale ? x.scale * call.k_scale[blockIdx.x] : x.scale;
+    const float v_scale = has_v_scale ? call.v_scale[blockIdx.x] : 1.0f;
     uint32_t q[D / 16][4];
-    load_q<D>(q, x, call, g, row0);
+    load_q<KV, D>(q, x, call, g, row0);
     struct state<D> f = {};
     f.m[0] = f.m[1] = -INFINITY;
 
@@ -205,38 +217,41 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     };
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
-        multiply_qk<T, D>(s, q, next(0));
-        scale_and_mask(s, x, call, g, row0, j0, end, open);
+        if constexpr (IS_CODE<KV>) multiply_qk_codes<T, KV, D>(s, q, next(0));
+        else multiply_qk<T, D>(s, q, next(0));
+        scale_and_mask(s, x, call, g, row0, j0, end, open, scale);
         softmax_step<D>(f, s);
-        add_pv<T, D>(f.o, s, next(1));
+        if constexpr (IS_CODE<KV>) add_pv_codes<T, KV, D>(f.o, s, next(1));
+        else add_pv<T, D>(f.o, s, next(1));
     }
     copies_wait<0>();
-    publish<D, WARPS>(buffers, f);
+    publish<KV, D, WARPS>(buffers, f, v_scale);
     merge_warps<T, WARPS>(buffers, x, call, parts, g, row0, min(ROWS, g.n_rows - row0));
 }
 
 [[maybe_unused]] static struct parts plan(const struct problem *p)
 {
-    static_assert(sizeof(struct buffer<64>) == sizeof(struct buffer<256>), "as for any D");
-    return parts_of(p, ROWS, MOST_WARPS * sizeof(struct buffer<128>));
+    static_assert(sizeof(struct buffer<F16, 64>) == sizeof(struct buffer<E4M3, 256>), "as for any");
+    return parts_of(p, ROWS, MOST_WARPS * sizeof(struct buffer<F16, 128>));
 }
 
-/* Launches the kernel for inputs of type T and the merge that writes type RESULT. */
-template <enum dtype T, int D, bool PLAIN, enum dtype RESULT>
+/* Launches the kernel for queries of type T, keys and values of type KV, and the merge that writes
+ * type RESULT. */
+template <enum dtype T, enum dtype KV, int D, bool PLAIN, enum dtype RESULT>
 static void launch(struct parts parts, const struct problem *p, const struct arrays *a)
 {
-    launch_parts<RESULT>(parts.warps == MOST_WARPS ? split_kv_kernel<T, D, MOST_WARPS, PLAIN>
-                                                   : split_kv_kernel<T, D, 4, PLAIN>,
-                         parts.warps * sizeof(struct buffer<D>), ROWS, parts, p, a);
+    launch_parts<RESULT>(parts.warps == MOST_WARPS ? split_kv_kernel<T, KV, D, MOST_WARPS, PLAIN>
+                                                   : split_kv_kernel<T, KV, D, 4, PLAIN>,
+                         parts.warps * sizeof(struct buffer<KV, D>), ROWS, parts, p, a);
 }
 
-template <enum dtype T, bool PLAIN, enum dtype RESULT = T>
+template <enum dtype T, bool PLAIN, enum dtype RESULT = T, enum dtype KV = T>
 static void launch_for(struct parts parts, const struct problem *p, const struct arrays *a)
 {
     size_t d = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    if (d <= 64) launch<T, 64, PLAIN, RESULT>(parts, p, a);
-    else if (d <= 128) launch<T, 128, PLAIN, RESULT>(parts, p, a);
-    else launch<T, 256, PLAIN, RESULT>(parts, p, a);
+    if (d <= 64) launch<T, KV, 64, PLAIN, RESULT>(parts, p, a);
+    else if (d <= 128) launch<T, KV, 128, PLAIN, RESULT>(parts, p, a);
+    else launch<T, KV, 256, PLAIN, RESULT>(parts, p, a);
 }
 
 #ifndef PART_OF_A_PROBLEM /* multi_gpu/part_split.cu launches the kernel in its own way */

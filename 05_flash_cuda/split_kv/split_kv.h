@@ -11,6 +11,8 @@
 #ifndef SPLIT_KV_H
 #define SPLIT_KV_H
 
+#include <type_traits>
+
 #include "early_start.h"
 #include "gpu/device.h"
 #include "split_kv/call.h"
@@ -265,18 +267,20 @@ static const char *split_refuses(const struct problem *p, size_t most_rows)
 [[maybe_unused]] static struct cost split_cost(const struct problem *p, size_t rows)
 {
     double size = (double)dtype_size(p->dtype), d = (double)p->head_dim + p->head_dim_v;
+    double of_key = (double)(p->head_dim * dtype_size(k_dtype(p)) + p->head_dim_v * dtype_size(v_dtype(p)));
     size_t tiles = (rows_of_group(p) + rows - 1) / rows;
     double reads = (double)p->batch * p->heads_kv * tiles * most_keys(p);
     double queries = (double)p->batch * p->heads_q * p->seqlen_q;
-    struct cost c = {0.0, size * d * (reads + queries), queries * most_keys(p)};
+    struct cost c = {0.0, of_key * reads + size * d * queries, queries * most_keys(p)};
     return c;
 }
 
-/* The part of the descriptor that both share. */
-#define SPLIT_VARIANT(arch, of_types)                                                            \
+/* The part of the descriptor that they share; a third argument: what else is supported. */
+#define SPLIT_VARIANT(arch, of_types, ...)                                                       \
     .group = IN_SPLIT_KV, .device = GPU_DEVICE, .least_arch = arch, .types = of_types,           \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |          \
-                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS,      \
+                WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS       \
+                __VA_OPT__(| __VA_ARGS__),                                                       \
     .max_score = INFINITY, .masked_rows = 1, .lse_may_be_null = 1, .refuses = refuses,           \
     .picks = picks, .workspace = workspace, .cost = cost, .does = {{OP_ATTENTION, attention}}
 

@@ -1,0 +1,48 @@
+/* split_kv_cache.cu: split-KV (split_kv/split_kv.cu) over a cache of keys and values in 8 bits, with
+ * queries in 16.
+ *
+ *     s = scale k_scale (q . k),    o = v_scale sum_j p_j v_j / l      k, v: codes, e4m3 or int8
+ *
+ * A step of decoding takes as long as reading the cache does, so half the bytes are half the time.
+ * The codes stay in 8 bits up to the registers (split_kv/codes.h).  Widening them is exact, and the two
+ * scales of a key head are factors of all its scores and of its output.  So the result has the bits
+ * that split_kv gives on the widened codes, where the tensor core's sum of 16 products does not depend
+ * on their order and the scales are powers of two. */
+#define PART_OF_A_PROBLEM
+#include "split_kv/split_kv.cu"
+
+template <enum dtype KV> static void attention_over(const struct problem *p, const struct arrays *a)
+{
+    if (p->dtype == F16) launch_for<F16, false, F16, KV>(plan(p), p, a);
+    else launch_for<BF16, false, BF16, KV>(plan(p), p, a);
+}
+
+static void attention(const struct problem *p, const struct arrays *a)
+{
+    if (p->cache == E4M3) attention_over<E4M3>(p, a);
+    else attention_over<INT8>(p, a);
+}
+
+static size_t workspace(const struct problem *p) { return workspace_of(p, plan(p)); }
+
+static const char *picks(const struct problem *p) { return split_picks(plan(p)); }
+
+static const char *refuses(const struct problem *p)
+{
+    if (!p->cache) return "keys and values in 16 bits";
+    if (p->head_dim > 256 || p->head_dim_v > 256) return "a head_dim above 256";
+    if (p->head_dim % 16 || p->head_dim_v % 16)
+        return "a head_dim that is no multiple of 16";
+    if (p->page_size % KEYS) return "a page_size that is no multiple of 16";
+    if (!copies_of_16_bytes(p, 1)) return "a stride that is no multiple of 16 bytes";
+    return split_refuses(p, MOST_ROWS);
+}
+
+static struct cost cost(const struct problem *p) { return split_cost(p, ROWS); }
+
+GPU_VARIANT(split_kv_cache) = {
+    .name = "split_kv_cache",
+    .idea = "a cache in 8 bits, widened in registers",
+    SPLIT_VARIANT(80, TYPE(F16) | TYPE(BF16), WITH_EIGHT_BITS),
+    .on_gpu = GPU_TWIN(split_kv_cache),
+};

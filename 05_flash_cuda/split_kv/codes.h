@@ -1,0 +1,162 @@
+/* codes.h: keys and values in 8 bits as split_kv.cu uses them: they stay codes up to the registers, and
+ * become 16-bit operands there, exactly.
+ *
+ * ldmatrix moves units of 16 bits, here two codes.  So a lane gets other columns than of 16-bit
+ * numbers, and the rest of the kernel follows:
+ *
+ *     K               columns 4t ... 4t + 3 of 16.  A sum over columns may go in any order, if q's go
+ *                     in the same (column_of_q)
+ *     V, transposed   columns 2g and 2g + 1 of two keys: the even columns of 16 are one C tile, the
+ *                     odd ones the next (store_row_of_o) */
+#ifndef CODES_H
+#define CODES_H
+
+#include "split_kv/slot.h"
+#include "vector/eight_bits.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#endif
+
+template <enum dtype KV> constexpr bool IS_CODE = KV == E4M3 || KV == INT8;
+
+#ifdef __CUDACC__
+/* Two e4m3 in the upper bytes of h's halves.  Their bits are those of a float16 that is 2^8 too
+ * small, but for NaN. */
+static __forceinline__ __device__ uint32_t e4m3_to_halves(uint32_t h)
+{
+    uint32_t bits = (h & 0x80008000u) | (h & 0x7f007f00u) >> 1;
+    __half2 x = __hmul2(*(__half2 *)&bits, __half2half2(__ushort_as_half(0x5c00)));
+    bits = *(uint32_t *)&x;
+    if ((h & 0x7f00u) == 0x7f00u) bits |= 0x7fffu;
+    if ((h & 0x7f000000u) == 0x7f000000u) bits |= 0x7fff0000u;
+    return bits;
+}
+
+/* A pair of halves in type T. */
+template <enum dtype T> static __forceinline__ __device__ uint32_t from_halves(uint32_t pair)
+{
+    if (T == F16) return pair;
+    float2 x = __half22float2(*(__half2 *)&pair);
+    return pack<T>(x.x, x.y);
+}
+#endif
+
+/* Four codes, from the lowest byte up, as two pairs of type T, exactly.
+ *   int8: 128 + low bits is a number whose bits are a constant and these; 128 or 256 is taken off */
+template <enum dtype T, enum dtype KV>
+static __forceinline__ __device__ void widen_codes(uint32_t (&pair)[2], uint32_t codes)
+{
+#ifndef __CUDACC__
+    for (int i = 0; i < 2; i++) {
+        float x[2];
+        for (int e = 0; e < 2; e++) {
+            uint8_t code = (uint8_t)(codes >> (16 * i + 8 * e));
+            x[e] = KV == E4M3 ? e4m3_to_float(code) : (float)(int8_t)code;
+        }
+        pair[i] = pack<T>(x[0], x[1]);
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if constexpr (KV == E4M3) {
+#if __CUDA_ARCH__ >= 890
+            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair[i]) : "h"((uint16_t)(codes >> 16 * i)));
+#else
+            pair[i] = e4m3_to_halves(__byte_perm(codes, 0, i ? 0x3424 : 0x1404));
+#endif
+            pair[i] = from_halves<T>(pair[i]);
+        } else if constexpr (T == F16) { /* 1024 + (code + 128), less 1152 */
+            uint32_t bits = __byte_perm(codes ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140);
+            __half2 x = __hsub2(*(__half2 *)&bits, __half2half2(__ushort_as_half(0x6480)));
+            pair[i] = *(uint32_t *)&x;
+        } else {
+            uint32_t h = __byte_perm(codes, 0, i ? 0x4342 : 0x4140);
+            uint32_t low = (h & 0x007f007fu) | 0x43004300u, off = (h & 0x00800080u) | 0x43004300u;
+            asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair[i]) : "r"(off), "r"(0xbf80bf80u), "r"(low));
+        }
+    }
+#endif
+}
+
+/* Bytes 0, 2, 1, 3. */
+static __forceinline__ __device__ uint32_t even_first(uint32_t x)
+{
+#ifdef __CUDACC__
+    return __byte_perm(x, 0, 0x3120);
+#else
+    return (x & 0xff0000ffu) | (x >> 8 & 0xff00u) | (x & 0xff00u) << 8;
+#endif
+}
+
+/* Of step d of 16 columns, the first of the two that register r of an A fragment holds. */
+template <enum dtype KV> static __forceinline__ __device__ int column_of_q(int d, int r)
+{
+    const int t = threadIdx.x % 4;
+    return 16 * d + (IS_CODE<KV> ? 4 * t + 2 * (r / 2) : 8 * (r / 2) + 2 * t);
+}
+
+/* The lane's columns of C tiles n and n + 1, two each, in o's row. */
+template <enum dtype KV>
+static __forceinline__ __device__ void store_row_of_o(float *row, int n, float2 x, float2 y)
+{
+    const int t = threadIdx.x % 4;
+    if (IS_CODE<KV>) {
+        *(float4 *)(row + 8 * n + 4 * t) = make_float4(x.x, y.x, x.y, y.y);
+        return;
+    }
+    *(float2 *)(row + 8 * n + 2 * t) = x;
+    *(float2 *)(row + 8 * n + 8 + 2 * t) = y;
+}
+
+/* multiply_qk() of keys that are codes. */
+template <enum dtype T, enum dtype KV, int D>
+static __forceinline__ __device__ void multiply_qk_codes(float (&s)[KEYS / 8][4],
+                                                         const uint32_t (&q)[D / 16][4],
+                                                         const uint16_t *k)
+{
+    int lane = threadIdx.x % 32;
+    shared_address k0 =
+        address_of(k + place_in_slot<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) s[n][c] = 0.0f;
+#pragma unroll
+    for (int d = 0; d < D / 16; d += 2) {
+        uint32_t codes[4], b[2];
+        load_matrices(codes, (k0 ^ d / 2 % 4 * 32) + d / 8 * KEYS * 128);
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* 8 keys, 16 columns */
+            widen_codes<T, KV>(b, codes[i]);
+            mma_16x8x16<T>(s[i / 2], q[d + i % 2], b[0], b[1]);
+        }
+    }
+}
+
+/* add_pv() of values that are codes. */
+template <enum dtype T, enum dtype KV, int D>
+static __forceinline__ __device__ void add_pv_codes(float (&o)[D / 8][4],
+                                                    const float (&p)[KEYS / 8][4],
+                                                    const uint16_t *v)
+{
+    int lane = threadIdx.x % 32;
+    shared_address v0 = address_of(v + place_in_slot<D>(lane % 16, lane / 16));
+    uint32_t a[4] = {pack<T>(p[0][0], p[0][1]), pack<T>(p[0][2], p[0][3]),
+                     pack<T>(p[1][0], p[1][1]), pack<T>(p[1][2], p[1][3])};
+#pragma unroll
+    for (int n = 0; n < D / 8; n += 4) { /* 32 columns */
+        uint32_t codes[4], b[2][2];
+        load_matrices_transposed(codes, (v0 ^ n / 2 % 8 * 16) + n / 16 * KEYS * 128);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) /* the even columns first, then the odd */
+                widen_codes<T, KV>(b[half], even_first(codes[i + half]));
+            mma_16x8x16<T>(o[n + i], a, b[0][0], b[1][0]);
+            mma_16x8x16<T>(o[n + i + 1], a, b[0][1], b[1][1]);
+        }
+    }
+}
+
+#endif
