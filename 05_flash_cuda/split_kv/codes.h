@@ -11,6 +11,8 @@
 #ifndef CODES_H
 #define CODES_H
 
+#include <type_traits>
+
 #include "split_kv/slot.h"
 #include "vector/eight_bits.h"
 

@@ -11,8 +11,6 @@
 #ifndef SPLIT_KV_H
 #define SPLIT_KV_H
 
-#include <type_traits>
-
 #include "early_start.h"
 #include "gpu/device.h"
 #include "split_kv/call.h"
