@@ -109,6 +109,21 @@ static int packed_shapes(struct problem *p, const struct given *given, struct fa
     return 0;
 }
 
+static int check_sizes(const struct problem *p, struct fault *f)
+{
+    const struct { enum array array; const char *name; size_t value, least, most; } all[] = {
+        {ARRAY_Q, "head_dim", p->head_dim, 1, SIZE_MAX},
+        {ARRAY_V, "head_dim_v", p->head_dim_v, 1, SIZE_MAX},
+        {ARRAY_Q, "seqlen_q", p->seqlen_q, 0, MOST_ROWS},
+        {ARRAY_K, "seqlen_k", p->seqlen_k, 0, MOST_ROWS}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value < all[i].least || all[i].value > all[i].most)
+            return wrong(f, all[i].array, "%s is %zu; give %s", all[i].name, all[i].value,
+                         all[i].least ? "at least 1" : "at most 2^40");
+    if (p->heads_kv ? p->heads_q % p->heads_kv == 0 : p->heads_q == 0) return 0;
+    return wrong(f, ARRAY_K, "heads_q %zu is no multiple of heads_kv %zu", p->heads_q, p->heads_kv);
+}
+
 /* The dimension `from_end` places before the last, 1 where the array has none. */
 static size_t dimension(const struct given *a, size_t from_end)
 {
@@ -132,6 +147,7 @@ static int shapes_on_heads(struct problem *p, const struct given *given, struct 
     p->has_bias = given[ARRAY_BIAS].size != NULL;
     p->has_sinks = given[ARRAY_SINKS].size != NULL;
     if (check_shape(p, given, ARRAY_K, f) || check_shape(p, given, ARRAY_V, f)) return 1;
+    if (check_sizes(p, f)) return 1;
     return given[ARRAY_CU_SEQLENS_Q].size ? packed_shapes(p, given, f) : 0;
 }
 
@@ -152,22 +168,7 @@ int call_shapes(struct problem *p, const struct given *given, struct fault *f)
     return 0;
 }
 
-/* ---- Sizes and scores. ---- */
-
-static int check_sizes(const struct problem *p, struct fault *f)
-{
-    const struct { enum array array; const char *name; size_t value, least, most; } all[] = {
-        {ARRAY_Q, "head_dim", p->head_dim, 1, SIZE_MAX},
-        {ARRAY_V, "head_dim_v", p->head_dim_v, 1, SIZE_MAX},
-        {ARRAY_Q, "seqlen_q", p->seqlen_q, 0, MOST_ROWS},
-        {ARRAY_K, "seqlen_k", p->seqlen_k, 0, MOST_ROWS}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].value < all[i].least || all[i].value > all[i].most)
-            return wrong(f, all[i].array, "%s is %zu; give %s", all[i].name, all[i].value,
-                         all[i].least ? "at least 1" : "at most 2^40");
-    if (p->heads_kv ? p->heads_q % p->heads_kv == 0 : p->heads_q == 0) return 0;
-    return wrong(f, ARRAY_K, "heads_q %zu is no multiple of heads_kv %zu", p->heads_q, p->heads_kv);
-}
+/* ---- Scores. ---- */
 
 int call_scores(struct problem *p, struct fault *f)
 {

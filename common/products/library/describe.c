@@ -174,6 +174,23 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
     return check_bytes(r);
 }
 
+int five_steps_attention_shapes(struct five_steps_attention_problem *p, const size_t *ranks,
+                                const size_t *sizes, struct five_steps_error *error)
+{
+    struct request r = {.given.op = OP_ATTENTION, .error = error};
+    struct problem *g = &r.given;
+    struct given given[N_ARRAYS] = {{0}};
+    struct fault f;
+    if (error) *error = (struct five_steps_error){.code = FIVE_STEPS_OK};
+    for (int i = ARRAY_Q; i <= ARRAY_V; sizes += *ranks++, i++)
+        given[i] = (struct given){sizes, *ranks, NULL};
+    if (call_shapes(g, given, &f)) return relay(&r, &f);
+    p->batch = g->batch, p->heads_q = g->heads_q, p->heads_kv = g->heads_kv;
+    p->seqlen_q = g->seqlen_q, p->seqlen_k = g->seqlen_k;
+    p->head_dim = g->head_dim, p->head_dim_v = g->head_dim_v;
+    return FIVE_STEPS_OK;
+}
+
 int describe_softmax(struct request *r, const struct five_steps_softmax_problem *p)
 {
     r->given.op = p->log ? OP_LOGSOFTMAX : OP_SOFTMAX;

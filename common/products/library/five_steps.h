@@ -162,6 +162,12 @@ struct five_steps_merge_problem {
     void *stream;
 };
 
+/* Sets the sizes of p, batch to head_dim_v, from the shapes of q, k and v: all [seqlen, head_dim],
+ * [heads, seqlen, head_dim] or [batch, heads, seqlen, head_dim].
+ *   ranks (3)  numbers of dimensions      sizes  those of q, then of k, then of v */
+int five_steps_attention_shapes(struct five_steps_attention_problem *p, const size_t *ranks,
+                                const size_t *sizes, struct five_steps_error *error);
+
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
  * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
  * cu_seqlens, seqlens_k, page_table. */

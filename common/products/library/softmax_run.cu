@@ -22,13 +22,13 @@ void cuda_failed(const char *file, int line, const char *call, const char *name,
 }
 
 /* A variant and its problem.  The descriptor is a symbol of this library: the name and "_cuda". */
-struct work { const struct variant *v; struct problem p; };
+struct found { const struct variant *v; struct problem p; };
 
-static struct work find(const char *name, const char *dtype, size_t rows, size_t cols)
+static struct found find(const char *name, const char *dtype, size_t rows, size_t cols)
 {
     char symbol[128];
     Dl_info here;
-    struct work w = {};
+    struct found w = {};
     snprintf(symbol, sizeof symbol, "%s_cuda", name);
     void *self = dladdr((void *)find, &here) ? dlopen(here.dli_fname, RTLD_LAZY) : NULL;
     w.v = self ? (const struct variant *)dlsym(self, symbol) : NULL;
@@ -44,7 +44,7 @@ static struct work find(const char *name, const char *dtype, size_t rows, size_t
 extern "C" const char *softmax_refuses(const char *variant, const char *dtype, size_t rows,
                                        size_t cols)
 {
-    struct work w = find(variant, dtype, rows, cols);
+    struct found w = find(variant, dtype, rows, cols);
     if (!w.v) return "being a softmax of this library";
     if (!(w.v->types & TYPE(w.p.dtype))) return dtype;
     return w.v->refuses ? w.v->refuses(&w.p) : NULL;
@@ -54,7 +54,7 @@ extern "C" const char *softmax_refuses(const char *variant, const char *dtype, s
 extern "C" size_t softmax_workspace(const char *variant, const char *dtype, size_t rows,
                                     size_t cols)
 {
-    struct work w = find(variant, dtype, rows, cols);
+    struct found w = find(variant, dtype, rows, cols);
     return variant_scratch(w.v, &w.p);
 }
 
@@ -62,7 +62,7 @@ extern "C" size_t softmax_workspace(const char *variant, const char *dtype, size
 extern "C" double softmax_bytes(const char *variant, const char *dtype, size_t rows,
                                 size_t cols)
 {
-    struct work w = find(variant, dtype, rows, cols);
+    struct found w = find(variant, dtype, rows, cols);
     return w.v->cost ? w.v->cost(&w.p).bytes : 0;
 }
 
@@ -70,7 +70,7 @@ extern "C" double softmax_bytes(const char *variant, const char *dtype, size_t r
 extern "C" int softmax_run(const char *variant, const char *dtype, size_t rows, size_t cols,
                            const void *x, void *y, void *workspace, void *stream)
 {
-    struct work w = find(variant, dtype, rows, cols);
+    struct found w = find(variant, dtype, rows, cols);
     struct arrays a = {};
     a.x = x;
     a.y = y;

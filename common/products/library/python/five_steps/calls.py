@@ -1,4 +1,6 @@
 """calls.py: the arguments of attention and decode, checked, as a problem of the library."""
+import ctypes
+
 from . import c_library
 from .arrays import FiveStepsError, kind_of, strides_of, type_of, usable
 from .options import score_fields
@@ -173,28 +175,16 @@ def run(kind, like, name, problem):
         raise
 
 
-def _sizes(**arrays):
-    """The sizes of q, k and v [batch, heads, rows, width] (or without batch and heads), checked
-    against each other."""
-    dimensions = {name: a.ndim for name, a in arrays.items()}
-    if len(set(dimensions.values())) > 1 or not 2 <= dimensions["q"] <= 4:
-        raise FiveStepsError("give q, k and v alike: [seqlen, head_dim], [heads, seqlen, head_dim] or "
-                             "[batch, heads, seqlen, head_dim]; dimensions: " + ", ".join(
-                                 f"{n} {name}" for name, n in dimensions.items()))
-    (b, hq, nq, d), (bk, hk, nk, dk), (bv, hv, nv, dv) = (
-        (1,) * (4 - a.ndim) + tuple(a.shape) for a in arrays.values())
-    if d != dk:
-        raise FiveStepsError(f"head_dim is {d} in q and {dk} in k")
-    if (bk, bv) != (b, b):
-        raise FiveStepsError(f"batch is {b} in q, {bk} in k and {bv} in v")
-    if (hv, nv) != (hk, nk):
-        raise FiveStepsError(f"k has {hk} heads of {nk} keys, v {hv} of {nv}")
-    if hk == 0 and hq or hk and hq % hk:
-        raise FiveStepsError(f"heads_q: {hq} is no multiple of heads_kv {hk}")
-    if d == 0 or dv == 0:
-        raise FiveStepsError(f"head_dim is {d}, head_dim_v is {dv}; give 1 or more")
-    return {"batch": b, "heads_q": hq, "heads_kv": hk, "seqlen_q": nq, "seqlen_k": nk,
-            "head_dim": d, "head_dim_v": dv}
+def _sizes(q, k, v):
+    """The sizes of q, k and v [batch, heads, rows, width] (or without batch and heads), by the library."""
+    shapes, problem = [tuple(a.shape) for a in (q, k, v)], c_library.AttentionProblem()
+    numbers = [(ctypes.c_size_t * len(x))(*x) for x in ([*map(len, shapes)], sum(shapes, ()))]
+    try:
+        c_library.library().call("attention_shapes", problem, *numbers)
+    except c_library.LibraryError as error:
+        raise FiveStepsError(str(error), error.code) from None
+    return {name: getattr(problem, name) for name in (
+        "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")}
 
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
