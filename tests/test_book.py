@@ -1,15 +1,12 @@
 """The book in a real browser: its pages, its search, and the figures, whose numbers are compared
 with the trace of the C programs on the same input."""
 import fcntl
-import functools
 import hashlib
 import html.parser
-import http.server
 import os
 import re
 import shutil
 import sys
-import threading
 import urllib.parse
 
 import numpy as np
@@ -151,12 +148,6 @@ def test_every_page_is_in_the_sidebar_under_few_headings(site):
     assert 5 < text.count('data-md-level="1"') <= 12
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("0*/README.md")), ids=lambda page: page.parent.name)
-def test_an_excerpt_ends_no_loop_in_its_middle(page):
-    for code in re.findall(r"^```c(?:uda)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-        assert code.count("{") == code.count("}"), code
-
-
 def test_pages_are_quiet_and_no_wider_than_the_window(browser, site):
     pages = sorted((path for path in site.rglob("*.html") if not path.name.startswith("alone")),
                    key=lambda path: path.stat().st_size, reverse=True)
@@ -213,25 +204,6 @@ def test_a_picture_opens_in_full(browser, site):
                        "img => img.closest('a'))")
 
 
-CONTRAST = """
-const [selector, name] = arguments;
-const part = text => (text.match(/[\\d.]+/g) || []).map(Number);
-const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
-  .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-const target = document.querySelector(selector);
-let behind = [255, 255, 255];
-for (let at = target; at; at = at.parentElement) {
-  const colour = part(getComputedStyle(at).backgroundColor);
-  if (at !== target && colour.length && colour[3] !== 0) { behind = colour; break; }
-}
-let front = part(getComputedStyle(target)[name]);
-if (front.length > 3) front = front.slice(0, 3).map((c, i) => c * front[3] + behind[i] * (1 - front[3]));
-const [a, b] = [light(front), light(behind)];
-return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-"""
-
-
 AXE = next(BUILD.glob("book.venv/lib/python*/site-packages/axe_playwright_python/axe.min.js"), None)
 
 
@@ -262,27 +234,6 @@ def test_on_paper_nothing_is_cut(browser, site):
             .filter(part => part.getBoundingClientRect().right > edge).map(part => part.textContent)""")
         browser.command("Emulation.setEmulatedMedia", media="")
         assert cut == [], page
-
-
-@pytest.mark.parametrize("scheme", ["default", "slate"])
-def test_colours_can_be_told_apart(show, scheme):
-    """Text at 4.5 to 1, parts of a picture at 3 to 1, in light and dark."""
-    def paint(browser):
-        browser.run("document.head.insertAdjacentHTML('beforeend', '<style>* { transition: none "
-                    "!important }</style>');"  # the theme would fade from one to the other
-                    "document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
-        return browser
-    browser = paint(show("one-row", x="89,1", step=1))
-    for selector, name, least in ((".fig-lost-text", "color", 4.5), (".fig-bad td", "color", 4.5),
-                                  (".fig-bars .fig-now", "fill", 3), (".fig-bars .fig-score", "fill", 3),
-                                  (".fig-line", "color", 4.5)):
-        assert browser.run(CONTRAST, selector, name) >= least, selector
-    browser = paint(show("tiles", nq=5, nk=3, causal=1, step=1))
-    assert browser.run(CONTRAST, ".fig-masked", "stroke") >= 3
-    assert browser.run(CONTRAST, ".fig-small", "color") >= 4.5
-    if TIMELINE.exists():
-        browser = paint(show("ladder"))
-        assert browser.run(CONTRAST, ".fig-key", "borderTopColor") >= 3
 
 
 def test_a_figure_stands_in_its_chapter_at_its_beginning(browser, site):
@@ -547,46 +498,6 @@ def test_a_size_that_cannot_be_is_complained_about(show, state, word):
     assert moved(browser, "main")[0] > 0
     browser.fill("[data-input='nk']", "99")
     assert browser.text(".fig-error") == "keys: give a whole number from 1 to 12."
-
-
-COUNTED = """
-#include "stage.h"
-static size_t reads;
-static float counted(const struct head *h, size_t i, size_t j)
-{
-    float bias = bias_of(h, i, j);
-    reads += bias != -INFINITY; /* the row of k is read */
-    return bias;
-}
-static const float *counted_v(const struct head *h, size_t j) { reads++; return v_row(h, j); }
-#define bias_of counted
-#define v_row counted_v
-#include STAGE
-#include <stdio.h>
-void (*watcher)(const char *, size_t, double, const float *, size_t);
-static float a[9][144];
-int main(void)
-{
-    struct head h = {.q = a[0], .k = a[1], .v = a[2], .o = a[3], .lse = a[4], .s = a[5], .p = a[6],
-                     .seqlen_q = NQ, .seqlen_k = NK, .head_dim = D, .head_dim_v = D, .scale = 1,
-                     .last = CAUSAL ? NK - NQ : NK};
-    attention_head(&h);
-    printf("%zu", 4 * D * (reads - 2 * NK)); /* from main memory once, then from a cache */
-}
-"""
-
-
-@pytest.mark.parametrize("nq, nk, d", [(8, 8, 4), (12, 12, 8), (3, 7, 2)])
-@pytest.mark.parametrize("causal", [0, 1])
-def test_tiles_read_what_the_code_of_a_stage_reads(show, tmp_path, nq, nk, d, causal):
-    (tmp_path / "counted.c").write_text(COUNTED)
-    got = moved(show("tiles", nq=nq, nk=nk, d=d, causal=causal, br=1, step=99), "cache")
-    for stage in (1, 2, 3):
-        code = next(ROOT.glob(f"0{stage}_*/stage.c"))
-        done = run("cc", "-w", f"-I{ROOT}/common/core", f'-DSTAGE="{code}"', f"-DNQ={nq}", f"-DNK={nk}",
-                   f"-DD={d}", f"-DCAUSAL={causal}", tmp_path / "counted.c", "-lm", "-o", tmp_path / "counted")
-        assert got[stage - 1] == int(run(tmp_path / "counted").out), (stage, done)
-    assert got[2] == got[3]  # Br = 1 is stage 3
 
 
 @pytest.mark.parametrize("leaves, said", [(1, "1 tree, 1 bit pattern:"), (8, "429 trees"), (12, "58786 trees")])
