@@ -69,7 +69,7 @@ static inline const char *too_large(const struct problem *p, size_t br)
 }
 
 /* What a block works on. */
-struct head {
+struct head_block {
     const uint16_t *k, *v; /* the head's keys and values */
     int number;            /* of the query head: b * heads_q + h */
     int q0;                /* the block's first query */
@@ -78,10 +78,10 @@ struct head {
 
 /* The head and the queries of block number `block`, counting br queries a block.  Query
  * heads share key heads in groups of heads_q / heads_kv (grouped-query attention). */
-static __forceinline__ __device__ struct head head_of(const struct attention &x,
-                                                      int block, int br)
+static __forceinline__ __device__ struct head_block
+head_block_of(const struct attention &x, int block, int br)
 {
-    struct head h;
+    struct head_block h;
     h.number = block / x.q_blocks;
     size_t head_kv = h.number / (x.heads_q / x.heads_kv);
     h.k = x.k + head_kv * x.seqlen_k * x.head_dim;
@@ -93,19 +93,19 @@ static __forceinline__ __device__ struct head head_of(const struct attention &x,
 
 /* Where query i of the head lies in q, o and lse. */
 static __forceinline__ __device__ const uint16_t *q_row(const struct attention &x,
-                                                        const struct head &h, int i)
+                                                        const struct head_block &h, int i)
 {
     return x.q + ((ptrdiff_t)h.number * x.seqlen_q + i) * x.head_dim;
 }
 
 static __forceinline__ __device__ uint16_t *o_row(const struct attention &x,
-                                                  const struct head &h, int i)
+                                                  const struct head_block &h, int i)
 {
     return x.o + ((ptrdiff_t)h.number * x.seqlen_q + i) * x.head_dim_v;
 }
 
 static __forceinline__ __device__ float *lse_row(const struct attention &x,
-                                                 const struct head &h, int i)
+                                                 const struct head_block &h, int i)
 {
     return x.lse + (ptrdiff_t)h.number * x.seqlen_q + i;
 }

@@ -68,7 +68,7 @@ static void add_bias(const struct problem *p, const struct arrays *a, const stru
     for (size_t r = 0; r < n_rows; r += 16) {
         const float *rows[16];
         for (size_t i = 0; i < 16; i++)
-            rows[i] = bias_of(p, a, plan, t, row + smaller(r + i, n_rows - 1), j0);
+            rows[i] = bias_row(p, a, plan, t, row + smaller(r + i, n_rows - 1), j0);
         for (size_t j = 0; j < n; j += 16) {
             float bias[16 * 16], *s_j = s + j * PANEL + r;
             transpose_rows(rows, smaller(n - j, 16), bias, 16);
@@ -260,7 +260,7 @@ static struct se row_alone(const struct problem *p, const struct arrays *a,
     struct se x = se_unit();
     for (size_t c = 0; c < p->head_dim_v; c++) o[c] = 0;
     for (size_t j = sees.first; j < sees.end; j++) {
-        float bias = p->has_bias ? *bias_of(p, a, plan, t, row, j) : 0;
+        float bias = p->has_bias ? *bias_row(p, a, plan, t, row, j) : 0;
         if (bias == -INFINITY) continue;
         struct keys key = keys_from(p, a, t, j, 1);
         float s = score_alone(p, q, key.k);

@@ -61,7 +61,7 @@ static void fold_row(const struct problem *p, const struct arrays *a, const stru
                      const struct tile *t, size_t r, const float *q, const struct keys *chunk,
                      size_t first, size_t n, struct state *x, float *s)
 {
-    const float *bias = bias_of(p, a, plan, t, r, first), *k = chunk->k, *v = chunk->v;
+    const float *bias = bias_row(p, a, plan, t, r, first), *k = chunk->k, *v = chunk->v;
     vfloat m_lanes = vset(x->m[r]), sum = {0};
     k += (first - chunk->j) * chunk->k_stride, v += (first - chunk->j) * chunk->v_stride;
     row_scores(p, q, k, chunk->k_stride, n, bias, s);

@@ -194,8 +194,8 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
 }
 
 /* The bias of row r for the keys from j on, or NULL. */
-static const float *bias_of(const struct problem *p, const struct arrays *a,
-                            const struct plan *plan, const struct tile *t, size_t r, size_t j)
+static const float *bias_row(const struct problem *p, const struct arrays *a,
+                             const struct plan *plan, const struct tile *t, size_t r, size_t j)
 {
     struct query q = query_of(plan, t, r);
     return p->has_bias ? a->bias + bias_at(p, t->s.batch, q.h, q.i) + j : NULL;

@@ -22,7 +22,7 @@ static void merge_part(size_t first, size_t rows)
 }
 
 /* The bias of a piece, an array of its own. */
-static const float *bias_of(const struct piece *x, const struct chunks *keys)
+static const float *bias_of_piece(const struct piece *x, const struct chunks *keys)
 {
     size_t n = range_size(x->cols);
     if (!whole.has_bias) return NULL;
@@ -47,7 +47,7 @@ static void fold_piece(const struct piece *x, const float *keys, const struct ch
     const float *v = keys + p.batch * hk * n_k * d;
     struct arrays a = {
         .q = shard.q + x->rows.first * d, .k = keys + x->cols.first * d,
-        .v = v + x->cols.first * dv, .bias = bias_of(x, in_hand),
+        .v = v + x->cols.first * dv, .bias = bias_of_piece(x, in_hand),
         .o = shard.part_o, .lse = shard.part_m, .l = shard.part_l};
     size_t bytes = tiled_all_cores.workspace(&p);
     a.workspace = bytes ? memory_new(bytes) : NULL;

@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     int i = blockIdx.x % x.q_blocks;
-    const struct head h =
-        head_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::Br);
+    const struct head_block h =
+        head_block_of(x, blockIdx.x + (x.causal ? x.q_blocks - 1 - 2 * i : 0), W::Br);
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT; /* of this warp */
     int n_blocks = (h.keys + W::Bc - 1) / W::Bc, first = h.q0 + row0;
     /* key blocks that all queries see, and keys that a query of this warp sees */

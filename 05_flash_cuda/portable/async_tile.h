@@ -28,7 +28,7 @@ static __forceinline__ __device__ void issue_copy(const uint16_t *to,
 /* Issues the copies of key block t into buffer t % 2, as one group. */
 template <class W>
 static __forceinline__ __device__ void issue_kv(const typename W::shared &shared,
-                                                const struct head &h,
+                                                const struct head_block &h,
                                                 const struct attention &x, int t)
 {
     int j0 = t * W::Bc, n = x.seqlen_k - j0;

@@ -11,7 +11,7 @@
 #include "hopper/merge_weights.h"
 #include "split_kv/call.h"
 
-struct work {
+struct mma_work {
     struct attention x; /* sizes of the longest sequence */
     struct call call;
     bool pairs; /* two neighbours of the bias can be loaded as one */
@@ -39,7 +39,7 @@ static __forceinline__ __device__ void copy_rows(uint16_t *to, const uint16_t *f
 
 /* Key block t into buffer t % 2, as one group. */
 template <class W>
-static __forceinline__ __device__ void copy_kv(typename W::shared &shared, const struct work &w,
+static __forceinline__ __device__ void copy_kv(typename W::shared &shared, const struct mma_work &w,
                                                const struct place &at, int t)
 {
     const int j0 = t * W::Bc, n = at.seq.mask.seqlen_k - j0;
@@ -58,7 +58,7 @@ static __forceinline__ __device__ void copy_kv(typename W::shared &shared, const
 /* The bias of the lane's rows, from `row` on, and keys; 0 where there is none.  Loaded before the
  * key block is waited for, in pairs where they are aligned. */
 template <class W>
-static __forceinline__ __device__ void load_bias(typename W::scores &b, const struct work &w,
+static __forceinline__ __device__ void load_bias(typename W::scores &b, const struct mma_work &w,
                                                  const struct place &at, int row, int j0)
 {
     j0 += 2 * (threadIdx.x % 4);
@@ -85,7 +85,7 @@ static __forceinline__ __device__ void load_bias(typename W::scores &b, const st
 /* s = cap(scale s) + b. */
 template <class W>
 static __forceinline__ __device__ void add_terms(typename W::scores &s,
-                                                 const typename W::scores &b, const struct work &w)
+                                                 const typename W::scores &b, const struct mma_work &w)
 {
 #pragma unroll
     for (int i = 0; i < W::MT; i++) {
@@ -123,7 +123,7 @@ static __forceinline__ __device__ void mask_both_ends(typename W::scores &s,
 /* o = O / l and lse of the warp's rows, with the sink; o leaves through the warp's rows of Q. */
 template <enum dtype T, class W>
 static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t *q,
-                                                  const struct work &w, const struct place &at,
+                                                  const struct mma_work &w, const struct place &at,
                                                   float unit)
 {
     const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT;
@@ -159,7 +159,7 @@ static __forceinline__ __device__ void store_rows(typename W::state &f, uint16_t
 }
 
 template <enum dtype T, class W>
-__global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(const struct work w)
+__global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(const struct mma_work w)
 {
     typename W::shared &shared = dynamic_shared<typename W::shared>();
     const struct attention &x = w.x;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(W::THREADS, W::BLOCKS) general_mma_kernel(cons
 template <enum dtype T, class W>
 static void launch_general(const struct problem *p, const struct arrays *a)
 {
-    struct work w = {attention_of(p, a, W::Br), call_of(p, a), false};
+    struct mma_work w = {attention_of(p, a, W::Br), call_of(p, a), false};
     w.pairs = (w.call.bias.batch | w.call.bias.head | w.call.bias.row) % 2 == 0 &&
               (uintptr_t)w.x.bias % 8 == 0;
     w.x.causal = p->causal || p->packed;

@@ -128,7 +128,7 @@ static __forceinline__ __device__ void add_pv(typename W::state &f,
 template <enum dtype T, class W>
 static __forceinline__ __device__ void store(typename W::state &f,
                                              typename W::shared &shared,
-                                             const struct head &h,
+                                             const struct head_block &h,
                                              const struct attention &x, float unit)
 {
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 * W::MT;

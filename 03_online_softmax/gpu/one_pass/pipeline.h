@@ -50,7 +50,7 @@ static __device__ inline void advance(struct pipeline_state *p, const struct pla
 
 /* How many packs chunk c of the block's slice holds in this row, and its first one. */
 template <class T>
-static __device__ inline int chunk_packs(const struct work<T> &w, struct parts r,
+static __device__ inline int chunk_packs(const struct slice<T> &w, struct parts r,
                                          int c, int *first)
 {
     const int in_slice = c * w.plan.chunk;
@@ -60,7 +60,7 @@ static __device__ inline int chunk_packs(const struct work<T> &w, struct parts r
 
 /* Loads chunk c of a row as soon as the stage is free. */
 template <class T>
-static __device__ inline void load_chunk(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline void load_chunk(struct team_shared &shared, const struct slice<T> &w,
                                          size_t row, int c, struct pipeline_state *at)
 {
     const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
@@ -77,7 +77,7 @@ static __device__ inline void load_chunk(struct team_shared &shared, const struc
 
 /* The producer: one thread that keeps the buffer full. */
 template <class T>
-static __device__ inline void produce(struct team_shared &shared, const struct work<T> &w)
+static __device__ inline void produce(struct team_shared &shared, const struct slice<T> &w)
 {
     struct pipeline_state at = {0, 1};
     for (size_t turn = 0, row; (row = row_of(shared, w, turn)) < w.rows; turn++) {
@@ -90,7 +90,7 @@ static __device__ inline void produce(struct team_shared &shared, const struct w
 /* Waits for the chunk at `at`. */
 template <class T>
 static __device__ inline const struct packed<T, FULL<T>> *
-take(struct team_shared &shared, const struct work<T> &w, struct pipeline_state at)
+take(struct team_shared &shared, const struct slice<T> &w, struct pipeline_state at)
 {
     mbarrier_wait(&shared.full[at.stage], at.phase);
     return (const struct packed<T, FULL<T>> *)shared.buffer + at.stage * w.plan.chunk;
@@ -105,7 +105,7 @@ static __device__ inline void release(struct team_shared &shared, struct pipelin
 
 /* The state of the block, from those of its summers, to every block of the cluster. */
 template <class T>
-static __device__ inline void publish(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline void publish(struct team_shared &shared, const struct slice<T> &w,
                                       size_t turn, struct state mine, int i)
 {
     const int lane = i % WARP;
@@ -137,7 +137,7 @@ static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack
 
 /* The summers.  i: the number of the thread among them. */
 template <class T>
-static __device__ inline void sum_slices(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline void sum_slices(struct team_shared &shared, const struct slice<T> &w,
                                          int i)
 {
     struct pipeline_state at = {0, 0};
@@ -162,7 +162,7 @@ static __device__ inline void sum_slices(struct team_shared &shared, const struc
 /* The dividers. */
 template <class T>
 static __device__ inline void divide_slices(struct team_shared &shared,
-                                            const struct work<T> &w, int i)
+                                            const struct slice<T> &w, int i)
 {
     constexpr int W = FULL<T>;
     struct pipeline_state at = {0, 0};
@@ -222,7 +222,7 @@ void pipeline_kernel(const T *x, T *y, size_t rows, int cols, struct plan plan,
     struct team_shared &shared = dynamic_shared<struct team_shared>();
     get_ready(shared);
     const int blocks = plan.blocks, block = blockIdx.x;
-    const struct work<T> w = {x, y, rows, cols, block / blocks, block % blocks, log, plan, drawn};
+    const struct slice<T> w = {x, y, rows, cols, block / blocks, block % blocks, log, plan, drawn};
     const int i = threadIdx.x;
     if (i < ROLE_THREADS) sum_slices(shared, w, i);
     else if (i < 2 * ROLE_THREADS) divide_slices(shared, w, i - ROLE_THREADS);

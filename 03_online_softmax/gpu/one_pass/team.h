@@ -38,7 +38,7 @@ static_assert(sizeof(struct team_shared) <= 227 * 1024, "one block per multiproc
 
 /* What a block does: its cluster, its rank there, which is the slice that it takes, and the problem.
  * counter: of the rows that have been drawn. */
-template <class T> struct work {
+template <class T> struct slice {
     const T *x;
     T *y;
     size_t rows;
@@ -53,7 +53,7 @@ template <class T> struct work {
 
 /* The row of a cluster's turn-th turn; w.rows or more: there is none. */
 template <class T>
-static __device__ inline size_t row_of(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline size_t row_of(struct team_shared &shared, const struct slice<T> &w,
                                        size_t turn)
 {
     if (turn == 0) return w.team;
@@ -64,7 +64,7 @@ static __device__ inline size_t row_of(struct team_shared &shared, const struct 
 
 /* One thread of each block: gets ready for the number of the row of that turn. */
 template <class T>
-static __device__ inline size_t draw_row(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline size_t draw_row(struct team_shared &shared, const struct slice<T> &w,
                                          size_t turn)
 {
     if (w.plan.blocks > 1) mbarrier_arrive_expect_tx(&shared.drawn[turn % EXCHANGES], 8);
@@ -73,7 +73,7 @@ static __device__ inline size_t draw_row(struct team_shared &shared, const struc
 }
 
 template <class T>
-static __device__ inline void send_row(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline void send_row(struct team_shared &shared, const struct slice<T> &w,
                                        size_t turn, size_t row)
 {
     const int slot = turn % EXCHANGES;
@@ -91,7 +91,7 @@ static __device__ inline void send_row(struct team_shared &shared, const struct 
 
 /* The state of a block, from its first warp to all blocks of the cluster. */
 template <class T>
-static __device__ inline void send_state(struct team_shared &shared, const struct work<T> &w,
+static __device__ inline void send_state(struct team_shared &shared, const struct slice<T> &w,
                                          size_t turn, struct state mine, int lane)
 {
     const int slot = turn % EXCHANGES, n = w.plan.blocks;

@@ -31,11 +31,6 @@ struct npy {
  *             a failure */
 const char *npy_read(const char *path, int integers, struct npy *out);
 
-/* The header of a file of that name, text (n), into shape, itemsize, was_big_endian and
- * was_fortran. */
-const char *npy_header(const char *name, const char *text, size_t n, int integers,
-                       struct npy *out);
-
 void npy_free(struct npy *a);      /* also of an empty one */
 
 /* Formats a line, printf style. */

@@ -21,7 +21,7 @@ enum array {
     N_ARRAYS
 };
 
-/* Bytes of a pattern that lie before and after every output given to execute(): they travel
+/* Bytes of a pattern that lie before and after every output given to execution_once(): they travel
  * to the GPU and back, so that a write outside is seen. */
 #define GUARD 256
 

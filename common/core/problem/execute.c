@@ -6,9 +6,62 @@
 #include <string.h>
 
 #include "gpu/gpu.h"
+#include "problem/dtype.h"
 #include "problem/host_memory.h"
 #include "problem/layout.h"
 #include "problem/variant.h"
+
+/* --- Outputs. --- */
+
+static struct output output_new(size_t n, enum dtype dtype)
+{
+    struct output out = {.n = n, .dtype = dtype};
+    if (n == 0) return out;
+    size_t bytes = size_plus(size_times(n, dtype_size(dtype)), 2 * GUARD);
+    out.frame = memory_new(bytes);
+    if (!out.frame) {
+        fprintf(stderr, "no memory for an output of %zu bytes\n", bytes);
+        exit(1);
+    }
+    out.data = out.frame + GUARD;
+    memset(out.frame, GUARD_BYTE, GUARD);
+    memset(out.frame + bytes - GUARD, GUARD_BYTE, GUARD);
+    for (size_t i = 0; i < n; i++) dtype_set_bits(dtype, out.data, i, dtypes[dtype].filling);
+    return out;
+}
+
+struct outputs outputs_new(const struct problem *p)
+{
+    struct outputs out = {{{0}}};
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (array_role(p, i) == OUTPUT)
+            out.array[i] = output_new(array_count(p, i), array_dtype(p, i));
+    return out;
+}
+
+void outputs_bind(const struct outputs *out, struct arrays *a)
+{
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (out->array[i].data) array_set(a, i, out->array[i].data);
+}
+
+void outputs_free(struct outputs *out)
+{
+    for (int i = 0; i < N_ARRAYS; i++) memory_free(out->array[i].frame);
+    memset(out, 0, sizeof *out);
+}
+
+int outputs_equal(const struct outputs *a, const struct outputs *b)
+{
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const struct output *x = &a->array[i], *y = &b->array[i];
+        if (x->n != y->n) return 0;
+        if (x->n && memcmp(x->data, y->data, x->n * dtype_size(x->dtype))) return 0;
+    }
+    return 1;
+}
+
+/* --- The execution. --- */
 
 /* An array's copy on the GPU, of an output with GUARD bytes on both sides. */
 struct mirror { char *host, *device; size_t bytes; };
@@ -111,8 +164,8 @@ static void no_keys(const struct problem *p, const struct arrays *host)
         host->lse[i] = p->has_sinks ? host->sinks[i / rows % p->heads_q] : -INFINITY;
 }
 
-const char *execute(const struct variant *v, const struct problem *p,
-                    const struct arrays *host)
+const char *execution_once(const struct variant *v, const struct problem *p,
+                           const struct arrays *host)
 {
     const char *why = NULL;
     if (p->op == OP_ATTENTION && p->seqlen_k == 0) return no_keys(p, host), why;

@@ -146,7 +146,7 @@ static int run_forward(struct run *r)
         return bad(r, "no variant of this stage does the forward pass in %s", dtype_name(p.dtype));
     r->forward = outputs_new(&p);
     outputs_bind(&r->forward, &r->a);
-    const char *why = execute(v, &p, &r->a);
+    const char *why = execution_once(v, &p, &r->a);
     return why ? bad(r, "variant %s: %s", v->name, why) : OK;
 }
 
@@ -160,7 +160,7 @@ static int compute(struct run *r)
     if (n == 0) return OK;
     int status = array_role(&r->p, ARRAY_O) == INPUT ? run_forward(r) : OK;
     if (status) return status;
-    const char *why = execute(r->v, &r->p, &r->a);
+    const char *why = execution_once(r->v, &r->p, &r->a);
     if (!why) return OK;
     return bad(r, "variant %s: %s%s", r->v->name, why,
                r->v->device == ON_GPU ? "; with --device cpu the CPU computes it" : "");

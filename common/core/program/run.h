@@ -10,9 +10,9 @@
 #include <stdio.h>
 
 #include "npy/npy.h"
+#include "problem/execute.h"
 #include "program/complain.h"
 #include "program/options.h"
-#include "verification/compare.h"
 
 enum { OK = 0, FAILED = 1, BAD = 2, SKIPPED = 77 };
 

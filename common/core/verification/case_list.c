@@ -32,7 +32,7 @@ void case_name_add(struct test_case *c, const char *format, ...)
     va_end(arguments);
 }
 
-void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of)
+void add_features(struct test_case *c, enum rows_lie lie, enum bias_form of)
 {
     static const char *const lies[] = {"", "-blhd", "-qkv"};
     static const char *const whose[] = {
@@ -53,7 +53,7 @@ struct draft {
     struct test_case c;
     int in, scaled;
     enum rows_lie lie;
-    enum bias_of bias_of;
+    enum bias_form bias_of;
 };
 
 /* What a word of the table sets. */

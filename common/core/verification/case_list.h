@@ -21,7 +21,7 @@ enum rows_lie {
 };
 
 /* Whom a bias is for. */
-enum bias_of { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
+enum bias_form { BIAS_OF_ALL, BIAS_PER_BATCH, BIAS_PER_HEAD, BIAS_PER_BOTH, BIAS_TOEPLITZ };
 
 void case_name_add(struct test_case *c, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* appends to its name */
@@ -31,7 +31,7 @@ void lay_out(struct problem *p, enum rows_lie lie);
 
 /* Sets the strides of its bias: a row for all queries of a batch, a matrix per head or per
  * both, or for each head a number per distance j - i (as ALiBi's): rows run backwards. */
-void give_bias(struct problem *p, enum bias_of of);
+void give_bias(struct problem *p, enum bias_form of);
 
 /* Replaces the plain arrays [batch, heads, rows, .] of in by those of c's layout, and its
  * problem by c's.  Of a sequence the first rows are taken.  What lies between the rows, in
@@ -39,7 +39,7 @@ void give_bias(struct problem *p, enum bias_of of);
 void inputs_lay_out(struct inputs *in, const struct test_case *c, struct random *r);
 
 /* Adds the features of c's problem to its name: "-causal-window3,0-page16". */
-void add_features(struct test_case *c, enum rows_lie lie, enum bias_of of);
+void add_features(struct test_case *c, enum rows_lie lie, enum bias_form of);
 
 /* The recipe `powers`, as the functions of inputs.c.   x: a normal number, of values the place of one */
 float powers_query(size_t i, size_t t, float x);

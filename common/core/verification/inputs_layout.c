@@ -39,7 +39,7 @@ void lay_out(struct problem *p, enum rows_lie lie)
     p->o_strides = (struct strides){p->seqlen_q * row_o, p->head_dim_v, row_o};
 }
 
-void give_bias(struct problem *p, enum bias_of of)
+void give_bias(struct problem *p, enum bias_form of)
 {
     size_t row = p->seqlen_k, matrix = p->seqlen_q * row;
     p->has_bias_strides = of != BIAS_OF_ALL;

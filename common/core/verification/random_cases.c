@@ -101,7 +101,7 @@ static void draw_call(struct random *r, struct test_case *c)
     else p->has_lengths = random_below(r, 3) == 0;
     if (p->packed || p->has_lengths) p->batch += random_below(r, 3);
     enum rows_lie lie = (enum rows_lie)random_below(r, 3);
-    enum bias_of of = p->has_bias ? (enum bias_of)random_below(r, 5) : BIAS_OF_ALL;
+    enum bias_form of = p->has_bias ? (enum bias_form)random_below(r, 5) : BIAS_OF_ALL;
     lay_out(p, lie);
     give_bias(p, of);
     add_features(c, lie, of);
