@@ -1,10 +1,10 @@
 /* clusters.cu: softmax with one read and one write: the row in the shared memories of a cluster of
- * up to 16 blocks (Hopper).  pipeline.h has the kernel; this file chooses how a row is cut. */
+ * up to 16 blocks (Hopper).  row_pipeline.h has the kernel; this file chooses how a row is cut. */
 #include "harness.h"
 #include "gpu/cuda_check.h"
 #include "gpu/device.h"
 #include "gpu/gpu_rows.h"
-#include "pipeline.h"
+#include "row_pipeline.h"
 
 #include <atomic>
 
@@ -68,7 +68,7 @@ static struct plan cluster_plan(const struct problem *p)
 static cudaLaunchConfig_t launch_clusters(const struct plan &plan, void *stream,
                                           cudaLaunchAttribute *attribute)
 {
-    cudaLaunchConfig_t config = launch_of(plan.blocks, BLOCK_THREADS, sizeof(struct team_shared),
+    cudaLaunchConfig_t config = launch_of(plan.blocks, BLOCK_THREADS, sizeof(struct buffers),
                                           stream);
     attribute->id = cudaLaunchAttributeClusterDimension;
     attribute->val.clusterDim.x = plan.blocks;
@@ -132,13 +132,13 @@ static void cluster(const struct problem *p, const struct arrays *a)
     if (p->rows == 0) return;
     with_type(p, a, [&]<class T>(const T *x, T *y) {
         const int most = most_clusters<T>(plan);
-        plan.teams = (size_t)most < p->rows ? most : (int)p->rows;
+        plan.clusters = (size_t)most < p->rows ? most : (int)p->rows;
         if (p->rows > (size_t)most) /* else nobody draws a row */
             CUDA_CHECK(cudaMemsetAsync(a->workspace, 0, sizeof(uint64_t),
                                        (cudaStream_t)a->stream));
         cudaLaunchAttribute attribute = {};
         cudaLaunchConfig_t config = launch_clusters(plan, a->stream, &attribute);
-        config.gridDim.x = plan.teams * plan.blocks;
+        config.gridDim.x = plan.clusters * plan.blocks;
         CUDA_CHECK(cudaLaunchKernelEx(&config, pipeline_kernel<T>, x, y, p->rows, (int)p->cols,
                                       plan, (uint64_t *)a->workspace,
                                       (int)(p->op == OP_LOGSOFTMAX)));

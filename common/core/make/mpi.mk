@@ -8,7 +8,7 @@
 MPICC ?= $(firstword $(shell command -v mpicc 2>/dev/null))
 MPI_PROGRAM := $(BUILD)/04_monoid_tiled_cpu_mpi
 RANKS_ROOM := $(BUILD)/obj/common/core/ranks
-RANKS_O := $(RANKS_ROOM)/shards.o $(RANKS_ROOM)/bench.o $(RANKS_ROOM)/run.o
+RANKS_O := $(RANKS_ROOM)/shards.o $(RANKS_ROOM)/ranks_bench.o $(RANKS_ROOM)/ranks_run.o
 WORLD_MPI_O := $(RANKS_ROOM)/world_mpi.o
 MPI_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard 04_monoid_tiled_cpu/mpi/*.c))
 MPI_PARTS := $(filter-out $(MAINS),$(call objects_of,04_monoid_tiled_cpu)) $(COMMON_O)

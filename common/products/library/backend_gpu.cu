@@ -5,7 +5,7 @@
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
 #include "library/backend.h"
-#include "library/merge.h"
+#include "library/merge_weights.h"
 #include "problem/layout.h"
 
 #include <stdio.h>

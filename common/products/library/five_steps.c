@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "library/backend.h"
-#include "library/merge.h"
+#include "library/merge_weights.h"
 #include "library/request.h"
 #include "problem/convert.h"
 

@@ -21,7 +21,7 @@ HEADS, DIM = 16, 128
 
 def seconds_of_calls(torch, call, repeats):
     """Seconds of each of `repeats` calls, each from a moment when all processes are ready, after
-    a pause as long as the call before, as in common/core/ranks/bench.c."""
+    a pause as long as the call before, as in common/core/ranks/ranks_bench.c."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     out = []
     for _ in range(repeats):

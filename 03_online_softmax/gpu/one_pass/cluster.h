@@ -1,11 +1,11 @@
-/* team.h: the blocks of a cluster, which share a row (Hopper), and how they meet: they write into each
- * other's shared memory.
+/* cluster.h: the blocks of a cluster, which share a row (Hopper), and how they meet: they write
+ * into each other's shared memory.
  *
  * A cluster draws the number of its next row from a counter in main memory, because multiprocessors
  * do not get the same share of the memory's bandwidth; a cluster that is faster takes more rows.  The
  * producer of block 0 draws, and sends the number to every block of the cluster. */
-#ifndef TEAM_H
-#define TEAM_H
+#ifndef CLUSTER_H
+#define CLUSTER_H
 
 #include "cluster_ptx.h"
 #include "row_parts.h"
@@ -22,11 +22,11 @@
 #define EXCHANGES 32
 static_assert(EXCHANGES > 2 * (MOST_STAGES + 1), "a state is read before the next comes");
 
-/* blocks: of a cluster; teams: how many clusters.  slice: packs of a row in one block, in `chunks`
+/* blocks: of a cluster; clusters: how many.  slice: packs of a row in one block, in `chunks`
  * chunks of `chunk` packs (the last may be shorter), whole lines; the buffer has room for `stages`. */
-struct plan { int blocks, teams, slice, chunk, chunks, stages; };
+struct plan { int blocks, clusters, slice, chunk, chunks, stages; };
 
-struct team_shared {
+struct buffers {
     uint64_t full[MOST_STAGES], empty[MOST_STAGES];
     uint64_t arrived[EXCHANGES], drawn[EXCHANGES];
     size_t row[EXCHANGES];                         /* written by block 0 */
@@ -34,7 +34,7 @@ struct team_shared {
     struct state of_warp[2][WARP];
     alignas(128) uint4 buffer[BUFFER];
 };
-static_assert(sizeof(struct team_shared) <= 227 * 1024, "one block per multiprocessor");
+static_assert(sizeof(struct buffers) <= 227 * 1024, "one block per multiprocessor");
 
 /* What a block does: its cluster, its rank there, which is the slice that it takes, and the problem.
  * counter: of the rows that have been drawn. */
@@ -42,7 +42,7 @@ template <class T> struct slice {
     const T *x;
     T *y;
     size_t rows;
-    int cols, team, rank, log;
+    int cols, cluster, rank, log;
     struct plan plan;
     uint64_t *counter;
 };
@@ -53,10 +53,10 @@ template <class T> struct slice {
 
 /* The row of a cluster's turn-th turn; w.rows or more: there is none. */
 template <class T>
-static __device__ inline size_t row_of(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline size_t row_of(struct buffers &shared, const struct slice<T> &w,
                                        size_t turn)
 {
-    if (turn == 0) return w.team;
+    if (turn == 0) return w.cluster;
     const int slot = turn % EXCHANGES;
     cluster_barrier_wait(&shared.drawn[slot], (turn - (slot == 0)) / EXCHANGES % 2);
     return shared.row[slot];
@@ -64,16 +64,16 @@ static __device__ inline size_t row_of(struct team_shared &shared, const struct 
 
 /* One thread of each block: gets ready for the number of the row of that turn. */
 template <class T>
-static __device__ inline size_t draw_row(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline size_t draw_row(struct buffers &shared, const struct slice<T> &w,
                                          size_t turn)
 {
     if (w.plan.blocks > 1) mbarrier_arrive_expect_tx(&shared.drawn[turn % EXCHANGES], 8);
-    if (w.rank > 0 || w.rows <= (size_t)w.plan.teams) return w.rows; /* who draws nothing */
-    return w.plan.teams + atomicAdd((unsigned long long *)w.counter, 1ull);
+    if (w.rank > 0 || w.rows <= (size_t)w.plan.clusters) return w.rows; /* who draws nothing */
+    return w.plan.clusters + atomicAdd((unsigned long long *)w.counter, 1ull);
 }
 
 template <class T>
-static __device__ inline void send_row(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline void send_row(struct buffers &shared, const struct slice<T> &w,
                                        size_t turn, size_t row)
 {
     const int slot = turn % EXCHANGES;
@@ -91,7 +91,7 @@ static __device__ inline void send_row(struct team_shared &shared, const struct 
 
 /* The state of a block, from its first warp to all blocks of the cluster. */
 template <class T>
-static __device__ inline void send_state(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline void send_state(struct buffers &shared, const struct slice<T> &w,
                                          size_t turn, struct state mine, int lane)
 {
     const int slot = turn % EXCHANGES, n = w.plan.blocks;
@@ -105,7 +105,7 @@ static __device__ inline void send_state(struct team_shared &shared, const struc
 }
 
 /* The state of all blocks of the cluster; the same bits in every lane. */
-static __device__ inline struct state cluster_state(struct team_shared &shared, size_t turn,
+static __device__ inline struct state cluster_state(struct buffers &shared, size_t turn,
                                                     int blocks, int lane)
 {
     const int slot = turn % EXCHANGES;

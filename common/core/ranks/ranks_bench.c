@@ -1,4 +1,4 @@
-/* bench.c: the time of one problem on several ranks, from the first that begins to the last that
+/* ranks_bench.c: the time of one problem on several ranks, from the first that begins to the last that
  * ends; on GPUs in turns with one of them. */
 #include <math.h>
 #include <stdio.h>

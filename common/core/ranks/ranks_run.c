@@ -1,4 +1,4 @@
-/* run.c: attention of real data on several ranks: the steps of every `run`, which all
+/* ranks_run.c: attention of real data on several ranks: the steps of every `run`, which all
  * processes take together.  Process 0 alone writes. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* merge.h: one element of the merge of two partial results, for the CPU and for a GPU's lane:
+/* merge_weights.h: one element of the merge of two partial results, for the CPU and for a GPU's lane:
  * o = old o1 + part o2, with the weights of merge_weights_of(lse1, lse2). */
 #ifndef LIBRARY_MERGE_H
 #define LIBRARY_MERGE_H

@@ -1,4 +1,4 @@
-/* pipeline.h: a row in the shared memories of a cluster of blocks (Hopper).
+/* row_pipeline.h: a row in the shared memories of a cluster of blocks (Hopper).
  *
  * A cluster takes one row after the other; each of its blocks takes a slice of each.  A slice passes
  * through shared memory in chunks, in a circular buffer, the ring.  Three roles in a block work on
@@ -12,11 +12,11 @@
  *               y = exp(x - m) / l; a stage is free once its chunk is in registers
  *
  * A slice starts at a multiple of 128 bytes, a line of the cache. */
-#ifndef PIPELINE_H
-#define PIPELINE_H
+#ifndef ROW_PIPELINE_H
+#define ROW_PIPELINE_H
 
 #include "fast_exp.h"
-#include "team.h"
+#include "cluster.h"
 
 #ifdef __CUDACC__
 
@@ -60,7 +60,7 @@ static __device__ inline int chunk_packs(const struct slice<T> &w, struct parts 
 
 /* Loads chunk c of a row as soon as the stage is free. */
 template <class T>
-static __device__ inline void load_chunk(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline void load_chunk(struct buffers &shared, const struct slice<T> &w,
                                          size_t row, int c, struct pipeline_state *at)
 {
     const struct parts r = parts_of<FULL<T>, LINE<T>>(row, w.cols);
@@ -77,7 +77,7 @@ static __device__ inline void load_chunk(struct team_shared &shared, const struc
 
 /* The producer: one thread that keeps the buffer full. */
 template <class T>
-static __device__ inline void produce(struct team_shared &shared, const struct slice<T> &w)
+static __device__ inline void produce(struct buffers &shared, const struct slice<T> &w)
 {
     struct pipeline_state at = {0, 1};
     for (size_t turn = 0, row; (row = row_of(shared, w, turn)) < w.rows; turn++) {
@@ -90,14 +90,14 @@ static __device__ inline void produce(struct team_shared &shared, const struct s
 /* Waits for the chunk at `at`. */
 template <class T>
 static __device__ inline const struct packed<T, FULL<T>> *
-take(struct team_shared &shared, const struct slice<T> &w, struct pipeline_state at)
+take(struct buffers &shared, const struct slice<T> &w, struct pipeline_state at)
 {
     mbarrier_wait(&shared.full[at.stage], at.phase);
     return (const struct packed<T, FULL<T>> *)shared.buffer + at.stage * w.plan.chunk;
 }
 
 /* A thread has read its packs of the chunk, or needs none. */
-static __device__ inline void release(struct team_shared &shared, struct pipeline_state at)
+static __device__ inline void release(struct buffers &shared, struct pipeline_state at)
 {
     fence_proxy_async(); /* an arrival alone can overtake reads that wait behind stores */
     mbarrier_arrive(&shared.empty[at.stage]);
@@ -105,7 +105,7 @@ static __device__ inline void release(struct team_shared &shared, struct pipelin
 
 /* The state of the block, from those of its summers, to every block of the cluster. */
 template <class T>
-static __device__ inline void publish(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline void publish(struct buffers &shared, const struct slice<T> &w,
                                       size_t turn, struct state mine, int i)
 {
     const int lane = i % WARP;
@@ -137,7 +137,7 @@ static __device__ inline void sum_chunk(struct power_sum *sum, const struct pack
 
 /* The summers.  i: the number of the thread among them. */
 template <class T>
-static __device__ inline void sum_slices(struct team_shared &shared, const struct slice<T> &w,
+static __device__ inline void sum_slices(struct buffers &shared, const struct slice<T> &w,
                                          int i)
 {
     struct pipeline_state at = {0, 0};
@@ -161,7 +161,7 @@ static __device__ inline void sum_slices(struct team_shared &shared, const struc
 
 /* The dividers. */
 template <class T>
-static __device__ inline void divide_slices(struct team_shared &shared,
+static __device__ inline void divide_slices(struct buffers &shared,
                                             const struct slice<T> &w, int i)
 {
     constexpr int W = FULL<T>;
@@ -193,7 +193,7 @@ static __device__ inline void divide_slices(struct team_shared &shared,
 }
 
 /* Barriers that all blocks of the cluster know to be ready before anybody uses them. */
-static __device__ inline void get_ready(struct team_shared &shared)
+static __device__ inline void get_ready(struct buffers &shared)
 {
     if (threadIdx.x == 0) {
         for (int s = 0; s < MOST_STAGES; s++) {
@@ -219,7 +219,7 @@ void pipeline_kernel(const T *x, T *y, size_t rows, int cols, struct plan plan,
                      uint64_t *drawn, int log)
 {
 #if __CUDA_ARCH__ >= 900
-    struct team_shared &shared = dynamic_shared<struct team_shared>();
+    struct buffers &shared = dynamic_shared<struct buffers>();
     get_ready(shared);
     const int blocks = plan.blocks, block = blockIdx.x;
     const struct slice<T> w = {x, y, rows, cols, block / blocks, block % blocks, log, plan, drawn};
