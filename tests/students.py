@@ -96,6 +96,11 @@ MISTAKES = {
     "D_missing": ("gradient", "d_v) - D)", "d_v))", "random"),
     "gradient_of_masked_keys": ("gradient", "        if (s == -INFINITY) continue;\n", "", "nan_k"),
     "head_dims_to_128": ("gradient", "d_v = h->head_dim_v;", "d_v = h->head_dim_v < 128 ? h->head_dim_v : 128;", "random"),
+    "keys_smoothed_without_lse": ("smooth_keys", "shift[i] += h->scale", "shift[i] += 0", "random"),
+    "mean_of_a_query": ("smooth_keys", "(double)h->seqlen_k", "(double)h->seqlen_q", "random"),
+    "codes_cut_off": ("quantise_row", "rintf(x[j] / *scale)", "truncf(x[j] / *scale)", "random"),
+    "largest_of_positive_numbers": ("quantise_row", "fabsf(x[j])", "x[j]", "negative"),
+    "bound_of_a_whole_step": ("quantise_row", "*bound = *scale / 2", "*bound = *scale", "random"),
     "ranks_unequal": ("zigzag", "return which ? 2 * ranks - 1 - rank : rank", "return 2 * rank + which", "few"),
 }
 

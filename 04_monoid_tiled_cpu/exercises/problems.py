@@ -143,6 +143,55 @@ def gradient(family, h, rng):
     return one_call(family, numbers, [*inputs, do, o, lse], wants, {"q": q, "k": k, "v": v, "do": do})
 
 
+def smooth_keys(rng):
+    """The keys that come are also attended to: o must be what it was, and lse with the shift."""
+    def case(family, n_q, n_k, d, offset):
+        q, k, v = (rng.standard_normal(x).astype(F32) for x in ((n_q, d), (n_k, d), (n_k, d)))
+        k += (offset * rng.standard_normal(d)).astype(F32)
+        scale = F32(d ** -0.5)
+        numbers, inputs = head_call(q, k, v, None, 0, scale)
+
+        def f(q, k):
+            mean = k.mean(axis=0)
+            return k - mean, q.dtype.type(scale) * (q @ mean)
+        wants = wanted(f, [q, k], ["k", "shift"], 1, {"k": largest(k), "shift": d ** 0.5 * largest(q) * largest(k)})
+        o, lse, _ = attend(*(x.astype(np.float64) for x in (q, k, v)), None, 0, float(scale))
+        wants |= {"o": (o, 1e-3 * largest(v)), "lse": (lse, 1e-3 * finite_most(lse))}
+
+        def play(child):
+            smooth, shift = child.call(numbers, inputs, [k.size, n_q])
+            doubles = (np.asarray(x, np.float64) for x in (q, smooth.reshape(k.shape), v))
+            o, lse, _ = attend(*doubles, None, 0, float(scale))
+            return {"k": smooth, "shift": shift, "o": o, "lse": lse + shift}
+        return Case(family, play, wants, {"q": q, "k": k})
+
+    for d in (1, 8): yield case("one_key", 2, 1, d, 1)
+    for size in ((1, 2, 1), (3, 7, 4), (5, 64, 16), (9, int(rng.integers(65, 300)), 32)):
+        yield case("random", *size, 0)
+        yield case("offset", *size, 30)
+
+
+def quantise_row(rng):
+    def case(family, x):
+        x = np.asarray(x, F32)
+        scale = largest(x) / 127 or 1.0
+
+        def play(child):
+            codes, (got, bound) = child.call([len(x)], [x], [len(x), 2])
+            if not np.all((codes == np.rint(codes)) & (np.abs(codes) <= 127)):
+                raise Wrong("a code that is no whole number from -127 to 127")
+            return {"scale": got, "bound": bound, "scale times code": got * codes}
+        return Case(family, play, {"scale": (scale, 1e-6 * scale), "bound": (scale / 2, 1e-6 * scale),
+                                   "scale times code": (x, scale * (0.5 + 1e-4))}, {"x": x})
+
+    for n in (1, 3): yield case("zeros", np.zeros(n))
+    for n in (1, 2, 7, 64, int(rng.integers(65, 300))):
+        x = rng.standard_normal(n)
+        yield case("random", 10.0 ** rng.integers(-20, 20) * x)
+        yield case("negative", [*x, -3 * np.abs(x).max()])
+        yield case("outlier", [*x, 1000])
+
+
 def a4_monoid(family, s, v, rng):
     parts, tree = int(rng.choice([1, 2, 3, 7, 8, 16])), int(rng.integers(2))
     ml, o = in_parts(s, v, parts)
@@ -196,5 +245,6 @@ PROBLEMS = {
     "ragged_tiles": ragged_tiles,
     "tile": of_heads(tile, HEADS),
     "zigzag": zigzag,
+    "smooth_keys": smooth_keys, "quantise_row": quantise_row,
     "gradient": of_heads(gradient, [x for x in HEADS if x not in ("nan_q", "nan_v_far")], SIZES + [(3, 5, 256, 256)]),
 }

@@ -84,6 +84,8 @@ $(BUILD)/eight_bits: $(EIGHT_BITS)/errors.o $(EIGHT_BITS)/eight_bits.o $(COMMON_
 eight_bits: $(BUILD)/eight_bits
 	@mkdir -p $(RESULTS)/eight_bits
 	$(Q)$(BUILD)/eight_bits > $(RESULTS)/eight_bits/errors.csv
+	$(Q){ git log -1 --format='commit: %h, %cs'; $(CC) --version | head -n 1; uname -m; } \
+	    > $(RESULTS)/eight_bits/errors.machine.txt
 
 # Problems drawn at random, every variant against the reference.
 PROBLEMS ?= 2000

@@ -72,3 +72,40 @@ def training(data):
         axes.plot(one.step, one.loss, color=colour, linewidth=width, label=words)
     axes.legend(frameon=False, title=f"{rows.machine[0]}, {rows.date[0][:10]}")
     return drawn
+
+
+@figure("eight_bits.svg", "notes", **LOOK)
+def eight_bits(data):
+    """What attention in 8 bits errs by: on columns unlike the others, and in long rows (notes/eight_bits.md)."""
+    rows = data.file("eight_bits/errors.csv", read_lines)
+    rows = rows.assign(percent=100 * rows.error.astype(float), n=rows["keys"].astype(int))
+    drawn, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.9), layout="constrained", width_ratios=[1.15, 1])
+    inputs = {"normal, 1k keys": "like the others", "columns with an offset": "offset by 30", "wide columns": "8 times as wide"}
+    for at, (way, words, colour, mark) in enumerate((
+            ("sum of 1 tile", "e4m3", "tab:red", "o"), ("smoothed", "e4m3, smoothed", "tab:orange", "v"),
+            ("rotated", "e4m3, rotated", "tab:purple", "s"), ("int8 scores", "int8", "tab:blue", "o"),
+            ("int8 scores smoothed", "int8, smoothed", "tab:cyan", "v"),
+            ("int8 scores smoothed and rotated", "int8, both", "tab:green", "D"), ("bf16", "bf16", "0.4", "x"))):
+        found = [rows.percent[(rows.input == x) & (rows.way == way)].iloc[0] for x in inputs]
+        left.plot([x + 0.09 * (at - 3) for x in range(3)], found, mark, color=colour, markersize=6, label=words,
+                  fillstyle="none")
+    left.set(title="Rounding q and k: every 32nd column is", ylabel="error of o, percent", yscale="log",
+             ylim=(0.2, 100), xlim=(-0.5, 2.5))
+    left.set_xticks(range(3), inputs.values())
+    left.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+    for way, words, colour, up in (
+            ("one sum", "one sum", "tab:red", 0), ("sum of 64 tiles", "64 tiles", "tab:orange", 0),
+            ("sum of 8 tiles", "8 tiles", "tab:purple", 0), ("sum of 1 tile", "1 tile", "tab:blue", 5),
+            ("float sums", "float", "tab:green", -5), ("bf16", "bf16", "0.4", 0)):
+        one = rows[(rows.way == way) & rows.input.str.startswith("mean of v")]
+        right.plot(one.n, one.percent, "o-", color=colour, markersize=3, linewidth=1.4)
+        right.annotate(words, (one.n.iloc[-1], one.percent.iloc[-1]), (6, up), textcoords="offset points", fontsize=8,
+                       color=colour, va="center", annotation_clip=False)
+    right.set(title="Adding p v: float sums after so many tiles", xlabel="keys", xscale="log", yscale="log", xlim=(900, 420000))
+    right.set_xticks([1024, 8192, 32768, 131072], ["1k", "8k", "32k", "128k"])
+    right.minorticks_off()
+    for axes in (left, right):
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.title.set_fontsize(10)
+    return drawn

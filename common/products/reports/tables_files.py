@@ -31,6 +31,21 @@ def exercises(_, kind):
          for x in found]), []
 
 
+# --- 8 bits ---
+
+@table("eight-bits-(scores|sums)")
+def eight_bits(data, of):
+    """What attention in 8 bits errs by, in percent of o's root mean square: of sums, on inputs whose
+    values have a mean; of scores, on the others."""
+    rows = data.file("eight_bits/errors.csv", read_lines)
+    of_sums = rows.input.str.contains("mean of v|needle")
+    ways = r"bf16|e4m3 cache|.*sum.*|largest.*" if of == "sums" else r"bf16|.*cache|sum of 1 .*|.*(smooth|rotat|int8).*"
+    return "", grid("way", {
+        (row.way, row.input.removeprefix("mean of v 1, ").replace("columns with an offset", "an offset")):
+        f"{100 * float(row.error):.2g}" + (f", found {float(row.found):.0f} %" if row.found else "")
+        for row in rows[(of_sums == (of == "sums")) & rows.way.str.fullmatch(ways)].itertuples()}), []
+
+
 # --- Several GPUs, several processes ---
 
 def way_of(row):
