@@ -46,7 +46,7 @@ SCRIPTS = ["figure", "one_row", "parentheses", "tiles", "gradient", "ladder", "o
            "record", "schedule", "barrier", "length", "search"]
 UNCOLOURED = re.compile(r'<span class="[^cksm"][^"]*">([^<]*)</span>')  # source.css has no colour for it
 AFTER_THE_ROAD = ["gradient", "gradient_on_gpus", "tensor_cores", "hopper_asynchrony", "hopper",
-                  "serving", "porting", "many_machines"]
+                  "serving", "eight_bits", "porting", "many_machines"]
 SOURCE_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
