@@ -1,5 +1,5 @@
 /* merge_weights.h: two answers for the same query, of different keys, become one.  Plain
- * arithmetic, compiled for the GPU (answer.h) and for the CPU (tests/test_multi_gpu.cc).
+ * arithmetic, compiled for the GPU (answer.h) and for the CPU (the library).
  *
  * An answer is o, already divided by its l, and lse = m + log l.  That is the element (o, 1, lse)
  * of the monoid (stage 4's monoid.h).  A query that has seen no key has the unit, lse = -inf. */
@@ -26,6 +26,13 @@ static inline HOST_DEVICE struct merge_weights merge_weights_of(float old_lse, f
     if (old.l > 0.0f) w.old = se_factor(old.m, both.m) / both.l;
     if (part.l > 0.0f) w.part = se_factor(part.m, both.m) / both.l;
     return w;
+}
+
+/* An element of the merged o.  A part of weight 0 is left out: what stands there does not matter. */
+static inline HOST_DEVICE float merge_element(struct merge_weights w, float old, float part)
+{
+    if (w.old == 0.0f) return w.part == 0.0f ? 0.0f : w.part * part;
+    return w.part == 0.0f ? w.old * old : w.old * old + w.part * part;
 }
 
 /* A sink is one more key, of value 0: the row's o and lse, merged with it.

@@ -4,8 +4,8 @@
 
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_rows.h"
+#include "../../../05_flash_cuda/hopper/merge_weights.h"
 #include "library/backend.h"
-#include "library/merge_weights.h"
 #include "problem/layout.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "../../../05_flash_cuda/hopper/merge_weights.h"
 #include "library/backend.h"
-#include "library/merge_weights.h"
 #include "library/request.h"
 #include "problem/convert.h"
 
