@@ -90,49 +90,38 @@ static int hide_files(int rules) { return (void)rules, 0; }
 
 #ifdef __x86_64__
 #define THIS_ARCH AUDIT_ARCH_X86_64
-#define OF_THIS_ARCH SYS_arch_prctl,
+#define OF_THIS_ARCH SYS_arch_prctl
 #elif defined(__aarch64__)
 #define THIS_ARCH AUDIT_ARCH_AARCH64
-#define OF_THIS_ARCH
+#define OF_THIS_ARCH SYS_brk
 #endif
 
 #ifdef THIS_ARCH
-/* Memory, the descriptors that are open, signals to itself, its own end.  All else is refused. */
-static const int allowed[] = {
-    OF_THIS_ARCH SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_brk, SYS_mmap, SYS_munmap,
-    SYS_mremap, SYS_mprotect, SYS_madvise, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn,
-    SYS_sigaltstack, SYS_futex, SYS_set_tid_address, SYS_set_robust_list, SYS_rseq, SYS_sched_yield,
-    SYS_sched_getaffinity, SYS_execve /* of the program; another finds nothing either */};
-
-#define N_OF(a) (sizeof(a) / sizeof *(a))
 #define LOAD(field)                                                                        \
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
-#define ALLOW RETURN(SECCOMP_RET_ALLOW)
 #define REFUSE(error) RETURN(SECCOMP_RET_ERRNO | (error))
 /* Skips n instructions when what was loaded is not the value. */
 #define UNLESS(value, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(value), 0, n)
+#define MAY(call) UNLESS(call, 1), RETURN(SECCOMP_RET_ALLOW)
 
+/* Memory, the descriptors that are open, signals to itself, its own end.  All else is refused. */
 static int filter_calls(int threads)
 {
-    const struct sock_filter first[] = {
+    struct sock_filter f[] = {
         LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_ARCH, 1, 0),
         RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr),
+        MAY(SYS_read), MAY(SYS_write), MAY(SYS_exit), MAY(SYS_exit_group), MAY(SYS_brk), MAY(SYS_mmap),
+        MAY(SYS_munmap), MAY(SYS_mremap), MAY(SYS_mprotect), MAY(SYS_madvise), MAY(SYS_rt_sigaction),
+        MAY(SYS_rt_sigprocmask), MAY(SYS_rt_sigreturn), MAY(SYS_sigaltstack), MAY(SYS_futex),
+        MAY(SYS_set_tid_address), MAY(SYS_set_robust_list), MAY(SYS_rseq), MAY(SYS_sched_yield),
+        MAY(SYS_sched_getaffinity), MAY(OF_THIS_ARCH), MAY(SYS_execve), /* another program finds nothing either */
         UNLESS(SYS_clone3, 1), REFUSE(ENOSYS), /* the C library then takes clone */
-    }, last[] = {
-        UNLESS(threads ? SYS_clone : -1, 4), LOAD(args[0]),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), ALLOW, REFUSE(EPERM),
+        UNLESS(threads ? SYS_clone : -1, 3), LOAD(args[0]),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1), RETURN(SECCOMP_RET_ALLOW),
         REFUSE(EPERM),
     };
-    struct sock_filter f[N_OF(first) + N_OF(last) + 2 * N_OF(allowed)];
-    size_t n = N_OF(first);
-    memcpy(f, first, sizeof first);
-    for (size_t i = 0; i < N_OF(allowed); i++) {
-        f[n++] = (struct sock_filter)UNLESS(allowed[i], 1);
-        f[n++] = (struct sock_filter)ALLOW;
-    }
-    memcpy(f + n, last, sizeof last);
-    struct sock_fprog rules = {.len = (unsigned short)N_OF(f), .filter = f};
+    struct sock_fprog rules = {.len = sizeof f / sizeof *f, .filter = f};
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &rules) == 0;
 }
 #else
