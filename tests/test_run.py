@@ -175,7 +175,10 @@ def test_packed_sequences_with_every_option(number, options):
     q, k, v, files = save_packed()
     options = {name: files.get(name, value) for name, value in options.items()}
     stage(number, *FILES, *PACKED, *option_words(**options), *ON_CPU * (number == 5))
-    expect(attention(q, k, v, cu_seqlens_q=CU_Q, cu_seqlens_k=CU_K, **options), 1e-4)
+    expect(want := attention(q, k, v, cu_seqlens_q=CU_Q, cu_seqlens_k=CU_K, **options), 1e-4)
+    for bits, allowed in (("e4m3", 0.2), ("int8", 0.02)):  # a scale for each sequence
+        stage(number, *FILES, *PACKED, *option_words(**options), "--kv-dtype", bits, *ON_CPU * (number == 5))
+        expect(want, allowed)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -149,6 +149,8 @@ static int convert(struct run *r, enum array i, enum dtype to)
 int run_convert_inputs(struct run *r, const struct problem *types)
 {
     r->p.dtype = types->dtype, r->p.cache = types->cache;
+    for (int i = 0; i < N_ARRAYS; i++) /* prefix sums say whose scale a row has */
+        if (r->in[i].data) array_set(&r->a, i, r->in[i].data);
     for (int i = 0; i < N_ARRAYS; i++) {
         const struct npy *a = &r->in[i];
         enum dtype to = array_dtype(&r->p, i);
