@@ -27,6 +27,9 @@ WATCHING = {"ASAN_OPTIONS": "detect_stack_use_after_return=0:allocator_may_retur
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40]
 HUGE = [*(2 ** e for e in (31, 32, 45, 56, 57, 59, 60, 61, 62)), 2 ** 40 + 1, 2 ** 63 - 1, 2 ** 63,
         2 ** 64 - 1, 1085102592571150096, 576460752303423488, 6148914691236517206]
+OUTPUTS = {"y.npy": "x.npy", "o.npy": "q.npy", "lse.npy": "q.npy",  # of whose shape
+           "dq.npy": "q.npy", "dk.npy": "k.npy", "dv.npy": "v.npy"}
+TYPES = ["f32", "f16", "bf16"] * 2 + ["e4m3", "int8"]
 EDGES = [0, 1, -1, 1e-30, 65504, 1e5, -1e4, 3e38]
 
 
@@ -60,14 +63,14 @@ class Combination(random.Random):
         size = like[1:] if like and not self.rarely(10) else self.choice("24448")[-1]
         return ("i" if self.rarely(200) else "f") + size[-1]
 
-    def give(self, option, shape, form):
-        """The option with its file, rarely without; of what no file can hold only a beginning."""
+    def give(self, option, shape, form, most=100000):
+        """The option with its file, rarely without; of more than `most` numbers only a beginning."""
         if self.rarely(300):
             return
         path = option.strip("-") + ".npy"
         self.words += [option, path]
         n = math.prod(shape)
-        n = self.randrange(50) if n > 100000 else n + self.rarely(100)
+        n = self.randrange(50) if n > most else n + self.rarely(100)
         x = self.numbers.standard_normal(n)
         for i in self.numbers.integers(0, max(n, 1), n // 20):
             x[i] = self.choice(EDGES)
@@ -92,7 +95,8 @@ class Combination(random.Random):
 
     def softmax(self):
         shape = [self.choice(SIZES) for _ in range(self.randrange(6) if self.rarely(10) else 2)]
-        self.give("--x", self.perturbed(shape) if self.rarely(3) else shape, self.form())
+        # A row is a block of fibres where the CPU executes a GPU's kernel.
+        self.give("--x", self.perturbed(shape) if self.rarely(3) else shape, self.form(), 4000)
         self.words += ["--y", "y.npy", *["--log"] * self.rarely(3), *["--causal"] * self.rarely(100)]
 
     def empty(self, heads_q, heads_kv, nq, nk, d, dv):
@@ -155,8 +159,13 @@ class Combination(random.Random):
             if self.rarely(20 if empty else 6):
                 shape = self.perturbed(shape)
             self.give(option, shape, like if option == "--q" else self.form(like))
-        self.words += ["--o", "o.npy", *["--lse", "lse.npy"] * self.rarely(2),
-                       *["--causal"] * self.rarely(3), *["--log"] * self.rarely(100)]
+        if self.rarely(4):
+            shape = [batch, heads_q, nq, dv][leave:]
+            self.give("--do", self.perturbed(shape) if self.rarely(20) else shape, self.form(like))
+            self.words += [word for name in ("dq", "dk", "dv") for word in (f"--{name}", f"{name}.npy")]
+        else:
+            self.words += ["--o", "o.npy", *["--lse", "lse.npy"] * self.rarely(2)]
+        self.words += [*["--causal"] * self.rarely(3), *["--log"] * self.rarely(100)]
         if self.rarely(4):
             self.words += ["--scale", "nan" if self.rarely(10) else self.choice(["0.5", "-3e38"])]
         if self.rarely(2):
@@ -164,7 +173,7 @@ class Combination(random.Random):
 
     def options(self, variants):
         for n, words in ((2, ["--variant", self.choice(variants)]),
-                         (3, ["--dtype", self.choice(["f32", "f16", "bf16"])]),
+                         (3, ["--dtype", self.choice(TYPES)]), (9, ["--kv-dtype", self.choice(TYPES)]),
                          (5, ["--threads", self.choice("1237")]), (8, ["--device", "cpu"]),
                          (8, ["--verbose"])):
             self.words += words * self.rarely(n)
@@ -183,7 +192,7 @@ def accepted(seed, variants):
     else:
         line.attention()
     line.options(variants[stage])
-    outputs = [name for name in ("y.npy", "o.npy", "lse.npy") if name in line.words]
+    outputs = [name for name in OUTPUTS if name in line.words]
     inputs, old = set(os.listdir()), line.rarely(2)
     for name in outputs * old:
         pathlib.Path(name).write_text("old")
@@ -196,11 +205,11 @@ def accepted(seed, variants):
         assert done.err.count("\n") == 1 and done.err.startswith(f"{stage}: "), what
         assert all(pathlib.Path(name).read_text() == "old" for name in there), what
         return False
-    x = load("x.npy" if "y.npy" in outputs else "q.npy")
     for name in outputs:
-        last = x.shape[-1:] if name == "y.npy" else load("v.npy").shape[-1:] * (name == "o.npy")
-        got = load(name)
-        assert not done.err and got.dtype == "f4" and got.shape == (*x.shape[:-1], *last), what
+        shape, got = load(OUTPUTS[name]).shape, load(name)
+        if name in ("o.npy", "lse.npy"):
+            shape = (*shape[:-1], *load("v.npy").shape[-1:] * (name == "o.npy"))
+        assert not done.err and got.dtype == "f4" and got.shape == shape, what
     return True
 
 
