@@ -68,6 +68,22 @@ def test_log_softmax_must_subtract_the_maximum_first():
     assert abs(m - (m + np.log(l)) - want) > 1e-5
 
 
+@pytest.mark.parametrize("offset", [0, 30, 3000])
+def test_moments_stay_within_their_bound(offset):
+    """Welford's loop in float: T = sqrt(2), E the largest error of a running mean."""
+    n = 3000
+    x, w = (np.random.default_rng(0).standard_normal((2, n)) * 2 + offset).astype(f4)
+    mean, q, e = [f4(0), f4(0)], f4(0), [0.0, 0.0]
+    for k in range(n):
+        old = x[k] - mean[0]
+        mean = [m + f4(a[k] - m) / f4(k + 1) for m, a in zip(mean, (x, w))]
+        q += old * (w[k] - mean[1])
+        e = [max(worst, abs(m - a[:k + 1].mean(dtype="f8"))) for worst, m, a in zip(e, mean, (x, w))]
+    (s_x, s_w), cov = (a.std(dtype="f8") for a in (x, w)), np.cov(x.astype("f8"), w.astype("f8"), bias=True)[0, 1]
+    bound = (n + 4) * U * s_x * s_w + 2**0.5 * (e[0] * s_w + e[1] * s_x) + 2 * e[0] * e[1]
+    assert abs(q / n - cov) <= bound and (offset < 3000 or abs(q / n - cov) > bound / 1000)
+
+
 def test_slots_of_integers_add_up_to_the_same_bits_in_any_order():
     """Terms e^x from 2^-40 to 2^40 in slots of 32 bits, two of them kept; floats differ."""
     r = np.random.default_rng(0)
