@@ -14,9 +14,10 @@ TOOLS = ROOT / "tests/profile"
 BESIDE = {"PATH": f"{TOOLS}:{os.environ['PATH']}"}
 
 
-def profile(place, stage="05_flash_cuda", program="program", roof="", env=None, want=0):
-    """What counters.py of a stage says, and what it asked ncu."""
-    done = run(sys.executable, "-B", "common/products/reports/counters.py", stage, TOOLS / program, place, roof, cwd=ROOT,
+def profile(place, roof="", env=None, want=0):
+    """What counters.py of stage 5 says, and what it asked ncu."""
+    done = run(sys.executable, "-B", "common/products/reports/counters.py", "05_flash_cuda", TOOLS / "program", place, roof,
+               cwd=ROOT,
                env={"ASKED": place / "asked"} | (BESIDE if env is None else env), want=want)
     asked = place / "asked"
     return done, asked.read_text() if asked.exists() else ""
@@ -43,36 +44,6 @@ def test_counters_of_every_rung_are_in_the_csv(place):
     # all rungs of a shape in one process, the third launch of each
     assert f"::regex:^(tiled_kernel|lazy_rescaling_kernel|{LAST}_kernel)$:3 {TOOLS}/program bench --quick --csv" in asked
     assert f"{TOOLS}/roof bench --quick --variant {LAST}" in asked
-
-
-def test_stalls_of_every_rung_are_a_file_of_their_own(place):
-    (place / "hopper").mkdir()
-    _, asked = profile(place, "stalls")
-    lines = lines_of("hopper/stalls.csv")
-    assert [line["variant"] for line in lines] == ["tiled", "lazy_rescaling", LAST]
-    assert lines[0]["gmma"] == "1.25" and lines[0]["us"] == "2500.0" and lines[0]["commit"] == "c0ffee"
-    assert "stalled_gmma_per_issue_active.ratio" in asked and "--seqlen-k 4096" in asked
-
-
-def test_stage_1_is_counted_at_shapes_of_few_and_of_many_blocks(place):
-    """16 blocks of gpu_block_per_row read [16, 16M]; gpu_thread_per_row would have one block of
-    16 threads there and is not asked."""
-    _, asked = profile(place, "01_naive", "naive")
-    known = {(line["variant"], line["rows"]): line for line in lines_of("profile_naive.csv")}
-    for variant, rows, column, want in (
-            ("gpu_thread_per_row", "4096", "sectors_per_load", "32.0"),
-            ("gpu_thread_per_row", "4096", "l1_hit_pct", "87.4"),
-            ("gpu_thread_per_row", "262144", "l1_pct", "61.5"),
-            ("gpu_thread_per_row", "262144", "active_pct", "99.5"),
-            ("gpu_block_per_row", "262144", "sectors_per_load", "4.0"),
-            ("gpu_block_per_row", "16", "active_pct", "12.1"),
-            ("gpu_block_per_row", "16", "bytes_measured", "1700500000"),
-            ("gpu_block_per_row", "16", "tensor_pct", "")):  # was not asked for
-        assert known[variant, rows][column] == want, (variant, rows, column)
-    assert ("gpu_thread_per_row", "16") not in known
-    assert "--kernel-id ::regex:^(thread_per_row_kernel)$:3 " \
-        f"{TOOLS}/naive bench --quick --variant gpu_thread_per_row" in asked
-    assert "--op softmax --dtype f16 --rows 16 --cols 16777216" in asked
 
 
 @pytest.mark.parametrize("env, says", [
