@@ -37,82 +37,68 @@ def running_mean(family, x, rng):
     return Case(family, play, {"mean": ([want], 1e-6 * np.nan_to_num(np.abs(x)).max())}, {"x": x})
 
 
-class Served:
-    """Keys with their scores, one after another, once.  After each that takes part the answer so far
-    must arrive before the next is served."""
+class Arriving:
+    """Keys one after another, once.  due: after which of them an answer must arrive before the next is given.
+    give(j): what key j sends; check(j, floats): the answer to the first j keys."""
 
-    def __init__(self, s, v):
-        self.s, self.v, self.j, self.due = s, v, 0, False
-        with np.errstate(all="ignore"):
-            self.want = [divided(*fold(s[:j].astype(np.float64), v[:j].astype(np.float64)))[0]
-                         for j in range(1, len(s) + 1)]
+    def __init__(self, due, give, check):
+        self.due, self.give, self.check, self.j, self.owes = due, give, check, 0, False
 
     def __call__(self, what, _a, _b, floats):
         if what == "k":
-            if self.due:
-                raise Wrong(f"key {self.j} asked for before the answer for key {self.j - 1} arrived")
-            if self.j == len(self.s):
+            if self.owes:
+                raise Wrong(f"key {self.j} asked for before the answer for the keys so far arrived")
+            if self.j == len(self.due):
                 return None
-            self.due = not np.isneginf(self.s[self.j])
-            self.j += 1
-            return np.concatenate([self.s[self.j - 1:self.j], self.v[self.j - 1]])
-        if what != "o" or not self.due:
+            self.j, self.owes = self.j + 1, self.due[self.j]
+            return self.give(self.j - 1)
+        if what != "o" or not self.owes:
             raise Wrong(f"an answer arrived where none is due (after key {self.j - 1})")
-        self.due = False
-        large = largest(self.v)
-        compare(f"o after key {self.j - 1}", floats, self.want[self.j - 1],
-                1e-3 * large if np.abs(self.s).max() > 1e3 else 2e-5 * large)
+        self.owes = False
+        self.check(self.j, floats)
         return []
+
+    def end(self):
+        if self.owes or self.j < len(self.due):
+            raise Wrong("the last answer is missing" if self.owes else f"{self.j} of {len(self.due)} keys were asked for")
 
 
 def one_loop(family, s, v, _):
+    large = largest(v)
+    with np.errstate(all="ignore"):
+        so_far = [divided(*fold(s[:j].astype(np.float64), v[:j].astype(np.float64)))[0] for j in range(1, len(s) + 1)]
+
+    def check(j, floats):
+        compare(f"o after key {j - 1}", floats, so_far[j - 1], (1e-3 if np.abs(s).max() > 1e3 else 2e-5) * large)
+
     def play(child):
-        served = Served(s, v)
-        o, lse = child.call([v.shape[1]], [], [v.shape[1], 1], served)
-        if served.j < len(s) or served.due:
-            raise Wrong(f"{served.j} of {len(s)} keys were asked for" if not served.due else "the last answer is missing")
+        keys = Arriving(~np.isneginf(s), lambda j: np.concatenate([s[j:j + 1], v[j]]), check)
+        o, lse = child.call([v.shape[1]], [], [v.shape[1], 1], keys)
+        keys.end()
         return {"o": o, "lse": lse}
     return Case(family, play, key_wants(s, v), {"s": s, "v": v})
 
 
-class Arriving:
-    """Keys for several queries, each once; after some of them, and the last, an answer is due."""
-
-    def __init__(self, h, rng):
-        q, k, _, bias, causal, _ = self.h = h
-        self.bias = np.zeros((len(q), len(k)), F32) if bias is None else bias
-        if causal:
-            self.bias = np.where(np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q), F32(-INF), self.bias)
-        self.asked, self.j, self.due = rng.random(len(k)) < 0.2, 0, False
-        self.asked[-1] = True
-
-    def __call__(self, what, _a, _b, floats):
-        q, k, v, _, _, scale = self.h
-        if what == "k":
-            if self.due:
-                raise Wrong(f"key {self.j} asked for before the answer for the keys so far arrived")
-            if self.j == len(k):
-                return None
-            self.j, self.due = self.j + 1, self.asked[self.j]
-            return np.concatenate([[self.due], k[self.j - 1], v[self.j - 1], self.bias[:, self.j - 1]])
-        if what != "o" or not self.due or len(floats) != len(q) * (v.shape[1] + 1):
-            raise Wrong(f"an answer arrived where none is due (after key {self.j - 1})")
-        self.due = False
-        for name, got, (want, allowed) in zip(("o", "lse"), np.split(floats, [len(q) * v.shape[1]]), head_wants(
-                (q, k[:self.j], v[:self.j], self.bias[:, :self.j], 0, scale)).values()):
-            compare(f"{name} after key {self.j - 1}", got, want, allowed)
-        return []
-
-
 def a3_online(family, h, rng):
+    """Several queries; after some of the keys, and the last, an answer is due."""
+    q, k, v, bias, causal, scale = h
+    hidden = np.zeros((len(q), len(k)), F32) if bias is None else bias
+    if causal:
+        hidden = np.where(np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q), F32(-INF), hidden)
+    due = rng.random(len(k)) < 0.2
+    due[-1] = True
+
+    def check(j, floats):
+        for name, got, (want, allowed) in zip(("o", "lse"), np.split(floats, [len(q) * v.shape[1]]), head_wants(
+                (q, k[:j], v[:j], hidden[:, :j], 0, scale)).values()):
+            compare(f"{name} after key {j - 1}", got, want, allowed)
+
     def play(child):
-        arriving = Arriving(h, np.random.default_rng(seed))
-        child.call([len(h[0]), h[0].shape[1], h[2].shape[1]], [h[0], [h[5]]], [], arriving)
-        if arriving.j < len(h[1]) or arriving.due:
-            raise Wrong("the last answer is missing" if arriving.due else f"{arriving.j} of {len(h[1])} keys were asked for")
+        keys = Arriving(due, lambda j: np.concatenate([[due[j]], k[j], v[j], hidden[:, j]]), check)
+        child.call([len(q), q.shape[1], v.shape[1]], [q, [scale]], [], keys)
+        keys.end()
         return {}
-    seed = int(rng.integers(1 << 30))
-    return Case(family, play, {}, {"q": h[0], "k": h[1], "v": h[2]})
+    return Case(family, play, {}, {"q": q, "k": k, "v": v})
 
 
 PROBLEMS = {
