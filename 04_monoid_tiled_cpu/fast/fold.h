@@ -233,20 +233,22 @@ static void fold_tile(const struct problem *p, const struct arrays *a, const str
     fold_end(plan, t, x, w);
 }
 
-static float score_alone(const struct problem *p, const void *q, const void *k)
+static float score_alone(const struct problem *p, const void *q, const struct keys *key)
 {
-    if (p->dtype == F32) return vdot(q, k, p->head_dim) * p->scale;
+    const void *k = key->k;
+    if (k_dtype(p) == F32) return vdot(q, k, p->head_dim) * p->scale;
     float s = 0;
     for (size_t d = 0; d < p->head_dim; d++)
-        s = sfma(load_number(p->dtype, q, d), load_number(p->dtype, k, d), s);
-    return s * p->scale;
+        s = sfma(load_number(p->dtype, q, d), load_number(k_dtype(p), k, d), s);
+    return s * key->k_scale * p->scale;
 }
 
-/* o (head_dim_v) = factor o + p_j v */
-static void add_value(const struct problem *p, float factor, float *o, float p_j, const void *v)
+/* o (head_dim_v) = factor o + p_j v of the key */
+static void add_value(const struct problem *p, float factor, float *o, float p_j,
+                      const struct keys *key)
 {
     for (size_t c = 0; c < p->head_dim_v; c++)
-        o[c] = sfma(p_j, load_number(p->dtype, v, c), o[c] * factor);
+        o[c] = sfma(p_j, load_number(v_dtype(p), key->v, c) * key->v_scale, o[c] * factor);
 }
 
 /* One query row, one key at a time, keys with score -INFINITY skipped and not multiplied by
@@ -263,14 +265,14 @@ static struct se row_alone(const struct problem *p, const struct arrays *a,
         float bias = p->has_bias ? *bias_row(p, a, plan, t, row, j) : 0;
         if (bias == -INFINITY) continue;
         struct keys key = keys_from(p, a, t, j, 1);
-        float s = score_alone(p, q, key.k);
+        float s = score_alone(p, q, &key);
         if (p->softcap > 0) s = vtanh(vset(s / p->softcap))[0] * p->softcap;
         s += bias;
         if (s == -INFINITY) continue; /* it weighs 0, and its value may hold NaN */
         float m_new = s > x.m ? s : x.m, safe = m_new == -INFINITY ? 0 : m_new;
         float factor = sexp(x.m - safe), p_j = sexp(s - safe);
         x.l = sfma(x.l, factor, p_j);
-        add_value(p, factor, o, p_j, key.v);
+        add_value(p, factor, o, p_j, &key);
         x.m = m_new;
     }
     return x;
@@ -315,7 +317,7 @@ static void finish(const struct problem *p, const struct arrays *a, const struct
             s = with_sink;
         }
         write_row(p, s, sum, factor,
-                  number_at(p, a->o, query_at(p, &t->s, strides_of_o(p), q.h, q.i)));
+                  number_at(p->dtype, a->o, query_at(p, &t->s, strides_of_o(p), q.h, q.i)));
         size_t at = lse_at(p, &t->s, q.h, q.i);
         if (a->lse) a->lse[at] = a->l && !isnan(s.l) ? s.m : se_lse(s);
         if (a->l) a->l[at] = s.l;

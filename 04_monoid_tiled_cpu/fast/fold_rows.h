@@ -87,14 +87,14 @@ static void fold_rows(const struct problem *p, const struct arrays *a,
                       struct state *x, struct scratch *w)
 {
     enum { CHUNK = 256, CHUNK_16 = 32 };
-    size_t most = p->dtype == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
+    size_t most = k_dtype(p) == F32 ? CHUNK : CHUNK_16, d = p->head_dim, dv = p->head_dim_v;
     for (size_t r = 0; r < t->n_rows; r++)
-        as_floats(p->dtype, q_row(p, a, plan, t, r), 0, 1, d, w->qt + r * d, d);
+        as_floats(p->dtype, q_row(p, a, plan, t, r), 0, 1, d, w->qt + r * d, d, 1);
     for (size_t j = begin; j < end;) {
         struct keys keys = keys_from(p, a, t, j, smaller(end - j, most));
-        if (p->dtype != F32) {
-            keys.k = as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k, d);
-            keys.v = as_floats(p->dtype, keys.v, keys.v_stride, keys.n, dv, w->v, dv);
+        if (k_dtype(p) != F32) {
+            keys.k = as_floats(k_dtype(p), keys.k, keys.k_stride, keys.n, d, w->k, d, keys.k_scale);
+            keys.v = as_floats(v_dtype(p), keys.v, keys.v_stride, keys.n, dv, w->v, dv, keys.v_scale);
             keys.k_stride = d, keys.v_stride = dv;
         }
         for (size_t r = 0; r < t->n_rows; r++) {

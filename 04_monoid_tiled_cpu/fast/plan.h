@@ -165,21 +165,22 @@ INLINE void fetch_ahead(const void *row, size_t bytes, size_t stride)
         __builtin_prefetch((const char *)((uintptr_t)row + AHEAD * stride + t));
 }
 
-/* Number `at` of an array of the problem's type. */
-static void *number_at(const struct problem *p, const void *array, size_t at)
+/* Number `at` of an array of the type. */
+static void *number_at(enum dtype type, const void *array, size_t at)
 {
-    return (char *)(uintptr_t)array + at * dtype_size(p->dtype);
+    return (char *)(uintptr_t)array + at * dtype_size(type);
 }
 
 static const void *q_row(const struct problem *p, const struct arrays *a,
                             const struct plan *plan, const struct tile *t, size_t r)
 {
     struct query q = query_of(plan, t, r);
-    return number_at(p, a->q, query_at(p, &t->s, strides_of_q(p), q.h, q.i));
+    return number_at(p->dtype, a->q, query_at(p, &t->s, strides_of_q(p), q.h, q.i));
 }
 
-/* n keys from number j on that lie together: rows k_stride and v_stride apart. */
-struct keys { const void *k, *v; size_t k_stride, v_stride, j, n; };
+/* n keys from number j on that lie together: rows k_stride and v_stride apart.  The scales are those
+ * of 8 bits, else 1. */
+struct keys { const void *k, *v; size_t k_stride, v_stride, j, n; float k_scale, v_scale; };
 
 /* Those from key j on, at most `most`; they end where the page does. */
 static struct keys keys_from(const struct problem *p, const struct arrays *a,
@@ -187,10 +188,13 @@ static struct keys keys_from(const struct problem *p, const struct arrays *a,
 {
     struct strides of_k = strides_of_k(p), of_v = strides_of_v(p);
     size_t page = p->page_size ? p->page_size - j % p->page_size : most;
+    size_t head = t->s.batch * p->heads_kv + t->kv;
     return (struct keys){
-        .k = number_at(p, a->k, key_at(p, a, &t->s, of_k, t->kv, j)),
-        .v = number_at(p, a->v, key_at(p, a, &t->s, of_v, t->kv, j)),
-        .k_stride = of_k.row, .v_stride = of_v.row, .j = j, .n = smaller(most, page)};
+        .k = number_at(k_dtype(p), a->k, key_at(p, a, &t->s, of_k, t->kv, j)),
+        .v = number_at(v_dtype(p), a->v, key_at(p, a, &t->s, of_v, t->kv, j)),
+        .k_stride = of_k.row, .v_stride = of_v.row, .j = j, .n = smaller(most, page),
+        .k_scale = p->cache && a->k_scale ? a->k_scale[head] : 1,
+        .v_scale = p->cache && a->v_scale ? a->v_scale[head] : 1};
 }
 
 /* The bias of row r for the keys from j on, or NULL. */

@@ -9,11 +9,12 @@
 variant_function widened_attention; /* tiled.c */
 size_t widened_workspace(const struct problem *p);
 
-#define SERVES(set)                                                                        \
+/* A second argument: what else is supported. */
+#define SERVES(set, ...)                                                                   \
     .group = IN_FAST, .device = ON_CPU, .types = (set), .max_score = INFINITY,             \
     .masked_rows = 1, .isolates_v = 1,                                                     \
     .supports = BASIC_FEATURES | WITH_SHIFT | WITH_WINDOW | WITH_SOFTCAP | WITH_SINKS |    \
                 WITH_PACKED | WITH_PAGES | WITH_STRIDES | WITH_BIAS_STRIDES | WITH_LENGTHS |   \
-                WITH_INVARIANT
+                WITH_INVARIANT __VA_ARGS__
 
 #endif

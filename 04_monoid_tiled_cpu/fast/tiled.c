@@ -1,7 +1,7 @@
 /* tiled.c: attention in float by the fold of fold.h, at the speed of the multiply-add units.
  *
  * Three variants, each one idea more: tiles, the micro-kernels of microkernel.c, all cores.  A
- * fourth takes numbers of 16 bits: a block of keys becomes floats when a tile reads it, so the
+ * fourth takes numbers of 16 bits.  A block of keys, of 16 or 8 bits, becomes floats when a tile reads it, so the
  * cache of keys, paged or not, is never copied as a whole.
  * The products are those of products.h.  The exponential is 2^((s - m) * log2(e)): the factor
  * could be multiplied into q instead, but then large scores would be rounded in units that
@@ -35,7 +35,7 @@ struct scratch { float *qt, *s, *v, *correction, *k; };
 
 static size_t scratch_floats(const struct problem *p, const struct plan *plan)
 {
-    size_t k = p->dtype == F32 && !joins_pages(p) ? 0 : Bc * p->head_dim;
+    size_t k = k_dtype(p) == F32 && !joins_pages(p) ? 0 : Bc * p->head_dim;
     return Br * p->head_dim + (Bc + 1) * PANEL + Bc * plan->cols + k;
 }
 
@@ -46,16 +46,17 @@ static struct scratch scratch_at(const struct problem *p, const struct plan *pla
                             .k = correction + PANEL};
 }
 
-/* n rows (width) of numbers of the problem's type, from_stride apart, as floats, in rows of `whole`
+/* n rows (width) of numbers of the type, from_stride apart, as floats times scale, in rows of `whole`
  * floats, 0 beyond width. */
 static const float *as_floats(enum dtype type, const void *from, size_t from_stride, size_t n,
-                              size_t width, float *to, size_t whole)
+                              size_t width, float *to, size_t whole, float scale)
 {
     size_t size = dtype_size(type);
     for (size_t i = 0; i < n; i++, to += whole) {
         const char *row = (const char *)from + i * from_stride * size;
         fetch_ahead(row, width * size, from_stride * size);
         widen_row(type, row, width, to);
+        for (size_t c = 0; scale != 1 && c < width; c++) to[c] *= scale;
         for (size_t c = width; c < whole; c++) to[c] = 0;
     }
     return to - n * whole;
@@ -83,7 +84,7 @@ static void pack_queries(const struct problem *p, const struct arrays *a,
     if (t->n_rows % PANEL) memset(w->qt + last * panel, 0, panel * sizeof(float));
     for (size_t r = 0; r < t->n_rows; r++) {
         const float *q = q_row(p, a, plan, t, r);
-        if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim);
+        if (p->dtype != F32) q = as_floats(p->dtype, q, 0, 1, p->head_dim, w->k, p->head_dim, 1);
         float *column = w->qt + r / PANEL * panel + r % PANEL;
         for (size_t d = 0; d < p->head_dim; d++) column[d * PANEL] = q[d] * p->scale;
     }
@@ -97,12 +98,14 @@ static struct keys block_of_keys(const struct problem *p, const struct arrays *a
 {
     struct keys keys = keys_from(p, a, t, j, most), block = keys;
     size_t d = p->head_dim, cols = plan->cols;
-    int copies_k = p->dtype != F32 || joins_pages(p);
+    int copies_k = k_dtype(p) != F32 || joins_pages(p);
     if (!copies_k && cols == p->head_dim_v) return keys;
     for (block.n = 0;; keys = keys_from(p, a, t, j + block.n, most - block.n)) {
         size_t at = block.n;
-        if (copies_k) as_floats(p->dtype, keys.k, keys.k_stride, keys.n, d, w->k + at * d, d);
-        as_floats(p->dtype, keys.v, keys.v_stride, keys.n, p->head_dim_v, w->v + at * cols, cols);
+        if (copies_k)
+            as_floats(k_dtype(p), keys.k, keys.k_stride, keys.n, d, w->k + at * d, d, keys.k_scale);
+        as_floats(v_dtype(p), keys.v, keys.v_stride, keys.n, p->head_dim_v, w->v + at * cols, cols,
+                  keys.v_scale);
         block.n += keys.n;
         if (!joins_pages(p) || block.n == most) break;
     }
@@ -169,7 +172,7 @@ static void fold_keys(const struct problem *p, const struct arrays *a, const str
                       const struct tile *t, size_t begin, size_t end, struct state *x,
                       struct scratch *w)
 {
-    size_t most = p->dtype == F32 ? DECODE_FLOATS : DECODE_ROWS;
+    size_t most = k_dtype(p) == F32 ? DECODE_FLOATS : DECODE_ROWS;
     int decode = !p->invariant && plan->group * t->s.seqlen_q <= most;
     memset(x->o, 0, (decode ? t->n_rows : round_up(t->n_rows, PANEL)) * plan->cols * sizeof(float));
     (decode ? fold_rows : fold_tile)(p, a, plan, t, begin, end, x, w);
@@ -254,7 +257,7 @@ const struct variant tiled_microkernel = {
 const struct variant tiled_all_cores = {
     .name = "all_cores",
     .idea = "tiles on all cores",
-    SERVES(TYPE(F32)),
+    SERVES(TYPE(F32), | WITH_EIGHT_BITS),
     .all_cores = 1,
     .workspace = workspace, .cost = cost,
     .does = {{OP_SOFTMAX, rows_softmax}, {OP_LOGSOFTMAX, rows_logsoftmax},
@@ -264,7 +267,7 @@ const struct variant tiled_all_cores = {
 const struct variant tiled_widened = {
     .name = "widened",
     .idea = "16-bit keys, widened",
-    SERVES(TYPE(F16) | TYPE(BF16)),
+    SERVES(TYPE(F16) | TYPE(BF16), | WITH_EIGHT_BITS),
     .all_cores = 1,
     .workspace = tiles_workspace, .cost = tiled_cost,
     .does = {{OP_ATTENTION, widened_attention}},

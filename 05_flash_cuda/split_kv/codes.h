@@ -1,5 +1,6 @@
 /* codes.h: keys and values in 8 bits as split_kv.cu uses them: they stay codes up to the registers, and
- * become 16-bit operands there, exactly.
+ * become float16 there, exactly, in one instruction for two (bfloat16 takes four).  So q becomes float16
+ * too, times a power of two, and weights are at most 2^15 instead of 1, so that none is too small for it.
  *
  * ldmatrix moves units of 16 bits, here two codes.  So a lane gets other columns than of 16-bit
  * numbers, and the rest of the kernel follows:
@@ -34,19 +35,10 @@ static __forceinline__ __device__ uint32_t e4m3_to_halves(uint32_t h)
     if ((h & 0x7f000000u) == 0x7f000000u) bits |= 0x7fff0000u;
     return bits;
 }
-
-/* A pair of halves in type T. */
-template <enum dtype T> static __forceinline__ __device__ uint32_t from_halves(uint32_t pair)
-{
-    if (T == F16) return pair;
-    float2 x = __half22float2(*(__half2 *)&pair);
-    return pack<T>(x.x, x.y);
-}
 #endif
 
-/* Four codes, from the lowest byte up, as two pairs of type T, exactly.
- *   int8: 128 + low bits is a number whose bits are a constant and these; 128 or 256 is taken off */
-template <enum dtype T, enum dtype KV>
+/* Four codes, from the lowest byte up, as two pairs of float16, exactly. */
+template <enum dtype KV>
 static __forceinline__ __device__ void widen_codes(uint32_t (&pair)[2], uint32_t codes)
 {
 #ifndef __CUDACC__
@@ -56,7 +48,7 @@ static __forceinline__ __device__ void widen_codes(uint32_t (&pair)[2], uint32_t
             uint8_t code = (uint8_t)(codes >> (16 * i + 8 * e));
             x[e] = KV == E4M3 ? e4m3_to_float(code) : (float)(int8_t)code;
         }
-        pair[i] = pack<T>(x[0], x[1]);
+        pair[i] = pack<F16>(x[0], x[1]);
     }
 #else
 #pragma unroll
@@ -67,15 +59,10 @@ static __forceinline__ __device__ void widen_codes(uint32_t (&pair)[2], uint32_t
 #else
             pair[i] = e4m3_to_halves(__byte_perm(codes, 0, i ? 0x3424 : 0x1404));
 #endif
-            pair[i] = from_halves<T>(pair[i]);
-        } else if constexpr (T == F16) { /* 1024 + (code + 128), less 1152 */
+        } else { /* 1024 + (code + 128), less 1152 */
             uint32_t bits = __byte_perm(codes ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140);
             __half2 x = __hsub2(*(__half2 *)&bits, __half2half2(__ushort_as_half(0x6480)));
             pair[i] = *(uint32_t *)&x;
-        } else {
-            uint32_t h = __byte_perm(codes, 0, i ? 0x4342 : 0x4140);
-            uint32_t low = (h & 0x007f007fu) | 0x43004300u, off = (h & 0x00800080u) | 0x43004300u;
-            asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair[i]) : "r"(off), "r"(0xbf80bf80u), "r"(low));
         }
     }
 #endif
@@ -111,8 +98,37 @@ static __forceinline__ __device__ void store_row_of_o(float *row, int n, float2 
     *(float2 *)(row + 8 * n + 8 + 2 * t) = y;
 }
 
+/* Two rows of q (8 registers a step of 16 columns) in bfloat16 become float16 times a power of two that
+ * brings the largest to 2^14: what is above 2^-28 of it keeps all its bits.  inverse (2) gets what the
+ * scores of the rows are multiplied by for that. */
+template <int D>
+static __forceinline__ __device__ void narrow_q(uint32_t (&a)[D / 16][4], float (&inverse)[2])
+{
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        float most = 0.0f;
+#pragma unroll
+        for (int d = 0; d < D / 16; d++)
+#pragma unroll
+            for (int r = row; r < 4; r += 2)
+                most = fmaxf(most, fmaxf(fabsf(__uint_as_float(a[d][r] << 16)),
+                                         fabsf(__uint_as_float(a[d][r] & 0xffff0000u))));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        uint32_t exponent = min(268u - (__float_as_uint(most) >> 23), 253u);
+        float factor = __uint_as_float(exponent << 23);
+        inverse[row] = __uint_as_float((254u - exponent) << 23);
+#pragma unroll
+        for (int d = 0; d < D / 16; d++)
+#pragma unroll
+            for (int r = row; r < 4; r += 2)
+                a[d][r] = pack<F16>(factor * __uint_as_float(a[d][r] << 16),
+                                    factor * __uint_as_float(a[d][r] & 0xffff0000u));
+    }
+}
+
 /* multiply_qk() of keys that are codes. */
-template <enum dtype T, enum dtype KV, int D>
+template <enum dtype KV, int D>
 static __forceinline__ __device__ void multiply_qk_codes(float (&s)[KEYS / 8][4],
                                                          const uint32_t (&q)[D / 16][4],
                                                          const uint16_t *k)
@@ -130,22 +146,22 @@ static __forceinline__ __device__ void multiply_qk_codes(float (&s)[KEYS / 8][4]
         load_matrices(codes, (k0 ^ d / 2 % 4 * 32) + d / 8 * KEYS * 128);
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* 8 keys, 16 columns */
-            widen_codes<T, KV>(b, codes[i]);
-            mma_16x8x16<T>(s[i / 2], q[d + i % 2], b[0], b[1]);
+            widen_codes<KV>(b, codes[i]);
+            mma_16x8x16<F16>(s[i / 2], q[d + i % 2], b[0], b[1]);
         }
     }
 }
 
 /* add_pv() of values that are codes. */
-template <enum dtype T, enum dtype KV, int D>
+template <enum dtype KV, int D>
 static __forceinline__ __device__ void add_pv_codes(float (&o)[D / 8][4],
                                                     const float (&p)[KEYS / 8][4],
                                                     const uint16_t *v)
 {
     int lane = threadIdx.x % 32;
     shared_address v0 = address_of(v + place_in_slot<D>(lane % 16, lane / 16));
-    uint32_t a[4] = {pack<T>(p[0][0], p[0][1]), pack<T>(p[0][2], p[0][3]),
-                     pack<T>(p[1][0], p[1][1]), pack<T>(p[1][2], p[1][3])};
+    uint32_t a[4] = {pack<F16>(p[0][0], p[0][1]), pack<F16>(p[0][2], p[0][3]),
+                     pack<F16>(p[1][0], p[1][1]), pack<F16>(p[1][2], p[1][3])};
 #pragma unroll
     for (int n = 0; n < D / 8; n += 4) { /* 32 columns */
         uint32_t codes[4], b[2][2];
@@ -154,9 +170,9 @@ static __forceinline__ __device__ void add_pv_codes(float (&o)[D / 8][4],
         for (int i = 0; i < 4; i += 2) {
 #pragma unroll
             for (int half = 0; half < 2; half++) /* the even columns first, then the odd */
-                widen_codes<T, KV>(b[half], even_first(codes[i + half]));
-            mma_16x8x16<T>(o[n + i], a, b[0][0], b[1][0]);
-            mma_16x8x16<T>(o[n + i + 1], a, b[0][1], b[1][1]);
+                widen_codes<KV>(b[half], even_first(codes[i + half]));
+            mma_16x8x16<F16>(o[n + i], a, b[0][0], b[1][0]);
+            mma_16x8x16<F16>(o[n + i + 1], a, b[0][1], b[1][1]);
         }
     }
 }

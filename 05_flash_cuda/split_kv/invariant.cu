@@ -124,7 +124,7 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     for (; j0 < end; j0 += KEYS) {
         float s[KEYS / 8][4];
         multiply_qk<T, D>(s, q, next(0));
-        scale_and_mask(s, x, call, g, row0, j0, end, open, x.scale);
+        scale_and_mask(s, x, call, g, row0, j0, end, open, {x.scale, x.scale});
         softmax_step<D>(f, s);
         add_pv<T, D>(f.o, s, next(1));
     }
@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
             if (j + KEYS <= own.some.first || j >= own.some.end) continue;
             float s[KEYS / 8][4];
             multiply_qk<T, D>(s, q, stages[stage].tile[i]);
-            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all, x.scale);
+            scale_and_mask(s, x, call, g, row0, j, seen.end, own.all, {x.scale, x.scale});
             softmax_step<D>(f, s);
             add_pv<T, D>(f.o, s, stages[stage].tile[MANY_WARPS / 2 + i]);
         }

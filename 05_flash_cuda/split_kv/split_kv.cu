@@ -64,16 +64,16 @@ static __forceinline__ __device__ void load_q(uint32_t (&a)[D / 16][4],
 
 /* s = capped scale s + bias, -inf where the key is masked.
  *   row0  first row of the tile      j0  first key      end  of the part's keys
- *   open  the keys that all rows see      scale  with that of the keys */
+ *   open  the keys that all rows see      scale  of the lane's rows */
 static __forceinline__ __device__ void
 scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct call &call,
                const struct head_group &g, int row0, int j0, int end, struct key_range32 open,
-               float scale)
+               const float (&scale)[2])
 {
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], scale); /* never fused */
+        for (int c = 0; c < 4; c++) s[n][c] = __fmul_rn(s[n][c], scale[c / 2]); /* never fused */
     if (call.softcap > 0.0f) cap_scores(s, call.softcap);
     if (!x.bias && j0 >= open.first && j0 + KEYS <= min(end, open.end)) return;
 #pragma unroll
@@ -92,10 +92,11 @@ scale_and_mask(float (&s)[KEYS / 8][4], const struct attention &x, const struct 
     }
 }
 
-/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3). */
+/* Folds 16 scores a row into m, l and o, and turns them into P (rung 3): at most exp(above). */
 template <int D>
 static __forceinline__ __device__ void softmax_step(struct state<D> &f,
-                                                    float (&s)[KEYS / 8][4])
+                                                    float (&s)[KEYS / 8][4],
+                                                    float above = 0.0f)
 {
     float m_new[2];
     for (int r = 0; r < 2; r++) {
@@ -105,7 +106,7 @@ static __forceinline__ __device__ void softmax_step(struct state<D> &f,
             x = fmaxf(x, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-        m_new[r] = fmaxf(f.m[r], x);
+        m_new[r] = fmaxf(f.m[r], x - above);
     }
     if (__any_sync(~0u, m_new[0] > f.m[0] || m_new[1] > f.m[1]))
         for (int r = 0; r < 2; r++) {
@@ -198,11 +199,15 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
 #pragma unroll 2 /* K and V: longer code takes longer to fetch than to run */
     for (int i = 0; i < SLOTS - 1; i++) start(i, i);
 
-    const bool has_k_scale = IS_CODE<KV> && call.k_scale, has_v_scale = IS_CODE<KV> && call.v_scale;
-    const float scale = has_k_scale ? x.scale * call.k_scale[blockIdx.x] : x.scale;
-    const float v_scale = has_v_scale ? call.v_scale[blockIdx.x] : 1.0f;
     uint32_t q[D / 16][4];
     load_q<KV, D>(q, x, call, g, row0);
+    constexpr bool NARROW = IS_CODE<KV> && T == BF16;
+    const bool has_k_scale = IS_CODE<KV> && call.k_scale, has_v_scale = IS_CODE<KV> && call.v_scale;
+    const float v_scale = has_v_scale ? call.v_scale[blockIdx.x] : 1.0f;
+    float scale[2] = {1.0f, 1.0f};
+    if constexpr (NARROW) narrow_q<D>(q, scale);
+    for (int r = 0; r < 2; r++)
+        scale[r] *= has_k_scale ? x.scale * call.k_scale[blockIdx.x] : x.scale;
     struct state<D> f = {};
     f.m[0] = f.m[1] = -INFINITY;
 
@@ -217,11 +222,11 @@ static __global__ void __launch_bounds__(32 * WARPS, MOST_WARPS / WARPS)
     };
     for (; j0 < end; j0 += WARPS * KEYS) {
         float s[KEYS / 8][4];
-        if constexpr (IS_CODE<KV>) multiply_qk_codes<T, KV, D>(s, q, next(0));
+        if constexpr (IS_CODE<KV>) multiply_qk_codes<KV, D>(s, q, next(0));
         else multiply_qk<T, D>(s, q, next(0));
         scale_and_mask(s, x, call, g, row0, j0, end, open, scale);
-        softmax_step<D>(f, s);
-        if constexpr (IS_CODE<KV>) add_pv_codes<T, KV, D>(f.o, s, next(1));
+        softmax_step<D>(f, s, NARROW ? 10.397207f : 0.0f); /* log 2^15 */
+        if constexpr (IS_CODE<KV>) add_pv_codes<KV, D>(f.o, s, next(1));
         else add_pv<T, D>(f.o, s, next(1));
     }
     copies_wait<0>();
