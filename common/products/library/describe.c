@@ -131,6 +131,22 @@ static int describe_pages(struct request *r, const struct five_steps_attention_p
     return FIVE_STEPS_OK;
 }
 
+static int describe_eight_bits(struct request *r, const struct five_steps_attention_problem *p)
+{
+    static const enum dtype types[] = {[FIVE_STEPS_E4M3] = E4M3, [FIVE_STEPS_INT8] = INT8};
+    if (p->kv_type == 0 && (p->k_scale || p->v_scale))
+        return fail(r, FIVE_STEPS_INVALID, "%c_scale: is given, but kv_type is 0",
+                    p->k_scale ? 'k' : 'v');
+    if (p->kv_type == 0) return FIVE_STEPS_OK;
+    if (p->kv_type != FIVE_STEPS_E4M3 && p->kv_type != FIVE_STEPS_INT8)
+        return fail(r, FIVE_STEPS_INVALID, "kv_type: %d is none of 0, FIVE_STEPS_E4M3, "
+                    "FIVE_STEPS_INT8", p->kv_type);
+    if (r->given.op == OP_BACKWARD)
+        return fail(r, FIVE_STEPS_UNSUPPORTED, "kv_type: keys and values in 8 bits have no gradient");
+    r->given.cache = types[p->kv_type];
+    return FIVE_STEPS_OK;
+}
+
 /* The strides of array i, [batches, heads, rows, width]; 0 where it is contiguous.  The stride of
  * a dimension of one element says nothing. */
 static struct strides described_strides(const struct problem *p, enum array i,
@@ -162,10 +178,11 @@ int describe_attention(struct request *r, const struct five_steps_attention_prob
         .cu_seqlens_q = p->cu_seqlens_q, .cu_seqlens_k = p->cu_seqlens_k,
         .seqlens_k = p->seqlens_k, .page_table = p->page_table, .o = p->o, .lse = p->lse,
         .d_o = p->d_o, .dq = p->dq, .dk = p->dk, .dv = p->dv, .dsinks = p->dsinks,
-        .stream = p->stream};
+        .k_scale = p->k_scale, .v_scale = p->v_scale, .stream = p->stream};
     int status = describe_scores(r, p);
     if (!status) status = describe_packed(r, p);
     if (!status) status = describe_pages(r, p);
+    if (!status) status = describe_eight_bits(r, p);
     if (status) return status;
     g->q_strides = described_strides(g, ARRAY_Q, p->q_strides);
     g->k_strides = described_strides(g, ARRAY_K, p->k_strides);
@@ -224,7 +241,7 @@ static int check_pointers(struct request *r)
     for (unsigned set = all_of(p); set;) {
         enum array array = next_array(&set);
         const void *here = array_of(&r->theirs, array);
-        if (!here && is_optional(p, array)) continue;
+        if (!here && (is_optional(p, array) || may_lack(array))) continue;
         size_t alignment = array_element(p, array);
         if (r->on_gpu && array_list[array].number == OF_PROBLEM) alignment = 16;
         int status = check_pointer(r, name_of(array), here, array_count(p, array), alignment);

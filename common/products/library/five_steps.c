@@ -28,6 +28,7 @@ static int attention_request(struct request *r)
 {
     static const size_t sizes[] = {
         sizeof(struct five_steps_attention_problem),
+        offsetof(struct five_steps_attention_problem, kv_type),         /* 1.6 */
         offsetof(struct five_steps_attention_problem, deterministic),   /* 1.4 */
         offsetof(struct five_steps_attention_problem, seqlens_k),       /* 1.3 */
         offsetof(struct five_steps_attention_problem, d_o),             /* 1.2 */

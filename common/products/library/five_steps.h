@@ -41,10 +41,11 @@
 extern "C" {
 #endif
 
-#define FIVE_STEPS_VERSION "1.6.0"
+#define FIVE_STEPS_VERSION "1.7.0"
 
 enum five_steps_device { FIVE_STEPS_CPU, FIVE_STEPS_GPU };
-enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16 };
+/* The last two for keys and values alone: 1 sign, 4 exponent and 3 fraction bits; whole numbers. */
+enum five_steps_type { FIVE_STEPS_F32, FIVE_STEPS_F16, FIVE_STEPS_BF16, FIVE_STEPS_E4M3, FIVE_STEPS_INT8 };
 
 /* What a function returns. */
 enum five_steps_code {
@@ -133,6 +134,12 @@ struct five_steps_attention_problem {
      * decoding gives the bits of a prefill, whole or in chunks.  On one kind of machine, and while
      * no hidden value is NaN or infinite.  On a GPU in 16 bits. */
     int deterministic, invariant;
+
+    /* Since 1.7.  kv_type: 0: k and v have the problem's type; FIVE_STEPS_E4M3 or FIVE_STEPS_INT8: they
+     * have 8 bits, and a number is its code times the scale of its sequence and key head.  Attention
+     * only.  On a GPU q has 16 bits, and at most 64 queries share a key head. */
+    int kv_type;
+    const float *k_scale, *v_scale; /* [batch, heads_kv] on the problem's device; NULL: 1 */
 };
 
 /* Softmax of each row. */
@@ -170,7 +177,7 @@ int five_steps_attention_shapes(struct five_steps_attention_problem *p, const si
 
 /* Bytes of workspace that the problem needs in the memory of its device; 0: none.  Pointers
  * are not followed here, but what is NULL now must be NULL in the call too: bias, sinks,
- * cu_seqlens, seqlens_k, page_table. */
+ * cu_seqlens, seqlens_k, page_table, scales. */
 int five_steps_attention_workspace(const struct five_steps_attention_problem *p,
                                    size_t *bytes, struct five_steps_error *error);
 int five_steps_softmax_workspace(const struct five_steps_softmax_problem *p, size_t *bytes,

@@ -35,6 +35,9 @@ int is_optional(const struct problem *p, enum array i)
     return (i == ARRAY_LSE || i == ARRAY_DSINKS) && array_role(p, i) == OUTPUT;
 }
 
+/* An input that may be NULL. */
+int may_lack(enum array i) { return i == ARRAY_Q_SCALE || i == ARRAY_K_SCALE || i == ARRAY_V_SCALE; }
+
 /* ---- The kernel. ---- */
 
 /* The kernels of the operation on the device, *n of them. */
@@ -53,6 +56,7 @@ int request_choose(struct request *r, const char *name)
     struct choice c = {.p = &r->given, .name = name, .types = r->on_gpu ? OWN_TYPE : OR_F32,
                        .isolation = r->isolate_v ? MUST_ISOLATE : MAY_LEAK, .arch = r->arch};
     c.list = kernels_of(r, &c.n);
+    if (r->given.cache) c.types = OWN_TYPE; /* as it lies: a pool of pages has no scales of its own */
     r->v = choose(&c);
     r->p = c.asked;
     if (r->v) return FIVE_STEPS_OK;

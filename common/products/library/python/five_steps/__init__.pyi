@@ -20,7 +20,8 @@ def attention(
     bias: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
     layout: str = "bhld", return_lse: Literal[False] = False, max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
-    deterministic: bool = False, invariant: bool = False,
+    deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
+    v_scale: Any = None,
 ) -> Array: ...
 @overload
 def attention(
@@ -29,11 +30,12 @@ def attention(
     bias: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
     layout: str = "bhld", return_lse: Literal[True], max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None, alibi_slopes: Optional[Array] = None, out: Optional[Array] = None,
-    deterministic: bool = False, invariant: bool = False,
+    deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
+    v_scale: Any = None,
 ) -> Tuple[Array, Array]: ...
 def append(
     k_new: Array, v_new: Array, k_pages: Array, v_pages: Array, page_table: Optional[Array],
-    seqlen_k: Union[int, Array], *, layout: str = "heads_first",
+    seqlen_k: Union[int, Array], *, layout: str = "heads_first", k_scale: Any = None, v_scale: Any = None,
 ) -> Any: ...
 @overload
 def decode(
@@ -42,7 +44,8 @@ def decode(
     sinks: Optional[Array] = None, alibi_slopes: Optional[Array] = None, layout: str = "heads_first",
     max_seqlen_k: Optional[int] = None, k_new: Optional[Array] = None, v_new: Optional[Array] = None,
     return_lse: Literal[False] = False, out: Optional[Array] = None,
-    deterministic: bool = False, invariant: bool = False,
+    deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
+    v_scale: Any = None,
 ) -> Array: ...
 @overload
 def decode(
@@ -51,7 +54,8 @@ def decode(
     sinks: Optional[Array] = None, alibi_slopes: Optional[Array] = None, layout: str = "heads_first",
     max_seqlen_k: Optional[int] = None, k_new: Optional[Array] = None, v_new: Optional[Array] = None,
     return_lse: Literal[True], out: Optional[Array] = None,
-    deterministic: bool = False, invariant: bool = False,
+    deterministic: bool = False, invariant: bool = False, q_scale: Any = None, k_scale: Any = None,
+    v_scale: Any = None,
 ) -> Tuple[Array, Array]: ...
 def scaled_dot_product_attention(
     query: Array, key: Array, value: Array, attn_mask: Optional[Array] = None, dropout_p: float = 0.0,

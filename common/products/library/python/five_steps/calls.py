@@ -1,7 +1,7 @@
 """calls.py: the arguments of attention and decode, checked, as a problem of the library."""
 import ctypes
 
-from . import c_library
+from . import c_library, eight_bits
 from .arrays import FiveStepsError, kind_of, strides_of, type_of, usable
 from .options import score_fields
 
@@ -188,14 +188,15 @@ def _sizes(q, k, v):
 
 
 def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, softcap, scale,
-                   invariant, deterministic, rows_first, out=None):
+                   invariant, deterministic, rows_first, out=None, codes=None, scales=()):
     """arrays: q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k.  rows_first: the rows
-    lie before the heads; a max_seqlen of 0 is found from the prefix sums."""
+    lie before the heads; a max_seqlen of 0 is found from the prefix sums.  codes: the type of k and v, if
+    they have 8 bits, and the scales of q, k and v."""
     names = ("q", "k", "v", "bias", "sinks", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k")
     given = dict(zip(names, arrays))
     call = Call({**given, "out": out})
     kind, rows = call.kind, {name: given[name] for name in "qkv"}
-    number = type_of(kind, rows)
+    number = type_of(kind, {"q": rows["q"]} if codes else rows)
 
     def view(a):
         return a.swapaxes(-3, -2) if rows_first else a
@@ -207,6 +208,7 @@ def attention_call(arrays, max_seqlen_q, max_seqlen_k, causal, left, right, soft
         ahead = _packed(call, given["cu_seqlens_q"], given["cu_seqlens_k"], max_seqlen_q, max_seqlen_k)
     call.keep_rows(**views)
     f.update(score_fields(causal, left, right, softcap, scale, invariant, deterministic))
+    eight_bits.describe(call, codes, scales)
     call.sinks(given["sinks"])
     call.bias(given["bias"])
     call.alibi(given["alibi_slopes"], ahead)
@@ -236,7 +238,8 @@ def _packed(call, sums_q, sums_k, longest_q, longest_k):
     return lengths[1] - lengths[0]
 
 
-def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, out=None):
+def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, out=None, codes=None,
+                scales=()):
     """arrays: q, k, v, page_table (None: sequence b has page b alone), sinks, alibi_slopes, and the
     number of keys of each sequence, or None where all have seqlen_k; else seqlen_k is the most."""
     names = ("q", "k_pages", "v_pages", "page_table", "sinks", "alibi_slopes", "seqlen_k")
@@ -246,7 +249,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, 
 
     def view(a):
         return (a[:, None] if short else a).swapaxes(-3, -2)
-    f["type"] = type_of(kind, {"q": q, "k_pages": k, "v_pages": v})
+    f["type"] = type_of(kind, {"q": q} if codes else {"q": q, "k_pages": k, "v_pages": v})
     k, v = (a.swapaxes(-3, -2) if pages_first and a.ndim == 4 else a for a in (k, v))
     if q.ndim not in (3, 4) or k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
         raise FiveStepsError(f"q is {list(q.shape)}, k_pages {list(arrays[1].shape)}, v_pages "
@@ -273,6 +276,7 @@ def decode_call(arrays, seqlen_k, left, softcap, scale, invariant, pages_first, 
     queries = f["seqlen_q"]
     call.keep_rows(q=view(q), k=k, v=v)
     f.update(score_fields(queries > 1, left, -1, softcap, scale, invariant))
+    eight_bits.describe(call, codes, scales)
     call.sinks(sinks)
     call.alibi(slopes, (seqlen_k if lengths is None else lengths) - queries)
     call.results((*q.shape[:-1], f["head_dim_v"]), out, view, (batch, f["heads_q"], queries))

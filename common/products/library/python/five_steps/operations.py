@@ -1,6 +1,7 @@
 """operations.py: attention, decode, append, softmax and merge, on arrays of either kind."""
+from . import eight_bits
 from .arrays import FiveStepsError, is_tensor, kind_of
-from .c_library import GPU, library
+from .c_library import GPU, UNSUPPORTED, library  # pylint: disable=no-name-in-module
 from .calls import attention_call, decode_call
 from .options import attention_options, decode_options, whole
 from .rows import compute_merge, compute_softmax
@@ -19,7 +20,7 @@ def torch_operations():
 def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, sinks=None,
               bias=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bhld", return_lse=False,
               max_seqlen_q=None, max_seqlen_k=None, alibi_slopes=None, out=None, deterministic=False,
-              invariant=False):
+              invariant=False, q_scale=None, k_scale=None, v_scale=None):
     """softmax(scale q k^T + bias) v.
 
     q [batch, heads_q, seqlen_q, head_dim], k and v [batch, heads_kv, seqlen_k, ...]; without
@@ -49,6 +50,10 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     invariant: the bits of a query's result depend on the query and its keys alone: not on the batch,
     other queries, a prefill in chunks, or threads; and decode(invariant=True) gives the same ones.  On a
     GPU in 16 bits.
+    k and v may have 8 bits: torch.float8_e4m3fn (of NumPy: ml_dtypes) or int8.  A number is then its code
+    times k_scale or v_scale: a number, or float32 [batch, heads_kv] (packed: [sequences, heads_kv]).  q may
+    too, with q_scale; o is then bfloat16 (of NumPy: float32).  On a GPU with more than 64 queries
+    for a key head, keys and values are first copied in q's type.  No gradients.
 
     Gives o in the layout of q; with return_lse also the logarithm of the denominator, float32,
     [batch, heads_q, seqlen_q] or [heads_q, total].  On a GPU, NaN or infinity in a value that is
@@ -63,18 +68,50 @@ def attention(q, k, v, *, causal=False, scale=None, window=None, softcap=None, s
     """
     arrays = q, k, v, bias, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
     given = (causal, scale, window, softcap, layout, max_seqlen_q, max_seqlen_k, invariant, deterministic)
-    if is_tensor(q):
+    scales = q_scale, k_scale, v_scale
+    if eight_bits.is_coded(q, k, v) or any(scale is not None for scale in scales):
+        o, lse = _attention_in_8_bits(arrays, attention_options(arrays, *given), out, scales)
+    elif is_tensor(q):
         o, lse = torch_operations().attention(arrays, given, bool(return_lse), out)
     else:
         o, lse = attention_call(arrays, *attention_options(arrays, *given), out).compute()
     return (o, lse) if return_lse else o
 
 
-def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="heads_first"):
+def _attention_in_8_bits(arrays, options, out, scales):
+    """o and lse where k and v, or all three, are codes."""
+    codes = eight_bits.check(*arrays[:3], scales)
+    kind = kind_of(dict(zip("qkv", arrays)))
+    q, k, v, *more = eight_bits.as_numbers(kind, arrays[0]), *arrays[1:]
+    try:
+        return attention_call((q, k, v, *more), *options, out, codes, scales).compute()
+    except FiveStepsError as error:
+        if error.code != UNSUPPORTED or kind.device(q) == "cpu" or q.ndim == 2:
+            raise
+    q_scale, k_scale, v_scale = scales
+    packed, rows_first = more[-1], options[-1]
+
+    def wide(name, a, scale):
+        a = a.swapaxes(-3, -2) if rows_first and packed is None else a
+        a = eight_bits.widened(kind, a if a.ndim == 4 or packed is not None else a[None], name, scale, q, packed)
+        a = a if arrays[0].ndim == a.ndim else a[0]
+        return a.swapaxes(-3, -2) if rows_first and packed is None else a
+    if q_scale is not None:
+        ones = eight_bits.scale_of(kind, "q_scale", q_scale, (
+            k.shape[0] if k.ndim == 4 else 1 if packed is None else packed.shape[0] - 1,
+            k.shape[-2 if rows_first else -3]), q)
+        k_scale = eight_bits.scale_of(kind, "k_scale", k_scale, tuple(ones.shape), q) * ones
+    return attention_call((q, wide("k_scale", k, k_scale), wide("v_scale", v, v_scale), *more), *options,
+                          out).compute()
+
+
+def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="heads_first", k_scale=None,
+           v_scale=None):
     """Writes n new keys and values per sequence into the cache, behind its first seqlen_k.
 
     k_new, v_new [batch, n, heads_kv, head_dim].  k_pages, v_pages, page_table, layout as in
-    decode(); seqlen_k: the keys that are there already, a number or [batch].  Gives the numbers of
+    decode(); seqlen_k: the keys that are there already, a number or [batch].  Pages of 8 bits get the
+    codes that are nearest to the numbers over k_scale and v_scale, as in attention().  Gives the numbers of
     keys afterwards.  Raises FiveStepsError for what cannot be, before anything is written.
 
     >>> k_pages, v_pages = numpy.zeros((4, 2, 16, 8), "f4"), numpy.zeros((4, 2, 16, 8), "f4")
@@ -88,9 +125,13 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
     of_page = 1 if layout == "pages_first" else 2
     for name, new, pool in (("k_new", k_new, k_pages), ("v_new", v_new, v_pages)):
         shape = *k_new.shape[:2], pool.shape[-1 - of_page], pool.shape[-1]
-        if pool.ndim != 4 or tuple(new.shape) != shape or new.dtype != pool.dtype:
+        if pool.ndim != 4 or tuple(new.shape) != shape or (
+                new.dtype != pool.dtype and not (eight_bits.is_coded(pool) and new.dtype in kind.types)):
             raise FiveStepsError(f"{name} is {new.dtype} {list(new.shape)}, its pages {pool.dtype} "
                                  f"{list(pool.shape)}; give [batch, n, heads_kv, head_dim], as in the pages")
+    for name, pool, scale in (("k_scale", k_pages, k_scale), ("v_scale", v_pages, v_scale)):
+        if scale is not None and not eight_bits.is_coded(pool):
+            raise FiveStepsError(f"{name} is given, but its pages are {pool.dtype}")
     batch, n = k_new.shape[:2]
     size = k_pages.shape[of_page]
     if getattr(seqlen_k, "itemsize", 8) < 4:
@@ -107,7 +148,11 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
             0 <= int(pages.min()) and int(pages.max()) < k_pages.shape[0]):
         raise FiveStepsError(f"page_table has page {int(pages.min())} to {int(pages.max())} for the new "
                              f"keys, there are {k_pages.shape[0]}")
-    for pool, new in ((k_pages, k_new), (v_pages, v_new)):
+    codes = [new if new.dtype == pool.dtype else eight_bits.quantise(kind, name, new, pool, scale)
+             for name, new, pool, scale in (("k_new", k_new, k_pages, k_scale), ("v_new", v_new, v_pages, v_scale))]
+    for pool, new in zip((k_pages, v_pages), codes):
+        if eight_bits.is_coded(pool):  # PyTorch cannot index numbers of 8 bits
+            pool, new = pool.view(kind.byte), new.view(kind.byte)
         if layout == "pages_first":
             pool[pages, rows % size] = new
         else:
@@ -117,7 +162,8 @@ def append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, *, layout="head
 
 def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None, softcap=None,
            sinks=None, alibi_slopes=None, layout="heads_first", max_seqlen_k=None, k_new=None,
-           v_new=None, return_lse=False, out=None, deterministic=False, invariant=False):
+           v_new=None, return_lse=False, out=None, deterministic=False, invariant=False, q_scale=None,
+           k_scale=None, v_scale=None):
     """Attention of the newest queries of each sequence to its keys, which lie in pages.
 
     q [batch, heads_q, head_dim], or [batch, n, heads_q, head_dim] for n new queries per sequence,
@@ -130,7 +176,8 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     more; without it a call on a GPU takes what the pages hold.
     k_new, v_new [batch, n, heads_kv, ...]: written into the pages first, behind seqlen_k keys.
     window=w: a query sees the w keys before its own only.  scale, softcap, sinks, alibi_slopes, out,
-    invariant as in attention(); deterministic is always so.
+    invariant, and the scales of 8 bits as in attention(); deterministic is always so.  On a GPU
+    8-bit pages serve at most 64 queries for a key head.
 
     Gives o in the shape of q and, with return_lse, lse [batch, heads_q] or [batch, heads_q, n],
     float32.  On a GPU neither the table nor the lengths are checked.  Raises FiveStepsError for
@@ -143,7 +190,11 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     """
     del deterministic
     given = scale, window, softcap, layout, invariant
-    if is_tensor(q) and out is None and alibi_slopes is None and k_new is None:
+    codes, scales = None, (q_scale, k_scale, v_scale)
+    if eight_bits.is_coded(q, k_pages, v_pages) or any(a is not None for a in scales):
+        codes = eight_bits.check(q, k_pages, v_pages, scales)
+        q = eight_bits.as_numbers(kind_of({"q": q}), q)
+    if is_tensor(q) and codes is None and out is None and alibi_slopes is None and k_new is None:
         results = torch_operations().repeated_decode(
             (q, k_pages, v_pages, page_table, sinks), seqlen_k, max_seqlen_k, given, bool(return_lse))
         if results:
@@ -155,8 +206,10 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
     options = decode_options(*given)
     if k_new is not None:
         if not _is_compiling():  # nothing is written where the rest cannot be
-            decode_call((q, k_pages, v_pages, page_table, sinks, alibi_slopes, None), 0, *options, out)
-        seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout)
+            decode_call((q, k_pages, v_pages, page_table, sinks, alibi_slopes, None), 0, *options, out,
+                        codes, scales)
+        seqlen_k = append(k_new, v_new, k_pages, v_pages, page_table, seqlen_k, layout=layout, k_scale=k_scale,
+                          v_scale=v_scale)
     kind, lengths = kind_of({"q": q, "k_pages": k_pages, "page_table": page_table}), None
     if not isinstance(seqlen_k, int) and getattr(seqlen_k, "ndim", 0):
         pages = 1 if page_table is None else page_table.shape[-1]
@@ -165,7 +218,9 @@ def decode(q, k_pages, v_pages, page_table, seqlen_k, *, scale=None, window=None
             1 if layout == "pages_first" else 2])
     arrays = q, k_pages, v_pages, page_table, sinks, alibi_slopes, lengths
     options = whole("seqlen_k", seqlen_k, 0), *options
-    if is_tensor(q):
+    if codes:
+        o, lse = decode_call(arrays, *options, out, codes, scales).compute()
+    elif is_tensor(q):
         o, lse = torch_operations().decode(arrays, options, out)
     else:
         o, lse = decode_call(arrays, *options, out).compute()
