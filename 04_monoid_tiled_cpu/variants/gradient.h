@@ -77,6 +77,12 @@ static inline void add_pair(const struct problem *p, const struct gradient *g, s
     add(g->dv + j * dv, x.P, g->d_o + i * dv, dv);
 }
 
+/* x (n) = 0; NULL where it has no elements. */
+static inline void clear(void *x, size_t n)
+{
+    if (n) memset(x, 0, n * sizeof(float));
+}
+
 /* Sets the gradients to 0 and calls `add_head` for each query head; then what the head adds to its
  * sink. */
 typedef void function_of_gradient(const struct problem *p, const struct gradient *g);
@@ -86,9 +92,9 @@ static inline void each_query_head(const struct problem *p, const struct arrays 
 {
     size_t heads = p->batch * p->heads_q, kv_heads = p->batch * p->heads_kv;
     size_t n_q = p->seqlen_q, n_k = p->seqlen_k, d = p->head_dim, dv = p->head_dim_v;
-    memset(a->dq, 0, heads * n_q * d * sizeof(float));
-    memset(a->dk, 0, kv_heads * n_k * d * sizeof(float));
-    memset(a->dv, 0, kv_heads * n_k * dv * sizeof(float));
+    clear(a->dq, heads * n_q * d);
+    clear(a->dk, kv_heads * n_k * d);
+    clear(a->dv, kv_heads * n_k * dv);
     for (size_t h = 0; p->has_sinks && h < p->heads_q; h++) a->dsinks[h] = 0;
     for (size_t bh = 0; bh < heads; bh++) {
         struct head head = head_of(p, a, bh);

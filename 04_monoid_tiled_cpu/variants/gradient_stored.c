@@ -7,7 +7,7 @@ static void backward_of_head(const struct problem *p, const struct gradient *g)
 {
     struct pair *pairs = (struct pair *)(void *)g->scratch;
     size_t n = p->seqlen_k;
-    memset(pairs, 0, p->seqlen_q * n * sizeof *pairs); /* what is hidden stays 0 */
+    clear(pairs, p->seqlen_q * n * sizeof *pairs / sizeof(float)); /* what is hidden stays 0 */
     for (size_t i = 0; i < p->seqlen_q; i++) {
         float D = D_of(p, g, i);
         struct key_range sees = visible_keys(p, i);
