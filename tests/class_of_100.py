@@ -1,7 +1,7 @@
 """class_of_100.py CSV [STUDENTS]: a made-up class (students.py), graded twice: as it is; and again in other company,
 the hostile ones by themselves and the honest ones by themselves.  A line of CSV with the seconds of the first, and
 whether everybody has the same marks each time and no more than they deserve.  The line of this machine is replaced.
-A student is printed as soon as graded; who is stopped begins again."""
+A student is printed as soon as graded.  Needs `make exercises-built`."""
 import csv
 import datetime
 import json

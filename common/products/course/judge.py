@@ -97,6 +97,8 @@ class Judge:
         found = [pathlib.Path(x).resolve().parents[1] for x in map(shutil.which, (*self.cc, *self.cxx, self.nvcc)) if x]
         self.toolchains = {x for x in found if x != pathlib.Path("/usr") and not ROOT.is_relative_to(x)}
         self.jail, self.linked = str(self.build / "jail"), [self.build / x for x in ("child.o", "libharness.a")]
+        if missing := [x for x in (pathlib.Path(self.jail), self.build / "ceiling", *self.linked) if not x.exists()]:
+            raise Shortage(f"no {missing[0]}: make exercises-built")
         self.isolation = subprocess.run([self.jail, "-k"], check=False).returncode
         if self.isolation not in (0, 2):
             raise Shortage("no filter of system calls (seccomp) on this machine")
