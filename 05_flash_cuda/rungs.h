@@ -51,6 +51,10 @@ RUNG(heavy_first, BF16, "1.0",
 RUNG(first_block_max, BF16, "1.1; d = 256 1.0",
      "no maximum, no exchange between lanes, no rescaling: 1 of 4 instructions per score less",
      "tensor_pct issue_pct clock_ghz")
+BESIDE(eight_bits_e4m3)
+BESIDE(eight_bits_sums)
+BESIDE(eight_bits_wide_values)
+BESIDE(eight_bits_int8)
 BESIDE(general)
 RUNG(tuned, BF16, "1.02; d = 64 1.05",
      "small things, each of 1 to 4 % at some lengths; at d = 64 consumers that multiply one after another do not take exponentials at the same time",

@@ -114,21 +114,11 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4
     return map;
 }
 
-/* The parameters for tiles of br queries and bc keys. */
-[[maybe_unused]] static struct params params_of(const struct problem *p, const struct arrays *a,
-                                                int br, int bc)
+/* The parameters beside the maps of q, k and v, for tiles of br queries. */
+[[maybe_unused]] static struct params scalar_params(const struct problem *p,
+                                                    const struct arrays *a, int br)
 {
-    struct params x;
-    const size_t batch = p->packed ? 1 : p->batch;
-    const size_t queries = stored_queries(p), keys = stored_keys(p);
-    const struct shape4 q = {batch, p->heads_q, queries, p->head_dim};
-    const struct shape4 k = {batch, p->heads_kv, keys, p->head_dim};
-    const struct shape4 v = {batch, p->heads_kv, keys, p->head_dim_v};
-    const struct shape4 o = {batch, p->heads_q, queries, p->head_dim_v};
-    x.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), br);
-    x.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), bc);
-    x.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), bc);
-    x.o = tensor_map(a->o, p->dtype, o, strides_of_o(p), 64);
+    struct params x = {};
     x.o_rows = a->o;
     x.o_strides = strides_of_o(p);
     x.lse = a->lse;
@@ -140,6 +130,24 @@ static CUtensorMap tensor_map(const void *array, enum dtype dtype, struct shape4
     x.tiles = (int)((p->seqlen_q + br - 1) / br);
     x.group = (int)(p->heads_q / p->heads_kv);
     x.c = p->scale * 1.44269504f;
+    return x;
+}
+
+/* The parameters for tiles of br queries and bc keys. */
+[[maybe_unused]] static struct params params_of(const struct problem *p, const struct arrays *a,
+                                                int br, int bc)
+{
+    struct params x = scalar_params(p, a, br);
+    const size_t batch = p->packed ? 1 : p->batch;
+    const size_t queries = stored_queries(p), keys = stored_keys(p);
+    const struct shape4 q = {batch, p->heads_q, queries, p->head_dim};
+    const struct shape4 k = {batch, p->heads_kv, keys, p->head_dim};
+    const struct shape4 v = {batch, p->heads_kv, keys, p->head_dim_v};
+    const struct shape4 o = {batch, p->heads_q, queries, p->head_dim_v};
+    x.q = tensor_map(a->q, p->dtype, q, strides_of_q(p), br);
+    x.k = tensor_map(a->k, p->dtype, k, strides_of_k(p), bc);
+    x.v = tensor_map(a->v, p->dtype, v, strides_of_v(p), bc);
+    x.o = tensor_map(a->o, p->dtype, o, strides_of_o(p), 64);
     return x;
 }
 

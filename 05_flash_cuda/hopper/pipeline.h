@@ -25,10 +25,17 @@ template <int N> static __device__ __forceinline__ void advance(struct pipeline_
     if (++at.index == N) at.index = 0, at.phase ^= 1;
 }
 
+/* Numbers in a tile of V: Bc rows, where a kernel has no other form of it. */
+template <class C> static constexpr int size_of_v_tile()
+{
+    if constexpr (requires { C::V_TILE; }) return C::V_TILE;
+    else return C::Bc * IN_PANELS<DV<C>>;
+}
+
 /* The stages of K and of V. */
 template <class C> struct kv_pipeline {
     alignas(1024) typename C::T k[C::K_STAGES][C::Bc * IN_PANELS<C::D>];
-    alignas(1024) typename C::T v[C::V_STAGES][C::Bc * IN_PANELS<DV<C>>];
+    alignas(1024) typename C::T v[C::V_STAGES][size_of_v_tile<C>()];
     uint64_t k_full[C::K_STAGES], k_empty[C::K_STAGES];
     uint64_t v_full[C::V_STAGES], v_empty[C::V_STAGES];
 };

@@ -15,12 +15,15 @@
  * written by stmatrix or store_four() is reported unless a fence_proxy_async() and an arrival or a
  * barrier lie between (proxies.cc).
  *
- * Not modelled: speed, bank conflicts, the other fences, TMA multicast, clusters, rounding
- * of the tensor cores (products are exact in float, the sum over k runs upwards in float). */
+ * Sums of e4m3 products have 13 fraction bits, as measured (notes/eight_bits.md).
+ *
+ * Not modelled: speed, bank conflicts, the other fences, TMA multicast, clusters, rounding of the
+ * tensor cores in 16 bits (products are exact in float, the sum over k runs upwards in float). */
 #ifndef HOPPER_ON_CPU_H
 #define HOPPER_ON_CPU_H
 
 #include "cuda_on_cpu/mma_on_cpu.h"
+#include "vector/eight_bits.h"
 
 #define __grid_constant__
 
@@ -66,11 +69,13 @@ namespace cuda_on_cpu
 
 void *shared_at(uint32_t address, size_t bytes, const struct caller &where);
 
-/* D (64 x n) += A (64 x 16) B (16 x n), or without +; see wgmma_on_cpu.cc. */
+/* D (64 x n) += A (64 x 16) B (16 x n), or without +; see wgmma_on_cpu.cc.  Of numbers of 8 bits 32. */
+enum eight { NOT_EIGHT, EIGHT_E4M3, EIGHT_INT8 };
 struct wgmma {
     int n;
     bool bf16, first, a_in_registers, b_transposed;
     uint64_t a, b; /* descriptors; no a where A is in registers */
+    enum eight eight = NOT_EIGHT;
     bool operator==(const struct wgmma &) const = default;
 };
 void wgmma_issue(const struct wgmma &product, float *d, const uint32_t *a,
@@ -218,6 +223,43 @@ template <class T, bool FIRST>
 static inline void wgmma_dsk(float (&d)[32], uint64_t a, uint64_t b, CALLER)
 {
     cuda_on_cpu::wgmma_issue({64, is_bf16<T>, FIRST, false, true, a, b}, d, NULL, where);
+}
+
+/* ---- 8 bits (05_flash_cuda/eight_bits/wgmma8.h) ---- */
+
+struct e4m3;
+template <class T>
+constexpr cuda_on_cpu::eight eight_of =
+    std::is_same_v<T, e4m3> ? cuda_on_cpu::EIGHT_E4M3 : cuda_on_cpu::EIGHT_INT8;
+
+template <class T, bool FIRST, int REGISTERS, class NUMBER>
+static inline void wgmma8_qk(NUMBER (&d)[REGISTERS], uint64_t a, uint64_t b, CALLER)
+{
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, false, FIRST, false, false, a, b, eight_of<T>},
+                             (float *)d, NULL, where);
+}
+template <class T, bool FIRST, int REGISTERS, class NUMBER>
+static inline void wgmma8_qk(NUMBER (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
+{
+    cuda_on_cpu::wgmma_issue({2 * REGISTERS, false, FIRST, true, false, 0, b, eight_of<T>},
+                             (float *)d, a, where);
+}
+template <int REGISTERS>
+static inline void wgmma8_pv(float (&d)[REGISTERS], const uint32_t *a, uint64_t b, CALLER)
+{
+    wgmma8_qk<e4m3, false>(d, a, b, where);
+}
+static inline uint32_t pack_e4m3(float a, float b, float c, float d)
+{
+    return float_to_e4m3(a) | (uint32_t)float_to_e4m3(b) << 8 | (uint32_t)float_to_e4m3(c) << 16 |
+           (uint32_t)float_to_e4m3(d) << 24;
+}
+static inline uint32_t copied(uint32_t x) { return x; }
+template <class T> static inline uint32_t widen_to_f16(uint32_t x)
+{
+    const bool is_e4m3 = std::is_same_v<T, e4m3>;
+    return pack<__half>(is_e4m3 ? e4m3_to_float((uint8_t)x) : (float)(int8_t)x,
+                        is_e4m3 ? e4m3_to_float((uint8_t)(x >> 8)) : (float)(int8_t)(x >> 8));
 }
 
 #endif

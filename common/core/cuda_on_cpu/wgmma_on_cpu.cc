@@ -10,6 +10,11 @@
  * a transposed B) and to the next 8 rows; its 16-byte chunks are swizzled by the address.  If they
  * are not, a row is one chunk, and the next 8 columns lie where the next panel would.
  *
+ * Numbers of 8 bits: 32 columns in place of 16, four of them in a register, 16 in a chunk (the manual's
+ * fragments of m64nNk32).  D of int8 holds int32.  A sum of e4m3 products and D keeps of each term
+ * what is at least 2^-13 of the largest one's power of two, and drops the rest: what an H200's sums
+ * over 64, 512 and 4096 instructions showed.
+ *
  * Each thread records its products as it issues them.  They are executed, all threads of the
  * warpgroup together, when their group is committed or when a thread waits for them. */
 #include "cuda_on_cpu/executor.h"
@@ -83,7 +88,7 @@ namespace
 {
 /* N is at most 256. */
 struct tiles {
-    float a[64][16], b[16][256], d[64][256];
+    float a[64][32], b[32][256], d[64][256];
 };
 } // namespace
 
@@ -97,23 +102,32 @@ UNSEEN static inline float widen16(uint32_t u, bool bf16)
     return f32_from_bits(sign | bits);
 }
 
-/* Eight numbers at the address, of which the swizzle knows bits 4 to 9. */
-UNSEEN static inline void load_8(float *to, const char *shared, size_t address, bool bf16,
-                                 bool swizzled = true)
+/* Numbers in a chunk of 16 bytes, and columns of A. */
+UNSEEN static inline int per_chunk(const struct wgmma &w) { return w.eight ? 16 : 8; }
+
+UNSEEN static inline float widen8(uint8_t x, enum eight type)
 {
-    const size_t at = swizzled ? address ^ (address >> 7 & 7) << 4 : address;
-    const uint16_t *from = (const uint16_t *)(shared + at);
-    for (int i = 0; i < 8; i++) to[i] = widen16(from[i], bf16);
+    return type == EIGHT_E4M3 ? e4m3_to_float(x) : (float)(int8_t)x;
 }
 
-/* `rows` rows of 16 columns. */
-UNSEEN static void load_rows(float (*to)[16], int rows, const struct matrix &m,
-                             const char *shared, bool bf16)
+/* The numbers of the chunk at the address, of which the swizzle knows bits 4 to 9. */
+UNSEEN static inline void load_chunk(float *to, const char *shared, size_t address,
+                                     const struct wgmma &w, bool swizzled = true)
+{
+    const char *from = shared + (swizzled ? address ^ (address >> 7 & 7) << 4 : address);
+    for (int i = 0; i < 16 && w.eight; i++) to[i] = widen8((uint8_t)from[i], w.eight);
+    for (int i = 0; i < 8 && !w.eight; i++) to[i] = widen16(((const uint16_t *)from)[i], w.bf16);
+}
+
+/* `rows` rows of two chunks. */
+UNSEEN static void load_rows(float (*to)[32], int rows, const struct matrix &m,
+                             const char *shared, const struct wgmma &w)
 {
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < 16; c += 8)
-            load_8(to[r] + c, shared, m.address + r / 8 * m.to_8_rows + r % 8 * m.row +
-                   (m.row == 16 ? c / 8 * m.to_panel : c * 2), bf16, m.row == 128);
+        for (int c = 0; c < 2; c++)
+            load_chunk(to[r] + c * per_chunk(w), shared,
+                       m.address + r / 8 * m.to_8_rows + r % 8 * m.row +
+                           c * (m.row == 16 ? m.to_panel : 16), w, m.row == 128);
 }
 
 UNSEEN static void load_b(struct tiles *x, const struct wgmma &w, const char *shared)
@@ -122,13 +136,13 @@ UNSEEN static void load_b(struct tiles *x, const struct wgmma &w, const char *sh
     if (w.b_transposed) {
         for (int k = 0; k < 16; k++)
             for (int c = 0; c < w.n; c += 8)
-                load_8(x->b[k] + c, shared, m.address + k / 8 * m.to_8_rows + k % 8 * 128 +
-                       c / 64 * m.to_panel + c % 64 * 2, w.bf16);
+                load_chunk(x->b[k] + c, shared, m.address + k / 8 * m.to_8_rows + k % 8 * 128 +
+                           c / 64 * m.to_panel + c % 64 * 2, w);
         return;
     }
-    float rows[256][16];
-    load_rows(rows, w.n, m, shared, w.bf16);
-    for (int k = 0; k < 16; k++)
+    float rows[256][32];
+    load_rows(rows, w.n, m, shared, w);
+    for (int k = 0; k < 2 * per_chunk(w); k++)
         for (int c = 0; c < w.n; c++) x->b[k][c] = rows[c][k];
 }
 
@@ -136,10 +150,14 @@ UNSEEN static void load_a(struct tiles *x, const struct product &p, const char *
 {
     const struct wgmma &w = p.what;
     if (!w.a_in_registers) {
-        load_rows(x->a, 64, matrix_of(w.a), shared, w.bf16);
+        load_rows(x->a, 64, matrix_of(w.a), shared, w);
         return;
     }
-    for (int t = 0; t < 128; t++)
+    for (int t = 0; t < 128 && w.eight; t++)
+        for (int i = 0; i < 16; i++)
+            x->a[t / 32 * 16 + t % 32 / 4 + i / 4 % 2 * 8][i / 8 * 16 + t % 4 * 4 + i % 4] =
+                widen8((uint8_t)(p.a[t][i / 4] >> i % 4 * 8), w.eight);
+    for (int t = 0; t < 128 && !w.eight; t++)
         for (int i = 0; i < 8; i++)
             x->a[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] =
                 widen16(p.a[t][i / 2] >> i % 2 * 16 & 0xffff, w.bf16);
@@ -152,16 +170,35 @@ UNSEEN static void move_d(struct tiles *x, const struct product &p, bool load)
         for (int i = 0; i < p.what.n / 2; i++) {
             float *in_tile = &x->d[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8]
                                   [i / 4 * 8 + t % 4 * 2 + i % 2];
-            if (load) *in_tile = p.d[t][i];
-            else p.d[t][i] = *in_tile;
+            const bool whole = p.what.eight == EIGHT_INT8; /* D holds int32 */
+            if (load) *in_tile = whole ? (float)(int32_t)f32_bits(p.d[t][i]) : p.d[t][i];
+            else p.d[t][i] = whole ? f32_from_bits((uint32_t)(int32_t)*in_tile) : *in_tile;
         }
 }
 
-UNSEEN static void multiply(struct tiles *x, int n)
+UNSEEN static void multiply(struct tiles *x, const struct wgmma &w)
 {
     for (int i = 0; i < 64; i++)
-        for (int k = 0; k < 16; k++)
-            for (int j = 0; j < n; j++) x->d[i][j] += x->a[i][k] * x->b[k][j];
+        for (int k = 0; k < 2 * per_chunk(w); k++)
+            for (int j = 0; j < w.n; j++) x->d[i][j] += x->a[i][k] * x->b[k][j];
+}
+
+/* The same with the sums of e4m3.  What is not finite stays so. */
+UNSEEN static void multiply_e4m3(struct tiles *x, int n)
+{
+    for (int i = 0; i < 64; i++) {
+        float top[256], unit[256], sum[256];
+        for (int j = 0; j < n; j++) top[j] = fabsf(x->d[i][j]);
+        for (int k = 0; k < 32; k++)
+            for (int j = 0; j < n; j++) top[j] = fmaxf(top[j], fabsf(x->a[i][k] * x->b[k][j]));
+        for (int j = 0; j < n; j++) { /* 2^-13 of the power of two; 0 for all zeros */
+            unit[j] = f32_from_bits(f32_bits(top[j]) & 0x7f800000u) * 0x1p-13f + 0x1p-100f;
+            sum[j] = truncf(x->d[i][j] / unit[j]);
+        }
+        for (int k = 0; k < 32; k++)
+            for (int j = 0; j < n; j++) sum[j] += truncf(x->a[i][k] * x->b[k][j] / unit[j]);
+        for (int j = 0; j < n; j++) x->d[i][j] = sum[j] * unit[j];
+    }
 }
 
 /* Executes the oldest products, n of them.  D stays in the tile from one to the next that has
@@ -178,7 +215,8 @@ UNSEEN static void execute_products(struct warpgroup *g, size_t n)
         else if (i == 0 || g->queue[i - 1].d[0] != p.d[0]) move_d(tiles, p, true);
         load_a(tiles, p, shared);
         load_b(tiles, w, shared);
-        multiply(tiles, w.n);
+        if (w.eight == EIGHT_E4M3) multiply_e4m3(tiles, w.n);
+        else multiply(tiles, w);
         if (i + 1 == n || g->queue[i + 1].d[0] != p.d[0]) move_d(tiles, p, false);
     }
     g->queue.erase(g->queue.begin(), g->queue.begin() + n);

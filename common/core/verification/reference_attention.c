@@ -27,7 +27,8 @@
  *   16 bits   h LAMBDA sqrt(sum_j p_j^2 v_j^2) + h |o|: p rounded, by chance or all alike; nothing where
  *             all p_j are powers of two: in 16 bits these are exact, whatever maximum they refer to
  *   8 bits    the same with h = 2^-4 of e4m3 (WEIGHT_SCALE), and what weights below its normal numbers
- *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM).  Inputs are code times scale, in float
+ *             lose; eta of e4m3 as sm_90 sums it (E4M3_SUM), and o too: each of n / 32 instructions
+ *             drops what lies below 2^-13 of the sum.  Inputs are code times scale, in float
  *   lse       the keys' errors under p, those of l, 2 (1 + |ln l|) + |lse| + 2 |m|
  *   log form  sum_j |v_jc| [eta_j + 2 (n + 4) (|s_j| + |lse| + |m|) + lse error]
  *   sink      eta = 4 |sink|, as of a bias without a product
@@ -258,6 +259,7 @@ static void value_row(struct standard *r, struct scratch *w, const struct sums *
         o->likely[at] = k.keys[c] + ROUNDOFF * (of_sum + size * (s->of_l + 3)) +
                         h * (LAMBDA * sqrt(k.squares[c]) + size) + n * flush;
         if (type == E4M3) o->likely[at] += fabs(k.x1[c]) + LAMBDA * sqrt(k.x2[c]);
+        if (r->problem.dtype == E4M3) o->likely[at] += E4M3_SUM * (n / 16 + 2) * k.mass[c];
     }
 }
 
