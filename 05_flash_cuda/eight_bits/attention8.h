@@ -516,7 +516,7 @@ template <class C> static size_t bytes8(const struct problem *p)
         return FOR_WIDTH(bytes8, SCORES, VALUES, SUMS, p, p);                              \
     }                                                                                      \
     static struct cost cost(const struct problem *p) { return attention_cost(p, 128); }    \
-    GPU_VARIANT(rung) = {.name = #rung, .idea = words, .group = IN_HOPPER,                 \
+    GPU_VARIANT(rung) = {.name = #rung, .idea = words, .group = IN_EIGHT_BITS,             \
                          .device = GPU_DEVICE, .least_arch = 90, .only_arch = 90,          \
                          .types = TYPE(type),                                              \
                          .supports = HOPPER_SUPPORTS | WITH_EIGHT_BITS,                    \
