@@ -223,7 +223,7 @@ static __device__ __forceinline__ void refer_to_block(const float (&s)[C::Bc / 2
         if (AGAIN && !C::WIDE) { /* the sum, had the largest weight been 1: 1 to Bc / 4 */
             float x = sum[i] < INFINITY ? sum[i] * exp2_fast(fmaf(-r.m[i], c, before)) : C::Bc / 4;
             largest = (__float_as_int(C::LIMIT_OF_SUM / quad_max(x)) >> 23) - 127;
-            largest = max(0, min(C::LARGEST, largest - 1)); /* room for blocks with larger sums */
+            largest = max(0, min(5, largest - 1)); /* with room for larger weights and sums to come */
         }
         r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : fmaf(r.m[i], c, -(float)largest);
         alpha[i] = exp2_fast(before - r.mc[i]);
