@@ -6,8 +6,7 @@
  *   maximum  a weight has at most 448, so the reference of the first block does not last.  Weights
  *            become operands without touching the scores.  So the scores are still there when the
  *            weights' sum says that one may be too large: then the block is weighed again with its
- *            maximum.  A peaked row keeps weights up to 2^8, as in FlashAttention-3, a flat one has
- *            smaller ones, so that its sum no longer says so
+ *            maximum, and with smaller weights, so that the sum of equal ones no longer says so
  *
  * Exponentials take as long as both products at d = 128.  A score costs three and a half
  * instructions: a multiply-add, an exponential, an addition to l, half a conversion.  No maximum, no
@@ -40,11 +39,11 @@ struct config8 {
     static constexpr bool Q_IN_REGISTERS = Q_REGISTERS;
     static constexpr bool LATE_TURN = LATE; /* it passes when the scores are ready (rung 14) */
     static constexpr int WEIGHTS = WIDE ? Bc / 4 : Bc / 8; /* registers */
-    /* The exponent of the first block's largest weight, and the sum of a thread's weights above
-     * which a block is weighed again: e4m3 ends at 448. */
-    static constexpr int LARGEST = WIDE ? 0 : 8;
+    /* The exponent of the largest weight, of the first block and of a block weighed again: then
+     * Bc / 4 equal weights do not pass the limit, or a row is weighed twice for ever. */
+    static constexpr int FIRST_LARGEST = WIDE ? 0 : 6, LARGEST = WIDE ? 0 : Bc > 96 ? 3 : 4;
     static constexpr float LIMIT_OF_SUM = WIDE ? 64.0f : 448.0f;
-    static_assert(!WIDE || Bc / 4 < 64, "or equal weights are weighed again in each block");
+    static_assert((Bc / 4 << LARGEST) <= LIMIT_OF_SUM, "see LARGEST");
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
     static constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 40 : 32;
     static constexpr int REGISTERS = WARPGROUPS == 2 ? 232 : 160;
@@ -206,26 +205,18 @@ static __device__ __forceinline__ bool may_be_too_large(const struct rows &r, co
                                        r.l[1] - l[1] > C::LIMIT_OF_SUM);
 }
 
-/* m = max(m, the block's), with a weight of 2^C::LARGEST there.  alpha is the factor of what was
- * summed before.  AGAIN: a thread's weights of the block summed to `sum`; where equal ones would pass
- * the limit, the largest has a smaller exponent, so that a row is not weighed twice for ever. */
-template <class C, bool AGAIN>
+/* m = max(m, the block's), with a weight of 2^largest there.  alpha is the factor of what was summed
+ * before. */
+template <class C>
 static __device__ __forceinline__ void refer_to_block(const float (&s)[C::Bc / 2], struct rows &r,
-                                                      float c, const float (&sum)[2],
-                                                      float (&alpha)[2])
+                                                      float c, float largest, float (&alpha)[2])
 {
     float top[2];
     row_maxima(s, top);
     for (int i = 0; i < 2; i++) {
         const float before = r.mc[i];
-        int largest = C::LARGEST;
         r.m[i] = fmaxf(r.m[i], top[i]);
-        if (AGAIN && !C::WIDE) { /* the sum, had the largest weight been 1: 1 to Bc / 4 */
-            float x = sum[i] < INFINITY ? sum[i] * exp2_fast(fmaf(-r.m[i], c, before)) : C::Bc / 4;
-            largest = (__float_as_int(C::LIMIT_OF_SUM / quad_max(x)) >> 23) - 127;
-            largest = max(0, min(5, largest - 1)); /* with room for larger weights and sums to come */
-        }
-        r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : fmaf(r.m[i], c, -(float)largest);
+        r.mc[i] = r.m[i] == -INFINITY ? NO_SCORE : fmaf(r.m[i], c, -largest);
         alpha[i] = exp2_fast(before - r.mc[i]);
         r.l[i] *= alpha[i];
     }
@@ -287,10 +278,9 @@ template <class C>
 static __device__ __forceinline__ void weigh_again(consumer8<C> &x, memory8<C> &sm, int n,
                                                    const float (&l)[2], uint32_t (&p)[C::WEIGHTS])
 {
-    const float sum[2] = {x.rows.l[0] - l[0], x.rows.l[1] - l[1]};
     float alpha[2];
     x.rows.l[0] = l[0], x.rows.l[1] = l[1];
-    refer_to_block<C, true>(x.s, x.rows, x.c, sum, alpha);
+    refer_to_block<C>(x.s, x.rows, x.c, C::LARGEST, alpha);
     weigh<C>(x.s, x.rows, x.c, p);
     scale_rows(x.o, alpha);
     if (C::SUMS > 0 && n >= C::SUMS) {
@@ -329,7 +319,7 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
     warpgroup_fence_operand(x.s);
     release(kv.k_empty, x.k_at);
     if (mask) mask_block<C>(x.s, params, row, n);
-    if (FIRST) refer_to_block<C, false>(x.s, x.rows, x.c, x.rows.l, alpha);
+    if (FIRST) refer_to_block<C>(x.s, x.rows, x.c, C::FIRST_LARGEST, alpha);
     const float l[2] = {x.rows.l[0], x.rows.l[1]};
     weigh<C>(x.s, x.rows, x.c, p);
     if (!FIRST) {
@@ -338,7 +328,7 @@ static __device__ __forceinline__ void step8(consumer8<C> &x, memory8<C> &sm,
         release(kv.v_empty, x.v_at);
         if (C::SUMS > 0 && n % (C::SUMS > 0 ? C::SUMS : 1) == 0) flush(x, sm, w, n == C::SUMS);
     }
-    if (may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
+    if (!FIRST && may_be_too_large<C>(x.rows, l)) weigh_again(x, sm, n, l, p);
 #pragma unroll
     for (int i = 0; i < C::WEIGHTS; i++) x.p[i] = copied(p[i]);
     warpgroup_fence_operand(x.o);
