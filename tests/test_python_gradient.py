@@ -125,6 +125,15 @@ def test_what_no_kernel_supports_is_computed_in_another_way(monkeypatch):
         test_every_option_in_every_type("cpu", given, torch.bfloat16)
 
 
+def test_a_gradient_is_computed_twice_where_tensors_c_is_not_there(monkeypatch):
+    """It reads o: a derivative that is kept must not see o as written."""
+    monkeypatch.setattr(five_steps.torch_operations, "_tried", lambda *_: None)
+    arrays = problem()
+    o = five_steps.attention(*arrays)
+    first, second = (torch.autograd.grad(o, arrays, torch.ones_like(o), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
 @devices
 def test_rows_and_keys_that_see_nothing_get_zero(device):
     """More queries than keys under a causal mask, no keys, no queries, no batch."""
