@@ -7,6 +7,7 @@ Each line has a baseline in the same rounds (rounds.py, sustained):
 
     layout   [B, L, H, D] and slices of a packed QKV tensor    the same in [B, H, L, D]
     packed   sequences of equal and of drawn lengths           a batch of equal lengths
+    packed gradients   the same, backward; and one by one      a batch of equal lengths
     window   the last keys of 16k                              all keys, times the share of pairs
     scores   a sink for each head; a soft cap                  the same without it
     call     time of the host for one call of the package      the same call of the C library
@@ -30,7 +31,8 @@ import typing
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "library", "python"))
 
-from accept import accepted, compare, reference  # noqa: E402
+from accept import accepted, compare, nearest, reference  # noqa: E402
+from peers_backward import reference as gradients_reference  # noqa: E402
 from peers_methods import flash_module  # noqa: E402
 from peers_run import Run  # noqa: E402
 from peers_shapes import Shape, tokens  # noqa: E402
@@ -48,6 +50,7 @@ class Feature(typing.NamedTuple):
     share: float = 1.0   # of the baseline's work
     bound: float = 0.0   # the most that ideal over measured time can be, where that is known
     peer: typing.Callable = None  # PEER's call
+    op: str = "attention"
 
 
 def peer_call(name, arrays, errors_of, **options):
@@ -114,9 +117,9 @@ def line(run, variant, shape, baseline, base, ideal, times, checked, more="", **
     """A line of CSV and one for the terminal; times: median, least, number of calls; more: of the
     flags."""
     run.writer.write(
-        stage="05_flash_cuda", variant=variant, **shape.fields("bf16"), median_s=times[0],
+        stage="05_flash_cuda", variant=variant, **shape.fields("bf16") | fields, median_s=times[0],
         min_s=times[1], reps=times[2], max_err=checked[0], allowed_err=checked[1],
-        flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}{more}", **fields)
+        flags=f"{baseline}; baseline_s {base:.6g}; ideal_s {ideal:.6g}{more}")
     print(f"{variant:40s} {shape.text():36s} {1e6 * times[0]:9.1f} us, ideal "
           f"{1e6 * ideal:9.1f} us: {ideal / times[0]:.3f}{more}", flush=True)
 
@@ -131,7 +134,7 @@ def beside(run, what, baseline, shape, base_call, features):
         t, peer = times[name], times.get(PEER + name)
         line(run, f"{what}: {name}", shape, f"sustained; {baseline}", base, base * of.share,
              (t.median, t.least, t.calls), of.checked, flops=of.flops,
-             bytes_predicted=shape.bytes("bf16"),
+             bytes_predicted=shape.bytes("bf16") * (2 if of.op == "backward" else 1), op=of.op,
              more=(f"; bound {of.bound:.4g}" if of.bound else "")
              + (f"; {PEER}_s {peer.median:.6g}" if peer else ""))
 
@@ -183,6 +186,44 @@ def packed(run, five_steps):
                lambda: five_steps.attention(*batch, causal=bool(causal)),
                {"equal lengths": feature([mean] * shape.batch),
                 "drawn lengths": feature(drawn(total, mean))})
+
+
+def packed_gradients(run, five_steps):
+    """The backward pass of the same sequences: all at once, in a fixed order, one by one."""
+    torch = run.torch
+    for mean, d, causal in ((1024, 64, 1), (1024, 128, 0), (1024, 128, 1), (4096, 128, 1), (4096, 64, 0),
+                            (4096, 256, 1)):
+        total, h = 32768, 2048 // d
+        shape = Shape(total // mean, h, h, mean, mean, d, causal)
+
+        def backward(arrays, d_o, **known):
+            """A call of the backward pass alone."""
+            with torch.enable_grad():
+                o = five_steps.attention(*arrays, causal=bool(causal), **known)
+            return lambda: torch.autograd.grad(o, arrays, d_o, retain_graph=True)
+
+        def feature(lengths, together=True, **known):
+            sums = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+            parts = [rows] if together else zip(*(x.detach().split(lengths) for x in rows))
+            calls = [backward([x.requires_grad_() for x in part[:3]], part[3], **known,
+                              **{"cu_seqlens_q": sums, "cu_seqlens_k": sums, "max_seqlen_q": max(lengths),
+                                 "max_seqlen_k": max(lengths)} if together else {"layout": "blhd"})
+                     for part in parts]
+            got = [x[-lengths[-1]:, 0] for x in calls[-1]()]
+            last = Shape(1, 1, 1, lengths[-1], lengths[-1], d, causal)
+            arrays = [x.detach()[-lengths[-1]:, 0][None, None] for x in rows]
+            checked = nearest(got, gradients_reference(torch, last, "bf16", arrays))
+            share = sum(n * n for n in lengths) / (shape.batch * mean * mean)
+            return Feature(lambda: [call() for call in calls], shape.flops(6, 4) * share, checked, share,
+                           op="backward")
+        rows = [run.normal(total, h, d).requires_grad_() for _ in range(4)]
+        batch = [x.detach().unflatten(0, (-1, mean)).transpose(1, 2).contiguous() for x in rows]
+        beside(run, "packed gradients", "batch of equal lengths", shape,
+               backward([x.requires_grad_() for x in batch[:3]], batch[3]),
+               {"equal lengths": feature([mean] * shape.batch),
+                "drawn lengths": feature(drawn(total, mean)),
+                "drawn; fixed order": feature(drawn(total, mean), deterministic=True),
+                "drawn; one by one": feature(drawn(total, mean), False)})
 
 
 def windows(run, five_steps):
@@ -274,7 +315,7 @@ def overhead(run, five_steps):
 
 def main():
     """The exit status."""
-    parts = {"layouts": layouts, "packed": packed, "windows": windows, "scores": scores,
+    parts = {"layouts": layouts, "packed": packed, "gradients": packed_gradients, "windows": windows, "scores": scores,
              "overhead": overhead}
     run = Run(__doc__, 0.6, {"--parts": {"default": ",".join(parts)}})
     import five_steps
